@@ -1,0 +1,78 @@
+# Everyday commands; `make` alone lists them. Works with GNU make 3.81 (macOS) and later.
+
+PYTHON ?= python3
+VENV   ?= .venv
+PEERS  ?= .venv-peers
+CONFIG ?= CartPole-v1:ppo
+ARGS   ?=
+
+BIN  := $(VENV)/bin
+RUFF_PATHS := gymnasium_solver tests benchmarks
+
+# The pins hold for the isolated build too: pip up to 25.2 reads PIP_CONSTRAINT there, later
+# ones PIP_BUILD_CONSTRAINT.
+PIP_ENV = PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_CONSTRAINT=$(1) PIP_BUILD_CONSTRAINT=$(1)
+
+# The networks of the tests are tiny and the suite runs one process a core: a thread pool in each
+# only gets in the way.
+TEST_ENV := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup train test test-learning check format peers bench clean clean-venv
+
+help: ## list the targets
+	@echo "usage: make <target>"
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' Makefile
+
+setup: $(VENV)/.setup-done ## create .venv and install the pinned versions (again only when they change)
+
+$(VENV)/.setup-done: pyproject.toml constraints.txt
+	@command -v $(PYTHON) >/dev/null || \
+	  { echo "make: '$(PYTHON)' was not found; install Python 3.11 or later, or name one: make setup PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "make: '$(PYTHON)' is $$($(PYTHON) -V 2>&1), but 3.11 or later is needed; name one: make setup PYTHON=python3.12" >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "make: $(VENV) holds $$($(BIN)/python -V 2>&1), but 3.11 or later is needed; remove it: make clean-venv" >&2; exit 1; }
+	@echo "installing the pinned packages into $(VENV) (minutes the first time) ..."
+	@$(call PIP_ENV,constraints.txt) $(BIN)/python -m pip install -q -e '.[dev]'
+	@touch $@
+
+train: setup ## train; CONFIG=CartPole-v1:ppo ARGS="--seed 1" choose what and how
+	@$(BIN)/gsolve train $(CONFIG) $(ARGS)
+
+test: setup ## the whole suite on two processes, without the long learning tests
+	@$(TEST_ENV) $(BIN)/python -m pytest -q -n 2 -m "not learning" $(ARGS)
+
+test-learning: setup ## the tests that train to a score (many minutes)
+	@$(TEST_ENV) $(BIN)/python -m pytest -q -n 2 -m learning $(ARGS)
+
+check: setup ## formatting, lint and types
+	@$(BIN)/ruff format --check $(RUFF_PATHS)
+	@$(BIN)/ruff check $(RUFF_PATHS)
+	@$(BIN)/mypy
+
+format: setup ## format the code and sort the imports
+	@$(BIN)/ruff check --fix --quiet $(RUFF_PATHS)
+	@$(BIN)/ruff format $(RUFF_PATHS)
+
+peers: $(PEERS)/.setup-done ## create .venv-peers with the pinned libraries the benchmarks compare with
+
+$(PEERS)/.setup-done: benchmarks/peers-constraints.txt benchmarks/peers-requirements.txt
+	@test -x $(PEERS)/bin/python || $(PYTHON) -m venv $(PEERS)
+	@echo "installing the pinned peers into $(PEERS) ..."
+	@$(call PIP_ENV,benchmarks/peers-constraints.txt) $(PEERS)/bin/python -m pip install -q \
+	  -r benchmarks/peers-requirements.txt
+	@touch $@
+
+# A peer that cannot be installed is reported by bench.py and does not stop the rest.
+bench: setup ## measure against the peers; ARGS=--quick for a short pass
+	@$(MAKE) --no-print-directory peers || echo "make: the peers are not installed; measuring without them" >&2
+	@$(BIN)/python benchmarks/bench.py --peers-python $(PEERS)/bin/python $(ARGS)
+
+clean: ## remove caches and build output (keeps .venv and runs/)
+	@rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .coverage *.egg-info
+	@find gymnasium_solver tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+
+clean-venv: ## remove .venv and .venv-peers
+	@rm -rf $(VENV) $(PEERS)

@@ -1,0 +1,1 @@
+"""Every published number has its command here, and its raw result under results/."""

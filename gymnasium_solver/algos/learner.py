@@ -1,0 +1,133 @@
+"""What on-policy learners share: the parts they are built of, and what of them is saved.
+
+Not a base algorithm: no update, no loss and no hook is in here. It builds network, optimiser,
+policy and random streams from the config, and turns them into state and back.
+"""
+
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from torch import Tensor
+
+from gymnasium_solver.config.schedule import Schedule
+from gymnasium_solver.config.schema import Config
+from gymnasium_solver.data.rollout import Rollout
+from gymnasium_solver.nets.actor_critic import ActorCritic
+from gymnasium_solver.nets.normalizer import RewardNormalizer
+from gymnasium_solver.nets.optimizer import FlatOptimizer
+from gymnasium_solver.nets.policy import Policy
+from gymnasium_solver.nets.spaces import space_to_json
+
+
+class Learner:
+    def __init__(
+        self,
+        config: Config,
+        observation_space: spaces.Space,
+        action_space: spaces.Space,
+        seed: int,
+        device: str = "cpu",
+        critic: bool = True,
+    ):
+        self.config = config
+        self.observation_space, self.action_space = observation_space, action_space
+        self.device = torch.device(device)
+        init_seed, act_seed, learn_seed = np.random.SeedSequence(seed).spawn(3)
+        generator = torch.Generator().manual_seed(int(init_seed.generate_state(1)[0]))
+        self.net = ActorCritic(
+            observation_space,
+            action_space,
+            hidden_dims=config.hidden_dims,
+            activation=config.activation,
+            share_trunk=config.share_trunk,
+            log_std_init=config.log_std_init,
+            normalize_obs=config.normalize_obs,
+            clip_obs=config.clip_obs,
+            critic=critic,
+            generator=generator,
+        ).to(self.device)
+        self.optimizer = FlatOptimizer(
+            self.net,
+            config.optimizer,
+            eps=config.adam_eps,
+            weight_decay=config.weight_decay,
+            max_grad_norm=config.max_grad_norm,
+        )
+        self.policy = Policy(
+            self.net, observation_space, action_space, np.random.default_rng(act_seed)
+        )
+        self.rng = np.random.default_rng(learn_seed)
+        n_envs = int(config.n_envs)
+        self.reward_normalizer = RewardNormalizer(n_envs, config.gamma, config.clip_reward)
+        self._schedules = {
+            name: value
+            for name in type(config).model_fields
+            if isinstance(value := getattr(config, name), Schedule)
+        }
+
+    # -- acting -----------------------------------------------------------------------------
+
+    def act(self, obs: Any, greedy: bool = True) -> Any:
+        """The environment's action for one observation or a batch: the best, or a draw."""
+        return self.policy.act(obs, greedy)
+
+    # -- what updates need ------------------------------------------------------------------
+
+    def scheduled_values(self, env_steps: int, total_steps: int) -> dict[str, float]:
+        """Every scheduled field at this point of the run, by field name."""
+        return {name: s.at(env_steps, total_steps) for name, s in self._schedules.items()}
+
+    def normalized_reward(self, rollout: Rollout) -> np.ndarray:
+        """The rollout's rewards to learn from; takes its observations into the normaliser."""
+        self.net.normalizer.update(
+            rollout.valid_obs().reshape(rollout.env_steps, -1)
+        )
+        if not self.config.normalize_reward:
+            return rollout.reward
+        return self.reward_normalizer(rollout.reward, rollout.done, rollout.valid)
+
+    def to_device(self, array: np.ndarray) -> Tensor:
+        return torch.from_numpy(array).to(self.device)
+
+    # -- state ------------------------------------------------------------------------------
+
+    def state(self) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
+        """Tensors by file ("model", "optimizer"), and the rest as JSON."""
+        tensors = {"model": dict(self.net.state_dict()), "optimizer": self.optimizer.state()}
+        extra = {
+            "observation_space": space_to_json(self.observation_space),
+            "action_space": space_to_json(self.action_space),
+            "act_rng": self.policy.rng.bit_generator.state,
+            "learn_rng": self.rng.bit_generator.state,
+            "reward_normalizer": self.reward_normalizer.state(),
+        }
+        return tensors, extra
+
+    def load_state(self, tensors: dict[str, dict[str, Any]], extra: dict[str, Any]) -> None:
+        self.load_weights(tensors["model"])
+        self.optimizer.load_state(tensors.get("optimizer", {}))
+        self.policy.rng.bit_generator.state = extra["act_rng"]
+        self.rng.bit_generator.state = extra["learn_rng"]
+        self.reward_normalizer.load_state(extra["reward_normalizer"])
+
+    def load_weights(self, model: dict[str, Any]) -> None:
+        """All weights and statistics of a policy with these very shapes, in place."""
+        skipped = self.load_matching_weights(model)
+        if skipped:
+            raise ValueError(f"these do not fit this policy: {', '.join(skipped)}")
+
+    def load_matching_weights(self, model: dict[str, Any]) -> list[str]:
+        """What fits by name and shape (transfer); the names, ours or theirs, that did not."""
+        own = self.net.state_dict()
+        skipped = sorted(set(model) - set(own))
+        with torch.no_grad():
+            for name, target in own.items():
+                source = model.get(name)
+                if source is None or tuple(source.shape) != tuple(target.shape):
+                    skipped.append(name)
+                    continue
+                # copy_ and not assignment: parameters are views of the optimiser's flat vector.
+                target.copy_(torch.as_tensor(source))
+        return skipped

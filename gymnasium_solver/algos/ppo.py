@@ -1,0 +1,193 @@
+"""PPO: proximal policy optimisation with a clipped objective (Schulman et al. 2017).
+
+One update: values and log-probabilities of the rollout in one pass, GAE, then `n_epochs` passes
+over shuffled minibatches. Where this departs from common code:
+- Log-probabilities and values of the rollout are computed here, not while acting, so acting runs
+  the actor alone and the first ratio is exactly 1.
+- Truncated episodes bootstrap from their true final observation (see ops.gae).
+- Minibatches are of nearly equal size; reset rows are never in one.
+- Loss metrics describe the policy after the update, measured once over the whole rollout.
+"""
+
+from typing import Annotated, Literal, NamedTuple
+
+import torch
+from gymnasium import spaces
+from pydantic import Field
+from torch import Tensor
+
+from gymnasium_solver.algos import ops
+from gymnasium_solver.algos.learner import Learner
+from gymnasium_solver.config.schedule import NonNegativeSchedule, PositiveSchedule, Schedule
+from gymnasium_solver.config.schema import BatchSize, Config, Count, Float
+from gymnasium_solver.data.rollout import Rollout
+from gymnasium_solver.nets.actor_critic import ActorCritic
+from gymnasium_solver.nets.distributions import Distribution
+
+
+class PPOConfig(Config):
+    n_steps: Count = 2048
+    """Rows each env contributes to a rollout. More: better advantage estimates, rarer updates."""
+    batch_size: BatchSize = 64
+    """Samples in a minibatch, or a fraction in (0, 1] of the rollout (1.0: all of it; 1: one
+    sample). Larger: steadier gradients, fewer steps from the same data."""
+    n_epochs: Count = 10
+    """Passes over each rollout. More: better use of the data, until the policy drifts too far."""
+    gae_lambda: Annotated[Float, Field(ge=0, le=1)] = 0.95
+    """Trade-off of the advantage estimate: 1 is all return (noisy), 0 is all critic (biased)."""
+    clip_range: PositiveSchedule = Schedule.constant(0.2)
+    """How far a probability ratio may move before the objective goes flat. Higher: bolder."""
+    clip_range_vf: PositiveSchedule | None = None
+    """Clip the value's move likewise, in units of the return. null: no clipping."""
+    vf_coef: NonNegativeSchedule = Schedule.constant(0.5)
+    """Weight of the value loss. Higher: the critic learns faster, at the actor's cost if shared."""
+    target_kl: Annotated[Float, Field(gt=0)] | None = None
+    """End an update early once the policy has moved 1.5 times this far. null: never."""
+    normalize_advantages: Literal["rollout", "batch", "off"] = "rollout"
+    """Standardise advantages over the rollout, over each minibatch, or not at all."""
+
+
+class Batch(NamedTuple):
+    x: Tensor  # encoded observations [B, width]
+    actions: Tensor  # [B] or [B, A]
+    log_prob: Tensor  # under the policy that acted [B]
+    advantage: Tensor  # [B]
+    returns: Tensor  # [B]
+    value: Tensor  # before the update [B]
+
+    def take(self, index: Tensor) -> "Batch":
+        return Batch(*(column[index] for column in self))
+
+
+class Coefficients(NamedTuple):
+    """What the loss reads of the config, at this point of the schedules."""
+
+    clip_range: float
+    clip_range_vf: float | None
+    ent_coef: float
+    vf_coef: float
+
+
+class LossTerms(NamedTuple):
+    total: Tensor
+    policy: Tensor
+    value: Tensor
+    entropy: Tensor
+    log_ratio: Tensor  # [B]
+
+
+def ppo_loss(net: ActorCritic, dist: Distribution, batch: Batch, c: Coefficients) -> LossTerms:
+    outputs, value = net(batch.x)
+    log_prob, entropy = dist.log_prob_entropy(outputs, net.log_std, batch.actions)
+    log_ratio = log_prob - batch.log_prob
+    ratio = log_ratio.exp()
+    clipped_ratio = ratio.clamp(1 - c.clip_range, 1 + c.clip_range)
+    policy_loss = -torch.min(ratio * batch.advantage, clipped_ratio * batch.advantage).mean()
+
+    error = (value - batch.returns).square()
+    if c.clip_range_vf is not None:
+        near = batch.value + (value - batch.value).clamp(-c.clip_range_vf, c.clip_range_vf)
+        error = torch.max(error, (near - batch.returns).square())
+    value_loss = error.mean()
+
+    entropy_mean = entropy.mean()
+    total = policy_loss + c.vf_coef * value_loss
+    if c.ent_coef:
+        total = total - c.ent_coef * entropy_mean
+    return LossTerms(total, policy_loss, value_loss, entropy_mean, log_ratio)
+
+
+def approx_kl(log_ratio: Tensor) -> Tensor:
+    """KL(old || new), the low-variance estimator (r - 1) - log r."""
+    return (log_ratio.exp() - 1 - log_ratio).mean()
+
+
+class PPO(Learner):
+    Config = PPOConfig
+
+    def __init__(
+        self,
+        config: PPOConfig,
+        observation_space: spaces.Space,
+        action_space: spaces.Space,
+        seed: int,
+        device: str = "cpu",
+    ):
+        super().__init__(config, observation_space, action_space, seed, device)
+        self.config: PPOConfig = config
+
+    def update(self, rollout: Rollout, env_steps: int, total_steps: int) -> dict[str, float]:
+        """Learn from one rollout; the metrics of the update, by name."""
+        cfg, net, dist = self.config, self.net, self.policy.distribution
+        hp = self.scheduled_values(env_steps, total_steps)
+        coefficients = Coefficients(
+            hp["clip_range"], hp.get("clip_range_vf"), hp["ent_coef"], hp["vf_coef"]
+        )
+        batch, explained_var = self._prepare(rollout)
+        norms: list[Tensor] = []
+        kl_stop = False
+        for _ in range(cfg.n_epochs):
+            for index in ops.minibatches(len(batch.x), cfg.batch_size, self.rng):
+                part = batch if index is None else batch.take(self.to_device(index))
+                if cfg.normalize_advantages == "batch":
+                    part = part._replace(advantage=_standardize(part.advantage))
+                loss = ppo_loss(net, dist, part, coefficients)
+                if cfg.target_kl and approx_kl(loss.log_ratio.detach()) > 1.5 * cfg.target_kl:
+                    kl_stop = True
+                    break
+                norms.append(self.optimizer.step(loss.total, hp["policy_lr"]))
+            if kl_stop:
+                break
+        with torch.no_grad():
+            after = ppo_loss(net, dist, batch, coefficients)
+            moved = (after.log_ratio.exp() - 1).abs()
+            clip_fraction = (moved > coefficients.clip_range).float().mean()
+        return {
+            "opt/loss/total": float(after.total),
+            "opt/loss/policy": float(after.policy),
+            "opt/loss/value": float(after.value),
+            "opt/policy/entropy": float(after.entropy),
+            "opt/value/explained_var": explained_var,
+            "opt/ppo/approx_kl": float(approx_kl(after.log_ratio)),
+            "opt/ppo/clip_fraction": float(clip_fraction),
+            "opt/ppo/kl_stop_triggered": float(kl_stop),
+            "opt/grads/norm/all": float(torch.stack(norms).mean()) if norms else 0.0,
+            **{f"hp/{name}": value for name, value in hp.items()},
+        }
+
+    def _prepare(self, rollout: Rollout) -> tuple[Batch, float]:
+        """The rollout as tensors to learn from, and how well the critic had foreseen it."""
+        cfg, valid = self.config, rollout.valid
+        reward = self.normalized_reward(rollout)
+        n_rows, n_envs = reward.shape
+        with torch.no_grad():
+            obs = self.to_device(rollout.obs)
+            x = self.net.encode(obs.flatten(0, 1))
+            outputs, values = self.net(x)
+            mask = self.to_device(valid.reshape(-1))
+            actions = self.to_device(rollout.actions).flatten(0, 1)[mask]
+            log_prob, _ = self.policy.distribution.log_prob_entropy(
+                outputs[: n_rows * n_envs][mask], self.net.log_std, actions
+            )
+        value_grid = values.reshape(n_rows + 1, n_envs).cpu().numpy()
+        advantage = ops.gae(
+            reward, value_grid, rollout.terminated, rollout.truncated, valid,
+            cfg.gamma, cfg.gae_lambda,
+        )[valid]  # fmt: skip
+        value = value_grid[:-1][valid]
+        returns = advantage + value
+        if cfg.normalize_advantages == "rollout":
+            advantage = ops.standardize(advantage)
+        batch = Batch(
+            x=x[: n_rows * n_envs][mask],
+            actions=actions,
+            log_prob=log_prob,
+            advantage=self.to_device(advantage),
+            returns=self.to_device(returns),
+            value=self.to_device(value),
+        )
+        return batch, ops.explained_variance(value, returns)
+
+
+def _standardize(x: Tensor) -> Tensor:
+    return (x - x.mean()) / (x.std(correction=0) + 1e-8)

@@ -1,0 +1,36 @@
+"""Training from Python: `gymnasium_solver.train`. The command line's `train` is the same call."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from gymnasium_solver.config.load import load_config
+from gymnasium_solver.config.schema import Config
+from gymnasium_solver.runs.run import Run, runs_root
+from gymnasium_solver.training import loop
+from gymnasium_solver.training.observer import NullObserver, Observer
+
+
+def train(
+    target: str | Config,
+    *,
+    runs_dir: str | Path | None = None,
+    observer: Observer | None = None,
+    fill: Mapping[str, str] | None = None,
+    **fields: Any,
+) -> Run:
+    """Train `target` ("CartPole-v1:ppo", a file, or a Config) and return its run folder.
+
+    `fields` override the config's; `fill` gives the values of its ${placeholders}. Silent unless
+    an `observer` listens. DivergedError if training met a value that is not finite.
+    """
+    if isinstance(target, Config):
+        config = target.replace(**fields) if fields else target
+    else:
+        config = load_config(target, overrides=fields, fill=fill)
+    return loop.train(
+        config,
+        runs_root=runs_root(runs_dir),
+        command=["gymnasium_solver.train", config.env_id],
+        observer=observer or NullObserver(),
+    )

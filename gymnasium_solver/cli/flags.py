@@ -1,0 +1,171 @@
+"""Flags: a strict `Parser` for the plain verbs, and `parse_fields` for `train` and `show`, where any
+config field is a flag.
+
+A field flag means what the same line in the YAML means: `--policy-lr 1e-3` is `policy_lr: 1e-3`,
+`--hidden-dims 64 64` is `hidden_dims: [64, 64]`, a bare `--normalize-obs` is `normalize_obs: true`
+and `--no-normalize-obs` is `normalize_obs: false`. Kebab and snake spellings are the same flag.
+"""
+
+import argparse
+import difflib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+from gymnasium_solver.errors import GsolveError
+
+# How many values a verb's own flag takes; a field's flag takes all words up to the next flag.
+NONE, ONE, OPTIONAL, MANY = "none", "one", "optional", "many"
+SHORT = {"-h": "help", "-q": "quiet", "-s": "set"}
+_VALUE = re.compile(r"-(\d|\.\d|\.?inf)")  # -200, -.5 and -inf are values, -q is a flag
+_TARGET = re.compile(r".+\.(ya?ml|json)(:\w+)?|[\w./-]+:[A-Za-z_]\w*")
+
+
+class UsageError(GsolveError):
+    """The command line itself is wrong."""
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse with whole flags only, kebab or snake, and a did-you-mean for unknown ones."""
+
+    def __init__(self, verb: str, description: str, epilog: str | None = None) -> None:
+        super().__init__(
+            prog=f"gsolve {verb}",
+            description=description,
+            epilog=epilog,
+            allow_abbrev=False,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+
+    def add_runs_dir(self) -> None:
+        self.add_argument(
+            "--runs-dir", metavar="DIR", help="where runs live (default: $GSOLVE_RUNS or ./runs)"
+        )
+
+    def add_json(self) -> None:
+        self.add_argument("--json", action="store_true", help="print JSON, for programs")
+
+    def read(self, argv: Sequence[str]) -> argparse.Namespace:
+        args, extra = self.parse_known_args([_kebab_token(token) for token in argv])
+        if extra:
+            flags = [name for action in self._actions for name in action.option_strings]
+            raise UsageError(unknown_flag(extra[0].partition("=")[0], flags, self.prog))
+        return args
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message}. See {self.prog} --help")
+
+
+def _kebab_token(token: str) -> str:
+    if not token.startswith("--"):
+        return token
+    name, equals, value = token.partition("=")
+    return name.replace("_", "-") + equals + value
+
+
+def unknown_flag(given: str, flags: Iterable[str], prog: str) -> str:
+    """The message for a flag (or a word) that no one asked for."""
+    if not given.startswith("-"):
+        return f"unexpected argument '{given}'. See {prog} --help"
+    near = difflib.get_close_matches(given.replace("_", "-"), list(flags), n=1, cutoff=0.6)
+    hint = f" Did you mean {near[0]}?" if near else ""
+    return f"unknown flag '{given}'.{hint} See {prog} --help"
+
+
+def as_flag(field_name: str) -> str:
+    return "--" + field_name.replace("_", "-")
+
+
+@dataclass
+class FieldArgs:
+    """A command line of `train` or `show`, cut into words but not yet held against a config."""
+
+    positionals: list[str] = field(default_factory=list)
+    options: dict[str, list[str]] = field(default_factory=dict)
+    """The verb's own flags: name -> its values, of all its occurrences."""
+    fields: dict[str, list[str]] = field(default_factory=dict)
+    """Every other flag, in snake case: name -> its values; the last occurrence wins."""
+    spelled: dict[str, str] = field(default_factory=dict)
+    """How a flag of `fields` was written, for messages."""
+
+    def has(self, option: str) -> bool:
+        return option in self.options
+
+    def last(self, option: str) -> str | None:
+        values = self.options.get(option)
+        return values[-1] if values else None
+
+
+def parse_fields(argv: Sequence[str], arity: Mapping[str, str]) -> FieldArgs:
+    """Cut `argv` into positionals, the verb's own options (`arity`: name -> how many values) and
+    field flags."""
+    args = FieldArgs()
+    words = list(argv)
+    while words:
+        word = words.pop(0)
+        if not _is_flag(word):
+            args.positionals.append(word)
+            continue
+        written, equals, value = word.partition("=")
+        name = SHORT.get(written) or written.removeprefix("--").replace("-", "_")
+        if name not in arity and not written.startswith("--"):
+            raise UsageError(unknown_flag(written, [*SHORT, *map(as_flag, arity)], "gsolve"))
+        values = [value] if equals else _take(words, arity.get(name, MANY))
+        if name not in arity:
+            args.fields[name], args.spelled[name] = values, written
+            continue
+        if arity[name] == ONE and not values:
+            raise UsageError(f"{written} needs a value")
+        if arity[name] == NONE and values:
+            raise UsageError(f"{written} takes no value, but was given '{value}'")
+        args.options.setdefault(name, []).extend(values)
+    _rescue_target(args)
+    return args
+
+
+def _is_flag(word: str) -> bool:
+    return word.startswith("-") and len(word) > 1 and not _VALUE.match(word)
+
+
+def _take(words: list[str], arity: str) -> list[str]:
+    most = {NONE: 0, ONE: 1, OPTIONAL: 1, MANY: len(words)}[arity]
+    values: list[str] = []
+    while words and len(values) < most and not _is_flag(words[0]):
+        values.append(words.pop(0))
+    return values
+
+
+def _rescue_target(args: FieldArgs) -> None:
+    """`train --n-envs 4 CartPole-v1:ppo`: the last word is the target, not a second value."""
+    if args.positionals:
+        return
+    for values in [*args.fields.values(), args.options.get("env_kwargs", [])]:
+        if values and _TARGET.fullmatch(values[-1]):
+            args.positionals.append(values.pop())
+            return
+
+
+def pair(text: str, option: str) -> tuple[str, str]:
+    """`key=value` cut in two."""
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise UsageError(f"{option} takes KEY=VALUE, but was given '{text}'")
+    return key, value
+
+
+def field_values(args: FieldArgs, parse_value: Any) -> dict[str, Any]:
+    """The values of the field flags, as the YAML would read them. Dotted names stay dotted."""
+    values: dict[str, Any] = {}
+    for name, words in args.fields.items():
+        if not words:
+            bare = name.removeprefix("no_")
+            values[bare] = bare == name
+        elif len(words) == 1:
+            values[name] = parse_value(words[0])
+        else:
+            values[name] = [parse_value(word) for word in words]
+    for text in args.options.get("env_kwargs", []):
+        key, value = pair(text, "--env-kwargs")
+        values[f"env_kwargs.{key}"] = parse_value(value)
+    return values

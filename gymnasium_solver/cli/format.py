@@ -1,0 +1,110 @@
+"""How figures, times and histories look in the terminal. Plain Python, no rich."""
+
+import math
+from collections.abc import Sequence
+
+TICKS = "▁▂▃▄▅▆▇█"
+
+
+def number(value: float | int | None, precision: int | None = None) -> str:
+    """A figure for reading: 1,234 · 487.3 · 0.0003 · 2.1e-06 · - for none."""
+    if value is None or isinstance(value, float) and math.isnan(value):
+        return "-"
+    if math.isinf(value) or isinstance(value, int) and precision is None:
+        return f"{value:,}"
+    if precision is None:
+        precision = 1 if abs(value) >= 100 else 2 if abs(value) >= 10 else 3
+    if value and abs(value) < 0.5 * 10**-precision:
+        return f"{value:.1e}"
+    return f"{value:,.{precision}f}"
+
+
+def signed(value: float, precision: int) -> str:
+    """A change with its sign; one that rounds to nothing shows as a dot."""
+    text = number(abs(value), precision)
+    if not text.strip("0.,"):
+        return "·"
+    return ("+" if value > 0 else "−") + text
+
+
+def steps_per_second(value: float | None) -> str:
+    if value is None:
+        return "-"
+    if value >= 1e6:
+        return f"{value / 1e6:.2f}M steps/s"
+    return f"{value / 1e3:.1f}k steps/s" if value >= 1e4 else f"{value:,.0f} steps/s"
+
+
+def duration(seconds: float | None) -> str:
+    """4.2 s · 3:07 · 2:15:09 · 3 d 04:12."""
+    if seconds is None or not math.isfinite(seconds):
+        return "-"
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    minutes, second = divmod(round(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    days, hour = divmod(hours, 24)
+    if days:
+        return f"{days} d {hour:02}:{minute:02}"
+    return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"
+
+
+def sparkline(values: Sequence[float], width: int) -> str:
+    """The history of a figure as `width` bars, scaled between its lowest and highest."""
+    shown = resample(values, width)
+    if not shown:
+        return ""
+    low, high = min(shown), max(shown)
+    if high == low:
+        return TICKS[0] * len(shown)
+    scale = (len(TICKS) - 1) / (high - low)
+    return "".join(TICKS[round((value - low) * scale)] for value in shown)
+
+
+def resample(values: Sequence[float], width: int) -> list[float]:
+    """`width` values over the same span: means of equal stretches, or repeats where too few."""
+    n = len(values)
+    if n < width:
+        return [values[i * n // width] for i in range(width)] if n else []
+    cuts = [i * n // width for i in range(width + 1)]
+    return [
+        math.fsum(values[a:b]) / (b - a) for a, b in zip(cuts[:-1], cuts[1:], strict=True)
+    ]
+
+
+class Series:
+    """The whole history of one figure in a bounded space: `add` is O(1) whatever the run's length.
+
+    Holds up to `2 * keep` means of equally many values each; when full, neighbours are merged.
+    """
+
+    def __init__(self, keep: int = 60) -> None:
+        self.keep = keep
+        self.means: list[float] = []
+        self.last: float | None = None
+        self._per_mean = 1
+        self._sum = 0.0
+        self._count = 0
+
+    def add(self, value: float) -> None:
+        self.last = value
+        self._sum += value
+        self._count += 1
+        if self._count < self._per_mean:
+            return
+        self.means.append(self._sum / self._count)
+        self._sum, self._count = 0.0, 0
+        if len(self.means) == 2 * self.keep:
+            pairs = zip(self.means[::2], self.means[1::2], strict=True)
+            self.means = [(a + b) / 2 for a, b in pairs]
+            self._per_mean *= 2
+
+    def values(self) -> list[float]:
+        """The means, and the value of now at the end."""
+        return self.means if self.last is None or not self._count else [*self.means, self.last]
+
+    def change(self) -> float | None:
+        """The value of now against that of a tenth of the run ago; None while there is no tenth."""
+        if self.last is None or len(self.means) < 2:
+            return None
+        return self.last - self.means[-1 - max(1, len(self.means) // 10)]

@@ -1,0 +1,127 @@
+"""`gsolve`: the entry point. Picks the verb, tells errors, sets the exit code.
+
+Exit codes: 0 fine; 1 the work itself failed; 2 the command, the config, the environment or the run
+asked for is wrong; 130 interrupted. Only the standard library is imported here, so that
+`gsolve --help` is instant.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from gymnasium_solver import __version__
+from gymnasium_solver.errors import DivergedError, GsolveError
+
+VERBS: dict[str, dict[str, str]] = {
+    "Train": {
+        "train": "train an agent from a config, or resume a run",
+        "eval": "score a trained agent on fresh episodes",
+    },
+    "Configs": {
+        "list": "the configs there are",
+        "show": "one config, resolved, as YAML or JSON",
+        "schema": "the JSON schema of config files, for editors",
+    },
+    "Runs": {
+        "runs": "the runs there are",
+        "run": "one run in full: result, evaluations, checkpoints",
+        "plot": "learning curves of one or several runs, as a picture",
+    },
+    "This machine": {
+        "doctor": "versions, environment engines, devices, missing extras",
+    },
+}
+
+EXAMPLES = (
+    ("gsolve train CartPole-v1:ppo", "train"),
+    ("gsolve train CartPole-v1:ppo --policy-lr 1e-3 --hidden-dims 64 64", "any field is a flag"),
+    ("gsolve train CartPole-v1:ppo --help", "every field with this config's value"),
+    ("gsolve train --resume @last", "continue the newest run exactly"),
+    ("gsolve eval @last/@best --episodes 100", "score its best checkpoint"),
+    ("gsolve plot @last -o curve.png", "look at it"),
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command line and return its exit code."""
+    args = list(sys.argv[1:] if argv is None else argv)
+    if not args:
+        print(help_text(), file=sys.stderr)
+        return 2
+    verb, rest = args[0], args[1:]
+    if verb in ("-V", "--version", "version"):
+        print(f"gymnasium-solver {__version__}")
+        return 0
+    if verb in ("-h", "--help", "help"):
+        if not rest:
+            print(help_text())
+            return 0
+        verb, rest = rest[0], ["--help"]
+    if verb not in verb_names():
+        print(f"gsolve: {unknown_verb(verb)}", file=sys.stderr)
+        return 2
+    return call(verb, rest)
+
+
+def call(verb: str, argv: list[str]) -> int:
+    """Import the verb's module, run it, and turn what went wrong into an exit code."""
+    try:
+        code: int = import_module(f"gymnasium_solver.cli.{verb}").main(argv)
+        sys.stdout.flush()
+        return code
+    except DivergedError as error:
+        print(f"gsolve {verb}: {error}", file=sys.stderr)
+        return 1
+    except GsolveError as error:
+        print(f"gsolve {verb}: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(f"gsolve {verb}: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # The reader went away (`gsolve list | head -1`): nothing is left to say, not even at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+
+
+def verb_names() -> list[str]:
+    return [name for group in VERBS.values() for name in group]
+
+
+def unknown_verb(verb: str) -> str:
+    """What to say about a first word that is no verb."""
+    import difflib
+
+    if verb.startswith("-"):
+        return f"unknown flag '{verb}' before the verb. Usage: gsolve <verb> [...]; see gsolve --help"
+    if ":" in verb or verb.endswith((".yaml", ".yml")):
+        return f"'{verb}' is no verb. Did you mean: gsolve train {verb}"
+    near = difflib.get_close_matches(verb, verb_names(), n=1, cutoff=0.5)
+    hint = f" Did you mean: gsolve {near[0]}?" if near else ""
+    return f"unknown verb '{verb}'.{hint} There are: {', '.join(verb_names())}"
+
+
+def help_text() -> str:
+    lines = [
+        "gsolve: solve Gymnasium environments. One config, one command.",
+        "",
+        "usage: gsolve <verb> [arguments]      gsolve <verb> --help tells more",
+    ]
+    for group, verbs in VERBS.items():
+        lines += ["", f"{group}:"]
+        lines += [f"  {name:<8} {text}" for name, text in verbs.items()]
+    lines += ["", "Examples:"]
+    width = max(len(command) for command, _ in EXAMPLES)
+    lines += [f"  {command:<{width}}  # {note}" for command, note in EXAMPLES]
+    lines += [
+        "",
+        "A run is named by @last, its id, or a unique part of the id; a checkpoint by RUN/@best,",
+        "RUN/@last or RUN/<env_steps>. Runs live in ./runs, $GSOLVE_RUNS or --runs-dir.",
+        "Verbs that read take --json. -V, --version prints the version.",
+    ]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,245 @@
+"""`gsolve plot RUN...`: learning curves as a PNG, over env steps; several runs share the axes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gymnasium_solver.cli.flags import Parser, UsageError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Points = list[tuple[int, float]]
+
+# Okabe and Ito's colours: told apart with every common colour vision.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+TRAIN, VAL, SPREAD = "train/roll/ep_rew/mean", "val/roll/ep_rew/mean", "val/roll/ep_rew/std"
+DETAILS = (
+    "train/opt/loss/policy",
+    "train/opt/loss/value",
+    "train/opt/policy/entropy",
+    "train/opt/value/explained_var",
+    "train/opt/ppo/approx_kl",
+    "train/roll/ep_len/mean",
+)
+RETURNS = "returns"
+STYLE: dict[str, Any] = {
+    "font.size": 10,
+    "axes.titlesize": 11,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.labelcolor": "#444444",
+    "axes.edgecolor": "#999999",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#E6E6E6",
+    "grid.linewidth": 0.8,
+    "xtick.color": "#444444",
+    "ytick.color": "#444444",
+    "legend.frameon": False,
+    "figure.dpi": 130,
+}
+
+
+@dataclass
+class Curves:
+    """What of a run is drawn."""
+
+    id: str
+    title: str
+    env_id: str
+    threshold: float | None
+    series: dict[str, Points]
+
+
+def main(argv: Sequence[str]) -> int:
+    parser = Parser(
+        "plot",
+        "Learning curves: training and validation return over env steps, with the threshold;\n"
+        "for a single run also losses, entropy and the like.",
+        "examples:\n  gsolve plot @last\n  gsolve plot a1b2 c3d4 -o compare.png\n"
+        "  gsolve plot @last --metric entropy approx_kl",
+    )
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="@last, an id, a part of one, a path")
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="picture to write, .png, .svg or .pdf (default: curves.png in the run's folder, "
+        "compare.png here for several runs)",
+    )
+    parser.add_argument(
+        "--metric",
+        nargs="+",
+        action="extend",
+        metavar="NAME",
+        help="draw these metrics instead, one panel each; a unique part of a name is enough",
+    )
+    parser.add_json()
+    parser.add_runs_dir()
+    args = parser.read(argv)
+
+    from gymnasium_solver.runs.query import get_run
+    from gymnasium_solver.runs.run import runs_root
+
+    root = runs_root(args.runs_dir)
+    curves = [read_curves(ref, root) for ref in args.runs]
+    panels = choose_panels(curves, args.metric)
+    folder = Path(get_run(args.runs[0], root).path)
+    default = folder / "curves.png" if len(curves) == 1 else Path("compare.png")
+    output = Path(args.output or default)
+    draw(curves, panels, output)
+    if args.json:
+        from gymnasium_solver.cli.tables import print_json
+
+        print_json({"path": str(output), "runs": [c.id for c in curves], "panels": panels})
+    else:
+        print(output)
+    return 0
+
+
+def read_curves(ref: str, root: Path) -> Curves:
+    from gymnasium_solver.runs.query import get_metrics, get_run
+
+    run = get_run(ref, root)
+    series = {
+        name: points
+        for name, all_points in get_metrics(ref, root=root).items()
+        if (points := [(x, y) for x, y in all_points if y is not None])
+    }
+    title = f"{run.env_id}:{run.variant or run.algo_id}"
+    return Curves(run.id, title, run.env_id, run.threshold, series)
+
+
+def choose_panels(curves: list[Curves], wanted: list[str] | None) -> list[str]:
+    """The panels to draw: "returns" and details, or the metrics asked for."""
+    known = sorted({name for run in curves for name in run.series})
+    if not known:
+        names = ", ".join(run.id for run in curves)
+        raise UsageError(f"nothing is logged yet in {names}: there is nothing to draw")
+    if wanted:
+        return [match_metric(name, known) for name in wanted]
+    return [RETURNS, *(name for name in DETAILS if len(curves) == 1 and name in known)]
+
+
+def match_metric(name: str, known: list[str]) -> str:
+    """The metric of this name, or the only one that has it as a part."""
+    import difflib
+
+    if name in known:
+        return name
+    parts = [metric for metric in known if name.lower() in metric.lower()]
+    if len(parts) == 1:
+        return parts[0]
+    if parts:
+        raise UsageError(f"'{name}' is part of several metrics: {', '.join(parts)}")
+    by_end = {metric.rpartition("/")[2]: metric for metric in known}
+    near = difflib.get_close_matches(name, [*known, *by_end], n=1, cutoff=0.5)
+    hint = f"Did you mean {by_end.get(near[0], near[0])}? " if near else ""
+    raise UsageError(f"no run has a metric '{name}'. {hint}There are: {', '.join(known)}")
+
+
+def draw(curves: list[Curves], panels: list[str], output: Path) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    with pyplot.rc_context(STYLE):
+        figure, axes = _layout(len(panels))
+        for ax, panel in zip(axes, panels, strict=True):
+            for run, colour in zip(curves, _colours(len(curves)), strict=True):
+                if panel == RETURNS:
+                    _draw_returns(ax, run, colour, alone=len(curves) == 1)
+                else:
+                    _draw_metric(ax, run, panel, colour)
+            _finish(ax, panel, curves)
+        figure.suptitle(_title(curves), x=0.01, ha="left", fontweight="bold", fontsize=13)
+        output.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            figure.savefig(output)
+        except (OSError, ValueError) as error:
+            raise UsageError(f"the picture cannot be written to {output}: {error}") from error
+        finally:
+            pyplot.close(figure)
+
+
+def _layout(n: int) -> "tuple[Figure, list[Axes]]":
+    """One wide panel, and under it the others three a row."""
+    from matplotlib import pyplot
+
+    rows = -(-(n - 1) // 3)
+    figure = pyplot.figure(figsize=(10, 4.6 + 2.3 * rows), layout="constrained")
+    grid = figure.add_gridspec(1 + rows, 6, height_ratios=[4.2, *[2.3] * rows])
+    axes = [figure.add_subplot(grid[0, :])]
+    for i in range(n - 1):
+        row, column = divmod(i, 3)
+        axes.append(figure.add_subplot(grid[1 + row, 2 * column : 2 * column + 2]))
+    return figure, axes
+
+
+def _colours(n: int) -> list[str]:
+    return [COLOURS[i % len(COLOURS)] for i in range(n)]
+
+
+def _split(points: Points) -> tuple[list[int], list[float]]:
+    return [x for x, _ in points], [y for _, y in points]
+
+
+def _draw_returns(ax: "Axes", run: Curves, colour: str, *, alone: bool) -> None:
+    train, val = run.series.get(TRAIN, []), run.series.get(VAL, [])
+    spread = dict(run.series.get(SPREAD, []))
+    name = "" if alone else f"{run.id} "
+    if train:
+        label = "training episodes" if alone else None
+        ax.plot(*_split(train), color=colour, linewidth=1.2, alpha=0.45, label=label)
+    if val:
+        x, mean = _split(val)
+        low = [y - spread.get(step, 0.0) for step, y in val]
+        high = [y + spread.get(step, 0.0) for step, y in val]
+        label = "evaluations (± std)" if alone else name
+        marker = "o" if len(val) <= 60 else None
+        ax.plot(x, mean, color=colour, linewidth=2.2, marker=marker, markersize=4, label=label)
+        ax.fill_between(x, low, high, color=colour, alpha=0.12, linewidth=0)
+    elif not alone and train:
+        ax.lines[-1].set_label(f"{name}(training)")
+
+
+def _draw_metric(ax: "Axes", run: Curves, name: str, colour: str) -> None:
+    points = run.series.get(name, [])
+    marker = "o" if len(points) == 1 else None
+    ax.plot(*_split(points), color=colour, linewidth=1.4, marker=marker, label=run.id)
+
+
+def _finish(ax: "Axes", panel: str, curves: list[Curves]) -> None:
+    """Threshold, labels, legend, and ticks that read as steps."""
+    from matplotlib.ticker import EngFormatter, MaxNLocator
+
+    if panel in (RETURNS, TRAIN, VAL):
+        thresholds = {run.threshold for run in curves if run.threshold is not None}
+        for threshold in sorted(thresholds):
+            ax.axhline(
+                threshold,
+                color="#666666",
+                linewidth=1.2,
+                linestyle=(0, (5, 4)),
+                label=f"solved at {threshold:g}",
+            )
+    title = "" if panel == RETURNS else panel.partition("/")[2].partition("/")[2]
+    ax.set_title(title if panel != RETURNS else "return of an episode")
+    ax.xaxis.set_major_formatter(EngFormatter(sep=""))
+    ax.xaxis.set_major_locator(MaxNLocator(nbins=10 if panel == RETURNS else 4))
+    ax.set_xlabel("env steps")
+    ax.margins(x=0.01)
+    if panel == RETURNS or len(curves) > 1:
+        ax.legend(fontsize=9, loc="best")
+
+
+def _title(curves: list[Curves]) -> str:
+    if len(curves) == 1:
+        return f"{curves[0].title}   {curves[0].id}"
+    titles = sorted({run.title for run in curves})
+    return ", ".join(titles[:3]) + (f" and {len(titles) - 3} more" if len(titles) > 3 else "")

@@ -1,0 +1,109 @@
+"""`gsolve run RUN`: one run in full: result, evaluations, checkpoints, files, what to type next."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from gymnasium_solver.cli import format as fmt
+from gymnasium_solver.cli.flags import Parser
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from gymnasium_solver.runs.query import RunSummary
+
+SHOWN_EVALS = 10
+
+
+def main(argv: Sequence[str]) -> int:
+    parser = Parser(
+        "run",
+        "One run in full.",
+        "examples:\n  gsolve run @last\n  gsolve run @last --log 20\n  gsolve run a1b2 --json",
+    )
+    parser.add_argument("run", metavar="RUN", help="@last, an id or a unique part of one, a path")
+    parser.add_argument("--log", type=int, metavar="N", help="the last N lines of its run.log only")
+    parser.add_json()
+    parser.add_runs_dir()
+    args = parser.read(argv)
+
+    from gymnasium_solver.cli.tables import make_console, print_json
+    from gymnasium_solver.runs.query import get_events, get_log, get_run
+    from gymnasium_solver.runs.run import runs_root
+
+    root = runs_root(args.runs_dir)
+    if args.log is not None:
+        lines = get_log(args.run, lines=args.log, root=root)
+        print_json(lines) if args.json else print("\n".join(lines))
+        return 0
+    run = get_run(args.run, root)
+    evals = get_events(args.run, kind="eval", root=root)
+    if args.json:
+        print_json(run.to_dict() | {"evals": evals})
+    else:
+        print_run(make_console(), run, evals)
+    return 0
+
+
+def print_run(console: "Console", run: "RunSummary", evals: list[dict[str, Any]]) -> None:
+    from rich.text import Text
+
+    from gymnasium_solver.cli.console import STOPPED, next_steps, verdict
+    from gymnasium_solver.cli.tables import print_pairs, status_text
+
+    console.print(Text.assemble((run.id, "bold"), "  ", status_text(run)))
+    console.print(verdict(run))
+    rows: list[tuple[str, str | Text]] = [
+        ("env", run.env_id),
+        ("agent", f"{run.algo_id}, variant {run.variant}, seed {run.seed}"),
+        ("created", run.created_at),
+        ("done", f"{run.env_steps:,} env steps, {run.epoch:,} epochs, {run.episodes:,} episodes"),
+        ("stopped", STOPPED.get(run.stop_reason or "", run.stop_reason or "not yet")),
+    ]
+    scores = [event["mean"] for event in evals if event.get("mean") is not None]
+    if scores:
+        rows.append(("val", f"{fmt.sparkline(scores, 60)}  {len(scores)} evaluations"))
+    rows.append(("folder", str(run.path)))
+    rows += [("next" if i == 0 else "", line) for i, line in enumerate(next_steps(run))]
+    print_pairs(console, rows)
+    _print_checkpoints(console, run)
+    _print_evals(console, evals)
+
+
+def _print_checkpoints(console: "Console", run: "RunSummary") -> None:
+    from gymnasium_solver.cli.tables import plain_table
+
+    if not run.checkpoints:
+        return
+    right = {"justify": "right"}
+    table = plain_table(("  checkpoint", right), ("val", right), "")
+    for checkpoint in run.checkpoints:
+        marks = [f"@{mark}" for mark in ("best", "last") if getattr(checkpoint, mark)]
+        table.add_row(
+            f"{checkpoint.env_steps}", fmt.number(checkpoint.score, 1), " ".join(marks)
+        )
+    console.print()
+    console.print(table)
+
+
+def _print_evals(console: "Console", evals: list[dict[str, Any]]) -> None:
+    from gymnasium_solver.cli.tables import plain_table
+
+    if not evals:
+        return
+    right = {"justify": "right"}
+    table = plain_table(
+        *((name, right) for name in ("  val at", "mean", "std", "min", "max", "length", "episodes"))
+    )
+    for event in evals[-SHOWN_EVALS:]:
+        figures = [event.get(name) for name in ("mean", "std", "min", "max", "length_mean")]
+        table.add_row(
+            f"{event['env_steps']:,}",
+            *(fmt.number(figure, 1) for figure in figures),
+            fmt.number(event.get("episodes")),
+        )
+    console.print()
+    if len(evals) > SHOWN_EVALS:
+        console.print(f"  the last {SHOWN_EVALS} of {len(evals)} evaluations", style="bright_black")
+    console.print(table)
+
+

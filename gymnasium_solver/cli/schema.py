@@ -1,0 +1,33 @@
+"""`gsolve schema`: the JSON schema of config files, so that an editor completes and checks them."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from gymnasium_solver.cli.flags import Parser, UsageError
+
+
+def main(argv: Sequence[str]) -> int:
+    parser = Parser(
+        "schema",
+        "The JSON schema of config files: every field of every algorithm, with documentation.",
+        "examples:\n  gsolve schema -o gsolve.schema.json\n\n"
+        "Editors with a YAML language server then take it from the first line of a config:\n"
+        "  # yaml-language-server: $schema=gsolve.schema.json",
+    )
+    parser.add_argument("-o", "--output", metavar="FILE", help="write it here instead of printing")
+    parser.add_json()
+    args = parser.read(argv)
+
+    from gymnasium_solver.config.load import json_schema
+
+    text = json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n"
+    if args.output is None:
+        print(text, end="")
+        return 0
+    try:
+        Path(args.output).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"the schema cannot be written to {args.output}: {error}") from error
+    print(args.output)
+    return 0

@@ -1,0 +1,57 @@
+"""Printing for the verbs that read: one console, one plain table style, JSON."""
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from gymnasium_solver.cli.dashboard import GREEN, ORANGE, SKY
+
+if TYPE_CHECKING:
+    from gymnasium_solver.runs.query import RunSummary
+
+PIPED_WIDTH = 160  # into a pipe nothing should be cut or folded at 80 columns
+
+
+def make_console(stderr: bool = False) -> Console:
+    """A console as wide as the terminal; wide enough for whole rows where there is none."""
+    console = Console(highlight=False, stderr=stderr)
+    if not console.is_terminal:
+        console = Console(highlight=False, stderr=stderr, width=PIPED_WIDTH)
+    return console
+
+
+def print_json(value: Any) -> None:
+    json.dump(value, sys.stdout, indent=2, ensure_ascii=False, allow_nan=False)
+    print()
+
+
+def plain_table(*columns: str | tuple[str, Mapping[str, Any]]) -> Table:
+    """A table without lines: columns are names, or (name, options of rich's add_column)."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bright_black")
+    for column in columns:
+        name, options = (column, {}) if isinstance(column, str) else column
+        table.add_column(name, **options)
+    return table
+
+
+def print_pairs(console: Console, rows: Sequence[tuple[str, str | Text]], indent: int = 2) -> None:
+    """Label and text, one a line, long text folded under itself."""
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(style="bright_black", no_wrap=True)
+    table.add_column(overflow="fold")
+    for label, text in rows:
+        table.add_row(" " * indent + label, text if isinstance(text, Text) else Text(text))
+    console.print(table)
+
+
+def status_text(run: "RunSummary") -> Text:
+    """A run's state in a word: solved or its status."""
+    if run.solved:
+        return Text("★ solved", style=GREEN)
+    colour = {"running": SKY, "failed": "red", "killed": "red", "interrupted": ORANGE}
+    return Text(run.status, style=colour.get(run.status, "none"))

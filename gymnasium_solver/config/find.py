@@ -1,0 +1,205 @@
+"""Which configs there are: the shipped ones, and the user's own.
+
+A config's name is `<env>:<variant>`. The user's files are looked for in the folders of the
+environment variable GSOLVE_CONFIGS and in ./configs, and win over shipped ones of the same name.
+Nothing heavy is imported, so that listing stays instant.
+"""
+
+import fnmatch
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gymnasium_solver.config.explain import nearest
+from gymnasium_solver.config.schema import Config, canonical
+from gymnasium_solver.config.yaml_file import read_file, unfilled
+from gymnasium_solver.errors import ConfigError
+
+SUFFIXES = (".yaml", ".yml", ".json")
+SHIPPED = Path(__file__).parent.parent / "configs"
+
+
+@dataclass(frozen=True)
+class ConfigFile:
+    """A config file taken apart: what all its variants share, and each variant's own lines."""
+
+    path: Path
+    base: dict[str, Any]
+    variants: dict[str, dict[str, Any]]
+    placeholders: frozenset[str]
+
+    def section(self, variant: str | None) -> dict[str, Any]:
+        """All lines that count for a variant, or for a file that has none."""
+        own = self.variants[variant] if variant is not None else {}
+        merged = {**self.base, **own}
+        if merged.get("project_id") is None:
+            merged["project_id"] = self.path.stem
+        if variant is not None:
+            merged["variant"] = variant
+            if merged.get("algo_id") is None and algo_in_name(variant):
+                merged["algo_id"] = algo_in_name(variant)
+        return merged
+
+
+@dataclass(frozen=True)
+class ConfigEntry:
+    """A config that can be named on the command line."""
+
+    name: str
+    env_id: str
+    variant: str
+    algo_id: str
+    description: str
+    path: Path
+    suite: str
+
+
+def algo_in_name(variant: str) -> str | None:
+    """The algorithm a variant is named after: ppo, ppo_tuned and rgb_ppo are all ppo."""
+    from gymnasium_solver.algos import ALGOS
+
+    return next((part for part in variant.split("_") if part in ALGOS), None)
+
+
+def read_config_file(path: Path, fill: Mapping[str, str] | None = None) -> ConfigFile:
+    """Read a file and tell its variants from the fields they share."""
+    content, placeholders = read_file(path, fill)
+    if not isinstance(content, dict):
+        raise ConfigError(f"{path}: expected a block of `field: value` lines, not {content!r}")
+    base, variants, shared = {}, {}, {}
+    for key, value in content.items():
+        if key == "_base":
+            shared = _section(path, "_base", value)
+        elif str(key).startswith("_"):
+            continue  # a template for `<<`
+        elif _is_variant(key, value):
+            variants[key] = _section(path, key, value)
+        else:
+            base[str(key)] = value
+    base = {**shared, **_section(path, "the top of the file", base)}
+    return ConfigFile(path, base, variants, frozenset(placeholders))
+
+
+def _section(path: Path, name: str, value: Any) -> dict[str, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise ConfigError(f"{path}: {name} must be a block of `field: value` lines, not {value!r}")
+    try:
+        return canonical({str(key): item for key, item in value.items()})
+    except ConfigError as error:
+        raise ConfigError(f"{path}: in {name}: {error}") from None
+
+
+def _is_variant(key: Any, value: Any) -> bool:
+    """A block that is no field: it is named after an algorithm, or holds a config's fields."""
+    if not isinstance(key, str) or key in Config.model_fields:
+        return False
+    if algo_in_name(key):
+        return value is None or isinstance(value, dict)
+    if not isinstance(value, dict):
+        return False
+    # `env_kwarg:` is a slip of the pen, not a variant of that name.
+    misspelt = bool(nearest(key, Config.model_fields, n=1, cutoff=0.8))
+    return "algo_id" in value or (
+        not misspelt and any(name in Config.model_fields for name in value)
+    )
+
+
+def find_configs(pattern: str | None = None) -> list[ConfigEntry]:
+    """All configs, or those whose name, suite or description has `pattern` (* and ? work)."""
+    entries: dict[str, ConfigEntry] = {}
+    for root in config_folders():
+        for path in config_files(root):
+            for entry in _entries(path, root):
+                entries.setdefault(entry.name, entry)
+    found = sorted(entries.values(), key=lambda entry: (entry.suite, entry.name))
+    return [entry for entry in found if pattern is None or _matches(entry, pattern)]
+
+
+def config_folders() -> list[Path]:
+    """Folders searched for configs, the first to have a name wins."""
+    own = [Path(part) for part in os.environ.get("GSOLVE_CONFIGS", "").split(os.pathsep) if part]
+    return [*own, Path("configs"), SHIPPED]
+
+
+def config_files(root: Path) -> Iterator[Path]:
+    """The config files under a folder, in a fixed order."""
+    for path in sorted(root.rglob("*")):
+        if path.suffix in SUFFIXES and path.is_file():
+            yield path
+
+
+def _entries(path: Path, root: Path) -> Iterator[ConfigEntry]:
+    try:
+        file = read_config_file(path)
+    except ConfigError:
+        return  # ./configs may hold other programs' files; naming one tells what is wrong with it
+    sections = {name: file.section(name) for name in file.variants}
+    if not sections and "algo_id" in file.base:
+        section = file.section(None)
+        sections = {str(section.get("variant") or section["algo_id"]): section}
+    for variant, section in sections.items():
+        env_id, algo_id = section.get("env_id"), section.get("algo_id")
+        if not isinstance(env_id, str) or not isinstance(algo_id, str):
+            continue
+        # ALE/Pong-v5 lives in ALE-Pong-v5.yaml; a generic file (env_id: ${env}) has its own name.
+        generic = any(unfilled(env_id)) or path.stem != env_id.replace("/", "-")
+        name = f"{path.stem if generic else env_id}:{variant}"
+        description = " ".join(str(section.get("description") or "").split())
+        suite = path.parent.relative_to(root).as_posix().replace(".", "")
+        yield ConfigEntry(name, env_id, variant, algo_id, description, path, suite)
+
+
+def _matches(entry: ConfigEntry, pattern: str) -> bool:
+    text = f"{entry.name} {entry.suite} {entry.description}".lower()
+    wanted = pattern.lower()
+    if any(sign in wanted for sign in "*?["):
+        return fnmatch.fnmatch(entry.name.lower(), wanted)
+    return all(word in text for word in wanted.split())
+
+
+def locate(target: str, variant: str | None = None) -> tuple[Path, str | None]:
+    """The file and variant that a config's name or path stands for."""
+    if variant is None and Path(target).suffix not in SUFFIXES:
+        head, colon, tail = target.rpartition(":")
+        target, variant = (head, tail) if colon else (target, None)
+    if Path(target).suffix in SUFFIXES:
+        if not Path(target).is_file():
+            raise ConfigError(f"there is no config file {target}")
+        return Path(target), variant
+    entries = find_configs()
+    for matches in (
+        [entry for entry in entries if entry.name == f"{target}:{variant}"],
+        [entry for entry in entries if (entry.env_id, entry.variant) == (target, variant)],
+    ):
+        if matches:
+            return matches[0].path, _variant_in_file(matches[0])
+    raise ConfigError(_not_found(target, variant, entries))
+
+
+def _variant_in_file(entry: ConfigEntry) -> str | None:
+    """None for a flat file, whose only config has no block of its own."""
+    return entry.variant if entry.variant in read_config_file(entry.path).variants else None
+
+
+def _not_found(target: str, variant: str | None, entries: list[ConfigEntry]) -> str:
+    for root in config_folders():
+        for path in config_files(root):
+            if path.stem == target.replace("/", "-"):
+                read_config_file(path)  # if it cannot be read, that is the error to tell
+    own = [e.name for e in entries if target in (e.env_id, e.name.rpartition(":")[0])]
+    if own and variant is None:
+        return f"{target} needs a variant: {', '.join(own)}"
+    if own:
+        return f"{target} has no variant {variant!r}; it has: {', '.join(own)}"
+    wanted = f"{target}:{variant}" if variant else target
+    names = [entry.name for entry in entries]
+    within = [name for name in names if target and target.lower() in name.lower()]
+    stems = {name.rpartition(":")[0]: name for name in reversed(names)}
+    close = [stems[stem] for stem in nearest(target, stems, n=5, cutoff=0.5)]
+    found = list(dict.fromkeys([*within, *close, *nearest(wanted, names, n=5)]))[:6]
+    listing = f"the nearest are: {', '.join(found)}" if found else f"there are: {', '.join(names)}"
+    return f"there is no config named {wanted!r}; {listing}"

@@ -1,0 +1,349 @@
+"""A hyper-parameter as a function of training progress.
+
+Any field that an algorithm reads once per update may be written as
+
+    policy_lr: 0.001                                 constant
+    policy_lr: lin_0.001                             linear, 0.001 at the start, 0 at the end
+    policy_lr: {start: 0.001, end: 0.0001}           linear between the two
+    policy_lr: {start: 0.001, end: 0.0001, schedule: cosine, from: 0.2, to: 80000, warmup: 0.05}
+    ent_coef: {schedule: piecewise, points: [[0, 0.01], [0.5, 0.001], [1.0, 0.0]]}
+
+`from`, `to`, `warmup`, `every` and a point's position are places in the run: a number up to 1 is a
+fraction of the budget, a larger one is a count of env steps. With `warmup` the value climbs
+linearly from 0 to `start` first, and the schedule proper begins when it is there.
+
+The trainer asks `schedule.at(env_steps, total_env_steps)`; config fields are declared as
+
+    policy_lr: PositiveSchedule = Schedule.constant(3e-4)
+    beta: Annotated[Schedule, scheduled(ge=0, le=1)] = Schedule.constant(0.4)
+"""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from itertools import pairwise
+from typing import Annotated, Any
+
+from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic_core import core_schema
+
+_LINEAR_TEXT = re.compile(r"lin_([0-9]+\.?[0-9]*(?:[eE][-+]?[0-9]+)?|\.[0-9]+(?:[eE][-+]?[0-9]+)?)")
+
+# What each shape needs besides `start`, and what it may have besides `schedule`.
+_NEEDS: dict[str, tuple[str, ...]] = {
+    "constant": ("start",),
+    "linear": ("start", "end"),
+    "cosine": ("start", "end"),
+    "exponential": ("start", "end"),
+    "rate": ("start", "end", "rate", "every"),
+    "periodic": ("start", "end", "cycles"),
+    "piecewise": ("points",),
+}
+_MAY_HAVE: dict[str, tuple[str, ...]] = {
+    "constant": ("warmup",),
+    "piecewise": (),
+}
+_SPAN = ("from", "to", "warmup")
+
+EXPECTED = "a number, lin_NUMBER, or {start: ..., end: ...}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """A value that depends on the env steps done. Build it with `parse` or `constant`."""
+
+    shape: str = "constant"
+    start: float = 0.0
+    end: float = 0.0
+    from_: float = 0.0
+    to: float = 1.0
+    warmup: float = 0.0
+    rate: float = 1.0
+    every: float = 1.0
+    cycles: float = 1.0
+    points: tuple[tuple[float, float], ...] = ()
+
+    @classmethod
+    def constant(cls, value: float) -> "Schedule":
+        """The schedule that never changes."""
+        return cls(start=float(value), end=float(value))
+
+    @classmethod
+    def parse(cls, value: Any) -> "Schedule":
+        """Read a schedule as a config writes it; ValueError says what is wrong."""
+        if isinstance(value, Schedule):
+            return value
+        if isinstance(value, str):
+            match = _LINEAR_TEXT.fullmatch(value)
+            if match is None:
+                raise ValueError(f"expected {EXPECTED}")
+            return cls(shape="linear", start=float(match[1]))
+        if isinstance(value, Mapping):
+            return _from_mapping(value)
+        return cls.constant(_number("value", value))
+
+    def at(self, env_steps: float, total_env_steps: float) -> float:
+        """The value after `env_steps` of a run of `total_env_steps`."""
+        if self.shape == "piecewise":
+            return self._piecewise(env_steps, total_env_steps)
+        warmup = _place(self.warmup, total_env_steps)
+        if env_steps < warmup:
+            return self.start * env_steps / warmup
+        if self.shape == "constant":
+            return self.start
+        begin = max(_place(self.from_, total_env_steps), warmup)
+        finish = _place(self.to, total_env_steps)
+        elapsed = min(max(env_steps - begin, 0.0), max(finish - begin, 0.0))
+        if self.shape == "rate":
+            # The tolerance keeps 0.3 / 0.1 from being 2.9999999999999996 stairs.
+            stairs = math.floor(elapsed / _place(self.every, total_env_steps) + 1e-9)
+            value = self.start * self.rate**stairs
+            return max(value, self.end) if self.rate < 1 else min(value, self.end)
+        # An empty span is a jump from `start` to `end`.
+        done = elapsed / (finish - begin) if finish > begin else float(env_steps >= finish)
+        return self._shaped(done)
+
+    def _shaped(self, done: float) -> float:
+        match self.shape:
+            case "linear":
+                # This form, unlike start + (end - start) * done, is exact at both ends.
+                return self.start * (1 - done) + self.end * done
+            case "cosine":
+                return self.end + (self.start - self.end) * (1 + math.cos(math.pi * done)) / 2
+            case "exponential":
+                return self.start * (self.end / self.start) ** done
+            case "periodic":
+                wave = math.cos(2 * math.pi * self.cycles * done)
+                return self.end + (self.start - self.end) * (1 + wave) / 2
+        raise AssertionError(f"shape {self.shape!r} has no formula")
+
+    def _piecewise(self, env_steps: float, total_env_steps: float) -> float:
+        places = [(_place(at, total_env_steps), value) for at, value in self.points]
+        previous_at, previous = places[0]
+        for at, value in places:
+            if env_steps < at:
+                if at == previous_at:  # before the first point
+                    return value
+                done = (env_steps - previous_at) / (at - previous_at)
+                return previous * (1 - done) + value * done
+            previous_at, previous = at, value
+        return previous
+
+    @property
+    def is_constant(self) -> bool:
+        """True when the value is the same at every step."""
+        return self.shape == "constant" and self.warmup == 0
+
+    @property
+    def values(self) -> tuple[float, ...]:
+        """The values it is written with: after a warm-up it never leaves their range."""
+        if self.shape == "piecewise":
+            return tuple(value for _, value in self.points)
+        return (self.start,) if self.shape == "constant" else (self.start, self.end)
+
+    def check(self, total_env_steps: float) -> None:
+        """ValueError if its places are out of order in a run of this length."""
+        pairs = list(pairwise(at for at, _ in self.points))
+        if self.shape not in ("constant", "piecewise"):
+            pairs = [(self.from_, self.to), (self.warmup, self.to)]
+        for at, next_at in pairs:
+            steps, next_steps = _place(at, total_env_steps), _place(next_at, total_env_steps)
+            if steps >= next_steps:
+                raise ValueError(
+                    f"{at:g} (env step {steps:g}) must come before {next_at:g} (env step "
+                    f"{next_steps:g}): up to 1 is a fraction of the run, above 1 is env steps"
+                )
+
+    def dump(self) -> float | dict[str, Any]:
+        """The shortest plain value that parses back equal."""
+        if self.is_constant:
+            return self.start
+        if self.shape == "piecewise":
+            return {"schedule": "piecewise", "points": [list(point) for point in self.points]}
+        written: dict[str, Any] = {key: getattr(self, key) for key in _NEEDS[self.shape]}
+        if self.shape != "linear":
+            written["schedule"] = self.shape
+        for key, default in (("from", 0.0), ("to", 1.0), ("warmup", 0.0)):
+            value = getattr(self, _attribute(key))
+            if value != default:
+                written[key] = value
+        return written
+
+    def __str__(self) -> str:
+        if self.shape == "piecewise":
+            return " → ".join(f"{value:g}" for value in self.values) + " piecewise"
+        text = f"{self.start:g}"
+        if self.shape == "periodic":
+            text += f" ↔ {self.end:g} periodic"
+        elif self.shape != "constant":
+            text += f" → {self.end:g} {self.shape}"
+        if self.warmup:
+            text += f", warm-up {self.warmup:g}"
+        return text
+
+
+def _attribute(key: str) -> str:
+    return "from_" if key == "from" else key
+
+
+def _place(value: float, total_env_steps: float) -> float:
+    """A place in the run, in env steps."""
+    return value * total_env_steps if value <= 1 else value
+
+
+def _number(name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        subject = f"expected {EXPECTED}" if name == "value" else f"`{name}` must be a number"
+        raise ValueError(f"{subject}, not {value!r}")
+    return float(value)
+
+
+def _from_mapping(given: Mapping[Any, Any]) -> Schedule:
+    shape = given.get("schedule", "piecewise" if "points" in given else "linear")
+    if shape not in _NEEDS:
+        raise ValueError(f"`schedule` must be one of {', '.join(_NEEDS)}, not {shape!r}")
+    needed = _NEEDS[shape]
+    known = (*needed, *_MAY_HAVE.get(shape, _SPAN), "schedule")
+    unknown = [str(key) for key in given if key not in known]
+    if unknown:
+        raise ValueError(
+            f"a {shape} schedule has no {', '.join(unknown)}; it takes {', '.join(known)}"
+        )
+    missing = [key for key in needed if key not in given]
+    if missing:
+        hint = " (or `schedule: constant`)" if missing == ["end"] else ""
+        raise ValueError(f"a {shape} schedule needs {', '.join(missing)}{hint}")
+    if shape == "piecewise":
+        return Schedule(shape=shape, points=_points(given["points"]))
+    numbers: dict[str, Any] = {
+        _attribute(key): _number(key, given[key]) for key in given if key != "schedule"
+    }
+    if shape == "constant":
+        numbers["end"] = numbers["start"]
+    schedule = Schedule(shape=shape, **numbers)
+    _check_numbers(schedule)
+    return schedule
+
+
+def _points(given: Any) -> tuple[tuple[float, float], ...]:
+    if not isinstance(given, Sequence) or isinstance(given, str) or len(given) < 2:
+        raise ValueError(f"`points` must be two or more [position, value] pairs, not {given!r}")
+    points = []
+    for point in given:
+        if not isinstance(point, Sequence) or isinstance(point, str) or len(point) != 2:
+            raise ValueError(f"each of `points` must be a [position, value] pair, not {point!r}")
+        points.append((_number("position", point[0]), _number("point value", point[1])))
+    positions = [position for position, _ in points]
+    if positions[0] < 0 or any(a >= b for a, b in pairwise(positions)):
+        raise ValueError(f"the positions of `points` must rise from 0 or more, not {positions}")
+    return tuple(points)
+
+
+def _check_numbers(schedule: Schedule) -> None:
+    for key in _SPAN:
+        if getattr(schedule, _attribute(key)) < 0:
+            raise ValueError(
+                f"`{key}` must be 0 or more, not {getattr(schedule, _attribute(key)):g}"
+            )
+    if schedule.from_ >= schedule.to:
+        raise ValueError(f"`from` ({schedule.from_:g}) must come before `to` ({schedule.to:g})")
+    if schedule.shape == "exponential" and min(schedule.start, schedule.end) <= 0:
+        raise ValueError(
+            "an exponential schedule needs `start` and `end` above 0: it cannot reach 0"
+        )
+    if schedule.shape == "periodic" and schedule.cycles <= 0:
+        raise ValueError(f"`cycles` must be above 0, not {schedule.cycles:g}")
+    if schedule.shape == "rate":
+        if schedule.rate <= 0 or schedule.rate == 1 or schedule.every <= 0 or schedule.start <= 0:
+            raise ValueError(
+                "a rate schedule needs `start`, `every` and `rate` above 0, and a rate other than 1"
+            )
+        if (schedule.end > schedule.start) == (schedule.rate < 1):
+            raise ValueError(
+                f"`rate` {schedule.rate:g} leads away from `end`: it starts at {schedule.start:g} "
+                f"and should reach {schedule.end:g}"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class scheduled:  # lower case: it is used like a function, Annotated[Schedule, scheduled(ge=0)]
+    """Makes a field take any spelling of a schedule, with every value of it inside the bounds."""
+
+    gt: float | None = None
+    ge: float | None = None
+    lt: float | None = None
+    le: float | None = None
+    peak_gt: float | None = None
+    """The largest value must be above this: lets a learning rate end at 0 but not be 0."""
+
+    @property
+    def expected(self) -> str:
+        """The bounds in words, for error messages and help."""
+        names = {"gt": "> ", "ge": ">= ", "lt": "< ", "le": "<= ", "peak_gt": "a largest one > "}
+        given = [(names[f.name], getattr(self, f.name)) for f in fields(self)]
+        bounds = " and ".join(f"{sign}{bound:g}" for sign, bound in given if bound is not None)
+        return EXPECTED + (f" with values {bounds}" if bounds else "")
+
+    def validate(self, given: Any) -> Schedule:
+        """Parse, then check every value against the bounds."""
+        schedule = Schedule.parse(given)
+        inside = (
+            (self.gt is None or min(schedule.values) > self.gt)
+            and (self.ge is None or min(schedule.values) >= self.ge)
+            and (self.lt is None or max(schedule.values) < self.lt)
+            and (self.le is None or max(schedule.values) <= self.le)
+            and (self.peak_gt is None or max(schedule.values) > self.peak_gt)
+        )
+        if not inside:
+            raise ValueError(f"expected {self.expected}")
+        return schedule
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> core_schema.CoreSchema:
+        return core_schema.no_info_plain_validator_function(
+            self.validate,
+            serialization=core_schema.plain_serializer_function_ser_schema(Schedule.dump),
+        )
+
+    def __get_pydantic_json_schema__(
+        self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        names = {
+            "gt": "exclusiveMinimum",
+            "ge": "minimum",
+            "lt": "exclusiveMaximum",
+            "le": "maximum",
+        }
+        bounds = {names[key]: getattr(self, key) for key in names if getattr(self, key) is not None}
+        number = {"type": "number", **bounds}
+        place = {"type": "number", "minimum": 0}
+        return {
+            "anyOf": [
+                number,
+                {"type": "string", "pattern": f"^{_LINEAR_TEXT.pattern}$"},
+                {
+                    "type": "object",
+                    "properties": {
+                        "start": number,
+                        "end": number,
+                        "schedule": {"enum": list(_NEEDS)},
+                        **dict.fromkeys((*_SPAN, "every"), place),
+                        "rate": {"type": "number", "exclusiveMinimum": 0},
+                        "cycles": {"type": "number", "exclusiveMinimum": 0},
+                        "points": {
+                            "type": "array",
+                            "items": {"type": "array", "items": {"type": "number"}},
+                        },
+                    },
+                    "additionalProperties": False,
+                },
+            ],
+            "x-expected": self.expected,
+        }
+
+
+Scheduled = Annotated[Schedule, scheduled()]
+NonNegativeSchedule = Annotated[Schedule, scheduled(ge=0)]
+PositiveSchedule = Annotated[Schedule, scheduled(ge=0, peak_gt=0)]

@@ -1,0 +1,293 @@
+"""The fields that every algorithm's config has: flat, frozen, strict.
+
+An algorithm declares its own config beside its losses and adds its fields:
+
+    class PPOConfig(Config):
+        clip_range: PositiveSchedule = Schedule.constant(0.2)
+        "How far the new policy may move from the old one. Higher: larger, riskier updates."
+
+The text under a field is its documentation everywhere: `--help`, the docs table, the JSON schema.
+Bad input raises ConfigError with one line a problem. After construction everything that could be
+written relatively is resolved: `n_envs: auto` is a number, a fractional batch size is a count,
+`model_id` has filled `hidden_dims`.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    ValidationError,
+    model_validator,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
+
+from gymnasium_solver.config.explain import explain
+from gymnasium_solver.config.schedule import NonNegativeSchedule, PositiveSchedule, Schedule
+from gymnasium_solver.config.types import (
+    BatchSize,
+    Block,
+    Count,
+    Device,
+    EnvCount,
+    EpochsOrFraction,
+    Float,
+    HiddenDims,
+    Int,
+    NonNegativeInt,
+    ObsNormalization,
+    PolicyKind,
+    Seed,
+    Wrappers,
+    cpu_count,
+    layers,
+)
+from gymnasium_solver.errors import ConfigError
+
+# The kinds of value an algorithm's own fields are declared with come along.
+__all__ = [
+    "BatchSize",
+    "Block",
+    "Config",
+    "Count",
+    "Float",
+    "Int",
+    "NonNegativeInt",
+    "canonical",
+    "cpu_count",
+]
+
+MODEL_PRESETS: dict[str, tuple[int, ...]] = {
+    "mlp_tiny": (64,),
+    "mlp_small": (128, 128),
+    "mlp_medium": (256, 256),
+    "mlp_large": (512, 512),
+}
+
+# Other spellings of our own fields: read, never written.
+ALIASES = {
+    "max_timesteps": "max_env_steps",
+    "max_steps": "max_env_steps",
+    "grad_clip_norm": "max_grad_norm",
+    "accelerator": "device",
+}
+
+
+class Config(BaseModel):
+    """What every run needs to know, whatever the algorithm."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        strict=True,
+        validate_default=True,
+        use_attribute_docstrings=True,
+    )
+
+    # --- identity
+    env_id: str
+    """Environment to solve, as Gymnasium names it, e.g. CartPole-v1."""
+    algo_id: str
+    """Algorithm that solves it; decides which further fields exist."""
+    project_id: str | None = None
+    """Name that groups runs. Unset: the name of the config file."""
+    variant: str | None = None
+    """Name of the block this config was read from; filled in by the loader."""
+    description: str = ""
+    """One line for listings."""
+    spec: Block = {}
+    """Facts about the environment (labels of actions and observations, rewards); not a setting."""
+
+    # --- rollout and budget
+    n_envs: EnvCount = 8
+    """Environments stepped side by side; auto = one a CPU. More: faster and less correlated data,
+    but larger and staler rollouts."""
+    n_steps: Count = 128
+    """Steps in each environment between two updates. More: better estimates, fewer updates."""
+    max_env_steps: Count | None = 100_000
+    """Budget in steps over all environments together. null: no limit, `max_epochs` decides."""
+    max_epochs: Count | None = None
+    """Budget in epochs (one rollout and its update). Given without `max_env_steps`, it is the only
+    limit."""
+    max_episode_steps: Count | None = None
+    """Time limit of an episode. Unset: the environment's own."""
+
+    # --- seeds
+    seed: Seed | None = None
+    """Seed of everything random in the run. Unset: drawn at the start and recorded."""
+    seed_train: Seed | None = None
+    """Seed of the training environments. Unset: derived from `seed`."""
+    seed_val: Seed | None = None
+    """Seed of the evaluations during training. Unset: derived from `seed`."""
+    seed_test: Seed | None = None
+    """Seed of the evaluation after training. Unset: derived from `seed`."""
+
+    # --- environment
+    env_kwargs: Block = {}
+    """Arguments for the environment's constructor."""
+    env_wrappers: Wrappers = []
+    """Wrappers by name, innermost first: a list of {id: Name, option: value, ...}."""
+    vectorization_mode: Literal["auto", "envpool", "vector", "sync", "async"] = "auto"
+    """Engine that steps the environments. auto: the fastest one that has this environment."""
+    normalize_obs: ObsNormalization = False
+    """Scale observations: rolling (or true) by running mean and deviation, static by the bounds of
+    the space."""
+    clip_obs: Annotated[Float, Field(gt=0)] = 10.0
+    """Largest magnitude of a normalised observation. Raise it if rare large values matter."""
+    normalize_reward: bool = False
+    """Divide rewards by the running deviation of the discounted return. Scores stay raw."""
+    clip_reward: Annotated[Float, Field(gt=0)] | None = 10.0
+    """Largest magnitude of a normalised reward. null: no clipping."""
+    reward_threshold: Float | None = None
+    """Mean return that counts as solved. Unset: the one the environment is registered with."""
+    env_boundary_steps: Count = 250_000
+    """Env steps between fresh environment resets, which keep an exact resume quick. More: fewer
+    episodes cut, slower resume."""
+
+    # --- model
+    policy: PolicyKind = "mlp"
+    """Kind of network."""
+    model_id: Literal["mlp_tiny", "mlp_small", "mlp_medium", "mlp_large"] | None = None
+    """Preset for `hidden_dims`: mlp_tiny 64, mlp_small 128 128, mlp_medium 256 256, mlp_large
+    512 512."""
+    hidden_dims: HiddenDims = (64, 64)
+    """Width of each hidden layer. Wider: more capacity, slower, easier to overfit."""
+    activation: Literal[
+        "tanh", "relu", "leaky_relu", "elu", "selu", "gelu", "silu", "swish", "identity"
+    ] = "tanh"
+    """Non-linearity between layers."""
+    share_trunk: bool = False
+    """Let policy and value share their hidden layers. Smaller and faster, but they interfere."""
+    log_std_init: Float = 0.0
+    """Log of the first standard deviation of continuous actions. Higher: more exploration."""
+
+    # --- optimisation
+    policy_lr: PositiveSchedule = Schedule.constant(3e-4)
+    """Learning rate. Higher: faster, until it becomes unstable."""
+    optimizer: Literal["adam", "adamw", "sgd"] = "adam"
+    """Rule that turns gradients into steps."""
+    adam_eps: Annotated[Float, Field(gt=0)] = 1e-5
+    """Keeps Adam from dividing by zero. Higher: smaller steps where gradients are small."""
+    weight_decay: Annotated[Float, Field(ge=0)] = 0.0
+    """Pull of the weights towards zero. Higher: smaller weights."""
+    max_grad_norm: Annotated[Float, Field(gt=0)] | None = 0.5
+    """Longest gradient allowed; longer ones are shortened. null: no limit."""
+    gamma: Annotated[Float, Field(ge=0, le=1)] = 0.99
+    """Discount of future rewards. Higher: looks further ahead, with more variance."""
+    ent_coef: NonNegativeSchedule = Schedule.constant(0.0)
+    """Weight of the entropy bonus. Higher: explores more, converges later."""
+
+    # --- evaluation
+    eval_freq_epochs: NonNegativeInt | None = 10
+    """Epochs between evaluations. null or 0: never. Higher: less time spent, coarser curve."""
+    eval_warmup_epochs: EpochsOrFraction = 0
+    """Epochs before the first evaluation; a fraction below 1 is a share of the planned epochs."""
+    eval_episodes: Count = 20
+    """Episodes in an evaluation. More: a surer score, slower."""
+    eval_deterministic: bool = True
+    """Evaluate with the most likely action instead of a sampled one."""
+    n_eval_envs: Count | None = None
+    """Environments used by an evaluation. Unset: chosen from the number of episodes."""
+
+    # --- stopping
+    early_stop_on_train_threshold: bool | Float | None = False
+    """Stop when the mean training return gets there: true = the solved threshold, a number = that
+    return, false or null = never."""
+    early_stop_on_eval_threshold: bool | Float | None = True
+    """Stop when an evaluation gets there: true = the solved threshold, a number = that return,
+    false or null = never."""
+
+    # --- checkpoints
+    checkpoint_freq_epochs: Count | None = None
+    """Epochs between periodic checkpoints. Unset: about ten in a run."""
+    keep_checkpoints: NonNegativeInt = 3
+    """Periodic checkpoints kept. The best and the last are always kept."""
+
+    # --- system
+    device: Device = "auto"
+    """Where the network lives: auto, cpu, cuda, cuda:N or mps."""
+    n_threads: Count | Literal["auto"] = "auto"
+    """CPU threads of the learner. More only helps large networks."""
+    check_finite: bool = True
+    """Stop with a clear message as soon as a loss, gradient or observation is not finite."""
+    plugins: list[str] = []
+    """Python modules imported first, so that they can register wrappers and environments."""
+    quiet: bool = False
+    """Print only the result."""
+    init_from_run: str | None = None
+    """Start from the weights of another run, e.g. @last/@best."""
+
+    def __init__(self, /, **data: Any) -> None:
+        try:
+            super().__init__(**data)
+        except ValidationError as error:
+            raise ConfigError(explain(type(self), error, data)) from None
+
+    def replace(self, **changes: Any) -> Self:
+        """A checked copy with some fields changed."""
+        return type(self)(**{**dict(self), **changes})
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        return _standard_bounds(handler.resolve_ref_schema(handler(core_schema)))
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read(cls, data: Any) -> Any:
+        if not isinstance(data, Mapping):
+            return data
+        data = canonical(data)
+        if data.get("max_epochs") is not None:
+            # The default budget must not cut short a run whose length is given in epochs.
+            data.setdefault("max_env_steps", None)
+        preset = MODEL_PRESETS.get(str(data.get("model_id")))
+        if preset is not None:
+            dims = data.get("hidden_dims")
+            if dims is not None and layers(dims) != preset:
+                raise ValueError(
+                    f"model_id {data['model_id']} means hidden_dims {list(preset)}, but "
+                    f"hidden_dims is {dims!r}: give one of the two (null takes the other back)"
+                )
+            data["hidden_dims"] = preset
+        return data
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.max_env_steps is None and self.max_epochs is None:
+            raise ValueError("max_env_steps and max_epochs are both null: a run needs one of them")
+        total = self.max_env_steps or (self.max_epochs or 0) * self.n_envs * self.n_steps
+        for name, value in self:
+            if isinstance(value, Schedule):
+                try:
+                    value.check(total)
+                except ValueError as error:
+                    raise ValueError(f"{name}: {error}") from None
+        return self
+
+
+def _standard_bounds(schema: Any) -> Any:
+    """Pydantic writes `ge: 1` for a bound outside a validator; JSON schema calls it `minimum`."""
+    names = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "exclusiveMaximum"}
+    if isinstance(schema, list):
+        return [_standard_bounds(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {names.get(key, key): _standard_bounds(value) for key, value in schema.items()}
+
+
+def canonical(data: Mapping[str, Any]) -> dict[str, Any]:
+    """The same settings under our field names; ConfigError if one is given under two names."""
+    named: dict[str, Any] = {}
+    spelt: dict[str, str] = {}
+    for key, value in data.items():
+        name = ALIASES.get(key, key)
+        if name in named:
+            raise ConfigError(f"{spelt[name]} and {key} are the same setting: give one of them")
+        named[name], spelt[name] = value, key
+    return named

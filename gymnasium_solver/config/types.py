@@ -1,0 +1,160 @@
+"""The kinds of value that config fields are declared with.
+
+They are strict where guessing hides mistakes (true is no number, "8" is text) and lenient where
+only the spelling differs (1e5 is a whole number). What a user may write relatively is resolved
+here, so that a built config holds plain numbers.
+"""
+
+import math
+import os
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, ValidationInfo, WithJsonSchema
+
+
+def whole(value: Any) -> Any:
+    """1e5 and 8.0 are whole numbers too; everything else is left for the strict check."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _fraction_or_count(value: Any) -> Any:
+    """A float below 1 stays a fraction; other whole numbers become counts."""
+    number = whole(value)
+    if isinstance(number, float) and not 0 < number < 1:
+        raise ValueError("expected a whole number, or a fraction between 0 and 1")
+    return number
+
+
+def _resolve_batch_size(value: Any, info: ValidationInfo) -> Any:
+    """0.25 is a quarter of the rollout and 1.0 all of it; 1 is one sample."""
+    if isinstance(value, float) and 0 < value <= 1:
+        rollout = info.data.get("n_envs", 1) * info.data.get("n_steps", 1)
+        return max(1, math.floor(rollout * value))
+    return whole(value)
+
+
+def layers(value: Any) -> Any:
+    """A list, or one number for one layer, as the tuple it stands for."""
+    if isinstance(value, list | tuple):
+        return tuple(whole(item) for item in value)
+    width = whole(value)
+    return (width,) if isinstance(width, int) and not isinstance(width, bool) else value
+
+
+def cpu_count() -> int:
+    """CPUs this process may use, which in a container are fewer than the machine has."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _plain(value: Any, path: str) -> Any:
+    """A copy made of JSON types alone, so that config.yaml and JSON can hold it without loss."""
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise ValueError(
+                f"{path} is {value}, which JSON cannot hold; use null or a large number"
+            )
+        return value
+    if isinstance(value, Mapping):
+        for key in value:
+            if isinstance(key, bool) or not isinstance(key, str | int):
+                raise ValueError(f"{path} has the key {key!r}; expected text")
+        return {str(key): _plain(item, f"{path}.{key}") for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item, f"{path}[{index}]") for index, item in enumerate(value)]
+    raise ValueError(f"{path} is {value!r}; expected numbers, text, true/false, lists or blocks")
+
+
+def _plain_block(value: Any, info: ValidationInfo) -> Any:
+    return _plain(value, info.field_name or "value") if isinstance(value, Mapping) else value
+
+
+def _wrappers(value: Any) -> Any:
+    if not isinstance(value, list | tuple):
+        return value
+    for index, item in enumerate(value):
+        if not isinstance(item, Mapping) or not isinstance(item.get("id"), str):
+            raise ValueError(
+                f"entry {index} is {item!r}; expected {{id: WrapperName, option: ...}}"
+            )
+    return _plain(value, "env_wrappers")
+
+
+Int = Annotated[int, BeforeValidator(whole)]
+Float = Annotated[float, Field(allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=1), BeforeValidator(whole)]
+NonNegativeInt = Annotated[int, Field(ge=0), BeforeValidator(whole)]
+Seed = Annotated[int, Field(ge=0, lt=2**31), BeforeValidator(whole)]
+Block = Annotated[dict[str, Any], BeforeValidator(_plain_block)]
+BatchSize = Annotated[
+    int,
+    Field(ge=1),
+    BeforeValidator(_resolve_batch_size),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "integer", "minimum": 1},
+                {"type": "number", "exclusiveMinimum": 0, "maximum": 1},
+            ],
+            "x-expected": "a whole number >= 1, or a fraction of the rollout in (0, 1]",
+        }
+    ),
+]
+EnvCount = Annotated[
+    int,
+    Field(ge=1),
+    BeforeValidator(lambda value: cpu_count() if value == "auto" else whole(value)),
+    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1}, {"const": "auto"}]}),
+]
+EpochsOrFraction = Annotated[
+    int | float,
+    Field(ge=0),
+    BeforeValidator(_fraction_or_count),
+    WithJsonSchema(
+        {
+            "type": "number",
+            "minimum": 0,
+            "x-expected": "a whole number >= 0, or a fraction between 0 and 1",
+        }
+    ),
+]
+Wrappers = Annotated[list[dict[str, Any]], BeforeValidator(_wrappers)]
+ObsNormalization = Annotated[
+    Literal[False, "rolling", "static"],
+    BeforeValidator(lambda value: "rolling" if value is True else value),
+    WithJsonSchema({"enum": [False, True, "rolling", "static"]}),
+]
+PolicyKind = Annotated[
+    Literal["mlp"],
+    BeforeValidator(lambda value: "mlp" if value == "mlp_actorcritic" else value),
+    WithJsonSchema({"enum": ["mlp", "mlp_actorcritic"]}),
+]
+HiddenDims = Annotated[
+    tuple[Count, ...],
+    BeforeValidator(layers),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "array", "items": {"type": "integer", "minimum": 1}},
+                {"type": "integer", "minimum": 1},
+            ],
+            "x-expected": "a list of whole numbers >= 1",
+        }
+    ),
+]
+Device = Annotated[
+    str,
+    Field(pattern=r"^(auto|cpu|mps|cuda(:[0-9]+)?)$"),
+    BeforeValidator(lambda value: "cuda" if value == "gpu" else value),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "pattern": r"^(auto|cpu|gpu|mps|cuda(:[0-9]+)?)$",
+            "x-expected": "auto, cpu, cuda, cuda:N or mps",
+        }
+    ),
+]

@@ -1,0 +1,151 @@
+"""YAML as configs use it: safe, strict about duplicates, with numbers as people write them.
+
+Differences from PyYAML's defaults: 1e-3 and 1e5 are numbers; only true and false are booleans, so
+`off` is text; dates and 1:30 are text; a key given twice is an error that names both lines.
+`${name}` is filled from `fill` wherever it stands, before the text is parsed.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from gymnasium_solver.errors import ConfigError
+
+_PLACEHOLDER = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_.-]*)\}")
+# Stands for a placeholder that was not filled, so that the rest of the file still parses.
+_UNFILLED = re.compile(r"__unfilled<([A-Za-z0-9_.-]+)>__")
+
+_INT = re.compile(r"[-+]?[0-9][0-9_]*|0x[0-9a-fA-F]+|0o[0-7]+")
+_FLOAT = re.compile(
+    r"[-+]?(?:[0-9][0-9_]*\.[0-9_]*|\.[0-9][0-9_]*|[0-9][0-9_]*(?=[eE]))(?:[eE][-+]?[0-9]+)?"
+    r"|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)"
+)
+_RESOLVERS = (
+    ("tag:yaml.org,2002:bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
+    ("tag:yaml.org,2002:float", _FLOAT.pattern, "-+0123456789."),
+    ("tag:yaml.org,2002:int", _INT.pattern, "-+0123456789"),
+    ("tag:yaml.org,2002:merge", r"<<", "<"),
+    ("tag:yaml.org,2002:null", r"~|null|Null|NULL|", "~nN\0"),
+)
+
+# libyaml's parser where it is built in: listing all configs takes a fifth of the time.
+_SafeLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class _Loader(_SafeLoader):
+    yaml_implicit_resolvers: dict[str, Any] = {}
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        # Called on each mapping before `<<` adds keys to it, which may then repeat rightly.
+        if not getattr(node, "checked", False):
+            _refuse_duplicates(node)
+            node.checked = True  # type: ignore[attr-defined]
+        super().flatten_mapping(node)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes every text that either our loader or a standard one would read as something else."""
+
+    yaml_implicit_resolvers = {
+        first: list(pairs) for first, pairs in yaml.SafeDumper.yaml_implicit_resolvers.items()
+    }
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+for _tag, _pattern, _first in _RESOLVERS:
+    for _class in (_Loader, _Dumper):
+        _class.add_implicit_resolver(_tag, re.compile(f"^(?:{_pattern})$"), list(_first))
+
+
+def _construct_int(loader: Any, node: yaml.ScalarNode) -> int:
+    text = loader.construct_scalar(node).replace("_", "")
+    return int(text, 0 if text[:2] in ("0x", "0o") else 10)
+
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _construct_int)
+
+
+def _refuse_duplicates(node: yaml.MappingNode) -> None:
+    lines: dict[str, int] = {}
+    for key, _ in node.value:
+        if not isinstance(key, yaml.ScalarNode):
+            continue
+        if key.value in lines:
+            first = f"first in line {lines[key.value]}"
+            problem = f"the key {key.value!r} is given twice, {first}"
+            raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
+        lines[key.value] = key.start_mark.line + 1
+
+
+def parse_yaml(text: str, where: str) -> Any:
+    """The value of a YAML document; ConfigError names the place, the line and the problem."""
+    try:
+        return yaml.load(text, Loader=_Loader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = f":{mark.line + 1}" if mark else ""
+        raise ConfigError(f"{where}{line}: {error.problem or error.context}") from None
+    except (yaml.YAMLError, ValueError) as error:
+        raise ConfigError(f"{where}: {error}") from None
+
+
+def parse_value(text: str) -> Any:
+    """A command-line token as the same text behind `key: ` in a config means it.
+
+    Lists, blocks and quotes are parsed; anything else is a number, true, false, null or text, so
+    that tokens like @last or `a: b`, which YAML would want quoted, need no quotes here.
+    """
+    stripped = text.strip()
+    if stripped[:1] in ("[", "{", '"', "'"):
+        return parse_yaml(stripped, f"the value {text}")
+    if not stripped:
+        return text
+    loader = _Loader("")
+    try:
+        tag = loader.resolve(yaml.ScalarNode, stripped, (True, False))
+        return loader.construct_object(yaml.ScalarNode(tag, stripped))
+    finally:
+        loader.dispose()
+
+
+def dump_yaml(data: Mapping[str, Any]) -> str:
+    """YAML that parses back equal: fields in their order, short lists and blocks on one line."""
+    return yaml.dump(
+        dict(data), Dumper=_Dumper, sort_keys=False, default_flow_style=None, allow_unicode=True,
+        width=100,
+    )  # fmt: skip
+
+
+def read_file(path: Path, fill: Mapping[str, str] | None = None) -> tuple[Any, set[str]]:
+    """The content of a YAML or JSON file, and the names of all placeholders in it."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"cannot read {path}: it is not UTF-8 text ({error})") from None
+    if path.suffix == ".json":
+        # JSON is YAML but for tabs; this keeps line numbers and one set of rules for both.
+        text = re.sub(r"^\t+", lambda tabs: "  " * len(tabs[0]), text, flags=re.MULTILINE)
+    values = {name: str(value) for name, value in (fill or {}).items()}
+    names = set(_PLACEHOLDER.findall(text))
+    text = _PLACEHOLDER.sub(lambda m: values.get(m[1], f"__unfilled<{m[1]}>__"), text)
+    return parse_yaml(text, str(path)), names
+
+
+def unfilled(data: Any) -> Iterator[str]:
+    """Names of the placeholders left in a value that was read without filling them."""
+    if isinstance(data, str):
+        yield from _UNFILLED.findall(data)
+    elif isinstance(data, Mapping):
+        for key, value in data.items():
+            yield from unfilled(key)
+            yield from unfilled(value)
+    elif isinstance(data, list):
+        for item in data:
+            yield from unfilled(item)

@@ -1,0 +1,63 @@
+"""One rollout: T rows of N envs, as the vector contract gives them.
+
+Row t holds the observation acted on, the action, and what the step returned. `obs` has one row
+more: obs[t + 1] is the observation after step t, and at the end of an episode that is the true
+final observation, so the value to bootstrap a truncation from is simply the value at row t + 1.
+`valid` marks the rows to learn from: not the reset rows, and not what exceeds the budget.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from gymnasium import spaces
+
+
+@dataclass
+class Rollout:
+    obs: np.ndarray  # [T + 1, N, ...]
+    actions: np.ndarray  # [T, N, ...] in the policy's units
+    reward: np.ndarray  # [T, N] float32
+    terminated: np.ndarray  # [T, N] bool
+    truncated: np.ndarray  # [T, N] bool
+    valid: np.ndarray  # [T, N] bool
+
+    @classmethod
+    def allocate(
+        cls, n_steps: int, n_envs: int, observation_space: spaces.Space, action_space: spaces.Space
+    ) -> "Rollout":
+        obs_shape = observation_space.shape or ()
+        obs_dtype = observation_space.dtype
+        is_discrete = isinstance(action_space, spaces.Discrete)
+        action_shape = () if is_discrete else (int(np.prod(action_space.shape or (), dtype=int)),)
+        grid = (n_steps, n_envs)
+        return cls(
+            obs=np.zeros((n_steps + 1, n_envs, *obs_shape), obs_dtype),
+            actions=np.zeros((*grid, *action_shape), np.int64 if is_discrete else np.float32),
+            reward=np.zeros(grid, np.float32),
+            terminated=np.zeros(grid, bool),
+            truncated=np.zeros(grid, bool),
+            valid=np.zeros(grid, bool),
+        )
+
+    def first(self, n_rows: int) -> "Rollout":
+        """The first rows alone, without copying: a rollout that the budget cut short."""
+        return Rollout(
+            self.obs[: n_rows + 1],
+            self.actions[:n_rows],
+            self.reward[:n_rows],
+            self.terminated[:n_rows],
+            self.truncated[:n_rows],
+            self.valid[:n_rows],
+        )
+
+    @property
+    def done(self) -> np.ndarray:
+        return self.terminated | self.truncated
+
+    @property
+    def env_steps(self) -> int:
+        return int(self.valid.sum())
+
+    def valid_obs(self) -> np.ndarray:
+        """The observations acted on, [n, ...]."""
+        return self.obs[:-1][self.valid]

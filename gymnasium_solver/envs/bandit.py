@@ -1,0 +1,92 @@
+"""Bandit-v0: a multi-armed bandit, the smallest task there is. Vectorised in NumPy.
+
+Each step pulls one arm (`Discrete(n_arms)`) and pays a normal draw with that arm's mean and standard
+deviation; the observation is a constant 0, shape (1,). The episode terminates after `episode_length`
+pulls. Means do not depend on the seed, so what was learnt holds for every episode.
+
+env_kwargs: `n_arms` (10), `means` (one for each arm; evenly spaced from 0 to 1), `stds` (a number, or
+one for each arm; 0.1), `episode_length` (10). Solved: halfway between the returns of always pulling the
+best and always pulling the second best arm.
+"""
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from gymnasium_solver.envs.own import OwnEnv, refuse_unknown
+from gymnasium_solver.envs.vector import VectorEnv
+from gymnasium_solver.errors import EnvError
+
+
+class Bandit(OwnEnv):
+    """N bandits with the same arms."""
+
+    def __init__(
+        self,
+        env_id: str,
+        n_envs: int,
+        *,
+        means: np.ndarray,
+        stds: np.ndarray,
+        episode_length: int,
+        max_episode_steps: int | None,
+    ) -> None:
+        second_best, best = np.sort(means)[-2:]
+        super().__init__(
+            env_id,
+            n_envs,
+            gymnasium.spaces.Box(0.0, 0.0, (1,), np.float32),
+            gymnasium.spaces.Discrete(len(means)),
+            max_episode_steps=max_episode_steps,
+            reward_threshold=float(episode_length * (best + second_best) / 2),
+        )
+        self._means, self._stds, self._episode_length = means, stds, episode_length
+
+    def _begin(self, rows: np.ndarray) -> None:
+        pass  # a bandit has no state besides the pulls made, which the contract counts
+
+    def _advance(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        noise = self._rng.standard_normal(self.n_envs)
+        reward = (self._means[actions] + self._stds[actions] * noise).astype(np.float32)
+        terminated = self._length + 1 >= self._episode_length
+        return reward, terminated, np.zeros(self.n_envs, np.bool_)
+
+    def _observe(self) -> np.ndarray:
+        return np.zeros((self.n_envs, 1), np.float32)
+
+
+def make_bandit(
+    env_id: str, n_envs: int, max_episode_steps: int | None, env_kwargs: dict[str, Any]
+) -> VectorEnv:
+    """Build Bandit-v0 from its env_kwargs."""
+    if env_id != "Bandit-v0":
+        raise EnvError(f"Unknown environment {env_id!r}. Did you mean Bandit-v0?")
+    refuse_unknown(env_id, env_kwargs, ("n_arms", "means", "stds", "episode_length"))
+    given_means = env_kwargs.get("means")
+    n_arms = env_kwargs.get("n_arms", 10 if given_means is None else len(given_means))
+    if not isinstance(n_arms, int) or n_arms < 2:
+        raise EnvError(f"{env_id}: n_arms must be an int >= 2, got {n_arms!r}.")
+    means = np.linspace(0.0, 1.0, n_arms) if given_means is None else np.asarray(given_means, float)
+    stds = np.asarray(env_kwargs.get("stds", 0.1), float)
+    if stds.ndim == 0:
+        stds = np.full(n_arms, stds)
+    for name, values in (("means", means), ("stds", stds)):
+        if values.shape != (n_arms,) or not np.isfinite(values).all():
+            raise EnvError(
+                f"{env_id}: {name} must be {n_arms} finite numbers, one for each arm, "
+                f"got {values.tolist()}."
+            )
+    if (stds < 0).any():
+        raise EnvError(f"{env_id}: stds must not be negative, got {stds.tolist()}.")
+    episode_length = env_kwargs.get("episode_length", 10)
+    if not isinstance(episode_length, int) or episode_length < 1:
+        raise EnvError(f"{env_id}: episode_length must be an int >= 1, got {episode_length!r}.")
+    return Bandit(
+        env_id,
+        n_envs,
+        means=means,
+        stds=stds,
+        episode_length=episode_length,
+        max_episode_steps=max_episode_steps,
+    )

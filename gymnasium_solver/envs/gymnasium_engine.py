@@ -1,0 +1,127 @@
+"""Gymnasium's own vector envs under the contract: an env's vector entry point, sync, or async.
+
+Whatever does not declare NEXT_STEP autoreset is refused: guessing where an episode ended silently
+corrupts every target learnt from it.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import AutoresetMode
+
+from gymnasium_solver.envs.spec import EnvSpec, registry_entry, suite_of
+from gymnasium_solver.envs.vector import Engine, RawStep, env_seeds
+from gymnasium_solver.errors import EnvError
+
+# What constructors of environments raise for bad kwargs and missing packages.
+_MAKE_ERRORS = (
+    gymnasium.error.Error,
+    TypeError,
+    ValueError,
+    AssertionError,
+    ImportError,
+    KeyError,
+    AttributeError,
+)
+
+
+class GymnasiumEngine(Engine):
+    """`gymnasium.make_vec` in one of its modes: vector (entry point), sync, async."""
+
+    def __init__(
+        self,
+        env_id: str,
+        n_envs: int,
+        mode: str,
+        *,
+        env_kwargs: Mapping[str, Any],
+        max_episode_steps: int | None,
+        render_mode: str | None,
+        reason: str,
+    ) -> None:
+        kwargs = dict(env_kwargs)
+        if max_episode_steps is not None:
+            kwargs["max_episode_steps"] = max_episode_steps
+        if render_mode is not None:
+            kwargs["render_mode"] = render_mode
+        self._vec = _make_vec(env_id, n_envs, mode, kwargs)
+        self._refuse_other_autoreset(env_id, mode)
+        entry = registry_entry(env_id)
+        spec = EnvSpec(
+            env_id=env_id,
+            engine=mode,
+            engine_reason=reason,
+            max_episode_steps=max_episode_steps or entry.max_episode_steps,
+            reward_threshold=entry.reward_threshold,
+            suite=suite_of(entry.entry_point),
+        )
+        native_action = self._vec.single_action_space
+        super().__init__(n_envs, self._vec.single_observation_space, native_action, spec)
+        self._native = native_action if native_action != self.action_space else None
+        self._render_mode = render_mode
+        self._closed = False
+
+    def _refuse_other_autoreset(self, env_id: str, mode: str) -> None:
+        declared = self._vec.metadata.get("autoreset_mode")
+        if declared is not AutoresetMode.NEXT_STEP:
+            self._vec.close()
+            raise EnvError(
+                f"{env_id}: its {mode} engine declares autoreset_mode={declared!r}, expected "
+                "AutoresetMode.NEXT_STEP in its metadata. Use vectorization_mode sync, or give the "
+                "vector env NEXT_STEP autoreset."
+            )
+
+    def _reset(self, seed: int) -> np.ndarray:
+        seeds = env_seeds(seed, self.n_envs)
+        # Entry points take one seed for the whole batch.
+        obs, _ = self._vec.reset(seed=seeds[0] if self.spec.engine == "vector" else seeds)
+        return np.array(obs, self._obs_dtype, order="C")
+
+    def _step(self, actions: np.ndarray, is_reset: np.ndarray, n_reset: int) -> RawStep:
+        if self._native is not None:
+            # float32 bounds may lie a hair outside the env's own float64 ones
+            actions = np.clip(actions.astype(np.float64), self._native.low, self._native.high)
+        obs, reward, terminated, truncated, info = self._vec.step(actions)
+        # Copies: engines may reuse their buffers.
+        return (
+            np.array(obs, self._obs_dtype, order="C"),
+            np.array(reward, np.float32),
+            np.array(terminated, np.bool_),
+            np.array(truncated, np.bool_),
+            info,
+        )
+
+    def render(self, env_index: int = 0) -> np.ndarray | None:
+        if self._render_mode is None:
+            raise EnvError(f"{self.spec.env_id}: render() needs render_mode='rgb_array'.")
+        try:
+            if self.spec.engine == "sync":
+                frame = self._vec.envs[env_index].render()
+            else:
+                frame = self._vec.render()[env_index]
+        except gymnasium.error.DependencyNotInstalled as error:
+            raise EnvError(f"{self.spec.env_id}: cannot draw: {error}") from error
+        return None if frame is None else np.asarray(frame)
+
+    def close(self) -> None:
+        super().close()
+        if not self._closed:
+            self._closed = True
+            self._vec.close()
+
+
+def _make_vec(env_id: str, n_envs: int, mode: str, kwargs: dict[str, Any]) -> Any:
+    gym_mode = "vector_entry_point" if mode == "vector" else mode
+    # copy=False: the buffer is copied once, here, while it is cast.
+    options = {"autoreset_mode": AutoresetMode.NEXT_STEP, "copy": False} if mode != "vector" else {}
+    try:
+        return gymnasium.make_vec(
+            env_id, num_envs=n_envs, vectorization_mode=gym_mode, vector_kwargs=options, **kwargs
+        )
+    except _MAKE_ERRORS as error:
+        given = f" with {kwargs}" if kwargs else ""
+        raise EnvError(
+            f"{env_id} cannot be made by gymnasium ({mode}){given}: {type(error).__name__}: {error}"
+        ) from error

@@ -1,0 +1,112 @@
+"""A record of seed and actions, from which an env's exact state can be rebuilt.
+
+Most engines cannot save the state of an environment (EnvPool has no call for it; Gymnasium's MuJoCo
+pickles without error and restores something else), but all are deterministic under their seed. So a
+checkpoint holds the seed of the last reset and the actions since, and `restore` replays them. The
+trainer resets the env every `env_boundary_steps`, which keeps the journal short.
+
+    env = JournaledEnv(make_vector_env(...))
+    state = env.state()              # arrays and ints only, goes into a checkpoint
+    obs = other.restore(state)       # an equal env in the same place
+"""
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from gymnasium_solver.envs.vector import Step, VectorEnv, VectorWrapper
+from gymnasium_solver.errors import EnvError
+
+CHUNK_STEPS = 1024
+
+
+class JournaledEnv(VectorWrapper):
+    """Records what a VectorEnv, wrappers included, was given since its last reset."""
+
+    def __init__(self, env: VectorEnv) -> None:
+        super().__init__(env)
+        space = env.action_space
+        self._is_box = isinstance(space, gymnasium.spaces.Box)
+        self._dtype = _journal_dtype(space)
+        self._seed: int | None = None
+        self._chunks: list[np.ndarray] = []
+        self._n_steps = 0
+        self._last: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
+
+    def reset(self, seed: int) -> np.ndarray:
+        obs = self.env.reset(seed)
+        self._seed = int(seed)
+        self._chunks = []
+        self._n_steps = 0
+        zeros = np.zeros(self.n_envs)
+        self._last = (obs, zeros, zeros.astype(np.int64))
+        return obs
+
+    def step(self, actions: Any) -> Step:
+        if self._is_box:
+            # Stepping with what the journal keeps makes the replay exact for any dtype given.
+            actions = np.asarray(actions).astype(self._dtype, copy=False)
+        step = self.env.step(actions)
+        at = self._n_steps % CHUNK_STEPS
+        if at == 0:
+            shape = (CHUNK_STEPS, self.n_envs, *(self.action_space.shape or ()))
+            self._chunks.append(np.empty(shape, self._dtype))
+        self._chunks[-1][at] = actions
+        self._n_steps += 1
+        self._last = (step.obs, step.episode_return, step.episode_length)
+        return step
+
+    def state(self) -> dict[str, np.ndarray | int]:
+        """Everything `restore` needs: seed, actions (T, N, ...), and where the env stood after them."""
+        if self._seed is None or self._last is None:
+            raise EnvError(f"{self.spec.env_id}: no state to save before reset(seed).")
+        shape = (0, self.n_envs, *(self.action_space.shape or ()))
+        actions = np.concatenate([np.empty(shape, self._dtype), *self._chunks])[: self._n_steps]
+        obs, episode_return, episode_length = self._last
+        return {
+            "seed": self._seed,
+            "actions": actions,
+            "obs": obs.copy(),
+            "episode_return": episode_return.copy(),
+            "episode_length": episode_length.copy(),
+        }
+
+    def restore(self, state: dict[str, np.ndarray | int]) -> np.ndarray:
+        """Bring the env to where `state` was taken; returns the observation there."""
+        actions = np.asarray(state["actions"])
+        if actions.shape[1:] != (self.n_envs, *(self.action_space.shape or ())):
+            raise EnvError(
+                f"{self.spec.env_id}: the saved actions are of shape {actions.shape[1:]} a step, this "
+                f"env takes {(self.n_envs, *(self.action_space.shape or ()))}. Restore with the same "
+                "n_envs and environment as were saved."
+            )
+        obs = self.reset(int(state["seed"]))
+        for row in actions:
+            obs = self.step(row if self._is_box else row.astype(np.int64)).obs
+        assert self._last is not None
+        for name, value in zip(
+            ("obs", "episode_return", "episode_length"), self._last, strict=True
+        ):
+            if not np.array_equal(np.asarray(state[name]), value):
+                raise EnvError(
+                    f"{self.spec.env_id} is not deterministic under its seed: after replaying "
+                    f"{len(actions)} steps its {name} differs from the saved one, so this run cannot "
+                    "be resumed exactly. Was the environment, its engine or its version changed?"
+                )
+        return obs
+
+
+def _journal_dtype(space: Any) -> np.dtype[Any]:
+    """The smallest dtype that keeps every legal action."""
+    spaces = gymnasium.spaces
+    if isinstance(space, spaces.Box):
+        return np.dtype(space.dtype)
+    if isinstance(space, spaces.MultiBinary):
+        return np.dtype(np.uint8)
+    low = np.min(space.start)
+    high = np.max(space.start + (space.n if isinstance(space, spaces.Discrete) else space.nvec)) - 1
+    for dtype in (np.uint8, np.int16, np.int32):
+        if np.iinfo(dtype).min <= low and high <= np.iinfo(dtype).max:
+            return np.dtype(dtype)
+    return np.dtype(np.int64)

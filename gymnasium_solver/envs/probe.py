@@ -1,0 +1,202 @@
+"""Probe environments: each isolates one thing that a learner must get right, with a known answer.
+
+| id                                   | what happens                               | the right answer        |
+|--------------------------------------|--------------------------------------------|-------------------------|
+| Probe/ConstantReward-v0              | obs 0, reward 1, one step                  | V = 1                   |
+| Probe/ObsDependentReward-v0          | obs -1 or 1, reward = obs, one step        | V(obs) = obs            |
+| Probe/TwoStepDiscount-v0             | obs 0 then 1, reward 0 then 1, two steps   | V(1) = 1, V(0) = gamma  |
+| Probe/TruncatedReward-v0             | obs 0, reward 1, truncated every 4 steps   | V = 1 / (1 - gamma)     |
+| Probe/ActionReward-v0                | obs 0, reward 1 for action 1, else -1      | action 1                |
+| Probe/ObsActionReward-v0             | obs -1 or 1; reward 1 for action obs > 0   | action = obs > 0        |
+| Probe/ActionRewardContinuous-v0      | obs 0, reward -(a - 0.5)^2                 | a = 0.5                 |
+| Probe/ObsActionRewardContinuous-v0   | obs -1 or 1, reward -(a - obs / 2)^2       | a = obs / 2             |
+| Probe/Counting-v0                    | obs = (episode, step), reward 1            | for tests of accounting |
+
+Episodes end by termination but for TruncatedReward. Action probes last one step.
+Counting-v0 takes env_kwargs `length` (5) and `ends` (terminated, truncated, both, alternate): env i has
+episodes of length + i steps, so that the envs are out of phase; `episode` counts from 0.
+"""
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from gymnasium_solver.envs.own import OwnEnv, refuse_unknown
+from gymnasium_solver.envs.vector import Space, VectorEnv
+from gymnasium_solver.errors import EnvError
+
+Outcome = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+class Probe(OwnEnv):
+    """A probe whose observation is one number: constant, or drawn from {-1, 1} at the start."""
+
+    action: Space = gymnasium.spaces.Discrete(2)
+    length = 1
+    ends = "terminated"
+    draws_obs = False
+
+    def __init__(self, env_id: str, n_envs: int, max_episode_steps: int | None) -> None:
+        observation = gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32)
+        super().__init__(
+            env_id, n_envs, observation, self.action, max_episode_steps=max_episode_steps
+        )
+        self._obs = np.zeros(n_envs, np.float32)
+
+    def _begin(self, rows: np.ndarray) -> None:
+        if self.draws_obs:
+            drawn = self._rng.integers(0, 2, self.n_envs) * 2 - 1
+            self._obs = np.where(rows, drawn, self._obs).astype(np.float32)
+
+    def _reward(self, actions: np.ndarray) -> np.ndarray:
+        """Reward of each row for the state before this step; a fresh array."""
+        return np.ones(self.n_envs, np.float32)
+
+    def _advance(self, actions: np.ndarray) -> Outcome:
+        ended = self._length + 1 >= self.length
+        neither = np.zeros(self.n_envs, np.bool_)
+        flags = (ended, neither) if self.ends == "terminated" else (neither, ended)
+        return self._reward(actions), *flags
+
+    def _observe(self) -> np.ndarray:
+        return self._obs[:, None].copy()
+
+
+class ConstantReward(Probe):
+    """Can the value function learn a constant?"""
+
+
+class ObsDependentReward(Probe):
+    """Does the value function see the observation?"""
+
+    draws_obs = True
+
+    def _reward(self, actions: np.ndarray) -> np.ndarray:
+        return self._obs.copy()
+
+
+class TwoStepDiscount(Probe):
+    """Is a later reward discounted once, and only once?"""
+
+    length = 2
+
+    def _begin(self, rows: np.ndarray) -> None:
+        self._obs = np.where(rows, 0.0, self._obs).astype(np.float32)
+
+    def _advance(self, actions: np.ndarray) -> Outcome:
+        reward = (self._length >= 1).astype(np.float32)
+        _, terminated, truncated = super()._advance(actions)
+        self._obs = np.ones(self.n_envs, np.float32)
+        return reward, terminated, truncated
+
+
+class TruncatedReward(Probe):
+    """Is a cut episode bootstrapped? Taken for a termination, the value would stay below 4."""
+
+    length = 4
+    ends = "truncated"
+
+
+class ActionReward(Probe):
+    """Does the policy find the better action?"""
+
+    def _reward(self, actions: np.ndarray) -> np.ndarray:
+        return np.where(actions == 1, 1.0, -1.0).astype(np.float32)
+
+
+class ObsActionReward(Probe):
+    """Does the policy see the observation?"""
+
+    draws_obs = True
+
+    def _reward(self, actions: np.ndarray) -> np.ndarray:
+        return np.where((actions == 1) == (self._obs > 0), 1.0, -1.0).astype(np.float32)
+
+
+class ActionRewardContinuous(Probe):
+    """Does a continuous policy find the best action?"""
+
+    action = gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32)
+
+    def _reward(self, actions: np.ndarray) -> np.ndarray:
+        return (-np.square(actions[:, 0] - 0.5)).astype(np.float32)
+
+
+class ObsActionRewardContinuous(Probe):
+    """Does a continuous policy see the observation?"""
+
+    action = gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32)
+    draws_obs = True
+
+    def _reward(self, actions: np.ndarray) -> np.ndarray:
+        return (-np.square(actions[:, 0] - self._obs / 2)).astype(np.float32)
+
+
+class Counting(OwnEnv):
+    """Observations that tell where they belong: (episode index, step index)."""
+
+    def __init__(
+        self, env_id: str, n_envs: int, max_episode_steps: int | None, length: int, ends: str
+    ) -> None:
+        observation = gymnasium.spaces.Box(0.0, np.inf, (2,), np.float32)
+        action = gymnasium.spaces.Discrete(2)
+        super().__init__(env_id, n_envs, observation, action, max_episode_steps=max_episode_steps)
+        self._lengths = length + np.arange(n_envs)
+        self._ends = ends
+        self._episode = np.full(n_envs, -1)
+        self._steps = np.zeros(n_envs, np.int64)
+
+    def _reset(self, seed: int) -> np.ndarray:
+        self._episode[:] = -1
+        return super()._reset(seed)
+
+    def _begin(self, rows: np.ndarray) -> None:
+        self._episode[rows] += 1
+        self._steps[rows] = 0
+
+    def _advance(self, actions: np.ndarray) -> Outcome:
+        self._steps += 1
+        ended = self._steps >= self._lengths
+        even = self._episode % 2 == 0
+        terminated = {"truncated": ended & False, "alternate": ended & even}.get(self._ends, ended)
+        truncated = {"terminated": ended & False, "alternate": ended & ~even}.get(self._ends, ended)
+        return np.ones(self.n_envs, np.float32), terminated.copy(), truncated.copy()
+
+    def _observe(self) -> np.ndarray:
+        return np.stack([self._episode, self._steps], axis=1).astype(np.float32)
+
+
+PROBES: dict[str, type[Probe]] = {
+    f"Probe/{probe.__name__}-v0": probe
+    for probe in (
+        ConstantReward,
+        ObsDependentReward,
+        TwoStepDiscount,
+        TruncatedReward,
+        ActionReward,
+        ObsActionReward,
+        ActionRewardContinuous,
+        ObsActionRewardContinuous,
+    )
+}
+ENDS = ("terminated", "truncated", "both", "alternate")
+
+
+def make_probe(
+    env_id: str, n_envs: int, max_episode_steps: int | None, env_kwargs: dict[str, Any]
+) -> VectorEnv:
+    """Build a probe from its id."""
+    if env_id == "Probe/Counting-v0":
+        refuse_unknown(env_id, env_kwargs, ("length", "ends"))
+        length, ends = env_kwargs.get("length", 5), env_kwargs.get("ends", "terminated")
+        if not isinstance(length, int) or length < 1:
+            raise EnvError(f"{env_id}: length must be an int >= 1, got {length!r}.")
+        if ends not in ENDS:
+            raise EnvError(f"{env_id}: ends must be one of {', '.join(ENDS)}, got {ends!r}.")
+        return Counting(env_id, n_envs, max_episode_steps, length, ends)
+    if env_id not in PROBES:
+        known = ", ".join([*PROBES, "Probe/Counting-v0"])
+        raise EnvError(f"Unknown environment {env_id!r}. Probes: {known}.")
+    refuse_unknown(env_id, env_kwargs, ())
+    return PROBES[env_id](env_id, n_envs, max_episode_steps)

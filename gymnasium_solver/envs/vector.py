@@ -1,0 +1,192 @@
+"""The vector env contract: the only shape in which the rest of the program sees an environment.
+
+    env = make_vector_env("CartPole-v1", n_envs=8)      # envs/make.py
+    obs = env.reset(seed=1)
+    step = env.step(actions)                            # a Step; rows where step.is_reset are to be dropped
+
+Autoreset is Gymnasium's NEXT_STEP, native to Gymnasium and EnvPool: at the step that ends an episode
+`obs` is the true final observation; the next row is a reset row, whose action was ignored and whose
+`obs` opens the new episode. So the value of the final observation is the value at the next row, and
+bootstrapping a truncated episode needs nothing special. Reset rows are no env steps.
+
+`Engine` is the contract written once over what an engine natively offers; an engine adds `_reset` and
+`_step`. `VectorWrapper` is the base of batch wrappers.
+"""
+
+from abc import ABC, abstractmethod
+from typing import Any, NamedTuple
+
+import gymnasium
+import numpy as np
+
+from gymnasium_solver.envs.actions import action_checker
+from gymnasium_solver.envs.spec import EnvSpec
+from gymnasium_solver.errors import EnvError
+
+Space = gymnasium.spaces.Space[Any]
+RawStep = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]
+
+
+class Step(NamedTuple):
+    """One step of all envs. Arrays are fresh (safe to keep) and not to be written into."""
+
+    obs: np.ndarray
+    """(N, *shape): float32, or int64 for discrete observations, or uint8 images."""
+    reward: np.ndarray
+    """float32[N]; 0 at reset rows."""
+    terminated: np.ndarray
+    """bool[N]: the task ended. Both flags are true where a termination falls on the time limit."""
+    truncated: np.ndarray
+    """bool[N]: the episode was cut (time limit)."""
+    is_reset: np.ndarray
+    """bool[N]: this row only opened a new episode; its action was ignored. Never learn from it."""
+    episode_return: np.ndarray
+    """float64[N]: running raw return (before reward wrappers), this step included; final where done."""
+    episode_length: np.ndarray
+    """int64[N]: running length, this step included; 0 at reset rows."""
+    info: dict[str, Any]
+    """What else the engine tells, by its own names."""
+
+
+class VectorEnv(ABC):
+    """N copies of one environment, stepped together."""
+
+    n_envs: int
+    observation_space: Space
+    """Space of ONE env, with the dtype that `obs` really has."""
+    action_space: Space
+    """Space of ONE env."""
+    spec: EnvSpec
+
+    @abstractmethod
+    def reset(self, seed: int) -> np.ndarray:
+        """Seed every env from `seed` and open new episodes, at any time. Same seed, same trajectories."""
+
+    @abstractmethod
+    def step(self, actions: Any) -> Step:
+        """Step all envs with actions (N, *action shape). Box actions are clipped to their bounds."""
+
+    def render(self, env_index: int = 0) -> np.ndarray | None:
+        """One RGB frame (H, W, 3) uint8 of one env; None where the env draws nothing."""
+        return None
+
+    def close(self) -> None:
+        """Free processes, threads and windows. Safe to call twice."""
+
+
+class VectorWrapper(VectorEnv):
+    """Passes everything through to `env`; subclasses change what they are about."""
+
+    def __init__(self, env: VectorEnv) -> None:
+        self.env = env
+        self.n_envs = env.n_envs
+        self.observation_space = env.observation_space
+        self.action_space = env.action_space
+        self.spec = env.spec
+
+    def reset(self, seed: int) -> np.ndarray:
+        return self.env.reset(seed)
+
+    def step(self, actions: Any) -> Step:
+        return self.env.step(actions)
+
+    def render(self, env_index: int = 0) -> np.ndarray | None:
+        return self.env.render(env_index)
+
+    def close(self) -> None:
+        self.env.close()
+
+
+class Engine(VectorEnv):
+    """The contract over an engine with native NEXT_STEP autoreset: checks, dtypes, episode totals."""
+
+    def __init__(self, n_envs: int, observation: Space, action: Space, spec: EnvSpec) -> None:
+        if n_envs < 1:
+            raise EnvError(f"{spec.env_id}: n_envs must be at least 1, got {n_envs}.")
+        self.n_envs = n_envs
+        self.observation_space = delivered_space(observation, spec.env_id)
+        self.action_space = as_float32(action)
+        self.spec = spec
+        self._check_actions = action_checker(self.action_space, n_envs, spec.env_id)
+        self._obs_dtype = self.observation_space.dtype
+        self._done: np.ndarray | None = None
+        self._n_done = 0
+        self._return = np.zeros(n_envs, np.float64)
+        self._length = np.zeros(n_envs, np.int64)
+
+    @abstractmethod
+    def _reset(self, seed: int) -> np.ndarray:
+        """Reseed and reset every env; fresh observations."""
+
+    @abstractmethod
+    def _step(self, actions: np.ndarray, is_reset: np.ndarray, n_reset: int) -> RawStep:
+        """Step natively: fresh arrays obs, reward, terminated, truncated (bool), and info."""
+
+    def reset(self, seed: int) -> np.ndarray:
+        obs = self._reset(check_seed(seed, self.spec.env_id))
+        self._done = np.zeros(self.n_envs, np.bool_)
+        self._n_done = 0
+        self._return = np.zeros(self.n_envs, np.float64)
+        self._length = np.zeros(self.n_envs, np.int64)
+        return obs.astype(self._obs_dtype, order="C", copy=False)
+
+    def step(self, actions: Any) -> Step:
+        is_reset, n_reset = self._done, self._n_done
+        if is_reset is None:
+            raise EnvError(f"{self.spec.env_id}: step() before reset(seed), or after close().")
+        actions = self._check_actions(actions)
+        obs, reward, terminated, truncated, info = self._step(actions, is_reset, n_reset)
+        # New arrays each step, never changed in place: they are handed out as they are.
+        self._return = self._return + reward
+        self._length = self._length + 1
+        if n_reset:
+            self._return[is_reset] = 0.0
+            self._length[is_reset] = 0
+        self._done = terminated | truncated
+        self._n_done = np.count_nonzero(self._done)
+        return Step(
+            obs.astype(self._obs_dtype, order="C", copy=False),
+            reward.astype(np.float32, copy=False),
+            terminated,
+            truncated,
+            is_reset,
+            self._return,
+            self._length,
+            info,
+        )
+
+    def close(self) -> None:
+        self._done = None
+
+
+def check_seed(seed: int, env_id: str) -> int:
+    """A seed is a whole number >= 0 (NumPy's SeedSequence takes no other)."""
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise EnvError(f"{env_id}: reset(seed) takes an int >= 0, got {seed!r}.")
+    return int(seed)
+
+
+def env_seeds(seed: int, n_envs: int) -> list[int]:
+    """One seed an env, non-negative int32. Engines give env i seed+i, so that adjacent run seeds would
+    share almost every stream; these are hashed apart, and env i keeps its seed when n_envs grows."""
+    return [int(s) for s in np.random.SeedSequence(seed).generate_state(n_envs) >> 1]
+
+
+def as_float32(space: Space) -> Space:
+    """A float64 Box as float32, the type of every policy; any other space as it is."""
+    if isinstance(space, gymnasium.spaces.Box) and space.dtype == np.float64:
+        low, high = space.low.astype(np.float32), space.high.astype(np.float32)
+        return gymnasium.spaces.Box(low, high, dtype=np.float32)
+    return space
+
+
+def delivered_space(space: Space, env_id: str) -> Space:
+    """The observation space as delivered, or EnvError for kinds that no network here takes."""
+    spaces = gymnasium.spaces
+    kinds = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
+    if isinstance(space, kinds):
+        return as_float32(space)
+    raise EnvError(
+        f"{env_id}: observations of type {type(space).__name__} are not supported, "
+        "only Box, Discrete, MultiDiscrete and MultiBinary. Flatten them inside the environment."
+    )

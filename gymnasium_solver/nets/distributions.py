@@ -1,0 +1,75 @@
+"""Action distributions as functions of the actor's output.
+
+Training needs log-probabilities and entropies with gradients (torch); acting needs draws and
+modes (NumPy: a draw for eight envs costs microseconds there). One class a family, no state.
+"""
+
+import math
+from typing import Protocol
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from torch import Tensor
+
+LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
+
+
+class Distribution(Protocol):
+    """`outputs` [B, W] are the actor head's; `log_std` [W] is used by Gaussians alone."""
+
+    def log_prob_entropy(
+        self, outputs: Tensor, log_std: Tensor | None, actions: Tensor
+    ) -> tuple[Tensor, Tensor]: ...
+
+    def sample(
+        self, outputs: np.ndarray, log_std: np.ndarray | None, rng: np.random.Generator
+    ) -> np.ndarray: ...
+
+    def mode(self, outputs: np.ndarray) -> np.ndarray: ...
+
+
+class Categorical:
+    def log_prob_entropy(
+        self, outputs: Tensor, log_std: Tensor | None, actions: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        log_probs = torch.log_softmax(outputs, dim=-1)
+        entropy = -(log_probs.exp() * log_probs).sum(-1)
+        return log_probs.gather(1, actions.unsqueeze(1)).squeeze(1), entropy
+
+    def sample(
+        self, outputs: np.ndarray, log_std: np.ndarray | None, rng: np.random.Generator
+    ) -> np.ndarray:
+        # Gumbel-max with exponentials: argmax(logit - log E) is a draw from softmax(logit).
+        noise = rng.standard_exponential(outputs.shape, dtype=np.float32)
+        return (outputs - np.log(noise, out=noise)).argmax(axis=1)
+
+    def mode(self, outputs: np.ndarray) -> np.ndarray:
+        return outputs.argmax(axis=1)
+
+
+class DiagGaussian:
+    """Independent normals; the standard deviation does not depend on the state."""
+
+    def log_prob_entropy(
+        self, outputs: Tensor, log_std: Tensor | None, actions: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        assert log_std is not None
+        z = (actions - outputs) * (-log_std).exp()
+        log_prob = -(0.5 * z.square() + log_std + LOG_SQRT_2PI).sum(-1)
+        entropy = (log_std + (0.5 + LOG_SQRT_2PI)).sum().expand(len(outputs))
+        return log_prob, entropy
+
+    def sample(
+        self, outputs: np.ndarray, log_std: np.ndarray | None, rng: np.random.Generator
+    ) -> np.ndarray:
+        assert log_std is not None
+        noise = rng.standard_normal(outputs.shape, dtype=np.float32)
+        return outputs + np.exp(log_std) * noise
+
+    def mode(self, outputs: np.ndarray) -> np.ndarray:
+        return outputs
+
+
+def distribution_for(space: spaces.Space) -> Distribution:
+    return Categorical() if isinstance(space, spaces.Discrete) else DiagGaussian()

@@ -1,0 +1,320 @@
+"""Checkpoints: `checkpoints/<env_steps>/` of safetensors and JSON, and pointers `best` and `last`.
+
+    path = save_checkpoint(run.checkpoints_dir, env_steps, {"model": {...}}, state, metrics)
+    loaded = load_checkpoint(path)      # checks every byte; loaded.tensors["model"]["torso.0.bias"]
+
+A save writes `.tmp-<env_steps>-<pid>/`, `done` last, fsyncs all of it, renames it into place and
+only then switches the pointers: a kill at any moment leaves `last` at a whole checkpoint. What a
+kill leaves behind (`.tmp-*`, `.old-*`) is cleaned by the next save. One process writes a run at a
+time. Nothing is ever pickled.
+"""
+
+import hashlib
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gymnasium_solver.errors import RunError
+from gymnasium_solver.runs.files import (
+    dump_json,
+    fsync_dir,
+    read_json,
+    read_pointer,
+    write_pointer,
+    write_synced,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+
+BEST, LAST = "best", "last"
+FORMAT = 1
+SCORE_KEYS = ("score", "val/roll/ep_rew/mean")  # the first that a checkpoint's metrics have
+_FIX = "Use another checkpoint of this run (`gsolve run RUN` lists them)."
+
+
+@dataclass(frozen=True)
+class LoadedCheckpoint:
+    env_steps: int
+    tensors: dict[str, dict[str, "np.ndarray"]]
+    """File stem -> named arrays (writable)."""
+    state: dict[str, Any]
+    metrics: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class CheckpointInfo:
+    env_steps: int
+    path: Path
+    is_best: bool
+    is_last: bool
+    score: float | None
+
+
+def save_checkpoint(
+    directory: Path,
+    env_steps: int,
+    tensors: Mapping[str, Mapping[str, Any]],
+    state: Mapping[str, Any],
+    metrics: Mapping[str, Any],
+    *,
+    best: bool = False,
+    last: bool = True,
+) -> Path:
+    """Write a checkpoint whole or not at all; then point `last` (and `best`) at it.
+
+    `tensors` maps file stems to named NumPy arrays or torch tensors. `state` comes back exactly
+    (tuples as lists); in `metrics` what is not finite becomes null.
+    """
+    from safetensors import SafetensorError
+
+    directory.mkdir(parents=True, exist_ok=True)
+    clean_leftovers(directory)
+    temp = directory / f".tmp-{env_steps}-{os.getpid()}"
+    try:
+        temp.mkdir()
+        _write_files(temp, env_steps, tensors, state, metrics)
+        final = _put_in_place(temp, directory / str(env_steps))
+        for name, wanted in ((LAST, last), (BEST, best)):
+            if wanted:
+                write_pointer(directory / name, str(env_steps))
+    except (OSError, SafetensorError) as error:
+        raise RunError(
+            f"the checkpoint at {env_steps} env steps cannot be written to {directory}: {error}. "
+            "Earlier checkpoints are intact; free some space or check permissions, then resume."
+        ) from error
+    finally:
+        shutil.rmtree(temp, ignore_errors=True)
+    return final
+
+
+def point_to(directory: Path, name: str, env_steps: int) -> None:
+    """Switch `best` or `last` to a checkpoint that is already there."""
+    if name not in (BEST, LAST):
+        raise ValueError(f"pointer {name!r}; expected {BEST!r} or {LAST!r}")
+    if find_checkpoint(directory, env_steps) is None:
+        raise RunError(f"{directory} has no checkpoint at {env_steps} env steps to call {name}.")
+    write_pointer(directory / name, str(env_steps))
+
+
+def load_checkpoint(path: Path) -> LoadedCheckpoint:
+    """Read a checkpoint after checking every file against its manifest."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    path = path.resolve()  # once: `last` may move to another checkpoint while we read
+    manifest = _verify(path)
+    tensors = {}
+    for name in manifest["files"]:
+        file = path / name
+        if file.suffix == ".safetensors":
+            try:
+                tensors[file.stem] = load_file(file)
+            except (OSError, SafetensorError) as error:
+                raise RunError(f"{file} cannot be read: {error}. {_FIX}") from None
+    return LoadedCheckpoint(
+        env_steps=manifest["env_steps"],
+        tensors=tensors,
+        state=read_json(path / "state.json", _FIX),
+        metrics=read_json(path / "metrics.json", _FIX),
+    )
+
+
+def list_checkpoints(directory: Path) -> list[CheckpointInfo]:
+    """The finished checkpoints, by env steps."""
+    best, last = pointer_env_steps(directory, BEST), pointer_env_steps(directory, LAST)
+    infos = []
+    for env_steps, path in sorted(_finished(directory).items()):
+        is_best, is_last = env_steps == best, env_steps == last
+        infos.append(CheckpointInfo(env_steps, path, is_best, is_last, _score(path)))
+    return infos
+
+
+def find_checkpoint(directory: Path, env_steps: int) -> Path | None:
+    """The folder of the finished checkpoint at exactly these env steps."""
+    return _finished(directory).get(env_steps)
+
+
+def pointer_env_steps(directory: Path, name: str) -> int | None:
+    """The env steps that `best` or `last` points at; None without a finished checkpoint there."""
+    link = directory / name
+    target = read_pointer(link)
+    if target is None and (link / "manifest.json").is_file():  # a copy that followed links
+        target = str(read_json(link / "manifest.json", _FIX).get("env_steps"))
+    if target is None or not target.isdecimal():
+        return None
+    return int(target) if find_checkpoint(directory, int(target)) else None
+
+
+def prune(directory: Path, keep: int) -> list[int]:
+    """Remove all but the newest `keep` checkpoints; `best` and `last` stay beside those."""
+    periodic = [c for c in list_checkpoints(directory) if not (c.is_best or c.is_last)]
+    removed = periodic[: max(0, len(periodic) - keep)]
+    for checkpoint in removed:
+        _remove(checkpoint.path)
+    return [checkpoint.env_steps for checkpoint in removed]
+
+
+def rewind(directory: Path, env_steps: int) -> list[int]:
+    """Remove the checkpoints beyond `env_steps` and point `last` there: training goes on from it.
+
+    A `best` that was removed moves to the best score left, or goes.
+    """
+    removed = [c for c in list_checkpoints(directory) if c.env_steps > env_steps]
+    point_to(directory, LAST, env_steps)
+    if any(c.is_best for c in removed):
+        left = [c for c in list_checkpoints(directory) if c.env_steps <= env_steps]
+        scored = [(c.score, c.env_steps) for c in left if c.score is not None]
+        if scored:
+            point_to(directory, BEST, max(scored)[1])
+        else:
+            (directory / BEST).unlink()
+    for checkpoint in removed:
+        _remove(checkpoint.path)
+    return [checkpoint.env_steps for checkpoint in removed]
+
+
+def clean_leftovers(directory: Path) -> None:
+    """Remove what dead saves left; put back a checkpoint whose replacement never arrived."""
+    for path in directory.glob(".old-*"):
+        final = directory / _old_name(path)
+        if (final / "done").is_file():
+            shutil.rmtree(path)
+        else:
+            shutil.rmtree(final, ignore_errors=True)
+            os.rename(path, final)
+    for path in directory.glob(".tmp-*"):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+def _write_files(
+    temp: Path,
+    env_steps: int,
+    tensors: Mapping[str, Mapping[str, Any]],
+    state: Mapping[str, Any],
+    metrics: Mapping[str, Any],
+) -> None:
+    from safetensors.numpy import save_file
+
+    for stem, named in tensors.items():
+        if not re.fullmatch(r"\w+", stem):
+            raise ValueError(f"tensor file stem {stem!r}; expected letters, digits and _")
+        arrays = {name: _as_array(value, f"{stem}/{name}") for name, value in named.items()}
+        file = temp / f"{stem}.safetensors"
+        save_file(arrays, file)
+        _fsync_file(file)
+    write_synced(temp / "state.json", dump_json(state, exact=True))
+    write_synced(temp / "metrics.json", dump_json(metrics))
+    files = {file.name: _fingerprint(file) for file in sorted(temp.iterdir())}
+    manifest = dump_json({"format": FORMAT, "env_steps": env_steps, "files": files})
+    write_synced(temp / "manifest.json", manifest)
+    write_synced(temp / "done", hashlib.sha256(manifest).hexdigest().encode())
+    fsync_dir(temp)
+
+
+def _as_array(value: Any, name: str) -> "np.ndarray":
+    import numpy as np
+
+    if hasattr(value, "detach"):  # a torch tensor, told by its shape: torch is not imported here
+        value = value.detach().cpu().numpy()
+    array = np.asarray(value, order="C")  # safetensors writes raw memory: strides would be lost
+    if array.dtype.kind not in "biuf" and array.dtype != np.complex64:
+        raise TypeError(f"tensor {name} has dtype {array.dtype}; expected numbers or booleans")
+    return array
+
+
+def _put_in_place(temp: Path, final: Path) -> Path:
+    """Rename into place. A folder cannot replace a full one in one step, so an old checkpoint of
+    the same env steps steps aside first; readers look for it there until the new one stands."""
+    old = final.with_name(f".old-{final.name}-{os.getpid()}")
+    if final.exists():
+        os.rename(final, old)
+    os.rename(temp, final)
+    fsync_dir(final.parent)
+    if old.exists():
+        shutil.rmtree(old)
+    return final
+
+
+def _remove(path: Path) -> None:
+    """Delete a checkpoint; renamed first, so that a kill half-way leaves no whole-looking rest."""
+    doomed = path.with_name(f".tmp-removed-{path.name}-{os.getpid()}")
+    os.rename(path, doomed)
+    shutil.rmtree(doomed)
+
+
+def _old_name(path: Path) -> str:
+    return path.name.split("-")[1]
+
+
+def _finished(directory: Path) -> dict[int, Path]:
+    found: dict[int, Path] = {}
+    if not directory.is_dir():
+        return found
+    for path in sorted(directory.iterdir()):  # ".old-N-pid" sorts before "N": the new one wins
+        name = _old_name(path) if path.name.startswith(".old-") else path.name
+        if name.isdecimal() and (path / "done").is_file():
+            found[int(name)] = path
+    return found
+
+
+def _score(path: Path) -> float | None:
+    try:
+        metrics = read_json(path / "metrics.json", _FIX)
+    except RunError:  # a damaged checkpoint is still listed; loading it tells what is wrong
+        return None
+    for key in SCORE_KEYS:
+        if isinstance(metrics.get(key), (int, float)):
+            return float(metrics[key])
+    return None
+
+
+def _fsync_file(file: Path) -> None:
+    handle = os.open(file, os.O_RDWR)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _fingerprint(file: Path) -> dict[str, Any]:
+    with file.open("rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    return {"size": file.stat().st_size, "sha256": digest}
+
+
+def _verify(path: Path) -> dict[str, Any]:
+    """The manifest of a checkpoint, once every file in it has been checked."""
+    if not path.is_dir():
+        raise RunError(f"there is no checkpoint at {path}. {_FIX}")
+    if not (path / "done").is_file():
+        raise RunError(f"{path} is unfinished: it has no `done` file. {_FIX}")
+    manifest_file = path / "manifest.json"
+    manifest = read_json(manifest_file, _FIX)
+    wanted = (path / "done").read_text()
+    if hashlib.sha256(manifest_file.read_bytes()).hexdigest() != wanted:
+        raise RunError(f"{manifest_file} is damaged: its checksum is not the one in `done`. {_FIX}")
+    if manifest.get("format") != FORMAT:
+        raise RunError(
+            f"{path} has checkpoint format {manifest.get('format')!r}, expected {FORMAT}: "
+            "another version of gymnasium-solver wrote it. Install that version to read it."
+        )
+    for name, expected in manifest["files"].items():
+        file = path / name
+        if not file.is_file():
+            raise RunError(f"{file} is missing. {_FIX}")
+        actual = _fingerprint(file)
+        if actual != expected:
+            what = "size" if actual["size"] != expected["size"] else "sha256"
+            raise RunError(
+                f"{file} is damaged: its {what} is {actual[what]}, "
+                f"the manifest says {expected[what]}. {_FIX}"
+            )
+    return manifest

@@ -1,0 +1,231 @@
+"""The one read API of runs: command line, web pages and agents show what these functions return.
+
+    for run in list_runs(runs_root()): print(run.id, run.status, run.best)
+    curve = get_metrics("@last", ["val/roll/ep_rew/mean"])["val/roll/ep_rew/mean"]
+
+Every `ref` is what a user may type (see `runs/resolve.py`) or a `Run`; `root` defaults to
+`runs_root()`. Results are frozen and turn into JSON types by `.to_dict()`. Light to import.
+"""
+
+import dataclasses
+import difflib
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, TypedDict
+
+from gymnasium_solver.errors import RunError
+from gymnasium_solver.runs.checkpoint import list_checkpoints
+from gymnasium_solver.runs.metrics import parse_jsonl, read_jsonl
+from gymnasium_solver.runs.resolve import resolve_run, run_ids
+from gymnasium_solver.runs.run import Run, live_status, runs_root
+
+Curve = list[tuple[int, float | None]]
+"""(env_steps, value) in the order logged; None where the value was not finite."""
+
+
+class Best(TypedDict):
+    """The evaluation with the highest mean return."""
+
+    score: float
+    env_steps: int
+    epoch: int | None
+
+
+class CheckpointSummary(TypedDict):
+    env_steps: int
+    best: bool
+    last: bool
+    score: float | None
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """What a run is and how far it got."""
+
+    id: str
+    path: str
+    env_id: str
+    algo_id: str
+    variant: str | None
+    seed: int | None
+    created_at: str
+    status: str
+    """created, running, finished, interrupted, failed; killed: its process is gone without a
+    word; broken: its meta.json cannot be read (`stop_reason` says why)."""
+    stop_reason: str | None
+    solved: bool | None
+    env_steps: int
+    max_env_steps: int | None
+    epoch: int
+    episodes: int
+    wall_s: float
+    threshold: float | None
+    best: Best | None
+    last_eval: dict[str, Any] | None
+    checkpoints: list[CheckpointSummary]
+    config: dict[str, Any] | None = None
+    """The resolved config, where it was asked for."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+
+def list_runs(root: Path | None = None, filter: str | None = None) -> list[RunSummary]:
+    """All runs, newest first. `filter`: words that all occur in id, env, algorithm or status."""
+    root = root or runs_root()
+    found = [_summary_or_broken(Run(root / run_id)) for run_id in run_ids(root)]
+    words = (filter or "").lower().split()
+    return [run for run in found if all(word in _searchable(run) for word in words)]
+
+
+def get_run(
+    ref: str | Run, root: Path | None = None, *, include_config: bool = False
+) -> RunSummary:
+    run = _resolve(ref, root)
+    summary = _summary(run)
+    return dataclasses.replace(summary, config=get_config(run)) if include_config else summary
+
+
+def get_meta(ref: str | Run, root: Path | None = None) -> dict[str, Any]:
+    """meta.json as it stands: command, versions, git, machine, resumes."""
+    return _resolve(ref, root).meta()
+
+
+def get_config(ref: str | Run, root: Path | None = None) -> dict[str, Any]:
+    """The resolved config that the run was started with."""
+    import yaml
+
+    path = _resolve(ref, root).config_path
+    try:
+        config = yaml.safe_load(path.read_text())
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise RunError(
+            f"{path} cannot be read: {error}. Put it back; without it the run cannot be repeated."
+        ) from None
+    if not isinstance(config, dict):
+        raise RunError(f"{path} holds a {type(config).__name__}, expected a mapping of fields.")
+    return config
+
+
+def get_metrics(
+    ref: str | Run, names: Iterable[str] | None = None, root: Path | None = None
+) -> dict[str, Curve]:
+    """Curves by metric name; `names` may have wildcards (`train/opt/*`), none means all."""
+    rows = read_jsonl(_resolve(ref, root).metrics_path)
+    logged = list(dict.fromkeys(name for row in rows for name in row if name != "env_steps"))
+    chosen = logged if names is None else _choose(names, logged)
+    return {name: [(row["env_steps"], row[name]) for row in rows if name in row] for name in chosen}
+
+
+def get_events(
+    ref: str | Run, kind: str | None = None, root: Path | None = None
+) -> list[dict[str, Any]]:
+    """Evaluations, checkpoints, alerts, ... in the order logged; of one kind where given."""
+    events = read_jsonl(_resolve(ref, root).events_path)
+    return [event for event in events if kind is None or event.get("kind") == kind]
+
+
+def get_log(ref: str | Run, lines: int | None = None, root: Path | None = None) -> list[str]:
+    """The last `lines` of run.log, or all of it."""
+    path = _resolve(ref, root).log_path
+    if not path.is_file():
+        return []
+    text = path.read_text(errors="replace").splitlines()
+    return text if lines is None else text[max(0, len(text) - lines) :]
+
+
+def _resolve(ref: str | Run, root: Path | None) -> Run:
+    return resolve_run(ref, root or runs_root())
+
+
+def _summary(run: Run) -> RunSummary:
+    meta = run.meta()
+    status = live_status(meta)
+    if status in ("running", "killed"):  # meta.json is written seldom; the metrics know better
+        meta |= _latest_counts(run, meta)
+    return _from_meta(run, meta | {"status": status})
+
+
+def _summary_or_broken(run: Run) -> RunSummary:
+    """One damaged folder must not hide the others."""
+    try:
+        return _summary(run)
+    except RunError as error:
+        return _from_meta(run, {"status": "broken", "stop_reason": str(error)})
+
+
+def _from_meta(run: Run, meta: dict[str, Any]) -> RunSummary:
+    checkpoints: list[CheckpointSummary] = [
+        {"env_steps": c.env_steps, "best": c.is_best, "last": c.is_last, "score": c.score}
+        for c in list_checkpoints(run.checkpoints_dir)
+    ]
+    return RunSummary(
+        id=run.id,
+        path=str(run.path),
+        env_id=meta.get("env_id", ""),
+        algo_id=meta.get("algo_id", ""),
+        variant=meta.get("variant"),
+        seed=meta.get("seed"),
+        created_at=meta.get("created_at", ""),
+        status=meta["status"],
+        stop_reason=meta.get("stop_reason"),
+        solved=meta.get("solved"),
+        env_steps=meta.get("env_steps", 0),
+        max_env_steps=meta.get("max_env_steps"),
+        epoch=meta.get("epoch", 0),
+        episodes=meta.get("episodes", 0),
+        wall_s=meta.get("wall_s", 0.0),
+        threshold=meta.get("threshold"),
+        best=meta.get("best"),
+        last_eval=meta.get("last_eval"),
+        checkpoints=checkpoints,
+    )
+
+
+def _latest_counts(run: Run, meta: dict[str, Any]) -> dict[str, Any]:
+    """Counters of the last metrics row, where it is ahead of meta.json."""
+    rows = _tail_rows(run.metrics_path)
+    row = rows[-1] if rows else {}
+    if row.get("env_steps", -1) < meta.get("env_steps", 0):
+        return {}
+    names = {
+        "env_steps": "env_steps",
+        "epoch": "epoch",
+        "wall_s": "wall_s",
+        "episodes": "train/cnt/total_episodes",
+    }
+    return {field: row[name] for field, name in names.items() if row.get(name) is not None}
+
+
+def _tail_rows(path: Path, tail_bytes: int = 65_536) -> list[dict[str, Any]]:
+    """The last rows of a JSONL file without reading a long file whole."""
+    if not path.is_file():
+        return []
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - tail_bytes))
+        tail = file.read()
+    if size > tail_bytes:
+        tail = tail.partition(b"\n")[2]  # the first line is cut
+    return parse_jsonl(tail, path)
+
+
+def _choose(names: Iterable[str], logged: list[str]) -> list[str]:
+    chosen: dict[str, None] = {}
+    for name in names:
+        matches = [n for n in logged if n == name] or [n for n in logged if fnmatchcase(n, name)]
+        if not matches:
+            near = difflib.get_close_matches(name, logged, n=3, cutoff=0.5)
+            near = near or [n for n in logged if name.lower() in n.lower()][:3]
+            hint = f"Did you mean {' or '.join(near)}?" if near else f"Logged: {', '.join(logged)}."
+            raise RunError(f"the run has no metric {name!r}. {hint}")
+        chosen |= dict.fromkeys(matches)
+    return list(chosen)
+
+
+def _searchable(run: RunSummary) -> str:
+    fields = (run.id, run.env_id, run.algo_id, run.variant, run.status)
+    return " ".join(str(field).lower() for field in fields)

@@ -1,0 +1,166 @@
+"""report.md: one run told in a page, from `runs/query.py` alone.
+
+`write_report(run.path)` at the end of training; calling it again brings the page up to date.
+"""
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+from gymnasium_solver.runs import query
+from gymnasium_solver.runs.files import write_atomic
+from gymnasium_solver.runs.query import RunSummary
+from gymnasium_solver.runs.run import Run
+
+_STOP_REASONS = {
+    "max_env_steps": "the budget of env steps was used",
+    "max_epochs": "the budget of epochs was used",
+    "solved_eval": "an evaluation reached the threshold",
+    "solved_train": "the training return reached the threshold",
+    "interrupted": "it was interrupted",
+    "diverged": "a value was not finite",
+    "error": "an error ended it",
+}
+_FILES = {
+    "config.yaml": "the resolved config; training from it repeats the run",
+    "meta.json": "command, versions, git commit, machine, status",
+    "git.diff": "uncommitted changes of the working directory at the start",
+    "metrics.jsonl": "one row an epoch",
+    "events.jsonl": "evaluations, checkpoints, alerts",
+    "run.log": "what the console showed",
+    "checkpoints": "weights and training state; `best` and `last` point into it",
+    "videos": "recordings",
+}
+
+
+def write_report(run_dir: Path) -> Path:
+    """Write `report.md` into a run folder and return its path."""
+    run = Run(run_dir)
+    summary, meta = query.get_run(run, include_config=True), query.get_meta(run)
+    sections = [
+        _what(summary),
+        _result(summary, query.get_events(run, "test")),
+        _reproduce(summary, meta),
+        _evaluations(query.get_events(run, "eval")),
+        _checkpoints(summary),
+        _files(run),
+        _next(summary),
+    ]
+    write_atomic(run.report_path, ("\n\n".join(filter(None, sections)) + "\n").encode())
+    return run.report_path
+
+
+def _what(run: RunSummary) -> str:
+    config = run.config or {}
+    name = f"{run.env_id}:{run.variant or run.algo_id}"
+    lines = [f"# {name}: {_verdict(run)}", "", f"Run `{run.id}`, started {run.created_at}."]
+    if config.get("description"):
+        lines += ["", str(config["description"])]
+    return "\n".join(lines)
+
+
+def _verdict(run: RunSummary) -> str:
+    if run.solved:
+        return "solved"
+    if run.status != "finished":
+        return run.status
+    return "finished" if run.threshold is None else "not solved"
+
+
+def _result(run: RunSummary, tests: list[dict[str, Any]]) -> str:
+    stopped = _STOP_REASONS.get(run.stop_reason or "", run.stop_reason or "not told")
+    best = run.best
+    rows = [
+        ("status", run.status),
+        ("stopped because", stopped),
+        ("solved", {True: "yes", False: "no", None: "not known"}[run.solved]),
+        ("threshold", _number(run.threshold)),
+        ("best evaluation", f"{_number(best['score'])} at {best['env_steps']:,}" if best else "-"),
+        ("env steps", f"{run.env_steps:,}"),
+        ("epochs", f"{run.epoch:,}"),
+        ("episodes", f"{run.episodes:,}"),
+        ("training time", f"{run.wall_s:,.1f} s"),
+        ("env steps per second", f"{run.env_steps / run.wall_s:,.0f}" if run.wall_s else "-"),
+    ]
+    for test in tests:
+        how = "greedy" if test.get("greedy") else "sampled"
+        score = f"{_number(test.get('mean'))} ± {_number(test.get('std'))}"
+        rows.append((f"test, {how} actions", f"{score} over {test.get('episodes')} episodes"))
+    return "## Result\n\n" + _table(["", ""], rows)
+
+
+def _reproduce(run: RunSummary, meta: dict[str, Any]) -> str:
+    folder = f"{Path(run.path).parent.name}/{run.id}"
+    commands = [f"gsolve train {shlex.quote(folder + '/config.yaml')}"]
+    lines = ["## Reproduce", "", _code(commands), "", f"The seed is {run.seed}."]
+    if meta.get("command"):
+        lines += ["", "It was started as", "", _code([shlex.join(meta["command"])])]
+    versions = meta.get("versions") or {}
+    known = [f"{name} {version}" for name, version in versions.items() if version]
+    lines += ["", f"Versions: {', '.join(known)}."]
+    git = meta.get("git")
+    if git:
+        dirty = ", with the changes in `git.diff`" if git.get("dirty") else ""
+        lines += ["", f"Git commit `{git['commit']}`{dirty}."]
+    machine = meta.get("machine") or {}
+    lines += ["", f"Machine: {machine.get('cpu')}, {machine.get('cpu_count')} CPUs."]
+    resumed = [f"{entry['from_env_steps']:,}" for entry in meta.get("resumed") or []]
+    if resumed:
+        lines += ["", f"Resumed from env steps {', '.join(resumed)}."]
+    return "\n".join(lines)
+
+
+def _evaluations(events: list[dict[str, Any]]) -> str:
+    if not events:
+        return "## Evaluations\n\nNone."
+    names = ["mean", "std", "min", "max", "length_mean"]
+    rows = [
+        [
+            f"{event.get('env_steps', 0):,}",
+            *(_number(event.get(name)) for name in names),
+            str(event.get("episodes", "-")),
+        ]
+        for event in events
+    ]
+    heads = ["env steps", "mean", "std", "min", "max", "length", "episodes"]
+    return "## Evaluations\n\n" + _table(heads, rows)
+
+
+def _checkpoints(run: RunSummary) -> str:
+    if not run.checkpoints:
+        return ""
+    rows = []
+    for checkpoint in run.checkpoints:
+        marks = ["@best"] * checkpoint["best"] + ["@last"] * checkpoint["last"]
+        rows.append([str(checkpoint["env_steps"]), _number(checkpoint["score"]), " ".join(marks)])
+    return "## Checkpoints\n\n" + _table(["env steps", "score", ""], rows)
+
+
+def _files(run: Run) -> str:
+    rows = [[f"`{name}`", text] for name, text in _FILES.items() if (run.path / name).exists()]
+    return "## Files\n\n" + _table(["file", "what it holds"], rows)
+
+
+def _next(run: RunSummary) -> str:
+    commands = [f"gsolve run {run.id}", f"gsolve plot {run.id}"]
+    if run.checkpoints:
+        commands.insert(0, f"gsolve eval {run.id}")
+        commands.append(f"gsolve train --resume {run.id}")
+    return "## Next\n\n" + _code(commands)
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.2f}".removesuffix(".00")
+
+
+def _code(lines: list[str]) -> str:
+    return "\n".join(["```", *lines, "```"])
+
+
+def _table(heads: list[str], rows: list[Any]) -> str:
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join(f"| {' | '.join(_cell(cell) for cell in line)} |" for line in lines)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")

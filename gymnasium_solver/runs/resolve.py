@@ -1,0 +1,175 @@
+"""From what a user types to a run or a checkpoint.
+
+A run: `@last`, an id, a unique part of an id, or a path to its folder.
+A checkpoint: a run, alone or followed by `/@best`, `/@last`, `/<env_steps>` or `/step=N`.
+"""
+
+import difflib
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+from gymnasium_solver.errors import RunError
+from gymnasium_solver.runs.checkpoint import (
+    BEST,
+    LAST,
+    CheckpointInfo,
+    find_checkpoint,
+    list_checkpoints,
+    pointer_env_steps,
+)
+from gymnasium_solver.runs.files import read_pointer
+from gymnasium_solver.runs.run import LAST_RUN, Run, is_run
+
+_SELECTOR = re.compile(r"@(?P<pointer>best|last)|(?:step=)?(?P<env_steps>[0-9]+)")
+_SHOWN = 10
+
+
+class ResolvedCheckpoint(NamedTuple):
+    run: Run
+    path: Path
+    label: str
+    """What was chosen: "@best", "@last" or the env steps."""
+
+
+def run_ids(root: Path) -> list[str]:
+    """Ids of the runs under `root`, newest first."""
+    if not root.is_dir():
+        return []
+    found = [p for p in root.iterdir() if not p.name.startswith("@") and is_run(p)]
+    return [p.name for p in sorted(found, key=_created, reverse=True)]
+
+
+def resolve_run(ref: str | Run, root: Path, *, allow_paths: bool = True) -> Run:
+    """The run that `ref` names. `allow_paths=False` keeps a remote caller inside `root`."""
+    if isinstance(ref, Run):
+        return ref
+    name = ref.rstrip("/")
+    if not name or ".." in re.split(r"[/\\]", name):
+        raise RunError(
+            f"{ref!r} is not a run. Give @last, an id or a part of one; "
+            "for runs elsewhere use --runs-dir or an absolute path."
+        )
+    if "/" in name or "\\" in name or name == ".":
+        path = Path(name).expanduser()
+        if allow_paths and is_run(path):
+            return Run(path.resolve() if path.name in ("", LAST_RUN) else path)
+        raise RunError(f"{ref!r} is not a run folder: it has no meta.json. {_existing(root)}")
+    if name == LAST_RUN:
+        return _last_run(root)
+    return Run(root / _match_id(name, root))
+
+
+def resolve_checkpoint(
+    ref: str | Run, root: Path, *, allow_paths: bool = True
+) -> ResolvedCheckpoint:
+    """The checkpoint that `ref` names; without a selector the best one, else the last."""
+    if isinstance(ref, Run):
+        return _default_checkpoint(ref)
+    run_ref, selector = _split(ref, allow_paths)
+    run = resolve_run(run_ref, root, allow_paths=allow_paths)
+    if selector is None:
+        return _default_checkpoint(run)
+    match = _SELECTOR.fullmatch(selector)
+    if match is None:
+        raise RunError(
+            f"{selector!r} in {ref!r} is not a checkpoint; expected @best, @last, "
+            f"<env_steps> or step=N. {_checkpoints_text(run)}"
+        )
+    if pointer := match["pointer"]:
+        return _pointed(run, pointer)
+    env_steps = int(match["env_steps"])
+    path = find_checkpoint(run.checkpoints_dir, env_steps)
+    if path is None:
+        raise RunError(
+            f"{run.id} has no checkpoint at {env_steps} env steps. {_checkpoints_text(run)}"
+        )
+    return ResolvedCheckpoint(run, path, str(env_steps))
+
+
+def _split(ref: str, allow_paths: bool) -> tuple[str, str | None]:
+    """(run, selector) of "RUN/selector"; a path as tab completion gives it works too."""
+    ref = ref.rstrip("/")
+    if allow_paths and "/" in ref and is_run(Path(ref).expanduser()):
+        return ref, None
+    run_ref, slash, selector = ref.rpartition("/")
+    if not slash:
+        return ref, None
+    if run_ref.endswith("/checkpoints"):
+        run_ref = run_ref.removesuffix("/checkpoints")
+        selector = {BEST: "@best", LAST: "@last"}.get(selector, selector)
+    is_path = "/" in run_ref and not is_run(Path(run_ref).expanduser())
+    if is_path and not _SELECTOR.fullmatch(selector):
+        return ref, None  # a path to no run: let resolve_run say so
+    return run_ref, selector
+
+
+def _match_id(name: str, root: Path) -> str:
+    if name.startswith("@"):
+        raise RunError(f"{name!r} is not a run; of names with @ there is only @last.")
+    if is_run(root / name):
+        return name
+    ids = run_ids(root)
+    matches = [i for i in ids if name.lower() in i.lower()]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        raise RunError(
+            f"{name!r} is part of {len(matches)} runs: {_listing(matches)}. Give more of the id."
+        )
+    near = difflib.get_close_matches(name, ids, n=3, cutoff=0.6)
+    hint = f"Did you mean {' or '.join(near)}?" if near else _existing(root)
+    raise RunError(f"there is no run {name!r} in {root}. {hint}")
+
+
+def _last_run(root: Path) -> Run:
+    """The run that @last points at, or the newest where the pointer is lost."""
+    target = read_pointer(root / LAST_RUN)
+    if target and is_run(root / target):
+        return Run(root / target)
+    ids = run_ids(root)
+    if not ids:
+        raise RunError(_existing(root))
+    return Run(root / ids[0])
+
+
+def _created(path: Path) -> tuple[str, str]:
+    """Ids end in date-time-hex: sorts by age without opening a file; renamed folders sort first."""
+    match = re.search(r"-(\d{8}-\d{6})-[0-9a-f]{4}$", path.name)
+    return (match[1] if match else "", path.name)
+
+
+def _existing(root: Path) -> str:
+    ids = run_ids(root)
+    if not ids:
+        return f"There are no runs in {root}; start one with `gsolve train`, or give --runs-dir."
+    return f"Runs in {root}: {_listing(ids)}."
+
+
+def _listing(names: list[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more
+
+
+def _default_checkpoint(run: Run) -> ResolvedCheckpoint:
+    has_best = pointer_env_steps(run.checkpoints_dir, BEST) is not None
+    return _pointed(run, BEST if has_best else LAST)
+
+
+def _pointed(run: Run, pointer: str) -> ResolvedCheckpoint:
+    env_steps = pointer_env_steps(run.checkpoints_dir, pointer)
+    infos = list_checkpoints(run.checkpoints_dir)
+    if env_steps is None and pointer == LAST and infos:  # the pointer is lost, not the checkpoints
+        env_steps = infos[-1].env_steps
+    path = find_checkpoint(run.checkpoints_dir, env_steps) if env_steps is not None else None
+    if path is None:
+        raise RunError(f"{run.id} has no @{pointer} checkpoint. {_checkpoints_text(run, infos)}")
+    return ResolvedCheckpoint(run, path, f"@{pointer}")
+
+
+def _checkpoints_text(run: Run, infos: list[CheckpointInfo] | None = None) -> str:
+    infos = list_checkpoints(run.checkpoints_dir) if infos is None else infos
+    if not infos:
+        return "It has none yet."
+    names = [f"{c.env_steps}{' @best' * c.is_best}{' @last' * c.is_last}" for c in infos]
+    return f"It has: {_listing(names)}."

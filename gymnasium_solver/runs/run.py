@@ -1,0 +1,303 @@
+"""A run is one folder: `runs/<id>/`. This file creates it and writes into it.
+
+    run = Run.create(config_yaml, {"env_id": ..., "algo_id": ..., "variant": ..., "seed": ...},
+                     runs_root(), command=sys.argv)
+    run.log_metrics({"env_steps": 1024, "epoch": 1, "wall_s": 0.4, "train/roll/ep_rew/mean": 21.0})
+    run.log_event("eval", env_steps=1024, epoch=1, mean=23.1)
+    run.update_meta(status="finished", stop_reason="solved_eval")
+
+Readers use `runs/query.py`; references such as `@last` are resolved in `runs/resolve.py`.
+One process writes a run at a time.
+"""
+
+import json
+import os
+import re
+import secrets
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from io import BufferedRandom
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from gymnasium_solver.errors import RunError
+from gymnasium_solver.runs import machine
+from gymnasium_solver.runs.files import (
+    dump_json,
+    jsonable,
+    read_json,
+    write_atomic,
+    write_pointer,
+)
+from gymnasium_solver.runs.metrics import read_jsonl
+
+LAST_RUN = "@last"
+STATUSES = ("created", "running", "finished", "interrupted", "failed")
+_ANSI = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
+
+
+def runs_root(cli_value: str | Path | None = None) -> Path:
+    """Where runs live: the command line's value, else $GSOLVE_RUNS, else ./runs."""
+    return Path(cli_value or os.environ.get("GSOLVE_RUNS") or "runs")
+
+
+def utc_now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+class Run:
+    """One run folder. Opening it reads nothing; each write leaves the folder whole."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.id = path.name
+        self._appenders: dict[Path, BufferedRandom] = {}
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.path)!r})"
+
+    @property
+    def config_path(self) -> Path:
+        return self.path / "config.yaml"
+
+    @property
+    def meta_path(self) -> Path:
+        return self.path / "meta.json"
+
+    @property
+    def metrics_path(self) -> Path:
+        return self.path / "metrics.jsonl"
+
+    @property
+    def events_path(self) -> Path:
+        return self.path / "events.jsonl"
+
+    @property
+    def log_path(self) -> Path:
+        return self.path / "run.log"
+
+    @property
+    def report_path(self) -> Path:
+        return self.path / "report.md"
+
+    @property
+    def checkpoints_dir(self) -> Path:
+        return self.path / "checkpoints"
+
+    @property
+    def videos_dir(self) -> Path:
+        return self.path / "videos"
+
+    @classmethod
+    def create(
+        cls,
+        config_yaml: str,
+        config: Mapping[str, Any],
+        root: Path,
+        command: list[str] | None = None,
+    ) -> Self:
+        """Make a new run folder under `root` and point `@last` at it.
+
+        `config` gives the identity: env_id, algo_id, and where known variant, seed,
+        reward_threshold, max_env_steps.
+        """
+        git, diff = machine.git_state(Path.cwd())
+        run = cls(_make_folder(root, config))
+        run.checkpoints_dir.mkdir()
+        run.videos_dir.mkdir()
+        for path in (run.metrics_path, run.events_path, run.log_path):
+            path.touch()
+        write_atomic(run.config_path, config_yaml.encode())
+        if diff:
+            write_atomic(run.path / "git.diff", diff)
+        write_atomic(run.meta_path, dump_json(_first_meta(run.id, config, command or [], git)))
+        write_pointer(root / LAST_RUN, run.id)
+        return run
+
+    def meta(self) -> dict[str, Any]:
+        return read_json(self.meta_path, "It is written at creation; is this a run folder?")
+
+    def update_meta(self, **fields: Any) -> None:
+        """Set fields of meta.json, atomically; costs one fsync, so not for every epoch."""
+        status = fields.get("status", "running")
+        if status not in STATUSES:
+            raise ValueError(f"status {status!r}; expected one of {', '.join(STATUSES)}")
+        meta = self.meta() | fields | {"updated_at": utc_now()}
+        write_atomic(self.meta_path, dump_json(meta))
+
+    def log_metrics(self, row: Mapping[str, Any]) -> None:
+        """Append one row; `env_steps` is its clock. What is not finite becomes null."""
+        if "env_steps" not in row:
+            raise ValueError(f"a metrics row needs env_steps; got {sorted(row)}")
+        self._append_json(self.metrics_path, row)
+
+    def log_event(self, kind: str, **fields: Any) -> None:
+        """Append an evaluation, checkpoint, alert, ... with the time it happened."""
+        self._append_json(self.events_path, {"kind": kind, "at": utc_now()} | fields)
+
+    def log_text(self, text: str) -> None:
+        """Append to run.log what the console showed, without its colours."""
+        self._append(self.log_path, (_ANSI.sub("", text).rstrip("\n") + "\n").encode())
+
+    def begin_resume(self, env_steps: int) -> None:
+        """Go back to a checkpoint's clock; record that this process trains on from there."""
+        meta = self.meta()
+        if is_alive_here(meta) and meta["pid"] != os.getpid():
+            raise RunError(
+                f"{self.id} is still {meta['status']}, as process {meta['pid']}. "
+                "Stop it before resuming, or start a new run with `gsolve train`."
+            )
+        for leftover in self.path.glob(".*.tmp-*"):
+            leftover.unlink()
+        self.truncate_after(env_steps)
+        entry = {"at": utc_now(), "from_env_steps": env_steps, "versions": machine.versions()}
+        resumed = [*meta.get("resumed", []), entry]
+        fields = {"stop_reason": None, "env_steps": env_steps, "resumed": resumed} | _process()
+        self.update_meta(status="running", **fields)
+
+    def truncate_after(self, env_steps: int) -> None:
+        """Drop the metric rows and events beyond a checkpoint, and a torn last line.
+
+        A row at exactly `env_steps` stays: log it before saving the checkpoint.
+        """
+        self.close()
+        for path in (self.metrics_path, self.events_path):
+            rows = read_jsonl(path)
+            kept = [row for row in rows if row.get("env_steps", env_steps) <= env_steps]
+            write_atomic(path, b"".join(_json_line(row) for row in kept))
+
+    def close(self) -> None:
+        """Close the append handles; a later append opens them again."""
+        for file in self._appenders.values():
+            file.close()
+        self._appenders.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _append_json(self, path: Path, row: Mapping[str, Any]) -> None:
+        self._append(path, _json_line(row))
+
+    def _append(self, path: Path, line: bytes) -> None:
+        file = self._appenders.get(path)
+        if file is None:
+            file = self._appenders[path] = _open_for_append(path)
+        file.write(line)
+        file.flush()
+
+
+def is_run(path: Path) -> bool:
+    return (path / "meta.json").is_file()
+
+
+def is_alive_here(meta: Mapping[str, Any]) -> bool:
+    """Whether the process that writes the run lives on this machine and has not ended it."""
+    if meta.get("status") not in ("created", "running") or not isinstance(meta.get("pid"), int):
+        return False
+    return _is_here(meta) and machine.is_alive(meta["pid"], meta.get("pid_started"))
+
+
+def live_status(meta: Mapping[str, Any]) -> str:
+    """The status in meta.json; "killed" when the process it names is gone from this machine."""
+    status = str(meta.get("status"))
+    if status in ("created", "running") and _is_here(meta) and not is_alive_here(meta):
+        return "killed"
+    return status
+
+
+def _is_here(meta: Mapping[str, Any]) -> bool:
+    return (meta.get("machine") or {}).get("hostname") == machine.hostname()
+
+
+def _make_folder(root: Path, config: Mapping[str, Any]) -> Path:
+    """A folder that no other process has: mkdir is the lock, the hex digits avoid the collision."""
+    name = f"{config['env_id']}-{config.get('variant') or config['algo_id']}"
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        while True:
+            now = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+            path = root / f"{name}-{now}-{secrets.token_hex(2)}"
+            try:
+                path.mkdir()
+            except FileExistsError:
+                continue
+            return path
+    except OSError as error:
+        raise RunError(
+            f"no run folder can be made in {root}: {error}. "
+            "Choose another place with --runs-dir or GSOLVE_RUNS."
+        ) from error
+
+
+def _process() -> dict[str, Any]:
+    """Who writes the run now; replaced on resume, perhaps on another machine."""
+    pid = os.getpid()
+    return {
+        "pid": pid,
+        "pid_started": machine.process_start(pid),
+        "machine": machine.machine(),
+    }
+
+
+def _first_meta(
+    run_id: str, config: Mapping[str, Any], command: list[str], git: dict[str, Any] | None
+) -> dict[str, Any]:
+    now = utc_now()
+    return {
+        "id": run_id,
+        "env_id": config["env_id"],
+        "algo_id": config["algo_id"],
+        "variant": config.get("variant"),
+        "seed": config.get("seed"),
+        "threshold": config.get("reward_threshold"),
+        "max_env_steps": config.get("max_env_steps"),
+        "created_at": now,
+        "updated_at": now,
+        "command": command,
+        "versions": machine.versions(),
+        "git": git,
+        **_process(),
+        "status": "created",
+        "stop_reason": None,
+        "solved": None,
+        "env_steps": 0,
+        "epoch": 0,
+        "episodes": 0,
+        "wall_s": 0.0,
+        "best": None,
+        "last_eval": None,
+        "resumed": [],
+    }
+
+
+def _json_line(row: Mapping[str, Any]) -> bytes:
+    text = json.dumps(jsonable(row, where="row"), ensure_ascii=False, allow_nan=False)
+    return (text + "\n").encode()
+
+
+def _open_for_append(path: Path) -> BufferedRandom:
+    """Open at the end of the last whole line: what a killed process tore is cut off first."""
+    path.touch()
+    file = path.open("r+b")
+    end = file.seek(0, os.SEEK_END)
+    while end > 0:
+        start = max(0, end - 4096)
+        file.seek(start)
+        newline = file.read(end - start).rfind(b"\n")
+        if newline >= 0:
+            end = start + newline + 1
+            break
+        end = start
+    file.truncate(end)
+    file.seek(end)
+    return file

@@ -1,0 +1,86 @@
+"""Agents from configs and from checkpoints, and where they compute."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from gymnasium import spaces
+
+from gymnasium_solver.algos import algo_class
+from gymnasium_solver.config.load import load_config
+from gymnasium_solver.config.schema import Config
+from gymnasium_solver.config.types import cpu_count
+from gymnasium_solver.errors import ConfigError, RunError
+from gymnasium_solver.nets.spaces import space_from_json
+from gymnasium_solver.runs.checkpoint import LoadedCheckpoint, load_checkpoint
+from gymnasium_solver.runs.resolve import resolve_checkpoint
+from gymnasium_solver.runs.run import runs_root
+from gymnasium_solver.training.seeds import derive
+
+SMALL_LAYER, SMALL_BATCH = 256, 4096
+
+
+def pick_device(name: str) -> str:
+    """`auto` is the CPU: an MLP update is dispatch, which a GPU makes slower, not faster."""
+    if name == "auto":
+        return "cpu"
+    if name.startswith("cuda") and not torch.cuda.is_available():
+        raise ConfigError(f"device: {name} was asked for, but torch sees no CUDA GPU; use cpu.")
+    if name == "mps" and not torch.backends.mps.is_available():
+        raise ConfigError("device: mps was asked for, but torch sees no Apple GPU; use cpu.")
+    return name
+
+
+def pick_threads(config: Config) -> int:
+    """`auto`: one thread for small networks, where a second only costs; else every CPU."""
+    if config.n_threads != "auto":
+        return config.n_threads
+    is_small = max(config.hidden_dims, default=0) <= SMALL_LAYER
+    return 1 if is_small and getattr(config, "batch_size", 0) <= SMALL_BATCH else cpu_count()
+
+
+def build_agent(
+    config: Config, observation_space: spaces.Space, action_space: spaces.Space
+) -> Any:
+    """The agent that `config.algo_id` names, freshly initialised from the seed."""
+    return algo_class(config.algo_id)(
+        config,
+        observation_space,
+        action_space,
+        seed=derive(config.seed or 0, "agent"),
+        device=pick_device(config.device),
+    )
+
+
+def agent_from_checkpoint(config: Config, checkpoint: LoadedCheckpoint) -> Any:
+    extra = checkpoint.state["agent"]
+    agent = build_agent(
+        config,
+        space_from_json(extra["observation_space"]),
+        space_from_json(extra["action_space"]),
+    )
+    agent.load_state(checkpoint.tensors, extra)
+    return agent
+
+
+def load_agent(ref: str, runs_dir: str | Path | None = None, device: str = "cpu") -> Any:
+    """A trained agent: load_agent("@last/@best").act(obs). No environment is built."""
+    found = resolve_checkpoint(ref, runs_root(runs_dir))
+    config = load_config(str(found.run.config_path)).replace(device=device)
+    return agent_from_checkpoint(config, load_checkpoint(found.path))
+
+
+def transfer_weights(agent: Any, ref: str, runs_dir: Path) -> str:
+    """Start from another run's weights, as far as they fit; a sentence about what did."""
+    found = resolve_checkpoint(ref, runs_dir)
+    model = load_checkpoint(found.path).tensors["model"]
+    skipped = agent.load_matching_weights(model)
+    n_own = len(agent.net.state_dict())
+    n_taken = n_own - len([name for name in skipped if name in agent.net.state_dict()])
+    if n_taken == 0:
+        raise RunError(
+            f"init_from_run: nothing in {found.run.id}/{found.label} fits this policy "
+            "by name and shape; use a run with the same spaces and hidden_dims."
+        )
+    note = f"started from {found.run.id}/{found.label}: {n_taken} of {n_own} tensors taken"
+    return note + (f", left as initialised: {', '.join(skipped)}" if skipped else "")

@@ -1,0 +1,111 @@
+"""Collecting rollouts: act, step, store; episode statistics; the env state that resume needs."""
+
+import time
+from collections import deque
+from typing import Any
+
+import numpy as np
+
+from gymnasium_solver.data.rollout import Rollout
+from gymnasium_solver.envs.journal import JournaledEnv
+from gymnasium_solver.nets.policy import Policy
+from gymnasium_solver.training.seeds import derive
+
+EPISODE_WINDOW = 100
+
+
+class Collector:
+    def __init__(
+        self,
+        env: JournaledEnv,
+        policy: Policy,
+        n_steps: int,
+        seed: int,
+        boundary_steps: int,
+    ):
+        self.env, self.policy, self.seed = env, policy, seed
+        self.boundary_steps = boundary_steps
+        self.storage = Rollout.allocate(
+            n_steps, env.n_envs, env.observation_space, env.action_space
+        )
+        self.returns: deque[float] = deque(maxlen=EPISODE_WINDOW)
+        self.lengths: deque[int] = deque(maxlen=EPISODE_WINDOW)
+        self.n_episodes = 0
+        self.seconds = {"env": 0.0, "act": 0.0}
+        self._boundary = 0
+        self._restarted_at = 0
+        self._obs: np.ndarray | None = None
+
+    def collect(self, env_steps: int, budget: int | None) -> Rollout:
+        """The next rollout. It holds at most `budget` env steps, to the step.
+
+        `env_steps` is the clock before it: at every multiple of `boundary_steps` the envs start
+        afresh from a seed of that place, which bounds what a resume has to replay.
+        """
+        boundary = env_steps // self.boundary_steps
+        if self._obs is None or boundary > self._boundary:
+            self._boundary = boundary
+            self._obs = self.env.reset(derive(self.seed, boundary, self._restarted_at))
+        rows, obs, clock = self.storage, self._obs, time.perf_counter
+        left = np.inf if budget is None else budget
+        rows.obs[0] = obs
+        n_rows = len(rows.reward)
+        for t in range(n_rows):
+            start = clock()
+            actions = self.policy.sample(obs)
+            acted = clock()
+            step = self.env.step(self.policy.to_env(actions))
+            self.seconds["act"] += acted - start
+            self.seconds["env"] += clock() - acted
+            obs = step.obs
+            rows.actions[t], rows.obs[t + 1] = actions, obs
+            rows.reward[t] = step.reward
+            rows.terminated[t], rows.truncated[t] = step.terminated, step.truncated
+            valid = np.logical_not(step.is_reset, out=rows.valid[t])
+            done = step.terminated | step.truncated
+            if done.any():
+                self._count_episodes(step.episode_return[done], step.episode_length[done])
+            left -= np.count_nonzero(valid)
+            if left <= 0:
+                if left < 0:  # the last row holds more steps than the budget: drop the surplus
+                    valid[np.flatnonzero(valid)[int(left) :]] = False
+                n_rows = t + 1
+                break
+        self._obs = obs
+        return rows.first(n_rows)
+
+    def _count_episodes(self, returns: np.ndarray, lengths: np.ndarray) -> None:
+        self.returns.extend(returns.tolist())
+        self.lengths.extend(lengths.tolist())
+        self.n_episodes += len(returns)
+
+    def state(self, with_env: bool = True) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """Arrays (the journal), and the rest as JSON. Without env, a resume starts new episodes."""
+        journal = self.env.state() if with_env else {}
+        arrays = {k: v for k, v in journal.items() if isinstance(v, np.ndarray)}
+        scalars = {k: v for k, v in journal.items() if not isinstance(v, np.ndarray)}
+        return arrays, {
+            "journal": scalars,
+            "boundary": self._boundary,
+            "restarted_at": self._restarted_at,
+            "returns": list(self.returns),
+            "lengths": list(self.lengths),
+            "n_episodes": self.n_episodes,
+        }
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Everything but the envs themselves: `restore_envs` or `restart_envs` comes next."""
+        self._boundary = state["boundary"]
+        self._restarted_at = state["restarted_at"]
+        self.returns.extend(state["returns"])
+        self.lengths.extend(state["lengths"])
+        self.n_episodes = state["n_episodes"]
+
+    def restore_envs(self, arrays: dict[str, np.ndarray], state: dict[str, Any]) -> None:
+        """Bring the envs to where they were, by replaying the journal."""
+        self._obs = self.env.restore({**arrays, **state["journal"]})
+
+    def restart_envs(self, env_steps: int) -> None:
+        """Start new episodes here, from a seed of this place."""
+        self._restarted_at = env_steps
+        self._obs = None

@@ -1,0 +1,61 @@
+"""Evaluation: exactly N whole episodes, balanced over envs, raw returns, statistics frozen.
+
+An env that is done with its share goes on being stepped but is no longer counted, so that short
+episodes are not favoured over long ones. The environments are reset from `seed`, so the same
+policy and seed give the same numbers again.
+"""
+
+import numpy as np
+
+from gymnasium_solver.envs.vector import VectorEnv
+from gymnasium_solver.nets.policy import Policy
+from gymnasium_solver.training.observer import EvalResult
+
+
+def episode_shares(episodes: int, n_envs: int) -> np.ndarray:
+    """How many episodes each env contributes: they differ by one at most."""
+    return np.full(n_envs, episodes // n_envs) + (np.arange(n_envs) < episodes % n_envs)
+
+
+def evaluate(
+    policy: Policy,
+    env: VectorEnv,
+    episodes: int,
+    *,
+    greedy: bool,
+    seed: int,
+    env_steps: int = 0,
+    epoch: int = 0,
+) -> EvalResult:
+    choose = policy.greedy if greedy else policy.sample
+    open_share = episode_shares(episodes, env.n_envs)
+    returns: list[float] = []
+    lengths: list[int] = []
+    # Sampling must not disturb the stream that training draws from.
+    training_rng, policy.rng = policy.rng, np.random.default_rng(seed)
+    try:
+        obs = env.reset(seed)
+        while len(returns) < episodes:
+            step = env.step(policy.to_env(choose(obs)))
+            obs = step.obs
+            finished = (step.terminated | step.truncated) & (open_share > 0)
+            if finished.any():
+                open_share[finished] -= 1
+                returns += step.episode_return[finished].tolist()
+                lengths += step.episode_length[finished].tolist()
+    finally:
+        policy.rng = training_rng
+    return EvalResult(
+        env_steps=env_steps,
+        epoch=epoch,
+        episodes=episodes,
+        greedy=greedy,
+        seed=seed,
+        mean=float(np.mean(returns)),
+        std=float(np.std(returns)),
+        min=float(np.min(returns)),
+        max=float(np.max(returns)),
+        length_mean=float(np.mean(lengths)),
+        returns=returns,
+        lengths=lengths,
+    )

@@ -1,0 +1,44 @@
+"""Finite checks: a NaN is found in the epoch it appears, with the values and what to do.
+
+One pass over the rollout and a look at a few scalars an epoch; weights are restored from a copy
+made before the update, so the last good state is never lost.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from gymnasium_solver.data.rollout import Rollout
+from gymnasium_solver.errors import DivergedError
+
+ENV_ADVICE = (
+    "The environment (or a wrapper) produced it: check its physics, divisions and logarithms "
+    "there; `env_wrappers: [{id: RewardClip, ...}]` bounds a reward that explodes."
+)
+LEARNER_ADVICE = (
+    "Lower policy_lr or max_grad_norm, or turn on normalize_obs / normalize_reward; then go on "
+    "from the last good state."
+)
+
+
+def check_rollout(rollout: Rollout) -> None:
+    """DivergedError if an observation or a reward is not a finite number."""
+    for name, values in (("observation", rollout.obs), ("reward", rollout.reward)):
+        if values.dtype.kind != "f" or np.isfinite(values).all():
+            continue
+        bad = np.argwhere(~np.isfinite(values))
+        row, env = int(bad[0][0]), int(bad[0][1])
+        raise DivergedError(
+            f"{len(bad)} value(s) of the {name} are not finite; the first in env {env} at row {row} "
+            f"of the rollout: {np.array2string(np.asarray(values[row, env]), threshold=12)}. "
+            + ENV_ADVICE
+        )
+
+
+def check_metrics(metrics: Mapping[str, float]) -> None:
+    """DivergedError if a loss or the gradient's norm is not finite."""
+    watched = {k: v for k, v in metrics.items() if k.startswith(("opt/loss/", "opt/grads/"))}
+    bad = {name: value for name, value in watched.items() if not np.isfinite(value)}
+    if bad:
+        values = ", ".join(f"{name} = {value}" for name, value in bad.items())
+        raise DivergedError(f"the update is not finite: {values}. {LEARNER_ADVICE}")

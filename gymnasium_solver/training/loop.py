@@ -1,0 +1,456 @@
+"""The training loop: collect, learn, evaluate, save, until there is a reason to stop.
+
+    run = train(load_config("CartPole-v1:ppo"), runs_root=Path("runs"))
+    run = resume("@last", runs_root=Path("runs"))
+
+An epoch is one rollout and its update. All cadence is in epochs, all clocks in env steps. A run
+that is killed and resumed gives the same weights, bit for bit, as one that was not: what the loop
+needs to go on is in the checkpoint, and nothing else decides.
+"""
+
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from gymnasium_solver.config.load import dump_config, load_config
+from gymnasium_solver.config.schema import Config
+from gymnasium_solver.data.rollout import Rollout
+from gymnasium_solver.envs.journal import JournaledEnv
+from gymnasium_solver.envs.make import env_from_config
+from gymnasium_solver.envs.vector import VectorEnv
+from gymnasium_solver.errors import DivergedError, EnvError, RunError
+from gymnasium_solver.runs import query
+from gymnasium_solver.runs.checkpoint import load_checkpoint, prune, rewind, save_checkpoint
+from gymnasium_solver.runs.files import write_atomic
+from gymnasium_solver.runs.report import write_report
+from gymnasium_solver.runs.resolve import resolve_checkpoint
+from gymnasium_solver.runs.run import Run
+from gymnasium_solver.training.agents import build_agent, pick_threads, transfer_weights
+from gymnasium_solver.training.cadence import checkpoint_cadence, eval_cadence
+from gymnasium_solver.training.collect import EPISODE_WINDOW, Collector
+from gymnasium_solver.training.evaluate import evaluate
+from gymnasium_solver.training.finite import check_metrics, check_rollout
+from gymnasium_solver.training.observer import EvalResult, NullObserver, Observer, TrainInfo
+from gymnasium_solver.training.seeds import derive, draw_seed, stage_seed
+from gymnasium_solver.training.signals import StopRequest, stop_on_signals
+
+
+@dataclass
+class Progress:
+    """Where the run is; saved with every checkpoint."""
+
+    env_steps: int = 0
+    epoch: int = 0
+    wall_s: float = 0.0
+    best_score: float | None = None
+    best_env_steps: int = 0
+    best_epoch: int = 0
+    best_train_mean: float | None = None
+
+    @property
+    def best(self) -> dict[str, Any] | None:
+        if self.best_score is None:
+            return None
+        return {
+            "score": self.best_score,
+            "env_steps": self.best_env_steps,
+            "epoch": self.best_epoch,
+        }
+
+
+def train(
+    config: Config,
+    *,
+    runs_root: Path,
+    command: list[str] | None = None,
+    observer: Observer | None = None,
+) -> Run:
+    """Train from scratch in a new run folder."""
+    if config.seed is None:
+        config = config.replace(seed=draw_seed())
+    trainer = Trainer(config, observer or NullObserver())
+    try:
+        if config.init_from_run:
+            trainer.notes.append(transfer_weights(trainer.agent, config.init_from_run, runs_root))
+        identity = {
+            **{name: getattr(config, name) for name in ("env_id", "algo_id", "variant", "seed")},
+            "reward_threshold": trainer.threshold,
+            "max_env_steps": config.max_env_steps,
+        }
+        run = Run.create(dump_config(config), identity, runs_root, command)
+        return trainer.run_to_end(run)
+    finally:
+        trainer.close()
+
+
+def resume(
+    ref: str,
+    *,
+    runs_root: Path,
+    overrides: Mapping[str, Any] | None = None,
+    observer: Observer | None = None,
+) -> Run:
+    """Go on where a run's last checkpoint is (or the one that `ref` names), in the same folder."""
+    found = resolve_checkpoint(ref if "/" in ref else f"{ref}/@last", runs_root)
+    run, checkpoint = found.run, load_checkpoint(found.path)
+    config = load_config(str(run.config_path), overrides=overrides)
+    trainer = Trainer(config, observer or NullObserver())
+    try:
+        trainer.load_state(checkpoint.tensors, checkpoint.state)
+        if reason := trainer.budget_spent():
+            raise RunError(
+                f"{run.id} has used its budget ({reason}: {trainer.progress.env_steps:,} env steps, "
+                f"{trainer.progress.epoch} epochs). Give more, e.g. --max-env-steps "
+                f"{2 * trainer.progress.env_steps}."
+            )
+        run.begin_resume(checkpoint.env_steps)
+        rewind(run.checkpoints_dir, checkpoint.env_steps)
+        if overrides:
+            write_atomic(run.config_path, dump_config(config).encode())
+            run.log_event("config", env_steps=checkpoint.env_steps, changed=dict(overrides))
+        return trainer.run_to_end(run, resumed_from=checkpoint.env_steps)
+    finally:
+        trainer.close()
+
+
+class Trainer:
+    """One run's parts and their loop."""
+
+    def __init__(self, config: Config, observer: Observer):
+        self.config, self.observer = config, observer
+        self.run: Run
+        self.progress = Progress()
+        self.notes: list[str] = []
+        self.seconds = {"update": 0.0, "eval": 0.0}
+        self._eval_env: VectorEnv | None = None
+        self._threads_before = torch.get_num_threads()
+        torch.set_num_threads(pick_threads(config))
+
+        env = JournaledEnv(env_from_config(config, config.n_envs))
+        self.agent = build_agent(config, env.observation_space, env.action_space)
+        self.collector = Collector(
+            env,
+            self.agent.policy,
+            config.n_steps,
+            stage_seed(config, "train"),
+            config.env_boundary_steps,
+        )
+        own_threshold = config.reward_threshold
+        self.threshold = env.spec.reward_threshold if own_threshold is None else own_threshold
+        rollout_steps = config.n_envs * config.n_steps
+        by_steps = -(-(config.max_env_steps or 0) // rollout_steps)
+        self.planned_epochs = min(x for x in (by_steps, config.max_epochs) if x)
+        self.total_steps = config.max_env_steps or self.planned_epochs * rollout_steps
+        self.should_eval = eval_cadence(
+            config.eval_freq_epochs, config.eval_warmup_epochs, self.planned_epochs
+        )
+        self.should_checkpoint = checkpoint_cadence(
+            config.checkpoint_freq_epochs, self.planned_epochs
+        )
+
+    # -- the loop ---------------------------------------------------------------------------
+
+    def run_to_end(self, run: Run, resumed_from: int | None = None) -> Run:
+        self.run = run
+        try:
+            self._announce(resumed_from)
+            with stop_on_signals() as stop:
+                stop_reason = self._loop(stop)
+            self._finish(stop_reason)
+        except BaseException as error:
+            self._fail(error)
+            raise
+        return run
+
+    def _loop(self, stop: StopRequest) -> str:
+        p, started = self.progress, time.perf_counter() - self.progress.wall_s
+        while True:
+            epoch_started, steps_before = time.perf_counter(), p.env_steps
+            p.epoch += 1
+            rollout = self.collector.collect(p.env_steps, self._budget_left())
+            p.env_steps += rollout.env_steps
+            metrics = self._learn(rollout)
+
+            stop_reason = "interrupted" if stop.name else self.budget_spent()
+            result = None
+            if self.should_eval(p.epoch) or (stop_reason and self._evaluates and not stop.name):
+                result = self._evaluate()
+            is_best = result is not None and self._note_best(result)
+            stop_reason = stop_reason or self._threshold_reached(result)
+
+            p.wall_s = time.perf_counter() - started
+            fps = (p.env_steps - steps_before) / (time.perf_counter() - epoch_started)
+            self._log_epoch(metrics, result, fps)
+            if result is not None:
+                self.observer.on_eval(result, is_best)
+            if is_best or stop_reason or self.should_checkpoint(p.epoch):
+                kind = "best" if is_best else "last" if stop_reason else "periodic"
+                self._save(kind, result)
+            if stop_reason:
+                return stop_reason
+
+    def _learn(self, rollout: Rollout) -> dict[str, float]:
+        """One update; if it or its data is not finite, the weights stay as they were."""
+        started = time.perf_counter()
+        p, config = self.progress, self.config
+        snapshot = self.agent.optimizer.snapshot() if config.check_finite else None
+        try:
+            if snapshot is not None:
+                check_rollout(rollout)
+            metrics = self.agent.update(rollout, p.env_steps, self.total_steps)
+            if snapshot is not None:
+                check_metrics(metrics)
+        except DivergedError:
+            assert snapshot is not None
+            self.agent.optimizer.restore(snapshot)
+            self._dump_rollout(rollout)
+            raise
+        finally:
+            self.seconds["update"] += time.perf_counter() - started
+        return metrics
+
+    def _evaluate(self) -> EvalResult:
+        started, p, config = time.perf_counter(), self.progress, self.config
+        result = evaluate(
+            self.agent.policy,
+            self.eval_env(),
+            config.eval_episodes,
+            greedy=config.eval_deterministic,
+            seed=derive(stage_seed(config, "val"), p.env_steps),
+            env_steps=p.env_steps,
+            epoch=p.epoch,
+        )
+        self.run.log_event("eval", stage="val", **result.to_dict())
+        self.seconds["eval"] += time.perf_counter() - started
+        return result
+
+    # -- reasons to stop --------------------------------------------------------------------
+
+    def _budget_left(self) -> int | None:
+        limit = self.config.max_env_steps
+        return None if limit is None else limit - self.progress.env_steps
+
+    def budget_spent(self) -> str | None:
+        p, config = self.progress, self.config
+        if config.max_env_steps is not None and p.env_steps >= config.max_env_steps:
+            return "max_env_steps"
+        if config.max_epochs is not None and p.epoch >= config.max_epochs:
+            return "max_epochs"
+        return None
+
+    def _threshold_reached(self, result: EvalResult | None) -> str | None:
+        config, returns = self.config, self.collector.returns
+        eval_goal = self._goal(config.early_stop_on_eval_threshold)
+        if result is not None and eval_goal is not None and result.mean >= eval_goal:
+            return "solved_eval"
+        train_goal = self._goal(config.early_stop_on_train_threshold)
+        if train_goal is not None and len(returns) == EPISODE_WINDOW:
+            return "solved_train" if np.mean(returns) >= train_goal else None
+        return None
+
+    def _goal(self, setting: bool | float | None) -> float | None:
+        """true: the solved threshold; a number: itself; false or null: none."""
+        if setting is True:
+            return self.threshold
+        return None if setting is None or setting is False else float(setting)
+
+    @property
+    def _evaluates(self) -> bool:
+        return bool(self.config.eval_freq_epochs)
+
+    def eval_env(self) -> VectorEnv:
+        """The evaluation envs, built when first needed and never shared with training."""
+        if self._eval_env is None:
+            config = self.config
+            n_envs = config.n_eval_envs or max(config.n_envs, 16)
+            self._eval_env = env_from_config(config, min(n_envs, config.eval_episodes))
+        return self._eval_env
+
+    # -- records ----------------------------------------------------------------------------
+
+    def _announce(self, resumed_from: int | None) -> None:
+        info = TrainInfo(
+            env_spec=self.collector.env.spec,
+            n_parameters=sum(p.numel() for p in self.agent.net.parameters()),
+            device=str(self.agent.device),
+            threshold=self.threshold,
+            planned_epochs=self.planned_epochs,
+            resumed_from=resumed_from,
+            notes=self.notes,
+        )
+        self.run.update_meta(status="running", engine=info.env_spec.engine, device=info.device)
+        self.observer.on_start(self.run, self.config, info)
+
+    def _note_best(self, result: EvalResult) -> bool:
+        p = self.progress
+        if p.best_score is not None and result.mean <= p.best_score:
+            return False
+        p.best_score, p.best_env_steps, p.best_epoch = result.mean, p.env_steps, p.epoch
+        return True
+
+    def _log_epoch(
+        self, metrics: dict[str, float], result: EvalResult | None, fps_instant: float
+    ) -> None:
+        p, c = self.progress, self.collector
+        row: dict[str, Any] = {"env_steps": p.env_steps, "epoch": p.epoch, "wall_s": p.wall_s}
+        if c.returns:
+            mean = float(np.mean(c.returns))
+            if len(c.returns) == EPISODE_WINDOW or p.best_train_mean is None:
+                p.best_train_mean = max(mean, p.best_train_mean or mean)
+            row |= {
+                "train/roll/ep_rew/mean": mean,
+                "train/roll/ep_rew/best": max(mean, p.best_train_mean or mean),
+                "train/roll/ep_rew/last": c.returns[-1],
+                "train/roll/ep_len/mean": float(np.mean(c.lengths)),
+            }
+        row |= {
+            "train/cnt/total_env_steps": p.env_steps,
+            "train/cnt/total_episodes": c.n_episodes,
+            "train/cnt/epoch": p.epoch,
+        }
+        row |= {f"train/{name}": value for name, value in metrics.items()}
+        row |= self._timing(fps_instant)
+        if result is not None:
+            row |= {
+                f"val/roll/ep_rew/{k}": getattr(result, k) for k in ("mean", "std", "min", "max")
+            }
+            row |= {
+                "val/roll/ep_rew/best": p.best_score,
+                "val/roll/ep_len/mean": result.length_mean,
+            }
+        row["progress"] = self._share_done()
+        self.run.log_metrics(row)
+        self.observer.on_epoch(row)
+
+    def _timing(self, fps_instant: float) -> dict[str, float]:
+        p = self.progress
+        seconds = {**self.collector.seconds, **self.seconds}
+        total = sum(seconds.values()) or 1.0
+        done = self._share_done()
+        return {
+            "train/sys/timing/time_elapsed": p.wall_s,
+            "train/sys/timing/fps": p.env_steps / p.wall_s,
+            "train/sys/timing/fps_instant": fps_instant,
+            "train/sys/timing/eta_s": p.wall_s * (1 - done) / done,
+            **{f"train/sys/timing/{name}_share": s / total for name, s in seconds.items()},
+        }
+
+    def _share_done(self) -> float:
+        by_epochs = self.progress.epoch / self.config.max_epochs if self.config.max_epochs else 0.0
+        return min(1.0, max(self.progress.env_steps / self.total_steps, by_epochs))
+
+    # -- saving and loading -----------------------------------------------------------------
+
+    def _save(self, kind: str, result: EvalResult | None = None, with_env: bool = True) -> None:
+        p = self.progress
+        agent_tensors, agent_extra = self.agent.state()
+        env_arrays, collector_state = self.collector.state(with_env)
+        metrics = {"train_mean": float(np.mean(self.collector.returns or [np.nan]))}
+        if result is not None:
+            metrics |= {"score": result.mean, "eval": result.to_dict()}
+        path = save_checkpoint(
+            self.run.checkpoints_dir,
+            p.env_steps,
+            {**agent_tensors, "env": env_arrays},
+            {"progress": asdict(p), "agent": agent_extra, "collector": collector_state},
+            metrics,
+            best=kind == "best",
+        )
+        prune(self.run.checkpoints_dir, self.config.keep_checkpoints)
+        self.run.log_event("checkpoint", env_steps=p.env_steps, epoch=p.epoch, reason=kind)
+        self._update_meta()
+        self.observer.on_checkpoint(path, kind)
+
+    def load_state(self, tensors: dict[str, dict[str, Any]], state: dict[str, Any]) -> None:
+        self.progress = Progress(**state["progress"])
+        self.agent.load_state(tensors, state["agent"])
+        self.collector.load_state(state["collector"])
+        env_steps = self.progress.env_steps
+        try:
+            if state["collector"]["journal"]:
+                self.collector.restore_envs(tensors["env"], state["collector"])
+            else:
+                self.collector.restart_envs(env_steps)
+        except EnvError as error:
+            self.notes.append(f"{error} New episodes are started instead: not an exact resume.")
+            self.collector.restart_envs(env_steps)
+
+    def _update_meta(self, **fields: Any) -> None:
+        p = self.progress
+        self.run.update_meta(
+            env_steps=p.env_steps,
+            epoch=p.epoch,
+            episodes=self.collector.n_episodes,
+            wall_s=p.wall_s,
+            best=p.best,
+            solved=self._solved(),
+            **fields,
+        )
+
+    def _solved(self) -> bool | None:
+        if self.threshold is None:
+            return None
+        score = self.progress.best_score if self._evaluates else self.progress.best_train_mean
+        return score is not None and score >= self.threshold
+
+    # -- the end ----------------------------------------------------------------------------
+
+    def _finish(self, stop_reason: str) -> None:
+        final: dict[str, EvalResult] = {}
+        if stop_reason != "interrupted" and self._evaluates:
+            final = self._final_test()
+        status = "interrupted" if stop_reason == "interrupted" else "finished"
+        self._update_meta(
+            status=status,
+            stop_reason=stop_reason,
+            test={name: result.to_dict() for name, result in final.items()},
+        )
+        write_report(self.run.path)
+        self.observer.on_end(query.get_run(self.run), final)
+
+    def _final_test(self) -> dict[str, EvalResult]:
+        """The best policy on episodes it was not chosen by, greedy and sampled."""
+        best = load_checkpoint(resolve_checkpoint(self.run, self.run.path.parent).path)
+        self.agent.load_weights(best.tensors["model"])
+        results = {}
+        for name, greedy in (("greedy", True), ("sampled", False)):
+            results[name] = evaluate(
+                self.agent.policy,
+                self.eval_env(),
+                self.config.eval_episodes,
+                greedy=greedy,
+                seed=stage_seed(self.config, "test"),
+                env_steps=best.env_steps,
+                epoch=best.state["progress"]["epoch"],
+            )
+            self.run.log_event("eval", stage="test", **results[name].to_dict())
+        return results
+
+    def _fail(self, error: BaseException) -> None:
+        """Leave a folder that says what happened and can be resumed."""
+        if isinstance(error, DivergedError):
+            self._save("last", with_env=False)
+            self.run.log_event("diverged", env_steps=self.progress.env_steps, text=str(error))
+        reason = {DivergedError: "diverged", KeyboardInterrupt: "interrupted"}.get(
+            type(error), "error"
+        )
+        status = "interrupted" if reason == "interrupted" else "failed"
+        self._update_meta(status=status, stop_reason=reason, error=str(error) or type(error).__name__)
+
+    def _dump_rollout(self, rollout: Rollout) -> None:
+        """What the run stumbled over, to look at: diverged.safetensors in the run folder."""
+        from safetensors.numpy import save_file
+
+        arrays = {k: np.ascontiguousarray(v) for k, v in vars(rollout).items()}
+        save_file(arrays, self.run.path / "diverged.safetensors")
+
+    def close(self) -> None:
+        self.collector.env.close()
+        if self._eval_env is not None:
+            self._eval_env.close()
+        torch.set_num_threads(self._threads_before)

@@ -1,0 +1,64 @@
+"""What a run tells while it goes: the console listens, so may a test or a notebook."""
+
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from gymnasium_solver.config.schema import Config
+from gymnasium_solver.envs.spec import EnvSpec
+from gymnasium_solver.runs.query import RunSummary
+from gymnasium_solver.runs.run import Run
+
+
+@dataclass(frozen=True)
+class TrainInfo:
+    """Known before the first step."""
+
+    env_spec: EnvSpec
+    n_parameters: int
+    device: str
+    threshold: float | None
+    planned_epochs: int
+    resumed_from: int | None = None  # env steps
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class EvalResult:
+    """Raw returns of whole episodes; `seed` repeats the evaluation exactly."""
+
+    env_steps: int
+    epoch: int
+    episodes: int
+    greedy: bool
+    seed: int
+    mean: float
+    std: float
+    min: float
+    max: float
+    length_mean: float
+    returns: list[float]
+    lengths: list[int]
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class Observer(Protocol):
+    def on_start(self, run: Run, config: Config, info: TrainInfo) -> None: ...
+    def on_epoch(self, row: dict[str, Any]) -> None: ...
+    def on_eval(self, result: EvalResult, is_best: bool) -> None: ...
+    def on_checkpoint(self, path: Path, kind: str) -> None: ...
+    def on_message(self, level: str, text: str) -> None: ...
+    def on_end(self, summary: RunSummary, final: dict[str, EvalResult]) -> None: ...
+
+
+class NullObserver:
+    """Listens to nothing."""
+
+    def on_start(self, run: Run, config: Config, info: TrainInfo) -> None: ...
+    def on_epoch(self, row: dict[str, Any]) -> None: ...
+    def on_eval(self, result: EvalResult, is_best: bool) -> None: ...
+    def on_checkpoint(self, path: Path, kind: str) -> None: ...
+    def on_message(self, level: str, text: str) -> None: ...
+    def on_end(self, summary: RunSummary, final: dict[str, EvalResult]) -> None: ...

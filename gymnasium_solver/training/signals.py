@@ -1,0 +1,33 @@
+"""Ctrl-C and SIGTERM ask the loop to stop after this epoch; a second one stops at once."""
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+
+class StopRequest:
+    """`name` is the signal that came, or None."""
+
+    name: str | None = None
+
+    def on_signal(self, number: int, frame: FrameType | None) -> None:
+        if self.name is not None:
+            raise KeyboardInterrupt
+        self.name = signal.Signals(number).name
+
+
+@contextmanager
+def stop_on_signals() -> Iterator[StopRequest]:
+    """Listen while the loop runs, then put the former handlers back."""
+    request = StopRequest()
+    if threading.current_thread() is not threading.main_thread():
+        yield request  # only the main thread may set handlers: here nothing can be caught
+        return
+    former = {s: signal.signal(s, request.on_signal) for s in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield request
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler)

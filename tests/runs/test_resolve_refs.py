@@ -1,0 +1,187 @@
+"""What a user may type for a run and for a checkpoint, and what a wrong ref is told."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from gymnasium_solver.errors import RunError
+from gymnasium_solver.runs.checkpoint import save_checkpoint
+from gymnasium_solver.runs.resolve import resolve_checkpoint, resolve_run, run_ids
+from gymnasium_solver.runs.run import Run
+
+NEW = "CartPole-v1-ppo-20260102-000000-beef"
+OLD = "CartPole-v1-ppo-20260101-000000-cafe"
+ANT = "Ant-v5-ppo-20251231-000000-0001"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Three runs; the second has checkpoints 100 (best), 200, 300 (last)."""
+    root = tmp_path / "runs"
+    for run_id in (ANT, OLD, NEW):
+        (root / run_id / "checkpoints").mkdir(parents=True)
+        (root / run_id / "meta.json").write_text("{}")
+    (root / "@last").symlink_to(NEW)
+    (root / "notes").mkdir()
+    for env_steps in (100, 200, 300):
+        save_checkpoint(root / OLD / "checkpoints", env_steps, {}, {}, {}, best=env_steps == 100)
+    return root
+
+
+def test_run_ids_newest_first(root: Path) -> None:
+    assert run_ids(root) == [NEW, OLD, ANT]
+    assert run_ids(root / "none") == []
+
+
+@pytest.mark.parametrize(
+    ("ref", "run_id"),
+    [("@last", NEW), (OLD, OLD), ("cafe", OLD), ("ant", ANT), (f"{ANT}/", ANT), ("20260102", NEW)],
+)
+def test_refs_of_runs(root: Path, ref: str, run_id: str) -> None:
+    run = resolve_run(ref, root)
+    assert (run.id, run.path) == (run_id, root / run_id)
+
+
+def test_an_id_wins_over_being_part_of_another(root: Path) -> None:
+    longer = root / (NEW + "-copy")
+    longer.mkdir()
+    (longer / "meta.json").write_text("{}")
+    assert resolve_run(NEW, root).id == NEW
+
+
+def test_paths_to_run_folders(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    elsewhere = root.parent / "none"
+    assert resolve_run(str(root / OLD), elsewhere).id == OLD
+    assert resolve_run(str(root / "@last"), elsewhere).id == NEW
+    monkeypatch.chdir(root.parent)
+    assert resolve_run(f"runs/{ANT}/", elsewhere).id == ANT
+    monkeypatch.chdir(root / OLD)
+    assert resolve_run(".", elsewhere).id == OLD
+    with pytest.raises(RunError, match=r"no meta\.json"):
+        resolve_run(str(root / "notes"), root)
+    with pytest.raises(RunError, match="not a run folder"):
+        resolve_run(str(root / OLD), root, allow_paths=False)
+
+
+def test_a_run_is_taken_as_it_is(root: Path) -> None:
+    run = Run(root / OLD)
+    assert resolve_run(run, root / "none") is run
+    assert resolve_checkpoint(run, root / "none").label == "@best"
+
+
+def test_last_survives_a_lost_pointer(root: Path) -> None:
+    (root / "@last").unlink()
+    assert resolve_run("@last", root).id == NEW
+    (root / "@last").symlink_to("deleted-run")
+    assert resolve_run("@last", root).id == NEW
+    (root / "@last").unlink()
+    (root / "@last").write_text(OLD)  # file systems without symlinks
+    assert resolve_run("@last", root).id == OLD
+
+
+@pytest.mark.parametrize(
+    ("ref", "message"),
+    [
+        ("CartPole", f"part of 2 runs: {NEW}, {OLD}"),
+        ("LunarLander", f"no run 'LunarLander' in .* Runs in .*: {NEW}, {OLD}, {ANT}"),
+        (NEW.replace("beef", "bead"), f"Did you mean {NEW}"),
+        ("@newest", "only @last"),
+        ("", "not a run"),
+        ("/", "not a run"),
+        ("notes", "no run 'notes'"),
+        ("x\0y", "no run"),
+    ],
+)
+def test_wrong_refs_list_what_exists(root: Path, ref: str, message: str) -> None:
+    with pytest.raises(RunError, match=message):
+        resolve_run(ref, root)
+
+
+def test_a_long_listing_is_cut(root: Path) -> None:
+    for n in range(15):
+        folder = root / f"Taxi-v3-ppo-20260103-000000-{n:04x}"
+        folder.mkdir()
+        (folder / "meta.json").write_text("{}")
+    with pytest.raises(RunError, match=r"part of 15 runs: .* and 5 more\. Give more of the id"):
+        resolve_run("Taxi", root)
+
+
+def test_no_runs_at_all(tmp_path: Path) -> None:
+    for ref in ("@last", "abc"):
+        with pytest.raises(RunError, match="There are no runs in .*gsolve train"):
+            resolve_run(ref, tmp_path)
+
+
+@pytest.mark.parametrize("ref", ["../x", "..", "../runs/@last", "a/../../x", "..\\x", "@last/../x"])
+def test_traversal_is_refused(root: Path, ref: str) -> None:
+    (root.parent / "x").mkdir()
+    (root.parent / "x" / "meta.json").write_text("{}")
+    for resolve in (resolve_run, resolve_checkpoint):
+        with pytest.raises(RunError, match="not a run"):
+            resolve(ref, root)
+
+
+@pytest.mark.parametrize(
+    ("selector", "env_steps", "label"),
+    [
+        ("", 100, "@best"),
+        ("/@best", 100, "@best"),
+        ("/@last", 300, "@last"),
+        ("/200", 200, "200"),
+        ("/step=200", 200, "200"),
+        ("/checkpoints/200", 200, "200"),
+        ("/checkpoints/best/", 100, "@best"),
+    ],
+)
+def test_refs_of_checkpoints(
+    root: Path,
+    selector: str,
+    env_steps: int,
+    label: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(root.parent)
+    for run in (OLD, "cafe", str(root / OLD), f"runs/{OLD}"):
+        found = resolve_checkpoint(run + selector, root)
+        assert found.run.id == OLD
+        assert found.path.resolve() == root / OLD / "checkpoints" / str(env_steps)
+        assert found.label == label
+
+
+def test_checkpoint_of_the_last_run(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save_checkpoint(root / NEW / "checkpoints", 50, {}, {}, {})
+    monkeypatch.chdir(root.parent)
+    for ref in ("@last", "@last/@last", "@last/50", "runs/@last", "runs/@last/@last"):
+        run, path, label = resolve_checkpoint(ref, root)
+        assert (run.id, path.name) == (NEW, "50")
+        assert label == ("50" if ref == "@last/50" else "@last")
+
+
+@pytest.mark.parametrize(
+    ("ref", "message"),
+    [
+        ("cafe/250", "no checkpoint at 250 env steps. It has: 100 @best, 200, 300 @last."),
+        ("cafe/newest", "'newest' in 'cafe/newest' is not a checkpoint; expected @best"),
+        ("cafe/step=x", "expected @best, @last, <env_steps> or step=N"),
+        ("cafe/checkpoints/x", "expected @best"),
+        ("beef", "has no @last checkpoint. It has none yet."),
+        ("beef/@best", "has no @best checkpoint"),
+        ("nowhere/@best", "no run 'nowhere'"),
+        ("a/b/c", "'a/b/c' is not a run folder"),
+        ("a/b/@best", "'a/b' is not a run folder"),
+    ],
+)
+def test_wrong_checkpoints_list_what_exists(root: Path, ref: str, message: str) -> None:
+    with pytest.raises(RunError, match=re.escape(message)):
+        resolve_checkpoint(ref, root)
+
+
+def test_lost_checkpoint_pointers(root: Path) -> None:
+    checkpoints = root / OLD / "checkpoints"
+    (checkpoints / "last").unlink()
+    assert resolve_checkpoint(f"{OLD}/@last", root).path.name == "300"
+    (checkpoints / "best").unlink()
+    assert resolve_checkpoint(OLD, root).label == "@last"
+    with pytest.raises(RunError, match="no @best checkpoint. It has: 100, 200, 300"):
+        resolve_checkpoint(f"{OLD}/@best", root)

@@ -1,0 +1,260 @@
+"""The run folder: creation, meta.json, metrics and events, going back to a checkpoint."""
+
+import json
+import math
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from gymnasium_solver.errors import RunError
+from gymnasium_solver.runs import machine
+from gymnasium_solver.runs.metrics import read_jsonl
+from gymnasium_solver.runs.run import Run, live_status, runs_root
+
+IDENTITY = {"env_id": "Probe/Counting-v0", "algo_id": "ppo", "variant": "ppo_fast", "seed": 3}
+
+
+def create(root: Path, **identity: Any) -> Run:
+    return Run.create("env_id: x\n", IDENTITY | identity, root, ["gsolve", "train", "x:ppo"])
+
+
+def dead_pid() -> int:
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+def test_runs_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GSOLVE_RUNS", raising=False)
+    assert runs_root() == Path("runs")
+    monkeypatch.setenv("GSOLVE_RUNS", "/data/runs")
+    assert runs_root() == Path("/data/runs")
+    assert runs_root("here") == Path("here")
+
+
+def test_a_new_run_stands_alone(tmp_path: Path) -> None:
+    run = create(tmp_path / "deep" / "runs")
+    names = {path.name for path in run.path.iterdir()}
+    files = {"config.yaml", "meta.json", "metrics.jsonl", "events.jsonl", "run.log"}
+    assert names - {"git.diff"} == files | {"checkpoints", "videos"}
+    assert run.id.startswith("Probe-Counting-v0-ppo_fast-2")
+    assert run.config_path.read_text() == "env_id: x\n"
+    meta = run.meta()
+    assert meta["id"] == run.id
+    assert {key: meta[key] for key in IDENTITY} == IDENTITY
+    assert meta["command"] == ["gsolve", "train", "x:ppo"]
+    assert (meta["status"], meta["stop_reason"], meta["best"]) == ("created", None, None)
+    assert (meta["pid"], meta["resumed"]) == (os.getpid(), [])
+    assert meta["created_at"].endswith("+00:00")
+    wanted = {"python", "gymnasium_solver", "torch", "numpy", "gymnasium", "envpool"}
+    assert set(meta["versions"]) == wanted
+    assert meta["versions"]["numpy"] == np.__version__
+    assert {"platform", "cpu", "cpu_count", "hostname"} == set(meta["machine"])
+    assert os.readlink(run.path.parent / "@last") == run.id
+
+
+def test_git_commit_and_diff_of_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def git(*arguments: str) -> str:
+        identity = ["-c", "user.name=t", "-c", "user.email=t@example.org"]
+        command = ["git", *identity, *arguments]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+    monkeypatch.chdir(tmp_path)
+    assert machine.git_state(tmp_path) == (None, b"")
+    git("init", "-q")
+    (tmp_path / "code.py").write_text("a = 1\n")
+    git("add", "code.py")
+    git("commit", "-q", "-m", "one")
+    clean = create(tmp_path / "runs")
+    assert clean.meta()["git"] == {"commit": git("rev-parse", "HEAD"), "dirty": False}
+    assert not (clean.path / "git.diff").exists()
+    (tmp_path / "code.py").write_text("a = 2\n")
+    dirty = create(tmp_path / "runs")
+    assert dirty.meta()["git"]["dirty"] is True
+    assert "+a = 2" in (dirty.path / "git.diff").read_text()
+    monkeypatch.setattr(machine, "_MAX_DIFF_BYTES", 10)
+    large = create(tmp_path / "runs")
+    assert large.meta()["git"]["dirty"] is True
+    assert "too large" in large.meta()["git"]["diff"]
+    assert not (large.path / "git.diff").exists()
+
+
+def test_concurrent_creation_gives_distinct_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even where the random digits collide: only four of them, for twelve runs in one second."""
+    digits = [f"{n:04x}" for n in range(16)]
+    monkeypatch.setattr(
+        "gymnasium_solver.runs.run.secrets.token_hex",
+        lambda n: os.urandom(n).hex() if n > 2 else digits[os.urandom(1)[0] % 16],
+    )
+    with ThreadPoolExecutor(6) as pool:
+        runs = list(pool.map(lambda _: create(tmp_path), range(12)))
+    assert len({run.id for run in runs}) == 12
+    assert all(run.meta()["id"] == run.id for run in runs)
+    assert (tmp_path / os.readlink(tmp_path / "@last")).is_dir()
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_a_root_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunError, match="--runs-dir"):
+        create(tmp_path / "file" / "runs")
+
+
+def test_meta_is_replaced_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = create(tmp_path)
+    run.update_meta(status="running", best={"score": np.float32(2.5), "env_steps": 10, "epoch": 1})
+    assert run.meta()["best"] == {"score": 2.5, "env_steps": 10, "epoch": 1}
+    run.update_meta(last_eval={"mean": math.nan})
+    assert run.meta()["last_eval"] == {"mean": None}
+    assert run.meta()["status"] == "running"
+    before = run.meta_path.read_bytes()
+
+    def fail(*_: object) -> None:
+        raise OSError("killed here")
+
+    monkeypatch.setattr("gymnasium_solver.runs.files.os.replace", fail)
+    with pytest.raises(OSError, match="killed here"):
+        run.update_meta(status="finished")
+    assert run.meta_path.read_bytes() == before
+    with pytest.raises(ValueError, match="status 'done'"):
+        run.update_meta(status="done")
+
+
+def test_rows_are_valid_json_and_flushed(tmp_path: Path) -> None:
+    run = create(tmp_path)
+    run.log_metrics(
+        {
+            "env_steps": np.int64(8),
+            "nan": math.nan,
+            "inf": np.float32(-np.inf),
+            "tensor": torch.tensor(0.5),
+            "flag": np.True_,
+        }
+    )
+    text = run.metrics_path.read_text()
+    assert text.endswith("}\n")
+    row = json.loads(text, parse_constant=pytest.fail)
+    assert row == {"env_steps": 8, "nan": None, "inf": None, "tensor": 0.5, "flag": True}
+    with pytest.raises(ValueError, match="needs env_steps"):
+        run.log_metrics({"epoch": 1})
+    run.log_event("eval", env_steps=8, mean=math.nan)
+    (event,) = read_jsonl(run.events_path)
+    assert event.pop("at").endswith("+00:00")
+    assert event == {"kind": "eval", "env_steps": 8, "mean": None}
+
+
+def test_log_text_has_no_colours(tmp_path: Path) -> None:
+    with create(tmp_path) as run:
+        run.log_text("\x1b[1;32mSOLVED\x1b[0m in \x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\")
+        run.log_text("two\nlines\n")
+    assert run.log_path.read_text() == "SOLVED in link\ntwo\nlines\n"
+
+
+@pytest.mark.parametrize("torn", ['{"env_steps": 3, "los', '{"env_steps": 3}', "x" * 10_000])
+def test_a_torn_last_line_is_left_out_and_cut_off(tmp_path: Path, torn: str) -> None:
+    run = create(tmp_path)
+    whole = [{"env_steps": 1}, {"env_steps": 2}]
+    lines = "".join(json.dumps(row) + "\n" for row in whole)
+    run.metrics_path.write_text(lines + torn)
+    assert read_jsonl(run.metrics_path) == whole
+    run.log_metrics({"env_steps": 4})
+    assert read_jsonl(run.metrics_path) == [*whole, {"env_steps": 4}]
+    run.close()
+    run.metrics_path.write_text(torn)
+    run.log_metrics({"env_steps": 5})
+    assert read_jsonl(run.metrics_path) == [{"env_steps": 5}]
+
+
+def test_a_bad_line_in_the_middle_is_an_error(tmp_path: Path) -> None:
+    run = create(tmp_path)
+    run.metrics_path.write_text('{"env_steps": 1}\nrubbish\n{"env_steps": 2}\n')
+    with pytest.raises(RunError, match=r"metrics\.jsonl line 2 is not JSON.*Delete the line"):
+        read_jsonl(run.metrics_path)
+    run.metrics_path.write_text("[1]\n")
+    with pytest.raises(RunError, match="line 1 is a list"):
+        read_jsonl(run.metrics_path)
+    assert read_jsonl(tmp_path / "none.jsonl") == []
+
+
+def test_truncate_after_goes_back_to_a_checkpoint(tmp_path: Path) -> None:
+    run = create(tmp_path)
+    for env_steps in (100, 200, 300):
+        run.log_metrics({"env_steps": env_steps})
+        run.log_event("eval", env_steps=env_steps)
+    run.log_event("message", text="has no clock")
+    with run.metrics_path.open("a") as file:
+        file.write('{"env_steps": 150, "to')
+    run.truncate_after(200)
+    assert [row["env_steps"] for row in read_jsonl(run.metrics_path)] == [100, 200]
+    events = read_jsonl(run.events_path)
+    assert [event.get("env_steps") for event in events] == [100, 200, None]
+    run.log_metrics({"env_steps": 300})
+    assert [row["env_steps"] for row in read_jsonl(run.metrics_path)] == [100, 200, 300]
+
+
+def test_begin_resume_takes_the_run_over(tmp_path: Path) -> None:
+    run = create(tmp_path)
+    run.log_metrics({"env_steps": 500})
+    (run.path / ".meta.json.tmp-dead").write_text("{")
+    run.update_meta(status="running", pid=dead_pid(), env_steps=500, stop_reason="error")
+    run.begin_resume(400)
+    meta = run.meta()
+    assert (meta["status"], meta["stop_reason"], meta["env_steps"]) == ("running", None, 400)
+    assert meta["pid"] == os.getpid()
+    assert [entry["from_env_steps"] for entry in meta["resumed"]] == [400]
+    assert read_jsonl(run.metrics_path) == []
+    assert list(run.path.glob(".*")) == []
+
+
+def test_a_run_that_is_still_training_is_not_resumed(tmp_path: Path) -> None:
+    run = create(tmp_path)
+    run.log_metrics({"env_steps": 500})
+    other = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        run.update_meta(
+            status="running", pid=other.pid, pid_started=machine.process_start(other.pid)
+        )
+        with pytest.raises(RunError, match=f"still running, as process {other.pid}"):
+            run.begin_resume(400)
+    finally:
+        other.communicate(b"\n")
+    assert len(read_jsonl(run.metrics_path)) == 1
+    run.begin_resume(400)
+
+
+def test_killed_is_told_by_the_dead_process(tmp_path: Path) -> None:
+    run = create(tmp_path)
+    run.update_meta(status="running")
+    meta = run.meta()
+    assert live_status(meta) == "running"
+    gone = dead_pid()
+    assert live_status(meta | {"pid": gone}) == "killed"
+    assert live_status(meta | {"pid": gone, "status": "created"}) == "killed"
+    assert live_status(meta | {"pid": gone, "status": "finished"}) == "finished"
+    elsewhere = meta["machine"] | {"hostname": "elsewhere"}
+    assert live_status(meta | {"pid": gone, "machine": elsewhere}) == "running"
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
+def test_a_process_id_used_again_or_a_zombie_is_not_alive(tmp_path: Path) -> None:
+    run = create(tmp_path)
+    assert live_status(run.meta() | {"status": "running", "pid_started": "1"}) == "killed"
+    process = subprocess.Popen([sys.executable, "-c", ""], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.read()  # ends when the process does; it stays a zombie until waited for
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    assert not machine.is_alive(process.pid)
+    process.wait()
+    process.stdout.close()
+    assert machine.is_alive(1)

@@ -1,0 +1,152 @@
+"""GAE and returns against numbers worked by hand. V = 10 everywhere unless said, gamma .9, lambda .5."""
+
+import numpy as np
+import pytest
+
+from gymnasium_solver.algos import ops
+
+GAMMA, LAMBDA = 0.9, 0.5
+CARRY = GAMMA * LAMBDA
+
+
+def column(*values):
+    return np.array(values, dtype=np.float32)[:, None]
+
+
+def flags(*values):
+    return np.array(values, dtype=bool)[:, None]
+
+
+def gae(reward, values, terminated=None, truncated=None, valid=None):
+    none = np.zeros(reward.shape, bool)
+    return ops.gae(
+        reward,
+        values,
+        none if terminated is None else terminated,
+        none if truncated is None else truncated,
+        ~none if valid is None else valid,
+        GAMMA,
+        LAMBDA,
+    )
+
+
+def test_rollout_edge_bootstraps_and_accumulates():
+    got = gae(column(1, 1), column(10, 10, 10))
+    delta = 1 + 0.9 * 10 - 10  # 0
+    assert got[:, 0] == pytest.approx([delta + CARRY * delta, delta])
+    got = gae(column(1, 2), column(10, 4, 8))
+    d1 = 2 + 0.9 * 8 - 4  # 5.2
+    d0 = 1 + 0.9 * 4 - 10  # -5.4
+    assert got[:, 0] == pytest.approx([d0 + CARRY * d1, d1])
+
+
+def test_termination_does_not_bootstrap():
+    got = gae(column(1, 1), column(10, 10, 10), terminated=flags(0, 1))
+    d1 = 1 - 10
+    assert got[:, 0] == pytest.approx([0 + CARRY * d1, d1])
+
+
+def test_truncation_bootstraps_from_the_final_observation():
+    # V(final observation) = 30 stands at the next row, whatever the next episode is worth.
+    got = gae(column(1, 1), column(10, 10, 30), truncated=flags(0, 1))
+    d1 = 1 + 0.9 * 30 - 10  # 18
+    assert got[:, 0] == pytest.approx([0 + CARRY * d1, d1])
+
+
+def test_both_flags_mean_termination():
+    got = gae(column(1), column(10, 30), terminated=flags(1), truncated=flags(1))
+    assert got[:, 0] == pytest.approx([1 - 10])
+
+
+@pytest.mark.parametrize("kind", ["terminated", "truncated"])
+def test_nothing_leaks_over_a_reset_row_in_the_middle(kind):
+    # rows: step, last step of the episode, reset row, first step of the next (hugely rewarded)
+    reward = column(1, 1, 0, 1000)
+    values = column(10, 10, 30, 20, 20)
+    valid = flags(1, 1, 0, 1)
+    got = gae(reward, values, **{kind: flags(0, 1, 0, 0)}, valid=valid)
+    last = 1 + (0.9 * 30 if kind == "truncated" else 0) - 10
+    next_first = 1000 + 0.9 * 20 - 20
+    assert got[:, 0] == pytest.approx([0 + CARRY * last, last, 0, next_first])
+
+
+def test_end_of_episode_at_the_rollout_edge():
+    got = gae(column(1, 1), column(10, 10, 30), truncated=flags(0, 1))
+    same_inside = gae(
+        column(1, 1, 0, 5),
+        column(10, 10, 30, 7, 7),
+        truncated=flags(0, 1, 0, 0),
+        valid=flags(1, 1, 0, 1),
+    )
+    assert got[:, 0] == pytest.approx(same_inside[:2, 0])
+
+
+def test_envs_out_of_phase_equal_each_alone():
+    rng = np.random.default_rng(0)
+    T, N = 40, 5
+    reward = rng.normal(size=(T, N)).astype(np.float32)
+    values = rng.normal(size=(T + 1, N)).astype(np.float32)
+    terminated, truncated = rng.random((T, N)) < 0.1, rng.random((T, N)) < 0.1
+    valid = np.ones((T, N), bool)
+    valid[1:] = ~(terminated | truncated)[:-1]  # reset rows follow each end
+    reward[~valid], terminated[~valid], truncated[~valid] = 0, False, False
+    together = gae(reward, values, terminated, truncated, valid)
+    for n in range(N):
+        s = slice(n, n + 1)
+        alone = gae(reward[:, s], values[:, s], terminated[:, s], truncated[:, s], valid[:, s])
+        np.testing.assert_allclose(together[:, s], alone, rtol=1e-6)
+
+
+def test_against_the_definition():
+    """Sum of (gamma lambda)^k delta_{t+k} to the episode's end, written as the papers do."""
+    rng = np.random.default_rng(1)
+    T = 12
+    reward, values = rng.normal(size=T), rng.normal(size=T + 1)
+    end = 7  # truncated at row 7; row 8 is the reset row
+    truncated, valid = np.zeros(T, bool), np.ones(T, bool)
+    truncated[end], valid[end + 1] = True, False
+    got = gae(
+        reward[:, None].astype(np.float32),
+        values[:, None].astype(np.float32),
+        truncated=truncated[:, None],
+        valid=valid[:, None],
+    )[:, 0]
+    for t in range(T):
+        if not valid[t]:
+            assert got[t] == 0
+            continue
+        stop = end if t <= end else T - 1
+        expected = sum(
+            CARRY ** (k - t) * (reward[k] + GAMMA * values[k + 1] - values[k])
+            for k in range(t, stop + 1)
+        )
+        assert got[t] == pytest.approx(expected, abs=1e-5)
+
+
+def test_a_row_beyond_the_budget_passes_nothing_on():
+    got = gae(column(1, 500), column(10, 10, 10), valid=flags(1, 0))
+    assert got[:, 0] == pytest.approx([1 + 9 - 10, 0])
+
+
+def test_returns_to_go_and_episode_returns():
+    reward = column(1, 2, 0, 4, 8)
+    done, valid = flags(0, 1, 0, 0, 0), flags(1, 1, 0, 1, 1)
+    to_go = ops.returns_to_go(reward, done, valid, GAMMA)
+    assert to_go[:, 0] == pytest.approx([1 + 0.9 * 2, 2, 0, 4 + 0.9 * 8, 8])
+    whole = ops.episode_returns(reward, done, valid, GAMMA)
+    assert whole[:, 0] == pytest.approx([2.8, 2.8, 0, 11.2, 11.2])
+
+
+def test_minibatches_cover_everything_once_in_near_equal_parts():
+    rng = np.random.default_rng(0)
+    parts = list(ops.minibatches(130, 64, rng))
+    assert sorted(np.concatenate(parts)) == list(range(130))
+    assert [len(p) for p in parts] == [44, 43, 43]
+    assert list(ops.minibatches(64, 64, rng)) == [None]
+
+
+def test_explained_variance_ends_of_the_scale():
+    target = np.array([1.0, 2.0, 3.0])
+    assert ops.explained_variance(target, target) == 1.0
+    assert ops.explained_variance(np.full(3, 2.0), target) == pytest.approx(0.0)
+    assert np.isnan(ops.explained_variance(target, np.ones(3)))
