@@ -7,6 +7,8 @@ Nothing written out names a host or a path of the machine that measured.
 import json
 import os
 import platform
+import re
+import resource
 import subprocess
 import sys
 import time
@@ -14,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,6 +24,14 @@ ROOT = Path(__file__).resolve().parent.parent
 GSOLVE = str(Path(sys.executable).with_name("gsolve"))
 PACKAGES = ("gymnasium-solver", "torch", "numpy", "gymnasium", "envpool", "mujoco")
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+
+
+class Timed(NamedTuple):
+    """A process from its start to its exit."""
+
+    wall_s: float
+    others_cores: float | None  # what the rest of the machine used meanwhile; None: not known
+    stdout: str
 
 
 class FailedProcess(RuntimeError):
@@ -34,8 +44,8 @@ def timed(
     core: int | None = None,
     n_threads: int | None = None,
     environment: Mapping[str, str] | None = None,
-) -> tuple[float, str]:
-    """Wall seconds from start to exit, and stdout.
+) -> Timed:
+    """Run a process to its end; FailedProcess if that is no good end.
 
     `core` keeps the process on that one core (Linux only). `n_threads` sets what the numeric
     libraries read; None leaves the choice to them, whatever the caller's shell says.
@@ -46,7 +56,7 @@ def timed(
     pin = None
     if core is not None and hasattr(os, "sched_setaffinity"):
         pin = lambda: os.sched_setaffinity(0, {core})  # noqa: E731
-    start = time.perf_counter()
+    meter = Meter()
     done = subprocess.run(
         command,
         cwd=ROOT,
@@ -55,14 +65,50 @@ def timed(
         capture_output=True,
         text=True,
     )
-    wall_s = time.perf_counter() - start
+    wall_s, others_cores = meter.read()
     if done.returncode != 0:
         said = (done.stderr or done.stdout).strip().splitlines()[-5:]
-        raise FailedProcess(
-            f"exit code {done.returncode} from {Path(command[0]).name} "
-            f"{' '.join(command[1:])}: {' | '.join(said) or 'it said nothing'}"
-        )
-    return wall_s, done.stdout
+        text = f"exit code {done.returncode} from {' '.join(command)}: {' | '.join(said)}"
+        raise FailedProcess(_without_folders(text))
+    return Timed(wall_s, others_cores, done.stdout)
+
+
+class Meter:
+    """Wall seconds since its making, and how many cores others kept busy meanwhile.
+
+    A neighbour on one of two cores can slow a two-threaded learner tenfold, because its threads
+    wait for each other at every operation: figures from a busy machine compare nothing.
+    """
+
+    def __init__(self) -> None:
+        self._start, self._busy, self._own = time.perf_counter(), _busy_s(), _own_s()
+
+    def read(self) -> tuple[float, float | None]:
+        wall_s, busy = time.perf_counter() - self._start, _busy_s()
+        if busy is None or self._busy is None:
+            return wall_s, None
+        return wall_s, max(0.0, busy - self._busy - (_own_s() - self._own)) / wall_s
+
+
+def _busy_s() -> float | None:
+    """CPU seconds used on this machine since it started, all cores together; Linux only."""
+    try:
+        first = Path("/proc/stat").read_text().split("\n", 1)[0]
+    except OSError:
+        return None
+    user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, first.split()[1:9])
+    return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
+
+
+def _own_s() -> float:
+    """CPU seconds of this process and of those it started that have ended."""
+    both = [resource.getrusage(w) for w in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(used.ru_utime + used.ru_stime for used in both)
+
+
+def _without_folders(text: str) -> str:
+    """Absolute paths cut down to file names: messages end up in result files."""
+    return re.sub(r"(?<![\w.])/(?:[^/\s\"':]+/)+", "", text)
 
 
 def cores() -> list[int]:

@@ -7,19 +7,23 @@ evaluation of the same number of episodes, after the same number of env steps, r
 
 import json
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import GSOLVE, FailedProcess, can_pin, cores, say, spread, table, timed
+from gymnasium_solver.config.load import load_config
 from gymnasium_solver.runs.query import get_metrics
+from gymnasium_solver.training.agents import pick_threads
 
 ZOO_CONFIG = "benchmarks/configs/cartpole_zoo.yaml:ppo"
 TUNED_CONFIG = "CartPole-v1:ppo"
 SB3_SCRIPT = "benchmarks/peers/sb3_ppo.py"
 THRESHOLD = 475.0
-THREADS = {"one": 1, "default": None}
+OURS, SB3 = "gymnasium-solver", "SB3"
+THREADING = {"one": 1, "default": None}
 
 
 @dataclass(frozen=True)
@@ -37,12 +41,12 @@ class Peer:
 
 def find_sb3(python: Path) -> Peer:
     if not python.exists():
-        return Peer("SB3", None, {}, "its environment is not installed (make peers)")
+        return Peer(SB3, None, {}, "its environment is not installed (make peers)")
     try:
-        _, said = timed([str(python), SB3_SCRIPT, "--versions"])
+        said = timed([str(python), SB3_SCRIPT, "--versions"]).stdout
     except FailedProcess as error:
-        return Peer("SB3", None, {}, str(error))
-    return Peer("SB3", str(python), json.loads(said)["versions"])
+        return Peer(SB3, None, {}, str(error))
+    return Peer(SB3, str(python), json.loads(said)["versions"])
 
 
 # --- throughput
@@ -52,28 +56,39 @@ def throughput(sb3: Peer, repeats: int, env_steps: int) -> list[dict[str, Any]]:
     """One row a run, both sides in turn in each repeat."""
     rows = []
     for repeat in range(repeats):
-        for threads, n_threads in THREADS.items():
-            core = cores()[repeat % len(cores())] if threads == "one" else None
-            sides: dict[str, Callable[[], dict[str, Any]]] = {
-                "gymnasium-solver": lambda: _ours(
-                    ZOO_CONFIG, repeat + 1, n_threads, core, f"--max-env-steps={env_steps}"
-                )
-            }
-            if sb3.python:
-                sides["SB3"] = lambda: _sb3(
-                    sb3, repeat + 1, n_threads, core, f"--steps={env_steps}"
-                )
-            for who in sides if repeat % 2 == 0 else reversed(sides):
-                say(f"throughput: repeat {repeat + 1} of {repeats}, {threads} thread, {who}")
-                run = sides[who]()
-                rows.append({"who": who, "threads": threads, "repeat": repeat} | run)
+        for threading, n_threads in THREADING.items():
+            core = cores()[repeat % len(cores())] if threading == "one" else None
+            how = How(seed=repeat + 1, n_threads=n_threads, core=core)
+            say(f"throughput: repeat {repeat + 1} of {repeats}, threads: {threading}")
+            for row in _take_turns(
+                {
+                    OURS: partial(_ours, ZOO_CONFIG, how, f"--max-env-steps={env_steps}"),
+                    SB3: partial(_sb3, sb3, how, f"--steps={env_steps}"),
+                },
+                flip=repeat % 2 == 1,
+            ):
+                rows.append({"repeat": repeat, "threading": threading} | row)
     return rows
+
+
+def _take_turns(
+    sides: dict[str, Callable[[], dict[str, Any]]], flip: bool
+) -> Iterator[dict[str, Any]]:
+    """Run each side once; a peer that is missing or fails is told in its row, ours must work."""
+    for who in reversed(sides) if flip else sides:
+        try:
+            yield {"who": who} | sides[who]()
+        except FailedProcess as error:
+            if who == OURS:
+                raise
+            say(f"bench: {who} failed: {error}")
+            yield {"who": who, "error": str(error)}
 
 
 def throughput_markdown(rows: list[dict[str, Any]], env_steps: int) -> str:
     cells = []
-    for threads in THREADS:
-        chosen = [row for row in rows if row["threads"] == threads]
+    for threading in THREADING:
+        chosen = [row for row in rows if row["threading"] == threading and "error" not in row]
         for who in dict.fromkeys(row["who"] for row in chosen):
             runs = [row for row in chosen if row["who"] == who]
             rate = [row["steps_per_s"] for row in runs]
@@ -81,7 +96,7 @@ def throughput_markdown(rows: list[dict[str, Any]], env_steps: int) -> str:
             cells.append(
                 (
                     who,
-                    _threads_text(threads, runs),
+                    _threads_text(threading, runs),
                     spread(rate),
                     _ratio(chosen, who, "steps_per_s"),
                     spread(wall, 1),
@@ -92,21 +107,22 @@ def throughput_markdown(rows: list[dict[str, Any]], env_steps: int) -> str:
     return table((*head, f"shell to {env_steps:,} steps, s", "× faster than SB3"), cells)
 
 
-def _threads_text(threads: str, runs: list[dict[str, Any]]) -> str:
-    if threads == "one":
+def _threads_text(threading: str, runs: list[dict[str, Any]]) -> str:
+    if threading == "one":
         return "1, on one core" if can_pin() else "1"
-    used = sorted({row["torch_threads"] for row in runs if row.get("torch_threads")})
-    return "its default" + (f" ({', '.join(map(str, used))})" if used else "")
+    return "its default: " + ", ".join(map(str, sorted({row["threads"] for row in runs})))
 
 
 def _ratio(rows: list[dict[str, Any]], who: str, field: str) -> str:
-    """Ours against SB3, pair by pair over the repeats; above 1 is faster."""
+    """How many times as fast as SB3, pair by pair over the repeats."""
     ours = {row["repeat"]: row[field] for row in rows if row["who"] == who}
-    theirs = {row["repeat"]: row[field] for row in rows if row["who"] == "SB3"}
-    shared = ours.keys() & theirs.keys()
-    if who == "SB3" or not shared:
-        return "1" if theirs and who == "SB3" else "–"
-    ratios = [ours[k] / theirs[k] for k in sorted(shared)]
+    theirs = {row["repeat"]: row[field] for row in rows if row["who"] == SB3}
+    shared = sorted(ours.keys() & theirs.keys())
+    if not shared:
+        return "–"
+    if who == SB3:
+        return "1"
+    ratios = [ours[k] / theirs[k] for k in shared]
     return spread([1 / r for r in ratios] if field == "wall_s" else ratios, 1)
 
 
@@ -115,8 +131,7 @@ def _ratio(rows: list[dict[str, Any]], who: str, field: str) -> str:
 
 def stopping_rule() -> dict[str, int]:
     """Episodes and cadence of our tuned config's evaluations, in env steps."""
-    _, said = timed([GSOLVE, "show", TUNED_CONFIG, "--json"])
-    config = json.loads(said)
+    config = json.loads(timed([GSOLVE, "show", TUNED_CONFIG, "--json"]).stdout)
     per_epoch = config["n_envs"] * config["n_steps"]
     warmup = config["eval_warmup_epochs"]
     if 0 < warmup < 1:
@@ -130,25 +145,27 @@ def stopping_rule() -> dict[str, int]:
 
 def solved(sb3: Peer, n_seeds: int) -> dict[str, Any]:
     rule = stopping_rule()
+    flags = [f"--{name.replace('_', '-')}={value}" for name, value in rule.items()]
     runs = []
     for seed in range(1, n_seeds + 1):
-        sides: dict[str, Callable[[], dict[str, Any]]] = {
-            "gymnasium-solver": lambda: _ours(TUNED_CONFIG, seed, None, None)
-        }
-        if sb3.python:
-            flags = [f"--{name.replace('_', '-')}={value}" for name, value in rule.items()]
-            flags.append(f"--threshold={THRESHOLD}")
-            sides["SB3"] = lambda: _sb3(sb3, seed, None, None, *flags)
-        for who in sides if seed % 2 == 1 else reversed(sides):
-            say(f"solved: seed {seed} of {n_seeds}, {who}")
-            runs.append({"who": who, "seed": seed, "repeat": seed} | sides[who]())
+        say(f"solved: seed {seed} of {n_seeds}")
+        how = How(seed)
+        for run in _take_turns(
+            {
+                OURS: partial(_ours, TUNED_CONFIG, how),
+                SB3: partial(_sb3, sb3, how, *flags, f"--threshold={THRESHOLD}"),
+            },
+            flip=seed % 2 == 0,
+        ):
+            runs.append({"repeat": seed} | run)
     return {"rule": rule | {"threshold": THRESHOLD}, "runs": runs}
 
 
 def solved_markdown(result: dict[str, Any]) -> str:
     cells = []
-    for who in dict.fromkeys(run["who"] for run in result["runs"]):
-        runs = [run for run in result["runs"] if run["who"] == who]
+    finished = [run for run in result["runs"] if "error" not in run]
+    for who in dict.fromkeys(run["who"] for run in finished):
+        runs = [run for run in finished if run["who"] == who]
         done = [run for run in runs if run["solved"]]
         cells.append(
             (
@@ -157,7 +174,7 @@ def solved_markdown(result: dict[str, Any]) -> str:
                 spread([run["env_steps"] for run in done]) if done else "–",
                 spread([run["wall_s"] for run in runs], 1),
                 spread([run["eval_s"] for run in runs], 1),
-                _ratio(result["runs"], who, "wall_s"),
+                _ratio(finished, who, "wall_s"),
             )
         )
     head = ("library", "seeds solved", "env steps to solved", "shell to exit, s")
@@ -167,41 +184,47 @@ def solved_markdown(result: dict[str, Any]) -> str:
 # --- the two sides: one process, one record
 
 
-def _ours(
-    config: str, seed: int, n_threads: int | None, core: int | None, *flags: str
-) -> dict[str, Any]:
-    command = [GSOLVE, "train", config, f"--seed={seed}", "-q", *flags]
-    if n_threads:
-        command.append(f"--n-threads={n_threads}")
+@dataclass(frozen=True)
+class How:
+    """The conditions of one run; None leaves the choice to the library."""
+
+    seed: int
+    n_threads: int | None = None
+    core: int | None = None
+
+
+def _ours(config: str, how: How, *flags: str) -> dict[str, Any]:
+    command = [GSOLVE, "train", config, f"--seed={how.seed}", "-q", *flags]
+    if how.n_threads:
+        command.append(f"--n-threads={how.n_threads}")
     with tempfile.TemporaryDirectory() as runs_dir:
         where = {"GSOLVE_RUNS": runs_dir}
-        wall_s, _ = timed(command, core=core, n_threads=n_threads, environment=where)
-        _, said = timed([GSOLVE, "run", "@last", "--json"], environment=where)
-        curves = get_metrics("@last", ["wall_s", "train/sys/*"], Path(runs_dir))
-    run = json.loads(said)
-    times = curves["wall_s"]
+        done = timed(command, core=how.core, n_threads=how.n_threads, environment=where)
+        run = json.loads(timed([GSOLVE, "run", "@last", "--json"], environment=where).stdout)
+        curves = get_metrics("@last", ["wall_s", "train/sys/timing/*_share"], Path(runs_dir))
+    times = [(env_steps, s) for env_steps, s in curves["wall_s"] if s is not None]
     (first, start), (last, end) = times[0], times[-1]
-    assert start is not None and end is not None
-    share = curves.get("train/sys/timing/eval_share", [(0, 0.0)])[-1][1] or 0.0
+    eval_share = curves.get("train/sys/timing/eval_share", [(0, 0.0)])[-1][1]
+    evals = [event for event in run["evals"] if event["stage"] == "val"]
     return {
-        "wall_s": wall_s,
+        "wall_s": done.wall_s,
+        "others_cores": done.others_cores,
+        "threads": how.n_threads or pick_threads(load_config(config)),
         "env_steps": run["env_steps"],
-        "steps_per_s": (last - first) / (end - start) if end > start else float("nan"),
-        "solved": bool(run["solved"]),
-        "evals": [{k: event[k] for k in ("env_steps", "mean")} for event in run["evals"]],
-        "eval_s": share * end,
+        "steps_per_s": (last - first) / (end - start) if end > start else None,
+        "solved": any(event["mean"] >= THRESHOLD for event in evals),
+        "evals": [{"env_steps": event["env_steps"], "mean": event["mean"]} for event in evals],
+        "eval_s": (eval_share or 0.0) * end,
     }
 
 
-def _sb3(
-    sb3: Peer, seed: int, n_threads: int | None, core: int | None, *flags: str
-) -> dict[str, Any]:
-    assert sb3.python is not None
-    command = [sb3.python, SB3_SCRIPT, f"--seed={seed}", *flags]
-    if n_threads:
-        command.append(f"--threads={n_threads}")
-    wall_s, said = timed(command, core=core, n_threads=n_threads)
-    run = json.loads(said)
+def _sb3(sb3: Peer, how: How, *flags: str) -> dict[str, Any]:
+    if sb3.python is None:
+        raise FailedProcess(sb3.missing)
+    command = [sb3.python, SB3_SCRIPT, f"--seed={how.seed}", *flags]
+    if how.n_threads:
+        command.append(f"--threads={how.n_threads}")
+    done = timed(command, core=how.core, n_threads=how.n_threads)
+    run = json.loads(done.stdout)
     run.pop("versions")
-    return {"wall_s": wall_s, "torch_threads": run.pop("threads")} | run
-
+    return {"wall_s": done.wall_s, "others_cores": done.others_cores} | run

@@ -61,7 +61,7 @@ class Learner:
         self.rng = np.random.default_rng(learn_seed)
         n_envs = int(config.n_envs)
         self.reward_normalizer = RewardNormalizer(n_envs, config.gamma, config.clip_reward)
-        self._schedules = {
+        self.schedules = {
             name: value
             for name in type(config).model_fields
             if isinstance(value := getattr(config, name), Schedule)
@@ -75,15 +75,22 @@ class Learner:
 
     # -- what updates need ------------------------------------------------------------------
 
+    @property
+    def may_replay(self) -> bool:
+        """Replay gradients in NumPy (nets/recorded.py)? Only small work on the CPU is faster so."""
+        cfg = self.config
+        if cfg.compile != "auto":
+            return cfg.compile
+        is_small = max(cfg.hidden_dims, default=0) <= 128 and getattr(cfg, "batch_size", 0) <= 1024
+        return is_small and self.device.type == "cpu"
+
     def scheduled_values(self, env_steps: int, total_steps: int) -> dict[str, float]:
         """Every scheduled field at this point of the run, by field name."""
-        return {name: s.at(env_steps, total_steps) for name, s in self._schedules.items()}
+        return {name: s.at(env_steps, total_steps) for name, s in self.schedules.items()}
 
     def normalized_reward(self, rollout: Rollout) -> np.ndarray:
         """The rollout's rewards to learn from; takes its observations into the normaliser."""
-        self.net.normalizer.update(
-            rollout.valid_obs().reshape(rollout.env_steps, -1)
-        )
+        self.net.normalizer.update(rollout.valid_obs().reshape(rollout.env_steps, -1))
         if not self.config.normalize_reward:
             return rollout.reward
         return self.reward_normalizer(rollout.reward, rollout.done, rollout.valid)

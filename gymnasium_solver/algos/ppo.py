@@ -9,6 +9,7 @@ over shuffled minibatches. Where this departs from common code:
 - Loss metrics describe the policy after the update, measured once over the whole rollout.
 """
 
+from collections.abc import Sequence
 from typing import Annotated, Literal, NamedTuple
 
 import torch
@@ -23,6 +24,7 @@ from gymnasium_solver.config.schema import BatchSize, Config, Count, Float
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.nets.actor_critic import ActorCritic
 from gymnasium_solver.nets.distributions import Distribution
+from gymnasium_solver.nets.recorded import LossGradient
 
 
 class PPOConfig(Config):
@@ -60,12 +62,15 @@ class Batch(NamedTuple):
 
 
 class Coefficients(NamedTuple):
-    """What the loss reads of the config, at this point of the schedules."""
+    """What the loss reads of the config at this point of the schedules, as scalar tensors.
 
-    clip_range: float
-    clip_range_vf: float | None
-    ent_coef: float
-    vf_coef: float
+    None leaves a term out.
+    """
+
+    clip_range: Tensor
+    vf_coef: Tensor
+    ent_coef: Tensor | None = None
+    clip_range_vf: Tensor | None = None
 
 
 class LossTerms(NamedTuple):
@@ -92,7 +97,7 @@ def ppo_loss(net: ActorCritic, dist: Distribution, batch: Batch, c: Coefficients
 
     entropy_mean = entropy.mean()
     total = policy_loss + c.vf_coef * value_loss
-    if c.ent_coef:
+    if c.ent_coef is not None:
         total = total - c.ent_coef * entropy_mean
     return LossTerms(total, policy_loss, value_loss, entropy_mean, log_ratio)
 
@@ -115,14 +120,26 @@ class PPO(Learner):
     ):
         super().__init__(config, observation_space, action_space, seed, device)
         self.config: PPOConfig = config
+        has_entropy_bonus = any(config.ent_coef.values)
+        self.coefficient_names = [
+            name
+            for name in Coefficients._fields
+            if name in self.schedules and (name != "ent_coef" or has_entropy_bonus)
+        ]
+        self.gradient = LossGradient(self._loss, self.optimizer.params, replay=self.may_replay)
+
+    def _loss(
+        self, columns: Sequence[Tensor], coefficients: Sequence[Tensor]
+    ) -> tuple[Tensor, list[Tensor]]:
+        named = Coefficients(**dict(zip(self.coefficient_names, coefficients, strict=True)))
+        terms = ppo_loss(self.net, self.policy.distribution, Batch(*columns), named)
+        return terms.total, [approx_kl(terms.log_ratio)] if self.config.target_kl else []
 
     def update(self, rollout: Rollout, env_steps: int, total_steps: int) -> dict[str, float]:
         """Learn from one rollout; the metrics of the update, by name."""
         cfg, net, dist = self.config, self.net, self.policy.distribution
         hp = self.scheduled_values(env_steps, total_steps)
-        coefficients = Coefficients(
-            hp["clip_range"], hp.get("clip_range_vf"), hp["ent_coef"], hp["vf_coef"]
-        )
+        coefficients = {name: hp[name] for name in self.coefficient_names}
         batch, explained_var = self._prepare(rollout)
         norms: list[Tensor] = []
         kl_stop = False
@@ -131,17 +148,18 @@ class PPO(Learner):
                 part = batch if index is None else batch.take(self.to_device(index))
                 if cfg.normalize_advantages == "batch":
                     part = part._replace(advantage=_standardize(part.advantage))
-                loss = ppo_loss(net, dist, part, coefficients)
-                if cfg.target_kl and approx_kl(loss.log_ratio.detach()) > 1.5 * cfg.target_kl:
-                    kl_stop = True
+                grad, *kl = self.gradient(part, list(coefficients.values()))
+                kl_stop = bool(kl) and float(kl[0]) > 1.5 * (cfg.target_kl or 0)
+                if kl_stop:
                     break
-                norms.append(self.optimizer.step(loss.total, hp["policy_lr"]))
+                norms.append(self.optimizer.step(grad, hp["policy_lr"]))
             if kl_stop:
                 break
         with torch.no_grad():
-            after = ppo_loss(net, dist, batch, coefficients)
+            scalars = {name: torch.tensor(value) for name, value in coefficients.items()}
+            after = ppo_loss(net, dist, batch, Coefficients(**scalars))
             moved = (after.log_ratio.exp() - 1).abs()
-            clip_fraction = (moved > coefficients.clip_range).float().mean()
+            clip_fraction = (moved > hp["clip_range"]).float().mean()
         return {
             "opt/loss/total": float(after.total),
             "opt/loss/policy": float(after.policy),

@@ -5,6 +5,7 @@ rollout does: without a critic there is nothing to bootstrap from, so take n_ste
 episode's length. `policy_targets: advantages` subtracts a learnt value, fitted to the returns.
 """
 
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import torch
@@ -18,6 +19,7 @@ from gymnasium_solver.config.schema import BatchSize, Config, Count
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.nets.actor_critic import ActorCritic
 from gymnasium_solver.nets.distributions import Distribution
+from gymnasium_solver.nets.recorded import LossGradient
 
 
 class ReinforceConfig(Config):
@@ -58,7 +60,7 @@ class LossTerms(NamedTuple):
 
 
 def reinforce_loss(
-    net: ActorCritic, dist: Distribution, batch: Batch, ent_coef: float, vf_coef: float
+    net: ActorCritic, dist: Distribution, batch: Batch, ent_coef: Tensor, vf_coef: Tensor
 ) -> LossTerms:
     if net.critic_head is None:
         outputs, value_loss = net.actor(batch.x), batch.weight.new_zeros(())
@@ -85,6 +87,14 @@ class Reinforce(Learner):
         critic = config.policy_targets == "advantages"
         super().__init__(config, observation_space, action_space, seed, device, critic=critic)
         self.config: ReinforceConfig = config
+        self.gradient = LossGradient(self._loss, self.optimizer.params, replay=self.may_replay)
+
+    def _loss(
+        self, columns: Sequence[Tensor], coefficients: Sequence[Tensor]
+    ) -> tuple[Tensor, list[Tensor]]:
+        dist, (ent_coef, vf_coef) = self.policy.distribution, coefficients
+        terms = reinforce_loss(self.net, dist, Batch(*columns), ent_coef, vf_coef)
+        return terms.total, list(terms)
 
     def update(self, rollout: Rollout, env_steps: int, total_steps: int) -> dict[str, float]:
         """Learn from one rollout; the metrics of the update, by name."""
@@ -93,11 +103,9 @@ class Reinforce(Learner):
         terms, norms = [], []
         for index in ops.minibatches(len(batch.x), self.config.batch_size, self.rng):
             part = batch if index is None else batch.take(self.to_device(index))
-            loss = reinforce_loss(
-                self.net, self.policy.distribution, part, hp["ent_coef"], hp["vf_coef"]
-            )
-            norms.append(self.optimizer.step(loss.total, hp["policy_lr"]))
-            terms.append(torch.stack(loss).detach())
+            grad, *values = self.gradient(part, [hp["ent_coef"], hp["vf_coef"]])
+            norms.append(self.optimizer.step(grad, hp["policy_lr"]))
+            terms.append(torch.stack(values))
         total, policy, value, entropy = torch.stack(terms).mean(0).tolist()
         return {
             "opt/loss/total": total,

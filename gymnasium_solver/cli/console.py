@@ -7,6 +7,7 @@ whatever happens.
 """
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,8 @@ from rich.live import Live
 from rich.text import Text
 
 from gymnasium_solver.cli import format as fmt
-from gymnasium_solver.cli.dashboard import GREEN, ORANGE, SKY, Dashboard, Line, State
+from gymnasium_solver.cli.dashboard import ORANGE, SKY, Dashboard, Line, State
+from gymnasium_solver.cli.summary import broken_off, quiet_result, result
 
 if TYPE_CHECKING:
     from gymnasium_solver.config.schema import Config
@@ -28,29 +30,29 @@ SHORTEST_REFRESH_S, LONGEST_REFRESH_S = 1 / 8, 2.0
 COST = 0.01  # a refresh is followed by at least its own time / COST without one
 LINE_EVERY_S = 5.0
 
-STOPPED = {
-    "max_env_steps": "the budget of env steps is used up",
-    "max_epochs": "the budget of epochs is used up",
-    "solved_eval": "an evaluation reached the threshold",
-    "solved_train": "the training episodes reached the threshold",
-    "interrupted": "interrupted",
-    "diverged": "a value was not finite",
-    "error": "an error",
-}
-
 
 class TrainConsole:
     """Observer of one training. `quiet` and whether `console` is a terminal choose the form."""
 
-    def __init__(self, *, quiet: bool = False, console: Console | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        quiet: bool = False,
+        notes: Sequence[str] = (),
+        console: Console | None = None,
+    ) -> None:
         self.console = console or Console(highlight=False)
         self.quiet = quiet
+        self.notes = notes
+        self.exit_code = 1
+        """What the command should exit with: 1 until the run has ended by itself."""
         self.live: Live | None = None
         self.state: State | None = None
         self.run: Run | None = None
         self._pending: list[dict[str, Any]] = []
         self._next_refresh_s = 0.0
         self._next_line_s = 0.0
+        self._seen_s = 0.0
 
     def __enter__(self) -> "TrainConsole":
         return self
@@ -62,6 +64,9 @@ class TrainConsole:
         traceback: TracebackType | None,
     ) -> None:
         self._stop_live()
+        if error is not None and self.run is not None:
+            self._say(*broken_off(self.run))
+            self._log(f"{type(error).__name__}: {error}")
 
     # --- the observer
 
@@ -74,11 +79,16 @@ class TrainConsole:
             header=header(config, info),
             max_env_steps=config.max_env_steps,
             planned_epochs=info.planned_epochs,
-            threshold=info.threshold,
         )
-        now_s = time.monotonic()
-        self._next_line_s = now_s + LINE_EVERY_S
-        if self.console.is_terminal and not self.quiet:
+        if info.resumed_from:
+            total = config.max_env_steps or info.planned_epochs * config.n_envs * config.n_steps
+            self.state.start_steps = info.resumed_from
+            self.state.start_fraction = info.resumed_from / total
+        self._next_line_s = time.monotonic() + LINE_EVERY_S
+        if self.quiet:
+            with_notes = f", with {', '.join(self.notes)}" if self.notes else ""
+            self._say(f"{name}: training for {_budget(config, info)}, run {run.id}{with_notes}")
+        elif self.console.is_terminal and not self.console.is_dumb_terminal:
             self._log(f"{name}  {run.id}", *_header_lines(self.state))
             self.live = Live(
                 Dashboard(self.state),
@@ -89,26 +99,22 @@ class TrainConsole:
                 redirect_stderr=True,
             )
             self.live.start(refresh=True)
-        elif self.quiet:
-            self._say(f"{name}: training for {_budget(config, info)}, run {run.id}")
         else:
             self._say(Text.assemble((name, "bold"), "  ", (run.id, SKY)))
             self._say(*_header_lines(self.state))
-        for note in info.notes:
+        for note in (*self.notes, *info.notes):
             self.on_message("info", note)
 
     def on_epoch(self, row: dict[str, Any]) -> None:
         self._pending.append(row)
-        now_s = time.monotonic()
-        if self.live is not None:
-            if now_s >= self._next_refresh_s:
-                self._refresh()
-        elif now_s >= self._next_line_s:
+        now_s = self._seen_s = time.monotonic()
+        if self.live is not None and now_s >= self._next_refresh_s:
+            self._refresh(self.live)
+        if now_s >= self._next_line_s:
             self._progress_line()
 
     def on_eval(self, result: "EvalResult", is_best: bool) -> None:
-        state = self._digest()
-        state.add_eval(result)
+        self._digest().add_eval(result)
         text = f"{fmt.number(result.mean, 1)} ± {fmt.number(result.std, 1)}"
         self._remember(
             [
@@ -126,7 +132,9 @@ class TrainConsole:
     def on_message(self, level: str, text: str) -> None:
         colour = {"warning": ORANGE, "error": "red"}.get(level, "none")
         prefix = "" if level == "info" else f"{level}: "
-        self._remember([(f"{time.strftime('%H:%M:%S')}  ", "bright_black"), (prefix + text, colour)])
+        self._remember(
+            [(f"{time.strftime('%H:%M:%S')}  ", "bright_black"), (prefix + text, colour)]
+        )
         if self.live is not None or (self.quiet and level == "info"):
             self._log(prefix + text)
         else:
@@ -134,6 +142,7 @@ class TrainConsole:
 
     def on_end(self, summary: "RunSummary", final: "dict[str, EvalResult]") -> None:
         self._stop_live()
+        self.exit_code = 130 if summary.status == "interrupted" else 0
         lines = quiet_result(summary, final) if self.quiet else result(summary, final)
         self._say(*lines)
 
@@ -143,22 +152,21 @@ class TrainConsole:
         """Take in the rows that came since the last look."""
         assert self.state is not None, "on_start comes first"
         for row in self._pending:
-            self.state.add_row(row)
+            self.state.add_row(row, self._seen_s)
         self._pending.clear()
         return self.state
 
-    def _refresh(self) -> None:
-        assert self.live is not None
+    def _refresh(self, live: Live) -> None:
         begun_s = time.monotonic()
         self._digest()
-        self.live.refresh()
+        live.refresh()
         ended_s = time.monotonic()
         pause_s = (ended_s - begun_s) / COST
         self._next_refresh_s = ended_s + min(max(SHORTEST_REFRESH_S, pause_s), LONGEST_REFRESH_S)
 
     def _remember(self, line: Line) -> None:
-        assert self.state is not None, "on_start comes first"
-        self.state.messages.append(line)
+        if self.state is not None:
+            self.state.messages.append(line)
 
     def _progress_line(self, val: str | None = None) -> None:
         """One plain line: to the log always, to the screen where there is no dashboard."""
@@ -228,68 +236,6 @@ def _header_lines(state: State) -> list[Text]:
 
 
 def _budget(config: "Config", info: "TrainInfo") -> str:
-    parts = []
-    if config.max_env_steps:
-        parts.append(f"{config.max_env_steps:,} env steps")
-    if info.planned_epochs:
-        parts.append(f"{info.planned_epochs:,} epochs")
-    return " · ".join(parts)
-
-
-def verdict(summary: "RunSummary") -> Text:
-    """The first line of the end: solved, or how far it came."""
-    best = summary.best
-    score = "no evaluation yet" if not best else f"best val {fmt.number(best.score, 1)}"
-    after = f"{summary.env_steps:,} env steps, {fmt.duration(summary.wall_s)}"
-    if summary.solved:
-        return Text.assemble(
-            ("SOLVED", f"bold {GREEN}"), f"  {score} ≥ {summary.threshold:g}  in {after}"
-        )
-    word = {"interrupted": "INTERRUPTED", "failed": "FAILED"}.get(summary.status, "not solved")
-    if summary.threshold is None and word == "not solved":
-        word = "finished"
-    aim = "" if summary.threshold is None else f" (solved is {summary.threshold:g})"
-    return Text.assemble((word, f"bold {ORANGE}"), f"  {score}{aim}  after {after}")
-
-
-def result(summary: "RunSummary", final: "dict[str, EvalResult]") -> list[Text]:
-    """The end, in full."""
-    rows = [("stopped", STOPPED.get(summary.stop_reason or "", summary.stop_reason or "-"))]
-    if summary.best:
-        rows.append(
-            (
-                "best",
-                f"val {fmt.number(summary.best.score, 1)} at"
-                f" {summary.best.env_steps:,} env steps, in checkpoints/best",
-            )
-        )
-    for mode, test in final.items():
-        rows.append(
-            (
-                "test" if mode == next(iter(final)) else "",
-                f"{mode:<8} {fmt.number(test.mean, 1)} ± {fmt.number(test.std, 1)}"
-                f"  ({test.episodes} episodes, seed {test.seed})",
-            )
-        )
-    rows.append(("folder", str(summary.path)))
-    rows += [("next" if i == 0 else "", line) for i, line in enumerate(next_steps(summary))]
-    body = [Text.assemble((f"  {key:<9}", "bright_black"), text) for key, text in rows]
-    return [Text(""), verdict(summary), *body]
-
-
-def quiet_result(summary: "RunSummary", final: "dict[str, EvalResult]") -> list[Text]:
-    scores = [f"{mode} {fmt.number(test.mean, 1)}" for mode, test in final.items()]
-    line = verdict(summary)
-    if scores:
-        line.append("  test: " + ", ".join(scores))
-    return [line, Text(str(summary.path))]
-
-
-def next_steps(summary: "RunSummary") -> list[str]:
-    """What to type now, with the run's id."""
-    run = summary.id
-    if summary.status in ("interrupted", "failed", "killed"):
-        resume = f"gsolve train --resume {run}"
-        return [f"{resume:<60}  # goes on exactly where it stopped", f"gsolve run {run}"]
-    more = f"gsolve train --resume {run} --max-env-steps {2 * max(1, summary.env_steps)}"
-    return [f"gsolve eval {run}", f"gsolve plot {run}", more]
+    if config.max_env_steps is None:
+        return f"{info.planned_epochs:,} epochs"
+    return f"{config.max_env_steps:,} env steps (about {info.planned_epochs:,} epochs)"

@@ -4,6 +4,7 @@ The lines are made by hand and handed to rich as segments: laying out rich table
 refresh, this takes well under 1 ms, and the picture must cost less than 1 % of the run.
 """
 
+import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -46,28 +47,28 @@ BESTS = {name for name in (*TRAIN, *VAL) if "/ep_rew/" in name}
 
 @dataclass
 class State:
-    """What is known of the run so far. `add` is called for every row, the rest on a refresh."""
+    """What is known of the run so far."""
 
     run_id: str
     name: str
     header: list[tuple[str, str]]
     max_env_steps: int | None
     planned_epochs: int | None
-    threshold: float | None
     row: dict[str, Any] = field(default_factory=dict)
     series: dict[str, fmt.Series] = field(default_factory=dict)
     best: dict[str, float] = field(default_factory=dict)
     messages: deque[Line] = field(default_factory=lambda: deque(maxlen=4))
-    first: tuple[float, float] | None = None
-    """(fraction done, wall_s) at the first row of this process: what the remaining time starts at."""
-    first_steps: int = 0
+    start_steps: int = 0
+    """Env steps at which this process began: more than 0 after a resume."""
+    start_fraction: float = 0.0
+    started_s: float = field(default_factory=time.monotonic)
+    seen_s: float = 0.0
+    """When the last row came, on the clock of `started_s`."""
 
-    def add_row(self, row: dict[str, Any]) -> None:
-        self.row = row
+    def add_row(self, row: dict[str, Any], seen_s: float) -> None:
+        self.row, self.seen_s = row, seen_s
         for name in TRAIN:
             self.add_value(name, row.get(name))
-        if self.first is None:
-            self.first, self.first_steps = (self.fraction(), row["wall_s"]), row["env_steps"]
 
     def add_eval(self, result: "EvalResult") -> None:
         self.add_value("val/roll/ep_rew/mean", result.mean)
@@ -81,25 +82,17 @@ class State:
             self.best[name] = value
 
     def fraction(self) -> float:
-        """How much of the budget is done, by the budget that binds first."""
-        done = [0.0]
-        if self.max_env_steps:
-            done.append(self.row.get("env_steps", 0) / self.max_env_steps)
-        if self.planned_epochs:
-            done.append(self.row.get("epoch", 0) / self.planned_epochs)
-        return min(1.0, max(done))
+        """How much of the budget is done."""
+        return float(self.row.get("progress", 0.0))
 
     def remaining_s(self) -> float | None:
         """The rest of the budget at the pace of this process."""
-        if self.first is None or self.fraction() <= self.first[0]:
-            return None
-        pace_s = (self.row["wall_s"] - self.first[1]) / (self.fraction() - self.first[0])
-        return pace_s * (1.0 - self.fraction())
+        done = self.fraction() - self.start_fraction
+        return (self.seen_s - self.started_s) / done * (1 - self.fraction()) if done > 0 else None
 
     def steps_per_s(self) -> float | None:
-        if self.first is None or self.row["wall_s"] <= self.first[1]:
-            return None
-        return (self.row["env_steps"] - self.first_steps) / (self.row["wall_s"] - self.first[1])
+        took_s = self.seen_s - self.started_s
+        return (self.row["env_steps"] - self.start_steps) / took_s if self.row and took_s else None
 
 
 class Dashboard:
@@ -201,7 +194,9 @@ def _time_shares(state: State, width: int) -> list[Line]:
 def _table(state: State, width: int) -> list[Line]:
     spark = max(0, min(SPARK, width - 60))
     head = f"{'':<24}{'now':>11}{'best':>12}{'change':>11}"
-    lines: list[Line] = [[(head, "bright_black"), ("  over the run" if spark else "", "bright_black")]]
+    lines: list[Line] = [
+        [(head, "bright_black"), ("  over the run" if spark else "", "bright_black")]
+    ]
     for title, names in (("train", TRAIN), ("val", VAL)):
         shown = [name for name in names if name in state.series]
         if not shown:
@@ -218,9 +213,13 @@ def _metric_row(state: State, name: str, spark: int) -> Line:
     at_best = best is not None and now == best and len(series.means) > 1
     label = name.partition("/")[2].removeprefix("roll/").removeprefix("opt/")
     line: Line = [(f"  {label:<22}", "none")]
-    line.append((f"{fmt.number(float(now), metric.precision):>11}", f"bold {GREEN}" if at_best else "bold"))
+    line.append(
+        (f"{fmt.number(float(now), metric.precision):>11}", f"bold {GREEN}" if at_best else "bold")
+    )
     best_text = "" if best is None else fmt.number(float(best), metric.precision)
-    line.append((f"{('★ ' if best_text else '') + best_text:>12}", ORANGE if at_best else "bright_black"))
+    line.append(
+        (f"{('★ ' if best_text else '') + best_text:>12}", ORANGE if at_best else "bright_black")
+    )
     line.append(_change(series.change(), metric.precision, metric.better))
     line.append(("  " + fmt.sparkline(series.values(), spark), SKY))
     return line

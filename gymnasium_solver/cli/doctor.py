@@ -1,4 +1,4 @@
-"""`gsolve doctor`: what is installed here and whether it works: versions, engines, devices, extras."""
+"""`gsolve doctor`: what is installed here, and whether it works."""
 
 import os
 import platform
@@ -16,7 +16,16 @@ if TYPE_CHECKING:
     from gymnasium_solver.envs.vector import VectorEnv
 
 DISTRIBUTION = "gymnasium-solver"
-PACKAGES = ("torch", "numpy", "gymnasium", "envpool", "pydantic", "rich", "safetensors", "matplotlib")
+PACKAGES = (
+    "torch",
+    "numpy",
+    "gymnasium",
+    "envpool",
+    "pydantic",
+    "rich",
+    "safetensors",
+    "matplotlib",
+)
 N_ENVS, N_STEPS = 8, 50
 # One environment for each engine, then one for each suite on the engine `auto` takes.
 ENGINES = ("envpool", "vector", "sync", "async")
@@ -74,7 +83,9 @@ def versions() -> list[Check]:
     ]
     for package in PACKAGES:
         version = installed(package)
-        checks.append(Check(package, version is not None, version or f"missing: pip install {package}"))
+        checks.append(
+            Check(package, version is not None, version or f"missing: pip install {package}")
+        )
     return checks
 
 
@@ -96,7 +107,9 @@ def check_env(name: str, env_id: str, mode: str) -> Check:
         return Check(name, False, f"{env_id}: {_first_line(error)}", needed)
     try:
         speed = steps_per_s(env)
-        return Check(name, True, f"{env_id} × {N_ENVS} on {env.spec.engine}, {speed:,.0f} steps/s", needed)
+        return Check(
+            name, True, f"{env_id} × {N_ENVS} on {env.spec.engine}, {speed:,.0f} steps/s", needed
+        )
     except (GsolveError, OSError) as error:
         return Check(name, False, f"{env_id}: {_first_line(error)}", needed)
     finally:

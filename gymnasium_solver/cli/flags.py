@@ -1,5 +1,5 @@
-"""Flags: a strict `Parser` for the plain verbs, and `parse_fields` for `train` and `show`, where any
-config field is a flag.
+"""Flags: a strict `Parser` for the plain verbs, and for `train` and `show` `parse_fields`, where
+any config field is a flag.
 
 A field flag means what the same line in the YAML means: `--policy-lr 1e-3` is `policy_lr: 1e-3`,
 `--hidden-dims 64 64` is `hidden_dims: [64, 64]`, a bare `--normalize-obs` is `normalize_obs: true`
@@ -11,9 +11,12 @@ import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from gymnasium_solver.errors import GsolveError
+
+if TYPE_CHECKING:
+    from gymnasium_solver.config.schema import Config
 
 # How many values a verb's own flag takes; a field's flag takes all words up to the next flag.
 NONE, ONE, OPTIONAL, MANY = "none", "one", "optional", "many"
@@ -146,7 +149,45 @@ def _rescue_target(args: FieldArgs) -> None:
             return
 
 
-def pair(text: str, option: str) -> tuple[str, str]:
+def target_of(args: FieldArgs) -> str | None:
+    """The config named: the first word, or `--config_id`."""
+    targets = [*args.positionals, *args.options.get("config_id", [])]
+    if len(targets) > 1:
+        raise UsageError(
+            f"one target at a time, but there are {len(targets)}: {', '.join(targets)}"
+        )
+    return targets[0] if targets else None
+
+
+def overrides_of(args: FieldArgs) -> dict[str, Any]:
+    """What the flags set, as the YAML would read it: fields, and dotted places inside them."""
+    from gymnasium_solver.config.yaml_file import parse_value
+
+    values: dict[str, Any] = {}
+    for text in _settings(args):
+        key, value = _pair(text, "--set")
+        values[key] = parse_value(value)
+    for name, words in args.fields.items():
+        if not words:
+            bare = name.removeprefix("no_")
+            values[bare] = bare == name
+        else:
+            parsed = [parse_value(word) for word in words]
+            values[name] = parsed[0] if len(parsed) == 1 else parsed
+    for text in args.options.get("env_kwargs", []):
+        if text.startswith("{"):
+            values["env_kwargs"] = parse_value(text)
+            continue
+        key, value = _pair(text, "--env-kwargs")
+        values[f"env_kwargs.{key}"] = parse_value(value)
+    return values
+
+
+def _settings(args: FieldArgs) -> list[str]:
+    return [*args.options.get("set", []), *args.options.get("override", [])]
+
+
+def _pair(text: str, option: str) -> tuple[str, str]:
     """`key=value` cut in two."""
     key, equals, value = text.partition("=")
     if not equals or not key:
@@ -154,18 +195,40 @@ def pair(text: str, option: str) -> tuple[str, str]:
     return key, value
 
 
-def field_values(args: FieldArgs, parse_value: Any) -> dict[str, Any]:
-    """The values of the field flags, as the YAML would read them. Dotted names stay dotted."""
-    values: dict[str, Any] = {}
+def load_target(args: FieldArgs, target: str, options: Mapping[str, str]) -> "Config":
+    """The config that the words stand for; UsageError for a flag that is no field."""
+    from gymnasium_solver.config.load import load_config
+
+    _check_flags(args, options)
+    fill = dict(_pair(text, "--set") for text in _settings(args))
+    overrides = {key: value for key, value in overrides_of(args).items() if key not in fill}
+    return load_config(target, overrides=overrides, fill=fill)
+
+
+def _check_flags(args: FieldArgs, options: Mapping[str, str]) -> None:
+    """Every flag must be a field of some algorithm. Names that the config's own errors know better
+    (another algorithm's field, another library's name) are left to them."""
+    if not args.fields:
+        return
+    from gymnasium_solver.config.explain import FOREIGN
+    from gymnasium_solver.config.load import json_schema
+
+    fields = json_schema()["properties"]
+    known = {*fields, *FOREIGN}
     for name, words in args.fields.items():
-        if not words:
-            bare = name.removeprefix("no_")
-            values[bare] = bare == name
-        elif len(words) == 1:
-            values[name] = parse_value(words[0])
-        else:
-            values[name] = [parse_value(word) for word in words]
-    for text in args.options.get("env_kwargs", []):
-        key, value = pair(text, "--env-kwargs")
-        values[f"env_kwargs.{key}"] = parse_value(value)
-    return values
+        written, first = args.spelled[name], name.partition(".")[0]
+        if not words and first.startswith("no_") and first not in known:
+            first = first.removeprefix("no_")
+        if first not in known:
+            flags = [as_flag(field) for field in (*fields, *options)]
+            raise UsageError(unknown_flag(written, flags, "gsolve train <target>"))
+        if not words and first in fields and not _takes_boolean(fields[first]):
+            raise UsageError(f"{written} needs a value")
+
+
+def _takes_boolean(schema: Mapping[str, Any]) -> bool:
+    return (
+        schema.get("type") == "boolean"
+        or any(isinstance(value, bool) for value in schema.get("enum", []))
+        or any(_takes_boolean(option) for option in schema.get("anyOf", []))
+    )

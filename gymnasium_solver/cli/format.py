@@ -2,15 +2,16 @@
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 
 TICKS = "▁▂▃▄▅▆▇█"
 
 
 def number(value: float | int | None, precision: int | None = None) -> str:
     """A figure for reading: 1,234 · 487.3 · 0.0003 · 2.1e-06 · - for none."""
-    if value is None or isinstance(value, float) and math.isnan(value):
+    if value is None or (isinstance(value, float) and math.isnan(value)):
         return "-"
-    if math.isinf(value) or isinstance(value, int) and precision is None:
+    if math.isinf(value) or (isinstance(value, int) and precision is None):
         return f"{value:,}"
     if precision is None:
         precision = 1 if abs(value) >= 100 else 2 if abs(value) >= 10 else 3
@@ -67,9 +68,7 @@ def resample(values: Sequence[float], width: int) -> list[float]:
     if n < width:
         return [values[i * n // width] for i in range(width)] if n else []
     cuts = [i * n // width for i in range(width + 1)]
-    return [
-        math.fsum(values[a:b]) / (b - a) for a, b in zip(cuts[:-1], cuts[1:], strict=True)
-    ]
+    return [math.fsum(values[a:b]) / (b - a) for a, b in pairwise(cuts)]
 
 
 class Series:

@@ -22,7 +22,7 @@ def print_configs(pattern: str | None, *, as_json: bool = False) -> int:
     """Print the configs that match; 1 when there is none."""
     from rich.text import Text
 
-    from gymnasium_solver.cli.tables import make_console, plain_table, print_json
+    from gymnasium_solver.cli.tables import make_console, plain_table, print_json, print_table
     from gymnasium_solver.config.load import find_configs
 
     entries = find_configs(pattern)
@@ -42,6 +42,6 @@ def print_configs(pattern: str | None, *, as_json: bool = False) -> int:
         table.add_row(Text(suite or "your own", style="bold"))
         for entry in group:
             table.add_row(Text(f"  {entry.name}"), entry.algo_id, Text(entry.description))
-    console.print(table)
+    print_table(console, table)
     console.print(f"\ngsolve train {entries[0].name}", style="bright_black")
     return 0

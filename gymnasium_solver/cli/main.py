@@ -5,6 +5,7 @@ asked for is wrong; 130 interrupted. Only the standard library is imported here,
 `gsolve --help` is instant.
 """
 
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -45,6 +46,9 @@ EXAMPLES = (
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a pipe of another encoding loses a sign, no more
+            stream.reconfigure(errors="replace")
     args = list(sys.argv[1:] if argv is None else argv)
     if not args:
         print(help_text(), file=sys.stderr)
@@ -76,6 +80,8 @@ def call(verb: str, argv: list[str]) -> int:
     except GsolveError as error:
         print(f"gsolve {verb}: {error}", file=sys.stderr)
         return 2
+    except SystemExit as stop:  # argparse, after it has printed the help
+        return int(stop.code or 0)
     except KeyboardInterrupt:
         print(f"gsolve {verb}: interrupted", file=sys.stderr)
         return 130
@@ -94,7 +100,9 @@ def unknown_verb(verb: str) -> str:
     import difflib
 
     if verb.startswith("-"):
-        return f"unknown flag '{verb}' before the verb. Usage: gsolve <verb> [...]; see gsolve --help"
+        return (
+            f"unknown flag '{verb}' before the verb. Usage: gsolve <verb> [...]; see gsolve --help"
+        )
     if ":" in verb or verb.endswith((".yaml", ".yml")):
         return f"'{verb}' is no verb. Did you mean: gsolve train {verb}"
     near = difflib.get_close_matches(verb, verb_names(), n=1, cutoff=0.5)

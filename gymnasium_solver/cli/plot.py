@@ -25,7 +25,7 @@ DETAILS = (
     "train/roll/ep_len/mean",
 )
 RETURNS = "returns"
-STYLE: dict[str, Any] = {
+STYLE: Any = {
     "font.size": 10,
     "axes.titlesize": 11,
     "axes.titleweight": "bold",
@@ -63,7 +63,9 @@ def main(argv: Sequence[str]) -> int:
         "examples:\n  gsolve plot @last\n  gsolve plot a1b2 c3d4 -o compare.png\n"
         "  gsolve plot @last --metric entropy approx_kl",
     )
-    parser.add_argument("runs", nargs="+", metavar="RUN", help="@last, an id, a part of one, a path")
+    parser.add_argument(
+        "runs", nargs="+", metavar="RUN", help="@last, an id, a part of one, a path"
+    )
     parser.add_argument(
         "-o",
         "--output",
@@ -138,8 +140,8 @@ def match_metric(name: str, known: list[str]) -> str:
         raise UsageError(f"'{name}' is part of several metrics: {', '.join(parts)}")
     by_end = {metric.rpartition("/")[2]: metric for metric in known}
     near = difflib.get_close_matches(name, [*known, *by_end], n=1, cutoff=0.5)
-    hint = f"Did you mean {by_end.get(near[0], near[0])}? " if near else ""
-    raise UsageError(f"no run has a metric '{name}'. {hint}There are: {', '.join(known)}")
+    hint = f"Did you mean {by_end.get(near[0], near[0])}?" if near else ""
+    raise UsageError(f"no run has a metric '{name}'. {hint or 'There are: ' + ', '.join(known)}")
 
 
 def draw(curves: list[Curves], panels: list[str], output: Path) -> None:
@@ -148,7 +150,7 @@ def draw(curves: list[Curves], panels: list[str], output: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    with pyplot.rc_context(STYLE):
+    with matplotlib.rc_context(STYLE):
         figure, axes = _layout(len(panels))
         for ax, panel in zip(axes, panels, strict=True):
             for run, colour in zip(curves, _colours(len(curves)), strict=True):
@@ -228,14 +230,20 @@ def _finish(ax: "Axes", panel: str, curves: list[Curves]) -> None:
                 linestyle=(0, (5, 4)),
                 label=f"solved at {threshold:g}",
             )
-    title = "" if panel == RETURNS else panel.partition("/")[2].partition("/")[2]
-    ax.set_title(title if panel != RETURNS else "return of an episode")
+    ax.set_title(_panel_title(panel, several=len(curves) > 1))
     ax.xaxis.set_major_formatter(EngFormatter(sep=""))
     ax.xaxis.set_major_locator(MaxNLocator(nbins=10 if panel == RETURNS else 4))
     ax.set_xlabel("env steps")
     ax.margins(x=0.01)
+    ax.set_xlim(left=0)
     if panel == RETURNS or len(curves) > 1:
         ax.legend(fontsize=9, loc="best")
+
+
+def _panel_title(panel: str, *, several: bool) -> str:
+    if panel != RETURNS:
+        return panel
+    return "return (thick: evaluations ± std, thin: training)" if several else "return"
 
 
 def _title(curves: list[Curves]) -> str:

@@ -36,7 +36,7 @@ def main(argv: Sequence[str]) -> int:
         print_json(lines) if args.json else print("\n".join(lines))
         return 0
     run = get_run(args.run, root)
-    evals = get_events(args.run, kind="eval", root=root)
+    evals = [e | {"stage": e.get("stage", "val")} for e in get_events(args.run, "eval", root)]
     if args.json:
         print_json(run.to_dict() | {"evals": evals})
     else:
@@ -47,7 +47,7 @@ def main(argv: Sequence[str]) -> int:
 def print_run(console: "Console", run: "RunSummary", evals: list[dict[str, Any]]) -> None:
     from rich.text import Text
 
-    from gymnasium_solver.cli.console import STOPPED, next_steps, verdict
+    from gymnasium_solver.cli.summary import STOPPED, next_steps, verdict
     from gymnasium_solver.cli.tables import print_pairs, status_text
 
     console.print(Text.assemble((run.id, "bold"), "  ", status_text(run)))
@@ -59,34 +59,39 @@ def print_run(console: "Console", run: "RunSummary", evals: list[dict[str, Any]]
         ("done", f"{run.env_steps:,} env steps, {run.epoch:,} epochs, {run.episodes:,} episodes"),
         ("stopped", STOPPED.get(run.stop_reason or "", run.stop_reason or "not yet")),
     ]
-    scores = [event["mean"] for event in evals if event.get("mean") is not None]
+    val = [event for event in evals if event["stage"] == "val"]
+    scores = [event["mean"] for event in val if event.get("mean") is not None]
     if scores:
-        rows.append(("val", f"{fmt.sparkline(scores, 60)}  {len(scores)} evaluations"))
+        rows.append(("val", f"{fmt.sparkline(scores, 40)}  {len(scores)} evaluations"))
+    tests = {e["greedy"]: e for e in evals if e["stage"] == "test"}  # the newest of each kind
+    for i, (greedy, test) in enumerate(sorted(tests.items(), reverse=True)):
+        score = f"{fmt.number(test['mean'], 1)} ± {fmt.number(test['std'], 1)}"
+        rows.append(("test" if i == 0 else "", f"{'greedy' if greedy else 'sampled'} {score}"))
     rows.append(("folder", str(run.path)))
     rows += [("next" if i == 0 else "", line) for i, line in enumerate(next_steps(run))]
     print_pairs(console, rows)
     _print_checkpoints(console, run)
-    _print_evals(console, evals)
+    _print_evals(console, val)
 
 
 def _print_checkpoints(console: "Console", run: "RunSummary") -> None:
-    from gymnasium_solver.cli.tables import plain_table
+    from gymnasium_solver.cli.tables import plain_table, print_table
 
     if not run.checkpoints:
         return
     right = {"justify": "right"}
     table = plain_table(("  checkpoint", right), ("val", right), "")
     for checkpoint in run.checkpoints:
-        marks = [f"@{mark}" for mark in ("best", "last") if getattr(checkpoint, mark)]
+        marks = [f"@{mark}" for mark in ("best", "last") if checkpoint[mark]]
         table.add_row(
-            f"{checkpoint.env_steps}", fmt.number(checkpoint.score, 1), " ".join(marks)
+            f"{checkpoint['env_steps']}", fmt.number(checkpoint["score"], 1), " ".join(marks)
         )
     console.print()
-    console.print(table)
+    print_table(console, table)
 
 
 def _print_evals(console: "Console", evals: list[dict[str, Any]]) -> None:
-    from gymnasium_solver.cli.tables import plain_table
+    from gymnasium_solver.cli.tables import plain_table, print_table
 
     if not evals:
         return
@@ -104,6 +109,4 @@ def _print_evals(console: "Console", evals: list[dict[str, Any]]) -> None:
     console.print()
     if len(evals) > SHOWN_EVALS:
         console.print(f"  the last {SHOWN_EVALS} of {len(evals)} evaluations", style="bright_black")
-    console.print(table)
-
-
+    print_table(console, table)

@@ -18,7 +18,13 @@ def main(argv: Sequence[str]) -> int:
     args = parser.read(argv)
 
     from gymnasium_solver.cli import format as fmt
-    from gymnasium_solver.cli.tables import make_console, plain_table, print_json, status_text
+    from gymnasium_solver.cli.tables import (
+        make_console,
+        plain_table,
+        print_json,
+        print_table,
+        status_text,
+    )
     from gymnasium_solver.runs.query import list_runs
     from gymnasium_solver.runs.run import runs_root
 
@@ -42,7 +48,7 @@ def main(argv: Sequence[str]) -> int:
         ("seed", right),
     )
     for run in runs:
-        best = fmt.number(run.best.score, 1) if run.best else "-"
+        best = fmt.number(run.best["score"], 1) if run.best else "-"
         threshold = "-" if run.threshold is None else f"{run.threshold:g}"
         table.add_row(
             run.id,
@@ -53,5 +59,5 @@ def main(argv: Sequence[str]) -> int:
             fmt.duration(run.wall_s),
             str(run.seed),
         )
-    make_console().print(table)
+    print_table(make_console(), table)
     return 0

@@ -39,6 +39,16 @@ def plain_table(*columns: str | tuple[str, Mapping[str, Any]]) -> Table:
     return table
 
 
+def print_table(console: Console, table: Table) -> None:
+    """Print it; into a pipe without the blanks that fill up its rows."""
+    if console.is_terminal:
+        console.print(table)
+        return
+    with console.capture() as capture:
+        console.print(table)
+    console.file.write("".join(f"{line.rstrip()}\n" for line in capture.get().splitlines()))
+
+
 def print_pairs(console: Console, rows: Sequence[tuple[str, str | Text]], indent: int = 2) -> None:
     """Label and text, one a line, long text folded under itself."""
     table = Table.grid(padding=(0, 2, 0, 0))
@@ -46,7 +56,7 @@ def print_pairs(console: Console, rows: Sequence[tuple[str, str | Text]], indent
     table.add_column(overflow="fold")
     for label, text in rows:
         table.add_row(" " * indent + label, text if isinstance(text, Text) else Text(text))
-    console.print(table)
+    print_table(console, table)
 
 
 def status_text(run: "RunSummary") -> Text:

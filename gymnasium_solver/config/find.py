@@ -98,7 +98,7 @@ def _is_variant(key: Any, value: Any) -> bool:
     if not isinstance(key, str) or key in Config.model_fields:
         return False
     if algo_in_name(key):
-        return value is None or isinstance(value, dict)
+        return True
     if not isinstance(value, dict):
         return False
     # `env_kwarg:` is a slip of the pen, not a variant of that name.

@@ -87,7 +87,8 @@ def build_config(data: Mapping[str, Any]) -> Config:
     data = canonical(data)
     algo_id = data.get("algo_id")
     if not isinstance(algo_id, str):
-        raise ConfigError(f"algo_id: got {algo_id!r}, expected one of {', '.join(ALGOS)}")
+        given = "not given" if algo_id is None else f"got {algo_id!r}"
+        raise ConfigError(f"algo_id: {given}, expected one of {', '.join(ALGOS)}")
     config: Config = algo_class(algo_id).Config(**data)
     _import_plugins(config.plugins)
     _check_wrappers(config)

@@ -212,6 +212,9 @@ class Config(BaseModel):
     """Where the network lives: auto, cpu, cuda, cuda:N or mps."""
     n_threads: Count | Literal["auto"] = "auto"
     """CPU threads of the learner. More only helps large networks."""
+    compile: Literal["auto"] | bool = "auto"
+    """Replay the update's gradient as a NumPy program recorded from the torch loss, which is faster
+    for small networks on the CPU. auto: where it pays; false: plain torch always."""
     check_finite: bool = True
     """Stop with a clear message as soon as a loss, gradient or observation is not finite."""
     plugins: list[str] = []

@@ -18,17 +18,18 @@ _PLACEHOLDER = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_.-]*)\}")
 # Stands for a placeholder that was not filled, so that the rest of the file still parses.
 _UNFILLED = re.compile(r"__unfilled<([A-Za-z0-9_.-]+)>__")
 
-_INT = re.compile(r"[-+]?[0-9][0-9_]*|0x[0-9a-fA-F]+|0o[0-7]+")
-_FLOAT = re.compile(
+_INT = r"[-+]?[0-9][0-9_]*|0x[0-9a-fA-F]+|0o[0-7]+"
+_FLOAT = (
     r"[-+]?(?:[0-9][0-9_]*\.[0-9_]*|\.[0-9][0-9_]*|[0-9][0-9_]*(?=[eE]))(?:[eE][-+]?[0-9]+)?"
     r"|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)"
 )
+# Each kind of plain scalar: its pattern, and the characters it may begin with.
 _RESOLVERS = (
-    ("tag:yaml.org,2002:bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
-    ("tag:yaml.org,2002:float", _FLOAT.pattern, "-+0123456789."),
-    ("tag:yaml.org,2002:int", _INT.pattern, "-+0123456789"),
-    ("tag:yaml.org,2002:merge", r"<<", "<"),
-    ("tag:yaml.org,2002:null", r"~|null|Null|NULL|", "~nN\0"),
+    ("tag:yaml.org,2002:bool", r"true|True|TRUE|false|False|FALSE", [*"tTfF"]),
+    ("tag:yaml.org,2002:float", _FLOAT, [*"-+0123456789."]),
+    ("tag:yaml.org,2002:int", _INT, [*"-+0123456789"]),
+    ("tag:yaml.org,2002:merge", r"<<", ["<"]),
+    ("tag:yaml.org,2002:null", r"~|null|Null|NULL|", [*"~nN", ""]),
 )
 
 # libyaml's parser where it is built in: listing all configs takes a fifth of the time.
@@ -59,7 +60,7 @@ class _Dumper(yaml.SafeDumper):
 
 for _tag, _pattern, _first in _RESOLVERS:
     for _class in (_Loader, _Dumper):
-        _class.add_implicit_resolver(_tag, re.compile(f"^(?:{_pattern})$"), list(_first))
+        _class.add_implicit_resolver(_tag, re.compile(f"^(?:{_pattern})$"), _first)
 
 
 def _construct_int(loader: Any, node: yaml.ScalarNode) -> int:

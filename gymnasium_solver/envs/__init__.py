@@ -1,2 +1,4 @@
-"""Environments under one contract (vector.py), made by make.py. Import what you need from its module:
-this package imports nothing, so that the command line stays light."""
+"""Environments under one contract (vector.py), made by make.py.
+
+This package imports nothing by itself, so that the command line stays light.
+"""

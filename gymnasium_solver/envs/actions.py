@@ -1,11 +1,11 @@
-"""Checks on actions before they reach an engine. EnvPool takes any value silently (CartPole accepts 7),
-and a NaN in a physics engine surfaces thousands of steps later, so every action is checked here.
+"""Checks on actions before they reach an engine.
 
-`action_checker(space, n_envs, env_id)` returns a function that is called at every step: it costs two or
-three NumPy calls when the actions are good, and looks for the culprit only when they are not.
+EnvPool takes any value silently (CartPole accepts 7), and a NaN in a physics engine surfaces
+thousands of steps later. So every action is checked, by a function that `action_checker` builds
+once for a space: a few NumPy calls when the actions are good; the culprit is looked for only when
+they are not.
 """
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -18,14 +18,14 @@ Checker = Callable[[Any], np.ndarray]
 
 
 def action_checker(space: gymnasium.spaces.Space[Any], n_envs: int, env_id: str) -> Checker:
-    """A function from what the caller gave to the array the engine gets, or EnvError."""
+    """A function from what the caller gave to the array that the engine gets, or EnvError."""
     spaces = gymnasium.spaces
     if isinstance(space, spaces.Discrete):
-        return _integers(space, (n_envs,), int(space.start), int(space.n), env_id)
+        return _one_range(space, (n_envs,), int(space.start), int(space.n), env_id)
     if isinstance(space, spaces.MultiBinary):
-        return _integers(space, (n_envs, *space.shape), 0, 2, env_id)
+        return _one_range(space, (n_envs, *space.shape), 0, 2, env_id)
     if isinstance(space, spaces.MultiDiscrete):
-        return _integers(space, (n_envs, *space.shape), space.start, space.nvec, env_id)
+        return _many_ranges(space, n_envs, env_id)
     if isinstance(space, spaces.Box):
         return _box(space, n_envs, env_id)
     raise EnvError(
@@ -34,28 +34,30 @@ def action_checker(space: gymnasium.spaces.Space[Any], n_envs: int, env_id: str)
     )
 
 
-def _integers(space: Any, shape: tuple[int, ...], start: Any, n: Any, env_id: str) -> Checker:
-    """Whole numbers in [start, start + n). One reduction: as unsigned, a negative is huge."""
-    shifted = np.any(start != 0)
-    uniform = np.ndim(n) == 0
-    largest = n - 1 if uniform else 0
+def _one_range(space: Any, shape: tuple[int, ...], start: int, n: int, env_id: str) -> Checker:
+    """Whole numbers in [start, start + n), all in the same range."""
+    count = np.uint64(n)
 
     def check(actions: Any) -> np.ndarray:
-        given = actions if isinstance(actions, np.ndarray) else np.asarray(actions)
-        if given.dtype.kind not in "iu":
-            raise EnvError(
-                f"{env_id}: {space} takes whole-number actions, got dtype {given.dtype}."
-            )
-        if given.shape != shape:
-            raise _wrong_shape(env_id, given.shape, shape)
-        array = given.astype(np.int64, order="C", copy=False)
-        unsigned = (array - start if shifted else array).view(np.uint64)
-        if uniform:
-            bad = np.maximum.reduce(unsigned, axis=None) > largest
-        else:
-            bad = bool(np.any(unsigned >= n))
-        if bad:
-            raise _first_bad(env_id, array, unsigned >= np.asarray(n, np.uint64), space)
+        array = _whole_numbers(actions, shape, space, env_id)
+        # Read as unsigned a negative number is huge: one comparison checks both ends.
+        good = (array - start if start else array).view(np.uint64) < count
+        if np.count_nonzero(good) != array.size:
+            raise _first_bad(env_id, array, ~good, space)
+        return array
+
+    return check
+
+
+def _many_ranges(space: gymnasium.spaces.MultiDiscrete, n_envs: int, env_id: str) -> Checker:
+    """Whole numbers, each column in a range of its own."""
+    shape, low, high = (n_envs, *space.shape), space.start, space.start + space.nvec
+
+    def check(actions: Any) -> np.ndarray:
+        array = _whole_numbers(actions, shape, space, env_id)
+        bad = (array < low) | (array >= high)
+        if np.count_nonzero(bad):
+            raise _first_bad(env_id, array, bad, space)
         return array
 
     return check
@@ -71,14 +73,21 @@ def _box(space: gymnasium.spaces.Box, n_envs: int, env_id: str) -> Checker:
             raise EnvError(f"{env_id}: {space} takes numbers as actions, got dtype {given.dtype}.")
         if given.shape != shape:
             raise _wrong_shape(env_id, given.shape, shape)
-        # The sum is finite only if every entry is; it may overflow though all are, so look again then.
-        if not math.isfinite(np.add.reduce(given, axis=None)):
-            bad = ~np.isfinite(given)
-            if bad.any():
-                raise _first_bad(env_id, given, bad, space)
+        finite = np.isfinite(given)
+        if np.count_nonzero(finite) != given.size:
+            raise _first_bad(env_id, given, ~finite, space)
         return np.minimum(np.maximum(given, low), high).astype(dtype, order="C", copy=False)
 
     return check
+
+
+def _whole_numbers(actions: Any, shape: tuple[int, ...], space: Any, env_id: str) -> np.ndarray:
+    given = actions if isinstance(actions, np.ndarray) else np.asarray(actions)
+    if given.dtype.kind not in "iu":
+        raise EnvError(f"{env_id}: {space} takes whole numbers, got dtype {given.dtype}.")
+    if given.shape != shape:
+        raise _wrong_shape(env_id, given.shape, shape)
+    return given.astype(np.int64, order="C", copy=False)
 
 
 def _wrong_shape(env_id: str, got: tuple[int, ...], expected: tuple[int, ...]) -> EnvError:

@@ -1,12 +1,12 @@
 """Bandit-v0: a multi-armed bandit, the smallest task there is. Vectorised in NumPy.
 
-Each step pulls one arm (`Discrete(n_arms)`) and pays a normal draw with that arm's mean and standard
-deviation; the observation is a constant 0, shape (1,). The episode terminates after `episode_length`
-pulls. Means do not depend on the seed, so what was learnt holds for every episode.
+Each step pulls one arm (`Discrete(n_arms)`) and pays a normal draw with that arm's mean and
+standard deviation; the observation is a constant 0, shape (1,). The episode terminates after
+`episode_length` pulls. Means do not depend on the seed, so what was learnt holds in every episode.
 
-env_kwargs: `n_arms` (10), `means` (one for each arm; evenly spaced from 0 to 1), `stds` (a number, or
-one for each arm; 0.1), `episode_length` (10). Solved: halfway between the returns of always pulling the
-best and always pulling the second best arm.
+env_kwargs: `n_arms` (10), `means` (one for each arm; evenly spaced from 0 to 1), `stds` (a number,
+or one for each arm; 0.1), `episode_length` (10). Solved: halfway between the returns of always
+pulling the best and always pulling the second best arm.
 """
 
 from typing import Any
@@ -36,7 +36,7 @@ class Bandit(OwnEnv):
         super().__init__(
             env_id,
             n_envs,
-            gymnasium.spaces.Box(0.0, 0.0, (1,), np.float32),
+            gymnasium.spaces.Box(0.0, 1.0, (1,), np.float32),
             gymnasium.spaces.Discrete(len(means)),
             max_episode_steps=max_episode_steps,
             reward_threshold=float(episode_length * (best + second_best) / 2),
@@ -63,14 +63,15 @@ def make_bandit(
     if env_id != "Bandit-v0":
         raise EnvError(f"Unknown environment {env_id!r}. Did you mean Bandit-v0?")
     refuse_unknown(env_id, env_kwargs, ("n_arms", "means", "stds", "episode_length"))
-    given_means = env_kwargs.get("means")
-    n_arms = env_kwargs.get("n_arms", 10 if given_means is None else len(given_means))
+    means = _numbers(env_id, "means", env_kwargs.get("means", []))
+    n_arms = env_kwargs.get("n_arms", len(means) or 10)
     if not isinstance(n_arms, int) or n_arms < 2:
         raise EnvError(f"{env_id}: n_arms must be an int >= 2, got {n_arms!r}.")
-    means = np.linspace(0.0, 1.0, n_arms) if given_means is None else np.asarray(given_means, float)
-    stds = np.asarray(env_kwargs.get("stds", 0.1), float)
-    if stds.ndim == 0:
-        stds = np.full(n_arms, stds)
+    if "means" not in env_kwargs:
+        means = np.linspace(0.0, 1.0, n_arms)
+    stds = _numbers(env_id, "stds", env_kwargs.get("stds", 0.1))
+    if len(stds) == 1:
+        stds = np.repeat(stds, n_arms)
     for name, values in (("means", means), ("stds", stds)):
         if values.shape != (n_arms,) or not np.isfinite(values).all():
             raise EnvError(
@@ -90,3 +91,10 @@ def make_bandit(
         episode_length=episode_length,
         max_episode_steps=max_episode_steps,
     )
+
+
+def _numbers(env_id: str, name: str, value: Any) -> np.ndarray:
+    try:
+        return np.atleast_1d(np.asarray(value, np.float64))
+    except (TypeError, ValueError) as error:
+        raise EnvError(f"{env_id}: {name} must be numbers, got {value!r}.") from error

@@ -49,19 +49,20 @@ class GymnasiumEngine(Engine):
         self._vec = _make_vec(env_id, n_envs, mode, kwargs)
         self._refuse_other_autoreset(env_id, mode)
         entry = registry_entry(env_id)
+        assert entry is not None, "make.py asks for registered ids only"
+        threshold = entry.reward_threshold
         spec = EnvSpec(
             env_id=env_id,
             engine=mode,
             engine_reason=reason,
             max_episode_steps=max_episode_steps or entry.max_episode_steps,
-            reward_threshold=entry.reward_threshold,
+            reward_threshold=None if threshold is None else float(threshold),
             suite=suite_of(entry.entry_point),
         )
         native_action = self._vec.single_action_space
         super().__init__(n_envs, self._vec.single_observation_space, native_action, spec)
         self._native = native_action if native_action != self.action_space else None
         self._render_mode = render_mode
-        self._closed = False
 
     def _refuse_other_autoreset(self, env_id: str, mode: str) -> None:
         declared = self._vec.metadata.get("autoreset_mode")
@@ -106,10 +107,9 @@ class GymnasiumEngine(Engine):
         return None if frame is None else np.asarray(frame)
 
     def close(self) -> None:
-        super().close()
         if not self._closed:
-            self._closed = True
             self._vec.close()
+        super().close()
 
 
 def _make_vec(env_id: str, n_envs: int, mode: str, kwargs: dict[str, Any]) -> Any:

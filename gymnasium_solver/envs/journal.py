@@ -10,6 +10,7 @@ trainer resets the env every `env_boundary_steps`, which keeps the journal short
     obs = other.restore(state)       # an equal env in the same place
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import gymnasium
@@ -28,19 +29,23 @@ class JournaledEnv(VectorWrapper):
         super().__init__(env)
         space = env.action_space
         self._is_box = isinstance(space, gymnasium.spaces.Box)
-        self._dtype = _journal_dtype(space)
+        self._dtype = journal_dtype(space)
         self._seed: int | None = None
         self._chunks: list[np.ndarray] = []
         self._n_steps = 0
-        self._last: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
+        self._last: dict[str, np.ndarray] | None = None
+        self._row_shape = (env.n_envs, *(space.shape or ()))
 
     def reset(self, seed: int) -> np.ndarray:
         obs = self.env.reset(seed)
         self._seed = int(seed)
         self._chunks = []
         self._n_steps = 0
-        zeros = np.zeros(self.n_envs)
-        self._last = (obs, zeros, zeros.astype(np.int64))
+        self._last = {
+            "obs": obs,
+            "episode_return": np.zeros(self.n_envs, np.float64),
+            "episode_length": np.zeros(self.n_envs, np.int64),
+        }
         return obs
 
     def step(self, actions: Any) -> Step:
@@ -50,54 +55,49 @@ class JournaledEnv(VectorWrapper):
         step = self.env.step(actions)
         at = self._n_steps % CHUNK_STEPS
         if at == 0:
-            shape = (CHUNK_STEPS, self.n_envs, *(self.action_space.shape or ()))
-            self._chunks.append(np.empty(shape, self._dtype))
+            self._chunks.append(np.empty((CHUNK_STEPS, *self._row_shape), self._dtype))
         self._chunks[-1][at] = actions
         self._n_steps += 1
-        self._last = (step.obs, step.episode_return, step.episode_length)
+        self._last = {
+            "obs": step.obs,
+            "episode_return": step.episode_return,
+            "episode_length": step.episode_length,
+        }
         return step
 
-    def state(self) -> dict[str, np.ndarray | int]:
-        """Everything `restore` needs: seed, actions (T, N, ...), and where the env stood after them."""
+    def state(self) -> dict[str, Any]:
+        """What `restore` needs: seed, actions (T, N, ...), and where the env stood after them."""
         if self._seed is None or self._last is None:
             raise EnvError(f"{self.spec.env_id}: no state to save before reset(seed).")
-        shape = (0, self.n_envs, *(self.action_space.shape or ()))
-        actions = np.concatenate([np.empty(shape, self._dtype), *self._chunks])[: self._n_steps]
-        obs, episode_return, episode_length = self._last
-        return {
-            "seed": self._seed,
-            "actions": actions,
-            "obs": obs.copy(),
-            "episode_return": episode_return.copy(),
-            "episode_length": episode_length.copy(),
-        }
+        none = np.empty((0, *self._row_shape), self._dtype)
+        actions = np.concatenate([none, *self._chunks])[: self._n_steps]
+        return {"seed": self._seed, "actions": actions, **self._last}
 
-    def restore(self, state: dict[str, np.ndarray | int]) -> np.ndarray:
+    def restore(self, state: Mapping[str, Any]) -> np.ndarray:
         """Bring the env to where `state` was taken; returns the observation there."""
         actions = np.asarray(state["actions"])
-        if actions.shape[1:] != (self.n_envs, *(self.action_space.shape or ())):
+        if actions.shape[1:] != self._row_shape:
             raise EnvError(
-                f"{self.spec.env_id}: the saved actions are of shape {actions.shape[1:]} a step, this "
-                f"env takes {(self.n_envs, *(self.action_space.shape or ()))}. Restore with the same "
-                "n_envs and environment as were saved."
+                f"{self.spec.env_id}: the saved actions of a step have shape {actions.shape[1:]}, "
+                f"this env takes {self._row_shape}. Restore with the n_envs that was saved."
             )
         obs = self.reset(int(state["seed"]))
         for row in actions:
-            obs = self.step(row if self._is_box else row.astype(np.int64)).obs
+            obs = self.step(row).obs
         assert self._last is not None
-        for name, value in zip(
-            ("obs", "episode_return", "episode_length"), self._last, strict=True
-        ):
-            if not np.array_equal(np.asarray(state[name]), value):
+        for name, value in self._last.items():
+            if not np.array_equal(
+                np.asarray(state[name]), value, equal_nan=value.dtype.kind == "f"
+            ):
                 raise EnvError(
-                    f"{self.spec.env_id} is not deterministic under its seed: after replaying "
-                    f"{len(actions)} steps its {name} differs from the saved one, so this run cannot "
-                    "be resumed exactly. Was the environment, its engine or its version changed?"
+                    f"{self.spec.env_id} is not deterministic under its seed: {name} differs from "
+                    f"what was saved, after replaying {len(actions)} steps. This run cannot be "
+                    "resumed exactly. Was the environment, its engine or its version changed?"
                 )
         return obs
 
 
-def _journal_dtype(space: Any) -> np.dtype[Any]:
+def journal_dtype(space: Any) -> np.dtype[Any]:
     """The smallest dtype that keeps every legal action."""
     spaces = gymnasium.spaces
     if isinstance(space, spaces.Box):

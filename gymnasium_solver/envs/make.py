@@ -3,8 +3,9 @@
     env = make_vector_env("LunarLander-v3", 16)
     env = env_from_config(config, config.n_envs)
 
-`vectorization_mode`: auto, envpool, vector (the env's own vectorised class), sync, async. `auto` takes
-this project's own envs, then what was measured fastest: see `_choose`.
+`vectorization_mode`: envpool, vector (the env's own vectorised class), sync, async, or auto, which
+takes the fastest engine that has the env: see `_choose`. Environments of this project's own (OWN)
+are vectorised in NumPy and have no other engine.
 """
 
 import difflib
@@ -12,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from gymnasium_solver.envs.spec import registry_entry
 from gymnasium_solver.envs.vector import VectorEnv
 from gymnasium_solver.envs.wrappers import lower_time_limit, wrap
 from gymnasium_solver.errors import EnvError
@@ -26,8 +28,8 @@ OWN = {
     "Bandit-": "gymnasium_solver.envs.bandit:make_bandit",
     "Probe/": "gymnasium_solver.envs.probe:make_probe",
 }
-# Gymnasium's NumPy CartPole beats EnvPool from 8 envs on.
 _VECTOR_IS_FASTEST = ("CartPole-v0", "CartPole-v1")
+_HAVE_THEIR_OWN_SETTING = ("max_episode_steps", "render_mode", "num_envs", "seed")
 
 
 def make_vector_env(
@@ -40,28 +42,28 @@ def make_vector_env(
     vectorization_mode: str = "auto",
     render_mode: str | None = None,
 ) -> VectorEnv:
-    """Build `n_envs` copies of an environment, wrapped as `env_wrappers` ([{id, **kwargs}]) say."""
+    """Build `n_envs` copies of an environment, wrapped as `env_wrappers` ([{id, **kwargs}]) say.
+
+    render_mode "rgb_array" makes `render` work; it may make `auto` take another engine."""
     if vectorization_mode not in MODES:
         raise EnvError(
             f"vectorization_mode {vectorization_mode!r} is unknown, expected {', '.join(MODES)}."
         )
     if isinstance(n_envs, bool) or not isinstance(n_envs, int) or n_envs < 1:
         raise EnvError(f"{env_id}: n_envs must be an int >= 1, got {n_envs!r}.")
-    limit, wrappers = lower_time_limit(env_wrappers, max_episode_steps)
-    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
-        raise EnvError(f"{env_id}: max_episode_steps must be an int >= 1 or null, got {limit!r}.")
+    if render_mode not in (None, "rgb_array"):
+        raise EnvError(f"{env_id}: render_mode must be rgb_array or null, got {render_mode!r}.")
     kwargs = dict(env_kwargs or {})
-    for name in ("max_episode_steps", "render_mode", "num_envs", "seed"):
+    for name in _HAVE_THEIR_OWN_SETTING:
         if name in kwargs:
-            raise EnvError(
-                f"{env_id}: {name} does not belong in env_kwargs; it has its own setting."
-            )
-    engine = _make_engine(env_id, n_envs, kwargs, limit, vectorization_mode, render_mode)
-    return wrap(engine, wrappers)
+            raise EnvError(f"{env_id}: {name} is no env_kwargs key; it has its own setting.")
+    limit, wrappers = lower_time_limit(env_wrappers, max_episode_steps)
+    env = _make_engine(env_id, n_envs, kwargs, limit, vectorization_mode, render_mode)
+    return wrap(env, wrappers)
 
 
 def env_from_config(config: "Config", n_envs: int, render_mode: str | None = None) -> VectorEnv:
-    """The env that a config describes, with another number of copies if wanted."""
+    """The env that a config describes, in any number of copies."""
     return make_vector_env(
         config.env_id,
         n_envs,
@@ -84,57 +86,60 @@ def _make_engine(
     for prefix, target in OWN.items():
         if env_id.startswith(prefix):
             if mode not in ("auto", "vector"):
-                raise EnvError(f"{env_id} is built in: it has no {mode} engine, use auto.")
+                raise EnvError(f"{env_id} is vectorised by itself: it has no {mode} engine.")
             module, _, maker = target.partition(":")
             own: VectorEnv = getattr(import_module(module), maker)(env_id, n_envs, limit, kwargs)
             return own
     mode, reason = _choose(env_id, kwargs, render_mode) if mode == "auto" else (mode, "asked for")
-    common = {
+    common: dict[str, Any] = {
         "env_kwargs": kwargs,
         "max_episode_steps": limit,
         "render_mode": render_mode,
         "reason": reason,
     }
     if mode == "envpool":
-        from gymnasium_solver.envs.envpool_engine import EnvPoolEngine, Unsupported
+        from gymnasium_solver.envs.envpool_engine import EnvPoolEngine, UnknownId, Unsupported
 
         try:
             return EnvPoolEngine(env_id, n_envs, **common)
         except Unsupported as error:
+            if isinstance(error, UnknownId) and registry_entry(env_id) is None:
+                raise _unknown(env_id) from error
             raise EnvError(f"{error}. Use vectorization_mode auto or sync.") from error
-    from gymnasium_solver.envs.gymnasium_engine import GymnasiumEngine
-    from gymnasium_solver.envs.spec import registry_entry
-
     if registry_entry(env_id) is None:
         raise _unknown(env_id)
+    from gymnasium_solver.envs.gymnasium_engine import GymnasiumEngine
+
     return GymnasiumEngine(env_id, n_envs, mode, **common)
 
 
 def _choose(env_id: str, kwargs: dict[str, Any], render_mode: str | None) -> tuple[str, str]:
-    """The engine `auto` takes, and why."""
-    from gymnasium_solver.envs.envpool_engine import Unsupported, translate
-    from gymnasium_solver.envs.spec import registry_entry
-
+    """The engine `auto` takes, and why: the measured exceptions, EnvPool, the env's own vectorised
+    class, sync. Never async, which is slower than sync for all but slow environments."""
     entry = registry_entry(env_id)
     if env_id in _VECTOR_IS_FASTEST and render_mode is None:
-        return "vector", "gymnasium's vectorised class is the fastest for this env"
+        return "vector", "Gymnasium's vectorised class is the fastest for this env"
+    from gymnasium_solver.envs.envpool_engine import UnknownId, Unsupported, translate
+
     try:
         translate(env_id, kwargs)
         return "envpool", "EnvPool has this env"
     except Unsupported as error:
         why = str(error)
-    if entry is None:
-        raise _unknown(env_id)
+        if entry is None:
+            raise _unknown(env_id) if isinstance(error, UnknownId) else EnvError(why) from error
     if entry.vector_entry_point is not None:
         return "vector", f"{why}; the env has a vectorised class"
-    return "sync", f"{why}; stepped one by one by gymnasium"
+    return "sync", f"{why}; Gymnasium steps the envs one by one"
 
 
 def _unknown(env_id: str) -> EnvError:
     """The error for an id that nobody has, with the nearest ones that exist."""
     import gymnasium
 
-    known = [*gymnasium.registry, "Bandit-v0"]
+    from gymnasium_solver.envs.probe import PROBES
+
+    known = [*gymnasium.registry, "Bandit-v0", *PROBES]
     try:
         import envpool
     except ImportError:
@@ -142,9 +147,9 @@ def _unknown(env_id: str) -> EnvError:
     else:
         known += envpool.list_all_envs()
     by_lower = {name.lower(): name for name in known}
-    near = [by_lower[m] for m in difflib.get_close_matches(env_id.lower(), by_lower, 5, 0.6)]
-    hint = f" Did you mean {', '.join(near)}?" if near else ""
+    near = [by_lower[m] for m in difflib.get_close_matches(env_id.lower(), by_lower, 5)]
+    hint = f"Did you mean {', '.join(near)}?" if near else "No registered id is like it."
     return EnvError(
-        f"Unknown environment {env_id!r}.{hint} An environment of your own must be registered first: "
-        "name its module in `plugins`."
+        f"Unknown environment {env_id!r}. {hint} An environment of your own must be registered "
+        "with Gymnasium by a module named in `plugins`."
     )

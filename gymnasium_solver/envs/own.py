@@ -44,7 +44,7 @@ class OwnEnv(Engine):
 
     @abstractmethod
     def _advance(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Advance every row; fresh reward, terminated, truncated. Rows to be reset are overruled."""
+        """Advance every row; fresh reward, terminated, truncated. Reset rows are overruled."""
 
     @abstractmethod
     def _observe(self) -> np.ndarray:

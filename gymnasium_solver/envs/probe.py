@@ -1,20 +1,20 @@
 """Probe environments: each isolates one thing that a learner must get right, with a known answer.
 
-| id                                   | what happens                               | the right answer        |
-|--------------------------------------|--------------------------------------------|-------------------------|
-| Probe/ConstantReward-v0              | obs 0, reward 1, one step                  | V = 1                   |
-| Probe/ObsDependentReward-v0          | obs -1 or 1, reward = obs, one step        | V(obs) = obs            |
-| Probe/TwoStepDiscount-v0             | obs 0 then 1, reward 0 then 1, two steps   | V(1) = 1, V(0) = gamma  |
-| Probe/TruncatedReward-v0             | obs 0, reward 1, truncated every 4 steps   | V = 1 / (1 - gamma)     |
-| Probe/ActionReward-v0                | obs 0, reward 1 for action 1, else -1      | action 1                |
-| Probe/ObsActionReward-v0             | obs -1 or 1; reward 1 for action obs > 0   | action = obs > 0        |
-| Probe/ActionRewardContinuous-v0      | obs 0, reward -(a - 0.5)^2                 | a = 0.5                 |
-| Probe/ObsActionRewardContinuous-v0   | obs -1 or 1, reward -(a - obs / 2)^2       | a = obs / 2             |
-| Probe/Counting-v0                    | obs = (episode, step), reward 1            | for tests of accounting |
+All ids begin with Probe/ and end with -v0. Observations have one number.
 
-Episodes end by termination but for TruncatedReward. Action probes last one step.
-Counting-v0 takes env_kwargs `length` (5) and `ends` (terminated, truncated, both, alternate): env i has
-episodes of length + i steps, so that the envs are out of phase; `episode` counts from 0.
+ConstantReward              obs 0, reward 1, one step                    V = 1
+ObsDependentReward          obs -1 or 1, reward = obs, one step          V(obs) = obs
+TwoStepDiscount             obs 0 then 1, reward 0 then 1, two steps     V(1) = 1, V(0) = gamma
+TruncatedReward             obs 0, reward 1, truncated every 4 steps     V = 1 / (1 - gamma)
+ActionReward                obs 0, reward 1 for action 1, else -1        action 1
+ObsActionReward             obs -1 or 1, reward 1 if action 1 <=> obs 1  action = obs > 0
+ActionRewardContinuous      obs 0, reward -(a - 0.5)^2                   a = 0.5
+ObsActionRewardContinuous   obs -1 or 1, reward -(a - obs / 2)^2         a = obs / 2
+Counting                    obs = (episode, step), reward 1              for tests of accounting
+
+Episodes end by termination but for TruncatedReward; action probes last one step. Counting takes
+env_kwargs `length` (5) and `ends` (terminated, truncated, both, alternate): env i has episodes of
+length + i steps, so that the envs are out of phase; `episode` counts from 0.
 """
 
 from typing import Any
@@ -159,9 +159,9 @@ class Counting(OwnEnv):
         self._steps += 1
         ended = self._steps >= self._lengths
         even = self._episode % 2 == 0
-        terminated = {"truncated": ended & False, "alternate": ended & even}.get(self._ends, ended)
-        truncated = {"terminated": ended & False, "alternate": ended & ~even}.get(self._ends, ended)
-        return np.ones(self.n_envs, np.float32), terminated.copy(), truncated.copy()
+        terminates = even if self._ends == "alternate" else self._ends != "truncated"
+        truncates = ~even if self._ends == "alternate" else self._ends != "terminated"
+        return np.ones(self.n_envs, np.float32), ended & terminates, ended & truncates
 
     def _observe(self) -> np.ndarray:
         return np.stack([self._episode, self._steps], axis=1).astype(np.float32)

@@ -1,10 +1,13 @@
 """What is known about an environment before it runs: engine, time limit, solved threshold, suite.
 
-`EnvSpec` travels with every vector env as `env.spec`; `describe` builds it from Gymnasium's registry.
+`EnvSpec` travels with every vector env as `env.spec`.
 """
 
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
+
+from gymnasium_solver.errors import EnvError
 
 
 @dataclass(frozen=True)
@@ -19,30 +22,21 @@ class EnvSpec:
     max_episode_steps: int | None
     """The time limit in force, an override included; None = episodes have no limit."""
     reward_threshold: float | None
-    """Mean episode return at which the env counts as solved, as registered; None = not defined."""
+    """Mean episode return at which the env counts as solved, as registered; None = undefined."""
     suite: str
     """classic_control, toy_text, box2d, mujoco, bandit, probe, ..., or other."""
 
 
 def registry_entry(env_id: str) -> Any | None:
-    """Gymnasium's own record of an id (`module:Name-v0` imports the module first), or None."""
+    """Gymnasium's own record of an id, or None. `module:Name-v0` imports the module first."""
     import gymnasium
 
-    if ":" in env_id:
+    module, _, name = env_id.rpartition(":")
+    if module:
         try:
-            return gymnasium.spec(env_id) if env_id in gymnasium.registry else _import_entry(env_id)
-        except gymnasium.error.Error:
-            return None
-    return gymnasium.registry.get(env_id)
-
-
-def _import_entry(env_id: str) -> Any | None:
-    import importlib
-
-    import gymnasium
-
-    module, _, name = env_id.partition(":")
-    importlib.import_module(module)
+            import_module(module)
+        except ImportError as error:
+            raise EnvError(f"{env_id}: cannot import {module!r}: {error}") from error
     return gymnasium.registry.get(name)
 
 
@@ -52,6 +46,6 @@ def suite_of(entry_point: Any) -> str:
     if parts[:2] == ["gymnasium", "envs"] and len(parts) > 2:
         return str(parts[2])
     if parts[:1] == ["envpool"] and len(parts) > 1:
-        # envpool.mujoco.gym are Gymnasium's MuJoCo tasks; envpool.mujoco.dmc and others are not.
+        # envpool.mujoco.gym holds Gymnasium's MuJoCo tasks; envpool.mujoco.dmc and others do not.
         return str(parts[2] if len(parts) > 2 and parts[2] != "gym" else parts[1])
     return "other"

@@ -2,15 +2,15 @@
 
     env = make_vector_env("CartPole-v1", n_envs=8)      # envs/make.py
     obs = env.reset(seed=1)
-    step = env.step(actions)                            # a Step; rows where step.is_reset are to be dropped
+    step = env.step(actions)                            # drop the rows where step.is_reset
 
-Autoreset is Gymnasium's NEXT_STEP, native to Gymnasium and EnvPool: at the step that ends an episode
-`obs` is the true final observation; the next row is a reset row, whose action was ignored and whose
-`obs` opens the new episode. So the value of the final observation is the value at the next row, and
-bootstrapping a truncated episode needs nothing special. Reset rows are no env steps.
+Autoreset is Gymnasium's NEXT_STEP, native to Gymnasium and EnvPool: at the step that ends an
+episode `obs` is the true final observation; the next row is a reset row, whose action was ignored
+and whose `obs` opens the new episode. So the value of the final observation is the value at the
+next row, and bootstrapping a truncated episode needs nothing special. Reset rows are no env steps.
 
-`Engine` is the contract written once over what an engine natively offers; an engine adds `_reset` and
-`_step`. `VectorWrapper` is the base of batch wrappers.
+`Engine` is the contract written once over what an engine natively offers; an engine adds `_reset`
+and `_step`. `VectorWrapper` is the base of batch wrappers.
 """
 
 from abc import ABC, abstractmethod
@@ -41,7 +41,8 @@ class Step(NamedTuple):
     is_reset: np.ndarray
     """bool[N]: this row only opened a new episode; its action was ignored. Never learn from it."""
     episode_return: np.ndarray
-    """float64[N]: running raw return (before reward wrappers), this step included; final where done."""
+    """float64[N]: running raw return (before reward wrappers), this step included; final where
+    done, 0 at reset rows."""
     episode_length: np.ndarray
     """int64[N]: running length, this step included; 0 at reset rows."""
     info: dict[str, Any]
@@ -60,16 +61,18 @@ class VectorEnv(ABC):
 
     @abstractmethod
     def reset(self, seed: int) -> np.ndarray:
-        """Seed every env from `seed` and open new episodes, at any time. Same seed, same trajectories."""
+        """Seed every env from `seed` and open new episodes, at any time. Same seed and actions,
+        same trajectories."""
 
     @abstractmethod
     def step(self, actions: Any) -> Step:
-        """Step all envs with actions (N, *action shape). Box actions are clipped to their bounds."""
+        """Step all envs with actions (N, *action shape). Box actions are clipped to the bounds."""
 
+    @abstractmethod
     def render(self, env_index: int = 0) -> np.ndarray | None:
         """One RGB frame (H, W, 3) uint8 of one env; None where the env draws nothing."""
-        return None
 
+    @abstractmethod
     def close(self) -> None:
         """Free processes, threads and windows. Safe to call twice."""
 
@@ -98,17 +101,16 @@ class VectorWrapper(VectorEnv):
 
 
 class Engine(VectorEnv):
-    """The contract over an engine with native NEXT_STEP autoreset: checks, dtypes, episode totals."""
+    """The contract over native NEXT_STEP autoreset: checks, dtypes, episode totals."""
 
     def __init__(self, n_envs: int, observation: Space, action: Space, spec: EnvSpec) -> None:
-        if n_envs < 1:
-            raise EnvError(f"{spec.env_id}: n_envs must be at least 1, got {n_envs}.")
         self.n_envs = n_envs
         self.observation_space = delivered_space(observation, spec.env_id)
         self.action_space = as_float32(action)
         self.spec = spec
         self._check_actions = action_checker(self.action_space, n_envs, spec.env_id)
         self._obs_dtype = self.observation_space.dtype
+        self._closed = False
         self._done: np.ndarray | None = None
         self._n_done = 0
         self._return = np.zeros(n_envs, np.float64)
@@ -120,9 +122,13 @@ class Engine(VectorEnv):
 
     @abstractmethod
     def _step(self, actions: np.ndarray, is_reset: np.ndarray, n_reset: int) -> RawStep:
-        """Step natively: fresh arrays obs, reward, terminated, truncated (bool), and info."""
+        """Step natively: fresh arrays obs, reward, terminated, truncated (bool), and info.
+
+        `is_reset` marks the n_reset rows that are done, whose action does not count."""
 
     def reset(self, seed: int) -> np.ndarray:
+        if self._closed:
+            raise EnvError(f"{self.spec.env_id}: reset() after close().")
         obs = self._reset(check_seed(seed, self.spec.env_id))
         self._done = np.zeros(self.n_envs, np.bool_)
         self._n_done = 0
@@ -136,14 +142,14 @@ class Engine(VectorEnv):
             raise EnvError(f"{self.spec.env_id}: step() before reset(seed), or after close().")
         actions = self._check_actions(actions)
         obs, reward, terminated, truncated, info = self._step(actions, is_reset, n_reset)
-        # New arrays each step, never changed in place: they are handed out as they are.
+        # New arrays each step, never changed once handed out.
         self._return = self._return + reward
         self._length = self._length + 1
         if n_reset:
             self._return[is_reset] = 0.0
             self._length[is_reset] = 0
         self._done = terminated | truncated
-        self._n_done = np.count_nonzero(self._done)
+        self._n_done = int(np.count_nonzero(self._done))
         return Step(
             obs.astype(self._obs_dtype, order="C", copy=False),
             reward.astype(np.float32, copy=False),
@@ -155,7 +161,11 @@ class Engine(VectorEnv):
             info,
         )
 
+    def render(self, env_index: int = 0) -> np.ndarray | None:
+        return None
+
     def close(self) -> None:
+        self._closed = True
         self._done = None
 
 
@@ -167,8 +177,10 @@ def check_seed(seed: int, env_id: str) -> int:
 
 
 def env_seeds(seed: int, n_envs: int) -> list[int]:
-    """One seed an env, non-negative int32. Engines give env i seed+i, so that adjacent run seeds would
-    share almost every stream; these are hashed apart, and env i keeps its seed when n_envs grows."""
+    """One seed for each env, a non-negative int32.
+
+    Engines would give env i seed + i, so that runs with adjacent seeds share almost every stream;
+    these are hashed apart, and env i keeps its seed when n_envs grows."""
     return [int(s) for s in np.random.SeedSequence(seed).generate_state(n_envs) >> 1]
 
 
@@ -181,7 +193,7 @@ def as_float32(space: Space) -> Space:
 
 
 def delivered_space(space: Space, env_id: str) -> Space:
-    """The observation space as delivered, or EnvError for kinds that no network here takes."""
+    """The observation space as delivered, or EnvError for kinds that are not arrays."""
     spaces = gymnasium.spaces
     kinds = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
     if isinstance(space, kinds):

@@ -16,7 +16,10 @@ LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
 
 
 class Distribution(Protocol):
-    """`outputs` [B, W] are the actor head's; `log_std` [W] is used by Gaussians alone."""
+    """`outputs` [B, W] are the actor head's; `log_std` [W] is used by Gaussians alone.
+
+    An entropy is [B], or a scalar where it is the same for every state.
+    """
 
     def log_prob_entropy(
         self, outputs: Tensor, log_std: Tensor | None, actions: Tensor
@@ -57,7 +60,7 @@ class DiagGaussian:
         assert log_std is not None
         z = (actions - outputs) * (-log_std).exp()
         log_prob = -(0.5 * z.square() + log_std + LOG_SQRT_2PI).sum(-1)
-        entropy = (log_std + (0.5 + LOG_SQRT_2PI)).sum().expand(len(outputs))
+        entropy = (log_std + (0.5 + LOG_SQRT_2PI)).sum()
         return log_prob, entropy
 
     def sample(

@@ -35,6 +35,7 @@ class ObsNormalizer(nn.Module):
 
     shift: Tensor
     scale: Tensor
+    mean: Tensor
     var: Tensor
     count: Tensor
 

@@ -38,10 +38,8 @@ class FlatOptimizer:
                 [self.flat], lr=0.0, eps=eps, weight_decay=weight_decay, fused=True
             )
 
-    def step(self, loss: Tensor, lr: float) -> Tensor:
-        """One descent step on `loss`; the gradient's norm before clipping, still on the device."""
-        grads = torch.autograd.grad(loss, self.params)
-        flat_grad = torch.cat([g.reshape(-1) for g in grads])
+    def step(self, flat_grad: Tensor, lr: float) -> Tensor:
+        """One descent step along a gradient; its norm before clipping, still on the device."""
         norm = torch.linalg.vector_norm(flat_grad)
         if self.max_grad_norm is not None:
             flat_grad.mul_((self.max_grad_norm / (norm + 1e-6)).clamp(max=1.0))

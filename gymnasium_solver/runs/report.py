@@ -37,11 +37,13 @@ def write_report(run_dir: Path) -> Path:
     """Write `report.md` into a run folder and return its path."""
     run = Run(run_dir)
     summary, meta = query.get_run(run, include_config=True), query.get_meta(run)
+    evaluations = query.get_events(run, "eval")
+    tests = [event for event in evaluations if event.get("stage") == "test"]
     sections = [
         _what(summary),
-        _result(summary, query.get_events(run, "test")),
+        _result(summary, tests),
         _reproduce(summary, meta),
-        _evaluations(query.get_events(run, "eval")),
+        _evaluations([event for event in evaluations if event not in tests]),
         _checkpoints(summary),
         _files(run),
         _next(summary),
@@ -82,8 +84,8 @@ def _result(run: RunSummary, tests: list[dict[str, Any]]) -> str:
         ("training time", f"{run.wall_s:,.1f} s"),
         ("env steps per second", f"{run.env_steps / run.wall_s:,.0f}" if run.wall_s else "-"),
     ]
-    for test in tests:
-        how = "greedy" if test.get("greedy") else "sampled"
+    latest = {"greedy" if test.get("greedy") else "sampled": test for test in tests}
+    for how, test in latest.items():  # a resumed run is tested again: the last one counts
         score = f"{_number(test.get('mean'))} ± {_number(test.get('std'))}"
         rows.append((f"test, {how} actions", f"{score} over {test.get('episodes')} episodes"))
     return "## Result\n\n" + _table(["", ""], rows)

@@ -36,7 +36,7 @@ def run_ids(root: Path) -> list[str]:
     """Ids of the runs under `root`, newest first."""
     if not root.is_dir():
         return []
-    found = [p for p in root.iterdir() if not p.name.startswith("@") and is_run(p)]
+    found = [p for p in root.iterdir() if p.name[0] not in "@." and is_run(p)]
     return [p.name for p in sorted(found, key=_created, reverse=True)]
 
 

@@ -23,6 +23,7 @@ from typing import Any, Self
 
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.runs import machine
+from gymnasium_solver.runs.checkpoint import rewind
 from gymnasium_solver.runs.files import (
     dump_json,
     jsonable,
@@ -141,7 +142,11 @@ class Run:
         self._append(self.log_path, (_ANSI.sub("", text).rstrip("\n") + "\n").encode())
 
     def begin_resume(self, env_steps: int) -> None:
-        """Go back to a checkpoint's clock; record that this process trains on from there."""
+        """Go back to a checkpoint, whole, and record that this process trains on from it.
+
+        Later checkpoints go first: a kill before the later rows go is mended by the next resume,
+        while the other way round `last` would be ahead of its metrics.
+        """
         meta = self.meta()
         if is_alive_here(meta) and meta["pid"] != os.getpid():
             raise RunError(
@@ -150,6 +155,7 @@ class Run:
             )
         for leftover in self.path.glob(".*.tmp-*"):
             leftover.unlink()
+        rewind(self.checkpoints_dir, env_steps)
         self.truncate_after(env_steps)
         entry = {"at": utc_now(), "from_env_steps": env_steps, "versions": machine.versions()}
         resumed = [*meta.get("resumed", []), entry]
@@ -163,8 +169,7 @@ class Run:
         """
         self.close()
         for path in (self.metrics_path, self.events_path):
-            rows = read_jsonl(path)
-            kept = [row for row in rows if row.get("env_steps", env_steps) <= env_steps]
+            kept = [row for row in read_jsonl(path) if (row.get("env_steps") or 0) <= env_steps]
             write_atomic(path, b"".join(_json_line(row) for row in kept))
 
     def close(self) -> None:

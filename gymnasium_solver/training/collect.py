@@ -47,7 +47,7 @@ class Collector:
             self._boundary = boundary
             self._obs = self.env.reset(derive(self.seed, boundary, self._restarted_at))
         rows, obs, clock = self.storage, self._obs, time.perf_counter
-        left = np.inf if budget is None else budget
+        left = float("inf") if budget is None else budget
         rows.obs[0] = obs
         n_rows = len(rows.reward)
         for t in range(n_rows):
@@ -65,7 +65,7 @@ class Collector:
             done = step.terminated | step.truncated
             if done.any():
                 self._count_episodes(step.episode_return[done], step.episode_length[done])
-            left -= np.count_nonzero(valid)
+            left -= int(np.count_nonzero(valid))
             if left <= 0:
                 if left < 0:  # the last row holds more steps than the budget: drop the surplus
                     valid[np.flatnonzero(valid)[int(left) :]] = False

@@ -350,7 +350,7 @@ class Trainer:
         p = self.progress
         agent_tensors, agent_extra = self.agent.state()
         env_arrays, collector_state = self.collector.state(with_env)
-        metrics = {"train_mean": float(np.mean(self.collector.returns or [np.nan]))}
+        metrics: dict[str, Any] = {"train_mean": float(np.mean(self.collector.returns or [np.nan]))}
         if result is not None:
             metrics |= {"score": result.mean, "eval": result.to_dict()}
         path = save_checkpoint(

@@ -38,12 +38,11 @@ def save(directory: Path, env_steps: int, mark: int, size: int = 10, best: bool 
     save_checkpoint(directory, env_steps, tensors, state, {"score": mark}, best=best)
 
 
-def check(directory: Path) -> None:
-    """Both pointers load and verify, and every checkpoint is of one piece."""
+def check(directory: Path) -> int:
+    """Both pointers load and verify, every checkpoint is of one piece; the env steps of `last`."""
     for name in (BEST, LAST):
         assert pointer_env_steps(directory, name) is not None, f"{name} is lost"
     infos = list_checkpoints(directory)
-    assert any(info.is_last for info in infos)
     for info in infos:
         loaded = load_checkpoint(info.path)
         assert loaded.env_steps == info.env_steps
@@ -51,20 +50,21 @@ def check(directory: Path) -> None:
         assert (loaded.tensors["model"]["w"] == mark).all()
         assert (loaded.tensors["optimizer"]["m"] == mark).all()
         assert loaded.metrics == {"score": mark}
+    return next(info.env_steps for info in infos if info.is_last)
 
 
 def finish(directory: Path) -> None:
     """The next save works, and leaves nothing of the dead ones."""
     save(directory, 10**6, 6)
-    check(directory)
-    assert pointer_env_steps(directory, LAST) == 10**6
+    assert check(directory) == 10**6
     leftovers = [path.name for path in directory.iterdir() if path.name.startswith(".")]
     assert not leftovers, leftovers
 
 
 def loop(directory: Path) -> None:
     """New checkpoints, replaced ones and pruned ones in turn, big enough to be killed inside."""
-    last = pointer_env_steps(directory, LAST) or 0
+    last = check(directory) if directory.exists() else 0
+    print(last, flush=True)
     for env_steps in range(last + 1, sys.maxsize):
         save(directory, env_steps, env_steps, size=50_000, best=env_steps % 3 == 1)
         print(env_steps, flush=True)
@@ -132,10 +132,8 @@ def main(verb: str, directory: Path, *arguments: str) -> None:
     setattr(os, "fsync", lambda handle: None)  # noqa: B010  only power cuts need it; be quick
     if verb == "loop":
         loop(directory)
-    elif verb == "check":
-        check(directory)
-        print(pointer_env_steps(directory, LAST))
     elif verb == "finish":
+        print(check(directory))
         finish(directory)
     else:
         print(crash(directory, *arguments))

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from gymnasium_solver.errors import RunError
+from gymnasium_solver.runs import checkpoint
 from gymnasium_solver.runs.checkpoint import (
     BEST,
     LAST,
@@ -139,6 +140,20 @@ def test_a_format_of_another_version_is_refused(
     monkeypatch.undo()
     with pytest.raises(RunError, match="format 99, expected 1"):
         load_checkpoint(path)
+
+
+def test_reading_last_while_it_moves_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save_checkpoint(tmp_path, 100, {"model": {"w": np.array(1)}}, {"n": 1}, {})
+    verify = checkpoint._verify
+
+    def verify_then_save(path: Path) -> dict[str, Any]:
+        manifest = verify(path)
+        save_checkpoint(tmp_path, 200, {"model": {"w": np.array(2)}}, {"n": 2}, {})
+        return manifest
+
+    monkeypatch.setattr(checkpoint, "_verify", verify_then_save)
+    loaded = load_checkpoint(tmp_path / LAST)
+    assert (loaded.env_steps, loaded.tensors["model"]["w"], loaded.state) == (100, 1, {"n": 1})
 
 
 def test_pointers_and_scores(tmp_path: Path) -> None:

@@ -22,20 +22,20 @@ def saver(*arguments: object) -> str:
 
 def test_kill_9_during_saves(tmp_path: Path) -> None:
     """Killed at random moments, again and again, on the same folder."""
-    rng = random.Random(0)
+    rng, saved, directory = random.Random(0), 0, tmp_path / "checkpoints"
     for _ in range(6):
         process = subprocess.Popen(
-            [sys.executable, str(SAVER), "loop", str(tmp_path)], stdout=subprocess.PIPE, text=True
+            [sys.executable, str(SAVER), "loop", str(directory)], stdout=subprocess.PIPE, text=True
         )
         assert process.stdout is not None
+        assert saved <= int(process.stdout.readline()) <= saved + 1
         saved = int(process.stdout.readline())
         time.sleep(rng.uniform(0.0, 0.15))
         process.kill()
         saved = max([saved, *map(int, process.stdout.read().split())])
         process.wait()
         process.stdout.close()
-        assert saved <= int(saver("check", tmp_path)) <= saved + 1
-    saver("finish", tmp_path)
+    assert saved <= int(saver("finish", directory)) <= saved + 1
 
 
 @pytest.mark.parametrize("scenario", ["new", "replace", "prune", "rewind", "clean"])

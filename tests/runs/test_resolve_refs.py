@@ -30,6 +30,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def test_run_ids_newest_first(root: Path) -> None:
+    (root / ".tmp-@last-dead").symlink_to(NEW)  # a kill while the pointer was switched
     assert run_ids(root) == [NEW, OLD, ANT]
     assert run_ids(root / "none") == []
 
@@ -75,6 +76,12 @@ def test_last_survives_a_lost_pointer(root: Path) -> None:
     assert resolve_run("@last", root).id == NEW
     (root / "@last").symlink_to("deleted-run")
     assert resolve_run("@last", root).id == NEW
+    outside = root.parent / "outside"
+    outside.mkdir()
+    (outside / "meta.json").write_text("{}")
+    (root / "@last").unlink()
+    (root / "@last").symlink_to("../outside")
+    assert resolve_run("@last", root).id == NEW
     (root / "@last").unlink()
     (root / "@last").write_text(OLD)  # file systems without symlinks
     assert resolve_run("@last", root).id == OLD
@@ -109,7 +116,7 @@ def test_a_long_listing_is_cut(root: Path) -> None:
 
 def test_no_runs_at_all(tmp_path: Path) -> None:
     for ref in ("@last", "abc"):
-        with pytest.raises(RunError, match="There are no runs in .*gsolve train"):
+        with pytest.raises(RunError, match=r"There are no runs in .*gsolve train"):
             resolve_run(ref, tmp_path)
 
 
@@ -183,5 +190,5 @@ def test_lost_checkpoint_pointers(root: Path) -> None:
     assert resolve_checkpoint(f"{OLD}/@last", root).path.name == "300"
     (checkpoints / "best").unlink()
     assert resolve_checkpoint(OLD, root).label == "@last"
-    with pytest.raises(RunError, match="no @best checkpoint. It has: 100, 200, 300"):
+    with pytest.raises(RunError, match=r"no @best checkpoint\. It has: 100, 200, 300"):
         resolve_checkpoint(f"{OLD}/@best", root)

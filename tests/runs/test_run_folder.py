@@ -15,6 +15,7 @@ import torch
 
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.runs import machine
+from gymnasium_solver.runs.checkpoint import list_checkpoints, save_checkpoint
 from gymnasium_solver.runs.metrics import read_jsonl
 from gymnasium_solver.runs.run import Run, live_status, runs_root
 
@@ -192,7 +193,7 @@ def test_truncate_after_goes_back_to_a_checkpoint(tmp_path: Path) -> None:
     for env_steps in (100, 200, 300):
         run.log_metrics({"env_steps": env_steps})
         run.log_event("eval", env_steps=env_steps)
-    run.log_event("message", text="has no clock")
+    run.log_event("message", text="has no clock", env_steps=None)
     with run.metrics_path.open("a") as file:
         file.write('{"env_steps": 150, "to')
     run.truncate_after(200)
@@ -205,6 +206,8 @@ def test_truncate_after_goes_back_to_a_checkpoint(tmp_path: Path) -> None:
 
 def test_begin_resume_takes_the_run_over(tmp_path: Path) -> None:
     run = create(tmp_path)
+    for env_steps in (300, 400, 500):
+        save_checkpoint(run.checkpoints_dir, env_steps, {}, {}, {}, best=env_steps == 300)
     run.log_metrics({"env_steps": 500})
     (run.path / ".meta.json.tmp-dead").write_text("{")
     run.update_meta(status="running", pid=dead_pid(), env_steps=500, stop_reason="error")
@@ -215,10 +218,18 @@ def test_begin_resume_takes_the_run_over(tmp_path: Path) -> None:
     assert [entry["from_env_steps"] for entry in meta["resumed"]] == [400]
     assert read_jsonl(run.metrics_path) == []
     assert list(run.path.glob(".*")) == []
+    seen = [(c.env_steps, c.is_best, c.is_last) for c in list_checkpoints(run.checkpoints_dir)]
+    assert seen == [(300, True, False), (400, False, True)]
+    run.begin_resume(400)
+    assert len(run.meta()["resumed"]) == 2
+    with pytest.raises(RunError, match="no checkpoint at 350"):
+        run.begin_resume(350)
 
 
 def test_a_run_that_is_still_training_is_not_resumed(tmp_path: Path) -> None:
     run = create(tmp_path)
+    for env_steps in (400, 500):
+        save_checkpoint(run.checkpoints_dir, env_steps, {}, {}, {})
     run.log_metrics({"env_steps": 500})
     other = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
@@ -230,6 +241,7 @@ def test_a_run_that_is_still_training_is_not_resumed(tmp_path: Path) -> None:
     finally:
         other.communicate(b"\n")
     assert len(read_jsonl(run.metrics_path)) == 1
+    assert len(list_checkpoints(run.checkpoints_dir)) == 2
     run.begin_resume(400)
 
 

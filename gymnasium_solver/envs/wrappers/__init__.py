@@ -1,7 +1,7 @@
-"""Batch wrappers by name, as `env_wrappers: [{id: RewardScale, scale: 0.1}]` in a config names them.
+"""Batch wrappers by name, as a config has them: `env_wrappers: [{id: RewardScale, scale: 0.1}]`.
 
-A wrapper is a `VectorWrapper` whose constructor takes the env and keyword parameters. Write your own in
-a module named in `plugins`:
+A wrapper is a `VectorWrapper` whose constructor takes the env and keyword parameters. Write your
+own in a module named in `plugins`:
 
     @register_wrapper("HalfReward")
     class HalfReward(VectorWrapper): ...
@@ -53,10 +53,9 @@ def wrapper_names() -> list[str]:
 def wrap(env: "VectorEnv", specs: Sequence[Mapping[str, Any]]) -> "VectorEnv":
     """Wrap `env` in order: the first spec is the innermost."""
     for spec in specs:
-        kwargs = dict(spec)
-        name = kwargs.pop("id", None)
-        wrapper = _find(name)
-        _check_parameters(name, list(inspect.signature(wrapper).parameters)[1:], wrapper, kwargs)
+        kwargs = {key: value for key, value in spec.items() if key != "id"}
+        wrapper = _find(spec.get("id"))
+        _check_parameters(str(spec["id"]), inspect.signature(wrapper), kwargs)
         env = wrapper(env, **kwargs)
     return env
 
@@ -64,7 +63,7 @@ def wrap(env: "VectorEnv", specs: Sequence[Mapping[str, Any]]) -> "VectorEnv":
 def lower_time_limit(
     specs: Sequence[Mapping[str, Any]], max_episode_steps: int | None
 ) -> tuple[int | None, list[Mapping[str, Any]]]:
-    """Take TimeLimit out of the specs: the engine cuts episodes itself. The smallest limit holds."""
+    """Take TimeLimit out of the specs, for the engine to cut episodes. The smallest limit holds."""
     limits = [] if max_episode_steps is None else [max_episode_steps]
     rest: list[Mapping[str, Any]] = []
     for spec in specs:
@@ -72,9 +71,13 @@ def lower_time_limit(
             rest.append(spec)
             continue
         if set(spec) != {"id", "max_episode_steps"}:
-            raise EnvError(f"Wrapper TimeLimit takes max_episode_steps, got {_listed(spec)}.")
+            given = ", ".join(key for key in spec if key != "id") or "nothing"
+            raise EnvError(f"Wrapper TimeLimit takes max_episode_steps, got {given}.")
         limits.append(spec["max_episode_steps"])
-    return (min(limits) if limits else None), rest
+    for limit in limits:
+        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+            raise EnvError(f"max_episode_steps must be an int >= 1 (or null), got {limit!r}.")
+    return min(limits, default=None), rest
 
 
 def _find(name: Any) -> "type[VectorWrapper]":
@@ -82,24 +85,17 @@ def _find(name: Any) -> "type[VectorWrapper]":
         return _registered[name]
     if name not in _SHIPPED:
         near = difflib.get_close_matches(str(name), wrapper_names(), 3)
-        hint = (
-            f"Did you mean {', '.join(near)}?" if near else f"Known: {', '.join(wrapper_names())}."
-        )
+        known = f"Known: {', '.join(wrapper_names())}."
+        hint = f"Did you mean {', '.join(near)}?" if near else known
         raise EnvError(f"Unknown env wrapper {name!r}. {hint}")
     module, _, attribute = _SHIPPED[name].partition(":")
     found: type[VectorWrapper] = getattr(import_module(module), attribute)
     return found
 
 
-def _check_parameters(
-    name: str, known: list[str], wrapper: Callable[..., Any], kwargs: dict[str, Any]
-) -> None:
+def _check_parameters(name: str, signature: inspect.Signature, kwargs: dict[str, Any]) -> None:
     try:
-        inspect.signature(wrapper).bind(None, **kwargs)
+        signature.bind(None, **kwargs)
     except TypeError as error:
-        takes = ", ".join(known) or "no parameters"
+        takes = ", ".join(list(signature.parameters)[1:]) or "nothing"
         raise EnvError(f"Wrapper {name}: {error}. It takes: {takes}.") from error
-
-
-def _listed(spec: Mapping[str, Any]) -> str:
-    return ", ".join(key for key in spec if key != "id") or "nothing"

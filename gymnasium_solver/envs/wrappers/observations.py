@@ -12,8 +12,8 @@ ENCODINGS = ("array", "binary", "onehot")
 class DiscreteEncoder(VectorWrapper):
     """Turns a Discrete observation into a float32 vector, so that an MLP can read it.
 
-    `array`: the number itself, shape (1,); `binary`: its bits, highest first; `onehot`: one place for
-    each value. Networks here one-hot Discrete observations by themselves; use this to choose otherwise.
+    `array`: the number itself, shape (1,); `binary`: its bits, highest first; `onehot`: one place
+    for each value.
     """
 
     def __init__(self, env: VectorEnv, encoding: str = "onehot") -> None:
@@ -21,7 +21,8 @@ class DiscreteEncoder(VectorWrapper):
         space = env.observation_space
         if not isinstance(space, gymnasium.spaces.Discrete):
             raise EnvError(
-                f"Wrapper DiscreteEncoder needs Discrete observations, {env.spec.env_id} has {space}."
+                f"Wrapper DiscreteEncoder needs Discrete observations; {env.spec.env_id} has "
+                f"{space}."
             )
         if encoding not in ENCODINGS:
             raise EnvError(

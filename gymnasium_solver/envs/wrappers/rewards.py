@@ -42,10 +42,11 @@ class RewardClip(VectorWrapper):
 class CartPoleRewardShaper(VectorWrapper):
     """CartPole-v1: pays for bringing the pole upright and the cart to the middle.
 
-    Potential-based: adds P(next obs) - P(obs), where P = angle_reward_scale * (1 - |angle| / 12 degrees)
-    + position_reward_scale * (1 - |position| / 2.4), and P = 0 once the pole has fallen. Summed over an
-    episode it depends on the ends alone, so it speeds up learning without changing what is best.
-    `clip_potential` keeps both terms >= 0. The amount added is in info["shaping_reward"].
+    Potential-based: adds P(next obs) - P(obs), where P = angle_reward_scale * (1 - |angle| / 12°)
+    + position_reward_scale * (1 - |position| / 2.4), and P = 0 once the episode has terminated.
+    Over an episode that falls the sum is -P(first obs), whatever was done in between, so it speeds
+    up learning without changing which policy scores best. `clip_potential` keeps both terms >= 0.
+    The amount added is in info["shaping_reward"].
     """
 
     def __init__(

@@ -1,0 +1,95 @@
+"""`gsolve train <target> --help`: every field of THIS config, its value here and what it does."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from rich.text import Text
+
+from gymnasium_solver.cli.dashboard import ORANGE
+from gymnasium_solver.cli.flags import as_flag
+from gymnasium_solver.cli.tables import make_console, plain_table, print_table
+from gymnasium_solver.config.schedule import Schedule
+from gymnasium_solver.config.schema import Config
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+# The schema keeps its fields in groups; here is the first field of each.
+GROUPS = {
+    "env_id": "identity",
+    "n_envs": "rollout and budget",
+    "seed": "seeds",
+    "env_kwargs": "environment",
+    "policy": "model",
+    "policy_lr": "optimisation",
+    "eval_freq_epochs": "evaluation",
+    "early_stop_on_train_threshold": "stopping",
+    "checkpoint_freq_epochs": "checkpoints",
+    "device": "system",
+}
+LONGEST_VALUE = 24
+
+
+def field_groups(cls: type[Config]) -> dict[str, list[str]]:
+    """Title -> names of fields: the algorithm's own first, then those that all have."""
+    own = [name for name in cls.model_fields if name not in Config.model_fields]
+    groups = {"": own}
+    title = ""
+    for name in Config.model_fields:
+        title = GROUPS.get(name, title)
+        groups.setdefault(title, []).append(name)
+    return {title: names for title, names in groups.items() if names}
+
+
+def print_field_help(target: str, config: Config) -> None:
+    console = make_console()
+    console.print(Text.assemble("usage: ", (f"gsolve train {target}", "bold"), " [flags]\n"))
+    if config.description:
+        console.print(Text(f"{config.description}\n"))
+    console.print(
+        Text.assemble(
+            "Each field with its value in this config; ",
+            ("*", f"bold {ORANGE}"),
+            " where that is not the default.",
+        )
+    )
+    schema = type(config).model_json_schema()["properties"]
+    for title, names in field_groups(type(config)).items():
+        console.print(Text(f"\n{title or config.algo_id}", style="bold"))
+        print_table(console, _group_table(config, names, schema))
+    console.print("\ngsolve train --help tells of the other flags", style="bright_black")
+
+
+def _group_table(config: Config, names: list[str], schema: dict[str, Any]) -> "Table":
+    table = plain_table(
+        ("", {"width": 33, "no_wrap": True}), ("", {"width": LONGEST_VALUE + 2}), ""
+    )
+    table.show_header = False
+    for name in names:
+        value = getattr(config, name)
+        changed = value != type(config).model_fields[name].get_default(call_default_factory=True)
+        doc = Text(" ".join(schema[name].get("description", "").split()))
+        if choices := _choices(schema[name]):
+            doc.append(f"  ({', '.join(choices)})", style="bright_black")
+        text = Text(f"* {shown(value)}" if changed else f"  {shown(value)}")
+        text.stylize(f"bold {ORANGE}" if changed else "")
+        table.add_row(f"  {as_flag(name)}", text, doc)
+    return table
+
+
+def _choices(schema: Mapping[str, Any]) -> list[str]:
+    """The values to choose from, where there are only so many."""
+    options = [schema, *schema.get("anyOf", [])]
+    return [shown(value) for option in options for value in option.get("enum", [])]
+
+
+def shown(value: Any) -> str:
+    """A value as it would be typed, cut to a readable length."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, tuple):
+        return " ".join(map(str, value))
+    if isinstance(value, dict | list) and not value:
+        return "{}" if isinstance(value, dict) else "[]"
+    text = str(value) if isinstance(value, Schedule | str | float | int) else repr(value)
+    return text if len(text) <= LONGEST_VALUE else text[: LONGEST_VALUE - 1] + "…"

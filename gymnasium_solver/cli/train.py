@@ -1,0 +1,150 @@
+"""`gsolve train <env>:<variant> [flags]`: train, or resume a run. Any config field is a flag."""
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from gymnasium_solver.cli.flags import (
+    MANY,
+    NONE,
+    ONE,
+    OPTIONAL,
+    FieldArgs,
+    UsageError,
+    load_target,
+    overrides_of,
+    parse_fields,
+    target_of,
+)
+
+if TYPE_CHECKING:
+    from gymnasium_solver.config.schema import Config
+
+OPTIONS = {
+    "help": NONE,
+    "quiet": NONE,
+    "set": ONE,
+    "env_kwargs": MANY,
+    "runs_dir": ONE,
+    "resume": ONE,
+    # Spellings of the system whose users come here.
+    "override": ONE,
+    "config_id": ONE,
+    "epoch": ONE,
+    "list_envs": OPTIONAL,
+}
+
+HELP = """\
+usage: gsolve train <env>:<variant> [flags]
+       gsolve train path/to/config.yaml[:variant] [flags]
+       gsolve train --resume RUN [flags]
+
+Train an agent. Any field of the config is a flag, kebab or snake case, and means what the same
+line in the YAML means. gsolve train CartPole-v1:ppo --help shows every field with its value there.
+
+flags:
+  --FIELD VALUE...         set a field: --policy-lr 1e-3, --hidden-dims 64 64,
+                           --policy-lr "{start: 1e-3, end: 0}", --early-stop-on-eval-threshold null
+  --FIELD, --no-FIELD      true and false, where the field takes them: --normalize-obs
+  --env-kwargs KEY=VALUE   arguments of the environment, several at once
+  -s, --set KEY=VALUE      fill ${KEY} in the config, or set a field; may be given again
+  --resume RUN             go on where a run stopped; further flags change its config
+  --init-from-run RUN/@best
+                           start from the weights of another run
+  --runs-dir DIR           where runs live (default: $GSOLVE_RUNS or ./runs)
+  -q, --quiet              print only the start, the result and the path
+  -h, --help               this; after a target, all of its fields
+
+examples:
+  gsolve train CartPole-v1:ppo
+  gsolve train CartPole-v1:ppo --max-env-steps 50_000 --seed 7 -q
+  gsolve train LunarLander-v3:ppo --n-envs 16 --policy-lr lin_0.001 --hidden-dims 128 128
+  gsolve train FrozenLake-v1:ppo --env-kwargs is_slippery=false
+  gsolve train --resume @last --max-env-steps 1e6
+
+gsolve list shows the configs there are."""
+
+
+def main(argv: Sequence[str]) -> int:
+    args = parse_fields(argv, OPTIONS)
+    if args.has("list_envs"):
+        from gymnasium_solver.cli.list import print_configs
+
+        return print_configs(args.last("list_envs"))
+    target = target_of(args)
+    if args.has("help") and target is None:
+        print(HELP)
+        return 0
+    if args.has("resume"):
+        return resume(args, target)
+    if args.has("epoch"):
+        raise UsageError("--epoch goes with --resume; as in: gsolve train --resume RUN/@best")
+    if target is None:
+        print(f"{HELP}\n\ngsolve train: no target given", file=sys.stderr)
+        return 2
+    config = load_target(args, target, OPTIONS)
+    if args.has("help"):
+        from gymnasium_solver.cli.fieldhelp import print_field_help
+
+        print_field_help(target, config)
+        return 0
+    return train(args, config, ["gsolve", "train", *argv])
+
+
+def train(args: FieldArgs, config: "Config", command: list[str]) -> int:
+    from gymnasium_solver.cli.console import TrainConsole
+    from gymnasium_solver.runs.run import runs_root
+    from gymnasium_solver.training import loop
+
+    root = runs_root(args.last("runs_dir"))
+    with TrainConsole(quiet=args.has("quiet") or config.quiet) as console:
+        loop.train(config, runs_root=root, command=command, observer=console)
+    return console.exit_code
+
+
+def resume(args: FieldArgs, target: str | None) -> int:
+    """Go on with a run; the fields given now replace those of its saved config."""
+    ref = resume_ref(args)
+    if target is not None:
+        raise UsageError(
+            f"--resume {ref} goes on with that run's own config: leave out '{target}', or leave "
+            "out --resume to start afresh (--init-from-run takes over the weights alone)"
+        )
+    from gymnasium_solver.cli.console import TrainConsole
+    from gymnasium_solver.runs.resolve import resolve_checkpoint
+    from gymnasium_solver.runs.run import runs_root
+
+    root = runs_root(args.last("runs_dir"))
+    run = resolve_checkpoint(ref, root).run
+    saved = load_target(FieldArgs(), str(run.config_path), OPTIONS)
+    changed = load_target(args, str(run.config_path), OPTIONS)
+    notes = changes(saved, changed)
+    from gymnasium_solver.training import loop
+
+    with TrainConsole(quiet=args.has("quiet") or changed.quiet, notes=notes) as console:
+        loop.resume(ref, runs_root=root, overrides=overrides_of(args), observer=console)
+    return console.exit_code
+
+
+def resume_ref(args: FieldArgs) -> str:
+    """RUN or RUN/CHECKPOINT; `--epoch @best` is what the reference calls a checkpoint."""
+    ref, epoch = args.last("resume") or "", args.last("epoch")
+    if epoch is None:
+        return ref
+    if epoch not in ("@best", "@last"):
+        raise UsageError(
+            f"--epoch {epoch}: checkpoints are named by env steps; as in: "
+            f"gsolve train --resume {ref}/<env_steps>. gsolve run {ref} lists them"
+        )
+    return f"{ref}/{epoch}"
+
+
+def changes(before: "Config", after: "Config") -> list[str]:
+    """One line a field that differs."""
+    from gymnasium_solver.cli.fieldhelp import shown
+
+    return [
+        f"{name}: {shown(getattr(before, name))} → {shown(getattr(after, name))}"
+        for name in type(after).model_fields
+        if getattr(before, name, None) != getattr(after, name)
+    ]

@@ -1,0 +1,158 @@
+"""The benchmark harness: statistics by hand, tables from records, and failures that are told."""
+
+import json
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import bench, harness, learning, training
+
+RESULTS = sorted((harness.ROOT / "benchmarks/results").glob("*.json"))
+
+
+def test_iqm_leaves_out_the_outer_quarters() -> None:
+    assert harness.iqm([100.0, 1.0, 2.0, 3.0, -50.0, 4.0, 2.0, 3.0]) == 2.5
+    assert harness.iqm([1.0, 2.0, 6.0]) == 3.0  # too few to leave out any
+
+
+def test_bootstrap_interval_holds_the_iqm_and_is_repeatable() -> None:
+    scores = [480.0, 490.0, 500.0, 300.0, 470.0]
+    low, high = harness.bootstrap_ci(scores)
+    assert min(scores) <= low < harness.iqm(scores) < high <= max(scores)
+    assert harness.bootstrap_ci(scores) == (low, high)
+    assert harness.bootstrap_ci([7.0, 7.0, 7.0]) == (7.0, 7.0)
+
+
+def test_spread_tells_median_and_range() -> None:
+    assert harness.spread([1500.0, 1700.0, 1600.0]) == "1,600 (1,500–1,700)"
+    assert harness.spread([2.25], 1) == "2.2"
+
+
+def test_a_failing_process_is_told_with_what_it_said() -> None:
+    with pytest.raises(harness.FailedProcess, match=r"exit code 3 .*no such peer"):
+        harness.timed([sys.executable, "-c", "import sys; print('no such peer'); sys.exit(3)"])
+
+
+def test_a_failure_names_no_folder() -> None:
+    with pytest.raises(harness.FailedProcess) as told:
+        harness.timed([sys.executable, "-c", f"raise OSError({__file__!r})"])
+    assert "test_harness.py" in str(told.value)
+    assert str(harness.ROOT) not in str(told.value)
+    assert str(Path(sys.executable).parent) not in str(told.value)
+
+
+def test_meter_tells_others_from_our_own_work() -> None:
+    meter = harness.Meter()
+    harness.timed([sys.executable, "-c", "sum(range(5_000_000))"])
+    wall_s, others = meter.read()
+    assert wall_s > 0
+    assert others is None or 0 <= others <= (os.cpu_count() or 1)
+
+
+def test_threads_are_set_or_left_to_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    ask = [sys.executable, "-c", "import os; print(os.environ.get('OMP_NUM_THREADS'))"]
+    assert harness.timed(ask, n_threads=1).stdout.strip() == "1"
+    assert harness.timed(ask).stdout.strip() == "None"
+
+
+def test_a_missing_peer_is_a_row_and_not_a_crash(tmp_path: Path) -> None:
+    sb3 = training.find_sb3(tmp_path / "no-python")
+    assert sb3.python is None
+    assert "not installed" in str(sb3.missing)
+    rows = list(
+        training._take_turns({"SB3": lambda: training._sb3(sb3, training.How(seed=1))}, flip=False)
+    )
+    assert rows == [{"who": "SB3", "error": sb3.missing}]
+
+
+def speed_record(with_sb3: bool) -> dict[str, Any]:
+    ours = {"who": "gymnasium-solver", "repeat": 0, "env_steps": 100_000, "eval_s": 0.5}
+    ours |= {
+        "solved": True,
+        "steps_per_s": 8000.0,
+        "wall_s": 10.0,
+        "others_cores": 0.01,
+        "threads": 1,
+    }
+    theirs: dict[str, Any] = {"who": "SB3", "repeat": 0, "error": "not installed"}
+    if with_sb3:
+        theirs = ours | {"who": "SB3", "steps_per_s": 2000.0, "wall_s": 40.0}
+    rule = {"eval_episodes": 20, "eval_every": 5000, "eval_from": 0, "threshold": 475.0}
+    return harness.header("make bench") | {
+        "quick": False,
+        "others_cores": {"throughput": 0.0},
+        "peers": [{"name": "SB3", "versions": {}, "missing": None if with_sb3 else "gone"}],
+        "throughput": [row | {"threading": "one"} for row in (ours, theirs)],
+        "solved": {"rule": rule, "runs": [ours, theirs]},
+    }
+
+
+def test_speed_tables_hold_the_ratios() -> None:
+    text = bench.markdown(speed_record(with_sb3=True))
+    ours = [line for line in text.splitlines() if line.startswith("| gymnasium-solver")]
+    assert len(ours) == 2
+    assert "| 8,000 | 4.0 | 10.0 | 4.0 |" in ours[0]
+    assert "| 1 of 1 | 100,000 | 10.0 | 0.5 | 4.0 |" in ours[1]
+
+
+def test_a_busy_machine_is_told() -> None:
+    record = speed_record(with_sb3=True)
+    assert "busy" not in bench.markdown(record)
+    record["throughput"][1]["others_cores"] = 0.8
+    assert "the machine was busy" in bench.markdown(record)
+
+
+def test_speed_tables_do_without_the_peer() -> None:
+    text = bench.markdown(speed_record(with_sb3=False))
+    assert "SB3: gone" in text
+    assert "| SB3 " not in text
+
+
+def summary(test_mean: float | None) -> dict[str, Any]:
+    event = {"stage": "val", "greedy": True, "episodes": 20}
+    evals = [
+        event | {"env_steps": s, "mean": m} for s, m in ((100, 90.0), (200, 480.0), (300, 470.0))
+    ]
+    if test_mean is not None:
+        test = event | {"stage": "test", "env_steps": 200}
+        evals += [test | {"mean": test_mean}, test | {"greedy": False, "mean": 1.0}]
+    best = {"score": 480.0, "env_steps": 200, "epoch": 2}
+    counts = {"env_steps": 300, "threshold": 475.0, "stop_reason": "max_env_steps"}
+    return counts | {"best": best, "evals": evals}
+
+
+def test_a_seed_is_scored_by_its_greedy_test_and_solved_by_its_first_evaluation() -> None:
+    found = learning.outcome(summary(485.0))
+    assert (found["score"], found["solved_env_steps"]) == (485.0, 200)
+    assert learning.outcome(summary(None))["score"] is None
+
+
+def test_learning_table_counts_seeds_and_tells_failures() -> None:
+    runs = [
+        {"config": "A:ppo", "seed": seed, "command": f"gsolve train A:ppo --seed {seed}"}
+        for seed in (1, 2, 3)
+    ]
+    done = [run | {"wall_s": 5.0} | learning.outcome(summary(480.0)) for run in runs[:2]]
+    failed = runs[2] | {"error": "exit code 1"}
+    text = learning.markdown(harness.header("x") | {"runs": [*done, failed]})
+    assert "| A:ppo | 3 | 480.0, 480.0, failed | 480.0 | 480.0 | 480.0 to 480.0 | 475 |" in text
+    assert "| 2 of 3 | 200 (200–200) |" in text
+    assert "gsolve train A:ppo --seed <seed>" in text
+    assert "--seed 3: exit code 1" in text
+
+
+def test_header_names_no_host_and_no_path() -> None:
+    text = json.dumps(harness.header("make bench"))
+    assert not re.search(r'"/|[a-z]:\\\\|hostname', text, re.IGNORECASE)
+
+
+@pytest.mark.parametrize("path", RESULTS, ids=lambda path: path.stem)
+def test_published_results_name_no_path_and_have_their_table(path: Path) -> None:
+    assert not re.search(r"(^|[\s\"'=])/[a-z]+/", path.read_text())
+    assert path.with_suffix(".md").exists()
+    assert not json.loads(path.read_text()).get("quick")

@@ -1,0 +1,172 @@
+"""Any field is a flag and means what the same line in the YAML means."""
+
+import json
+
+import pytest
+import yaml
+
+from gymnasium_solver.cli import main as cli
+from gymnasium_solver.cli.flags import UsageError, overrides_of, parse_fields, target_of
+from gymnasium_solver.cli.train import OPTIONS
+from gymnasium_solver.config.load import config_dict, load_config
+
+CARTPOLE = "CartPole-v1:ppo"
+
+
+def parse(*argv: str):
+    args = parse_fields(argv, OPTIONS)
+    return target_of(args), overrides_of(args)
+
+
+def show(*argv: str, capsys) -> dict:
+    assert cli.main(["show", CARTPOLE, *argv, "--json"]) == 0, capsys.readouterr().err
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(
+    ("argv", "overrides"),
+    [
+        (["--policy-lr", "1e-3"], {"policy_lr": 1e-3}),
+        (["--policy_lr=1e-3"], {"policy_lr": 1e-3}),
+        (["--policy-lr", "lin_0.001"], {"policy_lr": "lin_0.001"}),
+        (["--policy-lr", "{start: 1e-3, end: 0}"], {"policy_lr": {"start": 1e-3, "end": 0}}),
+        (["--hidden-dims", "64", "32"], {"hidden_dims": [64, 32]}),
+        (["--hidden-dims", "[64, 32]"], {"hidden_dims": [64, 32]}),
+        (["--early-stop-on-eval-threshold", "null"], {"early_stop_on_eval_threshold": None}),
+        (["--reward-threshold", "-200"], {"reward_threshold": -200}),
+        (["--normalize-obs"], {"normalize_obs": True}),
+        (["--no-normalize-obs"], {"normalize_obs": False}),
+        (["--normalize-obs", "static", "--seed", "3"], {"normalize_obs": "static", "seed": 3}),
+        (["--env-kwargs", "a=1", "b=x"], {"env_kwargs.a": 1, "env_kwargs.b": "x"}),
+        (
+            ["--env-kwargs", "a=1", "--env_kwargs", "b=x=y"],
+            {"env_kwargs.a": 1, "env_kwargs.b": "x=y"},
+        ),
+        (["--env-kwargs.state", "Level2-1"], {"env_kwargs.state": "Level2-1"}),
+        (["--set", "policy_lr=1e-3", "-s", "seed=4"], {"policy_lr": 1e-3, "seed": 4}),
+        (["--override", "seed=4"], {"seed": 4}),
+        (["--seed", "1", "--seed", "2"], {"seed": 2}),
+    ],
+)
+def test_flags_are_yaml_lines(argv, overrides):
+    assert parse(CARTPOLE, *argv) == (CARTPOLE, overrides)
+    assert parse(*argv, CARTPOLE) == (CARTPOLE, overrides)
+
+
+def test_target_spellings():
+    assert parse("--config_id", CARTPOLE)[0] == CARTPOLE
+    assert parse("--config-id=" + CARTPOLE)[0] == CARTPOLE
+    assert parse("-q", CARTPOLE)[0] == CARTPOLE
+    assert parse("--n-envs", "4", "my/dir/file.yaml")[0] == "my/dir/file.yaml"
+    assert parse("--n-envs", "4") == (None, {"n_envs": 4})
+    with pytest.raises(UsageError, match="one target at a time"):
+        parse(CARTPOLE, "--config_id", "Taxi-v3:ppo")
+
+
+def test_command_line_equals_yaml_file(tmp_path, capsys):
+    """The same values by flags and by lines of a file give the same config."""
+    lines = {
+        "policy_lr": "lin_0.002",
+        "hidden_dims": [32, 32],
+        "batch_size": 0.5,
+        "early_stop_on_eval_threshold": None,
+        "max_env_steps": 1e4,
+        "normalize_obs": True,
+        "env_kwargs": {"sutton_barto_reward": True},
+    }
+    base = config_dict(load_config(CARTPOLE))
+    path = tmp_path / "CartPole-v1.yaml"
+    path.write_text(yaml.safe_dump(base | lines))
+    from_file = config_dict(load_config(str(path)))
+    flags = (
+        "--policy-lr lin_0.002 --hidden-dims 32 32 --batch-size 0.5 --max-env-steps 1e4 "
+        "--early-stop-on-eval-threshold null --normalize-obs --env-kwargs sutton_barto_reward=true"
+    )
+    assert show(*flags.split(), capsys=capsys) == from_file
+
+
+@pytest.mark.parametrize(
+    ("argv", "hint"),
+    [
+        (["--polcy-lr", "3"], "unknown flag '--polcy-lr'. Did you mean --policy-lr?"),
+        (["--runs-dri", "x"], "Did you mean --runs-dir?"),
+        (["--qiet"], "Did you mean --quiet?"),
+        (["--learning-rate", "3"], "did you mean policy_lr?"),
+        (["--n-envs"], "--n-envs needs a value"),
+        (["--no-n-envs"], "--no-n-envs needs a value"),
+        (["--n-envs", "true"], "n_envs: got true, expected a whole number"),
+        (["--n-envs", "4", "5"], "n_envs: got [4, 5]"),
+        (["--gamma", "1.5"], "gamma: got 1.5"),
+        (["--set", "nonsense"], "--set takes KEY=VALUE"),
+        (["--set", "nonsense=1"], "nonsense: unknown field"),
+        (["--env-kwargs", "k"], "--env-kwargs takes KEY=VALUE"),
+        (["-x"], "unknown flag '-x'"),
+        (["--resume"], "--resume needs a value"),
+        (["--quiet=yes"], "takes no value"),
+        (["--resume", "@last"], "leave out 'CartPole-v1:ppo'"),
+        (["--epoch", "@best"], "--epoch goes with --resume"),
+    ],
+)
+def test_wrong_flags_exit_2_and_say_what_is_right(argv, hint, capsys):
+    assert cli.main(["train", CARTPOLE, *argv]) == 2
+    assert hint in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("target", "hint"),
+    [
+        ("CartPole-v1", "CartPole-v1:ppo"),
+        ("CartPol-v1:ppo", "CartPole-v1:ppo"),
+        ("nowhere/file.yaml", "no config file nowhere/file.yaml"),
+    ],
+)
+def test_wrong_targets_exit_2(target, hint, capsys):
+    assert cli.main(["train", target]) == 2
+    assert hint in capsys.readouterr().err
+
+
+def test_no_target_is_help_and_2(capsys):
+    for verb in ("train", "show"):
+        assert cli.main([verb]) == 2
+        told = capsys.readouterr().err
+        assert "examples:" in told
+        assert "no target given" in told
+
+
+def test_placeholders_are_filled_by_set(tmp_path, capsys):
+    path = tmp_path / "generic.yaml"
+    path.write_text("env_id: ${env}\nppo: {policy_lr: ${lr}}\n")
+    assert cli.main(["show", str(path), "-s", "env=Acrobot-v1", "-s", "lr=2e-3", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["env_id"], shown["policy_lr"]) == ("Acrobot-v1", 2e-3)
+    assert cli.main(["show", str(path), "-s", "env=Acrobot-v1"]) == 2
+    assert "--set lr=VALUE" in capsys.readouterr().err
+
+
+def test_help_of_a_target_shows_every_field_with_its_value_here(capsys):
+    assert cli.main(["train", CARTPOLE, "--policy-lr", "0.123", "--help"]) == 0
+    text = capsys.readouterr().out
+    config = load_config(CARTPOLE)
+    for name in type(config).model_fields:
+        assert f"--{name.replace('_', '-')} " in text
+    for title in ("identity", "rollout and budget", "environment", "model", "optimisation"):
+        assert f"\n{title}\n" in text
+    lines = {line.split()[0]: line for line in text.splitlines() if line.startswith("  --")}
+    assert "* 0.123" in lines["--policy-lr"]  # not the default: marked
+    assert "* " not in lines["--adam-eps"]
+    assert "Learning rate." in lines["--policy-lr"]
+
+
+def test_show_is_yaml_that_loads_as_the_same_config(tmp_path, capsys):
+    assert cli.main(["show", CARTPOLE, "--policy-lr", "lin_0.002"]) == 0
+    path = tmp_path / "mine.yaml"
+    path.write_text(capsys.readouterr().out)
+    assert load_config(str(path)) == load_config(CARTPOLE, overrides={"policy_lr": "lin_0.002"})
+    assert load_config(str(path)).project_id == "CartPole-v1"
+
+
+def test_list_envs_of_the_reference_lists(capsys):
+    assert cli.main(["train", "--list-envs", "cartpole"]) == 0
+    text = capsys.readouterr().out
+    assert CARTPOLE in text
+    assert "Taxi" not in text

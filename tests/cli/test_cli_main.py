@@ -1,0 +1,125 @@
+"""The door: help, version, verbs, exit codes; and that nothing heavy is imported for them."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import gymnasium_solver
+from gymnasium_solver.cli import main as cli
+from gymnasium_solver.errors import ConfigError, DivergedError
+
+HEAVY = ("torch", "gymnasium", "envpool", "numpy", "pydantic", "rich", "matplotlib", "yaml")
+
+
+def modules_after(*argv: str, env: dict[str, str] | None = None) -> set[str]:
+    """Names of the modules a fresh process has loaded after running this command."""
+    code = (
+        "import sys; from gymnasium_solver.cli.main import main; "
+        f"main({list(argv)!r}); print('MODULES', *sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env
+    )
+    return set(done.stdout.rpartition("MODULES ")[2].split())
+
+
+@pytest.mark.parametrize("argv", [["--help"], ["--version"], ["train", "--help"], ["trian"]])
+def test_help_imports_nothing_heavy(argv):
+    assert modules_after(*argv).isdisjoint(HEAVY)
+
+
+def test_listing_needs_neither_torch_nor_environments(tmp_path):
+    env = os.environ | {"GSOLVE_RUNS": str(tmp_path)}
+    for verb in ("list", "runs"):
+        assert modules_after(verb, env=env).isdisjoint({"torch", "gymnasium", "envpool", "numpy"})
+
+
+def test_help_is_quick():
+    """Target 0.3 s on a warm disk; the bound here is loose, for busy machines."""
+    took_s = []
+    for _ in range(3):
+        begun_s = time.perf_counter()
+        command = [sys.executable, "-m", "gymnasium_solver.cli.main", "--help"]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        took_s.append(time.perf_counter() - begun_s)
+    assert min(took_s) < 1.5
+
+
+def test_help_names_every_verb_and_each_has_a_module_and_help(capsys):
+    assert cli.main(["--help"]) == 0
+    text = capsys.readouterr().out
+    for verb in cli.verb_names():
+        assert f"\n  {verb} " in text
+        assert (Path(cli.__file__).parent / f"{verb}.py").is_file()
+        assert cli.main([verb, "--help"]) == 0
+        assert f"gsolve {verb}" in capsys.readouterr().out
+    assert cli.main(["help", "train"]) == 0
+
+
+def test_version(capsys):
+    assert cli.main(["--version"]) == 0
+    assert capsys.readouterr().out == f"gymnasium-solver {gymnasium_solver.__version__}\n"
+
+
+def test_nothing_typed_is_help_and_2(capsys):
+    assert cli.main([]) == 2
+    assert "gsolve train CartPole-v1:ppo" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("argv", "hint"),
+    [
+        (["trian"], "Did you mean: gsolve train?"),
+        (["evaluate"], "gsolve eval"),
+        (["CartPole-v1:ppo"], "gsolve train CartPole-v1:ppo"),
+        (["--qiet"], "before the verb"),
+        (["xyzzy"], "There are: train, "),
+        (["runs", "--jsn"], "Did you mean --json?"),
+        (["runs", "a", "b"], "unexpected argument 'b'"),
+        (["runs", "--limit", "many"], "invalid int value: 'many'"),
+        (["eval"], "required: RUN[/CHECKPOINT]"),
+        (["eval", "x", "--greedy", "--sampled"], "not allowed with"),
+    ],
+)
+def test_wrong_command_lines_exit_2_with_a_hint(argv, hint, capsys):
+    assert cli.main(argv) == 2
+    assert hint in capsys.readouterr().err
+
+
+def test_exit_codes_by_error(monkeypatch, capsys):
+    from gymnasium_solver.cli import list as verb
+
+    for error, code in (
+        (ConfigError("bad"), 2),
+        (DivergedError("nan"), 1),
+        (KeyboardInterrupt(), 130),
+    ):
+
+        def fail(argv, error=error):
+            raise error
+
+        monkeypatch.setattr(verb, "main", fail)
+        assert cli.main(["list"]) == code
+        told = capsys.readouterr().err
+        assert told.startswith("gsolve list: ")
+        assert "Traceback" not in told
+
+
+def test_a_reader_that_leaves_is_no_error():
+    command = f"{sys.executable} -m gymnasium_solver.cli.main list | head -1"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True)
+    assert done.stderr == ""
+
+
+def test_package_is_lazy_and_complete():
+    code = "import sys, gymnasium_solver; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert set(done.stdout.split()).isdisjoint(HEAVY)
+    assert {"train", "load", "load_config", "__version__"} <= set(dir(gymnasium_solver))
+    assert gymnasium_solver.load_config("CartPole-v1:ppo").env_id == "CartPole-v1"
+    with pytest.raises(AttributeError, match="no attribute 'trane'"):
+        _ = gymnasium_solver.trane

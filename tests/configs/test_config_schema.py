@@ -1,0 +1,251 @@
+"""The strict, frozen Config: what it takes, what it resolves, what it says when it refuses."""
+
+import re
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from gymnasium_solver.config.schedule import PositiveSchedule, Schedule
+from gymnasium_solver.config.schema import ALIASES, MODEL_PRESETS, BatchSize, Config, cpu_count
+from gymnasium_solver.errors import ConfigError
+
+
+class Toy(Config):
+    env_id: str = "Toy-v0"
+    algo_id: str = "ppo"
+    batch_size: BatchSize = 64
+    clip_range: PositiveSchedule = Schedule.constant(0.2)
+
+
+def toy(**fields: Any) -> Toy:
+    return Toy(**fields)
+
+
+def test_config_is_frozen() -> None:
+    with pytest.raises(ValidationError, match="frozen"):
+        toy().n_envs = 3  # type: ignore[misc]
+
+
+def test_every_field_is_documented() -> None:
+    for name, field in Config.model_fields.items():
+        assert field.description, name
+        assert len(field.description) > 15, name
+
+
+@pytest.mark.parametrize(
+    ("given", "suggestion"),
+    [
+        ("learning_rate", "policy_lr"),
+        ("lr", "policy_lr"),
+        ("num_envs", "n_envs"),
+        ("total_timesteps", "max_env_steps"),
+        ("clip_coef", "clip_range"),
+        ("clip_eps", "clip_range"),
+        ("entropy_coef", "ent_coef"),
+        ("minibatch_size", "batch_size"),
+        ("n_env", "n_envs"),
+        ("hidden_dim", "hidden_dims"),
+        ("env_kwarg", "env_kwargs"),
+        ("Gamma", "gamma"),
+    ],
+)
+def test_unknown_key_is_an_error_with_a_suggestion(given: str, suggestion: str) -> None:
+    with pytest.raises(
+        ConfigError, match=f"^{given}: unknown field; did you mean {suggestion}\\?$"
+    ):
+        toy(**{given: 1})
+
+
+def test_a_field_of_another_algorithm_is_named_as_such() -> None:
+    with pytest.raises(ConfigError, match="gae_lambda: unknown field here; it belongs to ppo"):
+        toy(gae_lambda=0.9)
+
+
+def test_unknown_key_without_a_near_name() -> None:
+    with pytest.raises(ConfigError, match=r"^zzz: unknown field$"):
+        toy(zzz=1)
+
+
+def test_all_problems_are_told_one_line_each() -> None:
+    with pytest.raises(ConfigError) as caught:
+        toy(n_envs=0, gamma=2, policy_lr="fast", hidden_dims=[64, 0], learning_rate=1)
+    lines = str(caught.value).splitlines()
+    assert lines == [
+        "n_envs: got 0, expected a whole number >= 1 or 'auto'",
+        "hidden_dims: got [64, 0], expected a list of whole numbers >= 1",
+        "policy_lr: got 'fast', expected a number, lin_NUMBER, or {start: ..., end: ...}",
+        "gamma: got 2, expected a number >= 0 and <= 1",
+        "learning_rate: unknown field; did you mean policy_lr?",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("n_steps", "8", "got '8', expected a whole number >= 1 (this is text: remove the quotes)"),
+        ("n_steps", 8.5, "got 8.5, expected a whole number >= 1"),
+        ("n_steps", True, "got true, expected a whole number >= 1"),
+        ("n_steps", None, "got null, expected a whole number >= 1"),
+        ("gamma", "0.9", "got '0.9', expected a number >= 0 and <= 1 (this is text"),
+        ("gamma", True, "got true, expected a number"),
+        ("gamma", float("nan"), "got nan, expected a number"),
+        ("clip_obs", float("inf"), "got inf, expected a number > 0"),
+        ("quiet", "off", "got 'off', expected true or false (write true or false)"),
+        ("quiet", 1, "got 1, expected true or false"),
+        ("optimizer", "lion", "got 'lion', expected one of 'adam', 'adamw', 'sgd'"),
+        ("activation", None, "got null, expected one of 'tanh'"),
+        ("model_id", "mlp_huge", "got 'mlp_huge', expected one of 'mlp_tiny'"),
+        ("normalize_obs", "yes", "expected one of false, true, 'rolling', 'static'"),
+        ("device", "tpu", "got 'tpu', expected auto, cpu, cuda, cuda:N or mps"),
+        ("n_threads", 0, "got 0, expected a whole number >= 1 or 'auto'"),
+        ("seed", -1, "got -1, expected a whole number >= 0"),
+        ("policy_lr", 0, "expected a number, lin_NUMBER"),
+        ("policy_lr", None, "got null, expected a number, lin_NUMBER"),
+        ("policy_lr", {"start": 1}, "a linear schedule needs end"),
+        ("ent_coef", -0.1, "with values >= 0"),
+        ("batch_size", 0, "got 0, expected a whole number >= 1, or a fraction of the rollout"),
+        ("batch_size", 1.5, "got 1.5, expected a whole number >= 1, or a fraction"),
+        ("eval_warmup_epochs", 1.5, "expected a whole number, or a fraction between 0 and 1"),
+        ("eval_warmup_epochs", -0.5, "expected a whole number, or a fraction between 0 and 1"),
+        ("eval_warmup_epochs", -1, "expected a whole number >= 0"),
+        ("early_stop_on_eval_threshold", "yes", "expected true or false or a number or null"),
+        ("hidden_dims", "64", "expected a list of whole numbers"),
+        ("env_kwargs", [1], "expected a block of key: value lines"),
+        ("env_kwargs", {"a": {1, 2}}, "env_kwargs.a is {1, 2}; expected numbers, text"),
+        ("env_kwargs", {"a": [float("inf")]}, "env_kwargs.a[0] is inf"),
+        ("env_wrappers", [{"scale": 1}], "entry 0 is {'scale': 1}; expected {id: WrapperName"),
+        ("env_wrappers", {"id": "X"}, "expected a list"),
+        ("env_id", 3, "got 3, expected text"),
+    ],
+)
+def test_bad_values_name_field_value_and_expectation(field: str, value: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{field}: .*" + re.escape(message)):
+        toy(**{field: value})
+
+
+def test_missing_fields_are_named() -> None:
+    with pytest.raises(ConfigError, match="env_id: required, but not given\nalgo_id: required"):
+        Config()
+
+
+def test_numbers_in_any_spelling() -> None:
+    config = toy(max_env_steps=1e5, n_steps=32.0, gamma=1, clip_obs=5)
+    assert (config.max_env_steps, config.n_steps, config.gamma) == (100_000, 32, 1.0)
+    assert type(config.max_env_steps) is int
+    assert type(config.n_steps) is int
+    assert type(config.gamma) is float
+
+
+@pytest.mark.parametrize(
+    ("written", "resolved"),
+    [(256, 256), (256.0, 256), (1, 1), (1.0, 512), (0.5, 256), (0.25, 128), (0.3, 153), (1e-6, 1)],
+)
+def test_fractional_batch_size(written: float, resolved: int) -> None:
+    config = toy(n_envs=8, n_steps=64, batch_size=written)
+    assert config.batch_size == resolved
+    assert type(config.batch_size) is int
+
+
+def test_a_bad_rollout_is_the_only_problem_told() -> None:
+    with pytest.raises(ConfigError, match=r"^n_envs: got 0[^\n]*$"):
+        toy(n_envs=0, batch_size=0.5)
+
+
+def test_n_envs_auto_is_the_cpu_count() -> None:
+    assert toy(n_envs="auto").n_envs == cpu_count() >= 1
+    assert toy(n_envs="auto", n_steps=10, batch_size=1.0).batch_size == 10 * cpu_count()
+
+
+def test_aliases_are_read_and_never_written() -> None:
+    config = toy(max_timesteps=1e5, grad_clip_norm=1, accelerator="gpu")
+    assert (config.max_env_steps, config.max_grad_norm, config.device) == (100_000, 1.0, "cuda")
+    assert not set(ALIASES) & set(config.model_dump())
+    for alias, field in ALIASES.items():
+        with pytest.raises(ConfigError, match=f"{field} and {alias} are the same setting"):
+            toy(**{field: 1, alias: 1})
+    with pytest.raises(ConfigError, match="max_timesteps and max_steps are the same setting"):
+        toy(max_timesteps=1, max_steps=1)
+
+
+def test_null_is_a_value() -> None:
+    config = toy(early_stop_on_eval_threshold=None, max_grad_norm=None, eval_freq_epochs=None)
+    assert config.early_stop_on_eval_threshold is None
+    assert config.max_grad_norm is None
+    assert config.eval_freq_epochs is None
+
+
+def test_threshold_switches_keep_their_kind() -> None:
+    assert toy(early_stop_on_eval_threshold=True).early_stop_on_eval_threshold is True
+    assert toy(early_stop_on_eval_threshold=False).early_stop_on_eval_threshold is False
+    value = toy(early_stop_on_eval_threshold=1).early_stop_on_eval_threshold
+    assert value == 1.0
+    assert type(value) is float
+
+
+def test_old_spellings() -> None:
+    assert toy(policy="mlp_actorcritic").policy == "mlp"
+    assert toy(normalize_obs=True).normalize_obs == "rolling"
+    assert toy(normalize_obs=False).normalize_obs is False
+
+
+def test_hidden_dims_and_presets() -> None:
+    assert toy(hidden_dims=[32, 16.0]).hidden_dims == (32, 16)
+    assert toy(hidden_dims=64).hidden_dims == (64,)
+    assert toy(hidden_dims=[]).hidden_dims == ()
+    for name, dims in MODEL_PRESETS.items():
+        config = toy(model_id=name)
+        assert config.hidden_dims == dims
+        assert toy(**config.model_dump(mode="json")) == config
+    assert toy(model_id="mlp_small", hidden_dims=None).hidden_dims == (128, 128)
+    with pytest.raises(ConfigError, match=r"model_id mlp_small means hidden_dims \[128, 128\]"):
+        toy(model_id="mlp_small", hidden_dims=[64, 64])
+
+
+def test_a_run_needs_a_budget() -> None:
+    assert toy().max_env_steps == 100_000
+    with pytest.raises(ConfigError, match="max_env_steps and max_epochs are both null"):
+        toy(max_env_steps=None)
+
+
+def test_epochs_alone_are_not_cut_by_the_default_budget() -> None:
+    assert toy(max_epochs=5_000).max_env_steps is None
+    assert toy(max_epochs=5, max_env_steps=100).max_env_steps == 100
+
+
+def test_schedule_places_are_checked_against_the_budget() -> None:
+    late = {"start": 1, "end": 0, "from": 0.5, "to": 1000}
+    assert toy(policy_lr=late, max_env_steps=1500)
+    with pytest.raises(ConfigError, match=r"policy_lr: 0\.5 \(env step 50000\) must come before"):
+        toy(policy_lr=late, max_env_steps=100_000)
+    with pytest.raises(ConfigError, match=r"policy_lr: 0\.5"):
+        toy(policy_lr=late, max_epochs=100, n_envs=10, n_steps=100)
+
+
+def test_eval_warmup_is_a_count_or_a_fraction() -> None:
+    assert toy(eval_warmup_epochs=0.25).eval_warmup_epochs == 0.25
+    assert type(toy(eval_warmup_epochs=5.0).eval_warmup_epochs) is int
+    assert type(toy(eval_warmup_epochs=1.0).eval_warmup_epochs) is int
+
+
+def test_blocks_are_copied_and_made_plain() -> None:
+    kwargs: dict[str, Any] = {"size": (1, 2), "buttons": {3: 0.5}}
+    config = toy(env_kwargs=kwargs)
+    assert config.env_kwargs == {"size": [1, 2], "buttons": {"3": 0.5}}
+    kwargs["size"] = None
+    assert config.env_kwargs["size"] == [1, 2]
+
+
+def test_replace_checks_what_it_changes() -> None:
+    config = toy(policy_lr="lin_0.1", model_id="mlp_tiny")
+    assert config.replace(seed=3).seed == 3
+    assert config.replace(seed=3).replace(seed=None) == config
+    with pytest.raises(ConfigError, match="seed: got -1"):
+        config.replace(seed=-1)
+
+
+def test_json_schema_uses_standard_words() -> None:
+    fields = Toy.model_json_schema()["properties"]
+    assert fields["n_steps"]["minimum"] == 1
+    assert {"type": "null"} in fields["seed"]["anyOf"]
+    assert not re.search(r"'(ge|gt|le|lt)':", str(fields))

@@ -1,0 +1,103 @@
+"""Bad actions are refused before an engine sees them, with the env, the value and the row named."""
+
+import gymnasium
+import numpy as np
+import pytest
+
+from gymnasium_solver.envs.actions import action_checker
+from gymnasium_solver.envs.make import make_vector_env
+from gymnasium_solver.errors import EnvError
+
+spaces = gymnasium.spaces
+
+
+@pytest.mark.parametrize("mode", ["envpool", "vector", "sync"])
+@pytest.mark.parametrize(
+    ("actions", "message"),
+    [
+        ([0, 7, 0], r"CartPole-v1: action 7 of env 1 is not in Discrete\(2\)"),
+        ([0, 0, -1], r"action -1 of env 2"),
+        ([0.0, 1.0, 1.0], "whole numbers, got dtype float64"),
+        ([True, False, True], "whole numbers, got dtype bool"),
+        ([[0], [0], [0]], r"shape \(3, 1\), expected \(3,\)"),
+        ([0, 1], r"shape \(2,\), expected \(3,\)"),
+        ("left", "dtype <U4"),
+        (None, "dtype object"),
+    ],
+)
+def test_discrete(mode, actions, message):
+    env = make_vector_env("CartPole-v1", 3, vectorization_mode=mode)
+    env.reset(0)
+    with pytest.raises(EnvError, match=message):
+        env.step(np.array(actions))
+    step = env.step([0, 1, 1])  # a refused action leaves the env as it was
+    assert (step.episode_length == 1).all()
+    env.close()
+
+
+@pytest.mark.parametrize("mode", ["envpool", "sync"])
+@pytest.mark.parametrize(
+    ("actions", "message"),
+    [
+        ([[0.0], [np.nan]], r"Pendulum-v1: action \[nan\] of env 1 is not in Box"),
+        ([[np.inf], [0.0]], r"action \[inf\] of env 0"),
+        ([[np.inf], [-np.inf]], r"action \[inf\] of env 0"),
+        ([0.0, 0.0], r"shape \(2,\), expected \(2, 1\)"),
+        ([["a"], ["b"]], "numbers as actions, got dtype <U1"),
+    ],
+)
+def test_box(mode, actions, message):
+    env = make_vector_env("Pendulum-v1", 2, vectorization_mode=mode)
+    env.reset(0)
+    with pytest.raises(EnvError, match=message):
+        env.step(np.array(actions))
+    env.close()
+
+
+@pytest.mark.parametrize("mode", ["envpool", "sync"])
+def test_box_actions_are_clipped_and_any_number_type_will_do(mode):
+    env = make_vector_env("Pendulum-v1", 2, vectorization_mode=mode)
+    results = []
+    for actions in (
+        np.array([[100.0], [-100.0]]),
+        np.array([[2], [-2]]),
+        np.array([[2], [-2]], np.float32),
+        [[2.0], [-2.0]],
+    ):
+        env.reset(0)
+        results.append(env.step(actions))
+    env.close()
+    for step in results[1:]:
+        assert np.array_equal(step.obs, results[0].obs)
+        assert np.array_equal(step.reward, results[0].reward)
+
+
+def test_large_but_finite_box_actions_pass():
+    check = action_checker(spaces.Box(-1, 1, (2,), np.float32), 2, "X")
+    huge = np.full((2, 2), np.finfo(np.float32).max)  # their sum overflows
+    assert np.array_equal(check(huge), np.ones((2, 2)))
+
+
+def test_integer_types_and_offsets():
+    check = action_checker(spaces.Discrete(3, start=5), 2, "X")
+    for dtype in (np.int8, np.uint8, np.int32, np.uint64):
+        assert check(np.array([5, 7], dtype)).dtype == np.int64
+    for bad in ([4, 5], [5, 8], [0, 5]):
+        with pytest.raises(EnvError, match="is not in Discrete"):
+            check(np.array(bad))
+
+
+def test_multi_discrete_and_multi_binary():
+    check = action_checker(spaces.MultiDiscrete([2, 3]), 2, "X")
+    assert check([[1, 2], [0, 0]]).tolist() == [[1, 2], [0, 0]]
+    with pytest.raises(EnvError, match=r"action \[2, 0\] of env 1"):
+        check([[1, 2], [2, 0]])
+    check = action_checker(spaces.MultiBinary(2), 2, "X")
+    assert check([[1, 0], [1, 1]]).tolist() == [[1, 0], [1, 1]]
+    with pytest.raises(EnvError, match=r"action \[0, 2\] of env 0"):
+        check([[0, 2], [0, 0]])
+
+
+def test_other_action_spaces_are_refused():
+    with pytest.raises(EnvError, match="actions of type Dict are not supported"):
+        action_checker(spaces.Dict({"a": spaces.Discrete(2)}), 2, "X")

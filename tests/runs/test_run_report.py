@@ -1,0 +1,93 @@
+"""report.md tells what a reader of the folder wants to know."""
+
+from pathlib import Path
+
+from gymnasium_solver.runs.checkpoint import save_checkpoint
+from gymnasium_solver.runs.report import write_report
+from gymnasium_solver.runs.run import Run
+
+EVAL = {"std": 12.25, "min": 450, "max": 500, "length_mean": 480.5, "episodes": 20}
+COMMAND = ["gsolve", "train", "CartPole-v1:ppo", "--description", "two words"]
+
+
+def make_run(root: Path) -> Run:
+    identity = {"env_id": "CartPole-v1", "algo_id": "ppo", "variant": "ppo", "seed": 42}
+    yaml = "env_id: CartPole-v1\ndescription: Balance a | pole\n"
+    return Run.create(yaml, identity, root, COMMAND)
+
+
+def test_report_of_a_solved_run(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "runs")
+    run.log_event("eval", stage="val", env_steps=51200, mean=480.5, **EVAL)
+    run.log_event("eval", env_steps=102400, mean=None, std=None)
+    test = {"stage": "test", "env_steps": 51200, "episodes": 100}
+    run.log_event("eval", **test, greedy=True, mean=123.0, std=1.0)  # before a resume
+    run.log_event("eval", **test, greedy=True, mean=500.0, std=0.0)
+    run.log_event("eval", **test, greedy=False, mean=487.125, std=3.5)
+    save_checkpoint(run.checkpoints_dir, 51200, {}, {}, {"score": 480.5}, best=True)
+    run.update_meta(
+        status="finished",
+        stop_reason="solved_eval",
+        solved=True,
+        threshold=475.0,
+        env_steps=102400,
+        epoch=100,
+        episodes=1234,
+        wall_s=20.0,
+        best={"score": 480.5, "env_steps": 51200, "epoch": 50},
+        resumed=[{"at": "2026-01-01T00:00:00+00:00", "from_env_steps": 25600}],
+        git={"commit": "abc123", "dirty": True},
+    )
+    path = write_report(run.path)
+    assert path == run.path / "report.md"
+    text = path.read_text()
+    for part in (
+        "# CartPole-v1:ppo: solved",
+        f"Run `{run.id}`",
+        "Balance a | pole",
+        "| stopped because | an evaluation reached the threshold |",
+        "| best evaluation | 480.50 at 51,200 |",
+        "| threshold | 475 |",
+        "| env steps | 102,400 |",
+        "| episodes | 1,234 |",
+        "| env steps per second | 5,120 |",
+        "| test, greedy actions | 500 ± 0 over 100 episodes |",
+        "| test, sampled actions | 487.12 ± 3.50 over 100 episodes |",
+        f"gsolve train runs/{run.id}/config.yaml",
+        "gsolve train CartPole-v1:ppo --description 'two words'",
+        "The seed is 42.",
+        "gymnasium_solver 0.",
+        "Git commit `abc123`, with the changes in `git.diff`.",
+        "Resumed from env steps 25,600.",
+        "| 51,200 | 480.50 | 12.25 | 450 | 500 | 480.50 | 20 |",
+        "| 102,400 | - | - | - | - | - | - |",
+        "| 51200 | 480.50 | @best @last |",
+        "| `config.yaml` |",
+        f"gsolve eval {run.id}",
+        f"gsolve train --resume {run.id}",
+    ):
+        assert part in text, part
+    assert "123" not in text.partition("## Reproduce")[0].replace("1,234", "")
+    assert text.count("| 51,200 |") == 1
+    assert str(tmp_path) not in text
+
+
+def test_report_of_a_run_that_hardly_began(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    run.update_meta(status="interrupted", stop_reason="interrupted")
+    text = write_report(run.path).read_text()
+    assert "# CartPole-v1:ppo: interrupted" in text
+    assert "## Evaluations\n\nNone." in text
+    assert "| best evaluation | - |" in text
+    assert "gsolve eval" not in text
+    assert "--resume" not in text
+
+
+def test_a_second_report_replaces_the_first(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    run.update_meta(status="failed", stop_reason="diverged", threshold=475.0)
+    assert "a value was not finite" in write_report(run.path).read_text()
+    run.update_meta(status="finished", stop_reason="max_env_steps", solved=False)
+    text = write_report(run.path).read_text()
+    assert "# CartPole-v1:ppo: not solved" in text
+    assert "not finite" not in text
