@@ -20,6 +20,8 @@ def algo_class(algo_id: str) -> Any:
     if algo_id not in ALGOS:
         near = difflib.get_close_matches(algo_id, ALGOS, n=1)
         hint = f" Did you mean '{near[0]}'?" if near else ""
-        raise ConfigError(f"algo_id: unknown algorithm '{algo_id}'; there are: {', '.join(ALGOS)}.{hint}")
+        raise ConfigError(
+            f"algo_id: unknown algorithm '{algo_id}'; there are: {', '.join(ALGOS)}.{hint}"
+        )
     module, _, name = ALGOS[algo_id].partition(":")
     return getattr(import_module(module), name)

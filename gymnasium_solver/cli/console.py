@@ -84,6 +84,8 @@ class TrainConsole:
             total = config.max_env_steps or info.planned_epochs * config.n_envs * config.n_steps
             self.state.start_steps = info.resumed_from
             self.state.start_fraction = info.resumed_from / total
+            if best := run.meta().get("best"):
+                self.state.best["val/roll/ep_rew/mean"] = best["score"]
         self._next_line_s = time.monotonic() + LINE_EVERY_S
         if self.quiet:
             with_notes = f", with {', '.join(self.notes)}" if self.notes else ""

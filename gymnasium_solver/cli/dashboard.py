@@ -124,7 +124,8 @@ def frame(state: State, width: int) -> list[Line]:
     rule = width - 4 - cell_len(name) - cell_len(run_id)
     if rule < 1:
         run_id, rule = "", max(0, width - 4 - cell_len(name))
-    top = [("╭─", edge), (name, "bold"), ("─" * rule, edge), (run_id, SKY), ("─╮", edge)]
+    top = _fit([(name, "bold"), ("─" * rule, edge), (run_id, SKY)], inner)
+    top = [("╭─", edge), *top, ("─╮", edge)]
     body = [[("│ ", edge), *_fit(line, inner), (" │", edge)] for line in lines]
     return [top, *body, [("╰" + "─" * (width - 2) + "╯", edge)]]
 

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 NONE, ONE, OPTIONAL, MANY = "none", "one", "optional", "many"
 SHORT = {"-h": "help", "-q": "quiet", "-s": "set"}
 _VALUE = re.compile(r"-(\d|\.\d|\.?inf)")  # -200, -.5 and -inf are values, -q is a flag
-_TARGET = re.compile(r".+\.(ya?ml|json)(:\w+)?|[\w./-]+:[A-Za-z_]\w*")
+_SURE_TARGET = re.compile(r".+\.(ya?ml|json)(:\w+)?|[\w./-]+-v\d+(:\w+)?")  # a file, or Env-v1:name
+_TARGET = re.compile(r"[\w./-]+:[A-Za-z_]\w*")  # also mc:rtg, which is a value
 
 
 class UsageError(GsolveError):
@@ -141,12 +142,16 @@ def _take(words: list[str], arity: str) -> list[str]:
 
 def _rescue_target(args: FieldArgs) -> None:
     """`train --n-envs 4 CartPole-v1:ppo`: the last word is the target, not a second value."""
-    if args.positionals:
+    if args.positionals or args.has("resume") or args.has("config_id"):
         return
-    for values in [*args.fields.values(), args.options.get("env_kwargs", [])]:
-        if values and _TARGET.fullmatch(values[-1]):
-            args.positionals.append(values.pop())
-            return
+    groups = [
+        values for values in (*args.fields.values(), args.options.get("env_kwargs")) if values
+    ]
+    certain = [values for values in groups if _SURE_TARGET.fullmatch(values[-1])]
+    second = [values for values in groups if len(values) > 1 and _TARGET.fullmatch(values[-1])]
+    for values in (*certain, *second):
+        args.positionals.append(values.pop())
+        return
 
 
 def target_of(args: FieldArgs) -> str | None:

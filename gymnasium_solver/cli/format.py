@@ -65,8 +65,10 @@ def sparkline(values: Sequence[float], width: int) -> str:
 def resample(values: Sequence[float], width: int) -> list[float]:
     """`width` values over the same span: means of equal stretches, or repeats where too few."""
     n = len(values)
+    if not n or width < 1:
+        return []
     if n < width:
-        return [values[i * n // width] for i in range(width)] if n else []
+        return [values[i * n // width] for i in range(width)]
     cuts = [i * n // width for i in range(width + 1)]
     return [math.fsum(values[a:b]) / (b - a) for a, b in pairwise(cuts)]
 

@@ -163,15 +163,14 @@ class EnvPoolEngine(Engine):
         done, truncated = state[self._done_at], state[self._trunc_at]
         terminated = done > truncated  # EnvPool's done means either
         if self._limit is not None:
-            at_limit = state[self._elapsed_at] >= self._limit
-            self._cut = at_limit > done  # these rows the pool will not reset by itself
+            self._cut = state[self._elapsed_at] >= self._limit
             self._n_cut = int(np.count_nonzero(self._cut))
-            truncated = truncated | at_limit
+            truncated = truncated | self._cut
         info = {name: state[i] for name, i in self._info_at}
         return state[self._obs_at], state[self._reward_at], terminated, truncated, info
 
     def _step_and_reset(self, actions: np.ndarray) -> list[np.ndarray]:
-        """Reset the rows cut at our time limit, step the others."""
+        """Reset the rows cut at our time limit, which the pool does not know of; step the others."""
         cut = self._ids[self._cut]
         self._pool._reset(cut)
         opened = self._pool._recv()

@@ -76,7 +76,9 @@ class ActorCritic(nn.Module):
     ):
         super().__init__()
         self.activation = activation
-        self.n_discrete = observation_space.n if isinstance(observation_space, spaces.Discrete) else 0
+        self.n_discrete = (
+            observation_space.n if isinstance(observation_space, spaces.Discrete) else 0
+        )
         self.obs_start = getattr(observation_space, "start", 0)
         self.is_image = observation_space.dtype == np.uint8
         width = observation_width(observation_space)

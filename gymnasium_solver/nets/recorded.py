@@ -5,7 +5,7 @@ microseconds of arithmetic. NumPy's operations cost 1 us. So the loss stays plai
 only code there is; here its forward and backward pass is run once under a dispatch mode that
 writes down every ATen operation, and the list becomes a NumPy function:
 
-    gradient = record(loss, params, batch, coefficients)    # None: something in it is not known here
+    gradient = LossGradient(loss, params, replay=True)
     flat_grad, *outputs = gradient(batch, coefficients)
 
 Two recordings at different batch sizes tell which integers depend on the batch. A recording is

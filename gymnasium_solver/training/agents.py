@@ -9,15 +9,12 @@ from gymnasium import spaces
 from gymnasium_solver.algos import algo_class
 from gymnasium_solver.config.load import load_config
 from gymnasium_solver.config.schema import Config
-from gymnasium_solver.config.types import cpu_count
 from gymnasium_solver.errors import ConfigError, RunError
 from gymnasium_solver.nets.spaces import space_from_json
 from gymnasium_solver.runs.checkpoint import LoadedCheckpoint, load_checkpoint
 from gymnasium_solver.runs.resolve import resolve_checkpoint
 from gymnasium_solver.runs.run import runs_root
 from gymnasium_solver.training.seeds import derive
-
-SMALL_LAYER, SMALL_BATCH = 256, 4096
 
 
 def pick_device(name: str) -> str:
@@ -31,17 +28,7 @@ def pick_device(name: str) -> str:
     return name
 
 
-def pick_threads(config: Config) -> int:
-    """`auto`: one thread for small networks, where a second only costs; else every CPU."""
-    if config.n_threads != "auto":
-        return config.n_threads
-    is_small = max(config.hidden_dims, default=0) <= SMALL_LAYER
-    return 1 if is_small and getattr(config, "batch_size", 0) <= SMALL_BATCH else cpu_count()
-
-
-def build_agent(
-    config: Config, observation_space: spaces.Space, action_space: spaces.Space
-) -> Any:
+def build_agent(config: Config, observation_space: spaces.Space, action_space: spaces.Space) -> Any:
     """The agent that `config.algo_id` names, freshly initialised from the seed."""
     return algo_class(config.algo_id)(
         config,

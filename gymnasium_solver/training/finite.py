@@ -29,8 +29,8 @@ def check_rollout(rollout: Rollout) -> None:
         bad = np.argwhere(~np.isfinite(values))
         row, env = int(bad[0][0]), int(bad[0][1])
         raise DivergedError(
-            f"{len(bad)} value(s) of the {name} are not finite; the first in env {env} at row {row} "
-            f"of the rollout: {np.array2string(np.asarray(values[row, env]), threshold=12)}. "
+            f"{len(bad)} value(s) of the {name} are not finite; the first in env {env} at row "
+            f"{row} of the rollout: {np.array2string(np.asarray(values[row, env]), threshold=12)}. "
             + ENV_ADVICE
         )
 

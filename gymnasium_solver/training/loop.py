@@ -10,12 +10,11 @@ needs to go on is in the checkpoint, and nothing else decides.
 
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from gymnasium_solver.config.load import dump_config, load_config
 from gymnasium_solver.config.schema import Config
@@ -25,42 +24,21 @@ from gymnasium_solver.envs.make import env_from_config
 from gymnasium_solver.envs.vector import VectorEnv
 from gymnasium_solver.errors import DivergedError, EnvError, RunError
 from gymnasium_solver.runs import query
-from gymnasium_solver.runs.checkpoint import load_checkpoint, prune, rewind, save_checkpoint
+from gymnasium_solver.runs.checkpoint import load_checkpoint, prune, save_checkpoint
 from gymnasium_solver.runs.files import write_atomic
 from gymnasium_solver.runs.report import write_report
 from gymnasium_solver.runs.resolve import resolve_checkpoint
 from gymnasium_solver.runs.run import Run
-from gymnasium_solver.training.agents import build_agent, pick_threads, transfer_weights
+from gymnasium_solver.training.agents import build_agent, transfer_weights
 from gymnasium_solver.training.cadence import checkpoint_cadence, eval_cadence
 from gymnasium_solver.training.collect import EPISODE_WINDOW, Collector
 from gymnasium_solver.training.evaluate import evaluate
 from gymnasium_solver.training.finite import check_metrics, check_rollout
 from gymnasium_solver.training.observer import EvalResult, NullObserver, Observer, TrainInfo
+from gymnasium_solver.training.progress import Progress, epoch_row, timing
 from gymnasium_solver.training.seeds import derive, draw_seed, stage_seed
 from gymnasium_solver.training.signals import StopRequest, stop_on_signals
-
-
-@dataclass
-class Progress:
-    """Where the run is; saved with every checkpoint."""
-
-    env_steps: int = 0
-    epoch: int = 0
-    wall_s: float = 0.0
-    best_score: float | None = None
-    best_env_steps: int = 0
-    best_epoch: int = 0
-    best_train_mean: float | None = None
-
-    @property
-    def best(self) -> dict[str, Any] | None:
-        if self.best_score is None:
-            return None
-        return {
-            "score": self.best_score,
-            "env_steps": self.best_env_steps,
-            "epoch": self.best_epoch,
-        }
+from gymnasium_solver.training.threads import limited_threads, pick_threads
 
 
 def train(
@@ -104,12 +82,11 @@ def resume(
         trainer.load_state(checkpoint.tensors, checkpoint.state)
         if reason := trainer.budget_spent():
             raise RunError(
-                f"{run.id} has used its budget ({reason}: {trainer.progress.env_steps:,} env steps, "
-                f"{trainer.progress.epoch} epochs). Give more, e.g. --max-env-steps "
+                f"{run.id} has used its budget, {reason} (it is at {trainer.progress.env_steps:,} "
+                f"env steps, epoch {trainer.progress.epoch}). Give it more, e.g. --max-env-steps "
                 f"{2 * trainer.progress.env_steps}."
             )
         run.begin_resume(checkpoint.env_steps)
-        rewind(run.checkpoints_dir, checkpoint.env_steps)
         if overrides:
             write_atomic(run.config_path, dump_config(config).encode())
             run.log_event("config", env_steps=checkpoint.env_steps, changed=dict(overrides))
@@ -128,9 +105,6 @@ class Trainer:
         self.notes: list[str] = []
         self.seconds = {"update": 0.0, "eval": 0.0}
         self._eval_env: VectorEnv | None = None
-        self._threads_before = torch.get_num_threads()
-        torch.set_num_threads(pick_threads(config))
-
         env = JournaledEnv(env_from_config(config, config.n_envs))
         self.agent = build_agent(config, env.observation_space, env.action_space)
         self.collector = Collector(
@@ -159,9 +133,10 @@ class Trainer:
         self.run = run
         try:
             self._announce(resumed_from)
-            with stop_on_signals() as stop:
-                stop_reason = self._loop(stop)
-            self._finish(stop_reason)
+            with limited_threads(pick_threads(self.config)):
+                with stop_on_signals() as stop:
+                    stop_reason = self._loop(stop)
+                self._finish(stop_reason)
         except BaseException as error:
             self._fail(error)
             raise
@@ -180,12 +155,15 @@ class Trainer:
             result = None
             if self.should_eval(p.epoch) or (stop_reason and self._evaluates and not stop.name):
                 result = self._evaluate()
-            is_best = result is not None and self._note_best(result)
+            is_best = result is not None and p.note_best(result.mean)
             stop_reason = stop_reason or self._threshold_reached(result)
 
             p.wall_s = time.perf_counter() - started
             fps = (p.env_steps - steps_before) / (time.perf_counter() - epoch_started)
-            self._log_epoch(metrics, result, fps)
+            row = epoch_row(p, self.collector, metrics, result)
+            row |= timing(p, self._share_done(), fps, {**self.collector.seconds, **self.seconds})
+            self.run.log_metrics(row)
+            self.observer.on_epoch(row)
             if result is not None:
                 self.observer.on_eval(result, is_best)
             if is_best or stop_reason or self.should_checkpoint(p.epoch):
@@ -259,6 +237,10 @@ class Trainer:
             return self.threshold
         return None if setting is None or setting is False else float(setting)
 
+    def _share_done(self) -> float:
+        by_epochs = self.progress.epoch / self.config.max_epochs if self.config.max_epochs else 0.0
+        return min(1.0, max(self.progress.env_steps / self.total_steps, by_epochs))
+
     @property
     def _evaluates(self) -> bool:
         return bool(self.config.eval_freq_epochs)
@@ -271,100 +253,7 @@ class Trainer:
             self._eval_env = env_from_config(config, min(n_envs, config.eval_episodes))
         return self._eval_env
 
-    # -- records ----------------------------------------------------------------------------
-
-    def _announce(self, resumed_from: int | None) -> None:
-        info = TrainInfo(
-            env_spec=self.collector.env.spec,
-            n_parameters=sum(p.numel() for p in self.agent.net.parameters()),
-            device=str(self.agent.device),
-            threshold=self.threshold,
-            planned_epochs=self.planned_epochs,
-            resumed_from=resumed_from,
-            notes=self.notes,
-        )
-        self.run.update_meta(status="running", engine=info.env_spec.engine, device=info.device)
-        self.observer.on_start(self.run, self.config, info)
-
-    def _note_best(self, result: EvalResult) -> bool:
-        p = self.progress
-        if p.best_score is not None and result.mean <= p.best_score:
-            return False
-        p.best_score, p.best_env_steps, p.best_epoch = result.mean, p.env_steps, p.epoch
-        return True
-
-    def _log_epoch(
-        self, metrics: dict[str, float], result: EvalResult | None, fps_instant: float
-    ) -> None:
-        p, c = self.progress, self.collector
-        row: dict[str, Any] = {"env_steps": p.env_steps, "epoch": p.epoch, "wall_s": p.wall_s}
-        if c.returns:
-            mean = float(np.mean(c.returns))
-            if len(c.returns) == EPISODE_WINDOW or p.best_train_mean is None:
-                p.best_train_mean = max(mean, p.best_train_mean or mean)
-            row |= {
-                "train/roll/ep_rew/mean": mean,
-                "train/roll/ep_rew/best": max(mean, p.best_train_mean or mean),
-                "train/roll/ep_rew/last": c.returns[-1],
-                "train/roll/ep_len/mean": float(np.mean(c.lengths)),
-            }
-        row |= {
-            "train/cnt/total_env_steps": p.env_steps,
-            "train/cnt/total_episodes": c.n_episodes,
-            "train/cnt/epoch": p.epoch,
-        }
-        row |= {f"train/{name}": value for name, value in metrics.items()}
-        row |= self._timing(fps_instant)
-        if result is not None:
-            row |= {
-                f"val/roll/ep_rew/{k}": getattr(result, k) for k in ("mean", "std", "min", "max")
-            }
-            row |= {
-                "val/roll/ep_rew/best": p.best_score,
-                "val/roll/ep_len/mean": result.length_mean,
-            }
-        row["progress"] = self._share_done()
-        self.run.log_metrics(row)
-        self.observer.on_epoch(row)
-
-    def _timing(self, fps_instant: float) -> dict[str, float]:
-        p = self.progress
-        seconds = {**self.collector.seconds, **self.seconds}
-        total = sum(seconds.values()) or 1.0
-        done = self._share_done()
-        return {
-            "train/sys/timing/time_elapsed": p.wall_s,
-            "train/sys/timing/fps": p.env_steps / p.wall_s,
-            "train/sys/timing/fps_instant": fps_instant,
-            "train/sys/timing/eta_s": p.wall_s * (1 - done) / done,
-            **{f"train/sys/timing/{name}_share": s / total for name, s in seconds.items()},
-        }
-
-    def _share_done(self) -> float:
-        by_epochs = self.progress.epoch / self.config.max_epochs if self.config.max_epochs else 0.0
-        return min(1.0, max(self.progress.env_steps / self.total_steps, by_epochs))
-
-    # -- saving and loading -----------------------------------------------------------------
-
-    def _save(self, kind: str, result: EvalResult | None = None, with_env: bool = True) -> None:
-        p = self.progress
-        agent_tensors, agent_extra = self.agent.state()
-        env_arrays, collector_state = self.collector.state(with_env)
-        metrics: dict[str, Any] = {"train_mean": float(np.mean(self.collector.returns or [np.nan]))}
-        if result is not None:
-            metrics |= {"score": result.mean, "eval": result.to_dict()}
-        path = save_checkpoint(
-            self.run.checkpoints_dir,
-            p.env_steps,
-            {**agent_tensors, "env": env_arrays},
-            {"progress": asdict(p), "agent": agent_extra, "collector": collector_state},
-            metrics,
-            best=kind == "best",
-        )
-        prune(self.run.checkpoints_dir, self.config.keep_checkpoints)
-        self.run.log_event("checkpoint", env_steps=p.env_steps, epoch=p.epoch, reason=kind)
-        self._update_meta()
-        self.observer.on_checkpoint(path, kind)
+    # -- state ------------------------------------------------------------------------------
 
     def load_state(self, tensors: dict[str, dict[str, Any]], state: dict[str, Any]) -> None:
         self.progress = Progress(**state["progress"])
@@ -380,6 +269,25 @@ class Trainer:
             self.notes.append(f"{error} New episodes are started instead: not an exact resume.")
             self.collector.restart_envs(env_steps)
 
+    def _announce(self, resumed_from: int | None) -> None:
+        info = TrainInfo(
+            env_spec=self.collector.env.spec,
+            n_parameters=sum(p.numel() for p in self.agent.net.parameters()),
+            device=str(self.agent.device),
+            threshold=self.threshold,
+            planned_epochs=self.planned_epochs,
+            resumed_from=resumed_from,
+            notes=self.notes,
+        )
+        self.run.update_meta(status="running", engine=info.env_spec.engine, device=info.device)
+        self.observer.on_start(self.run, self.config, info)
+
+    def _solved(self) -> bool | None:
+        if self.threshold is None:
+            return None
+        score = self.progress.best_score if self._evaluates else self.progress.best_train_mean
+        return score is not None and score >= self.threshold
+
     def _update_meta(self, **fields: Any) -> None:
         p = self.progress
         self.run.update_meta(
@@ -392,11 +300,22 @@ class Trainer:
             **fields,
         )
 
-    def _solved(self) -> bool | None:
-        if self.threshold is None:
-            return None
-        score = self.progress.best_score if self._evaluates else self.progress.best_train_mean
-        return score is not None and score >= self.threshold
+    def _save(self, kind: str, result: EvalResult | None = None, with_env: bool = True) -> None:
+        p, directory = self.progress, self.run.checkpoints_dir
+        agent_tensors, agent_extra = self.agent.state()
+        env_arrays, collector_state = self.collector.state(with_env)
+        path = save_checkpoint(
+            directory,
+            p.env_steps,
+            {**agent_tensors, "env": env_arrays},
+            {"progress": asdict(p), "agent": agent_extra, "collector": collector_state},
+            {} if result is None else {"score": result.mean, "eval": result.to_dict()},
+            best=kind == "best",
+        )
+        prune(directory, self.config.keep_checkpoints)
+        self.run.log_event("checkpoint", env_steps=p.env_steps, epoch=p.epoch, reason=kind)
+        self._update_meta()
+        self.observer.on_checkpoint(path, kind)
 
     # -- the end ----------------------------------------------------------------------------
 
@@ -440,7 +359,9 @@ class Trainer:
             type(error), "error"
         )
         status = "interrupted" if reason == "interrupted" else "failed"
-        self._update_meta(status=status, stop_reason=reason, error=str(error) or type(error).__name__)
+        self._update_meta(
+            status=status, stop_reason=reason, error=str(error) or type(error).__name__
+        )
 
     def _dump_rollout(self, rollout: Rollout) -> None:
         """What the run stumbled over, to look at: diverged.safetensors in the run folder."""
@@ -453,4 +374,3 @@ class Trainer:
         self.collector.env.close()
         if self._eval_env is not None:
             self._eval_env.close()
-        torch.set_num_threads(self._threads_before)

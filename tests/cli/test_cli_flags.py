@@ -63,6 +63,17 @@ def test_target_spellings():
         parse(CARTPOLE, "--config_id", "Taxi-v3:ppo")
 
 
+def test_a_value_that_looks_like_a_target_stays_a_value():
+    returns = ("--returns-type", "mc:rtg")
+    assert parse(*returns) == (None, {"returns_type": "mc:rtg"})
+    assert parse("--resume", "@last", *returns) == (None, {"returns_type": "mc:rtg"})
+    assert parse(*returns, "--seed", "4", CARTPOLE) == (
+        CARTPOLE,
+        {"returns_type": "mc:rtg", "seed": 4},
+    )
+    assert parse(*returns, "mine:reinforce") == ("mine:reinforce", {"returns_type": "mc:rtg"})
+
+
 def test_command_line_equals_yaml_file(tmp_path, capsys):
     """The same values by flags and by lines of a file give the same config."""
     lines = {

@@ -232,6 +232,14 @@ def test_rows_keep_their_place_when_some_are_cut(record):
     env.close()
 
 
+def test_reset_right_after_a_cut_forgets_the_cut(record):
+    env = make_vector_env("Pendulum-v1", 2, max_episode_steps=7)
+    record(env, seed=1, n_steps=7)  # ends on the cut
+    after = record(env, seed=2, n_steps=30)
+    fresh = make_vector_env("Pendulum-v1", 2, max_episode_steps=7)
+    assert after.same_as(record(fresh, seed=2, n_steps=30))
+
+
 def test_envpool_is_what_its_public_step_returns(record):
     """We step it by its compiled calls: the same as its own API, row for row."""
     import envpool

@@ -202,7 +202,7 @@ def test_render(env_id):
 
 
 def test_mujoco_loads_one_opengl_before_it_draws(monkeypatch):
-    """Drawing without it ends the process, so a missing library must be told when the env is made."""
+    """Drawing without it ends the process, so that a missing library is told at making."""
     import ctypes
 
     loaded = []

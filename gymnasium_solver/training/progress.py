@@ -1,0 +1,83 @@
+"""Where a run is, and the row of metrics that an epoch leaves behind."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gymnasium_solver.training.collect import EPISODE_WINDOW, Collector
+from gymnasium_solver.training.observer import EvalResult
+
+
+@dataclass
+class Progress:
+    """Where the run is; saved with every checkpoint."""
+
+    env_steps: int = 0
+    epoch: int = 0
+    wall_s: float = 0.0
+    best_score: float | None = None
+    best_env_steps: int = 0
+    best_epoch: int = 0
+    best_train_mean: float | None = None
+
+    def note_best(self, score: float) -> bool:
+        """Take an evaluation's score in; is it the best so far?"""
+        if self.best_score is not None and score <= self.best_score:
+            return False
+        self.best_score, self.best_env_steps, self.best_epoch = score, self.env_steps, self.epoch
+        return True
+
+    @property
+    def best(self) -> dict[str, Any] | None:
+        if self.best_score is None:
+            return None
+        return {
+            "score": self.best_score,
+            "env_steps": self.best_env_steps,
+            "epoch": self.best_epoch,
+        }
+
+
+def epoch_row(
+    p: Progress, collector: Collector, metrics: dict[str, float], result: EvalResult | None
+) -> dict[str, Any]:
+    """One line of metrics.jsonl, without the timing."""
+    row: dict[str, Any] = {"env_steps": p.env_steps, "epoch": p.epoch, "wall_s": p.wall_s}
+    returns, lengths = collector.returns, collector.lengths
+    if returns:
+        mean = float(np.mean(returns))
+        if len(returns) == EPISODE_WINDOW:  # a mean of few episodes can be luck
+            p.best_train_mean = max(mean, p.best_train_mean or mean)
+        row |= {
+            "train/roll/ep_rew/mean": mean,
+            "train/roll/ep_rew/best": p.best_train_mean,
+            "train/roll/ep_rew/last": returns[-1],
+            "train/roll/ep_len/mean": float(np.mean(lengths)),
+        }
+    row |= {
+        "train/cnt/total_env_steps": p.env_steps,
+        "train/cnt/total_episodes": collector.n_episodes,
+        "train/cnt/epoch": p.epoch,
+    }
+    row |= {f"train/{name}": value for name, value in metrics.items()}
+    if result is not None:
+        row |= {f"val/roll/ep_rew/{k}": getattr(result, k) for k in ("mean", "std", "min", "max")}
+        row["val/roll/ep_rew/best"] = p.best_score
+        row["val/roll/ep_len/mean"] = result.length_mean
+    return row
+
+
+def timing(
+    p: Progress, share_done: float, fps_instant: float, seconds: dict[str, float]
+) -> dict[str, float]:
+    """Speed, time left by what is done, and where the time went."""
+    total = sum(seconds.values()) or 1.0
+    return {
+        "train/sys/timing/time_elapsed": p.wall_s,
+        "train/sys/timing/fps": p.env_steps / p.wall_s,
+        "train/sys/timing/fps_instant": fps_instant,
+        "train/sys/timing/eta_s": p.wall_s * (1 - share_done) / share_done,
+        **{f"train/sys/timing/{name}_share": s / total for name, s in seconds.items()},
+        "progress": share_done,
+    }

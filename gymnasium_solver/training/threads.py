@@ -1,0 +1,35 @@
+"""How many CPU threads the learner takes.
+
+A small matrix product is slower on two threads than on one, and very much slower when another
+process wants the second core: each call then waits for a thread that is not running. Both torch's
+pool and NumPy's BLAS are limited while a run goes, and given back after it.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from threadpoolctl import threadpool_limits
+
+from gymnasium_solver.config.schema import Config, cpu_count
+
+SMALL_LAYER, SMALL_BATCH = 256, 4096
+
+
+def pick_threads(config: Config) -> int:
+    """`auto`: one thread for small networks, where a second only costs; else every CPU."""
+    if config.n_threads != "auto":
+        return config.n_threads
+    is_small = max(config.hidden_dims, default=0) <= SMALL_LAYER
+    return 1 if is_small and getattr(config, "batch_size", 0) <= SMALL_BATCH else cpu_count()
+
+
+@contextmanager
+def limited_threads(n_threads: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(n_threads)
+    try:
+        with threadpool_limits(n_threads, user_api="blas"):
+            yield
+    finally:
+        torch.set_num_threads(before)

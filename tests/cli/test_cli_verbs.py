@@ -1,0 +1,266 @@
+"""The main paths through real processes: train, look, evaluate, plot, interrupt, resume."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import gymnasium_solver as gs
+from gymnasium_solver.cli import main as cli
+
+TINY = ("--max-env-steps", "600", "--eval-freq-epochs", "1", "--eval-episodes", "3", "--seed", "3")
+FLAGS = ("CartPole-v1:ppo", *TINY, "--early-stop-on-eval-threshold", "null")
+
+
+def command(*argv: str) -> list[str]:
+    return [sys.executable, "-m", "gymnasium_solver.cli.main", *argv]
+
+
+def gsolve(*argv: str, cwd: Path) -> "subprocess.CompletedProcess[str]":
+    env = {k: v for k, v in os.environ.items() if k not in ("GSOLVE_RUNS", "COLUMNS")}
+    return subprocess.run(command(*argv), cwd=cwd, capture_output=True, text=True, env=env)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """A working folder with one finished run in ./runs."""
+    path = tmp_path_factory.mktemp("work")
+    done = gsolve("train", *FLAGS, cwd=path)
+    assert done.returncode == 0, done.stderr
+    assert "not solved" in done.stdout
+    return path
+
+
+@pytest.fixture
+def inside(folder, monkeypatch) -> Path:
+    monkeypatch.chdir(folder)
+    monkeypatch.delenv("GSOLVE_RUNS", raising=False)
+    return folder
+
+
+def read(capsys, *argv: str):
+    """A verb's --json, run in this process."""
+    assert cli.main([*argv, "--json"]) == 0, capsys.readouterr().err
+    return json.loads(capsys.readouterr().out)
+
+
+def test_a_run_folder_is_left_that_tells_itself(inside, capsys):
+    (run,) = read(capsys, "runs")
+    assert (run["env_id"], run["algo_id"], run["seed"]) == ("CartPole-v1", "ppo", 3)
+    assert (run["status"], run["stop_reason"], run["env_steps"]) == (
+        "finished",
+        "max_env_steps",
+        600,
+    )
+    path = inside / "runs" / run["id"]
+    log = (path / "run.log").read_text()
+    assert "600 env steps" in log
+    assert "not solved" in log
+    assert "\x1b" not in log
+    meta = json.loads((path / "meta.json").read_text())
+    assert meta["command"] == ["gsolve", "train", *FLAGS]
+    assert gs.load_config(str(path / "config.yaml")).max_env_steps == 600
+
+    whole = read(capsys, "run", "@last")
+    assert whole["id"] == run["id"]
+    assert {e["stage"] for e in whole["evals"]} == {"val", "test"}
+    assert whole["checkpoints"][-1]["last"]
+
+
+def test_tables_for_people(inside, capsys):
+    assert cli.main(["runs"]) == 0
+    table = capsys.readouterr().out
+    assert "CartPole-v1-ppo-" in table
+    assert all(line == line.rstrip() for line in table.splitlines())
+    assert cli.main(["run", "@last"]) == 0
+    text = capsys.readouterr().out
+    for part in ("not solved", "checkpoint", "@best", "@last", "val at", "gsolve train --resume"):
+        assert part in text
+    assert cli.main(["run", "@last", "--log", "2"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 2
+    assert cli.main(["runs", "no-such-run"]) == 0
+    assert "no run matches 'no-such-run'" in capsys.readouterr().out
+    assert cli.main(["run", "no-such-run"]) == 2
+    assert "no run 'no-such-run'" in capsys.readouterr().err
+
+
+def test_eval_repeats_the_stored_figures(inside, capsys):
+    """The test after training, and the evaluation that a checkpoint was chosen by."""
+    run = read(capsys, "run", "@last")
+    stored = {e["greedy"]: e["returns"] for e in run["evals"] if e["stage"] == "test"}
+    now = read(capsys, "eval", "@last")
+    assert now["scores"]["greedy"]["returns"] == stored[True]
+    assert now["scores"]["sampled"]["returns"] == stored[False]
+    for checkpoint in run["checkpoints"]:
+        if checkpoint["score"] is None:
+            continue
+        ref = f"@last/{checkpoint['env_steps']}"
+        again = read(capsys, "eval", ref, "--seed", "val", "--greedy")
+        assert again["scores"]["greedy"]["mean"] == checkpoint["score"] == again["stored"]
+
+
+def test_eval_options(inside, capsys):
+    one = read(capsys, "eval", "@last", "--episodes", "5", "--sampled", "--seed", "7")
+    assert list(one["scores"]) == ["sampled"]
+    assert len(one["scores"]["sampled"]["returns"]) == 5
+    assert one["seed"] == 7
+    assert cli.main(["eval", "@last", "--greedy"]) == 0
+    text = capsys.readouterr().out
+    assert "greedy" in text
+    assert "sampled" not in text
+    for flags, hint in (
+        (["--seed", "tset"], "expected test, val, train or a number"),
+        (["--episodes", "0"], "at least 1"),
+    ):
+        assert cli.main(["eval", "@last", *flags]) == 2
+        assert hint in capsys.readouterr().err
+
+
+def test_resume_says_what_changes_and_goes_on(inside, tmp_path, capsys):
+    root = tmp_path / "elsewhere"
+    assert cli.main(["train", *FLAGS, "-q", "--runs-dir", str(root)]) == 0
+    start, _, path = capsys.readouterr().out.splitlines()
+    assert start.startswith("CartPole-v1:ppo: training for 600 env steps")
+    assert Path(path).parent == root
+    again = ["train", "--resume", "@last", "--runs-dir", str(root)]
+    assert cli.main(again) == 2  # nothing is left to do
+    assert "budget" in capsys.readouterr().err
+    assert cli.main([*again, "--max-env-steps", "900", "--policy-lr", "1e-4"]) == 0
+    text = capsys.readouterr().out
+    assert "resumed at 600 env steps" in text
+    assert "max_env_steps: 600 → 900" in text
+    assert "policy_lr: 0.001 → 0 linear → 0.0001" in text
+    (run,) = read(capsys, "runs", "--runs-dir", str(root))
+    assert run["env_steps"] == 900
+    assert gs.load_config(f"{path}/config.yaml").max_env_steps == 900
+
+
+def test_resume_of_a_named_checkpoint_in_the_reference_spelling(inside, tmp_path, capsys):
+    root = str(tmp_path)
+    assert cli.main(["train", *FLAGS, "-q", "--runs-dir", root]) == 0
+    again = ["train", "--resume", "@last", "--runs-dir", root, "--max-env-steps", "700", "-q"]
+    assert cli.main([*again, "--epoch", "3"]) == 2
+    assert "named by env steps" in capsys.readouterr().err
+    assert cli.main([*again, "--epoch", "@best"]) == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_saves_and_tells_how_to_resume(tmp_path, number):
+    with subprocess.Popen(
+        command("train", "CartPole-v1:ppo", "--max-env-steps", "1e8", "--eval-freq-epochs", "null"),
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        deadline_s = time.monotonic() + 40
+        while not list(tmp_path.glob("runs/*/metrics.jsonl")) and time.monotonic() < deadline_s:
+            time.sleep(0.05)
+        time.sleep(0.3)
+        process.send_signal(number)
+        out, err = process.communicate(timeout=40)
+    assert process.returncode == 130, err
+    (run_dir,) = (tmp_path / "runs").glob("CartPole*")
+    assert "INTERRUPTED" in out
+    assert f"gsolve train --resume {run_dir.name}" in out
+    assert json.loads((run_dir / "meta.json").read_text())["status"] == "interrupted"
+    assert (run_dir / "checkpoints" / "last").exists()
+
+
+def test_divergence_exits_1_and_tells_what_to_do(tmp_path, capsys):
+    wild = ("--policy-lr", "1e20", "--max-grad-norm", "null", "--seed", "1")
+    assert cli.main(["train", "CartPole-v1:ppo", *wild, "--runs-dir", str(tmp_path)]) == 1
+    told = capsys.readouterr()
+    assert "not finite" in told.err
+    assert "FAILED" in told.out
+    assert "--policy-lr LOWER" in told.out
+
+
+def test_init_from_run(inside, tmp_path, capsys):
+    (run,) = read(capsys, "runs")
+    flags = ["--init-from-run", f"{run['id']}/@best", "--runs-dir", str(inside / "runs")]
+    try:
+        assert cli.main(["train", *FLAGS, *flags]) == 0
+        assert f"started from {run['id']}/@best" in capsys.readouterr().out
+    finally:
+        newest = max((inside / "runs").glob("CartPole*"), key=lambda path: path.stat().st_mtime_ns)
+        assert newest.name != run["id"]
+        newest.rename(tmp_path / "done")
+
+
+def test_list(capsys):
+    entries = read(capsys, "list")
+    names = [entry["name"] for entry in entries]
+    assert {"CartPole-v1:ppo", "LunarLander-v3:ppo", "Ant-v5:ppo"} <= set(names)
+    assert cli.main(["list", "cartpole"]) == 0
+    text = capsys.readouterr().out
+    assert "CartPole-v1:ppo" in text
+    assert "Taxi" not in text
+    assert cli.main(["list", "no-such-env"]) == 1
+    assert "no config matches 'no-such-env'" in capsys.readouterr().err
+
+
+def test_schema(tmp_path, capsys):
+    schema = read(capsys, "schema")
+    assert "policy_lr" in schema["properties"]
+    assert cli.main(["schema", "-o", str(tmp_path / "s.json")]) == 0
+    assert json.loads((tmp_path / "s.json").read_text()) == schema
+    assert cli.main(["schema", "-o", str(tmp_path / "no" / "s.json")]) == 2
+
+
+def test_plot_one_and_several(inside, capsys):
+    assert cli.main(["plot", "@last"]) == 0
+    picture = Path(capsys.readouterr().out.strip())
+    assert picture.name == "curves.png"
+    assert picture.read_bytes()[:4] == b"\x89PNG"
+    told = read(capsys, "plot", "@last", "@last", "-o", "two.png")
+    assert told["panels"] == ["returns"]
+    assert Path("two.png").stat().st_size > 10_000
+    told = read(capsys, "plot", "@last", "--metric", "entropy", "approx_kl", "-o", "m.svg")
+    assert told["panels"] == ["train/opt/policy/entropy", "train/opt/ppo/approx_kl"]
+    for flags, hint in (
+        (["--metric", "entropie"], "Did you mean train/opt/policy/entropy?"),
+        (["--metric", "loss"], "part of several metrics"),
+        (["-o", "x.nonsense"], "cannot be written"),
+    ):
+        assert cli.main(["plot", "@last", *flags]) == 2
+        assert hint in capsys.readouterr().err
+
+
+def test_doctor(monkeypatch, capsys):
+    from gymnasium_solver.cli import doctor
+
+    examined = doctor.examine()
+    monkeypatch.setattr(doctor, "examine", lambda: examined)
+    report = read(capsys, "doctor")
+    assert report["healthy"]
+    assert {c["name"] for c in report["engines"]} == {"envpool", "vector", "sync", "async"}
+    assert all(c["ok"] for c in report["suites"] if c["name"] != "mujoco")
+    assert report["devices"][0]["name"] == "cpu"
+    assert cli.main(["doctor"]) == 0
+    assert "all that is needed works" in capsys.readouterr().out
+    examined["versions"].append(doctor.Check("torch", False, "missing: pip install torch"))
+    assert cli.main(["doctor"]) == 1
+    assert "✗ missing: pip install torch" in capsys.readouterr().out
+
+
+def test_doctor_tells_a_missing_extra_with_the_command(monkeypatch):
+    from gymnasium_solver.cli import doctor
+
+    monkeypatch.setattr(doctor, "installed", lambda package: None)
+    (mujoco,) = (check for check in doctor.extras() if check.name == "mujoco")
+    assert not mujoco.ok
+    assert not mujoco.needed
+    assert 'pip install "gymnasium-solver[mujoco]"' in mujoco.text
+
+
+def test_python_api(tmp_path):
+    run = gs.train("CartPole-v1:ppo", runs_dir=tmp_path, max_env_steps=512, eval_episodes=2, seed=1)
+    assert run.path.parent == tmp_path
+    agent = gs.load(f"{run.id}/@last", runs_dir=tmp_path)
+    assert agent.act([0.0, 0.0, 0.0, 0.0]) in (0, 1)
