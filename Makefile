@@ -67,8 +67,8 @@ $(PEERS)/.setup-done: benchmarks/peers-constraints.txt benchmarks/peers-requirem
 
 # A peer that cannot be installed is reported by bench.py and does not stop the rest.
 bench: setup ## measure against the peers; ARGS=--quick for a short pass
-	@$(MAKE) --no-print-directory peers || echo "make: the peers are not installed; measuring without them" >&2
-	@$(BIN)/python benchmarks/bench.py --peers-python $(PEERS)/bin/python $(ARGS)
+	@$(MAKE) -s --no-print-directory peers || echo "make: the peers are not installed; measuring without them" >&2
+	@$(BIN)/python -m benchmarks.bench --peers-python $(PEERS)/bin/python $(ARGS)
 
 clean: ## remove caches and build output (keeps .venv and runs/)
 	@rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .coverage *.egg-info

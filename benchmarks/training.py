@@ -16,7 +16,7 @@ from typing import Any
 from benchmarks.harness import GSOLVE, FailedProcess, can_pin, cores, say, spread, table, timed
 from gymnasium_solver.config.load import load_config
 from gymnasium_solver.runs.query import get_metrics
-from gymnasium_solver.training.agents import pick_threads
+from gymnasium_solver.training.threads import pick_threads
 
 ZOO_CONFIG = "benchmarks/configs/cartpole_zoo.yaml:ppo"
 TUNED_CONFIG = "CartPole-v1:ppo"

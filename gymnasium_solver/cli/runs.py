@@ -38,26 +38,19 @@ def main(argv: Sequence[str]) -> int:
         make_console().print(f"{what}; gsolve train <env>:<variant> makes one", markup=False)
         return 0
     right = {"justify": "right", "no_wrap": True}
+    widest = max(len(run.id) for run in runs)
     table = plain_table(
-        ("run", {"no_wrap": True, "overflow": "fold"}),
+        ("run", {"no_wrap": True, "min_width": widest}),  # the id is what is typed next: never cut
         ("status", {"no_wrap": True}),
         ("env steps", right),
-        ("best val", right),
-        ("solved at", right),
+        ("best / solved", right),
         ("time", right),
-        ("seed", right),
     )
     for run in runs:
         best = fmt.number(run.best["score"], 1) if run.best else "-"
-        threshold = "-" if run.threshold is None else f"{run.threshold:g}"
+        aim = "" if run.threshold is None else f" / {run.threshold:g}"
         table.add_row(
-            run.id,
-            status_text(run),
-            f"{run.env_steps:,}",
-            best,
-            threshold,
-            fmt.duration(run.wall_s),
-            str(run.seed),
+            run.id, status_text(run), f"{run.env_steps:,}", best + aim, fmt.duration(run.wall_s)
         )
     print_table(make_console(), table)
     return 0

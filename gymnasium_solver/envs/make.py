@@ -28,6 +28,9 @@ OWN = {
     "Bandit-": "gymnasium_solver.envs.bandit:make_bandit",
     "Probe/": "gymnasium_solver.envs.probe:make_probe",
 }
+# Gymnasium's NumPy CartPole against EnvPool's, us a step of 1 / 8 / 64 / 1024 envs on two cores:
+# 44 / 43 / 49 / 111 against 27 / 46 / 118 / 1500. It also saves the 1.5 s that EnvPool takes to
+# import, which a single env would win back after 90,000 steps only.
 _VECTOR_IS_FASTEST = ("CartPole-v0", "CartPole-v1")
 _HAVE_THEIR_OWN_SETTING = ("max_episode_steps", "render_mode", "num_envs", "seed")
 

@@ -2,12 +2,14 @@
 
 import subprocess
 import sys
+from types import SimpleNamespace
+from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
 
-from gymnasium_solver.envs.make import make_vector_env
+from gymnasium_solver.envs.make import env_from_config, make_vector_env
 from gymnasium_solver.envs.spec import suite_of
 from gymnasium_solver.errors import EnvError
 
@@ -180,6 +182,22 @@ def test_what_cannot_be_made_is_explained(arguments, message):
 def test_bad_env_kwargs_are_explained(env_id, mode, kwargs, message):
     with pytest.raises(EnvError, match=message):
         make_vector_env(env_id, 2, vectorization_mode=mode, env_kwargs=kwargs)
+
+
+def test_env_from_config():
+    """Every field of a config that is about the environment reaches it."""
+    config: Any = SimpleNamespace(
+        env_id="CartPole-v1",
+        env_kwargs={"sutton_barto_reward": True},
+        env_wrappers=[{"id": "RewardScale", "scale": 3.0}],
+        max_episode_steps=4,
+        vectorization_mode="sync",
+    )
+    env = env_from_config(config, 2)
+    assert (env.n_envs, env.spec.engine, env.spec.max_episode_steps) == (2, "sync", 4)
+    env.reset(0)
+    assert env.step([0, 0]).reward.tolist() == [0.0, 0.0]
+    env.close()
 
 
 def test_module_prefix_imports_and_registers():
