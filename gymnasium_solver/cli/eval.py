@@ -70,7 +70,7 @@ def score(
     from gymnasium_solver.runs.checkpoint import load_checkpoint
     from gymnasium_solver.runs.resolve import resolve_checkpoint
     from gymnasium_solver.training.agents import agent_from_checkpoint
-    from gymnasium_solver.training.evaluate import evaluate
+    from gymnasium_solver.training.evaluate import evaluate, n_eval_envs
 
     found = resolve_checkpoint(ref, root)
     config = load_config(str(found.run.config_path))
@@ -78,7 +78,7 @@ def score(
     agent = agent_from_checkpoint(config, checkpoint)
     episodes = episodes or config.eval_episodes
     env_seed = pick_seed(config, seed, checkpoint.env_steps)
-    env = env_from_config(config, min(config.n_eval_envs or max(config.n_envs, 16), episodes))
+    env = env_from_config(config, n_eval_envs(config, episodes))
     try:
         scores: dict[str, EvalResult] = {
             name: evaluate(

@@ -76,7 +76,7 @@ def main(argv: Sequence[str]) -> int:
         print(HELP)
         return 0
     if args.has("resume"):
-        return resume(args, target)
+        return resume(args, target, ["gsolve", "train", *argv])
     if args.has("epoch"):
         raise UsageError("--epoch goes with --resume; as in: gsolve train --resume RUN/@best")
     if target is None:
@@ -102,7 +102,7 @@ def train(args: FieldArgs, config: "Config", command: list[str]) -> int:
     return console.exit_code
 
 
-def resume(args: FieldArgs, target: str | None) -> int:
+def resume(args: FieldArgs, target: str | None, command: list[str]) -> int:
     """Go on with a run; the fields given now replace those of its saved config."""
     ref = resume_ref(args)
     if target is not None:
@@ -122,7 +122,13 @@ def resume(args: FieldArgs, target: str | None) -> int:
     from gymnasium_solver.training import loop
 
     with TrainConsole(quiet=args.has("quiet") or changed.quiet, notes=notes) as console:
-        loop.resume(ref, runs_root=root, overrides=overrides_of(args), observer=console)
+        loop.resume(
+            ref,
+            runs_root=root,
+            overrides=overrides_of(args),
+            command=command,
+            observer=console,
+        )
     return console.exit_code
 
 

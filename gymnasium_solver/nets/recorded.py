@@ -381,7 +381,8 @@ def _bind(source: str, params: Sequence[Tensor]) -> Gradient:
             compiled[key] = scope["replay"]
         columns = [column.numpy() for column in batch]
         scalars = [np.float32(c) for c in coefficients]
-        outputs = compiled[key](weights, columns, scalars, flat_view)
+        with np.errstate(all="ignore"):  # like torch: a loss that is not finite is found later
+            outputs = compiled[key](weights, columns, scalars, flat_view)
         return [flat, *(torch.as_tensor(o) for o in outputs)]
 
     return gradient

@@ -111,7 +111,7 @@ _DECLARED = [
         "train/opt",
         ("loss/total", "The loss that is minimised, all terms with their weights", 4, None, True),
         ("loss/policy", "Policy term of the loss", 4, None, True),
-        ("loss/value", "Value term of the loss, before its weight", 4, "down", True),
+        ("loss/value", "Value term of the loss, before its weight", 4, None, True),
         (
             "policy/entropy",
             "Entropy of the policy in nats; near 0 it has stopped exploring",

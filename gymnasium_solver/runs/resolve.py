@@ -61,15 +61,15 @@ def resolve_run(ref: str | Run, root: Path, *, allow_paths: bool = True) -> Run:
 
 
 def resolve_checkpoint(
-    ref: str | Run, root: Path, *, allow_paths: bool = True
+    ref: str | Run, root: Path, *, allow_paths: bool = True, default: str = BEST
 ) -> ResolvedCheckpoint:
-    """The checkpoint that `ref` names; without a selector the best one, else the last."""
+    """The checkpoint that `ref` names; without a selector `default`, or else the last."""
     if isinstance(ref, Run):
-        return _default_checkpoint(ref)
+        return _default_checkpoint(ref, default)
     run_ref, selector = _split(ref, allow_paths)
     run = resolve_run(run_ref, root, allow_paths=allow_paths)
     if selector is None:
-        return _default_checkpoint(run)
+        return _default_checkpoint(run, default)
     match = _SELECTOR.fullmatch(selector)
     if match is None:
         raise RunError(
@@ -151,9 +151,9 @@ def _listing(names: list[str]) -> str:
     return ", ".join(names[:_SHOWN]) + more
 
 
-def _default_checkpoint(run: Run) -> ResolvedCheckpoint:
-    has_best = pointer_env_steps(run.checkpoints_dir, BEST) is not None
-    return _pointed(run, BEST if has_best else LAST)
+def _default_checkpoint(run: Run, default: str) -> ResolvedCheckpoint:
+    is_there = pointer_env_steps(run.checkpoints_dir, default) is not None
+    return _pointed(run, default if is_there else LAST)
 
 
 def _pointed(run: Run, pointer: str) -> ResolvedCheckpoint:

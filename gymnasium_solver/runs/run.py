@@ -141,7 +141,7 @@ class Run:
         """Append to run.log what the console showed, without its colours."""
         self._append(self.log_path, (_ANSI.sub("", text).rstrip("\n") + "\n").encode())
 
-    def begin_resume(self, env_steps: int) -> None:
+    def begin_resume(self, env_steps: int, command: list[str] | None = None) -> None:
         """Go back to a checkpoint, whole, and record that this process trains on from it.
 
         Later checkpoints go first: a kill before the later rows go is mended by the next resume,
@@ -157,7 +157,12 @@ class Run:
             leftover.unlink()
         rewind(self.checkpoints_dir, env_steps)
         self.truncate_after(env_steps)
-        entry = {"at": utc_now(), "from_env_steps": env_steps, "versions": machine.versions()}
+        entry = {
+            "at": utc_now(),
+            "from_env_steps": env_steps,
+            "command": command or [],
+            "versions": machine.versions(),
+        }
         resumed = [*meta.get("resumed", []), entry]
         fields = {"stop_reason": None, "env_steps": env_steps, "resumed": resumed} | _process()
         self.update_meta(status="running", **fields)

@@ -7,14 +7,22 @@ policy and seed give the same numbers again.
 
 import numpy as np
 
+from gymnasium_solver.config.schema import Config
 from gymnasium_solver.envs.vector import VectorEnv
 from gymnasium_solver.nets.policy import Policy
 from gymnasium_solver.training.observer import EvalResult
+
+MIN_EVAL_ENVS = 16
 
 
 def episode_shares(episodes: int, n_envs: int) -> np.ndarray:
     """How many episodes each env contributes: they differ by one at most."""
     return np.full(n_envs, episodes // n_envs) + (np.arange(n_envs) < episodes % n_envs)
+
+
+def n_eval_envs(config: Config, episodes: int) -> int:
+    """Envs an evaluation uses: as many as training at least, never more than episodes."""
+    return min(episodes, config.n_eval_envs or max(config.n_envs, MIN_EVAL_ENVS))
 
 
 def evaluate(

@@ -24,7 +24,7 @@ from gymnasium_solver.envs.make import env_from_config
 from gymnasium_solver.envs.vector import VectorEnv
 from gymnasium_solver.errors import DivergedError, EnvError, RunError
 from gymnasium_solver.runs import query
-from gymnasium_solver.runs.checkpoint import load_checkpoint, prune, save_checkpoint
+from gymnasium_solver.runs.checkpoint import LAST, load_checkpoint, prune, save_checkpoint
 from gymnasium_solver.runs.files import write_atomic
 from gymnasium_solver.runs.report import write_report
 from gymnasium_solver.runs.resolve import resolve_checkpoint
@@ -32,7 +32,7 @@ from gymnasium_solver.runs.run import Run
 from gymnasium_solver.training.agents import build_agent, transfer_weights
 from gymnasium_solver.training.cadence import checkpoint_cadence, eval_cadence
 from gymnasium_solver.training.collect import EPISODE_WINDOW, Collector
-from gymnasium_solver.training.evaluate import evaluate
+from gymnasium_solver.training.evaluate import evaluate, n_eval_envs
 from gymnasium_solver.training.finite import check_metrics, check_rollout
 from gymnasium_solver.training.observer import EvalResult, NullObserver, Observer, TrainInfo
 from gymnasium_solver.training.progress import Progress, epoch_row, timing
@@ -71,10 +71,11 @@ def resume(
     *,
     runs_root: Path,
     overrides: Mapping[str, Any] | None = None,
+    command: list[str] | None = None,
     observer: Observer | None = None,
 ) -> Run:
     """Go on where a run's last checkpoint is (or the one that `ref` names), in the same folder."""
-    found = resolve_checkpoint(ref if "/" in ref else f"{ref}/@last", runs_root)
+    found = resolve_checkpoint(ref, runs_root, default=LAST)
     run, checkpoint = found.run, load_checkpoint(found.path)
     config = load_config(str(run.config_path), overrides=overrides)
     trainer = Trainer(config, observer or NullObserver())
@@ -86,7 +87,7 @@ def resume(
                 f"env steps, epoch {trainer.progress.epoch}). Give it more, e.g. --max-env-steps "
                 f"{2 * trainer.progress.env_steps}."
             )
-        run.begin_resume(checkpoint.env_steps)
+        run.begin_resume(checkpoint.env_steps, command)
         if overrides:
             write_atomic(run.config_path, dump_config(config).encode())
             run.log_event("config", env_steps=checkpoint.env_steps, changed=dict(overrides))
@@ -155,7 +156,7 @@ class Trainer:
             result = None
             if self.should_eval(p.epoch) or (stop_reason and self._evaluates and not stop.name):
                 result = self._evaluate()
-            is_best = result is not None and p.note_best(result.mean)
+            is_best = result is not None and p.note_score(result.mean)
             stop_reason = stop_reason or self._threshold_reached(result)
 
             p.wall_s = time.perf_counter() - started
@@ -248,9 +249,8 @@ class Trainer:
     def eval_env(self) -> VectorEnv:
         """The evaluation envs, built when first needed and never shared with training."""
         if self._eval_env is None:
-            config = self.config
-            n_envs = config.n_eval_envs or max(config.n_envs, 16)
-            self._eval_env = env_from_config(config, min(n_envs, config.eval_episodes))
+            n_envs = n_eval_envs(self.config, self.config.eval_episodes)
+            self._eval_env = env_from_config(self.config, n_envs)
         return self._eval_env
 
     # -- state ------------------------------------------------------------------------------
@@ -279,7 +279,13 @@ class Trainer:
             resumed_from=resumed_from,
             notes=self.notes,
         )
-        self.run.update_meta(status="running", engine=info.env_spec.engine, device=info.device)
+        self.run.update_meta(
+            status="running",
+            engine=info.env_spec.engine,
+            device=info.device,
+            threshold=self.threshold,
+            max_env_steps=self.config.max_env_steps,
+        )
         self.observer.on_start(self.run, self.config, info)
 
     def _solved(self) -> bool | None:
@@ -296,6 +302,7 @@ class Trainer:
             episodes=self.collector.n_episodes,
             wall_s=p.wall_s,
             best=p.best,
+            last_eval=p.last_eval,
             solved=self._solved(),
             **fields,
         )

@@ -20,9 +20,11 @@ class Progress:
     best_env_steps: int = 0
     best_epoch: int = 0
     best_train_mean: float | None = None
+    last_eval: dict[str, Any] | None = None
 
-    def note_best(self, score: float) -> bool:
+    def note_score(self, score: float) -> bool:
         """Take an evaluation's score in; is it the best so far?"""
+        self.last_eval = {"score": score, "env_steps": self.env_steps, "epoch": self.epoch}
         if self.best_score is not None and score <= self.best_score:
             return False
         self.best_score, self.best_env_steps, self.best_epoch = score, self.env_steps, self.epoch

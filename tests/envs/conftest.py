@@ -4,6 +4,7 @@ a recorder of rollouts."""
 import sys
 from collections.abc import Callable
 from importlib.util import find_spec
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -141,9 +142,11 @@ Recorder = Callable[..., Rollout]
 
 
 @pytest.fixture
-def gymnasium_mujoco(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Gymnasium's own MuJoCo envs. They import imageio, which only their video code uses."""
+def gymnasium_mujoco(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Gymnasium's own MuJoCo envs. They import imageio, which only their video code uses, and
+    leave a MUJOCO_LOG.TXT with warnings where they run."""
     pytest.importorskip("mujoco")
+    monkeypatch.chdir(tmp_path)
     if find_spec("imageio") is None:
         monkeypatch.setitem(sys.modules, "imageio", ModuleType("imageio"))
 
