@@ -203,7 +203,8 @@ class Config(BaseModel):
 
     # --- checkpoints
     checkpoint_freq_epochs: Count | None = None
-    """Epochs between periodic checkpoints. Unset: about ten in a run."""
+    """Epochs between periodic checkpoints. Unset: one every 20 seconds, which is what a crash can
+    cost at most. A checkpoint never changes what is learnt."""
     keep_checkpoints: NonNegativeInt = 3
     """Periodic checkpoints kept. The best and the last are always kept."""
 

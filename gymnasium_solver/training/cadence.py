@@ -1,9 +1,13 @@
 """When things happen: small objects asked in the loop, `if should_eval(epoch): ...`.
 
-They hold no memory, so a resumed run asks them the same questions and gets the same answers.
+What bears on learning is a function of the epoch alone, so a resumed run asks the same questions
+and gets the same answers.
 """
 
+import time
 from dataclasses import dataclass
+
+CHECKPOINT_SECONDS = 20.0  # lost at most when a machine dies; a save takes some 10 ms
 
 
 @dataclass(frozen=True)
@@ -26,6 +30,22 @@ def eval_cadence(freq: int | None, warmup: int | float, planned_epochs: int) -> 
     return Every(freq, int(warmup * planned_epochs) if is_fraction else int(warmup))
 
 
-def checkpoint_cadence(freq: int | None, planned_epochs: int) -> Every:
-    """Unset: about ten periodic checkpoints in a run."""
-    return Every(freq or max(1, planned_epochs // 10))
+class EverySeconds:
+    """True once so many seconds have passed since it was last true.
+
+    Only for what leaves learning alone, as a checkpoint does: a clock is never the same twice.
+    """
+
+    def __init__(self, seconds: float):
+        self.seconds = seconds
+        self._last_s = time.monotonic()
+
+    def __call__(self, epoch: int) -> bool:
+        is_due = time.monotonic() - self._last_s >= self.seconds
+        if is_due:
+            self._last_s = time.monotonic()
+        return is_due
+
+
+def checkpoint_cadence(freq: int | None) -> Every | EverySeconds:
+    return Every(freq) if freq else EverySeconds(CHECKPOINT_SECONDS)

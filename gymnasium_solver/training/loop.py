@@ -124,9 +124,7 @@ class Trainer:
         self.should_eval = eval_cadence(
             config.eval_freq_epochs, config.eval_warmup_epochs, self.planned_epochs
         )
-        self.should_checkpoint = checkpoint_cadence(
-            config.checkpoint_freq_epochs, self.planned_epochs
-        )
+        self.should_checkpoint = checkpoint_cadence(config.checkpoint_freq_epochs)
 
     # -- the loop ---------------------------------------------------------------------------
 
