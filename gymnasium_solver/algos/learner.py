@@ -14,6 +14,7 @@ from torch import Tensor
 from gymnasium_solver.config.schedule import Schedule
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.data.rollout import Rollout
+from gymnasium_solver.errors import RunError
 from gymnasium_solver.nets.actor_critic import ActorCritic
 from gymnasium_solver.nets.normalizer import RewardNormalizer
 from gymnasium_solver.nets.optimizer import FlatOptimizer
@@ -90,7 +91,7 @@ class Learner:
 
     def normalized_reward(self, rollout: Rollout) -> np.ndarray:
         """The rollout's rewards to learn from; takes its observations into the normaliser."""
-        self.net.normalizer.update(rollout.valid_obs().reshape(rollout.env_steps, -1))
+        self.net.observe(rollout.valid_obs())
         if not self.config.normalize_reward:
             return rollout.reward
         return self.reward_normalizer(rollout.reward, rollout.done, rollout.valid)
@@ -123,18 +124,25 @@ class Learner:
         """All weights and statistics of a policy with these very shapes, in place."""
         skipped = self.load_matching_weights(model)
         if skipped:
-            raise ValueError(f"these do not fit this policy: {', '.join(skipped)}")
+            raise RunError(
+                f"the saved weights do not fit this policy: {', '.join(skipped)}. Keep the spaces, "
+                "hidden_dims and share_trunk they were trained with, or take over what fits with "
+                "init_from_run."
+            )
 
     def load_matching_weights(self, model: dict[str, Any]) -> list[str]:
         """What fits by name and shape (transfer); the names, ours or theirs, that did not."""
         own = self.net.state_dict()
-        skipped = sorted(set(model) - set(own))
+        fits = {
+            name
+            for name, target in own.items()
+            if name in model and tuple(model[name].shape) == tuple(target.shape)
+        }
+        statistics = {name for name in own if name.startswith("normalizer.")}
+        if not statistics <= fits:  # a count without its mean would stop the mean from moving
+            fits -= statistics
         with torch.no_grad():
-            for name, target in own.items():
-                source = model.get(name)
-                if source is None or tuple(source.shape) != tuple(target.shape):
-                    skipped.append(name)
-                    continue
+            for name in fits:
                 # copy_ and not assignment: parameters are views of the optimiser's flat vector.
-                target.copy_(torch.as_tensor(source))
-        return skipped
+                own[name].copy_(torch.as_tensor(model[name]))
+        return sorted(set(model) - set(own)) + [name for name in own if name not in fits]

@@ -15,7 +15,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from gymnasium_solver.nets.normalizer import NormalizeMode, ObsNormalizer
+from gymnasium_solver.nets.normalizer import PIXEL_MAX, NormalizeMode, ObsNormalizer
 from gymnasium_solver.nets.spaces import action_width, observation_width
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {
@@ -124,12 +124,18 @@ class ActorCritic(nn.Module):
         return self.actor_head(self.actor_torso(self._cast(x)))
 
     def _cast(self, x: Tensor) -> Tensor:
-        return self.normalizer(x.float() / 255.0) if self.is_image else x
+        return self.normalizer(x.float() / PIXEL_MAX) if self.is_image else x
 
     def _value(self, x: Tensor, actor_features: Tensor) -> Tensor:
         assert self.critic_head is not None, "this policy was built without a critic"
         features = actor_features if self.critic_torso is None else self.critic_torso(x)
         return self.critic_head(features).squeeze(1)
+
+    def observe(self, obs: np.ndarray) -> None:
+        """Take raw observations [n, ...] into the normaliser's running moments."""
+        if self.normalizer.mode == "rolling":
+            x = obs.reshape(len(obs), -1)
+            self.normalizer.update(x / PIXEL_MAX if self.is_image else x)
 
     # -- acting -----------------------------------------------------------------------------
 
@@ -146,7 +152,7 @@ class ActorCritic(nn.Module):
         if self.n_discrete:
             return np.eye(self.n_discrete, dtype=np.float32)[obs - self.obs_start]
         x = obs.reshape(len(obs), -1).astype(np.float32, copy=False)
-        return self.normalizer.numpy(x / np.float32(255.0) if self.is_image else x)
+        return self.normalizer.numpy(x / np.float32(PIXEL_MAX) if self.is_image else x)
 
     def _actor_outputs_numpy(self, obs: np.ndarray) -> np.ndarray:
         x = self.encode_numpy(obs)

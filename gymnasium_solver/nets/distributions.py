@@ -45,6 +45,7 @@ class Categorical:
     ) -> np.ndarray:
         # Gumbel-max with exponentials: argmax(logit - log E) is a draw from softmax(logit).
         noise = rng.standard_exponential(outputs.shape, dtype=np.float32)
+        noise += np.float32(1e-30)  # a draw of exactly 0 happens, and has no logarithm
         return (outputs - np.log(noise, out=noise)).argmax(axis=1)
 
     def mode(self, outputs: np.ndarray) -> np.ndarray:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 NormalizeMode = Literal[False, "rolling", "static"]
 EPSILON = 1e-8
+PIXEL_MAX = 255.0
 
 
 def merge_moments(
@@ -45,7 +46,8 @@ class ObsNormalizer(nn.Module):
         self.clip = clip
         shift, scale = np.zeros(width), np.ones(width)
         if mode == "static" and isinstance(space, spaces.Box):
-            low, high = space.low.reshape(-1), space.high.reshape(-1)
+            unit = PIXEL_MAX if space.dtype == np.uint8 else 1.0  # images come scaled to [0, 1]
+            low, high = space.low.reshape(-1) / unit, space.high.reshape(-1) / unit
             # Bounds that are infinite, or mere float limits, say nothing: leave such a
             # component as it is.
             known = (np.abs(low) < 1e30) & (np.abs(high) < 1e30) & (high > low)
@@ -121,6 +123,8 @@ class RewardNormalizer:
         }
 
     def load_state(self, state: dict[str, Any]) -> None:
-        self.running_return = np.array(state["running_return"])
+        running_return = np.array(state["running_return"])
+        if running_return.shape == self.running_return.shape:  # else: other envs, new episodes
+            self.running_return = running_return
         self.mean, self.var = np.array(state["mean"]), np.array(state["var"])
         self.count = state["count"]

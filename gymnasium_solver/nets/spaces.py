@@ -45,6 +45,7 @@ class ActionMap:
         self.bounded = False
         if isinstance(space, spaces.Box):
             self.bounded = bool(np.isfinite(space.low).all() and np.isfinite(space.high).all())
+        if isinstance(space, spaces.Box) and self.bounded:
             self.middle = ((space.high + space.low) / 2).astype(np.float32)
             self.half_width = ((space.high - space.low) / 2).astype(np.float32)
 

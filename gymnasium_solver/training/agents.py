@@ -62,12 +62,16 @@ def transfer_weights(agent: Any, ref: str, runs_dir: Path) -> str:
     found = resolve_checkpoint(ref, runs_dir)
     model = load_checkpoint(found.path).tensors["model"]
     skipped = agent.load_matching_weights(model)
-    n_own = len(agent.net.state_dict())
-    n_taken = n_own - len([name for name in skipped if name in agent.net.state_dict()])
-    if n_taken == 0:
+    own = agent.net.state_dict()
+    taken = [name for name in own if name not in skipped]
+    if all(own[name].ndim < 2 for name in taken):  # a bias or a count alone carries nothing over
         raise RunError(
             f"init_from_run: nothing in {found.run.id}/{found.label} fits this policy "
             "by name and shape; use a run with the same spaces and hidden_dims."
         )
-    note = f"started from {found.run.id}/{found.label}: {n_taken} of {n_own} tensors taken"
-    return note + (f", left as initialised: {', '.join(skipped)}" if skipped else "")
+    note = f"started from {found.run.id}/{found.label}: {len(taken)} of {len(own)} tensors taken"
+    left = {
+        "left as initialised": [name for name in skipped if name in own],
+        "not used": [name for name in skipped if name not in own],
+    }
+    return note + "".join(f"; {what}: {', '.join(names)}" for what, names in left.items() if names)

@@ -35,6 +35,7 @@ class Collector:
         self._boundary = 0
         self._restarted_at = 0
         self._obs: np.ndarray | None = None
+        self._rows_done = 0
 
     def collect(self, env_steps: int, budget: int | None) -> Rollout:
         """The next rollout. It holds at most `budget` env steps, to the step.
@@ -53,7 +54,7 @@ class Collector:
         for t in range(n_rows):
             start = clock()
             actions = self.policy.sample(obs)
-            acted = clock()
+            acted, self._rows_done = clock(), t
             step = self.env.step(self.policy.to_env(actions))
             self.seconds["act"] += acted - start
             self.seconds["env"] += clock() - acted
@@ -62,17 +63,25 @@ class Collector:
             rows.reward[t] = step.reward
             rows.terminated[t], rows.truncated[t] = step.terminated, step.truncated
             valid = np.logical_not(step.is_reset, out=rows.valid[t])
-            done = step.terminated | step.truncated
+            left -= int(np.count_nonzero(valid))
+            if left < 0:  # the last row holds more steps than the budget: drop the surplus
+                valid[np.flatnonzero(valid)[int(left) :]] = False
+            done = (step.terminated | step.truncated) & valid
             if done.any():
                 self._count_episodes(step.episode_return[done], step.episode_length[done])
-            left -= int(np.count_nonzero(valid))
             if left <= 0:
-                if left < 0:  # the last row holds more steps than the budget: drop the surplus
-                    valid[np.flatnonzero(valid)[int(left) :]] = False
                 n_rows = t + 1
                 break
         self._obs = obs
-        return rows.first(n_rows)
+        rollout = rows.first(n_rows)
+        if not rollout.env_steps:  # a single row that only opened episodes: nothing to learn from
+            return self.collect(env_steps, budget)
+        return rollout
+
+    @property
+    def unfinished(self) -> Rollout:
+        """The rows of a rollout that an error broke off, up to the last observation."""
+        return self.storage.first(self._rows_done)
 
     def _count_episodes(self, returns: np.ndarray, lengths: np.ndarray) -> None:
         self.returns.extend(returns.tolist())

@@ -7,6 +7,7 @@ made before the update, so the last good state is never lost.
 from collections.abc import Mapping
 
 import numpy as np
+import torch
 
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.errors import DivergedError
@@ -32,6 +33,16 @@ def check_rollout(rollout: Rollout) -> None:
             f"{len(bad)} value(s) of the {name} are not finite; the first in env {env} at row "
             f"{row} of the rollout: {np.array2string(np.asarray(values[row, env]), threshold=12)}. "
             + ENV_ADVICE
+        )
+
+
+def check_weights(weights: torch.Tensor) -> None:
+    """DivergedError if a weight is not finite: a step may overflow where its gradient did not."""
+    n_bad = int((~torch.isfinite(weights)).sum())
+    if n_bad:
+        raise DivergedError(
+            f"{n_bad} of {weights.numel()} weights are not finite after the update. "
+            + LEARNER_ADVICE
         )
 
 

@@ -33,7 +33,7 @@ from gymnasium_solver.training.agents import build_agent, transfer_weights
 from gymnasium_solver.training.cadence import checkpoint_cadence, eval_cadence
 from gymnasium_solver.training.collect import EPISODE_WINDOW, Collector
 from gymnasium_solver.training.evaluate import evaluate, n_eval_envs
-from gymnasium_solver.training.finite import check_metrics, check_rollout
+from gymnasium_solver.training.finite import check_metrics, check_rollout, check_weights
 from gymnasium_solver.training.observer import EvalResult, NullObserver, Observer, TrainInfo
 from gymnasium_solver.training.progress import Progress, epoch_row, timing
 from gymnasium_solver.training.seeds import derive, draw_seed, stage_seed
@@ -139,6 +139,8 @@ class Trainer:
         except BaseException as error:
             self._fail(error)
             raise
+        finally:
+            run.close()
         return run
 
     def _loop(self, stop: StopRequest) -> str:
@@ -146,16 +148,17 @@ class Trainer:
         while True:
             epoch_started, steps_before = time.perf_counter(), p.env_steps
             p.epoch += 1
-            rollout = self.collector.collect(p.env_steps, self._budget_left())
-            p.env_steps += rollout.env_steps
+            rollout = self._collect()
             metrics = self._learn(rollout)
 
-            stop_reason = "interrupted" if stop.name else self.budget_spent()
+            stop_reason = self.budget_spent()
             result = None
-            if self.should_eval(p.epoch) or (stop_reason and self._evaluates and not stop.name):
+            if self.should_eval(p.epoch) or (stop_reason and self._evaluates):
                 result = self._evaluate()
             is_best = result is not None and p.note_score(result.mean)
             stop_reason = stop_reason or self._threshold_reached(result)
+            if stop.name and not stop_reason:  # a run that is over has nothing to resume
+                stop_reason = "interrupted"
 
             p.wall_s = time.perf_counter() - started
             fps = (p.env_steps - steps_before) / (time.perf_counter() - epoch_started)
@@ -171,17 +174,37 @@ class Trainer:
             if stop_reason:
                 return stop_reason
 
+    def _collect(self) -> Rollout:
+        p = self.progress
+        try:
+            rollout = self.collector.collect(p.env_steps, self._budget_left())
+        except EnvError:
+            # A NaN seen becomes a NaN to act with, which the envs refuse: tell where it began.
+            p.env_steps += self.collector.unfinished.env_steps
+            self._check_data(self.collector.unfinished)
+            raise
+        p.env_steps += rollout.env_steps
+        self._check_data(rollout)
+        return rollout
+
+    def _check_data(self, rollout: Rollout) -> None:
+        if self.config.check_finite:
+            try:
+                check_rollout(rollout)
+            except DivergedError:
+                self._dump_rollout(rollout)
+                raise
+
     def _learn(self, rollout: Rollout) -> dict[str, float]:
-        """One update; if it or its data is not finite, the weights stay as they were."""
+        """One update; if it is not finite, the weights stay as they were."""
         started = time.perf_counter()
         p, config = self.progress, self.config
         snapshot = self.agent.optimizer.snapshot() if config.check_finite else None
         try:
-            if snapshot is not None:
-                check_rollout(rollout)
             metrics = self.agent.update(rollout, p.env_steps, self.total_steps)
             if snapshot is not None:
                 check_metrics(metrics)
+                check_weights(self.agent.optimizer.flat)
         except DivergedError:
             assert snapshot is not None
             self.agent.optimizer.restore(snapshot)

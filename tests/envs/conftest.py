@@ -1,11 +1,8 @@
 """Counting envs registered with Gymnasium, so that every engine of Gymnasium can be counted on, and
 a recorder of rollouts."""
 
-import sys
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import gymnasium
@@ -143,12 +140,10 @@ Recorder = Callable[..., Rollout]
 
 @pytest.fixture
 def gymnasium_mujoco(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Gymnasium's own MuJoCo envs. They import imageio, which only their video code uses, and
-    leave a MUJOCO_LOG.TXT with warnings where they run."""
+    """Gymnasium's own MuJoCo envs, which leave a MUJOCO_LOG.TXT with warnings where they run."""
     pytest.importorskip("mujoco")
+    pytest.importorskip("imageio")
     monkeypatch.chdir(tmp_path)
-    if find_spec("imageio") is None:
-        monkeypatch.setitem(sys.modules, "imageio", ModuleType("imageio"))
 
 
 def sample_actions(env: VectorEnv, n_steps: int, seed: int) -> list[np.ndarray]:

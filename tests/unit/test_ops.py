@@ -1,4 +1,4 @@
-"""GAE and returns against numbers worked by hand. V = 10 everywhere unless said, gamma .9, lambda .5."""
+"""GAE and returns against numbers worked by hand: gamma .9, lambda .5, V = 10 unless said."""
 
 import numpy as np
 import pytest

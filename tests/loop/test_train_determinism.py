@@ -1,0 +1,51 @@
+"""Same seed, same weights, bit for bit; another seed, other weights. On every engine."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from gymnasium_solver.training.seeds import derive, stage_seed
+
+ENGINES: dict[str, tuple[str, dict[str, Any]]] = {
+    "envpool": ("CartPole-v1", {"vectorization_mode": "envpool"}),
+    "vector": ("CartPole-v1", {"vectorization_mode": "vector"}),
+    "sync": ("CartPole-v1", {"vectorization_mode": "sync"}),
+    "async": ("CartPole-v1", {"vectorization_mode": "async"}),
+    "own": ("Bandit-v0", {}),
+    "continuous": ("Pendulum-v1", {"vectorization_mode": "envpool"}),
+    "normalised": (
+        "Pendulum-v1",
+        {"normalize_obs": "rolling", "normalize_reward": True, "ent_coef": 0.01},
+    ),
+}
+
+
+@pytest.mark.parametrize("algo_id", ["ppo", "reinforce"])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_seed_decides_the_weights(
+    engine: str, algo_id: str, train: Callable[..., Any], weight_hash: Callable[..., str]
+) -> None:
+    env_id, fields = ENGINES[engine]
+    first, again, other = (
+        weight_hash(train(algo_id, env_id, seed=seed, max_epochs=3, **fields)) for seed in (1, 1, 2)
+    )
+    assert first == again
+    assert first != other
+
+
+def test_a_run_without_a_seed_records_the_one_it_drew(
+    train: Callable[..., Any], weight_hash: Callable[..., str]
+) -> None:
+    run = train("ppo", "Bandit-v0", seed=None)
+    drawn = run.meta()["seed"]
+    assert isinstance(drawn, int)
+    assert weight_hash(train("ppo", "Bandit-v0", seed=drawn)) == weight_hash(run)
+
+
+def test_adjacent_stages_have_their_own_seeds(make_config: Callable[..., Any]) -> None:
+    config = make_config("ppo", "Bandit-v0", seed=5)
+    seeds = [stage_seed(config, stage) for stage in ("train", "val", "test")]
+    neighbours = [stage_seed(config.replace(seed=6), stage) for stage in ("train", "val", "test")]
+    assert len({*seeds, *neighbours, derive(5, "agent"), derive(6, "agent")}) == 8
+    assert stage_seed(config.replace(seed_val=77), "val") == 77

@@ -1,0 +1,265 @@
+"""Broken off and resumed is the same as never broken off: weights, statistics, metrics."""
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+from gymnasium_solver.errors import RunError
+from gymnasium_solver.runs.checkpoint import load_checkpoint
+from gymnasium_solver.runs.run import Run
+from gymnasium_solver.training.observer import NullObserver
+
+Call = Callable[..., Any]
+SLOPE = {"policy_lr": "lin_0.01"}
+CASES: dict[str, tuple[str, dict[str, Any]]] = {
+    "envpool": ("CartPole-v1", {"vectorization_mode": "envpool"}),
+    "vector": ("CartPole-v1", {"vectorization_mode": "vector"}),
+    "sync": ("CartPole-v1", {"vectorization_mode": "sync"}),
+    "async": ("CartPole-v1", {"vectorization_mode": "async"}),
+    "own": ("Bandit-v0", {}),
+    "continuous": ("Pendulum-v1", {"vectorization_mode": "envpool", "max_episode_steps": 30}),
+    "normalised": (
+        "Pendulum-v1",
+        {"normalize_obs": "rolling", "normalize_reward": True, "max_episode_steps": 30},
+    ),
+    "adamw": ("Bandit-v0", {"optimizer": "adamw", "weight_decay": 0.1}),
+    "sgd": ("Bandit-v0", {"optimizer": "sgd"}),
+    "plain torch": ("Bandit-v0", {"compile": False}),
+}
+
+
+class Crash(Exception):
+    pass
+
+
+class CrashAt(NullObserver):
+    """Ends the run the hard way after an epoch was logged and before it is saved."""
+
+    def __init__(self, epoch: int):
+        self.epoch = epoch
+
+    def on_epoch(self, row: dict[str, Any]) -> None:
+        if row["epoch"] == self.epoch:
+            raise Crash
+
+
+class SignalAt(NullObserver):
+    """Sends this process a signal once an epoch is over: the next epoch is the last."""
+
+    def __init__(self, epoch: int, number: int):
+        self.epoch, self.number = epoch, number
+
+    def on_epoch(self, row: dict[str, Any]) -> None:
+        if row["epoch"] == self.epoch:
+            os.kill(os.getpid(), self.number)
+
+
+class Notes(NullObserver):
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def on_start(self, run: Run, config: Any, info: Any) -> None:
+        self.notes = info.notes
+
+
+def crash(train: Call, epoch: int, *args: Any, **fields: Any) -> None:
+    with pytest.raises(Crash):
+        train(*args, observer=CrashAt(epoch), **fields)
+
+
+@pytest.mark.parametrize("algo_id", ["ppo", "reinforce"])
+@pytest.mark.parametrize("case", CASES)
+def test_a_crashed_run_resumed_equals_the_uninterrupted_one(
+    case: str, algo_id: str, train: Call, resume: Call, weight_hash: Call, learning_rows: Call
+) -> None:
+    env_id, special = CASES[case]
+    # A boundary inside what is trained before the crash, and one after it.
+    fields = {**SLOPE, **special, "max_epochs": 7, "env_boundary_steps": 130}
+    whole = train(algo_id, env_id, **fields)
+    crash(train, 6, algo_id, env_id, checkpoint_freq_epochs=4, **fields)
+
+    run = resume("@last")
+    assert weight_hash(run) == weight_hash(whole)
+    assert learning_rows(run) == learning_rows(whole)
+    meta = run.meta()
+    assert meta["status"] == "finished"
+    assert meta["resumed"][0]["from_env_steps"] == learning_rows(whole)[3]["env_steps"]
+
+
+def test_the_checkpoint_resumed_from_lies_inside_episodes_and_after_a_boundary(
+    train: Call, resume: Call, weight_hash: Call
+) -> None:
+    """What the exactness above must hold for: it is no accident of where the crash fell."""
+    fields = {**SLOPE, "max_epochs": 7, "env_boundary_steps": 130}
+    whole = train("ppo", "CartPole-v1", **fields)
+    crash(train, 6, "ppo", "CartPole-v1", checkpoint_freq_epochs=4, **fields)
+    saved = load_checkpoint(Path("runs/@last/checkpoints/last"))
+    assert saved.state["collector"]["boundary"] == 1
+    assert (saved.tensors["env"]["episode_length"] > 0).any()
+    assert len(saved.tensors["env"]["actions"]) < 4 * 16, "the journal begins at the boundary"
+    assert weight_hash(resume("@last")) == weight_hash(whole)
+
+
+@pytest.mark.parametrize("algo_id", ["ppo", "reinforce"])
+def test_half_the_epochs_and_then_the_rest(
+    algo_id: str, train: Call, resume: Call, weight_hash: Call
+) -> None:
+    whole = train(algo_id, "CartPole-v1", max_epochs=6, eval_freq_epochs=2, eval_episodes=2)
+    half = train(algo_id, "CartPole-v1", max_epochs=3, eval_freq_epochs=2, eval_episodes=2)
+    assert weight_hash(half) != weight_hash(whole)
+    rest = resume(half.id, max_epochs=6)
+    assert weight_hash(rest) == weight_hash(whole)
+
+
+def test_resumed_again_and_again(train: Call, resume: Call, weight_hash: Call) -> None:
+    fields = {**SLOPE, "max_epochs": 8, "normalize_obs": True, "checkpoint_freq_epochs": 2}
+    whole = train("ppo", "CartPole-v1", **fields)
+    crash(train, 3, "ppo", "CartPole-v1", **fields)
+    for epoch in (5, 7):
+        with pytest.raises(Crash):
+            resume("@last", observer=CrashAt(epoch))
+    run = resume("@last")
+    assert weight_hash(run) == weight_hash(whole)
+    assert len(run.meta()["resumed"]) == 3
+
+
+def test_from_an_older_checkpoint(
+    train: Call, resume: Call, weight_hash: Call, learning_rows: Call
+) -> None:
+    run = train("ppo", "CartPole-v1", max_epochs=5, checkpoint_freq_epochs=1)
+    expected, rows = weight_hash(run), learning_rows(run)
+    resume(f"{run.id}/{rows[2]['env_steps']}")
+    assert weight_hash(run) == expected
+    assert learning_rows(run) == rows
+
+
+def test_a_folder_means_its_last_checkpoint_not_its_best(
+    train: Call, resume: Call, learning_rows: Call
+) -> None:
+    # Evaluated once, so that the best lies before the last.
+    fields = {"max_epochs": 4, "eval_freq_epochs": 2, "eval_episodes": 2}
+    crash(train, 4, "ppo", "CartPole-v1", eval_warmup_epochs=1, checkpoint_freq_epochs=3, **fields)
+    folder = Path("runs") / os.readlink("runs/@last")
+    run = resume(f"{folder}/")
+    third = learning_rows(run)[2]["env_steps"]
+    assert run.meta()["resumed"][0]["from_env_steps"] == third
+
+
+def test_evaluations_are_the_same_after_a_resume(
+    train: Call, resume: Call, events: Call, weight_hash: Call
+) -> None:
+    fields = {"max_epochs": 6, "eval_freq_epochs": 1, "eval_episodes": 3, "seed": 3}
+    whole = train("ppo", "CartPole-v1", **fields)
+    crash(train, 5, "ppo", "CartPole-v1", checkpoint_freq_epochs=2, **fields)
+    run = resume("@last")
+
+    def told(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [{k: v for k, v in event.items() if k != "at"} for event in events]
+
+    assert told(events(run, "eval")) == told(events(whole, "eval"))
+    assert weight_hash(run, "best") == weight_hash(whole, "best")
+    for name in ("best", "last_eval", "test", "episodes", "solved", "env_steps", "epoch"):
+        assert run.meta()[name] == whole.meta()[name], name
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_epoch_and_saves(
+    number: int, train: Call, resume: Call, weight_hash: Call, learning_rows: Call
+) -> None:
+    before = signal.getsignal(number)
+    whole = train("ppo", "CartPole-v1", **SLOPE, max_epochs=6)
+    fields = {**SLOPE, "max_epochs": 6}
+    run = train("ppo", "CartPole-v1", observer=SignalAt(2, number), **fields)
+    assert signal.getsignal(number) is before
+    meta = run.meta()
+    assert (meta["status"], meta["stop_reason"], meta["epoch"]) == ("interrupted",) * 2 + (3,)
+    assert meta["test"] == {}
+    resume(run.id)
+    assert weight_hash(run) == weight_hash(whole)
+    assert learning_rows(run) == learning_rows(whole)
+    assert run.meta()["stop_reason"] == "max_epochs"
+
+
+def test_a_signal_in_the_last_epoch_lets_the_run_finish(train: Call, learning_rows: Call) -> None:
+    """An interrupted run can be resumed: one that has used its budget could not."""
+    fields = {"max_epochs": 3, "eval_freq_epochs": 100, "eval_episodes": 2}
+    run = train("ppo", "CartPole-v1", observer=SignalAt(2, signal.SIGINT), **fields)
+    meta = run.meta()
+    assert (meta["status"], meta["stop_reason"]) == ("finished", "max_epochs")
+    assert set(meta["test"]) == {"greedy", "sampled"}
+
+
+def test_a_second_signal_stops_at_once(train: Call) -> None:
+    class Twice(SignalAt):
+        def on_epoch(self, row: dict[str, Any]) -> None:
+            super().on_epoch(row)
+            super().on_epoch(row)
+
+    with pytest.raises(KeyboardInterrupt):
+        train("ppo", "Bandit-v0", observer=Twice(2, signal.SIGINT), max_epochs=4)
+    meta = Run(Path("runs/@last")).meta()
+    assert (meta["status"], meta["stop_reason"]) == ("interrupted", "interrupted")
+
+
+def test_a_run_that_used_its_budget_says_how_to_give_it_more(train: Call, resume: Call) -> None:
+    run = train("ppo", "Bandit-v0", max_epochs=2)
+    with pytest.raises(RunError, match=r"used its budget, max_epochs.*--max-e"):
+        resume(run.id)
+    assert run.meta()["status"] == "finished", "a refused resume leaves the run as it was"
+
+
+def test_other_weights_are_refused_in_words(train: Call, resume: Call, weight_hash: Call) -> None:
+    run = train("ppo", "Bandit-v0", max_epochs=2)
+    before = weight_hash(run)
+    with pytest.raises(RunError, match=r"actor_torso\.0\.weight.*hidden_dims"):
+        resume(run.id, max_epochs=4, hidden_dims=[9])
+    assert weight_hash(run) == before
+
+
+def test_another_number_of_envs_is_told_as_not_exact(train: Call, resume: Call) -> None:
+    run = train("ppo", "Bandit-v0", max_epochs=2, normalize_reward=True)
+    heard = Notes()
+    resume(run.id, observer=heard, max_epochs=4, n_envs=5)
+    assert "not an exact resume" in heard.notes[0]
+    assert run.meta()["epoch"] == 4
+
+
+class Drifting(gymnasium.Env[np.ndarray, int]):
+    """Counts its resets over all copies ever made: not deterministic under its seed."""
+
+    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (1,), np.float32)
+    action_space: gymnasium.spaces.Space[Any] = gymnasium.spaces.Discrete(2)
+    resets = 0
+
+    def __init__(self, **kwargs: Any) -> None:
+        self.steps = 0
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        Drifting.resets += 1
+        self.steps = 0
+        return np.array([Drifting.resets], np.float32), {}
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        self.steps += 1
+        return np.array([Drifting.resets], np.float32), 1.0, self.steps == 7, False, {}
+
+
+def test_an_env_that_cannot_be_replayed_goes_on_with_new_episodes(
+    train: Call, resume: Call
+) -> None:
+    if "GsolveLoop/Drifting-v0" not in gymnasium.registry:
+        gymnasium.register("GsolveLoop/Drifting-v0", entry_point=Drifting)
+    run = train("ppo", "GsolveLoop/Drifting-v0", max_epochs=2)
+    heard = Notes()
+    resume(run.id, observer=heard, max_epochs=4)
+    assert "not deterministic under its seed" in heard.notes[0]
+    assert "not an exact resume" in heard.notes[0]
+    assert run.meta()["epoch"] == 4
