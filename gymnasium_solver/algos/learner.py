@@ -115,7 +115,7 @@ class Learner:
 
     def load_state(self, tensors: dict[str, dict[str, Any]], extra: dict[str, Any]) -> None:
         self.load_weights(tensors["model"])
-        self.optimizer.load_state(tensors.get("optimizer", {}))
+        self.optimizer.load_state(tensors["optimizer"])
         self.policy.rng.bit_generator.state = extra["act_rng"]
         self.rng.bit_generator.state = extra["learn_rng"]
         self.reward_normalizer.load_state(extra["reward_normalizer"])

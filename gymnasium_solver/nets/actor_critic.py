@@ -42,7 +42,7 @@ HIDDEN_GAIN, ACTOR_GAIN, CRITIC_GAIN = math.sqrt(2.0), 0.01, 1.0
 
 
 def linear(n_in: int, n_out: int, gain: float, generator: torch.Generator) -> nn.Linear:
-    layer = nn.utils.skip_init(nn.Linear, n_in, n_out)
+    layer = nn.Linear(n_in, n_out)
     nn.init.orthogonal_(layer.weight, gain, generator=generator)
     nn.init.zeros_(layer.bias)
     return layer
