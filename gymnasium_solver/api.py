@@ -8,7 +8,7 @@ from gymnasium_solver.config.load import load_config
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.runs.run import Run, runs_root
 from gymnasium_solver.training import loop
-from gymnasium_solver.training.observer import NullObserver, Observer
+from gymnasium_solver.training.observer import Observer
 
 
 def train(
@@ -32,5 +32,5 @@ def train(
         config,
         runs_root=runs_root(runs_dir),
         command=["gymnasium_solver.train", config.env_id],
-        observer=observer or NullObserver(),
+        observer=observer or Observer(),
     )

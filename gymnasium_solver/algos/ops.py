@@ -24,32 +24,29 @@ def gae(
     later steps stops where the episode ended in either way. values[t + 1] at an episode's end is
     the value of its true final observation, which makes a truncation right without special case.
     """
-    n_rows = len(reward)
-    bootstrap = gamma * ~terminated
-    # A recursion goes on only inside an episode, and only into a row that counts.
-    carry = (gamma * gae_lambda) * ~(terminated | truncated)
+    delta = reward + gamma * ~terminated * values[1:] - values[:-1]
+    return _sum_to_the_end(delta, gamma * gae_lambda, terminated | truncated, valid)
+
+
+def _sum_to_the_end(
+    x: np.ndarray, discount: float, done: np.ndarray, valid: np.ndarray
+) -> np.ndarray:
+    """y[t] = x[t] + discount * y[t + 1], inside an episode and only into a row that counts."""
+    carry = discount * ~done
     carry[:-1] *= valid[1:]
-    delta = reward + bootstrap * values[1:] - values[:-1]
-    advantages = np.zeros_like(delta)
-    running = np.zeros_like(delta[0])
-    for t in range(n_rows - 1, -1, -1):
-        running = delta[t] + carry[t] * running
-        advantages[t] = running
-    return np.where(valid, advantages, 0.0).astype(np.float32)
+    y = np.zeros(x.shape)
+    running = np.zeros(x.shape[1])
+    for t in range(len(x) - 1, -1, -1):
+        running = x[t] + carry[t] * running
+        y[t] = running
+    return np.where(valid, y, 0.0).astype(np.float32)
 
 
 def returns_to_go(
     reward: np.ndarray, done: np.ndarray, valid: np.ndarray, gamma: float
 ) -> np.ndarray:
     """Discounted sum of the rewards from each row to its episode's end, or the rollout's."""
-    carry = gamma * ~done
-    carry[:-1] *= valid[1:]
-    returns = np.zeros(reward.shape)
-    running = np.zeros(reward.shape[1])
-    for t in range(len(reward) - 1, -1, -1):
-        running = reward[t] + carry[t] * running
-        returns[t] = running
-    return np.where(valid, returns, 0.0).astype(np.float32)
+    return _sum_to_the_end(reward, gamma, done, valid)
 
 
 def episode_returns(

@@ -19,6 +19,7 @@ from rich.text import Text
 from gymnasium_solver.cli import format as fmt
 from gymnasium_solver.cli.dashboard import ORANGE, SKY, Dashboard, Line, State
 from gymnasium_solver.cli.summary import broken_off, quiet_result, result
+from gymnasium_solver.training.observer import Observer
 
 if TYPE_CHECKING:
     from gymnasium_solver.config.schema import Config
@@ -31,7 +32,7 @@ COST = 0.01  # a refresh is followed by at least its own time / COST without one
 LINE_EVERY_S = 5.0
 
 
-class TrainConsole:
+class TrainConsole(Observer):
     """Observer of one training. `quiet` and whether `console` is a terminal choose the form."""
 
     def __init__(

@@ -34,7 +34,7 @@ from gymnasium_solver.training.cadence import checkpoint_cadence, eval_cadence
 from gymnasium_solver.training.collect import EPISODE_WINDOW, Collector
 from gymnasium_solver.training.evaluate import evaluate, n_eval_envs
 from gymnasium_solver.training.finite import check_metrics, check_rollout, check_weights
-from gymnasium_solver.training.observer import EvalResult, NullObserver, Observer, TrainInfo
+from gymnasium_solver.training.observer import EvalResult, Observer, TrainInfo
 from gymnasium_solver.training.progress import Progress, epoch_row, timing
 from gymnasium_solver.training.seeds import derive, draw_seed, stage_seed
 from gymnasium_solver.training.signals import StopRequest, stop_on_signals
@@ -51,7 +51,7 @@ def train(
     """Train from scratch in a new run folder."""
     if config.seed is None:
         config = config.replace(seed=draw_seed())
-    trainer = Trainer(config, observer or NullObserver())
+    trainer = Trainer(config, observer or Observer())
     try:
         if config.init_from_run:
             trainer.notes.append(transfer_weights(trainer.agent, config.init_from_run, runs_root))
@@ -78,7 +78,7 @@ def resume(
     found = resolve_checkpoint(ref, runs_root, default=LAST)
     run, checkpoint = found.run, load_checkpoint(found.path)
     config = load_config(str(run.config_path), overrides=overrides)
-    trainer = Trainer(config, observer or NullObserver())
+    trainer = Trainer(config, observer or Observer())
     try:
         trainer.load_state(checkpoint.tensors, checkpoint.state)
         if reason := trainer.budget_spent():
@@ -159,6 +159,7 @@ class Trainer:
             stop_reason = stop_reason or self._threshold_reached(result)
             if stop.name and not stop_reason:  # a run that is over has nothing to resume
                 stop_reason = "interrupted"
+                self.observer.on_message("warning", f"{stop.name}: saving, then ending")
 
             p.wall_s = time.perf_counter() - started
             fps = (p.env_steps - steps_before) / (time.perf_counter() - epoch_started)

@@ -2,7 +2,7 @@
 
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.envs.spec import EnvSpec
@@ -44,21 +44,23 @@ class EvalResult:
         return asdict(self)
 
 
-class Observer(Protocol):
-    def on_start(self, run: Run, config: Config, info: TrainInfo) -> None: ...
-    def on_epoch(self, row: dict[str, Any]) -> None: ...
-    def on_eval(self, result: EvalResult, is_best: bool) -> None: ...
-    def on_checkpoint(self, path: Path, kind: str) -> None: ...
-    def on_message(self, level: str, text: str) -> None: ...
-    def on_end(self, summary: RunSummary, final: dict[str, EvalResult]) -> None: ...
+class Observer:
+    """Listens to nothing; subclasses take what they want. Called from the loop, at its cost."""
 
+    def on_start(self, run: Run, config: Config, info: TrainInfo) -> None:
+        """Before the first step."""
 
-class NullObserver:
-    """Listens to nothing."""
+    def on_epoch(self, row: dict[str, Any]) -> None:
+        """After each epoch, with the row of metrics just logged."""
 
-    def on_start(self, run: Run, config: Config, info: TrainInfo) -> None: ...
-    def on_epoch(self, row: dict[str, Any]) -> None: ...
-    def on_eval(self, result: EvalResult, is_best: bool) -> None: ...
-    def on_checkpoint(self, path: Path, kind: str) -> None: ...
-    def on_message(self, level: str, text: str) -> None: ...
-    def on_end(self, summary: RunSummary, final: dict[str, EvalResult]) -> None: ...
+    def on_eval(self, result: EvalResult, is_best: bool) -> None:
+        """After each evaluation during training."""
+
+    def on_checkpoint(self, path: Path, kind: str) -> None:
+        """A checkpoint was written: periodic, best or last."""
+
+    def on_message(self, level: str, text: str) -> None:
+        """Something to know: level is info, warning or error."""
+
+    def on_end(self, summary: RunSummary, final: dict[str, EvalResult]) -> None:
+        """The end, unless by an error; `final` has the test, greedy and sampled."""

@@ -13,7 +13,7 @@ import pytest
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.runs.checkpoint import load_checkpoint
 from gymnasium_solver.runs.run import Run
-from gymnasium_solver.training.observer import NullObserver
+from gymnasium_solver.training.observer import Observer
 
 Call = Callable[..., Any]
 SLOPE = {"policy_lr": "lin_0.01"}
@@ -38,7 +38,7 @@ class Crash(Exception):
     pass
 
 
-class CrashAt(NullObserver):
+class CrashAt(Observer):
     """Ends the run the hard way after an epoch was logged and before it is saved."""
 
     def __init__(self, epoch: int):
@@ -49,7 +49,7 @@ class CrashAt(NullObserver):
             raise Crash
 
 
-class SignalAt(NullObserver):
+class SignalAt(Observer):
     """Sends this process a signal once an epoch is over: the next epoch is the last."""
 
     def __init__(self, epoch: int, number: int):
@@ -60,7 +60,7 @@ class SignalAt(NullObserver):
             os.kill(os.getpid(), self.number)
 
 
-class Notes(NullObserver):
+class Notes(Observer):
     def __init__(self) -> None:
         self.notes: list[str] = []
 

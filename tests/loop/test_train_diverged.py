@@ -1,0 +1,206 @@
+"""Values that are not finite: found at once, told with the place and advice, weights kept."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from gymnasium_solver.algos.ppo import PPO
+from gymnasium_solver.algos.reinforce import Reinforce
+from gymnasium_solver.envs.vector import Step, VectorEnv, VectorWrapper
+from gymnasium_solver.envs.wrappers import register_wrapper
+from gymnasium_solver.errors import DivergedError, EnvError
+from gymnasium_solver.runs.checkpoint import load_checkpoint
+from gymnasium_solver.runs.run import Run
+from gymnasium_solver.training.agents import load_agent
+
+Call = Callable[..., Any]
+pytestmark = pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")
+
+
+@register_wrapper("SpoilOfDivergedTest")
+class Spoil(VectorWrapper):
+    """Puts `value` into `field` of env 1 at one step."""
+
+    def __init__(self, env: VectorEnv, field: str, at_step: int, value: str = "nan") -> None:
+        super().__init__(env)
+        self.field, self.at_step, self.value = field, at_step, float(value)
+        self.steps = 0
+
+    def step(self, actions: Any) -> Step:
+        step = self.env.step(actions)
+        self.steps += 1
+        if self.steps != self.at_step:
+            return step
+        spoilt = getattr(step, self.field).copy()
+        spoilt[1] = self.value
+        return step._replace(**{self.field: spoilt})
+
+
+def spoil(field: str, at_step: int, value: str = "nan") -> list[dict[str, Any]]:
+    """Wrappers of a config; a rollout has 16 steps, so step 40 is row 7 of the third."""
+    wrapper = {"id": "SpoilOfDivergedTest", "field": field, "at_step": at_step, "value": value}
+    return [wrapper]
+
+
+def last_run() -> Run:
+    return Run(Path("runs/@last").resolve())
+
+
+def weights(run: Run) -> dict[str, np.ndarray]:
+    return load_checkpoint(run.checkpoints_dir / "last").tensors["model"]
+
+
+def assert_failed_well(run: Run, epoch: int) -> None:
+    """The folder tells what happened and holds the last good state."""
+    meta = run.meta()
+    assert (meta["status"], meta["stop_reason"], meta["epoch"]) == ("failed", "diverged", epoch)
+    dump = load_file(run.path / "diverged.safetensors")
+    assert set(dump) == {"obs", "actions", "reward", "terminated", "truncated", "valid"}
+    checkpoint = load_checkpoint(run.checkpoints_dir / "last")
+    for file in ("model", "optimizer"):
+        for name, values in checkpoint.tensors[file].items():
+            assert np.isfinite(values).all(), name
+    assert checkpoint.env_steps == meta["env_steps"]
+
+
+@pytest.mark.parametrize("algo_id", ["ppo", "reinforce"])
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1"])
+@pytest.mark.parametrize(
+    ("field", "value", "row"),
+    [("reward", "nan", 7), ("reward", "-inf", 7), ("obs", "nan", 8), ("obs", "inf", 8)],
+)
+def test_the_environment_gives_a_value_that_is_not_finite(
+    field: str, value: str, row: int, env_id: str, algo_id: str, train: Call, events: Call
+) -> None:
+    good = train(algo_id, env_id, max_epochs=2)
+    what = {"reward": "reward", "obs": "observation"}[field]
+    with pytest.raises(DivergedError, match=rf"{what}.*env 1 at row {row} .*(nan|inf)") as caught:
+        train(algo_id, env_id, env_wrappers=spoil(field, 40, value))
+    assert "environment" in str(caught.value)
+    run = last_run()
+    assert_failed_well(run, epoch=3)
+    assert run.meta()["error"] == str(caught.value)
+    assert events(run, "diverged")[0]["text"] == str(caught.value)
+    for name, values in weights(good).items():
+        np.testing.assert_array_equal(weights(run)[name], values, err_msg=name)
+
+
+def test_in_the_first_epoch_too(train: Call, tmp_path: Path) -> None:
+    with pytest.raises(DivergedError):
+        train("ppo", "CartPole-v1", env_wrappers=spoil("reward", 3), normalize_obs="rolling")
+    assert_failed_well(last_run(), epoch=1)
+    agent = load_agent("@last", tmp_path / "runs")
+    assert agent.act(np.zeros(4, np.float32)) in (0, 1)
+
+
+class NanReward(gymnasium.Env[np.ndarray, int]):
+    """The environment itself is at fault, so that the episode's return is spoilt as well."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
+    action_space: gymnasium.spaces.Space[Any] = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, **kwargs: Any) -> None:
+        self.steps = 0
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        self.steps += 1
+        reward = np.nan if self.steps == 20 else 1.0
+        return np.zeros(1, np.float32), reward, self.steps % 5 == 0, False, {}
+
+
+def test_a_spoilt_return_does_not_hide_the_error(train: Call) -> None:
+    if "GsolveLoop/NanReward-v0" not in gymnasium.registry:
+        gymnasium.register("GsolveLoop/NanReward-v0", entry_point=NanReward)
+    with pytest.raises(DivergedError, match="reward"):
+        train("ppo", "GsolveLoop/NanReward-v0", n_steps=32)
+    assert_failed_well(last_run(), epoch=1)
+
+
+@pytest.mark.parametrize("compiled", ["auto", False])
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1"])
+def test_a_learning_rate_that_explodes(env_id: str, compiled: Any, train: Call) -> None:
+    with pytest.raises(DivergedError, match=r"(loss|norm|weights).*policy_lr"):
+        train("ppo", env_id, policy_lr=1e30, compile=compiled)
+    assert_failed_well(last_run(), epoch=1)
+
+
+def test_a_step_that_overflows_though_its_gradient_did_not(
+    train: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """REINFORCE measures its loss before the step: only the weights tell."""
+    update = Reinforce.update
+
+    def overflows(agent: Reinforce, *args: Any) -> dict[str, float]:
+        metrics = update(agent, *args)
+        agent.optimizer.flat.data[3] = np.inf
+        return metrics
+
+    monkeypatch.setattr(Reinforce, "update", overflows)
+    with pytest.raises(DivergedError, match=r"1 of \d+ weights are not finite.*policy_lr"):
+        train("reinforce", "CartPole-v1")
+    assert_failed_well(last_run(), epoch=1)
+
+
+def test_a_gradient_that_is_not_finite(
+    train: Call, resume: Call, monkeypatch: pytest.MonkeyPatch, weight_hash: Call
+) -> None:
+    good = train("ppo", "CartPole-v1", max_epochs=2)
+    update = PPO.update
+    n_updates = 0
+
+    def spoilt(agent: PPO, *args: Any) -> dict[str, float]:
+        nonlocal n_updates
+        n_updates += 1
+        if n_updates != 3:
+            return update(agent, *args)
+        gradient = agent.gradient
+        agent.gradient = lambda *a: [gradient(*a)[0] * np.nan]  # type: ignore[assignment]
+        metrics = update(agent, *args)
+        agent.gradient = gradient
+        return metrics
+
+    monkeypatch.setattr(PPO, "update", spoilt)
+    with pytest.raises(DivergedError, match=r"grads/norm/all = nan.*[Ll]ower policy_lr"):
+        train("ppo", "CartPole-v1")
+    run = last_run()
+    assert_failed_well(run, epoch=3)
+    assert weight_hash(run) == weight_hash(good)
+    # What is left can be gone on from.
+    resume(run.id, policy_lr=1e-4, max_epochs=5)
+    assert run.meta()["stop_reason"] == "max_epochs"
+    assert weight_hash(run) != weight_hash(good)
+
+
+def test_a_diverged_run_goes_on_with_new_episodes(train: Call, resume: Call) -> None:
+    with pytest.raises(DivergedError):
+        train("ppo", "CartPole-v1", env_wrappers=spoil("reward", 40))
+    run = last_run()
+    before = run.meta()["env_steps"]
+    resume(run.id, env_wrappers=[])
+    meta = run.meta()
+    assert (meta["status"], meta["stop_reason"], meta["epoch"]) == ("finished", "max_epochs", 4)
+    assert meta["env_steps"] > before
+
+
+@pytest.mark.parametrize("field", ["reward", "obs"])
+def test_the_check_can_be_turned_off(field: str, train: Call) -> None:
+    run = train("ppo", "CartPole-v1", check_finite=False, env_wrappers=spoil(field, 40))
+    assert run.meta()["stop_reason"] == "max_epochs"
+    assert not (run.path / "diverged.safetensors").exists()
+    assert not all(np.isfinite(values).all() for values in weights(run).values())
+
+
+def test_without_the_check_an_action_of_nan_is_still_refused_by_the_envs(train: Call) -> None:
+    with pytest.raises(EnvError, match=r"nan.*env 1"):
+        train("ppo", "Pendulum-v1", check_finite=False, env_wrappers=spoil("obs", 40))
+    assert last_run().meta()["stop_reason"] == "error"

@@ -1,0 +1,243 @@
+"""Evaluation: whole episodes, balanced, repeatable, and without any effect on training."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gymnasium_solver.config.load import load_config
+from gymnasium_solver.envs.make import env_from_config, make_vector_env
+from gymnasium_solver.runs.checkpoint import load_checkpoint
+from gymnasium_solver.runs.run import Run
+from gymnasium_solver.training.agents import build_agent, load_agent
+from gymnasium_solver.training.cadence import eval_cadence
+from gymnasium_solver.training.evaluate import episode_shares, evaluate, n_eval_envs
+from gymnasium_solver.training.observer import EvalResult, Observer
+
+Call = Callable[..., Any]
+
+
+def policy_for(make_config: Call, env: Any, **fields: Any) -> Any:
+    config = make_config("ppo", env.spec.env_id, **fields)
+    return build_agent(config, env.observation_space, env.action_space).policy
+
+
+@pytest.mark.parametrize("greedy", [True, False])
+@pytest.mark.parametrize(
+    ("n_envs", "episodes", "of_each_length"),
+    [
+        (4, 10, {3: 3, 4: 3, 5: 2, 6: 2}),  # env i has episodes of 3 + i steps
+        (4, 4, {3: 1, 4: 1, 5: 1, 6: 1}),
+        (4, 2, {3: 1, 4: 1}),
+        (1, 3, {3: 3}),
+        (3, 20, {3: 7, 4: 7, 5: 6}),
+    ],
+)
+def test_exactly_the_episodes_asked_for_shared_out_evenly(
+    n_envs: int, episodes: int, of_each_length: dict[int, int], greedy: bool, make_config: Call
+) -> None:
+    """Counting the first to finish instead would take nearly all from the envs that end early."""
+    env = make_vector_env("Probe/Counting-v0", n_envs, env_kwargs={"length": 3, "ends": "both"})
+    policy = policy_for(make_config, env)
+    result = evaluate(policy, env, episodes, greedy=greedy, seed=5)
+    lengths, counts = np.unique(result.lengths, return_counts=True)
+    assert dict(zip(lengths.tolist(), counts.tolist(), strict=True)) == of_each_length
+    assert len(result.returns) == result.episodes == episodes
+    assert sorted(result.returns) == sorted(result.lengths), "the reward is 1 a step"
+    assert result.mean == pytest.approx(np.mean(result.returns))
+    assert result.std == pytest.approx(np.std(result.returns))
+    assert (result.min, result.max) == (min(result.returns), max(result.returns))
+    assert result.length_mean == pytest.approx(np.mean(result.lengths))
+
+
+def test_shares_differ_by_one_at_most() -> None:
+    for episodes in range(1, 40):
+        for n_envs in range(1, 12):
+            shares = episode_shares(episodes, n_envs)
+            assert shares.sum() == episodes
+            assert shares.max() - shares.min() <= 1
+
+
+def test_never_more_envs_than_episodes(make_config: Call) -> None:
+    config = make_config("ppo", "CartPole-v1", n_envs=4)
+    assert [n_eval_envs(config, n) for n in (1, 5, 100)] == [1, 5, 16]
+    assert n_eval_envs(config.replace(n_envs=64), 100) == 64
+    assert n_eval_envs(config.replace(n_eval_envs=3), 100) == 3
+
+
+def test_scores_are_raw_whatever_the_wrappers_do(make_config: Call) -> None:
+    wrappers = [{"id": "RewardScale", "scale": 0.5}]
+    env = make_vector_env("Probe/Counting-v0", 1, env_wrappers=wrappers)
+    assert evaluate(policy_for(make_config, env), env, 2, greedy=True, seed=1).mean == 5
+
+
+@pytest.mark.parametrize("fields", [{}, {"eval_deterministic": False}], ids=["greedy", "sampled"])
+@pytest.mark.parametrize("algo_id", ["ppo", "reinforce"])
+def test_training_does_not_notice_evaluation(
+    algo_id: str, fields: dict[str, Any], train: Call, weight_hash: Call, learning_rows: Call
+) -> None:
+    normalised = {"normalize_obs": "rolling", "normalize_reward": True}
+    never = train(algo_id, "CartPole-v1", **normalised)
+    always = train(
+        algo_id, "CartPole-v1", eval_freq_epochs=1, eval_episodes=3, **normalised, **fields
+    )
+    assert weight_hash(always) == weight_hash(never)
+    trained = [
+        {name: value for name, value in row.items() if not name.startswith("val/")}
+        for row in learning_rows(always)
+    ]
+    assert trained == learning_rows(never)
+
+
+def test_statistics_are_frozen_in_evaluation_and_are_those_of_training(make_config: Call) -> None:
+    fields = {"normalize_obs": "rolling", "n_envs": 2}
+    config = make_config("ppo", "Pendulum-v1", **fields)
+    env = env_from_config(config, 2)
+    agent = build_agent(config, env.observation_space, env.action_space)
+    agent.net.observe(np.random.default_rng(0).normal(3, 2, (50, 3)).astype(np.float32))
+    tensors, extra = agent.state()
+    before = {name: value.clone() for name, value in tensors["model"].items()}
+    rng_before = dict(extra["act_rng"])
+    for greedy in (True, False):
+        evaluate(agent.policy, env, 2, greedy=greedy, seed=1)
+    tensors, extra = agent.state()
+    for name, value in tensors["model"].items():
+        assert (value == before[name]).all(), name
+    assert extra["act_rng"] == rng_before
+    assert float(before["normalizer.count"]) == 50
+
+
+def test_an_evaluation_that_fails_gives_the_training_stream_back(make_config: Call) -> None:
+    env = make_vector_env("Probe/Counting-v0", 2)
+    policy = policy_for(make_config, env)
+    rng = policy.rng
+    env.close()
+    with pytest.raises(Exception, match=r"after close"):
+        evaluate(policy, env, 2, greedy=False, seed=1)
+    assert policy.rng is rng
+
+
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_the_stored_score_is_reproduced_from_the_best_checkpoint(
+    deterministic: bool, train: Call, events: Call, tmp_path: Path
+) -> None:
+    run = train(
+        *("ppo", "CartPole-v1"),
+        normalize_obs="rolling",
+        eval_freq_epochs=2,
+        eval_episodes=5,
+        max_epochs=6,
+        eval_deterministic=deterministic,
+        early_stop_on_eval_threshold=None,
+    )
+    stored = load_checkpoint(run.checkpoints_dir / "best").metrics
+    told = stored["eval"]
+    assert stored["score"] == told["mean"] == run.meta()["best"]["score"]
+    assert told["mean"] == max(e["mean"] for e in events(run, "eval") if e["stage"] == "val")
+
+    config = load_config(str(run.config_path))
+    agent = load_agent(f"{run.id}/@best", tmp_path / "runs")
+    env = env_from_config(config, n_eval_envs(config, told["episodes"]))
+    again = evaluate(agent.policy, env, told["episodes"], greedy=told["greedy"], seed=told["seed"])
+    assert (again.returns, again.lengths) == (told["returns"], told["lengths"])
+    other = evaluate(agent.policy, env, told["episodes"], greedy=told["greedy"], seed=1)
+    assert other.returns != told["returns"], "the seed is what makes it the same"
+
+
+class Heard(Observer):
+    def __init__(self) -> None:
+        self.evals: list[tuple[EvalResult, bool]] = []
+        self.final: dict[str, EvalResult] = {}
+        self.saved: list[str] = []
+
+    def on_eval(self, result: EvalResult, is_best: bool) -> None:
+        self.evals.append((result, is_best))
+
+    def on_checkpoint(self, path: Path, kind: str) -> None:
+        self.saved.append(kind)
+
+    def on_end(self, summary: Any, final: dict[str, EvalResult]) -> None:
+        self.final = final
+
+
+def test_the_final_test_is_of_the_best_policy_on_episodes_of_its_own(
+    train: Call, events: Call, tmp_path: Path
+) -> None:
+    heard = Heard()
+    fields = {"eval_freq_epochs": 1, "eval_episodes": 4, "seed_test": 99}
+    run = train("ppo", "CartPole-v1", observer=heard, early_stop_on_eval_threshold=None, **fields)
+    best = run.meta()["best"]
+    assert {name: r.greedy for name, r in heard.final.items()} == {"greedy": True, "sampled": False}
+    val_seeds = {r.seed for r, _ in heard.evals}
+    assert len(val_seeds) == 4, "every evaluation draws its own episodes"
+    for name, result in heard.final.items():
+        assert (result.seed, result.env_steps, result.epoch) == (
+            *(99, best["env_steps"]),
+            best["epoch"],
+        )
+        assert result.seed not in val_seeds
+        assert run.meta()["test"][name]["returns"] == result.returns
+    agent = load_agent(f"{run.id}/@best", tmp_path / "runs")
+    env = env_from_config(load_config(str(run.config_path)), 4)
+    again = evaluate(agent.policy, env, 4, greedy=True, seed=99)
+    assert again.returns == heard.final["greedy"].returns
+    assert [e["mean"] for e in events(run, "eval") if e["stage"] == "test"] == [
+        heard.final["greedy"].mean,
+        heard.final["sampled"].mean,
+    ]
+
+
+def test_only_a_better_score_is_best(train: Call) -> None:
+    """Counting: all evaluations score the same, so the first stays the best."""
+    heard = Heard()
+    run = train("ppo", "Probe/Counting-v0", observer=heard, eval_freq_epochs=1, eval_episodes=2)
+    assert [is_best for _, is_best in heard.evals] == [True, False, False, False]
+    assert heard.saved == ["best", "last"]
+    assert run.meta()["best"]["epoch"] == 1
+    assert run.meta()["last_eval"]["epoch"] == 4
+
+
+def epochs_evaluated(run: Run, events: Call) -> list[int]:
+    return [event["epoch"] for event in events(run, "eval") if event["stage"] == "val"]
+
+
+def test_cadence_as_documented() -> None:
+    should_eval = eval_cadence(15, 50, planned_epochs=1000)
+    assert [epoch for epoch in range(1, 101) if should_eval(epoch)] == [60, 75, 90]
+    assert [e for e in range(1, 40) if eval_cadence(10, 0, 1000)(e)] == [10, 20, 30]
+    # Up to and including the warm-up nothing is evaluated.
+    assert [e for e in range(1, 40) if eval_cadence(10, 20, 1000)(e)] == [30]
+    assert [e for e in range(1, 101) if eval_cadence(20, 0.5, 100)(e)] == [60, 80, 100]
+    for never in (None, 0):
+        assert not any(eval_cadence(never, 0, 100)(e) for e in range(1, 101))
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"eval_freq_epochs": 2, "eval_warmup_epochs": 3}, [4, 6, 7]),  # and at the end, always
+        ({"eval_freq_epochs": 2, "eval_warmup_epochs": 0.6}, [6, 7]),
+        ({"eval_freq_epochs": 3}, [3, 6, 7]),
+        ({"eval_freq_epochs": 100}, [7]),
+    ],
+    ids=str,
+)
+def test_cadence_of_a_run(
+    fields: dict[str, Any], expected: list[int], train: Call, events: Call
+) -> None:
+    run = train("ppo", "Probe/Counting-v0", max_epochs=7, eval_episodes=1, **fields)
+    assert epochs_evaluated(run, events) == expected
+
+
+@pytest.mark.parametrize("never", [None, 0])
+def test_evaluation_off_is_off(never: int | None, train: Call, events: Call) -> None:
+    heard = Heard()
+    run = train("ppo", "Probe/Counting-v0", observer=heard, eval_freq_epochs=never)
+    assert events(run, "eval") == []
+    assert heard.evals == []
+    assert heard.final == {}
+    assert run.meta()["test"] == {}
+    assert not (run.checkpoints_dir / "best").exists()
+    assert (run.checkpoints_dir / "last").exists()

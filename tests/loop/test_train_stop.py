@@ -1,0 +1,86 @@
+"""Early stops: by evaluation, by training episodes; true, a number, null.
+
+Probe/Counting gives returns that are known: env i has episodes of `length` + i steps, reward 1.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+Call = Callable[..., Any]
+EVAL: dict[str, Any] = {"eval_freq_epochs": 2, "eval_episodes": 2, "n_eval_envs": 1}  # scores 5
+
+
+@pytest.mark.parametrize(
+    ("setting", "threshold", "stop", "solved"),
+    [
+        (True, 5, ("solved_eval", 2), True),
+        (True, 5.01, ("max_epochs", 5), False),
+        (True, None, ("max_epochs", 5), None),  # the env has no threshold of its own
+        (5, 1000, ("solved_eval", 2), False),  # a goal of one's own is not the env's
+        (5.01, 5, ("max_epochs", 5), True),
+        (0, 1000, ("solved_eval", 2), False),
+        (None, 1, ("max_epochs", 5), True),
+        (False, 1, ("max_epochs", 5), True),
+    ],
+)
+def test_by_evaluation(
+    setting: Any, threshold: Any, stop: tuple[str, int], solved: bool | None, train: Call
+) -> None:
+    run = train(
+        *("ppo", "Probe/Counting-v0"),
+        max_epochs=5,
+        reward_threshold=threshold,
+        early_stop_on_eval_threshold=setting,
+        **EVAL,
+    )
+    meta = run.meta()
+    assert (meta["stop_reason"], meta["epoch"]) == stop
+    assert meta["status"] == "finished"
+    assert meta["solved"] is solved
+    assert set(meta["test"]) == {"greedy", "sampled"}
+
+
+def test_the_registered_threshold_counts_where_none_is_set(train: Call) -> None:
+    run = train("ppo", "CartPole-v1", max_epochs=2, **EVAL)
+    assert run.meta()["threshold"] == 475
+    assert run.meta()["solved"] is False
+
+
+# Three envs with episodes of 5, 6 and 7 steps: the mean return of training is just below 6.
+@pytest.mark.parametrize(
+    ("setting", "threshold", "reason"),
+    [
+        (5.5, None, "solved_train"),
+        (True, 5.5, "solved_train"),
+        (7, 5.5, "max_epochs"),
+        (True, 7, "max_epochs"),
+        (True, None, "max_epochs"),
+        (None, 1, "max_epochs"),
+        (False, 1, "max_epochs"),
+    ],
+)
+def test_by_training_episodes_once_the_window_is_full(
+    setting: Any, threshold: Any, reason: str, train: Call, learning_rows: Call
+) -> None:
+    run = train(
+        *("ppo", "Probe/Counting-v0"),
+        n_steps=32,
+        max_epochs=10,
+        reward_threshold=threshold,
+        early_stop_on_train_threshold=setting,
+    )
+    counts = [row["train/cnt/total_episodes"] for row in learning_rows(run)]
+    full = next(i for i, n in enumerate(counts) if n >= 100)
+    assert 3 < full < 9, "both the wait and the stop must be visible"
+    assert run.meta()["stop_reason"] == reason
+    assert len(counts) == (full + 1 if reason == "solved_train" else 10)
+
+
+def test_a_good_start_is_not_enough(train: Call) -> None:
+    """Every episode reaches the goal, but a hundred are asked for."""
+    run = train("ppo", "Probe/Counting-v0", max_epochs=5, early_stop_on_train_threshold=1)
+    meta = run.meta()
+    assert 0 < meta["episodes"] < 100
+    assert meta["stop_reason"] == "max_epochs"

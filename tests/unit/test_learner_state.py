@@ -1,0 +1,257 @@
+"""Learners: what is saved goes on exactly; what does not fit is refused; targets of the update."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+from gymnasium_solver.algos import algo_class
+from gymnasium_solver.algos.ppo import PPO, Coefficients, ppo_loss
+from gymnasium_solver.algos.reinforce import Reinforce
+from gymnasium_solver.data.rollout import Rollout
+from gymnasium_solver.errors import RunError
+
+OBS = spaces.Box(-10, 10, (3,), np.float32)
+DISCRETE, BOX = spaces.Discrete(3), spaces.Box(-1, 1, (2,), np.float32)
+N_ENVS, N_STEPS = 2, 12
+
+
+def agent_for(
+    algo_id: str,
+    action_space: Any = DISCRETE,
+    observation_space: Any = OBS,
+    seed: int = 0,
+    **fields: Any,
+) -> Any:
+    algo = algo_class(algo_id)
+    small = {"n_envs": N_ENVS, "n_steps": N_STEPS, "hidden_dims": [6], "policy_lr": 0.01}
+    config = algo.Config(env_id="x", algo_id=algo_id, **{**small, **fields})
+    return algo(config, observation_space, action_space, seed=seed)
+
+
+def random_rollout(action_space: Any, seed: int, n_steps: int = N_STEPS) -> Rollout:
+    rng = np.random.default_rng(seed)
+    rollout = Rollout.allocate(n_steps, N_ENVS, OBS, action_space)
+    rollout.obs[:] = rng.normal(1, 2, rollout.obs.shape)
+    if isinstance(action_space, spaces.Discrete):
+        rollout.actions[:] = rng.integers(0, 3, rollout.actions.shape)
+    else:
+        rollout.actions[:] = rng.normal(size=rollout.actions.shape)
+    rollout.reward[:] = rng.normal(size=rollout.reward.shape)
+    rollout.valid[:] = True
+    rollout.terminated[4, 0] = rollout.truncated[6, 1] = True
+    rollout.valid[5, 0] = rollout.valid[7, 1] = False
+    return rollout
+
+
+def assert_same_weights(a: Any, b: Any) -> None:
+    for name, value in a.net.state_dict().items():
+        assert torch.equal(value, b.net.state_dict()[name]), name
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "adamw", "sgd"])
+@pytest.mark.parametrize("action_space", [DISCRETE, BOX], ids=["discrete", "box"])
+@pytest.mark.parametrize("algo_id", ["ppo", "reinforce"])
+def test_a_loaded_learner_goes_on_exactly(algo_id: str, action_space: Any, optimizer: str) -> None:
+    fields = {
+        "optimizer": optimizer,
+        "normalize_obs": "rolling",
+        "normalize_reward": True,
+        "batch_size": 7,
+    }
+    one = agent_for(algo_id, action_space, **fields)
+    one.update(random_rollout(action_space, 1), 24, 100)
+    tensors, extra = one.state()
+    saved = {
+        file: {name: np.array(value) for name, value in named.items()}
+        for file, named in tensors.items()
+    }
+    two = agent_for(algo_id, action_space, seed=99, **fields)
+    two.load_state(saved, json.loads(json.dumps(extra)))
+    assert_same_weights(one, two)
+    obs = np.random.default_rng(0).normal(size=(50, 3)).astype(np.float32)
+    for _ in range(2):
+        metrics = [a.update(random_rollout(action_space, 2), 48, 100) for a in (one, two)]
+        assert metrics[0] == pytest.approx(metrics[1], rel=0, abs=0, nan_ok=True)
+        assert_same_weights(one, two)
+        np.testing.assert_array_equal(one.policy.sample(obs), two.policy.sample(obs))
+
+
+def test_seeds_decide_weights_and_draws() -> None:
+    same, again, other = (agent_for("ppo", seed=seed) for seed in (3, 3, 4))
+    assert_same_weights(same, again)
+    assert not torch.equal(same.optimizer.flat, other.optimizer.flat)
+    obs = np.zeros((100, 3), np.float32)
+    draws = [a.policy.sample(obs) for a in (same, again, other)]
+    np.testing.assert_array_equal(draws[0], draws[1])
+    assert (draws[0] != draws[2]).any()
+
+
+def model_of(agent: Any) -> dict[str, np.ndarray]:
+    return {name: value.numpy().copy() for name, value in agent.net.state_dict().items()}
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"hidden_dims": [5]}, r"actor_torso\.0\.weight"),
+        ({"hidden_dims": [6, 6]}, r"actor_torso\.2\.weight"),
+        ({"share_trunk": True}, r"critic_torso\.0\.weight"),
+        ({"action_space": spaces.Discrete(4)}, r"actor_head\.weight"),
+        ({"action_space": BOX}, r"log_std"),
+        ({"observation_space": spaces.Box(-1, 1, (9,), np.float32)}, r"normalizer\.mean"),
+    ],
+    ids=str,
+)
+def test_weights_of_another_shape_are_refused_by_name(fields: dict[str, Any], named: str) -> None:
+    source, target = agent_for("ppo", **fields), agent_for("ppo")
+    with pytest.raises(RunError, match=named):
+        target.load_weights(model_of(source))
+
+
+def test_what_fits_is_taken_and_the_rest_named() -> None:
+    source = agent_for("ppo", spaces.Discrete(5), seed=1, normalize_obs="rolling")
+    source.update(random_rollout(DISCRETE, 1), 24, 100)
+    target = agent_for("ppo", DISCRETE, seed=2, normalize_obs="rolling")
+    head = target.net.actor_head.weight.detach().clone()
+    skipped = target.load_matching_weights(model_of(source))
+    assert skipped == ["actor_head.weight", "actor_head.bias"]
+    assert torch.equal(target.net.actor_head.weight, head)
+    assert torch.equal(target.net.actor_torso[0].weight, source.net.actor_torso[0].weight)
+    assert torch.equal(target.net.normalizer.mean, source.net.normalizer.mean)
+    # In place: the optimiser goes on with the very numbers the policy has.
+    own = torch.cat([p.reshape(-1) for p in target.optimizer.params])
+    assert torch.equal(own, target.optimizer.flat)
+
+
+def test_statistics_are_taken_together_or_not_at_all() -> None:
+    """The count fits everything: taken alone it would keep the mean from ever moving."""
+    wide = spaces.Box(-1, 1, (9,), np.float32)
+    source = agent_for("ppo", observation_space=wide, normalize_obs="rolling")
+    source.net.observe(np.ones((1000, 9), np.float32))
+    target = agent_for("ppo", normalize_obs="rolling")
+    skipped = target.load_matching_weights(model_of(source))
+    assert "normalizer.count" in skipped
+    assert float(target.net.normalizer.count) == 0
+
+
+def values_of(agent: PPO, obs: np.ndarray) -> np.ndarray:
+    flat = torch.as_tensor(obs.reshape(-1, 3))
+    with torch.no_grad():
+        return agent.net(agent.net.encode(flat))[1].numpy().reshape(obs.shape[:-1])
+
+
+def crafted_rollout() -> Rollout:
+    """Env 0 is cut at row 1, env 1 terminates there; row 2 resets both; row 3 is a first step."""
+    rollout = Rollout.allocate(4, N_ENVS, OBS, DISCRETE)
+    rollout.obs[:] = np.random.default_rng(0).normal(size=rollout.obs.shape) * 3
+    rollout.actions[:] = [[0, 1], [2, 0], [1, 1], [0, 2]]
+    rollout.reward[:] = [[1, 2], [3, 4], [0, 0], [5, 6]]
+    rollout.valid[:] = True
+    rollout.valid[2] = False
+    rollout.truncated[1, 0] = rollout.terminated[1, 1] = True
+    return rollout
+
+
+def test_ppo_bootstraps_a_truncation_from_its_final_observation() -> None:
+    gamma, lam = 0.9, 0.5
+    agent = agent_for("ppo", gamma=gamma, gae_lambda=lam, normalize_advantages="off")
+    rollout = crafted_rollout()
+    v = values_of(agent, rollout.obs)
+    assert np.abs(v).min() > 1e-3, "a value of zero would prove nothing"
+    batch, _ = agent._prepare(rollout)
+
+    cut = 3 + gamma * v[2, 0] - v[1, 0]  # obs[2] is the final observation
+    ended = 4 - v[1, 1]
+    expected = {
+        (0, 0): 1 + gamma * v[1, 0] - v[0, 0] + gamma * lam * cut,
+        (0, 1): 2 + gamma * v[1, 1] - v[0, 1] + gamma * lam * ended,
+        (1, 0): cut,
+        (1, 1): ended,
+        (3, 0): 5 + gamma * v[4, 0] - v[3, 0],
+        (3, 1): 6 + gamma * v[4, 1] - v[3, 1],
+    }
+    rows = list(expected)
+    advantage = np.array(list(expected.values()))
+    value = np.array([v[row] for row in rows])
+    np.testing.assert_allclose(batch.advantage.numpy(), advantage, rtol=1e-5)
+    np.testing.assert_allclose(batch.value.numpy(), value, rtol=1e-5)
+    np.testing.assert_allclose(batch.returns.numpy(), advantage + value, rtol=1e-5)
+    np.testing.assert_array_equal(batch.x.numpy(), [rollout.obs[row] for row in rows])
+    assert batch.actions.tolist() == [rollout.actions[row] for row in rows]
+
+
+def test_what_follows_a_reset_does_not_reach_the_episode_before() -> None:
+    agent = agent_for("ppo", normalize_advantages="off")
+    before, _ = agent._prepare(crafted_rollout())
+    other = crafted_rollout()
+    other.obs[3:] += 100
+    other.reward[3] += 100
+    after, _ = agent._prepare(other)
+    np.testing.assert_array_equal(before.advantage[:4], after.advantage[:4])
+    other = crafted_rollout()
+    other.obs[2] += 1  # the final observations
+    changed = (agent._prepare(other)[0].advantage != before.advantage).tolist()
+    assert changed == [True, False, True, False, False, False], "env 1 terminated"
+
+
+def test_the_first_ratio_is_one() -> None:
+    agent = agent_for("ppo", BOX, normalize_obs="rolling")
+    batch, _ = agent._prepare(random_rollout(BOX, 1))
+    coefficients = Coefficients(torch.tensor(0.2), torch.tensor(0.5))
+    terms = ppo_loss(agent.net, agent.policy.distribution, batch, coefficients)
+    torch.testing.assert_close(terms.log_ratio, torch.zeros_like(batch.log_prob))
+
+
+@pytest.mark.parametrize("mode", ["rollout", "batch", "off"])
+def test_advantages_are_standardised_over_the_valid_rows_alone(mode: str) -> None:
+    rollout = random_rollout(DISCRETE, 1)
+    rollout.reward[~rollout.valid] = 1e6
+    batch, _ = agent_for("ppo", normalize_advantages=mode)._prepare(rollout)
+    mean, std = float(batch.advantage.mean()), float(batch.advantage.std(correction=0))
+    assert ((mean, std) == pytest.approx((0, 1), abs=1e-5)) == (mode == "rollout")
+    assert len(batch.x) == rollout.env_steps == int(rollout.valid.sum())
+
+
+def test_a_policy_that_moved_too_far_ends_the_update() -> None:
+    rollout = random_rollout(DISCRETE, 1)
+    free = agent_for("ppo", policy_lr=0.1)
+    held = agent_for("ppo", policy_lr=0.1, target_kl=1e-6)
+    assert free.update(rollout, 24, 100)["opt/ppo/kl_stop_triggered"] == 0
+    assert held.update(rollout, 24, 100)["opt/ppo/kl_stop_triggered"] == 1
+    assert free.optimizer.n_steps == 10
+    assert held.optimizer.n_steps == 1, "the first step moves, the second is refused"
+
+
+def weights_of(batch: Any) -> Sequence[float]:
+    weights: list[float] = batch.weight.tolist()
+    return weights
+
+
+def test_reinforce_weighs_actions_by_what_followed() -> None:
+    rollout = crafted_rollout()
+    plain = {"normalize_returns": False, "gamma": 0.5}
+    to_go = agent_for("reinforce", **plain)._prepare(rollout)
+    assert weights_of(to_go) == pytest.approx([1 + 1.5, 2 + 2, 3, 4, 5, 6])
+    whole = agent_for("reinforce", returns_type="mc:episode", **plain)._prepare(rollout)
+    assert weights_of(whole) == pytest.approx([2.5, 4, 2.5, 4, 5, 6])
+    agent: Reinforce = agent_for("reinforce", policy_targets="advantages", **plain)
+    baseline = agent._prepare(rollout)
+    with torch.no_grad():
+        value = agent.net(baseline.x)[1]
+    torch.testing.assert_close(baseline.weight, to_go.weight - value)
+    torch.testing.assert_close(baseline.returns, to_go.weight)
+    scaled = agent_for("reinforce", gamma=0.5)._prepare(rollout).weight
+    assert float(scaled.mean()) == pytest.approx(0, abs=1e-6)
+    assert float(scaled.std(correction=0)) == pytest.approx(1, abs=1e-5)
+
+
+def test_schedules_are_read_at_the_clock() -> None:
+    agent = agent_for("ppo", policy_lr="lin_0.01", clip_range={"start": 0.4, "end": 0.2})
+    metrics = agent.update(random_rollout(DISCRETE, 1), 50, 100)
+    assert metrics["hp/policy_lr"] == pytest.approx(0.005)
+    assert metrics["hp/clip_range"] == pytest.approx(0.3)

@@ -1,0 +1,166 @@
+"""Running statistics against NumPy on all data at once, and against a step-by-step reference."""
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+from gymnasium_solver.nets.normalizer import ObsNormalizer, RewardNormalizer, merge_moments
+
+BOX = spaces.Box(-np.inf, np.inf, (3,), np.float32)
+
+
+def test_merged_moments_are_those_of_the_concatenation() -> None:
+    rng = np.random.default_rng(0)
+    parts = [rng.normal(5, 3, (n, 3)) * [1, 10, 1e-3] + [0, 1e4, 0] for n in (1, 7, 100, 3)]
+    mean, var, count = np.zeros(3), np.ones(3), 0.0
+    for part in parts:
+        mean, var, count = merge_moments(mean, var, count, part)
+    everything = np.concatenate(parts)
+    assert count == len(everything)
+    np.testing.assert_allclose(mean, everything.mean(0), rtol=1e-12)
+    np.testing.assert_allclose(var, everything.var(0), rtol=1e-9)
+
+
+def test_moments_stay_right_far_from_zero() -> None:
+    """The naive E[x²] - E[x]² loses every digit here."""
+    rng = np.random.default_rng(0)
+    data = (1e6 + rng.normal(0, 1, (1000, 1))).astype(np.float64)
+    mean, var, count = np.zeros(1), np.ones(1), 0.0
+    for part in np.array_split(data, 10):
+        mean, var, count = merge_moments(mean, var, count, part)
+    np.testing.assert_allclose(var, data.var(0), rtol=1e-6)
+
+
+def test_rolling_normalises_by_what_it_has_seen_in_torch_and_in_numpy() -> None:
+    rng = np.random.default_rng(0)
+    normalizer = ObsNormalizer(BOX, 3, "rolling", clip=2.0)
+    data = rng.normal([1, -5, 100], [1, 2, 30], (500, 3)).astype(np.float32)
+    untouched = rng.normal(size=(4, 3)).astype(np.float32)
+    np.testing.assert_array_equal(normalizer.numpy(untouched), np.clip(untouched, -2, 2))
+    for part in np.array_split(data, 5):
+        normalizer.update(part)
+    expected = np.clip((data - data.mean(0)) / data.std(0), -2, 2)
+    np.testing.assert_allclose(normalizer.numpy(data), expected, atol=1e-4)
+    np.testing.assert_allclose(normalizer(torch.as_tensor(data)).numpy(), expected, atol=1e-4)
+    assert float(normalizer.count) == 500
+
+
+def test_numpy_follows_a_later_update_and_leaves_its_input_alone() -> None:
+    normalizer = ObsNormalizer(BOX, 3, "rolling", clip=10.0)
+    data = np.ones((4, 3), np.float32)
+    normalizer.numpy(data)
+    normalizer.update(np.random.default_rng(0).normal(1, 2, (100, 3)).astype(np.float32))
+    before = data.copy()
+    np.testing.assert_allclose(
+        normalizer.numpy(data), normalizer(torch.as_tensor(data)).numpy(), atol=1e-6
+    )
+    np.testing.assert_array_equal(data, before)
+
+
+def test_a_constant_component_does_not_explode() -> None:
+    normalizer = ObsNormalizer(BOX, 3, "rolling", clip=10.0)
+    data = np.tile(np.array([[2.0, 0.0, -1.0]], np.float32), (50, 1))
+    normalizer.update(data)
+    np.testing.assert_allclose(normalizer.numpy(data), 0.0, atol=1e-3)
+
+
+def test_static_maps_bounds_to_one_and_leaves_the_unbounded_alone() -> None:
+    big = np.finfo(np.float32).max
+    low = np.array([-2.0, 0.0, -np.inf, -big, 3.0], np.float32)
+    high = np.array([4.0, 1.0, np.inf, big, 3.0], np.float32)
+    normalizer = ObsNormalizer(spaces.Box(low, high), 5, "static", clip=10.0)
+    middle = np.array([[1.0, 0.5, 7.0, -7.0, 3.0]], np.float32)
+    edge = np.array([[4.0, 0.0, -1e6, 1e6, 3.0]], np.float32)
+    np.testing.assert_allclose(normalizer.numpy(middle), [[0, 0, 7, -7, 3]])
+    np.testing.assert_allclose(normalizer.numpy(edge), [[1, -1, -10, 10, 3]])
+    np.testing.assert_allclose(
+        normalizer(torch.as_tensor(edge)).numpy(), normalizer.numpy(edge), atol=1e-6
+    )
+    normalizer.update(edge)
+    assert float(normalizer.count) == 0, "bounds do not learn"
+
+
+@pytest.mark.parametrize("mode", [False, "static"])
+def test_only_rolling_statistics_move(mode: object) -> None:
+    normalizer = ObsNormalizer(BOX, 3, mode, clip=1.0)  # type: ignore[arg-type]
+    before = {name: value.clone() for name, value in normalizer.state_dict().items()}
+    normalizer.update(np.ones((10, 3), np.float32))
+    for name, value in normalizer.state_dict().items():
+        assert torch.equal(value, before[name]), name
+
+
+def reference_rewards(
+    rollouts: list[tuple[np.ndarray, np.ndarray, np.ndarray]], gamma: float
+) -> list[np.ndarray]:
+    """Env by env and step by step, all returns kept: the variance of everything seen so far."""
+    n_envs = rollouts[0][0].shape[1]
+    running = [0.0] * n_envs
+    seen: list[float] = []
+    scaled = []
+    for reward, done, valid in rollouts:
+        for t in range(len(reward)):
+            for i in range(n_envs):
+                if not valid[t, i]:
+                    continue
+                running[i] = running[i] * gamma + reward[t, i]
+                seen.append(running[i])
+                if done[t, i]:
+                    running[i] = 0.0
+        scaled.append(reward / np.sqrt(np.var(seen) + 1e-8))
+    return scaled
+
+
+def random_rollouts(n: int) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    rng = np.random.default_rng(4)
+    rollouts = []
+    was_done = np.zeros(3, bool)
+    for _ in range(n):
+        reward = rng.normal(1, 5, (20, 3)).astype(np.float32)
+        done, valid = np.zeros((20, 3), bool), np.ones((20, 3), bool)
+        for t in range(20):
+            valid[t] = ~was_done
+            done[t] = valid[t] & (rng.random(3) < 0.2)
+            was_done = done[t]
+        reward[~valid] = 0
+        rollouts.append((reward, done, valid))
+    return rollouts
+
+
+def test_rewards_are_divided_by_the_deviation_of_the_discounted_return() -> None:
+    rollouts = random_rollouts(4)
+    normalizer = RewardNormalizer(3, gamma=0.9, clip=None)
+    for (reward, done, valid), expected in zip(
+        rollouts, reference_rewards(rollouts, 0.9), strict=True
+    ):
+        np.testing.assert_allclose(normalizer(reward, done, valid), expected, rtol=1e-5)
+
+
+def test_clipped_rewards_and_a_state_that_goes_on() -> None:
+    rollouts = random_rollouts(4)
+    whole, first = RewardNormalizer(3, 0.9, clip=0.5), RewardNormalizer(3, 0.9, clip=0.5)
+    expected = [whole(*rollout) for rollout in rollouts]
+    for rollout in rollouts[:2]:
+        first(*rollout)
+    second = RewardNormalizer(3, 0.9, clip=0.5)
+    second.load_state(first.state())
+    for rollout, rewards in zip(rollouts[2:], expected[2:], strict=True):
+        np.testing.assert_array_equal(second(*rollout), rewards)
+        assert np.abs(rewards).max() == 0.5
+
+
+def test_other_envs_begin_with_running_returns_of_their_own() -> None:
+    rollouts = random_rollouts(1)
+    old = RewardNormalizer(3, 0.9, clip=None)
+    old(*rollouts[0])
+    new = RewardNormalizer(5, 0.9, clip=None)
+    new.load_state(old.state())
+    assert new.running_return.tolist() == [0.0] * 5
+    assert (float(new.var), new.count) == (float(old.var), old.count)
+
+
+def test_the_sign_of_rewards_stays() -> None:
+    """Subtracting a mean would change which policy is best."""
+    reward = np.full((10, 2), 3.0, np.float32)
+    none = np.zeros((10, 2), bool)
+    assert (RewardNormalizer(2, 0.9, clip=None)(reward, none, ~none) > 0).all()
