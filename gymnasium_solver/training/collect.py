@@ -43,6 +43,7 @@ class Collector:
         `env_steps` is the clock before it: at every multiple of `boundary_steps` the envs start
         afresh from a seed of that place, which bounds what a resume has to replay.
         """
+        self._rows_done = 0
         boundary = env_steps // self.boundary_steps
         if self._obs is None or boundary > self._boundary:
             self._boundary = boundary
