@@ -20,6 +20,8 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from gymnasium_solver.nets.aten import OPERATIONS
+
 # loss(batch columns, coefficients) -> (scalar to differentiate, further outputs to return)
 Loss = Callable[[Sequence[Tensor], Sequence[Tensor]], tuple[Tensor, Sequence[Tensor]]]
 Gradient = Callable[[Sequence[Tensor], Sequence[float]], list[Tensor]]
@@ -52,7 +54,7 @@ class _Ref(str):
 
 
 class _Size(str):
-    """An integer expression in the batch size `B`."""
+    """An integer expression in the batch size `N`."""
 
 
 def record(
@@ -63,7 +65,8 @@ def record(
         return None
     try:
         tapes = [_tape(loss, params, _resized(batch, n), coefficients) for n in PROBE_SIZES]
-        source = _program(_generalise(*tapes), [tuple(p.shape) for p in params])
+        shapes = [tuple(p.shape) for p in params]
+        source = _program(_generalise(*tapes), shapes, len(batch), len(coefficients))
     except _Unsupported:
         return None
     gradient = _bind(source, params)
@@ -124,7 +127,6 @@ def _tape(
     names: dict[int, str] = {}
     for kind, tensors in (("p", params), ("b", batch), ("c", scalars)):
         names |= {id(t): f"{kind}{i}" for i, t in enumerate(tensors)}
-    keep_alive = []
 
     def named(value: Any) -> Any:
         if isinstance(value, Tensor):
@@ -149,14 +151,13 @@ def _tape(
         if kwargs:
             raise _Unsupported(f"{name} with {kwargs}")
         names[id(result)] = f"v{i}"  # also after an in-place call: from here on it is another value
-        keep_alive.append(result)
         tape.append((name, arguments, names[id(result)]))
     tape.append(("outputs", [named(list(grads)), named(list(outputs))], ""))
     return tape
 
 
 def _generalise(first: list[Any], second: list[Any]) -> list[tuple[str, Any, str]]:
-    """One tape for every batch size: integers that differ become expressions in B."""
+    """One tape for every batch size: integers that differ become expressions in N."""
     if [t[0] for t in first] != [t[0] for t in second]:
         raise _Unsupported("the operations depend on the batch size")
     return [(a[0], _merged(a[1], b[1]), a[2]) for a, b in zip(first, second, strict=True)]
@@ -168,7 +169,7 @@ def _merged(a: Any, b: Any) -> Any:
     if isinstance(a, int) and not isinstance(a, bool) and a != b:
         n1, n2 = PROBE_SIZES
         slope, rest = divmod(b - a, n2 - n1)
-        return _Size(f"({slope} * B + {a - slope * n1})") if rest == 0 else _refuse(a)
+        return _Size(f"({slope} * N + {a - slope * n1})") if rest == 0 else _refuse(a)
     return a if type(a) is type(b) and a == b else _refuse(a)
 
 
@@ -176,140 +177,15 @@ def _refuse(value: Any) -> Any:
     raise _Unsupported(f"{value!r} depends on the batch in an unknown way")
 
 
-# -- from ATen to NumPy -----------------------------------------------------------------------
-
-
-def _rows(index: np.ndarray) -> np.ndarray:
-    return np.arange(len(index))
-
-
-def _gather(x: np.ndarray, dim: int, index: np.ndarray) -> np.ndarray:
-    if dim != 1 or index.shape[1] != 1:
-        return np.take_along_axis(x, index, dim)
-    return x[_rows(index), index[:, 0]][:, None]
-
-
-def _scatter_add(x: np.ndarray, dim: int, index: np.ndarray, src: np.ndarray) -> np.ndarray:
-    x = x.copy()
-    if dim == 1 and index.shape[1] == 1:
-        x[_rows(index), index[:, 0]] += src[:, 0]
-    else:
-        rows = np.broadcast_to(_rows(index)[:, None], index.shape)
-        np.add.at(x, (rows, index), src)
-    return x
-
-
-def _log_softmax(x: np.ndarray, dim: int, half: bool) -> np.ndarray:
-    shifted = x - x.max(dim, keepdims=True)
-    shifted -= np.log(np.exp(shifted).sum(dim, keepdims=True))
-    return shifted
-
-
-def _log_softmax_backward(g: np.ndarray, y: np.ndarray, dim: int) -> np.ndarray:
-    return g - np.exp(y) * g.sum(dim, keepdims=True)
-
-
-def _tanh_backward(g: np.ndarray, y: np.ndarray) -> np.ndarray:
-    slope = y * y
-    np.subtract(np.float32(1.0), slope, out=slope)
-    slope *= g
-    return slope
-
-
-def _addmm(bias: np.ndarray, x: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    y = x @ weight
-    y += bias
-    return y
-
-
-def _sum(x: np.ndarray, dims: Any, keepdim: bool = False) -> np.ndarray:
-    if x.ndim == 2 and list(dims) == [0]:
-        total = np.ones(len(x), np.float32) @ x  # BLAS sums columns faster than a reduction does
-        return total[None] if keepdim else total
-    return x.sum(tuple(dims), keepdims=keepdim)
-
-
-def _masked_fill(x: np.ndarray, mask: np.ndarray, value: float) -> np.ndarray:
-    return np.where(mask, np.float32(value), x)
-
-
-def _expand(x: np.ndarray, shape: Any) -> np.ndarray:
-    # np.full is several times faster than broadcast_to, which runs in Python.
-    return np.full(shape, x, np.float32) if np.ndim(x) == 0 else np.broadcast_to(x, shape)
-
-
-def _add(x: Any, y: Any) -> Any:
-    return x + y
-
-
-def _mul(x: Any, y: Any) -> Any:
-    return x * y
-
-
-def _sub(x: Any, y: Any) -> Any:
-    return x - y
-
-
-def _div(x: Any, y: Any) -> Any:
-    return x * np.float32(1.0 / y) if isinstance(y, int | float) else x / y
-
-
-OPERATIONS: dict[str, Callable[..., Any]] = {
-    "t.default": lambda x: x.T,
-    "detach.default": lambda x: x,
-    "view.default": np.reshape,
-    "_unsafe_view.default": np.reshape,
-    "expand.default": _expand,
-    "squeeze.dim": lambda x, d: x.squeeze(d) if x.shape[d] == 1 else x,
-    "unsqueeze.default": lambda x, d: np.expand_dims(x, d),
-    "addmm.default": _addmm,
-    "mm.default": lambda x, y: x @ y,
-    "tanh.default": np.tanh,
-    "tanh_backward.default": _tanh_backward,
-    "relu.default": lambda x: np.maximum(x, np.float32(0)),
-    "threshold_backward.default": lambda g, x, t: g * (x > t),
-    "exp.default": np.exp,
-    "neg.default": np.negative,
-    "add.Tensor": _add,
-    "add.Scalar": _add,
-    "mul.Tensor": _mul,
-    "mul.Scalar": _mul,
-    "sub.Tensor": _sub,
-    "sub.Scalar": _sub,
-    "rsub.Scalar": lambda x, y: y - x,
-    "div.Tensor": _div,
-    "div.Scalar": _div,
-    "pow.Tensor_Scalar": lambda x, n: x if n == 1 else x * x if n == 2 else x**n,
-    "minimum.default": np.minimum,
-    "maximum.default": np.maximum,
-    "clamp.Tensor": lambda x, low, high: np.minimum(np.maximum(x, low), high),
-    "mean.default": lambda x: x.mean(),
-    "sum.default": lambda x: x.sum(),
-    "sum.dim_IntList": _sum,
-    "gather.default": _gather,
-    "scatter_add.default": _scatter_add,
-    "_log_softmax.default": _log_softmax,
-    "_log_softmax_backward_data.default": _log_softmax_backward,
-    "eq.Tensor": np.equal,
-    "lt.Tensor": np.less,
-    "gt.Tensor": np.greater,
-    "ge.Tensor": np.greater_equal,
-    "le.Tensor": np.less_equal,
-    "logical_and.default": np.logical_and,
-    "where.self": np.where,
-    "masked_fill_.Scalar": _masked_fill,
-    "masked_fill.Scalar": _masked_fill,
-    "new_zeros.default": lambda x, s: np.zeros(s, np.float32),
-    "ones_like.default": np.ones_like,
-    "zeros_like.default": np.zeros_like,
-    "scalar_tensor.default": np.float32,
-}
-
-
 # -- the program ------------------------------------------------------------------------------
 
 
-def _program(tape: list[tuple[str, Any, str]], shapes: list[tuple[int, ...]]) -> str:
+def _program(
+    tape: list[tuple[str, Any, str]],
+    shapes: list[tuple[int, ...]],
+    n_columns: int,
+    n_coefficients: int,
+) -> str:
     """Python source of the replay: each distinct and needed operation once, in order."""
     *calls, (_, (grads, outputs), _) = tape
     lines: list[tuple[str, str, set[str]]] = []  # variable, line, what it reads
@@ -353,36 +229,32 @@ def _program(tape: list[tuple[str, Any, str]], shapes: list[tuple[int, ...]]) ->
         body.append(f"G[{offset}:{offset + size}] = np.reshape({written(grad)}, -1)")
         offset += size
     body.append(f"return {written(outputs)}")
-    return "\n    ".join(["def replay(P, BATCH, C, G):", "UNPACK", *body])
+    unpack = [
+        f"({', '.join(f'{kind}{i}' for i in range(n))},) = {kind.upper()}"
+        for kind, n in zip("pbc", (len(shapes), n_columns, n_coefficients), strict=True)
+        if n
+    ]
+    return "\n    ".join(["def replay(P, B, C, G):", *unpack, "N = len(b0)", *body])
 
 
 def _bind(source: str, params: Sequence[Tensor]) -> Gradient:
     """The program as a function on torch tensors, reading the parameters where they lie."""
-    used = {name for name in OPERATIONS if f"OPERATIONS[{name!r}]" in source}
     scope: dict[str, Any] = {"np": np}
-    for i, name in enumerate(sorted(used)):  # plain names: no dictionary look-up in the replay
+    for i, (name, operation) in enumerate(OPERATIONS.items()):
+        # Plain names: no look-up in a dictionary during the replay.
         source = source.replace(f"OPERATIONS[{name!r}]", f"op{i}")
-        scope[f"op{i}"] = OPERATIONS[name]
+        scope[f"op{i}"] = operation
+    exec(source, scope)
+    replay = scope["replay"]
     weights = [p.detach().numpy() for p in params]
     flat = torch.empty(sum(w.size for w in weights))
     flat_view = flat.numpy()
 
-    def unpack(kind: str, group: str, n: int) -> str:
-        return f"({', '.join(f'{kind}{i}' for i in range(n))},) = {group}" if n else "pass"
-
-    compiled: dict[tuple[int, int], Callable[..., Any]] = {}
-
     def gradient(batch: Sequence[Tensor], coefficients: Sequence[float]) -> list[Tensor]:
-        key = (len(batch), len(coefficients))
-        if key not in compiled:
-            head = [unpack("p", "P", len(weights)), unpack("b", "BATCH", key[0])]
-            head += [unpack("c", "C", key[1]), "B = len(b0)"]
-            exec(source.replace("UNPACK", "\n    ".join(head)), scope)
-            compiled[key] = scope["replay"]
         columns = [column.numpy() for column in batch]
         scalars = [np.float32(c) for c in coefficients]
         with np.errstate(all="ignore"):  # like torch: a loss that is not finite is found later
-            outputs = compiled[key](weights, columns, scalars, flat_view)
+            outputs = replay(weights, columns, scalars, flat_view)
         return [flat, *(torch.as_tensor(o) for o in outputs)]
 
     return gradient

@@ -57,7 +57,7 @@ def assert_same_weights(a: Any, b: Any) -> None:
 @pytest.mark.parametrize("action_space", [DISCRETE, BOX], ids=["discrete", "box"])
 @pytest.mark.parametrize("algo_id", ["ppo", "reinforce"])
 def test_a_loaded_learner_goes_on_exactly(algo_id: str, action_space: Any, optimizer: str) -> None:
-    fields = {
+    fields: dict[str, Any] = {
         "optimizer": optimizer,
         "normalize_obs": "rolling",
         "normalize_reward": True,
@@ -67,7 +67,7 @@ def test_a_loaded_learner_goes_on_exactly(algo_id: str, action_space: Any, optim
     one.update(random_rollout(action_space, 1), 24, 100)
     tensors, extra = one.state()
     saved = {
-        file: {name: np.array(value) for name, value in named.items()}
+        file: {name: value.numpy().copy() for name, value in named.items()}
         for file, named in tensors.items()
     }
     two = agent_for(algo_id, action_space, seed=99, **fields)
@@ -234,7 +234,7 @@ def weights_of(batch: Any) -> Sequence[float]:
 
 def test_reinforce_weighs_actions_by_what_followed() -> None:
     rollout = crafted_rollout()
-    plain = {"normalize_returns": False, "gamma": 0.5}
+    plain: dict[str, Any] = {"normalize_returns": False, "gamma": 0.5}
     to_go = agent_for("reinforce", **plain)._prepare(rollout)
     assert weights_of(to_go) == pytest.approx([1 + 1.5, 2 + 2, 3, 4, 5, 6])
     whole = agent_for("reinforce", returns_type="mc:episode", **plain)._prepare(rollout)

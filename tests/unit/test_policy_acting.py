@@ -160,7 +160,7 @@ def test_an_observation_of_another_shape_is_refused_in_words(shape: tuple[int, .
         IMAGE,
         spaces.Discrete(4),
         spaces.Discrete(4, start=-2),
-        spaces.Box(np.float32([-np.inf, 0.1]), np.float32([0.3, np.inf])),
+        spaces.Box(np.array([-np.inf, 0.1], np.float32), np.array([0.3, np.inf], np.float32)),
         spaces.Box(-1, 1, (2, 3)),
     ],
     ids=str,

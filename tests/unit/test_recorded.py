@@ -7,7 +7,7 @@ from gymnasium import spaces
 
 from gymnasium_solver.algos.ppo import PPO, Batch, PPOConfig
 from gymnasium_solver.algos.reinforce import Reinforce, ReinforceConfig
-from gymnasium_solver.nets import recorded
+from gymnasium_solver.nets import aten, recorded
 
 DISCRETE, BOX = spaces.Discrete(3), spaces.Box(-1, 1, (2,), np.float32)
 OBS = spaces.Box(-10, 10, (5,), np.float32)
@@ -98,7 +98,7 @@ def test_an_unknown_operation_falls_back_to_torch():
 
 
 def test_a_wrong_replay_is_not_used(monkeypatch):
-    monkeypatch.setitem(recorded.OPERATIONS, "tanh.default", np.sin)
+    monkeypatch.setitem(aten.OPERATIONS, "tanh.default", np.sin)
     agent = ppo(DISCRETE)
     batch = batch_of(64, DISCRETE)
     assert recorded.record(agent._loss, agent.optimizer.params, batch, [0.2, 0.5]) is None
