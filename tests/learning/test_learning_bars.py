@@ -1,0 +1,32 @@
+"""Do the shipped configs still learn? Minutes each: `make test-learning`.
+
+The bars are published scores (or better) at the same budget. What was measured over more seeds is
+in benchmarks/results/learning.md.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import gymnasium_solver as gs
+from gymnasium_solver.runs.query import get_meta
+
+BARS = {
+    "CartPole-v1:ppo": 475,
+    "Acrobot-v1:ppo": -85,
+    "MountainCar-v0:ppo": -110,
+    "Pendulum-v1:ppo": -175,
+    "LunarLander-v3:ppo": 240,
+}
+SEEDS = (101, 102, 103)  # not those the configs were tuned on
+
+
+@pytest.mark.learning
+@pytest.mark.parametrize("config", BARS)
+def test_config_reaches_its_bar(config: str, tmp_path: Path) -> None:
+    scores = []
+    for seed in SEEDS:
+        run = gs.train(config, seed=seed, runs_dir=tmp_path)
+        scores.append(get_meta(run)["test"]["greedy"]["mean"])
+    assert np.mean(scores) >= BARS[config], f"greedy test of seeds {SEEDS}: {scores}"
