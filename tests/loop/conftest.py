@@ -27,6 +27,7 @@ Train = Callable[..., Run]
 def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing lands in the checkout, and a run does not record the checkout's git state."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("GSOLVE_RUNS", raising=False)
 
 
 @pytest.fixture

@@ -1,0 +1,166 @@
+"""Training and playing from Python, images, and starting from another run's weights."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+
+import gymnasium_solver as gs
+from gymnasium_solver.errors import RunError
+from gymnasium_solver.runs.checkpoint import load_checkpoint
+from gymnasium_solver.runs.run import Run
+from gymnasium_solver.training.observer import Observer
+
+Call = Callable[..., Any]
+SMALL: dict[str, Any] = {
+    "n_envs": 3,
+    "n_steps": 16,
+    "max_epochs": 3,
+    "eval_freq_epochs": 1,
+    "eval_episodes": 2,
+    "hidden_dims": [8],
+    "early_stop_on_eval_threshold": None,
+}
+
+
+class Notes(Observer):
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def on_start(self, run: Run, config: Any, info: Any) -> None:
+        self.notes = info.notes
+
+
+def greedy_by_torch(agent: Any, obs: np.ndarray) -> np.ndarray:
+    """The best action, worked out from the network's outputs."""
+    with torch.no_grad():
+        outputs = agent.net.actor(agent.net.encode(torch.as_tensor(obs))).numpy()
+    if isinstance(agent.action_space, gymnasium.spaces.Discrete):
+        best: np.ndarray = outputs.argmax(1)
+        return best
+    low, high = agent.action_space.low, agent.action_space.high
+    return low + (np.clip(outputs, -1, 1) + 1) / 2 * (high - low)
+
+
+@pytest.mark.parametrize("target", ["CartPole-v1:ppo", "CartPole-v1:reinforce", "Pendulum-v1:ppo"])
+def test_train_load_act(target: str) -> None:
+    run = gs.train(target, seed=1, normalize_obs=True, max_episode_steps=30, **SMALL)
+    assert run.path.parent == Path("runs")
+    assert run.meta()["status"] == "finished"
+    rng = np.random.default_rng(0)
+    width = 4 if target.startswith("CartPole") else 3
+    obs = rng.normal(size=(20, width)).astype(np.float32)
+    for ref in ("@last/@best", "@last/@last", "@last", run.id, str(run.path)):
+        agent = gs.load(ref)
+        np.testing.assert_allclose(agent.act(obs), greedy_by_torch(agent, obs), atol=1e-5)
+        np.testing.assert_allclose(agent.act(obs[0]), agent.act(obs)[0], rtol=1e-6)
+    saved = load_checkpoint(run.checkpoints_dir / "best").tensors["model"]
+    loaded = gs.load("@last/@best").net.state_dict()
+    for name, values in saved.items():
+        np.testing.assert_array_equal(loaded[name].numpy(), values, err_msg=name)
+
+
+def test_an_agent_plays_gymnasium_itself() -> None:
+    gs.train("CartPole-v1:ppo", seed=1, runs_dir="elsewhere", **SMALL)
+    agent = gs.load("@last", runs_dir="elsewhere")
+    env = gymnasium.make("CartPole-v1")
+    obs, _ = env.reset(seed=1)
+    for _ in range(5):
+        obs, *_ = env.step(agent.act(obs))
+    env.close()
+
+
+def test_a_config_object_and_fields_over_it() -> None:
+    config = gs.load_config("CartPole-v1:ppo", overrides={"seed": 1, **SMALL})
+    run = gs.train(config, max_epochs=1)
+    assert run.meta()["epoch"] == 1
+    assert gs.load_config(str(run.config_path)) == config.replace(max_epochs=1)
+
+
+class Screen(gymnasium.Env[np.ndarray, int]):
+    """Pixels that say which action pays."""
+
+    observation_space = gymnasium.spaces.Box(0, 255, (8, 8, 3), np.uint8)
+    action_space: gymnasium.spaces.Space[Any] = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, **kwargs: Any) -> None:
+        self.bright = False
+
+    def _draw(self) -> np.ndarray:
+        self.bright = bool(self.np_random.integers(2))
+        return np.full((8, 8, 3), 230 if self.bright else 20, np.uint8)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        return self._draw(), {}
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        reward = 1.0 if int(action) == self.bright else -1.0
+        return self._draw(), reward, bool(self.np_random.random() < 0.2), False, {}
+
+
+@pytest.mark.parametrize("mode", [False, "rolling", "static"])
+@pytest.mark.parametrize("algo_id", ["ppo", "reinforce"])
+def test_images_are_learnt_from(algo_id: str, mode: Any, train: Call) -> None:
+    if "GsolveLoop/Screen-v0" not in gymnasium.registry:
+        gymnasium.register("GsolveLoop/Screen-v0", entry_point=Screen)
+    run = train(
+        *(algo_id, "GsolveLoop/Screen-v0"),
+        normalize_obs=mode,
+        n_envs=4,
+        n_steps=32,
+        batch_size=32,
+        gamma=0.0,
+        policy_lr=0.01,
+        max_epochs=12,
+    )
+    agent = gs.load(run.id)
+    assert agent.observation_space.dtype == np.uint8
+    dark, bright = np.full((2, 8, 8, 3), 20, np.uint8), np.full((2, 8, 8, 3), 230, np.uint8)
+    assert agent.act(dark).tolist() == [0, 0]
+    assert agent.act(bright).tolist() == [1, 1]
+
+
+def test_starting_from_another_run_takes_what_fits_and_says_what_did_not(
+    train: Call, weight_hash: Call
+) -> None:
+    source = train("ppo", "Bandit-v0", normalize_obs="rolling")
+    heard = Notes()
+    ten, four = {"n_arms": 10}, {"n_arms": 4}
+    same = train("ppo", "Bandit-v0", init_from_run=source.id, observer=heard, env_kwargs=ten)
+    assert "tensors taken" in heard.notes[0]
+    assert source.id in heard.notes[0]
+    assert "left as initialised" not in heard.notes[0]
+    assert weight_hash(same) != weight_hash(train("ppo", "Bandit-v0", env_kwargs=ten))
+
+    train("ppo", "Bandit-v0", init_from_run="@last/@last", observer=heard, env_kwargs=four)
+    assert "left as initialised: actor_head.weight, actor_head.bias" in heard.notes[0]
+    train("reinforce", "Bandit-v0", init_from_run=source.id, observer=heard)
+    assert "not used: critic_head.bias" in heard.notes[0]
+
+
+def test_the_weights_really_come_over(train: Call) -> None:
+    source = train("ppo", "Bandit-v0", policy_lr=0.05)
+    # A step too small to see: what the new run ends with is what it started from.
+    run = train("ppo", "Bandit-v0", seed=9, init_from_run=source.id, policy_lr=1e-30, max_epochs=1)
+    own, theirs = (
+        load_checkpoint(r.checkpoints_dir / "last").tensors["model"] for r in (run, source)
+    )
+    for name, values in theirs.items():
+        np.testing.assert_array_equal(own[name], values, err_msg=name)
+
+
+def test_nothing_that_fits_is_an_error_and_leaves_no_run_behind(train: Call) -> None:
+    source = train("ppo", "CartPole-v1", max_epochs=1)
+    n_runs = len(list(Path("runs").iterdir()))
+    with pytest.raises(RunError, match=r"nothing in .* fits.*hidden_dims"):
+        train("ppo", "Pendulum-v1", init_from_run=source.id, hidden_dims=[5])
+    with pytest.raises(RunError, match="no run 'nobody'"):
+        train("ppo", "CartPole-v1", init_from_run="nobody")
+    assert len(list(Path("runs").iterdir())) == n_runs
