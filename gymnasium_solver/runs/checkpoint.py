@@ -201,15 +201,13 @@ def _write_files(
     state: Mapping[str, Any],
     metrics: Mapping[str, Any],
 ) -> None:
-    from safetensors.numpy import save_file
+    from safetensors.numpy import save
 
     for stem, named in tensors.items():
         if not re.fullmatch(r"\w+", stem):
             raise ValueError(f"tensor file stem {stem!r}; expected letters, digits and _")
         arrays = {name: _as_array(value, f"{stem}/{name}") for name, value in named.items()}
-        file = temp / f"{stem}.safetensors"
-        save_file(arrays, file)
-        _fsync_file(file)
+        write_synced(temp / f"{stem}.safetensors", save(arrays))
     write_synced(temp / "state.json", dump_json(state, exact=True))
     write_synced(temp / "metrics.json", dump_json(metrics))
     files = {file.name: _fingerprint(file) for file in sorted(temp.iterdir())}
@@ -274,14 +272,6 @@ def _score(path: Path) -> float | None:
         if isinstance(metrics.get(key), (int, float)):
             return float(metrics[key])
     return None
-
-
-def _fsync_file(file: Path) -> None:
-    handle = os.open(file, os.O_RDWR)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _fingerprint(file: Path) -> dict[str, Any]:

@@ -146,8 +146,8 @@ _DECLARED = [
     ),
     *_declare(
         "train/sys/timing",
-        ("time_elapsed", "Seconds since this process began to train", 1, None, True),
-        ("fps", "Env steps per second since this process began to train", 0, "up", True),
+        ("time_elapsed", "Seconds of training, all resumes together", 1, None, True),
+        ("fps", "Env steps per second over the whole run", 0, "up", True),
         ("fps_instant", "Env steps per second in the last epoch", 0, "up", False),
         ("eta_s", "Seconds left until the budget is used, at the present speed", 0, "down", True),
         ("env_share", "Share of the time spent in the envs", 3, None, False),

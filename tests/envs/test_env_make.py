@@ -280,3 +280,18 @@ def test_imports_stay_light():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_taxi_never_starts_with_the_passenger_at_the_destination() -> None:
+    """As in Gymnasium, whose 300 starts leave those out; EnvPool draws them one time in four."""
+    env = make_vector_env("Taxi-v3", 32)
+    starts = [env.reset(seed) for seed in range(40)]
+    rng = np.random.default_rng(0)
+    for _ in range(450):  # past two time limits
+        step = env.step(rng.integers(6, size=32))
+        starts.append(step.obs[step.is_reset])
+        assert not step.episode_length[step.is_reset].any()
+    drawn = np.concatenate(starts)
+    assert not (drawn // 4 % 5 == drawn % 4).any()
+    assert len(np.unique(drawn)) > 290
+    env.close()

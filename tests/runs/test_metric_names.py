@@ -53,7 +53,7 @@ def test_every_name_is_declared_and_described(name: str) -> None:
 
 def test_direction_is_only_told_where_there_is_one() -> None:
     assert describe("val/roll/ep_rew/mean").better == "up"
-    assert describe("train/opt/loss/value").better == "down"
+    assert describe("train/opt/loss/value").better is None  # it rises as returns grow
     assert describe("train/opt/policy/entropy").better is None
 
 
