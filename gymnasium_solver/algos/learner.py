@@ -4,6 +4,8 @@ Not a base algorithm: no update, no loss and no hook is in here. It builds netwo
 policy and random streams from the config, and turns them into state and back.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -89,9 +91,22 @@ class Learner:
         """Every scheduled field at this point of the run, by field name."""
         return {name: s.at(env_steps, total_steps) for name, s in self.schedules.items()}
 
+    @contextmanager
+    def observing(self, rollout: Rollout) -> Iterator[None]:
+        """Take the rollout's observations into the normaliser, around an update from it.
+
+        After the update, so that log-probabilities are those of the policy that acted; only the
+        very first before it, since the first update would else learn from raw observations.
+        """
+        is_first = float(self.net.normalizer.count) == 0
+        if is_first:
+            self.net.observe(rollout.valid_obs())
+        yield
+        if not is_first:
+            self.net.observe(rollout.valid_obs())
+
     def normalized_reward(self, rollout: Rollout) -> np.ndarray:
-        """The rollout's rewards to learn from; takes its observations into the normaliser."""
-        self.net.observe(rollout.valid_obs())
+        """The rollout's rewards to learn from, scaled if the config says so."""
         if not self.config.normalize_reward:
             return rollout.reward
         return self.reward_normalizer(rollout.reward, rollout.done, rollout.valid)

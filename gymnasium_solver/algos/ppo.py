@@ -137,6 +137,10 @@ class PPO(Learner):
 
     def update(self, rollout: Rollout, env_steps: int, total_steps: int) -> dict[str, float]:
         """Learn from one rollout; the metrics of the update, by name."""
+        with self.observing(rollout):
+            return self._update(rollout, env_steps, total_steps)
+
+    def _update(self, rollout: Rollout, env_steps: int, total_steps: int) -> dict[str, float]:
         cfg, net, dist = self.config, self.net, self.policy.distribution
         hp = self.scheduled_values(env_steps, total_steps)
         coefficients = {name: hp[name] for name in self.coefficient_names}

@@ -98,6 +98,10 @@ class Reinforce(Learner):
 
     def update(self, rollout: Rollout, env_steps: int, total_steps: int) -> dict[str, float]:
         """Learn from one rollout; the metrics of the update, by name."""
+        with self.observing(rollout):
+            return self._update(rollout, env_steps, total_steps)
+
+    def _update(self, rollout: Rollout, env_steps: int, total_steps: int) -> dict[str, float]:
         hp = self.scheduled_values(env_steps, total_steps)
         batch = self._prepare(rollout)
         terms, norms = [], []

@@ -4,7 +4,10 @@ Whatever does not declare NEXT_STEP autoreset is refused: guessing where an epis
 corrupts every target learnt from it.
 """
 
-from collections.abc import Mapping
+import signal
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import gymnasium
@@ -115,14 +118,33 @@ class GymnasiumEngine(Engine):
         super().close()
 
 
+@contextmanager
+def _workers_deaf_to_ctrl_c() -> Iterator[None]:
+    """Ctrl-C reaches every process of a terminal: the workers must outlive it until the run has
+    saved itself. Processes started in here inherit that SIGINT is ignored."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    former = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, former)
+
+
 def _make_vec(env_id: str, n_envs: int, mode: str, kwargs: dict[str, Any]) -> Any:
     gym_mode = "vector_entry_point" if mode == "vector" else mode
     # copy=False: the buffer is copied once, here, while it is cast.
     options = {"autoreset_mode": AutoresetMode.NEXT_STEP, "copy": False} if mode != "vector" else {}
     try:
-        return gymnasium.make_vec(
-            env_id, num_envs=n_envs, vectorization_mode=gym_mode, vector_kwargs=options, **kwargs
-        )
+        with _workers_deaf_to_ctrl_c() if mode == "async" else nullcontext():
+            return gymnasium.make_vec(
+                env_id,
+                num_envs=n_envs,
+                vectorization_mode=gym_mode,
+                vector_kwargs=options,
+                **kwargs,
+            )
     except _MAKE_ERRORS as error:
         given = f" with {kwargs}" if kwargs else ""
         raise EnvError(

@@ -79,7 +79,7 @@ def save_checkpoint(
         temp.mkdir()
         _write_files(temp, env_steps, tensors, state, metrics)
         final = _put_in_place(temp, directory / str(env_steps))
-        for name, wanted in ((LAST, last), (BEST, best)):
+        for name, wanted in ((BEST, best), (LAST, last)):  # a resume from `last` mends `best`
             if wanted:
                 write_pointer(directory / name, str(env_steps))
     except (OSError, SafetensorError) as error:

@@ -5,6 +5,7 @@ made before the update, so the last good state is never lost.
 """
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -53,3 +54,11 @@ def check_metrics(metrics: Mapping[str, float]) -> None:
     if bad:
         values = ", ".join(f"{name} = {value}" for name, value in bad.items())
         raise DivergedError(f"the update is not finite: {values}. {LEARNER_ADVICE}")
+
+
+def dump_rollout(rollout: Rollout, folder: Path) -> None:
+    """What the run stumbled over, to look at: diverged.safetensors in its folder."""
+    from safetensors.numpy import save_file
+
+    arrays = {name: np.ascontiguousarray(value) for name, value in vars(rollout).items()}
+    save_file(arrays, folder / "diverged.safetensors")

@@ -14,8 +14,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from gymnasium_solver.config.load import dump_config, load_config
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.data.rollout import Rollout
@@ -31,10 +29,16 @@ from gymnasium_solver.runs.resolve import resolve_checkpoint
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.training.agents import build_agent, transfer_weights
 from gymnasium_solver.training.cadence import checkpoint_cadence, eval_cadence
-from gymnasium_solver.training.collect import EPISODE_WINDOW, Collector
+from gymnasium_solver.training.collect import Collector
 from gymnasium_solver.training.evaluate import evaluate, n_eval_envs
-from gymnasium_solver.training.finite import check_metrics, check_rollout, check_weights
+from gymnasium_solver.training.finite import (
+    check_metrics,
+    check_rollout,
+    check_weights,
+    dump_rollout,
+)
 from gymnasium_solver.training.observer import EvalResult, Observer, TrainInfo
+from gymnasium_solver.training.plan import Plan
 from gymnasium_solver.training.progress import Progress, epoch_row, timing
 from gymnasium_solver.training.seeds import derive, draw_seed, stage_seed
 from gymnasium_solver.training.signals import StopRequest, stop_on_signals
@@ -57,7 +61,7 @@ def train(
             trainer.notes.append(transfer_weights(trainer.agent, config.init_from_run, runs_root))
         identity = {
             **{name: getattr(config, name) for name in ("env_id", "algo_id", "variant", "seed")},
-            "reward_threshold": trainer.threshold,
+            "reward_threshold": trainer.plan.threshold,
             "max_env_steps": config.max_env_steps,
         }
         run = Run.create(dump_config(config), identity, runs_root, command)
@@ -81,7 +85,7 @@ def resume(
     trainer = Trainer(config, observer or Observer())
     try:
         trainer.load_state(checkpoint.tensors, checkpoint.state)
-        if reason := trainer.budget_spent():
+        if reason := trainer.plan.budget_spent(trainer.progress):
             raise RunError(
                 f"{run.id} has used its budget, {reason} (it is at {trainer.progress.env_steps:,} "
                 f"env steps, epoch {trainer.progress.epoch}). Give it more, e.g. --max-env-steps "
@@ -105,6 +109,7 @@ class Trainer:
         self.progress = Progress()
         self.notes: list[str] = []
         self.seconds = {"update": 0.0, "eval": 0.0}
+        self._is_over = False
         self._eval_env: VectorEnv | None = None
         env = JournaledEnv(env_from_config(config, config.n_envs))
         self.agent = build_agent(config, env.observation_space, env.action_space)
@@ -115,14 +120,9 @@ class Trainer:
             stage_seed(config, "train"),
             config.env_boundary_steps,
         )
-        own_threshold = config.reward_threshold
-        self.threshold = env.spec.reward_threshold if own_threshold is None else own_threshold
-        rollout_steps = config.n_envs * config.n_steps
-        by_steps = -(-(config.max_env_steps or 0) // rollout_steps)
-        self.planned_epochs = min(x for x in (by_steps, config.max_epochs) if x)
-        self.total_steps = config.max_env_steps or self.planned_epochs * rollout_steps
+        self.plan = Plan(config, env.spec.reward_threshold)
         self.should_eval = eval_cadence(
-            config.eval_freq_epochs, config.eval_warmup_epochs, self.planned_epochs
+            config.eval_freq_epochs, config.eval_warmup_epochs, self.plan.planned_epochs
         )
         self.should_checkpoint = checkpoint_cadence(config.checkpoint_freq_epochs)
 
@@ -151,12 +151,12 @@ class Trainer:
             rollout = self._collect()
             metrics = self._learn(rollout)
 
-            stop_reason = self.budget_spent()
+            stop_reason = self.plan.budget_spent(p)
             result = None
-            if self.should_eval(p.epoch) or (stop_reason and self._evaluates):
+            if self.should_eval(p.epoch) or (stop_reason and self.plan.evaluates):
                 result = self._evaluate()
             is_best = result is not None and p.note_score(result.mean)
-            stop_reason = stop_reason or self._threshold_reached(result)
+            stop_reason = stop_reason or self.plan.goal_reached(result, self.collector)
             if stop.name and not stop_reason:  # a run that is over has nothing to resume
                 stop_reason = "interrupted"
                 self.observer.on_message("warning", f"{stop.name}: saving, then ending")
@@ -164,7 +164,9 @@ class Trainer:
             p.wall_s = time.perf_counter() - started
             fps = (p.env_steps - steps_before) / (time.perf_counter() - epoch_started)
             row = epoch_row(p, self.collector, metrics, result)
-            row |= timing(p, self._share_done(), fps, {**self.collector.seconds, **self.seconds})
+            row |= timing(
+                p, self.plan.share_done(p), fps, {**self.collector.seconds, **self.seconds}
+            )
             self.run.log_metrics(row)
             self.observer.on_epoch(row)
             if result is not None:
@@ -178,7 +180,7 @@ class Trainer:
     def _collect(self) -> Rollout:
         p = self.progress
         try:
-            rollout = self.collector.collect(p.env_steps, self._budget_left())
+            rollout = self.collector.collect(p.env_steps, self.plan.steps_left(p))
         except EnvError:
             # A NaN seen becomes a NaN to act with, which the envs refuse: tell where it began.
             p.env_steps += self.collector.unfinished.env_steps
@@ -193,7 +195,7 @@ class Trainer:
             try:
                 check_rollout(rollout)
             except DivergedError:
-                self._dump_rollout(rollout)
+                dump_rollout(rollout, self.run.path)
                 raise
 
     def _learn(self, rollout: Rollout) -> dict[str, float]:
@@ -202,14 +204,14 @@ class Trainer:
         p, config = self.progress, self.config
         snapshot = self.agent.optimizer.snapshot() if config.check_finite else None
         try:
-            metrics = self.agent.update(rollout, p.env_steps, self.total_steps)
+            metrics = self.agent.update(rollout, p.env_steps, self.plan.total_steps)
             if snapshot is not None:
                 check_metrics(metrics)
                 check_weights(self.agent.optimizer.flat)
         except DivergedError:
             assert snapshot is not None
             self.agent.optimizer.restore(snapshot)
-            self._dump_rollout(rollout)
+            dump_rollout(rollout, self.run.path)
             raise
         finally:
             self.seconds["update"] += time.perf_counter() - started
@@ -229,44 +231,6 @@ class Trainer:
         self.run.log_event("eval", stage="val", **result.to_dict())
         self.seconds["eval"] += time.perf_counter() - started
         return result
-
-    # -- reasons to stop --------------------------------------------------------------------
-
-    def _budget_left(self) -> int | None:
-        limit = self.config.max_env_steps
-        return None if limit is None else limit - self.progress.env_steps
-
-    def budget_spent(self) -> str | None:
-        p, config = self.progress, self.config
-        if config.max_env_steps is not None and p.env_steps >= config.max_env_steps:
-            return "max_env_steps"
-        if config.max_epochs is not None and p.epoch >= config.max_epochs:
-            return "max_epochs"
-        return None
-
-    def _threshold_reached(self, result: EvalResult | None) -> str | None:
-        config, returns = self.config, self.collector.returns
-        eval_goal = self._goal(config.early_stop_on_eval_threshold)
-        if result is not None and eval_goal is not None and result.mean >= eval_goal:
-            return "solved_eval"
-        train_goal = self._goal(config.early_stop_on_train_threshold)
-        if train_goal is not None and len(returns) == EPISODE_WINDOW:
-            return "solved_train" if np.mean(returns) >= train_goal else None
-        return None
-
-    def _goal(self, setting: bool | float | None) -> float | None:
-        """true: the solved threshold; a number: itself; false or null: none."""
-        if setting is True:
-            return self.threshold
-        return None if setting is None or setting is False else float(setting)
-
-    def _share_done(self) -> float:
-        by_epochs = self.progress.epoch / self.config.max_epochs if self.config.max_epochs else 0.0
-        return min(1.0, max(self.progress.env_steps / self.total_steps, by_epochs))
-
-    @property
-    def _evaluates(self) -> bool:
-        return bool(self.config.eval_freq_epochs)
 
     def eval_env(self) -> VectorEnv:
         """The evaluation envs, built when first needed and never shared with training."""
@@ -296,8 +260,8 @@ class Trainer:
             env_spec=self.collector.env.spec,
             n_parameters=sum(p.numel() for p in self.agent.net.parameters()),
             device=str(self.agent.device),
-            threshold=self.threshold,
-            planned_epochs=self.planned_epochs,
+            threshold=self.plan.threshold,
+            planned_epochs=self.plan.planned_epochs,
             resumed_from=resumed_from,
             notes=self.notes,
         )
@@ -305,16 +269,10 @@ class Trainer:
             status="running",
             engine=info.env_spec.engine,
             device=info.device,
-            threshold=self.threshold,
+            threshold=self.plan.threshold,
             max_env_steps=self.config.max_env_steps,
         )
         self.observer.on_start(self.run, self.config, info)
-
-    def _solved(self) -> bool | None:
-        if self.threshold is None:
-            return None
-        score = self.progress.best_score if self._evaluates else self.progress.best_train_mean
-        return score is not None and score >= self.threshold
 
     def _update_meta(self, **fields: Any) -> None:
         p = self.progress
@@ -325,7 +283,7 @@ class Trainer:
             wall_s=p.wall_s,
             best=p.best,
             last_eval=p.last_eval,
-            solved=self._solved(),
+            solved=self.plan.solved(p),
             **fields,
         )
 
@@ -349,15 +307,13 @@ class Trainer:
     # -- the end ----------------------------------------------------------------------------
 
     def _finish(self, stop_reason: str) -> None:
-        final: dict[str, EvalResult] = {}
-        if stop_reason != "interrupted" and self._evaluates:
-            final = self._final_test()
         status = "interrupted" if stop_reason == "interrupted" else "finished"
-        self._update_meta(
-            status=status,
-            stop_reason=stop_reason,
-            test={name: result.to_dict() for name, result in final.items()},
-        )
+        self._update_meta(status=status, stop_reason=stop_reason, test={})
+        self._is_over = True
+        final: dict[str, EvalResult] = {}
+        if status == "finished" and self.plan.evaluates:
+            final = self._final_test()
+            self._update_meta(test={name: result.to_dict() for name, result in final.items()})
         write_report(self.run.path)
         self.observer.on_end(query.get_run(self.run), final)
 
@@ -381,6 +337,8 @@ class Trainer:
 
     def _fail(self, error: BaseException) -> None:
         """Leave a folder that says what happened and can be resumed."""
+        if self._is_over:  # training itself had ended: only its final test was broken off
+            return
         if isinstance(error, DivergedError):
             self._save("last", with_env=False)
             self.run.log_event("diverged", env_steps=self.progress.env_steps, text=str(error))
@@ -391,13 +349,6 @@ class Trainer:
         self._update_meta(
             status=status, stop_reason=reason, error=str(error) or type(error).__name__
         )
-
-    def _dump_rollout(self, rollout: Rollout) -> None:
-        """What the run stumbled over, to look at: diverged.safetensors in the run folder."""
-        from safetensors.numpy import save_file
-
-        arrays = {k: np.ascontiguousarray(v) for k, v in vars(rollout).items()}
-        save_file(arrays, self.run.path / "diverged.safetensors")
 
     def close(self) -> None:
         self.collector.env.close()

@@ -1,5 +1,6 @@
 """Where a run is, and the row of metrics that an epoch leaves behind."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +26,7 @@ class Progress:
     def note_score(self, score: float) -> bool:
         """Take an evaluation's score in; is it the best so far?"""
         self.last_eval = {"score": score, "env_steps": self.env_steps, "epoch": self.epoch}
-        if self.best_score is not None and score <= self.best_score:
+        if math.isnan(score) or (self.best_score is not None and score <= self.best_score):
             return False
         self.best_score, self.best_env_steps, self.best_epoch = score, self.env_steps, self.epoch
         return True

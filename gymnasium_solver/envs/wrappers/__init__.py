@@ -94,8 +94,14 @@ def _find(name: Any) -> "type[VectorWrapper]":
 
 
 def _check_parameters(name: str, signature: inspect.Signature, kwargs: dict[str, Any]) -> None:
+    options = list(signature.parameters)[1:]
     try:
         signature.bind(None, **kwargs)
     except TypeError as error:
-        takes = ", ".join(list(signature.parameters)[1:]) or "nothing"
-        raise EnvError(f"Wrapper {name}: {error}. It takes: {takes}.") from error
+        takes = f"It takes: {', '.join(options) or 'nothing'}."
+        unknown = [key for key in kwargs if key not in options]
+        if not unknown:
+            raise EnvError(f"Wrapper {name}: {error}. {takes}") from error
+        near = difflib.get_close_matches(unknown[0], options, 1)
+        hint = f" Did you mean {near[0]}?" if near else ""
+        raise EnvError(f"Wrapper {name}: unknown option {unknown[0]!r}.{hint} {takes}") from error
