@@ -7,7 +7,7 @@ CONFIG ?= CartPole-v1:ppo
 ARGS   ?=
 
 BIN  := $(VENV)/bin
-RUFF_PATHS := gymnasium_solver tests benchmarks
+RUFF_PATHS := gymnasium_solver tests benchmarks docs
 
 # The pins hold for the isolated build too: pip up to 25.2 reads PIP_CONSTRAINT there, later
 # ones PIP_BUILD_CONSTRAINT.
@@ -18,7 +18,7 @@ PIP_ENV = PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_CONSTRAINT=$(1) PIP_BUILD_CONSTRAI
 TEST_ENV := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train test test-learning check format peers bench clean clean-venv
+.PHONY: help setup train test test-learning check format docs peers bench clean clean-venv
 
 help: ## list the targets
 	@echo "usage: make <target>"
@@ -55,6 +55,9 @@ check: setup ## formatting, lint and types
 format: setup ## format the code and sort the imports
 	@$(BIN)/ruff check --fix --quiet $(RUFF_PATHS)
 	@$(BIN)/ruff format $(RUFF_PATHS)
+
+docs: setup ## rewrite the generated tables in README.md and docs/
+	@$(BIN)/python docs/make_tables.py
 
 peers: $(PEERS)/.setup-done ## create .venv-peers with the pinned libraries the benchmarks compare with
 
