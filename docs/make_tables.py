@@ -96,7 +96,7 @@ def field_rows(cls: type[Config], names: list[str]) -> Iterator[list[str]]:
 
 def takes(schema: dict[str, Any]) -> str:
     """The values a field takes, in words; how a schedule is written has a section of its own."""
-    words = describe(schema).replace("2.14748e+09", "2^31")
+    words = describe(schema).replace(str(2**31), "2^31")
     return words.replace(EXPECTED, "a [schedule](config.md#schedules)")
 
 

@@ -19,6 +19,7 @@ from rich.text import Text
 from gymnasium_solver.cli import format as fmt
 from gymnasium_solver.cli.dashboard import ORANGE, SKY, Dashboard, Line, State
 from gymnasium_solver.cli.summary import broken_off, quiet_result, result
+from gymnasium_solver.runs.words import ScoreText
 from gymnasium_solver.training.observer import Observer
 
 if TYPE_CHECKING:
@@ -40,11 +41,17 @@ class TrainConsole(Observer):
         *,
         quiet: bool = False,
         notes: Sequence[str] = (),
+        warnings: Sequence[str] = (),
+        runs_dir: str | None = None,
         console: Console | None = None,
     ) -> None:
         self.console = console or Console(highlight=False)
         self.quiet = quiet
         self.notes = notes
+        self.warnings = warnings
+        """Told before anything is drawn, so that they stay to be read."""
+        self.runs_dir = runs_dir
+        """The flag's value where it was given: what to type next needs it too."""
         self.exit_code = 1
         """What the command should exit with: 1 until the run has ended by itself."""
         self.live: Live | None = None
@@ -66,7 +73,7 @@ class TrainConsole(Observer):
     ) -> None:
         self._stop_live()
         if error is not None and self.run is not None:
-            self._say(*broken_off(self.run))
+            self._say(*broken_off(self.run, self.runs_dir))
             self._log(f"{type(error).__name__}: {error}")
 
     # --- the observer
@@ -80,6 +87,7 @@ class TrainConsole(Observer):
             header=header(config, info),
             max_env_steps=config.max_env_steps,
             planned_epochs=info.planned_epochs,
+            threshold=info.threshold,
         )
         if info.resumed_from:
             total = config.max_env_steps or info.planned_epochs * config.n_envs * config.n_steps
@@ -88,6 +96,7 @@ class TrainConsole(Observer):
             if best := run.meta().get("best"):
                 self.state.best["val/roll/ep_rew/mean"] = best["score"]
         self._next_line_s = time.monotonic() + LINE_EVERY_S
+        self._say(*(Text(f"warning: {warning}", style=ORANGE) for warning in self.warnings))
         if self.quiet:
             with_notes = f", with {', '.join(self.notes)}" if self.notes else ""
             self._say(f"{name}: training for {_budget(config, info)}, run {run.id}{with_notes}")
@@ -118,7 +127,7 @@ class TrainConsole(Observer):
 
     def on_eval(self, result: "EvalResult", is_best: bool) -> None:
         self._digest().add_eval(result)
-        text = f"{fmt.number(result.mean, 1)} ± {fmt.number(result.std, 1)}"
+        text = self._score(result.mean).spread(result.mean, result.std)
         self._remember(
             [
                 (f"{time.strftime('%H:%M:%S')}  ", "bright_black"),
@@ -146,8 +155,10 @@ class TrainConsole(Observer):
     def on_end(self, summary: "RunSummary", final: "dict[str, EvalResult]") -> None:
         self._stop_live()
         self.exit_code = 130 if summary.status == "interrupted" else 0
-        lines = quiet_result(summary, final) if self.quiet else result(summary, final)
-        self._say(*lines)
+        if self.quiet:
+            self._say(*quiet_result(summary, final))
+        else:
+            self._say(*result(summary, final, self.runs_dir))
 
     # --- how it is told
 
@@ -167,6 +178,9 @@ class TrainConsole(Observer):
         pause_s = (ended_s - begun_s) / COST
         self._next_refresh_s = ended_s + min(max(SHORTEST_REFRESH_S, pause_s), LONGEST_REFRESH_S)
 
+    def _score(self, score: float | None) -> ScoreText:
+        return ScoreText(self.state.threshold if self.state else None, score)
+
     def _remember(self, line: Line) -> None:
         if self.state is not None:
             self.state.messages.append(line)
@@ -181,7 +195,7 @@ class TrainConsole(Observer):
         parts = [
             f"{100 * state.fraction():5.1f} %",
             f"{fmt.number(state.row['env_steps']):>10} env steps",
-            f"train {fmt.number(train, 1):>8}",
+            f"train {self._score(train)(train):>8}",
         ]
         if val is not None:
             parts.append(f"val {val}")
@@ -219,7 +233,8 @@ def header(config: "Config", info: "TrainInfo") -> list[tuple[str, str]]:
     """What is about to run, as (label, text)."""
     spec = info.env_spec
     reason = f" ({spec.engine_reason})" if spec.engine_reason else ""
-    threshold = "no threshold" if info.threshold is None else f"solved at {info.threshold:g}"
+    aim = ScoreText(info.threshold).threshold
+    threshold = "no threshold" if info.threshold is None else f"solved at {aim}"
     lines = [
         ("env", f"{spec.env_id} × {config.n_envs} on {spec.engine}{reason}"),
         (

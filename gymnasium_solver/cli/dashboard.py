@@ -6,9 +6,9 @@ refresh, this takes well under 1 ms, and the picture must cost less than 1 % of 
 
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from rich.cells import cell_len, set_cell_size
@@ -18,6 +18,7 @@ from rich.style import Style
 
 from gymnasium_solver.cli import format as fmt
 from gymnasium_solver.runs.metrics import METRICS, describe
+from gymnasium_solver.runs.words import ScoreText
 
 if TYPE_CHECKING:
     from gymnasium_solver.training.observer import EvalResult
@@ -60,6 +61,7 @@ class State:
     messages: deque[Line] = field(default_factory=lambda: deque(maxlen=4))
     start_steps: int = 0
     """Env steps at which this process began: more than 0 after a resume."""
+    threshold: float | None = None
     start_fraction: float = 0.0
     started_s: float = field(default_factory=time.monotonic)
     seen_s: float = 0.0
@@ -156,7 +158,9 @@ def _progress(state: State, width: int) -> list[Line]:
     first.append((f" {100 * fraction:5.1f} %", "bold"))
     row, dot = state.row, (" · ", "bright_black")
     total = f" / {fmt.number(state.max_env_steps)}" if state.max_env_steps else ""
-    epochs = f" / {fmt.number(state.planned_epochs)}" if state.planned_epochs else ""
+    # Where env steps are the budget the number of epochs is an estimate, which may be passed.
+    exact = state.planned_epochs is not None and state.max_env_steps is None
+    epochs = f" / {fmt.number(state.planned_epochs)}" if exact else ""
     # What matters least stands last: a narrow terminal cuts it off.
     second: Line = [
         (fmt.number(row.get("env_steps", 0)), "bold"),
@@ -211,17 +215,22 @@ def _metric_row(state: State, name: str, spark: int) -> Line:
     metric, series = describe(name), state.series[name]
     now, best = series.last, state.best.get(name)
     assert now is not None  # a series is made with its first value
+    shown: Callable[[float], str]
+    if name in BESTS:
+        shown = score = ScoreText(state.threshold, best)
+        precision = score.decimals
+    else:
+        precision = metric.precision
+        shown = partial(fmt.number, precision=precision)
     at_best = best is not None and now == best and len(series.means) > 1
     label = name.partition("/")[2].removeprefix("roll/").removeprefix("opt/")
     line: Line = [(f"  {label:<22}", "none")]
-    line.append(
-        (f"{fmt.number(float(now), metric.precision):>11}", f"bold {GREEN}" if at_best else "bold")
-    )
-    best_text = "" if best is None else fmt.number(float(best), metric.precision)
+    line.append((f"{shown(float(now)):>11}", f"bold {GREEN}" if at_best else "bold"))
+    best_text = "" if best is None else shown(float(best))
     line.append(
         (f"{('★ ' if best_text else '') + best_text:>12}", ORANGE if at_best else "bright_black")
     )
-    line.append(_change(series.change(), metric.precision, metric.better))
+    line.append(_change(series.change(), precision, metric.better))
     line.append(("  " + fmt.sparkline(series.values(), spark), SKY))
     return line
 

@@ -125,6 +125,7 @@ def print_scores(report: dict[str, Any]) -> None:
 
     from gymnasium_solver.cli.dashboard import GREEN
     from gymnasium_solver.cli.tables import make_console, plain_table, print_table
+    from gymnasium_solver.runs.words import ScoreText
 
     console = make_console()
     console.print(
@@ -140,16 +141,17 @@ def print_scores(report: dict[str, Any]) -> None:
         "",
     )
     threshold = report["threshold"]
+    text = ScoreText(threshold, [result.mean for result in report["scores"].values()])
     for name, result in report["scores"].items():
         solved = threshold is not None and result.mean >= threshold
-        figures = (result.mean, result.std, result.min, result.max, result.length_mean)
         table.add_row(
             name,
-            *(fmt.number(figure, 1) for figure in figures),
+            *(text(figure) for figure in (result.mean, result.std, result.min, result.max)),
+            fmt.number(result.length_mean, 1),
             str(result.episodes),
-            Text(f"★ solved (≥ {threshold:g})", style=GREEN) if solved else "",
+            Text(f"★ solved (≥ {text.threshold})", style=GREEN) if solved else "",
         )
     print_table(console, table)
     if report["stored"] is not None:
-        stored = fmt.number(report["stored"], 1)
+        stored = text(report["stored"])
         console.print(f"val when this checkpoint was saved: {stored}", style="bright_black")

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from rich.padding import Padding
 from rich.text import Text
 
 from gymnasium_solver.cli.dashboard import ORANGE
@@ -12,6 +13,7 @@ from gymnasium_solver.config.schedule import Schedule
 from gymnasium_solver.config.schema import Config
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
 
 # The schema keeps its fields in groups; here is the first field of each.
@@ -28,6 +30,9 @@ GROUPS = {
     "device": "system",
 }
 LONGEST_VALUE = 24
+FLAG = 33
+SIDE_BY_SIDE = 110  # columns
+Row = tuple[str, Text, Text]
 
 
 def field_groups(cls: type[Config]) -> dict[str, list[str]]:
@@ -56,25 +61,39 @@ def print_field_help(target: str, config: Config) -> None:
     schema = type(config).model_json_schema()["properties"]
     for title, names in field_groups(type(config)).items():
         console.print(Text(f"\n{title or config.algo_id}", style="bold"))
-        print_table(console, _group_table(config, names, schema))
+        rows = [_field(config, name, schema[name]) for name in names]
+        if console.width < SIDE_BY_SIDE:
+            _print_stacked(console, rows)
+        else:
+            print_table(console, _group_table(rows))
     console.print("\ngsolve train --help tells of the other flags", style="bright_black")
 
 
-def _group_table(config: Config, names: list[str], schema: dict[str, Any]) -> "Table":
-    table = plain_table(
-        ("", {"width": 33, "no_wrap": True}), ("", {"width": LONGEST_VALUE + 2}), ""
-    )
+def _field(config: Config, name: str, schema: Mapping[str, Any]) -> Row:
+    """Flag, value and documentation of a field."""
+    value = getattr(config, name)
+    changed = value != type(config).model_fields[name].get_default(call_default_factory=True)
+    doc = Text(" ".join(schema.get("description", "").split()))
+    if choices := _choices(schema):
+        doc.append(f"  ({', '.join(choices)})", style="bright_black")
+    text = Text(f"* {shown(value)}" if changed else f"  {shown(value)}")
+    text.stylize(f"bold {ORANGE}" if changed else "")
+    return f"  {as_flag(name)}", text, doc
+
+
+def _group_table(rows: list[Row]) -> "Table":
+    table = plain_table(("", {"width": FLAG}), ("", {"width": LONGEST_VALUE + 2}), "")
     table.show_header = False
-    for name in names:
-        value = getattr(config, name)
-        changed = value != type(config).model_fields[name].get_default(call_default_factory=True)
-        doc = Text(" ".join(schema[name].get("description", "").split()))
-        if choices := _choices(schema[name]):
-            doc.append(f"  ({', '.join(choices)})", style="bright_black")
-        text = Text(f"* {shown(value)}" if changed else f"  {shown(value)}")
-        text.stylize(f"bold {ORANGE}" if changed else "")
-        table.add_row(f"  {as_flag(name)}", text, doc)
+    for row in rows:
+        table.add_row(*row)
     return table
+
+
+def _print_stacked(console: "Console", rows: list[Row]) -> None:
+    """The documentation under its flag: beside it a narrow terminal has no room to read."""
+    for flag, value, doc in rows:
+        console.print(Text.assemble(f"{flag:<{FLAG}}  ", value), soft_wrap=True)
+        console.print(Padding(doc, (0, 0, 0, 6)))
 
 
 def _choices(schema: Mapping[str, Any]) -> list[str]:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from itertools import pairwise
 
-TICKS = "▁▂▃▄▅▆▇█"
+TICKS = "▁▂▃▄▅▆▇"  # no full block: bars of neighbouring rows would merge
 
 
 def number(value: float | int | None, precision: int | None = None) -> str:
@@ -51,7 +51,7 @@ def duration(seconds: float | None) -> str:
 
 
 def sparkline(values: Sequence[float], width: int) -> str:
-    """The history of a figure as `width` bars, scaled between its lowest and highest."""
+    """The history of a figure as `width` bars or fewer, between its lowest and highest."""
     shown = resample(values, width)
     if not shown:
         return ""
@@ -63,12 +63,11 @@ def sparkline(values: Sequence[float], width: int) -> str:
 
 
 def resample(values: Sequence[float], width: int) -> list[float]:
-    """`width` values over the same span: means of equal stretches, or repeats where too few."""
+    """At most `width` values over the same span: means of equal stretches."""
     n = len(values)
     if not n or width < 1:
         return []
-    if n < width:
-        return [values[i * n // width] for i in range(width)]
+    width = min(width, n)
     cuts = [i * n // width for i in range(width + 1)]
     return [math.fsum(values[a:b]) / (b - a) for a, b in pairwise(cuts)]
 

@@ -34,6 +34,18 @@ VERBS: dict[str, dict[str, str]] = {
     },
 }
 
+# Verbs that users of other systems look for, and the nearest thing there is.
+NOT_YET = {
+    "play": "gsolve eval RUN scores an agent",
+    "enjoy": "gsolve eval RUN scores an agent",
+    "inspect": "gsolve run RUN tells a run in full, gsolve plot RUN draws it",
+    "publish": "a run's folder is whole: share it, its report.md tells it",
+    "sweep": "every field is a flag of gsolve train, for a loop of your shell",
+    "mcp": "verbs that read take --json, as gsolve runs --json",
+    "bench": "gsolve doctor measures the speed of the environments",
+    "export": "gymnasium_solver.load(RUN) gives Python the agent, its checkpoints are safetensors",
+}
+
 EXAMPLES = (
     ("gsolve train CartPole-v1:ppo", "train"),
     ("gsolve train CartPole-v1:ppo --policy-lr 1e-3 --hidden-dims 64 64", "any field is a flag"),
@@ -105,6 +117,8 @@ def unknown_verb(verb: str) -> str:
         )
     if ":" in verb or verb.endswith((".yaml", ".yml")):
         return f"'{verb}' is no verb. Did you mean: gsolve train {verb}"
+    if verb in NOT_YET:
+        return f"'{verb}' is not there yet. What there is: {NOT_YET[verb]}"
     near = difflib.get_close_matches(verb, verb_names(), n=1, cutoff=0.5)
     hint = f" Did you mean: gsolve {near[0]}?" if near else ""
     return f"unknown verb '{verb}'.{hint} There are: {', '.join(verb_names())}"

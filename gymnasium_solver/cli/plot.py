@@ -220,6 +220,8 @@ def _finish(ax: "Axes", panel: str, curves: list[Curves]) -> None:
     """Threshold, labels, legend, and ticks that read as steps."""
     from matplotlib.ticker import EngFormatter, MaxNLocator
 
+    from gymnasium_solver.runs.words import ScoreText
+
     if panel in (RETURNS, TRAIN, VAL):
         thresholds = {run.threshold for run in curves if run.threshold is not None}
         for threshold in sorted(thresholds):
@@ -228,7 +230,7 @@ def _finish(ax: "Axes", panel: str, curves: list[Curves]) -> None:
                 color="#666666",
                 linewidth=1.2,
                 linestyle=(0, (5, 4)),
-                label=f"solved at {threshold:g}",
+                label=f"solved at {ScoreText(threshold).threshold}",
             )
     ax.set_title(_panel_title(panel, several=len(curves) > 1))
     ax.xaxis.set_major_formatter(EngFormatter(sep=""))

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from gymnasium_solver.runs.query import RunSummary
+    from gymnasium_solver.runs.words import ScoreText
 
 SHOWN_EVALS = 10
 
@@ -40,15 +41,21 @@ def main(argv: Sequence[str]) -> int:
     if args.json:
         print_json(run.to_dict() | {"evals": evals})
     else:
-        print_run(make_console(), run, evals)
+        print_run(make_console(), run, evals, args.runs_dir)
     return 0
 
 
-def print_run(console: "Console", run: "RunSummary", evals: list[dict[str, Any]]) -> None:
+def print_run(
+    console: "Console",
+    run: "RunSummary",
+    evals: list[dict[str, Any]],
+    runs_dir: str | None = None,
+) -> None:
     from rich.text import Text
 
-    from gymnasium_solver.cli.summary import STOPPED, next_steps, verdict
+    from gymnasium_solver.cli.summary import next_rows, verdict
     from gymnasium_solver.cli.tables import print_pairs, status_text
+    from gymnasium_solver.runs.words import STOPPED, ScoreText
 
     console.print(Text.assemble((run.id, "bold"), "  ", status_text(run)))
     console.print(verdict(run))
@@ -63,18 +70,21 @@ def print_run(console: "Console", run: "RunSummary", evals: list[dict[str, Any]]
     scores = [event["mean"] for event in val if event.get("mean") is not None]
     if scores:
         rows.append(("val", f"{fmt.sparkline(scores, 40)}  {len(scores)} evaluations"))
+    score = ScoreText(run.threshold, scores)
     tests = {e["greedy"]: e for e in evals if e["stage"] == "test"}  # the newest of each kind
     for i, (greedy, test) in enumerate(sorted(tests.items(), reverse=True)):
-        score = f"{fmt.number(test['mean'], 1)} ± {fmt.number(test['std'], 1)}"
-        rows.append(("test" if i == 0 else "", f"{'greedy' if greedy else 'sampled'} {score}"))
+        text = f"{'greedy' if greedy else 'sampled'} {score.spread(test['mean'], test['std'])}"
+        rows.append(("test" if i == 0 else "", text))
     rows.append(("folder", str(run.path)))
-    rows += [("next" if i == 0 else "", line) for i, line in enumerate(next_steps(run))]
     print_pairs(console, rows)
-    _print_checkpoints(console, run)
-    _print_evals(console, val)
+    for label, command in next_rows(run, runs_dir):  # never folded: they are there to be copied
+        line = Text.assemble((f"  {label:<9}", "bright_black"), command)
+        console.print(line, soft_wrap=True)
+    _print_checkpoints(console, run, score)
+    _print_evals(console, val, score)
 
 
-def _print_checkpoints(console: "Console", run: "RunSummary") -> None:
+def _print_checkpoints(console: "Console", run: "RunSummary", score: "ScoreText") -> None:
     from gymnasium_solver.cli.tables import plain_table, print_table
 
     if not run.checkpoints:
@@ -83,14 +93,12 @@ def _print_checkpoints(console: "Console", run: "RunSummary") -> None:
     table = plain_table(("  checkpoint", right), ("val", right), "")
     for checkpoint in run.checkpoints:
         marks = [f"@{mark}" for mark in ("best", "last") if checkpoint[mark]]
-        table.add_row(
-            f"{checkpoint['env_steps']}", fmt.number(checkpoint["score"], 1), " ".join(marks)
-        )
+        table.add_row(f"{checkpoint['env_steps']}", score(checkpoint["score"]), " ".join(marks))
     console.print()
     print_table(console, table)
 
 
-def _print_evals(console: "Console", evals: list[dict[str, Any]]) -> None:
+def _print_evals(console: "Console", evals: list[dict[str, Any]], score: "ScoreText") -> None:
     from gymnasium_solver.cli.tables import plain_table, print_table
 
     if not evals:
@@ -100,10 +108,10 @@ def _print_evals(console: "Console", evals: list[dict[str, Any]]) -> None:
         *((name, right) for name in ("  val at", "mean", "std", "min", "max", "length", "episodes"))
     )
     for event in evals[-SHOWN_EVALS:]:
-        figures = [event.get(name) for name in ("mean", "std", "min", "max", "length_mean")]
         table.add_row(
             f"{event['env_steps']:,}",
-            *(fmt.number(figure, 1) for figure in figures),
+            *(score(event.get(name)) for name in ("mean", "std", "min", "max")),
+            fmt.number(event.get("length_mean"), 1),
             fmt.number(event.get("episodes")),
         )
     console.print()

@@ -6,46 +6,49 @@ from rich.text import Text
 
 from gymnasium_solver.cli import format as fmt
 from gymnasium_solver.cli.dashboard import GREEN, ORANGE
+from gymnasium_solver.runs.words import STOPPED, ScoreText, next_steps
 
 if TYPE_CHECKING:
     from gymnasium_solver.runs.query import RunSummary
     from gymnasium_solver.runs.run import Run
     from gymnasium_solver.training.observer import EvalResult
 
-STOPPED = {
-    "max_env_steps": "the budget of env steps is used up",
-    "max_epochs": "the budget of epochs is used up",
-    "solved_eval": "an evaluation reached the threshold",
-    "solved_train": "the training episodes reached the threshold",
-    "interrupted": "interrupted",
-    "diverged": "a value was not finite",
-    "error": "an error",
-}
+
+def score_text(summary: "RunSummary") -> ScoreText:
+    """How this run's scores are written."""
+    return ScoreText(summary.threshold, summary.best["score"] if summary.best else None)
 
 
 def verdict(summary: "RunSummary") -> Text:
     """The run in a line: solved, or how far it came."""
     best, threshold = summary.best, summary.threshold
-    score = f"best val {fmt.number(best['score'], 1)}" if best else "no evaluation yet"
+    text = score_text(summary)
+    score = f"best val {text(best['score'])}" if best else "no evaluation yet"
     after = f"{summary.env_steps:,} env steps, {fmt.duration(summary.wall_s)}"
-    if summary.solved and threshold is not None:
-        reached = f"{score} ≥ {threshold:g}" if best else f"training reached {threshold:g}"
-        return Text.assemble(("SOLVED", f"bold {GREEN}"), f"  {reached}  in {after}")
     word = summary.status.upper()
+    if summary.solved and threshold is not None:
+        reached = f"{score} ≥ {text.threshold}" if best else f"training reached {text.threshold}"
+        if summary.status == "finished":
+            return Text.assemble(("SOLVED", f"bold {GREEN}"), f"  {reached}  in {after}")
+        star = (" ★ solved", f"bold {GREEN}")
+        return Text.assemble((word, f"bold {ORANGE}"), star, f"  {reached}  after {after}")
     if summary.status == "finished":
         word = "finished" if threshold is None else "not solved"
-    aim = "" if threshold is None else f" (solved is {threshold:g})"
+    aim = "" if threshold is None else f" (solved is {text.threshold})"
     return Text.assemble((word, f"bold {ORANGE}"), f"  {score}{aim}  after {after}")
 
 
-def result(summary: "RunSummary", final: "dict[str, EvalResult]") -> list[Text]:
-    """The end, in full."""
+def result(
+    summary: "RunSummary", final: "dict[str, EvalResult]", runs_dir: str | None = None
+) -> list[Text]:
+    """The end, in full. `runs_dir`: the flag's value, where it was given."""
+    score = score_text(summary)
     rows = [("stopped", STOPPED.get(summary.stop_reason or "", summary.stop_reason or "-"))]
     if summary.best:
         rows.append(
             (
                 "best",
-                f"val {fmt.number(summary.best['score'], 1)} at"
+                f"val {score(summary.best['score'])} at"
                 f" {summary.best['env_steps']:,} env steps, in checkpoints/best",
             )
         )
@@ -53,17 +56,17 @@ def result(summary: "RunSummary", final: "dict[str, EvalResult]") -> list[Text]:
         rows.append(
             (
                 "test" if mode == next(iter(final)) else "",
-                f"{mode:<8} {fmt.number(test.mean, 1)} ± {fmt.number(test.std, 1)}"
+                f"{mode:<8} {score.spread(test.mean, test.std)}"
                 f"  ({test.episodes} episodes, seed {test.seed})",
             )
         )
     rows.append(("folder", str(summary.path)))
-    rows += [("next" if i == 0 else "", line) for i, line in enumerate(next_steps(summary))]
+    rows += next_rows(summary, runs_dir)
     body = [Text.assemble((f"  {key:<9}", "bright_black"), text) for key, text in rows]
     return [Text(""), verdict(summary), *body]
 
 
-def broken_off(run: "Run") -> list[Text]:
+def broken_off(run: "Run", runs_dir: str | None = None) -> list[Text]:
     """What to say of a run that an error ended; the error itself is told by who catches it."""
     from gymnasium_solver.runs.query import get_run
 
@@ -71,34 +74,20 @@ def broken_off(run: "Run") -> list[Text]:
     lines = [Text(""), verdict(summary)]
     rows = [("folder", str(summary.path))]
     if summary.checkpoints:
-        rows += [("next" if i == 0 else "", line) for i, line in enumerate(next_steps(summary))]
+        rows += next_rows(summary, runs_dir)
     return lines + [Text.assemble((f"  {key:<9}", "bright_black"), text) for key, text in rows]
 
 
 def quiet_result(summary: "RunSummary", final: "dict[str, EvalResult]") -> list[Text]:
-    scores = [f"{mode} {fmt.number(test.mean, 1)}" for mode, test in final.items()]
+    score = score_text(summary)
+    scores = [f"{mode} {score(test.mean)}" for mode, test in final.items()]
     line = verdict(summary)
     if scores:
         line.append("  test: " + ", ".join(scores))
     return [line, Text(str(summary.path))]
 
 
-def next_steps(summary: "RunSummary") -> list[str]:
-    """What to type now, with the run's id."""
-    run = summary.id
-    resume = f"gsolve train --resume {run}"
-    if summary.stop_reason == "diverged":
-        return [f"{resume} --policy-lr LOWER  # from the last good weights", f"gsolve run {run}"]
-    if summary.status in ("interrupted", "failed", "killed"):
-        return [f"{resume}  # goes on exactly where it stopped", f"gsolve run {run}"]
-    more = {
-        "max_env_steps": f"--max-env-steps {2 * summary.env_steps}",
-        "max_epochs": f"--max-epochs {2 * summary.epoch}",
-        "solved_train": "--early-stop-on-train-threshold null",
-        "solved_eval": "--early-stop-on-eval-threshold null",
-    }.get(summary.stop_reason or "", "")
-    return [
-        f"gsolve eval {run}",
-        f"gsolve plot {run}",
-        f"{resume} {more}".rstrip(),
-    ]
+def next_rows(summary: "RunSummary", runs_dir: str | None = None) -> list[tuple[str, str]]:
+    """What to type now, as (label, text)."""
+    steps = next_steps(summary, runs_dir)
+    return [("next" if i == 0 else "", line) for i, line in enumerate(steps)]

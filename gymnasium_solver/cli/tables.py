@@ -60,8 +60,17 @@ def print_pairs(console: Console, rows: Sequence[tuple[str, str | Text]], indent
 
 
 def status_text(run: "RunSummary") -> Text:
-    """A run's state in a word: solved or its status."""
-    if run.solved:
+    """A run's status; a star where its best evaluation reached the threshold."""
+    if run.solved and run.status == "finished":
         return Text("★ solved", style=GREEN)
     colour = {"running": SKY, "failed": "red", "killed": "red", "interrupted": ORANGE}
-    return Text(run.status, style=colour.get(run.status, "none"))
+    status = (run.status, colour.get(run.status, "none"))
+    return Text.assemble(status, (" ★" if run.solved else "", GREEN))
+
+
+def shorten_middle(text: str, width: int, tail: int = 11) -> str:
+    """At most `width` signs; of a run's id the end (time and hex digits) is what tells it apart."""
+    if len(text) <= width:
+        return text
+    head = max(0, width - 1 - tail)
+    return f"{text[:head]}…{text[-tail:]}"

@@ -1,7 +1,9 @@
 """`gsolve train <env>:<variant> [flags]`: train, or resume a run. Any config field is a flag."""
 
+import shlex
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gymnasium_solver.cli.flags import (
@@ -19,6 +21,7 @@ from gymnasium_solver.cli.flags import (
 
 if TYPE_CHECKING:
     from gymnasium_solver.config.schema import Config
+    from gymnasium_solver.runs.resolve import ResolvedCheckpoint
 
 OPTIONS = {
     "help": NONE,
@@ -48,7 +51,8 @@ flags:
   --FIELD, --no-FIELD      true and false, where the field takes them: --normalize-obs
   --env-kwargs KEY=VALUE   arguments of the environment, several at once
   -s, --set KEY=VALUE      fill ${KEY} in the config, or set a field; may be given again
-  --resume RUN             go on where a run stopped; further flags change its config
+  --resume RUN             go on where a run stopped; further flags change its config.
+                           RUN/@best goes back to that checkpoint and removes the later ones
   --init-from-run RUN/@best
                            start from the weights of another run
   --runs-dir DIR           where runs live (default: $GSOLVE_RUNS or ./runs)
@@ -82,6 +86,7 @@ def main(argv: Sequence[str]) -> int:
     if target is None:
         print(f"{HELP}\n\ngsolve train: no target given", file=sys.stderr)
         return 2
+    check_is_no_run(target, args.last("runs_dir"))
     config = load_target(args, target, OPTIONS)
     if args.has("help"):
         from gymnasium_solver.cli.fieldhelp import print_field_help
@@ -96,8 +101,9 @@ def train(args: FieldArgs, config: "Config", command: list[str]) -> int:
     from gymnasium_solver.runs.run import runs_root
     from gymnasium_solver.training import loop
 
-    root = runs_root(args.last("runs_dir"))
-    with TrainConsole(quiet=args.has("quiet") or config.quiet) as console:
+    runs_dir = args.last("runs_dir")
+    root = runs_root(runs_dir)
+    with TrainConsole(quiet=args.has("quiet") or config.quiet, runs_dir=runs_dir) as console:
         loop.train(config, runs_root=root, command=command, observer=console)
     return console.exit_code
 
@@ -111,17 +117,24 @@ def resume(args: FieldArgs, target: str | None, command: list[str]) -> int:
             "out --resume to start afresh (--init-from-run takes over the weights alone)"
         )
     from gymnasium_solver.cli.console import TrainConsole
+    from gymnasium_solver.runs.checkpoint import LAST
     from gymnasium_solver.runs.resolve import resolve_checkpoint
     from gymnasium_solver.runs.run import runs_root
 
-    root = runs_root(args.last("runs_dir"))
-    run = resolve_checkpoint(ref, root).run
+    runs_dir = args.last("runs_dir")
+    root = runs_root(runs_dir)
+    found = resolve_checkpoint(ref, root, default=LAST)
+    run = found.run
     saved = load_target(FieldArgs(), str(run.config_path), OPTIONS)
     changed = load_target(args, str(run.config_path), OPTIONS)
-    notes = changes(saved, changed)
     from gymnasium_solver.training import loop
 
-    with TrainConsole(quiet=args.has("quiet") or changed.quiet, notes=notes) as console:
+    with TrainConsole(
+        quiet=args.has("quiet") or changed.quiet,
+        notes=changes(saved, changed),
+        warnings=going_back(found),
+        runs_dir=runs_dir,
+    ) as console:
         loop.resume(
             ref,
             runs_root=root,
@@ -130,6 +143,38 @@ def resume(args: FieldArgs, target: str | None, command: list[str]) -> int:
             observer=console,
         )
     return console.exit_code
+
+
+def going_back(found: "ResolvedCheckpoint") -> list[str]:
+    """What a resume from a checkpoint that is not the newest leaves behind."""
+    from gymnasium_solver.runs.checkpoint import list_checkpoints
+
+    env_steps = int(found.path.resolve().name)
+    later = [c for c in list_checkpoints(found.run.checkpoints_dir) if c.env_steps > env_steps]
+    if not later:
+        return []
+    names = ", ".join(f"{c.env_steps}{' @best' * c.is_best}{' @last' * c.is_last}" for c in later)
+    return [
+        f"going back to {env_steps:,} env steps; what came after is removed: "
+        f"checkpoints {names}, and their metrics and evaluations"
+    ]
+
+
+def check_is_no_run(target: str, runs_dir: str | None) -> None:
+    """A run where a config belongs: say how to go on with it, and how to repeat it."""
+    from gymnasium_solver.runs.run import is_run, runs_root
+    from gymnasium_solver.runs.words import runs_dir_flag
+
+    root = runs_root(runs_dir)
+    run = target.partition("/")[0] if target.startswith("@") else target
+    if not (run.startswith("@") or is_run(root / run) or is_run(Path(run))):
+        return
+    config = (Path(run) if "/" in run else root / run) / "config.yaml"
+    raise UsageError(
+        f"'{target}' is a run, not a config.\n"
+        f"  to go on with it: gsolve train --resume {target}{runs_dir_flag(runs_dir)}\n"
+        f"  to repeat it:     gsolve train {shlex.quote(str(config))}"
+    )
 
 
 def resume_ref(args: FieldArgs) -> str:

@@ -109,8 +109,12 @@ def describe(schema: Mapping[str, Any]) -> str:
     if schema.get("type") == "array" and schema.get("items"):
         text += f", each {describe(schema['items'])}"
     signs = {"minimum": ">=", "exclusiveMinimum": ">", "maximum": "<=", "exclusiveMaximum": "<"}
-    bounds = [f"{sign} {schema[key]:g}" for key, sign in signs.items() if key in schema]
+    bounds = [f"{sign} {_bound(schema[key])}" for key, sign in signs.items() if key in schema]
     return " ".join([text, " and ".join(bounds)]).strip()
+
+
+def _bound(value: float) -> str:
+    return f"{int(value)}" if float(value).is_integer() else f"{value:g}"
 
 
 def _line(

@@ -90,6 +90,8 @@ def build_config(data: Mapping[str, Any]) -> Config:
         given = "not given" if algo_id is None else f"got {algo_id!r}"
         raise ConfigError(f"algo_id: {given}, expected one of {', '.join(ALGOS)}")
     config: Config = algo_class(algo_id).Config(**data)
+    if config.plugins or ":" in config.env_id:
+        _see_working_folder()
     _import_plugins(config.plugins)
     _check_wrappers(config)
     return config
@@ -198,11 +200,15 @@ def _inner(block: Any, key: str, written: str, parent: str) -> Any:
     raise ConfigError(f"{written}: {parent} is {block!r}, which has nothing inside to set")
 
 
+def _see_working_folder() -> None:
+    """Make modules in the working folder importable, for `plugins` and `env_id: module:Env-v0`;
+    the installed command, unlike `python -m`, does not see them by itself."""
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+
+
 def _import_plugins(names: list[str]) -> None:
     for name in names:
-        # The installed command does not see the working folder, where plugins usually lie.
-        if os.getcwd() not in sys.path:
-            sys.path.append(os.getcwd())
         try:
             importlib.import_module(name)
         except ImportError as error:

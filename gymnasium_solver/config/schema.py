@@ -38,6 +38,7 @@ from gymnasium_solver.config.types import (
     Float,
     HiddenDims,
     Int,
+    Names,
     NonNegativeInt,
     ObsNormalization,
     PolicyKind,
@@ -218,7 +219,7 @@ class Config(BaseModel):
     for small networks on the CPU. auto: where it pays; false: plain torch always."""
     check_finite: bool = True
     """Stop with a clear message as soon as a loss, gradient or observation is not finite."""
-    plugins: list[str] = []
+    plugins: Names = []
     """Python modules imported first, so that they can register wrappers and environments."""
     quiet: bool = False
     """Print only the result."""

@@ -73,7 +73,14 @@ def _plain_block(value: Any, info: ValidationInfo) -> Any:
     return _plain(value, info.field_name or "value") if isinstance(value, Mapping) else value
 
 
+def _one_or_more(value: Any) -> Any:
+    """One name stands for a list of one."""
+    return [value] if isinstance(value, str) else value
+
+
 def _wrappers(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        value = [value]
     if not isinstance(value, list | tuple):
         return value
     for index, item in enumerate(value):
@@ -122,7 +129,26 @@ EpochsOrFraction = Annotated[
         }
     ),
 ]
-Wrappers = Annotated[list[dict[str, Any]], BeforeValidator(_wrappers)]
+Wrappers = Annotated[
+    list[dict[str, Any]],
+    BeforeValidator(_wrappers),
+    WithJsonSchema(
+        {
+            "anyOf": [{"type": "array", "items": {"type": "object"}}, {"type": "object"}],
+            "x-expected": "a list of {id: WrapperName, option: ...}",
+        }
+    ),
+]
+Names = Annotated[
+    list[str],
+    BeforeValidator(_one_or_more),
+    WithJsonSchema(
+        {
+            "anyOf": [{"type": "array", "items": {"type": "string"}}, {"type": "string"}],
+            "x-expected": "a list of names",
+        }
+    ),
+]
 ObsNormalization = Annotated[
     Literal[False, "rolling", "static"],
     BeforeValidator(lambda value: "rolling" if value is True else value),

@@ -74,7 +74,8 @@ class RunSummary:
 
 
 def list_runs(root: Path | None = None, filter: str | None = None) -> list[RunSummary]:
-    """All runs, newest first. `filter`: words that all occur in id, env, algorithm or status."""
+    """All runs, newest first. `filter`: words that all occur in id, env, algorithm, status
+    or, of a solved run, in "solved"."""
     root = root or runs_root()
     found = [_summary_or_broken(Run(root / run_id)) for run_id in run_ids(root)]
     words = (filter or "").lower().split()
@@ -227,5 +228,6 @@ def _choose(names: Iterable[str], logged: list[str]) -> list[str]:
 
 
 def _searchable(run: RunSummary) -> str:
-    fields = (run.id, run.env_id, run.algo_id, run.variant, run.status)
+    solved = "solved" if run.solved else ""
+    fields = (run.id, run.env_id, run.algo_id, run.variant, run.status, solved)
     return " ".join(str(field).lower() for field in fields)

@@ -11,16 +11,8 @@ from gymnasium_solver.runs import query
 from gymnasium_solver.runs.files import write_atomic
 from gymnasium_solver.runs.query import RunSummary
 from gymnasium_solver.runs.run import Run
+from gymnasium_solver.runs.words import STOPPED, ScoreText, resume_command
 
-_STOP_REASONS = {
-    "max_env_steps": "the budget of env steps was used",
-    "max_epochs": "the budget of epochs was used",
-    "solved_eval": "an evaluation reached the threshold",
-    "solved_train": "the training return reached the threshold",
-    "interrupted": "it was interrupted",
-    "diverged": "a value was not finite",
-    "error": "an error ended it",
-}
 _FILES = {
     "config.yaml": "the resolved config; training from it repeats the run",
     "meta.json": "command, versions, git commit, machine, status",
@@ -39,12 +31,13 @@ def write_report(run_dir: Path) -> Path:
     summary, meta = query.get_run(run, include_config=True), query.get_meta(run)
     evaluations = query.get_events(run, "eval")
     tests = [event for event in evaluations if event.get("stage") == "test"]
+    score = ScoreText(summary.threshold, [event.get("mean") for event in evaluations])
     sections = [
         _what(summary),
-        _result(summary, tests),
+        _result(summary, tests, score),
         _reproduce(summary, meta),
-        _evaluations([event for event in evaluations if event not in tests]),
-        _checkpoints(summary),
+        _evaluations([event for event in evaluations if event not in tests], score),
+        _checkpoints(summary, score),
         _files(run),
         _next(summary),
     ]
@@ -62,22 +55,22 @@ def _what(run: RunSummary) -> str:
 
 
 def _verdict(run: RunSummary) -> str:
+    if run.status != "finished":
+        return f"{run.status}, solved" if run.solved else run.status
     if run.solved:
         return "solved"
-    if run.status != "finished":
-        return run.status
     return "finished" if run.threshold is None else "not solved"
 
 
-def _result(run: RunSummary, tests: list[dict[str, Any]]) -> str:
-    stopped = _STOP_REASONS.get(run.stop_reason or "", run.stop_reason or "not told")
+def _result(run: RunSummary, tests: list[dict[str, Any]], score: ScoreText) -> str:
+    stopped = STOPPED.get(run.stop_reason or "", run.stop_reason or "not told")
     best = run.best
     rows = [
         ("status", run.status),
         ("stopped because", stopped),
         ("solved", {True: "yes", False: "no", None: "not known"}[run.solved]),
-        ("threshold", _number(run.threshold)),
-        ("best evaluation", f"{_number(best['score'])} at {best['env_steps']:,}" if best else "-"),
+        ("threshold", score.threshold),
+        ("best evaluation", f"{score(best['score'])} at {best['env_steps']:,}" if best else "-"),
         ("env steps", f"{run.env_steps:,}"),
         ("epochs", f"{run.epoch:,}"),
         ("episodes", f"{run.episodes:,}"),
@@ -86,8 +79,8 @@ def _result(run: RunSummary, tests: list[dict[str, Any]]) -> str:
     ]
     latest = {"greedy" if test.get("greedy") else "sampled": test for test in tests}
     for how, test in latest.items():  # a resumed run is tested again: the last one counts
-        score = f"{_number(test.get('mean'))} ± {_number(test.get('std'))}"
-        rows.append((f"test, {how} actions", f"{score} over {test.get('episodes')} episodes"))
+        text = score.spread(test.get("mean"), test.get("std"))
+        rows.append((f"test, {how} actions", f"{text} over {test.get('episodes')} episodes"))
     return "## Result\n\n" + _table(["", ""], rows)
 
 
@@ -112,14 +105,14 @@ def _reproduce(run: RunSummary, meta: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _evaluations(events: list[dict[str, Any]]) -> str:
+def _evaluations(events: list[dict[str, Any]], score: ScoreText) -> str:
     if not events:
         return "## Evaluations\n\nNone."
-    names = ["mean", "std", "min", "max", "length_mean"]
     rows = [
         [
             f"{event.get('env_steps', 0):,}",
-            *(_number(event.get(name)) for name in names),
+            *(score(event.get(name)) for name in ("mean", "std", "min", "max")),
+            _length(event.get("length_mean")),
             str(event.get("episodes", "-")),
         ]
         for event in events
@@ -128,13 +121,13 @@ def _evaluations(events: list[dict[str, Any]]) -> str:
     return "## Evaluations\n\n" + _table(heads, rows)
 
 
-def _checkpoints(run: RunSummary) -> str:
+def _checkpoints(run: RunSummary, score: ScoreText) -> str:
     if not run.checkpoints:
         return ""
     rows = []
     for checkpoint in run.checkpoints:
         marks = ["@best"] * checkpoint["best"] + ["@last"] * checkpoint["last"]
-        rows.append([str(checkpoint["env_steps"]), _number(checkpoint["score"]), " ".join(marks)])
+        rows.append([str(checkpoint["env_steps"]), score(checkpoint["score"]), " ".join(marks)])
     return "## Checkpoints\n\n" + _table(["env steps", "score", ""], rows)
 
 
@@ -147,12 +140,12 @@ def _next(run: RunSummary) -> str:
     commands = [f"gsolve run {run.id}", f"gsolve plot {run.id}"]
     if run.checkpoints:
         commands.insert(0, f"gsolve eval {run.id}")
-        commands.append(f"gsolve train --resume {run.id}")
+        commands.append(resume_command(run))
     return "## Next\n\n" + _code(commands)
 
 
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:,.2f}".removesuffix(".00")
+def _length(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.1f}"
 
 
 def _code(lines: list[str]) -> str:

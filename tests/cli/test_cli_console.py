@@ -205,14 +205,46 @@ def test_the_dashboard_fits_its_width(tmp_path, width):
     if width < 60:  # nothing to read, but nothing to fail over either
         return
     assert "100.0 %" in text
-    assert re.search(r"ep_rew/mean +460\.00 +★ 460\.00", text)
-    assert re.search(r"ep_rew/mean +500\.00 +★ 500\.00", text)  # val
+    assert re.search(r"ep_rew/mean +460\.0 +★ 460\.0", text)
+    assert re.search(r"ep_rew/mean +500\.0 +★ 500\.0", text)  # val
     assert "policy/entropy" in text
     if width >= 80:
         assert "env 31 %" in text
         assert "eval 6 %" in text
         assert "▁" in text
         assert "█" in text
+
+
+def test_epochs_have_a_total_only_where_they_are_the_budget():
+    for max_env_steps, shown in ((TOTAL, "epoch 41 "), (None, "epoch 41 / 40 ")):
+        state = State("id", "name", [], max_env_steps, N_EPOCHS)
+        state.add_row(row(41), seen_s=1.0)
+        text = "\n".join("".join(text for text, _ in line) for line in frame(state, 98))
+        assert shown in text
+
+
+def test_scores_have_the_decimals_of_the_threshold():
+    state = State("id", "name", [], TOTAL, N_EPOCHS, threshold=0.7)
+    for mean in (0.0032, 0.74):
+        state.add_value("val/roll/ep_rew/mean", mean)
+    text = "\n".join("".join(text for text, _ in line) for line in frame(state, 98))
+    assert re.search(r"ep_rew/mean +0\.740 +★ 0\.740", text)
+
+
+def test_warnings_and_the_place_of_the_runs(tmp_path):
+    training = Training(tmp_path, terminal=True)
+    training.observer.warnings = ["going back"]
+    training.observer.runs_dir = "my runs"
+    text = training.go()
+    assert text.index("warning: going back") < text.index("╭")  # above the dashboard: it stays
+    assert f"gsolve eval {training.run.id} --runs-dir 'my runs'" in text
+    assert "warning: going back" in training.log
+
+
+def test_an_interrupted_run_that_is_solved_says_both(tmp_path):
+    training = Training(tmp_path)
+    text = training.go(end="interrupted")
+    assert "INTERRUPTED ★ solved  best val 500.0 ≥ 475  after" in text
 
 
 def test_remaining_time_is_of_what_is_left_also_after_a_resume():
@@ -277,11 +309,11 @@ def test_numbers():
 
 
 def test_sparklines_span_the_whole_history():
-    assert fmt.sparkline([0, 1, 2, 3, 4, 5, 6, 7], 8) == "▁▂▃▄▅▆▇█"
-    assert fmt.sparkline([1, 1, 1], 4) == "▁▁▁▁"
-    assert fmt.sparkline([0, 7], 4) == "▁▁██"
+    assert fmt.sparkline([0, 1, 2, 3, 4, 5, 6], 7) == "▁▂▃▄▅▆▇"
+    assert fmt.sparkline([1, 1, 1], 4) == "▁▁▁"  # a bar a value: nothing is stretched
+    assert fmt.sparkline([0, 7], 4) == "▁▇"
     assert fmt.sparkline([], 4) == ""
-    assert fmt.sparkline(list(range(8000)), 8) == "▁▂▃▄▅▆▇█"
+    assert fmt.sparkline(list(range(7000)), 7) == "▁▂▃▄▅▆▇"
 
 
 def test_series_holds_a_long_run_in_a_bounded_space():

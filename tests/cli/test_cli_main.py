@@ -43,7 +43,7 @@ def test_help_is_quick():
     took_s = []
     for _ in range(3):
         begun_s = time.perf_counter()
-        command = [sys.executable, "-m", "gymnasium_solver.cli.main", "--help"]
+        command = [sys.executable, "-m", "gymnasium_solver", "--help"]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         took_s.append(time.perf_counter() - begun_s)
     assert min(took_s) < 1.5
@@ -58,6 +58,17 @@ def test_help_names_every_verb_and_each_has_a_module_and_help(capsys):
         assert cli.main([verb, "--help"]) == 0
         assert f"gsolve {verb}" in capsys.readouterr().out
     assert cli.main(["help", "train"]) == 0
+
+
+def test_what_is_not_there_yet_is_no_verb():
+    assert set(cli.NOT_YET).isdisjoint(cli.verb_names())
+
+
+def test_python_m_is_gsolve():
+    command = [sys.executable, "-m", "gymnasium_solver", "trian"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "Did you mean: gsolve train?" in done.stderr
 
 
 def test_version(capsys):
@@ -78,6 +89,7 @@ def test_nothing_typed_is_help_and_2(capsys):
         (["CartPole-v1:ppo"], "gsolve train CartPole-v1:ppo"),
         (["--qiet"], "before the verb"),
         (["xyzzy"], "There are: train, "),
+        (["play"], "'play' is not there yet. What there is: gsolve eval RUN"),
         (["runs", "--jsn"], "Did you mean --json?"),
         (["runs", "a", "b"], "unexpected argument 'b'"),
         (["runs", "--limit", "many"], "invalid int value: 'many'"),

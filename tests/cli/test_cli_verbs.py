@@ -1,17 +1,24 @@
 """The main paths through real processes: train, look, evaluate, plot, interrupt, resume."""
 
+import io
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 import gymnasium_solver as gs
+from gymnasium_solver.cli import fieldhelp
 from gymnasium_solver.cli import main as cli
+from gymnasium_solver.cli.runs import print_runs
+from gymnasium_solver.cli.tables import status_text
+from gymnasium_solver.runs.query import list_runs
 
 TINY = ("--max-env-steps", "600", "--eval-freq-epochs", "1", "--eval-episodes", "3", "--seed", "3")
 FLAGS = ("CartPole-v1:ppo", *TINY, "--early-stop-on-eval-threshold", "null")
@@ -143,10 +150,92 @@ def test_resume_says_what_changes_and_goes_on(inside, tmp_path, capsys):
 def test_resume_of_a_named_checkpoint_in_the_reference_spelling(inside, tmp_path, capsys):
     root = str(tmp_path)
     assert cli.main(["train", *FLAGS, "-q", "--runs-dir", root]) == 0
-    again = ["train", "--resume", "@last", "--runs-dir", root, "--max-env-steps", "700", "-q"]
-    assert cli.main([*again, "--epoch", "3"]) == 2
+    again = ["train", "--resume", "@last", "--runs-dir", root, "-q", "--max-env-steps"]
+    assert cli.main([*again, "700", "--epoch", "3"]) == 2
     assert "named by env steps" in capsys.readouterr().err
-    assert cli.main([*again, "--epoch", "@best"]) == 0
+    assert cli.main([*again, "700", "--epoch", "@best"]) == 0
+
+
+def test_going_back_tells_what_it_removes(inside, tmp_path, capsys):
+    root = str(tmp_path)
+    flags = ["--checkpoint-freq-epochs", "1", "--n-steps", "25", "--runs-dir", root, "-q"]
+    assert cli.main(["train", *FLAGS, *flags]) == 0
+    capsys.readouterr()
+    before = [
+        c["env_steps"] for c in read(capsys, "run", "@last", "--runs-dir", root)["checkpoints"]
+    ]
+    again = ["train", "--runs-dir", root, "-q", "--max-env-steps"]
+    assert cli.main([*again, "800", "--resume", "@last"]) == 0  # from the last: nothing is removed
+    assert "removed" not in capsys.readouterr().out
+    assert cli.main([*again, "900", "--resume", f"@last/{before[0]}"]) == 0
+    text = capsys.readouterr().out
+    assert f"warning: going back to {before[0]} env steps; what came after is removed: " in text
+    assert "800 @last" in text.partition("\n")[0]
+
+
+def test_a_run_is_no_config(inside, capsys):
+    (run,) = read(capsys, "runs")
+    for target, name in (
+        ("@last", "@last"),
+        (run["id"], run["id"]),
+        ("@last/@best", "@last/@best"),
+    ):
+        assert cli.main(["train", target]) == 2
+        told = capsys.readouterr().err
+        assert f"gsolve train --resume {name}\n" in told
+        assert f"gsolve train runs/{name.partition('/')[0]}/config.yaml" in told
+
+
+def test_next_lines_and_the_report(inside, tmp_path, capsys):
+    """They work as they stand: with the runs' place, and with the flag that gives more to do."""
+    place = str(tmp_path / "my runs")
+    assert cli.main(["train", *FLAGS, "--runs-dir", place]) == 0
+    told = capsys.readouterr().out
+    assert cli.main(["run", "@last", "--runs-dir", place]) == 0
+    for text in (told, capsys.readouterr().out):
+        steps = [line.partition("gsolve ")[2] for line in text.splitlines() if " gsolve " in line]
+        assert len(steps) == 3
+        assert all(f"--runs-dir '{place}'" in step for step in steps)
+        assert steps[-1].endswith("--max-env-steps 1200")
+    (report,) = Path(place).glob("CartPole*/report.md")
+    assert (
+        f"gsolve train --resume {report.parent.name} --max-env-steps 1200\n" in report.read_text()
+    )
+
+
+def test_runs_on_a_narrow_terminal(inside, capsys):
+    root = inside / "runs"
+    (run,) = list_runs(root)
+    runs = [
+        replace(run, solved=True, threshold=475.0, status=status, env_steps=10_000_000)
+        for status in ("interrupted", "finished")
+    ]
+    for width in (50, 80, 100):
+        screen = Console(file=io.StringIO(), force_terminal=True, width=width, color_system=None)
+        print_runs(screen, runs)
+        assert isinstance(screen.file, io.StringIO)
+        head, *lines = screen.file.getvalue().splitlines()
+        assert len(lines) == 2  # nothing is folded
+        assert all(len(line) <= width for line in lines)
+        assert "interrupted ★" in lines[0]
+        assert "★ solved" in lines[1]
+        assert all(run.id[-11:] in line for line in lines)
+        assert ("time" in head, "env steps" in head) == (width >= 80, width >= 80)
+        assert (run.id in lines[0]) == (width == 100)
+    killed = replace(run, solved=False, status="killed")
+    assert str(status_text(killed)) == "killed"
+
+
+def test_field_help_on_a_narrow_terminal(monkeypatch):
+    config = gs.load_config("CartPole-v1:ppo")
+    for width, stacked in ((80, True), (120, False)):
+        screen = Console(file=io.StringIO(), force_terminal=True, width=width, color_system=None)
+        monkeypatch.setattr(fieldhelp, "make_console", lambda screen=screen: screen)
+        fieldhelp.print_field_help("CartPole-v1:ppo", config)
+        assert isinstance(screen.file, io.StringIO)
+        text = screen.file.getvalue()
+        assert ("\n      Environment to solve, as Gymnasium names it" in text) == stacked
+        assert max(map(len, text.splitlines())) <= width
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -257,6 +346,17 @@ def test_doctor_tells_a_missing_extra_with_the_command(monkeypatch):
     assert not mujoco.ok
     assert not mujoco.needed
     assert 'pip install "gymnasium-solver[mujoco]"' in mujoco.text
+
+
+def test_doctor_measures_long_enough_to_tell():
+    from gymnasium_solver.cli import doctor
+    from gymnasium_solver.envs.make import make_vector_env
+
+    env = make_vector_env("CartPole-v1", 2)
+    begun_s = time.perf_counter()
+    assert doctor.steps_per_s(env) > 0
+    assert time.perf_counter() - begun_s >= doctor.WARM_UP_S + doctor.MEASURED_S >= 0.1
+    env.close()
 
 
 def test_python_api(tmp_path):

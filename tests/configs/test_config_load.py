@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import pytest
 
 from gymnasium_solver.algos.ppo import PPOConfig
@@ -20,6 +21,7 @@ from gymnasium_solver.config.load import (
 )
 from gymnasium_solver.config.schedule import Schedule
 from gymnasium_solver.config.schema import Config
+from gymnasium_solver.envs.spec import registry_entry
 from gymnasium_solver.errors import ConfigError
 
 # The examples of the reference's two published readmes, as they stand there.
@@ -381,3 +383,32 @@ def test_json_schema_covers_all_fields_with_text() -> None:
     assert fields["algo_id"]["enum"][0] == "ppo"
     assert fields["max_timesteps"]["deprecated"]
     assert set(schema["$defs"]["variant"]["properties"]) == set(fields)
+
+
+def test_one_value_stands_for_a_list_of_one() -> None:
+    wrapper = {"id": "RewardScale", "scale": 0.5}
+    config = build_config(
+        {"algo_id": "ppo", "env_id": "CartPole-v1", "plugins": "json", "env_wrappers": wrapper}
+    )
+    assert config.plugins == ["json"]
+    assert config.env_wrappers == [wrapper]
+    assert build_config(config_dict(config)) == config
+
+
+def test_an_env_id_imports_its_module_from_the_working_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `plugins` does, also where the command does not put the folder on the path itself."""
+    (tmp_path / "config_test_envs.py").write_text(
+        "import gymnasium\n"
+        "gymnasium.register('ConfigTest-v0', 'gymnasium.envs.classic_control:CartPoleEnv')\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path])
+    env_id = "config_test_envs:ConfigTest-v0"
+    build_config({"algo_id": "ppo", "env_id": env_id})
+    try:
+        assert registry_entry(env_id) is not None
+    finally:
+        sys.modules.pop("config_test_envs", None)
+        gymnasium.registry.pop("ConfigTest-v0", None)

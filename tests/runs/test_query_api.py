@@ -118,6 +118,15 @@ def test_killed(tmp_path: Path) -> None:
     assert query.list_runs(tmp_path, "killed")[0].env_steps == 3000
 
 
+def test_solved_runs_are_found_whatever_their_status(tmp_path: Path) -> None:
+    identity = {"env_id": "CartPole-v1", "algo_id": "ppo"}
+    solved, other = (Run.create("", identity, tmp_path) for _ in range(2))
+    solved.update_meta(status="interrupted", solved=True)
+    other.update_meta(status="interrupted", solved=False)
+    assert [run.id for run in query.list_runs(tmp_path, "solved")] == [solved.id]
+    assert len(query.list_runs(tmp_path, "interrupted")) == 2
+
+
 def test_list_and_filter(tmp_path: Path) -> None:
     make_run(tmp_path, "Ant-v5", status="failed")
     make_run(tmp_path, "CartPole-v1", "reinforce", status="finished")

@@ -1,10 +1,12 @@
 """report.md tells what a reader of the folder wants to know."""
 
+import math
 from pathlib import Path
 
 from gymnasium_solver.runs.checkpoint import save_checkpoint
 from gymnasium_solver.runs.report import write_report
 from gymnasium_solver.runs.run import Run
+from gymnasium_solver.runs.words import ScoreText
 
 EVAL = {"std": 12.25, "min": 450, "max": 500, "length_mean": 480.5, "episodes": 20}
 COMMAND = ["gsolve", "train", "CartPole-v1:ppo", "--description", "two words"]
@@ -46,25 +48,25 @@ def test_report_of_a_solved_run(tmp_path: Path) -> None:
         f"Run `{run.id}`",
         "Balance a | pole",
         "| stopped because | an evaluation reached the threshold |",
-        "| best evaluation | 480.50 at 51,200 |",
+        "| best evaluation | 480.5 at 51,200 |",
         "| threshold | 475 |",
         "| env steps | 102,400 |",
         "| episodes | 1,234 |",
         "| env steps per second | 5,120 |",
-        "| test, greedy actions | 500 ± 0 over 100 episodes |",
-        "| test, sampled actions | 487.12 ± 3.50 over 100 episodes |",
+        "| test, greedy actions | 500.0 ± 0.0 over 100 episodes |",
+        "| test, sampled actions | 487.1 ± 3.5 over 100 episodes |",
         f"gsolve train runs/{run.id}/config.yaml",
         "gsolve train CartPole-v1:ppo --description 'two words'",
         "The seed is 42.",
         "gymnasium_solver 0.",
         "Git commit `abc123`, with the changes in `git.diff`.",
         "Resumed from env steps 25,600.",
-        "| 51,200 | 480.50 | 12.25 | 450 | 500 | 480.50 | 20 |",
+        "| 51,200 | 480.5 | 12.2 | 450.0 | 500.0 | 480.5 | 20 |",
         "| 102,400 | - | - | - | - | - | - |",
-        "| 51200 | 480.50 | @best @last |",
+        "| 51200 | 480.5 | @best @last |",
         "| `config.yaml` |",
         f"gsolve eval {run.id}",
-        f"gsolve train --resume {run.id}",
+        f"gsolve train --resume {run.id} --early-stop-on-eval-threshold null\n",
     ):
         assert part in text, part
     assert "123" not in text.partition("## Reproduce")[0].replace("1,234", "")
@@ -91,3 +93,26 @@ def test_a_second_report_replaces_the_first(tmp_path: Path) -> None:
     text = write_report(run.path).read_text()
     assert "# CartPole-v1:ppo: not solved" in text
     assert "not finite" not in text
+
+
+def test_a_run_that_is_solved_but_did_not_finish_says_both(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    run.update_meta(status="interrupted", stop_reason="interrupted", solved=True, threshold=475.0)
+    assert "# CartPole-v1:ppo: interrupted, solved" in write_report(run.path).read_text()
+
+
+def test_scores_have_the_decimals_that_their_scale_calls_for() -> None:
+    frozen_lake = ScoreText(0.7)
+    assert [frozen_lake(x) for x in (0.74, 0.0032, 1.0, -1e-9, None)] == [
+        "0.740", "0.003", "1.000", "0.000", "-",
+    ]  # fmt: skip
+    assert frozen_lake.threshold == "0.7"
+    assert ScoreText(9.44444).threshold == "9.44"
+    assert ScoreText(9.44444).spread(9.5, 1) == "9.50 ± 1.00"
+    assert (ScoreText(475)(9.34), ScoreText(475).threshold) == ("9.3", "475")
+    assert ScoreText(-1000.0).threshold == "-1,000"
+    assert ScoreText(None, [-1234.56, 3.0])(3.0) == "3.0"
+    assert ScoreText(None, 0.0123)(0.0123) == "0.0123"
+    assert (ScoreText(None)(0.0), ScoreText(None).threshold) == ("0.0", "-")
+    assert ScoreText(0.0, 2.5)(2.5) == "2.50"
+    assert ScoreText(None, math.inf)(math.nan) == "-"

@@ -1,0 +1,81 @@
+"""How a run is told in words, alike on the console and in report.md: scores, reasons, what next.
+
+score = ScoreText(run.threshold)
+score(0.74), score.threshold      # "0.740", "0.7" where 0.7 counts as solved
+"""
+
+import math
+import shlex
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gymnasium_solver.runs.query import RunSummary
+
+STOPPED = {
+    "max_env_steps": "the budget of env steps is used up",
+    "max_epochs": "the budget of epochs is used up",
+    "solved_eval": "an evaluation reached the threshold",
+    "solved_train": "the training episodes reached the threshold",
+    "interrupted": "it was interrupted",
+    "diverged": "a value was not finite",
+    "error": "an error ended it",
+}
+MOST_DECIMALS = 6
+
+
+class ScoreText:
+    """Writes scores of one scale with the same decimals: three figures count, one decimal at least.
+
+    The scale is that of the threshold, or without one that of the largest score given.
+    """
+
+    def __init__(
+        self, threshold: float | None, scores: float | Iterable[float | None] | None = None
+    ) -> None:
+        given = scores if isinstance(scores, Iterable) else [scores]
+        sizes = [abs(x) for x in ([threshold] if threshold else given) if x is not None]
+        scale = max((size for size in sizes if math.isfinite(size)), default=0.0)
+        magnitude = math.floor(math.log10(scale)) if scale else 1
+        self.decimals = min(max(1, 2 - magnitude), MOST_DECIMALS)
+        text = self(threshold)
+        self.threshold = text.rstrip("0").rstrip(".") if "." in text else text
+
+    def __call__(self, value: float | None) -> str:
+        if value is None or math.isnan(value):
+            return "-"
+        value = 0.0 if abs(value) < 0.5 * 10**-self.decimals else value  # no "-0.0"
+        return f"{value:,.{self.decimals}f}"
+
+    def spread(self, mean: float | None, std: float | None) -> str:
+        return f"{self(mean)} ± {self(std)}"
+
+
+def resume_command(run: "RunSummary", runs_dir: str | None = None) -> str:
+    """The command that goes on with this run, with the flag without which it would stop again."""
+    command = f"gsolve train --resume {run.id}{runs_dir_flag(runs_dir)}"
+    if run.stop_reason == "diverged":
+        return f"{command} --policy-lr LOWER  # from the last good weights"
+    if run.status in ("interrupted", "failed", "killed"):
+        return f"{command}  # goes on exactly where it stopped"
+    more = {
+        "max_env_steps": f"--max-env-steps {2 * run.env_steps}",
+        "max_epochs": f"--max-epochs {2 * run.epoch}",
+        "solved_train": "--early-stop-on-train-threshold null",
+        "solved_eval": "--early-stop-on-eval-threshold null",
+    }.get(run.stop_reason or "", "")
+    return f"{command} {more}".rstrip()
+
+
+def next_steps(run: "RunSummary", runs_dir: str | None = None) -> list[str]:
+    """What to type now, with the run's id, and the runs' place where one was given."""
+    place = runs_dir_flag(runs_dir)
+    resume = resume_command(run, runs_dir)
+    if run.status in ("interrupted", "failed", "killed"):
+        return [resume, f"gsolve run {run.id}{place}"]
+    return [f"gsolve eval {run.id}{place}", f"gsolve plot {run.id}{place}", resume]
+
+
+def runs_dir_flag(runs_dir: str | None) -> str:
+    """` --runs-dir DIR` to put behind a command, or nothing where the flag was not given."""
+    return f" --runs-dir {shlex.quote(runs_dir)}" if runs_dir else ""
