@@ -141,7 +141,7 @@ def test_resume_says_what_changes_and_goes_on(inside, tmp_path, capsys):
     text = capsys.readouterr().out
     assert "resumed at 600 env steps" in text
     assert "max_env_steps: 600 → 900" in text
-    assert "policy_lr: 0.001 → 0 linear → 0.0001" in text
+    assert "policy_lr: 0.003 → 0 linear → 0.0001" in text
     (run,) = read(capsys, "runs", "--runs-dir", str(root))
     assert run["env_steps"] == 900
     assert gs.load_config(f"{path}/config.yaml").max_env_steps == 900
