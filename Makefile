@@ -36,6 +36,7 @@ $(VENV)/.setup-done: pyproject.toml constraints.txt
 	  { echo "make: $(VENV) holds $$($(BIN)/python -V 2>&1), but 3.11 or later is needed; remove it: make clean-venv" >&2; exit 1; }
 	@echo "installing the pinned packages into $(VENV) (minutes the first time) ..."
 	@$(call PIP_ENV,constraints.txt) $(BIN)/python -m pip install -q -e '.[dev]'
+	@$(BIN)/python -m compileall -q gymnasium_solver
 	@touch $@
 
 train: setup ## train; CONFIG=CartPole-v1:ppo ARGS="--seed 1" choose what and how

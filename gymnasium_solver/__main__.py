@@ -1,8 +1,6 @@
 """`python -m gymnasium_solver` is `gsolve`."""
 
-import sys
-
-from gymnasium_solver.cli.main import main
+from gymnasium_solver.cli.main import entry
 
 if __name__ == "__main__":
-    sys.exit(main())
+    entry()

@@ -31,13 +31,17 @@ def _scatter_add(x: np.ndarray, dim: int, index: np.ndarray, src: np.ndarray) ->
 
 
 def _log_softmax(x: np.ndarray, dim: int, half: bool) -> np.ndarray:
-    shifted = x - x.max(dim, keepdims=True)
-    shifted -= np.log(np.exp(shifted).sum(dim, keepdims=True))
-    return shifted
+    # Transposed, as are all sums over a short last axis here: NumPy then adds whole rows, which is
+    # several times faster than a loop of two or six elements for each sample.
+    y = np.ascontiguousarray(np.moveaxis(x, dim, 0))
+    y -= np.maximum.reduce(y)
+    y -= np.log(np.add.reduce(np.exp(y)))
+    return np.moveaxis(y, 0, dim)
 
 
 def _log_softmax_backward(g: np.ndarray, y: np.ndarray, dim: int) -> np.ndarray:
-    return g - np.exp(y) * g.sum(dim, keepdims=True)
+    total = np.add.reduce(np.ascontiguousarray(np.moveaxis(g, dim, 0)))
+    return g - np.exp(y) * np.expand_dims(total, dim)
 
 
 def _tanh_backward(g: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -57,6 +61,9 @@ def _sum(x: np.ndarray, dims: Any, keepdim: bool = False) -> np.ndarray:
     if x.ndim == 2 and list(dims) == [0]:
         total = np.ones(len(x), np.float32) @ x  # BLAS sums columns faster than a reduction does
         return total[None] if keepdim else total
+    if x.ndim == 2 and list(dims) in ([1], [-1]):
+        total = np.add.reduce(np.ascontiguousarray(x.T))
+        return total[:, None] if keepdim else total
     return x.sum(tuple(dims), keepdims=keepdim)
 
 

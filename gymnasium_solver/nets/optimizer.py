@@ -44,7 +44,7 @@ class FlatOptimizer:
         """One descent step along a flat gradient, which is used up; its norm before clipping."""
         norm = torch.linalg.vector_norm(grad)
         if self.max_grad_norm is not None:
-            grad.mul_((self.max_grad_norm / (norm + 1e-6)).clamp_(max=1.0))
+            self._clip(grad, norm, self.max_grad_norm)
         if self.weight_decay and self.kind == "adamw":
             self.flat.mul_(1 - lr * self.weight_decay)
         elif self.weight_decay:
@@ -56,14 +56,22 @@ class FlatOptimizer:
             self._adam(grad, lr)
         return norm
 
+    def _clip(self, grad: Tensor, norm: Tensor, limit: float) -> None:
+        if norm.is_cpu:  # where a number costs no wait for the device, arithmetic is cheaper on it
+            if float(norm) > limit:
+                grad.mul_(limit / (float(norm) + 1e-6))
+        else:
+            grad.mul_((limit / (norm + 1e-6)).clamp_(max=1.0))
+
     def _adam(self, grad: Tensor, lr: float) -> None:
         self.mean.lerp_(grad, 1 - BETA1)
         self.mean_square.mul_(BETA2).addcmul_(grad, grad, value=1 - BETA2)
-        # Both moments start at zero; these undo the bias.
+        # Both moments start at zero; these undo the bias. m / (sqrt(v) / s + eps), multiplied by s
+        # above and below, needs one operation less.
         step_size = lr / (1 - BETA1**self.n_steps)
         scale = (1 - BETA2**self.n_steps) ** 0.5
-        denominator = self.mean_square.sqrt().div_(scale).add_(self.eps)
-        self.flat.addcdiv_(self.mean, denominator, value=-step_size)
+        denominator = self.mean_square.sqrt().add_(self.eps * scale)
+        self.flat.addcdiv_(self.mean, denominator, value=-step_size * scale)
 
     def state(self) -> dict[str, Tensor]:
         return {
