@@ -10,6 +10,7 @@ import io
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 from typing import NoReturn
 
@@ -156,8 +157,9 @@ def entry() -> NoReturn:
     """
     gc.disable()
     code = main()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    with suppress(BrokenPipeError):  # whoever read our output has seen enough
+        sys.stdout.flush()
+        sys.stderr.flush()
     os._exit(code)
 
 

@@ -12,7 +12,7 @@ from gymnasium_solver.envs.vector import VectorEnv
 from gymnasium_solver.nets.policy import Policy
 from gymnasium_solver.training.observer import EvalResult
 
-MIN_EVAL_ENVS = 16
+MOST_EVAL_ENVS = 64
 
 
 def episode_shares(episodes: int, n_envs: int) -> np.ndarray:
@@ -21,8 +21,14 @@ def episode_shares(episodes: int, n_envs: int) -> np.ndarray:
 
 
 def n_eval_envs(config: Config, episodes: int) -> int:
-    """Envs an evaluation uses: as many as training at least, never more than episodes."""
-    return min(episodes, config.n_eval_envs or max(config.n_envs, MIN_EVAL_ENVS))
+    """Envs an evaluation uses: as few rounds of episodes as can be, and the rounds full.
+
+    Stepping 50 envs of a batch costs little more than stepping 10. Not so where each env is a
+    process: `async` gets as many as training has.
+    """
+    most = config.n_envs if config.vectorization_mode == "async" else MOST_EVAL_ENVS
+    rounds = -(-episodes // most)
+    return min(episodes, config.n_eval_envs or -(-episodes // rounds))
 
 
 def evaluate(

@@ -62,9 +62,10 @@ def test_shares_differ_by_one_at_most() -> None:
 
 def test_never_more_envs_than_episodes(make_config: Call) -> None:
     config = make_config("ppo", "CartPole-v1", n_envs=4)
-    assert [n_eval_envs(config, n) for n in (1, 5, 100)] == [1, 5, 16]
-    assert n_eval_envs(config.replace(n_envs=64), 100) == 64
+    assert [n_eval_envs(config, n) for n in (1, 5, 64, 100)] == [1, 5, 64, 50]  # full rounds
     assert n_eval_envs(config.replace(n_eval_envs=3), 100) == 3
+    in_processes = config.replace(vectorization_mode="async")
+    assert [n_eval_envs(in_processes, n) for n in (2, 10)] == [2, 4]
 
 
 def test_scores_are_raw_whatever_the_wrappers_do(make_config: Call) -> None:
