@@ -71,27 +71,29 @@ def score(
     from gymnasium_solver.runs.resolve import resolve_checkpoint
     from gymnasium_solver.training.agents import agent_from_checkpoint
     from gymnasium_solver.training.evaluate import evaluate, n_eval_envs
+    from gymnasium_solver.training.threads import limited_threads, pick_threads
 
     found = resolve_checkpoint(ref, root)
     config = load_config(str(found.run.config_path))
     checkpoint = load_checkpoint(found.path)
-    agent = agent_from_checkpoint(config, checkpoint)
     episodes = episodes or config.eval_episodes
     env_seed = pick_seed(config, seed, checkpoint.env_steps)
     env = env_from_config(config, n_eval_envs(config, episodes))
     try:
-        scores: dict[str, EvalResult] = {
-            name: evaluate(
-                agent.policy,
-                env,
-                episodes,
-                greedy=greedy,
-                seed=env_seed,
-                env_steps=checkpoint.env_steps,
-                epoch=checkpoint.state["progress"]["epoch"],
-            )
-            for name, greedy in modes.items()
-        }
+        with limited_threads(pick_threads(config)):  # as in training: scores repeat exactly
+            agent = agent_from_checkpoint(config, checkpoint)
+            scores: dict[str, EvalResult] = {
+                name: evaluate(
+                    agent.policy,
+                    env,
+                    episodes,
+                    greedy=greedy,
+                    seed=env_seed,
+                    env_steps=checkpoint.env_steps,
+                    epoch=checkpoint.state["progress"]["epoch"],
+                )
+                for name, greedy in modes.items()
+            }
     finally:
         env.close()
     own_threshold = config.reward_threshold

@@ -9,7 +9,8 @@ needs to go on is in the checkpoint, and nothing else decides.
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -55,8 +56,7 @@ def train(
     """Train from scratch in a new run folder."""
     if config.seed is None:
         config = config.replace(seed=draw_seed())
-    trainer = Trainer(config, observer or Observer())
-    try:
+    with _trainer(config, observer) as trainer:
         if config.init_from_run:
             trainer.notes.append(transfer_weights(trainer.agent, config.init_from_run, runs_root))
         identity = {
@@ -66,8 +66,6 @@ def train(
         }
         run = Run.create(dump_config(config), identity, runs_root, command)
         return trainer.run_to_end(run)
-    finally:
-        trainer.close()
 
 
 def resume(
@@ -82,8 +80,7 @@ def resume(
     found = resolve_checkpoint(ref, runs_root, default=LAST)
     run, checkpoint = found.run, load_checkpoint(found.path)
     config = load_config(str(run.config_path), overrides=overrides)
-    trainer = Trainer(config, observer or Observer())
-    try:
+    with _trainer(config, observer) as trainer:
         trainer.load_state(checkpoint.tensors, checkpoint.state)
         if reason := trainer.plan.budget_spent(trainer.progress):
             raise RunError(
@@ -96,8 +93,17 @@ def resume(
             write_atomic(run.config_path, dump_config(config).encode())
             run.log_event("config", env_steps=checkpoint.env_steps, changed=dict(overrides))
         return trainer.run_to_end(run, resumed_from=checkpoint.env_steps)
-    finally:
-        trainer.close()
+
+
+@contextmanager
+def _trainer(config: Config, observer: Observer | None) -> Iterator["Trainer"]:
+    # Threads are limited before weights are drawn: their rounding depends on it too.
+    with limited_threads(pick_threads(config)):
+        trainer = Trainer(config, observer or Observer())
+        try:
+            yield trainer
+        finally:
+            trainer.close()
 
 
 class Trainer:
@@ -132,10 +138,9 @@ class Trainer:
         self.run = run
         try:
             self._announce(resumed_from)
-            with limited_threads(pick_threads(self.config)):
-                with stop_on_signals() as stop:
-                    stop_reason = self._loop(stop)
-                self._finish(stop_reason)
+            with stop_on_signals() as stop:
+                stop_reason = self._loop(stop)
+            self._finish(stop_reason)
         except BaseException as error:
             self._fail(error)
             raise

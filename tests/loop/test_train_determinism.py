@@ -1,6 +1,11 @@
 """Same seed, same weights, bit for bit; another seed, other weights. On every engine."""
 
+import hashlib
+import os
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,6 +37,21 @@ def test_the_seed_decides_the_weights(
     )
     assert first == again
     assert first != other
+
+
+def test_the_threads_of_the_process_do_not_matter(tmp_path: Path) -> None:
+    """Weights are drawn by a decomposition that rounds otherwise on two threads than on one."""
+    hashes = set()
+    for threads in ("1", "2"):
+        variables = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+        environment = os.environ | dict.fromkeys(variables, threads)
+        runs = tmp_path / threads
+        command = [sys.executable, "-m", "gymnasium_solver", "train", "CartPole-v1:ppo"]
+        command += ["--seed", "1", "--max-epochs", "3", "-q", "--runs-dir", str(runs)]
+        subprocess.run(command, env=environment, check=True, capture_output=True)
+        weights = (runs / "@last/checkpoints/last/model.safetensors").read_bytes()
+        hashes.add(hashlib.sha256(weights).hexdigest())
+    assert len(hashes) == 1
 
 
 def test_a_run_without_a_seed_records_the_one_it_drew(
