@@ -113,7 +113,11 @@ def _make_engine(
         raise _unknown(env_id)
     from gymnasium_solver.envs.gymnasium_engine import GymnasiumEngine
 
-    return GymnasiumEngine(env_id, n_envs, mode, **common)
+    try:
+        return GymnasiumEngine(env_id, n_envs, mode, **common)
+    except EnvError as error:
+        # Why this engine and no other: the real mistake may be what ruled out EnvPool.
+        raise error if reason == "asked for" else EnvError(f"{error} ({reason})") from error
 
 
 def _choose(env_id: str, kwargs: dict[str, Any], render_mode: str | None) -> tuple[str, str]:
