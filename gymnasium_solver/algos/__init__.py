@@ -12,6 +12,13 @@ from gymnasium_solver.errors import ConfigError
 ALGOS = {
     "ppo": "gymnasium_solver.algos.ppo:PPO",
     "reinforce": "gymnasium_solver.algos.reinforce:Reinforce",
+    "dqn": "gymnasium_solver.algos.dqn:DQN",
+    "pqn": "gymnasium_solver.algos.pqn:PQN",
+    "sarsa": "gymnasium_solver.algos.sarsa:Sarsa",
+    "sac": "gymnasium_solver.algos.sac:SAC",
+    "crossq": "gymnasium_solver.algos.crossq:CrossQ",
+    "td3": "gymnasium_solver.algos.td3:TD3",
+    "ddpg": "gymnasium_solver.algos.ddpg:DDPG",
 }
 
 

@@ -1,30 +1,38 @@
-"""What on-policy learners share: the parts they are built of, and what of them is saved.
+"""What learners share: random streams, schedules, rewards to learn from, and what is saved.
 
-Not a base algorithm: no update, no loss and no hook is in here. It builds network, optimiser,
-policy and random streams from the config, and turns them into state and back.
+Not a base algorithm: no update, no loss and no hook is in here. A learner sets `net`, `policy` and
+`optimizers`; this class turns them into state and back.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
 from gymnasium import spaces
-from torch import Tensor
+from torch import Tensor, nn
 
 from gymnasium_solver.config.schedule import Schedule
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.nets.actor_critic import ActorCritic
+from gymnasium_solver.nets.encoder import ObsEncoder
 from gymnasium_solver.nets.normalizer import RewardNormalizer
 from gymnasium_solver.nets.optimizer import FlatOptimizer
-from gymnasium_solver.nets.policy import Policy
+from gymnasium_solver.nets.policy import ActorPolicy, Policy
 from gymnasium_solver.nets.spaces import space_to_json
+
+Metrics = Mapping[str, float | Tensor]
+Snapshot = list[tuple[Tensor, dict[str, Tensor]]]
 
 
 class Learner:
+    net: ObsEncoder
+    policy: Policy
+    has_replay = False
+
     def __init__(
         self,
         config: Config,
@@ -32,36 +40,15 @@ class Learner:
         action_space: spaces.Space,
         seed: int,
         device: str = "cpu",
-        critic: bool = True,
     ):
         self.config = config
         self.observation_space, self.action_space = observation_space, action_space
         self.device = torch.device(device)
         init_seed, act_seed, learn_seed = np.random.SeedSequence(seed).spawn(3)
-        generator = torch.Generator().manual_seed(int(init_seed.generate_state(1)[0]))
-        self.net = ActorCritic(
-            observation_space,
-            action_space,
-            hidden_dims=config.hidden_dims,
-            activation=config.activation,
-            share_trunk=config.share_trunk,
-            log_std_init=config.log_std_init,
-            normalize_obs=config.normalize_obs,
-            clip_obs=config.clip_obs,
-            critic=critic,
-            generator=generator,
-        ).to(self.device)
-        self.optimizer = FlatOptimizer(
-            self.net,
-            config.optimizer,
-            eps=config.adam_eps,
-            weight_decay=config.weight_decay,
-            max_grad_norm=config.max_grad_norm,
-        )
-        self.policy = Policy(
-            self.net, observation_space, action_space, np.random.default_rng(act_seed)
-        )
+        self.generator = torch.Generator().manual_seed(int(init_seed.generate_state(1)[0]))
+        self.act_rng = np.random.default_rng(act_seed)
         self.rng = np.random.default_rng(learn_seed)
+        self.optimizers: dict[str, FlatOptimizer] = {}
         n_envs = int(config.n_envs)
         self.reward_normalizer = RewardNormalizer(n_envs, config.gamma, config.clip_reward)
         self.schedules = {
@@ -69,12 +56,56 @@ class Learner:
             for name in type(config).model_fields
             if isinstance(value := getattr(config, name), Schedule)
         }
+        self.notes: list[str] = []  # said before the first step
+
+    @property
+    def saves_replay(self) -> bool:
+        """Is there a replay, to be kept in checkpoints?"""
+        return False
+
+    # -- parts ------------------------------------------------------------------------------
+
+    def build_actor_critic(
+        self, critic: bool = True
+    ) -> tuple[ActorCritic, ActorPolicy, FlatOptimizer]:
+        cfg = self.config
+        net = ActorCritic(
+            self.observation_space,
+            self.action_space,
+            hidden_dims=cfg.hidden_dims,
+            activation=cfg.activation,
+            share_trunk=cfg.share_trunk,
+            log_std_init=cfg.log_std_init,
+            normalize_obs=cfg.normalize_obs,
+            clip_obs=cfg.clip_obs,
+            critic=critic,
+            generator=self.generator,
+        ).to(self.device)
+        policy = ActorPolicy(net, self.observation_space, self.action_space, self.act_rng)
+        return net, policy, self.add_optimizer("policy", net)
+
+    def add_optimizer(self, name: str, module: nn.Module, **options: Any) -> FlatOptimizer:
+        """The config's optimiser on a module's parameters, saved with the learner."""
+        cfg = self.config
+        settings: dict[str, Any] = {
+            "eps": cfg.adam_eps,
+            "weight_decay": cfg.weight_decay,
+            "max_grad_norm": cfg.max_grad_norm,
+        }
+        self.optimizers[name] = FlatOptimizer(module, cfg.optimizer, **{**settings, **options})
+        return self.optimizers[name]
 
     # -- acting -----------------------------------------------------------------------------
 
-    def act(self, obs: Any, greedy: bool = True) -> Any:
+    def act(self, obs: Any, greedy: bool = True, mask: Any = None) -> Any:
         """The environment's action for one observation or a batch: the best, or a draw."""
-        return self.policy.act(obs, greedy)
+        return self.policy.act(obs, greedy, mask)
+
+    def start_training(self) -> None:
+        """Refuse what cannot be trained here, and note what should be said; acting needs none."""
+
+    def before_rollout(self, env_steps: int, total_steps: int) -> None:
+        """Set what exploration depends on (a rate, a warm-up); called before each rollout."""
 
     # -- what updates need ------------------------------------------------------------------
 
@@ -118,7 +149,11 @@ class Learner:
 
     def state(self) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
         """Tensors by file ("model", "optimizer"), and the rest as JSON."""
-        tensors = {"model": dict(self.net.state_dict()), "optimizer": self.optimizer.state()}
+        moments = {
+            f"{name}.{key}": value
+            for name, optimizer in self.optimizers.items()
+            for key, value in optimizer.state().items()
+        }
         extra = {
             "observation_space": space_to_json(self.observation_space),
             "action_space": space_to_json(self.action_space),
@@ -126,14 +161,39 @@ class Learner:
             "learn_rng": self.rng.bit_generator.state,
             "reward_normalizer": self.reward_normalizer.state(),
         }
-        return tensors, extra
+        return {"model": dict(self.net.state_dict()), "optimizer": moments}, extra
 
     def load_state(self, tensors: dict[str, dict[str, Any]], extra: dict[str, Any]) -> None:
         self.load_weights(tensors["model"])
-        self.optimizer.load_state(tensors["optimizer"])
+        for name, optimizer in self.optimizers.items():
+            prefix = f"{name}."
+            optimizer.load_state(
+                {
+                    key.removeprefix(prefix): value
+                    for key, value in tensors["optimizer"].items()
+                    if key.startswith(prefix)
+                }
+            )
         self.policy.rng.bit_generator.state = extra["act_rng"]
         self.rng.bit_generator.state = extra["learn_rng"]
         self.reward_normalizer.load_state(extra["reward_normalizer"])
+
+    def snapshot(self) -> Snapshot:
+        """A copy of weights, moments and statistics, to go back to when an update meets a NaN."""
+        statistics = {name: value.clone() for name, value in self.net.named_buffers()}
+        weights = [optimizer.snapshot() for optimizer in self.optimizers.values()]
+        return [*weights, (torch.empty(0), statistics)]
+
+    def restore(self, snapshot: Snapshot) -> None:
+        *weights, (_, statistics) = snapshot
+        for optimizer, saved in zip(self.optimizers.values(), weights, strict=True):
+            optimizer.restore(saved)
+        for name, value in self.net.named_buffers():
+            value.copy_(statistics[name])
+
+    def learnt_weights(self) -> list[Tensor]:
+        """All that optimisers change, as flat vectors."""
+        return [optimizer.flat for optimizer in self.optimizers.values()]
 
     def load_weights(self, model: dict[str, Any]) -> None:
         """All weights and statistics of a policy with these very shapes, in place."""

@@ -4,9 +4,11 @@ Shapes: T rows of a rollout, N envs. `valid` marks rows that are real env steps;
 not (a reset row, a row beyond the budget) neither learns nor passes anything on.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 
 def gae(
@@ -40,6 +42,31 @@ def _sum_to_the_end(
         running = x[t] + carry[t] * running
         y[t] = running
     return np.where(valid, y, 0.0).astype(np.float32)
+
+
+def lambda_returns(
+    reward: np.ndarray,
+    next_value: np.ndarray,
+    terminated: np.ndarray,
+    truncated: np.ndarray,
+    valid: np.ndarray,
+    gamma: float,
+    td_lambda: float,
+) -> np.ndarray:
+    """What Q(s, a) of each row [T, N] should be: a mix of the n-step returns that start there.
+
+    r + gamma * ((1 - lambda) * next_value + lambda * what the next row gets). `next_value` [T, N]
+    is the value after each step: with the best action's this is Peng's Q(lambda), with the next
+    action's SARSA(lambda). Where the next row cannot go on (the episode or the rollout ends there,
+    or the row does not count), next_value stands alone; after a termination there is nothing.
+    """
+    done = terminated | truncated
+    goes_on = ~done
+    goes_on[:-1] &= valid[1:]
+    goes_on[-1] = False
+    # where, and not a product: what follows a termination may be anything, even infinite.
+    own = np.where(terminated, 0.0, gamma * (1.0 - td_lambda * goes_on) * next_value)
+    return _sum_to_the_end(reward + own, gamma * td_lambda, done, valid)
 
 
 def returns_to_go(
@@ -89,3 +116,47 @@ def minibatches(
         yield None
         return
     yield from np.array_split(rng.permutation(n_samples), n_parts)
+
+
+def huber(error: Tensor) -> Tensor:
+    """Half the square up to 1, linear beyond."""
+    size = error.abs()
+    near = size.clamp(max=1.0)
+    return near * (size - 0.5 * near)
+
+
+def c51_project(
+    probs: Tensor, reward: Tensor, discount: Tensor, support: Tensor, v_min: float, v_max: float
+) -> Tensor:
+    """The distribution [B, K] of reward + discount * Z, put back onto the support of Z.
+
+    Each shifted atom is shared between its two neighbours in proportion to nearness: atom i gets
+    the share max(0, 1 - |z - z_i| / spacing), which is the projection of Bellemare et al. (2017).
+    """
+    spacing = (v_max - v_min) / (len(support) - 1)
+    shifted = reward.unsqueeze(1) + discount.unsqueeze(1) * support  # [B, K]
+    shifted = shifted.clamp(v_min, v_max)
+    distance = (shifted.unsqueeze(1) - support.unsqueeze(1)).abs() / spacing  # [B, to, from]
+    return ((1.0 - distance).clamp(min=0.0) * probs.unsqueeze(1)).sum(2)
+
+
+def critics_loss(q: Tensor, wanted: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Half the weighted mean square errors of critics [n, B], added up.
+
+    Besides the loss: the mean value, and for priorities the error of each row [B], which is the
+    mean over critics of its size.
+    """
+    error = q - wanted
+    loss = 0.5 * (weight * error.square()).mean(1).sum()
+    return loss, q.detach().mean(), error.detach().abs().mean(0)
+
+
+def mean_metrics(steps: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Metrics of several gradient steps, each averaged over the steps that have it."""
+    if len(steps) == 1:
+        return dict(steps[0])
+    values: dict[str, list[Any]] = {}
+    for step in steps:
+        for name, value in step.items():
+            values.setdefault(name, []).append(value)
+    return {name: sum(given) / len(given) for name, given in values.items()}

@@ -23,7 +23,8 @@ from gymnasium_solver.config.schedule import NonNegativeSchedule, PositiveSchedu
 from gymnasium_solver.config.schema import BatchSize, Config, Count, Float
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.nets.actor_critic import ActorCritic
-from gymnasium_solver.nets.distributions import Distribution
+from gymnasium_solver.nets.distributions import MASKED_LOGIT, Distribution
+from gymnasium_solver.nets.policy import ActorPolicy
 from gymnasium_solver.nets.recorded import LossGradient
 
 
@@ -56,9 +57,13 @@ class Batch(NamedTuple):
     advantage: Tensor  # [B]
     returns: Tensor  # [B]
     value: Tensor  # before the update [B]
+    mask: Tensor | None = None  # legal actions [B, A], where the env has masks
 
     def take(self, index: Tensor) -> "Batch":
-        return Batch(*(column[index] for column in self))
+        return Batch(*(column[index] for column in self.columns()))
+
+    def columns(self) -> list[Tensor]:
+        return [column for column in self if column is not None]
 
 
 class Coefficients(NamedTuple):
@@ -83,6 +88,8 @@ class LossTerms(NamedTuple):
 
 def ppo_loss(net: ActorCritic, dist: Distribution, batch: Batch, c: Coefficients) -> LossTerms:
     outputs, value = net(batch.x)
+    if batch.mask is not None:
+        outputs = outputs.masked_fill(~batch.mask, MASKED_LOGIT)
     log_prob, entropy = dist.log_prob_entropy(outputs, net.log_std, batch.actions)
     log_ratio = log_prob - batch.log_prob
     ratio = log_ratio.exp()
@@ -109,6 +116,8 @@ def approx_kl(log_ratio: Tensor) -> Tensor:
 
 class PPO(Learner):
     Config = PPOConfig
+    net: ActorCritic
+    policy: ActorPolicy
 
     def __init__(
         self,
@@ -120,6 +129,7 @@ class PPO(Learner):
     ):
         super().__init__(config, observation_space, action_space, seed, device)
         self.config: PPOConfig = config
+        self.net, self.policy, self.optimizer = self.build_actor_critic()
         has_entropy_bonus = any(config.ent_coef.values)
         self.coefficient_names = [
             name
@@ -152,7 +162,7 @@ class PPO(Learner):
                 part = batch if index is None else batch.take(self.to_device(index))
                 if cfg.normalize_advantages == "batch":
                     part = part._replace(advantage=_standardize(part.advantage))
-                grad, *kl = self.gradient(part, list(coefficients.values()))
+                grad, *kl = self.gradient(part.columns(), list(coefficients.values()))
                 kl_stop = bool(kl) and float(kl[0]) > 1.5 * (cfg.target_kl or 0)
                 if kl_stop:
                     break
@@ -179,18 +189,21 @@ class PPO(Learner):
 
     def _prepare(self, rollout: Rollout) -> tuple[Batch, float]:
         """The rollout as tensors to learn from, and how well the critic had foreseen it."""
-        cfg, valid = self.config, rollout.valid
+        cfg, valid, dist = self.config, rollout.valid, self.policy.distribution
         reward = self.normalized_reward(rollout)
         n_rows, n_envs = reward.shape
         with torch.no_grad():
             obs = self.to_device(rollout.obs)
             x = self.net.encode(obs.flatten(0, 1))
             outputs, values = self.net(x)
-            mask = self.to_device(valid.reshape(-1))
-            actions = self.to_device(rollout.actions).flatten(0, 1)[mask]
-            log_prob, _ = self.policy.distribution.log_prob_entropy(
-                outputs[: n_rows * n_envs][mask], self.net.log_std, actions
-            )
+            rows = self.to_device(valid.reshape(-1))
+            actions = self.to_device(rollout.actions).flatten(0, 1)[rows]
+            outputs = outputs[: n_rows * n_envs][rows]
+            mask = None
+            if rollout.mask is not None:
+                mask = self.to_device(rollout.mask[:-1][valid])
+                outputs = outputs.masked_fill(~mask, MASKED_LOGIT)
+            log_prob, _ = dist.log_prob_entropy(outputs, self.net.log_std, actions)
         value_grid = values.reshape(n_rows + 1, n_envs).cpu().numpy()
         advantage = ops.gae(
             reward, value_grid, rollout.terminated, rollout.truncated, valid,
@@ -201,12 +214,13 @@ class PPO(Learner):
         if cfg.normalize_advantages == "rollout":
             advantage = ops.standardize(advantage)
         batch = Batch(
-            x=x[: n_rows * n_envs][mask],
+            x=x[: n_rows * n_envs][rows],
             actions=actions,
             log_prob=log_prob,
             advantage=self.to_device(advantage),
             returns=self.to_device(returns),
             value=self.to_device(value),
+            mask=mask,
         )
         return batch, ops.explained_variance(value, returns)
 

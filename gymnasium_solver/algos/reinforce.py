@@ -18,7 +18,8 @@ from gymnasium_solver.config.schedule import NonNegativeSchedule, PositiveSchedu
 from gymnasium_solver.config.schema import BatchSize, Config, Count
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.nets.actor_critic import ActorCritic
-from gymnasium_solver.nets.distributions import Distribution
+from gymnasium_solver.nets.distributions import MASKED_LOGIT, Distribution
+from gymnasium_solver.nets.policy import ActorPolicy
 from gymnasium_solver.nets.recorded import LossGradient
 
 
@@ -47,9 +48,13 @@ class Batch(NamedTuple):
     actions: Tensor  # [B] or [B, A]
     weight: Tensor  # [B]
     returns: Tensor  # [B]
+    mask: Tensor | None = None  # legal actions [B, A], where the env has masks
 
     def take(self, index: Tensor) -> "Batch":
-        return Batch(*(column[index] for column in self))
+        return Batch(*(column[index] for column in self.columns()))
+
+    def columns(self) -> list[Tensor]:
+        return [column for column in self if column is not None]
 
 
 class LossTerms(NamedTuple):
@@ -67,6 +72,8 @@ def reinforce_loss(
     else:
         outputs, value = net(batch.x)
         value_loss = (value - batch.returns).square().mean()
+    if batch.mask is not None:
+        outputs = outputs.masked_fill(~batch.mask, MASKED_LOGIT)
     log_prob, entropy = dist.log_prob_entropy(outputs, net.log_std, batch.actions)
     policy_loss = -(log_prob * batch.weight).mean()
     total = policy_loss + vf_coef * value_loss - ent_coef * entropy.mean()
@@ -75,6 +82,8 @@ def reinforce_loss(
 
 class Reinforce(Learner):
     Config = ReinforceConfig
+    net: ActorCritic
+    policy: ActorPolicy
 
     def __init__(
         self,
@@ -84,9 +93,11 @@ class Reinforce(Learner):
         seed: int,
         device: str = "cpu",
     ):
-        critic = config.policy_targets == "advantages"
-        super().__init__(config, observation_space, action_space, seed, device, critic=critic)
+        super().__init__(config, observation_space, action_space, seed, device)
         self.config: ReinforceConfig = config
+        self.net, self.policy, self.optimizer = self.build_actor_critic(
+            critic=config.policy_targets == "advantages"
+        )
         self.gradient = LossGradient(self._loss, self.optimizer.params, replay=self.may_replay)
 
     def _loss(
@@ -107,7 +118,7 @@ class Reinforce(Learner):
         terms, norms = [], []
         for index in ops.minibatches(len(batch.x), self.config.batch_size, self.rng):
             part = batch if index is None else batch.take(self.to_device(index))
-            grad, *values = self.gradient(part, [hp["ent_coef"], hp["vf_coef"]])
+            grad, *values = self.gradient(part.columns(), [hp["ent_coef"], hp["vf_coef"]])
             norms.append(self.optimizer.step(grad, hp["policy_lr"]))
             terms.append(torch.stack(values))
         total, policy, value, entropy = torch.stack(terms).mean(0).tolist()
@@ -137,4 +148,5 @@ class Reinforce(Learner):
             actions=self.to_device(rollout.actions[valid]),
             weight=self.to_device(weight),
             returns=self.to_device(returns),
+            mask=None if rollout.mask is None else self.to_device(rollout.mask[:-1][valid]),
         )

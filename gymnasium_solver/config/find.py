@@ -115,7 +115,8 @@ def find_configs(pattern: str | None = None) -> list[ConfigEntry]:
         for path in config_files(root):
             for entry in _entries(path, root):
                 entries.setdefault(entry.name, entry)
-    found = sorted(entries.values(), key=lambda entry: (entry.suite, entry.name))
+    # In a file the first variant is the one to start with: its order stays.
+    found = sorted(entries.values(), key=lambda entry: (entry.suite, entry.name.rpartition(":")[0]))
     return [entry for entry in found if pattern is None or _matches(entry, pattern)]
 
 
@@ -190,7 +191,8 @@ def _not_found(target: str, variant: str | None, entries: list[ConfigEntry]) -> 
         for path in config_files(root):
             if path.stem == target.replace("/", "-"):
                 read_config_file(path)  # if it cannot be read, that is the error to tell
-    own = [e.name for e in entries if target in (e.env_id, e.name.rpartition(":")[0])]
+    own = [e.name for e in entries if e.name.rpartition(":")[0] == target]
+    own = own or [e.name for e in entries if e.env_id == target]
     if own and variant is None:
         return f"{target} needs a variant: {', '.join(own)}"
     if own:
@@ -198,6 +200,7 @@ def _not_found(target: str, variant: str | None, entries: list[ConfigEntry]) -> 
     wanted = f"{target}:{variant}" if variant else target
     names = [entry.name for entry in entries]
     within = [name for name in names if target and target.lower() in name.lower()]
+    within.sort(key=lambda name: len(name.rpartition(":")[0]))  # the env's own file first
     stems = {name.rpartition(":")[0]: name for name in reversed(names)}
     close = [stems[stem] for stem in nearest(target, stems, n=5, cutoff=0.5)]
     found = list(dict.fromkeys([*within, *close, *nearest(wanted, names, n=5)]))[:6]

@@ -236,6 +236,11 @@ class Config(BaseModel):
         """A checked copy with some fields changed."""
         return type(self)(**{**dict(self), **changes})
 
+    @property
+    def rollout_rows(self) -> int:
+        """Rows of the envs between two updates."""
+        return self.n_steps
+
     @classmethod
     def __get_pydantic_json_schema__(
         cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler

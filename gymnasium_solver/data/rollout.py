@@ -20,6 +20,8 @@ class Rollout:
     terminated: np.ndarray  # [T, N] bool
     truncated: np.ndarray  # [T, N] bool
     valid: np.ndarray  # [T, N] bool
+    mask: np.ndarray | None = None  # [T + 1, N, A] bool: the legal actions, where an env has masks
+    is_restart: bool = False  # the envs were reset: obs[0] does not follow the rollout before
 
     @classmethod
     def allocate(
@@ -48,6 +50,8 @@ class Rollout:
             self.terminated[:n_rows],
             self.truncated[:n_rows],
             self.valid[:n_rows],
+            None if self.mask is None else self.mask[: n_rows + 1],
+            self.is_restart,
         )
 
     @property

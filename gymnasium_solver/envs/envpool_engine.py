@@ -8,6 +8,8 @@ What this adapter mends (EnvPool 1.2):
 - the bounds of Box2D observations are broken (low = the smallest positive float);
 - Taxi also starts where Gymnasium never does: such starts are drawn again;
 - MuJoCo observations and actions are float64: they are float32 here, as all others;
+- it calls masks `legal_action_mask` (Play2048; its board games have two players and are refused).
+  Its Taxi tells none, where Gymnasium's does: use vectorization_mode sync for a masked Taxi;
 - it is slow to import (1.5 s): nothing here imports it before an engine is chosen.
 
 The pool is stepped through `_send` and `_recv`, the two compiled calls that its Python `step`
@@ -26,8 +28,9 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from gymnasium_solver.envs.masks import KEY as MASK_KEY
 from gymnasium_solver.envs.spec import EnvSpec, registry_entry, suite_of
-from gymnasium_solver.envs.vector import Engine, RawStep, Space, env_seeds
+from gymnasium_solver.envs.vector import Engine, Info, RawStep, Space, env_seeds
 from gymnasium_solver.errors import EnvError
 
 NO_LIMIT = 2**31 - 1
@@ -149,17 +152,22 @@ class EnvPoolEngine(Engine):
             for i, key in enumerate(keys)
             if key.startswith("info:") and key not in ("info:env_id", "info:players.env_id")
         ]
+        if "info:legal_action_mask" in keys:
+            self._info_at.append((MASK_KEY, keys.index("info:legal_action_mask")))
 
-    def _reset(self, seed: int) -> np.ndarray:
+    def _reset(self, seed: int) -> tuple[np.ndarray, Info]:
         with _quiet():
             self._pool = _import_envpool().make_gymnasium(
                 self._pool_id, seed=env_seeds(seed, self.n_envs), **self._make_kwargs
             )
         self._n_cut = 0
         self._pool._reset(self._ids)
-        obs: np.ndarray = self._pool._recv()[self._obs_at]
-        self._redraw_starts(obs, self._ids)
-        return obs
+        state = self._pool._recv()
+        self._redraw_starts(state[self._obs_at], self._ids)
+        return state[self._obs_at], self._info(state)
+
+    def _info(self, state: list[np.ndarray]) -> Info:
+        return {name: state[i] for name, i in self._info_at}
 
     def _redraw_starts(self, obs: np.ndarray, opened: np.ndarray) -> None:
         """Reset the rows just opened until none starts where Gymnasium would never start."""
@@ -182,10 +190,10 @@ class EnvPoolEngine(Engine):
             self._cut = state[self._elapsed_at] >= self._limit
             self._n_cut = int(np.count_nonzero(self._cut))
             truncated = truncated | self._cut
-        info = {name: state[i] for name, i in self._info_at}
         if n_reset:
             self._redraw_starts(state[self._obs_at], self._ids[is_reset])
-        return state[self._obs_at], state[self._reward_at], terminated, truncated, info
+        obs, reward = state[self._obs_at], state[self._reward_at]
+        return obs, reward, terminated, truncated, self._info(state)
 
     def _step_and_reset(self, actions: np.ndarray) -> list[np.ndarray]:
         """Reset the rows cut at our time limit, of which the pool knows nothing; step the rest."""

@@ -15,7 +15,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from gymnasium_solver.envs.spec import EnvSpec, registry_entry, suite_of
-from gymnasium_solver.envs.vector import Engine, RawStep, env_seeds
+from gymnasium_solver.envs.vector import Engine, Info, RawStep, env_seeds
 from gymnasium_solver.errors import EnvError
 
 # What constructors of environments raise for bad kwargs and missing packages.
@@ -80,11 +80,11 @@ class GymnasiumEngine(Engine):
                 "vector env NEXT_STEP autoreset."
             )
 
-    def _reset(self, seed: int) -> np.ndarray:
+    def _reset(self, seed: int) -> tuple[np.ndarray, Info]:
         seeds = env_seeds(seed, self.n_envs)
         # Entry points take one seed for the whole batch.
-        obs, _ = self._vec.reset(seed=seeds[0] if self.spec.engine == "vector" else seeds)
-        return np.array(obs, self._obs_dtype, order="C")
+        obs, info = self._vec.reset(seed=seeds[0] if self.spec.engine == "vector" else seeds)
+        return np.array(obs, self._obs_dtype, order="C"), info
 
     def _step(self, actions: np.ndarray, is_reset: np.ndarray, n_reset: int) -> RawStep:
         if self._native is not None:

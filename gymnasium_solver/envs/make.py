@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from gymnasium_solver.envs.spec import registry_entry
 from gymnasium_solver.envs.vector import VectorEnv
 from gymnasium_solver.envs.wrappers import lower_time_limit, wrap
+from gymnasium_solver.envs.wrappers.actions import restrict_actions
 from gymnasium_solver.errors import EnvError
 
 if TYPE_CHECKING:
@@ -66,8 +67,9 @@ def make_vector_env(
 
 
 def env_from_config(config: "Config", n_envs: int, render_mode: str | None = None) -> VectorEnv:
-    """The env that a config describes, in any number of copies."""
-    return make_vector_env(
+    """The env that a config describes, in any number of copies; `spec.action_space.valid`, where
+    given, masks all other actions."""
+    env = make_vector_env(
         config.env_id,
         n_envs,
         env_kwargs=config.env_kwargs,
@@ -76,6 +78,7 @@ def env_from_config(config: "Config", n_envs: int, render_mode: str | None = Non
         vectorization_mode=config.vectorization_mode,
         render_mode=render_mode,
     )
+    return restrict_actions(env, config.spec)
 
 
 def _make_engine(

@@ -1,7 +1,8 @@
 """Base of this project's own environments, vectorised in NumPy (bandit.py, probe.py).
 
-A subclass holds its state in arrays of N rows and says how to begin episodes, advance and observe;
-autoreset, the time limit and the episode totals are the contract's.
+A subclass holds its state in arrays of N rows and says how to begin episodes, advance and observe,
+and which actions are legal where not all are; autoreset, the time limit and the episode totals are
+the contract's.
 """
 
 from abc import abstractmethod
@@ -9,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from gymnasium_solver.envs.masks import KEY as MASK_KEY
 from gymnasium_solver.envs.spec import EnvSpec
-from gymnasium_solver.envs.vector import Engine, RawStep, Space
+from gymnasium_solver.envs.vector import Engine, Info, RawStep, Space
 from gymnasium_solver.errors import EnvError
 
 
@@ -50,10 +52,18 @@ class OwnEnv(Engine):
     def _observe(self) -> np.ndarray:
         """Observations of all rows, a fresh array."""
 
-    def _reset(self, seed: int) -> np.ndarray:
+    def _legal(self) -> np.ndarray | None:
+        """bool[N, A], the legal actions of all rows; None where every action always is."""
+        return None
+
+    def _reset(self, seed: int) -> tuple[np.ndarray, Info]:
         self._rng = np.random.default_rng(seed)
         self._begin(np.ones(self.n_envs, np.bool_))
-        return self._observe()
+        return self._observe(), self._info()
+
+    def _info(self) -> Info:
+        legal = self._legal()
+        return {} if legal is None else {MASK_KEY: legal}
 
     def _step(self, actions: np.ndarray, is_reset: np.ndarray, n_reset: int) -> RawStep:
         reward, terminated, truncated = self._advance(actions)
@@ -64,7 +74,7 @@ class OwnEnv(Engine):
             terminated[is_reset] = False
             truncated[is_reset] = False
             self._begin(is_reset)
-        return self._observe(), reward, terminated, truncated, {}
+        return self._observe(), reward, terminated, truncated, self._info()
 
 
 def refuse_unknown(env_id: str, kwargs: dict[str, Any], known: tuple[str, ...]) -> None:

@@ -10,11 +10,13 @@ ActionReward                obs 0, reward 1 for action 1, else -1        action 
 ObsActionReward             obs -1 or 1, reward 1 if action 1 <=> obs 1  action = obs > 0
 ActionRewardContinuous      obs 0, reward -(a - 0.5)^2                   a = 0.5
 ObsActionRewardContinuous   obs -1 or 1, reward -(a - obs / 2)^2         a = obs / 2
+TwoStepDiscountContinuous, TruncatedRewardContinuous: as above, with actions that change nothing
+Masked                      some actions forbidden, see the class        action 3, V = 2
 Counting                    obs = (episode, step), reward 1              for tests of accounting
 
-Episodes end by termination but for TruncatedReward; action probes last one step. Counting takes
-env_kwargs `length` (5) and `ends` (terminated, truncated, both, alternate): env i has episodes of
-length + i steps, so that the envs are out of phase; `episode` counts from 0.
+Episodes end by termination but for TruncatedReward; action probes last one step, Masked one or two.
+Counting takes env_kwargs `length` (5) and `ends` (terminated, truncated, both, alternate): env i
+has episodes of length + i steps, so that the envs are out of phase; `episode` counts from 0.
 """
 
 from typing import Any
@@ -23,7 +25,7 @@ import gymnasium
 import numpy as np
 
 from gymnasium_solver.envs.own import OwnEnv, refuse_unknown
-from gymnasium_solver.envs.vector import Space, VectorEnv
+from gymnasium_solver.envs.vector import Info, Space, VectorEnv
 from gymnasium_solver.errors import EnvError
 
 Outcome = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -133,6 +135,61 @@ class ObsActionRewardContinuous(Probe):
         return (-np.square(actions[:, 0] - self._obs / 2)).astype(np.float32)
 
 
+class TwoStepDiscountContinuous(TwoStepDiscount):
+    """The same question for continuous actions."""
+
+    action = gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32)
+
+
+class TruncatedRewardContinuous(TruncatedReward):
+    """The same question for continuous actions."""
+
+    action = gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32)
+
+
+class Masked(Probe):
+    """Are masks obeyed, in acting and in targets? Stepping with a forbidden action is an EnvError.
+
+    obs -1 or 1   every action pays 2; action 3 ends the episode, the others lead to obs 0.
+                  Forbidden: action 0 at obs -1, action 1 at obs 1.
+    obs 0         action 2 pays -1, actions 0 and 1 pay -2; the episode ends. Forbidden: action 3.
+
+    So V(-1) = V(1) = Q(-1 or 1, 3) = 2, V(0) = -1, the other Q(-1 or 1, a) = 2 - gamma, and the
+    best return is 2, of action 3. Its value 2, learnt at -1 and 1, lies on both sides of obs 0: a
+    learner that bootstraps from it there expects more than 2 of the other actions, takes them, and
+    gets 1."""
+
+    action = gymnasium.spaces.Discrete(4)
+    draws_obs = True
+
+    def _advance(self, actions: np.ndarray) -> Outcome:
+        self._refuse_forbidden(actions)
+        is_first, leaves = self._obs != 0, actions == 3
+        second_reward = np.where(actions == 2, -1.0, -2.0)
+        terminated = leaves | ~is_first
+        reward = np.where(is_first, 2.0, second_reward).astype(np.float32)
+        self._obs = np.where(terminated, self._obs, 0.0).astype(np.float32)
+        return reward, terminated, np.zeros(self.n_envs, np.bool_)
+
+    def _legal(self) -> np.ndarray:
+        legal = np.ones((self.n_envs, 4), np.bool_)
+        legal[self._obs == -1, 0] = False
+        legal[self._obs == 1, 1] = False
+        legal[self._obs == 0, 3] = False
+        return legal
+
+    def _refuse_forbidden(self, actions: np.ndarray) -> None:
+        assert self._done is not None, "stepped, therefore reset"
+        is_legal = self._legal()[np.arange(self.n_envs), actions]
+        forbidden = np.flatnonzero(~is_legal & ~self._done)  # done rows ignore their action
+        if len(forbidden):
+            row = forbidden[0]
+            raise EnvError(
+                f"{self.spec.env_id}: env {row} was given action {actions[row]}, which its mask "
+                f"forbids at observation {self._obs[row]:g}."
+            )
+
+
 class Counting(OwnEnv):
     """Observations that tell where they belong: (episode index, step index)."""
 
@@ -147,7 +204,7 @@ class Counting(OwnEnv):
         self._episode = np.full(n_envs, -1)
         self._steps = np.zeros(n_envs, np.int64)
 
-    def _reset(self, seed: int) -> np.ndarray:
+    def _reset(self, seed: int) -> tuple[np.ndarray, Info]:
         self._episode[:] = -1
         return super()._reset(seed)
 
@@ -178,6 +235,9 @@ PROBES: dict[str, type[Probe]] = {
         ObsActionReward,
         ActionRewardContinuous,
         ObsActionRewardContinuous,
+        TwoStepDiscountContinuous,
+        TruncatedRewardContinuous,
+        Masked,
     )
 }
 ENDS = ("terminated", "truncated", "both", "alternate")

@@ -9,6 +9,9 @@ episode `obs` is the true final observation; the next row is a reset row, whose 
 and whose `obs` opens the new episode. So the value of the final observation is the value at the
 next row, and bootstrapping a truncated episode needs nothing special. Reset rows are no env steps.
 
+`env.action_mask` tells the legal actions at the observations just returned, for environments that
+tell them (masks.py).
+
 `Engine` is the contract written once over what an engine natively offers; an engine adds `_reset`
 and `_step`. `VectorWrapper` is the base of batch wrappers.
 """
@@ -20,11 +23,13 @@ import gymnasium
 import numpy as np
 
 from gymnasium_solver.envs.actions import action_checker
+from gymnasium_solver.envs.masks import MaskReader
 from gymnasium_solver.envs.spec import EnvSpec
 from gymnasium_solver.errors import EnvError
 
 Space = gymnasium.spaces.Space[Any]
-RawStep = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]
+Info = dict[str, Any]
+RawStep = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, Info]
 
 
 class Step(NamedTuple):
@@ -45,7 +50,7 @@ class Step(NamedTuple):
     done, 0 at reset rows."""
     episode_length: np.ndarray
     """int64[N]: running length, this step included; 0 at reset rows."""
-    info: dict[str, Any]
+    info: Info
     """What else the engine tells, by its own names."""
 
 
@@ -58,6 +63,13 @@ class VectorEnv(ABC):
     action_space: Space
     """Space of ONE env."""
     spec: EnvSpec
+
+    @property
+    def action_mask(self) -> np.ndarray | None:
+        """bool[N, A]: the legal actions at the last observations, of reset or step; at a final one
+        at least one is legal. None before the first reset and, from then on, where the env has no
+        masks. Safe to keep, like the arrays of a Step."""
+        return None
 
     @abstractmethod
     def reset(self, seed: int) -> np.ndarray:
@@ -87,6 +99,10 @@ class VectorWrapper(VectorEnv):
         self.action_space = env.action_space
         self.spec = env.spec
 
+    @property
+    def action_mask(self) -> np.ndarray | None:
+        return self.env.action_mask
+
     def reset(self, seed: int) -> np.ndarray:
         return self.env.reset(seed)
 
@@ -109,6 +125,8 @@ class Engine(VectorEnv):
         self.action_space = as_float32(action)
         self.spec = spec
         self._check_actions = action_checker(self.action_space, n_envs, spec.env_id)
+        self._masks = MaskReader(self.action_space, n_envs, spec.env_id)
+        self._mask: np.ndarray | None = None
         self._obs_dtype = self.observation_space.dtype
         self._closed = False
         self._done: np.ndarray | None = None
@@ -117,19 +135,25 @@ class Engine(VectorEnv):
         self._length = np.zeros(n_envs, np.int64)
 
     @abstractmethod
-    def _reset(self, seed: int) -> np.ndarray:
-        """Reseed and reset every env; fresh observations."""
+    def _reset(self, seed: int) -> tuple[np.ndarray, Info]:
+        """Reseed and reset every env; fresh observations, and info."""
 
     @abstractmethod
     def _step(self, actions: np.ndarray, is_reset: np.ndarray, n_reset: int) -> RawStep:
-        """Step natively: fresh arrays obs, reward, terminated, truncated (bool), and info.
+        """Step natively: fresh arrays obs, reward, terminated, truncated (bool), and info, with
+        "action_mask" where the env has masks.
 
         `is_reset` marks the n_reset rows that are done, whose action does not count."""
+
+    @property
+    def action_mask(self) -> np.ndarray | None:
+        return self._mask
 
     def reset(self, seed: int) -> np.ndarray:
         if self._closed:
             raise EnvError(f"{self.spec.env_id}: reset() after close().")
-        obs = self._reset(check_seed(seed, self.spec.env_id))
+        obs, info = self._reset(check_seed(seed, self.spec.env_id))
+        self._mask = self._masks.at_reset(info)
         self._done = np.zeros(self.n_envs, np.bool_)
         self._n_done = 0
         self._return = np.zeros(self.n_envs, np.float64)
@@ -150,6 +174,7 @@ class Engine(VectorEnv):
             self._length[is_reset] = 0
         self._done = terminated | truncated
         self._n_done = int(np.count_nonzero(self._done))
+        self._mask = self._masks.at_step(info, self._done, self._length)
         return Step(
             obs.astype(self._obs_dtype, order="C", copy=False),
             reward.astype(np.float32, copy=False),

@@ -1,144 +1,402 @@
 """ATen operations in NumPy: what a recorded gradient (nets/recorded.py) is replayed with.
 
-The table holds what the losses of small MLP policies are made of, in float32 on the CPU. What is
-not in it is not replayed but left to torch. An entry takes the arguments of the ATen overload.
+The table is for speed alone. An entry takes the arguments of the ATen overload and gives the same
+numbers, in float32 on the CPU; what is not in it, `through_torch` runs with torch's own kernel on
+the same memory, which costs a few microseconds more. Where arrays are large, torch's kernels (MKL)
+are the faster ones: there the entries use them too, chosen by the sizes at hand and nothing else,
+so that a replay gives the same bits whatever came before it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import torch
+
+Array = np.ndarray
+# Measured on x86-64: below, NumPy's lower cost of a call wins; above, torch's kernels do.
+LARGE_PRODUCT = 1_000_000  # multiplications
+LARGE_ARRAY = 16_384  # elements
+ZERO, ONE = np.float32(0), np.float32(1)
+ONES = np.ones(16_384, np.float32)
 
 
-def _rows(index: np.ndarray) -> np.ndarray:
-    return np.arange(len(index))
+def through_torch(name: str) -> Callable[..., Any]:
+    """The ATen overload itself ("gelu.default") as a function of arrays."""
+    operator, overload = name.split(".")
+    kernel = getattr(getattr(torch.ops.aten, operator), overload)
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        return _to_numpy(kernel(*[_to_torch(a) for a in args], **kwargs))
+
+    return run
 
 
-def _gather(x: np.ndarray, dim: int, index: np.ndarray) -> np.ndarray:
-    if dim != 1 or index.shape[1] != 1:
-        return np.take_along_axis(x, index, dim)
-    return x[_rows(index), index[:, 0]][:, None]
+def _to_torch(value: Any) -> Any:
+    if isinstance(value, np.ndarray | np.generic):
+        return torch.as_tensor(value)
+    return [_to_torch(v) for v in value] if isinstance(value, list) else value
 
 
-def _scatter_add(x: np.ndarray, dim: int, index: np.ndarray, src: np.ndarray) -> np.ndarray:
-    x = x.copy()
-    if dim == 1 and index.shape[1] == 1:
-        x[_rows(index), index[:, 0]] += src[:, 0]
-    else:
-        rows = np.broadcast_to(_rows(index)[:, None], index.shape)
-        np.add.at(x, (rows, index), src)
-    return x
+def _to_numpy(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.numpy()
+    return [_to_numpy(v) for v in value]
 
 
-def _log_softmax(x: np.ndarray, dim: int, half: bool) -> np.ndarray:
-    # Transposed, as are all sums over a short last axis here: NumPy then adds whole rows, which is
-    # several times faster than a loop of two or six elements for each sample.
-    y = np.ascontiguousarray(np.moveaxis(x, dim, 0))
-    y -= np.maximum.reduce(y)
-    y -= np.log(np.add.reduce(np.exp(y)))
-    return np.moveaxis(y, 0, dim)
+# -- products -------------------------------------------------------------------------------
 
 
-def _log_softmax_backward(g: np.ndarray, y: np.ndarray, dim: int) -> np.ndarray:
-    total = np.add.reduce(np.ascontiguousarray(np.moveaxis(g, dim, 0)))
-    return g - np.exp(y) * np.expand_dims(total, dim)
+def _is_large(x: Array, y: Array) -> bool:
+    # With an inner size of 1 NumPy takes no BLAS, and a hundred times as long.
+    limit = LARGE_ARRAY if x.shape[-1] == 1 else LARGE_PRODUCT
+    return x.size * y.shape[-1] >= limit
 
 
-def _tanh_backward(g: np.ndarray, y: np.ndarray) -> np.ndarray:
+def _product(x: Array, y: Array, out: Array | None = None) -> Array:
+    """x @ y for two matrices, or for two stacks of as many."""
+    if not _is_large(x, y):
+        return np.multiply(x, y, out=out) if x.shape[-1] == 1 else np.matmul(x, y, out=out)
+    product = torch.mm if x.ndim == 2 else torch.bmm
+    a, b = torch.from_numpy(x), torch.from_numpy(y)
+    if out is None:
+        return product(a, b).numpy()
+    product(a, b, out=torch.from_numpy(out))
+    return out
+
+
+def _product_masked(x: Array, y: Array, relu_output: Array, threshold: float) -> Array:
+    """The backward pass through a linear layer and the ReLU before it."""
+    g = _product(x, y)
+    return _threshold_backward(g, relu_output, threshold, out=g)
+
+
+def _affine(bias: Array, x: Array, y: Array, relu: bool = False) -> Array:
+    if _is_large(x, y):
+        product = torch.addmm if x.ndim == 2 else torch.baddbmm
+        out = product(torch.from_numpy(bias), torch.from_numpy(x), torch.from_numpy(y))
+        return (out.relu_() if relu else out).numpy()
+    out = x @ y
+    out += bias
+    return np.maximum(out, ZERO, out=out) if relu else out
+
+
+def _affine_relu(bias: Array, x: Array, y: Array) -> Array:
+    return _affine(bias, x, y, relu=True)
+
+
+# -- elementwise ----------------------------------------------------------------------------
+
+
+def _relu(x: Array) -> Array:
+    if x.size < LARGE_ARRAY:
+        return np.maximum(x, ZERO)
+    return torch.relu(torch.from_numpy(x)).numpy()
+
+
+def _threshold_backward(
+    g: Array, x: Array, threshold: float, out: Array | None = None
+) -> Array:
+    if g.size < LARGE_ARRAY:
+        return np.multiply(g, x > threshold, out=out)
+    out = np.empty_like(g) if out is None else out
+    kernel = torch.ops.aten.threshold_backward.grad_input
+    kernel(*map(torch.from_numpy, (g, x)), threshold, grad_input=torch.from_numpy(out))
+    return out
+
+
+def _tanh_backward(g: Array, y: Array) -> Array:
     slope = y * y
-    np.subtract(np.float32(1.0), slope, out=slope)
+    np.subtract(ONE, slope, out=slope)
     slope *= g
     return slope
 
 
-def _addmm(bias: np.ndarray, x: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    y = x @ weight
-    y += bias
-    return y
+def _sigmoid(x: Array) -> Array:
+    y = np.exp(-x)
+    y += ONE
+    return np.reciprocal(y, out=y)
 
 
-def _sum(x: np.ndarray, dims: Any, keepdim: bool = False) -> np.ndarray:
-    if x.ndim == 2 and list(dims) == [0]:
-        total = np.ones(len(x), np.float32) @ x  # BLAS sums columns faster than a reduction does
-        return total[None] if keepdim else total
-    if x.ndim == 2 and list(dims) in ([1], [-1]):
-        total = np.add.reduce(np.ascontiguousarray(x.T))
-        return total[:, None] if keepdim else total
-    return x.sum(tuple(dims), keepdims=keepdim)
+def _softplus(x: Array, beta: float = 1, threshold: float = 20) -> Array:
+    y = np.exp(-np.abs(x if beta == 1 else beta * x))
+    np.log1p(y, out=y)
+    return np.maximum(x, ZERO) + (y if beta == 1 else y / beta)
 
 
-def _masked_fill(x: np.ndarray, mask: np.ndarray, value: float) -> np.ndarray:
-    return np.where(mask, np.float32(value), x)
+def _softplus_backward(g: Array, x: Array, beta: float, threshold: float) -> Array:
+    return g * _sigmoid(x if beta == 1 else beta * x)
 
 
-def _expand(x: np.ndarray, shape: Any) -> np.ndarray:
-    # np.full is several times faster than broadcast_to, which runs in Python.
-    return np.full(shape, x, np.float32) if np.ndim(x) == 0 else np.broadcast_to(x, shape)
+def _add(x: Any, y: Any, alpha: float = 1) -> Any:
+    return x + y if alpha == 1 else x + alpha * y
 
 
-def _add(x: Any, y: Any) -> Any:
-    return x + y
+def _sub(x: Any, y: Any, alpha: float = 1) -> Any:
+    return x - y if alpha == 1 else x - alpha * y
+
+
+def _rsub(x: Any, y: Any, alpha: float = 1) -> Any:
+    return _sub(y, x, alpha)
 
 
 def _mul(x: Any, y: Any) -> Any:
     return x * y
 
 
-def _sub(x: Any, y: Any) -> Any:
-    return x - y
-
-
 def _div(x: Any, y: Any) -> Any:
     return x * np.float32(1.0 / y) if isinstance(y, int | float) else x / y
 
 
+def _pow(x: Any, n: float) -> Any:
+    return x if n == 1 else x * x if n == 2 else x**n
+
+
+def _clamp(x: Array, low: Any = None, high: Any = None) -> Array:
+    if low is not None:
+        x = np.maximum(x, low)
+    return x if high is None else np.minimum(x, high)
+
+
+def _masked_fill(x: Array, mask: Array, value: float) -> Array:
+    return np.where(mask, np.float32(value), x)
+
+
+def _smooth_l1(x: Array, y: Array, reduction: int = 1, beta: float = 1.0) -> Any:
+    # e * (d - e / 2) / beta with e = min(d, beta) is d^2 / (2 beta) inside and d - beta / 2 outside.
+    d = np.abs(x - y)
+    e = np.minimum(d, np.float32(beta))
+    d -= np.float32(0.5) * e
+    d *= e * np.float32(1 / beta)
+    return d if reduction == 0 else d.mean() if reduction == 1 else d.sum()
+
+
+def _smooth_l1_backward(g: Array, x: Array, y: Array, reduction: int, beta: float) -> Array:
+    d = (x - y) * np.float32(1 / beta)
+    slope = np.minimum(np.maximum(d, np.float32(-1)), np.float32(1))
+    slope *= g * np.float32(1 / slope.size) if reduction == 1 else g
+    return slope
+
+
+# -- reductions -----------------------------------------------------------------------------
+
+
+def _sum(x: Array, dims: Sequence[int], keepdim: bool = False) -> Array:
+    if len(dims) != 1 or x.ndim < 2 or x.dtype != np.float32:
+        return np.add.reduce(x, tuple(dims) or None, keepdims=keepdim)
+    axis = dims[0] % x.ndim
+    if axis == x.ndim - 2:
+        n = x.shape[-2]
+        # BLAS sums faster than a reduction does.
+        total = (ONES[:n] if n <= len(ONES) else np.ones(n, np.float32)) @ x
+    elif x.ndim == 2:
+        # Transposed, as are all sums over a short last axis here: NumPy then adds whole rows, which
+        # is several times faster than a loop of two or six elements for each sample.
+        total = np.add.reduce(np.ascontiguousarray(x.T))
+    else:
+        total = np.add.reduce(x, axis)
+    return _unsqueeze(total, axis) if keepdim else total
+
+
+def _mean(x: Array, dims: Sequence[int] | None = None, keepdim: bool = False) -> Array:
+    total = np.add.reduce(x, None) if dims is None else _sum(x, dims, keepdim)
+    return total * np.float32(total.size / x.size)
+
+
+def _reduction(reduce: np.ufunc) -> Callable[..., Array]:
+    def run(x: Array, dims: Sequence[int] = (), keepdim: bool = False) -> Array:
+        if x.ndim == 2 and len(dims) == 1 and dims[0] in (1, -1):
+            best = reduce.reduce(np.ascontiguousarray(x.T))  # as in _sum
+            return best[:, None] if keepdim else best
+        return reduce.reduce(x, tuple(dims) or None, keepdims=keepdim)
+
+    return run
+
+
+def _argmax(x: Array, dim: int | None = None, keepdim: bool = False) -> Array:
+    best = x.argmax(dim)
+    return _unsqueeze(best, dim) if keepdim and dim is not None else best
+
+
+def _log_softmax(x: Array, dim: int, half: bool) -> Array:
+    y = np.ascontiguousarray(np.moveaxis(x, dim, 0))
+    y -= np.maximum.reduce(y)
+    y -= np.log(np.add.reduce(np.exp(y)))
+    return np.moveaxis(y, 0, dim)
+
+
+def _log_softmax_backward(g: Array, y: Array, dim: int, dtype: Any = None) -> Array:
+    total = np.add.reduce(np.ascontiguousarray(np.moveaxis(g, dim, 0)))
+    return g - np.exp(y) * _unsqueeze(total, dim)
+
+
+# -- indexing and shapes --------------------------------------------------------------------
+
+
+def _rows(index: Array) -> Array:
+    return np.arange(len(index))
+
+
+def _gather(x: Array, dim: int, index: Array) -> Array:
+    if dim != 1 or x.ndim != 2 or index.shape[1] != 1 or len(index) != len(x):
+        return np.take_along_axis(x, index, dim)
+    return x[_rows(index), index[:, 0]][:, None]
+
+
+def _scatter_add(x: Array, dim: int, index: Array, src: Array) -> Array:
+    if dim != 1 or x.ndim != 2 or index.shape[1] != 1:
+        tensors = torch.from_numpy(index), torch.from_numpy(np.ascontiguousarray(src))
+        return torch.from_numpy(x).scatter_add(dim, *tensors).numpy()
+    x = x.copy()
+    x[_rows(index), index[:, 0]] += src[:, 0]
+    return x
+
+
+def _view(x: Any, shape: Sequence[int]) -> Array:
+    return x.reshape(shape)
+
+
+def _unsqueeze(x: Any, dim: int) -> Array:
+    return x[(slice(None),) * (dim if dim >= 0 else dim + x.ndim + 1) + (None,)]
+
+
+def _expand(x: Any, shape: Sequence[int]) -> Array:
+    if -1 in shape:  # as it is
+        sizes = (1,) * (len(shape) - x.ndim) + x.shape
+        shape = [own if size == -1 else size for own, size in zip(sizes, shape, strict=True)]
+    # A copy, and not np.broadcast_to, which runs in Python and forbids writing.
+    out = np.empty(shape, x.dtype)
+    out[...] = x
+    return out
+
+
+def _slice(x: Array, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Array:
+    return x[(slice(None),) * (dim % x.ndim) + (slice(start, end, step),)]
+
+
+def _slice_backward(g: Array, shape: Any, dim: int, start: int, end: int, step: int) -> Array:
+    out = np.zeros(shape, g.dtype)
+    _slice(out, dim, start, end, step)[...] = g
+    return out
+
+
+def _select(x: Array, dim: int, i: int) -> Array:
+    return x[(slice(None),) * (dim % x.ndim) + (i,)]
+
+
+def _select_backward(g: Array, shape: Any, dim: int, i: int) -> Array:
+    out = np.zeros(shape, g.dtype)
+    _select(out, dim, i)[...] = g
+    return out
+
+
+def _split(x: Array, size: int, dim: int = 0) -> list[Array]:
+    return [_slice(x, dim, a, a + size) for a in range(0, x.shape[dim], size)]
+
+
+def _cat(arrays: Sequence[Array], dim: int = 0) -> Array:
+    return np.concatenate(arrays, dim)
+
+
 OPERATIONS: dict[str, Callable[..., Any]] = {
+    # shapes
     "t.default": lambda x: x.T,
-    "detach.default": lambda x: x,
-    "view.default": np.reshape,
-    "_unsafe_view.default": np.reshape,
+    "transpose.int": np.swapaxes,
+    "permute.default": np.transpose,
+    "lift_fresh.default": lambda x: x,
+    "view.default": _view,
+    "_unsafe_view.default": _view,
     "expand.default": _expand,
     "squeeze.dim": lambda x, d: x.squeeze(d) if x.shape[d] == 1 else x,
-    "unsqueeze.default": lambda x, d: np.expand_dims(x, d),
-    "addmm.default": _addmm,
-    "mm.default": lambda x, y: x @ y,
+    "unsqueeze.default": _unsqueeze,
+    "slice.Tensor": _slice,
+    "slice_backward.default": _slice_backward,
+    "select.int": _select,
+    "select_backward.default": _select_backward,
+    "split.Tensor": _split,
+    "unbind.int": lambda x, d=0: [_select(x, d, i) for i in range(x.shape[d])],
+    "cat.default": _cat,
+    "stack.default": lambda arrays, dim=0: np.stack(arrays, dim),
+    "clone.default": lambda x: x.copy(),
+    "_to_copy.default": lambda x, dtype: x.astype(dtype, copy=False),
+    # products
+    "mm.default": _product,
+    "bmm.default": _product,
+    "addmm.default": _affine,
+    "baddbmm.default": _affine,
+    # elementwise
+    "relu.default": _relu,
+    "threshold_backward.default": _threshold_backward,
     "tanh.default": np.tanh,
     "tanh_backward.default": _tanh_backward,
-    "relu.default": lambda x: np.maximum(x, np.float32(0)),
-    "threshold_backward.default": lambda g, x, t: g * (x > t),
+    "sigmoid.default": _sigmoid,
+    "softplus.default": _softplus,
+    "softplus_backward.default": _softplus_backward,
     "exp.default": np.exp,
+    "log.default": np.log,
+    "sqrt.default": np.sqrt,
+    "abs.default": np.abs,
+    "sgn.default": np.sign,
     "neg.default": np.negative,
+    "reciprocal.default": np.reciprocal,
     "add.Tensor": _add,
     "add.Scalar": _add,
     "mul.Tensor": _mul,
     "mul.Scalar": _mul,
     "sub.Tensor": _sub,
     "sub.Scalar": _sub,
-    "rsub.Scalar": lambda x, y: y - x,
+    "rsub.Scalar": _rsub,
     "div.Tensor": _div,
     "div.Scalar": _div,
-    "pow.Tensor_Scalar": lambda x, n: x if n == 1 else x * x if n == 2 else x**n,
+    "pow.Tensor_Scalar": _pow,
     "minimum.default": np.minimum,
     "maximum.default": np.maximum,
-    "clamp.Tensor": lambda x, low, high: np.minimum(np.maximum(x, low), high),
-    "mean.default": lambda x: x.mean(),
-    "sum.default": lambda x: x.sum(),
-    "sum.dim_IntList": _sum,
-    "gather.default": _gather,
-    "scatter_add.default": _scatter_add,
-    "_log_softmax.default": _log_softmax,
-    "_log_softmax_backward_data.default": _log_softmax_backward,
+    "clamp.default": _clamp,
+    "clamp.Tensor": _clamp,
+    "clamp_min.default": np.maximum,
+    "clamp_max.default": np.minimum,
     "eq.Tensor": np.equal,
     "lt.Tensor": np.less,
     "gt.Tensor": np.greater,
     "ge.Tensor": np.greater_equal,
     "le.Tensor": np.less_equal,
+    "eq.Scalar": np.equal,
+    "lt.Scalar": np.less,
+    "gt.Scalar": np.greater,
+    "ge.Scalar": np.greater_equal,
+    "le.Scalar": np.less_equal,
     "logical_and.default": np.logical_and,
+    "logical_or.default": np.logical_or,
+    "logical_not.default": np.logical_not,
     "where.self": np.where,
-    "masked_fill_.Scalar": _masked_fill,
     "masked_fill.Scalar": _masked_fill,
-    "new_zeros.default": lambda x, s: np.zeros(s, np.float32),
-    "ones_like.default": np.ones_like,
-    "zeros_like.default": np.zeros_like,
-    "scalar_tensor.default": np.float32,
+    "smooth_l1_loss.default": _smooth_l1,
+    "smooth_l1_loss_backward.default": _smooth_l1_backward,
+    # reductions
+    "mean.default": _mean,
+    "mean.dim": _mean,
+    "sum.default": lambda x: np.add.reduce(x, None),
+    "sum.dim_IntList": _sum,
+    "amax.default": _reduction(np.maximum),
+    "amin.default": _reduction(np.minimum),
+    "argmax.default": _argmax,
+    "_log_softmax.default": _log_softmax,
+    "_log_softmax_backward_data.default": _log_softmax_backward,
+    # indexing
+    "gather.default": _gather,
+    "scatter_add.default": _scatter_add,
+    # new arrays
+    "new_zeros.default": lambda x, s, dtype=None: np.zeros(s, dtype or x.dtype),
+    "ones_like.default": lambda x, dtype=None: np.ones_like(x, dtype),
+    "zeros_like.default": lambda x, dtype=None: np.zeros_like(x, dtype),
+    "scalar_tensor.default": lambda x, dtype=np.float32: dtype(x),
 }
+# Two operations in one: the second acts on the first's result, which nothing else reads.
+FUSED: dict[tuple[str, str], Callable[..., Any]] = {
+    ("addmm.default", "relu.default"): _affine_relu,
+    ("baddbmm.default", "relu.default"): _affine_relu,
+    ("mm.default", "threshold_backward.default"): _product_masked,
+    ("bmm.default", "threshold_backward.default"): _product_masked,
+}
+# These can write their result to a given place.
+WITH_OUT = {"mm.default", "bmm.default"}

@@ -13,6 +13,7 @@ from gymnasium import spaces
 from torch import Tensor
 
 LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
+MASKED_LOGIT = -1e8  # of a forbidden action: its probability is exactly 0, its entropy too
 
 
 class Distribution(Protocol):

@@ -100,6 +100,17 @@ class RewardNormalizer:
 
     def __call__(self, reward: np.ndarray, done: np.ndarray, valid: np.ndarray) -> np.ndarray:
         """Rewards [T, N] of one rollout, scaled by statistics that include it."""
+        self.update(reward, done, valid)
+        scaled = (reward * self.scale).astype(np.float32)
+        return scaled if self.clip is None else np.clip(scaled, -self.clip, self.clip)
+
+    @property
+    def scale(self) -> float:
+        """What a reward is multiplied with."""
+        return float(1.0 / np.sqrt(self.var + EPSILON))
+
+    def update(self, reward: np.ndarray, done: np.ndarray, valid: np.ndarray) -> None:
+        """Take the rewards [T, N] of one rollout into the statistics."""
         returns = np.empty(reward.shape)
         for t in range(len(reward)):
             self.running_return = np.where(
@@ -111,8 +122,6 @@ class RewardNormalizer:
             self.mean, self.var, self.count = merge_moments(
                 self.mean, self.var, self.count, returns[valid]
             )
-        scaled = (reward / np.sqrt(self.var + EPSILON)).astype(np.float32)
-        return scaled if self.clip is None else np.clip(scaled, -self.clip, self.clip)
 
     def state(self) -> dict[str, Any]:
         return {

@@ -17,6 +17,17 @@ OptimizerKind = Literal["adam", "adamw", "sgd"]
 BETA1, BETA2 = 0.9, 0.999
 
 
+def flatten_parameters(module: nn.Module) -> Tensor:
+    """All parameters of a module as one vector, of which they become views."""
+    params = list(module.parameters())
+    flat = torch.cat([p.detach().reshape(-1) for p in params])
+    offset = 0
+    for p in params:
+        p.data = flat[offset : offset + p.numel()].view_as(p)
+        offset += p.numel()
+    return flat
+
+
 class FlatOptimizer:
     def __init__(
         self,
@@ -26,15 +37,13 @@ class FlatOptimizer:
         eps: float = 1e-5,
         weight_decay: float = 0.0,
         max_grad_norm: float | None = None,
+        beta1: float = BETA1,
     ):
-        self.kind, self.eps, self.weight_decay = kind, eps, weight_decay
+        self.kind, self.eps, self.weight_decay, self.beta1 = kind, eps, weight_decay, beta1
         self.max_grad_norm = max_grad_norm
+        self.module = module
         self.params = list(module.parameters())
-        self.flat = torch.cat([p.detach().reshape(-1) for p in self.params])
-        offset = 0
-        for p in self.params:
-            p.data = self.flat[offset : offset + p.numel()].view_as(p)
-            offset += p.numel()
+        self.flat = flatten_parameters(module)
         self.n_steps = 0
         self.mean = torch.zeros_like(self.flat)
         self.mean_square = torch.zeros_like(self.flat)
@@ -64,11 +73,11 @@ class FlatOptimizer:
             grad.mul_((limit / (norm + 1e-6)).clamp_(max=1.0))
 
     def _adam(self, grad: Tensor, lr: float) -> None:
-        self.mean.lerp_(grad, 1 - BETA1)
+        self.mean.lerp_(grad, 1 - self.beta1)
         self.mean_square.mul_(BETA2).addcmul_(grad, grad, value=1 - BETA2)
         # Both moments start at zero; these undo the bias. m / (sqrt(v) / s + eps), multiplied by s
         # above and below, needs one operation less.
-        step_size = lr / (1 - BETA1**self.n_steps)
+        step_size = lr / (1 - self.beta1**self.n_steps)
         scale = (1 - BETA2**self.n_steps) ** 0.5
         denominator = self.mean_square.sqrt().add_(self.eps * scale)
         self.flat.addcdiv_(self.mean, denominator, value=-step_size * scale)

@@ -1,5 +1,11 @@
-"""A policy that acts: network, action distribution, action map, its own random stream."""
+"""A policy that acts: observations in, actions out, from its own random stream.
 
+`Policy` is what the collector, evaluations and users see; each kind of learner has its own `_draw`
+and `_best`. Actions are in the policy's units (class indices, or reals with [-1, 1] as the bounds),
+which is what is learnt from; `to_env` turns them into the environment's.
+"""
+
+from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
@@ -7,36 +13,57 @@ from gymnasium import spaces
 
 from gymnasium_solver.errors import EnvError
 from gymnasium_solver.nets.actor_critic import ActorCritic
-from gymnasium_solver.nets.distributions import distribution_for
+from gymnasium_solver.nets.distributions import MASKED_LOGIT, distribution_for
 from gymnasium_solver.nets.spaces import ActionMap
 
+Mask = np.ndarray | None  # [N, A] bool: the legal actions
 
-class Policy:
+
+class Policy(ABC):
     def __init__(
         self,
-        net: ActorCritic,
         observation_space: spaces.Space,
         action_space: spaces.Space,
         rng: np.random.Generator,
     ):
-        self.net = net
         self.observation_space = observation_space
+        self.action_space = action_space
         self.action_map = ActionMap(action_space)
-        self.distribution = distribution_for(action_space)
         self.rng = rng
+        self.is_random = False  # warm-up: `sample` draws uniformly
 
-    def sample(self, obs: np.ndarray) -> np.ndarray:
-        """Draw actions for a batch of observations, in the policy's own units (to learn from)."""
-        return self.distribution.sample(self.net.actor_outputs(obs), self._log_std(), self.rng)
+    @abstractmethod
+    def _draw(self, obs: np.ndarray, mask: Mask) -> np.ndarray:
+        """Actions to explore with."""
 
-    def greedy(self, obs: np.ndarray) -> np.ndarray:
-        return self.distribution.mode(self.net.actor_outputs(obs))
+    @abstractmethod
+    def _best(self, obs: np.ndarray, mask: Mask) -> np.ndarray:
+        """Actions to score with."""
+
+    def sample(self, obs: np.ndarray, mask: Mask = None) -> np.ndarray:
+        """Draw actions for a batch of observations, in the policy's own units."""
+        return self.uniform(len(obs), mask) if self.is_random else self._draw(obs, mask)
+
+    def greedy(self, obs: np.ndarray, mask: Mask = None) -> np.ndarray:
+        return self._best(obs, mask)
+
+    def uniform(self, n: int, mask: Mask = None) -> np.ndarray:
+        """Actions drawn evenly from all legal ones; an unbounded Box from a unit normal."""
+        space = self.action_space
+        if isinstance(space, spaces.Discrete):
+            if mask is None:
+                return self.rng.integers(space.n, size=n)
+            return np.where(mask, self.rng.random(mask.shape), -1.0).argmax(axis=1)
+        shape = (n, int(np.prod(space.shape or (), dtype=int)))
+        if self.action_map.bounded:
+            return self.rng.uniform(-1.0, 1.0, shape).astype(np.float32)
+        return self.rng.standard_normal(shape, dtype=np.float32)
 
     def to_env(self, actions: np.ndarray) -> np.ndarray:
         """From the policy's units to the environment's."""
         return self.action_map.to_env(actions)
 
-    def act(self, obs: Any, greedy: bool = True) -> Any:
+    def act(self, obs: Any, greedy: bool = True, mask: Any = None) -> Any:
         """The environment's action for one observation, or for a batch of them."""
         obs = np.asarray(obs)
         shape = self.observation_space.shape or ()
@@ -47,8 +74,36 @@ class Policy:
                 f"or a batch (n, {', '.join(map(str, shape))})."
             )
         batch = obs[None] if is_single else obs
-        actions = self.to_env(self.greedy(batch) if greedy else self.sample(batch))
+        if mask is not None:
+            mask = np.asarray(mask, bool)
+            mask = mask[None] if is_single else mask
+        actions = self.to_env((self.greedy if greedy else self.sample)(batch, mask))
         return actions[0] if is_single else actions
+
+
+class ActorPolicy(Policy):
+    """Acts by the actor of an ActorCritic: a draw from its distribution, or the mode."""
+
+    def __init__(
+        self,
+        net: ActorCritic,
+        observation_space: spaces.Space,
+        action_space: spaces.Space,
+        rng: np.random.Generator,
+    ):
+        super().__init__(observation_space, action_space, rng)
+        self.net = net
+        self.distribution = distribution_for(action_space)
+
+    def _draw(self, obs: np.ndarray, mask: Mask) -> np.ndarray:
+        return self.distribution.sample(self._outputs(obs, mask), self._log_std(), self.rng)
+
+    def _best(self, obs: np.ndarray, mask: Mask) -> np.ndarray:
+        return self.distribution.mode(self._outputs(obs, mask))
+
+    def _outputs(self, obs: np.ndarray, mask: Mask) -> np.ndarray:
+        outputs = self.net.actor_outputs(obs)
+        return outputs if mask is None else np.where(mask, outputs, MASKED_LOGIT)
 
     def _log_std(self) -> np.ndarray | None:
         log_std = self.net.log_std

@@ -112,6 +112,16 @@ _DECLARED = [
         ("loss/total", "The loss that is minimised, all terms with their weights", 4, None, True),
         ("loss/policy", "Policy term of the loss", 4, None, True),
         ("loss/value", "Value term of the loss, before its weight", 4, None, True),
+        ("loss/td", "Error of the action values against their targets", 4, None, True),
+        ("loss/critic", "Error of the critics against their targets, added up", 4, None, True),
+        (
+            "loss/alpha",
+            "Loss of the entropy's weight; near 0 at the target entropy",
+            4,
+            None,
+            False,
+        ),
+        ("q/mean", "Mean value of the actions taken, as discounted return", 3, None, True),
         (
             "policy/entropy",
             "Entropy of the policy in nats; near 0 it has stopped exploring",
@@ -119,6 +129,7 @@ _DECLARED = [
             None,
             True,
         ),
+        ("policy/alpha", "Weight of the entropy now, learnt or scheduled", 5, None, True),
         (
             "value/explained_var",
             "Share of the returns' variance that the value explains: 1 perfect, 0 no better "
@@ -143,6 +154,8 @@ _DECLARED = [
             False,
         ),
         ("grads/norm/all", "Norm of the gradient before clipping", 3, None, True),
+        ("grads/norm/policy", "Norm of the actor's gradient before clipping", 3, None, False),
+        ("grads/norm/critic", "Norm of the critics' gradient before clipping", 3, None, True),
     ),
     *_declare(
         "train/sys/timing",
@@ -161,6 +174,8 @@ _DECLARED = [
         ("clip_range", "PPO's clip range now, after its schedule", 4, None, False),
         ("ent_coef", "Weight of the entropy bonus now, after its schedule", 5, None, False),
         ("vf_coef", "Weight of the value loss now, after its schedule", 4, None, False),
+        ("epsilon", "Share of random actions now, after its schedule", 4, None, True),
+        ("temperature", "Temperature of the exploration now, after its schedule", 4, None, False),
     ),
 ]
 

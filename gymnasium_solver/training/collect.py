@@ -19,14 +19,16 @@ class Collector:
         self,
         env: JournaledEnv,
         policy: Policy,
-        n_steps: int,
+        n_rows: int,
         seed: int,
         boundary_steps: int,
     ):
         self.env, self.policy, self.seed = env, policy, seed
         self.boundary_steps = boundary_steps
+        self.n_rows = n_rows
+        # One row more than asked for: a rollout of nothing but reset rows gets another row.
         self.storage = Rollout.allocate(
-            n_steps, env.n_envs, env.observation_space, env.action_space
+            n_rows + 1, env.n_envs, env.observation_space, env.action_space
         )
         self.returns: deque[float] = deque(maxlen=EPISODE_WINDOW)
         self.lengths: deque[int] = deque(maxlen=EPISODE_WINDOW)
@@ -37,30 +39,37 @@ class Collector:
         self._obs: np.ndarray | None = None
         self._rows_done = 0
 
-    def collect(self, env_steps: int, budget: int | None) -> Rollout:
-        """The next rollout. It holds at most `budget` env steps, to the step.
+    def collect(self, env_steps: int, budget: int | None, n_rows: int | None = None) -> Rollout:
+        """The next rollout: `n_rows` rows at most, and at most `budget` env steps, to the step.
 
         `env_steps` is the clock before it: at every multiple of `boundary_steps` the envs start
         afresh from a seed of that place, which bounds what a resume has to replay.
         """
+        n_rows = n_rows or self.n_rows
         self._rows_done = 0
+        rows, clock = self.storage, time.perf_counter
         boundary = env_steps // self.boundary_steps
-        if self._obs is None or boundary > self._boundary:
+        rows.is_restart = self._obs is None or boundary > self._boundary
+        if rows.is_restart:
             self._boundary = boundary
             self._obs = self.env.reset(derive(self.seed, boundary, self._restarted_at))
-        rows, obs, clock = self.storage, self._obs, time.perf_counter
+        obs, mask = self._obs, self.env.action_mask
+        assert obs is not None
         left = float("inf") if budget is None else budget
         rows.obs[0] = obs
-        n_rows = len(rows.reward)
-        for t in range(n_rows):
+        self._keep_mask(0, mask)
+        for t in range(n_rows + 1):
+            if t == n_rows and rows.valid[:t].any():
+                break
             start = clock()
-            actions = self.policy.sample(obs)
+            actions = self.policy.sample(obs, mask)
             acted, self._rows_done = clock(), t
             step = self.env.step(self.policy.to_env(actions))
             self.seconds["act"] += acted - start
             self.seconds["env"] += clock() - acted
-            obs = step.obs
+            obs, mask = step.obs, self.env.action_mask
             rows.actions[t], rows.obs[t + 1] = actions, obs
+            self._keep_mask(t + 1, mask)
             rows.reward[t] = step.reward
             rows.terminated[t], rows.truncated[t] = step.terminated, step.truncated
             valid = np.logical_not(step.is_reset, out=rows.valid[t])
@@ -70,19 +79,22 @@ class Collector:
             done = (step.terminated | step.truncated) & valid
             if done.any():
                 self._count_episodes(step.episode_return[done], step.episode_length[done])
+            n_done = t + 1
             if left <= 0:
-                n_rows = t + 1
                 break
         self._obs = obs
-        rollout = rows.first(n_rows)
-        if not rollout.env_steps:  # a single row that only opened episodes: nothing to learn from
-            return self.collect(env_steps, budget)
-        return rollout
+        return rows.first(n_done)
 
     @property
     def unfinished(self) -> Rollout:
         """The rows of a rollout that an error broke off, up to the last observation."""
         return self.storage.first(self._rows_done)
+
+    def _keep_mask(self, row: int, mask: np.ndarray | None) -> None:
+        if mask is not None:
+            if self.storage.mask is None:
+                self.storage.mask = np.ones((len(self.storage.obs), *mask.shape), bool)
+            self.storage.mask[row] = mask
 
     def _count_episodes(self, returns: np.ndarray, lengths: np.ndarray) -> None:
         self.returns.extend(returns.tolist())

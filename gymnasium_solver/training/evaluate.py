@@ -50,7 +50,7 @@ def evaluate(
     try:
         obs = env.reset(seed)
         while len(returns) < episodes:
-            step = env.step(policy.to_env(choose(obs)))
+            step = env.step(policy.to_env(choose(obs, env.action_mask)))
             obs = step.obs
             finished = (step.terminated | step.truncated) & (open_share > 0)
             if finished.any():

@@ -4,7 +4,7 @@ One pass over the rollout and a look at a few scalars an epoch; weights are rest
 made before the update, so the last good state is never lost.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -37,13 +37,13 @@ def check_rollout(rollout: Rollout) -> None:
         )
 
 
-def check_weights(weights: torch.Tensor) -> None:
+def check_weights(weights: Sequence[torch.Tensor]) -> None:
     """DivergedError if a weight is not finite: a step may overflow where its gradient did not."""
-    n_bad = int((~torch.isfinite(weights)).sum())
+    n_bad = sum(int((~torch.isfinite(flat)).sum()) for flat in weights)
     if n_bad:
+        n_all = sum(flat.numel() for flat in weights)
         raise DivergedError(
-            f"{n_bad} of {weights.numel()} weights are not finite after the update. "
-            + LEARNER_ADVICE
+            f"{n_bad} of {n_all} weights are not finite after the update. " + LEARNER_ADVICE
         )
 
 
@@ -60,5 +60,9 @@ def dump_rollout(rollout: Rollout, folder: Path) -> None:
     """What the run stumbled over, to look at: diverged.safetensors in its folder."""
     from safetensors.numpy import save_file
 
-    arrays = {name: np.ascontiguousarray(value) for name, value in vars(rollout).items()}
+    arrays = {
+        name: np.ascontiguousarray(value)
+        for name, value in vars(rollout).items()
+        if isinstance(value, np.ndarray)
+    }
     save_file(arrays, folder / "diverged.safetensors")

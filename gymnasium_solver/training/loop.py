@@ -3,9 +3,10 @@
     run = train(load_config("CartPole-v1:ppo"), runs_root=Path("runs"))
     run = resume("@last", runs_root=Path("runs"))
 
-An epoch is one rollout and its update. All cadence is in epochs, all clocks in env steps. A run
-that is killed and resumed gives the same weights, bit for bit, as one that was not: what the loop
-needs to go on is in the checkpoint, and nothing else decides.
+An epoch is `n_steps` rows of the envs and what is learnt from them: one rollout and its update, or
+many short ones where an algorithm learns from a replay. All cadence is in epochs, all clocks in env
+steps. A run that is killed and resumed gives the same weights, bit for bit, as one that was not:
+what the loop needs to go on is in the checkpoint, and nothing else decides.
 """
 
 import time
@@ -40,10 +41,13 @@ from gymnasium_solver.training.finite import (
 )
 from gymnasium_solver.training.observer import EvalResult, Observer, TrainInfo
 from gymnasium_solver.training.plan import Plan
-from gymnasium_solver.training.progress import Progress, epoch_row, timing
+from gymnasium_solver.training.progress import Means, Progress, epoch_row, timing
+from gymnasium_solver.training.replay_log import ReplayLog
 from gymnasium_solver.training.seeds import derive, draw_seed, stage_seed
 from gymnasium_solver.training.signals import StopRequest, stop_on_signals
 from gymnasium_solver.training.threads import limited_threads, pick_threads
+
+REPLAY = "replay"  # folder in a run
 
 
 def train(
@@ -81,7 +85,7 @@ def resume(
     run, checkpoint = found.run, load_checkpoint(found.path)
     config = load_config(str(run.config_path), overrides=overrides)
     with _trainer(config, observer) as trainer:
-        trainer.load_state(checkpoint.tensors, checkpoint.state)
+        trainer.load_state(run, checkpoint.tensors, checkpoint.state)
         if reason := trainer.plan.budget_spent(trainer.progress):
             raise RunError(
                 f"{run.id} has used its budget, {reason} (it is at {trainer.progress.env_steps:,} "
@@ -117,12 +121,14 @@ class Trainer:
         self.seconds = {"update": 0.0, "eval": 0.0}
         self._is_over = False
         self._eval_env: VectorEnv | None = None
+        self.replay_log: ReplayLog | None = None
         env = JournaledEnv(env_from_config(config, config.n_envs))
         self.agent = build_agent(config, env.observation_space, env.action_space)
+        self.agent.start_training()
         self.collector = Collector(
             env,
             self.agent.policy,
-            config.n_steps,
+            config.rollout_rows,
             stage_seed(config, "train"),
             config.env_boundary_steps,
         )
@@ -153,8 +159,7 @@ class Trainer:
         while True:
             epoch_started, steps_before = time.perf_counter(), p.env_steps
             p.epoch += 1
-            rollout = self._collect()
-            metrics = self._learn(rollout)
+            metrics = self._collect_and_learn()
 
             stop_reason = self.plan.budget_spent(p)
             result = None
@@ -182,14 +187,44 @@ class Trainer:
             if stop_reason:
                 return stop_reason
 
-    def _collect(self) -> Rollout:
+    def _collect_and_learn(self) -> dict[str, float]:
+        """One epoch; if anything in it is not finite, the weights stay as they were."""
+        p, agent, means = self.progress, self.agent, Means()
+        snapshot = agent.snapshot() if self.config.check_finite else None
+        rows_left = self.config.n_steps
+        rollout = None
+        try:
+            while rows_left > 0 and not self.plan.steps_spent(p):
+                n_rows = min(rows_left, self.config.rollout_rows)
+                rows_left -= n_rows
+                agent.before_rollout(p.env_steps, self.plan.total_steps)
+                rollout = self._collect(n_rows)
+                started = time.perf_counter()
+                means.add(agent.update(rollout, p.env_steps, self.plan.total_steps))
+                self.seconds["update"] += time.perf_counter() - started
+            metrics = means.values()
+            if snapshot is not None:
+                check_metrics(metrics)
+                check_weights(agent.learnt_weights())
+        except DivergedError:
+            if snapshot is not None:
+                agent.restore(snapshot)
+            if rollout is not None:
+                dump_rollout(rollout, self.run.path)
+            raise
+        return metrics
+
+    def _collect(self, n_rows: int) -> Rollout:
         p = self.progress
         try:
-            rollout = self.collector.collect(p.env_steps, self.plan.steps_left(p))
+            rollout = self.collector.collect(p.env_steps, self.plan.steps_left(p), n_rows)
         except EnvError:
-            # A NaN seen becomes a NaN to act with, which the envs refuse: tell where it began.
+            # A NaN seen, or learnt, becomes a NaN to act with, which the envs refuse: tell where
+            # it began.
             p.env_steps += self.collector.unfinished.env_steps
             self._check_data(self.collector.unfinished)
+            if self.config.check_finite:
+                check_weights(self.agent.learnt_weights())
             raise
         p.env_steps += rollout.env_steps
         self._check_data(rollout)
@@ -202,25 +237,6 @@ class Trainer:
             except DivergedError:
                 dump_rollout(rollout, self.run.path)
                 raise
-
-    def _learn(self, rollout: Rollout) -> dict[str, float]:
-        """One update; if it is not finite, the weights stay as they were."""
-        started = time.perf_counter()
-        p, config = self.progress, self.config
-        snapshot = self.agent.optimizer.snapshot() if config.check_finite else None
-        try:
-            metrics = self.agent.update(rollout, p.env_steps, self.plan.total_steps)
-            if snapshot is not None:
-                check_metrics(metrics)
-                check_weights(self.agent.optimizer.flat)
-        except DivergedError:
-            assert snapshot is not None
-            self.agent.optimizer.restore(snapshot)
-            dump_rollout(rollout, self.run.path)
-            raise
-        finally:
-            self.seconds["update"] += time.perf_counter() - started
-        return metrics
 
     def _evaluate(self) -> EvalResult:
         started, p, config = time.perf_counter(), self.progress, self.config
@@ -246,9 +262,20 @@ class Trainer:
 
     # -- state ------------------------------------------------------------------------------
 
-    def load_state(self, tensors: dict[str, dict[str, Any]], state: dict[str, Any]) -> None:
+    def load_state(
+        self, run: Run, tensors: dict[str, dict[str, Any]], state: dict[str, Any]
+    ) -> None:
         self.progress = Progress(**state["progress"])
         self.agent.load_state(tensors, state["agent"])
+        if self.agent.saves_replay and "replay" in state:
+            memory = self.agent.open_memory(state["replay"]["has_masks"])
+            self.replay_log = ReplayLog(run.path / REPLAY)
+            self.replay_log.load(memory, tensors["replay"], state["replay"])
+        elif self.agent.has_replay:
+            self.notes.append(
+                "no replay was loaded: it is filled again before learning goes on, which is "
+                "not an exact resume"
+            )
         self.collector.load_state(state["collector"])
         env_steps = self.progress.env_steps
         try:
@@ -268,7 +295,7 @@ class Trainer:
             threshold=self.plan.threshold,
             planned_epochs=self.plan.planned_epochs,
             resumed_from=resumed_from,
-            notes=self.notes,
+            notes=[*self.agent.notes, *self.notes],
         )
         self.run.update_meta(
             status="running",
@@ -296,15 +323,22 @@ class Trainer:
         p, directory = self.progress, self.run.checkpoints_dir
         agent_tensors, agent_extra = self.agent.state()
         env_arrays, collector_state = self.collector.state(with_env)
+        tensors = {**agent_tensors, "env": env_arrays}
+        state = {"progress": asdict(p), "agent": agent_extra, "collector": collector_state}
+        if self.agent.saves_replay and self.agent.memory is not None:
+            self.replay_log = self.replay_log or ReplayLog(self.run.path / REPLAY)
+            tensors["replay"], state["replay"] = self.replay_log.save(self.agent.memory)
         path = save_checkpoint(
             directory,
             p.env_steps,
-            {**agent_tensors, "env": env_arrays},
-            {"progress": asdict(p), "agent": agent_extra, "collector": collector_state},
+            tensors,
+            state,
             {} if result is None else {"score": result.mean, "eval": result.to_dict()},
             best=kind == "best",
         )
         prune(directory, self.config.keep_checkpoints)
+        if self.replay_log is not None:
+            self.replay_log.prune(directory)
         self.run.log_event("checkpoint", env_steps=p.env_steps, epoch=p.epoch, reason=kind)
         self._update_meta()
         self.observer.on_checkpoint(path, kind)

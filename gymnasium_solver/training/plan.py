@@ -33,10 +33,14 @@ class Plan:
         limit = self.config.max_env_steps
         return None if limit is None else limit - p.env_steps
 
+    def steps_spent(self, p: Progress) -> bool:
+        limit = self.config.max_env_steps
+        return limit is not None and p.env_steps >= limit
+
     def budget_spent(self, p: Progress) -> str | None:
         """The limit that is reached, if one is."""
         config = self.config
-        if config.max_env_steps is not None and p.env_steps >= config.max_env_steps:
+        if self.steps_spent(p):
             return "max_env_steps"
         if config.max_epochs is not None and p.epoch >= config.max_epochs:
             return "max_epochs"

@@ -1,6 +1,7 @@
 """Where a run is, and the row of metrics that an epoch leaves behind."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,6 +41,28 @@ class Progress:
             "env_steps": self.best_env_steps,
             "epoch": self.best_epoch,
         }
+
+
+class Means:
+    """Metrics of an epoch's updates, averaged; what a schedule gave (hp/) as it was last.
+
+    Tensors are added up where they are and fetched once, at the end.
+    """
+
+    def __init__(self) -> None:
+        self._sums: dict[str, Any] = {}
+        self._counts: dict[str, int] = {}
+
+    def add(self, metrics: Mapping[str, Any]) -> None:
+        for name, value in metrics.items():
+            if name in self._sums and not name.startswith("hp/"):
+                self._sums[name] = self._sums[name] + value
+                self._counts[name] += 1
+            else:
+                self._sums[name], self._counts[name] = value, 1
+
+    def values(self) -> dict[str, float]:
+        return {name: float(value) / self._counts[name] for name, value in self._sums.items()}
 
 
 def epoch_row(

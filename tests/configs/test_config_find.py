@@ -78,7 +78,7 @@ def test_foreign_files_do_not_disturb() -> None:
     [
         (
             "CartPole-v1",
-            "^CartPole-v1 needs a variant: CartPole-v1:ppo, CartPole-v1:ppo_rewardshaped",
+            "^CartPole-v1 needs a variant: CartPole-v1:ppo, CartPole-v1:ppo_zoo",
         ),
         ("CartPole-v1:pp", "^CartPole-v1 has no variant 'pp'; it has: CartPole-v1:ppo, "),
         ("CartPole-v1:", "^CartPole-v1 has no variant ''; it has: CartPole-v1:ppo, "),

@@ -192,8 +192,10 @@ def test_env_from_config():
         env_wrappers=[{"id": "RewardScale", "scale": 3.0}],
         max_episode_steps=4,
         vectorization_mode="sync",
+        spec={},
     )
     env = env_from_config(config, 2)
+    assert env.action_mask is None
     assert (env.n_envs, env.spec.engine, env.spec.max_episode_steps) == (2, "sync", 4)
     env.reset(0)
     assert env.step([0, 0]).reward.tolist() == [0.0, 0.0]

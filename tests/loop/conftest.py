@@ -13,9 +13,25 @@ from gymnasium_solver.runs.metrics import read_jsonl
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.training import loop
 
+OFF_POLICY: dict[str, Any] = {
+    "batch_size": 8,
+    "buffer_size": 60,  # goes round within a tiny run
+    "learning_starts": 10,
+    "train_freq": 6,
+    "updates_per_step": 0.7,
+}
+# In env steps: a share of the budget would mean something else in a run that is longer.
+EPSILON = {"start": 1.0, "end": 0.1, "to": 200}
 TINY: dict[str, dict[str, Any]] = {
+    "dqn": OFF_POLICY,
     "ppo": {"batch_size": 24, "n_epochs": 2},
     "reinforce": {},
+    "pqn": {"batch_size": 24, "n_epochs": 2, "epsilon": EPSILON},
+    "sarsa": {"batch_size": 24, "epsilon": EPSILON},
+    "sac": OFF_POLICY,
+    "td3": OFF_POLICY,
+    "ddpg": OFF_POLICY,
+    "crossq": {**OFF_POLICY, "critic_hidden_dims": [9], "renorm_warmup": 40},
 }
 NOT_LEARNT = ("train/sys/", "wall_s", "progress")
 

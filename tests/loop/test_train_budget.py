@@ -1,5 +1,6 @@
 """Budgets are exact, every env step is counted once, and no transition joins two episodes."""
 
+import copy
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
@@ -22,7 +23,7 @@ class AnyAction:
     def __init__(self) -> None:
         self.rng = np.random.default_rng(0)
 
-    def sample(self, obs: np.ndarray) -> np.ndarray:
+    def sample(self, obs: np.ndarray, mask: object = None) -> np.ndarray:
         return self.rng.integers(0, 2, len(obs))
 
     def to_env(self, actions: np.ndarray) -> np.ndarray:
@@ -36,7 +37,7 @@ def counting(n_envs: int, n_steps: int, boundary_steps: int = 10**9, **kwargs: A
 
 
 def copied(rollout: Rollout) -> Rollout:
-    return Rollout(**{name: value.copy() for name, value in vars(rollout).items()})
+    return copy.deepcopy(rollout)
 
 
 @pytest.mark.parametrize("ends", ENDS)

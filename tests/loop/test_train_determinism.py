@@ -23,11 +23,27 @@ ENGINES: dict[str, tuple[str, dict[str, Any]]] = {
         "Pendulum-v1",
         {"normalize_obs": "rolling", "normalize_reward": True, "ent_coef": 0.01},
     ),
+    "discrete_normalised": (
+        "CartPole-v1",
+        {"normalize_obs": "rolling", "normalize_reward": True},
+    ),
 }
+DISCRETE = ("envpool", "sync", "own", "discrete_normalised")
+# Engines, for what an algorithm can act on: the envs are the same for all of them.
+ALGOS: dict[str, tuple[str, ...]] = {
+    "ppo": tuple(ENGINES),
+    "reinforce": tuple(ENGINES),
+    "pqn": DISCRETE,
+    "sarsa": DISCRETE,
+    "sac": ("continuous", "normalised", "discrete_normalised"),
+    "td3": ("continuous", "normalised"),
+    "ddpg": ("continuous",),
+    "crossq": ("continuous", "normalised"),
+}
+PAIRS = [(engine, algo_id) for algo_id, engines in ALGOS.items() for engine in engines]
 
 
-@pytest.mark.parametrize("algo_id", ["ppo", "reinforce"])
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(("engine", "algo_id"), PAIRS)
 def test_the_seed_decides_the_weights(
     engine: str, algo_id: str, train: Callable[..., Any], weight_hash: Callable[..., str]
 ) -> None:

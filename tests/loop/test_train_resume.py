@@ -31,7 +31,25 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "adamw": ("Bandit-v0", {"optimizer": "adamw", "weight_decay": 0.1}),
     "sgd": ("Bandit-v0", {"optimizer": "sgd"}),
     "plain torch": ("Bandit-v0", {"compile": False}),
+    "discrete normalised": (
+        "CartPole-v1",
+        {"normalize_obs": "rolling", "normalize_reward": True, "max_episode_steps": 30},
+    ),
 }
+DISCRETE = ("envpool", "sync", "own", "adamw", "plain torch", "discrete normalised")
+# Cases, for what an algorithm can act on.
+ALGOS: dict[str, tuple[str, ...]] = {
+    "ppo": tuple(CASES),
+    "reinforce": tuple(CASES),
+    "pqn": DISCRETE,
+    "sarsa": DISCRETE,
+    "sac": ("continuous", "normalised", "adamw", "plain torch", "discrete normalised"),
+    "td3": ("continuous", "normalised"),
+    "ddpg": ("continuous",),
+    "crossq": ("continuous", "normalised"),
+}
+CONTINUOUS_ONLY = ("td3", "ddpg", "crossq")
+PAIRS = [(case, algo_id) for algo_id, cases in ALGOS.items() for case in cases]
 
 
 class Crash(Exception):
@@ -73,8 +91,7 @@ def crash(train: Call, epoch: int, *args: Any, **fields: Any) -> None:
         train(*args, observer=CrashAt(epoch), **fields)
 
 
-@pytest.mark.parametrize("algo_id", ["ppo", "reinforce"])
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(("case", "algo_id"), PAIRS)
 def test_a_crashed_run_resumed_equals_the_uninterrupted_one(
     case: str, algo_id: str, train: Call, resume: Call, weight_hash: Call, learning_rows: Call
 ) -> None:
@@ -106,12 +123,13 @@ def test_the_checkpoint_resumed_from_lies_inside_episodes_and_after_a_boundary(
     assert weight_hash(resume("@last")) == weight_hash(whole)
 
 
-@pytest.mark.parametrize("algo_id", ["ppo", "reinforce"])
+@pytest.mark.parametrize("algo_id", ALGOS)
 def test_half_the_epochs_and_then_the_rest(
     algo_id: str, train: Call, resume: Call, weight_hash: Call
 ) -> None:
-    whole = train(algo_id, "CartPole-v1", max_epochs=6, eval_freq_epochs=2, eval_episodes=2)
-    half = train(algo_id, "CartPole-v1", max_epochs=3, eval_freq_epochs=2, eval_episodes=2)
+    env_id = "Pendulum-v1" if algo_id in CONTINUOUS_ONLY else "CartPole-v1"
+    whole = train(algo_id, env_id, max_epochs=6, eval_freq_epochs=2, eval_episodes=2)
+    half = train(algo_id, env_id, max_epochs=3, eval_freq_epochs=2, eval_episodes=2)
     assert weight_hash(half) != weight_hash(whole)
     rest = resume(half.id, max_epochs=6)
     assert weight_hash(rest) == weight_hash(whole)

@@ -9,8 +9,9 @@ import torch
 from gymnasium import spaces
 
 from gymnasium_solver.errors import EnvError
-from gymnasium_solver.nets.actor_critic import ACTIVATIONS, ActorCritic
-from gymnasium_solver.nets.policy import Policy
+from gymnasium_solver.nets.actor_critic import ActorCritic
+from gymnasium_solver.nets.mlp import ACTIVATIONS
+from gymnasium_solver.nets.policy import ActorPolicy
 from gymnasium_solver.nets.spaces import ActionMap, space_from_json, space_to_json
 
 OBS = spaces.Box(-np.inf, np.inf, (4,), np.float32)
@@ -27,8 +28,8 @@ def net_for(obs: Any = OBS, actions: Any = BOUNDED, **options: Any) -> ActorCrit
     return net
 
 
-def policy_for(obs: Any = OBS, actions: Any = BOUNDED, **options: Any) -> Policy:
-    return Policy(net_for(obs, actions, **options), obs, actions, np.random.default_rng(0))
+def policy_for(obs: Any = OBS, actions: Any = BOUNDED, **options: Any) -> ActorPolicy:
+    return ActorPolicy(net_for(obs, actions, **options), obs, actions, np.random.default_rng(0))
 
 
 @pytest.mark.parametrize("hidden_dims", [(), (7,), (7, 9)], ids=str)
@@ -83,7 +84,7 @@ def test_images_are_scaled_to_one_and_normalised_in_those_units(mode: Any) -> No
     np.testing.assert_allclose(net.encode_numpy(obs), expected, atol=1e-4)
     x = net.encode(torch.as_tensor(obs))
     assert x.dtype == torch.uint8, "an image is cast a minibatch at a time"
-    np.testing.assert_allclose(net._cast(x).numpy(), expected, atol=1e-4)
+    np.testing.assert_allclose(net.cast(x).numpy(), expected, atol=1e-4)
 
 
 def test_a_bounded_box_is_acted_on_between_minus_one_and_one() -> None:

@@ -29,7 +29,7 @@ def batch_of(n, action_space, seed=0):
         advantage=normal(n),
         returns=normal(n),
         value=normal(n),
-    )
+    ).columns()
 
 
 VARIANTS = [

@@ -1,0 +1,106 @@
+"""What TD3 and DDPG share: settings, networks with their targets, exploration noise and its state.
+
+Not a base algorithm: each has its own losses and its own update.
+"""
+
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from pydantic import Field
+from torch import Tensor
+
+from gymnasium_solver.algos.off_policy import OffPolicyConfig, OffPolicyLearner
+from gymnasium_solver.config.schedule import NonNegativeSchedule, PositiveSchedule, Schedule
+from gymnasium_solver.config.schema import Count, Float
+from gymnasium_solver.config.types import HiddenDims
+from gymnasium_solver.data.rollout import Rollout
+from gymnasium_solver.nets.continuous import (
+    ActorCritics,
+    DeterministicPolicy,
+    NoiseType,
+    bounded_width,
+)
+
+
+class DeterministicConfig(OffPolicyConfig):
+    buffer_size: Count = 1_000_000
+    """Transitions kept, over all envs; the oldest go first. More: more varied, older data."""
+    max_grad_norm: Annotated[Float, Field(gt=0)] | None = None
+    """Longest gradient allowed; longer ones are shortened. null: no limit."""
+    critic_lr: PositiveSchedule | None = None
+    """Learning rate of the critics. null: as policy_lr."""
+    critic_hidden_dims: HiddenDims | None = None
+    """Width of each hidden layer of the critics. null: as hidden_dims."""
+    tau: Annotated[Float, Field(gt=0, le=1)] = 0.005
+    """Share by which the target networks follow at each of their updates. Higher: faster, less
+    steady."""
+    exploration_noise: NonNegativeSchedule = Schedule.constant(0.1)
+    """Deviation of the noise on actions in training, where 1 is half the range of an action.
+    Higher: explores more."""
+    exploration_noise_type: NoiseType = "gaussian"
+    """gaussian: new in every step; ou: wanders (Ornstein-Uhlenbeck), which pushes one way longer;
+    its deviation over time is about twice exploration_noise."""
+
+
+class DeterministicLearner(OffPolicyLearner):
+    net: ActorCritics
+    policy: DeterministicPolicy
+
+    def __init__(
+        self,
+        config: DeterministicConfig,
+        observation_space: spaces.Space,
+        action_space: spaces.Space,
+        seed: int,
+        device: str,
+        n_critics: int,
+    ):
+        super().__init__(config, observation_space, action_space, seed, device)
+        self.noise_schedule = config.exploration_noise
+        width = bounded_width(action_space, config.algo_id, config.env_id)
+        self.net = ActorCritics(
+            observation_space,
+            n_actor_outputs=width,
+            n_critics=n_critics,
+            n_critic_actions=width,
+            hidden_dims=config.hidden_dims,
+            critic_hidden_dims=config.critic_hidden_dims,
+            activation=config.activation,
+            normalize_obs=config.normalize_obs,
+            clip_obs=config.clip_obs,
+            generator=self.generator,
+        ).to(self.device)
+        self.policy = DeterministicPolicy(
+            self.net, observation_space, action_space, self.act_rng, config.exploration_noise_type
+        )
+        self.policy.noise_std = self.noise_schedule.at(1, 1)  # a loaded agent's, until it trains on
+        self.actor_optimizer = self.add_optimizer("policy", self.net.actor)
+        self.critic_optimizer = self.add_optimizer("critic", self.net.critic)
+        self.target_actor = self.set_target(self.actor_optimizer)
+        self.target_critic = self.set_target(self.critic_optimizer)
+
+    def before_rollout(self, env_steps: int, total_steps: int) -> None:
+        super().before_rollout(env_steps, total_steps)
+        self.policy.noise_std = self.noise_schedule.at(env_steps, total_steps)
+
+    def remember(self, rollout: Rollout, env_steps: int) -> int:
+        self.policy.end_episodes(np.logical_or.reduce(rollout.done))
+        return super().remember(rollout, env_steps)
+
+    def state(self) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
+        tensors, extra = super().state()
+        return tensors, {**extra, "wandering_noise": self.policy.wandering.tolist()}
+
+    def load_state(self, tensors: dict[str, dict[str, Any]], extra: dict[str, Any]) -> None:
+        super().load_state(tensors, extra)
+        noise = np.array(extra["wandering_noise"], np.float32)
+        self.policy.wandering = noise.reshape(len(noise), self.policy.wandering.shape[1])
+
+
+def actor_loss(net: ActorCritics, x: Tensor) -> Tensor:
+    """Minus the first critic's value of what the actor does."""
+    x = net.cast(x)
+    actions = torch.tanh(net.actor(x))
+    return -net.critic.first(torch.cat([x, actions], dim=1)).mean()

@@ -1,0 +1,260 @@
+"""DQN (Mnih et al. 2015) and, by flags of one update, all up to Rainbow (Hessel et al. 2018).
+
+    double        the online net chooses the next action, the target net values it
+    dueling       value and advantage streams
+    prioritized   transitions drawn by their last error, weighted to undo the bias
+    n_step        rewards summed before the bootstrap
+    noisy         learnt noise in the last layers, which also explores
+    distributional   a distribution over returns (C51) instead of their mean
+
+Each works without the others. Where this departs from common code: a truncated episode bootstraps
+from its true final observation; epsilon is drawn by each env for itself; forbidden actions are
+neither taken nor bootstrapped from; with `noisy`, every env acts by a noise of its own.
+"""
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, NamedTuple, Self, cast
+
+import torch
+from gymnasium import spaces
+from pydantic import Field, model_validator
+from torch import Tensor
+
+from gymnasium_solver.algos import ops
+from gymnasium_solver.algos.off_policy import OffPolicyConfig, OffPolicyLearner
+from gymnasium_solver.config.schedule import PositiveSchedule, Schedule, scheduled
+from gymnasium_solver.config.schema import Count, Float
+from gymnasium_solver.data.memory import Sample
+from gymnasium_solver.data.rollout import Rollout
+from gymnasium_solver.errors import ConfigError
+from gymnasium_solver.nets.q_network import QHead, QNetwork
+from gymnasium_solver.nets.q_policy import Exploration, QPolicy
+from gymnasium_solver.nets.recorded import LossGradient
+
+
+class DQNConfig(OffPolicyConfig):
+    batch_size: Count = 64
+    """Transitions in a gradient step. Larger: steadier, slower."""
+    max_grad_norm: Annotated[Float, Field(gt=0)] | None = 10.0
+    """Longest gradient allowed; longer ones are shortened. null: no limit."""
+
+    # --- targets
+    target_update_freq: Count = 500
+    """Env steps between two copies of the net into the target net, made before a round of updates.
+    More: steadier targets, slower learning. Read only while `tau` is 1."""
+    tau: Annotated[Float, Field(gt=0, le=1)] = 1.0
+    """Below 1 the target net follows by this share at every update instead of by copies."""
+    double: bool = False
+    """The online net chooses the next action, the target net values it: less overestimation."""
+    loss: Literal["huber", "mse"] = "huber"
+    """Huber is gentler with large errors. Not used by a distributional net."""
+
+    # --- network
+    dueling: bool = False
+    """Learn the value of a state and the advantages of its actions apart."""
+    noisy: bool = False
+    """Noise with a learnt size in the last layers."""
+    noisy_sigma: Annotated[Float, Field(gt=0)] = 0.5
+    """First size of that noise. Higher: explores more at first."""
+    distributional: bool = False
+    """Learn the distribution of returns on `n_atoms` points between `v_min` and `v_max` (C51)."""
+    n_atoms: Annotated[Count, Field(ge=2)] = 51
+    """Points of the distribution. More: finer, slower."""
+    v_min: Float = 0.0
+    """Lowest return a distribution can hold; lower ones are counted as this."""
+    v_max: Float = 200.0
+    """Highest return a distribution can hold; higher ones are counted as this."""
+
+    # --- exploration
+    exploration: Literal["auto", "epsilon_greedy", "boltzmann", "greedy", "noisy"] = "auto"
+    """How training acts: auto is noisy where the net is, else epsilon_greedy."""
+    epsilon: Annotated[Schedule, scheduled(ge=0, le=1)] = Schedule.parse(
+        {"start": 1.0, "end": 0.05, "to": 0.1}
+    )
+    """Share of random actions of epsilon_greedy."""
+    temperature: PositiveSchedule = Schedule.constant(1.0)
+    """Of boltzmann, in units of the values. Higher: more random."""
+
+    @model_validator(mode="after")
+    def _check_flags(self) -> Self:
+        if self.exploration == "noisy" and not self.noisy:
+            raise ValueError("exploration noisy needs a noisy net: set noisy: true")
+        if self.distributional and self.v_max <= self.v_min:
+            raise ValueError(f"v_max {self.v_max} must be above v_min {self.v_min}")
+        return self
+
+    @property
+    def resolved_exploration(self) -> Exploration:
+        if self.exploration == "auto":
+            return "noisy" if self.noisy else "epsilon_greedy"
+        return self.exploration
+
+
+class Batch(NamedTuple):
+    x: Tensor  # encoded observations [B, width]
+    actions: Tensor  # [B]
+    reward: Tensor  # n-step, discounted [B]
+    discount: Tensor  # of the value that follows, 0 after a termination [B]
+    next_x: Tensor  # [B, width]
+    weight: Tensor  # [B]
+    next_mask: Tensor | None = None  # legal actions at next_x [B, A], where the env has masks
+
+    def columns(self) -> list[Tensor]:
+        return [column for column in self if column is not None]
+
+
+def best_actions(q: Tensor, mask: Tensor | None) -> Tensor:
+    """The best legal action of each row [B]."""
+    return (q if mask is None else q.masked_fill(~mask, -torch.inf)).argmax(dim=1)
+
+
+def of_action(values: Tensor, actions: Tensor) -> Tensor:
+    """What [B, A] or [B, A, K] holds for the actions [B] taken: [B] or [B, K]."""
+    index = actions.view(-1, *[1] * (values.ndim - 1))
+    return values.gather(1, index.expand(-1, 1, *values.shape[2:])).squeeze(1)
+
+
+def td_errors(net: QNetwork, target: QHead, batch: Batch, double: bool) -> tuple[Tensor, Tensor]:
+    """Q(s, a) and Q(s, a) minus its target, both [B]."""
+    with torch.no_grad():
+        next_x = net.cast(batch.next_x)
+        next_q = target(next_x)
+        best = best_actions(net.q(next_x) if double else next_q, batch.next_mask)
+        wanted = batch.reward + batch.discount * of_action(next_q, best)
+    q = of_action(net(batch.x), batch.actions)
+    return q, q - wanted
+
+
+def c51_errors(net: QNetwork, target: QHead, batch: Batch, double: bool) -> tuple[Tensor, Tensor]:
+    """Expected Q(s, a), and the cross-entropy of its distribution to the target's, both [B]."""
+    with torch.no_grad():
+        next_x = net.cast(batch.next_x)
+        next_probs = torch.softmax(target(next_x), dim=2)
+        choosing = torch.softmax(net.q(next_x), dim=2) if double else next_probs
+        best = best_actions((choosing * net.support).sum(2), batch.next_mask)
+        wanted = ops.c51_project(
+            of_action(next_probs, best), batch.reward, batch.discount,
+            net.support, net.v_min, net.v_max,
+        )  # fmt: skip
+    log_probs = torch.log_softmax(of_action(net(batch.x), batch.actions), dim=1)
+    expected = (log_probs.detach().exp() * net.support).sum(1)
+    return expected, -(wanted * log_probs).sum(1)
+
+
+class DQN(OffPolicyLearner):
+    Config = DQNConfig
+    net: QNetwork
+    policy: QPolicy
+    target: QHead
+
+    def __init__(
+        self,
+        config: DQNConfig,
+        observation_space: spaces.Space,
+        action_space: spaces.Space,
+        seed: int,
+        device: str = "cpu",
+    ):
+        if not isinstance(action_space, spaces.Discrete):
+            raise ConfigError(
+                f"algo_id: dqn needs discrete actions, but {config.env_id} has {action_space}; "
+                "use sac, td3 or ppo."
+            )
+        super().__init__(config, observation_space, action_space, seed, device)
+        self.config: DQNConfig = config
+        self.net = QNetwork(
+            observation_space,
+            action_space,
+            hidden_dims=config.hidden_dims,
+            activation=config.activation,
+            dueling=config.dueling,
+            noisy_sigma=config.noisy_sigma if config.noisy else None,
+            n_atoms=config.n_atoms if config.distributional else 1,
+            v_min=config.v_min,
+            v_max=config.v_max,
+            normalize_obs=config.normalize_obs,
+            clip_obs=config.clip_obs,
+            generator=self.generator,
+        ).to(self.device)
+        self.policy = QPolicy(
+            self.net, observation_space, action_space, self.act_rng, config.resolved_exploration
+        )
+        self.policy.epsilon = config.epsilon.at(1, 1)
+        self.policy.temperature = config.temperature.at(1, 1)
+        self.optimizer = self.add_optimizer("q", self.net.q)
+        self.target = cast(QHead, self.set_target(self.optimizer))
+        self.gradient = LossGradient(
+            self._loss,
+            self.optimizer.params,
+            replay=self.may_replay,
+            constants=[
+                *self.target.parameters(),
+                *_noise(self.net.q),
+                *_noise(self.target),
+                self.net.support,
+            ],
+        )
+
+    def _loss(
+        self, columns: Sequence[Tensor], coefficients: Sequence[Tensor]
+    ) -> tuple[Tensor, list[Tensor]]:
+        cfg, batch = self.config, Batch(*columns)
+        if cfg.distributional:
+            q, error = c51_errors(self.net, self.target, batch, cfg.double)
+            loss = error
+        else:
+            q, error = td_errors(self.net, self.target, batch, cfg.double)
+            loss = ops.huber(error) if cfg.loss == "huber" else error.square()
+        total = (batch.weight * loss).mean()
+        return total, [total, q.mean(), error.abs()]
+
+    def before_rollout(self, env_steps: int, total_steps: int) -> None:
+        super().before_rollout(env_steps, total_steps)
+        self.policy.epsilon = self.config.epsilon.at(env_steps, total_steps)
+        self.policy.temperature = self.config.temperature.at(env_steps, total_steps)
+
+    def update(self, rollout: Rollout, env_steps: int, total_steps: int) -> dict[str, Any]:
+        """Take a rollout in and do the updates that are due; the metrics of these, by name."""
+        cfg, hp = self.config, self.scheduled_values(env_steps, total_steps)
+        n_updates = self.remember(rollout, env_steps)
+        metrics: dict[str, Any] = {f"hp/{name}": value for name, value in hp.items()}
+        if n_updates == 0:
+            return metrics
+        n_before = env_steps - rollout.env_steps
+        if (
+            cfg.tau == 1
+            and env_steps // cfg.target_update_freq > n_before // cfg.target_update_freq
+        ):
+            self.update_target(1.0)
+        sums = [torch.zeros(()) for _ in range(3)]
+        for sample in self.batches(n_updates, hp):
+            if cfg.noisy:
+                self.net.q.resample(self.rng)
+                self.target.resample(self.rng)
+            grad, loss, q, error = self.gradient(self._batch(sample).columns(), [])
+            norm = self.optimizer.step(grad, hp["policy_lr"])
+            if cfg.prioritized:
+                assert self.memory is not None
+                self.memory.update_priorities(sample.index, error.cpu().numpy())
+            if cfg.tau < 1:
+                self.update_target(cfg.tau)
+            for total, value in zip(sums, (loss, q, norm), strict=True):
+                total += value
+        names = ("opt/loss/td", "opt/q/mean", "opt/grads/norm/all")
+        return metrics | {n: total / n_updates for n, total in zip(names, sums, strict=True)}
+
+    def _batch(self, sample: Sample) -> Batch:
+        mask = sample.next_mask
+        return Batch(
+            x=self.encode(sample.obs),
+            actions=self.to_device(sample.actions),
+            reward=self.to_device(sample.reward),
+            discount=self.to_device(sample.discount),
+            next_x=self.encode(sample.next_obs),
+            weight=self.to_device(sample.weight),
+            next_mask=None if mask is None else self.to_device(mask),
+        )
+
+
+def _noise(head: QHead) -> list[Tensor]:
+    return [noise for layer in head.noisy_layers for noise in (layer.noise_in, layer.noise_out)]

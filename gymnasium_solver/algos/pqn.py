@@ -1,0 +1,164 @@
+"""PQN: parallelised Q-learning without replay and without a target net (Gallici et al. 2024).
+
+Many envs take the replay's place, layer normalisation the target net's. One update: Q(lambda)
+returns of the rollout from the net as it is, then `n_epochs` passes over shuffled minibatches that
+move Q(s, a) towards them. Where this departs from the paper's code:
+- A truncated episode bootstraps from its true final observation (see ops.lambda_returns).
+- Adam and not RAdam, its variant with a warm-up of its own; `warmup` of a schedule gives that too.
+- Epsilon is drawn by each env for itself; forbidden actions are not taken nor bootstrapped from.
+- Rewards are scaled by normalize_reward instead of a constant.
+"""
+
+from collections.abc import Sequence
+from typing import Annotated, Literal, NamedTuple
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from pydantic import Field
+from torch import Tensor
+
+from gymnasium_solver.algos import ops
+from gymnasium_solver.algos.learner import Learner
+from gymnasium_solver.config.schedule import Schedule, scheduled
+from gymnasium_solver.config.schema import BatchSize, Config, Count, Float
+from gymnasium_solver.config.types import EnvCount, HiddenDims
+from gymnasium_solver.data.rollout import Rollout
+from gymnasium_solver.errors import ConfigError
+from gymnasium_solver.nets.q_network import QNetwork
+from gymnasium_solver.nets.q_policy import QPolicy, legal
+from gymnasium_solver.nets.recorded import LossGradient
+
+
+class PQNConfig(Config):
+    n_envs: EnvCount = 32
+    """Environments stepped side by side; auto = one a CPU. They stand in for a replay: more give
+    more varied, less correlated data."""
+    n_steps: Count = 32
+    """Rows each env contributes to a rollout. More: longer returns, rarer updates."""
+    batch_size: BatchSize = 128
+    """Samples in a minibatch, or a fraction in (0, 1] of the rollout (1.0: all of it; 1: one
+    sample). Larger: steadier gradients, fewer steps from the same data."""
+    n_epochs: Count = 4
+    """Passes over each rollout. More: better use of the data, until it is overfitted."""
+    td_lambda: Annotated[Float, Field(ge=0, le=1)] = 0.65
+    """Trade-off of the targets: 1 is all return (noisy), 0 is all bootstrap (biased)."""
+    epsilon: Annotated[Schedule, scheduled(ge=0, le=1)] = Schedule.parse(
+        {"start": 1.0, "end": 0.05, "to": 0.5}
+    )
+    """Share of random actions while training. Higher: explores more, learns of worse play."""
+    max_grad_norm: Annotated[Float, Field(gt=0)] | None = 10.0
+    """Longest gradient allowed; longer ones are shortened. null: no limit."""
+    hidden_dims: HiddenDims = (128, 128)
+    """Width of each hidden layer. Wider: more capacity, slower, easier to overfit."""
+    activation: Literal[
+        "tanh", "relu", "leaky_relu", "elu", "selu", "gelu", "silu", "swish", "identity"
+    ] = "relu"
+    """Non-linearity between layers."""
+    layer_norm: bool = True
+    """Normalise what each hidden layer computes, which keeps learning stable without a target net.
+    Turn it off to see why it is there."""
+
+
+class Batch(NamedTuple):
+    x: Tensor  # encoded observations [B, width]
+    actions: Tensor  # [B]
+    target: Tensor  # [B]
+
+    def take(self, index: Tensor) -> "Batch":
+        return Batch(*(column[index] for column in self))
+
+
+def pqn_loss(net: QNetwork, batch: Batch) -> tuple[Tensor, Tensor]:
+    """Mean square error of Q(s, a), and the mean of Q(s, a)."""
+    q = net(batch.x).gather(1, batch.actions.unsqueeze(1)).squeeze(1)
+    return (q - batch.target).square().mean(), q.mean()
+
+
+class PQN(Learner):
+    Config = PQNConfig
+    net: QNetwork
+    policy: QPolicy
+
+    def __init__(
+        self,
+        config: PQNConfig,
+        observation_space: spaces.Space,
+        action_space: spaces.Space,
+        seed: int,
+        device: str = "cpu",
+    ):
+        if not isinstance(action_space, spaces.Discrete):
+            raise ConfigError(
+                f"algo_id: pqn needs discrete actions, but {config.env_id} has {action_space}; "
+                "use ppo or sac."
+            )
+        super().__init__(config, observation_space, action_space, seed, device)
+        self.config: PQNConfig = config
+        self.net = QNetwork(
+            observation_space,
+            action_space,
+            hidden_dims=config.hidden_dims,
+            activation=config.activation,
+            layer_norm=config.layer_norm,
+            normalize_obs=config.normalize_obs,
+            clip_obs=config.clip_obs,
+            generator=self.generator,
+        ).to(self.device)
+        self.policy = QPolicy(
+            self.net, observation_space, action_space, self.act_rng, "epsilon_greedy"
+        )
+        self.policy.epsilon = config.epsilon.values[-1]  # a loaded agent's, until it trains on
+        self.optimizer = self.add_optimizer("q", self.net.q)
+        self.gradient = LossGradient(self._loss, self.optimizer.params, replay=self.may_replay)
+
+    def _loss(
+        self, columns: Sequence[Tensor], coefficients: Sequence[Tensor]
+    ) -> tuple[Tensor, list[Tensor]]:
+        loss, q_mean = pqn_loss(self.net, Batch(*columns))
+        return loss, [loss, q_mean]
+
+    def before_rollout(self, env_steps: int, total_steps: int) -> None:
+        self.policy.epsilon = self.config.epsilon.at(env_steps, total_steps)
+
+    def update(self, rollout: Rollout, env_steps: int, total_steps: int) -> dict[str, float]:
+        """Learn from one rollout; the metrics of the update, by name."""
+        with self.observing(rollout):
+            return self._update(rollout, env_steps, total_steps)
+
+    def _update(self, rollout: Rollout, env_steps: int, total_steps: int) -> dict[str, float]:
+        cfg, hp = self.config, self.scheduled_values(env_steps, total_steps)
+        batch = self._prepare(rollout)
+        terms = []
+        for _ in range(cfg.n_epochs):
+            for index in ops.minibatches(len(batch.x), cfg.batch_size, self.rng):
+                part = batch if index is None else batch.take(self.to_device(index))
+                grad, loss, q_mean = self.gradient(part, [])
+                norm = self.optimizer.step(grad, hp["policy_lr"])
+                terms.append(torch.stack([loss, q_mean, norm]))
+        loss, q_mean, norm = torch.stack(terms).mean(0).tolist()
+        return {
+            "opt/loss/td": loss,
+            "opt/q/mean": q_mean,
+            "opt/grads/norm/all": norm,
+            **{f"hp/{name}": value for name, value in hp.items()},
+        }
+
+    def _prepare(self, rollout: Rollout) -> Batch:
+        """The rollout's valid rows, with what their Q(s, a) should be."""
+        cfg, valid = self.config, rollout.valid
+        reward = self.normalized_reward(rollout)
+        obs = rollout.obs.reshape(-1, *rollout.obs.shape[2:])
+        with torch.no_grad():
+            x = self.net.encoded(obs, self.device)
+            q = self.net(x).cpu().numpy().reshape(*rollout.obs.shape[:2], -1)
+        mask = None if rollout.mask is None else rollout.mask[1:]
+        target = ops.lambda_returns(
+            reward, legal(q[1:], mask).max(axis=2), rollout.terminated, rollout.truncated, valid,
+            cfg.gamma, cfg.td_lambda,
+        )  # fmt: skip
+        return Batch(
+            x=x[self.to_device(np.flatnonzero(valid))],
+            actions=self.to_device(rollout.actions[valid]),
+            target=self.to_device(target[valid]),
+        )

@@ -1,0 +1,92 @@
+"""What SAC and CrossQ share: the settings of a soft actor-critic, and its temperature.
+
+The temperature alpha weighs entropy against reward. It is learnt (`ent_coef: auto`), so that the
+policy's entropy stays at `target_entropy`, or it is a number or a schedule. Its gradient is taken
+on log alpha, as most code does; the paper's is on alpha, which only scales the steps.
+"""
+
+import re
+from typing import Annotated, Literal
+
+import torch
+from pydantic import AfterValidator, Field, WithJsonSchema
+from torch import Tensor
+
+from gymnasium_solver.algos.off_policy import OffPolicyConfig
+from gymnasium_solver.config.schedule import (
+    EXPECTED,
+    NonNegativeSchedule,
+    PositiveSchedule,
+    Scheduled,
+)
+from gymnasium_solver.config.schema import Count, Float
+from gymnasium_solver.nets.continuous import Temperature
+from gymnasium_solver.nets.optimizer import FlatOptimizer
+
+_AUTO = re.compile(r"auto(?:_([0-9]+\.?[0-9]*(?:[eE][-+]?[0-9]+)?|\.[0-9]+))?")
+_AUTO_EXPECTED = "auto, auto_NUMBER (its first value, > 0)"
+
+
+def _check_auto(text: str) -> str:
+    match = _AUTO.fullmatch(text)
+    if match is None or (match[1] and float(match[1]) <= 0):
+        raise ValueError(f"expected {_AUTO_EXPECTED} or {EXPECTED} with values >= 0")
+    return text
+
+
+Auto = Annotated[
+    str,
+    AfterValidator(_check_auto),
+    WithJsonSchema(
+        {"type": "string", "pattern": f"^{_AUTO.pattern}$", "x-expected": _AUTO_EXPECTED}
+    ),
+]
+
+
+class SoftConfig(OffPolicyConfig):
+    buffer_size: Count = 1_000_000
+    """Transitions kept, over all envs; the oldest go first. More: more varied, older data."""
+    max_grad_norm: Annotated[Float, Field(gt=0)] | None = None
+    """Longest gradient allowed; longer ones are shortened. null: no limit."""
+    critic_lr: PositiveSchedule | None = None
+    """Learning rate of the critics. null: as policy_lr."""
+    n_critics: Count = 2
+    """Critics, of which the lowest value counts. More: less overestimation, slower."""
+
+    # --- entropy
+    ent_coef: Auto | NonNegativeSchedule = "auto"  # type: ignore[assignment]
+    """Weight of the entropy (alpha): auto learns it, auto_0.1 from that value on; or a number or
+    schedule. Higher: explores more, converges later."""
+    target_entropy: Literal["auto"] | Scheduled = "auto"
+    """Entropy in nats that a learnt weight aims at. auto: minus the number of action components;
+    for discrete actions target_entropy_ratio of the largest possible. Higher: explores more."""
+    alpha_lr: PositiveSchedule | None = None
+    """Learning rate of the entropy's weight. null: as policy_lr."""
+    log_alpha_min: Float | None = None
+    """Lowest logarithm of a learnt weight. null: no bound."""
+    log_alpha_max: Float | None = None
+    """Highest logarithm of a learnt weight. null: no bound; bound it if values explode."""
+
+    @property
+    def first_alpha(self) -> float | None:
+        """What a learnt temperature begins with; None where it is not learnt."""
+        if not isinstance(self.ent_coef, str):
+            return None
+        match = _AUTO.fullmatch(self.ent_coef)
+        return float(match[1]) if match and match[1] else 1.0
+
+
+def learn_alpha(
+    temperature: Temperature,
+    optimizer: FlatOptimizer,
+    entropy_gap: Tensor,
+    lr: float,
+    bounds: tuple[float | None, float | None],
+) -> Tensor:
+    """One step on log alpha * (entropy - target): too little entropy raises alpha. The loss."""
+    log_alpha = temperature.log_alpha.detach()
+    loss = log_alpha.squeeze(0) * entropy_gap
+    optimizer.step(entropy_gap.reshape(1).clone(), lr)
+    if bounds != (None, None):
+        torch.clamp(log_alpha, *bounds, out=log_alpha)
+    return loss

@@ -1,0 +1,167 @@
+"""The memory of an off-policy agent: replay, how it is sampled, and n-step returns, as one object.
+
+    memory = Memory(replay, n_step=3, gamma=0.99, batch_size=64, rng=rng, prioritized=True)
+    memory.add(rollout)
+    for sample in memory.batches(n_updates, beta=0.4):
+        td_error = ...
+        memory.update_priorities(sample.index, td_error)
+
+Rows are saved by the replay itself (`replay.rows`); `state()` holds what is not in them.
+"""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gymnasium_solver.data.priorities import Priorities
+from gymnasium_solver.data.replay import Replay
+from gymnasium_solver.data.rollout import Rollout
+from gymnasium_solver.errors import RunError
+
+# A gather pays by the call, so uniform batches are gathered many at once; more than this at once
+# leaves the processor's cache before it is used.
+_MAX_GATHERED = 16_384
+_MAX_GATHERED_BYTES = 4 * 2**20
+
+
+class Sample(NamedTuple):
+    """One batch: the columns of `Transitions`, and what prioritised replay adds."""
+
+    obs: np.ndarray
+    actions: np.ndarray
+    reward: np.ndarray
+    discount: np.ndarray
+    next_obs: np.ndarray
+    next_mask: np.ndarray | None
+    weight: np.ndarray  # float32[B]: importance weights, ones where uniform
+    index: np.ndarray  # type: ignore[assignment]  # int64[B]: for update_priorities
+
+
+class Memory:
+    def __init__(
+        self,
+        replay: Replay,
+        *,
+        n_step: int,
+        gamma: float,
+        batch_size: int,
+        rng: np.random.Generator,
+        prioritized: bool = False,
+        alpha: float = 0.5,
+        eps: float = 1e-6,
+        combined: bool = False,
+    ) -> None:
+        """`combined`: every batch ends with the newest transitions (Zhang & Sutton 2017)."""
+        self.replay, self.n_step, self.gamma = replay, n_step, gamma
+        self.batch_size, self.rng, self.combined = batch_size, rng, combined
+        self.priorities = (
+            Priorities(replay.n_rows * replay.n_envs, alpha=alpha, eps=eps) if prioritized else None
+        )
+        self._ones = np.ones(batch_size, np.float32)
+
+    def __len__(self) -> int:
+        """Transitions that can be sampled."""
+        return self.replay.n_valid
+
+    def add(self, rollout: Rollout) -> None:
+        n_added = self.replay.n_added
+        self.replay.add(rollout)
+        if self.priorities is not None:
+            index = self.replay.changed_since(n_added)
+            self.priorities.put_new(index, self.replay.is_valid(index))
+
+    def batches(
+        self,
+        n_batches: int,
+        beta: float = 1.0,
+        reward_scale: float = 1.0,
+        reward_clip: float | None = None,
+    ) -> Iterator[Sample]:
+        """n_batches samples, drawn as they are asked for. `beta`: how far importance weights
+        correct for priorities, 0 to 1. Use up the iterator before the next `add` or `state`."""
+        self.replay.check_not_empty()
+        if self.priorities is None:
+            return self._uniform(n_batches, reward_scale, reward_clip)
+        return self._prioritized(self.priorities, n_batches, beta, reward_scale, reward_clip)
+
+    def update_priorities(self, index: np.ndarray, td_error: np.ndarray) -> None:
+        """Set priorities from TD errors (any sign); nothing where sampling is uniform."""
+        if self.priorities is not None:
+            self.priorities.update(index, td_error)
+
+    def _uniform(self, n_batches: int, scale: float, clip: float | None) -> Iterator[Sample]:
+        size, replay = self.batch_size, self.replay
+        most = min(_MAX_GATHERED, _MAX_GATHERED_BYTES // replay.transition_bytes)
+        most = max(1, most // size)
+        for first in range(0, n_batches, most):
+            n = min(most, n_batches - first)
+            index = replay.sample(n * size, self.rng)
+            self._combine(index.reshape(n, size))
+            columns = replay.transitions(index, self.n_step, self.gamma, scale, clip)
+            for start in range(0, n * size, size):
+                part = slice(start, start + size)
+                obs, actions, reward, discount, next_obs, next_mask = columns
+                yield Sample(
+                    obs[part],
+                    actions[part],
+                    reward[part],
+                    discount[part],
+                    next_obs[part],
+                    None if next_mask is None else next_mask[part],
+                    self._ones,
+                    index[part],
+                )
+
+    def _prioritized(
+        self,
+        priorities: Priorities,
+        n_batches: int,
+        beta: float,
+        scale: float,
+        clip: float | None,
+    ) -> Iterator[Sample]:
+        replay = self.replay
+        for _ in range(n_batches):  # one at a time: priorities change in between
+            index = priorities.sample(self.batch_size, self.rng)
+            self._combine(index[None])
+            weight = priorities.weights(index, replay.n_valid, beta)
+            columns = replay.transitions(index, self.n_step, self.gamma, scale, clip)
+            yield Sample(*columns, weight, index)
+
+    def _combine(self, index: np.ndarray) -> None:
+        """Put the newest transitions at the end of every batch of index [n, B]."""
+        if self.combined:
+            newest = self.replay.newest()[: self.batch_size]
+            index[:, self.batch_size - len(newest) :] = newest
+
+    # -- state ------------------------------------------------------------------------------
+
+    def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """Arrays, and the rest as JSON: all but the rows, which `replay.rows` gives."""
+        extra: dict[str, Any] = {
+            "n_added": self.replay.n_added,
+            "rng": self.rng.bit_generator.state,
+        }
+        if self.priorities is None:
+            return {}, extra
+        arrays = {"priorities": self.priorities.leaves.copy()}
+        return arrays, extra | {"max_priority": self.priorities.max_leaf}
+
+    def load_state(self, arrays: dict[str, np.ndarray], extra: dict[str, Any]) -> None:
+        """After the rows were put back into the replay."""
+        if self.replay.n_added != extra["n_added"]:
+            raise RunError(
+                f"the saved replay ends at row {self.replay.n_added}, its state was saved at row "
+                f"{extra['n_added']}: rows are missing. Use another checkpoint of this run."
+            )
+        if self.priorities is not None:
+            leaves = arrays.get("priorities")
+            if leaves is None or len(leaves) != self.priorities.n_leaves:
+                raise RunError(
+                    f"priorities of {0 if leaves is None else len(leaves)} transitions were saved, "
+                    f"expected {self.priorities.n_leaves}. Resume with the buffer_size, n_envs and "
+                    "prioritized that the run was started with."
+                )
+            self.priorities.load(leaves, float(extra["max_priority"]))
+        self.rng.bit_generator.state = extra["rng"]

@@ -1,0 +1,85 @@
+"""Batch renormalisation (Ioffe 2017): batch norm that does the same in training and in acting.
+
+In training a batch is normalised by its own moments and then corrected towards the running ones by
+`r` and `d`, through which no gradient flows; `r` and `d` are bounded, and with bounds of 1 and 0 it
+is plain batch norm. Elsewhere the running moments alone decide.
+
+Losses must not change the network, so a training pass returns the moments it saw; the learner takes
+them in after its step:
+
+    y, moments = train_pass(layers, x, r_max, d_max)
+    take_moments(layers, moments)
+"""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+MOMENTUM, EPSILON = 0.01, 1e-3  # as in the code of Bhatt et al. 2024
+
+
+class BatchRenorm(nn.Module):
+    """Over the last axis but one: [B, width] with `shape` (1, width), or [n, B, width] with
+    (n, 1, width), where each of n networks has moments of its own."""
+
+    running_mean: Tensor
+    running_var: Tensor
+
+    def __init__(self, shape: tuple[int, ...]):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(shape))
+        self.bias = nn.Parameter(torch.zeros(shape))
+        self.register_buffer("running_mean", torch.zeros(shape))
+        self.register_buffer("running_var", torch.ones(shape))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """By the running moments."""
+        scale = (self.running_var + EPSILON).rsqrt() * self.weight
+        return (x - self.running_mean) * scale + self.bias
+
+    def train_pass(self, x: Tensor, r_max: Tensor, d_max: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """By the batch's moments, corrected; and these moments, without gradient."""
+        mean = x.mean(dim=-2, keepdim=True)
+        centred = x - mean
+        var = centred.square().mean(dim=-2, keepdim=True)
+        std = (var + EPSILON).sqrt()
+        running_std = (self.running_var + EPSILON).sqrt()
+        r = (std.detach() / running_std).clamp(1 / r_max, r_max)
+        d = ((mean.detach() - self.running_mean) / running_std).clamp(-d_max, d_max)
+        y = centred * (self.weight * r / std) + (self.weight * d + self.bias)
+        return y, mean.detach(), var.detach()
+
+    @torch.no_grad()
+    def take(self, mean: Tensor, var: Tensor) -> None:
+        """Move the running moments a little towards a batch's."""
+        self.running_mean.lerp_(mean, MOMENTUM)
+        self.running_var.lerp_(var, MOMENTUM)
+
+    def numpy(self, x: np.ndarray, rng: object = None) -> np.ndarray:
+        """`forward` for acting (nets/mlp.py), on the CPU without gradients."""
+        mean, var = self.running_mean.numpy(), self.running_var.numpy()
+        scale = self.weight.detach().numpy() / np.sqrt(var + np.float32(EPSILON))
+        return (x - mean) * scale + self.bias.detach().numpy()
+
+
+def train_pass(
+    layers: Iterable[nn.Module], x: Tensor, r_max: Tensor, d_max: Tensor
+) -> tuple[Tensor, list[Tensor]]:
+    """A forward pass by batch moments, and these: mean and variance of each BatchRenorm in turn."""
+    moments: list[Tensor] = []
+    for layer in layers:
+        if isinstance(layer, BatchRenorm):
+            x, *seen = layer.train_pass(x, r_max, d_max)
+            moments += seen
+        else:
+            x = layer(x)
+    return x, moments
+
+
+def take_moments(layers: Iterable[nn.Module], moments: Sequence[Tensor]) -> None:
+    """Take what a training pass saw into the running moments."""
+    renorms = [layer for layer in layers if isinstance(layer, BatchRenorm)]
+    for layer, mean, var in zip(renorms, moments[::2], moments[1::2], strict=True):
+        layer.take(mean, var)

@@ -1,0 +1,229 @@
+"""A torch computation written down: the ATen operations of a loss and of its gradient, in order.
+
+`write` runs a loss and its backward pass under a dispatch mode and notes every call, with names in
+place of tensors; `generalise` joins two tapes of different batch sizes into one for all sizes;
+`simplified` drops what is doubled or not needed. nets/recorded.py makes a function of the result.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+# loss(batch columns, coefficients) -> (scalar to differentiate, further outputs to return)
+Loss = Callable[[Sequence[Tensor], Sequence[Tensor]], tuple[Tensor, Sequence[Tensor]]]
+# Keywords that say where and how a tensor lies, not what is in it.
+PLACEMENT = {"layout", "device", "pin_memory", "memory_format", "non_blocking"}
+
+
+class Unsupported(Exception):
+    """This computation cannot be replayed from a tape; the message says why."""
+
+
+@dataclass(frozen=True)
+class Ref:
+    """A variable, or an element of one that holds several results."""
+
+    variable: str
+    index: int | None = None
+
+    def __str__(self) -> str:
+        return self.variable if self.index is None else f"{self.variable}[{self.index}]"
+
+
+class Size(str):
+    """An integer expression in the batch size `N`."""
+
+
+class Call(NamedTuple):
+    name: str  # of the ATen overload: "mul.Tensor"
+    args: list[Any]
+    kwargs: dict[str, Any]
+    variable: str  # that holds the result
+
+
+class Tape(NamedTuple):
+    calls: list[Call]
+    grads: list[Ref]
+    outputs: list[Ref]
+    literals: list[Tensor]  # scalars that came from nowhere, held to tell new ones from old
+
+
+class _Recorder(TorchDispatchMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[tuple[Any, tuple[Any, ...], dict[str, Any], Any]] = []
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # True, torch's default, imports its compiler: 1.3 s, and none is used here
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        result = func(*args, **(kwargs or {}))
+        self.calls.append((func, args, kwargs or {}, result))
+        return result
+
+
+def write(loss: Loss, inputs: Mapping[str, Sequence[Tensor]]) -> Tape:
+    """The tape of loss and gradient.
+
+    `inputs` are parameters ("p"), constants ("k"), batch columns ("b") and coefficients ("c"); the
+    i-th of them is the variable `p<i>` and so on.
+    """
+    with _Recorder() as recorder:
+        total, outputs = loss(inputs["b"], inputs["c"])
+        grads = torch.autograd.grad(total, inputs["p"])
+    refs: dict[int, Ref] = {}  # by id: the recorder holds every tensor, so that none is used twice
+    for kind, tensors in inputs.items():
+        refs |= {id(t): Ref(f"{kind}{i}") for i, t in enumerate(tensors)}
+    literals: list[Tensor] = []
+
+    def named(value: Any) -> Any:
+        if isinstance(value, Tensor) and id(value) in refs:
+            return refs[id(value)]
+        if isinstance(value, Tensor):
+            if value.ndim != 0:
+                raise Unsupported("a tensor from outside the loss")
+            literals.append(value)
+            return value.item()
+        return [named(v) for v in value] if isinstance(value, list | tuple) else value
+
+    calls = []
+    for i, (func, args, kwargs, result) in enumerate(recorder.calls):
+        if torch.Tag.nondeterministic_seeded in func.tags:
+            raise Unsupported(f"{func} is random")
+        # A call in place is replayed as one that makes a new value: what reads it, comes later.
+        call = Call(
+            str(func).removeprefix("aten.").replace("_.", "."),
+            [named(a) for a in args],
+            {key: named(v) for key, v in kwargs.items() if key not in PLACEMENT},
+            f"v{i}",
+        )
+        if call.name == "ones_like.default" and result.ndim == 0:
+            # d loss / d loss: no need of the loss
+            call = call._replace(name="scalar_tensor.default", args=[1.0])
+        if isinstance(result, Tensor):
+            refs[id(result)] = Ref(call.variable)
+        elif isinstance(result, list | tuple) and all(isinstance(r, Tensor) for r in result):
+            refs |= {id(r): Ref(call.variable, j) for j, r in enumerate(result)}
+        else:
+            raise Unsupported(f"{call.name} gives {type(result).__name__}, no tensor")
+        calls.append(call)
+        if any(_is_integer(a) for a in args) and getattr(result, "dtype", None) == torch.float32:
+            # NumPy makes float64 of integers and float32.
+            cast = Call("_to_copy.default", [Ref(call.variable)], {"dtype": torch.float32}, f"w{i}")
+            refs[id(result)] = Ref(cast.variable)
+            calls.append(cast)
+    return Tape(calls, named(list(grads)), named(list(outputs)), literals)
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, Tensor) and not (value.is_floating_point() or value.dtype == torch.bool)
+
+
+# -- for every batch size -------------------------------------------------------------------
+
+
+def generalise(first: Tape, second: Tape, sizes: tuple[int, int]) -> Tape:
+    """One tape from those of two batch sizes: integers that differ become expressions in N."""
+    if [c.name for c in first.calls] != [c.name for c in second.calls]:
+        raise Unsupported("the operations depend on the batch size")
+    if {id(t) for t in first.literals} & {id(t) for t in second.literals}:
+        raise Unsupported("a scalar tensor from outside the loss, which may change")
+    calls = [
+        a._replace(args=_merged(a.args, b.args, sizes), kwargs=_merged(a.kwargs, b.kwargs, sizes))
+        for a, b in zip(first.calls, second.calls, strict=True)
+    ]
+    return first._replace(calls=calls)
+
+
+def _merged(a: Any, b: Any, sizes: tuple[int, int]) -> Any:
+    if isinstance(a, list):
+        return [_merged(x, y, sizes) for x, y in zip(a, b, strict=True)]
+    if isinstance(a, dict):
+        return {key: _merged(value, b[key], sizes) for key, value in a.items()}
+    if type(a) is type(b) and a == b:
+        return a
+    if type(a) is int and type(b) is int:
+        slope, rest = divmod(b - a, sizes[1] - sizes[0])
+        if rest == 0:
+            return Size(f"({slope} * N + {a - slope * sizes[0]})")
+    raise Unsupported(f"{a!r} depends on the batch in an unknown way")
+
+
+# -- simpler --------------------------------------------------------------------------------
+
+
+def simplified(tape: Tape, fusible: Collection[tuple[str, str]]) -> Tape:
+    """Each distinct and needed operation once; a pair of names in `fusible` as one, "a+b"."""
+    return _fused(_needed(_distinct(tape)), fusible)
+
+
+def _distinct(tape: Tape) -> Tape:
+    alias: dict[str, Ref] = {}
+    seen: dict[str, str] = {}
+    transposed: dict[Ref, Ref] = {}
+    calls = []
+    for call in tape.calls:
+        call = call._replace(args=_renamed(call.args, alias), kwargs=_renamed(call.kwargs, alias))
+        variable = seen.setdefault(repr(call[:3]), call.variable)
+        if call.name == "detach.default":
+            alias[call.variable] = call.args[0]
+        elif call.name == "t.default" and call.args[0] in transposed:
+            alias[call.variable] = transposed[call.args[0]]
+        elif variable != call.variable:
+            alias[call.variable] = Ref(variable)
+        else:
+            calls.append(call)
+            if call.name == "t.default":
+                transposed[Ref(call.variable)] = call.args[0]
+    grads, outputs = _renamed(tape.grads, alias), _renamed(tape.outputs, alias)
+    return tape._replace(calls=calls, grads=grads, outputs=outputs)
+
+
+def _needed(tape: Tape) -> Tape:
+    needed = {ref.variable for ref in (*tape.grads, *tape.outputs)}
+    calls = []
+    for call in reversed(tape.calls):
+        if call.variable in needed:
+            needed |= {ref.variable for ref in refs_in(call)}
+            calls.insert(0, call)
+    return tape._replace(calls=calls)
+
+
+def _fused(tape: Tape, fusible: Collection[tuple[str, str]]) -> Tape:
+    n_reads: dict[str, int] = {}
+    for ref in (*refs_in(tape.calls), *tape.grads, *tape.outputs):
+        n_reads[ref.variable] = n_reads.get(ref.variable, 0) + 1
+    calls: dict[str, Call] = {}
+    for call in tape.calls:
+        operand = call.args[0] if call.args else None
+        before = calls.get(operand.variable) if isinstance(operand, Ref) else None
+        if before and (before.name, call.name) in fusible and n_reads[before.variable] == 1:
+            del calls[before.variable]
+            args = [*before.args, *call.args[1:]]
+            call = Call(f"{before.name}+{call.name}", args, call.kwargs, call.variable)
+        calls[call.variable] = call
+    return tape._replace(calls=list(calls.values()))
+
+
+def refs_in(value: Any) -> list[Ref]:
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        return [ref for v in value for ref in refs_in(v)]
+    return [value] if isinstance(value, Ref) else []
+
+
+def _renamed(value: Any, alias: dict[str, Ref]) -> Any:
+    if isinstance(value, list):
+        return [_renamed(v, alias) for v in value]
+    if isinstance(value, dict):
+        return {key: _renamed(v, alias) for key, v in value.items()}
+    if isinstance(value, Ref) and value.variable in alias:
+        target = alias[value.variable]
+        return target if value.index is None else Ref(target.variable, value.index)
+    return value

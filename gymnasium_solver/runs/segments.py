@@ -1,0 +1,202 @@
+"""Append-only segments of arrays: `replay/<start>-<stop>.safetensors`, each written once.
+
+Replay data is too large to be written again by every checkpoint. So rows (counted from the start of
+the run; the first axis of every array) go into segments as they come, and a checkpoint's state only
+lists those it needs, with their checksums, under state["replay"]["segments"]:
+
+    new = append_segment(directory, start, stop, arrays, previous=segments)
+    segments = needed(extended(segments, new), oldest_row)
+    save_checkpoint(checkpoints_dir, ..., state={"replay": {"segments": segments}})
+    prune(checkpoints_dir, keep)
+    prune_segments(directory, referenced(checkpoints_dir))
+
+In this order a kill at any moment leaves every finished checkpoint with all its segments: a file is
+there before it is listed, and goes when no checkpoint lists it. After going back to an earlier
+checkpoint, `rewind` comes before the first append, which may replace files of the same names.
+
+A segment below SMALL_BYTES is written again together with the rows that follow it, so that frequent
+checkpoints of a slow env do not make thousands of files. One process writes a run at a time.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gymnasium_solver.errors import RunError
+from gymnasium_solver.runs.checkpoint import list_checkpoints
+from gymnasium_solver.runs.files import read_json, write_atomic
+
+if TYPE_CHECKING:
+    import numpy as np
+
+SMALL_BYTES = 1_000_000
+_FILE = re.compile(r"\d+-\d+\.safetensors")
+_TEMP = re.compile(r"\.\d+-\d+\.safetensors\.tmp-\w+")  # as write_atomic names them
+_FIX = (
+    "Resume from another checkpoint (`gsolve run RUN` lists them), or accept an empty replay: "
+    "the weights of this checkpoint are intact."
+)
+
+Segment = dict[str, Any]
+"""{file, start, stop, size, sha256}: what a checkpoint's state.json keeps of a segment."""
+
+
+def append_segment(
+    directory: Path,
+    start: int,
+    stop: int,
+    arrays: "Mapping[str, np.ndarray]",
+    previous: Sequence[Segment] = (),
+) -> Segment:
+    """Write rows [start, stop) and return their descriptor; `extended` adds it to a list.
+
+    Where the last of `previous` is small and ends at `start`, the new segment holds its rows too;
+    the old file stays until it is pruned. A file of the same name, which a killed process left, is
+    replaced."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import save
+
+    named = _checked(start, stop, arrays)
+    last = previous[-1] if previous else None
+    if last is not None and last["stop"] == start and last["size"] < SMALL_BYTES:
+        named = _concatenated(_load(directory, last), named)
+        start = last["start"]
+    file = directory / f"{start}-{stop}.safetensors"
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        data = save(named)
+        write_atomic(file, data)
+    except (OSError, SafetensorError) as error:
+        _remove_temps(directory)
+        raise RunError(
+            f"rows {start} to {stop} of the replay cannot be written to {directory}: {error}. "
+            "Earlier checkpoints are intact; free some space or check permissions, then resume."
+        ) from error
+    return {
+        "file": file.name,
+        "start": start,
+        "stop": stop,
+        "size": len(data),
+        "sha256": hashlib.sha256(data).hexdigest(),
+    }
+
+
+def extended(segments: Sequence[Segment], new: Segment) -> list[Segment]:
+    """The list with a new segment at its end, without those whose rows it took over."""
+    return [*(segment for segment in segments if segment["stop"] <= new["start"]), new]
+
+
+def needed(segments: Iterable[Segment], oldest_row: int) -> list[Segment]:
+    """The segments that still hold rows from `oldest_row` on."""
+    return [segment for segment in segments if segment["stop"] > oldest_row]
+
+
+def load_segments(
+    directory: Path, segments: Iterable[Segment]
+) -> "Iterator[tuple[int, dict[str, np.ndarray]]]":
+    """(first row, arrays) of each segment, in order; each is checked before it is handed out.
+
+    One at a time, so that no more than one segment is in memory beside what the caller keeps."""
+    for segment in segments:
+        yield int(segment["start"]), _load(directory, segment)
+
+
+def referenced(checkpoints_dir: Path) -> set[str]:
+    """The segment files that a finished checkpoint lists."""
+    files: set[str] = set()
+    for checkpoint in list_checkpoints(checkpoints_dir):
+        try:
+            state = read_json(checkpoint.path / "state.json", _FIX)
+        except RunError:  # a damaged checkpoint cannot be resumed from, with or without its replay
+            continue
+        replay = state.get("replay")
+        segments = replay.get("segments", []) if isinstance(replay, dict) else []
+        files.update(segment["file"] for segment in segments)
+    return files
+
+
+def prune_segments(directory: Path, keep: Iterable[str]) -> list[str]:
+    """Remove the segments that are not in `keep`, and what killed processes left half-written.
+
+    Returns the names of the segments removed; files of other names are left alone."""
+    kept = set(keep)
+    removed = [
+        path.name
+        for path in _entries(directory)
+        if _FILE.fullmatch(path.name) and path.name not in kept
+    ]
+    for name in removed:
+        (directory / name).unlink()
+    _remove_temps(directory)
+    return removed
+
+
+def _checked(start: int, stop: int, arrays: "Mapping[str, np.ndarray]") -> "dict[str, np.ndarray]":
+    import numpy as np
+
+    if not 0 <= start < stop:
+        raise ValueError(f"rows {start} to {stop}; expected 0 <= start < stop")
+    named = {}
+    for name, given in arrays.items():
+        array = np.asarray(given, order="C")  # safetensors writes raw memory
+        if array.dtype.kind not in "biuf":
+            raise TypeError(f"array {name} has dtype {array.dtype}; expected numbers or booleans")
+        if array.shape[:1] != (stop - start,):
+            raise ValueError(f"array {name} has shape {array.shape}; expected {stop - start} rows")
+        named[name] = array
+    return named
+
+
+def _concatenated(
+    older: "dict[str, np.ndarray]", newer: "dict[str, np.ndarray]"
+) -> "dict[str, np.ndarray]":
+    import numpy as np
+
+    def layout(arrays: "dict[str, np.ndarray]") -> list[tuple[str, str, tuple[int, ...]]]:
+        return sorted((name, a.dtype.name, a.shape[1:]) for name, a in arrays.items())
+
+    if layout(older) != layout(newer):
+        raise ValueError(
+            f"rows of {layout(newer)} after rows of {layout(older)}; expected the same"
+        )
+    return {name: np.concatenate([older[name], array]) for name, array in newer.items()}
+
+
+def _load(directory: Path, segment: Segment) -> "dict[str, np.ndarray]":
+    """The arrays of a segment (writable), once its bytes are known to be those written."""
+    from safetensors.numpy import load
+
+    if not _FILE.fullmatch(segment["file"]):
+        raise RunError(f"{segment['file']!r} is no name of a replay segment. {_FIX}")
+    file = directory / segment["file"]
+    try:
+        data = file.read_bytes()
+    except FileNotFoundError:
+        raise RunError(f"{file} is missing. {_FIX}") from None
+    except OSError as error:
+        raise RunError(f"{file} cannot be read: {error}. {_FIX}") from None
+    if len(data) != segment["size"]:
+        raise RunError(
+            f"{file} is damaged: its size is {len(data)}, the checkpoint says {segment['size']}. "
+            f"{_FIX}"
+        )
+    sha256 = hashlib.sha256(data).hexdigest()
+    if sha256 != segment["sha256"]:
+        raise RunError(
+            f"{file} is damaged: its sha256 is {sha256}, the checkpoint says {segment['sha256']}. "
+            f"{_FIX}"
+        )
+    arrays = load(data)
+    return {name: arrays[name] for name in sorted(arrays)}
+
+
+def _entries(directory: Path) -> list[Path]:
+    return sorted(directory.iterdir()) if directory.is_dir() else []
+
+
+def _remove_temps(directory: Path) -> None:
+    for path in _entries(directory):
+        if _TEMP.fullmatch(path.name):
+            path.unlink()

@@ -1,0 +1,152 @@
+"""Probe environments for SAC, TD3, DDPG and CrossQ: each has one right answer.
+
+The entropy's weight is small and fixed, so that values are those of the rewards.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from gymnasium_solver.config.load import build_config
+from gymnasium_solver.training.agents import load_agent
+from gymnasium_solver.training.loop import train
+
+GAMMA = 0.8
+COMMON: dict[str, Any] = {
+    "seed": 1,
+    "n_envs": 4,
+    "n_steps": 100,
+    "max_env_steps": 1200,
+    "hidden_dims": [32],
+    "batch_size": 32,
+    "buffer_size": 1200,
+    "learning_starts": 100,
+    "train_freq": 8,
+    "gamma": GAMMA,
+    "policy_lr": "lin_0.01",
+    "eval_freq_epochs": None,
+}
+SAC: dict[str, Any] = {"ent_coef": {"start": 0.05, "end": 0.001}, "tau": 0.05}
+NOISE: dict[str, Any] = {"tau": 0.05, "exploration_noise": 0.3, "critic_lr": "lin_0.01"}
+BOX: dict[str, dict[str, Any]] = {
+    "sac": SAC,
+    "sac_prioritised_normalised": {
+        **SAC,
+        "prioritized": True,
+        "normalize_obs": "rolling",
+        "n_step": 2,
+        "policy_delay": 2,
+    },
+    "sac_auto": {"tau": 0.05, "ent_coef": "auto_0.05", "target_entropy": -3},
+    "td3": NOISE,
+    "td3_ou": {**NOISE, "exploration_noise_type": "ou"},
+    "ddpg": NOISE,
+    "crossq": {"ent_coef": SAC["ent_coef"], "critic_hidden_dims": [64], "policy_delay": 2},
+}
+DISCRETE: dict[str, dict[str, Any]] = {
+    "sac": SAC,
+    "sac_auto_penalty": {
+        "tau": 0.05,
+        "ent_coef": "auto_0.05",
+        "target_entropy_ratio": 0.1,
+        "entropy_penalty_coef": 0.1,
+    },
+}
+
+Learn = Callable[..., Any]
+
+
+@pytest.fixture
+def learn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Learn:
+    """learn(name, settings, probe): the trained agent."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(name: str, settings: dict[str, Any], probe: str, **fields: Any) -> Any:
+        identity = {"env_id": f"Probe/{probe}-v0", "algo_id": name.split("_")[0]}
+        config = build_config({**identity, **COMMON, **settings, **fields})
+        return load_agent(train(config, runs_root=Path("runs")).id, "runs")
+
+    return run
+
+
+def column(*values: float) -> np.ndarray:
+    return np.array(values, np.float32)[:, None]
+
+
+def q(agent: Any, obs: np.ndarray, actions: np.ndarray) -> np.ndarray:
+    """The mean of the critics for each row."""
+    x = torch.cat([agent.encode(obs), torch.from_numpy(actions)], dim=1)
+    with torch.no_grad():
+        values: np.ndarray = agent.net.critic(x).mean(0)[:, 0].numpy()
+    return values
+
+
+def q_all(agent: Any, *obs: float) -> np.ndarray:
+    """The mean of the critics for each observation (rows) and discrete action (columns)."""
+    with torch.no_grad():
+        values: np.ndarray = agent.net.critic(agent.encode(column(*obs))).mean(0).numpy()
+    return values
+
+
+@pytest.mark.parametrize("name", BOX)
+def test_a_later_reward_is_discounted_once(name: str, learn: Learn) -> None:
+    agent = learn(name, BOX[name], "TwoStepDiscountContinuous")
+    obs = column(0, 1)
+    np.testing.assert_allclose(q(agent, obs, agent.policy.greedy(obs)), [GAMMA, 1], atol=0.15)
+
+
+@pytest.mark.parametrize("name", BOX)
+def test_a_truncation_is_bootstrapped(name: str, learn: Learn) -> None:
+    """Taken for a termination the value would be near 2."""
+    agent = learn(name, BOX[name], "TruncatedRewardContinuous")
+    value = q(agent, column(0), agent.policy.greedy(column(0)))
+    assert value[0] == pytest.approx(1 / (1 - GAMMA), abs=0.5)
+
+
+@pytest.mark.parametrize("name", BOX)
+def test_the_best_continuous_action_is_found(name: str, learn: Learn) -> None:
+    agent = learn(name, BOX[name], "ActionRewardContinuous")
+    assert agent.act(column(0))[0, 0] == pytest.approx(0.5, abs=0.15)
+    actions = column(-0.5, 0, 0.5)
+    values = q(agent, column(0, 0, 0), actions)
+    np.testing.assert_allclose(values[1:], -((actions[1:, 0] - 0.5) ** 2), atol=0.2)
+
+
+@pytest.mark.parametrize("name", BOX)
+def test_the_continuous_policy_sees_the_observation(name: str, learn: Learn) -> None:
+    agent = learn(name, BOX[name], "ObsActionRewardContinuous")
+    assert agent.act(column(-1, 1))[:, 0] == pytest.approx([-0.5, 0.5], abs=0.2)
+
+
+# -- discrete actions -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", DISCRETE)
+def test_discrete_values(name: str, learn: Learn) -> None:
+    agent = learn(name, DISCRETE[name], "TwoStepDiscount")
+    np.testing.assert_allclose(q_all(agent, 0, 1), [[GAMMA, GAMMA], [1, 1]], atol=0.15)
+    agent = learn(name, DISCRETE[name], "TruncatedReward")
+    assert q_all(agent, 0).max() == pytest.approx(1 / (1 - GAMMA), abs=0.5)
+
+
+@pytest.mark.parametrize("name", DISCRETE)
+def test_the_discrete_policy_sees_the_observation(name: str, learn: Learn) -> None:
+    agent = learn(name, DISCRETE[name], "ObsActionReward")
+    np.testing.assert_allclose(q_all(agent, -1, 1), [[1, -1], [-1, 1]], atol=0.3)
+    assert agent.act(column(-1, 1)).tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("name", DISCRETE)
+def test_forbidden_actions_are_neither_taken_nor_bootstrapped_from(name: str, learn: Learn) -> None:
+    """The probe refuses a forbidden action; bootstrapped from one, obs 0 would be worth 2."""
+    agent = learn(name, DISCRETE[name], "Masked", max_env_steps=2_000)
+    got = q_all(agent, -1, 0, 1)
+    on = [got[0, 1], got[0, 2], got[2, 0], got[2, 2]]  # 3.6 if bootstrapped from action 3
+    np.testing.assert_allclose(on, 2 - GAMMA, atol=0.6)
+    assert got[[0, 2], 3] == pytest.approx([2, 2], abs=0.4)
+    mask = np.array([[False, True, True, True], [True, False, True, True]])
+    assert agent.act(column(-1, 1), mask=mask).tolist() == [3, 3]

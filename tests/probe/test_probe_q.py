@@ -1,0 +1,119 @@
+"""Probe environments for action values: each has one right answer, and Q must give it."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gymnasium_solver.config.load import build_config
+from gymnasium_solver.training.agents import load_agent
+from gymnasium_solver.training.loop import train
+
+GAMMA = 0.8
+PQN: dict[str, Any] = {"batch_size": 32, "policy_lr": "lin_0.01", "max_env_steps": 2_000}
+SARSA: dict[str, Any] = {"batch_size": 16, "policy_lr": "lin_0.01", "max_env_steps": 5_000}
+# Epsilon ends at 0, so that what SARSA's own policy is worth becomes what the best one is.
+ALGOS: dict[str, dict[str, Any]] = {
+    "pqn": PQN,
+    "pqn_plain_normalised": {**PQN, "layer_norm": False, "normalize_obs": "rolling"},
+    "sarsa": SARSA,
+    "sarsa_boltzmann_lambda": {
+        **SARSA,
+        "td_lambda": 0.7,
+        "exploration": "boltzmann",
+        "temperature": {"start": 5.0, "end": 0.2, "schedule": "exponential"},
+    },
+}
+
+Learn = Callable[..., Any]
+
+
+@pytest.fixture
+def learn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Learn:
+    """learn(algo, probe): the trained agent."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(algo: str, probe: str, **fields: Any) -> Any:
+        common = {
+            "env_id": f"Probe/{probe}-v0",
+            "algo_id": algo.split("_")[0],
+            "seed": 1,
+            "n_envs": 8,
+            "n_steps": 8,
+            "hidden_dims": [16],
+            "gamma": GAMMA,
+            "epsilon": {"start": 1.0, "end": 0.0, "to": 0.8},
+            "eval_freq_epochs": None,
+        }
+        config = build_config({**common, **ALGOS[algo], **fields})
+        return load_agent(train(config, runs_root=Path("runs")).id, "runs")
+
+    return run
+
+
+def q(agent: Any, *obs: float) -> np.ndarray:
+    """Q of these observations (rows) and each action (columns)."""
+    values: np.ndarray = agent.net.q_values(np.array(obs, np.float32)[:, None])
+    return values
+
+
+@pytest.mark.parametrize("algo", ALGOS)
+def test_a_constant_is_learnt(algo: str, learn: Learn) -> None:
+    np.testing.assert_allclose(q(learn(algo, "ConstantReward"), 0), [[1, 1]], atol=0.1)
+
+
+@pytest.mark.parametrize("algo", ALGOS)
+def test_the_value_sees_the_observation(algo: str, learn: Learn) -> None:
+    agent = learn(algo, "ObsDependentReward")
+    np.testing.assert_allclose(q(agent, -1, 1), [[-1, -1], [1, 1]], atol=0.1)
+
+
+@pytest.mark.parametrize("algo", ALGOS)
+def test_a_later_reward_is_discounted_once(algo: str, learn: Learn) -> None:
+    agent = learn(algo, "TwoStepDiscount")
+    np.testing.assert_allclose(q(agent, 0, 1), [[GAMMA, GAMMA], [1.0, 1.0]], atol=0.1)
+
+
+@pytest.mark.parametrize("algo", ALGOS)
+def test_a_truncation_is_bootstrapped(algo: str, learn: Learn) -> None:
+    """Taken for a termination the value would be near 2."""
+    agent = learn(algo, "TruncatedReward")
+    assert q(agent, 0).max() == pytest.approx(1 / (1 - GAMMA), abs=0.3)
+
+
+@pytest.mark.parametrize("algo", ALGOS)
+def test_both_actions_are_valued(algo: str, learn: Learn) -> None:
+    agent = learn(algo, "ActionReward")
+    np.testing.assert_allclose(q(agent, 0), [[-1, 1]], atol=0.15)
+    assert agent.act(np.zeros(1, np.float32)) == 1
+
+
+@pytest.mark.parametrize("algo", ALGOS)
+def test_the_action_depends_on_the_observation(algo: str, learn: Learn) -> None:
+    agent = learn(algo, "ObsActionReward")
+    np.testing.assert_allclose(q(agent, -1, 1), [[1, -1], [-1, 1]], atol=0.15)
+    assert agent.act(np.array([[-1], [1]], np.float32)).tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("algo", ALGOS)
+def test_forbidden_actions_are_neither_taken_nor_bootstrapped_from(algo: str, learn: Learn) -> None:
+    """The probe refuses a forbidden action; bootstrapped from one, obs 0 would be worth 2."""
+    agent = learn(algo, "Masked", max_env_steps=5_000)
+    got = q(agent, -1, 0, 1)
+    on = [got[0, 1], got[0, 2], got[2, 0], got[2, 2]]  # 3.6 if bootstrapped from action 3
+    np.testing.assert_allclose(on, 2 - GAMMA, atol=0.6)
+    assert got[[0, 2], 3] == pytest.approx([2, 2], abs=0.4)
+    assert got[1, 2] == pytest.approx(-1, abs=0.4)
+    mask = np.array([[False, True, True, True], [True, False, True, True]])
+    actions = agent.act(np.array([[-1], [1]], np.float32), mask=mask)
+    assert actions.tolist() == [3, 3]
+
+
+def test_sarsa_values_its_own_exploration_and_pqn_does_not(learn: Learn) -> None:
+    """At obs 0 of Masked a random policy loses (-1 - 2 - 2) / 3; the best loses 1."""
+    random = {"epsilon": 1.0, "max_env_steps": 8_000}
+    for algo, lost in (("sarsa", 5 / 3), ("pqn", 1.0)):
+        got = q(learn(algo, "Masked", **random, td_lambda=0.0), -1, 1)
+        np.testing.assert_allclose([got[0, 1:3], got[1, [0, 2]]], 2 - GAMMA * lost, atol=0.2)

@@ -1,0 +1,108 @@
+"""A counting stream of rollouts under the vector contract, for the tests of replay.
+
+Observation (env, episode, t); the step from t gives reward t + 1 and has action t % 3. Episode
+lengths and endings are drawn; `endings` tells of every (env, episode) that is over at which t it
+ended and how: "terminated", "truncated", or "cut" (by a restart of all envs).
+"""
+
+import numpy as np
+from gymnasium import spaces
+
+from gymnasium_solver.data.rollout import Rollout
+
+OBS_SPACE = spaces.Box(-np.inf, np.inf, (3,), np.float32)
+ACTION_SPACE = spaces.Discrete(3)
+N_FRAMES = 4
+
+
+class Stream:
+    def __init__(self, n_envs: int, seed: int = 0, max_length: int = 7) -> None:
+        self.n_envs, self.max_length = n_envs, max_length
+        self.rng = np.random.default_rng(seed)
+        self.endings: dict[tuple[int, int], tuple[int, str]] = {}
+        self.episode = np.full(n_envs, -1)
+        self.t = np.zeros(n_envs, int)
+        self.length = np.zeros(n_envs, int)
+        self.is_done = np.zeros(n_envs, bool)
+        for env in range(n_envs):
+            self._open(env)
+        self.is_restart = True
+
+    def _open(self, env: int) -> None:
+        self.episode[env] += 1
+        self.t[env] = 0
+        self.length[env] = self.rng.integers(1, self.max_length + 1)
+        self.is_done[env] = False
+
+    def restart(self) -> None:
+        for env in range(self.n_envs):
+            if not self.is_done[env]:
+                self.endings[env, int(self.episode[env])] = (int(self.t[env]), "cut")
+            self._open(env)
+        self.is_restart = True
+
+    def obs(self) -> np.ndarray:
+        envs = np.arange(self.n_envs)
+        return np.stack([envs, self.episode, self.t], axis=1).astype(np.float32)
+
+    def rollout(self, n_steps: int) -> Rollout:
+        rows = Rollout.allocate(n_steps, self.n_envs, OBS_SPACE, ACTION_SPACE)
+        rows.is_restart, self.is_restart = self.is_restart, False
+        rows.obs[0] = self.obs()
+        for t in range(n_steps):
+            for env in range(self.n_envs):
+                self._step(rows, t, env)
+            rows.obs[t + 1] = self.obs()
+        return rows
+
+    def _step(self, rows: Rollout, t: int, env: int) -> None:
+        if self.is_done[env]:  # a reset row: its action, here one the policy never takes, is void
+            rows.actions[t, env] = 2 - self.t[env] % 3
+            self._open(env)
+            return
+        rows.valid[t, env] = True
+        rows.actions[t, env] = self.t[env] % 3
+        rows.reward[t, env] = self.t[env] + 1
+        self.t[env] += 1
+        if self.t[env] == self.length[env]:
+            self.is_done[env] = True
+            how = "terminated" if self.rng.random() < 0.5 else "truncated"
+            getattr(rows, how)[t, env] = True
+            self.endings[env, int(self.episode[env])] = (int(self.t[env]), how)
+
+
+class FrameStream(Stream):
+    """The counting stream seen through frames of noise, stacked and padded as engines do it."""
+
+    def __init__(
+        self, n_envs: int, padding: str, seed: int = 0, max_length: int = 7, channels: int = 1
+    ) -> None:
+        super().__init__(n_envs, seed, max_length)
+        self.padding, self.channels = padding, channels
+        self.space = spaces.Box(0, 255, (N_FRAMES * channels, 3, 2), np.uint8)
+        self.stacks: dict[tuple[int, ...], np.ndarray] = {}
+        self._last = [np.zeros((N_FRAMES, channels, 3, 2), np.uint8) for _ in range(n_envs)]
+
+    def frames_rollout(self, n_steps: int) -> Rollout:
+        """The next rows, with stacks for observations."""
+        plain = self.rollout(n_steps)
+        rows = Rollout.allocate(n_steps, self.n_envs, self.space, ACTION_SPACE)
+        for name in ("actions", "reward", "terminated", "truncated", "valid", "is_restart"):
+            setattr(rows, name, getattr(plain, name))
+        for t, env in np.ndindex(plain.obs.shape[:2]):
+            rows.obs[t, env] = self._stack(env, tuple(plain.obs[t, env].astype(int).tolist()))
+        return rows
+
+    def _stack(self, env: int, key: tuple[int, ...]) -> np.ndarray:
+        if key not in self.stacks:
+            frame = self.rng.integers(0, 256, (self.channels, 3, 2), np.uint8)
+            before = self._last[env]
+            if key[2] == 0:
+                if self.padding == "zeros":
+                    before = np.zeros_like(before)
+                elif self.padding == "repeat":
+                    before = np.broadcast_to(frame, before.shape)
+                # "goes on": a lost life opens an episode without touching the stack
+            self._last[env] = np.concatenate([before[1:], frame[None]])
+            self.stacks[key] = self._last[env].reshape(self.space.shape)
+        return self.stacks[key]

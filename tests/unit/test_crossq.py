@@ -1,0 +1,172 @@
+"""CrossQ: the joint pass, moments and when they move, acting by running moments."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from torch import Tensor
+
+from gymnasium_solver.algos.batch import Batch
+from gymnasium_solver.algos.crossq import CrossQ, CrossQConfig, actor_loss, critic_loss
+from gymnasium_solver.data.rollout import Rollout
+from gymnasium_solver.nets.continuous import squash
+from gymnasium_solver.nets.renorm import BatchRenorm, train_pass
+
+OBS = spaces.Box(-10, 10, (3,), np.float32)
+BOX = spaces.Box(-1, 1, (2,), np.float32)
+N_ENVS = 2
+PLAIN = torch.tensor(1.0), torch.tensor(0.0)
+
+
+def agent_for(seed: int = 0, **fields: Any) -> CrossQ:
+    small = {"n_envs": N_ENVS, "hidden_dims": [6], "critic_hidden_dims": [8], "batch_size": 4}
+    small |= {"buffer_size": 200, "learning_starts": 4, "policy_lr": 0.01}
+    config = CrossQConfig(env_id="x", algo_id="crossq", **{**small, **fields})
+    return CrossQ(config, OBS, BOX, seed=seed)
+
+
+def rollout_for(n_rows: int = 6, seed: int = 0) -> Rollout:
+    rng = np.random.default_rng(seed)
+    rollout = Rollout.allocate(n_rows, N_ENVS, OBS, BOX)
+    rollout.obs[:] = rng.normal(1, 2, rollout.obs.shape)
+    rollout.reward[:] = rng.normal(size=rollout.reward.shape)
+    rollout.actions[:] = rng.uniform(-1, 1, rollout.actions.shape)
+    rollout.valid[:] = True
+    return rollout
+
+
+def random_batch(n: int = 5, discount: float = 0.9) -> tuple[Batch, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+
+    def draw(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator)
+
+    batch = Batch(
+        draw(n, 3), draw(n, 2), draw(n), torch.full((n,), discount), draw(n, 3), torch.ones(n)
+    )
+    return batch, draw(n, 2)
+
+
+def test_the_target_comes_from_the_same_pass_without_gradient() -> None:
+    net, (batch, noise) = agent_for(seed=1).net, random_batch()
+    (loss, q_mean, error), moments = critic_loss(net, batch, noise, torch.tensor(0.3), *PLAIN)
+
+    next_actions, log_prob = squash(net.actor(batch.next_x), noise)
+    now = torch.cat([batch.x, batch.actions], 1)
+    following = torch.cat([batch.next_x, next_actions], 1)
+    both, expected_moments = train_pass(net.critic.layers, torch.cat([now, following]), *PLAIN)
+    q, next_q = both[:, :5, 0], both[:, 5:, 0]
+    wanted = (batch.reward + 0.9 * (torch.minimum(*next_q) - 0.3 * log_prob)).detach()
+    torch.testing.assert_close(error, (q - wanted).abs().mean(0))
+    torch.testing.assert_close(q_mean, q.mean())
+    expected = 0.5 * ((q[0] - wanted).square().mean() + (q[1] - wanted).square().mean())
+    torch.testing.assert_close(loss, expected)
+    for a, b in zip(moments, expected_moments, strict=True):
+        torch.testing.assert_close(a, b)
+    params = list(net.critic.parameters())
+    ours, theirs = torch.autograd.grad(loss, params), torch.autograd.grad(expected, params)
+    for a, b in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(a, b)
+    # The first moments are those of both halves together.
+    torch.testing.assert_close(moments[0][0], torch.cat([now, following]).mean(0).detach())
+
+
+def test_a_pass_apart_would_give_other_values() -> None:
+    """What the joint pass is for: next observations far away are not normalised away."""
+    net, (batch, noise) = agent_for(seed=1).net, random_batch()
+    apart, _ = train_pass(net.critic.layers, torch.cat([batch.x, batch.actions], 1), *PLAIN)
+    (_, q_mean, _), _ = critic_loss(
+        net, batch._replace(next_x=batch.next_x + 5), noise, torch.tensor(0.0), *PLAIN
+    )
+    assert abs(float(q_mean - apart.detach().mean())) > 0.01
+
+
+def test_a_termination_is_not_bootstrapped_from() -> None:
+    net, (batch, noise) = agent_for(seed=1).net, random_batch(discount=0.0)
+    (_, _, error), _ = critic_loss(net, batch, noise, torch.tensor(9.0), *PLAIN)
+    following = torch.cat([batch.next_x, squash(net.actor(batch.next_x), noise)[0]], 1)
+    joint = torch.cat([torch.cat([batch.x, batch.actions], 1), following])
+    q = train_pass(net.critic.layers, joint, *PLAIN)[0][:, :5, 0]
+    torch.testing.assert_close(error, (q - batch.reward).abs().mean(0).detach())
+
+
+def test_the_actor_climbs_critics_with_running_moments() -> None:
+    net, (batch, noise) = agent_for(seed=2).net, random_batch()
+    (loss, entropy), moments = actor_loss(net, batch.x, noise, torch.tensor(0.3), *PLAIN)
+    outputs, expected_moments = train_pass(net.actor, batch.x, *PLAIN)
+    actions, log_prob = squash(outputs, noise)
+    q = net.critic(torch.cat([batch.x, actions], 1))[:, :, 0]
+    torch.testing.assert_close(loss, (0.3 * log_prob - torch.minimum(*q)).mean())
+    torch.testing.assert_close(entropy, -log_prob.mean().detach())
+    assert len(moments) == len(expected_moments) == 4
+
+
+def running(module: Any) -> list[Tensor]:
+    return [b.clone() for b in module.buffers()]
+
+
+def same(a: list[Tensor], b: list[Tensor]) -> bool:
+    return all(torch.equal(x, y) for x, y in zip(a, b, strict=True))
+
+
+def test_moments_move_with_the_steps_and_not_by_acting() -> None:
+    agent = agent_for(policy_delay=3, updates_per_step=0.25)
+    moved = []
+    for i in range(3):
+        actor, critic = running(agent.net.actor), running(agent.net.critic)
+        agent.policy.sample(np.ones((50, 3), np.float32))
+        agent.policy.greedy(np.ones((50, 3), np.float32))
+        assert same(actor, running(agent.net.actor))
+        agent.update(rollout_for(n_rows=2, seed=i), 4 * (i + 1), 100)
+        moved.append(
+            (not same(critic, running(agent.net.critic)), not same(actor, running(agent.net.actor)))
+        )
+    assert moved == [(True, False), (True, False), (True, True)]
+    assert not agent.targets, "no target networks"
+
+
+def test_corrections_begin_after_the_warm_up() -> None:
+    agent = agent_for(renorm_warmup=5)
+    assert [agent._bounds(n) for n in (0, 4, 5, 6)] == [(1, 0), (1, 0), (3, 5), (3, 5)]
+    warm, cold = agent_for(renorm_warmup=0), agent_for(renorm_warmup=100)
+    for agent in (warm, cold):
+        agent.update(rollout_for(), 12, 100)
+    assert not torch.equal(warm.critic_optimizer.flat, cold.critic_optimizer.flat)
+
+
+def test_adam_forgets_faster() -> None:
+    agent = agent_for()
+    assert (agent.critic_optimizer.beta1, agent.actor_optimizer.beta1) == (0.5, 0.5)
+
+
+def test_critics_have_their_own_widths() -> None:
+    agent = agent_for(hidden_dims=[6], critic_hidden_dims=[9, 10])
+    widths = [p.shape[-1] for p in agent.net.critic.parameters() if p.ndim == 3 and p.shape[1] > 1]
+    assert widths == [9, 10, 1]
+    assert sum(isinstance(layer, BatchRenorm) for layer in agent.net.actor) == 2
+
+
+def test_acting_computes_what_running_moments_give() -> None:
+    agent = agent_for()
+    for i in range(5):
+        agent.update(rollout_for(seed=i), 12 * (i + 1), 100)
+    obs = np.random.default_rng(0).normal(2, 5, (32, 3)).astype(np.float32)
+    with torch.no_grad():
+        outputs = agent.net.actor(agent.encode(obs)).numpy()
+    np.testing.assert_allclose(agent.policy.greedy(obs), np.tanh(outputs[:, :2]), atol=1e-5)
+    one_by_one = [agent.policy.greedy(obs[i : i + 1])[0] for i in range(32)]
+    np.testing.assert_allclose(agent.policy.greedy(obs), one_by_one, atol=1e-5)
+
+
+def test_the_temperature_is_learnt_like_sacs() -> None:
+    agent = agent_for(ent_coef="auto_0.5", policy_delay=1)
+    metrics = agent.update(rollout_for(), 12, 100)
+    assert metrics["opt/policy/alpha"] == pytest.approx(0.5, rel=0.2)
+    assert agent.net.temperature is not None
+    # Two components and a policy that begins wide: more entropy than the target of -2.
+    assert float(metrics["opt/policy/entropy"]) > -2
+    assert agent.net.temperature.alpha < 0.5
+    assert float(metrics["opt/loss/alpha"]) < math.log(0.5) * 0.1

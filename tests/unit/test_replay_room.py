@@ -1,0 +1,153 @@
+"""What the replay takes, whether it fits, and the refusal when it does not."""
+
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from gymnasium_solver.data.replay import Replay
+from gymnasium_solver.data.room import available_memory_bytes, check_fits
+from gymnasium_solver.errors import ConfigError
+from tests.unit.replay_stream import ACTION_SPACE
+
+ATARI = spaces.Box(0, 255, (4, 84, 84), np.uint8)
+
+
+# -- the estimate -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("observation_space", "action_space", "options"),
+    [
+        (ATARI, spaces.Discrete(6), {"frame_stack": 4}),
+        (ATARI, spaces.Discrete(300), {"n_masked_actions": 300}),
+        (spaces.Box(-1, 1, (17,), np.float32), spaces.Box(-1, 1, (6,), np.float32), {}),
+        (spaces.Discrete(500), spaces.Discrete(6), {}),
+    ],
+)
+def test_the_estimate_is_what_the_arrays_take(observation_space, action_space, options):
+    arguments = (1000, 8, observation_space, action_space)
+    replay = Replay(*arguments, **options)
+    assert Replay.estimate_bytes(*arguments, **options) == replay.nbytes
+
+
+def test_the_estimate_by_hand():
+    # 100 rows and the head, 2 envs: 3 floats, 1 byte of action, reward, three flags
+    space = spaces.Box(-1, 1, (3,), np.float32)
+    assert Replay.estimate_bytes(200, 2, space, ACTION_SPACE) == 101 * 2 * (12 + 1 + 4 + 3)
+    # 100,000 Atari frames, the head, and 3 frames before the oldest; 5 bytes of action, look-back
+    # and flags, and the reward
+    expected = (100_000 + 1 + 3) * (84 * 84 + 5 + 4)
+    assert Replay.estimate_bytes(100_000, 1, ATARI, ACTION_SPACE, frame_stack=4) == expected
+
+
+FILL = """
+    import os, resource
+    import numpy as np
+    from gymnasium import spaces
+    from gymnasium_solver.data.memory import Memory
+    from gymnasium_solver.data.replay import Replay
+    from gymnasium_solver.data.rollout import Rollout
+
+    def resident():
+        return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGESIZE")
+
+    arguments = (100_000, 8, spaces.Box(0, 255, (4, 84, 84), np.uint8), spaces.Discrete(6))
+    rows = Rollout.allocate(32, *arguments[1:])
+    rows.obs[:], rows.valid[:] = 7, True
+    before = resident()
+    replay = Replay(*arguments, frame_stack=4)
+    memory = Memory(replay, n_step=3, gamma=0.99, batch_size=32, rng=np.random.default_rng(0))
+    while replay.oldest_row == 0:
+        memory.add(rows)
+    for sample in memory.batches(4):
+        assert (sample.obs == 7).all() and (sample.next_obs == 7).all()
+    print(len(memory), Replay.estimate_bytes(*arguments, frame_stack=4), resident() - before)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs Linux's /proc")
+def test_a_hundred_thousand_atari_transitions_stay_under_the_estimate():
+    command = [sys.executable, "-c", textwrap.dedent(FILL)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    n, estimate, grown = map(int, done.stdout.split())
+    assert n == 100_000
+    assert estimate < 720e6
+    assert 0.95 * estimate < grown < estimate + 30e6  # slack: the batches, and the allocator's own
+
+
+# -- whether it fits ----------------------------------------------------------------------------
+
+
+def test_too_large_a_replay_is_refused_with_numbers_and_the_fix():
+    with pytest.raises(ConfigError) as caught:
+        check_fits(7 * 2**30 + 2**29, 2 * 2**30)
+    text = str(caught.value)
+    assert "takes 7.50 GiB, but only 2.00 GiB" in text
+    assert "smaller buffer_size" in text
+    assert "replay_dir" in text
+
+
+def test_what_fits_or_cannot_be_told_passes():
+    check_fits(100, 100)
+    check_fits(2**60, None)
+
+
+def machine(root, available_kb, cgroup, files):
+    (root / "proc/self").mkdir(parents=True)
+    (root / "proc/meminfo").write_text(f"MemTotal: 99 kB\nMemAvailable:   {available_kb} kB\n")
+    (root / "proc/self/cgroup").write_text(cgroup)
+    for name, text in files.items():
+        path = root / "sys/fs/cgroup" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return available_memory_bytes(root)
+
+
+def test_memory_of_the_machine(tmp_path):
+    assert machine(tmp_path, 1000, "0::/user\n", {"user/memory.max": "max\n"}) == 1000 * 1024
+
+
+def test_a_cgroup_v2_limit_less_what_is_used(tmp_path):
+    files = {
+        "box/memory.max": "500000\n",
+        "box/memory.current": "200000\n",
+        "box/memory.stat": "anon 1\ninactive_file 50000\nactive_file 3\n",
+    }
+    assert machine(tmp_path, 1000, "0::/box/inner\n", files) == 500000 - (200000 - 50000)
+
+
+def test_a_cgroup_v2_seen_from_inside_a_container(tmp_path):
+    files = {"memory.max": "300000\n", "memory.current": "100000\n"}
+    assert machine(tmp_path, 1000, "0::/\n", files) == 200000
+
+
+def test_a_cgroup_v1_limit(tmp_path):
+    files = {
+        "memory/memory.limit_in_bytes": "400000\n",
+        "memory/memory.usage_in_bytes": "150000\n",
+        "memory/memory.stat": "inactive_file 1\ntotal_inactive_file 50000\n",
+    }
+    cgroup = "5:cpu,cpuacct:/x\n4:memory:/docker/1234\n0::/\n"
+    assert machine(tmp_path, 1000, cgroup, files) == 300000
+
+
+def test_a_cgroup_v1_without_a_limit(tmp_path):
+    files = {"memory/memory.limit_in_bytes": "9223372036854771712\n"}
+    assert machine(tmp_path, 1000, "4:memory:/\n", files) == 1000 * 1024
+
+
+def test_where_the_system_does_not_tell(tmp_path):
+    assert available_memory_bytes(tmp_path) is None
+
+
+# -- memory-mapped ------------------------------------------------------------------------------
+
+
+def test_a_directory_that_cannot_hold_it_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match=r"replay_dir: .*missing cannot hold a file"):
+        Replay(10, 1, ATARI, ACTION_SPACE, directory=str(tmp_path / "missing"))

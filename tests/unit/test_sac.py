@@ -1,0 +1,468 @@
+"""SAC: targets, entropy terms and the temperature by hand; masks; acting; what is configured."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+from torch.distributions import Normal, TanhTransform, TransformedDistribution
+
+from gymnasium_solver.algos.batch import Batch
+from gymnasium_solver.algos.sac import (
+    SAC,
+    SACConfig,
+    actor_loss,
+    critic_loss,
+    discrete_actor_loss,
+    discrete_critic_loss,
+    soft_value,
+)
+from gymnasium_solver.algos.soft import learn_alpha
+from gymnasium_solver.data.rollout import Rollout
+from gymnasium_solver.errors import ConfigError
+from gymnasium_solver.nets.continuous import ActorCritics, Temperature, squash
+from gymnasium_solver.nets.optimizer import FlatOptimizer
+from gymnasium_solver.nets.stacked import StackedLinear
+
+OBS = spaces.Box(-10, 10, (3,), np.float32)
+BOX, DISCRETE = spaces.Box(-2, 2, (2,), np.float32), spaces.Discrete(3)
+N_ENVS = 2
+
+
+def agent_for(action_space: Any = BOX, seed: int = 0, **fields: Any) -> SAC:
+    small = {"n_envs": N_ENVS, "hidden_dims": [6], "batch_size": 4, "buffer_size": 200}
+    small |= {"learning_starts": 4, "policy_lr": 0.01}
+    config = SACConfig(env_id="x", algo_id="sac", **{**small, **fields})
+    return SAC(config, OBS, action_space, seed=seed)
+
+
+def rollout_for(action_space: Any, n_rows: int = 6, seed: int = 0, masks: bool = False) -> Rollout:
+    rng = np.random.default_rng(seed)
+    rollout = Rollout.allocate(n_rows, N_ENVS, OBS, action_space)
+    rollout.obs[:] = rng.normal(size=rollout.obs.shape)
+    rollout.reward[:] = rng.normal(size=rollout.reward.shape)
+    rollout.valid[:] = True
+    if isinstance(action_space, spaces.Discrete):
+        rollout.actions[:] = rng.integers(0, action_space.n, rollout.actions.shape)
+    else:
+        rollout.actions[:] = rng.uniform(-1, 1, rollout.actions.shape)
+    if masks:
+        rollout.mask = np.ones((n_rows + 1, N_ENVS, 3), bool)
+        rollout.mask[..., 2] = False
+        rollout.actions[:] = rng.integers(0, 2, rollout.actions.shape)
+    return rollout
+
+
+class Constant(nn.Module):
+    """Gives the same outputs for every row."""
+
+    def __init__(self, outputs: Any):
+        super().__init__()
+        self.outputs = nn.Parameter(torch.tensor(outputs, dtype=torch.float32))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.outputs.ndim == 1:  # an actor: [A] -> [B, A]
+            return self.outputs.expand(len(x), -1)
+        return self.outputs.unsqueeze(1).expand(-1, len(x), -1)  # critics: [n, out] -> [n, B, out]
+
+
+def constant_net(actor: Any, critics: Any) -> ActorCritics:
+    net = agent_for().net
+    net.actor = Constant(actor)  # type: ignore[assignment]
+    net.critic = Constant(critics)  # type: ignore[assignment]
+    return net
+
+
+def batch_for(
+    actions: Any, reward: list[float], discount: list[float], weight: Any = None
+) -> Batch:
+    n = len(reward)
+    return Batch(
+        x=torch.zeros(n, 3),
+        actions=torch.as_tensor(actions),
+        reward=torch.tensor(reward),
+        discount=torch.tensor(discount),
+        next_x=torch.zeros(n, 3),
+        weight=torch.ones(n) if weight is None else torch.tensor(weight),
+    )
+
+
+# -- the squashed Gaussian ------------------------------------------------------------------
+
+
+def test_log_probabilities_are_those_of_a_squashed_normal() -> None:
+    generator = torch.Generator().manual_seed(0)
+    outputs = 0.5 * torch.randn(50, 4, generator=generator)
+    noise = torch.randn(50, 2, generator=generator)
+    actions, log_prob = squash(outputs, noise)
+    normal = Normal(outputs[:, :2], outputs[:, 2:].exp())
+    squashed = TransformedDistribution(normal, TanhTransform(cache_size=1))
+    u = outputs[:, :2] + outputs[:, 2:].exp() * noise
+    torch.testing.assert_close(actions, torch.tanh(u))
+    expected = normal.log_prob(u) - TanhTransform().log_abs_det_jacobian(u, torch.tanh(u))
+    torch.testing.assert_close(log_prob, expected.sum(1))
+    inner = actions.abs().amax(1) < 0.99  # elsewhere the inverse of tanh loses digits
+    theirs = squashed.log_prob(actions).sum(1)
+    torch.testing.assert_close(log_prob[inner], theirs[inner], rtol=1e-3, atol=1e-3)
+
+
+def test_log_probabilities_hold_far_out() -> None:
+    """tanh(30) is 1 to the last digit; the slope's logarithm is log 4 - 60 all the same."""
+    outputs = torch.tensor([[30.0, 0.0]]).requires_grad_()
+    actions, log_prob = squash(outputs, torch.zeros(1, 1))
+    assert actions.tolist() == [[1.0]]
+    assert log_prob.item() == pytest.approx(-0.5 * math.log(2 * math.pi) - math.log(4) + 60)
+    (gradient,) = torch.autograd.grad(log_prob.sum(), outputs)
+    assert gradient.tolist() == [[2, -1]]
+
+
+def test_deviations_are_clamped() -> None:
+    noise = torch.ones(1, 1)
+    for given, used in ((7.0, 2.0), (-50.0, -20.0)):
+        limited = squash(torch.tensor([[0.0, given]]), noise)
+        expected = squash(torch.tensor([[0.0, used]]), noise)
+        torch.testing.assert_close(limited, expected)
+
+
+# -- targets and losses, Box ----------------------------------------------------------------
+
+
+def test_the_target_is_reward_plus_the_lowest_next_value_and_entropy() -> None:
+    """Mean 0, deviation 1, noise 0: a' = 0, log pi = -log sqrt(2 pi) for each of two components.
+
+    Row 0 goes on (a truncation does too): 1 + 0.9 (min(5, 3) - 0.5 log pi). Row 1 terminated: 2.
+    """
+    net = constant_net([0, 0, 0, 0], [[0.0], [0.0]])
+    batch = batch_for(torch.zeros(2, 2), [1, 2], [0.9, 0])
+    alpha, noise = torch.tensor(0.5), torch.zeros(2, 2)
+    loss, q_mean, error = critic_loss(net, Constant([[5.0], [3.0]]), batch, noise, alpha)
+    log_pi = 2 * -0.5 * math.log(2 * math.pi)
+    wanted = [1 + 0.9 * (3 - 0.5 * log_pi), 2]
+    assert error.tolist() == pytest.approx(wanted), "critics of 0: the error is the target"
+    assert loss.item() == pytest.approx(2 * 0.5 * (wanted[0] ** 2 + 4) / 2), "two critics"
+    assert q_mean.item() == 0
+
+
+def test_weights_of_prioritised_replay_scale_the_loss_and_not_the_errors() -> None:
+    net = constant_net([0, 0, 0, 0], [[1.0], [3.0]])
+    batch = batch_for(torch.zeros(2, 2), [5, 0], [0, 0], weight=[0.25, 1.0])
+    loss, q_mean, error = critic_loss(net, net.critic, batch, torch.zeros(2, 2), torch.tensor(0.0))
+    # Critic 1 errs by -4 and 1, critic 3 by -2 and 3.
+    assert loss.item() == pytest.approx(0.5 * ((0.25 * 16 + 1) / 2 + (0.25 * 4 + 9) / 2))
+    assert error.tolist() == [(4 + 2) / 2, (1 + 3) / 2]
+    assert q_mean.item() == 2
+
+
+def test_the_critics_alone_get_a_gradient() -> None:
+    agent = agent_for()
+    batch = batch_for(torch.zeros(3, 2), [1, 2, 3], [0.9, 0.9, 0.9])
+    loss, *_ = critic_loss(agent.net, agent.target, batch, torch.ones(3, 2), torch.tensor(1.0))
+    loss.backward()
+    assert all(p.grad is not None for p in agent.net.critic.parameters())
+    assert all(p.grad is None for p in agent.net.actor.parameters())
+    assert all(p.grad is None for p in agent.target.parameters())
+
+
+def test_the_actor_climbs_the_lowest_value_and_its_entropy() -> None:
+    net = agent_for(seed=3).net
+    x, noise = torch.randn(5, 3), torch.randn(5, 2)
+    loss, entropy = actor_loss(net, x, noise, torch.tensor(0.3))
+    actions, log_prob = squash(net.actor(x), noise)
+    q = net.critic(torch.cat([x, actions], 1))[:, :, 0]
+    assert (q[0] < q[1]).any()
+    assert (q[1] < q[0]).any()
+    expected = [0.3 * log_prob[i] - min(q[0, i], q[1, i]) for i in range(5)]
+    torch.testing.assert_close(loss, sum(expected) / 5)
+    torch.testing.assert_close(entropy, -log_prob.detach().mean())
+
+
+# -- the temperature ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("gap", "rises"), [(-0.5, True), (0.5, False)])
+def test_too_little_entropy_raises_the_temperature(gap: float, rises: bool) -> None:
+    temperature = Temperature(2.0)
+    optimizer = FlatOptimizer(temperature, "sgd")
+    loss = learn_alpha(temperature, optimizer, torch.tensor(gap), 0.1, (None, None))
+    assert loss.item() == pytest.approx(math.log(2) * gap)
+    assert temperature.alpha == pytest.approx(2 * math.exp(-0.1 * gap))
+    assert (temperature.alpha > 2) == rises
+
+
+def test_the_temperature_keeps_its_bounds() -> None:
+    temperature = Temperature(1.0)
+    optimizer = FlatOptimizer(temperature, "sgd")
+    for bounds, expected in (((None, 0.1), 0.1), ((-0.2, 0.1), 0.1)):
+        learn_alpha(temperature, optimizer, torch.tensor(-9.0), 1.0, bounds)
+        assert temperature.log_alpha.item() == pytest.approx(expected)
+    learn_alpha(temperature, optimizer, torch.tensor(9.0), 1.0, (-0.2, None))
+    assert temperature.log_alpha.item() == pytest.approx(-0.2)
+    assert optimizer.flat.item() == pytest.approx(-0.2), "where the optimiser goes on from"
+
+
+def test_target_entropies() -> None:
+    def target(agent: SAC, mask: Tensor | None = None, at: float = 0) -> float:
+        return agent._target_entropy(agent.scheduled_values(int(at), 100), mask)
+
+    assert target(agent_for(BOX)) == -2
+    assert target(agent_for(BOX, target_entropy=-0.7)) == -0.7
+    assert target(agent_for(BOX, target_entropy={"start": 0, "end": -4}), at=50) == -2
+    assert target(agent_for(DISCRETE)) == pytest.approx(0.98 * math.log(3))
+    half = agent_for(DISCRETE, target_entropy_ratio=0.5)
+    assert target(half) == pytest.approx(0.5 * math.log(3))
+    mask = torch.tensor([[True, True, False], [True, False, False]])
+    assert target(half, mask) == pytest.approx(0.5 * (math.log(2) + 0) / 2)
+    assert target(agent_for(DISCRETE, target_entropy=0.3), mask) == 0.3
+
+
+@pytest.mark.parametrize(
+    ("ent_coef", "first"), [("auto", 1.0), ("auto_0.1", 0.1), (0.2, None), ("lin_0.2", None)]
+)
+def test_the_temperature_is_learnt_or_given(ent_coef: Any, first: float | None) -> None:
+    agent = agent_for(ent_coef=ent_coef)
+    assert (agent.net.temperature is None) == (first is None)
+    assert ("alpha" in agent.optimizers) == (first is not None)
+    metrics = agent.update(rollout_for(BOX), 50, 100)
+    assert ("opt/loss/alpha" in metrics) == (first is not None)
+    if agent.net.temperature is None:
+        halfway = 0.2 if ent_coef == 0.2 else 0.1
+        assert metrics["opt/policy/alpha"] == pytest.approx(halfway)
+    else:
+        assert agent.net.temperature.alpha == pytest.approx(first, rel=0.2)
+        assert agent.net.temperature.alpha != pytest.approx(first, rel=0.001)
+
+
+@pytest.mark.parametrize("ent_coef", ["auto_0", "auto_-1", "automatic", -0.1, True, "lin"])
+def test_bad_entropy_weights_are_refused(ent_coef: Any) -> None:
+    with pytest.raises(ConfigError, match=r"ent_coef.*auto_NUMBER.*lin_NUMBER"):
+        agent_for(ent_coef=ent_coef)
+
+
+# -- discrete actions -----------------------------------------------------------------------
+
+
+def test_the_soft_value_is_an_exact_expectation() -> None:
+    generator = torch.Generator().manual_seed(0)
+    log_probs = torch.log_softmax(torch.randn(4, 3, generator=generator), 1)
+    q, alpha = torch.randn(4, 3, generator=generator), 0.7
+    value = soft_value(log_probs, q, torch.tensor(alpha))
+    for row in range(4):
+        p = [math.exp(log_probs[row, a]) for a in range(3)]
+        brute = sum(p[a] * (float(q[row, a]) - alpha * math.log(p[a])) for a in range(3))
+        assert value[row].item() == pytest.approx(brute, rel=1e-5)
+
+
+def test_the_discrete_target_by_hand() -> None:
+    """Probabilities (1/2, 1/4, 1/4), the lowest values of two critics (1, 2, 0), alpha 0.1."""
+    p = [0.5, 0.25, 0.25]
+    net = constant_net([math.log(x) for x in p], [[0.0, 0, 0], [0, 0, 0]])
+    target = Constant([[1.0, 5, 0], [4, 2, 3]])
+    batch = batch_for([0, 1], [1.0, 7.0], [0.9, 0.0])
+    loss, _, error = discrete_critic_loss(net, target, batch, None, torch.tensor(0.1))
+    entropy = -sum(x * math.log(x) for x in p)
+    wanted = 1 + 0.9 * (0.5 * 1 + 0.25 * 2 + 0.1 * entropy)
+    assert error.tolist() == pytest.approx([wanted, 7])
+    assert loss.item() == pytest.approx((wanted**2 + 49) / 2)
+
+
+def test_forbidden_actions_are_not_bootstrapped_from() -> None:
+    """Without action 2, whose value is enormous: (2/3, 1/3) over the values (1, 2)."""
+    net = constant_net([math.log(2), 0, 5], [[0.0, 0, 0], [0, 0, 0]])
+    target = Constant([[1.0, 2, 1e6], [1, 2, 1e6]])
+    mask = torch.tensor([[True, True, False]])
+    batch = batch_for([0], [0.0], [1.0])
+    _, _, error = discrete_critic_loss(net, target, batch, mask, torch.tensor(0.5))
+    entropy = math.log(3) - 2 / 3 * math.log(2)
+    assert error.tolist() == pytest.approx([4 / 3 + 0.5 * entropy])
+
+
+def test_each_discrete_action_is_learnt_by_its_own_output() -> None:
+    net = constant_net([0, 0, 0], [[1.0, 2, 3], [4, 5, 6]])
+    batch = batch_for([2, 0], [0.0, 0.0], [0.0, 0.0])
+    loss, q_mean, error = discrete_critic_loss(net, net.critic, batch, None, torch.tensor(0.0))
+    assert error.tolist() == [(3 + 6) / 2, (1 + 4) / 2]
+    assert q_mean.item() == pytest.approx((3 + 1 + 6 + 4) / 4)
+    loss.backward()
+    gradient = next(net.critic.parameters()).grad
+    assert gradient is not None
+    assert gradient.tolist() == [[0.5, 0, 1.5], [2, 0, 3]]
+
+
+def test_the_discrete_actor_against_brute_force() -> None:
+    net = agent_for(DISCRETE, seed=1).net
+    x = torch.randn(6, 3)
+    mask = torch.tensor([[True, True, False], [True, True, True]] * 3)
+    loss, entropy = discrete_actor_loss(net, None, x, mask, torch.tensor(0.4), torch.tensor(0.0))
+    q, logits = net.critic(x).amin(0).detach(), net.actor(x).detach()
+    total, entropies = 0.0, 0.0
+    for row in range(6):
+        legal = [a for a in range(3) if mask[row, a]]
+        weights = [math.exp(logits[row, a]) for a in legal]
+        p = [w / sum(weights) for w in weights]
+        entropies += -sum(x * math.log(x) for x in p)
+        total += sum(
+            pa * (0.4 * math.log(pa) - float(q[row, a])) for pa, a in zip(p, legal, strict=True)
+        )
+    assert loss.item() == pytest.approx(total / 6, rel=1e-5)
+    assert entropy.item() == pytest.approx(entropies / 6, rel=1e-5)
+    loss.backward()
+    gradients = [p.grad for p in net.actor.parameters()]
+    assert all(g is not None and torch.isfinite(g).all() for g in gradients)
+    assert all(p.grad is None for p in net.critic.parameters())
+
+
+def test_the_entropy_penalty_by_hand() -> None:
+    """Half the coefficient times the squared distance to the steady actor's entropy."""
+    net = constant_net([math.log(3), 0.0, -200], [[0.0, 0, 0]])
+    uniform = Constant([0.0, 0, -200])
+    zero, coef = torch.tensor(0.0), torch.tensor(2.0)
+    loss, entropy = discrete_actor_loss(net, uniform, torch.zeros(4, 3), None, zero, coef)
+    own = math.log(4) - 0.75 * math.log(3)
+    assert entropy.item() == pytest.approx(own)
+    assert loss.item() == pytest.approx(0.5 * 2 * (math.log(2) - own) ** 2)
+
+
+def test_the_steady_actor_follows_and_is_only_there_for_the_penalty() -> None:
+    assert agent_for(DISCRETE).steady_actor is None
+    agent = agent_for(DISCRETE, entropy_penalty_coef=0.5, tau=0.1)
+    assert set(agent.targets) == {"critic", "policy"}
+    agent.update(rollout_for(DISCRETE), 12, 100)
+    steady, actor = (next(iter(m.parameters())) for m in (agent.steady_actor, agent.net.actor))  # type: ignore[union-attr]
+    assert not torch.equal(steady, actor)
+    assert not torch.equal(steady, next(iter(agent_for(DISCRETE).net.actor.parameters())))
+
+
+def test_forbidden_actions_are_never_taken() -> None:
+    agent = agent_for(DISCRETE)
+    agent.net.actor[-1].bias.data = torch.tensor([0.0, 0.0, 50.0])
+    obs, mask = np.zeros((500, 3), np.float32), np.tile([True, True, False], (500, 1))
+    assert set(agent.policy.greedy(obs)) == {2}
+    assert 2 not in agent.policy.greedy(obs, mask)
+    assert set(agent.policy.sample(obs, mask)) == {0, 1}
+    agent.policy.is_random = True
+    assert set(agent.policy.sample(obs, mask)) == {0, 1}
+
+
+def test_masks_reach_the_update() -> None:
+    """The value of the forbidden action is enormous: one look at it would show in the loss."""
+    agent = agent_for(DISCRETE, policy_delay=1, seed=2)
+    for critic in (agent.net.critic, agent.target):
+        *_, last_bias = critic.parameters()
+        last_bias.data[..., 2] = 1e9
+    metrics = agent.update(rollout_for(DISCRETE, masks=True), 12, 100)
+    for name in ("opt/loss/critic", "opt/loss/policy"):
+        assert abs(float(metrics[name])) < 100, name
+    assert float(metrics["opt/policy/entropy"]) <= math.log(2) + 1e-6
+
+
+# -- the learner ----------------------------------------------------------------------------
+
+
+def test_the_target_follows_by_tau() -> None:
+    agent = agent_for(tau=0.25)
+    flat, source = agent.targets["critic"].flat, agent.targets["critic"].source
+    assert torch.equal(flat, source)
+    assert agent.critic_optimizer.flat is source
+    flat.fill_(1.0)
+    source.fill_(3.0)
+    agent.update_target(0.25)
+    assert set(flat.tolist()) == {1.5}
+    assert next(iter(agent.target.parameters())).unique().tolist() == [1.5]
+    agent.update_target(1.0)
+    assert set(flat.tolist()) == {3.0}
+
+
+def test_the_actor_waits_for_its_turn() -> None:
+    agent = agent_for(policy_delay=3, updates_per_step=0.25)
+    moved = []
+    for i in range(6):
+        before = agent.actor_optimizer.flat.clone()
+        metrics = agent.update(rollout_for(BOX, n_rows=2, seed=i), 4 * (i + 1), 100)
+        moved.append(not torch.equal(before, agent.actor_optimizer.flat))
+        assert ("opt/loss/policy" in metrics) == moved[-1]
+        assert "opt/loss/critic" in metrics
+    assert moved == [False, False, True, False, False, True]
+    assert agent.critic_optimizer.n_steps == 6
+    assert agent.alpha_optimizer.n_steps == 2
+
+
+def test_learning_rates_are_separate() -> None:
+    metrics = agent_for(critic_lr=0.5, alpha_lr=0.25).update(rollout_for(BOX), 12, 100)
+    assert (metrics["hp/critic_lr"], metrics["hp/alpha_lr"]) == (0.5, 0.25)
+    still = agent_for(policy_lr="lin_0.1", critic_lr=0.5, alpha_lr=0.5)
+    actor, critic = still.actor_optimizer.flat.clone(), still.critic_optimizer.flat.clone()
+    still.update(rollout_for(BOX), 100, 100)  # policy_lr has come down to 0
+    assert torch.equal(still.actor_optimizer.flat, actor)
+    assert not torch.equal(still.critic_optimizer.flat, critic)
+    assert still.net.temperature is not None
+    assert still.net.temperature.alpha != 1.0
+
+
+def test_errors_become_priorities() -> None:
+    agent = agent_for(prioritized=True, updates_per_step=0.1)
+    agent.update(rollout_for(BOX, n_rows=5), 10, 100)
+    assert agent.memory is not None
+    assert agent.memory.priorities is not None
+    leaves = agent.memory.priorities.leaves
+    assert len(set(leaves[leaves > 0].tolist())) > 2, "those drawn have priorities of their own"
+
+
+def test_spectral_norm_bounds_the_critics() -> None:
+    agent = agent_for(spectral_norm=True, critic_lr=0.1)
+    for i in range(20):
+        agent.update(rollout_for(BOX, seed=i), 12 * (i + 1), 1000)
+    with torch.no_grad():
+        layers = [m for m in agent.net.critic.layers if isinstance(m, StackedLinear)]
+        for layer in layers:
+            outputs = layer(torch.eye(layer.weight.shape[1])) - layer.bias
+            assert float(torch.linalg.svdvals(outputs).max()) < 1.5
+            assert float(torch.linalg.svdvals(layer.weight).max()) > 1.5
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Box(-np.inf, np.inf, (2,), np.float32),
+        spaces.Box(np.array([0, -np.inf], np.float32), np.array([1, 1], np.float32)),
+    ],
+    ids=["none", "one side"],
+)
+def test_actions_without_bounds_are_refused(space: Any) -> None:
+    with pytest.raises(ConfigError, match=r"sac.*finite.*RescaleAction.*ppo"):
+        agent_for(space)
+
+
+# -- acting ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("activation", ["relu", "tanh", "gelu"])
+def test_acting_computes_what_learning_does(activation: str) -> None:
+    agent = agent_for(activation=activation, normalize_obs="rolling")
+    rng = np.random.default_rng(0)
+    agent.net.observe(rng.normal(2, 3, (100, 3)).astype(np.float32))
+    obs = rng.normal(2, 5, (32, 3)).astype(np.float32)
+    with torch.no_grad():
+        outputs = agent.net.actor(agent.encode(obs))
+        mean = torch.tanh(outputs[:, :2]).numpy()
+        np.testing.assert_allclose(agent.policy.greedy(obs), mean, rtol=1e-4, atol=1e-5)
+        state = agent.policy.rng.bit_generator.state
+        drawn = agent.policy.sample(obs)
+        agent.policy.rng.bit_generator.state = state
+        noise = torch.from_numpy(agent.policy.rng.standard_normal((32, 2), dtype=np.float32))
+        expected, _ = squash(outputs, noise)
+    np.testing.assert_allclose(drawn, expected.numpy(), rtol=1e-4, atol=1e-5)
+    assert drawn.dtype == np.float32
+
+
+def test_actions_reach_the_bounds_of_the_env() -> None:
+    agent = agent_for()
+    agent.net.actor[-1].bias.data = torch.tensor([50.0, -50.0, 0.0, 0.0])
+    np.testing.assert_array_equal(agent.act(np.zeros(3, np.float32)), [2, -2])
+    agent.policy.is_random = True
+    drawn = agent.act(np.zeros((500, 3), np.float32), greedy=False)
+    assert np.abs(drawn).max() <= 2
+    assert np.abs(drawn).max() > 1.9
+    assert abs(drawn.mean()) < 0.2

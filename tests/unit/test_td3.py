@@ -1,0 +1,222 @@
+"""TD3 and DDPG: targets by hand, smoothing, delays, exploration noise and its state."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+
+from gymnasium_solver.algos import algo_class, ddpg, deterministic, td3
+from gymnasium_solver.algos.batch import Batch
+from gymnasium_solver.data.rollout import Rollout
+from gymnasium_solver.errors import ConfigError
+from gymnasium_solver.nets.continuous import OU_THETA
+
+OBS = spaces.Box(-10, 10, (3,), np.float32)
+BOX = spaces.Box(-2, 2, (2,), np.float32)
+N_ENVS = 2
+
+
+def agent_for(algo_id: str = "td3", action_space: Any = BOX, seed: int = 0, **fields: Any) -> Any:
+    algo = algo_class(algo_id)
+    small = {"n_envs": N_ENVS, "hidden_dims": [6], "batch_size": 4, "buffer_size": 200}
+    small |= {"learning_starts": 4, "policy_lr": 0.01, "critic_lr": None}
+    config = algo.Config(env_id="x", algo_id=algo_id, **{**small, **fields})
+    return algo(config, OBS, action_space, seed=seed)
+
+
+def rollout_for(n_rows: int = 6, seed: int = 0) -> Rollout:
+    rng = np.random.default_rng(seed)
+    rollout = Rollout.allocate(n_rows, N_ENVS, OBS, BOX)
+    rollout.obs[:] = rng.normal(size=rollout.obs.shape)
+    rollout.reward[:] = rng.normal(size=rollout.reward.shape)
+    rollout.actions[:] = rng.uniform(-1, 1, rollout.actions.shape)
+    rollout.valid[:] = True
+    return rollout
+
+
+def batch_for(reward: list[float], discount: list[float]) -> Batch:
+    n = len(reward)
+    x = torch.zeros(n, 3)
+    weight = torch.ones(n)
+    return Batch(x, torch.zeros(n, 2), torch.tensor(reward), torch.tensor(discount), x, weight)
+
+
+class SumOfActions(nn.Module):
+    """Critics that know only the action: factor times its sum."""
+
+    def __init__(self, factors: list[float]):
+        super().__init__()
+        self.factors = torch.tensor(factors)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.factors.view(-1, 1, 1) * x[:, 3:].sum(1).view(1, -1, 1)
+
+
+class Still(nn.Module):
+    def __init__(self, outputs: list[float]):
+        super().__init__()
+        self.outputs = torch.tensor(outputs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.outputs.expand(len(x), -1)
+
+
+def smoothed_errors(noise: list[list[float]], actor: list[float], critics: list[float]) -> Any:
+    """Targets that TD3 sees, its own critics being 0: reward 1, discount 0.9 and 0."""
+    net = agent_for().net
+    net.critic = SumOfActions([0.0] * len(critics))
+    _, _, error = td3.critic_loss(
+        net, Still(actor), SumOfActions(critics), batch_for([1, 1], [0.9, 0]),
+        torch.tensor(noise), torch.tensor(0.2), torch.tensor(0.5),
+    )  # fmt: skip
+    return error.tolist()
+
+
+def test_the_td3_target_takes_the_lowest_critic_at_the_smoothed_action() -> None:
+    """tanh(0) + 0.2 * 1 for the first component, 0.2 * -0.5 for the second: a sum of 0.1."""
+    errors = smoothed_errors([[1, -0.5], [1, 1]], [0, 0], [4.0, 2.0])
+    assert errors == pytest.approx([1 + 0.9 * 2 * 0.1, 1])
+    errors = smoothed_errors([[1, 1], [1, 1]], [0, 0], [-4, 2])
+    assert errors == pytest.approx([abs(1 - 0.9 * 4 * 0.4), 1])
+
+
+def test_smoothing_noise_is_clipped_and_so_is_the_action() -> None:
+    """A noise of 9 counts as 0.5; at an action of 1 there is no room for any above it."""
+    assert smoothed_errors([[9, 0], [0, 0]], [0, 0], [1.0])[0] == pytest.approx(1 + 0.9 * 0.5)
+    assert smoothed_errors([[-9, 0], [0, 0]], [0, 0], [-1.0])[0] == pytest.approx(1 + 0.9 * 0.5)
+    assert smoothed_errors([[9, 0], [0, 0]], [50, 0], [1.0])[0] == pytest.approx(1 + 0.9 * 1)
+    assert smoothed_errors([[-9, 0], [0, 0]], [50, 0], [1.0])[0] == pytest.approx(1 + 0.9 * 0.5)
+
+
+def test_the_ddpg_target_is_the_one_critic_at_the_target_actors_action() -> None:
+    net = agent_for("ddpg").net
+    net.critic = SumOfActions([0.0])
+    batch = batch_for([1, 1], [0.9, 0])
+    loss, q_mean, error = ddpg.critic_loss(net, Still([0.5, 0.0]), SumOfActions([3.0]), batch)
+    wanted = 1 + 0.9 * 3 * np.tanh(0.5)
+    assert error.tolist() == pytest.approx([wanted, 1])
+    assert loss.item() == pytest.approx(0.5 * (wanted**2 + 1) / 2)
+    assert q_mean.item() == 0
+
+
+def test_the_actor_climbs_the_first_critic() -> None:
+    net = agent_for(seed=3).net
+    x = torch.randn(5, 3)
+    loss = deterministic.actor_loss(net, x)
+    q = net.critic(torch.cat([x, torch.tanh(net.actor(x))], 1))
+    torch.testing.assert_close(loss, -q[0].mean())
+    grads = torch.autograd.grad(loss, list(net.actor.parameters()))
+    assert all(g.abs().sum() > 0 for g in grads)
+
+
+def test_td3_delays_the_actor_and_all_targets() -> None:
+    agent = agent_for(policy_delay=2, updates_per_step=0.25)
+    assert set(agent.targets) == {"policy", "critic"}
+    moved = []
+    for i in range(4):
+        targets = [agent.targets[name].flat for name in ("policy", "critic")]
+        before = [t.clone() for t in (agent.actor_optimizer.flat, *targets)]
+        metrics = agent.update(rollout_for(n_rows=2, seed=i), 4 * (i + 1), 100)
+        after = (agent.actor_optimizer.flat, *targets)
+        moved.append([not torch.equal(a, b) for a, b in zip(before, after, strict=True)])
+        assert ("opt/loss/policy" in metrics) == moved[-1][0]
+    assert moved == [[False] * 3, [True] * 3, [False] * 3, [True] * 3]
+    assert agent.critic_optimizer.n_steps == 4
+
+
+def test_ddpg_moves_everything_every_time_with_one_critic() -> None:
+    agent = agent_for("ddpg", updates_per_step=0.25, tau=0.25)
+    assert agent.net.critic.n == 1
+    old = {name: target.flat.clone() for name, target in agent.targets.items()}
+    agent.update(rollout_for(n_rows=2), 4, 100)
+    for name, target in agent.targets.items():
+        expected = old[name] + 0.25 * (target.source - old[name])
+        torch.testing.assert_close(target.flat, expected)
+        assert not torch.equal(target.flat, old[name])
+
+
+@pytest.mark.parametrize("algo_id", ["td3", "ddpg"])
+def test_errors_become_priorities(algo_id: str) -> None:
+    agent = agent_for(algo_id, prioritized=True, updates_per_step=0.1)
+    agent.update(rollout_for(n_rows=5), 10, 100)
+    leaves = agent.memory.priorities.leaves
+    assert len(set(leaves[leaves > 0].tolist())) > 2
+
+
+@pytest.mark.parametrize("algo_id", ["td3", "ddpg", "crossq"])
+def test_only_bounded_boxes_are_taken(algo_id: str) -> None:
+    with pytest.raises(ConfigError, match=rf"{algo_id} needs continuous.*Discrete\(3\).*sac"):
+        agent_for(algo_id, spaces.Discrete(3))
+    with pytest.raises(ConfigError, match="finite"):
+        agent_for(algo_id, spaces.Box(-np.inf, np.inf, (2,), np.float32))
+
+
+# -- exploration ----------------------------------------------------------------------------
+
+
+def still_agent(noise_type: str, std: float, algo_id: str = "td3") -> Any:
+    """Its actor always says 0."""
+    agent = agent_for(algo_id, exploration_noise=std, exploration_noise_type=noise_type)
+    for p in agent.net.actor.parameters():
+        p.data.zero_()
+    return agent
+
+
+def test_gaussian_noise_is_new_every_step() -> None:
+    policy = still_agent("gaussian", 0.1).policy
+    obs = np.zeros((2000, 3), np.float32)
+    first, second = policy.sample(obs), policy.sample(obs)
+    assert first.std() == pytest.approx(0.1, rel=0.05)
+    assert abs(np.corrcoef(first[:, 0], second[:, 0])[0, 1]) < 0.1
+    np.testing.assert_array_equal(policy.greedy(obs), 0)
+    wide = still_agent("gaussian", 5.0).policy.sample(obs)
+    assert (np.abs(wide).max(), np.abs(wide).min() < 0.5) == (1.0, True)
+
+
+def test_ou_noise_wanders_around_zero() -> None:
+    agent = still_agent("ou", 0.05)
+    policy, obs = agent.policy, np.zeros((N_ENVS, 3), np.float32)
+    steps = np.array([policy.sample(obs)[:, 0] for _ in range(5000)])
+    keeps = 1 - OU_THETA
+    assert np.corrcoef(steps[:-1, 0], steps[1:, 0])[0, 1] == pytest.approx(keeps, abs=0.03)
+    assert steps.std() == pytest.approx(0.05 / np.sqrt(1 - keeps**2), rel=0.1)
+    assert abs(np.corrcoef(steps.T)[0, 1]) < 0.15, "each env has its own"
+
+
+def test_ou_noise_starts_again_where_an_episode_ended() -> None:
+    agent = still_agent("ou", 0.1)
+    agent.policy.sample(np.zeros((N_ENVS, 3), np.float32))
+    before = agent.policy.wandering.copy()
+    assert (before != 0).all()
+    rollout = rollout_for(n_rows=1)
+    rollout.truncated[0, 1] = True
+    agent.update(rollout, 2, 100)
+    np.testing.assert_array_equal(agent.policy.wandering, [before[0], [0, 0]])
+
+
+def test_an_evaluation_of_other_envs_does_not_crash_the_noise() -> None:
+    policy = still_agent("ou", 0.1).policy
+    for n in (2, 5, 2):
+        assert policy.sample(np.zeros((n, 3), np.float32)).shape == (n, 2)
+
+
+def test_the_noise_follows_its_schedule() -> None:
+    agent = agent_for(exploration_noise="lin_0.4")
+    agent.before_rollout(50, 100)
+    assert agent.policy.noise_std == pytest.approx(0.2)
+    assert not agent.policy.is_random
+    agent.before_rollout(0, 100)
+    assert agent.policy.is_random
+
+
+def test_acting_computes_what_learning_does() -> None:
+    agent = agent_for(normalize_obs="rolling")
+    rng = np.random.default_rng(0)
+    agent.net.observe(rng.normal(2, 3, (100, 3)).astype(np.float32))
+    obs = rng.normal(2, 5, (32, 3)).astype(np.float32)
+    with torch.no_grad():
+        expected = torch.tanh(agent.net.actor(agent.encode(obs))).numpy()
+    np.testing.assert_allclose(agent.policy.greedy(obs), expected, rtol=1e-4, atol=1e-5)
