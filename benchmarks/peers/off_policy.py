@@ -7,8 +7,8 @@ Runs in the peers' environment, as a process of its own, and prints one JSON lin
 
 sbx has SB3's loop, buffer and arguments; only its updates are jitted JAX, so both libraries fit in
 one file. DQN has the rl-baselines3-zoo's hyper-parameters, SAC the defaults of both libraries.
-`steps_per_s` leaves out start-up, random warm-up and compilation: it counts from `WARM_STEPS` to the
-end. Nothing is logged or saved, which is the cheapest the libraries can be.
+`steps_per_s` leaves out start-up, random warm-up and compilation: it counts from `WARM_STEPS` to
+the end. Nothing is logged or saved, which is the cheapest the libraries can be.
 """
 
 import argparse

@@ -13,7 +13,7 @@ neither taken nor bootstrapped from; with `noisy`, every env acts by a noise of 
 """
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal, NamedTuple, Self, cast
+from typing import Annotated, Any, Literal, Self, cast
 
 import torch
 from gymnasium import spaces
@@ -21,6 +21,7 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from gymnasium_solver.algos import ops
+from gymnasium_solver.algos.batch import Batch
 from gymnasium_solver.algos.off_policy import OffPolicyConfig, OffPolicyLearner
 from gymnasium_solver.config.schedule import PositiveSchedule, Schedule, scheduled
 from gymnasium_solver.config.schema import Count, Float
@@ -90,19 +91,6 @@ class DQNConfig(OffPolicyConfig):
         return self.exploration
 
 
-class Batch(NamedTuple):
-    x: Tensor  # encoded observations [B, width]
-    actions: Tensor  # [B]
-    reward: Tensor  # n-step, discounted [B]
-    discount: Tensor  # of the value that follows, 0 after a termination [B]
-    next_x: Tensor  # [B, width]
-    weight: Tensor  # [B]
-    next_mask: Tensor | None = None  # legal actions at next_x [B, A], where the env has masks
-
-    def columns(self) -> list[Tensor]:
-        return [column for column in self if column is not None]
-
-
 def best_actions(q: Tensor, mask: Tensor | None) -> Tensor:
     """The best legal action of each row [B]."""
     return (q if mask is None else q.masked_fill(~mask, -torch.inf)).argmax(dim=1)
@@ -114,24 +102,28 @@ def of_action(values: Tensor, actions: Tensor) -> Tensor:
     return values.gather(1, index.expand(-1, 1, *values.shape[2:])).squeeze(1)
 
 
-def td_errors(net: QNetwork, target: QHead, batch: Batch, double: bool) -> tuple[Tensor, Tensor]:
+def td_errors(
+    net: QNetwork, target: QHead, batch: Batch, next_mask: Tensor | None, double: bool
+) -> tuple[Tensor, Tensor]:
     """Q(s, a) and Q(s, a) minus its target, both [B]."""
     with torch.no_grad():
         next_x = net.cast(batch.next_x)
         next_q = target(next_x)
-        best = best_actions(net.q(next_x) if double else next_q, batch.next_mask)
+        best = best_actions(net.q(next_x) if double else next_q, next_mask)
         wanted = batch.reward + batch.discount * of_action(next_q, best)
     q = of_action(net(batch.x), batch.actions)
     return q, q - wanted
 
 
-def c51_errors(net: QNetwork, target: QHead, batch: Batch, double: bool) -> tuple[Tensor, Tensor]:
+def c51_errors(
+    net: QNetwork, target: QHead, batch: Batch, next_mask: Tensor | None, double: bool
+) -> tuple[Tensor, Tensor]:
     """Expected Q(s, a), and the cross-entropy of its distribution to the target's, both [B]."""
     with torch.no_grad():
         next_x = net.cast(batch.next_x)
         next_probs = torch.softmax(target(next_x), dim=2)
         choosing = torch.softmax(net.q(next_x), dim=2) if double else next_probs
-        best = best_actions((choosing * net.support).sum(2), batch.next_mask)
+        best = best_actions((choosing * net.support).sum(2), next_mask)
         wanted = ops.c51_project(
             of_action(next_probs, best), batch.reward, batch.discount,
             net.support, net.v_min, net.v_max,
@@ -198,12 +190,13 @@ class DQN(OffPolicyLearner):
     def _loss(
         self, columns: Sequence[Tensor], coefficients: Sequence[Tensor]
     ) -> tuple[Tensor, list[Tensor]]:
-        cfg, batch = self.config, Batch(*columns)
+        cfg, batch = self.config, Batch(*columns[:6])
+        next_mask = columns[6] if len(columns) > 6 else None
         if cfg.distributional:
-            q, error = c51_errors(self.net, self.target, batch, cfg.double)
+            q, error = c51_errors(self.net, self.target, batch, next_mask, cfg.double)
             loss = error
         else:
-            q, error = td_errors(self.net, self.target, batch, cfg.double)
+            q, error = td_errors(self.net, self.target, batch, next_mask, cfg.double)
             loss = ops.huber(error) if cfg.loss == "huber" else error.square()
         total = (batch.weight * loss).mean()
         return total, [total, q.mean(), error.abs()]
@@ -217,43 +210,29 @@ class DQN(OffPolicyLearner):
         """Take a rollout in and do the updates that are due; the metrics of these, by name."""
         cfg, hp = self.config, self.scheduled_values(env_steps, total_steps)
         n_updates = self.remember(rollout, env_steps)
-        metrics: dict[str, Any] = {f"hp/{name}": value for name, value in hp.items()}
-        if n_updates == 0:
-            return metrics
-        n_before = env_steps - rollout.env_steps
-        if (
-            cfg.tau == 1
-            and env_steps // cfg.target_update_freq > n_before // cfg.target_update_freq
-        ):
+        freq, n_before = cfg.target_update_freq, env_steps - rollout.env_steps
+        if cfg.tau == 1 and env_steps // freq > n_before // freq:
             self.update_target(1.0)
-        sums = [torch.zeros(()) for _ in range(3)]
-        for sample in self.batches(n_updates, hp):
-            if cfg.noisy:
-                self.net.q.resample(self.rng)
-                self.target.resample(self.rng)
-            grad, loss, q, error = self.gradient(self._batch(sample).columns(), [])
-            norm = self.optimizer.step(grad, hp["policy_lr"])
-            if cfg.prioritized:
-                assert self.memory is not None
-                self.memory.update_priorities(sample.index, error.cpu().numpy())
-            if cfg.tau < 1:
-                self.update_target(cfg.tau)
-            for total, value in zip(sums, (loss, q, norm), strict=True):
-                total += value
-        names = ("opt/loss/td", "opt/q/mean", "opt/grads/norm/all")
-        return metrics | {n: total / n_updates for n, total in zip(names, sums, strict=True)}
+        samples = self.batches(n_updates, hp) if n_updates else ()
+        steps = [self._learn(sample, hp) for sample in samples]
+        return ops.mean_metrics(steps) | {f"hp/{name}": value for name, value in hp.items()}
 
-    def _batch(self, sample: Sample) -> Batch:
-        mask = sample.next_mask
-        return Batch(
-            x=self.encode(sample.obs),
-            actions=self.to_device(sample.actions),
-            reward=self.to_device(sample.reward),
-            discount=self.to_device(sample.discount),
-            next_x=self.encode(sample.next_obs),
-            weight=self.to_device(sample.weight),
-            next_mask=None if mask is None else self.to_device(mask),
-        )
+    def _learn(self, sample: Sample, hp: dict[str, float]) -> dict[str, Any]:
+        """One gradient step, from one batch."""
+        cfg, columns = self.config, list(Batch.of(self, sample))
+        if sample.next_mask is not None:
+            columns.append(self.to_device(sample.next_mask))
+        if cfg.noisy:
+            self.net.q.resample(self.rng)
+            self.target.resample(self.rng)
+        grad, loss, q, error = self.gradient(columns, [])
+        norm = self.optimizer.step(grad, hp["policy_lr"])
+        if cfg.prioritized:
+            assert self.memory is not None
+            self.memory.update_priorities(sample.index, error.cpu().numpy())
+        if cfg.tau < 1:
+            self.update_target(cfg.tau)
+        return {"opt/loss/td": loss, "opt/q/mean": q, "opt/grads/norm/all": norm}
 
 
 def _noise(head: QHead) -> list[Tensor]:

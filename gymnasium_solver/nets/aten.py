@@ -7,6 +7,7 @@ are the faster ones: there the entries use them too, chosen by the sizes at hand
 so that a replay gives the same bits whatever came before it.
 """
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -23,8 +24,8 @@ ONES = np.ones(16_384, np.float32)
 
 def through_torch(name: str) -> Callable[..., Any]:
     """The ATen overload itself ("gelu.default") as a function of arrays."""
-    operator, overload = name.split(".")
-    kernel = getattr(getattr(torch.ops.aten, operator), overload)
+    packet, overload = name.split(".")
+    kernel = getattr(getattr(torch.ops.aten, packet), overload)
 
     def run(*args: Any, **kwargs: Any) -> Any:
         return _to_numpy(kernel(*[_to_torch(a) for a in args], **kwargs))
@@ -39,9 +40,9 @@ def _to_torch(value: Any) -> Any:
 
 
 def _to_numpy(value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        return value.numpy()
-    return [_to_numpy(v) for v in value]
+    if isinstance(value, list | tuple):
+        return [_to_numpy(v) for v in value]
+    return value if value is None else value.numpy()
 
 
 # -- products -------------------------------------------------------------------------------
@@ -94,9 +95,7 @@ def _relu(x: Array) -> Array:
     return torch.relu(torch.from_numpy(x)).numpy()
 
 
-def _threshold_backward(
-    g: Array, x: Array, threshold: float, out: Array | None = None
-) -> Array:
+def _threshold_backward(g: Array, x: Array, threshold: float, out: Array | None = None) -> Array:
     if g.size < LARGE_ARRAY:
         return np.multiply(g, x > threshold, out=out)
     out = np.empty_like(g) if out is None else out
@@ -140,10 +139,6 @@ def _rsub(x: Any, y: Any, alpha: float = 1) -> Any:
     return _sub(y, x, alpha)
 
 
-def _mul(x: Any, y: Any) -> Any:
-    return x * y
-
-
 def _div(x: Any, y: Any) -> Any:
     return x * np.float32(1.0 / y) if isinstance(y, int | float) else x / y
 
@@ -162,28 +157,12 @@ def _masked_fill(x: Array, mask: Array, value: float) -> Array:
     return np.where(mask, np.float32(value), x)
 
 
-def _smooth_l1(x: Array, y: Array, reduction: int = 1, beta: float = 1.0) -> Any:
-    # e * (d - e / 2) / beta with e = min(d, beta) is d^2 / (2 beta) inside and d - beta / 2 outside.
-    d = np.abs(x - y)
-    e = np.minimum(d, np.float32(beta))
-    d -= np.float32(0.5) * e
-    d *= e * np.float32(1 / beta)
-    return d if reduction == 0 else d.mean() if reduction == 1 else d.sum()
-
-
-def _smooth_l1_backward(g: Array, x: Array, y: Array, reduction: int, beta: float) -> Array:
-    d = (x - y) * np.float32(1 / beta)
-    slope = np.minimum(np.maximum(d, np.float32(-1)), np.float32(1))
-    slope *= g * np.float32(1 / slope.size) if reduction == 1 else g
-    return slope
-
-
 # -- reductions -----------------------------------------------------------------------------
 
 
 def _sum(x: Array, dims: Sequence[int], keepdim: bool = False) -> Array:
     if len(dims) != 1 or x.ndim < 2 or x.dtype != np.float32:
-        return np.add.reduce(x, tuple(dims) or None, keepdims=keepdim)
+        return x.sum(tuple(dims) or None, keepdims=keepdim)
     axis = dims[0] % x.ndim
     if axis == x.ndim - 2:
         n = x.shape[-2]
@@ -213,13 +192,13 @@ def _reduction(reduce: np.ufunc) -> Callable[..., Array]:
     return run
 
 
-def _argmax(x: Array, dim: int | None = None, keepdim: bool = False) -> Array:
-    best = x.argmax(dim)
+def _argmax(x: Array, dim: int | None = None, keepdim: bool = False) -> Any:
+    best: Any = x.argmax(dim)
     return _unsqueeze(best, dim) if keepdim and dim is not None else best
 
 
 def _log_softmax(x: Array, dim: int, half: bool) -> Array:
-    y = np.ascontiguousarray(np.moveaxis(x, dim, 0))
+    y = np.array(np.moveaxis(x, dim, 0), order="C")
     y -= np.maximum.reduce(y)
     y -= np.log(np.add.reduce(np.exp(y)))
     return np.moveaxis(y, 0, dim)
@@ -233,14 +212,10 @@ def _log_softmax_backward(g: Array, y: Array, dim: int, dtype: Any = None) -> Ar
 # -- indexing and shapes --------------------------------------------------------------------
 
 
-def _rows(index: Array) -> Array:
-    return np.arange(len(index))
-
-
 def _gather(x: Array, dim: int, index: Array) -> Array:
     if dim != 1 or x.ndim != 2 or index.shape[1] != 1 or len(index) != len(x):
         return np.take_along_axis(x, index, dim)
-    return x[_rows(index), index[:, 0]][:, None]
+    return x[np.arange(len(index)), index[:, 0]][:, None]
 
 
 def _scatter_add(x: Array, dim: int, index: Array, src: Array) -> Array:
@@ -248,7 +223,7 @@ def _scatter_add(x: Array, dim: int, index: Array, src: Array) -> Array:
         tensors = torch.from_numpy(index), torch.from_numpy(np.ascontiguousarray(src))
         return torch.from_numpy(x).scatter_add(dim, *tensors).numpy()
     x = x.copy()
-    x[_rows(index), index[:, 0]] += src[:, 0]
+    x[np.arange(len(index)), index[:, 0]] += src[:, 0]
     return x
 
 
@@ -274,35 +249,29 @@ def _slice(x: Array, dim: int = 0, start: Any = None, end: Any = None, step: int
     return x[(slice(None),) * (dim % x.ndim) + (slice(start, end, step),)]
 
 
-def _slice_backward(g: Array, shape: Any, dim: int, start: int, end: int, step: int) -> Array:
-    out = np.zeros(shape, g.dtype)
-    _slice(out, dim, start, end, step)[...] = g
-    return out
-
-
 def _select(x: Array, dim: int, i: int) -> Array:
     return x[(slice(None),) * (dim % x.ndim) + (i,)]
-
-
-def _select_backward(g: Array, shape: Any, dim: int, i: int) -> Array:
-    out = np.zeros(shape, g.dtype)
-    _select(out, dim, i)[...] = g
-    return out
 
 
 def _split(x: Array, size: int, dim: int = 0) -> list[Array]:
     return [_slice(x, dim, a, a + size) for a in range(0, x.shape[dim], size)]
 
 
-def _cat(arrays: Sequence[Array], dim: int = 0) -> Array:
-    return np.concatenate(arrays, dim)
-
-
+_BINARY: dict[str, Callable[..., Any]] = {
+    "add": _add,
+    "sub": _sub,
+    "mul": operator.mul,
+    "div": _div,
+    "eq": np.equal,
+    "lt": np.less,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+    "le": np.less_equal,
+}
 OPERATIONS: dict[str, Callable[..., Any]] = {
     # shapes
     "t.default": lambda x: x.T,
     "transpose.int": np.swapaxes,
-    "permute.default": np.transpose,
     "lift_fresh.default": lambda x: x,
     "view.default": _view,
     "_unsafe_view.default": _view,
@@ -310,14 +279,11 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "squeeze.dim": lambda x, d: x.squeeze(d) if x.shape[d] == 1 else x,
     "unsqueeze.default": _unsqueeze,
     "slice.Tensor": _slice,
-    "slice_backward.default": _slice_backward,
     "select.int": _select,
-    "select_backward.default": _select_backward,
     "split.Tensor": _split,
     "unbind.int": lambda x, d=0: [_select(x, d, i) for i in range(x.shape[d])],
-    "cat.default": _cat,
+    "cat.default": lambda arrays, dim=0: np.concatenate(arrays, dim),
     "stack.default": lambda arrays, dim=0: np.stack(arrays, dim),
-    "clone.default": lambda x: x.copy(),
     "_to_copy.default": lambda x, dtype: x.astype(dtype, copy=False),
     # products
     "mm.default": _product,
@@ -336,18 +302,9 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "log.default": np.log,
     "sqrt.default": np.sqrt,
     "abs.default": np.abs,
-    "sgn.default": np.sign,
     "neg.default": np.negative,
-    "reciprocal.default": np.reciprocal,
-    "add.Tensor": _add,
-    "add.Scalar": _add,
-    "mul.Tensor": _mul,
-    "mul.Scalar": _mul,
-    "sub.Tensor": _sub,
-    "sub.Scalar": _sub,
+    **{f"{name}.{y}": function for name, function in _BINARY.items() for y in ("Tensor", "Scalar")},
     "rsub.Scalar": _rsub,
-    "div.Tensor": _div,
-    "div.Scalar": _div,
     "pow.Tensor_Scalar": _pow,
     "minimum.default": np.minimum,
     "maximum.default": np.maximum,
@@ -355,23 +312,10 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "clamp.Tensor": _clamp,
     "clamp_min.default": np.maximum,
     "clamp_max.default": np.minimum,
-    "eq.Tensor": np.equal,
-    "lt.Tensor": np.less,
-    "gt.Tensor": np.greater,
-    "ge.Tensor": np.greater_equal,
-    "le.Tensor": np.less_equal,
-    "eq.Scalar": np.equal,
-    "lt.Scalar": np.less,
-    "gt.Scalar": np.greater,
-    "ge.Scalar": np.greater_equal,
-    "le.Scalar": np.less_equal,
     "logical_and.default": np.logical_and,
-    "logical_or.default": np.logical_or,
     "logical_not.default": np.logical_not,
     "where.self": np.where,
     "masked_fill.Scalar": _masked_fill,
-    "smooth_l1_loss.default": _smooth_l1,
-    "smooth_l1_loss_backward.default": _smooth_l1_backward,
     # reductions
     "mean.default": _mean,
     "mean.dim": _mean,

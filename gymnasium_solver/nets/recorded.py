@@ -28,8 +28,16 @@ from torch import Tensor
 
 from gymnasium_solver.nets.aten import FUSED, OPERATIONS, WITH_OUT, through_torch
 from gymnasium_solver.nets.tape import (
-    Call, Loss, Ref, Size, Tape, Unsupported, generalise, refs_in, simplified, write,
-)  # fmt: skip
+    Loss,
+    Ref,
+    Size,
+    Tape,
+    Unsupported,
+    generalise,
+    refs_in,
+    simplified,
+    write,
+)
 
 Gradient = Callable[[Sequence[Tensor], Sequence[float]], list[Tensor]]
 PROBE_SIZES = (61, 67)
@@ -84,9 +92,9 @@ def record(
     try:
         one, two = (write(loss, inputs | {"b": _resized(batch, n)}) for n in PROBE_SIZES)
         tape = simplified(generalise(one, two, PROBE_SIZES), FUSED)
+        gradient = _bind(tape, params, constants, len(batch), len(coefficients))
     except Unsupported:
         return None
-    gradient = _bind(tape, params, constants, len(batch), len(coefficients))
     try:
         agrees = _agrees(gradient, loss, params, batch, coefficients)
     except (TypeError, ValueError, IndexError, RuntimeError):
@@ -141,7 +149,8 @@ def _bind(
     """The tape as a function on torch tensors, reading the parameters where they lie."""
     weights, fixed = ([t.detach().numpy() for t in ts] for ts in (params, constants))
     flat = torch.empty(sum(w.size for w in weights))
-    grads = [g.view(p.shape).numpy() for g, p in zip(flat.split([p.numel() for p in params]), params)]
+    parts = flat.split([p.numel() for p in params])
+    grads = [part.view(p.shape).numpy() for part, p in zip(parts, params, strict=True)]
     counts = {"p": len(params), "k": len(constants), "b": n_columns, "c": n_coefficients}
     source, scope = _program(tape, counts | {"g": len(params)})
     exec(source, scope)
@@ -196,7 +205,10 @@ def _operation(name: str) -> Callable[..., Any]:
     if "+" in name:
         first, second = name.split("+")
         return FUSED[first, second]
-    return OPERATIONS.get(name) or through_torch(name)
+    try:
+        return OPERATIONS.get(name) or through_torch(name)
+    except (AttributeError, ValueError) as error:
+        raise Unsupported(f"no operation {name} that makes a new value") from error
 
 
 def _written(value: Any, is_torch: bool) -> str:

@@ -5,6 +5,7 @@ place of tensors; `generalise` joins two tapes of different batch sizes into one
 `simplified` drops what is doubled or not needed. nets/recorded.py makes a function of the result.
 """
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -35,7 +36,7 @@ class Ref:
 
 
 class Size(str):
-    """An integer expression in the batch size `N`."""
+    """A number that depends on the batch size, as an expression in `N`."""
 
 
 class Call(NamedTuple):
@@ -107,8 +108,8 @@ def write(loss: Loss, inputs: Mapping[str, Sequence[Tensor]]) -> Tape:
             call = call._replace(name="scalar_tensor.default", args=[1.0])
         if isinstance(result, Tensor):
             refs[id(result)] = Ref(call.variable)
-        elif isinstance(result, list | tuple) and all(isinstance(r, Tensor) for r in result):
-            refs |= {id(r): Ref(call.variable, j) for j, r in enumerate(result)}
+        elif isinstance(result, list | tuple):
+            refs |= {id(r): Ref(call.variable, j) for j, r in enumerate(result) if r is not None}
         else:
             raise Unsupported(f"{call.name} gives {type(result).__name__}, no tensor")
         calls.append(call)
@@ -121,14 +122,16 @@ def write(loss: Loss, inputs: Mapping[str, Sequence[Tensor]]) -> Tape:
 
 
 def _is_integer(value: Any) -> bool:
-    return isinstance(value, Tensor) and not (value.is_floating_point() or value.dtype == torch.bool)
+    return isinstance(value, Tensor) and not (
+        value.is_floating_point() or value.dtype == torch.bool
+    )
 
 
 # -- for every batch size -------------------------------------------------------------------
 
 
 def generalise(first: Tape, second: Tape, sizes: tuple[int, int]) -> Tape:
-    """One tape from those of two batch sizes: integers that differ become expressions in N."""
+    """One tape from those of two batch sizes: numbers that differ become expressions in N."""
     if [c.name for c in first.calls] != [c.name for c in second.calls]:
         raise Unsupported("the operations depend on the batch size")
     if {id(t) for t in first.literals} & {id(t) for t in second.literals}:
@@ -147,10 +150,15 @@ def _merged(a: Any, b: Any, sizes: tuple[int, int]) -> Any:
         return {key: _merged(value, b[key], sizes) for key, value in a.items()}
     if type(a) is type(b) and a == b:
         return a
+    n, m = sizes
     if type(a) is int and type(b) is int:
-        slope, rest = divmod(b - a, sizes[1] - sizes[0])
+        slope, rest = divmod(b - a, m - n)
         if rest == 0:
-            return Size(f"({slope} * N + {a - slope * sizes[0]})")
+            return Size(f"({slope} * N + {a - slope * n})")
+    if type(a) is float and type(b) is float:
+        for less in (0, 1):  # a mean, and a variance with Bessel's correction
+            if math.isclose(a * (n - less), b * (m - less), rel_tol=1e-12):
+                return Size(f"({a * (n - less)!r} / (N - {less}))")
     raise Unsupported(f"{a!r} depends on the batch in an unknown way")
 
 
@@ -186,7 +194,7 @@ def _distinct(tape: Tape) -> Tape:
 
 def _needed(tape: Tape) -> Tape:
     needed = {ref.variable for ref in (*tape.grads, *tape.outputs)}
-    calls = []
+    calls: list[Call] = []
     for call in reversed(tape.calls):
         if call.variable in needed:
             needed |= {ref.variable for ref in refs_in(call)}

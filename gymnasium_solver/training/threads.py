@@ -20,7 +20,8 @@ def pick_threads(config: Config) -> int:
     """`auto`: one thread for small networks, where a second only costs; else every CPU."""
     if config.n_threads != "auto":
         return config.n_threads
-    is_small = max(config.hidden_dims, default=0) <= SMALL_LAYER
+    widths = (*config.hidden_dims, *(getattr(config, "critic_hidden_dims", None) or ()))
+    is_small = max(widths, default=0) <= SMALL_LAYER
     return 1 if is_small and getattr(config, "batch_size", 0) <= SMALL_BATCH else cpu_count()
 
 

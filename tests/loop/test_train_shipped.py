@@ -21,17 +21,21 @@ SHORT = {
     "eval_episodes": 1,
     "seed": 1,
 }
+# What learns from a replay must come to learn at all.
+SHORT_REPLAY = {**SHORT, "learning_starts": 8, "train_freq": 8, "updates_per_step": 0.1}
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_two_epochs(name: str) -> None:
-    config = load_config(name, overrides=SHORT)
+    has_replay = hasattr(load_config(name), "learning_starts")
+    config = load_config(name, overrides=SHORT_REPLAY if has_replay else SHORT)
     run = train(config, runs_root=Path("runs"))
     meta = run.meta()
     assert (meta["status"], meta["stop_reason"], meta["epoch"]) == ("finished", "max_epochs", 2)
     rows = read_jsonl(run.metrics_path)
     assert len(rows) == 2
     assert rows[1]["val/roll/ep_rew/mean"] == meta["last_eval"]["score"]
+    assert any(metric.startswith("train/opt/loss/") for metric in rows[1])
     for metric in rows[1]:
         if metric not in ("env_steps", "epoch", "wall_s"):
             assert describe(metric).description, metric

@@ -20,11 +20,11 @@ COMMON: dict[str, Any] = {
     "seed": 1,
     "n_envs": 4,
     "n_steps": 100,
-    "max_env_steps": 1200,
+    "max_env_steps": 700,
     "hidden_dims": [32],
     "batch_size": 32,
-    "buffer_size": 1200,
-    "learning_starts": 100,
+    "buffer_size": 700,
+    "learning_starts": 60,
     "train_freq": 8,
     "gamma": GAMMA,
     "policy_lr": "lin_0.01",
@@ -43,7 +43,6 @@ BOX: dict[str, dict[str, Any]] = {
     },
     "sac_auto": {"tau": 0.05, "ent_coef": "auto_0.05", "target_entropy": -3},
     "td3": NOISE,
-    "td3_ou": {**NOISE, "exploration_noise_type": "ou"},
     "ddpg": NOISE,
     "crossq": {"ent_coef": SAC["ent_coef"], "critic_hidden_dims": [64], "policy_delay": 2},
 }
@@ -56,6 +55,8 @@ DISCRETE: dict[str, dict[str, Any]] = {
         "entropy_penalty_coef": 0.1,
     },
 }
+
+VALUED = [name for name in BOX if name != "sac_auto"]  # its values hold some entropy
 
 Learn = Callable[..., Any]
 
@@ -92,14 +93,14 @@ def q_all(agent: Any, *obs: float) -> np.ndarray:
     return values
 
 
-@pytest.mark.parametrize("name", BOX)
+@pytest.mark.parametrize("name", VALUED)
 def test_a_later_reward_is_discounted_once(name: str, learn: Learn) -> None:
     agent = learn(name, BOX[name], "TwoStepDiscountContinuous")
     obs = column(0, 1)
     np.testing.assert_allclose(q(agent, obs, agent.policy.greedy(obs)), [GAMMA, 1], atol=0.15)
 
 
-@pytest.mark.parametrize("name", BOX)
+@pytest.mark.parametrize("name", VALUED)
 def test_a_truncation_is_bootstrapped(name: str, learn: Learn) -> None:
     """Taken for a termination the value would be near 2."""
     agent = learn(name, BOX[name], "TruncatedRewardContinuous")
@@ -109,7 +110,7 @@ def test_a_truncation_is_bootstrapped(name: str, learn: Learn) -> None:
 
 @pytest.mark.parametrize("name", BOX)
 def test_the_best_continuous_action_is_found(name: str, learn: Learn) -> None:
-    agent = learn(name, BOX[name], "ActionRewardContinuous")
+    agent = learn(name, BOX[name], "ActionRewardContinuous", max_env_steps=1_000)
     assert agent.act(column(0))[0, 0] == pytest.approx(0.5, abs=0.15)
     actions = column(-0.5, 0, 0.5)
     values = q(agent, column(0, 0, 0), actions)
@@ -118,7 +119,7 @@ def test_the_best_continuous_action_is_found(name: str, learn: Learn) -> None:
 
 @pytest.mark.parametrize("name", BOX)
 def test_the_continuous_policy_sees_the_observation(name: str, learn: Learn) -> None:
-    agent = learn(name, BOX[name], "ObsActionRewardContinuous")
+    agent = learn(name, BOX[name], "ObsActionRewardContinuous", max_env_steps=1_000)
     assert agent.act(column(-1, 1))[:, 0] == pytest.approx([-0.5, 0.5], abs=0.2)
 
 
@@ -128,7 +129,7 @@ def test_the_continuous_policy_sees_the_observation(name: str, learn: Learn) -> 
 @pytest.mark.parametrize("name", DISCRETE)
 def test_discrete_values(name: str, learn: Learn) -> None:
     agent = learn(name, DISCRETE[name], "TwoStepDiscount")
-    np.testing.assert_allclose(q_all(agent, 0, 1), [[GAMMA, GAMMA], [1, 1]], atol=0.15)
+    np.testing.assert_allclose(q_all(agent, 0, 1), [[GAMMA, GAMMA], [1.0, 1.0]], atol=0.15)
     agent = learn(name, DISCRETE[name], "TruncatedReward")
     assert q_all(agent, 0).max() == pytest.approx(1 / (1 - GAMMA), abs=0.5)
 
@@ -143,7 +144,7 @@ def test_the_discrete_policy_sees_the_observation(name: str, learn: Learn) -> No
 @pytest.mark.parametrize("name", DISCRETE)
 def test_forbidden_actions_are_neither_taken_nor_bootstrapped_from(name: str, learn: Learn) -> None:
     """The probe refuses a forbidden action; bootstrapped from one, obs 0 would be worth 2."""
-    agent = learn(name, DISCRETE[name], "Masked", max_env_steps=2_000)
+    agent = learn(name, DISCRETE[name], "Masked", max_env_steps=1_500)
     got = q_all(agent, -1, 0, 1)
     on = [got[0, 1], got[0, 2], got[2, 0], got[2, 2]]  # 3.6 if bootstrapped from action 3
     np.testing.assert_allclose(on, 2 - GAMMA, atol=0.6)

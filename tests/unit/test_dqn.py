@@ -9,7 +9,8 @@ from gymnasium import spaces
 from torch import Tensor
 
 from gymnasium_solver.algos import ops
-from gymnasium_solver.algos.dqn import DQN, Batch, DQNConfig, c51_errors, td_errors
+from gymnasium_solver.algos.batch import Batch
+from gymnasium_solver.algos.dqn import DQN, DQNConfig, c51_errors, td_errors
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.nets import recorded
 from gymnasium_solver.nets.q_network import NoisyLinear, QNetwork
@@ -40,7 +41,6 @@ def batch_of(**columns: Any) -> Batch:
         discount=torch.tensor(columns["discount"], dtype=torch.float32),
         next_x=torch.eye(3)[columns["next_state"]],
         weight=torch.ones(n),
-        next_mask=columns.get("mask"),
     )
 
 
@@ -56,8 +56,8 @@ def test_dqn_and_double_dqn_differ_where_the_nets_disagree() -> None:
     batch = batch_of(**STEP, next_state=[1, 1])
     # Plain: the target net's best at state 1 is 7. Double: the online net picks action 0, worth 1
     # in the target net. The second row terminated: its target is the reward alone.
-    q, plain = td_errors(a.net, a.target, batch, double=False)
-    _, double = td_errors(a.net, a.target, batch, double=True)
+    q, plain = td_errors(a.net, a.target, batch, None, double=False)
+    _, double = td_errors(a.net, a.target, batch, None, double=True)
     assert q.tolist() == [3.0, 1.0]
     np.testing.assert_allclose(plain.detach(), [3 - (1 + 0.9 * 7), 1 - 1])
     np.testing.assert_allclose(double.detach(), [3 - (1 + 0.9 * 1), 1 - 1])
@@ -69,8 +69,8 @@ def test_a_forbidden_action_is_not_bootstrapped_from(double: bool) -> None:
     table(a.net.q, ONLINE)
     table(a.target, TARGET)
     mask = torch.tensor([[False, False, True], [True, True, True]])
-    batch = batch_of(**STEP, next_state=[1, 1], mask=mask)
-    _, error = td_errors(a.net, a.target, batch, double=double)
+    batch = batch_of(**STEP, next_state=[1, 1])
+    _, error = td_errors(a.net, a.target, batch, mask, double=double)
     assert error[0].item() == pytest.approx(3 - (1 + 0.9 * 2))
 
 
@@ -79,7 +79,7 @@ def test_the_target_gets_no_gradient_and_the_weight_scales_a_row() -> None:
     table(a.net.q, ONLINE)
     table(a.target, TARGET)
     batch = batch_of(**STEP, next_state=[1, 1])._replace(weight=torch.tensor([0.5, 1.0]))
-    grad, loss, *_ = a.gradient(batch.columns(), [])
+    grad, loss, *_ = a.gradient(batch, [])
     error = 3 - (1 + 0.9 * 7)
     assert loss.item() == pytest.approx(0.5 * error**2 / 2, rel=1e-5)
     weights, _ = grad[:9].view(3, 3), grad[9:]
@@ -113,12 +113,14 @@ def test_c51_error_is_a_cross_entropy_that_a_perfect_net_minimises() -> None:
     with torch.no_grad():
         layer.weight.zero_()
         layer.bias.zero_()
-    q, error = c51_errors(a.net, a.target, batch, double=False)
+    q, error = c51_errors(a.net, a.target, batch, None, double=False)
     assert q.item() == pytest.approx(1.0)
     assert error.item() == pytest.approx(np.log(3), rel=1e-5)
     with torch.no_grad():
         layer.bias[3:6] = torch.tensor([-20.0, 20.0, -20.0])  # action 1: all on the atom 1
-    assert c51_errors(a.net, a.target, batch, double=False)[1].item() == pytest.approx(0, abs=1e-6)
+    assert c51_errors(a.net, a.target, batch, None, double=False)[1].item() == pytest.approx(
+        0, abs=1e-6
+    )
 
 
 def test_c51_chooses_by_the_expected_return_and_by_the_online_net_if_double() -> None:
@@ -131,8 +133,8 @@ def test_c51_chooses_by_the_expected_return_and_by_the_online_net_if_double() ->
             layer.bias[3 * best : 3 * best + 3] = torch.tensor([-20.0, -20.0, 20.0])
     batch = batch_of(state=[0], action=[0], reward=[0.0], discount=[1.0], next_state=[1])
     # Target's best action 2 is surely worth 2; the online net's choice 0 is evenly spread there.
-    _, plain = c51_errors(a.net, a.target, batch, double=False)
-    _, double = c51_errors(a.net, a.target, batch, double=True)
+    _, plain = c51_errors(a.net, a.target, batch, None, double=False)
+    _, double = c51_errors(a.net, a.target, batch, None, double=True)
     assert plain.item() == pytest.approx(0.0, abs=1e-5)
     assert double.item() == pytest.approx((40 + 40 + 0) / 3, rel=1e-4)
 
@@ -257,25 +259,25 @@ def test_the_recorded_gradient_is_autograds(flags: dict[str, Any], masked: bool)
     def column(*shape: int) -> Tensor:
         return torch.from_numpy(rng.normal(size=shape).astype(np.float32))
 
-    def batch(n: int) -> Batch:
-        return Batch(
+    def batch(n: int) -> list[Tensor]:
+        columns = Batch(
             x=column(n, 3),
             actions=torch.from_numpy(rng.integers(3, size=n)),
             reward=column(n),
             discount=torch.from_numpy(rng.choice([0, 0.9], n).astype(np.float32)),
             next_x=column(n, 3),
             weight=column(n).abs(),
-            next_mask=torch.from_numpy(rng.random((n, 3)) < 0.7) if masked else None,
         )
+        mask = torch.from_numpy(rng.random((n, 3)) < 0.7)
+        mask[:, 0] = True
+        return [*columns, mask] if masked else list(columns)
 
     for n in (32, 32, 20):
         a.net.q.resample(a.rng)
         a.target.resample(a.rng)
         b = batch(n)
-        if b.next_mask is not None:
-            b.next_mask[:, 0] = True
-        got = a.gradient(b.columns(), [])
-        expected = recorded.eager(a._loss, a.optimizer.params, b.columns(), [])
+        got = a.gradient(b, [])
+        expected = recorded.eager(a._loss, a.optimizer.params, b, [])
         for x, y in zip(got, expected, strict=True):
             np.testing.assert_allclose(x, y, rtol=2e-3, atol=1e-5)
 
