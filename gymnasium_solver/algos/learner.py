@@ -111,11 +111,11 @@ class Learner:
 
     @property
     def may_replay(self) -> bool:
-        """Replay gradients in NumPy (nets/recorded.py)? Only small work on the CPU is faster so."""
+        """Replay recorded gradients (nets/recorded.py)? Up to these sizes it was seen to be faster."""
         cfg = self.config
         if cfg.compile != "auto":
             return cfg.compile
-        is_small = max(cfg.hidden_dims, default=0) <= 128 and getattr(cfg, "batch_size", 0) <= 1024
+        is_small = max(cfg.hidden_dims, default=0) <= 512 and getattr(cfg, "batch_size", 0) <= 4096
         return is_small and self.device.type == "cpu"
 
     def scheduled_values(self, env_steps: int, total_steps: int) -> dict[str, float]:

@@ -3,9 +3,9 @@
 Clipping and the update then touch one tensor instead of a dozen, which on small networks is where
 the time goes: dispatch, not arithmetic. The module keeps its parameters as views of the vector.
 
-The rules are torch.optim's, to the bit of rounding (a test holds them together). They are written
-out here because creating a torch.optim optimiser imports torch's compiler, which takes more than a
-second of every start, and its bookkeeping costs more than the update of a small vector.
+The rules are torch.optim's, up to rounding (a test holds them together). torch.optim itself is not
+used, because creating an optimiser imports torch's compiler, which takes more than a second of
+every start, and its bookkeeping costs more than the update of a small vector.
 """
 
 from typing import Any, Literal
@@ -47,6 +47,7 @@ class FlatOptimizer:
         self.n_steps = 0
         self.mean = torch.zeros_like(self.flat)
         self.mean_square = torch.zeros_like(self.flat)
+        self._count = torch.zeros((), device=self.flat.device)
 
     @torch.no_grad()
     def step(self, grad: Tensor, lr: float) -> Tensor:
@@ -73,14 +74,14 @@ class FlatOptimizer:
             grad.mul_((limit / (norm + 1e-6)).clamp_(max=1.0))
 
     def _adam(self, grad: Tensor, lr: float) -> None:
-        self.mean.lerp_(grad, 1 - self.beta1)
-        self.mean_square.mul_(BETA2).addcmul_(grad, grad, value=1 - BETA2)
-        # Both moments start at zero; these undo the bias. m / (sqrt(v) / s + eps), multiplied by s
-        # above and below, needs one operation less.
-        step_size = lr / (1 - self.beta1**self.n_steps)
-        scale = (1 - BETA2**self.n_steps) ** 0.5
-        denominator = self.mean_square.sqrt().add_(self.eps * scale)
-        self.flat.addcdiv_(self.mean, denominator, value=-step_size * scale)
+        # torch's fused kernel, one pass over memory instead of five: half the time of the same
+        # written in operations. Weight decay is done already.
+        self._count.fill_(self.n_steps)
+        torch._fused_adam_(
+            [self.flat], [grad], [self.mean], [self.mean_square], [], [self._count],
+            lr=lr, beta1=self.beta1, beta2=BETA2, weight_decay=0.0, eps=self.eps,
+            amsgrad=False, maximize=False,
+        )  # fmt: skip
 
     def state(self) -> dict[str, Tensor]:
         return {
