@@ -111,7 +111,7 @@ class Learner:
 
     @property
     def may_replay(self) -> bool:
-        """Replay recorded gradients (nets/recorded.py)? Up to these sizes it was seen to be faster."""
+        """Replay recorded gradients (nets/recorded.py)? Up to these sizes that is faster on a CPU."""
         cfg = self.config
         if cfg.compile != "auto":
             return cfg.compile
