@@ -62,11 +62,16 @@ docs: setup ## rewrite the generated tables in README.md and docs/
 
 peers: $(PEERS)/.setup-done ## create .venv-peers with the pinned libraries the benchmarks compare with
 
-$(PEERS)/.setup-done: benchmarks/peers-constraints.txt benchmarks/peers-requirements.txt
+PEER_LISTS := benchmarks/peers-requirements.txt benchmarks/peers-requirements-sbx.txt
+
+$(PEERS)/.setup-done: benchmarks/peers-constraints.txt $(PEER_LISTS)
 	@test -x $(PEERS)/bin/python || $(PYTHON) -m venv $(PEERS)
 	@echo "installing the pinned peers into $(PEERS) ..."
 	@$(call PIP_ENV,benchmarks/peers-constraints.txt) $(PEERS)/bin/python -m pip install -q \
 	  -r benchmarks/peers-requirements.txt
+	@$(call PIP_ENV,benchmarks/peers-constraints.txt) $(PEERS)/bin/python -m pip install -q \
+	  -r benchmarks/peers-requirements-sbx.txt || \
+	  echo "make: sbx cannot be installed here; the benchmarks do without it" >&2
 	@touch $@
 
 # A peer that cannot be installed is reported by bench.py and does not stop the rest.

@@ -20,13 +20,18 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from gymnasium import spaces
+
 from gymnasium_solver.algos import ALGOS, algo_class
 from gymnasium_solver.cli.fieldhelp import GROUPS
 from gymnasium_solver.config.explain import FOREIGN, describe
-from gymnasium_solver.config.find import SHIPPED, find_configs
+from gymnasium_solver.config.find import SHIPPED, ConfigEntry, find_configs
+from gymnasium_solver.config.load import load_config
 from gymnasium_solver.config.schedule import EXPECTED, Schedule
 from gymnasium_solver.config.schema import ALIASES, Config
 from gymnasium_solver.config.yaml_file import parse_value
+from gymnasium_solver.data.replay import Replay
 from gymnasium_solver.runs.metrics import METRICS
 from gymnasium_solver.runs.query import RunSummary
 from gymnasium_solver.training.observer import EvalResult
@@ -38,6 +43,15 @@ PLACE = re.compile(
     r"(<!-- generated: (?P<name>\w+) \(docs/make_tables\.py\) -->\n).*?(<!-- end of generated -->)",
     re.DOTALL,
 )
+ABLATIONS = "ablations"  # the suite of configs that change one part at a time
+# Shape and dtype of the observation, numbers in an action, frames in a stack.
+REPLAYS: dict[str, tuple[tuple[int, ...], Any, int, int]] = {
+    "Pendulum-v1": ((3,), np.float32, 1, 1),
+    "HalfCheetah-v5": ((17,), np.float32, 6, 1),
+    "Humanoid-v5": ((348,), np.float32, 17, 1),
+    "stacks of four frames": ((4, 84, 84), np.uint8, 1, 4),
+    "the same, `replay_frame_stack: 1`": ((4, 84, 84), np.uint8, 1, 1),
+}
 SCHEDULES = (
     "0.001",
     "lin_0.001",
@@ -124,16 +138,28 @@ def common_fields() -> str:
     return "\n" + "\n\n".join(parts) + "\n"
 
 
-def algorithm_fields(algo_id: str) -> str:
-    """The fields an algorithm adds, and those of all whose default it changes."""
-    cls = algo_class(algo_id).Config
-    names = [
-        name
-        for name in cls.model_fields
-        if name not in Config.model_fields or default(cls, name) != default(Config, name)
-    ]
-    own = [name for name in names if name not in Config.model_fields]
-    return table(FIELD_HEADS, field_rows(cls, [*own, *(n for n in names if n not in own)]))
+def added_fields(cls: type[Config]) -> str:
+    """What a config class adds to the one it derives from, then what it tells otherwise."""
+    (parent,) = cls.__bases__
+    assert issubclass(parent, Config)
+    inherited = {row[0]: row for row in field_rows(parent, list(parent.model_fields))}
+    rows = list(field_rows(cls, list(cls.model_fields)))
+    added = [row for row in rows if row[0] not in inherited]
+    changed = [row for row in rows if row[0] in inherited and row != inherited[row[0]]]
+    return table(FIELD_HEADS, [*added, *changed])
+
+
+def config_classes() -> dict[str, type[Config]]:
+    """Every config class below `Config`: of each algorithm, and what several of them share."""
+    classes: dict[str, type[Config]] = {id_: algo_class(id_).Config for id_ in ALGOS}
+    for cls in list(classes.values()):
+        between = cls.__mro__[1 : cls.__mro__.index(Config)]
+        classes |= {snake_case(base.__name__.removesuffix("Config")): base for base in between}
+    return classes
+
+
+def snake_case(name: str) -> str:
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
 
 
 def aliases() -> str:
@@ -158,15 +184,48 @@ def schedule_values() -> str:
     return table(["written", *(f"at {place / 1000:g}%" for place in places)], rows)
 
 
+def shipped() -> list[ConfigEntry]:
+    return [entry for entry in find_configs() if entry.path.is_relative_to(SHIPPED)]
+
+
 def shipped_configs() -> str:
-    entries = [entry for entry in find_configs() if entry.path.is_relative_to(SHIPPED)]
     rows = []
-    for suite, of_suite in groupby(entries, key=lambda entry: entry.suite):
+    for suite, of_suite in groupby(shipped(), key=lambda entry: entry.suite):
         names = []
         for env, of_env in groupby(of_suite, key=lambda entry: entry.name.rpartition(":")[0]):
             names.append(f"{env} ({', '.join(code(entry.variant) for entry in of_env)})")
         rows.append([suite, ", ".join(names)])
     return table(["suite", "environments (variants)"], rows)
+
+
+def configs_of(algo_id: str) -> str:
+    """The shipped configs of one algorithm; ablations have a table of their own."""
+    rows = [
+        [code(entry.name), f"{load_config(entry.name).max_env_steps:,}", entry.description]
+        for entry in shipped()
+        if entry.algo_id == algo_id and entry.suite != ABLATIONS
+    ]
+    return table(["config", "env steps", "about"], rows) if rows else "None yet."
+
+
+def ablations() -> str:
+    rows = [[code(e.name), e.description] for e in shipped() if e.suite == ABLATIONS]
+    return table(["config", "about"], rows)
+
+
+def replay_memory() -> str:
+    """What a replay takes, as `gsolve train` prints it."""
+    rows = []
+    for name, (shape, dtype, n_actions, frame_stack) in REPLAYS.items():
+        low, high = (0, 255) if dtype is np.uint8 else (-1, 1)
+        observations = spaces.Box(low, high, shape, dtype)
+        actions = spaces.Box(-1, 1, (n_actions,), np.float32)
+        sizes = [
+            Replay.estimate_bytes(n, 1, observations, actions, frame_stack=frame_stack) / 2**20
+            for n in (100_000, 1_000_000)
+        ]
+        rows.append([name, " x ".join(map(str, shape)), *(f"{size:,.1f} MB" for size in sizes)])
+    return table(["environment", "observation", "100,000 transitions", "1,000,000"], rows)
 
 
 # -- runs -----------------------------------------------------------------------------------
@@ -184,11 +243,14 @@ def field_names(cls: type) -> str:
 
 TABLES: dict[str, Callable[[], str]] = {
     "fields": common_fields,
-    **{f"fields_{algo_id}": partial(algorithm_fields, algo_id) for algo_id in ALGOS},
+    **{f"fields_{name}": partial(added_fields, cls) for name, cls in config_classes().items()},
+    **{f"configs_{algo_id}": partial(configs_of, algo_id) for algo_id in ALGOS},
     "aliases": aliases,
     "foreign_names": foreign_names,
     "schedules": schedule_values,
     "configs": shipped_configs,
+    "ablations": ablations,
+    "replay_memory": replay_memory,
     "metrics": metrics,
     "run_summary": lambda: field_names(RunSummary),
     "eval_result": lambda: field_names(EvalResult),

@@ -106,7 +106,9 @@ class CrossQ(OffPolicyLearner):
             clip_obs=config.clip_obs,
             generator=self.generator,
         ).to(self.device)
-        self.policy = SoftPolicy(self.net, observation_space, action_space, self.act_rng)
+        self.policy = SoftPolicy(
+            self.net, observation_space, action_space, self.act_rng, config.noise_correlation
+        )
         self.actor_optimizer = self.add_optimizer("policy", self.net.actor, beta1=BETA1)
         self.critic_optimizer = self.add_optimizer("critic", self.net.critic, beta1=BETA1)
         if self.net.temperature is not None:

@@ -19,12 +19,13 @@ from gymnasium_solver.algos.batch import Batch
 from gymnasium_solver.algos.deterministic import (
     DeterministicConfig,
     DeterministicLearner,
+    NoiseType,
     actor_loss,
 )
 from gymnasium_solver.config.schedule import NonNegativeSchedule, PositiveSchedule, Schedule
 from gymnasium_solver.data.memory import Sample
 from gymnasium_solver.data.rollout import Rollout
-from gymnasium_solver.nets.continuous import ActorCritics, NoiseType
+from gymnasium_solver.nets.continuous import ActorCritics
 from gymnasium_solver.nets.recorded import LossGradient
 
 

@@ -1,11 +1,10 @@
-"""What TD3 and DDPG share: settings, networks with their targets, exploration noise and its state.
+"""What TD3 and DDPG share: settings, networks with their targets, exploration noise.
 
 Not a base algorithm: each has its own losses and its own update.
 """
 
-from typing import Annotated, Any
+from typing import Annotated, Literal
 
-import numpy as np
 import torch
 from gymnasium import spaces
 from pydantic import Field
@@ -15,13 +14,11 @@ from gymnasium_solver.algos.off_policy import OffPolicyConfig, OffPolicyLearner
 from gymnasium_solver.config.schedule import NonNegativeSchedule, PositiveSchedule, Schedule
 from gymnasium_solver.config.schema import Count, Float
 from gymnasium_solver.config.types import HiddenDims
-from gymnasium_solver.data.rollout import Rollout
-from gymnasium_solver.nets.continuous import (
-    ActorCritics,
-    DeterministicPolicy,
-    NoiseType,
-    bounded_width,
-)
+from gymnasium_solver.nets.continuous import ActorCritics, DeterministicPolicy, bounded_width
+
+# What noise keeps of itself in a step; of Ornstein-Uhlenbeck noise as in Lillicrap et al. 2016.
+KEEPS = {"gaussian": 0.0, "ou": 0.85}
+NoiseType = Literal["gaussian", "ou"]
 
 
 class DeterministicConfig(OffPolicyConfig):
@@ -72,8 +69,9 @@ class DeterministicLearner(OffPolicyLearner):
             clip_obs=config.clip_obs,
             generator=self.generator,
         ).to(self.device)
+        keeps = KEEPS[config.exploration_noise_type]
         self.policy = DeterministicPolicy(
-            self.net, observation_space, action_space, self.act_rng, config.exploration_noise_type
+            self.net, observation_space, action_space, self.act_rng, keeps
         )
         self.policy.noise_std = self.noise_schedule.at(1, 1)  # a loaded agent's, until it trains on
         self.actor_optimizer = self.add_optimizer("policy", self.net.actor)
@@ -84,19 +82,6 @@ class DeterministicLearner(OffPolicyLearner):
     def before_rollout(self, env_steps: int, total_steps: int) -> None:
         super().before_rollout(env_steps, total_steps)
         self.policy.noise_std = self.noise_schedule.at(env_steps, total_steps)
-
-    def remember(self, rollout: Rollout, env_steps: int) -> int:
-        self.policy.end_episodes(np.logical_or.reduce(rollout.done))
-        return super().remember(rollout, env_steps)
-
-    def state(self) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
-        tensors, extra = super().state()
-        return tensors, {**extra, "wandering_noise": self.policy.wandering.tolist()}
-
-    def load_state(self, tensors: dict[str, dict[str, Any]], extra: dict[str, Any]) -> None:
-        super().load_state(tensors, extra)
-        noise = np.array(extra["wandering_noise"], np.float32)
-        self.policy.wandering = noise.reshape(len(noise), self.policy.wandering.shape[1])
 
 
 def actor_loss(net: ActorCritics, x: Tensor) -> Tensor:

@@ -27,7 +27,6 @@ from gymnasium_solver.config.schedule import PositiveSchedule, Schedule, schedul
 from gymnasium_solver.config.schema import Count, Float
 from gymnasium_solver.data.memory import Sample
 from gymnasium_solver.data.rollout import Rollout
-from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.nets.q_network import QHead, QNetwork
 from gymnasium_solver.nets.q_policy import Exploration, QPolicy
 from gymnasium_solver.nets.recorded import LossGradient
@@ -147,33 +146,16 @@ class DQN(OffPolicyLearner):
         seed: int,
         device: str = "cpu",
     ):
-        if not isinstance(action_space, spaces.Discrete):
-            raise ConfigError(
-                f"algo_id: dqn needs discrete actions, but {config.env_id} has {action_space}; "
-                "use sac, td3 or ppo."
-            )
         super().__init__(config, observation_space, action_space, seed, device)
         self.config: DQNConfig = config
-        self.net = QNetwork(
-            observation_space,
-            action_space,
-            hidden_dims=config.hidden_dims,
-            activation=config.activation,
+        self.net, self.policy, self.optimizer = self.build_q_network(
+            config.resolved_exploration,
             dueling=config.dueling,
             noisy_sigma=config.noisy_sigma if config.noisy else None,
             n_atoms=config.n_atoms if config.distributional else 1,
             v_min=config.v_min,
             v_max=config.v_max,
-            normalize_obs=config.normalize_obs,
-            clip_obs=config.clip_obs,
-            generator=self.generator,
-        ).to(self.device)
-        self.policy = QPolicy(
-            self.net, observation_space, action_space, self.act_rng, config.resolved_exploration
         )
-        self.policy.epsilon = config.epsilon.at(1, 1)
-        self.policy.temperature = config.temperature.at(1, 1)
-        self.optimizer = self.add_optimizer("q", self.net.q)
         self.target = cast(QHead, self.set_target(self.optimizer))
         self.gradient = LossGradient(
             self._loss,

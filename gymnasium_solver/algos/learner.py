@@ -16,12 +16,14 @@ from torch import Tensor, nn
 from gymnasium_solver.config.schedule import Schedule
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.data.rollout import Rollout
-from gymnasium_solver.errors import RunError
+from gymnasium_solver.errors import ConfigError, RunError
 from gymnasium_solver.nets.actor_critic import ActorCritic
 from gymnasium_solver.nets.encoder import ObsEncoder
 from gymnasium_solver.nets.normalizer import RewardNormalizer
 from gymnasium_solver.nets.optimizer import FlatOptimizer
 from gymnasium_solver.nets.policy import ActorPolicy, Policy
+from gymnasium_solver.nets.q_network import QNetwork
+from gymnasium_solver.nets.q_policy import Exploration, QPolicy
 from gymnasium_solver.nets.spaces import space_to_json
 
 Metrics = Mapping[str, float | Tensor]
@@ -84,6 +86,31 @@ class Learner:
         policy = ActorPolicy(net, self.observation_space, self.action_space, self.act_rng)
         return net, policy, self.add_optimizer("policy", net)
 
+    def build_q_network(
+        self, exploration: Exploration, **options: Any
+    ) -> tuple[QNetwork, QPolicy, FlatOptimizer]:
+        cfg, actions = self.config, self.action_space
+        if not isinstance(actions, spaces.Discrete):
+            raise ConfigError(
+                f"algo_id: {cfg.algo_id} needs discrete actions, but {cfg.env_id} has {actions}; "
+                "use sac, td3 or ppo."
+            )
+        net = QNetwork(
+            self.observation_space,
+            actions,
+            hidden_dims=cfg.hidden_dims,
+            activation=cfg.activation,
+            normalize_obs=cfg.normalize_obs,
+            clip_obs=cfg.clip_obs,
+            generator=self.generator,
+            **options,
+        ).to(self.device)
+        policy = QPolicy(net, self.observation_space, actions, self.act_rng, exploration)
+        # A loaded agent's, until it trains on.
+        last = {name: schedule.values[-1] for name, schedule in self.schedules.items()}
+        policy.epsilon, policy.temperature = last.get("epsilon", 0.0), last.get("temperature", 1.0)
+        return net, policy, self.add_optimizer("q", net.q)
+
     def add_optimizer(self, name: str, module: nn.Module, **options: Any) -> FlatOptimizer:
         """The config's optimiser on a module's parameters, saved with the learner."""
         cfg = self.config
@@ -111,7 +138,7 @@ class Learner:
 
     @property
     def may_replay(self) -> bool:
-        """Replay recorded gradients (nets/recorded.py)? Up to these sizes that is faster on a CPU."""
+        """Replay recorded gradients (nets/recorded.py)? Up to these sizes a CPU is faster so."""
         cfg = self.config
         if cfg.compile != "auto":
             return cfg.compile

@@ -210,6 +210,7 @@ class OffPolicyLearner(Learner):
         memory = self.memory or self.open_memory(rollout.mask is not None)
         memory.add(rollout)
         self.net.observe(rollout.valid_obs())
+        self.policy.end_episodes(np.logical_or.reduce(rollout.done))
         if cfg.normalize_reward:
             self.reward_normalizer.update(rollout.reward, rollout.done, rollout.valid)
         # By what the memory holds, too: a resume without a saved replay fills it again first.
@@ -242,6 +243,7 @@ class OffPolicyLearner(Learner):
         if self.targets:
             tensors["target"] = self._target_tensors()
         extra |= {"update_credit": self.update_credit, "n_updates": self.n_updates}
+        extra["policy"] = self.policy.state()
         return tensors, extra
 
     def load_state(self, tensors: dict[str, dict[str, Any]], extra: dict[str, Any]) -> None:
@@ -250,6 +252,7 @@ class OffPolicyLearner(Learner):
             for name, value in self._target_tensors().items():
                 value.copy_(torch.as_tensor(tensors["target"][name]))
         self.update_credit, self.n_updates = extra["update_credit"], extra["n_updates"]
+        self.policy.load_state(extra["policy"])
 
     def _target_tensors(self) -> dict[str, Tensor]:
         return {

@@ -9,25 +9,20 @@ move Q(s, a) towards them. Where this departs from the paper's code:
 - Rewards are scaled by normalize_reward instead of a constant.
 """
 
-from collections.abc import Sequence
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal
 
-import numpy as np
-import torch
 from gymnasium import spaces
 from pydantic import Field
-from torch import Tensor
 
 from gymnasium_solver.algos import ops
 from gymnasium_solver.algos.learner import Learner
+from gymnasium_solver.algos.q_targets import Batch, QFit
 from gymnasium_solver.config.schedule import Schedule, scheduled
 from gymnasium_solver.config.schema import BatchSize, Config, Count, Float
 from gymnasium_solver.config.types import EnvCount, HiddenDims
 from gymnasium_solver.data.rollout import Rollout
-from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.nets.q_network import QNetwork
 from gymnasium_solver.nets.q_policy import QPolicy, legal
-from gymnasium_solver.nets.recorded import LossGradient
 
 
 class PQNConfig(Config):
@@ -60,21 +55,6 @@ class PQNConfig(Config):
     Turn it off to see why it is there."""
 
 
-class Batch(NamedTuple):
-    x: Tensor  # encoded observations [B, width]
-    actions: Tensor  # [B]
-    target: Tensor  # [B]
-
-    def take(self, index: Tensor) -> "Batch":
-        return Batch(*(column[index] for column in self))
-
-
-def pqn_loss(net: QNetwork, batch: Batch) -> tuple[Tensor, Tensor]:
-    """Mean square error of Q(s, a), and the mean of Q(s, a)."""
-    q = net(batch.x).gather(1, batch.actions.unsqueeze(1)).squeeze(1)
-    return (q - batch.target).square().mean(), q.mean()
-
-
 class PQN(Learner):
     Config = PQNConfig
     net: QNetwork
@@ -88,35 +68,12 @@ class PQN(Learner):
         seed: int,
         device: str = "cpu",
     ):
-        if not isinstance(action_space, spaces.Discrete):
-            raise ConfigError(
-                f"algo_id: pqn needs discrete actions, but {config.env_id} has {action_space}; "
-                "use ppo or sac."
-            )
         super().__init__(config, observation_space, action_space, seed, device)
         self.config: PQNConfig = config
-        self.net = QNetwork(
-            observation_space,
-            action_space,
-            hidden_dims=config.hidden_dims,
-            activation=config.activation,
-            layer_norm=config.layer_norm,
-            normalize_obs=config.normalize_obs,
-            clip_obs=config.clip_obs,
-            generator=self.generator,
-        ).to(self.device)
-        self.policy = QPolicy(
-            self.net, observation_space, action_space, self.act_rng, "epsilon_greedy"
+        self.net, self.policy, optimizer = self.build_q_network(
+            "epsilon_greedy", layer_norm=config.layer_norm
         )
-        self.policy.epsilon = config.epsilon.values[-1]  # a loaded agent's, until it trains on
-        self.optimizer = self.add_optimizer("q", self.net.q)
-        self.gradient = LossGradient(self._loss, self.optimizer.params, replay=self.may_replay)
-
-    def _loss(
-        self, columns: Sequence[Tensor], coefficients: Sequence[Tensor]
-    ) -> tuple[Tensor, list[Tensor]]:
-        loss, q_mean = pqn_loss(self.net, Batch(*columns))
-        return loss, [loss, q_mean]
+        self.fit = QFit(self.net, optimizer, self.device, replay=self.may_replay)
 
     def before_rollout(self, env_steps: int, total_steps: int) -> None:
         self.policy.epsilon = self.config.epsilon.at(env_steps, total_steps)
@@ -129,36 +86,15 @@ class PQN(Learner):
     def _update(self, rollout: Rollout, env_steps: int, total_steps: int) -> dict[str, float]:
         cfg, hp = self.config, self.scheduled_values(env_steps, total_steps)
         batch = self._prepare(rollout)
-        terms = []
-        for _ in range(cfg.n_epochs):
-            for index in ops.minibatches(len(batch.x), cfg.batch_size, self.rng):
-                part = batch if index is None else batch.take(self.to_device(index))
-                grad, loss, q_mean = self.gradient(part, [])
-                norm = self.optimizer.step(grad, hp["policy_lr"])
-                terms.append(torch.stack([loss, q_mean, norm]))
-        loss, q_mean, norm = torch.stack(terms).mean(0).tolist()
-        return {
-            "opt/loss/td": loss,
-            "opt/q/mean": q_mean,
-            "opt/grads/norm/all": norm,
-            **{f"hp/{name}": value for name, value in hp.items()},
-        }
+        metrics = self.fit(batch, cfg.n_epochs, cfg.batch_size, hp["policy_lr"], self.rng)
+        return metrics | {f"hp/{name}": value for name, value in hp.items()}
 
     def _prepare(self, rollout: Rollout) -> Batch:
         """The rollout's valid rows, with what their Q(s, a) should be."""
-        cfg, valid = self.config, rollout.valid
-        reward = self.normalized_reward(rollout)
-        obs = rollout.obs.reshape(-1, *rollout.obs.shape[2:])
-        with torch.no_grad():
-            x = self.net.encoded(obs, self.device)
-            q = self.net(x).cpu().numpy().reshape(*rollout.obs.shape[:2], -1)
+        cfg, (x, q) = self.config, self.fit.values(rollout)
         mask = None if rollout.mask is None else rollout.mask[1:]
         target = ops.lambda_returns(
-            reward, legal(q[1:], mask).max(axis=2), rollout.terminated, rollout.truncated, valid,
-            cfg.gamma, cfg.td_lambda,
+            self.normalized_reward(rollout), legal(q[1:], mask).max(axis=2),
+            rollout.terminated, rollout.truncated, rollout.valid, cfg.gamma, cfg.td_lambda,
         )  # fmt: skip
-        return Batch(
-            x=x[self.to_device(np.flatnonzero(valid))],
-            actions=self.to_device(rollout.actions[valid]),
-            target=self.to_device(target[valid]),
-        )
+        return self.fit.batch(rollout, x, target)

@@ -9,24 +9,20 @@ Where this departs from common code:
 - Epsilon is drawn by each env for itself; forbidden actions are neither taken nor drawn.
 """
 
-from collections.abc import Sequence
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal
 
 import numpy as np
-import torch
 from gymnasium import spaces
 from pydantic import Field
-from torch import Tensor
 
 from gymnasium_solver.algos import ops
 from gymnasium_solver.algos.learner import Learner
+from gymnasium_solver.algos.q_targets import Batch, QFit
 from gymnasium_solver.config.schedule import PositiveSchedule, Schedule, scheduled
 from gymnasium_solver.config.schema import BatchSize, Config, Count, Float
 from gymnasium_solver.data.rollout import Rollout
-from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.nets.q_network import QNetwork
 from gymnasium_solver.nets.q_policy import QPolicy
-from gymnasium_solver.nets.recorded import LossGradient
 
 
 class SarsaConfig(Config):
@@ -57,21 +53,6 @@ class SarsaConfig(Config):
     """Normalise what each hidden layer computes. On: steadier, a little slower."""
 
 
-class Batch(NamedTuple):
-    x: Tensor  # encoded observations [B, width]
-    actions: Tensor  # [B]
-    target: Tensor  # [B]
-
-    def take(self, index: Tensor) -> "Batch":
-        return Batch(*(column[index] for column in self))
-
-
-def sarsa_loss(net: QNetwork, batch: Batch) -> tuple[Tensor, Tensor]:
-    """Mean square error of Q(s, a), and the mean of Q(s, a)."""
-    q = net(batch.x).gather(1, batch.actions.unsqueeze(1)).squeeze(1)
-    return (q - batch.target).square().mean(), q.mean()
-
-
 class Sarsa(Learner):
     Config = SarsaConfig
     net: QNetwork
@@ -85,36 +66,12 @@ class Sarsa(Learner):
         seed: int,
         device: str = "cpu",
     ):
-        if not isinstance(action_space, spaces.Discrete):
-            raise ConfigError(
-                f"algo_id: sarsa needs discrete actions, but {config.env_id} has {action_space}; "
-                "use ppo or sac."
-            )
         super().__init__(config, observation_space, action_space, seed, device)
         self.config: SarsaConfig = config
-        self.net = QNetwork(
-            observation_space,
-            action_space,
-            hidden_dims=config.hidden_dims,
-            activation=config.activation,
-            layer_norm=config.layer_norm,
-            normalize_obs=config.normalize_obs,
-            clip_obs=config.clip_obs,
-            generator=self.generator,
-        ).to(self.device)
-        self.policy = QPolicy(
-            self.net, observation_space, action_space, self.act_rng, config.exploration
+        self.net, self.policy, optimizer = self.build_q_network(
+            config.exploration, layer_norm=config.layer_norm
         )
-        self.policy.epsilon = config.epsilon.values[-1]  # a loaded agent's, until it trains on
-        self.policy.temperature = config.temperature.values[-1]
-        self.optimizer = self.add_optimizer("q", self.net.q)
-        self.gradient = LossGradient(self._loss, self.optimizer.params, replay=self.may_replay)
-
-    def _loss(
-        self, columns: Sequence[Tensor], coefficients: Sequence[Tensor]
-    ) -> tuple[Tensor, list[Tensor]]:
-        loss, q_mean = sarsa_loss(self.net, Batch(*columns))
-        return loss, [loss, q_mean]
+        self.fit = QFit(self.net, optimizer, self.device, replay=self.may_replay)
 
     def before_rollout(self, env_steps: int, total_steps: int) -> None:
         self.policy.epsilon = self.config.epsilon.at(env_steps, total_steps)
@@ -128,38 +85,19 @@ class Sarsa(Learner):
     def _update(self, rollout: Rollout, env_steps: int, total_steps: int) -> dict[str, float]:
         hp = self.scheduled_values(env_steps, total_steps)
         batch = self._prepare(rollout)
-        terms = []
-        for index in ops.minibatches(len(batch.x), self.config.batch_size, self.rng):
-            part = batch if index is None else batch.take(self.to_device(index))
-            grad, loss, q_mean = self.gradient(part, [])
-            norm = self.optimizer.step(grad, hp["policy_lr"])
-            terms.append(torch.stack([loss, q_mean, norm]))
-        loss, q_mean, norm = torch.stack(terms).mean(0).tolist()
-        return {
-            "opt/loss/td": loss,
-            "opt/q/mean": q_mean,
-            "opt/grads/norm/all": norm,
-            **{f"hp/{name}": value for name, value in hp.items()},
-        }
+        metrics = self.fit(batch, 1, self.config.batch_size, hp["policy_lr"], self.rng)
+        return metrics | {f"hp/{name}": value for name, value in hp.items()}
 
     def _prepare(self, rollout: Rollout) -> Batch:
         """The rollout's valid rows, with what their Q(s, a) should be."""
-        cfg, valid = self.config, rollout.valid
-        reward = self.normalized_reward(rollout)
-        obs = rollout.obs.reshape(-1, *rollout.obs.shape[2:])
-        with torch.no_grad():
-            x = self.net.encoded(obs, self.device)
-            q = self.net(x).cpu().numpy().reshape(*rollout.obs.shape[:2], -1)
+        cfg, (x, q) = self.config, self.fit.values(rollout)
         next_actions = self._next_actions(rollout)[..., None]
+        next_q = np.take_along_axis(q[1:], next_actions, axis=2)[..., 0]
         target = ops.lambda_returns(
-            reward, np.take_along_axis(q[1:], next_actions, axis=2)[..., 0],
-            rollout.terminated, rollout.truncated, valid, cfg.gamma, cfg.td_lambda,
+            self.normalized_reward(rollout), next_q,
+            rollout.terminated, rollout.truncated, rollout.valid, cfg.gamma, cfg.td_lambda,
         )  # fmt: skip
-        return Batch(
-            x=x[self.to_device(np.flatnonzero(valid))],
-            actions=self.to_device(rollout.actions[valid]),
-            target=self.to_device(target[valid]),
-        )
+        return self.fit.batch(rollout, x, target)
 
     def _next_actions(self, rollout: Rollout) -> np.ndarray:
         """The action after each row [T, N]: the one that was taken, or a draw where none was."""

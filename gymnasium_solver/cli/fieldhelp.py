@@ -29,6 +29,39 @@ GROUPS = {
     "checkpoint_freq_epochs": "checkpoints",
     "device": "system",
 }
+# What several algorithms add belongs together, wherever each declares it; the rest of what an
+# algorithm adds stands under its own name. A field that all have moves here with its kind.
+OWN_GROUPS = {
+    "exploration": (
+        "exploration",
+        "epsilon",
+        "temperature",
+        "exploration_noise",
+        "exploration_noise_type",
+        "noise_correlation",
+    ),
+    "entropy": (
+        "ent_coef",
+        "target_entropy",
+        "target_entropy_ratio",
+        "alpha_lr",
+        "log_alpha_min",
+        "log_alpha_max",
+        "entropy_penalty_coef",
+    ),
+    "replay": (
+        "buffer_size",
+        "n_step",
+        "prioritized",
+        "per_alpha",
+        "per_beta",
+        "per_eps",
+        "combined_replay",
+        "replay_frame_stack",
+        "replay_dir",
+        "save_replay",
+    ),
+}
 LONGEST_VALUE = 24
 FLAG = 33
 SIDE_BY_SIDE = 110  # columns
@@ -38,11 +71,18 @@ Row = tuple[str, Text, Text]
 def field_groups(cls: type[Config]) -> dict[str, list[str]]:
     """Title -> names of fields: the algorithm's own first, then those that all have."""
     own = [name for name in cls.model_fields if name not in Config.model_fields]
-    groups = {"": own}
+    shared = {
+        title: [name for name in names if name in cls.model_fields]
+        for title, names in OWN_GROUPS.items()
+        if any(name in own for name in names)
+    }
+    placed = {name for names in shared.values() for name in names}
+    groups = {"": [name for name in own if name not in placed], **shared}
     title = ""
     for name in Config.model_fields:
         title = GROUPS.get(name, title)
-        groups.setdefault(title, []).append(name)
+        if name not in placed:
+            groups.setdefault(title, []).append(name)
     return {title: names for title, names in groups.items() if names}
 
 

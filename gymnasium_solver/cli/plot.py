@@ -16,12 +16,18 @@ Points = list[tuple[int, float]]
 # Okabe and Ito's colours: told apart with every common colour vision.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 TRAIN, VAL, SPREAD = "train/roll/ep_rew/mean", "val/roll/ep_rew/mean", "val/roll/ep_rew/std"
+# Drawn under the returns of a single run, as far as it logged them and they changed.
 DETAILS = (
     "train/opt/loss/policy",
     "train/opt/loss/value",
+    "train/opt/loss/critic",
+    "train/opt/loss/td",
+    "train/opt/q/mean",
     "train/opt/policy/entropy",
+    "train/opt/policy/alpha",
     "train/opt/value/explained_var",
     "train/opt/ppo/approx_kl",
+    "train/hp/epsilon",
     "train/roll/ep_len/mean",
 )
 RETURNS = "returns"
@@ -124,7 +130,15 @@ def choose_panels(curves: list[Curves], wanted: list[str] | None) -> list[str]:
         raise UsageError(f"nothing is logged yet in {names}: there is nothing to draw")
     if wanted:
         return [match_metric(name, known) for name in wanted]
-    return [RETURNS, *(name for name in DETAILS if len(curves) == 1 and name in known)]
+    if len(curves) > 1:
+        return [RETURNS]
+    return [RETURNS, *(name for name in DETAILS if _changes(curves[0].series.get(name, [])))]
+
+
+def _changes(points: Points) -> bool:
+    """A flat line (no critic, a fixed rate) tells nothing; a single point may yet."""
+    values = {y for _, y in points}
+    return len(values) > 1 or len(points) == 1
 
 
 def match_metric(name: str, known: list[str]) -> str:
@@ -170,16 +184,18 @@ def draw(curves: list[Curves], panels: list[str], output: Path) -> None:
 
 
 def _layout(n: int) -> "tuple[Figure, list[Axes]]":
-    """One wide panel, and under it the others three a row."""
+    """One wide panel, and under it the others in rows of up to three that fill the width."""
     from matplotlib import pyplot
 
-    rows = -(-(n - 1) // 3)
-    figure = pyplot.figure(figsize=(10, 4.6 + 2.3 * rows), layout="constrained")
-    grid = figure.add_gridspec(1 + rows, 6, height_ratios=[4.2, *[2.3] * rows])
+    n_rows = -(-(n - 1) // 3)
+    figure = pyplot.figure(figsize=(10, 4.6 + 2.3 * n_rows), layout="constrained")
+    grid = figure.add_gridspec(1 + n_rows, 6, height_ratios=[4.2, *[2.3] * n_rows])
     axes = [figure.add_subplot(grid[0, :])]
-    for i in range(n - 1):
-        row, column = divmod(i, 3)
-        axes.append(figure.add_subplot(grid[1 + row, 2 * column : 2 * column + 2]))
+    for row in range(n_rows):
+        n_panels = (n - 1 + row) // n_rows  # as even as can be, the shorter rows first
+        width = 6 // n_panels
+        for column in range(n_panels):
+            axes.append(figure.add_subplot(grid[1 + row, column * width : (column + 1) * width]))
     return figure, axes
 
 

@@ -9,7 +9,7 @@ the policy's units: [-1, 1] are the bounds of the env's, which therefore must ha
 import math
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,10 +28,6 @@ from gymnasium_solver.nets.stacked import StackedMLP
 
 # Bounds of the log deviation by clamping, as in Haarnoja's code and SB3.
 LOG_STD_MIN, LOG_STD_MAX = -20.0, 2.0
-# The share of itself that Ornstein-Uhlenbeck noise loses in a step (Lillicrap et al. 2016).
-OU_THETA = 0.15
-
-NoiseType = Literal["gaussian", "ou"]
 
 
 def bounded_width(space: spaces.Space, algo_id: str, env_id: str) -> int:
@@ -145,8 +141,43 @@ class ActorCritics(ObsEncoder):
         return outputs.cpu().numpy()
 
 
-class SoftPolicy(Policy):
-    """Acts by a squashed Gaussian or a categorical actor: a draw, or the mode."""
+class Noise:
+    """Normal noise for each env that keeps a part of itself from step to step.
+
+    `keeps` 0: new in every step. Otherwise the next value is keeps * value + std * (a unit normal),
+    and an episode's first one first_std * (a unit normal).
+    """
+
+    def __init__(self, width: int, keeps: float):
+        self.width, self.keeps = width, np.float32(keeps)
+        self.value = np.zeros((0, width), np.float32)
+        self.is_first = np.ones((0, 1), bool)
+
+    def draw(self, n: int, std: float, first_std: float, rng: np.random.Generator) -> np.ndarray:
+        fresh = rng.standard_normal((n, self.width), dtype=np.float32)
+        if not self.keeps:
+            return np.float32(std) * fresh
+        if len(self.value) != n:  # the first step, or other envs than before
+            self.value, self.is_first = np.zeros_like(fresh), np.ones((n, 1), bool)
+        going_on = self.keeps * self.value + np.float32(std) * fresh
+        self.value = np.where(self.is_first, np.float32(first_std) * fresh, going_on)
+        self.is_first = np.zeros((n, 1), bool)
+        return self.value
+
+    def end_episodes(self, ended: np.ndarray) -> None:
+        if len(self.is_first) == len(ended):
+            self.is_first |= ended[:, None]
+
+    def state(self) -> dict[str, Any]:
+        return {"value": self.value.tolist(), "is_first": self.is_first.tolist()}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        self.value = np.array(state["value"], np.float32).reshape(-1, self.width)
+        self.is_first = np.array(state["is_first"], bool).reshape(-1, 1)
+
+
+class NoisyPolicy(Policy):
+    """A policy on an ActorCritics that explores with noise that may last."""
 
     def __init__(
         self,
@@ -154,16 +185,36 @@ class SoftPolicy(Policy):
         observation_space: spaces.Space,
         action_space: spaces.Space,
         rng: np.random.Generator,
+        keeps: float,
     ):
         super().__init__(observation_space, action_space, rng)
         self.net = net
+        self.noise = Noise(action_width(action_space), keeps)
+
+    def end_episodes(self, ended: np.ndarray) -> None:
+        self.noise.end_episodes(ended)
+
+    def state(self) -> dict[str, Any]:
+        return self.noise.state()
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        self.noise.load_state(state)
+
+
+class SoftPolicy(NoisyPolicy):
+    """Acts by a squashed Gaussian or a categorical actor: a draw, or the mode.
+
+    A Gaussian's draws may be correlated in time by `keeps`; each alone is distributed as the actor
+    says.
+    """
 
     def _draw(self, obs: np.ndarray, mask: Mask) -> np.ndarray:
         outputs = self._outputs(obs, mask)
         if self.action_map.discrete:
             return Categorical().sample(outputs, None, self.rng)
         mean, log_std = np.split(outputs, 2, axis=1)
-        noise = self.rng.standard_normal(mean.shape, dtype=np.float32)
+        std = math.sqrt(1.0 - float(self.noise.keeps) ** 2)
+        noise = self.noise.draw(len(obs), std, 1.0, self.rng)
         return np.tanh(mean + np.exp(np.clip(log_std, LOG_STD_MIN, LOG_STD_MAX)) * noise)
 
     def _best(self, obs: np.ndarray, mask: Mask) -> np.ndarray:
@@ -177,41 +228,17 @@ class SoftPolicy(Policy):
         return outputs if mask is None else np.where(mask, outputs, np.float32(MASKED_LOGIT))
 
 
-class DeterministicPolicy(Policy):
+class DeterministicPolicy(NoisyPolicy):
     """Acts by tanh of the actor's outputs; explores with noise of deviation `noise_std` on top.
 
-    "ou" noise (Ornstein-Uhlenbeck) wanders: it keeps most of its last value in every env, until
-    that env's episode ends.
+    "ou" noise (Ornstein-Uhlenbeck) wanders: it keeps most of its last value.
     """
 
-    def __init__(
-        self,
-        net: ActorCritics,
-        observation_space: spaces.Space,
-        action_space: spaces.Space,
-        rng: np.random.Generator,
-        noise_type: NoiseType,
-    ):
-        super().__init__(observation_space, action_space, rng)
-        self.net, self.noise_type = net, noise_type
-        self.noise_std = 0.0  # set from outside as a run goes on
-        self.wandering = np.zeros((0, action_width(action_space)), np.float32)
+    noise_std = 0.0  # set from outside as a run goes on
 
     def _best(self, obs: np.ndarray, mask: Mask) -> np.ndarray:
         return np.tanh(self.net.actor_outputs(obs))
 
     def _draw(self, obs: np.ndarray, mask: Mask) -> np.ndarray:
-        actions = self._best(obs, mask)
-        noise = self.rng.standard_normal(actions.shape, dtype=np.float32)
-        noise *= np.float32(self.noise_std)
-        if self.noise_type == "ou":
-            if len(self.wandering) != len(noise):  # the first step, or other envs than before
-                self.wandering = np.zeros_like(noise)
-            noise += np.float32(1 - OU_THETA) * self.wandering
-            self.wandering = noise
-        return np.clip(actions + noise, -1.0, 1.0)
-
-    def end_episodes(self, ended: np.ndarray) -> None:
-        """Wandering noise starts at zero again in envs [N] whose episode ended."""
-        if len(self.wandering) == len(ended):
-            self.wandering[ended] = 0.0
+        noise = self.noise.draw(len(obs), self.noise_std, self.noise_std, self.rng)
+        return np.clip(self._best(obs, mask) + noise, -1.0, 1.0)

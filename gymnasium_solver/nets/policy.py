@@ -59,6 +59,16 @@ class Policy(ABC):
             return self.rng.uniform(-1.0, 1.0, shape).astype(np.float32)
         return self.rng.standard_normal(shape, dtype=np.float32)
 
+    def end_episodes(self, ended: np.ndarray) -> None:  # noqa: B027  (most keep nothing)
+        """Told in which envs [N] an episode ended, for what is kept from step to step."""
+
+    def state(self) -> dict[str, Any]:
+        """What is kept from step to step besides the random stream, as JSON."""
+        return {}
+
+    def load_state(self, state: dict[str, Any]) -> None:  # noqa: B027
+        """Go on with what `state` gave."""
+
     def to_env(self, actions: np.ndarray) -> np.ndarray:
         """From the policy's units to the environment's."""
         return self.action_map.to_env(actions)

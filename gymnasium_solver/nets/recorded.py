@@ -161,7 +161,7 @@ def _bind(
         scalars = [np.float32(c) for c in coefficients]
         with np.errstate(all="ignore"):  # like torch: a loss that is not finite is found later
             outputs = replay(weights, fixed, columns, scalars, grads)
-        return [flat, *(torch.as_tensor(o) for o in outputs)]
+        return [flat, *(torch.from_numpy(np.asarray(o)) for o in outputs)]
 
     return gradient
 

@@ -17,7 +17,7 @@ BOX, DISCRETE = spaces.Box(-2, 2, (2,), np.float32), spaces.Discrete(3)
 N_ENVS = 2
 PENALTY = {"entropy_penalty_coef": 0.5}
 CASES: dict[str, tuple[str, Any, dict[str, Any]]] = {
-    "sac": ("sac", BOX, {"policy_delay": 2}),
+    "sac": ("sac", BOX, {"policy_delay": 2, "noise_correlation": 0.9}),
     "sac spectral": ("sac", BOX, {"ent_coef": 0.1, "spectral_norm": True}),
     "sac discrete": ("sac", DISCRETE, {}),
     "sac discrete penalty": ("sac", DISCRETE, PENALTY),

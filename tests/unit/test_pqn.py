@@ -228,7 +228,7 @@ def test_one_step_moves_the_value_of_the_action_taken_towards_its_target() -> No
 def test_minibatches_and_passes() -> None:
     agent = agent_for(n_epochs=5, batch_size=2)
     agent.update(crafted_rollout(), 3, 100)
-    assert agent.optimizer.n_steps == 5 * 2, "three valid rows make two minibatches"
+    assert agent.fit.optimizer.n_steps == 5 * 2, "three valid rows make two minibatches"
 
 
 # -- acting ---------------------------------------------------------------------------------
@@ -284,9 +284,9 @@ def test_the_recorded_gradient_is_used_and_agrees_with_torch(layer_norm: bool) -
     agents = [agent_for(compile=compile, **fields) for compile in (True, False)]
     for agent in agents:
         agent.update(crafted_rollout(), 3, 100)
-    assert agents[0].gradient._replay is not None
-    assert agents[1].gradient._replay is None
-    torch.testing.assert_close(agents[0].optimizer.flat, agents[1].optimizer.flat)
+    assert agents[0].fit.gradient._replay is not None
+    assert agents[1].fit.gradient._replay is None
+    torch.testing.assert_close(agents[0].fit.optimizer.flat, agents[1].fit.optimizer.flat)
 
 
 def test_layer_norm_is_in_every_hidden_layer() -> None:

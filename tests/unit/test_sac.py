@@ -466,3 +466,20 @@ def test_actions_reach_the_bounds_of_the_env() -> None:
     assert np.abs(drawn).max() <= 2
     assert np.abs(drawn).max() > 1.9
     assert abs(drawn.mean()) < 0.2
+
+
+def test_correlated_noise_lasts_and_leaves_each_action_as_it_was() -> None:
+    agent = agent_for(noise_correlation=0.9)
+    for p in agent.net.actor.parameters():
+        p.data.zero_()
+    obs = np.zeros((400, 3), np.float32)
+    noise = np.arctanh([agent.policy.sample(obs)[:, 0] for _ in range(30)])  # [T, envs]
+    for t in (0, 1, 29):
+        assert noise[t].std() == pytest.approx(1, abs=0.1), t
+    assert np.corrcoef(noise[:-1].ravel(), noise[1:].ravel())[0, 1] == pytest.approx(0.9, abs=0.03)
+    before = noise[-1]
+    agent.policy.end_episodes(np.arange(400) < 200)
+    after = np.arctanh(agent.policy.sample(obs)[:, 0])
+    assert abs(np.corrcoef(before[:200], after[:200])[0, 1]) < 0.2
+    assert np.corrcoef(before[200:], after[200:])[0, 1] > 0.8
+    assert after.std() == pytest.approx(1, abs=0.1)

@@ -158,7 +158,7 @@ def test_one_step_moves_the_value_of_the_action_taken_towards_its_target() -> No
     np.testing.assert_allclose(after[:, 1], TABLE[:, 1])
     assert metrics["opt/loss/td"] == pytest.approx((1.5**2 + 3.3**2) / 2, rel=1e-5)
     assert metrics["opt/q/mean"] == pytest.approx(4.5)
-    assert agent.optimizer.n_steps == 1
+    assert agent.fit.optimizer.n_steps == 1
 
 
 def test_exploration_follows_its_schedules() -> None:
@@ -177,4 +177,4 @@ def test_the_recorded_gradient_is_used() -> None:
     config = SarsaConfig(env_id="x", algo_id="sarsa", n_envs=1, n_steps=4, hidden_dims=(8,))
     agent = Sarsa(config, STATES, ACTIONS, seed=0)
     agent.update(crafted_rollout(), 3, 100)
-    assert agent.gradient._replay is not None
+    assert agent.fit.gradient._replay is not None

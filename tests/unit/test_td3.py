@@ -1,5 +1,6 @@
 """TD3 and DDPG: targets by hand, smoothing, delays, exploration noise and its state."""
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,6 @@ from gymnasium_solver.algos import algo_class, ddpg, deterministic, td3
 from gymnasium_solver.algos.batch import Batch
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.errors import ConfigError
-from gymnasium_solver.nets.continuous import OU_THETA
 
 OBS = spaces.Box(-10, 10, (3,), np.float32)
 BOX = spaces.Box(-2, 2, (2,), np.float32)
@@ -180,7 +180,7 @@ def test_ou_noise_wanders_around_zero() -> None:
     agent = still_agent("ou", 0.05)
     policy, obs = agent.policy, np.zeros((N_ENVS, 3), np.float32)
     steps = np.array([policy.sample(obs)[:, 0] for _ in range(5000)])
-    keeps = 1 - OU_THETA
+    keeps = 0.85
     assert np.corrcoef(steps[:-1, 0], steps[1:, 0])[0, 1] == pytest.approx(keeps, abs=0.03)
     assert steps.std() == pytest.approx(0.05 / np.sqrt(1 - keeps**2), rel=0.1)
     assert abs(np.corrcoef(steps.T)[0, 1]) < 0.15, "each env has its own"
@@ -189,12 +189,14 @@ def test_ou_noise_wanders_around_zero() -> None:
 def test_ou_noise_starts_again_where_an_episode_ended() -> None:
     agent = still_agent("ou", 0.1)
     agent.policy.sample(np.zeros((N_ENVS, 3), np.float32))
-    before = agent.policy.wandering.copy()
+    before = agent.policy.noise.value.copy()
     assert (before != 0).all()
     rollout = rollout_for(n_rows=1)
     rollout.truncated[0, 1] = True
     agent.update(rollout, 2, 100)
-    np.testing.assert_array_equal(agent.policy.wandering, [before[0], [0, 0]])
+    fresh = copy.deepcopy(agent.policy.rng).standard_normal((N_ENVS, 2), dtype=np.float32) * 0.1
+    actions = agent.policy.sample(np.zeros((N_ENVS, 3), np.float32))
+    np.testing.assert_allclose(actions, [0.85 * before[0] + fresh[0], fresh[1]], rtol=1e-5)
 
 
 def test_an_evaluation_of_other_envs_does_not_crash_the_noise() -> None:

@@ -1,0 +1,137 @@
+"""What is told of each algorithm: its page, its fields in `--help`, its panels in `gsolve plot`."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from docs import make_tables
+from gymnasium_solver.algos import ALGOS, algo_class
+from gymnasium_solver.cli.fieldhelp import OWN_GROUPS, field_groups
+from gymnasium_solver.cli.plot import DETAILS, RETURNS, Curves, choose_panels
+from gymnasium_solver.config.load import build_config
+from gymnasium_solver.data.replay import Replay
+from gymnasium_solver.data.rollout import Rollout
+from gymnasium_solver.runs import query
+from gymnasium_solver.runs.metrics import METRICS
+from gymnasium_solver.training import loop
+
+CONTINUOUS = ("crossq", "td3", "ddpg")
+WITH_A_REPLAY = ("dqn", "sac", *CONTINUOUS)
+
+
+def page_of(algo_id: str) -> Path:
+    """The page that has the algorithm's fields."""
+    mark = f"<!-- generated: fields_{algo_id} "
+    (page,) = (page for page in make_tables.PAGES if mark in page.read_text(encoding="utf-8"))
+    return page
+
+
+@pytest.mark.parametrize("algo_id", ALGOS)
+def test_the_page_explains_what_an_update_logs(
+    algo_id: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    kind = "Continuous" if algo_id in CONTINUOUS else ""
+    fields: dict[str, Any] = {
+        "env_id": f"Probe/ObsActionReward{kind}-v0",
+        "algo_id": algo_id,
+        "n_envs": 2,
+        "n_steps": 16,
+        "max_epochs": 2,
+        "hidden_dims": [4],
+        "eval_freq_epochs": None,
+    }
+    if algo_id in WITH_A_REPLAY:
+        fields |= {"learning_starts": 4, "batch_size": 4, "buffer_size": 50}
+    if algo_id == "crossq":
+        fields["critic_hidden_dims"] = [4]
+    run = loop.train(build_config(fields), runs_root=tmp_path / "runs")
+    logged = query.get_metrics(run, ["train/opt/*"])
+    assert logged
+    page = page_of(algo_id)
+    text = page.read_text(encoding="utf-8")
+    missing = [name for name in logged if f"`{name.removeprefix('train/')}`" not in text]
+    assert not missing, f"{page.name} does not explain {missing}"
+
+
+@pytest.mark.parametrize("algo_id", ALGOS)
+def test_help_shows_every_field_once(algo_id: str) -> None:
+    config = algo_class(algo_id).Config
+    shown = [name for names in field_groups(config).values() for name in names]
+    assert sorted(shown) == sorted(config.model_fields)
+
+
+def test_help_groups_no_field_that_is_gone() -> None:
+    known = {name for algo_id in ALGOS for name in algo_class(algo_id).Config.model_fields}
+    assert {name for names in OWN_GROUPS.values() for name in names} <= known
+
+
+def test_help_moves_a_common_field_only_where_its_kind_is() -> None:
+    assert "ent_coef" in field_groups(algo_class("sac").Config)["entropy"]
+    assert "ent_coef" in field_groups(algo_class("ppo").Config)["optimisation"]
+
+
+def panels(**series: list[float]) -> list[str]:
+    """Of a run that logged these, with `_` for `/`."""
+    named = {name.replace("_", "/"): list(enumerate(values)) for name, values in series.items()}
+    return choose_panels([Curves("id", "title", "env", None, named)], None)
+
+
+def test_plot_draws_what_a_run_logged_and_leaves_out_flat_lines() -> None:
+    drawn = panels(
+        train_opt_q_mean=[1.0, 2.0],
+        train_opt_loss_td=[2.0, 1.0],
+        train_opt_loss_value=[0.0, 0.0],
+        train_opt_loss_critic=[3.0],
+        train_opt_unknown=[1.0, 2.0],
+    )
+    expected = ["train/opt/loss/critic", "train/opt/loss/td", "train/opt/q/mean"]
+    assert drawn == [RETURNS, *expected]
+
+
+def test_plot_knows_the_metrics_it_draws() -> None:
+    assert set(DETAILS) <= set(METRICS)
+
+
+# -- the worked example of docs/replay.md ---------------------------------------------------------
+
+
+def worked_example() -> Iterator[list[str]]:
+    """The cells of the table, row by row."""
+    text = (make_tables.ROOT / "docs" / "replay.md").read_text(encoding="utf-8")
+    for line in re.findall(r"^\| \d \|.*\|$", text, re.MULTILINE):
+        yield [cell.strip() for cell in line.strip("|").split("|")][1:]
+
+
+def written_targets(ending: str, n_rows: int) -> list[str]:
+    """The targets of a four-step episode with rewards 1 to 4, as the table writes them."""
+    observations, actions = spaces.Box(0, 9, (1,), np.float32), spaces.Discrete(2)
+    rollout = Rollout.allocate(5, 1, observations, actions)
+    rollout.obs[:, 0, 0] = [0, 1, 2, 3, 4, 0]  # the fifth row is a reset row
+    rollout.reward[:4, 0] = [1, 2, 3, 4]
+    rollout.valid[:4] = True
+    getattr(rollout, ending)[3] = True
+    replay = Replay(10, 1, observations, actions)
+    replay.add(rollout.first(n_rows))
+    index = np.flatnonzero(replay.is_valid(np.arange(replay.n_rows)))
+    found = replay.transitions(index, n_step=3, gamma=0.9)
+    return [
+        f"{reward:.4g}" + (f" + {discount:.4g} V(s{state:.0f})" if discount else "")
+        for reward, discount, state in zip(
+            found.reward, found.discount, found.next_obs[:, 0], strict=True
+        )
+    ]
+
+
+def test_the_worked_example_of_n_step_returns_is_what_the_replay_gives() -> None:
+    columns = [[cell for cell in column if cell] for column in zip(*worked_example(), strict=True)]
+    assert columns == [
+        written_targets("terminated", 5),
+        written_targets("truncated", 5),
+        written_targets("terminated", 2),
+    ]
