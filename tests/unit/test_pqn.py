@@ -274,7 +274,7 @@ def test_forbidden_actions_are_never_taken(epsilon: float) -> None:
 
 
 def test_continuous_actions_are_refused_in_words() -> None:
-    with pytest.raises(ConfigError, match=r"pqn needs discrete actions.*Box.*use ppo"):
+    with pytest.raises(ConfigError, match=r"pqn needs discrete actions.*Box.*use sac, td3 or ppo"):
         agent_for(action_space=spaces.Box(-1, 1, (2,), np.float32))
 
 
