@@ -36,7 +36,7 @@ NEUTRAL = {
 def main() -> None:
     args = parse_args()
     config = checked_config(args.config)
-    cadence = eval_cadence(config, args.eval_every)
+    cadence = eval_cadence(config, args.eval_every, args.steps)
     peer = find_peer(args.peer, args.peers_python)
     if peer.missing:
         raise SystemExit(f"curves: no {peer.name} to compare with: {peer.missing}")
@@ -110,7 +110,7 @@ def checked_config(name: str) -> Config:
     return config
 
 
-def eval_cadence(config: Config, eval_every: int) -> dict[str, int]:
+def eval_cadence(config: Config, eval_every: int, env_steps: int) -> dict[str, int]:
     """Whole epochs between evaluations, nearest to what was asked for, and what they hold.
 
     The config's epochs stay: rounds of updates end with them. Reset rows are in them too, so ours
@@ -118,6 +118,12 @@ def eval_cadence(config: Config, eval_every: int) -> dict[str, int]:
     """
     per_epoch = config.n_steps * config.n_envs
     n_epochs = max(1, round(eval_every / per_epoch))
+    if n_epochs * per_epoch > env_steps:
+        raise SystemExit(
+            f"curves: a run of {env_steps:,} steps has no evaluation: the first would come after "
+            f"{n_epochs} epochs of {per_epoch:,} steps. Raise --steps, or lower --eval-every or "
+            "the config's n_steps."
+        )
     return {"epochs": n_epochs, "env_steps": n_epochs * per_epoch}
 
 

@@ -76,8 +76,11 @@ def test_differing_hyper_parameters_are_told() -> None:
 
 def test_evaluations_come_after_whole_epochs_nearest_to_what_was_asked() -> None:
     config = load_config("CartPole-v1:dqn").replace(n_steps=1024, n_envs=1)
-    assert curves.eval_cadence(config, 5_000) == {"epochs": 5, "env_steps": 5_120}
-    assert curves.eval_cadence(config.replace(n_envs=8), 5_000) == {"epochs": 1, "env_steps": 8_192}
+    assert curves.eval_cadence(config, 5_000, 50_000) == {"epochs": 5, "env_steps": 5_120}
+    many = config.replace(n_envs=8)
+    assert curves.eval_cadence(many, 5_000, 50_000) == {"epochs": 1, "env_steps": 8_192}
+    with pytest.raises(SystemExit, match="no evaluation"):
+        curves.eval_cadence(many, 5_000, 8_000)
 
 
 def test_what_the_peers_do_not_have_is_refused() -> None:
