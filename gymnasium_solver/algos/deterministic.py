@@ -55,6 +55,7 @@ class DeterministicLearner(OffPolicyLearner):
         n_critics: int,
     ):
         super().__init__(config, observation_space, action_space, seed, device)
+        self.ignore("ent_coef")
         self.noise_schedule = config.exploration_noise
         width = bounded_width(action_space, config.algo_id, config.env_id)
         self.net = ActorCritics(
@@ -73,7 +74,7 @@ class DeterministicLearner(OffPolicyLearner):
         self.policy = DeterministicPolicy(
             self.net, observation_space, action_space, self.act_rng, keeps
         )
-        self.policy.noise_std = self.noise_schedule.at(1, 1)  # a loaded agent's, until it trains on
+        self.policy.noise_std = self.noise_schedule.values[-1]  # until a checkpoint tells
         self.actor_optimizer = self.add_optimizer("policy", self.net.actor)
         self.critic_optimizer = self.add_optimizer("critic", self.net.critic)
         self.target_actor = self.set_target(self.actor_optimizer)

@@ -9,7 +9,7 @@
 
 Each works without the others. Where this departs from common code: a truncated episode bootstraps
 from its true final observation; epsilon is drawn by each env for itself; forbidden actions are
-neither taken nor bootstrapped from; with `noisy`, every env acts by a noise of its own.
+neither taken nor bootstrapped from; with `noisy`, on the CPU, every env acts by a noise of its own.
 """
 
 from collections.abc import Sequence

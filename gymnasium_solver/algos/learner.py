@@ -60,6 +60,11 @@ class Learner:
         }
         self.notes: list[str] = []  # said before the first step
 
+    def ignore(self, *names: str) -> None:
+        """Leave scheduled fields out that this learner does not read, and so does not report."""
+        for name in names:
+            self.schedules.pop(name, None)
+
     @property
     def saves_replay(self) -> bool:
         """Is there a replay, to be kept in checkpoints?"""
@@ -106,9 +111,11 @@ class Learner:
             **options,
         ).to(self.device)
         policy = QPolicy(net, self.observation_space, actions, self.act_rng, exploration)
-        # A loaded agent's, until it trains on.
+        # Until a checkpoint tells, or training sets them.
         last = {name: schedule.values[-1] for name, schedule in self.schedules.items()}
         policy.epsilon, policy.temperature = last.get("epsilon", 0.0), last.get("temperature", 1.0)
+        read_by = {"epsilon": "epsilon_greedy", "temperature": "boltzmann"}
+        self.ignore("ent_coef", *(name for name, kind in read_by.items() if kind != exploration))
         return net, policy, self.add_optimizer("q", net.q)
 
     def add_optimizer(self, name: str, module: nn.Module, **options: Any) -> FlatOptimizer:
@@ -142,7 +149,8 @@ class Learner:
         cfg = self.config
         if cfg.compile != "auto":
             return cfg.compile
-        is_small = max(cfg.hidden_dims, default=0) <= 512 and getattr(cfg, "batch_size", 0) <= 4096
+        widths = (*cfg.hidden_dims, *(getattr(cfg, "critic_hidden_dims", None) or ()))
+        is_small = max(widths, default=0) <= 512 and getattr(cfg, "batch_size", 0) <= 4096
         return is_small and self.device.type == "cpu"
 
     def scheduled_values(self, env_steps: int, total_steps: int) -> dict[str, float]:
@@ -184,6 +192,7 @@ class Learner:
         extra = {
             "observation_space": space_to_json(self.observation_space),
             "action_space": space_to_json(self.action_space),
+            "policy": self.policy.state(),
             "act_rng": self.policy.rng.bit_generator.state,
             "learn_rng": self.rng.bit_generator.state,
             "reward_normalizer": self.reward_normalizer.state(),
@@ -201,6 +210,7 @@ class Learner:
                     if key.startswith(prefix)
                 }
             )
+        self.policy.load_state(extra["policy"])
         self.policy.rng.bit_generator.state = extra["act_rng"]
         self.rng.bit_generator.state = extra["learn_rng"]
         self.reward_normalizer.load_state(extra["reward_normalizer"])

@@ -11,7 +11,7 @@ env and for a hundred: what is due is counted from env steps, fractions are carr
 
 import copy
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -31,9 +31,11 @@ from gymnasium_solver.nets.optimizer import FlatOptimizer, flatten_parameters
 
 SMALL_REPLAY_BYTES = 512 * 2**20
 STACK_AT_MOST = 8
+PRIORITY_BYTES = 9  # of a transition in the sum tree, inner nodes included
 
 
 class OffPolicyConfig(Config):
+    not_read: ClassVar[tuple[str, ...]] = ("share_trunk", "log_std_init", "ent_coef")
     n_envs: EnvCount = 1
     """Environments stepped side by side; auto = one a CPU. More: faster collection and less
     correlated data; the updates per env step stay the same."""
@@ -111,6 +113,8 @@ class OffPolicyLearner(Learner):
     ):
         super().__init__(config, observation_space, action_space, seed, device)
         self.replay_config = config
+        if not config.prioritized:
+            self.ignore("per_beta")
         self.memory: Memory | None = None
         self.targets: dict[str, Target] = {}
         self.update_credit = 0.0
@@ -148,13 +152,14 @@ class OffPolicyLearner(Learner):
     @property
     def replay_bytes(self) -> int:
         cfg = self.replay_config
-        return Replay.estimate_bytes(
+        rows = Replay.estimate_bytes(
             cfg.buffer_size,
             cfg.n_envs,
             self.observation_space,
             self.action_space,
             frame_stack=self.frame_stack,
         )
+        return rows + (PRIORITY_BYTES * cfg.buffer_size if cfg.prioritized else 0)
 
     @property
     def saves_replay(self) -> bool:
@@ -230,7 +235,7 @@ class OffPolicyLearner(Learner):
         if self.config.normalize_reward:
             scale, clip = self.reward_normalizer.scale, self.config.clip_reward
         return self.memory.batches(
-            n_updates, beta=hp["per_beta"], reward_scale=scale, reward_clip=clip
+            n_updates, beta=hp.get("per_beta", 1.0), reward_scale=scale, reward_clip=clip
         )
 
     def encode(self, obs: np.ndarray) -> Tensor:
@@ -243,7 +248,6 @@ class OffPolicyLearner(Learner):
         if self.targets:
             tensors["target"] = self._target_tensors()
         extra |= {"update_credit": self.update_credit, "n_updates": self.n_updates}
-        extra["policy"] = self.policy.state()
         return tensors, extra
 
     def load_state(self, tensors: dict[str, dict[str, Any]], extra: dict[str, Any]) -> None:
@@ -252,7 +256,6 @@ class OffPolicyLearner(Learner):
             for name, value in self._target_tensors().items():
                 value.copy_(torch.as_tensor(tensors["target"][name]))
         self.update_credit, self.n_updates = extra["update_credit"], extra["n_updates"]
-        self.policy.load_state(extra["policy"])
 
     def _target_tensors(self) -> dict[str, Tensor]:
         return {

@@ -26,6 +26,7 @@ from gymnasium_solver.nets.q_policy import QPolicy, legal
 
 
 class PQNConfig(Config):
+    not_read = ("share_trunk", "log_std_init", "ent_coef")
     n_envs: EnvCount = 32
     """Environments stepped side by side; auto = one a CPU. They stand in for a replay: more give
     more varied, less correlated data."""

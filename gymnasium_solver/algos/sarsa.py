@@ -26,6 +26,7 @@ from gymnasium_solver.nets.q_policy import QPolicy
 
 
 class SarsaConfig(Config):
+    not_read = ("share_trunk", "log_std_init", "ent_coef")
     n_steps: Count = 32
     """Rows each env contributes to a rollout. More: longer returns for td_lambda, rarer updates."""
     batch_size: BatchSize = 1.0  # type: ignore[assignment]

@@ -44,6 +44,7 @@ Auto = Annotated[
 
 
 class SoftConfig(OffPolicyConfig):
+    not_read = ("share_trunk", "log_std_init")
     buffer_size: Count = 1_000_000
     """Transitions kept, over all envs; the oldest go first. More: more varied, older data."""
     max_grad_norm: Annotated[Float, Field(gt=0)] | None = None

@@ -178,6 +178,8 @@ class Schedule:
             text += f" ↔ {self.end:g} periodic"
         elif self.shape != "constant":
             text += f" → {self.end:g} {self.shape}"
+        if self.shape not in ("constant", "piecewise") and self.to != 1:
+            text += f" until {self.to:g}"
         if self.warmup:
             text += f", warm-up {self.warmup:g}"
         return text

@@ -13,7 +13,7 @@ written relatively is resolved: `n_envs: auto` is a number, a fractional batch s
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
     BaseModel,
@@ -101,7 +101,8 @@ class Config(BaseModel):
     description: str = ""
     """One line for listings."""
     spec: Block = {}
-    """Facts about the environment (labels of actions and observations, rewards); not a setting."""
+    """Facts about the environment (labels of actions and observations, rewards). One is a setting:
+    action_space.valid, the actions that are allowed."""
 
     # --- rollout and budget
     n_envs: EnvCount = 8
@@ -112,8 +113,8 @@ class Config(BaseModel):
     max_env_steps: Count | None = 100_000
     """Budget in steps over all environments together. null: no limit, `max_epochs` decides."""
     max_epochs: Count | None = None
-    """Budget in epochs (one rollout and its update). Given without `max_env_steps`, it is the only
-    limit."""
+    """Budget in epochs (n_steps rows of each env and what is learnt from them). Given without
+    `max_env_steps`, it is the only limit."""
     max_episode_steps: Count | None = None
     """Time limit of an episode. Unset: the environment's own."""
 
@@ -266,6 +267,16 @@ class Config(BaseModel):
                 )
             data["hidden_dims"] = preset
         return data
+
+    # Fields of all algorithms that this one has no use for: setting one is a mistake to be told.
+    not_read: ClassVar[tuple[str, ...]] = ()
+
+    @model_validator(mode="after")
+    def _check_not_read(self) -> Self:
+        for name in self.not_read:
+            if getattr(self, name) != type(self).model_fields[name].default:
+                raise ValueError(f"{name}: {self.algo_id} has no use for it; leave it out")
+        return self
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -27,6 +27,12 @@ class QPolicy(Policy):
         self.net, self.exploration = net, exploration
         self.epsilon, self.temperature = 0.0, 1.0
 
+    def state(self) -> dict[str, float]:
+        return {"epsilon": self.epsilon, "temperature": self.temperature}
+
+    def load_state(self, state: dict[str, float]) -> None:
+        self.epsilon, self.temperature = state["epsilon"], state["temperature"]
+
     def _best(self, obs: np.ndarray, mask: Mask) -> np.ndarray:
         return legal(self.net.q_values(obs), mask).argmax(axis=1)
 

@@ -82,7 +82,7 @@ def _declare(group: str, *metrics: tuple[str, str, int, Better | None, bool]) ->
 
 _DECLARED = [
     Metric("env_steps", "Agent steps over all envs: the clock of everything", 0),
-    Metric("epoch", "Rollouts collected and learnt from", 0),
+    Metric("epoch", "Stretches of n_steps rows collected and learnt from", 0),
     Metric("wall_s", "Seconds of training, over all resumes", 1),
     Metric("progress", "Part of the budget used, from 0 to 1", 3, None, "", True),
     *_declare(
@@ -105,7 +105,7 @@ _DECLARED = [
         "train/cnt",
         ("total_env_steps", "Agent steps over all envs", 0, None, True),
         ("total_episodes", "Episodes that ended", 0, None, True),
-        ("epoch", "Rollouts collected and learnt from", 0, None, True),
+        ("epoch", "Stretches of n_steps rows collected and learnt from", 0, None, True),
     ),
     *_declare(
         "train/opt",
@@ -124,7 +124,7 @@ _DECLARED = [
         ("q/mean", "Mean value of the actions taken, as discounted return", 3, None, True),
         (
             "policy/entropy",
-            "Entropy of the policy in nats; near 0 it has stopped exploring",
+            "Entropy of the policy in nats; it explores less as this falls",
             3,
             None,
             True,

@@ -45,8 +45,9 @@ def evaluate(
     open_share = episode_shares(episodes, env.n_envs)
     returns: list[float] = []
     lengths: list[int] = []
-    # Sampling must not disturb the stream that training draws from.
-    training_rng, policy.rng = policy.rng, np.random.default_rng(seed)
+    # Sampling must not disturb what training draws from, nor be the random warm-up's.
+    before = policy.rng, policy.is_random, policy.state()
+    policy.rng, policy.is_random = np.random.default_rng(seed), False
     try:
         obs = env.reset(seed)
         while len(returns) < episodes:
@@ -58,7 +59,8 @@ def evaluate(
                 returns += step.episode_return[finished].tolist()
                 lengths += step.episode_length[finished].tolist()
     finally:
-        policy.rng = training_rng
+        policy.rng, policy.is_random, kept = before
+        policy.load_state(kept)
     return EvalResult(
         env_steps=env_steps,
         epoch=epoch,

@@ -360,6 +360,7 @@ class Trainer:
         """The best policy on episodes it was not chosen by, greedy and sampled."""
         best = load_checkpoint(resolve_checkpoint(self.run, self.run.path.parent).path)
         self.agent.load_weights(best.tensors["model"])
+        self.agent.policy.load_state(best.state["agent"]["policy"])  # as it explored there
         results = {}
         for name, greedy in (("greedy", True), ("sampled", False)):
             results[name] = evaluate(
