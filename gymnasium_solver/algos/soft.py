@@ -54,8 +54,9 @@ class SoftConfig(OffPolicyConfig):
     n_critics: Count = 2
     """Critics, of which the lowest value counts. More: less overestimation, slower."""
     noise_correlation: Annotated[Float, Field(ge=0, lt=1)] = 0.0
-    """Box actions: how much of its noise an action keeps from the step before, in training. Higher:
-    pushes one way for longer, which finds rewards that single steps of noise do not."""
+    """How much of its noise an action keeps from the step before, in training; for discrete actions
+    the chance to keep all of it. Higher: pushes one way for longer, which finds rewards that single
+    steps of noise do not."""
 
     # --- entropy
     ent_coef: Auto | NonNegativeSchedule = "auto"  # type: ignore[assignment]

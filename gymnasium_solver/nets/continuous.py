@@ -17,7 +17,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from gymnasium_solver.errors import ConfigError
-from gymnasium_solver.nets.distributions import LOG_SQRT_2PI, MASKED_LOGIT, Categorical
+from gymnasium_solver.nets.distributions import LOG_SQRT_2PI, MASKED_LOGIT, gumbel_max
 from gymnasium_solver.nets.encoder import ObsEncoder
 from gymnasium_solver.nets.mlp import ACTIVATIONS, NumpyMLP, linear
 from gymnasium_solver.nets.normalizer import NormalizeMode
@@ -142,10 +142,9 @@ class ActorCritics(ObsEncoder):
 
 
 class Noise:
-    """Normal noise for each env that keeps a part of itself from step to step.
+    """Noise for each env that lasts: `keeps` says how much of it stays from step to step.
 
-    `keeps` 0: new in every step. Otherwise the next value is keeps * value + std * (a unit normal),
-    and an episode's first one first_std * (a unit normal).
+    0: it is new in every step. An episode begins with new noise in any case.
     """
 
     def __init__(self, width: int, keeps: float):
@@ -153,16 +152,31 @@ class Noise:
         self.value = np.zeros((0, width), np.float32)
         self.is_first = np.ones((0, 1), bool)
 
-    def draw(self, n: int, std: float, first_std: float, rng: np.random.Generator) -> np.ndarray:
+    def normal(self, n: int, std: float, first_std: float, rng: np.random.Generator) -> np.ndarray:
+        """keeps * (the last) + std * (a unit normal) [n, width]; at first first_std * (one)."""
         fresh = rng.standard_normal((n, self.width), dtype=np.float32)
         if not self.keeps:
             return np.float32(std) * fresh
-        if len(self.value) != n:  # the first step, or other envs than before
-            self.value, self.is_first = np.zeros_like(fresh), np.ones((n, 1), bool)
+        is_first = self._firsts(n)
         going_on = self.keeps * self.value + np.float32(std) * fresh
-        self.value = np.where(self.is_first, np.float32(first_std) * fresh, going_on)
-        self.is_first = np.zeros((n, 1), bool)
+        self.value = np.where(is_first, np.float32(first_std) * fresh, going_on)
         return self.value
+
+    def exponential(self, n: int, rng: np.random.Generator) -> np.ndarray:
+        """Exponential [n, width]: with the chance `keeps` an env's last ones, or else new ones."""
+        fresh = rng.standard_exponential((n, self.width), dtype=np.float32)
+        if not self.keeps:
+            return fresh
+        is_new = self._firsts(n) | (rng.random((n, 1)) >= self.keeps)
+        self.value = np.where(is_new, fresh, self.value)
+        return self.value
+
+    def _firsts(self, n: int) -> np.ndarray:
+        """Where an episode begins [n, 1], told once."""
+        if len(self.value) != n:  # the first step, or other envs than before
+            self.value, self.is_first = np.zeros((n, self.width), np.float32), np.ones((n, 1), bool)
+        is_first, self.is_first = self.is_first, np.zeros((n, 1), bool)
+        return is_first
 
     def end_episodes(self, ended: np.ndarray) -> None:
         if len(self.is_first) == len(ended):
@@ -204,23 +218,22 @@ class NoisyPolicy(Policy):
 class SoftPolicy(NoisyPolicy):
     """Acts by a squashed Gaussian or a categorical actor: a draw, or the mode.
 
-    A Gaussian's draws may be correlated in time by `keeps`; each alone is distributed as the actor
-    says.
+    Draws may be alike from step to step (`keeps`); each alone is distributed as the actor says.
     """
 
     def _draw(self, obs: np.ndarray, mask: Mask) -> np.ndarray:
         outputs = self._outputs(obs, mask)
         if self.action_map.discrete:
-            return Categorical().sample(outputs, None, self.rng)
+            return gumbel_max(outputs, self.noise.exponential(len(obs), self.rng))
         mean, log_std = np.split(outputs, 2, axis=1)
         std = math.sqrt(1.0 - float(self.noise.keeps) ** 2)
-        noise = self.noise.draw(len(obs), std, 1.0, self.rng)
+        noise = self.noise.normal(len(obs), std, 1.0, self.rng)
         return np.tanh(mean + np.exp(np.clip(log_std, LOG_STD_MIN, LOG_STD_MAX)) * noise)
 
     def _best(self, obs: np.ndarray, mask: Mask) -> np.ndarray:
         outputs = self._outputs(obs, mask)
         if self.action_map.discrete:
-            return Categorical().mode(outputs)
+            return outputs.argmax(axis=1)
         return np.tanh(outputs[:, : outputs.shape[1] // 2])
 
     def _outputs(self, obs: np.ndarray, mask: Mask) -> np.ndarray:
@@ -240,5 +253,5 @@ class DeterministicPolicy(NoisyPolicy):
         return np.tanh(self.net.actor_outputs(obs))
 
     def _draw(self, obs: np.ndarray, mask: Mask) -> np.ndarray:
-        noise = self.noise.draw(len(obs), self.noise_std, self.noise_std, self.rng)
+        noise = self.noise.normal(len(obs), self.noise_std, self.noise_std, self.rng)
         return np.clip(self._best(obs, mask) + noise, -1.0, 1.0)

@@ -44,13 +44,16 @@ class Categorical:
     def sample(
         self, outputs: np.ndarray, log_std: np.ndarray | None, rng: np.random.Generator
     ) -> np.ndarray:
-        # Gumbel-max with exponentials: argmax(logit - log E) is a draw from softmax(logit).
-        noise = rng.standard_exponential(outputs.shape, dtype=np.float32)
-        noise += np.float32(1e-30)  # a draw of exactly 0 happens, and has no logarithm
-        return (outputs - np.log(noise, out=noise)).argmax(axis=1)
+        return gumbel_max(outputs, rng.standard_exponential(outputs.shape, dtype=np.float32))
 
     def mode(self, outputs: np.ndarray) -> np.ndarray:
         return outputs.argmax(axis=1)
+
+
+def gumbel_max(logits: np.ndarray, noise: np.ndarray) -> np.ndarray:
+    """Draws [B] from softmax(logits) by unit exponential noise [B, A]: argmax(logit - log E)."""
+    noise = noise + np.float32(1e-30)  # a draw of exactly 0 happens, and has no logarithm
+    return (logits - np.log(noise, out=noise)).argmax(axis=1)
 
 
 class DiagGaussian:

@@ -21,7 +21,7 @@ ENGINES: dict[str, tuple[str, dict[str, Any]]] = {
     "continuous": ("Pendulum-v1", {"vectorization_mode": "envpool"}),
     "normalised": (
         "Pendulum-v1",
-        {"normalize_obs": "rolling", "normalize_reward": True, "ent_coef": 0.01},
+        {"normalize_obs": "rolling", "normalize_reward": True},
     ),
     "discrete_normalised": (
         "CartPole-v1",

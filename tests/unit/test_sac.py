@@ -483,3 +483,18 @@ def test_correlated_noise_lasts_and_leaves_each_action_as_it_was() -> None:
     assert abs(np.corrcoef(before[:200], after[:200])[0, 1]) < 0.2
     assert np.corrcoef(before[200:], after[200:])[0, 1] > 0.8
     assert after.std() == pytest.approx(1, abs=0.1)
+
+
+def test_discrete_actions_last_by_the_same_setting() -> None:
+    agent = agent_for(DISCRETE, noise_correlation=0.8)
+    for p in agent.net.actor.parameters():
+        p.data.zero_()
+    obs = np.zeros((500, 3), np.float32)
+    actions = np.array([agent.policy.sample(obs) for _ in range(20)])  # [T, envs]
+    for t in (0, 1, 19):
+        shares = np.bincount(actions[t], minlength=3) / 500
+        assert shares == pytest.approx([1 / 3] * 3, abs=0.08), t
+    repeats = (actions[1:] == actions[:-1]).mean()
+    assert repeats == pytest.approx(0.8 + 0.2 / 3, abs=0.02)
+    mask = np.tile([True, True, False], (500, 1))
+    assert set(agent.policy.sample(obs, mask)) == {0, 1}
