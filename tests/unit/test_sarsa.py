@@ -169,7 +169,7 @@ def test_exploration_follows_its_schedules() -> None:
 
 
 def test_continuous_actions_are_refused_in_words() -> None:
-    with pytest.raises(ConfigError, match=r"sarsa needs discrete actions.*Box.*use sac, td3 or ppo"):
+    with pytest.raises(ConfigError, match=r"sarsa needs discrete .*Box.*use sac, td3 or ppo"):
         agent_for(action_space=spaces.Box(-1, 1, (2,), np.float32))
 
 
