@@ -87,6 +87,13 @@ def test_two_envs_out_of_phase() -> None:
     assert target == pytest.approx([5.5, 7, 8.3, 1 + 0.9 * 7, 21, 2 + 0.9 * 20])
 
 
+def test_a_cut_episode_takes_no_action_of_the_next_even_without_a_reset_row() -> None:
+    rollout = crafted_rollout()
+    rollout.valid[:] = True
+    actions = agent_for(exploration="greedy")._next_actions(rollout)[:, 0]
+    assert actions.tolist() == [2, 1, 1, 2], "row 1 is cut at s3: the policy's 1, not the next 0"
+
+
 def test_a_row_beyond_the_budget_is_no_next_row() -> None:
     rollout = crafted_rollout()
     rollout.truncated[:], rollout.valid[:] = False, True
