@@ -164,17 +164,18 @@ def _sum(x: Array, dims: Sequence[int], keepdim: bool = False) -> Array:
     if len(dims) != 1 or x.ndim < 2 or x.dtype != np.float32:
         return x.sum(tuple(dims) or None, keepdims=keepdim)
     axis = dims[0] % x.ndim
+    # BLAS sums faster than a reduction does.
     if axis == x.ndim - 2:
-        n = x.shape[-2]
-        # BLAS sums faster than a reduction does.
-        total = (ONES[:n] if n <= len(ONES) else np.ones(n, np.float32)) @ x
+        total = _ones(x.shape[-2]) @ x
     elif x.ndim == 2:
-        # Transposed, as are all sums over a short last axis here: NumPy then adds whole rows, which
-        # is several times faster than a loop of two or six elements for each sample.
-        total = np.add.reduce(np.ascontiguousarray(x.T))
+        total = x @ _ones(x.shape[1])
     else:
         total = np.add.reduce(x, axis)
     return _unsqueeze(total, axis) if keepdim else total
+
+
+def _ones(n: int) -> Array:
+    return ONES[:n] if n <= len(ONES) else np.ones(n, np.float32)
 
 
 def _mean(x: Array, dims: Sequence[int] | None = None, keepdim: bool = False) -> Array:
@@ -185,7 +186,9 @@ def _mean(x: Array, dims: Sequence[int] | None = None, keepdim: bool = False) ->
 def _reduction(reduce: np.ufunc) -> Callable[..., Array]:
     def run(x: Array, dims: Sequence[int] = (), keepdim: bool = False) -> Array:
         if x.ndim == 2 and len(dims) == 1 and dims[0] in (1, -1):
-            best = reduce.reduce(np.ascontiguousarray(x.T))  # as in _sum
+            # Transposed: NumPy then takes whole rows, which is several times faster than a loop of
+            # two or six elements for each sample.
+            best = reduce.reduce(np.ascontiguousarray(x.T))
             return best[:, None] if keepdim else best
         return reduce.reduce(x, tuple(dims) or None, keepdims=keepdim)
 
@@ -239,6 +242,8 @@ def _expand(x: Any, shape: Sequence[int]) -> Array:
     if -1 in shape:  # as it is
         sizes = (1,) * (len(shape) - x.ndim) + x.shape
         shape = [own if size == -1 else size for own, size in zip(sizes, shape, strict=True)]
+    if x.shape == tuple(shape):
+        return x
     # A copy, and not np.broadcast_to, which runs in Python and forbids writing.
     out = np.empty(shape, x.dtype)
     out[...] = x
@@ -303,6 +308,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "sqrt.default": np.sqrt,
     "abs.default": np.abs,
     "neg.default": np.negative,
+    "sgn.default": np.sign,
     **{f"{name}.{y}": function for name, function in _BINARY.items() for y in ("Tensor", "Scalar")},
     "rsub.Scalar": _rsub,
     "pow.Tensor_Scalar": _pow,
