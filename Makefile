@@ -3,6 +3,7 @@
 PYTHON ?= python3
 VENV   ?= .venv
 PEERS  ?= .venv-peers
+PEERS_JAX ?= .venv-peers-jax
 CONFIG ?= CartPole-v1:ppo
 ARGS   ?=
 
@@ -60,28 +61,41 @@ format: setup ## format the code and sort the imports
 docs: setup ## rewrite the generated tables in README.md and docs/
 	@$(BIN)/python docs/make_tables.py
 
-peers: $(PEERS)/.setup-done ## create .venv-peers with the pinned libraries the benchmarks compare with
+peers: $(PEERS)/.setup-done $(PEERS_JAX)/.setup-done ## create .venv-peers and .venv-peers-jax with the pinned libraries the benchmarks compare with
 
-PEER_LISTS := benchmarks/peers-requirements.txt benchmarks/peers-requirements-sbx.txt
+PEER_LISTS := $(wildcard benchmarks/peers-requirements*.txt)
+PEERS_PIP = $(call PIP_ENV,benchmarks/peers-constraints.txt) $(PEERS)/bin/python -m pip install -q -r
 
+# What cannot be installed is said here, and again by the benchmark, which does without it.
 $(PEERS)/.setup-done: benchmarks/peers-constraints.txt $(PEER_LISTS)
 	@test -x $(PEERS)/bin/python || $(PYTHON) -m venv $(PEERS)
 	@echo "installing the pinned peers into $(PEERS) ..."
-	@$(call PIP_ENV,benchmarks/peers-constraints.txt) $(PEERS)/bin/python -m pip install -q \
-	  -r benchmarks/peers-requirements.txt
-	@$(call PIP_ENV,benchmarks/peers-constraints.txt) $(PEERS)/bin/python -m pip install -q \
-	  -r benchmarks/peers-requirements-sbx.txt || \
-	  echo "make: sbx cannot be installed here; the benchmarks do without it" >&2
+	@$(PEERS_PIP) benchmarks/peers-requirements.txt
+	@for peer in sbx box2d cleanrl; do \
+	  $(PEERS_PIP) benchmarks/peers-requirements-$$peer.txt || \
+	  echo "make: $$peer cannot be installed here; the benchmarks do without it" >&2; done
+	@$(PEERS)/bin/python -m benchmarks.peers.cleanrl_ppo fetch || \
+	  echo "make: CleanRL's ppo.py cannot be fetched here; the benchmarks do without it" >&2
 	@touch $@
 
-# A peer that cannot be installed is reported by bench.py and does not stop the rest.
+$(PEERS_JAX)/.setup-done: benchmarks/peers-jax-constraints.txt benchmarks/peers-requirements-jax.txt
+	@test -x $(PEERS_JAX)/bin/python || $(PYTHON) -m venv $(PEERS_JAX)
+	@echo "installing rejax into $(PEERS_JAX) ..."
+	@$(call PIP_ENV,benchmarks/peers-jax-constraints.txt) $(PEERS_JAX)/bin/python -m pip install -q \
+	  -r benchmarks/peers-requirements-jax.txt || \
+	  echo "make: rejax cannot be installed here; the benchmarks do without it" >&2
+	@touch $@
+
+# A peer that cannot be installed is reported by the benchmark and does not stop the rest.
 bench: setup ## measure against the peers; ARGS=--quick for a short pass
 	@$(MAKE) -s --no-print-directory peers || echo "make: the peers are not installed; measuring without them" >&2
-	@$(BIN)/python -m benchmarks.bench --peers-python $(PEERS)/bin/python $(ARGS)
+	@$(BIN)/gsolve bench --peers-python $(PEERS)/bin/python \
+	  --peers-jax-python $(PEERS_JAX)/bin/python $(ARGS)
+	@$(BIN)/python docs/make_tables.py
 
 clean: ## remove caches and build output (keeps .venv and runs/)
 	@rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .coverage *.egg-info
 	@find gymnasium_solver tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
-clean-venv: ## remove .venv and .venv-peers
-	@rm -rf $(VENV) $(PEERS)
+clean-venv: ## remove .venv, .venv-peers and .venv-peers-jax
+	@rm -rf $(VENV) $(PEERS) $(PEERS_JAX)

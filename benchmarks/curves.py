@@ -17,19 +17,30 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.harness import ROOT, FailedProcess, describe, header, say, table, write
-from benchmarks.off_policy import CASES, LIBRARIES, find_peer, run_ours, run_peer
-from benchmarks.peers.off_policy import ENV_IDS
-from benchmarks.training import OURS, SB3, How, Peer
+from benchmarks.libraries import OURS, SB3, SBX, How, Peer, find, run_ours, run_peer
+from benchmarks.training import CASES
+from gymnasium_solver.bench.harness import (
+    ROOT,
+    FailedProcess,
+    Options,
+    describe,
+    header,
+    say,
+    table,
+    write,
+)
 from gymnasium_solver.config.load import load_config
 from gymnasium_solver.config.schema import Config
 
 N_TABLE_ROWS = 10
+# What the peers' script calls the work of our configs.
+TASKS = {algo: case.tasks[SB3] for algo, case in CASES.items()}
 # Fields that have no part in what is learnt.
 NEUTRAL = {
-    *("project_id", "variant", "description", "spec", "quiet", "n_threads", "device", "compile"),
-    *("n_steps", "max_env_steps", "early_stop_on_eval_threshold", "keep_checkpoints"),
+    *("project_id", "variant", "description", "spec", "quiet", "profile"),
+    *("n_threads", "device", "compile", "n_steps", "max_env_steps", "keep_checkpoints"),
     *("eval_freq_epochs", "eval_episodes", "eval_warmup_epochs", "n_eval_envs"),
+    "early_stop_on_eval_threshold",
 }
 
 
@@ -37,7 +48,7 @@ def main() -> None:
     args = parse_args()
     config = checked_config(args.config)
     cadence = eval_cadence(config, args.eval_every, args.steps)
-    peer = find_peer(args.peer, args.peers_python)
+    peer = find(args.peer, Options(repeats=1, peers_python=args.peers_python))
     if peer.missing:
         raise SystemExit(f"curves: no {peer.name} to compare with: {peer.missing}")
     result: dict[str, Any] = header(shown_command(args)) | {
@@ -76,7 +87,7 @@ def parse_args() -> argparse.Namespace:
     )
     parser.add_argument("--eval-every", type=int, default=5_000, help="env steps (5000)")
     parser.add_argument("--eval-episodes", type=int, default=10, help="(10)")
-    parser.add_argument("--peer", choices=LIBRARIES, default=SB3)
+    parser.add_argument("--peer", choices=(SB3, SBX), default=SB3)
     parser.add_argument("--jobs", type=int, default=2, help="trainings at once (2)")
     parser.add_argument("--name", help="name of the result files (curves-<env>-<algorithm>)")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/results")
@@ -101,11 +112,11 @@ def shown_command(args: argparse.Namespace) -> str:
 def checked_config(name: str) -> Config:
     """The config, if the peers' script has its like."""
     config = load_config(name)
-    if ENV_IDS.get(config.algo_id) != config.env_id:
-        known = ", ".join(f"{env_id} with {algo}" for algo, env_id in ENV_IDS.items())
+    if f"{config.env_id}:{config.algo_id}" not in TASKS.values():
+        known = ", ".join(TASKS.values())
         raise SystemExit(
             f"curves: {name} is {config.env_id} with {config.algo_id}, but the peers' script has "
-            f"{known} only; give one of these, or add yours to benchmarks/peers/off_policy.py."
+            f"{known} only; give one of these, or add yours to benchmarks/peers/zoo.py."
         )
     return config
 
@@ -150,7 +161,7 @@ def train(
             return run | run_ours(args.config, how, *flags, episodes)
         algo = load_config(args.config).algo_id
         flags = [f"--steps={args.steps}", f"--eval-every={cadence['env_steps']}", episodes]
-        return run | run_peer(peer, algo, how, *flags)
+        return run | run_peer(peer, TASKS[algo], how, *flags)
     except FailedProcess as error:
         return run | {"error": str(error)}
 

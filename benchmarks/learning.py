@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.harness import (
+from gymnasium_solver.bench.harness import (
     GSOLVE,
     ROOT,
     FailedProcess,
@@ -106,6 +106,7 @@ def outcome(summary: dict[str, Any]) -> dict[str, Any]:
     reached = [e["env_steps"] for e in val if threshold is not None and e["mean"] >= threshold]
     return {
         "score": test[-1]["mean"] if test else None,
+        "normalized": summary.get("normalized"),
         "test_episodes": test[-1]["episodes"] if test else 0,
         "threshold": threshold,
         "solved_env_steps": reached[0] if reached else None,
@@ -142,11 +143,12 @@ def markdown(result: dict[str, Any]) -> str:
         "# Learning",
         describe(result),
         "Score: mean return of the greedy test after training (best checkpoint, fresh episodes). "
+        "Normalised: the mean, counted from random actions (0) to the threshold (1). "
         "Steps to solve: env steps at the first evaluation that reached the threshold, and wall "
         "time from the shell with one thread: median and range over seeds. Intervals are "
         "percentile bootstraps over seeds.",
         table(
-            (*head, "threshold", "solved", "env steps to solve", "wall, s"),
+            (*head, "threshold", "solved", "env steps to solve", "wall, s", "normalised"),
             [_row(config, runs) for config, runs in groups.items()],
         ),
         "Commands:\n\n" + "\n".join(f"- `{_any_seed(runs[0])}`" for runs in groups.values()),
@@ -173,7 +175,16 @@ def _row(config: str, runs: Sequence[dict[str, Any]]) -> tuple[object, ...]:
         f"{len(solved)} of {len(runs)}" if threshold is not None else "–",
         spread(solved) if solved else "–",
         spread([run["wall_s"] for run in done]) if done else "–",
+        _number(_normalized(stats["mean"] if stats else None, done)),
     )
+
+
+def _normalized(score: float | None, runs: Sequence[dict[str, Any]]) -> float | None:
+    """The score counted from what random actions get, where that was measured."""
+    ends = next((run["normalized"] for run in runs if run.get("normalized")), None)
+    if score is None or ends is None:
+        return None
+    return float((score - ends["random"]) / (ends["target"] - ends["random"]))
 
 
 def _number(value: float | None) -> str:

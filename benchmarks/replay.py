@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from benchmarks.harness import header, table
+from gymnasium_solver.bench.harness import header, table
 from gymnasium_solver.data.memory import Memory, Sample
 from gymnasium_solver.data.replay import Replay
 from gymnasium_solver.data.rollout import Rollout

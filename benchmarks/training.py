@@ -1,230 +1,163 @@
-"""PPO on CartPole-v1 against peers, as processes started from the shell.
+"""Training throughput against peers: the same algorithm, hyper-parameters and networks.
 
-Throughput: the same work (rl-zoo hyper-parameters, evaluation off) on both sides. Solved: what a
-user gets out of the box, our tuned config against the zoo's, under one stopping rule: a greedy
-evaluation of the same number of episodes, after the same number of env steps, reaches 475.
+    gsolve bench --only training
+
+PPO and DQN on CartPole-v1 with rl-zoo's hyper-parameters, SAC on HalfCheetah-v5 with the defaults
+of SB3 and sbx (a test holds our configs and peers/zoo.py together), evaluation off. Steps/s leave
+out start-up, random warm-up and compilation: they count from the same env step on for all. The time
+from the shell has everything. Slow libraries get fewer env steps, which changes no rate.
 """
 
-import json
-import tempfile
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from benchmarks.harness import GSOLVE, FailedProcess, can_pin, cores, say, spread, table, timed
-from gymnasium_solver.config.load import load_config
-from gymnasium_solver.runs.query import get_metrics
-from gymnasium_solver.training.threads import pick_threads
+import numpy as np
 
-ZOO_CONFIG = "benchmarks/configs/cartpole_zoo.yaml:ppo"
-TUNED_CONFIG = "CartPole-v1:ppo"
-SB3_SCRIPT = "benchmarks/peers/sb3_ppo.py"
-THRESHOLD = 475.0
-OURS, SB3 = "gymnasium-solver", "SB3"
-THREADING = {"one": 1, "default": None}
+from benchmarks.libraries import (
+    CLEANRL,
+    OURS,
+    REJAX,
+    SB3,
+    SBX,
+    How,
+    find,
+    ratio,
+    run_ours,
+    run_peer,
+    take_turns,
+    threads_text,
+)
+from benchmarks.peers.zoo import WARM_STEPS
+from gymnasium_solver.bench.harness import Options, cores, say, spread, table
 
-
-@dataclass(frozen=True)
-class Peer:
-    """A library to compare with: its interpreter, or why there is none."""
-
-    name: str
-    python: str | None
-    versions: dict[str, str]
-    missing: str | None = None
-
-    def describe(self) -> dict[str, Any]:
-        return {"name": self.name, "versions": self.versions, "missing": self.missing}
+THREADING = {"default": None, "one": 1}
 
 
-def find_sb3(python: Path) -> Peer:
-    if not python.exists():
-        return Peer(SB3, None, {}, "its environment is not installed (make peers)")
-    try:
-        said = timed([str(python), SB3_SCRIPT, "--versions"]).stdout
-    except FailedProcess as error:
-        return Peer(SB3, None, {}, str(error))
-    return Peer(SB3, str(python), json.loads(said)["versions"])
+class Case(NamedTuple):
+    title: str
+    config: str  # ours, with the peers' hyper-parameters
+    env_steps: int  # of ours, and of whoever is not in `peer_steps`
+    quick_steps: int
+    tasks: dict[str, str]  # by peer, what its script calls the same
+    peer_steps: dict[str, int]
+    threading: tuple[str, ...] = ("default",)
 
 
-# --- throughput
+ZOO = "CartPole-v1:ppo"
+CASES = {
+    "ppo": Case(
+        "PPO CartPole-v1",
+        "benchmarks/configs/cartpole_zoo.yaml:ppo",
+        100_000,
+        6_000,
+        {SB3: ZOO, SBX: ZOO, REJAX: "zoo", CLEANRL: "zoo"},
+        {SB3: 25_000, SBX: 40_000, CLEANRL: 25_000},
+    ),
+    "dqn": Case(
+        "DQN CartPole-v1",
+        "benchmarks/configs/cartpole_zoo.yaml:dqn",
+        8_000,
+        5_000,
+        {SB3: "CartPole-v1:dqn", SBX: "CartPole-v1:dqn"},
+        {SB3: 4_500},
+    ),
+    "sac": Case(
+        "SAC HalfCheetah-v5",
+        "benchmarks/configs/halfcheetah_sb3.yaml:sac",
+        1_500,
+        1_200,
+        {SB3: "HalfCheetah-v5:sac", SBX: "HalfCheetah-v5:sac"},
+        {SB3: 1_000},
+    ),
+}
 
 
-def throughput(sb3: Peer, repeats: int, env_steps: int) -> list[dict[str, Any]]:
-    """One row a run, both sides in turn in each repeat."""
+def measure(options: Options) -> list[dict[str, Any]]:
+    """One row a run; in each repeat all sides in turn, in alternating order."""
     rows = []
-    for repeat in range(repeats):
-        for threading, n_threads in THREADING.items():
-            core = cores()[repeat % len(cores())] if threading == "one" else None
-            how = How(seed=repeat + 1, n_threads=n_threads, core=core)
-            say(f"throughput: repeat {repeat + 1} of {repeats}, threads: {threading}")
-            for row in _take_turns(
-                {
-                    OURS: partial(_ours, ZOO_CONFIG, how, f"--max-env-steps={env_steps}"),
-                    SB3: partial(_sb3, sb3, how, f"--steps={env_steps}"),
-                },
-                flip=repeat % 2 == 1,
-            ):
-                rows.append({"repeat": repeat, "threading": threading} | row)
+    for repeat in range(options.repeats):
+        for algo, case in CASES.items():
+            for threading in case.threading:
+                say(f"training: repeat {repeat + 1} of {options.repeats}, {algo}")
+                which = {"algo": algo, "repeat": repeat, "threading": threading}
+                for row in _turn(algo, repeat, threading, options):
+                    rows.append(which | row)
     return rows
 
 
-def _take_turns(
-    sides: dict[str, Callable[[], dict[str, Any]]], flip: bool
-) -> Iterator[dict[str, Any]]:
-    """Run each side once; a peer that is missing or fails is told in its row, ours must work."""
-    for who in reversed(sides) if flip else sides:
-        try:
-            yield {"who": who} | sides[who]()
-        except FailedProcess as error:
-            if who == OURS:
-                raise
-            say(f"bench: {who} failed: {error}")
-            yield {"who": who, "error": str(error)}
-
-
-def throughput_markdown(rows: list[dict[str, Any]], env_steps: int) -> str:
-    cells = []
-    for threading in THREADING:
-        chosen = [row for row in rows if row["threading"] == threading and "error" not in row]
-        for who in dict.fromkeys(row["who"] for row in chosen):
-            runs = [row for row in chosen if row["who"] == who]
-            rate = [row["steps_per_s"] for row in runs]
-            wall = [row["wall_s"] for row in runs]
-            cells.append(
-                (
-                    who,
-                    _threads_text(threading, runs),
-                    spread(rate),
-                    _ratio(chosen, who, "steps_per_s"),
-                    spread(wall, 1),
-                    _ratio(chosen, who, "wall_s"),
-                )
-            )
-    head = ("library", "threads", "training, steps/s", "× SB3")
-    return table((*head, f"shell to {env_steps:,} steps, s", "× faster than SB3"), cells)
-
-
-def _threads_text(threading: str, runs: list[dict[str, Any]]) -> str:
-    if threading == "one":
-        return "1, on one core" if can_pin() else "1"
-    return "its default: " + ", ".join(map(str, sorted({row["threads"] for row in runs})))
-
-
-def _ratio(rows: list[dict[str, Any]], who: str, field: str) -> str:
-    """How many times as fast as SB3, pair by pair over the repeats."""
-    ours = {row["repeat"]: row[field] for row in rows if row["who"] == who}
-    theirs = {row["repeat"]: row[field] for row in rows if row["who"] == SB3}
-    shared = sorted(ours.keys() & theirs.keys())
-    if not shared:
-        return "–"
-    if who == SB3:
-        return "1"
-    ratios = [ours[k] / theirs[k] for k in shared]
-    return spread([1 / r for r in ratios] if field == "wall_s" else ratios, 1)
-
-
-# --- shell to solved
-
-
-def stopping_rule() -> dict[str, int]:
-    """Episodes and cadence of our tuned config's evaluations, in env steps."""
-    config = json.loads(timed([GSOLVE, "show", TUNED_CONFIG, "--json"]).stdout)
-    per_epoch = config["n_envs"] * config["n_steps"]
-    warmup = config["eval_warmup_epochs"]
-    if 0 < warmup < 1:
-        warmup *= config["max_env_steps"] / per_epoch
-    return {
-        "eval_episodes": config["eval_episodes"],
-        "eval_every": config["eval_freq_epochs"] * per_epoch,
-        "eval_from": int(warmup * per_epoch),
+def _turn(algo: str, repeat: int, threading: str, options: Options) -> list[dict[str, Any]]:
+    case = CASES[algo]
+    core = cores()[repeat % len(cores())] if threading == "one" else None
+    how = How(seed=repeat + 1, n_threads=THREADING[threading], core=core)
+    most = case.quick_steps if options.quick else case.env_steps
+    flag = f"--max-env-steps={most}"
+    sides: dict[str, Any] = {
+        OURS: partial(run_ours, case.config, how, flag, warm_steps=WARM_STEPS[algo])
     }
+    for name, task in case.tasks.items():
+        steps = min(most, case.peer_steps.get(name, most))
+        sides[name] = partial(run_peer, find(name, options), task, how, f"--steps={steps}")
+    return list(take_turns(sides, flip=repeat % 2 == 1))
 
 
-def solved(sb3: Peer, n_seeds: int) -> dict[str, Any]:
-    rule = stopping_rule()
-    flags = [f"--{name.replace('_', '-')}={value}" for name, value in rule.items()]
-    runs = []
-    for seed in range(1, n_seeds + 1):
-        say(f"solved: seed {seed} of {n_seeds}")
-        how = How(seed)
-        for run in _take_turns(
-            {
-                OURS: partial(_ours, TUNED_CONFIG, how),
-                SB3: partial(_sb3, sb3, how, *flags, f"--threshold={THRESHOLD}"),
-            },
-            flip=seed % 2 == 0,
-        ):
-            runs.append({"repeat": seed} | run)
-    return {"rule": rule | {"threshold": THRESHOLD}, "runs": runs}
-
-
-def solved_markdown(result: dict[str, Any]) -> str:
+def sections(rows: Sequence[dict[str, Any]]) -> list[str]:
+    done = [row for row in rows if "error" not in row]
     cells = []
-    finished = [run for run in result["runs"] if "error" not in run]
-    for who in dict.fromkeys(run["who"] for run in finished):
-        runs = [run for run in finished if run["who"] == who]
-        done = [run for run in runs if run["solved"]]
-        cells.append(
-            (
-                who,
-                f"{len(done)} of {len(runs)}",
-                spread([run["env_steps"] for run in done]) if done else "–",
-                spread([run["wall_s"] for run in runs], 1),
-                spread([run["eval_s"] for run in runs], 1),
-                _ratio(finished, who, "wall_s"),
-            )
-        )
-    head = ("library", "seeds solved", "env steps to solved", "shell to exit, s")
-    return table((*head, "of it evaluations, s", "× faster than SB3"), cells)
+    for algo in CASES:
+        for threading in THREADING:
+            group = [r for r in done if (r["algo"], r["threading"]) == (algo, threading)]
+            for who in dict.fromkeys((OURS, *CASES[algo].tasks)):
+                if runs := [row for row in group if row["who"] == who]:
+                    cells.append(_cells(group, runs))
+    failed = {f"- {r['who']}, {CASES[r['algo']].title}: {r['error']}" for r in rows if "error" in r}
+    head = ("task", "library", "threads", "training, steps/s", "× SB3", "× sbx", "× rejax")
+    warm = ", ".join(f"{steps:,} ({algo})" for algo, steps in WARM_STEPS.items())
+    return [
+        "## Training, the same work",
+        "PPO and DQN with rl-zoo's hyper-parameters (PPO: 8 envs × 32 steps, batch 256, 20 passes, "
+        "2×64; DQN: 128 updates of 64 after every 256 steps, 2×256), SAC with the defaults of SB3 "
+        "and sbx (an update of 256 after every step, 2×256). Evaluation off on all sides. Steps/s "
+        f"count from env step {warm} on, without start-up, random actions and compilation; rejax "
+        "tells its compilation apart. The time from the shell has everything, and for us also the "
+        "run folder that the others do not write. Ratios are taken pair by pair.",
+        table((*head, "shell to the end, s", "of it compiling", "env steps"), cells),
+        *(["Left out:\n\n" + "\n".join(sorted(failed))] if failed else []),
+    ]
 
 
-# --- the two sides: one process, one record
+def _cells(group: Sequence[dict[str, Any]], runs: Sequence[dict[str, Any]]) -> tuple[str, ...]:
+    """A line of the table: one library's runs, out of a group with one task and one threading."""
+    rates = [row["steps_per_s"] for row in runs if row["steps_per_s"]]
+    compiling = [row["compile_s"] for row in runs if row.get("compile_s")]
+    return (
+        CASES[runs[0]["algo"]].title,
+        runs[0]["who"],
+        threads_text(runs),
+        spread(rates) if rates else "–",
+        *(ratio(group, runs, peer) for peer in (SB3, SBX, REJAX)),
+        spread([row["wall_s"] for row in runs], 1),
+        spread(compiling, 1) if compiling else "–",
+        f"{max(row['env_steps'] for row in runs):,}",
+    )
 
 
-@dataclass(frozen=True)
-class How:
-    """The conditions of one run; None leaves the choice to the library."""
+def draw(rows: Sequence[dict[str, Any]], path: Path) -> None:
+    from gymnasium_solver.bench.pictures import bars, figure, save
 
-    seed: int
-    n_threads: int | None = None
-    core: int | None = None
-
-
-def _ours(config: str, how: How, *flags: str) -> dict[str, Any]:
-    command = [GSOLVE, "train", config, f"--seed={how.seed}", "-q", *flags]
-    if how.n_threads:
-        command.append(f"--n-threads={how.n_threads}")
-    with tempfile.TemporaryDirectory() as runs_dir:
-        where = {"GSOLVE_RUNS": runs_dir}
-        done = timed(command, core=how.core, n_threads=how.n_threads, environment=where)
-        run = json.loads(timed([GSOLVE, "run", "@last", "--json"], environment=where).stdout)
-        curves = get_metrics("@last", ["wall_s", "train/sys/timing/*_share"], Path(runs_dir))
-    times = [(env_steps, s) for env_steps, s in curves["wall_s"] if s is not None]
-    (first, start), (last, end) = times[0], times[-1]
-    eval_share = curves.get("train/sys/timing/eval_share", [(0, 0.0)])[-1][1]
-    evals = [event for event in run["evals"] if event["stage"] == "val"]
-    return {
-        "wall_s": done.wall_s,
-        "others_cores": done.others_cores,
-        "threads": how.n_threads or pick_threads(load_config(config)),
-        "env_steps": run["env_steps"],
-        "steps_per_s": (last - first) / (end - start) if end > start else None,
-        "solved": any(event["mean"] >= THRESHOLD for event in evals),
-        "evals": [{"env_steps": event["env_steps"], "mean": event["mean"]} for event in evals],
-        "eval_s": (eval_share or 0.0) * end,
-    }
-
-
-def _sb3(sb3: Peer, how: How, *flags: str) -> dict[str, Any]:
-    if sb3.python is None:
-        raise FailedProcess(sb3.missing)
-    command = [sb3.python, SB3_SCRIPT, f"--seed={how.seed}", *flags]
-    if how.n_threads:
-        command.append(f"--threads={how.n_threads}")
-    done = timed(command, core=how.core, n_threads=how.n_threads)
-    run = json.loads(done.stdout)
-    run.pop("versions")
-    return {"wall_s": done.wall_s, "others_cores": done.others_cores} | run
+    done = [r for r in rows if r.get("steps_per_s") and r["threading"] == "default"]
+    algos = [algo for algo in CASES if any(row["algo"] == algo for row in done)]
+    n_slots = max(len({row["who"] for row in done if row["algo"] == algo}) for algo in algos)
+    drawn, axes = figure(1, len(algos), (11, 0.9 + 0.36 * n_slots))
+    for ax, algo in zip(axes, algos, strict=True):
+        rates: dict[str, list[float]] = {}
+        for row in done:
+            if row["algo"] == algo:
+                rates.setdefault(row["who"], []).append(row["steps_per_s"])
+        medians = {who: float(np.median(values)) for who, values in rates.items()}
+        order = sorted(medians, key=lambda who: -medians[who])
+        values = [medians[who] for who in order]
+        texts = [f"{value:,.0f}" for value in values]
+        bars(ax, order, values, texts, ours=OURS, title=CASES[algo].title, n_slots=n_slots)
+    save(drawn, path, "Training, env steps a second (same work, default threads)")

@@ -24,6 +24,7 @@ import numpy as np
 from gymnasium import spaces
 
 from gymnasium_solver.algos import ALGOS, algo_class
+from gymnasium_solver.bench import report
 from gymnasium_solver.cli.fieldhelp import GROUPS
 from gymnasium_solver.config.explain import FOREIGN, describe
 from gymnasium_solver.config.find import SHIPPED, ConfigEntry, find_configs
@@ -32,6 +33,7 @@ from gymnasium_solver.config.schedule import EXPECTED, Schedule
 from gymnasium_solver.config.schema import ALIASES, Config
 from gymnasium_solver.config.yaml_file import parse_value
 from gymnasium_solver.data.replay import Replay
+from gymnasium_solver.envs.wrappers.catalog import wrapper_catalog
 from gymnasium_solver.runs.metrics import METRICS
 from gymnasium_solver.runs.query import RunSummary
 from gymnasium_solver.training.observer import EvalResult
@@ -241,6 +243,38 @@ def field_names(cls: type) -> str:
     return textwrap.fill(f"{names}.", WIDTH)
 
 
+# -- speed ----------------------------------------------------------------------------------
+
+
+def speed() -> str:
+    """What `make bench` measured last."""
+    path = ROOT / "benchmarks/results/speed.json"
+    if not path.exists():
+        return "Not measured yet: `make bench`."
+    return f"\n{report.body(json.loads(path.read_text()), 'images/speed')}\n"
+
+
+# -- wrappers -------------------------------------------------------------------------------
+
+
+def wrappers() -> str:
+    rows = []
+    for entry in wrapper_catalog():
+        if entry.is_shipped:
+            options = [
+                f"`{o.name}`: {o.takes}"
+                + ("" if o.is_required else f" (`{json.dumps(o.default)}`)")
+                for o in entry.options
+            ]
+            rows.append([code(entry.id), "; ".join(options), entry.about])
+    return table(["id", "options (default)", "what it does"], rows)
+
+
+def wrapper_aliases() -> str:
+    rows = [[code(alias), code(entry.id)] for entry in wrapper_catalog() for alias in entry.aliases]
+    return table(["also read", "means"], sorted(rows))
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "fields": common_fields,
     **{f"fields_{name}": partial(added_fields, cls) for name, cls in config_classes().items()},
@@ -252,8 +286,11 @@ TABLES: dict[str, Callable[[], str]] = {
     "ablations": ablations,
     "replay_memory": replay_memory,
     "metrics": metrics,
+    "wrappers": wrappers,
+    "wrapper_aliases": wrapper_aliases,
     "run_summary": lambda: field_names(RunSummary),
     "eval_result": lambda: field_names(EvalResult),
+    "speed": speed,
 }
 
 

@@ -13,6 +13,10 @@ class EnvError(GsolveError):
     """An environment cannot be built, or was used against its contract."""
 
 
+class MissingError(EnvError):
+    """An environment needs a package, a library or a ROM that this machine lacks."""
+
+
 class RunError(GsolveError):
     """A run folder or a checkpoint cannot be found, read or trusted."""
 

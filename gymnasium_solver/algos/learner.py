@@ -16,9 +16,11 @@ from torch import Tensor, nn
 from gymnasium_solver.config.schedule import Schedule
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.data.rollout import Rollout
+from gymnasium_solver.data.room import available_memory_bytes, check_fits
 from gymnasium_solver.errors import ConfigError, RunError
 from gymnasium_solver.nets.actor_critic import ActorCritic
-from gymnasium_solver.nets.encoder import ObsEncoder
+from gymnasium_solver.nets.encoder import ObsEncoder, upload
+from gymnasium_solver.nets.network import network_for
 from gymnasium_solver.nets.normalizer import RewardNormalizer
 from gymnasium_solver.nets.optimizer import FlatOptimizer
 from gymnasium_solver.nets.policy import ActorPolicy, Policy
@@ -28,6 +30,7 @@ from gymnasium_solver.nets.spaces import space_to_json
 
 Metrics = Mapping[str, float | Tensor]
 Snapshot = list[tuple[Tensor, dict[str, Tensor]]]
+LARGE_ROLLOUT_BYTES = 16 * 2**20  # worth a line before training, as images always are
 
 
 class Learner:
@@ -58,6 +61,7 @@ class Learner:
             for name in type(config).model_fields
             if isinstance(value := getattr(config, name), Schedule)
         }
+        self.network = network_for(config, observation_space)
         self.notes: list[str] = []  # said before the first step
 
     def ignore(self, *names: str) -> None:
@@ -75,13 +79,13 @@ class Learner:
     def build_actor_critic(
         self, critic: bool = True
     ) -> tuple[ActorCritic, ActorPolicy, FlatOptimizer]:
-        cfg = self.config
+        cfg, network = self.config, self.network
+        is_shared = network.cnn is not None if cfg.share_trunk == "auto" else cfg.share_trunk
         net = ActorCritic(
             self.observation_space,
             self.action_space,
-            hidden_dims=cfg.hidden_dims,
-            activation=cfg.activation,
-            share_trunk=cfg.share_trunk,
+            **network._asdict(),
+            share_trunk=is_shared,
             log_std_init=cfg.log_std_init,
             normalize_obs=cfg.normalize_obs,
             clip_obs=cfg.clip_obs,
@@ -103,8 +107,7 @@ class Learner:
         net = QNetwork(
             self.observation_space,
             actions,
-            hidden_dims=cfg.hidden_dims,
-            activation=cfg.activation,
+            **self.network._asdict(),
             normalize_obs=cfg.normalize_obs,
             clip_obs=cfg.clip_obs,
             generator=self.generator,
@@ -137,6 +140,17 @@ class Learner:
 
     def start_training(self) -> None:
         """Refuse what cannot be trained here, and note what should be said; acting needs none."""
+        rows, n_envs = self.config.rollout_rows, self.config.n_envs
+        estimate = Rollout.estimate_bytes(rows, n_envs, self.observation_space, self.action_space)
+        if self.network.cnn is not None or estimate >= LARGE_ROLLOUT_BYTES:
+            # Learning takes the valid rows out of it: for a while they are there twice.
+            self.notes.append(
+                f"rollout: {rows:,} rows of {n_envs} envs take {estimate / 2**20:,.1f} MB, twice "
+                "that while learning"
+            )
+        check_fits(
+            2 * estimate, available_memory_bytes(), "the rollout", "Set smaller n_steps or n_envs."
+        )
 
     def before_rollout(self, env_steps: int, total_steps: int) -> None:
         """Set what exploration depends on (a rate, a warm-up); called before each rollout."""
@@ -145,10 +159,14 @@ class Learner:
 
     @property
     def may_replay(self) -> bool:
-        """Replay recorded gradients (nets/recorded.py)? Up to these sizes a CPU is faster so."""
+        """Replay gradients (nets/recorded.py)? On a GPU always, on a CPU up to these sizes."""
         cfg = self.config
+        if self.network.cnn is not None and self.device.type == "cpu":
+            return False  # convolutions have no NumPy twin, and are arithmetic and not dispatch
         if cfg.compile != "auto":
             return cfg.compile
+        if self.device.type == "cuda":
+            return True
         widths = (*cfg.hidden_dims, *(getattr(cfg, "critic_hidden_dims", None) or ()))
         is_small = max(widths, default=0) <= 512 and getattr(cfg, "batch_size", 0) <= 4096
         return is_small and self.device.type == "cpu"
@@ -164,6 +182,9 @@ class Learner:
         After the update, so that log-probabilities are those of the policy that acted; only the
         very first before it, since the first update would else learn from raw observations.
         """
+        if not self.net.learns_moments:
+            yield
+            return
         is_first = float(self.net.normalizer.count) == 0
         if is_first:
             self.net.observe(rollout.valid_obs())
@@ -177,8 +198,14 @@ class Learner:
             return rollout.reward
         return self.reward_normalizer(rollout.reward, rollout.done, rollout.valid)
 
+    def encoded_obs(self, rollout: Rollout) -> Tensor:
+        """All observations of a rollout as the network takes them [(T + 1) N, ...]."""
+        if rollout.device_obs is not None:
+            return self.net.encode(rollout.device_obs.flatten(0, 1))
+        return self.net.encode(self.to_device(rollout.obs).flatten(0, 1))
+
     def to_device(self, array: np.ndarray) -> Tensor:
-        return torch.from_numpy(array).to(self.device)
+        return upload(array, self.device)
 
     # -- state ------------------------------------------------------------------------------
 

@@ -214,7 +214,8 @@ class OffPolicyLearner(Learner):
         cfg = self.replay_config
         memory = self.memory or self.open_memory(rollout.mask is not None)
         memory.add(rollout)
-        self.net.observe(rollout.valid_obs())
+        if self.net.learns_moments:
+            self.net.observe(rollout.valid_obs())
         self.policy.end_episodes(np.logical_or.reduce(rollout.done))
         if cfg.normalize_reward:
             self.reward_normalizer.update(rollout.reward, rollout.done, rollout.valid)

@@ -104,18 +104,22 @@ def explained_variance(predicted: np.ndarray, target: np.ndarray) -> float:
 
 
 def minibatches(
-    n_samples: int, batch_size: int, rng: np.random.Generator
+    n_samples: int, batch_size: int, rng: np.random.Generator, n_rows: int | None = None
 ) -> Iterator[np.ndarray | None]:
     """Shuffled index sets of nearly equal size, at most `batch_size` each.
 
     Equal, so that no small remainder gets the weight of a whole minibatch. None stands for
     "everything": one minibatch needs no shuffle and no copy.
+
+    `n_rows`, at least `n_samples`, asks for the sizes that so many samples would have, the same
+    from rollout to rollout (a CUDA graph holds for one size): some samples are then taken twice.
     """
-    n_parts = -(-n_samples // batch_size)
-    if n_parts <= 1:
+    n_parts = -(-(n_rows or n_samples) // batch_size)
+    if n_parts <= 1 and n_rows in (None, n_samples):
         yield None
         return
-    yield from np.array_split(rng.permutation(n_samples), n_parts)
+    order = rng.permutation(n_samples)
+    yield from np.array_split(order if n_rows is None else np.resize(order, n_rows), n_parts)
 
 
 def huber(error: Tensor) -> Tensor:

@@ -87,7 +87,9 @@ class PQN(Learner):
     def _update(self, rollout: Rollout, env_steps: int, total_steps: int) -> dict[str, float]:
         cfg, hp = self.config, self.scheduled_values(env_steps, total_steps)
         batch = self._prepare(rollout)
-        metrics = self.fit(batch, cfg.n_epochs, cfg.batch_size, hp["policy_lr"], self.rng)
+        metrics = self.fit(
+            batch, cfg.n_epochs, cfg.batch_size, hp["policy_lr"], self.rng, rollout.valid.size
+        )
         return metrics | {f"hp/{name}": value for name, value in hp.items()}
 
     def _prepare(self, rollout: Rollout) -> Batch:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from gymnasium_solver.algos import ops
 from gymnasium_solver.data.rollout import Rollout
+from gymnasium_solver.nets.encoder import upload
 from gymnasium_solver.nets.optimizer import FlatOptimizer
 from gymnasium_solver.nets.q_network import QNetwork
 from gymnasium_solver.nets.recorded import LossGradient
@@ -46,8 +47,11 @@ class QFit:
         """All observations of a rollout encoded [(T + 1) N, width], and their Q [T + 1, N, A]."""
         obs = rollout.obs.reshape(-1, *rollout.obs.shape[2:])
         with torch.no_grad():
-            x = self.net.encoded(obs, self.device)
-            q = self.net(x).cpu().numpy().reshape(*rollout.obs.shape[:2], -1)
+            if rollout.device_obs is not None:
+                x = self.net.encode(rollout.device_obs.flatten(0, 1))
+            else:
+                x = self.net.encoded(obs, self.device)
+            q = self.net.forward_parts(x).cpu().numpy().reshape(*rollout.obs.shape[:2], -1)
         return x, q
 
     def batch(self, rollout: Rollout, x: Tensor, target: np.ndarray) -> Batch:
@@ -55,20 +59,29 @@ class QFit:
         valid = rollout.valid
         rows, actions, wanted = np.flatnonzero(valid), rollout.actions[valid], target[valid]
         rows_t, actions_t, wanted_t = (
-            torch.from_numpy(array).to(self.device) for array in (rows, actions, wanted)
+            upload(array, self.device) for array in (rows, actions, wanted)
         )
         return Batch(x[rows_t], actions_t, wanted_t)
 
     def __call__(
-        self, batch: Batch, n_epochs: int, batch_size: int, lr: float, rng: np.random.Generator
+        self,
+        batch: Batch,
+        n_epochs: int,
+        batch_size: int,
+        lr: float,
+        rng: np.random.Generator,
+        n_rows: int | None = None,
     ) -> dict[str, float]:
-        """So many passes over shuffled minibatches; the metrics, averaged over the steps."""
+        """So many passes over shuffled minibatches; the metrics, averaged over the steps.
+
+        `n_rows` of the rollout decide the sizes of minibatches on a GPU (ops.minibatches)."""
         terms = []
+        n_rows = n_rows if self.device.type == "cuda" else None
         for _ in range(n_epochs):
-            for index in ops.minibatches(len(batch.x), batch_size, rng):
+            for index in ops.minibatches(len(batch.x), batch_size, rng, n_rows):
                 part = batch
                 if index is not None:
-                    part = batch.take(torch.from_numpy(index).to(self.device))
+                    part = batch.take(upload(index, self.device))
                 grad, loss, q_mean = self.gradient(part, [])
                 norm = self.optimizer.step(grad, lr)
                 terms.append(torch.stack([loss, q_mean, norm]))

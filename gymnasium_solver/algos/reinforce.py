@@ -140,7 +140,7 @@ class Reinforce(Learner):
         weight = returns
         if self.net.critic_head is not None:
             with torch.no_grad():
-                weight = returns - self.net(x)[1].cpu().numpy()
+                weight = returns - self.net.forward_parts(x)[1].cpu().numpy()
         if cfg.normalize_returns:
             weight = ops.standardize(weight)
         return Batch(

@@ -86,7 +86,8 @@ class Sarsa(Learner):
     def _update(self, rollout: Rollout, env_steps: int, total_steps: int) -> dict[str, float]:
         hp = self.scheduled_values(env_steps, total_steps)
         batch = self._prepare(rollout)
-        metrics = self.fit(batch, 1, self.config.batch_size, hp["policy_lr"], self.rng)
+        batch_size, n_rows = self.config.batch_size, rollout.valid.size
+        metrics = self.fit(batch, 1, batch_size, hp["policy_lr"], self.rng, n_rows)
         return metrics | {f"hp/{name}": value for name, value in hp.items()}
 
     def _prepare(self, rollout: Rollout) -> Batch:

@@ -160,6 +160,10 @@ class TrainConsole(Observer):
         else:
             self._say(*result(summary, final, self.runs_dir))
 
+    def on_profile(self, table: list[str], trace: Path) -> None:
+        self._stop_live()
+        self._say("", "where the time went", *table, f"  trace    {trace}")
+
     # --- how it is told
 
     def _digest(self) -> State:

@@ -1,4 +1,5 @@
-"""`gsolve doctor`: what is installed here, and whether it works."""
+"""`gsolve doctor`: what is installed here, and whether it works. `gsolve doctor env ID`
+(doctor_env.py): whether an environment does."""
 
 import os
 import platform
@@ -50,7 +51,15 @@ class Check:
 
 
 def main(argv: Sequence[str]) -> int:
-    parser = Parser("doctor", "What is installed here, and whether it works. Takes some seconds.")
+    if argv and argv[0] == "env":
+        from gymnasium_solver.cli.doctor_env import main as check_env_main
+
+        return check_env_main(argv[1:])
+    parser = Parser(
+        "doctor",
+        "What is installed here, and whether it works. Takes some seconds. `gsolve doctor env ID`\n"
+        "checks one environment.",
+    )
     parser.add_json()
     args = parser.read(argv)
     report = examine()

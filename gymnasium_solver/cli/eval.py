@@ -80,7 +80,8 @@ def score(
     env_seed = pick_seed(config, seed, checkpoint.env_steps)
     env = env_from_config(config, n_eval_envs(config, episodes))
     try:
-        with limited_threads(pick_threads(config)):  # as in training: scores repeat exactly
+        # As in training: scores repeat exactly.
+        with limited_threads(pick_threads(config, env.observation_space)):
             agent = agent_from_checkpoint(config, checkpoint)
             scores: dict[str, EvalResult] = {
                 name: evaluate(

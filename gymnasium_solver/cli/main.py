@@ -26,6 +26,12 @@ VERBS: dict[str, dict[str, str]] = {
         "list": "the configs there are",
         "show": "one config, resolved, as YAML or JSON",
         "schema": "the JSON schema of config files, for editors",
+        "smoke": "try every config briefly: which work here",
+    },
+    "Environments": {
+        "envs": "the environments there are; `envs show ID` tells one in full",
+        "baselines": "what random actions score in each of them",
+        "roms": "console games: which are here, and importing ROMs that you own",
     },
     "Runs": {
         "runs": "the runs there are",
@@ -33,7 +39,8 @@ VERBS: dict[str, dict[str, str]] = {
         "plot": "learning curves of one or several runs, as a picture",
     },
     "This machine": {
-        "doctor": "versions, environment engines, devices, missing extras",
+        "doctor": "versions, engines, devices, extras; `doctor env ID` checks an environment",
+        "bench": "speed on this machine, and beside other libraries",
     },
 }
 
@@ -45,7 +52,6 @@ NOT_YET = {
     "publish": "a run's folder is whole: share it, its report.md tells it",
     "sweep": "every field is a flag of gsolve train, for a loop of your shell",
     "mcp": "verbs that read take --json, as gsolve runs --json",
-    "bench": "gsolve doctor measures the speed of the environments",
     "export": "gymnasium_solver.load(RUN) gives Python the agent, its checkpoints are safetensors",
 }
 
@@ -135,7 +141,7 @@ def help_text() -> str:
     ]
     for group, verbs in VERBS.items():
         lines += ["", f"{group}:"]
-        lines += [f"  {name:<8} {text}" for name, text in verbs.items()]
+        lines += [f"  {name:<9} {text}" for name, text in verbs.items()]
     lines += ["", "Examples:"]
     width = max(len(command) for command, _ in EXAMPLES)
     lines += [f"  {command:<{width}}  # {note}" for command, note in EXAMPLES]

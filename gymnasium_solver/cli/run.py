@@ -39,7 +39,9 @@ def main(argv: Sequence[str]) -> int:
     run = get_run(args.run, root)
     evals = [e | {"stage": e.get("stage", "val")} for e in get_events(args.run, "eval", root)]
     if args.json:
-        print_json(run.to_dict() | {"evals": evals})
+        from gymnasium_solver.cli.summary import measured_from_random
+
+        print_json(run.to_dict() | {"normalized": measured_from_random(run), "evals": evals})
     else:
         print_run(make_console(), run, evals, args.runs_dir)
     return 0
@@ -53,7 +55,7 @@ def print_run(
 ) -> None:
     from rich.text import Text
 
-    from gymnasium_solver.cli.summary import next_rows, verdict
+    from gymnasium_solver.cli.summary import next_rows, normalized_row, verdict
     from gymnasium_solver.cli.tables import print_pairs, status_text
     from gymnasium_solver.runs.words import STOPPED, ScoreText
 
@@ -70,6 +72,7 @@ def print_run(
     scores = [event["mean"] for event in val if event.get("mean") is not None]
     if scores:
         rows.append(("val", f"{fmt.sparkline(scores, 40)}  {len(scores)} evaluations"))
+    rows += normalized_row(run)
     score = ScoreText(run.threshold, scores)
     tests = {e["greedy"]: e for e in evals if e["stage"] == "test"}  # the newest of each kind
     for i, (greedy, test) in enumerate(sorted(tests.items(), reverse=True)):

@@ -38,6 +38,40 @@ def verdict(summary: "RunSummary") -> Text:
     return Text.assemble((word, f"bold {ORANGE}"), f"  {score}{aim}  after {after}")
 
 
+def measured_from_random(summary: "RunSummary") -> dict[str, float] | None:
+    """The best score counted from random actions (0) to the target (1), and both ends; None where
+    no baseline was recorded for the run's environment."""
+    from pathlib import Path
+
+    from gymnasium_solver.baselines import game_settings, random_baseline
+    from gymnasium_solver.errors import RunError
+    from gymnasium_solver.runs.query import get_config
+    from gymnasium_solver.runs.run import Run
+
+    try:
+        settings = game_settings(get_config(Run(Path(summary.path))))
+    except RunError:
+        return None  # a damaged folder still has a summary
+    baseline = random_baseline(summary.env_id, settings)
+    if baseline is None or summary.best is None:
+        return None
+    target = baseline.target if baseline.target is not None else summary.threshold
+    score = baseline.normalize(summary.best["score"], target)
+    if score is None or target is None:
+        return None
+    return {"score": score, "random": baseline.mean, "target": target}
+
+
+def normalized_row(summary: "RunSummary") -> list[tuple[str, str]]:
+    """(label, text) of the normalised best score, where there is one."""
+    found = measured_from_random(summary)
+    if found is None:
+        return []
+    score = score_text(summary)
+    ends = f"0 is random actions ({score(found['random'])}) and 1 is {found['target']:,g}"
+    return [("relative", f"{found['score']:.2f}, where {ends}")]
+
+
 def result(
     summary: "RunSummary", final: "dict[str, EvalResult]", runs_dir: str | None = None
 ) -> list[Text]:
@@ -52,6 +86,7 @@ def result(
                 f" {summary.best['env_steps']:,} env steps, in checkpoints/best",
             )
         )
+    rows += normalized_row(summary)
     for mode, test in final.items():
         rows.append(
             (

@@ -56,6 +56,8 @@ flags:
                            RUN/@best goes back to that checkpoint and removes the later ones
   --init-from-run RUN/@best
                            start from the weights of another run
+  --profile                tell at the end where the time went, and write trace.json, which opens
+                           in a browser (ui.perfetto.dev)
   --runs-dir DIR           where runs live (default: $GSOLVE_RUNS or ./runs)
   -q, --quiet              print only the start, the result and the path
   -h, --help               this; after a target, all of its fields

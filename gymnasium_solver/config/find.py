@@ -171,6 +171,12 @@ def locate(target: str, variant: str | None = None) -> tuple[Path, str | None]:
         if not Path(target).is_file():
             raise ConfigError(f"there is no config file {target}")
         return Path(target), variant
+    for root in config_folders():  # the file of that name first: reading all takes much longer
+        for path in config_files(root):
+            if path.stem == target.replace("/", "-"):
+                for entry in _entries(path, root):
+                    if entry.name == f"{target}:{variant}":
+                        return path, _variant_in_file(entry)
     entries = find_configs()
     for matches in (
         [entry for entry in entries if entry.name == f"{target}:{variant}"],

@@ -19,15 +19,15 @@ would mean there.
 """
 
 import copy
-import importlib
-import os
-import sys
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from gymnasium_solver.config.explain import did_you_mean
 from gymnasium_solver.config.find import (
+    SUFFIXES,
     ConfigEntry,
     ConfigFile,
     find_configs,
@@ -35,8 +35,10 @@ from gymnasium_solver.config.find import (
     read_config_file,
 )
 from gymnasium_solver.config.schema import ALIASES, Config, canonical
+from gymnasium_solver.config.spec import Spec
 from gymnasium_solver.config.yaml_file import dump_yaml, parse_value, unfilled
-from gymnasium_solver.errors import ConfigError
+from gymnasium_solver.errors import ConfigError, EnvError
+from gymnasium_solver.plugins import import_plugins, see_working_folder
 
 __all__ = [
     "ConfigEntry",
@@ -63,7 +65,11 @@ def load_config(
     the names of `${...}` placeholders to text; a name that is no placeholder of the file overrides
     the field of that name, which is what `--set name=value` does.
     """
-    path, variant = locate(target, variant)
+    try:
+        path, variant = locate(target, variant)
+    except ConfigError as error:
+        settings = {key: parse_value(str(text)) for key, text in (fill or {}).items()}
+        return _load_unlisted(target, variant, {**settings, **(overrides or {})}, error)
     file = read_config_file(path, fill)
     section = file.section(_choose_variant(file, variant))
     rest = {key: parse_value(str(text)) for key, text in (fill or {}).items()
@@ -79,20 +85,57 @@ def load_config(
         return build_config(section)
 
 
+def _load_unlisted(
+    target: str, variant: str | None, overrides: dict[str, Any], not_found: ConfigError
+) -> Config:
+    """An environment that no file is about, with an algorithm named by `algo_id` or after a colon:
+    fields that suit its spaces."""
+    from gymnasium_solver.algos import ALGOS
+
+    if Path(target).suffix in SUFFIXES:
+        raise not_found
+    entries = find_configs()
+    algo_id = overrides.get("algo_id", variant)
+    head, _, tail = target.rpartition(":")
+    if algo_id is None and head and tail in ALGOS:
+        target, algo_id = head, tail
+        if any(entry.env_id == target for entry in entries):
+            raise not_found  # its variants are known, this is none of them
+    for entry in entries:
+        if (entry.env_id, entry.variant) == (target, algo_id):
+            return load_config(target, entry.variant, overrides=overrides)
+    if algo_id is None:
+        if not re.search(r"-v\d+$", target) or "has no variant" in str(not_found):
+            raise not_found
+        raise ConfigError(f"{not_found}. Or name an algorithm: --algo-id ppo")
+    with _told_where(f"{target}:{algo_id} (no config)"):
+        fields = apply_overrides({"env_id": target, "algo_id": algo_id}, overrides)
+        build_config(fields)  # mistakes in the fields are told before those of the environment
+        from gymnasium_solver.envs.defaults import default_fields
+
+        try:
+            chosen = default_fields(target, str(algo_id), fields)
+        except EnvError as error:
+            raise ConfigError(f"{not_found}; and no environment either: {error}") from error
+        names = {"project_id": target.replace("/", "-").replace(":", "-"), "variant": algo_id}
+        return build_config({**names, **chosen, **fields})
+
+
 def build_config(data: Mapping[str, Any]) -> Config:
     """A checked Config of the class that `algo_id` names, from plain fields and values."""
     # Imported here: config is below the algorithms, and they are below everything heavy.
     from gymnasium_solver.algos import ALGOS, algo_class
+    from gymnasium_solver.envs.atari_options import fill_defaults
 
-    data = canonical(data)
+    data = fill_defaults(canonical(data))
     algo_id = data.get("algo_id")
     if not isinstance(algo_id, str):
         given = "not given" if algo_id is None else f"got {algo_id!r}"
         raise ConfigError(f"algo_id: {given}, expected one of {', '.join(ALGOS)}")
     config: Config = algo_class(algo_id).Config(**data)
     if config.plugins or ":" in config.env_id:
-        _see_working_folder()
-    _import_plugins(config.plugins)
+        see_working_folder()
+    import_plugins(config.plugins)
     _check_wrappers(config)
     return config
 
@@ -135,6 +178,9 @@ def json_schema() -> dict[str, Any]:
             text = fields[name].get("description", "")
             fields[name] = {**fields[name], "description": f"{text} ({', '.join(algo_ids)})"}
     fields["algo_id"] = {**fields["algo_id"], "enum": list(ALGOS)}
+    spec = Spec.model_json_schema()
+    parts = spec.pop("$defs")
+    fields["spec"] = {**spec, "description": fields["spec"]["description"]}
     fields |= {alias: {**fields[name], "deprecated": True} for alias, name in ALIASES.items()}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -145,11 +191,12 @@ def json_schema() -> dict[str, Any]:
         "patternProperties": {"^_": {"description": "Shared lines (_base) or a template."}},
         "additionalProperties": {"$ref": "#/$defs/variant"},
         "$defs": {
+            **parts,
             "variant": {
                 "type": ["object", "null"],
                 "properties": {name: {"$ref": f"#/properties/{name}"} for name in fields},
                 "additionalProperties": False,
-            }
+            },
         },
     }
 
@@ -198,21 +245,6 @@ def _inner(block: Any, key: str, written: str, parent: str) -> Any:
             f"{written}: {parent} has {len(block)} entries, counted from 0; {key!r} is none of them"
         )
     raise ConfigError(f"{written}: {parent} is {block!r}, which has nothing inside to set")
-
-
-def _see_working_folder() -> None:
-    """Make modules in the working folder importable, for `plugins` and `env_id: module:Env-v0`;
-    the installed command, unlike `python -m`, does not see them by itself."""
-    if os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())
-
-
-def _import_plugins(names: list[str]) -> None:
-    for name in names:
-        try:
-            importlib.import_module(name)
-        except ImportError as error:
-            raise ConfigError(f"plugins: cannot import {name!r}: {error}") from error
 
 
 def _check_wrappers(config: Config) -> None:

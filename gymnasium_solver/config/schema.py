@@ -27,7 +27,9 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from gymnasium_solver.config.explain import explain
+from gymnasium_solver.config.models import ModelId, read_preset
 from gymnasium_solver.config.schedule import NonNegativeSchedule, PositiveSchedule, Schedule
+from gymnasium_solver.config.spec import read_spec
 from gymnasium_solver.config.types import (
     BatchSize,
     Block,
@@ -36,6 +38,7 @@ from gymnasium_solver.config.types import (
     EnvCount,
     EpochsOrFraction,
     Float,
+    FrameSize,
     HiddenDims,
     Int,
     Names,
@@ -45,7 +48,6 @@ from gymnasium_solver.config.types import (
     Seed,
     Wrappers,
     cpu_count,
-    layers,
 )
 from gymnasium_solver.errors import ConfigError
 
@@ -61,13 +63,6 @@ __all__ = [
     "canonical",
     "cpu_count",
 ]
-
-MODEL_PRESETS: dict[str, tuple[int, ...]] = {
-    "mlp_tiny": (64,),
-    "mlp_small": (128, 128),
-    "mlp_medium": (256, 256),
-    "mlp_large": (512, 512),
-}
 
 # Other spellings of our own fields: read, never written.
 ALIASES = {
@@ -101,8 +96,8 @@ class Config(BaseModel):
     description: str = ""
     """One line for listings."""
     spec: Block = {}
-    """Facts about the environment (labels of actions and observations, rewards). One is a setting:
-    action_space.valid, the actions that are allowed."""
+    """Facts about the environment (labels of actions and observations, rewards), checked by
+    config/spec.py. One is a setting: action_space.valid, the actions that are allowed."""
 
     # --- rollout and budget
     n_envs: EnvCount = 8
@@ -135,6 +130,19 @@ class Config(BaseModel):
     """Wrappers by name, innermost first: a list of {id: Name, option: value, ...}."""
     vectorization_mode: Literal["auto", "envpool", "vector", "sync", "async"] = "auto"
     """Engine that steps the environments. auto: the fastest one that has this environment."""
+    obs_type: Literal["rgb", "ram", "objects"] | None = None
+    """What is seen of an Atari game: its screen, its memory, or the objects in it. Unset: rgb."""
+    frame_stack: Count | None = None
+    """Last observations of a game seen at once. Unset: the suite's default. More: sees motion,
+    costs memory."""
+    frame_skip: Count | None = None
+    """Frames of a game that an action is held for. Unset: the suite's default. More: faster,
+    coarser control."""
+    grayscale_obs: bool | None = None
+    """See a game's frames in gray. Unset: the suite's default."""
+    resize_obs: FrameSize | None = None
+    """Height and width that a game's frames are brought to; true: 84 x 84; false: as they are.
+    Unset: the suite's default."""
     normalize_obs: ObsNormalization = False
     """Scale observations: rolling (or true) by running mean and deviation, static by the bounds of
     the space."""
@@ -146,24 +154,33 @@ class Config(BaseModel):
     """Largest magnitude of a normalised reward. null: no clipping."""
     reward_threshold: Float | None = None
     """Mean return that counts as solved. Unset: the one the environment is registered with."""
-    env_boundary_steps: Count = 250_000
-    """Env steps between fresh environment resets, which keep an exact resume quick. More: fewer
-    episodes cut, slower resume."""
+    env_boundary_steps: Count | Literal["auto"] = "auto"
+    """Env steps between fresh environment resets, which keep an exact resume quick. auto: 250,000,
+    or the longest episode in every env if that is more. More: fewer episodes cut, slower resume."""
 
     # --- model
-    policy: PolicyKind = "mlp"
-    """Kind of network."""
-    model_id: Literal["mlp_tiny", "mlp_small", "mlp_medium", "mlp_large"] | None = None
-    """Preset for `hidden_dims`: mlp_tiny 64, mlp_small 128 128, mlp_medium 256 256, mlp_large
-    512 512."""
+    policy: PolicyKind = "auto"
+    """Kind of network. auto: cnn for uint8 images, mlp for the rest."""
+    model_id: ModelId | None = None
+    """Preset for an mlp's `hidden_dims`: mlp_tiny 64, mlp_small 128 128, mlp_medium 256 256,
+    mlp_large 512 512; or for a cnn: cnn_small (any size), cnn_nature (from 36 x 36), cnn_impala,
+    cnn_large (impala twice as wide). Unset: hidden_dims; cnn_nature for images it fits, else
+    cnn_small."""
     hidden_dims: HiddenDims = (64, 64)
     """Width of each hidden layer. Wider: more capacity, slower, easier to overfit."""
+    cnn_channels: HiddenDims | None = None
+    """Channels of each layer (cnn_small, cnn_nature) or stage (cnn_impala, cnn_large) of a cnn.
+    Unset: the preset's. More: more capacity, slower by the square."""
+    cnn_hidden_dims: HiddenDims | None = None
+    """Width of each layer between a cnn's convolutions and its outputs. Unset: the preset's, small
+    128, nature 512, impala 256, large 512."""
     activation: Literal[
         "tanh", "relu", "leaky_relu", "elu", "selu", "gelu", "silu", "swish", "identity"
     ] = "tanh"
     """Non-linearity between layers."""
-    share_trunk: bool = False
-    """Let policy and value share their hidden layers. Smaller and faster, but they interfere."""
+    share_trunk: Literal["auto"] | bool = "auto"
+    """Let policy and value share their hidden layers. Smaller and faster, but they interfere. auto:
+    in a cnn, not in an mlp."""
     log_std_init: Float = 0.0
     """Log of the first standard deviation of continuous actions. Higher: more exploration."""
 
@@ -212,12 +229,16 @@ class Config(BaseModel):
 
     # --- system
     device: Device = "auto"
-    """Where the network lives: auto, cpu, cuda, cuda:N or mps."""
+    """Where the network lives: auto, cpu, cuda, cuda:N or mps. auto: a CUDA GPU for a cnn, where
+    there is one, else the CPU."""
     n_threads: Count | Literal["auto"] = "auto"
     """CPU threads of the learner. More only helps large networks."""
     compile: Literal["auto"] | bool = "auto"
     """Replay the update's gradient as a NumPy program recorded from the torch loss, which is faster
     for small networks on the CPU. auto: where it pays; false: plain torch always."""
+    profile: bool = False
+    """Tell at the end where the time went, and write trace.json into the run's folder, which opens
+    in a browser (ui.perfetto.dev). Changes nothing of what is learnt."""
     check_finite: bool = True
     """Stop with a clear message as soon as a loss, gradient or observation is not finite."""
     plugins: Names = []
@@ -257,16 +278,7 @@ class Config(BaseModel):
         if data.get("max_epochs") is not None:
             # The default budget must not cut short a run whose length is given in epochs.
             data.setdefault("max_env_steps", None)
-        preset = MODEL_PRESETS.get(str(data.get("model_id")))
-        if preset is not None:
-            dims = data.get("hidden_dims")
-            if dims is not None and layers(dims) != preset:
-                raise ValueError(
-                    f"model_id {data['model_id']} means hidden_dims {list(preset)}, but "
-                    f"hidden_dims is {dims!r}: give one of the two (null takes the other back)"
-                )
-            data["hidden_dims"] = preset
-        return data
+        return data | read_preset(data)
 
     # Fields of all algorithms that this one has no use for: setting one is a mistake to be told.
     not_read: ClassVar[tuple[str, ...]] = ()
@@ -276,6 +288,15 @@ class Config(BaseModel):
         for name in self.not_read:
             if getattr(self, name) != type(self).model_fields[name].default:
                 raise ValueError(f"{name}: {self.algo_id} has no use for it; leave it out")
+        return self
+
+    @model_validator(mode="after")
+    def _check_spec(self) -> Self:
+        try:
+            if self.spec:
+                read_spec(self.spec)
+        except ConfigError as error:
+            raise ValueError(str(error)) from None
         return self
 
     @model_validator(mode="after")

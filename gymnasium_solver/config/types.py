@@ -49,7 +49,7 @@ def cpu_count() -> int:
     return os.cpu_count() or 1
 
 
-def _plain(value: Any, path: str) -> Any:
+def plain(value: Any, path: str) -> Any:
     """A copy made of JSON types alone, so that config.yaml and JSON can hold it without loss."""
     if value is None or isinstance(value, bool | int | str):
         return value
@@ -63,14 +63,14 @@ def _plain(value: Any, path: str) -> Any:
         for key in value:
             if isinstance(key, bool) or not isinstance(key, str | int):
                 raise ValueError(f"{path} has the key {key!r}; expected text")
-        return {str(key): _plain(item, f"{path}.{key}") for key, item in value.items()}
+        return {str(key): plain(item, f"{path}.{key}") for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item, f"{path}[{index}]") for index, item in enumerate(value)]
+        return [plain(item, f"{path}[{index}]") for index, item in enumerate(value)]
     raise ValueError(f"{path} is {value!r}; expected numbers, text, true/false, lists or blocks")
 
 
 def _plain_block(value: Any, info: ValidationInfo) -> Any:
-    return _plain(value, info.field_name or "value") if isinstance(value, Mapping) else value
+    return plain(value, info.field_name or "value") if isinstance(value, Mapping) else value
 
 
 def _one_or_more(value: Any) -> Any:
@@ -88,7 +88,7 @@ def _wrappers(value: Any) -> Any:
             raise ValueError(
                 f"entry {index} is {item!r}; expected {{id: WrapperName, option: ...}}"
             )
-    return _plain(value, "env_wrappers")
+    return plain(value, "env_wrappers")
 
 
 Int = Annotated[int, BeforeValidator(whole)]
@@ -149,15 +149,35 @@ Names = Annotated[
         }
     ),
 ]
+FrameSize = Annotated[
+    tuple[Count, Count] | bool,
+    BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {
+                    "type": "array",
+                    "items": {"type": "integer", "minimum": 1},
+                    "minItems": 2,
+                    "maxItems": 2,
+                },
+                {"type": "boolean"},
+            ],
+            "x-expected": "[height, width], true or false",
+        }
+    ),
+]
 ObsNormalization = Annotated[
     Literal[False, "rolling", "static"],
     BeforeValidator(lambda value: "rolling" if value is True else value),
     WithJsonSchema({"enum": [False, True, "rolling", "static"]}),
 ]
 PolicyKind = Annotated[
-    Literal["mlp"],
-    BeforeValidator(lambda value: "mlp" if value == "mlp_actorcritic" else value),
-    WithJsonSchema({"enum": ["mlp", "mlp_actorcritic"]}),
+    Literal["auto", "mlp", "cnn"],
+    BeforeValidator(
+        lambda value: value.removesuffix("_actorcritic") if isinstance(value, str) else value
+    ),
+    WithJsonSchema({"enum": ["auto", "mlp", "cnn", "mlp_actorcritic", "cnn_actorcritic"]}),
 ]
 HiddenDims = Annotated[
     tuple[Count, ...],

@@ -244,6 +244,8 @@ class Replay:
         else:
             chain = index + np.arange(0, n_step * n_envs, n_envs)[:, None]  # [n, B]
             goes_on = flat["valid"].take(chain, mode="wrap")
+            # A reset row is not valid; but where only a life is lost none follows.
+            goes_on[1:] &= ~flat["terminated"].take(chain[:-1], mode="wrap")
             np.logical_and.accumulate(goes_on, axis=0, out=goes_on)
             n_steps = goes_on.sum(axis=0)
             last = index + (n_steps - 1) * n_envs

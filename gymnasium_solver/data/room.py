@@ -1,4 +1,4 @@
-"""Whether the replay fits into memory: asked, and refused, before training starts."""
+"""Whether rollout and replay fit into memory: asked, and refused, before training starts."""
 
 from pathlib import Path
 
@@ -7,14 +7,23 @@ from gymnasium_solver.errors import ConfigError
 _GIB = 2**30
 
 
-def check_fits(estimate: int, available: int | None) -> None:
+REPLAY_ADVICE = (
+    "Set a smaller buffer_size, or replay_dir: a folder on a disk with that much room, to keep it "
+    "in a memory-mapped file there."
+)
+
+
+def check_fits(
+    estimate: int,
+    available: int | None,
+    what: str = "the replay buffer",
+    advice: str = REPLAY_ADVICE,
+) -> None:
     """ConfigError when `estimate` bytes cannot fit into `available` ones (None: not known)."""
     if available is not None and estimate > available:
         raise ConfigError(
-            f"the replay buffer takes {estimate / _GIB:.2f} GiB, but only "
-            f"{available / _GIB:.2f} GiB of memory are free. Set a smaller buffer_size, or "
-            "replay_dir: a folder on a disk with that much room, to keep it in a memory-mapped "
-            "file there."
+            f"{what} takes {estimate / _GIB:.2f} GiB, but only {available / _GIB:.2f} GiB of "
+            f"memory are free. {advice}"
         )
 
 

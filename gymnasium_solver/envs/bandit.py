@@ -1,4 +1,4 @@
-"""Bandit-v0: a multi-armed bandit, the smallest task there is. Vectorised in NumPy.
+"""Bandit-v0 and Bandit/<name>: multi-armed bandits, the smallest tasks there are, in NumPy.
 
 Each step pulls one arm (`Discrete(n_arms)`) and pays a normal draw with that arm's mean and
 standard deviation; the observation is a constant 0, shape (1,). The episode terminates after
@@ -6,7 +6,8 @@ standard deviation; the observation is a constant 0, shape (1,). The episode ter
 
 env_kwargs: `n_arms` (10), `means` (one for each arm; evenly spaced from 0 to 1), `stds` (a number,
 or one for each arm; 0.1), `episode_length` (10). Solved: halfway between the returns of always
-pulling the best and always pulling the second best arm.
+pulling the best and always pulling the second best arm. `SETS` has the arms of `Bandit/<name>`,
+which env_kwargs may change.
 """
 
 from typing import Any
@@ -17,6 +18,16 @@ import numpy as np
 from gymnasium_solver.envs.own import OwnEnv, refuse_unknown
 from gymnasium_solver.envs.vector import VectorEnv
 from gymnasium_solver.errors import EnvError
+
+SETS: dict[str, dict[str, Any]] = {
+    "TwoArms": {"means": [0.2, 0.8]},
+    "TenArms": {"n_arms": 10},
+    "HundredArms": {"n_arms": 100},
+    "Close": {"means": [0.45, 0.5, 0.55], "stds": 0.05, "episode_length": 100},
+    "Noisy": {"n_arms": 10, "stds": 1.0, "episode_length": 100},
+    "Deceptive": {"means": [0.5, 0.6, 0.0], "stds": [0.01, 0.1, 2.0], "episode_length": 50},
+}
+"""Deceptive: the worst arm now and then pays most of all."""
 
 
 class Bandit(OwnEnv):
@@ -59,10 +70,14 @@ class Bandit(OwnEnv):
 def make_bandit(
     env_id: str, n_envs: int, max_episode_steps: int | None, env_kwargs: dict[str, Any]
 ) -> VectorEnv:
-    """Build Bandit-v0 from its env_kwargs."""
-    if env_id != "Bandit-v0":
-        raise EnvError(f"Unknown environment {env_id!r}. Did you mean Bandit-v0?")
+    """Build Bandit-v0 or Bandit/<name>; env_kwargs go before what the name stands for."""
+    name = env_id.removeprefix("Bandit/").removesuffix("-v0")
+    if env_id != "Bandit-v0" and name not in SETS:
+        known = ", ".join(f"Bandit/{name}" for name in SETS)
+        raise EnvError(f"Unknown environment {env_id!r}. Did you mean Bandit-v0, or {known}?")
     refuse_unknown(env_id, env_kwargs, ("n_arms", "means", "stds", "episode_length"))
+    arms = {} if "means" in env_kwargs or "n_arms" in env_kwargs else SETS.get(name, {})
+    env_kwargs = {**arms, **env_kwargs}
     means = _numbers(env_id, "means", env_kwargs.get("means", []))
     n_arms = env_kwargs.get("n_arms", len(means) or 10)
     if not isinstance(n_arms, int) or n_arms < 2:

@@ -8,6 +8,8 @@ What this adapter mends (EnvPool 1.2):
 - the bounds of Box2D observations are broken (low = the smallest positive float);
 - Taxi also starts where Gymnasium never does: such starts are drawn again;
 - MuJoCo observations and actions are float64: they are float32 here, as all others;
+- observations in parts (dm_control, MiniGrid) are one vector, and Blackjack's numbers are one-hot,
+  as Gymnasium's are here (envpool_spaces.py, minigrid.py);
 - it calls masks `legal_action_mask` (Play2048; its board games have two players and are refused).
   Its Taxi tells none, where Gymnasium's does: use vectorization_mode sync for a masked Taxi;
 - it is slow to import (1.5 s): nothing here imports it before an engine is chosen.
@@ -25,13 +27,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import gymnasium
 import numpy as np
 
+from gymnasium_solver.envs.envpool_spaces import MINIGRID, mended, pool_reader
 from gymnasium_solver.envs.masks import KEY as MASK_KEY
 from gymnasium_solver.envs.spec import EnvSpec, registry_entry, suite_of
-from gymnasium_solver.envs.vector import Engine, Info, RawStep, Space, env_seeds
-from gymnasium_solver.errors import EnvError
+from gymnasium_solver.envs.vector import Engine, Info, RawStep, env_seeds
+from gymnasium_solver.errors import EnvError, MissingError
 
 NO_LIMIT = 2**31 - 1
 # Keys of an EnvPool config that are not the user's to set: the contract has its own words for them.
@@ -39,13 +41,6 @@ _RESERVED = {
     *("num_envs", "batch_size", "num_threads", "max_num_players", "thread_affinity_offset"),
     *("seed", "env_seed", "base_path", "gym_reset_return_info"),
     *("max_episode_steps", "reward_threshold"),
-}
-# Observation bounds of Box2D as Gymnasium's source has them: high, and the columns (ground
-# contacts) whose low is 0; elsewhere low = -high.
-_LEG = [np.pi, 5.0, np.pi, 5.0, 5.0]
-_BOX2D_BOUNDS: dict[str, tuple[list[float], list[int]]] = {
-    "LunarLander": ([2.5, 2.5, 10.0, 10.0, 2 * np.pi, 10.0, 1.0, 1.0], [6, 7]),
-    "BipedalWalker": ([np.pi, 5.0, 5.0, 5.0, *_LEG, *_LEG, *[1.0] * 10], [8, 13]),
 }
 # Starts that Gymnasium rules out and EnvPool draws: Taxi's passenger waiting at the destination,
 # which makes a quarter of the episodes short and the threshold of 8 too easy.
@@ -65,10 +60,14 @@ class UnknownId(Unsupported):
 def translate(env_id: str, env_kwargs: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """Gymnasium's id and kwargs in EnvPool's words; Unsupported where it has none."""
     kwargs = dict(env_kwargs)
+    if env_id.startswith(MINIGRID):
+        kwargs.pop("observation", None)  # how we read it
     if env_id.startswith("LunarLander-") and kwargs.pop("continuous", False):
         env_id = env_id.replace("LunarLander-", "LunarLanderContinuous-")
     if env_id == "FrozenLake-v1":
         _translate_frozen_lake(kwargs)
+    if env_id.startswith("ALE/"):
+        return atari_id(env_id), kwargs  # atari.py has checked them; a spec would load the ROM
     if env_id not in _registry():
         raise UnknownId(f"EnvPool has no {env_id}")
     taken = set(_make_spec(env_id).config._fields) - _RESERVED
@@ -76,6 +75,14 @@ def translate(env_id: str, env_kwargs: Mapping[str, Any]) -> tuple[str, dict[str
     if unknown:
         raise Unsupported(f"EnvPool's {env_id} does not take {', '.join(unknown)}")
     return env_id, kwargs
+
+
+def atari_id(env_id: str) -> str:
+    """ALE/Pong-v5 -> Pong-v5, as EnvPool spells it; UnknownId where there is no such game."""
+    pool_id = env_id.removeprefix("ALE/").replace("TicTacToe3D", "TicTacToe3d")
+    if _registry().get(pool_id, ("",))[0] != "envpool.atari":
+        raise UnknownId(f"EnvPool has no {env_id}")
+    return pool_id
 
 
 def _translate_frozen_lake(kwargs: dict[str, Any]) -> None:
@@ -122,7 +129,14 @@ class EnvPoolEngine(Engine):
             raise EnvError(f"{env_id}: EnvPool's multi-part actions are not supported.")
         with _quiet():
             observation, action = pool_spec.observation_space, pool_spec.action_space
-        super().__init__(n_envs, _mended(observation, self._pool_id), _mended(action), spec)
+        self._read = pool_reader(
+            observation,
+            self._pool_id,
+            env_id,
+            list(pool_spec._state_keys),
+            env_kwargs.get("observation", "onehot"),
+        )
+        super().__init__(n_envs, self._read.space, mended(action), spec)
         self._limit = limit
         self._action_dtype = pool_spec.action_array_spec[pool_spec._action_keys[-1]].dtype
         self._ids = np.arange(n_envs, dtype=np.int32)
@@ -164,7 +178,7 @@ class EnvPoolEngine(Engine):
         self._pool._reset(self._ids)
         state = self._pool._recv()
         self._redraw_starts(state[self._obs_at], self._ids)
-        return state[self._obs_at], self._info(state)
+        return self._read(state), self._info(state)
 
     def _info(self, state: list[np.ndarray]) -> Info:
         return {name: state[i] for name, i in self._info_at}
@@ -191,9 +205,10 @@ class EnvPoolEngine(Engine):
             self._n_cut = int(np.count_nonzero(self._cut))
             truncated = truncated | self._cut
         if n_reset:
+            state[self._reward_at][is_reset] = 0.0  # dm_control pays for a start
             self._redraw_starts(state[self._obs_at], self._ids[is_reset])
-        obs, reward = state[self._obs_at], state[self._reward_at]
-        return obs, reward, terminated, truncated, self._info(state)
+        reward = state[self._reward_at]
+        return self._read(state), reward, terminated, truncated, self._info(state)
 
     def _step_and_reset(self, actions: np.ndarray) -> list[np.ndarray]:
         """Reset the rows cut at our time limit, of which the pool knows nothing; step the rest."""
@@ -247,6 +262,9 @@ def _make_spec(pool_id: str, **kwargs: Any) -> Any:
             return _import_envpool().make_spec(pool_id, **kwargs)
     except (TypeError, ValueError, RuntimeError) as error:
         raise EnvError(f"{pool_id}: EnvPool refuses env_kwargs {kwargs}: {error}") from error
+    except ImportError as error:  # Procgen links Qt 5, which the wheel does not bring
+        hint = "Debian, Ubuntu: apt install libqt5gui5 libqt5core5a"
+        raise MissingError(f"{pool_id}: {str(error).split('.')[0]}. {hint}") from error
 
 
 @contextmanager
@@ -257,23 +275,6 @@ def _quiet() -> Iterator[None]:
         yield
 
 
-def _mended(space: Space, pool_id: str = "") -> Space:
-    """The space with usable bounds: from the table, or infinite where EnvPool's mean nothing."""
-    if not isinstance(space, gymnasium.spaces.Box) or space.dtype.kind != "f":
-        return space
-    meaningless = (space.low > 0) & (space.low <= np.finfo(np.float32).tiny)
-    if not meaningless.any():
-        return space
-    low, high = space.low.copy(), space.high.copy()
-    low[meaningless], high[meaningless] = -np.inf, np.inf
-    for prefix, (known_high, zero_columns) in _BOX2D_BOUNDS.items():
-        if pool_id.startswith(prefix):
-            high = np.array(known_high, np.float32)
-            low = -high
-            low[zero_columns] = 0.0
-    return gymnasium.spaces.Box(low, high, dtype=low.dtype.type)
-
-
 def _num_threads(suite: str, n_envs: int) -> int:
     """Threads of the pool; results do not depend on it.
 
@@ -282,6 +283,8 @@ def _num_threads(suite: str, n_envs: int) -> int:
     if suite in ("classic_control", "toy_text"):
         return 1
     n_cpus = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+    if suite == "atari":  # a step takes a third of a millisecond: threads pay from two envs on
+        return min(n_cpus, n_envs)
     return min(n_cpus, -(-n_envs // 4))
 
 

@@ -4,18 +4,20 @@ Whatever does not declare NEXT_STEP autoreset is refused: guessing where an epis
 corrupts every target learnt from it.
 """
 
-import signal
-import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Mapping
+from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
+from gymnasium_solver.envs.observations import reader
+from gymnasium_solver.envs.processes import deaf_to_ctrl_c
 from gymnasium_solver.envs.spec import EnvSpec, registry_entry, suite_of
 from gymnasium_solver.envs.vector import Engine, Info, RawStep, env_seeds
+from gymnasium_solver.envs.wrappers.lowered import FrameSkipEnv
 from gymnasium_solver.errors import EnvError
 
 # What constructors of environments raise for bad kwargs and missing packages.
@@ -43,13 +45,15 @@ class GymnasiumEngine(Engine):
         max_episode_steps: int | None,
         render_mode: str | None,
         reason: str,
+        frame_skip: tuple[int, int] | None = None,
     ) -> None:
         kwargs = dict(env_kwargs)
         if max_episode_steps is not None:
             kwargs["max_episode_steps"] = max_episode_steps
         if render_mode is not None:
             kwargs["render_mode"] = render_mode
-        self._vec = _make_vec(env_id, n_envs, mode, kwargs)
+        inner = [partial(FrameSkipEnv, low=frame_skip[0], high=frame_skip[1])] if frame_skip else []
+        self._vec = _make_vec(env_id, n_envs, mode, kwargs, inner)
         self._refuse_other_autoreset(env_id, mode)
         entry = registry_entry(env_id)
         assert entry is not None, "make.py asks for registered ids only"
@@ -63,7 +67,8 @@ class GymnasiumEngine(Engine):
             suite=suite_of(entry.entry_point),
         )
         native_action = self._vec.single_action_space
-        super().__init__(n_envs, self._vec.single_observation_space, native_action, spec)
+        self._read = reader(self._vec.single_observation_space, env_id)
+        super().__init__(n_envs, self._read.space, native_action, spec)
         self._native = native_action if native_action != self.action_space else None
         self._render_mode = render_mode
         if mode == "vector" and hasattr(self._vec, "action_space"):
@@ -84,7 +89,7 @@ class GymnasiumEngine(Engine):
         seeds = env_seeds(seed, self.n_envs)
         # Entry points take one seed for the whole batch.
         obs, info = self._vec.reset(seed=seeds[0] if self.spec.engine == "vector" else seeds)
-        return np.array(obs, self._obs_dtype, order="C"), info
+        return np.array(self._read(obs), self._obs_dtype, order="C"), info
 
     def _step(self, actions: np.ndarray, is_reset: np.ndarray, n_reset: int) -> RawStep:
         if self._native is not None:
@@ -93,7 +98,7 @@ class GymnasiumEngine(Engine):
         obs, reward, terminated, truncated, info = self._vec.step(actions)
         # Copies: engines may reuse their buffers.
         return (
-            np.array(obs, self._obs_dtype, order="C"),
+            np.array(self._read(obs), self._obs_dtype, order="C"),
             np.array(reward, np.float32),
             np.array(terminated, np.bool_),
             np.array(truncated, np.bool_),
@@ -118,31 +123,18 @@ class GymnasiumEngine(Engine):
         super().close()
 
 
-@contextmanager
-def _workers_deaf_to_ctrl_c() -> Iterator[None]:
-    """Ctrl-C reaches every process of a terminal: the workers must outlive it until the run has
-    saved itself. Processes started in here inherit that SIGINT is ignored."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    former = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, former)
-
-
-def _make_vec(env_id: str, n_envs: int, mode: str, kwargs: dict[str, Any]) -> Any:
+def _make_vec(env_id: str, n_envs: int, mode: str, kwargs: dict[str, Any], inner: list[Any]) -> Any:
     gym_mode = "vector_entry_point" if mode == "vector" else mode
     # copy=False: the buffer is copied once, here, while it is cast.
     options = {"autoreset_mode": AutoresetMode.NEXT_STEP, "copy": False} if mode != "vector" else {}
     try:
-        with _workers_deaf_to_ctrl_c() if mode == "async" else nullcontext():
+        with deaf_to_ctrl_c() if mode == "async" else nullcontext():
             return gymnasium.make_vec(
                 env_id,
                 num_envs=n_envs,
                 vectorization_mode=gym_mode,
                 vector_kwargs=options,
+                wrappers=inner or None,
                 **kwargs,
             )
     except _MAKE_ERRORS as error:

@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from gymnasium_solver.envs.spec import registry_entry
+from gymnasium_solver.envs.spec import registry_entry, suite_of
 from gymnasium_solver.envs.vector import VectorEnv
-from gymnasium_solver.envs.wrappers import lower_time_limit, wrap
+from gymnasium_solver.envs.wrappers import EngineNeeds, lower, wrap
 from gymnasium_solver.envs.wrappers.actions import restrict_actions
 from gymnasium_solver.errors import EnvError
 
@@ -27,7 +27,15 @@ MODES = ("auto", "envpool", "vector", "sync", "async")
 # Families of our own: id prefix -> maker(env_id, n_envs, max_episode_steps, env_kwargs).
 OWN = {
     "Bandit-": "gymnasium_solver.envs.bandit:make_bandit",
+    "Bandit/": "gymnasium_solver.envs.bandit:make_bandit",
     "Probe/": "gymnasium_solver.envs.probe:make_probe",
+}
+# Suites that one package steps: the same, and render_mode.
+SUITES = {
+    "VizDoom-": "gymnasium_solver.envs.vizdoom:make_vizdoom",
+    "Retro/": "gymnasium_solver.envs.retro:make_retro",
+    "Brax/": "gymnasium_solver.envs.jax_engine:make_brax",
+    "Gymnax/": "gymnasium_solver.envs.jax_engine:make_gymnax",
 }
 # Gymnasium's NumPy CartPole against EnvPool's, us a step of 1 / 8 / 64 / 1024 envs on two cores:
 # 44 / 43 / 49 / 111 against 27 / 46 / 118 / 1500. It also saves the 1.5 s that EnvPool takes to
@@ -61,8 +69,9 @@ def make_vector_env(
     for name in _HAVE_THEIR_OWN_SETTING:
         if name in kwargs:
             raise EnvError(f"{env_id}: {name} is no env_kwargs key; it has its own setting.")
-    limit, wrappers = lower_time_limit(env_wrappers, max_episode_steps)
-    env = _make_engine(env_id, n_envs, kwargs, limit, vectorization_mode, render_mode)
+    needs, wrappers = lower(env_wrappers, max_episode_steps)
+    render_mode = "rgb_array" if needs.draws else render_mode
+    env = _make_engine(env_id, n_envs, kwargs, needs, vectorization_mode, render_mode)
     return wrap(env, wrappers)
 
 
@@ -72,7 +81,7 @@ def env_from_config(config: "Config", n_envs: int, render_mode: str | None = Non
     env = make_vector_env(
         config.env_id,
         n_envs,
-        env_kwargs=config.env_kwargs,
+        env_kwargs=config.env_kwargs | _game_options(config),
         env_wrappers=config.env_wrappers,
         max_episode_steps=config.max_episode_steps,
         vectorization_mode=config.vectorization_mode,
@@ -81,25 +90,52 @@ def env_from_config(config: "Config", n_envs: int, render_mode: str | None = Non
     return restrict_actions(env, config.spec)
 
 
+def _game_options(config: "Config") -> dict[str, Any]:
+    """The fields that are arguments of a suite's environments, where they are given."""
+    names = ("obs_type", "frame_stack", "frame_skip", "grayscale_obs", "resize_obs")
+    given = {name: getattr(config, name, None) for name in names}
+    return {name: value for name, value in given.items() if value is not None}
+
+
 def _make_engine(
     env_id: str,
     n_envs: int,
     kwargs: dict[str, Any],
-    limit: int | None,
+    needs: EngineNeeds,
     mode: str,
     render_mode: str | None,
 ) -> VectorEnv:
-    for prefix, target in OWN.items():
+    if env_id.startswith("ALE/"):
+        return _make_atari(env_id, n_envs, kwargs, needs, mode, render_mode)
+    for prefix, target in (*OWN.items(), *SUITES.items()):
         if env_id.startswith(prefix):
             if mode not in ("auto", "vector"):
-                raise EnvError(f"{env_id} is vectorised by itself: it has no {mode} engine.")
+                raise EnvError(
+                    f"{env_id} is vectorised by itself: it has no {mode} engine. Leave "
+                    "vectorization_mode at auto."
+                )
+            if needs.frame_skip:
+                raise EnvError(
+                    f"{env_id} cannot skip frames by FrameSkipWrapper. Remove it; a game has "
+                    "frame_skip as a field."
+                )
             module, _, maker = target.partition(":")
-            own: VectorEnv = getattr(import_module(module), maker)(env_id, n_envs, limit, kwargs)
+            given: list[Any] = [env_id, n_envs, needs.max_episode_steps, kwargs]
+            if prefix in SUITES:
+                given.append(render_mode)
+            own: VectorEnv = getattr(import_module(module), maker)(*given)
             return own
-    mode, reason = _choose(env_id, kwargs, render_mode) if mode == "auto" else (mode, "asked for")
+    mode, reason = (
+        _choose(env_id, kwargs, render_mode, needs) if mode == "auto" else (mode, "asked for")
+    )
+    if needs.frame_skip and mode == "vector":
+        raise EnvError(
+            f"{env_id}: its vectorised class cannot skip frames (FrameSkipWrapper). Use "
+            "vectorization_mode auto."
+        )
     common: dict[str, Any] = {
         "env_kwargs": kwargs,
-        "max_episode_steps": limit,
+        "max_episode_steps": needs.max_episode_steps,
         "render_mode": render_mode,
         "reason": reason,
     }
@@ -107,6 +143,10 @@ def _make_engine(
         from gymnasium_solver.envs.envpool_engine import EnvPoolEngine, UnknownId, Unsupported
 
         try:
+            if needs.frame_skip:
+                from gymnasium_solver.envs.wrappers.pool_frame_skip import SkippingPool
+
+                return SkippingPool(env_id, n_envs, needs.frame_skip, **common)
             return EnvPoolEngine(env_id, n_envs, **common)
         except Unsupported as error:
             if isinstance(error, UnknownId) and registry_entry(env_id) is None:
@@ -117,29 +157,54 @@ def _make_engine(
     from gymnasium_solver.envs.gymnasium_engine import GymnasiumEngine
 
     try:
-        return GymnasiumEngine(env_id, n_envs, mode, **common)
+        return GymnasiumEngine(env_id, n_envs, mode, frame_skip=needs.frame_skip, **common)
     except EnvError as error:
         # Why this engine and no other: the real mistake may be what ruled out EnvPool.
         raise error if reason == "asked for" else EnvError(f"{error} ({reason})") from error
 
 
-def _choose(env_id: str, kwargs: dict[str, Any], render_mode: str | None) -> tuple[str, str]:
+def _make_atari(
+    env_id: str,
+    n_envs: int,
+    kwargs: dict[str, Any],
+    needs: EngineNeeds,
+    mode: str,
+    render_mode: str | None,
+) -> VectorEnv:
+    from gymnasium_solver.envs.atari import make_atari
+    from gymnasium_solver.envs.envpool_engine import UnknownId
+
+    if needs.frame_skip:
+        raise EnvError(f"{env_id}: FrameSkipWrapper is not for Atari. Set frame_skip instead.")
+    try:
+        return make_atari(env_id, n_envs, kwargs, needs.max_episode_steps, mode, render_mode)
+    except UnknownId as error:
+        raise _unknown(env_id) from error
+
+
+def _choose(
+    env_id: str, kwargs: dict[str, Any], render_mode: str | None, needs: EngineNeeds
+) -> tuple[str, str]:
     """The engine `auto` takes, and why: the measured exceptions, EnvPool, the env's own vectorised
     class, sync. Never async, which is slower than sync for all but slow environments."""
     entry = registry_entry(env_id)
-    if env_id in _VECTOR_IS_FASTEST and render_mode is None:
+    if env_id in _VECTOR_IS_FASTEST and render_mode is None and not needs.frame_skip:
         return "vector", "Gymnasium's vectorised class is the fastest for this env"
     from gymnasium_solver.envs.envpool_engine import UnknownId, Unsupported, translate
 
     try:
         translate(env_id, kwargs)
+        if needs.draws and entry is not None and suite_of(entry.entry_point) == "toy_text":
+            raise Unsupported(f"EnvPool does not draw {env_id}")
         return "envpool", "EnvPool has this env"
     except Unsupported as error:
         why = str(error)
         if entry is None:
             raise _unknown(env_id) if isinstance(error, UnknownId) else EnvError(why) from error
-    if entry.vector_entry_point is not None:
+    if entry.vector_entry_point is not None and not needs.frame_skip:
         return "vector", f"{why}; the env has a vectorised class"
+    if needs.frame_skip:
+        why += "; its vectorised class cannot skip frames" if entry.vector_entry_point else ""
     return "sync", f"{why}; Gymnasium steps the envs one by one"
 
 
@@ -147,15 +212,19 @@ def _unknown(env_id: str) -> EnvError:
     """The error for an id that nobody has, with the nearest ones that exist."""
     import gymnasium
 
+    from gymnasium_solver.envs.bandit import SETS
     from gymnasium_solver.envs.probe import PROBES
+    from gymnasium_solver.envs.vizdoom import SCENARIOS
 
     known = [*gymnasium.registry, "Bandit-v0", *PROBES]
+    known += [f"Bandit/{name}" for name in SETS] + [f"VizDoom-{name}-v0" for name in SCENARIOS]
     try:
         import envpool
     except ImportError:
         pass
     else:
-        known += envpool.list_all_envs()
+        specs = envpool.registration.registry.specs
+        known += [f"ALE/{id}" if specs[id][0] == "envpool.atari" else id for id in specs]
     by_lower = {name.lower(): name for name in known}
     near = [by_lower[m] for m in difflib.get_close_matches(env_id.lower(), by_lower, 5)]
     hint = f"Did you mean {', '.join(near)}?" if near else "No registered id is like it."

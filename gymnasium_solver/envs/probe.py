@@ -1,6 +1,6 @@
 """Probe environments: each isolates one thing that a learner must get right, with a known answer.
 
-All ids begin with Probe/ and end with -v0. Observations have one number.
+All ids begin with Probe/ and end with -v0. Observations have one number, but for Image's.
 
 ConstantReward              obs 0, reward 1, one step                    V = 1
 ObsDependentReward          obs -1 or 1, reward = obs, one step          V(obs) = obs
@@ -12,6 +12,7 @@ ActionRewardContinuous      obs 0, reward -(a - 0.5)^2                   a = 0.5
 ObsActionRewardContinuous   obs -1 or 1, reward -(a - obs / 2)^2         a = obs / 2
 TwoStepDiscountContinuous, TruncatedRewardContinuous: as above, with actions that change nothing
 Masked                      some actions forbidden, see the class        action 3, V = 2
+Image                       a bright square on the left or the right     action 0 left, 1 right
 Counting                    obs = (episode, step), reward 1              for tests of accounting
 
 Episodes end by termination but for TruncatedReward; action probes last one step, Masked one or two.
@@ -190,6 +191,47 @@ class Masked(Probe):
             )
 
 
+class Image(OwnEnv):
+    """Does the policy see an image? A bright square lies in its left or its right half, somewhere;
+    reward 1 for the action that tells the side, else -1, and the episode ends. A mean of pixels
+    tells nothing. `shape` is [channels, height, width], the channels all alike (a stack of frames
+    that stand still), or [height, width, channels]; see nets/cnn.py."""
+
+    def __init__(
+        self, env_id: str, n_envs: int, max_episode_steps: int | None, shape: tuple[int, ...]
+    ) -> None:
+        observation = gymnasium.spaces.Box(0, 255, shape, np.uint8)
+        action = gymnasium.spaces.Discrete(2)
+        super().__init__(env_id, n_envs, observation, action, max_episode_steps=max_episode_steps)
+        self._has_channels_first = shape[0] <= shape[2]
+        height, width = shape[1:] if self._has_channels_first else shape[:2]
+        if width < 2:
+            raise EnvError(f"{env_id}: shape {list(shape)} has a width of {width}, less than 2.")
+        self._frames = np.zeros((n_envs, height, width), np.uint8)
+        self._side = np.zeros(n_envs, np.int64)
+
+    def _begin(self, rows: np.ndarray) -> None:
+        n_envs, height, width = self._frames.shape
+        size = max(1, min(height, width // 2) // 4)
+        side = self._rng.integers(0, 2, n_envs)
+        top = self._rng.integers(0, height - size + 1, n_envs)
+        left = self._rng.integers(0, width // 2 - size + 1, n_envs) + side * (width - width // 2)
+        self._side = np.where(rows, side, self._side)
+        for row in np.flatnonzero(rows):
+            self._frames[row] = 0
+            y, x = top[row], left[row]
+            self._frames[row, y : y + size, x : x + size] = 255
+
+    def _advance(self, actions: np.ndarray) -> Outcome:
+        reward = np.where(actions == self._side, 1.0, -1.0).astype(np.float32)
+        return reward, np.ones(self.n_envs, np.bool_), np.zeros(self.n_envs, np.bool_)
+
+    def _observe(self) -> np.ndarray:
+        frames = self._frames[:, None] if self._has_channels_first else self._frames[..., None]
+        shape = self.observation_space.shape or ()
+        return np.broadcast_to(frames, (self.n_envs, *shape)).copy()
+
+
 class Counting(OwnEnv):
     """Observations that tell where they belong: (episode index, step index)."""
 
@@ -240,6 +282,7 @@ PROBES: dict[str, type[Probe]] = {
         Masked,
     )
 }
+IMAGE_SHAPE = (4, 84, 84)
 ENDS = ("terminated", "truncated", "both", "alternate")
 
 
@@ -255,8 +298,14 @@ def make_probe(
         if ends not in ENDS:
             raise EnvError(f"{env_id}: ends must be one of {', '.join(ENDS)}, got {ends!r}.")
         return Counting(env_id, n_envs, max_episode_steps, length, ends)
+    if env_id == "Probe/Image-v0":
+        refuse_unknown(env_id, env_kwargs, ("shape",))
+        shape = env_kwargs.get("shape", IMAGE_SHAPE)
+        if len(shape) != 3 or not all(isinstance(n, int) and n >= 1 for n in shape):
+            raise EnvError(f"{env_id}: shape must be three ints >= 1, got {shape!r}.")
+        return Image(env_id, n_envs, max_episode_steps, tuple(shape))
     if env_id not in PROBES:
-        known = ", ".join([*PROBES, "Probe/Counting-v0"])
+        known = ", ".join([*PROBES, "Probe/Image-v0", "Probe/Counting-v0"])
         raise EnvError(f"Unknown environment {env_id!r}. Probes: {known}.")
     refuse_unknown(env_id, env_kwargs, ())
     return PROBES[env_id](env_id, n_envs, max_episode_steps)

@@ -3,7 +3,7 @@
 `EnvSpec` travels with every vector env as `env.spec`.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
@@ -24,7 +24,9 @@ class EnvSpec:
     reward_threshold: float | None
     """Mean episode return at which the env counts as solved, as registered; None = undefined."""
     suite: str
-    """classic_control, toy_text, box2d, mujoco, bandit, probe, ..., or other."""
+    """classic_control, toy_text, box2d, mujoco, atari, bandit, probe, ..., or other."""
+    protocol: dict[str, Any] = field(default_factory=dict)
+    """How a score comes about, in suites where it can in more than one way (Atari)."""
 
 
 def registry_entry(env_id: str) -> Any | None:

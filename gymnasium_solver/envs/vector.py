@@ -9,6 +9,10 @@ episode `obs` is the true final observation; the next row is a reset row, whose 
 and whose `obs` opens the new episode. So the value of the final observation is the value at the
 next row, and bootstrapping a truncated episode needs nothing special. Reset rows are no env steps.
 
+An environment may end what the learner sums up while its episode goes on (a lost life of an Atari
+game): `terminated` is true there, `is_over` is not, and the next row goes on from the same
+observation. Episodes are counted, and scored, where `is_over`.
+
 `env.action_mask` tells the legal actions at the observations just returned, for environments that
 tell them (masks.py).
 
@@ -50,6 +54,9 @@ class Step(NamedTuple):
     done, 0 at reset rows."""
     episode_length: np.ndarray
     """int64[N]: running length, this step included; 0 at reset rows."""
+    is_over: np.ndarray
+    """bool[N]: the episode is over, its return and length are final, and a reset row follows. The
+    same as terminated | truncated, but for an env that terminates within an episode."""
     info: Info
     """What else the engine tells, by its own names."""
 
@@ -70,6 +77,11 @@ class VectorEnv(ABC):
         at least one is legal. None before the first reset and, from then on, where the env has no
         masks. Safe to keep, like the arrays of a Step."""
         return None
+
+    @property
+    def info(self) -> Info:
+        """What else the engine told with the last observations, of reset or step."""
+        return {}
 
     @abstractmethod
     def reset(self, seed: int) -> np.ndarray:
@@ -103,6 +115,10 @@ class VectorWrapper(VectorEnv):
     def action_mask(self) -> np.ndarray | None:
         return self.env.action_mask
 
+    @property
+    def info(self) -> Info:
+        return self.env.info
+
     def reset(self, seed: int) -> np.ndarray:
         return self.env.reset(seed)
 
@@ -127,6 +143,7 @@ class Engine(VectorEnv):
         self._check_actions = action_checker(self.action_space, n_envs, spec.env_id)
         self._masks = MaskReader(self.action_space, n_envs, spec.env_id)
         self._mask: np.ndarray | None = None
+        self._last_info: Info = {}
         self._obs_dtype = self.observation_space.dtype
         self._closed = False
         self._done: np.ndarray | None = None
@@ -149,11 +166,16 @@ class Engine(VectorEnv):
     def action_mask(self) -> np.ndarray | None:
         return self._mask
 
+    @property
+    def info(self) -> Info:
+        return self._last_info
+
     def reset(self, seed: int) -> np.ndarray:
         if self._closed:
             raise EnvError(f"{self.spec.env_id}: reset() after close().")
         obs, info = self._reset(check_seed(seed, self.spec.env_id))
         self._mask = self._masks.at_reset(info)
+        self._last_info = info
         self._done = np.zeros(self.n_envs, np.bool_)
         self._n_done = 0
         self._return = np.zeros(self.n_envs, np.float64)
@@ -175,6 +197,7 @@ class Engine(VectorEnv):
         self._done = terminated | truncated
         self._n_done = int(np.count_nonzero(self._done))
         self._mask = self._masks.at_step(info, self._done, self._length)
+        self._last_info = info
         return Step(
             obs.astype(self._obs_dtype, order="C", copy=False),
             reward.astype(np.float32, copy=False),
@@ -183,6 +206,7 @@ class Engine(VectorEnv):
             is_reset,
             self._return,
             self._length,
+            self._done,
             info,
         )
 

@@ -1,5 +1,7 @@
 """Actor and critic as one module: encoder and normaliser, torsos, heads.
 
+A torso is an MLP; with a `cnn`, convolutions and then an MLP.
+
 `ActorCritic` is what is trained, saved (model.safetensors) and exported. Its torch methods carry
 gradients; `actor_outputs` is the acting path, which on the CPU runs in NumPy (nets/mlp.py).
 """
@@ -11,8 +13,9 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
+from gymnasium_solver.nets.cnn import Cnn, convolutions
 from gymnasium_solver.nets.encoder import ObsEncoder
-from gymnasium_solver.nets.mlp import NumpyMLP, linear, mlp_torso
+from gymnasium_solver.nets.mlp import HIDDEN_GAIN, NumpyMLP, linear, mlp_torso
 from gymnasium_solver.nets.normalizer import NormalizeMode
 from gymnasium_solver.nets.spaces import action_width
 
@@ -36,12 +39,18 @@ class ActorCritic(ObsEncoder):
         normalize_obs: NormalizeMode = False,
         clip_obs: float = 10.0,
         critic: bool = True,
+        cnn: Cnn | None = None,
         generator: torch.Generator,
     ):
-        super().__init__(observation_space, normalize_obs, clip_obs)
-        n_features = hidden_dims[-1] if hidden_dims else self.width
-        self.actor_torso = mlp_torso(self.width, hidden_dims, activation, generator)
-        self.numpy_torso = NumpyMLP(self.actor_torso, activation)
+        super().__init__(observation_space, normalize_obs, clip_obs, cnn)
+
+        def torso() -> tuple[nn.Sequential, int]:
+            conv, n_in = convolutions(cnn, self.width, HIDDEN_GAIN, generator)
+            dense = mlp_torso(n_in, hidden_dims, activation, generator)
+            return nn.Sequential(*conv, *dense), hidden_dims[-1] if hidden_dims else n_in
+
+        self.actor_torso, n_features = torso()
+        self.numpy_torso = None if cnn else NumpyMLP(self.actor_torso, activation)
         n_actions = action_width(action_space)
         self.actor_head = linear(n_features, n_actions, ACTOR_GAIN, generator)
         self.log_std: nn.Parameter | None = None
@@ -52,7 +61,7 @@ class ActorCritic(ObsEncoder):
         self.critic_head: nn.Linear | None = None
         if critic:
             if not share_trunk:
-                self.critic_torso = mlp_torso(self.width, hidden_dims, activation, generator)
+                self.critic_torso, _ = torso()
             self.critic_head = linear(n_features, 1, CRITIC_GAIN, generator)
 
     # -- with gradients ---------------------------------------------------------------------
@@ -73,12 +82,11 @@ class ActorCritic(ObsEncoder):
 
     # -- acting -----------------------------------------------------------------------------
 
-    def actor_outputs(self, obs: np.ndarray) -> np.ndarray:
+    def actor_outputs(self, obs: np.ndarray | Tensor) -> np.ndarray:
         """The actor's outputs for a batch of raw observations, without gradients."""
         head = self.actor_head
-        if self.numpy_torso.runs and head.weight.is_cpu:
+        if self.numpy_torso is not None and self.numpy_torso.runs and head.weight.is_cpu:
+            assert isinstance(obs, np.ndarray)
             features = self.numpy_torso(self.encode_numpy(obs))
             return features @ head.weight.detach().numpy().T + head.bias.detach().numpy()
-        with torch.no_grad():
-            outputs = self.actor(self.encode(torch.as_tensor(obs, device=head.weight.device)))
-        return outputs.cpu().numpy()
+        return self.infer(self.actor, obs, head.weight.device)

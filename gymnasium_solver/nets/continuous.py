@@ -17,11 +17,12 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from gymnasium_solver.errors import ConfigError
+from gymnasium_solver.nets.cnn import Cnn, convolutions
 from gymnasium_solver.nets.distributions import LOG_SQRT_2PI, MASKED_LOGIT, gumbel_max
-from gymnasium_solver.nets.encoder import ObsEncoder
+from gymnasium_solver.nets.encoder import ObsEncoder, on_device
 from gymnasium_solver.nets.mlp import ACTIVATIONS, NumpyMLP, linear
 from gymnasium_solver.nets.normalizer import NormalizeMode
-from gymnasium_solver.nets.policy import Mask, Policy
+from gymnasium_solver.nets.policy import Mask, Obs, Policy
 from gymnasium_solver.nets.renorm import BatchRenorm
 from gymnasium_solver.nets.spaces import ActionMap, action_width
 from gymnasium_solver.nets.stacked import StackedMLP
@@ -92,7 +93,8 @@ class Temperature(nn.Module):
 class ActorCritics(ObsEncoder):
     """`actor`, `critic` and, with a first `alpha`, `temperature`: each for an optimiser of its own.
 
-    All take observations that went through `encode` and `cast`.
+    All take observations that went through `encode` and `cast`. Actor and critics have convolutions
+    of their own (`cnn`), for discrete actions: with continuous ones critics take flat observations.
     """
 
     def __init__(
@@ -111,33 +113,42 @@ class ActorCritics(ObsEncoder):
         renorm: bool = False,
         normalize_obs: NormalizeMode = False,
         clip_obs: float = 10.0,
+        cnn: Cnn | None = None,
         generator: torch.Generator,
     ):
         """`n_critic_actions`: numbers of an action that the critics take; 0: none."""
-        super().__init__(observation_space, normalize_obs, clip_obs)
-        self.actor = actor_mlp(
-            self.width, hidden_dims, n_actor_outputs, activation, generator, renorm
-        )
+        super().__init__(observation_space, normalize_obs, clip_obs, cnn)
+        if cnn is not None and (n_critic_actions or renorm):
+            raise ConfigError(
+                "policy: cnn: with continuous actions only ppo and reinforce learn from images; "
+                "use one of them."
+            )
+        conv, n_in = convolutions(cnn, self.width, None, generator)
+        dense = actor_mlp(n_in, hidden_dims, n_actor_outputs, activation, generator, renorm)
+        self.actor = nn.Sequential(*conv, *dense)
+        conv, n_in = convolutions(cnn, self.width, None, generator)
         self.critic = StackedMLP(
             n_critics,
-            self.width + n_critic_actions,
+            n_in + n_critic_actions,
             hidden_dims if critic_hidden_dims is None else critic_hidden_dims,
             n_critic_outputs,
             activation,
             generator,
             spectral_norm=spectral_norm,
             renorm=renorm,
+            conv=conv if cnn else None,
         )
         self.temperature = None if alpha is None else Temperature(alpha)
-        self.numpy_actor = NumpyMLP(self.actor, activation)
+        self.numpy_actor = None if cnn else NumpyMLP(self.actor, activation)
 
-    def actor_outputs(self, obs: np.ndarray) -> np.ndarray:
+    def actor_outputs(self, obs: np.ndarray | Tensor) -> np.ndarray:
         """The actor's outputs for a batch of raw observations, without gradients."""
-        if self.numpy_actor.runs:
+        if self.numpy_actor is not None and self.numpy_actor.runs:
+            assert isinstance(obs, np.ndarray)
             return self.numpy_actor(self.encode_numpy(obs))
         device = next(self.actor.parameters()).device
         with torch.no_grad():
-            outputs = self.actor(self.cast(self.encode(torch.as_tensor(obs, device=device))))
+            outputs = self.actor(self.cast(self.encode(on_device(obs, device))))
         return outputs.cpu().numpy()
 
 
@@ -221,7 +232,7 @@ class SoftPolicy(NoisyPolicy):
     Draws may be alike from step to step (`keeps`); each alone is distributed as the actor says.
     """
 
-    def _draw(self, obs: np.ndarray, mask: Mask) -> np.ndarray:
+    def _draw(self, obs: Obs, mask: Mask) -> np.ndarray:
         outputs = self._outputs(obs, mask)
         if self.action_map.discrete:
             return gumbel_max(outputs, self.noise.exponential(len(obs), self.rng))
@@ -230,13 +241,13 @@ class SoftPolicy(NoisyPolicy):
         noise = self.noise.normal(len(obs), std, 1.0, self.rng)
         return np.tanh(mean + np.exp(np.clip(log_std, LOG_STD_MIN, LOG_STD_MAX)) * noise)
 
-    def _best(self, obs: np.ndarray, mask: Mask) -> np.ndarray:
+    def _best(self, obs: Obs, mask: Mask) -> np.ndarray:
         outputs = self._outputs(obs, mask)
         if self.action_map.discrete:
             return outputs.argmax(axis=1)
         return np.tanh(outputs[:, : outputs.shape[1] // 2])
 
-    def _outputs(self, obs: np.ndarray, mask: Mask) -> np.ndarray:
+    def _outputs(self, obs: Obs, mask: Mask) -> np.ndarray:
         outputs = self.net.actor_outputs(obs)
         return outputs if mask is None else np.where(mask, outputs, np.float32(MASKED_LOGIT))
 
@@ -249,9 +260,9 @@ class DeterministicPolicy(NoisyPolicy):
 
     noise_std = 0.0  # set from outside as a run goes on
 
-    def _best(self, obs: np.ndarray, mask: Mask) -> np.ndarray:
+    def _best(self, obs: Obs, mask: Mask) -> np.ndarray:
         return np.tanh(self.net.actor_outputs(obs))
 
-    def _draw(self, obs: np.ndarray, mask: Mask) -> np.ndarray:
+    def _draw(self, obs: Obs, mask: Mask) -> np.ndarray:
         noise = self.noise.normal(len(obs), self.noise_std, self.noise_std, self.rng)
         return np.clip(self._best(obs, mask) + noise, -1.0, 1.0)

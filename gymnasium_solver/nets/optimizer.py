@@ -3,15 +3,20 @@
 Clipping and the update then touch one tensor instead of a dozen, which on small networks is where
 the time goes: dispatch, not arithmetic. The module keeps its parameters as views of the vector.
 
+On a GPU a step is a CUDA graph (nets/cuda_graph.py).
+
 The rules are torch.optim's, up to rounding (a test holds them together). torch.optim itself is not
 used, because creating an optimiser imports torch's compiler, which takes more than a second of
 every start, and its bookkeeping costs more than the update of a small vector.
 """
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+
+from gymnasium_solver.nets.cuda_graph import Graphed
 
 OptimizerKind = Literal["adam", "adamw", "sgd"]
 BETA1, BETA2 = 0.9, 0.999
@@ -47,11 +52,24 @@ class FlatOptimizer:
         self.n_steps = 0
         self.mean = torch.zeros_like(self.flat)
         self.mean_square = torch.zeros_like(self.flat)
-        self._count = torch.zeros((), device=self.flat.device)
+        # Where a graph finds what changes from step to step.
+        self._count, self._lr = (torch.zeros((), device=self.flat.device) for _ in range(2))
+        self._graphed = Graphed(self._descend_from_places) if self.flat.is_cuda else None
 
     @torch.no_grad()
     def step(self, grad: Tensor, lr: float) -> Tensor:
         """One descent step along a flat gradient, which is used up; its norm before clipping."""
+        self.n_steps += 1
+        self._count.fill_(self.n_steps)
+        if self._graphed is None:
+            return self._descend(grad, lr)
+        self._lr.fill_(lr)
+        return self._graphed([grad])[0].clone()
+
+    def _descend_from_places(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        return [self._descend(inputs[0], self._lr)]
+
+    def _descend(self, grad: Tensor, lr: float | Tensor) -> Tensor:
         norm = torch.linalg.vector_norm(grad)
         if self.max_grad_norm is not None:
             self._clip(grad, norm, self.max_grad_norm)
@@ -59,9 +77,8 @@ class FlatOptimizer:
             self.flat.mul_(1 - lr * self.weight_decay)
         elif self.weight_decay:
             grad.add_(self.flat, alpha=self.weight_decay)
-        self.n_steps += 1
         if self.kind == "sgd":
-            self.flat.sub_(grad, alpha=lr)
+            self.flat.sub_(grad.mul_(lr))
         else:
             self._adam(grad, lr)
         return norm
@@ -73,10 +90,9 @@ class FlatOptimizer:
         else:
             grad.mul_((limit / (norm + 1e-6)).clamp_(max=1.0))
 
-    def _adam(self, grad: Tensor, lr: float) -> None:
+    def _adam(self, grad: Tensor, lr: float | Tensor) -> None:
         # torch's fused kernel, one pass over memory instead of five: half the time of the same
         # written in operations. Weight decay is done already.
-        self._count.fill_(self.n_steps)
         torch._fused_adam_(
             [self.flat], [grad], [self.mean], [self.mean_square], [], [self._count],
             lr=lr, beta1=self.beta1, beta2=BETA2, weight_decay=0.0, eps=self.eps,

@@ -10,12 +10,14 @@ from typing import Any
 
 import numpy as np
 from gymnasium import spaces
+from torch import Tensor
 
 from gymnasium_solver.errors import EnvError
 from gymnasium_solver.nets.actor_critic import ActorCritic
 from gymnasium_solver.nets.distributions import MASKED_LOGIT, distribution_for
 from gymnasium_solver.nets.spaces import ActionMap
 
+Obs = np.ndarray | Tensor  # [N, ...] as the env gives them; a tensor is on the network's device
 Mask = np.ndarray | None  # [N, A] bool: the legal actions
 
 
@@ -33,18 +35,18 @@ class Policy(ABC):
         self.is_random = False  # warm-up: `sample` draws uniformly
 
     @abstractmethod
-    def _draw(self, obs: np.ndarray, mask: Mask) -> np.ndarray:
+    def _draw(self, obs: Obs, mask: Mask) -> np.ndarray:
         """Actions to explore with."""
 
     @abstractmethod
-    def _best(self, obs: np.ndarray, mask: Mask) -> np.ndarray:
+    def _best(self, obs: Obs, mask: Mask) -> np.ndarray:
         """Actions to score with."""
 
-    def sample(self, obs: np.ndarray, mask: Mask = None) -> np.ndarray:
+    def sample(self, obs: Obs, mask: Mask = None) -> np.ndarray:
         """Draw actions for a batch of observations, in the policy's own units."""
         return self.uniform(len(obs), mask) if self.is_random else self._draw(obs, mask)
 
-    def greedy(self, obs: np.ndarray, mask: Mask = None) -> np.ndarray:
+    def greedy(self, obs: Obs, mask: Mask = None) -> np.ndarray:
         return self._best(obs, mask)
 
     def uniform(self, n: int, mask: Mask = None) -> np.ndarray:
@@ -105,13 +107,13 @@ class ActorPolicy(Policy):
         self.net = net
         self.distribution = distribution_for(action_space)
 
-    def _draw(self, obs: np.ndarray, mask: Mask) -> np.ndarray:
+    def _draw(self, obs: Obs, mask: Mask) -> np.ndarray:
         return self.distribution.sample(self._outputs(obs, mask), self._log_std(), self.rng)
 
-    def _best(self, obs: np.ndarray, mask: Mask) -> np.ndarray:
+    def _best(self, obs: Obs, mask: Mask) -> np.ndarray:
         return self.distribution.mode(self._outputs(obs, mask))
 
-    def _outputs(self, obs: np.ndarray, mask: Mask) -> np.ndarray:
+    def _outputs(self, obs: Obs, mask: Mask) -> np.ndarray:
         outputs = self.net.actor_outputs(obs)
         return outputs if mask is None else np.where(mask, outputs, MASKED_LOGIT)
 

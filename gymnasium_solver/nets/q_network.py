@@ -1,6 +1,7 @@
 """Action values: Q(s, a) for every discrete action, plain, dueling, noisy or distributional.
 
-`QHead` is everything after the encoded observation, so that a target network is a copy of it alone.
+`QHead` is everything after the encoded observation, so that a target network is a copy of it alone;
+of images it has the convolutions, too.
 It ends in one stream, or in two (dueling: value and advantage, Wang et al. 2016); a stream is the
 last hidden layer and the output, and these are the layers that `noisy_sigma` makes noisy (Fortunato
 et al. 2018). With `n_atoms` > 1 the outputs are logits over a fixed support (C51, Bellemare 2017).
@@ -15,6 +16,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
+from gymnasium_solver.nets.cnn import Cnn, convolutions
 from gymnasium_solver.nets.encoder import ObsEncoder
 from gymnasium_solver.nets.mlp import ACTIVATIONS, NumpyMLP, linear, mlp_torso
 from gymnasium_solver.nets.normalizer import NormalizeMode
@@ -79,12 +81,16 @@ class QHead(nn.Module):
         noisy_sigma: float | None,
         n_atoms: int,
         layer_norm: bool,
+        cnn: Cnn | None = None,
         generator: torch.Generator,
     ):
         super().__init__()
         self.n_actions, self.n_atoms, self.activation = n_actions, n_atoms, activation
         *dims, n_last = hidden_dims or (0,)
-        self.torso = mlp_torso(n_in, dims, activation, generator, gain=None, layer_norm=layer_norm)
+        conv, n_in = convolutions(cnn, n_in, None, generator)
+        dense = mlp_torso(n_in, dims, activation, generator, gain=None, layer_norm=layer_norm)
+        self.torso = nn.Sequential(*conv, *dense)
+        self.has_convolutions = cnn is not None
         n_features = dims[-1] if dims else n_in
 
         def stream(n_out: int) -> nn.Sequential:
@@ -108,7 +114,7 @@ class QHead(nn.Module):
         self.numpy_value = NumpyMLP(self.value, activation) if self.value is not None else None
 
     def forward(self, x: Tensor) -> Tensor:
-        """[B, n_in] -> values [B, A], or logits [B, A, atoms]."""
+        """[B, n_in], or images, -> values [B, A], or logits [B, A, atoms]."""
         features = self.torso(x)
         out = self.advantage(features)
         if self.n_atoms > 1:
@@ -122,7 +128,11 @@ class QHead(nn.Module):
 
     def numpy(self, x: np.ndarray, rng: np.random.Generator | None = None) -> np.ndarray:
         """`forward` without gradients; `rng` draws a noise of its own for every row."""
-        features = self.numpy_torso(x)
+        if self.has_convolutions:  # by torch: images that went through `cast`
+            with torch.no_grad():
+                features = self.torso(torch.from_numpy(x)).numpy()
+        else:
+            features = self.numpy_torso(x)
         out = self.numpy_advantage(features, rng).reshape(len(x), self.n_actions, -1)
         if self.numpy_value is not None:
             value = self.numpy_value(features, rng).reshape(len(x), 1, -1)
@@ -155,9 +165,10 @@ class QNetwork(ObsEncoder):
         layer_norm: bool = False,
         normalize_obs: NormalizeMode = False,
         clip_obs: float = 10.0,
+        cnn: Cnn | None = None,
         generator: torch.Generator,
     ):
-        super().__init__(observation_space, normalize_obs, clip_obs)
+        super().__init__(observation_space, normalize_obs, clip_obs, cnn)
         self.q = QHead(
             self.width,
             int(action_space.n),
@@ -167,6 +178,7 @@ class QNetwork(ObsEncoder):
             noisy_sigma=noisy_sigma,
             n_atoms=n_atoms,
             layer_norm=layer_norm,
+            cnn=cnn,
             generator=generator,
         )
         self.v_min, self.v_max = v_min, v_max
@@ -176,16 +188,17 @@ class QNetwork(ObsEncoder):
         """Encoded observations -> Q values [B, A], or logits [B, A, atoms]."""
         return self.q(self.cast(x))
 
-    def q_values(self, obs: np.ndarray, rng: np.random.Generator | None = None) -> np.ndarray:
+    def q_values(
+        self, obs: np.ndarray | Tensor, rng: np.random.Generator | None = None
+    ) -> np.ndarray:
         """Expected returns [N, A] of raw observations, to act by; `rng` adds exploration noise."""
         head = self.q
         if head.numpy_advantage.runs:
+            assert isinstance(obs, np.ndarray)
             out = head.numpy(self.encode_numpy(obs), rng)
         else:
             head.resample(rng)
-            with torch.no_grad():
-                out = self(self.encode(torch.as_tensor(obs, device=self.support.device)))
-            out = out.cpu().numpy()
+            out = self.infer(self, obs, self.support.device)
         if head.n_atoms == 1:
             return out
         probs = np.exp(out - out.max(axis=-1, keepdims=True))

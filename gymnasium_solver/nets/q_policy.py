@@ -6,7 +6,7 @@ import numpy as np
 from gymnasium import spaces
 
 from gymnasium_solver.nets.distributions import Categorical
-from gymnasium_solver.nets.policy import Mask, Policy
+from gymnasium_solver.nets.policy import Mask, Obs, Policy
 from gymnasium_solver.nets.q_network import QNetwork
 
 Exploration = Literal["epsilon_greedy", "boltzmann", "greedy", "noisy"]
@@ -33,10 +33,10 @@ class QPolicy(Policy):
     def load_state(self, state: dict[str, float]) -> None:
         self.epsilon, self.temperature = state["epsilon"], state["temperature"]
 
-    def _best(self, obs: np.ndarray, mask: Mask) -> np.ndarray:
+    def _best(self, obs: Obs, mask: Mask) -> np.ndarray:
         return legal(self.net.q_values(obs), mask).argmax(axis=1)
 
-    def _draw(self, obs: np.ndarray, mask: Mask) -> np.ndarray:
+    def _draw(self, obs: Obs, mask: Mask) -> np.ndarray:
         if self.exploration == "noisy":
             return legal(self.net.q_values(obs, self.rng), mask).argmax(axis=1)
         q = legal(self.net.q_values(obs), mask)

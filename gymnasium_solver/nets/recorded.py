@@ -16,7 +16,8 @@ first call. Tensors from anywhere else, randomness, and decisions that depend on
 recorded: such a loss is left to torch.
 
 Two recordings at different batch sizes tell which integers depend on the batch. A recording is
-used only after its result agreed with torch's on real data. It runs on the CPU, in float32.
+used only after its result agreed with torch's on real data. It runs on the CPU, in float32. On a
+GPU the same loss is captured as a CUDA graph instead (nets/cuda_graph.py).
 """
 
 from collections.abc import Callable, Sequence
@@ -27,6 +28,7 @@ import torch
 from torch import Tensor
 
 from gymnasium_solver.nets.aten import FUSED, OPERATIONS, WITH_OUT, through_torch
+from gymnasium_solver.nets.cuda_graph import Graphed
 from gymnasium_solver.nets.tape import (
     Loss,
     Ref,
@@ -45,7 +47,8 @@ N_CHECKS = 4
 
 
 class LossGradient:
-    """d loss / d params as one flat tensor: recorded where that pays and works, else by torch."""
+    """d loss / d params as one flat tensor: recorded (or, on a GPU, captured as a graph) where that
+    pays and works, else by torch."""
 
     def __init__(
         self,
@@ -56,8 +59,11 @@ class LossGradient:
         constants: Sequence[Tensor] = (),
     ):
         self.loss, self.params, self.constants = loss, params, constants
+        is_cuda = params[0].is_cuda
         self._replay: Gradient | None = None
-        self._may_record = replay
+        self._may_record = replay and not is_cuda
+        self._graphed = Graphed(self._from_tensors) if replay and is_cuda else None
+        self._coefficients: tuple[Sequence[float], Tensor] | None = None  # as last uploaded
 
     def __call__(self, batch: Sequence[Tensor], coefficients: Sequence[float]) -> list[Tensor]:
         """The flat gradient (overwritten by the next call), then the loss's further outputs."""
@@ -66,14 +72,35 @@ class LossGradient:
             self._replay = record(self.loss, self.params, batch, coefficients, self.constants)
         if self._replay is not None:
             return self._replay(batch, coefficients)
+        if self._graphed is not None:
+            flat, *outputs = self._graphed([*batch, self._uploaded(coefficients)])
+            return [flat, *(o.clone() for o in outputs)]
         return eager(self.loss, self.params, batch, coefficients)
+
+    def _from_tensors(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        *batch, coefficients = inputs
+        return _gradient(self.loss, self.params, batch, coefficients.unbind())
+
+    def _uploaded(self, coefficients: Sequence[float]) -> Tensor:
+        """Coefficients on the GPU; most stay the same from call to call."""
+        if self._coefficients is None or self._coefficients[0] != coefficients:
+            device = self.params[0].device
+            self._coefficients = (coefficients, torch.tensor(coefficients, device=device))
+        return self._coefficients[1]
 
 
 def eager(
     loss: Loss, params: Sequence[Tensor], batch: Sequence[Tensor], coefficients: Sequence[float]
 ) -> list[Tensor]:
     """The same by torch: the flat gradient, then the loss's further outputs."""
-    total, outputs = loss(batch, [torch.tensor(c) for c in coefficients])
+    scalars = [torch.tensor(c, device=params[0].device) for c in coefficients]
+    return _gradient(loss, params, batch, scalars)
+
+
+def _gradient(
+    loss: Loss, params: Sequence[Tensor], batch: Sequence[Tensor], coefficients: Sequence[Tensor]
+) -> list[Tensor]:
+    total, outputs = loss(batch, coefficients)
     grads = torch.autograd.grad(total, params)
     return [torch.cat([g.reshape(-1) for g in grads]), *(o.detach() for o in outputs)]
 

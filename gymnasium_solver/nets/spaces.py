@@ -1,6 +1,7 @@
 """What a policy must know of the spaces: how wide an encoded observation is, how actions map.
 
-Observations: Box (flattened; uint8 images scaled to [0, 1]) and Discrete (one-hot).
+Observations: Box (flattened, but for images that go through convolutions; uint8 scaled to [0, 1])
+and Discrete (one-hot).
 Actions: Discrete and Box. A bounded Box is acted on in normalised units, [-1, 1] for
 [low, high], so that one initial exploration width fits every env.
 Spaces travel inside a checkpoint as JSON, so a policy loads without its environment's package.
@@ -63,9 +64,12 @@ def space_to_json(space: spaces.Space) -> dict[str, Any]:
     if isinstance(space, spaces.Discrete):
         return {"kind": "Discrete", "n": int(space.n), "start": int(space.start)}
     if isinstance(space, spaces.Box):
-        # Infinite bounds are written as null: JSON has no infinity.
+        # Infinite bounds are written as null: JSON has no infinity. One that is the same all over,
+        # as an image's, is written once.
         def finite(bound: np.ndarray) -> list[float | None]:
-            return [float(x) if np.isfinite(x) else None for x in bound.reshape(-1)]
+            flat = bound.reshape(-1)
+            flat = flat[:1] if len(flat) and (flat == flat[0]).all() else flat
+            return [float(x) if np.isfinite(x) else None for x in flat]
 
         return {
             "kind": "Box",
@@ -83,8 +87,8 @@ def space_from_json(data: dict[str, Any]) -> spaces.Space:
     dtype = np.dtype(data["dtype"])
 
     def bound(values: list[float | None], missing: float) -> np.ndarray:
-        filled = [missing if x is None else x for x in values]
-        return np.array(filled, dtype=dtype).reshape(data["shape"])
+        filled = np.array([missing if x is None else x for x in values], dtype)
+        return np.resize(filled, data["shape"])
 
     return spaces.Box(
         bound(data["low"], -np.inf), bound(data["high"], np.inf), tuple(data["shape"]), dtype.type

@@ -69,6 +69,10 @@ def describe(name: str) -> Metric:
     group, _, last = name.rpartition("/")
     if group.endswith("/hp"):
         return Metric(name, f"Value of {last} now, after its schedule", precision=6, group=group)
+    if "/ep_part/" in name:
+        part = name.split("/")[-2]
+        text = f"What the reward shaper's part {part} added to an episode, mean of the last 100"
+        return Metric(name, text, group="train/roll")
     return Metric(name, "", group="/".join(name.split("/")[:2]))
 
 

@@ -81,6 +81,10 @@ def _result(run: RunSummary, tests: list[dict[str, Any]], score: ScoreText) -> s
     for how, test in latest.items():  # a resumed run is tested again: the last one counts
         text = score.spread(test.get("mean"), test.get("std"))
         rows.append((f"test, {how} actions", f"{text} over {test.get('episodes')} episodes"))
+    protocol = tests[-1].get("protocol") if tests else None
+    if protocol:
+        told = ", ".join(f"{name} {value}" for name, value in protocol.items() if value is not None)
+        rows.append(("protocol of all scores", told))
     return "## Result\n\n" + _table(["", ""], rows)
 
 

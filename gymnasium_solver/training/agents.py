@@ -10,6 +10,7 @@ from gymnasium_solver.algos import algo_class
 from gymnasium_solver.config.load import load_config
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.errors import ConfigError, RunError
+from gymnasium_solver.nets.network import is_cnn
 from gymnasium_solver.nets.spaces import space_from_json
 from gymnasium_solver.runs.checkpoint import LoadedCheckpoint, load_checkpoint
 from gymnasium_solver.runs.resolve import resolve_checkpoint
@@ -17,10 +18,11 @@ from gymnasium_solver.runs.run import runs_root
 from gymnasium_solver.training.seeds import derive
 
 
-def pick_device(name: str) -> str:
-    """`auto` is the CPU: an MLP update is dispatch, which a GPU makes slower, not faster."""
+def pick_device(name: str, has_convolutions: bool = False) -> str:
+    """`auto` is the CPU, but for convolutions where there is a CUDA GPU: an MLP update is dispatch,
+    which a GPU makes slower, not faster."""
     if name == "auto":
-        return "cpu"
+        return "cuda" if has_convolutions and torch.cuda.is_available() else "cpu"
     if name.startswith("cuda") and not torch.cuda.is_available():
         raise ConfigError(f"device: {name} was asked for, but torch sees no CUDA GPU; use cpu.")
     if name == "mps" and not torch.backends.mps.is_available():
@@ -35,7 +37,7 @@ def build_agent(config: Config, observation_space: spaces.Space, action_space: s
         observation_space,
         action_space,
         seed=derive(config.seed or 0, "agent"),
-        device=pick_device(config.device),
+        device=pick_device(config.device, is_cnn(config, observation_space)),
     )
 
 

@@ -5,13 +5,28 @@ from collections import deque
 from typing import Any
 
 import numpy as np
+import torch
 
+from gymnasium_solver.config.schema import Config
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.envs.journal import JournaledEnv
+from gymnasium_solver.envs.spec import EnvSpec
+from gymnasium_solver.envs.wrappers.shaping import EPISODE_PARTS
 from gymnasium_solver.nets.policy import Policy
 from gymnasium_solver.training.seeds import derive
 
 EPISODE_WINDOW = 100
+BOUNDARY_STEPS = 250_000
+LONGEST_EPISODE = 30_000  # steps that are waited for; a limit above is as good as none
+
+
+def boundary_steps(config: Config, spec: EnvSpec) -> int:
+    """Env steps between fresh resets of all envs. An episode that is longer than that would never
+    end, and its return never be known: many envs with long games need more."""
+    if config.env_boundary_steps != "auto":
+        return config.env_boundary_steps
+    longest = min(spec.max_episode_steps or 0, LONGEST_EPISODE)
+    return max(BOUNDARY_STEPS, longest * config.n_envs)
 
 
 class Collector:
@@ -22,16 +37,19 @@ class Collector:
         n_rows: int,
         seed: int,
         boundary_steps: int,
+        device: torch.device | None = None,
     ):
+        """`device`: where observations are kept for learning, besides here."""
         self.env, self.policy, self.seed = env, policy, seed
         self.boundary_steps = boundary_steps
         self.n_rows = n_rows
         # One row more than asked for: a rollout of nothing but reset rows gets another row.
         self.storage = Rollout.allocate(
-            n_rows + 1, env.n_envs, env.observation_space, env.action_space
+            n_rows + 1, env.n_envs, env.observation_space, env.action_space, device
         )
         self.returns: deque[float] = deque(maxlen=EPISODE_WINDOW)
         self.lengths: deque[int] = deque(maxlen=EPISODE_WINDOW)
+        self.reward_parts: dict[str, deque[float]] = {}  # what shapers added, by part
         self.n_episodes = 0
         self.seconds = {"env": 0.0, "act": 0.0}
         self._boundary = 0
@@ -56,19 +74,19 @@ class Collector:
         obs, mask = self._obs, self.env.action_mask
         assert obs is not None
         left = float("inf") if budget is None else budget
-        rows.obs[0] = obs
+        seen = rows.put_obs(0, obs)
         self._keep_mask(0, mask)
         for t in range(n_rows + 1):
             if t == n_rows and rows.valid[:t].any():
                 break
             start = clock()
-            actions = self.policy.sample(obs, mask)
+            actions = self.policy.sample(seen, mask)
             acted, self._rows_done = clock(), t
             step = self.env.step(self.policy.to_env(actions))
             self.seconds["act"] += acted - start
             self.seconds["env"] += clock() - acted
             obs, mask = step.obs, self.env.action_mask
-            rows.actions[t], rows.obs[t + 1] = actions, obs
+            rows.actions[t], seen = actions, rows.put_obs(t + 1, obs)
             self._keep_mask(t + 1, mask)
             rows.reward[t] = step.reward
             rows.terminated[t], rows.truncated[t] = step.terminated, step.truncated
@@ -76,9 +94,12 @@ class Collector:
             left -= int(np.count_nonzero(valid))
             if left < 0:  # the last row holds more steps than the budget: drop the surplus
                 valid[np.flatnonzero(valid)[int(left) :]] = False
-            done = (step.terminated | step.truncated) & valid
-            if done.any():
-                self._count_episodes(step.episode_return[done], step.episode_length[done])
+            over = step.is_over & valid
+            if over.any():
+                self._count_episodes(step.episode_return[over], step.episode_length[over])
+                for name, totals in step.info.get(EPISODE_PARTS, {}).items():
+                    window = self.reward_parts.setdefault(name, deque(maxlen=EPISODE_WINDOW))
+                    window.extend(totals[over].tolist())
             n_done = t + 1
             if left <= 0:
                 break
@@ -112,6 +133,7 @@ class Collector:
             "restarted_at": self._restarted_at,
             "returns": list(self.returns),
             "lengths": list(self.lengths),
+            "reward_parts": {name: list(window) for name, window in self.reward_parts.items()},
             "n_episodes": self.n_episodes,
         }
 
@@ -121,6 +143,8 @@ class Collector:
         self._restarted_at = state["restarted_at"]
         self.returns.extend(state["returns"])
         self.lengths.extend(state["lengths"])
+        for name, totals in state.get("reward_parts", {}).items():
+            self.reward_parts[name] = deque(totals, maxlen=EPISODE_WINDOW)
         self.n_episodes = state["n_episodes"]
 
     def restore_envs(self, arrays: dict[str, np.ndarray], state: dict[str, Any]) -> None:

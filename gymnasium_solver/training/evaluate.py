@@ -24,11 +24,20 @@ def n_eval_envs(config: Config, episodes: int) -> int:
     """Envs an evaluation uses: as few rounds of episodes as can be, and the rounds full.
 
     Stepping 50 envs of a batch costs little more than stepping 10. Not so where each env is a
-    process: `async` gets as many as training has.
+    process: `async` and VizDoom get as many as training has, and a console game one emulator.
     """
-    most = config.n_envs if config.vectorization_mode == "async" else MOST_EVAL_ENVS
+    most = MOST_EVAL_ENVS
+    if config.vectorization_mode == "async" or config.env_id.startswith("VizDoom-"):
+        most = config.n_envs
+    if closes_between(config):
+        most = 1
     rounds = -(-episodes // most)
     return min(episodes, config.n_eval_envs or -(-episodes // rounds))
+
+
+def closes_between(config: Config) -> bool:
+    """Whether the evaluation envs exist only while an evaluation lasts: emulators are heavy."""
+    return config.env_id.startswith("Retro/")
 
 
 def evaluate(
@@ -53,7 +62,7 @@ def evaluate(
         while len(returns) < episodes:
             step = env.step(policy.to_env(choose(obs, env.action_mask)))
             obs = step.obs
-            finished = (step.terminated | step.truncated) & (open_share > 0)
+            finished = step.is_over & (open_share > 0)
             if finished.any():
                 open_share[finished] -= 1
                 returns += step.episode_return[finished].tolist()
@@ -74,4 +83,5 @@ def evaluate(
         length_mean=float(np.mean(lengths)),
         returns=returns,
         lengths=lengths,
+        protocol=env.spec.protocol,
     )

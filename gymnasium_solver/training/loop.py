@@ -31,8 +31,8 @@ from gymnasium_solver.runs.resolve import resolve_checkpoint
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.training.agents import build_agent, transfer_weights
 from gymnasium_solver.training.cadence import checkpoint_cadence, eval_cadence
-from gymnasium_solver.training.collect import Collector
-from gymnasium_solver.training.evaluate import evaluate, n_eval_envs
+from gymnasium_solver.training.collect import Collector, boundary_steps
+from gymnasium_solver.training.evaluate import closes_between, evaluate, n_eval_envs
 from gymnasium_solver.training.finite import (
     check_metrics,
     check_rollout,
@@ -41,6 +41,7 @@ from gymnasium_solver.training.finite import (
 )
 from gymnasium_solver.training.observer import EvalResult, Observer, TrainInfo
 from gymnasium_solver.training.plan import Plan
+from gymnasium_solver.training.profile import Profiler
 from gymnasium_solver.training.progress import Means, Progress, epoch_row, timing
 from gymnasium_solver.training.replay_log import ReplayLog
 from gymnasium_solver.training.seeds import derive, draw_seed, stage_seed
@@ -56,11 +57,12 @@ def train(
     runs_root: Path,
     command: list[str] | None = None,
     observer: Observer | None = None,
+    profiler: Profiler | None = None,
 ) -> Run:
     """Train from scratch in a new run folder."""
     if config.seed is None:
         config = config.replace(seed=draw_seed())
-    with _trainer(config, observer) as trainer:
+    with _trainer(config, observer, profiler) as trainer:
         if config.init_from_run:
             trainer.notes.append(transfer_weights(trainer.agent, config.init_from_run, runs_root))
         identity = {
@@ -100,10 +102,13 @@ def resume(
 
 
 @contextmanager
-def _trainer(config: Config, observer: Observer | None) -> Iterator["Trainer"]:
+def _trainer(
+    config: Config, observer: Observer | None, profiler: Profiler | None = None
+) -> Iterator["Trainer"]:
+    env = env_from_config(config, config.n_envs)
     # Threads are limited before weights are drawn: their rounding depends on it too.
-    with limited_threads(pick_threads(config)):
-        trainer = Trainer(config, observer or Observer())
+    with limited_threads(pick_threads(config, env.observation_space)):
+        trainer = Trainer(config, env, observer or Observer(), profiler)
         try:
             yield trainer
         finally:
@@ -113,8 +118,16 @@ def _trainer(config: Config, observer: Observer | None) -> Iterator["Trainer"]:
 class Trainer:
     """One run's parts and their loop."""
 
-    def __init__(self, config: Config, observer: Observer):
+    def __init__(
+        self,
+        config: Config,
+        env: VectorEnv,
+        observer: Observer,
+        profiler: Profiler | None = None,
+    ):
+        """`env`: to train in; it is closed with the trainer."""
         self.config, self.observer = config, observer
+        self.profiler = profiler or (Profiler() if config.profile else None)
         self.run: Run
         self.progress = Progress()
         self.notes: list[str] = []
@@ -122,15 +135,15 @@ class Trainer:
         self._is_over = False
         self._eval_env: VectorEnv | None = None
         self.replay_log: ReplayLog | None = None
-        env = JournaledEnv(env_from_config(config, config.n_envs))
         self.agent = build_agent(config, env.observation_space, env.action_space)
         self.agent.start_training()
         self.collector = Collector(
-            env,
+            JournaledEnv(env),
             self.agent.policy,
             config.rollout_rows,
             stage_seed(config, "train"),
-            config.env_boundary_steps,
+            boundary_steps(config, env.spec),
+            None if self.agent.has_replay else self.agent.device,
         )
         self.plan = Plan(config, env.spec.reward_threshold)
         self.should_eval = eval_cadence(
@@ -142,6 +155,8 @@ class Trainer:
 
     def run_to_end(self, run: Run, resumed_from: int | None = None) -> Run:
         self.run = run
+        if self.profiler is not None:
+            self.profiler.attach(self)
         try:
             self._announce(resumed_from)
             with stop_on_signals() as stop:
@@ -151,6 +166,8 @@ class Trainer:
             self._fail(error)
             raise
         finally:
+            if self.profiler is not None:
+                self.observer.on_profile(self.profiler.table(), self.profiler.write_trace(run.path))
             run.close()
         return run
 
@@ -249,6 +266,7 @@ class Trainer:
             env_steps=p.env_steps,
             epoch=p.epoch,
         )
+        self._close_idle_eval_env()
         self.run.log_event("eval", stage="val", **result.to_dict())
         self.seconds["eval"] += time.perf_counter() - started
         return result
@@ -259,6 +277,11 @@ class Trainer:
             n_envs = n_eval_envs(self.config, self.config.eval_episodes)
             self._eval_env = env_from_config(self.config, n_envs)
         return self._eval_env
+
+    def _close_idle_eval_env(self) -> None:
+        if self._eval_env is not None and closes_between(self.config):
+            self._eval_env.close()
+            self._eval_env = None
 
     # -- state ------------------------------------------------------------------------------
 
@@ -300,6 +323,7 @@ class Trainer:
         self.run.update_meta(
             status="running",
             engine=info.env_spec.engine,
+            **({"protocol": info.env_spec.protocol} if info.env_spec.protocol else {}),
             device=info.device,
             threshold=self.plan.threshold,
             max_env_steps=self.config.max_env_steps,

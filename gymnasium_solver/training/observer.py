@@ -39,9 +39,11 @@ class EvalResult:
     length_mean: float
     returns: list[float]
     lengths: list[int]
+    protocol: dict[str, Any] = field(default_factory=dict)
+    """What the score depends on, where a suite (Atari) can be scored in more than one way."""
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        return {key: value for key, value in asdict(self).items() if key != "protocol" or value}
 
 
 class Observer:
@@ -61,6 +63,9 @@ class Observer:
 
     def on_message(self, level: str, text: str) -> None:
         """Something to know: level is info, warning or error."""
+
+    def on_profile(self, table: list[str], trace: Path) -> None:
+        """After the end, however it came, of a run with `profile`: where its time went."""
 
     def on_end(self, summary: RunSummary, final: dict[str, EvalResult]) -> None:
         """The end, unless by an error; `final` has the test, greedy and sampled."""

@@ -81,6 +81,8 @@ def epoch_row(
             "train/roll/ep_rew/last": returns[-1],
             "train/roll/ep_len/mean": float(np.mean(lengths)),
         }
+        for name, totals in collector.reward_parts.items():
+            row[f"train/roll/ep_part/{name}/mean"] = float(np.mean(totals))
     row |= {
         "train/cnt/total_env_steps": p.env_steps,
         "train/cnt/total_episodes": collector.n_episodes,

@@ -12,22 +12,32 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
+from gymnasium import spaces
 from threadpoolctl import threadpool_limits
 
 from gymnasium_solver.config.schema import Config, cpu_count
+from gymnasium_solver.nets.network import is_cnn
 
 # Multiplications in the largest product for which another thread pays: 256 x 256 x 256 (SAC's
 # default) is 1.3 to 1.4 times as fast on two threads as on one, 64 x 256 x 256 no faster.
 WORK_A_THREAD = 256**3 // 2
 
 
-def pick_threads(config: Config) -> int:
-    """`auto`: one thread for small products, where a second only costs; at most every CPU."""
+def pick_threads(config: Config, observation_space: spaces.Space | None = None) -> int:
+    """`auto`: one thread for small products, where a second only costs; every CPU for images.
+
+    Without an observation space, for an MLP."""
     if config.n_threads != "auto":
         return config.n_threads
+    if observation_space is not None and is_cnn(config, observation_space):
+        return cpu_count()
+    return min(cpu_count(), max(1, largest_product(config) // WORK_A_THREAD))
+
+
+def largest_product(config: Config) -> int:
+    """Multiplications in the largest matrix product of an MLP's update."""
     widths = (*config.hidden_dims, *(getattr(config, "critic_hidden_dims", None) or ()))
-    work = getattr(config, "batch_size", 0) * max(widths, default=0) ** 2
-    return min(cpu_count(), max(1, work // WORK_A_THREAD))
+    return int(getattr(config, "batch_size", 0) * max(widths, default=0) ** 2)
 
 
 @contextmanager

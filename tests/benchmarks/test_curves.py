@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from benchmarks import curves, harness
-from benchmarks.training import OURS, SB3, Peer
+from benchmarks import curves
+from benchmarks.libraries import OURS, SB3, Peer
+from gymnasium_solver.bench import harness
 from gymnasium_solver.config.load import load_config
 
 
@@ -84,7 +85,7 @@ def test_evaluations_come_after_whole_epochs_nearest_to_what_was_asked() -> None
 
 
 def test_what_the_peers_do_not_have_is_refused() -> None:
-    with pytest.raises(SystemExit, match="CartPole-v1 with dqn, HalfCheetah-v5 with sac"):
+    with pytest.raises(SystemExit, match="CartPole-v1:dqn, HalfCheetah-v5:sac only"):
         curves.checked_config("Pendulum-v1:sac")
     assert curves.checked_config("CartPole-v1:dqn").algo_id == "dqn"
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks import bench, harness, learning, training
+from benchmarks import learning
+from gymnasium_solver.bench import harness
 
 RESULTS = sorted((harness.ROOT / "benchmarks/results").glob("*.json"))
 
@@ -60,59 +61,6 @@ def test_threads_are_set_or_left_to_the_library(monkeypatch: pytest.MonkeyPatch)
     assert harness.timed(ask).stdout.strip() == "None"
 
 
-def test_a_missing_peer_is_a_row_and_not_a_crash(tmp_path: Path) -> None:
-    sb3 = training.find_sb3(tmp_path / "no-python")
-    assert sb3.python is None
-    assert "not installed" in str(sb3.missing)
-    rows = list(
-        training._take_turns({"SB3": lambda: training._sb3(sb3, training.How(seed=1))}, flip=False)
-    )
-    assert rows == [{"who": "SB3", "error": sb3.missing}]
-
-
-def speed_record(with_sb3: bool) -> dict[str, Any]:
-    ours = {"who": "gymnasium-solver", "repeat": 0, "env_steps": 100_000, "eval_s": 0.5}
-    ours |= {
-        "solved": True,
-        "steps_per_s": 8000.0,
-        "wall_s": 10.0,
-        "others_cores": 0.01,
-        "threads": 1,
-    }
-    theirs: dict[str, Any] = {"who": "SB3", "repeat": 0, "error": "not installed"}
-    if with_sb3:
-        theirs = ours | {"who": "SB3", "steps_per_s": 2000.0, "wall_s": 40.0}
-    rule = {"eval_episodes": 20, "eval_every": 5000, "eval_from": 0, "threshold": 475.0}
-    return harness.header("make bench") | {
-        "quick": False,
-        "others_cores": {"throughput": 0.0},
-        "peers": [{"name": "SB3", "versions": {}, "missing": None if with_sb3 else "gone"}],
-        "throughput": [row | {"threading": "one"} for row in (ours, theirs)],
-        "solved": {"rule": rule, "runs": [ours, theirs]},
-    }
-
-
-def test_speed_tables_hold_the_ratios() -> None:
-    text = bench.markdown(speed_record(with_sb3=True))
-    ours = [line for line in text.splitlines() if line.startswith("| gymnasium-solver")]
-    assert len(ours) == 2
-    assert "| 8,000 | 4.0 | 10.0 | 4.0 |" in ours[0]
-    assert "| 1 of 1 | 100,000 | 10.0 | 0.5 | 4.0 |" in ours[1]
-
-
-def test_a_busy_machine_is_told() -> None:
-    record = speed_record(with_sb3=True)
-    assert "busy" not in bench.markdown(record)
-    record["throughput"][1]["others_cores"] = 0.8
-    assert "the machine was busy" in bench.markdown(record)
-
-
-def test_speed_tables_do_without_the_peer() -> None:
-    text = bench.markdown(speed_record(with_sb3=False))
-    assert "SB3: gone" in text
-    assert "| SB3 " not in text
-
-
 def summary(test_mean: float | None) -> dict[str, Any]:
     event = {"stage": "val", "greedy": True, "episodes": 20}
     evals = [
@@ -123,7 +71,8 @@ def summary(test_mean: float | None) -> dict[str, Any]:
         evals += [test | {"mean": test_mean}, test | {"greedy": False, "mean": 1.0}]
     best = {"score": 480.0, "env_steps": 200, "epoch": 2}
     counts = {"env_steps": 300, "threshold": 475.0, "stop_reason": "max_env_steps"}
-    return counts | {"best": best, "evals": evals}
+    relative = {"score": 1.01, "random": 22.0, "target": 475.0}
+    return counts | {"best": best, "evals": evals, "normalized": relative}
 
 
 def test_a_seed_is_scored_by_its_greedy_test_and_solved_by_its_first_evaluation() -> None:
@@ -142,6 +91,7 @@ def test_learning_table_counts_seeds_and_tells_failures() -> None:
     text = learning.markdown(harness.header("x") | {"runs": [*done, failed]})
     assert "| A:ppo | 3 | 480.0, 480.0, failed | 480.0 | 480.0 | 480.0 to 480.0 | 475 |" in text
     assert "| 2 of 3 | 200 (200–200) |" in text
+    assert "| 1.01 |\n" in text
     assert "gsolve train A:ppo --seed <seed>" in text
     assert "--seed 3: exit code 1" in text
 

@@ -10,6 +10,7 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[2]
 PIN_FILES = ["constraints.txt", "benchmarks/peers-constraints.txt"]
+JAX_PINS = "benchmarks/peers-jax-constraints.txt"
 
 
 def pins(path: str) -> dict[str, str]:
@@ -33,7 +34,7 @@ def needed(name: str, extras: frozenset[str], seen: set[tuple[str, frozenset[str
     return found
 
 
-@pytest.mark.parametrize("path", PIN_FILES)
+@pytest.mark.parametrize("path", [*PIN_FILES, JAX_PINS])
 def test_every_line_is_a_name_and_an_exact_version(path: str) -> None:
     for line in (ROOT / path).read_text().splitlines():
         assert re.fullmatch(r"(#.*)?|[A-Za-z0-9._-]+==[0-9][0-9A-Za-z.]*", line), line
@@ -53,3 +54,18 @@ def test_peers_run_on_the_versions_that_we_run_on() -> None:
     shared = ours.keys() & theirs.keys()
     assert {"torch", "numpy", "gymnasium"} <= shared
     assert {name: ours[name] for name in shared} == {name: theirs[name] for name in shared}
+
+
+def test_jax_peers_share_one_jax_and_numpy() -> None:
+    sbx, rejax = pins(PIN_FILES[1]), pins(JAX_PINS)
+    for name in ("jax", "jaxlib", "flax", "optax", "numpy"):
+        assert sbx[name] == rejax[name], name
+    assert {"rejax", "gymnax"} <= rejax.keys()
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.glob("benchmarks/peers-requirements*.txt")), ids=str)
+def test_what_the_peers_need_is_pinned(path: Path) -> None:
+    pinned = pins(JAX_PINS if path.stem.endswith("jax") else PIN_FILES[1])
+    lines = [line for line in path.read_text().splitlines() if line and not line.startswith("#")]
+    assert lines
+    assert {canonicalize_name(Requirement(line).name) for line in lines} <= pinned.keys()

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from gymnasium_solver.config.models import MLP_PRESETS
 from gymnasium_solver.config.schedule import PositiveSchedule, Schedule
-from gymnasium_solver.config.schema import ALIASES, MODEL_PRESETS, BatchSize, Config, cpu_count
+from gymnasium_solver.config.schema import ALIASES, BatchSize, Config, cpu_count
 from gymnasium_solver.errors import ConfigError
 
 
@@ -195,7 +196,7 @@ def test_hidden_dims_and_presets() -> None:
     assert toy(hidden_dims=[32, 16.0]).hidden_dims == (32, 16)
     assert toy(hidden_dims=64).hidden_dims == (64,)
     assert toy(hidden_dims=[]).hidden_dims == ()
-    for name, dims in MODEL_PRESETS.items():
+    for name, dims in MLP_PRESETS.items():
         config = toy(model_id=name)
         assert config.hidden_dims == dims
         assert toy(**config.model_dump(mode="json")) == config

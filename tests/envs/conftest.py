@@ -18,7 +18,7 @@ COUNTING = "GsolveTest/Counting-v0"
 class CountingEnv(gymnasium.Env[np.ndarray, int]):
     """obs = (episode index, step index) since the last seeding; the length depends on the seed."""
 
-    observation_space = gymnasium.spaces.Box(0.0, np.inf, (2,), np.float64)
+    observation_space: gymnasium.spaces.Space = gymnasium.spaces.Box(0.0, np.inf, (2,), np.float64)
     action_space: gymnasium.spaces.Space[Any] = gymnasium.spaces.Discrete(2)
 
     def __init__(self, ends: str = "terminated", render_mode: str | None = None) -> None:
@@ -100,6 +100,36 @@ class DriftingEnv(CountingEnv):
         return np.array([DriftingEnv.episodes_ever, self.steps], np.float64)
 
 
+class TextEnv(CountingEnv):
+    """Tells words among its observations, which no network here reads."""
+
+    observation_space = gymnasium.spaces.Dict(
+        {"a": gymnasium.spaces.Dict({"words": gymnasium.spaces.Text(5)})}
+    )
+
+
+class PartsEnv(CountingEnv):
+    """The counting env, its observation in parts of every kind."""
+
+    observation_space = gymnasium.spaces.Dict(
+        {
+            "count": gymnasium.spaces.Box(0, np.inf, (2,), np.float64),
+            "kinds": gymnasium.spaces.Tuple(
+                [gymnasium.spaces.Discrete(3, start=5), gymnasium.spaces.MultiDiscrete([2, 3])]
+            ),
+            "flags": gymnasium.spaces.MultiBinary(2),
+        }
+    )
+
+    def _obs(self) -> Any:
+        step = self.steps
+        return {
+            "count": super()._obs(),
+            "kinds": (5 + step % 3, np.array([step % 2, step % 3])),
+            "flags": np.array([step % 2, 1], np.int8),
+        }
+
+
 def _register(name: str, **entry: Any) -> None:
     if name not in gymnasium.registry:
         gymnasium.register(name, disable_env_checker=True, **entry)
@@ -111,6 +141,8 @@ _register(
 _register("GsolveTest/SameStep-v0", vector_entry_point=SameStepVectorEnv)
 _register("GsolveTest/Undeclared-v0", vector_entry_point=UndeclaredVectorEnv)
 _register("GsolveTest/Drifting-v0", entry_point=DriftingEnv)
+_register("GsolveTest/Text-v0", entry_point=TextEnv)
+_register("GsolveTest/Parts-v0", entry_point=PartsEnv)
 
 
 class Rollout:

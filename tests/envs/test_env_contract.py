@@ -26,6 +26,7 @@ EVERY_ENGINE = [
 CARTPOLE_ENGINES = ["envpool", "vector", "sync", "async"]
 REAL = ["Pendulum-v1", "Acrobot-v1", "MountainCarContinuous-v0", "FrozenLake-v1", "Taxi-v3"]
 REAL += ["LunarLander-v3", "LunarLanderContinuous-v3", "BipedalWalker-v3", "Hopper-v5"]
+REAL += ["ALE/Pong-v5"]
 
 
 @pytest.fixture(params=EVERY_ENGINE, ids=lambda p: f"{p[0]}-{p[1]}")
@@ -191,6 +192,7 @@ def test_both_flags_where_a_fall_meets_the_time_limit(mode, record):
         ("Pendulum-v1", "async"),
         ("CliffWalking-v1", "envpool"),  # has no limit of its own
         ("CartPole-v1", "vector"),
+        ("ALE/Pong-v5", "envpool"),
         ("Probe/TruncatedReward-v0", "auto"),
     ],
 )

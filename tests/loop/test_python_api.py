@@ -112,6 +112,7 @@ def test_images_are_learnt_from(algo_id: str, mode: Any, train: Call) -> None:
         gymnasium.register("GsolveLoop/Screen-v0", entry_point=Screen)
     run = train(
         *(algo_id, "GsolveLoop/Screen-v0"),
+        policy="mlp",  # flattened; tests/nets has convolutions
         normalize_obs=mode,
         n_envs=4,
         n_steps=32,

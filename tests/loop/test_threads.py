@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 from threadpoolctl import threadpool_info
 
 from gymnasium_solver.config.load import load_config
@@ -23,7 +24,14 @@ from gymnasium_solver.training.threads import limited_threads, pick_threads
 )
 def test_threads_follow_the_largest_product(monkeypatch, fields, expected):
     monkeypatch.setattr(threads, "cpu_count", lambda: 8)
-    assert pick_threads(load_config("CartPole-v1:dqn").replace(**fields)) == expected
+    config = load_config("CartPole-v1:dqn").replace(**fields)
+    assert pick_threads(config, spaces.Box(-1, 1, (4,))) == expected
+
+
+def test_images_take_every_cpu(monkeypatch):
+    monkeypatch.setattr(threads, "cpu_count", lambda: 8)
+    image = spaces.Box(0, 255, (4, 84, 84), np.uint8)
+    assert pick_threads(load_config("CartPole-v1:dqn"), image) == 8
 
 
 def test_numpy_gets_no_second_pool():

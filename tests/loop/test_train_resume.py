@@ -28,6 +28,17 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         "Pendulum-v1",
         {"normalize_obs": "rolling", "normalize_reward": True, "max_episode_steps": 30},
     ),
+    "wrapped": (
+        "MountainCar-v0",
+        {
+            "max_episode_steps": 40,
+            "env_wrappers": [
+                {"id": "FrameSkipWrapper", "skip": [1, 3]},
+                {"id": "MountainCarV0_RewardShaper"},
+                {"id": "MountainCarV0_StateCountBonus", "position_bins": 9},
+            ],
+        },
+    ),
     "adamw": ("Bandit-v0", {"optimizer": "adamw", "weight_decay": 0.1}),
     "sgd": ("Bandit-v0", {"optimizer": "sgd"}),
     "plain torch": ("Bandit-v0", {"compile": False}),

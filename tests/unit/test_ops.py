@@ -145,6 +145,21 @@ def test_minibatches_cover_everything_once_in_near_equal_parts():
     assert list(ops.minibatches(64, 64, rng)) == [None]
 
 
+def test_minibatches_of_sizes_that_stay_from_rollout_to_rollout():
+    """A CUDA graph holds for one size, and rollouts differ by their reset rows."""
+    for n_samples in (256, 250):
+        rng = np.random.default_rng(0)
+        parts = list(ops.minibatches(n_samples, 64, rng, n_rows=256))
+        assert [len(p) for p in parts if p is not None] == [64, 64, 64, 64]
+        taken, counts = np.unique(
+            np.concatenate([p for p in parts if p is not None]), return_counts=True
+        )
+        assert list(taken) == list(range(n_samples))
+        assert (counts > 1).sum() == 256 - n_samples
+    assert list(ops.minibatches(64, 64, rng, n_rows=64)) == [None]
+    assert [len(p) for p in ops.minibatches(60, 64, rng, n_rows=64) if p is not None] == [64]
+
+
 def test_explained_variance_ends_of_the_scale():
     target = np.array([1.0, 2.0, 3.0])
     assert ops.explained_variance(target, target) == 1.0

@@ -1,17 +1,18 @@
 """Batch wrappers by name, as a config has them: `env_wrappers: [{id: RewardScale, scale: 0.1}]`.
 
-A wrapper is a `VectorWrapper` whose constructor takes the env and keyword parameters. Write your
-own in a module named in `plugins`:
+A wrapper is a `VectorWrapper` whose constructor takes the env and keyword parameters, which are
+checked by their annotations (parameters.py). Write your own in a module named in `plugins`:
 
     @register_wrapper("HalfReward")
     class HalfReward(VectorWrapper): ...
 
-Importing this module is light: names are known without importing NumPy or Gymnasium.
+catalog.py lists them all. Importing this module is light: names are known without importing NumPy
+or Gymnasium.
 """
 
 import difflib
-import inspect
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -20,26 +21,73 @@ from gymnasium_solver.errors import EnvError
 if TYPE_CHECKING:
     from gymnasium_solver.envs.vector import VectorEnv, VectorWrapper
 
-_TIME_LIMIT = "TimeLimit"
-_SHIPPED = {
-    "DiscreteEncoder": "gymnasium_solver.envs.wrappers.observations:DiscreteEncoder",
-    "RewardScale": "gymnasium_solver.envs.wrappers.rewards:RewardScale",
-    "RewardClip": "gymnasium_solver.envs.wrappers.rewards:RewardClip",
-    "CartPoleV1_RewardShaper": "gymnasium_solver.envs.wrappers.rewards:CartPoleRewardShaper",
+# Made by the engine itself, not by a class here: see `lower`.
+TIME_LIMIT = "TimeLimit"
+FRAME_SKIP = "FrameSkipWrapper"
+PIXELS = "PixelObservationWrapper"
+# id -> module of this package, and class.
+SHIPPED = {
+    "DiscreteEncoder": "observations:DiscreteEncoder",
+    "ObservationScale": "observations:ObservationScale",
+    "ObservationClip": "observations:ObservationClip",
+    "ObservationRescale": "observations:ObservationRescale",
+    PIXELS: "pixels:PixelObservation",
+    "PongV5_FeatureExtractor": "atari:PongFeatures",
+    "BreakoutV5_FeatureExtractor": "atari:BreakoutFeatures",
+    "RewardScale": "rewards:RewardScale",
+    "RewardClip": "rewards:RewardClip",
+    "ActionRewardShaper": "shaping:ActionRewardShaper",
+    "CartPoleV1_RewardShaper": "classic:CartPoleRewardShaper",
+    "MountainCarV0_RewardShaper": "classic:MountainCarRewardShaper",
+    "MountainCarV0_StateCountBonus": "classic:MountainCarStateCountBonus",
+    "PongV5_RewardShaper": "atari:PongRewardShaper",
+    "VizDoom_RewardShaper": "games:VizDoomRewardShaper",
+    "RetroSuperMarioBros_RewardShaper": "games:MarioRewardShaper",
+    "DiscreteActionSpaceRemapperWrapper": "action_maps:ActionRemap",
+    "StickyActionsWrapper": "action_maps:StickyButtons",
+    "ActionRescale": "action_maps:ActionRescale",
+    "ValidActions": "actions:ValidActions",
+    "ALEActionMaskingWrapper": "atari:ALEActionMasking",
 }
-_registered: dict[str, "type[VectorWrapper]"] = {}
+LOWERED = {TIME_LIMIT: "lowered:TimeLimit", FRAME_SKIP: "lowered:FrameSkip"}
+# Other names -> ours, and other names of options; read, never written.
+ALIASES: dict[str, tuple[str, dict[str, str]]] = {
+    "ActionRemap": ("DiscreteActionSpaceRemapperWrapper", {}),
+    "ALEActionMasking": ("ALEActionMaskingWrapper", {}),
+    "ClipReward": ("RewardClip", {"min_reward": "low", "max_reward": "high"}),
+    "DiscreteActionSpaceRemapper": ("DiscreteActionSpaceRemapperWrapper", {}),
+    "FrameSkip": (FRAME_SKIP, {}),
+    "PixelObservation": (PIXELS, {}),
+    "RescaleAction": ("ActionRescale", {"min_action": "low", "max_action": "high"}),
+    "RescaleObservation": ("ObservationRescale", {"min_obs": "low", "max_obs": "high"}),
+    "StickyActions": ("StickyActionsWrapper", {}),
+    "StickyButtons": ("StickyActionsWrapper", {}),
+}
+registered: dict[str, "type[VectorWrapper]"] = {}
 W = TypeVar("W", bound="type[VectorWrapper]")
+Spec = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class EngineNeeds:
+    """What wrappers ask of the engine beneath them."""
+
+    max_episode_steps: int | None = None
+    frame_skip: tuple[int, int] | None = None
+    """Fewest and most frames that an action is held for."""
+    draws: bool = False
+    """The observations are rendered frames."""
 
 
 def register_wrapper(name: str) -> Callable[[W], W]:
     """Class decorator: make a wrapper known under `name`."""
 
     def add(wrapper: W) -> W:
-        taken = _registered.get(name)
+        taken = registered.get(name)
         same = taken is not None and taken.__qualname__ == wrapper.__qualname__
-        if name in _SHIPPED or name == _TIME_LIMIT or (taken is not None and not same):
+        if name in (*SHIPPED, *LOWERED, *ALIASES) or (taken is not None and not same):
             raise EnvError(f"A wrapper named {name!r} exists already; choose another name.")
-        _registered[name] = wrapper
+        registered[name] = wrapper
         return wrapper
 
     return add
@@ -47,61 +95,91 @@ def register_wrapper(name: str) -> Callable[[W], W]:
 
 def wrapper_names() -> list[str]:
     """All names that `env_wrappers` may use."""
-    return sorted([*_SHIPPED, _TIME_LIMIT, *_registered])
+    return sorted([*SHIPPED, *LOWERED, *ALIASES, *registered])
 
 
-def wrap(env: "VectorEnv", specs: Sequence[Mapping[str, Any]]) -> "VectorEnv":
-    """Wrap `env` in order: the first spec is the innermost."""
-    for spec in specs:
-        kwargs = {key: value for key, value in spec.items() if key != "id"}
-        wrapper = _find(spec.get("id"))
-        _check_parameters(str(spec["id"]), inspect.signature(wrapper), kwargs)
-        env = wrapper(env, **kwargs)
-    return env
+def lower(
+    specs: Sequence[Spec], max_episode_steps: int | None = None
+) -> tuple[EngineNeeds, list[Spec]]:
+    """What the engine has to do, and the wrappers that go around it.
 
-
-def lower_time_limit(
-    specs: Sequence[Mapping[str, Any]], max_episode_steps: int | None
-) -> tuple[int | None, list[Mapping[str, Any]]]:
-    """Take TimeLimit out of the specs, for the engine to cut episodes. The smallest limit holds."""
+    Of time limits the smallest holds, wherever it stands. Frames are skipped inside the engine, so
+    that an env which ends within a skip waits there for the others; so nothing may lie beneath."""
     limits = [] if max_episode_steps is None else [max_episode_steps]
-    rest: list[Mapping[str, Any]] = []
-    for spec in specs:
-        if spec.get("id") != _TIME_LIMIT:
-            rest.append(spec)
-            continue
-        if set(spec) != {"id", "max_episode_steps"}:
-            given = ", ".join(key for key in spec if key != "id") or "nothing"
-            raise EnvError(f"Wrapper TimeLimit takes max_episode_steps, got {given}.")
-        limits.append(spec["max_episode_steps"])
     for limit in limits:
         if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
             raise EnvError(f"max_episode_steps must be an int >= 1 (or null), got {limit!r}.")
-    return min(limits, default=None), rest
+    skip: tuple[int, int] | None = None
+    rest: list[Spec] = []
+    for spec in map(_canonical, specs):
+        name = spec.get("id")
+        if name not in LOWERED:
+            rest.append(spec)
+            continue
+        made = wrapper_class(name)(None, **_options(spec))
+        if name == TIME_LIMIT:
+            limits.append(made.max_episode_steps)
+        elif rest or skip:
+            raise EnvError(
+                f"{FRAME_SKIP} must come first in env_wrappers, and once: the engine skips frames "
+                f"itself. Move it before {rest[0]['id'] if rest else 'the other'}."
+            )
+        else:
+            skip = made.range
+    draws = any(spec.get("id") == PIXELS for spec in rest)
+    return EngineNeeds(min(limits, default=None), skip, draws), rest
 
 
-def _find(name: Any) -> "type[VectorWrapper]":
-    if name in _registered:
-        return _registered[name]
-    if name not in _SHIPPED:
+def wrap(env: "VectorEnv", specs: Sequence[Spec]) -> "VectorEnv":
+    """Wrap `env` in order: the first spec is the innermost. An error closes the env."""
+    try:
+        for spec in map(_canonical, specs):
+            env = wrapper_class(spec.get("id"))(env, **_options(spec))
+    except BaseException:
+        env.close()
+        raise
+    return env
+
+
+def wrapper_class(name: Any) -> Any:
+    """The class behind a name, or EnvError with the nearest names."""
+    name = ALIASES[name][0] if name in ALIASES else name
+    if name in registered:
+        if not is_batch_wrapper(registered[name]):
+            raise EnvError(
+                f"Wrapper {name} acts on a whole batch: {registered[name]!r} must be a class that "
+                "derives from gymnasium_solver.envs.vector.VectorWrapper."
+            )
+        return registered[name]
+    target = SHIPPED.get(name) or LOWERED.get(name)
+    if target is None:
         near = difflib.get_close_matches(str(name), wrapper_names(), 3)
         known = f"Known: {', '.join(wrapper_names())}."
         hint = f"Did you mean {', '.join(near)}?" if near else known
         raise EnvError(f"Unknown env wrapper {name!r}. {hint}")
-    module, _, attribute = _SHIPPED[name].partition(":")
-    found: type[VectorWrapper] = getattr(import_module(module), attribute)
-    return found
+    module, _, attribute = target.partition(":")
+    return getattr(import_module(f"{__name__}.{module}"), attribute)
 
 
-def _check_parameters(name: str, signature: inspect.Signature, kwargs: dict[str, Any]) -> None:
-    options = list(signature.parameters)[1:]
-    try:
-        signature.bind(None, **kwargs)
-    except TypeError as error:
-        takes = f"It takes: {', '.join(options) or 'nothing'}."
-        unknown = [key for key in kwargs if key not in options]
-        if not unknown:
-            raise EnvError(f"Wrapper {name}: {error}. {takes}") from error
-        near = difflib.get_close_matches(unknown[0], options, 1)
-        hint = f" Did you mean {near[0]}?" if near else ""
-        raise EnvError(f"Wrapper {name}: unknown option {unknown[0]!r}.{hint} {takes}") from error
+def is_batch_wrapper(wrapper: Any) -> bool:
+    """Whether what a plugin registered can be used."""
+    from gymnasium_solver.envs.vector import VectorWrapper
+
+    return isinstance(wrapper, type) and issubclass(wrapper, VectorWrapper)
+
+
+def _canonical(spec: Spec) -> dict[str, Any]:
+    """A spec under our own names."""
+    if spec.get("id") not in ALIASES:
+        return dict(spec)
+    name, renamed = ALIASES[spec["id"]]
+    return {renamed.get(key, key): value for key, value in spec.items()} | {"id": name}
+
+
+def _options(spec: Spec) -> dict[str, Any]:
+    """The checked options of a spec."""
+    from gymnasium_solver.envs.wrappers.parameters import check_options
+
+    options = {key: value for key, value in spec.items() if key != "id"}
+    check_options(str(spec["id"]), wrapper_class(spec["id"]), options)
+    return options

@@ -44,7 +44,7 @@ class ValidActions(VectorWrapper):
 
     def step(self, actions: Any) -> Step:
         step = self.env.step(actions)
-        self._mask = self._both(step.terminated | step.truncated)
+        self._mask = self._both(step.is_over)
         return step
 
     def _both(self, done: np.ndarray) -> np.ndarray:

@@ -1,0 +1,219 @@
+"""Wall time from the shell to solved, each library with its own best published config.
+
+    gsolve bench --only solve
+
+Ours is `gsolve train ENV:fast`; SB3 and sbx run rl-baselines3-zoo's configs, rejax and CleanRL
+their own. One rule for all: solved is a greedy evaluation of 100 episodes with a mean at the
+threshold, and the training stops there. Ours evaluates as often as its config says, and its time
+also holds a final test and the run folder; peers are asked about as often, by 10 episodes first. A
+peer that has not solved it after so many times our time (`patience`) is stopped, and told as "more
+than".
+"""
+
+import json
+from collections.abc import Sequence
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from benchmarks.libraries import (
+    CLEANRL,
+    OURS,
+    REJAX,
+    SB3,
+    SBX,
+    How,
+    find,
+    run_ours,
+    run_peer,
+    take_turns,
+)
+from gymnasium_solver.bench.harness import GSOLVE, Options, say, spread, table, timed
+from gymnasium_solver.config.find import find_configs
+from gymnasium_solver.errors import GsolveError
+
+EPISODES = 100
+FEWEST_EVAL_STEPS = 2_500  # between two evaluations of a peer: each costs it about a second
+SHORTEST_LIMIT_S = 15.0  # a peer may take to start, and JAX to compile
+
+
+class Case(NamedTuple):
+    variants: tuple[str, ...]  # of our config, the first there is
+    threshold: float
+    patience: float  # times our own time
+    tasks: dict[str, str]
+    again: bool = False  # also run a peer that was stopped in an earlier repeat
+
+
+ZOO = "CartPole-v1:ppo"
+CASES = {
+    "CartPole-v1": Case(
+        ("fast", "ppo"),
+        475.0,
+        8.0,
+        {SB3: ZOO, SBX: ZOO, REJAX: "CartPole-v1", CLEANRL: "CartPole-v1"},
+        again=True,
+    ),
+    "LunarLander-v3": Case(("fast", "ppo"), 200.0, 4.2, {SB3: "LunarLander-v3:ppo"}, again=True),
+    "Acrobot-v1": Case(("fast", "ppo"), -100.0, 3.0, {SB3: "Acrobot-v1:ppo", REJAX: "Acrobot-v1"}),
+    "MountainCar-v0": Case(("fast", "ppo"), -110.0, 3.0, {SB3: "MountainCar-v0:dqn"}),
+    "MountainCarContinuous-v0": Case(
+        ("fast", "ppo"),
+        90.0,
+        3.0,
+        {SB3: "MountainCarContinuous-v0:sac", REJAX: "MountainCarContinuous-v0"},
+    ),
+    # No threshold is registered; at -200 the pendulum is swung up and held from every start.
+    "Pendulum-v1": Case(
+        ("fast", "ppo"), -200.0, 3.0, {SB3: "Pendulum-v1:ppo", REJAX: "Pendulum-v1"}
+    ),
+    # No peer publishes a config for these. The best policy for Taxi has 7.93 on average.
+    "FrozenLake-v1": Case(("fast", "ppo"), 0.70, 3.0, {}),
+    "Taxi-v3": Case(("fast", "ppo"), 7.5, 3.0, {}),
+}
+QUICK = ("CartPole-v1",)
+
+
+def measure(options: Options) -> list[dict[str, Any]]:
+    """One row a run; in each repeat ours first, since its time bounds the peers'."""
+    rows: list[dict[str, Any]] = []
+    for repeat in range(options.repeats):
+        for env_id in QUICK if options.quick else CASES:
+            say(f"solve: repeat {repeat + 1} of {options.repeats}, {env_id}")
+            gave_up = {row["who"] for row in rows if row["env_id"] == env_id and row.get("late")}
+            names = [n for n in CASES[env_id].tasks if CASES[env_id].again or n not in gave_up]
+            for row in _turn(env_id, names, repeat, options):
+                rows.append({"env_id": env_id, "repeat": repeat} | row)
+    return rows
+
+
+@cache
+def our_config(env_id: str) -> str:
+    """The quickest of our configs that there is."""
+    known = {entry.name for entry in find_configs()}
+    names = [f"{env_id}:{variant}" for variant in CASES[env_id].variants]
+    for name in names:
+        if name in known:
+            return name
+    raise GsolveError(f"none of these configs is there: {', '.join(names)}")
+
+
+def _turn(env_id: str, peers: Sequence[str], repeat: int, options: Options) -> list[dict[str, Any]]:
+    case, how = CASES[env_id], How(seed=repeat + 1)
+    config = our_config(env_id)
+    shown = json.loads(timed([GSOLVE, "show", config, "--json"]).stdout)
+    flags = (
+        f"--eval-episodes={EPISODES}",
+        f"--early-stop-on-eval-threshold={case.threshold}",
+    )
+    [ours] = take_turns({OURS: partial(run_ours, config, how, *flags)})
+    ours |= {"config": config, "late": False}
+    ours["solved"] = any(event["mean"] >= case.threshold for event in ours["evals"])
+    limit_s = max(SHORTEST_LIMIT_S, case.patience * ours["wall_s"])
+    rule = (
+        f"--eval-every={eval_every(shown)}",
+        f"--eval-episodes={EPISODES}",
+        f"--threshold={case.threshold}",
+        f"--limit-s={limit_s:.0f}",
+    )
+    sides = {
+        name: partial(run_peer, find(name, options), case.tasks[name], how, *rule) for name in peers
+    }
+    return [ours, *take_turns(sides, flip=repeat % 2 == 1)]
+
+
+def eval_every(shown: dict[str, Any]) -> int:
+    """Env steps between our evaluations, or more where that is too often for a peer."""
+    own = (shown["eval_freq_epochs"] or 1) * shown["n_envs"] * shown["n_steps"]
+    return max(FEWEST_EVAL_STEPS, own)
+
+
+def sections(rows: Sequence[dict[str, Any]]) -> list[str]:
+    cells = []
+    for env_id in dict.fromkeys(row["env_id"] for row in rows):
+        group = [row for row in rows if row["env_id"] == env_id and "error" not in row]
+        for who in (OURS, *CASES[env_id].tasks):
+            if runs := [row for row in group if row["who"] == who]:
+                cells.append(_cells(group, runs))
+    failed = {f"- {r['who']}, {r['env_id']}: {r['error']}" for r in rows if "error" in r}
+    head = ("env", "library", "config", "solved at", "solved", "env steps to solved")
+    return [
+        "## From the shell to solved",
+        "Each library with its own best published config: ours `ENV:fast` (or the one named), SB3 "
+        "and sbx rl-baselines3-zoo's, rejax and CleanRL their own. Solved: a greedy evaluation of "
+        f"{EPISODES} episodes reaches the mean shown. Default threads, compilation included. Ours "
+        "includes saving and a final test. A peer is stopped after so many times our time and then "
+        "told with “>”, and except on CartPole and LunarLander not run again. No peer publishes a "
+        "config for FrozenLake and Taxi.",
+        table((*head, "shell to exit, s", "of it evaluations", "compiling", "× our time"), cells),
+        *(["Left out:\n\n" + "\n".join(sorted(failed))] if failed else []),
+    ]
+
+
+def _cells(group: Sequence[dict[str, Any]], runs: Sequence[dict[str, Any]]) -> tuple[str, ...]:
+    env_id, who = runs[0]["env_id"], runs[0]["who"]
+    done = [run for run in runs if run["solved"]]
+    compiling = [run["compile_s"] for run in runs if run.get("compile_s")]
+    return (
+        env_id,
+        who,
+        f"`{runs[0].get('config') or CASES[env_id].tasks[who]}`",
+        f"{CASES[env_id].threshold:g}",
+        f"{len(done)} of {len(runs)}",
+        spread([run["env_steps"] for run in done]) if done else "–",
+        more_than(runs) + spread([run["wall_s"] for run in runs], 1),
+        spread([run["eval_s"] for run in runs], 1),
+        spread(compiling, 1) if compiling else "–",
+        times_ours(group, runs),
+    )
+
+
+def more_than(runs: Sequence[dict[str, Any]]) -> str:
+    """A sign before a median that a run cut short has a part in."""
+    cut = sum(not run["solved"] for run in runs)
+    return "> " if 2 * cut >= len(runs) and runs[0]["who"] != OURS else ""
+
+
+def times_ours(group: Sequence[dict[str, Any]], runs: Sequence[dict[str, Any]]) -> str:
+    """The library's time over ours, pair by pair."""
+    if runs[0]["who"] == OURS:
+        return "1"
+    ours = {row["repeat"]: row["wall_s"] for row in group if row["who"] == OURS}
+    ratios = [run["wall_s"] / ours[run["repeat"]] for run in runs if run["repeat"] in ours]
+    return more_than(runs) + spread(ratios, 1) if ratios else "–"
+
+
+def draw(rows: Sequence[dict[str, Any]], path: Path) -> None:
+    from gymnasium_solver.bench.pictures import bars, figure, save
+
+    done = [row for row in rows if "error" not in row]
+    peers = {row["env_id"] for row in done if row["who"] != OURS}
+    envs = [env_id for env_id in CASES if env_id in peers]
+    if not envs:
+        return
+    n_columns = min(len(envs), 2)
+    n_bars = [len({row["who"] for row in done if row["env_id"] == env_id}) for env_id in envs]
+    slots = [max(n_bars[i : i + n_columns]) for i in range(0, len(envs), n_columns)]
+    drawn, axes = figure(
+        len(slots),
+        n_columns,
+        (10, 0.4 + 0.45 * len(slots) + 0.3 * sum(slots)),
+        gridspec_kw={"height_ratios": slots},
+    )
+    for ax in axes[len(envs) :]:
+        ax.set_visible(False)
+    for i, (ax, env_id) in enumerate(zip(axes, envs, strict=False)):
+        runs: dict[str, list[dict[str, Any]]] = {}
+        for row in done:
+            if row["env_id"] == env_id:
+                runs.setdefault(row["who"], []).append(row)
+        medians = {
+            who: float(np.median([r["wall_s"] for r in found])) for who, found in runs.items()
+        }
+        order = sorted(medians, key=lambda who: medians[who])
+        texts = [f"{more_than(runs[who])}{medians[who]:.1f} s" for who in order]
+        values = [medians[who] for who in order]
+        bars(ax, order, values, texts, ours=OURS, title=env_id, n_slots=slots[i // n_columns])
+    save(drawn, path, "From the shell to solved, seconds (shorter is better)")

@@ -1,0 +1,110 @@
+"""What random actions score, stored as data, and scores measured from there.
+
+    normalized_score("CartPole-v1", 475)       # 1.0: solved; 0.0 is what random actions get
+
+`random.json` holds one record for each shipped environment and way it is set up, measured by
+`gsolve baselines --measure` (measure.py). Light to import.
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+PATH = Path(__file__).with_name("random.json")
+# Fields of a config that change what an episode can score; the others only change what is seen or
+# how it is learnt.
+GAME_FIELDS = ("env_kwargs", "max_episode_steps", "frame_skip")
+# So it is with env_kwargs: scores are raw and of whole games, whatever the learner is given.
+VIEW_KWARGS = (
+    *("obs_type", "frame_stack", "grayscale_obs", "resize_obs"),
+    *("reward_clip", "episodic_life"),
+)
+
+
+# A target no further from random actions than this share of their size or spread tells nothing.
+NEAR = 0.02
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """How uniformly random actions do in one environment."""
+
+    env_id: str
+    mean: float
+    """Mean raw return of an episode."""
+    std: float
+    """Standard deviation over episodes."""
+    n: int
+    """Episodes played."""
+    length_mean: float
+    seed: int
+    engine: str
+    """What stepped it, which is what `auto` takes."""
+    settings: dict[str, Any] = field(default_factory=dict)
+    """What is not the environment's default: env_kwargs, max_episode_steps, frame_skip."""
+    target: float | None = None
+    """Return that counts as 1: the solved threshold, or else the spec's reference."""
+    target_kind: str | None = None
+    """threshold or reference."""
+
+    def normalize(self, score: float, target: float | None = None) -> float | None:
+        """0 for random actions, 1 for the target; None where no target is clearly above them."""
+        goal = self.target if self.target is not None else target
+        if goal is None or not math.isfinite(score):
+            return None
+        if goal - self.mean <= NEAR * max(self.std, abs(self.mean), 1e-6):
+            return None
+        return (score - self.mean) / (goal - self.mean)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def game_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a config that a baseline depends on, where they say something."""
+    settings = {name: config[name] for name in GAME_FIELDS if config.get(name)}
+    kwargs = settings.pop("env_kwargs", {})
+    kept = {k: v for k, v in kwargs.items() if v is not None and k not in VIEW_KWARGS}
+    return {"env_kwargs": kept, **settings} if kept else settings
+
+
+def random_baseline(env_id: str, settings: Mapping[str, Any] | None = None) -> Baseline | None:
+    """The record for an environment set up in this way, or without `settings` in the way that its
+    first config sets it up; None where it was not measured."""
+    if settings is not None:
+        return _records().get(_key(env_id, settings))
+    first = (record for record in _records().values() if record.env_id == env_id)
+    return _records().get(_key(env_id, {})) or next(first, None)
+
+
+def all_baselines() -> list[Baseline]:
+    return list(_records().values())
+
+
+def normalized_score(
+    env_id: str,
+    score: float,
+    settings: Mapping[str, Any] | None = None,
+    target: float | None = None,
+) -> float | None:
+    """(score - random) / (threshold or reference - random); None where nothing was measured.
+
+    `target` counts where the record has none, such as the threshold that a run was given."""
+    baseline = random_baseline(env_id, settings)
+    return None if baseline is None else baseline.normalize(score, target)
+
+
+def _key(env_id: str, settings: Mapping[str, Any]) -> str:
+    return f"{env_id} {json.dumps(settings, sort_keys=True)}"
+
+
+@cache
+def _records() -> dict[str, Baseline]:
+    if not PATH.is_file():
+        return {}
+    rows = json.loads(PATH.read_text(encoding="utf-8"))["baselines"]
+    return {_key(row["env_id"], row.get("settings", {})): Baseline(**row) for row in rows}

@@ -1,0 +1,172 @@
+"""Env-only steps/s by engine and number of envs: the engine used directly, and under our contract.
+
+The actions are drawn beforehand and the same for all. Reset rows (NEXT_STEP autoreset) are not
+counted, so a figure is real environment steps. The two sides take turns in short slices, so that a
+busy moment of the machine hits both; their ratio is what the contract costs.
+"""
+
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from gymnasium_solver.bench.harness import Options, say, spread, table
+from gymnasium_solver.envs.make import make_vector_env
+from gymnasium_solver.errors import GsolveError
+
+N_ACTION_BATCHES = 64
+N_SLICES = 5
+AT_MOST_LOST = 0.05  # of the speed of EnvPool used directly, at 8 and 64 envs
+
+
+@dataclass(frozen=True)
+class Case:
+    env_id: str
+    engine: str  # as in the config's vectorization_mode
+    n_envs: int
+
+
+FULL = [
+    *(Case("CartPole-v1", engine, n) for n in (8, 64, 1024) for engine in ("envpool", "vector")),
+    *(Case("CartPole-v1", "sync", n) for n in (8, 64)),
+    Case("CartPole-v1", "async", 8),
+    *(Case("LunarLander-v3", "envpool", n) for n in (8, 64)),
+    *(Case("HalfCheetah-v5", engine, n) for n in (8, 64) for engine in ("envpool", "sync")),
+]
+QUICK = [Case("CartPole-v1", engine, 8) for engine in ("envpool", "vector", "sync")]
+
+
+def measure(options: Options) -> list[dict[str, Any]]:
+    """One row a case; all cases take their turn in each repeat."""
+    cases, slice_s = (QUICK, 0.05) if options.quick else (FULL, 0.2)
+    raw: dict[Case, list[float]] = {case: [] for case in cases}
+    ours: dict[Case, list[float]] = {case: [] for case in cases}
+    missing: dict[Case, str] = {}
+    for repeat in range(options.repeats):
+        say(f"engines: repeat {repeat + 1} of {options.repeats}, {len(cases)} cases")
+        for case in cases:
+            if case in missing:
+                continue
+            try:
+                rates = _rates(case, slice_s, flip=repeat % 2 == 1)
+            except (GsolveError, ImportError, gymnasium.error.Error) as error:
+                missing[case] = (str(error).splitlines() or [type(error).__name__])[0]
+                continue
+            raw[case].append(rates[0])
+            ours[case].append(rates[1])
+    return [
+        vars(case)
+        | {"raw_steps_per_s": raw[case], "ours_steps_per_s": ours[case]}
+        | ({"missing": missing[case]} if case in missing else {})
+        for case in cases
+    ]
+
+
+def sections(rows: list[dict[str, Any]]) -> list[str]:
+    cells, missing = [], []
+    for row in rows:
+        if "missing" in row:
+            missing.append(f"- {row['env_id']} on {row['engine']}: {row['missing']}")
+            continue
+        cells.append(
+            (
+                row["env_id"],
+                row["engine"],
+                row["n_envs"],
+                spread(row["raw_steps_per_s"]),
+                spread(row["ours_steps_per_s"]),
+                f"{ratio(row):.2f}",
+            )
+        )
+    head = ("env", "engine", "envs", "used directly, steps/s", "under our contract", "ratio")
+    return [
+        "## Environment engines, no learning",
+        table(head, cells),
+        verdict(rows),
+        *(["Left out:\n\n" + "\n".join(missing)] if missing else []),
+    ]
+
+
+def ratio(row: dict[str, Any]) -> float:
+    """Our speed as a share of the engine's, pair by pair."""
+    pairs = zip(row["ours_steps_per_s"], row["raw_steps_per_s"], strict=True)
+    return float(np.median([ours / raw for ours, raw in pairs]))
+
+
+def verdict(rows: list[dict[str, Any]]) -> str:
+    """Does the contract keep to what it may cost?"""
+    judged = [
+        row
+        for row in rows
+        if row["engine"] == "envpool" and row["n_envs"] in (8, 64) and "missing" not in row
+    ]
+    slow = [row for row in judged if ratio(row) < 1 - AT_MOST_LOST]
+    bar = f"EnvPool with 8 and 64 envs may lose at most {AT_MOST_LOST:.0%} under our contract: "
+    if not judged:
+        return bar + "not measured."
+    if not slow:
+        return bar + f"kept in all {len(judged)} cases."
+    names = ", ".join(f"{row['env_id']} × {row['n_envs']} ({ratio(row):.2f})" for row in slow)
+    return bar + f"not kept by {names}."
+
+
+def _rates(case: Case, slice_s: float, flip: bool) -> tuple[float, float]:
+    """Steps/s of the engine itself and of ours, as medians over slices taken in turn."""
+    raw, space = _raw_env(case)
+    ours = make_vector_env(case.env_id, case.n_envs, vectorization_mode=case.engine)
+    ours.reset(seed=1)
+    with closing(raw), closing(ours):
+        sides: list[tuple[Callable[..., Any], list[np.ndarray], list[float]]] = [
+            (raw.step, _actions(space, case.n_envs), []),
+            (ours.step, _actions(ours.action_space, case.n_envs), []),
+        ]
+        for i in range(N_SLICES):
+            for step, actions, rates in sides[::-1] if (i % 2 == 1) != flip else sides:
+                rates.append(_rate(step, actions, case.n_envs, slice_s))
+    return float(np.median(sides[0][2])), float(np.median(sides[1][2]))
+
+
+def _raw_env(case: Case) -> tuple[Any, spaces.Space]:
+    """The engine as its own documentation starts it, and the space of one env's actions."""
+    if case.engine == "envpool":
+        import envpool
+
+        env: Any = envpool.make_gymnasium(case.env_id, num_envs=case.n_envs, seed=1)
+        env.reset()
+        return env, env.action_space
+    mode = "vector_entry_point" if case.engine == "vector" else case.engine
+    env = gymnasium.make_vec(case.env_id, case.n_envs, vectorization_mode=mode)
+    env.reset(seed=1)
+    return env, env.single_action_space
+
+
+def _actions(space: spaces.Space, n_envs: int) -> list[np.ndarray]:
+    rng = np.random.default_rng(0)
+    if isinstance(space, spaces.Discrete):
+        drawn = rng.integers(space.n, size=(N_ACTION_BATCHES, n_envs)) + space.start
+    else:
+        assert isinstance(space, spaces.Box)
+        shape = (N_ACTION_BATCHES, n_envs, *space.shape)
+        drawn = rng.uniform(space.low, space.high, size=shape).astype(np.float32)
+    return list(drawn)
+
+
+def _rate(
+    step: Callable[[np.ndarray], Any], actions: list[np.ndarray], n_envs: int, seconds: float
+) -> float:
+    for batch in actions[:8]:  # the other side has had the caches
+        step(batch)
+    ended = []
+    start = time.perf_counter()
+    deadline = start + seconds
+    while (now := time.perf_counter()) < deadline:
+        for batch in actions:
+            outcome = step(batch)  # both sides: obs, reward, terminated, truncated, ...
+            ended.append((outcome[2], outcome[3]))
+    episodes = sum(int(np.count_nonzero(terminated | truncated)) for terminated, truncated in ended)
+    return (len(ended) * n_envs - episodes) / (now - start)

@@ -1,0 +1,252 @@
+"""What every measurement here shares: timed subprocesses, the machine's description, statistics
+over repeats and seeds, tables, and result files.
+
+Nothing written out names a host or a path of the machine that measured.
+"""
+
+import json
+import os
+import platform
+import re
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[2]
+IN_CHECKOUT = (ROOT / "benchmarks/training.py").exists()  # not in an installed wheel
+GSOLVE = str(Path(sys.executable).with_name("gsolve"))
+PACKAGES = ("gymnasium-solver", "torch", "numpy", "gymnasium", "envpool", "mujoco")
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+
+
+@dataclass(frozen=True)
+class Options:
+    """How thoroughly to measure, and where the peers are."""
+
+    repeats: int
+    quick: bool = False  # a short pass, to see that it works
+    peers_python: Path = ROOT / ".venv-peers/bin/python"
+    peers_jax_python: Path = ROOT / ".venv-peers-jax/bin/python"
+
+
+class Timed(NamedTuple):
+    """A process from its start to its exit."""
+
+    wall_s: float
+    others_cores: float | None  # what the rest of the machine used meanwhile; None: not known
+    stdout: str
+
+
+class FailedProcess(RuntimeError):
+    """A measured process ended with an error; the message holds the end of what it said."""
+
+
+def timed(
+    command: Sequence[str],
+    *,
+    core: int | None = None,
+    n_threads: int | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Timed:
+    """Run a process to its end; FailedProcess if that is no good end.
+
+    `core` keeps the process on that one core (Linux only). `n_threads` sets what the numeric
+    libraries read; None leaves the choice to them, whatever the caller's shell says.
+    """
+    env = {key: value for key, value in os.environ.items() if key not in THREAD_VARIABLES}
+    if n_threads is not None:
+        env |= dict.fromkeys(THREAD_VARIABLES, str(n_threads))
+    pin = None
+    if core is not None and hasattr(os, "sched_setaffinity"):
+        pin = lambda: os.sched_setaffinity(0, {core})  # noqa: E731
+    meter = Meter()
+    done = subprocess.run(
+        command,
+        cwd=ROOT if IN_CHECKOUT else None,
+        env=env | dict(environment or {}),
+        preexec_fn=pin,
+        capture_output=True,
+        text=True,
+    )
+    wall_s, others_cores = meter.read()
+    if done.returncode != 0:
+        said = (done.stderr or done.stdout).strip().splitlines()[-5:]
+        text = f"exit code {done.returncode} from {' '.join(command)}: {' | '.join(said)}"
+        raise FailedProcess(_without_folders(text))
+    return Timed(wall_s, others_cores, done.stdout)
+
+
+class Meter:
+    """Wall seconds since its making, and how many cores others kept busy meanwhile.
+
+    A neighbour on one of two cores can slow a two-threaded learner tenfold, because its threads
+    wait for each other at every operation: figures from a busy machine compare nothing.
+    """
+
+    def __init__(self) -> None:
+        self._start, self._busy, self._own = time.perf_counter(), _busy_s(), _own_s()
+
+    def read(self) -> tuple[float, float | None]:
+        wall_s, busy = time.perf_counter() - self._start, _busy_s()
+        if busy is None or self._busy is None:
+            return wall_s, None
+        return wall_s, max(0.0, busy - self._busy - (_own_s() - self._own)) / wall_s
+
+
+def _busy_s() -> float | None:
+    """CPU seconds used on this machine since it started, all cores together; Linux only."""
+    try:
+        first = Path("/proc/stat").read_text().split("\n", 1)[0]
+    except OSError:
+        return None
+    user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, first.split()[1:9])
+    return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
+
+
+def _own_s() -> float:
+    """CPU seconds of this process and of those it started that have ended."""
+    both = [resource.getrusage(w) for w in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(used.ru_utime + used.ru_stime for used in both)
+
+
+def _without_folders(text: str) -> str:
+    """Absolute paths cut down to file names: messages end up in result files."""
+    return re.sub(r"(?<![\w.])/(?:[^/\s\"':]+/)+", "", text)
+
+
+def cores() -> list[int]:
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
+
+
+def can_pin() -> bool:
+    return hasattr(os, "sched_setaffinity")
+
+
+def machine() -> dict[str, Any]:
+    load = os.getloadavg() if hasattr(os, "getloadavg") else None
+    return {
+        "system": platform.system(),
+        "architecture": platform.machine(),
+        "cpu": _cpu_model(),
+        "cores": len(cores()),
+        "load_at_start": [round(x, 2) for x in load] if load else None,
+    }
+
+
+def versions() -> dict[str, str | None]:
+    found: dict[str, str | None] = {"python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = None
+    return found | {"commit": _commit()}
+
+
+def _cpu_model() -> str:
+    """The CPU's name where the system tells it: lscpu knows ARM cores, sysctl Apple's."""
+    for command in (["lscpu", "--json"], ["sysctl", "-n", "machdep.cpu.brand_string"]):
+        try:
+            said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        except (OSError, subprocess.CalledProcessError):
+            continue
+        if command[0] != "lscpu":
+            return said.strip()
+        for row in json.loads(said)["lscpu"]:
+            if row["field"] == "Model name:" and row["data"] not in (None, "-"):
+                return str(row["data"])
+    return platform.processor() or "unknown"
+
+
+def _commit() -> str | None:
+    if not IN_CHECKOUT:
+        return None
+    git = ["git", "-C", str(ROOT)]
+    head = subprocess.run([*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
+    if head.returncode != 0:
+        return None
+    changed = subprocess.run([*git, "diff", "--quiet", "HEAD"]).returncode != 0
+    return head.stdout.strip() + ("+changes" if changed else "")
+
+
+# --- statistics
+
+
+def spread(values: Sequence[float], digits: int = 0) -> str:
+    """Median and range over repeats: `1,600 (1,580–1,640)`."""
+    low, high = min(values), max(values)
+    text = f"{np.median(values):,.{digits}f}"
+    return text if len(values) == 1 else f"{text} ({low:,.{digits}f}–{high:,.{digits}f})"
+
+
+def iqm(scores: Sequence[float]) -> float:
+    """Interquartile mean: the mean without the lowest and the highest quarter (rounded down)."""
+    ordered = np.sort(np.asarray(scores, dtype=np.float64))
+    cut = len(ordered) // 4
+    return float(ordered[cut : len(ordered) - cut].mean())
+
+
+def bootstrap_ci(
+    scores: Sequence[float], repeats: int = 10_000, level: float = 0.95
+) -> tuple[float, float]:
+    """Percentile bootstrap interval of the IQM; the unit of replication is the seed."""
+    rng = np.random.default_rng(0)
+    draws = rng.choice(np.asarray(scores, dtype=np.float64), size=(repeats, len(scores)))
+    draws.sort(axis=1)
+    cut = len(scores) // 4
+    means = draws[:, cut : len(scores) - cut].mean(axis=1)
+    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
+
+
+# --- output
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines)
+
+
+def describe(result: Mapping[str, Any]) -> str:
+    """The lines under a table's title: when, on what, with which versions, by which command."""
+    box, used = result["machine"], result["versions"]
+    packages = ", ".join(f"{name} {v}" for name, v in used.items() if v and name != "commit")
+    return "\n".join(
+        [
+            f"- measured {result['date']} by `{result['command']}`"
+            + (f", commit {used['commit']}" if used["commit"] else ""),
+            f"- {box['cpu']}, {box['cores']} cores, {box['system']} {box['architecture']}, "
+            f"load before the start {(box['load_at_start'] or ['unknown'])[0]}",
+            f"- {packages}",
+        ]
+    )
+
+
+def header(command: str) -> dict[str, Any]:
+    return {
+        "command": command,
+        "date": datetime.now(UTC).date().isoformat(),
+        "machine": machine(),
+        "versions": versions(),
+    }
+
+
+def write(folder: Path, name: str, result: Mapping[str, Any], markdown: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
+    (folder / f"{name}.md").write_text(markdown.rstrip() + "\n")
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

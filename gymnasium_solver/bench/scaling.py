@@ -1,0 +1,133 @@
+"""How cost grows: steps/s of PPO on CartPole-v1 against n_envs, batch size and hidden size.
+
+Epochs of a training (collect, then learn) are timed in this process, without evaluation, logging
+and checkpoints; the first ones, which allocate and record, are left out. `collect` counts acting
+and stepping alone. Only one thing changes along a curve.
+"""
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gymnasium_solver.bench.harness import Options, say, spread, table
+
+if TYPE_CHECKING:
+    from gymnasium_solver.config.schema import Config
+
+ROWS = {"n_envs": 2_048, "batch_size": 8_192, "hidden": 2_048}  # fewest env steps in a rollout
+SWEEPS: dict[str, tuple[str, list[int]]] = {
+    "n_envs": ("environments", [2**i for i in range(13)]),
+    "batch_size": ("batch size", [2**i for i in range(5, 14)]),
+    "hidden": ("width of two hidden layers", [2**i for i in range(4, 11)]),
+}
+QUICK = {"n_envs": [1, 64, 4096], "batch_size": [64, 1024], "hidden": [16, 256]}
+N_WARM, FEWEST_EPOCHS = 2, 2
+
+
+def measure(options: Options) -> dict[str, Any]:
+    """By sweep: a row a point, each with its repeats; all points take their turn in a repeat."""
+    seconds = 0.1 if options.quick else 0.3
+    rows: list[dict[str, Any]] = [
+        {"sweep": sweep, "x": x, "steps_per_s": [], "collect_steps_per_s": []}
+        for sweep, (_, points) in SWEEPS.items()
+        for x in (QUICK[sweep] if options.quick else points)
+    ]
+    for repeat in range(options.repeats):
+        say(f"scaling: repeat {repeat + 1} of {options.repeats}, {len(rows)} points")
+        for row in rows[::-1] if repeat % 2 else rows:
+            for name, rate in rates(point_config(row["sweep"], row["x"]), seconds).items():
+                row[name].append(rate)
+    return {"rows": rows}
+
+
+def point_config(sweep: str, x: int) -> "Config":
+    """The config of one point; what the sweep does not change is the same at all points."""
+    from gymnasium_solver.config.load import build_config
+
+    n_envs = x if sweep == "n_envs" else 64
+    rows = max(ROWS[sweep], 8 * n_envs)
+    width = x if sweep == "hidden" else 64
+    return build_config(
+        {
+            "env_id": "CartPole-v1",
+            "algo_id": "ppo",
+            "seed": 1,
+            "n_envs": n_envs,
+            "n_steps": rows // n_envs,
+            "batch_size": x if sweep == "batch_size" else 256,
+            "n_epochs": 4,
+            "hidden_dims": [width, width],
+            "max_env_steps": 10**9,
+            "device": "cpu",
+        }
+    )
+
+
+def rates(config: "Config", seconds: float) -> dict[str, float]:
+    """Env steps a second of whole epochs, and of their collecting alone."""
+    from gymnasium_solver.envs.make import env_from_config
+    from gymnasium_solver.training.loop import Trainer
+    from gymnasium_solver.training.observer import Observer
+    from gymnasium_solver.training.threads import limited_threads, pick_threads
+
+    with limited_threads(pick_threads(config)):
+        env = env_from_config(config, config.n_envs)
+        trainer = Trainer(config, env, Observer())
+        try:
+            for _ in range(N_WARM):
+                trainer._collect_and_learn()
+            start, first = time.perf_counter(), trainer.progress.env_steps
+            collect_s, n_epochs = sum(trainer.collector.seconds.values()), 0
+            while time.perf_counter() - start < seconds or n_epochs < FEWEST_EPOCHS:
+                trainer._collect_and_learn()
+                n_epochs += 1
+            took_s = time.perf_counter() - start
+            collect_s = sum(trainer.collector.seconds.values()) - collect_s
+            n_steps = trainer.progress.env_steps - first
+        finally:
+            trainer.close()
+    return {"steps_per_s": n_steps / took_s, "collect_steps_per_s": n_steps / collect_s}
+
+
+def sections(result: dict[str, Any]) -> list[str]:
+    parts = [
+        "## How cost grows",
+        "PPO on CartPole-v1, 2×64 tanh, 4 passes in batches of 256; one of these changes along a "
+        "curve. Evaluation, logging and checkpoints are left out.",
+    ]
+    for sweep, (title, _) in SWEEPS.items():
+        cells = [
+            (f"{row['x']:,}", spread(row["steps_per_s"]), spread(row["collect_steps_per_s"]))
+            for row in result["rows"]
+            if row["sweep"] == sweep
+        ]
+        parts.append(table((title, "training, steps/s", "acting and stepping alone"), cells))
+    return parts
+
+
+def draw(result: dict[str, Any], path: Path) -> None:
+    from gymnasium_solver.bench.pictures import BLUE, GREY, figure, save
+
+    drawn, axes = figure(1, len(SWEEPS), (11, 3.6), sharey=True)
+    for ax, (sweep, (title, _)) in zip(axes, SWEEPS.items(), strict=True):
+        rows = [row for row in result["rows"] if row["sweep"] == sweep]
+        x = [row["x"] for row in rows]
+        curves = (
+            ("collect_steps_per_s", GREY, "acting and stepping"),
+            ("steps_per_s", BLUE, "training"),
+        )
+        for name, colour, label in curves:
+            values = [np.asarray(row[name]) for row in rows]
+            ax.plot(x, [np.median(v) for v in values], "o-", color=colour, ms=4, lw=2, label=label)
+            low, high = [v.min() for v in values], [v.max() for v in values]
+            ax.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
+        ax.set_xscale("log", base=2)
+        ax.set_yscale("log")
+        ticks = x[:: max(1, len(x) // 5)]
+        ax.set_xticks(ticks, [f"{tick // 1024}k" if tick >= 1024 else str(tick) for tick in ticks])
+        ax.set_title(title, loc="left", fontsize=11, fontweight="bold")
+    axes[0].set_ylabel("env steps a second")
+    axes[0].legend(fontsize=9, loc="upper left", frameon=False)
+    save(drawn, path, "PPO on CartPole-v1: env steps a second")

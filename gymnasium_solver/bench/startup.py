@@ -1,0 +1,93 @@
+"""How long commands take before they do anything: `gsolve --help`, and `gsolve train` up to its
+first env step.
+
+The clock runs in the process that starts the command. `train` prints its first line when everything
+is built and the envs are about to be stepped; the time until that line arrives is what counts.
+"""
+
+import os
+import subprocess
+import tempfile
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from gymnasium_solver.bench.harness import GSOLVE, FailedProcess, Options, say, spread, table
+
+TINY = ("--max-env-steps=64", "--eval-freq-epochs=0", "--seed=1", "-q")
+
+
+@dataclass(frozen=True)
+class Case:
+    title: str
+    args: tuple[str, ...]
+    limit_s: float
+
+
+CASES = (
+    Case("gsolve --help", ("--help",), 0.3),
+    Case(
+        "gsolve train, first env step, without EnvPool",
+        ("train", "CartPole-v1:ppo", "--vectorization-mode=vector", *TINY),
+        3.0,
+    ),
+    Case(
+        "gsolve train, first env step, with EnvPool",
+        ("train", "CartPole-v1:ppo", "--vectorization-mode=envpool", *TINY),
+        4.5,
+    ),
+)
+
+
+def measure(options: Options) -> list[dict[str, Any]]:
+    """One row a command; all take their turn in each repeat, after one that fills the caches."""
+    n_repeats = 1 if options.quick else max(5, options.repeats)
+    seconds: dict[str, list[float]] = {case.title: [] for case in CASES}
+    say(f"startup: {len(CASES)} commands, {n_repeats} times each")
+    for repeat in range(n_repeats + 1):
+        for case in CASES:
+            took_s = first_line_s(case.args)
+            if repeat:
+                seconds[case.title].append(took_s)
+    return [
+        {"command": case.title, "limit_s": case.limit_s, "seconds": seconds[case.title]}
+        for case in CASES
+    ]
+
+
+def first_line_s(args: tuple[str, ...]) -> float:
+    """Seconds from starting `gsolve` to its first line of output; it then runs to its end."""
+    with tempfile.TemporaryDirectory() as runs_dir:
+        start = time.perf_counter()
+        with subprocess.Popen(
+            [GSOLVE, *args],
+            env=os.environ | {"GSOLVE_RUNS": runs_dir},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            took_s = time.perf_counter() - start
+            _, said = process.communicate()
+    if process.returncode != 0 or not line:
+        raise FailedProcess(f"gsolve {' '.join(args)}: {said.strip()}")
+    return took_s
+
+
+def sections(rows: list[dict[str, Any]]) -> list[str]:
+    cells = [
+        (
+            row["command"],
+            spread(row["seconds"], 2),
+            f"{row['limit_s']:g}",
+            "yes" if sorted(row["seconds"])[len(row["seconds"]) // 2] <= row["limit_s"] else "no",
+        )
+        for row in rows
+    ]
+    return [
+        "## Start-up",
+        "From the shell to the first line of output; for `train` that is when everything is built "
+        "and the envs are about to be stepped. Files are in the system's cache.",
+        table(("command", "s", "limit, s", "kept"), cells),
+    ]

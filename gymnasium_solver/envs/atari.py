@@ -1,0 +1,223 @@
+"""Atari under the contract: `ALE/<Game>-v5` for every game of the Arcade Learning Environment.
+
+    make_vector_env("ALE/Pong-v5", 8)
+    make_vector_env("ALE/Pong-v5", 8, env_kwargs={"obs_type": "objects", "episodic_life": False})
+
+The games run in C++: in EnvPool (auto), which has the ROMs, the RAM and the colour screen, or in
+ale-py's own vector env (vectorization_mode vector; rgb only). us a step of one env on one core,
+EnvPool / ale-py: Pong 400 / 350, Breakout 500 / 442, SpaceInvaders 500 / 483, of which emulation
+takes 260 to 370; to build an env takes them 0.1 and 0.2 s.
+
+Both play whole games with raw rewards, so that `episode_return` is the score of the full game by
+construction; `AtariRules` then makes of it what the learner gets: a lost life as a termination, the
+sign of the reward, FIRE after a life. Where only a life is lost the game goes on in the next row,
+which is no reset row: `Step.is_over` tells the end of the game. The engines' own rules for lives
+are not used: EnvPool's plays up to 30 frames unseen and drops what they score, and ale-py's starts
+a new game.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from gymnasium_solver.envs.atari_objects import ObjectReader, game_of
+from gymnasium_solver.envs.atari_options import AtariOptions
+from gymnasium_solver.envs.envpool_engine import EnvPoolEngine, atari_id
+from gymnasium_solver.envs.vector import Info, RawStep, Step, VectorEnv, VectorWrapper
+from gymnasium_solver.errors import EnvError
+
+N_RAM = 128
+HINT = 'ale-py is an extra: pip install "gymnasium-solver[atari]"'
+# Games without FIRE, and two where it comes first; in all others, and in the full set, it is 1.
+_NO_FIRE = {
+    *("Asterix", "CrazyClimber", "Freeway", "Frogger", "JourneyEscape", "Koolaid", "KungFuMaster"),
+    *("LostLuggage", "MsPacman", "Pacman", "Skiing", "Surround", "Tutankham"),
+}
+_FIRE_IS_0 = {"Backgammon", "VideoCheckers"}
+
+
+def make_atari(
+    env_id: str,
+    n_envs: int,
+    env_kwargs: dict[str, Any],
+    max_episode_steps: int | None,
+    mode: str,
+    render_mode: str | None,
+) -> VectorEnv:
+    """Build a game on the engine that `mode` names: auto or envpool, or vector (ale-py)."""
+    options = AtariOptions.read(env_id, env_kwargs)
+    limit = _limit(options, max_episode_steps)
+    atari_id(env_id)  # a game that nobody has is told first
+    env: VectorEnv
+    if mode in ("auto", "envpool"):
+        env = AtariPool(env_id, n_envs, options, limit, render_mode)
+    elif mode == "vector":
+        env = _ale_py(env_id, n_envs, options, limit, render_mode)
+    else:
+        raise EnvError(
+            f"{env_id} has no {mode} engine. Use vectorization_mode auto (EnvPool) or vector "
+            "(ale-py)."
+        )
+    return AtariRules(env, options)
+
+
+def _limit(options: AtariOptions, max_episode_steps: int | None) -> int:
+    """The frame cap in steps, or a lower limit of the user's."""
+    cap = max(1, options.max_frames // options.frame_skip)
+    return min(cap, max_episode_steps or cap)
+
+
+class AtariPool(EnvPoolEngine):
+    """EnvPool's games; observations are its images, or the RAM, or the objects in it."""
+
+    def __init__(
+        self,
+        env_id: str,
+        n_envs: int,
+        options: AtariOptions,
+        limit: int,
+        render_mode: str | None,
+    ) -> None:
+        self._reader = ObjectReader(env_id, n_envs) if options.obs_type == "objects" else None
+        super().__init__(
+            env_id,
+            n_envs,
+            env_kwargs=_pool_kwargs(options),
+            max_episode_steps=limit,
+            render_mode=render_mode,
+            reason="EnvPool has the games, their RAM and their screens",
+        )
+        self._is_rgb = options.obs_type == "rgb"
+        if self._is_rgb:
+            return
+        one: Any = gymnasium.spaces.Box(0, 255, (N_RAM,), np.uint8)
+        if self._reader is not None:
+            one = self._reader.space
+        low, high = (np.tile(bound, options.frame_stack or 1) for bound in (one.low, one.high))
+        self.observation_space = gymnasium.spaces.Box(low, high, dtype=one.dtype.type)
+        self._obs_dtype = self.observation_space.dtype
+        self._stack = np.zeros((n_envs, *low.shape), one.dtype)
+
+    def _reset(self, seed: int) -> tuple[np.ndarray, Info]:
+        obs, info = super()._reset(seed)
+        return self._seen(obs, info, np.ones(self.n_envs, np.bool_)), info
+
+    def _step(self, actions: np.ndarray, is_reset: np.ndarray, n_reset: int) -> RawStep:
+        obs, reward, terminated, truncated, info = super()._step(actions, is_reset, n_reset)
+        return self._seen(obs, info, is_reset), reward, terminated, truncated, info
+
+    def _seen(self, image: np.ndarray, info: Info, opened: np.ndarray) -> np.ndarray:
+        """What the agent sees; `opened` marks the rows of new games, which fill their stack."""
+        if self._is_rgb:
+            return image
+        newest = self._reader(info["ram"], opened) if self._reader else info["ram"]
+        width, stack = newest.shape[1], np.empty_like(self._stack)
+        stack[:, :-width] = self._stack[:, width:]
+        stack[:, -width:] = newest
+        stack[opened] = np.tile(newest[opened], stack.shape[1] // width)
+        self._stack = stack
+        return stack
+
+
+def _pool_kwargs(options: AtariOptions) -> dict[str, Any]:
+    """The options in EnvPool's words. Where nobody looks at the image it is one pixel."""
+    height, width = options.resize_obs or (1, 1)
+    return {
+        "img_height": height,
+        "img_width": width,
+        "gray_scale": options.grayscale_obs is not False,
+        "stack_num": options.frame_stack if options.obs_type == "rgb" else 1,
+        "use_inter_area_resize": options.obs_type == "rgb",
+        "frame_skip": options.frame_skip,
+        "noop_max": max(1, options.noop_max),
+        "use_fire_reset": options.fire_reset,
+        "repeat_action_probability": options.repeat_action_probability,
+        "full_action_space": options.full_action_space,
+        "mode": -1 if options.mode is None else options.mode,
+        "difficulty": -1 if options.difficulty is None else options.difficulty,
+    }
+
+
+def _ale_py(
+    env_id: str, n_envs: int, options: AtariOptions, limit: int, render_mode: str | None
+) -> VectorEnv:
+    """ale-py's vector env, by way of Gymnasium's registry."""
+    try:
+        import ale_py  # noqa: F401  (registers the games)
+    except ImportError as error:
+        raise EnvError(f"{env_id}: vectorization_mode vector needs ale-py. {HINT}") from error
+    from gymnasium_solver.envs.gymnasium_engine import GymnasiumEngine
+
+    for name, given in (
+        (f"obs_type {options.obs_type}", options.obs_type != "rgb"),
+        ("mode", options.mode is not None),
+        ("difficulty", options.difficulty is not None),
+        ("render", render_mode is not None),
+    ):
+        if given:
+            raise EnvError(f"{env_id}: ale-py's vector env has no {name}. Use EnvPool (auto).")
+    height, width = options.resize_obs or (84, 84)
+    return GymnasiumEngine(
+        env_id,
+        n_envs,
+        "vector",
+        env_kwargs={
+            "img_height": height,
+            "img_width": width,
+            "grayscale": options.grayscale_obs,
+            "stack_num": options.frame_stack,
+            "frameskip": options.frame_skip,
+            "noop_max": options.noop_max,
+            "use_fire_reset": options.fire_reset,
+            "repeat_action_probability": options.repeat_action_probability,
+            "full_action_space": options.full_action_space,
+            "max_num_frames_per_episode": limit * options.frame_skip,
+            "reward_clipping": False,
+        },
+        max_episode_steps=None,
+        render_mode=None,
+        reason="asked for: ale-py's vector env",
+    )
+
+
+class AtariRules(VectorWrapper):
+    """What the learner is told of a whole game with raw rewards. Scores pass through untouched."""
+
+    def __init__(self, env: VectorEnv, options: AtariOptions) -> None:
+        super().__init__(env)
+        self.spec = replace(env.spec, suite="atari", protocol=options.protocol)
+        self._options = options
+        self._fire = _fire_action(env.spec.env_id, options)
+        self._lives = np.zeros(env.n_envs, np.int64)
+        self._lost = np.zeros(env.n_envs, np.bool_)
+
+    def reset(self, seed: int) -> np.ndarray:
+        obs = self.env.reset(seed)
+        # Nobody is told the lives before the first step; nobody can have lost one by then.
+        self._lives = np.zeros(self.n_envs, np.int64)
+        self._lost = np.zeros(self.n_envs, np.bool_)
+        return obs
+
+    def step(self, actions: Any) -> Step:
+        if self._fire is not None and self._lost.any():
+            actions = np.where(self._lost, self._fire, actions)
+        step = self.env.step(actions)
+        lives = step.info["lives"]
+        # Not at 0: some games stay there for some frames before they are over.
+        self._lost = (lives > 0) & (lives < self._lives) & ~step.is_reset & ~step.is_over
+        self._lives = lives
+        reward, terminated = step.reward, step.terminated
+        if self._options.reward_clip:
+            reward = np.sign(reward)
+        if self._options.episodic_life:
+            terminated = terminated | self._lost
+        return step._replace(reward=reward, terminated=terminated)
+
+
+def _fire_action(env_id: str, options: AtariOptions) -> int | None:
+    """The number of FIRE, to be pressed after a lost life; None where it is not."""
+    if not options.fire_reset or (game_of(env_id) in _NO_FIRE and not options.full_action_space):
+        return None
+    return 0 if game_of(env_id) in _FIRE_IS_0 and not options.full_action_space else 1

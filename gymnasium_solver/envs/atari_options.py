@@ -1,0 +1,157 @@
+"""The options of `ALE/<Game>-v5`: what they are, their defaults, and how a config gives them.
+
+    AtariOptions.read("ALE/Pong-v5", {"obs_type": "ram", "episodic_life": False})
+
+Five of them are fields of every config (obs_type, frame_stack, frame_skip, grayscale_obs,
+resize_obs); the others are env_kwargs. `fill_defaults` writes all of them into a config that is
+being read, so that `gsolve show` and a run's config.yaml tell the protocol in full.
+`make_vector_env` takes all of them as env_kwargs.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from gymnasium_solver.config.explain import describe, did_you_mean
+from gymnasium_solver.config.types import Count, Float, NonNegativeInt
+from gymnasium_solver.errors import ConfigError, EnvError
+
+PREFIX = "ALE/"
+# Options that are fields of a config; the rest goes into env_kwargs.
+FIELDS = ("obs_type", "frame_stack", "frame_skip", "grayscale_obs", "resize_obs")
+# What other libraries call them.
+FOREIGN = {
+    "sticky_actions": "repeat_action_probability",
+    "action_repeat_probability": "repeat_action_probability",
+    "terminal_on_life_loss": "episodic_life",
+    "life_loss_info": "episodic_life",
+    "noops": "noop_max",
+    "clip_reward": "reward_clip",
+    "reward_clipping": "reward_clip",
+    "use_fire_reset": "fire_reset",
+    "frameskip": "frame_skip",
+    "stack_num": "frame_stack",
+    "gray_scale": "grayscale_obs",
+    "grayscale": "grayscale_obs",
+    "img_height": "resize_obs",
+    "img_width": "resize_obs",
+    "max_num_frames": "max_frames",
+    "max_num_frames_per_episode": "max_frames",
+}
+
+
+def _size(value: Any) -> Any:
+    """true is the usual size, false the screen's, a list a pair."""
+    if isinstance(value, bool):
+        return (84, 84) if value else (210, 160)
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _plain(name: str, value: Any) -> Any:
+    return _size(value) if name == "resize_obs" else value
+
+
+class AtariOptions(BaseModel):
+    """Everything that decides what is seen, what is played and what is learnt from."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True
+    )
+
+    obs_type: Literal["rgb", "ram", "objects"] = "rgb"
+    """rgb: the screen; ram: the console's 128 bytes; objects: positions and velocities of what
+    moves, read from them."""
+    frame_stack: Count | None = None
+    """Last observations seen at once. Unset: 4 of rgb, 1 of ram and objects."""
+    frame_skip: Count = 4
+    """Frames that an action is held for: one env step."""
+    grayscale_obs: bool | None = None
+    """Gray instead of colour. Unset: true for rgb."""
+    resize_obs: Annotated[tuple[Count, Count] | None, BeforeValidator(_size)] = None
+    """Height and width of rgb observations. Unset or true: 84 x 84; false: 210 x 160, the
+    screen's."""
+    repeat_action_probability: Annotated[Float, Field(ge=0, lt=1)] = 0.25
+    """Sticky actions: how often a frame repeats the former action. 0: off."""
+    noop_max: NonNegativeInt = 30
+    """A game begins with 1 to so many frames in which nothing is pressed. 0: none."""
+    fire_reset: bool = True
+    """Press FIRE when a game begins and after each life lost, in games that have FIRE: some wait
+    for it."""
+    episodic_life: bool = True
+    """A lost life ends what the learner sums up. The game goes on, and the score with it."""
+    reward_clip: bool = True
+    """The learner gets the sign of each reward. Scores are raw."""
+    max_frames: Count = 108_000
+    """Frames after which a game is cut (30 minutes)."""
+    full_action_space: bool = False
+    """All 18 actions instead of those that the game reads."""
+    mode: NonNegativeInt | None = None
+    """Variant of the game, by the number the console knows. Unset: the game's first."""
+    difficulty: NonNegativeInt | None = None
+    """Position of the difficulty switch. Unset: the game's first."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill(cls, data: Any) -> Any:
+        """What depends on obs_type."""
+        data = {name: value for name, value in data.items() if value is not None}
+        is_rgb = data.get("obs_type", "rgb") == "rgb"
+        data.setdefault("frame_stack", 4 if is_rgb else 1)
+        for name, default in (("grayscale_obs", True), ("resize_obs", (84, 84))):
+            if is_rgb:
+                data.setdefault(name, default)
+            elif _plain(name, data.pop(name, default)) != default:
+                raise ValueError(f"{name} is for obs_type rgb, not {data['obs_type']}")
+        return data
+
+    @classmethod
+    def read(cls, env_id: str, env_kwargs: Mapping[str, Any]) -> Self:
+        """The options, checked; EnvError with one line a problem."""
+        try:
+            return cls(**env_kwargs)
+        except ValidationError as error:
+            lines = (_problem(problem) for problem in error.errors())
+            raise EnvError(
+                "\n".join(f"{env_id}: {line}" for line in dict.fromkeys(lines))
+            ) from None
+
+    @property
+    def protocol(self) -> dict[str, Any]:
+        """What a score depends on, to be written beside it."""
+        return self.model_dump(mode="json")
+
+
+def _problem(problem: Mapping[str, Any]) -> str:
+    field = str(problem["loc"][0]) if problem["loc"] else ""
+    known = list(AtariOptions.model_fields)
+    if problem["type"] == "extra_forbidden":
+        if field in FOREIGN:
+            return f"unknown option {field}; did you mean {FOREIGN[field]}?"
+        hint = did_you_mean(field, known) or f"; there are: {', '.join(known)}"
+        return f"unknown option {field}{hint}"
+    if problem["type"] == "value_error":
+        return str(problem["ctx"]["error"])
+    expected = describe(AtariOptions.model_json_schema()["properties"][field])
+    return f"{field} is {problem['input']!r}, expected {expected}."
+
+
+def fill_defaults(data: Mapping[str, Any]) -> dict[str, Any]:
+    """A config's lines with every option of the suite in them; other suites' are left alone."""
+    env_id = data.get("env_id")
+    if not isinstance(env_id, str) or not env_id.startswith(PREFIX):
+        return dict(data)
+    given = data.get("env_kwargs") or {}
+    if not isinstance(given, Mapping):
+        return dict(data)  # the config's own check tells
+    top = {name: data[name] for name in FIELDS if data.get(name) is not None}
+    for name in FIELDS:
+        if name in given and name in top:
+            raise ConfigError(f"{name} is given twice: as a field and in env_kwargs. Give one.")
+    try:
+        options = AtariOptions.read(env_id, {**given, **top})
+    except EnvError as error:
+        raise ConfigError(str(error)) from None
+    filled = options.model_dump(mode="json")
+    fields = {name: filled.pop(name) for name in FIELDS}
+    return {**data, **fields, "env_kwargs": filled}

@@ -1,0 +1,98 @@
+"""Buttons of a game as actions.
+
+`actions` in the env_kwargs of VizDoom and Retro is one of
+
+- `single`: Discrete; nothing, or one button;
+- `combined`: Discrete; every combination without opposite buttons (2 buttons and fire: 6);
+- `buttons`: MultiBinary, each button by itself (no algorithm here acts in it yet; for your own);
+- a list of combinations, each a button or a list of them: `[[], LEFT, [RIGHT, B]]`.
+"""
+
+import difflib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, Self
+
+import gymnasium
+import numpy as np
+
+from gymnasium_solver.errors import EnvError
+
+KINDS = ("single", "combined", "buttons")
+MOST_COMBINED = 1024
+
+
+@dataclass(frozen=True)
+class ActionSet:
+    """Rows of a table: which buttons an action holds down."""
+
+    table: np.ndarray
+    """bool[actions, buttons]."""
+    space: gymnasium.spaces.Space[Any]
+
+    @classmethod
+    def read(
+        cls,
+        env_id: str,
+        kind: Any,
+        buttons: Sequence[str],
+        opposite: Sequence[tuple[str, str]],
+    ) -> Self:
+        """The set that `actions` names, over these buttons."""
+        if kind == "buttons":
+            return cls(np.eye(len(buttons), dtype=bool), gymnasium.spaces.MultiBinary(len(buttons)))
+        if kind == "single":
+            pressed: list[list[str]] = [[], *([name] for name in buttons)]
+        elif kind == "combined":
+            pressed = _combined(env_id, buttons, opposite)
+        elif isinstance(kind, list | tuple) and kind:
+            pressed = [[item] if isinstance(item, str) else list(item) for item in kind]
+        else:
+            raise EnvError(
+                f"{env_id}: actions must be {', '.join(KINDS)} or a list of buttons held together, "
+                f"as [[], {buttons[0]}], got {kind!r}."
+            )
+        table = np.zeros((len(pressed), len(buttons)), np.bool_)
+        for row, names in enumerate(pressed):
+            table[row, [_index(env_id, name, buttons) for name in names]] = True
+        return cls(table, gymnasium.spaces.Discrete(len(table)))
+
+    def presses(
+        self, columns: Sequence[int], width: int
+    ) -> Callable[[np.ndarray], list[list[float]]]:
+        """From actions [N] (or [N, buttons]) to `width` numbers a row, ours in `columns`."""
+        wide = np.zeros((len(self.table), width), np.float64)
+        wide[:, list(columns)] = self.table
+        if isinstance(self.space, gymnasium.spaces.Discrete):
+            rows: list[list[float]] = wide.tolist()
+            return lambda actions: [rows[action] for action in actions]
+        return lambda actions: (actions @ wide).tolist()
+
+
+def _combined(
+    env_id: str, buttons: Sequence[str], opposite: Sequence[tuple[str, str]]
+) -> list[list[str]]:
+    groups: list[list[list[str]]] = []
+    left = list(buttons)
+    while left:
+        name = left.pop(0)
+        other = next((b for pair in opposite for b in pair if name in pair and b != name), None)
+        pair = [name, other] if other in left and other is not None else [name]
+        left = [b for b in left if b not in pair]
+        groups.append([[], *([b] for b in pair)])
+    n_actions = int(np.prod([len(group) for group in groups]))
+    if n_actions > MOST_COMBINED:
+        raise EnvError(
+            f"{env_id}: {len(buttons)} buttons make {n_actions:,} combined actions. List those "
+            "that make sense under env_kwargs.actions, or use single."
+        )
+    return [[name for part in choice for name in part] for choice in product(*groups)]
+
+
+def _index(env_id: str, name: Any, buttons: Sequence[str]) -> int:
+    if name not in buttons:
+        near = difflib.get_close_matches(str(name).upper(), buttons, 1)
+        hint = f"Did you mean {near[0]}?" if near else f"It has {', '.join(buttons)}."
+        raise EnvError(f"{env_id}: actions hold the button {name!r}, which is not there. {hint}")
+    return list(buttons).index(name)

@@ -1,0 +1,291 @@
+"""Examines an environment as a learner meets it: what it returns, how it ends, whether it repeats.
+
+    for finding in examine("CartPole-v1"): print(finding.level, finding.name, finding.text)
+
+A finding is `ok`, `advice` (works, but a setting would help) or `problem` (would be learnt
+wrongly). All is seen through the contract of vector.py, with random actions; what Gymnasium's own
+single environment returns is looked at raw (raw_check.py), since engines cast and copy.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from gymnasium_solver.envs.make import make_vector_env
+from gymnasium_solver.envs.random_policy import RandomPolicy
+from gymnasium_solver.envs.vector import VectorEnv
+
+N_ENVS = 4
+SEED = 1
+SHORT = 5
+LARGE_OBS, UNEVEN_OBS = 10.0, 100.0
+LARGE_REWARD, LARGE_RETURN, RARE = 10.0, 200.0, 0.01
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at."""
+
+    name: str
+    level: str
+    """ok, advice or problem."""
+    text: str
+    fix: str = ""
+    """What to write in the config, or to change in the environment."""
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """T random steps of N envs; rows of a reset are marked, and are no steps."""
+
+    first_obs: np.ndarray
+    obs: np.ndarray
+    reward: np.ndarray
+    terminated: np.ndarray
+    truncated: np.ndarray
+    is_over: np.ndarray
+    is_reset: np.ndarray
+    lengths: list[int]
+    returns: list[float]
+    ends: list[str]
+    """How each episode ended: terminated, truncated or both."""
+
+
+def record(env: VectorEnv, n_steps: int, seed: int = SEED, action_seed: int = SEED) -> Rollout:
+    """Random steps from a reset, kept whole."""
+    policy = RandomPolicy(env.action_space, env.n_envs, action_seed)
+    first_obs = env.reset(seed)
+    steps = []
+    lengths: list[int] = []
+    returns: list[float] = []
+    ends: list[str] = []
+    for _ in range(n_steps):
+        step = env.step(policy.act(env.action_mask))
+        steps.append(step)
+        for row in np.flatnonzero(step.is_over):
+            both = step.terminated[row] and step.truncated[row]
+            ends.append("both" if both else "terminated" if step.terminated[row] else "truncated")
+            lengths.append(int(step.episode_length[row]))
+            returns.append(float(step.episode_return[row]))
+    stacked = {name: np.stack([getattr(step, name) for step in steps]) for name in _STACKED}
+    return Rollout(first_obs, lengths=lengths, returns=returns, ends=ends, **stacked)
+
+
+_STACKED = ("obs", "reward", "terminated", "truncated", "is_over", "is_reset")
+
+
+def examine(
+    env_id: str, env_kwargs: Mapping[str, Any] | None = None, n_steps: int = 2000
+) -> Iterator[Finding]:
+    """All findings but speed and rendering, in the order they are made."""
+    env = make_vector_env(env_id, N_ENVS, env_kwargs=env_kwargs)
+    try:
+        rollout = record(env, max(2, n_steps // N_ENVS))
+        yield from observations(env.observation_space, rollout)
+        yield from rewards(rollout)
+        yield from episodes(rollout, env.spec.max_episode_steps)
+        yield from repeats(env, rollout)
+        has_reset_rows = bool(rollout.is_reset.any())
+        if has_reset_rows:
+            yield from autoreset(env, rollout)
+    finally:
+        env.close()
+    # With a short limit every environment comes to an end.
+    short = make_vector_env(env_id, N_ENVS, env_kwargs=env_kwargs, max_episode_steps=SHORT)
+    try:
+        ended = record(short, 4 * SHORT)
+        yield from time_limit(ended)
+        if not has_reset_rows:
+            yield from autoreset(short, ended)
+    finally:
+        short.close()
+
+
+def observations(space: Any, rollout: Rollout) -> Iterator[Finding]:
+    seen = np.concatenate([rollout.first_obs[None], rollout.obs])
+    if not np.isfinite(seen).all():
+        bad = np.argwhere(~np.isfinite(seen))[0]
+        value = seen[tuple(bad)]
+        place = f"number {bad[2]} " if len(bad) > 2 else ""
+        text = f"{place}is {value} after {bad[0]} steps"
+        yield Finding("finite", "problem", text, "no NaN or infinity may leave the environment")
+        return
+    yield Finding("finite", "ok", f"no NaN or infinity in {seen.size:,} numbers")
+    if not isinstance(space, gymnasium.spaces.Box) or space.dtype.kind != "f":
+        yield Finding("scale", "ok", f"{space}: the network takes it as it is")
+        return
+    yield from _within_bounds(space, seen)
+    yield from _scale(space, seen)
+
+
+def _within_bounds(space: Any, seen: np.ndarray) -> Iterator[Finding]:
+    slack = 1e-5 * np.maximum(1.0, np.abs(np.nan_to_num(space.high)))
+    flat = seen.reshape(-1, *space.shape)
+    outside = ((flat < space.low - slack) | (flat > space.high + slack)).any(axis=0)
+    if outside.any():
+        which = _places(outside)
+        i = np.unravel_index(np.flatnonzero(outside)[0], outside.shape)
+        span = f"{flat[(slice(None), *i)].min():g} to {flat[(slice(None), *i)].max():g}"
+        bounds = f"[{space.low[i]:g}, {space.high[i]:g}]"
+        text = f"{which} leave the bounds of the space: {span} was seen, {bounds} is declared"
+        fix = "widen observation_space; do not use normalize_obs: static"
+        yield Finding("bounds", "problem", text, fix)
+    else:
+        yield Finding("bounds", "ok", "all observations lie in the declared space")
+
+
+def _scale(space: Any, seen: np.ndarray) -> Iterator[Finding]:
+    flat = seen.reshape(-1, int(np.prod(space.shape)))
+    spread, largest = flat.std(axis=0), float(np.abs(flat).max())
+    moving = spread[spread > 1e-8]
+    unbounded = ~(np.isfinite(space.low) & np.isfinite(space.high)).reshape(-1)
+    text = f"up to {largest:.3g} in size, deviations {_span(moving)}"
+    if unbounded.any():
+        text += f", {int(unbounded.sum())} of {unbounded.size} numbers unbounded"
+    still = int((spread <= 1e-8).sum())
+    if still:
+        text += f", {still} never change"
+    uneven = len(moving) > 0 and moving.max() / moving.min() > UNEVEN_OBS
+    if largest > LARGE_OBS or uneven:
+        yield Finding("scale", "advice", text, "normalize_obs: rolling")
+    else:
+        yield Finding("scale", "ok", text)
+
+
+def rewards(rollout: Rollout) -> Iterator[Finding]:
+    paid = rollout.reward[~rollout.is_reset]
+    if not np.isfinite(paid).all():
+        yield Finding("reward", "problem", "a reward is not finite", "no NaN or infinity")
+        return
+    share = float(np.mean(paid != 0)) if paid.size else 0.0
+    text = f"{paid.min():.3g} to {paid.max():.3g}, mean {paid.mean():.3g}, not 0 in {share:.0%}"
+    largest = float(np.abs(paid).max())
+    size = max((abs(value) for value in rollout.returns), default=0.0)
+    if rollout.returns:
+        text += f"; returns {min(rollout.returns):.4g} to {max(rollout.returns):.4g}"
+    if share == 0:
+        yield Finding(
+            "reward", "advice", text, "random actions never met one: expect to need exploration"
+        )
+    elif largest > LARGE_REWARD or size > LARGE_RETURN:
+        yield Finding("reward", "advice", text, "normalize_reward: true (scores stay raw)")
+    elif share < RARE:
+        yield Finding("reward", "advice", text, "rewards are rare: expect to need exploration")
+    else:
+        yield Finding("reward", "ok", text)
+
+
+def episodes(rollout: Rollout, limit: int | None) -> Iterator[Finding]:
+    n_steps = len(rollout.reward)
+    lengths, ends = rollout.lengths, rollout.ends
+    told = f"time limit {limit:,}" if limit else "no time limit"
+    if not lengths:
+        text = f"none ended in {n_steps:,} steps, {told}"
+        if limit is None:
+            fix = "give it one: max_episode_steps; without an end there is no score"
+            yield Finding("episodes", "problem", text, fix)
+        else:
+            yield Finding("episodes", "ok", f"{text}: look longer with --steps")
+        return
+    cut = sum(end != "terminated" for end in ends)
+    text = (
+        f"{len(lengths)} ended after {min(lengths):,} to {max(lengths):,} steps, {cut} of them by "
+        f"truncation, {told}"
+    )
+    alike = len(lengths) >= N_ENVS and len(set(lengths)) == 1 and set(ends) == {"terminated"}
+    if limit is not None and max(lengths) > limit:
+        yield Finding("episodes", "problem", text, "the time limit does not hold")
+    elif alike and (limit is None or lengths[0] >= limit):
+        fix = (
+            "if that is a time limit, end with truncated=True: terminated says that nothing can "
+            "follow, and values are learnt wrongly"
+        )
+        yield Finding("episodes", "advice", f"{text}; all terminated at the same step", fix)
+    elif limit is None and cut:
+        yield Finding("episodes", "ok", f"{text} (the environment cuts them itself)")
+    elif limit is None:
+        fix = "max_episode_steps, lest a good or a stuck policy plays for ever"
+        yield Finding("episodes", "advice", text, fix)
+    else:
+        yield Finding("episodes", "ok", text)
+
+
+def time_limit(rollout: Rollout) -> Iterator[Finding]:
+    """Episodes under max_episode_steps: SHORT must be cut there, and said to be cut."""
+    pairs = zip(rollout.lengths, rollout.ends, strict=True)
+    at_limit = [end for length, end in pairs if length == SHORT]
+    if max(rollout.lengths, default=0) > SHORT or not rollout.lengths:
+        yield Finding("time limit", "problem", f"max_episode_steps: {SHORT} cuts nothing")
+    elif "terminated" in at_limit:
+        text = f"cut by max_episode_steps: {SHORT}, episodes are reported as terminated"
+        yield Finding("time limit", "problem", text, "values are learnt wrongly at the limit")
+    else:
+        cut = f"{len(at_limit)} of {len(rollout.lengths)} episodes cut"
+        yield Finding("time limit", "ok", f"max_episode_steps: {SHORT} works, {cut}")
+
+
+def repeats(env: VectorEnv, rollout: Rollout) -> Iterator[Finding]:
+    """The same seed and actions must give the same steps; another seed should not."""
+    n_steps = len(rollout.reward)
+    again = record(env, n_steps)
+    for name in ("first_obs", *_STACKED):
+        mine, theirs = getattr(rollout, name), getattr(again, name)
+        if not np.array_equal(mine, theirs, equal_nan=mine.dtype.kind == "f"):
+            when = 0 if name == "first_obs" else int(np.argwhere(mine != theirs)[0][0]) + 1
+            text = f"the same seed and actions gave another {name} at step {when}"
+            fix = "draw from self.np_random, and set all state in reset(); resume cannot be exact"
+            yield Finding("seeding", "problem", text, fix)
+            return
+    other = record(env, n_steps, seed=SEED + 1)
+    names = ("first_obs", "obs", "reward")
+    same = all(np.array_equal(getattr(other, n), getattr(rollout, n)) for n in names)
+    text = f"{n_steps * env.n_envs:,} steps repeat under their seed"
+    yield Finding("seeding", "ok", f"{text}; seeds make no difference here" if same else text)
+
+
+def autoreset(env: VectorEnv, rollout: Rollout) -> Iterator[Finding]:
+    """The row after an end opens an episode, pays nothing, and ignores its action."""
+    done = rollout.is_over
+    if not done[:-1].any():
+        yield Finding("autoreset", "problem", "no episode ends, not even at a time limit")
+        return
+    if not np.array_equal(rollout.is_reset[1:], done[:-1]) or rollout.is_reset[0].any():
+        yield Finding("autoreset", "problem", "reset rows are not those after an end")
+        return
+    opened = rollout.is_reset
+    if rollout.reward[opened].any() or done[opened].any():
+        yield Finding("autoreset", "problem", "a reset row pays, or ends an episode")
+        return
+    t, row = (int(i) for i in np.argwhere(opened)[0])
+    if not _action_is_ignored(env, rollout, t, row):
+        text = f"the action at the reset row of step {t} changed the new episode"
+        yield Finding("autoreset", "problem", text)
+        return
+    n_resets = int(np.count_nonzero(opened))
+    yield Finding("autoreset", "ok", f"{n_resets} reset rows: no reward, action ignored")
+
+
+def _action_is_ignored(env: VectorEnv, rollout: Rollout, t: int, row: int) -> bool:
+    """Play up to a reset row again, with another action there: the observation must be the same."""
+    policy, other = (RandomPolicy(env.action_space, env.n_envs, seed) for seed in (SEED, SEED + 7))
+    env.reset(SEED)
+    for i in range(t + 1):
+        actions = np.array(policy.act(env.action_mask))
+        if i == t:
+            actions[row] = other.act(env.action_mask)[row]
+        step = env.step(actions)
+    return np.array_equal(step.obs[row], rollout.obs[t, row])
+
+
+def _places(flags: np.ndarray) -> str:
+    """numbers 3, 4 of 8: which of them are meant."""
+    indices = np.flatnonzero(flags)
+    shown = ", ".join(map(str, indices[:6])) + (", ..." if len(indices) > 6 else "")
+    return f"number{'s' if len(indices) > 1 else ''} {shown} of {flags.size}"
+
+
+def _span(values: np.ndarray) -> str:
+    return f"{values.min():.2g} to {values.max():.2g}" if len(values) else "0"

@@ -1,0 +1,68 @@
+"""Fields for an environment that has no config: what suits its spaces, where the algorithm's own
+defaults do not.
+
+    gsolve train Custom-v0 --algo-id ppo
+    gsolve train my_module:Custom-v0 --algo-id sac --max-env-steps 1e6
+
+Nothing is known of such an environment but its spaces and its time limit, so scales are learnt
+(rolling observation statistics, rewards by the deviation of the return) rather than presumed, and
+the budget is one that a laptop gets through.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from gymnasium_solver.envs.make import make_vector_env
+from gymnasium_solver.envs.vector import VectorEnv
+
+ON_POLICY = ("ppo", "a2c", "reinforce", "pqn")
+
+
+def default_fields(env_id: str, algo_id: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields for this env and algorithm; `given` are those that are decided already. EnvError
+    where there is no such env."""
+    env = make_vector_env(
+        env_id,
+        1,
+        env_kwargs=given.get("env_kwargs") or {},
+        env_wrappers=given.get("env_wrappers") or (),
+        vectorization_mode=given.get("vectorization_mode", "auto"),
+    )
+    try:
+        return {"description": f"{env_id}, fields chosen by its spaces.", **_fields(env, algo_id)}
+    finally:
+        env.close()
+
+
+def _fields(env: VectorEnv, algo_id: str) -> dict[str, Any]:
+    observation, action = env.observation_space, env.action_space
+    is_image = observation.dtype == np.uint8 and len(observation.shape or ()) >= 2
+    is_vector = isinstance(observation, gymnasium.spaces.Box) and not is_image
+    fields: dict[str, Any] = {"max_env_steps": 1_000_000 if is_image else 300_000}
+    if algo_id == "ppo":
+        fields |= _ppo(isinstance(action, gymnasium.spaces.Box), is_image)
+    if is_vector and algo_id in ON_POLICY:
+        fields["normalize_obs"] = "rolling"
+    if env.spec.max_episode_steps is None:
+        # An episode without an end would never be scored.
+        fields["max_episode_steps"] = 1000
+    return fields
+
+
+def _ppo(is_continuous: bool, is_image: bool) -> dict[str, Any]:
+    """Rollouts of 2,048 rows in 8 envs; entropy where actions are chosen, not dosed."""
+    shared: dict[str, Any] = {
+        "n_envs": 8,
+        "n_steps": 256,
+        "normalize_reward": True,
+        "eval_freq_epochs": 10,
+    }
+    if is_image:
+        shared |= {"n_steps": 128, "n_epochs": 4, "policy_lr": "lin_2.5e-4", "batch_size": 256}
+        return {**shared, "clip_range": 0.1, "ent_coef": 0.0 if is_continuous else 0.01}
+    if is_continuous:
+        return {**shared, "n_epochs": 10, "batch_size": 64, "policy_lr": 3e-4}
+    return {**shared, "n_epochs": 4, "batch_size": 256, "policy_lr": "lin_1e-3", "ent_coef": 0.01}

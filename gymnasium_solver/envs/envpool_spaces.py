@@ -1,0 +1,69 @@
+"""EnvPool's spaces, mended, and how its observations are read.
+
+EnvPool returns a step as a list of arrays, with observations in one part (`obs`) or several
+(`obs:position`, `obs:velocity`, ...). `pool_reader` makes one array of them.
+"""
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from gymnasium_solver.envs.minigrid import minigrid_reader
+from gymnasium_solver.envs.observations import Reader, named, reader
+
+Space = gymnasium.spaces.Space[Any]
+MINIGRID = ("MiniGrid-", "BabyAI-")
+_spaces = gymnasium.spaces
+# Observation bounds of Box2D as Gymnasium's source has them: high, and the columns (ground
+# contacts) whose low is 0; elsewhere low = -high.
+_LEG = [np.pi, 5.0, np.pi, 5.0, 5.0]
+BOX2D_BOUNDS: dict[str, tuple[list[float], list[int]]] = {
+    "LunarLander": ([2.5, 2.5, 10.0, 10.0, 2 * np.pi, 10.0, 1.0, 1.0], [6, 7]),
+    "BipedalWalker": ([np.pi, 5.0, 5.0, 5.0, *_LEG, *_LEG, *[1.0] * 10], [8, 13]),
+}
+# What Gymnasium calls a Tuple of Discrete is a row of numbers in EnvPool.
+_TUPLES = {"Blackjack-v1": _spaces.Tuple([_spaces.Discrete(n) for n in (32, 11, 2)])}
+
+
+def pool_reader(
+    space: Space, pool_id: str, env_id: str, state_keys: list[str], kind: str
+) -> Reader:
+    """From the list that a pool returns to one array; `kind` is MiniGrid's env_kwargs key."""
+    at = {
+        key.partition(":")[2]: i for i, key in enumerate(state_keys) if key.split(":")[0] == "obs"
+    }
+    if list(at) != [""]:
+        gather = named(at)
+        if pool_id.startswith(MINIGRID):
+            of_parts = minigrid_reader(space, env_id, kind)
+        else:
+            of_parts = reader(mended(space), env_id)
+        return Reader(of_parts.space, lambda state: of_parts(gather(state)))
+    (index,) = at.values()
+    if pool_id in _TUPLES:
+        of_columns = reader(_TUPLES[pool_id], env_id)
+        return Reader(of_columns.space, lambda state: of_columns(state[index].T))
+    of_one = reader(mended(space, pool_id), env_id)
+    if of_one.read is None:
+        return Reader(of_one.space, lambda state: state[index])
+    return Reader(of_one.space, lambda state: of_one(state[index]))
+
+
+def mended(space: Space, pool_id: str = "") -> Space:
+    """The space with usable bounds: from the table, or infinite where EnvPool's mean nothing."""
+    if isinstance(space, gymnasium.spaces.Dict):
+        return gymnasium.spaces.Dict({key: mended(part) for key, part in space.spaces.items()})
+    if not isinstance(space, gymnasium.spaces.Box) or space.dtype.kind != "f":
+        return space
+    meaningless = (space.low > 0) & (space.low <= np.finfo(np.float32).tiny)
+    if not meaningless.any():
+        return space
+    low, high = space.low.copy(), space.high.copy()
+    low[meaningless], high[meaningless] = -np.inf, np.inf
+    for prefix, (known_high, zero_columns) in BOX2D_BOUNDS.items():
+        if pool_id.startswith(prefix):
+            high = np.array(known_high, np.float32)
+            low = -high
+            low[zero_columns] = 0.0
+    return gymnasium.spaces.Box(low, high, dtype=low.dtype.type)

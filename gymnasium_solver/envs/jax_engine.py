@@ -1,0 +1,219 @@
+"""JAX environments under the contract: all of them in one jitted step.
+
+    make_vector_env("Brax/ant", 1024)                  # Brax
+    make_vector_env("Gymnax/CartPole-v1", 1024)        # gymnax
+    make_vector_env("Gymnax/my_module:MyEnv", 1024)    # a class with gymnax's methods
+
+Such an environment is two pure functions, reset(key) and step(key, state, action). `JaxEngine` maps
+them over the rows, keeps the states on the device, and opens new episodes where the contract asks
+for it, all inside one compiled function; rows that need no reset cost none. Arrays are handed over
+by DLPack: on the CPU without a copy (read-only, as a Step's arrays are to be treated anyway), from
+an accelerator by one transfer. The first step compiles, for seconds to minutes.
+
+The time limit is made here, so that it is a truncation: gymnax itself reports it as a termination.
+env_kwargs go to the environment's constructor, for gymnax those that are its parameters to them.
+"""
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import gymnasium
+import numpy as np
+
+from gymnasium_solver.envs.spec import EnvSpec
+from gymnasium_solver.envs.vector import Engine, Info, RawStep, Space, VectorEnv
+from gymnasium_solver.errors import EnvError, MissingError
+
+HINT = 'JAX environments are an extra: pip install "gymnasium-solver[jax]"'
+BRAX_LIMIT = 1000  # Brax's own episode length
+_NEVER = 2**30
+
+
+class Functions(NamedTuple):
+    """An environment as functions of one row."""
+
+    reset: Callable[[Any], tuple[Any, Any]]
+    """key -> obs, state."""
+    step: Callable[[Any, Any, Any], tuple[Any, Any, Any, Any]]
+    """key, state, action -> obs, state, reward, terminated."""
+    observation: Space
+    action: Space
+
+
+class JaxEngine(Engine):
+    """N rows of a functional environment, stepped together on JAX's default device."""
+
+    def __init__(self, n_envs: int, functions: Functions, spec: EnvSpec) -> None:
+        super().__init__(n_envs, functions.observation, functions.action, spec)
+        self._begin, self._advance = _batched(functions, n_envs)
+        self._state: Any = None
+        self._key: Any = None
+
+    def _reset(self, seed: int) -> tuple[np.ndarray, Info]:
+        import jax
+
+        key = jax.random.key(int(np.random.SeedSequence(seed).generate_state(1)[0]))
+        obs, self._state, self._key = self._begin(key)
+        return to_numpy(obs), {}
+
+    def _step(self, actions: np.ndarray, is_reset: np.ndarray, n_reset: int) -> RawStep:
+        obs, self._state, self._key, reward, terminated = self._advance(
+            self._key, self._state, actions, is_reset
+        )
+        truncated = np.zeros(self.n_envs, np.bool_)
+        if self.spec.max_episode_steps is not None:
+            truncated = (self._length + 1 >= self.spec.max_episode_steps) & ~is_reset
+        return to_numpy(obs), to_numpy(reward), to_numpy(terminated), truncated, {}
+
+    def close(self) -> None:
+        self._state = self._key = None
+        super().close()
+
+
+def _batched(functions: Functions, n_envs: int) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """The two compiled functions of all rows."""
+    import jax
+    import jax.numpy as jnp
+
+    def begin(key: Any) -> Any:
+        key, inner = jax.random.split(key)
+        obs, state = jax.vmap(functions.reset)(jax.random.split(inner, n_envs))
+        return obs, state, key
+
+    def advance(key: Any, state: Any, actions: Any, is_reset: Any) -> Any:
+        key, for_steps, for_resets = jax.random.split(key, 3)
+        keys = jax.random.split(for_steps, n_envs)
+        obs, state, reward, terminated = jax.vmap(functions.step)(keys, state, actions)
+
+        def opened(stepped: Any) -> Any:
+            fresh = jax.vmap(functions.reset)(jax.random.split(for_resets, n_envs))
+            return jax.tree.map(lambda new, old: _where(is_reset, new, old), fresh, stepped)
+
+        obs, state = jax.lax.cond(is_reset.any(), opened, lambda stepped: stepped, (obs, state))
+        reward = jnp.where(is_reset, 0.0, reward.astype(jnp.float32))
+        return obs, state, key, reward, terminated.astype(bool) & ~is_reset
+
+    def _where(mask: Any, new: Any, old: Any) -> Any:
+        return jnp.where(mask.reshape(-1, *[1] * (old.ndim - 1)), new, old).astype(old.dtype)
+
+    return jax.jit(begin), jax.jit(advance)
+
+
+def to_numpy(array: Any) -> np.ndarray:
+    """A JAX array as NumPy's: the same memory on the CPU, else a copy."""
+    try:
+        return np.from_dlpack(array)
+    except (BufferError, RuntimeError, TypeError, ValueError):  # on another device
+        return np.asarray(array)
+
+
+def make_brax(
+    env_id: str,
+    n_envs: int,
+    max_episode_steps: int | None,
+    env_kwargs: dict[str, Any],
+    render_mode: str | None = None,
+) -> VectorEnv:
+    """Build one of Brax's environments; env_kwargs: `backend` and others of its constructor."""
+    try:
+        from brax import envs
+    except ImportError as error:
+        raise MissingError(f"{env_id}: {HINT} ({error})") from error
+    name = env_id.removeprefix("Brax/")
+    if name not in envs._envs:
+        known = ", ".join(f"Brax/{known}" for known in sorted(envs._envs))
+        raise EnvError(f"Unknown environment {env_id!r}. There are {known}.")
+    try:
+        env = envs.get_environment(name, **env_kwargs)
+    except (TypeError, ValueError) as error:
+        raise EnvError(f"{env_id}: Brax refuses env_kwargs {env_kwargs}: {error}") from error
+
+    def reset(key: Any) -> tuple[Any, Any]:
+        state = env.reset(key)
+        return state.obs, state
+
+    def step(key: Any, state: Any, action: Any) -> tuple[Any, Any, Any, Any]:
+        state = env.step(state, action)
+        return state.obs, state, state.reward, state.done
+
+    functions = Functions(
+        reset,
+        step,
+        gymnasium.spaces.Box(-np.inf, np.inf, (env.observation_size,), np.float32),
+        gymnasium.spaces.Box(-1.0, 1.0, (env.action_size,), np.float32),
+    )
+    limit = max_episode_steps or BRAX_LIMIT
+    return JaxEngine(n_envs, functions, _spec(env_id, "brax", limit))
+
+
+def make_gymnax(
+    env_id: str,
+    n_envs: int,
+    max_episode_steps: int | None,
+    env_kwargs: dict[str, Any],
+    render_mode: str | None = None,
+) -> VectorEnv:
+    """Build one of gymnax's environments, or a class of the user's with the same methods."""
+    env, params = _gymnax_env(env_id, env_kwargs)
+    limit = max_episode_steps or getattr(params, "max_steps_in_episode", None)
+    if hasattr(params, "max_steps_in_episode"):
+        params = params.replace(max_steps_in_episode=_NEVER)  # cut in JaxEngine, as a truncation
+
+    def step(key: Any, state: Any, action: Any) -> tuple[Any, Any, Any, Any]:
+        obs, state, reward, done, *_ = env.step_env(key, state, action, params)
+        return obs, state, reward, done
+
+    functions = Functions(
+        lambda key: env.reset_env(key, params),
+        step,
+        _space(env.observation_space(params), env_id),
+        _space(env.action_space(params), env_id),
+    )
+    return JaxEngine(n_envs, functions, _spec(env_id, "gymnax", limit))
+
+
+def _gymnax_env(env_id: str, env_kwargs: dict[str, Any]) -> tuple[Any, Any]:
+    name = env_id.removeprefix("Gymnax/")
+    module, _, attribute = name.partition(":")
+    try:
+        import jax  # noqa: F401
+
+        if not attribute:
+            import gymnax
+    except ImportError as error:
+        raise MissingError(f"{env_id}: {HINT} ({error})") from error
+    try:
+        if attribute:
+            env = getattr(import_module(module), attribute)()
+            params = env.default_params
+        else:
+            env, params = gymnax.make(name)
+    except (ImportError, AttributeError, ValueError, KeyError) as error:
+        known = "" if attribute else f" Gymnax/ takes {', '.join(gymnax.registered_envs)}."
+        raise EnvError(f"Unknown environment {env_id!r}: {error}.{known}") from error
+    unknown = [key for key in env_kwargs if not hasattr(params, key)]
+    if unknown:
+        raise EnvError(f"{env_id}: unknown env_kwargs key {unknown[0]!r}. It takes: {params}.")
+    return env, params.replace(**env_kwargs) if env_kwargs else params
+
+
+def _space(space: Any, env_id: str) -> Space:
+    """One of gymnax's spaces as Gymnasium's."""
+    if hasattr(space, "n"):
+        return gymnasium.spaces.Discrete(int(space.n))
+    if not hasattr(space, "low"):
+        raise EnvError(f"{env_id}: {type(space).__name__} spaces of gymnax are not supported.")
+    low, high = (np.broadcast_to(np.float32(end), space.shape) for end in (space.low, space.high))
+    return gymnasium.spaces.Box(low, high, dtype=np.float32)
+
+
+def _spec(env_id: str, suite: str, limit: int | None) -> EnvSpec:
+    return EnvSpec(
+        env_id=env_id,
+        engine="jax",
+        engine_reason="all envs in one compiled JAX step",
+        max_episode_steps=limit,
+        reward_threshold=None,
+        suite=suite,
+    )

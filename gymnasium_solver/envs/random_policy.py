@@ -1,0 +1,75 @@
+"""Uniformly random actions, the yardstick below every agent.
+
+    policy = RandomPolicy(env.action_space, env.n_envs, seed=1)
+    step = env.step(policy.act(env.action_mask))
+    returns, lengths = random_episodes(env, seed=1)      # one whole episode of each env
+
+A bounded number is drawn evenly between its bounds, an unbounded one from a normal distribution;
+where the env has masks, evenly from the legal actions.
+"""
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from gymnasium_solver.envs.vector import VectorEnv
+from gymnasium_solver.errors import EnvError
+
+
+class RandomPolicy:
+    """Draws actions for N envs from a space, without looking at observations."""
+
+    def __init__(self, space: Any, n_envs: int, seed: int) -> None:
+        self.space, self.n_envs = space, n_envs
+        self.rng = np.random.default_rng(seed)
+
+    def act(self, mask: np.ndarray | None = None) -> np.ndarray:
+        """Actions (N, *shape); `mask` bool[N, A] where some are illegal."""
+        space, shape = self.space, (self.n_envs, *self.space.shape)
+        if isinstance(space, gymnasium.spaces.Discrete):
+            if mask is None:
+                return self.rng.integers(space.n, size=shape) + space.start
+            # The largest of independent draws is at each legal place equally often.
+            draws = np.where(mask, self.rng.random(mask.shape), -1.0)
+            return np.argmax(draws, axis=1) + space.start
+        if isinstance(space, gymnasium.spaces.MultiBinary):
+            return self.rng.integers(2, size=shape)
+        if isinstance(space, gymnasium.spaces.MultiDiscrete):
+            return self.rng.integers(space.nvec, size=shape) + space.start
+        if isinstance(space, gymnasium.spaces.Box):
+            return self._box(space, shape)
+        raise EnvError(f"no random actions for {space}: expected Discrete, Multi... or Box")
+
+    def _box(self, space: Any, shape: tuple[int, ...]) -> np.ndarray:
+        bounded = np.isfinite(space.low) & np.isfinite(space.high)
+        low, high = np.where(bounded, space.low, 0.0), np.where(bounded, space.high, 0.0)
+        evenly = self.rng.uniform(low, high, shape)
+        if bounded.all():
+            return evenly
+        normal = np.clip(self.rng.standard_normal(shape), space.low, space.high)
+        return np.where(bounded, evenly, normal)
+
+
+def random_episodes(
+    env: VectorEnv, seed: int, most_steps: int = 200_000
+) -> tuple[list[float], list[int]]:
+    """Raw returns and lengths of the first episode of every env: none is favoured for being short.
+
+    EnvError where an episode is longer than `most_steps`: it may have no end."""
+    policy = RandomPolicy(env.action_space, env.n_envs, seed)
+    env.reset(seed)
+    is_open = np.ones(env.n_envs, np.bool_)
+    returns = np.zeros(env.n_envs)
+    lengths = np.zeros(env.n_envs, np.int64)
+    for _ in range(most_steps):
+        step = env.step(policy.act(env.action_mask))
+        ends = step.is_over & is_open
+        returns[ends], lengths[ends] = step.episode_return[ends], step.episode_length[ends]
+        is_open &= ~ends
+        if not is_open.any():
+            return returns.tolist(), lengths.tolist()
+    raise EnvError(
+        f"{env.spec.env_id}: a random episode has not ended after {most_steps:,} steps. Give it a "
+        "time limit: max_episode_steps."
+    )

@@ -1,0 +1,234 @@
+"""Console games under the contract: `Retro/<Game>`, by stable-retro.
+
+    make_vector_env("Retro/Airstriker-Genesis", 4)
+    make_vector_env("Retro/SuperMarioBros-Nes", 8, env_kwargs={"state": "Level1-2"})
+
+Airstriker comes with its ROM; others must be yours: `gsolve roms import DIR`. Observations are
+stacks of gray 84 x 84 frames (channels first), actions are Discrete: nothing, or one button.
+
+A process can hold one emulator only, so each env has a process of its own, and training and
+evaluation never meet. env_kwargs: those of pixels.PixelOptions; `actions` (see buttons.ActionSet;
+START, SELECT and MODE are left out unless listed); `state`, where the game begins; `scenario`, what
+pays and ends it.
+"""
+
+import difflib
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode
+
+from gymnasium_solver.envs.buttons import ActionSet
+from gymnasium_solver.envs.own import refuse_unknown
+from gymnasium_solver.envs.pixels import NAMES, AreaResize, FrameStack, PixelOptions
+from gymnasium_solver.envs.processes import deaf_to_ctrl_c
+from gymnasium_solver.envs.spec import EnvSpec
+from gymnasium_solver.envs.vector import Engine, Info, RawStep, VectorEnv, env_seeds
+from gymnasium_solver.errors import EnvError, MissingError
+
+HINT = 'console games are an extra, for Linux on x86_64: pip install "gymnasium-solver[retro]"'
+PREFIX = "Retro/"
+_OPTIONS = (*NAMES, "actions", "state", "scenario")
+_OPPOSITE = (("LEFT", "RIGHT"), ("UP", "DOWN"))
+_MENU = ("START", "SELECT", "MODE")
+
+
+def make_retro(
+    env_id: str,
+    n_envs: int,
+    max_episode_steps: int | None,
+    env_kwargs: dict[str, Any],
+    render_mode: str | None = None,
+) -> VectorEnv:
+    """Build a console game."""
+    refuse_unknown(env_id, env_kwargs, _OPTIONS)
+    return RetroEngine(env_id, n_envs, max_episode_steps, env_kwargs, render_mode)
+
+
+def import_retro(asked_by: str) -> Any:
+    """stable-retro, or EnvError with what to install."""
+    try:
+        import stable_retro
+    except ImportError as error:
+        raise MissingError(f"{asked_by}: {HINT} ({error})") from error
+    return stable_retro
+
+
+def find_game(env_id: str) -> str:
+    """stable-retro's name of a game, whose ROM is there; EnvError otherwise."""
+    data = import_retro(env_id).data
+    name = env_id.removeprefix(PREFIX)
+    games = data.list_games(data.Integrations.ALL)
+    game = next((g for g in (name, f"{name}-v0") if g in games), None)
+    if game is None:
+        near = [PREFIX + g for g in difflib.get_close_matches(name, games, 3, cutoff=0.5)]
+        hint = f"Did you mean {', '.join(near)}?" if near else "gsolve roms list --all has them."
+        raise EnvError(f"Unknown environment {env_id!r}: stable-retro has no such game. {hint}")
+    if not has_rom(data, game):
+        raise MissingError(
+            f"{env_id}: its ROM is not here. If you own it: gsolve roms import FOLDER (a ROM is "
+            "known by its content, not its name)."
+        )
+    return game
+
+
+def has_rom(data: Any, game: str) -> bool:
+    try:
+        data.get_romfile_path(game, data.Integrations.ALL)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+class RetroEngine(Engine):
+    """N emulators, each in a process of its own."""
+
+    def __init__(
+        self,
+        env_id: str,
+        n_envs: int,
+        max_episode_steps: int | None,
+        env_kwargs: Mapping[str, Any],
+        render_mode: str | None,
+    ) -> None:
+        options = PixelOptions.read(env_id, env_kwargs)
+        game = find_game(env_id)
+        _check_choice(env_id, game, env_kwargs)
+        actions = env_kwargs.get("actions", "single")
+        choice = {key: env_kwargs[key] for key in ("state", "scenario") if key in env_kwargs}
+        maker = partial(RetroGame, env_id, game, options, actions, choice, max_episode_steps)
+        with deaf_to_ctrl_c():
+            self._vec: Any = AsyncVectorEnv(
+                [maker] * n_envs, copy=False, autoreset_mode=AutoresetMode.NEXT_STEP
+            )
+        spec = EnvSpec(
+            env_id=env_id,
+            engine="retro",
+            engine_reason="stable-retro, one process a game",
+            max_episode_steps=max_episode_steps,
+            reward_threshold=None,
+            suite="retro",
+        )
+        frame: Any = self._vec.single_observation_space
+        _, height, width = frame.shape
+        action = self._vec.single_action_space
+        super().__init__(n_envs, options.space(height, width), action, spec)
+        self.button_names, self.button_table = self._vec.get_attr("buttons_and_table")[0]
+        self._stack = FrameStack(n_envs, options.frame_stack)
+        self._render_mode = render_mode
+
+    def _reset(self, seed: int) -> tuple[np.ndarray, Info]:
+        frames, info = self._vec.reset(seed=env_seeds(seed, self.n_envs))
+        return self._stack.push(frames, np.ones(self.n_envs, np.bool_)), info
+
+    def _step(self, actions: np.ndarray, is_reset: np.ndarray, n_reset: int) -> RawStep:
+        frames, reward, terminated, truncated, info = self._vec.step(actions)
+        return (
+            self._stack.push(frames, is_reset),
+            np.array(reward, np.float32),
+            np.array(terminated, np.bool_),
+            np.array(truncated, np.bool_),
+            info,
+        )
+
+    def render(self, env_index: int = 0) -> np.ndarray | None:
+        if self._render_mode is None:
+            raise EnvError(f"{self.spec.env_id}: render() needs render_mode='rgb_array'.")
+        frame: np.ndarray = self._vec.render()[env_index]
+        return frame
+
+    def close(self) -> None:
+        if not self._closed:
+            self._vec.close()
+        super().close()
+
+
+class RetroGame(gymnasium.Env[np.ndarray, Any]):
+    """One emulator: skips frames, and hands out small ones (C, H, W), not stacked."""
+
+    def __init__(
+        self,
+        env_id: str,
+        game: str,
+        options: PixelOptions,
+        actions: Any,
+        choice: Mapping[str, str],
+        max_episode_steps: int | None,
+    ) -> None:
+        self.render_mode = "rgb_array"
+        self._options, self._limit = options, max_episode_steps
+        retro = import_retro(env_id)
+        self._game = retro.make(
+            game,
+            **choice,
+            inttype=retro.data.Integrations.ALL,
+            render_mode="rgb_array",
+            use_restricted_actions=retro.Actions.ALL,
+        )
+        names = list(self._game.buttons)
+        listed = isinstance(actions, list | tuple)
+        usable = [n for n in names if n is not None and (listed or n not in _MENU)]
+        chosen = ActionSet.read(env_id, actions, usable, _OPPOSITE)
+        self._presses = chosen.presses([names.index(n) for n in usable], len(names))
+        self.buttons_and_table = (usable, chosen.table)
+        self.action_space = chosen.space
+        height, width, _ = self._game.observation_space.shape
+        self._shrink = AreaResize((height, width), options.resize_obs or (height, width))
+        channels = 1 if options.grayscale_obs else 3
+        size = options.resize_obs or (height, width)
+        self.observation_space = gymnasium.spaces.Box(0, 255, (channels, *size), np.uint8)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        frame, info = self._game.reset()
+        self._steps = 0
+        return self._small(frame), info
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        row = np.asarray(action)[None]  # a batch of one
+        pressed = np.array(self._presses(row)[0], np.int8)
+        total, frame, before = 0.0, None, None
+        for _ in range(self._options.frame_skip):
+            before = frame
+            frame, reward, terminated, truncated, info = self._game.step(pressed)
+            total += float(reward)
+            if terminated or truncated:
+                break
+        assert frame is not None
+        # Sprites may flicker, drawn in every other frame only.
+        seen = frame if before is None else np.maximum(frame, before)
+        self._steps += 1
+        at_limit = self._limit is not None and self._steps >= self._limit
+        return self._small(seen), total, bool(terminated), bool(truncated) or at_limit, info
+
+    def _small(self, frame: np.ndarray) -> np.ndarray:
+        if self._options.grayscale_obs:
+            red, green, blue = np.moveaxis(frame.astype(np.uint16), -1, 0)
+            return self._shrink(((77 * red + 150 * green + 29 * blue) >> 8).astype(np.uint8)[None])
+        return self._shrink(np.ascontiguousarray(np.moveaxis(frame, -1, 0)))
+
+    def render(self) -> Any:
+        return self._game.get_screen() if hasattr(self._game, "get_screen") else None
+
+    def close(self) -> None:
+        self._game.close()
+
+
+def _check_choice(env_id: str, game: str, env_kwargs: Mapping[str, Any]) -> None:
+    """The state and the scenario must be among the game's."""
+    data = import_retro(env_id).data
+    lists = {"state": data.list_states, "scenario": data.list_scenarios}
+    for name, listing in lists.items():
+        if name not in env_kwargs:
+            continue
+        known = listing(game, data.Integrations.ALL)
+        if env_kwargs[name] not in known:
+            raise EnvError(
+                f"{env_id}: it has no {name} {env_kwargs[name]!r}. There are: "
+                f"{', '.join(known) or 'none'}."
+            )

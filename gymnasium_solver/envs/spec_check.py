@@ -1,0 +1,118 @@
+"""Whether a `spec` block (config/spec.py) tells the truth about an environment.
+
+`spec_mismatches(spec, env)` holds labels, ranges and components against the real spaces. A block
+may describe the observation as the engine gives it or as the wrappers leave it.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from gymnasium_solver.config.spec import ActionSpec, Component, ObservationView, Spec
+from gymnasium_solver.envs.vector import VectorEnv, VectorWrapper
+
+ABSOLUTE = 2e-3
+"""How far a written bound may be from the real one: 0.418 stands for 0.41887903."""
+HUGE = 1e30
+"""Bounds beyond it are no bounds."""
+
+
+def spec_mismatches(spec: Spec, env: VectorEnv, obs_type: str | None = None) -> list[str]:
+    """What is wrong with the block, one line each; `obs_type` names the variant that is seen."""
+    problems = list(_actions(spec.action_space, env.action_space))
+    view = spec.observation_space.view(obs_type)
+    if view.components or view.n:
+        by_layer = [list(_observation(view, space)) for space in _layers(env)]
+        if all(by_layer):
+            problems += by_layer[0]
+    return problems
+
+
+def missing_parts(spec: Spec) -> list[str]:
+    """What a shipped block must tell and this one does not."""
+    seen = spec.observation_space
+    told = {
+        "description": spec.description,
+        "goal": spec.goal,
+        "source": spec.source,
+        "action_space.labels": spec.action_space.labels,
+        "observation_space": seen.components or seen.shape or seen.n or seen.variants,
+        "rewards": spec.reward_text or spec.rewards.events or spec.rewards.components,
+        "episode": spec.episode,
+    }
+    return [name for name, value in told.items() if not value]
+
+
+def _layers(env: VectorEnv) -> Iterator[Any]:
+    """The observation spaces from the outermost wrapper to the engine."""
+    yield env.observation_space
+    while isinstance(env, VectorWrapper):
+        env = env.env
+        yield env.observation_space
+
+
+def _actions(told: ActionSpec, space: Any) -> Iterator[str]:
+    spaces = gymnasium.spaces
+    kinds = {"discrete": spaces.Discrete, "multibinary": spaces.MultiBinary}
+    kinds |= {"multidiscrete": spaces.MultiDiscrete}
+    for name, kind in kinds.items():
+        if getattr(told, name) is not None and not isinstance(space, kind):
+            yield f"action_space.{name} is given, but the actions are {space}"
+    n_labels, n_actions = len(told.labels), n_parts(space)
+    if n_labels and n_labels != n_actions:
+        yield f"action_space has {n_labels} labels, but the env has {n_actions}: {space}"
+    if told.discrete is not None and told.discrete != n_actions:
+        yield f"action_space.discrete is {told.discrete}, but the env has {space}"
+    if told.range is None or not isinstance(space, spaces.Box):
+        return
+    pairs: Any = told.range if isinstance(told.range, list) else [told.range] * n_actions
+    if len(pairs) != n_actions:
+        yield f"action_space has {len(pairs)} ranges, but {n_actions} numbers"
+        return
+    for i, (low, high) in enumerate(pairs):
+        real = (space.low.flat[i], space.high.flat[i])
+        if not np.allclose((low, high), real, atol=ABSOLUTE):
+            yield f"action_space.range is {[low, high]}, but {_pair(real)} for number {i}"
+
+
+def n_parts(space: Any) -> int:
+    """Actions to name: those of a Discrete, the buttons, or the numbers of any other space."""
+    if isinstance(space, gymnasium.spaces.Discrete):
+        return int(space.n)
+    return int(np.prod(space.shape))
+
+
+def _observation(view: ObservationView, space: Any) -> Iterator[str]:
+    if isinstance(space, gymnasium.spaces.Discrete):
+        values = [part.values for part in view.components] or [view.n]
+        if values != [space.n]:
+            yield f"observation_space tells {values} values, but the env has {space}"
+        return
+    if not view.components:
+        yield f"observation_space.n is {view.n}, but the observations are {space}"
+        return
+    size = int(np.prod(space.shape))
+    if view.size != size:
+        yield f"observation_space names {view.size} numbers, but the env has {size}: {space}"
+        return
+    if isinstance(space, gymnasium.spaces.Box):
+        first = 0
+        for part in view.components:
+            yield from _bounds(part, space.low.flat[first], space.high.flat[first])
+            first += part.size
+
+
+def _bounds(part: Component, low: float, high: float) -> Iterator[str]:
+    """A bounded component must say so; where the space has no bound, a known range may be told."""
+    if not (abs(low) < HUGE and abs(high) < HUGE) or (part.values and not part.range):
+        return
+    if part.range is None:
+        yield f"{part.name} is bounded by {_pair((low, high))}, which its range should tell"
+    elif not np.allclose(np.asarray(part.range, float), (low, high), atol=ABSOLUTE):
+        yield f"{part.name} has the range {list(part.range)}, but the env {_pair((low, high))}"
+
+
+def _pair(ends: tuple[float, float]) -> str:
+    return f"[{ends[0]:g}, {ends[1]:g}]"

@@ -1,0 +1,79 @@
+"""Observations that are rendered frames."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from gymnasium_solver.envs.pixels import AreaResize
+from gymnasium_solver.envs.vector import Step, VectorEnv, VectorWrapper
+from gymnasium_solver.envs.wrappers.parameters import require
+from gymnasium_solver.errors import EnvError
+
+NAME = "PixelObservationWrapper"
+_LUMA = np.array([0.299, 0.587, 0.114])  # ITU-R BT.601, as gray frames are usually made
+
+
+class PixelObservation(VectorWrapper):
+    """Shows the agent frames that the env draws: uint8 (height, width, 3), or (height, width, 1)
+    with `grayscale`. `render_kwargs: {height: 84, width: 84}` shrinks them by area.
+
+    The env is made with render_mode rgb_array; `auto` takes an engine that can draw. Each env is
+    drawn at every step, which costs far more than the step itself. `pixels_only: false` (pixels
+    beside the state) is refused: an observation is one array.
+    """
+
+    def __init__(
+        self,
+        env: VectorEnv,
+        pixels_only: bool = True,
+        render_kwargs: Mapping[str, int] | None = None,
+        grayscale: bool = False,
+    ) -> None:
+        super().__init__(env)
+        wrong = "pixels_only: false is not supported, an observation is one array. Leave it out"
+        require(pixels_only, NAME, wrong)
+        self._grayscale = grayscale
+        env.reset(0)  # nothing can be drawn, and no size known, before
+        frame = self._draw(0)
+        size = _size(dict(render_kwargs or {}), frame.shape[:2])
+        self._shrink = AreaResize(frame.shape[:2], size)
+        shape = (*size, 1 if grayscale else 3)
+        self.observation_space = gymnasium.spaces.Box(0, 255, shape, np.uint8)
+
+    def reset(self, seed: int) -> np.ndarray:
+        self.env.reset(seed)
+        return self._frames()
+
+    def step(self, actions: Any) -> Step:
+        # At the end of an episode the env has not been reset yet: what is drawn is the true end.
+        return self.env.step(actions)._replace(obs=self._frames())
+
+    def _frames(self) -> np.ndarray:
+        frames = np.stack([self._draw(index) for index in range(self.n_envs)])
+        if self._grayscale:
+            gray = (frames @ _LUMA).astype(np.uint8)
+            return np.ascontiguousarray(self._shrink(gray)[..., None])
+        planes = self._shrink(np.moveaxis(frames, -1, 1))
+        return np.ascontiguousarray(np.moveaxis(planes, 1, -1))
+
+    def _draw(self, index: int) -> np.ndarray:
+        frame = self.env.render(index)
+        if frame is None or frame.ndim != 3 or frame.shape[2] != 3:
+            got = "nothing" if frame is None else f"an array of shape {frame.shape}"
+            raise EnvError(
+                f"{self.spec.env_id}: {NAME} needs RGB frames, but the {self.spec.engine} engine "
+                f"draws {got}. Leave the wrapper out, or try vectorization_mode sync."
+            )
+        return frame
+
+
+def _size(given: dict[str, int], drawn: tuple[int, ...]) -> tuple[int, int]:
+    for key in given:
+        takes = f"render_kwargs takes height and width, got {key!r}"
+        require(key in ("height", "width"), NAME, takes)
+    height, width = given.get("height", drawn[0]), given.get("width", drawn[1])
+    wrong = f"render_kwargs must be 1 to {drawn[0]} by 1 to {drawn[1]}, got {height} x {width}"
+    require(1 <= height <= drawn[0] and 1 <= width <= drawn[1], NAME, wrong)
+    return height, width

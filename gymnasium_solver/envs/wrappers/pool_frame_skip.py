@@ -1,0 +1,53 @@
+"""Frames skipped inside EnvPool's engine, by stepping only the envs that are not yet done.
+
+A whole-batch repeat would not do: under NEXT_STEP autoreset an env that ends at the second frame
+would be reset at the third and lose the first frames of its new episode to an old action; to stop
+the skip for all would make an env's dynamics depend on its neighbours. A pool can step a part of
+its envs, so a row that is done (or that only opened an episode) waits.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from gymnasium_solver.envs.envpool_engine import EnvPoolEngine
+from gymnasium_solver.envs.vector import Info, RawStep
+from gymnasium_solver.envs.wrappers.lowered import skip_generator
+
+
+class SkippingPool(EnvPoolEngine):
+    """An EnvPool whose step is one action held for several frames."""
+
+    def __init__(self, env_id: str, n_envs: int, skip: tuple[int, int], **given: Any) -> None:
+        super().__init__(env_id, n_envs, **given)
+        self._skip = skip
+        self._rng = skip_generator(0)
+
+    def _reset(self, seed: int) -> tuple[np.ndarray, Info]:
+        self._rng = skip_generator(seed)
+        return super()._reset(seed)
+
+    def _step(self, actions: np.ndarray, is_reset: np.ndarray, n_reset: int) -> RawStep:
+        low, high = self._skip
+        n_frames = self._rng.integers(low, high + 1, self.n_envs)
+        obs, reward, terminated, truncated, info = super()._step(actions, is_reset, n_reset)
+        actions = actions.astype(self._action_dtype, copy=False)
+        obs, truncated = np.array(obs), np.array(truncated)
+        for frame in range(1, high):
+            waits = terminated | truncated | is_reset | (n_frames <= frame)
+            rows = self._ids[~waits]
+            if not len(rows):
+                break
+            self._pool._send([rows, rows, actions[rows]])
+            state = self._pool._recv()
+            obs[rows] = self._read(state)
+            reward[rows] += state[self._reward_at]
+            terminated[rows] = state[self._done_at] > state[self._trunc_at]
+            truncated[rows] = state[self._trunc_at]
+            if self._limit is not None:
+                self._cut[rows] = state[self._elapsed_at] >= self._limit
+                truncated |= self._cut
+            for name, i in self._info_at:
+                info[name][rows] = state[i]
+        self._n_cut = int(np.count_nonzero(self._cut))
+        return obs, reward, terminated, truncated, info

@@ -1,0 +1,114 @@
+"""Base of the reward shapers: rewards in named parts, told apart from the true reward.
+
+A shaper adds its parts to the reward that the learner sees. `episode_return`, and with it every
+score, stays the environment's own. `Step.info` has
+
+    info["reward_parts"]           {part: float32[N]}: what each part added at this step
+    info["episode_reward_parts"]   {part: float64[N]}: its running sum over the episode, this step
+                                   included; final where done, 0 at reset rows
+
+and a run logs the means of the latter as `train/roll/ep_part/<part>/mean`. Parts are as the shaper
+made them: a RewardScale or RewardClip around it does not change them.
+"""
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import gymnasium
+import numpy as np
+
+from gymnasium_solver.envs.vector import Step, VectorEnv, VectorWrapper
+from gymnasium_solver.envs.wrappers.parameters import require
+
+PARTS = "reward_parts"
+EPISODE_PARTS = "episode_reward_parts"
+Parts = dict[str, np.ndarray]
+
+
+class RewardShaper(VectorWrapper):
+    """Adds the parts that a subclass works out; nothing is added at reset rows."""
+
+    keeps_reward: ClassVar[bool] = True
+    """False where the parts take the place of the env's reward."""
+
+    def __init__(self, env: VectorEnv) -> None:
+        super().__init__(env)
+        self._sums: Parts = {}
+
+    def open(self, obs: np.ndarray) -> None:
+        """Set all state from the first observations."""
+
+    @abstractmethod
+    def parts(self, actions: np.ndarray, step: Step) -> Parts:
+        """{part: float32[N]}, fresh arrays; reset rows are overruled. A reset row opens an episode:
+        state kept for it must be set from `step.obs` alone."""
+
+    def reset(self, seed: int) -> np.ndarray:
+        obs = self.env.reset(seed)
+        self._sums = {}
+        self.open(obs)
+        return obs
+
+    def step(self, actions: Any) -> Step:
+        step = self.env.step(actions)
+        parts = self.parts(np.asarray(actions), step)
+        total = np.zeros(self.n_envs, np.float32)
+        for name, part in parts.items():
+            part[step.is_reset] = 0.0
+            total += part
+            running = self._sums.get(name, 0.0) + part.astype(np.float64)
+            running[step.is_reset] = 0.0
+            self._sums[name] = running
+        info = {
+            **step.info,
+            PARTS: _added(step.info.get(PARTS, {}), parts),
+            EPISODE_PARTS: _added(step.info.get(EPISODE_PARTS, {}), self._sums),
+            "shaping_reward": step.info.get("shaping_reward", 0.0) + total,
+        }
+        return step._replace(reward=step.reward + total if self.keeps_reward else total, info=info)
+
+
+def _added(inner: Mapping[str, np.ndarray], own: Parts) -> Parts:
+    """Parts of the shapers within and of this one; those of the same name are added up."""
+    return {**inner, **{name: inner.get(name, 0.0) + part for name, part in own.items()}}
+
+
+class PotentialShaper(RewardShaper):
+    """Adds the change of a potential from one observation to the next, in named parts."""
+
+    names: ClassVar[tuple[str, ...]]
+    zero_at_end: ClassVar[bool]
+    """Whether the potential is 0 once an episode has terminated."""
+
+    @abstractmethod
+    def potentials(self, obs: np.ndarray) -> np.ndarray:
+        """float32[N, parts], a fresh array."""
+
+    def open(self, obs: np.ndarray) -> None:
+        self._before = self.potentials(obs)
+
+    def parts(self, actions: np.ndarray, step: Step) -> Parts:
+        now = self.potentials(step.obs)
+        if self.zero_at_end:
+            now[step.terminated] = 0.0
+        change, self._before = now - self._before, now
+        return {name: change[:, i].copy() for i, name in enumerate(self.names)}
+
+
+class ActionRewardShaper(RewardShaper):
+    """Adds `rewards[a]` whenever action a is taken (Discrete actions, one number for each). Part:
+    action_reward_bonus."""
+
+    def __init__(self, env: VectorEnv, rewards: list[float]) -> None:
+        super().__init__(env)
+        space, name = env.action_space, "ActionRewardShaper"
+        is_discrete = isinstance(space, gymnasium.spaces.Discrete)
+        require(is_discrete, name, f"needs Discrete actions; {env.spec.env_id} has {space}")
+        n, start = int(getattr(space, "n", 0)), int(getattr(space, "start", 0))
+        expected = f"rewards must have {n} numbers, one for each action, got {len(rewards)}"
+        require(len(rewards) == n, name, expected)
+        self._start, self._rewards = start, np.array(rewards, np.float32)
+
+    def parts(self, actions: np.ndarray, step: Step) -> Parts:
+        return {"action_reward_bonus": self._rewards[actions - self._start]}

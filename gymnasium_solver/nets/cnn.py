@@ -1,0 +1,215 @@
+"""Convolutional torsos for images, and how an image lies in an observation.
+
+    layout = image_layout(spaces.Box(0, 255, (84, 84, 3), np.uint8))   # 3 planes of 84 x 84
+    planes = layout.planes(obs)                 # [B, 84, 84, 3] -> [B, 3, 84, 84], a view
+    layers, n_features = convolutions(Cnn(layout, "cnn_nature"), 0, gain, generator)
+
+    cnn_small    16, 32, 64 channels of 3 x 3, strides 1, 2, 2        any size; then 128 units
+    cnn_nature   32 of 8 x 8 / 4, 64 of 4 x 4 / 2, 64 of 3 x 3        from 36 x 36; then 512 units
+                 (Mnih et al. 2015)
+    cnn_impala   16, 32, 32 channels: each a convolution, a pooling by 2 and two residual blocks
+                 (Espeholt et al. 2018)                               any size; then 256 units
+    cnn_large    cnn_impala twice as wide: 32, 64, 64 (x2 in Cobbe et al. 2020); then 512 units
+
+ReLU throughout, as in the papers. The units after the convolutions belong to the network that is
+built on them (actor_critic.py, q_network.py): a dueling head has them twice, a noisy one noisily.
+"""
+
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+
+from gymnasium_solver.errors import ConfigError
+
+MOST_CHANNELS_LAST = 4  # of a frame in a stack of frames: grey to RGBA
+LEAST_PLANE = 32  # a uint8 array with two axes is an image from this size on
+N_BLOCKS = 2  # residual blocks of a stage
+
+
+class ImageLayout(NamedTuple):
+    """Where the planes of an image are: `order` brings the axes of one observation to
+    [channels, height, width] or, of a stack of frames, [frames, channels, height, width]."""
+
+    channels: int  # of all frames together
+    height: int
+    width: int
+    order: tuple[int, ...]
+
+    def planes(self, obs: Tensor) -> Tensor:
+        """[B, *shape] -> [B, channels, height, width]."""
+        if len(self.order) == 2:
+            return obs.unsqueeze(1)
+        if self.order != tuple(range(len(self.order))):
+            obs = obs.permute(0, *(axis + 1 for axis in self.order))
+        return obs.flatten(1, 2) if len(self.order) == 4 else obs
+
+
+def image_layout(space: spaces.Space) -> ImageLayout | None:
+    """How the image in an observation lies; None where it is none.
+
+    Three axes: channels are the shorter one of first and last, the first where both are as long.
+    Four: a stack of frames with the channels last if these are at most 4, else behind the stack.
+    Two, of a uint8 array from 32 x 32 on: one grey plane.
+    """
+    shape = space.shape if isinstance(space, spaces.Box) else None
+    if shape is None or min(shape, default=0) < 1:
+        return None
+    if len(shape) == 2 and min(shape) >= LEAST_PLANE and space.dtype == np.uint8:
+        return ImageLayout(1, shape[0], shape[1], (0, 1))
+    order: tuple[int, ...]
+    if len(shape) == 3:
+        order = (0, 1, 2) if shape[0] <= shape[2] else (2, 0, 1)
+    elif len(shape) == 4:
+        order = (0, 3, 1, 2) if shape[3] <= MOST_CHANNELS_LAST else (0, 1, 2, 3)
+    else:
+        return None
+    *stack, height, width = (shape[axis] for axis in order)
+    return ImageLayout(int(np.prod(stack)), height, width, order)
+
+
+# -- torsos -----------------------------------------------------------------------------------
+
+
+class Convolution(NamedTuple):
+    """One layer of a plain torso."""
+
+    channels: int
+    size: int
+    stride: int
+    padding: int = 0
+
+
+class Preset(NamedTuple):
+    channels: tuple[int, ...]
+    hidden_dims: tuple[int, ...]  # after the convolutions
+    plain: tuple[Convolution, ...] = ()  # empty: stages of residual blocks
+
+
+PRESETS: dict[str, Preset] = {
+    "cnn_small": Preset(
+        (16, 32, 64),
+        (128,),
+        (Convolution(16, 3, 1, 1), Convolution(32, 3, 2, 1), Convolution(64, 3, 2, 1)),
+    ),
+    "cnn_nature": Preset(
+        (32, 64, 64), (512,), (Convolution(32, 8, 4), Convolution(64, 4, 2), Convolution(64, 3, 1))
+    ),
+    "cnn_impala": Preset((16, 32, 32), (256,)),
+    "cnn_large": Preset((32, 64, 64), (512,)),
+}
+
+
+def default_preset(layout: ImageLayout) -> str:
+    """cnn_nature where the image is large enough for it, else cnn_small."""
+    return "cnn_nature" if smallest_side(PRESETS["cnn_nature"]) <= shorter(layout) else "cnn_small"
+
+
+def smallest_side(preset: Preset) -> int:
+    """Pixels that a preset needs on each side, to have one left at its end."""
+    side = 1
+    for layer in reversed(preset.plain):
+        side = max(1, (side - 1) * layer.stride + layer.size - 2 * layer.padding)
+    return side
+
+
+def shorter(layout: ImageLayout) -> int:
+    return min(layout.height, layout.width)
+
+
+class Cnn(NamedTuple):
+    """Which convolutions, for which images."""
+
+    layout: ImageLayout
+    preset_id: str = "cnn_nature"
+    channels: tuple[int, ...] | None = None  # another width for each layer, or stage
+
+
+def convolutions(
+    cnn: Cnn | None, width: int, gain: float | None, generator: torch.Generator
+) -> tuple[nn.Sequential, int]:
+    """The convolutions, flattened at the end, and how many numbers come out of them.
+
+    Without a `cnn` nothing, and `width`. `gain`: see mlp.linear.
+    """
+    if cnn is None:
+        return nn.Sequential(), width
+    layout, preset_id, channels = cnn
+    preset = PRESETS[preset_id]
+    widths = tuple(channels or preset.channels)
+    if preset.plain and len(widths) != len(preset.plain):
+        raise ConfigError(
+            f"cnn_channels: {list(widths)} with {preset_id}, which has {len(preset.plain)} layers: "
+            f"give as many widths, e.g. {list(preset.channels)}."
+        )
+    least = smallest_side(preset)
+    if shorter(layout) < least:
+        raise ConfigError(
+            f"model_id: {preset_id} needs images of at least {least} x {least} pixels, but these "
+            f"are {layout.height} x {layout.width}: use cnn_small or cnn_impala, which take any."
+        )
+    sizes = (layout.channels, *widths)
+    layers: list[nn.Module] = []
+    if preset.plain:
+        for (n_in, n_out), layer in zip(pairwise(sizes), preset.plain, strict=True):
+            layers += [conv(n_in, layer._replace(channels=n_out), gain, generator), nn.ReLU()]
+    else:
+        n_blocks = N_BLOCKS * len(widths)
+        layers += [Stage(a, b, n_blocks, gain, generator) for a, b in pairwise(sizes)]
+        layers.append(nn.ReLU())
+    module = nn.Sequential(*layers, nn.Flatten())
+    with torch.no_grad():
+        n_features = module(torch.zeros(1, *layout[:3])).shape[1]
+    return module, n_features
+
+
+def conv(
+    n_in: int, layer: Convolution, gain: float | None, generator: torch.Generator
+) -> nn.Conv2d:
+    """Weights as mlp.linear has them: orthogonal times `gain`, or uniform in +-1/sqrt(fan in)."""
+    module = nn.Conv2d(n_in, layer.channels, layer.size, layer.stride, layer.padding)
+    assert module.bias is not None
+    if gain is None:
+        bound = (n_in * layer.size**2) ** -0.5
+        for parameter in (module.weight, module.bias):
+            nn.init.uniform_(parameter, -bound, bound, generator=generator)
+    else:
+        nn.init.orthogonal_(module.weight, gain, generator=generator)
+        nn.init.zeros_(module.bias)
+    return module
+
+
+class Stage(nn.Module):
+    """A convolution, max pooling by 2, and residual blocks: [B, a, h, w] -> [B, b, h / 2, w / 2]"""
+
+    def __init__(
+        self, n_in: int, n_out: int, n_blocks: int, gain: float | None, generator: torch.Generator
+    ):
+        """`n_blocks`: of the whole torso."""
+        super().__init__()
+        self.first = conv(n_in, Convolution(n_out, 3, 1, 1), gain, generator)
+        self.pool = nn.MaxPool2d(3, stride=2, padding=1)
+        self.blocks = nn.Sequential(
+            *(ResidualBlock(n_out, n_blocks, gain, generator) for _ in range(N_BLOCKS))
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.blocks(self.pool(self.first(x)))
+
+
+class ResidualBlock(nn.Module):
+    """x + conv(relu(conv(relu(x))))"""
+
+    def __init__(self, n: int, n_blocks: int, gain: float | None, generator: torch.Generator):
+        super().__init__()
+        layer = Convolution(n, 3, 1, 1)
+        self.one = conv(n, layer, gain, generator)
+        # What blocks add sums up: scaled, so that the variance does not double with each of them.
+        last_gain = None if gain is None else gain * n_blocks**-0.5
+        self.two = conv(n, layer, last_gain, generator)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.two(torch.relu(self.one(torch.relu(x))))

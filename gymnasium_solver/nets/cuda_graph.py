@@ -1,0 +1,74 @@
+"""Work on a GPU, captured once as a CUDA graph and launched as one thing from then on.
+
+The update of a small network is a hundred kernels of a few microseconds, and launching each from
+Python takes longer than running it. A graph launches all of them at once. The code that is captured
+is the code that runs without it, and the numbers are the same.
+
+    gradient = Graphed(function)              # of tensors on the GPU, gives tensors on it
+    outputs = gradient([x, y])                # overwritten by the next call with the same shapes
+
+A graph reads and writes fixed places: inputs are copied to them, and whatever else the function
+reads (weights) or writes (moments) must stay where it is. It holds for one set of shapes, so each
+set gets its own after a few plain calls, as many as there are kinds of work to warm up.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+N_PLAIN_CALLS = 3
+MAX_GRAPHS = 8  # shapes that differ from call to call are not worth a graph each
+
+Function = Callable[[Sequence[Tensor]], list[Tensor]]
+Key = tuple[tuple[torch.Size, torch.dtype], ...]
+
+
+class Capture(NamedTuple):
+    graph: torch.cuda.CUDAGraph
+    inputs: list[Tensor]
+    outputs: list[Tensor]
+
+
+class Graphed:
+    def __init__(self, function: Function):
+        self.function = function
+        self.failure: str | None = None  # why it is run plainly, if it cannot be captured
+        self._captures: dict[Key, Capture] = {}
+        self._n_calls: dict[Key, int] = {}
+
+    def __call__(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        key = tuple((t.shape, t.dtype) for t in inputs)
+        capture = self._captures.get(key) or self._warmed_up(key, inputs)
+        if capture is None:
+            return self.function(inputs)
+        for place, given in zip(capture.inputs, inputs, strict=True):
+            if place.data_ptr() != given.data_ptr():
+                place.copy_(given)
+        capture.graph.replay()
+        return capture.outputs
+
+    def _warmed_up(self, key: Key, inputs: Sequence[Tensor]) -> Capture | None:
+        """The graph for these shapes, captured when the time has come; None: a plain call."""
+        if self.failure is not None or len(self._captures) == MAX_GRAPHS:
+            return None
+        self._n_calls[key] = self._n_calls.get(key, 0) + 1
+        if self._n_calls[key] <= N_PLAIN_CALLS:
+            return None
+        try:
+            self._captures[key] = _captured(self.function, inputs)
+        except RuntimeError as error:  # it waits for the GPU, or takes numbers from the host
+            self.failure = str(error).splitlines()[0]
+            torch.cuda.synchronize()
+            return None
+        return self._captures[key]
+
+
+def _captured(function: Function, inputs: Sequence[Tensor]) -> Capture:
+    """Captured and not run: the weights stay as they are."""
+    places = [t.clone() for t in inputs]
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        outputs = function(places)
+    return Capture(graph, places, outputs)

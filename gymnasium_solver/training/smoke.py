@@ -1,0 +1,107 @@
+"""Whether a config works at all: random actions in its environment, then two tiny epochs of
+training as it is shipped: engine, wrappers, normalisation, network, schedules.
+
+    result = smoke("CartPole-v1:ppo")         # {"status": "pass", "env_steps_per_s": ..., ...}
+
+`gsolve smoke` does it for all configs, and a test does it for all shipped ones.
+"""
+
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gymnasium_solver.config.load import load_config
+from gymnasium_solver.config.schema import Config
+from gymnasium_solver.envs.make import env_from_config
+from gymnasium_solver.envs.random_policy import RandomPolicy
+from gymnasium_solver.errors import GsolveError, MissingError
+from gymnasium_solver.runs.run import Run
+from gymnasium_solver.training.loop import train
+
+RANDOM_STEPS = 100
+N_ENVS = 2
+SHORT: dict[str, Any] = {
+    "n_envs": N_ENVS,
+    "n_steps": 12,
+    "max_epochs": 2,
+    "max_episode_steps": 10,
+    "eval_freq_epochs": 2,
+    "eval_episodes": 1,
+    "seed": 1,
+}
+# What learns from a replay must come to learn at all, and needs no room for a million images.
+SHORT_REPLAY: dict[str, Any] = {
+    "learning_starts": 8,
+    "train_freq": 8,
+    "updates_per_step": 0.1,
+    "buffer_size": 1000,
+}
+# A package that is not there is no failure of the config; whoever misses one says how to get it.
+_ABSENT = "pip install"
+
+
+def short_config(name: str, **overrides: Any) -> Config:
+    """The config as it is, but for a budget of two tiny epochs."""
+    has_replay = hasattr(load_config(name), "learning_starts")
+    short = {**SHORT, **(SHORT_REPLAY if has_replay else {}), **overrides}
+    return load_config(name, overrides=short)
+
+
+def short_training(name: str, runs_root: Path) -> Run:
+    """Two epochs, an evaluation and a test."""
+    return train(short_config(name), runs_root=runs_root)
+
+
+def random_steps(config: Config, n_steps: int) -> dict[str, Any]:
+    """Step a config's environments with random actions; all that comes back must be finite and
+    of the space's shape."""
+    env = env_from_config(config, N_ENVS)
+    try:
+        policy = RandomPolicy(env.action_space, N_ENVS, seed=1)
+        obs, space = env.reset(1), env.observation_space
+        shape = (N_ENVS, *(space.shape or ()))
+        begun_s = time.perf_counter()
+        for _ in range(n_steps):
+            if obs.shape != shape or not np.isfinite(obs).all():
+                raise GsolveError(f"observations of shape {obs.shape} are not those of {space}")
+            step = env.step(policy.act(env.action_mask))
+            if not np.isfinite(step.reward).all():
+                raise GsolveError(f"a reward is not finite: {step.reward.tolist()}")
+            obs = step.obs
+        speed = n_steps * N_ENVS / max(time.perf_counter() - begun_s, 1e-9)
+        return {"engine": env.spec.engine, "env_steps_per_s": speed}
+    finally:
+        env.close()
+
+
+def smoke(job: str | dict[str, Any]) -> dict[str, Any]:
+    """Try one config, by name or as {name, steps}: status pass, fail or skip, and why."""
+    settings = {"name": job} if isinstance(job, str) else job
+    name, n_steps = settings["name"], int(settings.get("steps", RANDOM_STEPS))
+    begun_s, stage = time.perf_counter(), "load"
+    result: dict[str, Any] = {"name": name}
+    try:
+        config = load_config(name)
+        stage = "random"
+        result |= random_steps(config, n_steps)
+        stage = "train"
+        with tempfile.TemporaryDirectory() as folder:
+            meta = short_training(name, Path(folder)).meta()
+        if meta["status"] != "finished":
+            raise GsolveError(f"the run is {meta['status']}, not finished")
+    except GsolveError as error:
+        skipped = isinstance(error, MissingError) or _ABSENT in str(error)
+        result |= {"status": "skip" if skipped else "fail", "reason": _one_line(stage, error)}
+    except Exception as error:  # a bug of ours or of the environment: the table tells it
+        result |= {"status": "fail", "reason": _one_line(stage, error, type(error).__name__)}
+    else:
+        result |= {"status": "pass", "reason": ""}
+    return result | {"wall_s": time.perf_counter() - begun_s}
+
+
+def _one_line(stage: str, error: Exception, kind: str = "") -> str:
+    text = " ".join(str(error).split())
+    return f"{stage}: {kind + ': ' if kind else ''}{text}"

@@ -1,0 +1,68 @@
+"""`gsolve bench`: what is asked for reaches the parts, and bad input is told."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gymnasium_solver.bench import report
+from gymnasium_solver.cli import main as cli
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
+    """What would be run."""
+    calls: list[tuple[Any, ...]] = []
+
+    def run(*args: Any, **more: Any) -> dict[str, Any]:
+        calls.append((*args, more))
+        return {"quick": True, "parts": {}}
+
+    monkeypatch.setattr(report, "run", run)
+    return calls
+
+
+def test_flags_reach_the_parts(
+    asked: list[tuple[Any, ...]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ["--only", "engines", "startup", "--quick", "--repeats", "2", "--name", "n"]
+    flags += ["--out", str(tmp_path), "--peers-python", "py", "--json"]
+    assert cli.main(["bench", *flags]) == 0
+    [(parts, options, out, name, more)] = asked
+    assert (parts, out, name) == (["engines", "startup"], tmp_path, "n")
+    assert (options.quick, options.repeats) == (True, 2)
+    assert options.peers_python == Path("py").absolute()
+    assert more["command"] == "gsolve bench --quick --only engines startup --repeats 2"
+    assert more["images"] == tmp_path  # nothing lands in the docs
+    assert json.loads(capsys.readouterr().out) == {"quick": True, "parts": {}}
+
+
+def test_all_parts_three_times_is_what_is_measured_for_publishing(
+    asked: list[tuple[Any, ...]],
+) -> None:
+    assert cli.main(["bench"]) == 0
+    [(parts, options, out, name, more)] = asked
+    assert parts == list(report.PARTS)
+    assert (options.repeats, name) == (3, "speed")
+    assert out.parts[-2:] == ("benchmarks", "results")
+    assert more["images"].parts[-2:] == ("docs", "images")
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--only", "engine"], "no such part; there are training, solve, engines"),
+        (["--repeats", "0"], "at least 1 is needed"),
+        (["--repeat", "1"], "Did you mean --repeats"),
+    ],
+)
+def test_bad_input_is_told(
+    flags: list[str],
+    said: str,
+    asked: list[tuple[Any, ...]],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert cli.main(["bench", *flags]) == 2
+    assert said in capsys.readouterr().err
+    assert asked == []

@@ -1,0 +1,321 @@
+"""`gsolve envs`, `gsolve envs show` and `gsolve baselines`: what they tell, and that listing is
+light."""
+
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from rich.console import Console
+
+from gymnasium_solver import baselines
+from gymnasium_solver.baselines import Baseline, all_baselines, normalized_score, random_baseline
+from gymnasium_solver.baselines.measure import games, measure, write_records
+from gymnasium_solver.cli import frames
+from gymnasium_solver.cli.envs import print_environments
+from gymnasium_solver.cli.main import main
+from gymnasium_solver.config.find import SHIPPED, find_configs
+from gymnasium_solver.config.load import load_config
+from gymnasium_solver.envs import catalogue
+from gymnasium_solver.envs.catalogue import list_environments, space_text
+from gymnasium_solver.envs.make import env_from_config
+from gymnasium_solver.envs.random_policy import RandomPolicy, random_episodes
+from gymnasium_solver.errors import EnvError, MissingError
+
+
+def output(capsys: Any, *argv: str, code: int = 0) -> str:
+    assert main(list(argv)) == code
+    return str(capsys.readouterr().out)
+
+
+def printed(found: Any, width: int) -> str:
+    """The table as a terminal of this width shows it."""
+    text = io.StringIO()
+    print_environments(
+        Console(file=text, width=width, force_terminal=True, color_system=None, highlight=False),
+        found,
+    )
+    return text.getvalue()
+
+
+# --- the list
+
+
+def test_listing_imports_nothing_heavy() -> None:
+    script = (
+        "import sys; from gymnasium_solver.cli.main import main; main(['envs']);"
+        "print([m for m in ('torch', 'gymnasium', 'envpool', 'numpy') if m in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_the_list_tells_suite_spaces_threshold_engine_and_algorithms(capsys: Any) -> None:
+    text = output(capsys, "envs")
+    assert "classic_control\n" in text
+    line = next(line for line in text.splitlines() if line.startswith("  CartPole-v1 "))
+    assert line.split()[:6] == [
+        "CartPole-v1",
+        "Box(4)",
+        "Discrete(2)",
+        "21.96",
+        "475",
+        "vector",
+    ] or (line.split()[:3] == ["CartPole-v1", "Box(4)", "Discrete(2)"] and " vector " in line)
+    assert "ppo reinforce dqn" in line
+
+
+def test_the_filter_and_json(capsys: Any) -> None:
+    rows = json.loads(output(capsys, "envs", "lunarlander", "--json"))
+    assert [row["env_id"] for row in rows] == ["LunarLander-v3", "LunarLanderContinuous-v3"]
+    assert rows[0]["spec"]["action_space"]["labels"][2] == "fire_main_engine"
+    assert rows[0]["threshold"] == 200
+    assert "LunarLander-v3:dqn" in rows[0]["configs"]
+    assert main(["envs", "no such thing"]) == 1
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_every_column_fits_the_terminal(width: int) -> None:
+    lines = printed(list_environments(), width).splitlines()
+    assert max(map(len, lines)) <= width
+    assert "…" not in "".join(lines), "something was cut"
+    assert "algorithms" in lines[0]
+
+
+def test_a_suite_whose_package_is_absent_is_marked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(catalogue.SUITE_PACKAGES, "bandit", ("no_such_module", "bandits"))
+    found = list_environments("Bandit-v0")
+    assert found[0].extra == "bandits"
+    text = printed(found, 120)
+    assert 'pip install "gymnasium-solver[bandits]"' in text
+    assert "needs [bandits]" in text
+
+
+def test_a_config_of_ones_own_is_listed(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("configs").mkdir()
+    Path("configs/Mine-v0.yaml").write_text(
+        "env_id: Mine-v0\nspec: {action_space: {labels: [a, b]}}\nppo: {n_steps: 32}\n_x: 1\n"
+    )
+    Path("configs/Generic.yaml").write_text("env_id: ${env}\nppo: {n_steps: 32}\n")
+    mine = next(env for env in list_environments() if env.env_id == "Mine-v0")
+    assert (mine.actions, mine.observations, mine.engine) == ("Discrete(2)", "-", None)
+    assert not any("<" in env.env_id for env in list_environments())
+
+
+@pytest.mark.parametrize(
+    ("space", "text"),
+    [
+        (gymnasium.spaces.Discrete(4), "Discrete(4)"),
+        (gymnasium.spaces.Box(0, 1, (3,)), "Box(3)"),
+        (gymnasium.spaces.Box(0, 255, (4, 84, 84), np.uint8), "uint8 4×84×84"),
+        (gymnasium.spaces.MultiBinary(8), "MultiBinary(8)"),
+        (gymnasium.spaces.MultiDiscrete([2, 3]), "MultiDiscrete(2×3)"),
+    ],
+)
+def test_spaces_in_short(space: Any, text: str) -> None:
+    assert space_text(space) == text
+
+
+# --- one environment
+
+
+def test_the_sheet_of_a_shipped_environment(capsys: Any) -> None:
+    text = output(capsys, "envs", "show", "CartPole-v1")
+    for part in ("push_left", "10 N to the left", "pole_angle", "-0.418 … 0.418", "solved at 475",
+                 "random actions 2", "CartPole-v1:ppo", "sutton_barto_reward"):  # fmt: skip
+        assert part in text, part
+
+
+def test_the_sheet_of_an_id_without_a_config(capsys: Any) -> None:
+    text = output(capsys, "envs", "show", "CartPole-v0")
+    assert "solved at 195" in text
+    assert "200 steps at most" in text
+    assert "observation_3" in text
+    assert "gsolve train CartPole-v0 --algo-id ppo" in text
+
+
+def test_the_sheet_as_json_and_with_a_frame(capsys: Any, tmp_path: Path) -> None:
+    path = tmp_path / "frames" / "pole.png"
+    sheet = json.loads(
+        output(capsys, "envs", "show", "CartPole-v1", "--frame", str(path), "--json")
+    )
+    assert sheet["engine"] == "vector"
+    assert sheet["max_episode_steps"] == 500
+    assert sheet["frame"] == str(path)
+    assert path.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+
+
+def test_an_unknown_id_is_told_with_its_neighbours(capsys: Any) -> None:
+    assert main(["envs", "show", "CartPol-v1"]) == 2
+    assert "Did you mean CartPole-v1" in capsys.readouterr().err
+
+
+def test_an_environment_that_cannot_be_drawn_says_so(capsys: Any, tmp_path: Path) -> None:
+    path = tmp_path / "no.png"
+    assert main(["envs", "show", "Bandit-v0", "--frame", str(path)]) == 1
+    assert "no frame" in capsys.readouterr().err
+    assert not path.exists()
+
+
+def test_half_blocks_keep_proportions_and_colours() -> None:
+    frame = np.zeros((100, 200, 3), np.uint8)
+    frame[:50] = (255, 0, 0)
+    picture = frames.half_blocks(frame, columns=40, rows=20)
+    lines = picture.plain.splitlines()
+    assert {len(line) for line in lines} == {40}
+    assert len(lines) == 10  # two pixels a sign: as wide as high
+    assert str(picture.spans[0].style) == "#ff0000 on #ff0000"
+    assert str(picture.spans[-2].style) == "#000000 on #000000"
+
+
+# --- random baselines
+
+
+def test_normalized_scores_count_from_random_to_solved() -> None:
+    record = random_baseline("CartPole-v1")
+    assert record is not None
+    assert normalized_score("CartPole-v1", record.mean) == pytest.approx(0)
+    assert normalized_score("CartPole-v1", 475) == pytest.approx(1)
+    assert normalized_score("NoSuch-v0", 1) is None
+    assert normalized_score("CartPole-v1", float("nan")) is None
+    assert normalized_score("CartPole-v1", 1, {"max_episode_steps": 7}) is None
+
+
+def test_settings_tell_games_apart_and_views_do_not() -> None:
+    kwargs = {"noop_max": 30, "mode": None, "episodic_life": True, "obs_type": "ram"}
+    config = {"env_kwargs": kwargs, "max_episode_steps": None, "n_envs": 8}
+    assert baselines.game_settings(config) == {"env_kwargs": {"noop_max": 30}}
+    assert baselines.game_settings({"env_kwargs": {"reward_clip": True}}) == {}
+    slippery, dry = (
+        random_baseline("FrozenLake-v1"),
+        random_baseline("FrozenLake-v1", {"env_kwargs": {"is_slippery": False}}),
+    )
+    assert slippery is not None
+    assert dry is not None
+    assert (slippery.target, dry.target) == (0.7, 1.0)
+
+
+def test_without_a_target_the_runs_own_counts() -> None:
+    record = Baseline("X-v0", mean=10, std=1, n=5, length_mean=3, seed=1, engine="sync")
+    assert record.normalize(15) is None
+    assert record.normalize(15, target=20) == 0.5
+    assert record.normalize(15, target=5) is None, "a target below random measures nothing"
+    assert record.normalize(15, target=10.01) is None, "nor does one beside it"
+
+
+def test_a_run_tells_its_relative_score(tmp_path: Path) -> None:
+    from gymnasium_solver.cli.summary import measured_from_random, normalized_row
+    from gymnasium_solver.runs.query import get_run
+    from gymnasium_solver.training.loop import train
+    from gymnasium_solver.training.smoke import short_config
+
+    run = get_run(train(short_config("Bandit-v0:ppo", max_episode_steps=None), runs_root=tmp_path))
+    found = measured_from_random(run)
+    assert found is not None
+    assert run.best is not None
+    assert found["score"] == normalized_score("Bandit-v0", run.best["score"])
+    assert normalized_row(run)[0][0] == "relative"
+    cut = get_run(train(short_config("Bandit-v0:ppo"), runs_root=tmp_path))
+    assert measured_from_random(cut) is None, "with another time limit it is another game"
+
+
+SHIPPED_ENTRIES = [e for e in find_configs() if e.path.is_relative_to(SHIPPED)]
+
+
+def _can_be_made(name: str) -> bool:
+    try:
+        env_from_config(load_config(name), 1).close()
+    except MissingError:
+        return False
+    return True
+
+
+def test_every_shipped_game_has_a_baseline() -> None:
+    stored = {f"{b.env_id} {json.dumps(b.settings, sort_keys=True)}" for b in all_baselines()}
+    missing = [name for key, name in games(SHIPPED_ENTRIES).items() if key not in stored]
+    missing = [name for name in missing if _can_be_made(name)]  # a ROM may not be shipped
+    assert not missing, f"run: gsolve baselines --measure --out {baselines.PATH} ({missing})"
+    for record in all_baselines():
+        assert record.n >= 10
+        assert np.isfinite([record.mean, record.std, record.length_mean]).all()
+
+
+@pytest.mark.parametrize("name", ["CartPole-v1:ppo", "FrozenLake-v1:ppo", "Bandit-v0:ppo"])
+def test_the_stored_engine_is_the_one_that_auto_takes(name: str) -> None:
+    config = load_config(name)
+    env = env_from_config(config, 1)
+    env.close()
+    record = random_baseline(config.env_id)
+    assert record is not None
+    assert record.engine == env.spec.engine
+
+
+def test_measuring_is_repeatable_and_near_the_stored_value(tmp_path: Path) -> None:
+    job = {"name": "CartPole-v1:ppo", "episodes": 100, "seconds": 30.0, "seed": 5}
+    row = measure(job)
+    assert row == measure(job)
+    assert row["n"] == 100
+    assert row["target"] == 475
+    stored = random_baseline("CartPole-v1")
+    assert stored is not None
+    assert row["mean"] == pytest.approx(stored.mean, abs=5 * stored.std / 10)
+    path = tmp_path / "random.json"
+    assert write_records(path, [row]) == 1
+    assert write_records(path, [row | {"mean": 0.0}]) == 1, "the same game is replaced"
+    assert write_records(path, [row | {"settings": {"max_episode_steps": 9}}]) == 2
+    stored_means = [record["mean"] for record in json.loads(path.read_text())["baselines"]]
+    assert sorted(stored_means) == [0.0, row["mean"]]
+
+
+def test_the_time_bounds_the_rounds_but_not_the_first() -> None:
+    row = measure({"name": "CartPole-v1:ppo", "episodes": 10**6, "seconds": 1e-9, "seed": 1})
+    assert row["n"] == 20
+
+
+def test_an_episode_without_end_is_an_error() -> None:
+    env = env_from_config(load_config("MountainCar-v0:ppo"), 2)
+    with pytest.raises(EnvError, match="max_episode_steps"):
+        random_episodes(env, 1, most_steps=50)
+    env.close()
+
+
+def test_random_actions_are_legal_and_everywhere() -> None:
+    space = gymnasium.spaces.Discrete(4, start=2)
+    policy = RandomPolicy(space, 500, seed=1)
+    assert set(policy.act().tolist()) == {2, 3, 4, 5}
+    mask = np.tile([False, True, False, True], (500, 1))
+    assert set(policy.act(mask).tolist()) == {3, 5}
+    low, high = np.array([[-1, -np.inf], [3, np.inf]], np.float32)
+    box = gymnasium.spaces.Box(low, high)
+    actions = RandomPolicy(box, 500, seed=1).act()
+    assert -1 <= actions[:, 0].min() < -0.9
+    assert 2.9 < actions[:, 0].max() <= 3
+    assert 0.8 < actions[:, 1].std() < 1.2
+    buttons = RandomPolicy(gymnasium.spaces.MultiBinary(3), 50, seed=1).act()
+    assert buttons.shape == (50, 3)
+
+
+def test_the_verb_shows_what_is_stored(capsys: Any) -> None:
+    text = output(capsys, "baselines", "pendulum")
+    assert "Pendulum-v1" in text
+    assert "-150*" in text
+    rows = json.loads(output(capsys, "baselines", "--filter", "CartPole-v1", "--json"))
+    assert [row["env_id"] for row in rows] == ["CartPole-v1"]
+    assert main(["baselines", "nothing like it"]) == 1
+    assert main(["baselines", "--out", "x.json"]) == 2
+
+
+def test_the_verb_measures(capsys: Any, tmp_path: Path) -> None:
+    path = tmp_path / "random.json"
+    argv = ("baselines", "Bandit-v0", "--measure", "--episodes", "4", "--out", str(path), "--json")
+    rows = json.loads(output(capsys, *argv))
+    assert rows[0]["n"] == 4
+    assert json.loads(path.read_text())["baselines"] == rows

@@ -1,0 +1,117 @@
+"""Environments that no config file is about: `gsolve train Custom-v0 --algo-id ppo`."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+from gymnasium_solver.config.load import build_config, config_dict, load_config
+from gymnasium_solver.errors import ConfigError
+
+CORRIDOR = """
+import gymnasium
+import numpy as np
+
+class Corridor(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(0.0, 1.0, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, length=3):
+        self.length = length
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.place = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        self.place = max(0, self.place + 2 * int(action) - 1)
+        done = self.place >= self.length
+        return np.array([self.place / self.length], np.float32), float(done), done, False, {}
+
+gymnasium.register("UnlistedCorridor-v0", entry_point=Corridor, max_episode_steps=20)
+"""
+
+
+class Endless(gymnasium.Env[np.ndarray, np.ndarray]):
+    """Continuous, and without a time limit."""
+
+    observation_space = gymnasium.spaces.Box(-1.0, 1.0, (3,), np.float32)
+    action_space = gymnasium.spaces.Box(-1.0, 1.0, (2,), np.float32)
+
+
+def setup_module() -> None:
+    if "UnlistedEndless-v0" not in gymnasium.registry:
+        made: Any = Endless
+        gymnasium.register("UnlistedEndless-v0", entry_point=made)
+
+
+def test_fields_suit_the_spaces() -> None:
+    config = load_config("UnlistedEndless-v0", overrides={"algo_id": "ppo"})
+    assert (config.env_id, config.algo_id, config.variant) == ("UnlistedEndless-v0", "ppo", "ppo")
+    assert config.project_id == "UnlistedEndless-v0"
+    assert config.normalize_obs == "rolling"
+    assert config.max_episode_steps == 1000  # it has no limit of its own
+    assert config.max_env_steps == 300_000
+    assert build_config(config_dict(config)) == config  # so that the run can be resumed
+    images = load_config("CarRacing-v2:ppo")
+    assert not images.normalize_obs
+    assert images.max_episode_steps is None
+
+
+def test_what_is_given_wins() -> None:
+    given = {"algo_id": "ppo", "n_envs": 3, "normalize_obs": False, "max_episode_steps": 7}
+    config = load_config("UnlistedEndless-v0", overrides=given)
+    assert (config.n_envs, config.normalize_obs, config.max_episode_steps) == (3, False, 7)
+    assert load_config("UnlistedEndless-v0", fill={"algo_id": "sac"}).algo_id == "sac"
+    assert load_config("UnlistedEndless-v0:sac").algo_id == "sac"
+
+
+def test_an_algorithm_finds_the_variant_named_after_it() -> None:
+    assert load_config("CartPole-v1", overrides={"algo_id": "dqn"}) == load_config(
+        "CartPole-v1:dqn"
+    )
+
+
+@pytest.mark.parametrize(
+    ("target", "overrides", "message"),
+    [
+        ("UnlistedEndless-v0", {}, "--algo-id ppo"),
+        ("UnlistedEndles-v0", {"algo_id": "ppo"}, "Did you mean UnlistedEndless-v0"),
+        ("UnlistedEndless-v0", {"algo_id": "pppo"}, "Did you mean 'ppo'"),
+        ("UnlistedEndless-v0", {"algo_id": "ppo", "n_env": 3}, "n_envs"),
+        ("no_such_module:Env-v0", {"algo_id": "ppo"}, "cannot import 'no_such_module'"),
+        ("UnlistedEndless-v0", {"algo_id": "ppo", "plugins": ["nope_x"]}, "cannot import 'nope_x'"),
+        ("CartPole-v1:a2cc", {}, "it has: CartPole-v1:ppo"),
+        ("nonsense", {}, "there is no config named 'nonsense'"),
+    ],
+)
+def test_mistakes_are_explained(target, overrides, message):
+    with pytest.raises(ConfigError) as told:
+        load_config(target, overrides=overrides)
+    assert message in str(told.value)
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_a_plugin_is_imported_for_training_resuming_and_evaluating(mode, tmp_path):
+    (tmp_path / "unlisted_corridor.py").write_text(CORRIDOR)
+    run = [sys.executable, "-m", "gymnasium_solver"]
+    short = "--n-envs 2 --n-steps 32 --batch-size 32 --max-env-steps 128 --eval-episodes 2 -q"
+    how = ["UnlistedCorridor-v0", "--plugins", "unlisted_corridor"]
+    if mode == "async":
+        how = ["unlisted_corridor:UnlistedCorridor-v0", "--vectorization-mode", "async"]
+    for command in (
+        ["train", *how, "--algo-id", "ppo", *short.split()],
+        ["train", "--resume", "@last", "--max-env-steps", "256", "-q"],
+        ["eval", "@last", "--episodes", "2"],
+    ):
+        done = subprocess.run(
+            [*run, *command], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120
+        )
+        assert done.returncode == 0, done.stderr
+        assert "not an exact resume" not in done.stdout + done.stderr
+    assert len(list(Path(tmp_path, "runs").glob("*Corridor*"))) == 1

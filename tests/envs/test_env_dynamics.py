@@ -1,0 +1,94 @@
+"""EnvPool against Gymnasium: the same dynamics from the same state, and where a state cannot be
+set, the same distribution of what random actions score."""
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+from gymnasium_solver.envs.make import make_vector_env
+
+CLASSIC = ["MountainCar-v0", "MountainCarContinuous-v0", "Pendulum-v1", "Acrobot-v1"]
+
+
+def set_state(env: Any, obs: np.ndarray) -> None:
+    """Put Gymnasium's env where EnvPool's first observation is."""
+    x = obs.astype(np.float64)
+    name = env.spec.id
+    if name.startswith("Pendulum"):
+        env.unwrapped.state = np.array([np.arctan2(x[1], x[0]), x[2]])
+    elif name.startswith("Acrobot"):
+        angles = [np.arctan2(x[1], x[0]), np.arctan2(x[3], x[2])]
+        env.unwrapped.state = np.array([*angles, *x[4:]])
+    else:
+        env.unwrapped.state = x.copy()
+
+
+@pytest.mark.parametrize("env_id", CLASSIC)
+def test_classic_control_moves_alike_from_the_same_state(env_id):
+    pool = make_vector_env(env_id, 1, vectorization_mode="envpool")
+    obs = pool.reset(5)
+    gym = gymnasium.make(env_id)
+    gym.reset(seed=0)
+    set_state(gym, obs[0])
+    gym.action_space.seed(1)
+    for _ in range(100):
+        action = gym.action_space.sample()
+        step = pool.step(np.asarray(action)[None])
+        expected, reward, terminated, _, _ = gym.step(action)
+        np.testing.assert_allclose(step.obs[0], expected, atol=2e-4)
+        assert float(step.reward[0]) == pytest.approx(float(reward), abs=1e-3)
+        assert step.terminated[0] == terminated
+        if terminated:
+            break
+    pool.close()
+
+
+@pytest.mark.parametrize("env_id", ["HalfCheetah-v5", "Hopper-v5", "Walker2d-v5"])
+def test_mujoco_moves_alike_from_the_same_state(env_id, gymnasium_mujoco):
+    pool = make_vector_env(env_id, 1, vectorization_mode="envpool")
+    obs = pool.reset(5)[0].astype(np.float64)
+    gym: Any = gymnasium.make(env_id)
+    gym.reset(seed=0)
+    n_qpos = gym.unwrapped.model.nq - 1  # the distance run is no part of an observation
+    gym.unwrapped.set_state(np.concatenate([[0.0], obs[:n_qpos]]), obs[n_qpos:])
+    gym.action_space.seed(1)
+    for _ in range(8):  # from float32 observations: later chaos takes over
+        action = gym.action_space.sample()
+        step = pool.step(action[None])
+        expected, reward, *_ = gym.step(action)
+        np.testing.assert_allclose(step.obs[0], expected, atol=2e-3)
+        np.testing.assert_allclose(step.reward[0], reward, atol=5e-3)
+    pool.close()
+
+
+def test_cliff_walking_is_the_same_walk(record):
+    """It has one start and no chance: the engines must agree in every step."""
+    pool, gym = (
+        make_vector_env("CliffWalking-v1", 4, vectorization_mode=mode, max_episode_steps=50)
+        for mode in ("envpool", "sync")
+    )
+    first = record(pool, seed=1, n_steps=300)
+    assert (first.reward == -100).any()
+    assert first.same_as(record(gym, seed=2, n_steps=300, actions=list(first.actions)))
+
+
+@pytest.mark.parametrize(
+    ("env_id", "limit"),
+    [("Blackjack-v1", None), ("FrozenLake8x8-v1", None), ("FrozenLake-v1", None), ("Taxi-v3", 30)],
+)
+def test_random_actions_score_alike(env_id, limit, record):
+    means, errors = [], []
+    for mode in ("envpool", "sync"):
+        known = "Taxi-v4" if env_id == "Taxi-v3" and "Taxi-v3" not in gymnasium.registry else env_id
+        used = env_id if mode == "envpool" else known
+        env = make_vector_env(used, 32, vectorization_mode=mode, max_episode_steps=limit)
+        rollout = record(env, seed=3, n_steps=300, action_seed=7)
+        env.close()
+        for scores in (rollout.returns[rollout.done], rollout.lengths[rollout.done]):
+            means.append(np.mean(scores))
+            errors.append(np.std(scores) / np.sqrt(len(scores)))
+    for score in (0, 1):  # returns, lengths
+        gap = abs(means[score] - means[score + 2])
+        assert gap <= 4 * np.hypot(errors[score], errors[score + 2]) + 1e-9

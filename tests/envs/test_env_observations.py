@@ -1,0 +1,111 @@
+"""Observations in parts as one array, and frames as stacks of small ones."""
+
+import gymnasium
+import numpy as np
+import pytest
+
+from gymnasium_solver.envs.buttons import ActionSet
+from gymnasium_solver.envs.make import make_vector_env
+from gymnasium_solver.envs.minigrid import COLOURS, THINGS, VERBS, encode_mission
+from gymnasium_solver.envs.observations import reader
+from gymnasium_solver.envs.pixels import AreaResize, FrameStack
+from gymnasium_solver.errors import EnvError
+
+spaces = gymnasium.spaces
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_parts_of_every_kind_are_one_vector(mode, record):
+    env = make_vector_env("GsolveTest/Parts-v0", 2, vectorization_mode=mode)
+    assert env.observation_space.shape == (12,)
+    rollout = record(env, seed=1, n_steps=4)
+    env.close()
+    # A Dict is in alphabetical order: count (2), flags (2), kinds: one-hot 3, 2 and 3.
+    for step in (1, 2):
+        row = rollout.next_obs[step - 1, 0]
+        kinds = [*np.eye(3)[step % 3], *np.eye(2)[step % 2], *np.eye(3)[step % 3]]
+        assert row.tolist() == [0, step, step % 2, 1, *kinds]
+
+
+def test_blackjack_is_the_same_on_both_engines(record):
+    pool = make_vector_env("Blackjack-v1", 64, vectorization_mode="envpool")
+    gym = make_vector_env("Blackjack-v1", 64, vectorization_mode="sync")
+    assert pool.observation_space == gym.observation_space
+    for env in (pool, gym):
+        obs = record(env, seed=1, n_steps=20).next_obs
+        parts = [obs[..., :32], obs[..., 32:43], obs[..., 43:]]
+        assert all((part.sum(axis=-1) == 1).all() for part in parts)
+        assert parts[0].argmax(axis=-1).min() >= 4  # the smallest hand is two twos
+        env.close()
+
+
+def test_text_is_refused_with_its_place():
+    space = spaces.Dict({"a": spaces.Tuple([spaces.Discrete(2), spaces.Text(3)])})
+    with pytest.raises(EnvError, match=r"X: observations of type Text \(a.1\)"):
+        reader(space, "X")
+
+
+def test_minigrid_view_is_one_hot_in_every_cell():
+    env = make_vector_env("MiniGrid-DoorKey-5x5-v0", 8)
+    image = make_vector_env("MiniGrid-DoorKey-5x5-v0", 8, env_kwargs={"observation": "image"})
+    vector, cells = env.reset(3), image.reset(3)
+    view = vector[:, : 49 * 21].reshape(8, 49, 21)
+    for part, (low, high) in enumerate([(0, 11), (11, 17), (17, 21)]):
+        assert (view[..., low:high].sum(axis=-1) == 1).all()
+        assert np.array_equal(
+            view[..., low:high].argmax(axis=-1), cells.reshape(8, 49, 3)[..., part]
+        )
+    assert (vector[:, 1029:1033].sum(axis=1) == 1).all()
+    env.close()
+    image.close()
+
+
+def test_missions_tell_verbs_and_things_in_order():
+    code = encode_mission("put the red ball near the box, then open a grey door")
+    verbs, things = code[:12].reshape(3, 4), code[12:].reshape(3, 11)
+    assert [VERBS[i] for i in verbs[:2].argmax(axis=1)] == ["put", "open"]
+    assert not verbs[2].any()
+    assert [THINGS[i] for i in things[:, 6:].argmax(axis=1)] == ["ball", "box", "door"]
+    assert [row[:6].sum() for row in things] == [1, 0, 1]
+    assert COLOURS[things[2, :6].argmax()] == "grey"
+
+
+@pytest.mark.parametrize(
+    ("size_in", "size_out"), [((20, 40), (14, 21)), ((7, 5), (3, 2)), ((4, 6), (8, 9))]
+)
+def test_area_resize_is_the_mean_of_the_area(size_in, size_out):
+    frames = np.random.default_rng(0).integers(256, size=(2, 3, *size_in)).astype(np.uint8)
+    (h, w), (h_out, w_out) = size_in, size_out
+    # Blown up so that both sizes divide it, then averaged.
+    big = frames.repeat(h_out, axis=2).repeat(w_out, axis=3).astype(np.float64)
+    mean = big.reshape(2, 3, h_out, h, w_out, w).mean(axis=(3, 5))
+    small = AreaResize(size_in, size_out)(frames)
+    assert small.shape == (2, 3, *size_out)
+    assert np.abs(small - mean).max() <= 0.5 + 1e-9
+
+
+def test_frame_stack_begins_with_the_first_frame_repeated():
+    stack = FrameStack(2, 3)
+    frame = lambda a, b: np.array([a, b], np.uint8).reshape(2, 1, 1, 1)  # noqa: E731
+    both = np.ones(2, np.bool_)
+    first = stack.push(frame(1, 10), both)
+    assert first[:, :, 0, 0].tolist() == [[1, 1, 1], [10, 10, 10]]
+    second = stack.push(frame(2, 20), ~both)
+    assert second[:, :, 0, 0].tolist() == [[1, 1, 2], [10, 10, 20]]
+    third = stack.push(frame(3, 30), np.array([False, True]))
+    assert third[:, :, 0, 0].tolist() == [[1, 2, 3], [30, 30, 30]]
+    assert first[:, :, 0, 0].tolist() == [[1, 1, 1], [10, 10, 10]]
+
+
+def test_buttons_as_actions():
+    names, opposite = ["L", "R", "FIRE"], [("L", "R")]
+    single = ActionSet.read("X", "single", names, opposite)
+    assert single.table.astype(int).tolist() == [[0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1]]
+    combined = ActionSet.read("X", "combined", names, opposite)
+    assert combined.space == spaces.Discrete(6)
+    assert not (combined.table[:, 0] & combined.table[:, 1]).any()
+    listed = ActionSet.read("X", [[], "FIRE", ["L", "FIRE"]], names, opposite)
+    press = listed.presses([0, 2, 3], 4)  # the second of four buttons is not ours
+    assert press(np.array([2, 0])) == [[1, 0, 0, 1], [0, 0, 0, 0]]
+    free = ActionSet.read("X", "buttons", names, opposite)
+    assert free.presses([0, 1, 2], 3)(np.array([[1, 0, 1]])) == [[1, 0, 1]]
