@@ -171,6 +171,13 @@ class Learner:
         is_small = max(widths, default=0) <= 512 and getattr(cfg, "batch_size", 0) <= 4096
         return is_small and self.device.type == "cpu"
 
+    @property
+    def update_mode(self) -> str:
+        """How gradients are computed, and why, in a few words for the user."""
+        if self.may_replay:
+            return "CUDA graphs" if self.device.type == "cuda" else "updates replayed in NumPy"
+        return "plain torch, as asked for" if self.config.compile is False else "plain torch"
+
     def scheduled_values(self, env_steps: int, total_steps: int) -> dict[str, float]:
         """Every scheduled field at this point of the run, by field name."""
         return {name: s.at(env_steps, total_steps) for name, s in self.schedules.items()}

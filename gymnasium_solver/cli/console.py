@@ -243,8 +243,8 @@ def header(config: "Config", info: "TrainInfo") -> list[tuple[str, str]]:
         ("env", f"{spec.env_id} × {config.n_envs} on {spec.engine}{reason}"),
         (
             "agent",
-            f"{config.algo_id} · {info.n_parameters:,} parameters · {info.device}"
-            f" · seed {config.seed}",
+            f"{config.algo_id} · {info.n_parameters:,} parameters · {info.device}, "
+            f"{info.update_mode} · seed {config.seed}",
         ),
         ("budget", f"{_budget(config, info)} · {threshold}"),
     ]

@@ -229,13 +229,15 @@ class Config(BaseModel):
 
     # --- system
     device: Device = "auto"
-    """Where the network lives: auto, cpu, cuda, cuda:N or mps. auto: a CUDA GPU for a cnn, where
-    there is one, else the CPU."""
+    """Where the network lives: auto, cpu, cuda, cuda:N or mps. auto: a CUDA GPU for a cnn and
+    for large batches of a wide MLP, where there is one, else the CPU."""
     n_threads: Count | Literal["auto"] = "auto"
-    """CPU threads of the learner. More only helps large networks."""
+    """CPU threads of the learner. More only helps large networks. auto: by the size of its largest
+    matrix product, every CPU for a cnn."""
     compile: Literal["auto"] | bool = "auto"
-    """Replay the update's gradient as a NumPy program recorded from the torch loss, which is faster
-    for small networks on the CPU. auto: where it pays; false: plain torch always."""
+    """Replay the update's gradient instead of running it by torch's autograd: on the CPU as a NumPy
+    program recorded from the torch loss, which is faster for small networks, on a GPU as a CUDA
+    graph. Takes milliseconds to prepare. auto: where it pays; false: plain torch always."""
     profile: bool = False
     """Tell at the end where the time went, and write trace.json into the run's folder, which opens
     in a browser (ui.perfetto.dev). Changes nothing of what is learnt."""

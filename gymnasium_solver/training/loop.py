@@ -315,6 +315,7 @@ class Trainer:
             env_spec=self.collector.env.spec,
             n_parameters=sum(p.numel() for p in self.agent.net.parameters()),
             device=str(self.agent.device),
+            update_mode=self.agent.update_mode,
             threshold=self.plan.threshold,
             planned_epochs=self.plan.planned_epochs,
             resumed_from=resumed_from,

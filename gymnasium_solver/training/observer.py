@@ -17,6 +17,8 @@ class TrainInfo:
     env_spec: EnvSpec
     n_parameters: int
     device: str
+    update_mode: str
+    """How gradients are computed: by plain torch, replayed in NumPy, as CUDA graphs."""
     threshold: float | None
     planned_epochs: int
     resumed_from: int | None = None  # env steps

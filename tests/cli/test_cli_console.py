@@ -27,6 +27,7 @@ INFO = TrainInfo(
     env_spec=EnvSpec("CartPole-v1", "vector", "fastest here", 500, 475.0, "classic_control"),
     n_parameters=9155,
     device="cpu",
+    update_mode="updates replayed in NumPy",
     threshold=475.0,
     planned_epochs=N_EPOCHS,
     notes=["a note of the loop"],
@@ -109,7 +110,12 @@ def test_plain_lines_and_the_end(tmp_path):
     run_id = training.run.id
     assert "\x1b" not in text
     assert f"CartPole-v1:ppo  {run_id}" in text
-    for fact in ("CartPole-v1 × 8 on vector (fastest here)", "9,155 parameters", "cpu", "seed 7"):
+    for fact in (
+        "CartPole-v1 × 8 on vector (fastest here)",
+        "9,155 parameters",
+        "cpu, updates replayed",
+        "seed 7",
+    ):
         assert fact in text
     assert f"{TOTAL:,} env steps" in text
     assert "solved at 475" in text

@@ -224,9 +224,9 @@ def test_the_estimate_is_what_a_rollout_takes() -> None:
 
 def test_auto_takes_a_gpu_for_convolutions_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert pick_device("auto", has_convolutions=True) == "cuda"
-    assert pick_device("auto", has_convolutions=False) == "cpu"
-    assert pick_device("cpu", has_convolutions=True) == "cpu"
+    assert pick_device("auto", is_large=True) == "cuda"
+    assert pick_device("auto", is_large=False) == "cpu"
+    assert pick_device("cpu", is_large=True) == "cpu"
 
 
 # -- the probe ----------------------------------------------------------------------------------
