@@ -18,9 +18,9 @@ from gymnasium_solver.runs.run import runs_root
 from gymnasium_solver.training.seeds import derive
 from gymnasium_solver.training.threads import largest_product
 
-# Multiplications in the largest product of an update from which a CUDA GPU pays: with SAC's default
-# (256^3) an H200 does 2.8 times the steps of a CPU core beside it, with PPO's on 8 envs of CartPole
-# (256 x 64^2) 1.5 times, which takes longer than the start of CUDA to win back, and than other CPUs.
+# Multiplications in the largest product of an update from which a CUDA GPU pays. With SAC's default
+# (256^3) an H200 does 2.8 times the steps of the CPU beside it; with PPO's on 8 envs of CartPole
+# (256 x 64^2) 1.5 times, which a short run does not win back from the start of CUDA.
 WORK_FOR_A_GPU = 256**3 // 2
 
 
