@@ -210,5 +210,5 @@ def _not_found(target: str, variant: str | None, entries: list[ConfigEntry]) -> 
     stems = {name.rpartition(":")[0]: name for name in reversed(names)}
     close = [stems[stem] for stem in nearest(target, stems, n=5, cutoff=0.5)]
     found = list(dict.fromkeys([*within, *close, *nearest(wanted, names, n=5)]))[:6]
-    listing = f"the nearest are: {', '.join(found)}" if found else f"there are: {', '.join(names)}"
+    listing = f"the nearest are: {', '.join(found)}" if found else "gsolve list prints all"
     return f"there is no config named {wanted!r}; {listing}"

@@ -113,11 +113,13 @@ def only_parse(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("only_parse")
 def test_every_command_shown_is_understood(folder: Path) -> None:
     assert len(COMMANDS) > 60, "the pattern that finds commands finds too few"
+    wrong = []
     for page, command in COMMANDS:
         try:
             check(arguments(command))
         except (flags.GsolveError, AssertionError) as error:
-            pytest.fail(f"{page}: `{command}`: {error}")
+            wrong.append(f"{page}: `{command}`: {error}")
+    assert not wrong, "\n".join(wrong)
 
 
 def check(words: list[str]) -> None:
