@@ -288,7 +288,8 @@ class Config(BaseModel):
     @model_validator(mode="after")
     def _check_not_read(self) -> Self:
         for name in self.not_read:
-            if getattr(self, name) != type(self).model_fields[name].default:
+            # Off is what it is anyway; runs of version 0.1.0 have saved it so.
+            if getattr(self, name) not in (False, type(self).model_fields[name].default):
                 raise ValueError(f"{name}: {self.algo_id} has no use for it; leave it out")
         return self
 
