@@ -136,7 +136,11 @@ def main() -> None:
     args = parser.parse_args()
     if not torch.cuda.is_available():
         raise SystemExit("gpu: torch sees no CUDA GPU on this machine.")
-    result = header("python -m benchmarks.gpu") | {"gpu": torch.cuda.get_device_name(), "rows": []}
+    flags = f" --repeats {args.repeats}" + (" --quick" if args.quick else "")
+    result = header(f"python -m benchmarks.gpu{flags}") | {
+        "gpu": torch.cuda.get_device_name(),
+        "rows": [],
+    }
     for repeat in range(args.repeats):
         for name in args.only:
             for way in args.ways:

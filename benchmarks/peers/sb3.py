@@ -33,7 +33,7 @@ def train(args: argparse.Namespace) -> dict[str, Any]:
     from stable_baselines3.common.env_util import make_vec_env
     from stable_baselines3.common.vec_env import VecNormalize
 
-    library = importlib.import_module(MODULES[args.library])
+    library = importlib.import_module(MODULES[args.side])
     env_id, algo = args.task.split(":")
     arguments = {name: _value(value) for name, value in TASKS[args.task].items()}
     n_envs, total = arguments.pop("n_envs", 1), arguments.pop("total_steps")
@@ -41,7 +41,7 @@ def train(args: argparse.Namespace) -> dict[str, Any]:
     if arguments.pop("normalize", False):
         env = VecNormalize(env, gamma=arguments.get("gamma", 0.99))
     threads = None
-    if args.library == "sb3":
+    if args.side == "sb3":
         import torch
 
         arguments["device"] = "cpu"  # what SB3 advises for an MLP
@@ -121,15 +121,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("library", choices=MODULES)
+    parser.add_argument("side", choices=MODULES, help="which of the two libraries")
     parser.add_argument("task", choices=TASKS)
     add_arguments(parser)
     args = parser.parse_args()
     if args.threads == 1:
         os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false"
-    result: dict[str, Any] = {"versions": {name: version(name) for name in PACKAGES[args.library]}}
+    result: dict[str, Any] = {"versions": {name: version(name) for name in PACKAGES[args.side]}}
     if args.versions:
-        importlib.import_module(MODULES[args.library])  # a library that cannot be loaded says so
+        importlib.import_module(MODULES[args.side])  # a library that cannot be loaded says so
     else:
         result |= train(args)
     print(json.dumps(result))

@@ -109,22 +109,8 @@ def _make_engine(
         return _make_atari(env_id, n_envs, kwargs, needs, mode, render_mode)
     for prefix, target in (*OWN.items(), *SUITES.items()):
         if env_id.startswith(prefix):
-            if mode not in ("auto", "vector"):
-                raise EnvError(
-                    f"{env_id} is vectorised by itself: it has no {mode} engine. Leave "
-                    "vectorization_mode at auto."
-                )
-            if needs.frame_skip:
-                raise EnvError(
-                    f"{env_id} cannot skip frames by FrameSkipWrapper. Remove it; a game has "
-                    "frame_skip as a field."
-                )
-            module, _, maker = target.partition(":")
-            given: list[Any] = [env_id, n_envs, needs.max_episode_steps, kwargs]
-            if prefix in SUITES:
-                given.append(render_mode)
-            own: VectorEnv = getattr(import_module(module), maker)(*given)
-            return own
+            given = [render_mode] if prefix in SUITES else []
+            return _make_family(target, env_id, n_envs, kwargs, needs, mode, *given)
     mode, reason = (
         _choose(env_id, kwargs, render_mode, needs) if mode == "auto" else (mode, "asked for")
     )
@@ -161,6 +147,32 @@ def _make_engine(
     except EnvError as error:
         # Why this engine and no other: the real mistake may be what ruled out EnvPool.
         raise error if reason == "asked for" else EnvError(f"{error} ({reason})") from error
+
+
+def _make_family(
+    target: str,
+    env_id: str,
+    n_envs: int,
+    kwargs: dict[str, Any],
+    needs: EngineNeeds,
+    mode: str,
+    *more: Any,
+) -> VectorEnv:
+    """An env of a family that steps its copies itself, by the maker that `target` names."""
+    if mode not in ("auto", "vector"):
+        raise EnvError(
+            f"{env_id} is vectorised by itself: it has no {mode} engine. Leave "
+            "vectorization_mode at auto."
+        )
+    if needs.frame_skip:
+        raise EnvError(
+            f"{env_id} cannot skip frames by FrameSkipWrapper. Remove it; a game has frame_skip as "
+            "a field."
+        )
+    module, _, name = target.partition(":")
+    maker = getattr(import_module(module), name)
+    env: VectorEnv = maker(env_id, n_envs, needs.max_episode_steps, kwargs, *more)
+    return env
 
 
 def _make_atari(
