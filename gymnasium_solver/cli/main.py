@@ -15,6 +15,7 @@ from importlib import import_module
 from typing import NoReturn
 
 from gymnasium_solver import __version__
+from gymnasium_solver.cli.torch_start import defer_metas
 from gymnasium_solver.errors import DivergedError, GsolveError
 
 VERBS: dict[str, dict[str, str]] = {
@@ -162,6 +163,7 @@ def entry() -> NoReturn:
     then, and taking torch apart again would cost half a second of every command that used it.
     """
     gc.disable()
+    defer_metas()
     code = main()
     with suppress(BrokenPipeError):  # whoever read our output has seen enough
         sys.stdout.flush()
