@@ -2,36 +2,60 @@
 
 `import torch` also loads `torch._meta_registrations` and with it torch's decompositions: how to
 tell the shapes of results without computing them, for torch.compile, torch.export and meta tensors.
-That is a quarter of the import (0.3 of 1.3 s), and no verb uses any of it. So in a process of
-`gsolve` an empty module stands in its place until the compiler is imported, by a user's plugin say.
+That takes 0.2 s of every command, and no verb uses any of it. So in a process of `gsolve` it is
+left out until the compiler is imported, by a user's plugin say. Only for the version of torch that
+this was tried with: any other starts as it always does.
 """
 
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.machinery import ModuleSpec
+from importlib.metadata import PackageNotFoundError, version
 from types import ModuleType
 
+TRIED = "2.13."
 METAS = "torch._meta_registrations"
+NEEDED_BEFORE = "torch._prims.rng_prims"  # what else comes with the metas: torch.Generator's class
 NEEDED_BY = ("torch._dynamo", "torch._inductor")
 
 
-class _LoadMetas:
-    """Finds nothing, but is asked first: what needs the metas gets them."""
+class _NoMetas:
+    """The loader of an empty module in their place."""
+
+    @staticmethod
+    def create_module(spec: ModuleSpec) -> None:
+        return None
+
+    @staticmethod
+    def exec_module(module: ModuleType) -> None:
+        import_module(NEEDED_BEFORE)
+
+
+class _Finder:
+    """Asked before all others: leaves the metas out, and gets them for what needs them."""
 
     @classmethod
     def find_spec(
         cls, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if name in NEEDED_BY and "torch" in sys.modules:
+        if name == METAS:
+            return ModuleSpec(name, _NoMetas)  # type: ignore[arg-type]
+        if name in NEEDED_BY:
             sys.meta_path.remove(cls)
-            del sys.modules[METAS]
-            import_module(METAS)
+            if sys.modules.pop(METAS, None):
+                import_module(METAS)
         return None
 
 
 def defer_metas() -> None:
     """Call it before torch is imported; afterwards it does nothing."""
-    if "torch" not in sys.modules:
-        sys.modules[METAS] = ModuleType(METAS)
-        sys.meta_path.insert(0, _LoadMetas)
+    if "torch" not in sys.modules and _torch_version().startswith(TRIED):
+        sys.meta_path.insert(0, _Finder)
+
+
+def _torch_version() -> str:
+    try:
+        return version("torch")
+    except PackageNotFoundError:
+        return ""

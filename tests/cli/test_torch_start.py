@@ -2,6 +2,9 @@
 
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
 
 SCRIPT = """
 import sys
@@ -12,6 +15,7 @@ import torch
 
 assert not hasattr(sys.modules[METAS], "register_meta"), "they were loaded with torch"
 assert "torch._decomp" not in sys.modules
+torch.Generator().manual_seed(1)
 layer = torch.nn.Linear(3, 2)
 layer(torch.ones(4, 3)).sum().backward()
 assert layer.weight.grad.shape == (2, 3)
@@ -24,7 +28,17 @@ assert torch._meta_registrations is sys.modules[METAS]
 """
 
 
+def needs_tried_torch() -> None:
+    import torch
+
+    from gymnasium_solver.cli.torch_start import TRIED
+
+    if not torch.__version__.startswith(TRIED):
+        pytest.skip(f"torch {torch.__version__} starts as it always does; tried with {TRIED}")
+
+
 def test_metas_come_with_the_compiler_alone() -> None:
+    needs_tried_torch()
     subprocess.run([sys.executable, "-c", SCRIPT], check=True)
 
 
@@ -38,3 +52,12 @@ def test_a_torch_that_is_there_is_left_alone() -> None:
     assert sys.meta_path == finders
     assert hasattr(sys.modules[METAS], "register_meta")
     assert torch._meta_registrations is sys.modules[METAS]
+
+
+@pytest.mark.parametrize("target", ["CartPole-v1:ppo", "CartPole-v1:rainbow", "Pendulum-v1:sac"])
+def test_a_command_trains_without_them(target: str, tmp_path: Path) -> None:
+    """As users start it: the tests' own process has all of torch."""
+    flags = ["--max-env-steps=1500", "--eval-freq-epochs=null", "--runs-dir", str(tmp_path), "-q"]
+    command = [sys.executable, "-m", "gymnasium_solver", "train", target, *flags]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
