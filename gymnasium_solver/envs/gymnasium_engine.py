@@ -1,7 +1,8 @@
 """Gymnasium's own vector envs under the contract: an env's vector entry point, sync, or async.
 
 Whatever does not declare NEXT_STEP autoreset is refused: guessing where an episode ended silently
-corrupts every target learnt from it.
+corrupts every target learnt from it. A single env, which `sync` would spend most of its time on
+batching, is stepped directly.
 """
 
 from collections.abc import Mapping
@@ -11,7 +12,8 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.vector import AutoresetMode
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, VectorEnv
 
 from gymnasium_solver.envs.observations import reader
 from gymnasium_solver.envs.processes import deaf_to_ctrl_c
@@ -30,6 +32,41 @@ _MAKE_ERRORS = (
     KeyError,
     AttributeError,
 )
+
+
+_ARRAYS = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
+
+
+class OneEnv(VectorEnv):
+    """One env, whose observations are arrays, as a vector env: what SyncVectorEnv gives for it."""
+
+    metadata: dict[str, Any] = {"autoreset_mode": AutoresetMode.NEXT_STEP}
+
+    def __init__(self, env: gymnasium.Env) -> None:
+        self.envs, self.num_envs = [env], 1
+        self.single_observation_space = env.observation_space
+        self.single_action_space = env.action_space
+        self._is_over = False
+
+    def reset(
+        self, *, seed: Any = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, Info]:
+        obs, info = self.envs[0].reset(seed=None if seed is None else seed[0], options=options)
+        self._is_over = False
+        return np.asarray(obs)[None], self._add_info({}, info, 0)
+
+    def step(self, actions: np.ndarray) -> RawStep:
+        if self._is_over:
+            obs, info = self.reset()
+            return obs, np.zeros(1), np.zeros(1, np.bool_), np.zeros(1, np.bool_), info
+        obs, reward, terminated, truncated, given = self.envs[0].step(actions[0])
+        self._is_over = terminated or truncated
+        info = self._add_info({}, given, 0) if given else {}
+        flags = np.array([terminated, truncated], np.bool_)
+        return np.asarray(obs)[None], np.array([reward], np.float64), flags[:1], flags[1:], info
+
+    def close_extras(self, **kwargs: Any) -> None:
+        self.envs[0].close()
 
 
 class GymnasiumEngine(Engine):
@@ -128,6 +165,13 @@ def _make_vec(env_id: str, n_envs: int, mode: str, kwargs: dict[str, Any], inner
     # copy=False: the buffer is copied once, here, while it is cast.
     options = {"autoreset_mode": AutoresetMode.NEXT_STEP, "copy": False} if mode != "vector" else {}
     try:
+        if mode == "sync" and n_envs == 1:
+            env = gymnasium.make(env_id, **kwargs)
+            for wrapper in inner:
+                env = wrapper(env)
+            if isinstance(env.observation_space, _ARRAYS):
+                return OneEnv(env)
+            env.close()
         with deaf_to_ctrl_c() if mode == "async" else nullcontext():
             return gymnasium.make_vec(
                 env_id,
