@@ -202,6 +202,7 @@ def markdown(result: dict[str, Any]) -> str:
         f"{result['eval_every']:,} env steps, each training on one thread. Mean over seeds, range "
         f"in brackets; seeds: {counts}. Hyper-parameters that differ: {differs or 'none'}.",
         table(("env steps", *by_who), rows),
+        *([result["note"]] if "note" in result else []),
     ]
     return "\n\n".join(parts + (["Failed:\n\n" + "\n".join(failed)] if failed else []))
 
