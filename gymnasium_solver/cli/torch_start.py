@@ -11,7 +11,6 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.machinery import ModuleSpec
-from importlib.metadata import PackageNotFoundError, version
 from types import ModuleType
 
 TRIED = "2.13."
@@ -39,23 +38,18 @@ class _Finder:
     def find_spec(
         cls, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if name == METAS:
+        if name == METAS and sys.modules["torch"].__version__.startswith(TRIED):
             return ModuleSpec(name, _NoMetas)  # type: ignore[arg-type]
         if name in NEEDED_BY:
             sys.meta_path.remove(cls)
-            if sys.modules.pop(METAS, None):
+            spec = getattr(sys.modules.get(METAS), "__spec__", None)
+            if spec is not None and spec.loader is _NoMetas:
+                del sys.modules[METAS]
                 import_module(METAS)
         return None
 
 
 def defer_metas() -> None:
     """Call it before torch is imported; afterwards it does nothing."""
-    if "torch" not in sys.modules and _torch_version().startswith(TRIED):
+    if "torch" not in sys.modules:
         sys.meta_path.insert(0, _Finder)
-
-
-def _torch_version() -> str:
-    try:
-        return version("torch")
-    except PackageNotFoundError:
-        return ""

@@ -42,6 +42,21 @@ def test_metas_come_with_the_compiler_alone() -> None:
     subprocess.run([sys.executable, "-c", SCRIPT], check=True)
 
 
+def test_another_version_starts_as_it_always_does() -> None:
+    code = """
+import sys
+from gymnasium_solver.cli import torch_start
+
+torch_start.TRIED = "none"
+torch_start.defer_metas()
+import torch
+
+assert hasattr(torch._meta_registrations, "register_meta")
+import torch._dynamo
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_a_torch_that_is_there_is_left_alone() -> None:
     import torch
 
