@@ -15,7 +15,6 @@ from types import ModuleType
 
 TRIED = "2.13."
 METAS = "torch._meta_registrations"
-NEEDED_BEFORE = "torch._prims.rng_prims"  # what else comes with the metas: torch.Generator's class
 NEEDED_BY = ("torch._dynamo", "torch._inductor")
 
 
@@ -28,7 +27,9 @@ class _NoMetas:
 
     @staticmethod
     def exec_module(module: ModuleType) -> None:
-        import_module(NEEDED_BEFORE)
+        # The one thing that comes with them and is needed, or torch.Generator cannot be called.
+        meta = import_module("torch._opaque_base").OpaqueBaseMeta
+        sys.modules["torch"]._C._set_generator_metaclass(meta)
 
 
 class _Finder:
