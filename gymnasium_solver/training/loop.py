@@ -49,6 +49,7 @@ from gymnasium_solver.training.signals import StopRequest, stop_on_signals
 from gymnasium_solver.training.threads import limited_threads, pick_threads
 
 REPLAY = "replay"  # folder in a run
+LONG_REPLAY = 100_000  # env steps of a journal; slow envs take a minute
 
 
 def train(
@@ -303,6 +304,10 @@ class Trainer:
         env_steps = self.progress.env_steps
         try:
             if state["collector"]["journal"]:
+                n_steps = len(tensors["env"]["actions"]) * self.config.n_envs
+                if n_steps >= LONG_REPLAY:
+                    text = f"replaying {n_steps:,} env steps, to go on in the midst of episodes"
+                    self.observer.on_message("info", text)
                 self.collector.restore_envs(tensors["env"], state["collector"])
             else:
                 self.collector.restart_envs(env_steps)

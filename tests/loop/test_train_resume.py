@@ -93,8 +93,11 @@ class Notes(Observer):
     def __init__(self) -> None:
         self.notes: list[str] = []
 
+    def on_message(self, level: str, text: str) -> None:
+        self.notes.append(text)
+
     def on_start(self, run: Run, config: Any, info: Any) -> None:
-        self.notes = info.notes
+        self.notes += info.notes
 
 
 def crash(train: Call, epoch: int, *args: Any, **fields: Any) -> None:
@@ -132,6 +135,16 @@ def test_the_checkpoint_resumed_from_lies_inside_episodes_and_after_a_boundary(
     assert (saved.tensors["env"]["episode_length"] > 0).any()
     assert len(saved.tensors["env"]["actions"]) < 4 * 16, "the journal begins at the boundary"
     assert weight_hash(resume("@last")) == weight_hash(whole)
+
+
+def test_a_long_replay_is_told(train: Call, resume: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = train("ppo", "CartPole-v1", max_epochs=3)
+    quick, slow = Notes(), Notes()
+    resume(run.id, max_epochs=4, observer=quick)
+    assert not any("replaying" in note for note in quick.notes)
+    monkeypatch.setattr("gymnasium_solver.training.loop.LONG_REPLAY", 1)
+    resume(run.id, max_epochs=5, observer=slow)
+    assert slow.notes[0].startswith("replaying 192 env steps")
 
 
 @pytest.mark.parametrize("algo_id", ALGOS)
