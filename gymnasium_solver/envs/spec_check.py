@@ -19,12 +19,15 @@ HUGE = 1e30
 """Bounds beyond it are no bounds."""
 
 
-def spec_mismatches(spec: Spec, env: VectorEnv, obs_type: str | None = None) -> list[str]:
-    """What is wrong with the block, one line each; `obs_type` names the variant that is seen."""
+def spec_mismatches(
+    spec: Spec, env: VectorEnv, obs_type: str | None = None, frame_stack: int = 1
+) -> list[str]:
+    """What is wrong with the block, one line each; `obs_type` names the variant that is seen, of
+    which the block describes one frame."""
     problems = list(_actions(spec.action_space, env.action_space))
     view = spec.observation_space.view(obs_type)
     if view.components or view.n:
-        by_layer = [list(_observation(view, space)) for space in _layers(env)]
+        by_layer = [list(_observation(view, space, frame_stack)) for space in _layers(env)]
         if all(by_layer):
             problems += by_layer[0]
     return problems
@@ -84,7 +87,7 @@ def n_parts(space: Any) -> int:
     return int(np.prod(space.shape))
 
 
-def _observation(view: ObservationView, space: Any) -> Iterator[str]:
+def _observation(view: ObservationView, space: Any, frame_stack: int) -> Iterator[str]:
     if isinstance(space, gymnasium.spaces.Discrete):
         values = [part.values for part in view.components] or [view.n]
         if values != [space.n]:
@@ -94,8 +97,9 @@ def _observation(view: ObservationView, space: Any) -> Iterator[str]:
         yield f"observation_space.n is {view.n}, but the observations are {space}"
         return
     size = int(np.prod(space.shape))
-    if view.size != size:
-        yield f"observation_space names {view.size} numbers, but the env has {size}: {space}"
+    if view.size * frame_stack != size:
+        told = f"{view.size} numbers" + (f" x {frame_stack} frames" if frame_stack > 1 else "")
+        yield f"observation_space names {told}, but the env has {size}: {space}"
         return
     if isinstance(space, gymnasium.spaces.Box):
         first = 0

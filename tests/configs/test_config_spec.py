@@ -187,7 +187,8 @@ def test_the_block_fits_the_environment(entry: ConfigEntry) -> None:
     except MissingError as error:
         pytest.skip(str(error))
     try:
-        assert spec_mismatches(spec, env, getattr(config, "obs_type", None)) == []
+        obs_type, frames = (getattr(config, name, None) for name in ("obs_type", "frame_stack"))
+        assert spec_mismatches(spec, env, obs_type, frames or 1) == []
         if spec.threshold is None:
             assert env.spec.reward_threshold is None
         elif entry == next(e for e in ENTRIES if e.env_id == entry.env_id):
