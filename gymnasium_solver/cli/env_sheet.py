@@ -89,7 +89,7 @@ def _facts(env_id: str, entry: "EnvEntry | None") -> dict[str, Any]:
 
     facts = entry.to_dict() if entry else {"env_id": env_id, "configs": [], "spec": {}}
     try:
-        env = make_vector_env(env_id, 1)
+        env = make_vector_env(env_id, 2)  # a single one may have another engine
     except EnvError as error:
         if entry is None:
             raise
