@@ -12,10 +12,9 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from gymnasium_solver.envs.observations import reader
+from gymnasium_solver.envs.observations import ARRAYS, reader
 from gymnasium_solver.envs.processes import deaf_to_ctrl_c
 from gymnasium_solver.envs.spec import EnvSpec, registry_entry, suite_of
 from gymnasium_solver.envs.vector import Engine, Info, RawStep, env_seeds
@@ -32,9 +31,6 @@ _MAKE_ERRORS = (
     KeyError,
     AttributeError,
 )
-
-
-_ARRAYS = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 
 
 class OneEnv(VectorEnv):
@@ -169,7 +165,7 @@ def _make_vec(env_id: str, n_envs: int, mode: str, kwargs: dict[str, Any], inner
             env = gymnasium.make(env_id, **kwargs)
             for wrapper in inner:
                 env = wrapper(env)
-            if isinstance(env.observation_space, _ARRAYS):
+            if isinstance(env.observation_space, ARRAYS):
                 return OneEnv(env)
             env.close()
         with deaf_to_ctrl_c() if mode == "async" else nullcontext():

@@ -20,7 +20,8 @@ from gymnasium_solver.errors import EnvError
 
 Space = gymnasium.spaces.Space[Any]
 spaces = gymnasium.spaces
-_PLAIN = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
+# Kinds of observations that are arrays as they are.
+ARRAYS = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ def reader(space: Space, env_id: str) -> Reader:
     """How to read the observations of a space; EnvError for kinds that cannot be an array."""
     if isinstance(space, spaces.Dict | spaces.Tuple):
         return flat_reader(space, env_id)
-    if isinstance(space, _PLAIN):
+    if isinstance(space, ARRAYS):
         return Reader(space)
     raise _refusal(space, env_id)
 

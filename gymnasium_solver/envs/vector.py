@@ -28,6 +28,7 @@ import numpy as np
 
 from gymnasium_solver.envs.actions import action_checker
 from gymnasium_solver.envs.masks import MaskReader
+from gymnasium_solver.envs.observations import ARRAYS
 from gymnasium_solver.envs.spec import EnvSpec
 from gymnasium_solver.errors import EnvError
 
@@ -243,9 +244,7 @@ def as_float32(space: Space) -> Space:
 
 def delivered_space(space: Space, env_id: str) -> Space:
     """The observation space as delivered, or EnvError for kinds that are not arrays."""
-    spaces = gymnasium.spaces
-    kinds = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
-    if isinstance(space, kinds):
+    if isinstance(space, ARRAYS):
         return as_float32(space)
     raise EnvError(
         f"{env_id}: observations of type {type(space).__name__} are not supported, "
