@@ -1,14 +1,14 @@
 """Gymnasium's own vector envs under the contract: an env's vector entry point, sync, or async.
 
 Whatever does not declare NEXT_STEP autoreset is refused: guessing where an episode ended silently
-corrupts every target learnt from it. A single env, which `sync` would spend most of its time on
-batching, is stepped directly.
+corrupts every target learnt from it. With `sync` envs of array observations are stepped directly:
+Gymnasium's SyncVectorEnv spends up to half of a small env's time on batching.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
-from typing import Any
+from typing import Any, SupportsFloat
 
 import gymnasium
 import numpy as np
@@ -33,36 +33,52 @@ _MAKE_ERRORS = (
 )
 
 
-class OneEnv(VectorEnv):
-    """One env, whose observations are arrays, as a vector env: what SyncVectorEnv gives for it."""
+class DirectEnvs(VectorEnv):
+    """Envs whose observations are arrays, stepped one by one: what SyncVectorEnv gives, sooner."""
 
     metadata: dict[str, Any] = {"autoreset_mode": AutoresetMode.NEXT_STEP}
 
-    def __init__(self, env: gymnasium.Env) -> None:
-        self.envs, self.num_envs = [env], 1
-        self.single_observation_space = env.observation_space
-        self.single_action_space = env.action_space
-        self._is_over = False
+    def __init__(self, envs: Sequence[gymnasium.Env]) -> None:
+        self.envs, self.num_envs = list(envs), len(envs)
+        self.single_observation_space = space = envs[0].observation_space
+        self.single_action_space = envs[0].action_space
+        for env in envs:
+            spaces = env.observation_space, env.action_space
+            if spaces != (space, self.single_action_space):
+                raise ValueError(f"its copies differ in their spaces: {env} has {spaces}")
+        self._empty = partial(np.empty, (self.num_envs, *(space.shape or ())), space.dtype)
+        self._is_over = [False] * self.num_envs
 
     def reset(
         self, *, seed: Any = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, Info]:
-        obs, info = self.envs[0].reset(seed=None if seed is None else seed[0], options=options)
-        self._is_over = False
-        return np.asarray(obs)[None], self._add_info({}, info, 0)
+        obs, info = self._empty(), Info()
+        for i, env in enumerate(self.envs):
+            obs[i], given = env.reset(seed=None if seed is None else seed[i], options=options)
+            info = self._add_info(info, given, i)
+            self._is_over[i] = False
+        return obs, info
 
     def step(self, actions: np.ndarray) -> RawStep:
-        if self._is_over:
-            obs, info = self.reset()
-            return obs, np.zeros(1), np.zeros(1, np.bool_), np.zeros(1, np.bool_), info
-        obs, reward, terminated, truncated, given = self.envs[0].step(actions[0])
-        self._is_over = terminated or truncated
-        info = self._add_info({}, given, 0) if given else {}
+        obs, info = self._empty(), Info()
+        rewards: list[SupportsFloat] = [0.0] * self.num_envs
+        terminated, truncated = [False] * self.num_envs, [False] * self.num_envs
+        for i, env in enumerate(self.envs):
+            if self._is_over[i]:
+                obs[i], given = env.reset()
+                self._is_over[i] = False
+            else:
+                obs[i], rewards[i], ended, cut, given = env.step(actions[i])
+                if ended or cut:
+                    terminated[i], truncated[i], self._is_over[i] = ended, cut, True
+            if given:
+                info = self._add_info(info, given, i)
         flags = np.array([terminated, truncated], np.bool_)
-        return np.asarray(obs)[None], np.array([reward], np.float64), flags[:1], flags[1:], info
+        return obs, np.array(rewards, np.float64), flags[0], flags[1], info
 
     def close_extras(self, **kwargs: Any) -> None:
-        self.envs[0].close()
+        for env in self.envs:
+            env.close()
 
 
 class GymnasiumEngine(Engine):
@@ -160,14 +176,19 @@ def _make_vec(env_id: str, n_envs: int, mode: str, kwargs: dict[str, Any], inner
     gym_mode = "vector_entry_point" if mode == "vector" else mode
     # copy=False: the buffer is copied once, here, while it is cast.
     options = {"autoreset_mode": AutoresetMode.NEXT_STEP, "copy": False} if mode != "vector" else {}
+
+    def make() -> gymnasium.Env:
+        env = gymnasium.make(env_id, **kwargs)
+        for wrapper in inner:
+            env = wrapper(env)
+        return env
+
     try:
-        if mode == "sync" and n_envs == 1:
-            env = gymnasium.make(env_id, **kwargs)
-            for wrapper in inner:
-                env = wrapper(env)
-            if isinstance(env.observation_space, ARRAYS):
-                return OneEnv(env)
-            env.close()
+        if mode == "sync":
+            first = make()
+            if isinstance(first.observation_space, ARRAYS):
+                return DirectEnvs([first, *(make() for _ in range(1, n_envs))])
+            first.close()
         with deaf_to_ctrl_c() if mode == "async" else nullcontext():
             return gymnasium.make_vec(
                 env_id,

@@ -1,4 +1,4 @@
-"""A single env stepped directly gives what Gymnasium's SyncVectorEnv gives for it."""
+"""Envs stepped directly give what Gymnasium's SyncVectorEnv gives for them."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from gymnasium_solver.envs.gymnasium_engine import GymnasiumEngine, OneEnv
+from gymnasium_solver.envs.gymnasium_engine import DirectEnvs, GymnasiumEngine
 from gymnasium_solver.envs.make import make_vector_env
 
 
@@ -18,38 +18,45 @@ def equal(a: Any, b: Any) -> bool:
 
 
 # With a time limit in one, infos of numbers and of arrays (masks), Discrete and Box everywhere.
+@pytest.mark.parametrize("n_envs", [1, 3])
 @pytest.mark.parametrize(
     "env_id",
     ["CartPole-v1", "FrozenLake-v1", "Taxi-v4", "Pendulum-v1", "Acrobot-v1"],
 )
-def test_as_sync_vector_env(env_id: str) -> None:
+def test_as_sync_vector_env(env_id: str, n_envs: int) -> None:
     def make() -> gymnasium.Env:
         return gymnasium.make(env_id, max_episode_steps=30)
 
-    theirs = SyncVectorEnv([make], autoreset_mode=AutoresetMode.NEXT_STEP)
-    ours = OneEnv(make())
+    theirs = SyncVectorEnv([make] * n_envs, autoreset_mode=AutoresetMode.NEXT_STEP)
+    ours = DirectEnvs([make() for _ in range(n_envs)])
     assert ours.single_observation_space == theirs.single_observation_space
-    assert all(map(equal, ours.reset(seed=[3]), theirs.reset(seed=[3])))
+    seeds: list[int | None] = list(range(3, 3 + n_envs))
+    assert all(map(equal, ours.reset(seed=seeds), theirs.reset(seed=seeds)))
     theirs.action_space.seed(1)
     n_over = 0
     for _ in range(200):
         actions = theirs.action_space.sample()
         got, expected = ours.step(actions), theirs.step(actions)
         assert all(map(equal, got, expected)), (got, expected)
-        n_over += bool(got[2][0] or got[3][0])
+        n_over += int(np.count_nonzero(got[2] | got[3]))
     assert n_over > 3
     theirs.close()
     ours.close()
     assert ours.closed
 
 
-def test_a_single_cartpole_goes_without_a_vector_env() -> None:
+def test_copies_that_differ_are_refused() -> None:
+    with pytest.raises(ValueError, match="differ in their spaces"):
+        DirectEnvs([gymnasium.make("CartPole-v1"), gymnasium.make("Acrobot-v1")])
+
+
+def test_arrays_only() -> None:
     env = make_vector_env("CartPole-v1", 1)
     assert isinstance(env, GymnasiumEngine)
-    assert isinstance(env._vec, OneEnv)
+    assert isinstance(env._vec, DirectEnvs)
     assert env.spec.engine == "sync"
     env.close()
-    env = make_vector_env("Blackjack-v1", 1, vectorization_mode="sync")  # tuples are batched
+    env = make_vector_env("Blackjack-v1", 2, vectorization_mode="sync")  # tuples are batched
     assert isinstance(env, GymnasiumEngine)
     assert isinstance(env._vec, SyncVectorEnv)
     env.close()
