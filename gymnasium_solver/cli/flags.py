@@ -204,17 +204,22 @@ def load_target(args: FieldArgs, target: str, options: Mapping[str, str]) -> "Co
     """The config that the words stand for; UsageError for a flag that is no field."""
     from gymnasium_solver.config.load import load_config
 
-    _check_flags(args, options)
+    if not all(args.fields.values()):
+        _check_flags(args, options)
     fill = dict(_pair(text, "--set") for text in _settings(args))
     overrides = {key: value for key, value in overrides_of(args).items() if key not in fill}
-    return load_config(target, overrides=overrides, fill=fill)
+    try:
+        return load_config(target, overrides=overrides, fill=fill)
+    except GsolveError:
+        _check_flags(args, options)  # a flag that is no field is the first thing to tell
+        raise
 
 
 def _check_flags(args: FieldArgs, options: Mapping[str, str]) -> None:
     """Every flag must be a field of some algorithm. Names that the config's own errors know better
-    (another algorithm's field, another library's name) are left to them."""
-    if not args.fields:
-        return
+    (another algorithm's field, another library's name) are left to them. All algorithms are
+    imported for it, a third of a second: only where a flag has no value or the config is refused.
+    """
     from gymnasium_solver.config.explain import FOREIGN
     from gymnasium_solver.config.load import json_schema
 

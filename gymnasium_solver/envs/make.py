@@ -40,7 +40,7 @@ SUITES = {
 # Gymnasium's NumPy CartPole against EnvPool's, us a step of 1 / 8 / 64 / 1024 envs on two cores:
 # 44 / 43 / 49 / 111 against 27 / 46 / 118 / 1500. It also saves the 1.5 s that EnvPool takes to
 # import. A single env goes without either, for 20 us.
-_VECTOR_IS_FASTEST = ("CartPole-v0", "CartPole-v1")
+VECTOR_IS_FASTEST = ("CartPole-v0", "CartPole-v1")
 _HAVE_THEIR_OWN_SETTING = ("max_episode_steps", "render_mode", "num_envs", "seed")
 
 
@@ -202,7 +202,7 @@ def _choose(
     """The engine `auto` takes, and why: the measured exceptions, EnvPool, the env's own vectorised
     class, sync. Never async, which is slower than sync for all but slow environments."""
     entry = registry_entry(env_id)
-    if env_id in _VECTOR_IS_FASTEST and render_mode is None and not needs.frame_skip:
+    if env_id in VECTOR_IS_FASTEST and render_mode is None and not needs.frame_skip:
         if n_envs == 1:
             return "sync", "a single env of this kind is the fastest by itself"
         return "vector", "Gymnasium's vectorised class is the fastest for this env"

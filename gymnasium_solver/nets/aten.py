@@ -26,15 +26,17 @@ def through_torch(name: str) -> Callable[..., Any]:
     """The ATen overload itself ("gelu.default") as a function of arrays."""
     packet, overload = name.split(".")
     kernel = getattr(getattr(torch.ops.aten, packet), overload)
+    from_numpy = torch.from_numpy
 
     def run(*args: Any, **kwargs: Any) -> Any:
-        return _to_numpy(kernel(*[_to_torch(a) for a in args], **kwargs))
+        tensors = [from_numpy(a) if type(a) is Array else _to_torch(a) for a in args]
+        return _to_numpy(kernel(*tensors, **kwargs))
 
     return run
 
 
 def _to_torch(value: Any) -> Any:
-    if isinstance(value, np.ndarray | np.generic):
+    if isinstance(value, Array | np.generic):
         return torch.as_tensor(value)
     return [_to_torch(v) for v in value] if isinstance(value, list) else value
 

@@ -13,7 +13,7 @@ from typing import cast
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {
     "tanh": nn.Tanh,
@@ -101,11 +101,10 @@ class NumpyMLP:
     def _step(self, layer: nn.Module) -> Step:
         activate = self.activate
         assert activate is not None
-        if isinstance(layer, nn.Linear | nn.LayerNorm):
-            weight, bias = layer.weight.detach().numpy(), layer.bias.detach().numpy()
-            if isinstance(layer, nn.LayerNorm):
-                return lambda x, rng: layer_norm(x, weight, bias)
-            return partial(_affine, weight.T, bias)
+        if isinstance(layer, nn.Linear):
+            return partial(_affine, layer.weight.detach().numpy().T, layer.bias.detach().numpy())
+        if isinstance(layer, nn.LayerNorm):
+            return partial(_layer_norm, layer.weight.detach(), layer.bias.detach(), layer.eps)
         if hasattr(layer, "numpy"):
             return cast(Step, layer.numpy)
         return lambda x, rng: activate(x)
@@ -117,10 +116,9 @@ def _affine(weight_t: np.ndarray, bias: np.ndarray, x: np.ndarray, rng: object) 
     return y
 
 
-def layer_norm(x: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> np.ndarray:
-    """nn.LayerNorm over the last axis."""
-    x = x - x.mean(axis=-1, keepdims=True)
-    x *= 1.0 / np.sqrt(np.square(x).mean(axis=-1, keepdims=True) + np.float32(1e-5))
-    x *= weight
-    x += bias
-    return x
+def _layer_norm(
+    weight: Tensor, bias: Tensor, eps: float, x: np.ndarray, rng: object
+) -> np.ndarray:
+    """With torch's kernel, which takes half the time that NumPy's six passes do."""
+    normed, _, _ = torch.native_layer_norm(torch.from_numpy(x), weight.shape, weight, bias, eps)
+    return normed.numpy()

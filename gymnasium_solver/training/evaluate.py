@@ -8,11 +8,13 @@ policy and seed give the same numbers again.
 import numpy as np
 
 from gymnasium_solver.config.schema import Config
+from gymnasium_solver.envs.make import VECTOR_IS_FASTEST
 from gymnasium_solver.envs.vector import VectorEnv
 from gymnasium_solver.nets.policy import Policy
 from gymnasium_solver.training.observer import EvalResult
 
 MOST_EVAL_ENVS = 64
+MOST_IN_NUMPY = 256  # where one array holds all envs: a step of 100 costs what one of 50 does
 
 
 def episode_shares(episodes: int, n_envs: int) -> np.ndarray:
@@ -27,6 +29,8 @@ def n_eval_envs(config: Config, episodes: int) -> int:
     process: `async` and VizDoom get as many as training has, and a console game one emulator.
     """
     most = MOST_EVAL_ENVS
+    if config.env_id in VECTOR_IS_FASTEST and config.vectorization_mode in ("auto", "vector"):
+        most = MOST_IN_NUMPY
     if config.vectorization_mode == "async" or config.env_id.startswith("VizDoom-"):
         most = config.n_envs
     if closes_between(config):

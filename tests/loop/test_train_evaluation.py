@@ -61,8 +61,10 @@ def test_shares_differ_by_one_at_most() -> None:
 
 
 def test_never_more_envs_than_episodes(make_config: Call) -> None:
-    config = make_config("ppo", "CartPole-v1", n_envs=4)
+    config = make_config("ppo", "Acrobot-v1", n_envs=4)
     assert [n_eval_envs(config, n) for n in (1, 5, 64, 100)] == [1, 5, 64, 50]  # full rounds
+    in_numpy = make_config("ppo", "CartPole-v1", n_envs=4)
+    assert [n_eval_envs(in_numpy, n) for n in (1, 100, 300)] == [1, 100, 150]
     assert n_eval_envs(config.replace(n_eval_envs=3), 100) == 3
     in_processes = config.replace(vectorization_mode="async")
     assert [n_eval_envs(in_processes, n) for n in (2, 10)] == [2, 4]
