@@ -20,7 +20,7 @@ PATH = Path(__file__).with_name("random.json")
 GAME_FIELDS = ("env_kwargs", "max_episode_steps", "frame_skip")
 # So it is with env_kwargs: scores are raw and of whole games, whatever the learner is given.
 VIEW_KWARGS = (
-    *("obs_type", "frame_stack", "grayscale_obs", "resize_obs"),
+    *("obs_type", "frame_stack", "grayscale_obs", "resize_obs", "max_pool"),
     *("reward_clip", "episodic_life"),
 )
 

@@ -3,8 +3,8 @@
     make_vector_env("ALE/Pong-v5", 8)
     make_vector_env("ALE/Pong-v5", 8, env_kwargs={"obs_type": "objects", "episodic_life": False})
 
-The games run in C++: in EnvPool (auto), which has the ROMs, the RAM and the colour screen, or in
-ale-py's own vector env (vectorization_mode vector; rgb only). us a step of one env on one core,
+The games run in C++: in EnvPool, which has the ROMs, the RAM and the colour screen, or in ale-py's
+own vector env (vectorization_mode vector, or max_pool false; rgb only). us a step of one env on one core,
 EnvPool / ale-py: Pong 400 / 350, Breakout 500 / 442, SpaceInvaders 500 / 483, of which emulation
 takes 260 to 370; to build an env takes them 0.1 and 0.2 s.
 
@@ -46,12 +46,20 @@ def make_atari(
     mode: str,
     render_mode: str | None,
 ) -> VectorEnv:
-    """Build a game on the engine that `mode` names: auto or envpool, or vector (ale-py)."""
+    """Build a game on the engine that `mode` names: envpool, or vector (ale-py), or auto, which
+    takes EnvPool unless it lacks an option."""
     options = AtariOptions.read(env_id, env_kwargs)
     limit = _limit(options, max_episode_steps)
     atari_id(env_id)  # a game that nobody has is told first
     env: VectorEnv
-    if mode in ("auto", "envpool"):
+    if mode == "auto":
+        mode = "envpool" if options.max_pool else "vector"
+    if mode == "envpool":
+        if not options.max_pool:
+            raise EnvError(
+                f"{env_id}: EnvPool always takes the maximum of two frames. For max_pool false use "
+                "vectorization_mode auto or vector (ale-py)."
+            )
         env = AtariPool(env_id, n_envs, options, limit, render_mode)
     elif mode == "vector":
         env = _ale_py(env_id, n_envs, options, limit, render_mode)
@@ -157,7 +165,10 @@ def _ale_py(
         ("render", render_mode is not None),
     ):
         if given:
-            raise EnvError(f"{env_id}: ale-py's vector env has no {name}. Use EnvPool (auto).")
+            raise EnvError(
+                f"{env_id}: ale-py's vector env has no {name}. Use vectorization_mode envpool"
+                + ("." if options.max_pool else ", and max_pool true.")
+            )
     height, width = options.resize_obs or (84, 84)
     return GymnasiumEngine(
         env_id,
@@ -169,6 +180,7 @@ def _ale_py(
             "grayscale": options.grayscale_obs,
             "stack_num": options.frame_stack,
             "frameskip": options.frame_skip,
+            "maxpool": options.max_pool,
             "noop_max": options.noop_max,
             "use_fire_reset": options.fire_reset,
             "repeat_action_probability": options.repeat_action_probability,
@@ -178,7 +190,7 @@ def _ale_py(
         },
         max_episode_steps=None,
         render_mode=None,
-        reason="asked for: ale-py's vector env",
+        reason="asked for" if options.max_pool else "EnvPool cannot do without max_pool",
     )
 
 

@@ -36,6 +36,7 @@ FOREIGN = {
     "grayscale": "grayscale_obs",
     "img_height": "resize_obs",
     "img_width": "resize_obs",
+    "maxpool": "max_pool",
     "max_num_frames": "max_frames",
     "max_num_frames_per_episode": "max_frames",
 }
@@ -71,6 +72,9 @@ class AtariOptions(BaseModel):
     resize_obs: Annotated[tuple[Count, Count] | None, BeforeValidator(_size)] = None
     """Height and width of rgb observations. Unset or true: 84 x 84; false: 210 x 160, the
     screen's."""
+    max_pool: bool = True
+    """rgb: the brighter of the last two frames, pixel by pixel, since games draw some sprites in
+    every other frame only. false: the last frame, which ale-py alone gives."""
     repeat_action_probability: Annotated[Float, Field(ge=0, lt=1)] = 0.25
     """Sticky actions: how often a frame repeats the former action. 0: off."""
     noop_max: NonNegativeInt = 30
@@ -103,6 +107,8 @@ class AtariOptions(BaseModel):
                 data.setdefault(name, default)
             elif _plain(name, data.pop(name, default)) != default:
                 raise ValueError(f"{name} is for obs_type rgb, not {data['obs_type']}")
+        if not is_rgb and data.get("max_pool") is False:
+            raise ValueError(f"max_pool is for obs_type rgb, not {data['obs_type']}")
         return data
 
     @classmethod

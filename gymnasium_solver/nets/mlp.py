@@ -116,9 +116,7 @@ def _affine(weight_t: np.ndarray, bias: np.ndarray, x: np.ndarray, rng: object) 
     return y
 
 
-def _layer_norm(
-    weight: Tensor, bias: Tensor, eps: float, x: np.ndarray, rng: object
-) -> np.ndarray:
+def _layer_norm(weight: Tensor, bias: Tensor, eps: float, x: np.ndarray, rng: object) -> np.ndarray:
     """With torch's kernel, which takes half the time that NumPy's six passes do."""
     normed, _, _ = torch.native_layer_norm(torch.from_numpy(x), weight.shape, weight, bias, eps)
     return normed.numpy()

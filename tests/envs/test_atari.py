@@ -209,6 +209,20 @@ def test_what_is_seen():
         assert env.observation_space.dtype == np.uint8
 
 
+def test_the_last_frame_alone_shows_less_than_the_maximum_of_two(record):
+    pytest.importorskip("ale_py", reason="ale-py is not installed (the atari extra)")
+    seen = []
+    for max_pool in (True, False):
+        env = atari("Asteroids", engine="vector" if max_pool else "auto", max_pool=max_pool, **PLAIN)
+        assert env.spec.engine == "vector"
+        assert env.spec.protocol["max_pool"] is max_pool
+        seen.append(record(env, seed=1, n_steps=80).obs[..., -1, :, :].astype(int))
+        env.close()
+    pooled, last = seen
+    assert (pooled >= last - 2).all()  # resized and rounded
+    assert (pooled > last + 50).any(axis=(-1, -2)).mean() > 0.3  # flickering sprites
+
+
 def test_stacks_of_ram_begin_with_the_first_and_move_on(record):
     env = atari("Pong", 2, obs_type="ram", frame_stack=3, max_episode_steps=20)
     rollout = record(env, seed=1, n_steps=50)
@@ -305,6 +319,9 @@ def test_where_fire_is(game, number):
         ({"repeat_action_probability": 1.0}, "expected a number >= 0 and < 1"),
         ({"obs_type": "pixels"}, "expected one of 'rgb', 'ram', 'objects'"),
         ({"obs_type": "ram", "grayscale_obs": False}, "grayscale_obs is for obs_type rgb, not ram"),
+        ({"obs_type": "ram", "max_pool": False}, "max_pool is for obs_type rgb, not ram"),
+        ({"maxpool": False}, "did you mean max_pool"),
+        ({"max_pool": False, "engine": "envpool"}, "use vectorization_mode auto or vector"),
     ],
 )
 def test_bad_options(options, words):

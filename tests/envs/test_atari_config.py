@@ -23,6 +23,7 @@ def test_a_config_tells_every_option():
     assert (config.obs_type, config.frame_stack, config.frame_skip) == ("rgb", 4, 4)
     assert (config.grayscale_obs, config.resize_obs) == (True, (84, 84))
     assert config.env_kwargs == {
+        "max_pool": True,
         "repeat_action_probability": 0.25,
         "noop_max": 30,
         "fire_reset": True,

@@ -144,3 +144,22 @@ def test_the_observation_is_what_the_table_tells():
         assert env.observation_space.contains(obs[0])
         assert obs.shape[1] == len(ObjectReader(f"ALE/{game}-v5", 1).names)
         env.close()
+
+
+def test_the_button_of_pong_speeds_the_ball_up():
+    # So no config may forbid it: without it points are hardly ever won.
+    def returned(noop: int, up: int, down: int) -> float:
+        env = make_vector_env("ALE/Pong-v5", 8, env_kwargs={"obs_type": "objects"})
+        names = ObjectReader("ALE/Pong-v5", 1).names
+        ball_from_player, ball_speed = map(names.index, ("ball_y_from_player", "ball_x_velocity"))
+        obs, speeds = env.reset(seed=1), []
+        for _ in range(400):
+            apart = obs[:, ball_from_player]
+            obs = env.step(np.where(apart > 0.3, down, np.where(apart < -0.3, up, noop))).obs
+            speeds += obs[obs[:, ball_speed] < 0, ball_speed].tolist()
+        env.close()
+        return float(np.mean(speeds))
+
+    labels = ["noop", "fire", "right", "left", "right_fire", "left_fire"]
+    without = returned(*map(labels.index, ("noop", "right", "left")))
+    assert returned(*map(labels.index, ("fire", "right_fire", "left_fire"))) < 1.5 * without < 0
