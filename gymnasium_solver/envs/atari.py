@@ -4,9 +4,9 @@
     make_vector_env("ALE/Pong-v5", 8, env_kwargs={"obs_type": "objects", "episodic_life": False})
 
 The games run in C++: in EnvPool, which has the ROMs, the RAM and the colour screen, or in ale-py's
-own vector env (vectorization_mode vector, or max_pool false; rgb only). us a step of one env on one core,
-EnvPool / ale-py: Pong 400 / 350, Breakout 500 / 442, SpaceInvaders 500 / 483, of which emulation
-takes 260 to 370; to build an env takes them 0.1 and 0.2 s.
+own vector env (vectorization_mode vector, or max_pool false; rgb only). us a step of one env on one
+core, EnvPool / ale-py: Pong 400 / 350, Breakout 500 / 442, SpaceInvaders 500 / 483, of which
+emulation takes 260 to 370; to build an env takes them 0.1 and 0.2 s.
 
 Both play whole games with raw rewards, so that `episode_return` is the score of the full game by
 construction; `AtariRules` then makes of it what the learner gets: a lost life as a termination, the

@@ -213,7 +213,9 @@ def test_the_last_frame_alone_shows_less_than_the_maximum_of_two(record):
     pytest.importorskip("ale_py", reason="ale-py is not installed (the atari extra)")
     seen = []
     for max_pool in (True, False):
-        env = atari("Asteroids", engine="vector" if max_pool else "auto", max_pool=max_pool, **PLAIN)
+        env = atari(
+            "Asteroids", engine="vector" if max_pool else "auto", max_pool=max_pool, **PLAIN
+        )
         assert env.spec.engine == "vector"
         assert env.spec.protocol["max_pool"] is max_pool
         seen.append(record(env, seed=1, n_steps=80).obs[..., -1, :, :].astype(int))
