@@ -18,7 +18,11 @@ from gymnasium_solver.errors import EnvError
 from gymnasium_solver.training.evaluate import evaluate
 
 # A whole game with raw rewards and nothing random but the no-ops.
-PLAIN = {"repeat_action_probability": 0.0, "episodic_life": False, "reward_clip": False}
+PLAIN: dict[str, Any] = {
+    "repeat_action_probability": 0.0,
+    "episodic_life": False,
+    "reward_clip": False,
+}
 
 
 def atari(game: str, n_envs: int = 2, **options: Any) -> VectorEnv:
