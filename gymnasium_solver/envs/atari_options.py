@@ -102,13 +102,12 @@ class AtariOptions(BaseModel):
         data = {name: value for name, value in data.items() if value is not None}
         is_rgb = data.get("obs_type", "rgb") == "rgb"
         data.setdefault("frame_stack", 4 if is_rgb else 1)
-        for name, default in (("grayscale_obs", True), ("resize_obs", (84, 84))):
+        defaults = {"grayscale_obs": True, "resize_obs": (84, 84), "max_pool": True}
+        for name, default in defaults.items():
             if is_rgb:
                 data.setdefault(name, default)
             elif _plain(name, data.pop(name, default)) != default:
                 raise ValueError(f"{name} is for obs_type rgb, not {data['obs_type']}")
-        if not is_rgb and data.get("max_pool") is False:
-            raise ValueError(f"max_pool is for obs_type rgb, not {data['obs_type']}")
         return data
 
     @classmethod

@@ -147,7 +147,7 @@ def test_the_observation_is_what_the_table_tells():
 
 
 def test_the_button_of_pong_speeds_the_ball_up():
-    # So no config may forbid it: without it points are hardly ever won.
+    # So no config may forbid it: without it points are won much later.
     def returned(noop: int, up: int, down: int) -> float:
         env = make_vector_env("ALE/Pong-v5", 8, env_kwargs={"obs_type": "objects"})
         names = ObjectReader("ALE/Pong-v5", 1).names
