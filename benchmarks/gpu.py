@@ -25,7 +25,7 @@ from torch import Tensor
 from benchmarks.peers import plain_torch
 from gymnasium_solver.bench.harness import ROOT, describe, header, say, spread, table, write
 from gymnasium_solver.config.load import load_config
-from gymnasium_solver.nets import recorded
+from gymnasium_solver.fast import recorded
 from gymnasium_solver.training.loop import train
 from gymnasium_solver.training.observer import Observer
 
@@ -79,7 +79,7 @@ def compiled_losses() -> Iterator[None]:
     torch._dynamo.reset()
 
     def start(self: Any, loss: Any, params: Sequence[Tensor], **options: Any) -> None:
-        original(self, torch.compile(loss, dynamic=False), params, **(options | {"replay": False}))
+        original(self, torch.compile(loss, dynamic=False), params, **(options | {"record": False}))
 
     original = recorded.LossGradient.__init__
     with mock.patch.object(recorded.LossGradient, "__init__", start):

@@ -33,7 +33,7 @@ from gymnasium_solver.config.schedule import EXPECTED, Schedule
 from gymnasium_solver.config.schema import ALIASES, Config
 from gymnasium_solver.config.yaml_file import parse_value
 from gymnasium_solver.data.replay import Replay
-from gymnasium_solver.envs.wrappers.catalog import wrapper_catalog
+from gymnasium_solver.envs.wrappers.listing import wrapper_catalog
 from gymnasium_solver.runs.metrics import METRICS
 from gymnasium_solver.runs.query import RunSummary
 from gymnasium_solver.training.observer import EvalResult

@@ -27,9 +27,10 @@ from gymnasium_solver.config.schema import Count, Float, NonNegativeInt
 from gymnasium_solver.config.types import HiddenDims
 from gymnasium_solver.data.memory import Sample
 from gymnasium_solver.data.rollout import Rollout
-from gymnasium_solver.nets.continuous import ActorCritics, SoftPolicy, bounded_width, squash
-from gymnasium_solver.nets.recorded import LossGradient
+from gymnasium_solver.fast.recorded import LossGradient
+from gymnasium_solver.nets.actor_critics import ActorCritics, bounded_width, squash
 from gymnasium_solver.nets.renorm import take_moments, train_pass
+from gymnasium_solver.policies.continuous import SoftPolicy
 
 BETA1 = 0.5  # of Adam
 
@@ -117,13 +118,13 @@ class CrossQ(OffPolicyLearner):
         self.critic_gradient = LossGradient(
             self._critic_loss,
             self.critic_optimizer.params,
-            replay=self.may_replay,
+            record=self.may_record,
             constants=[*actor.parameters(), *actor.buffers(), *critic.buffers()],
         )
         self.actor_gradient = LossGradient(
             self._actor_loss,
             self.actor_optimizer.params,
-            replay=self.may_replay,
+            record=self.may_record,
             constants=[*critic.parameters(), *critic.buffers(), *actor.buffers()],
         )
 

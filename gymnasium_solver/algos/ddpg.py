@@ -25,8 +25,8 @@ from gymnasium_solver.algos.deterministic import (
 from gymnasium_solver.config.schedule import NonNegativeSchedule, PositiveSchedule, Schedule
 from gymnasium_solver.data.memory import Sample
 from gymnasium_solver.data.rollout import Rollout
-from gymnasium_solver.nets.continuous import ActorCritics
-from gymnasium_solver.nets.recorded import LossGradient
+from gymnasium_solver.fast.recorded import LossGradient
+from gymnasium_solver.nets.actor_critics import ActorCritics
 
 
 class DDPGConfig(DeterministicConfig):
@@ -69,13 +69,13 @@ class DDPG(DeterministicLearner):
         self.critic_gradient = LossGradient(
             self._critic_loss,
             self.critic_optimizer.params,
-            replay=self.may_replay,
+            record=self.may_record,
             constants=[*self.target_actor.parameters(), *self.target_critic.parameters()],
         )
         self.actor_gradient = LossGradient(
             self._actor_loss,
             self.actor_optimizer.params,
-            replay=self.may_replay,
+            record=self.may_record,
             constants=self.critic_optimizer.params,
         )
 

@@ -14,7 +14,8 @@ from gymnasium_solver.algos.off_policy import OffPolicyConfig, OffPolicyLearner
 from gymnasium_solver.config.schedule import NonNegativeSchedule, PositiveSchedule, Schedule
 from gymnasium_solver.config.schema import Count, Float
 from gymnasium_solver.config.types import HiddenDims
-from gymnasium_solver.nets.continuous import ActorCritics, DeterministicPolicy, bounded_width
+from gymnasium_solver.nets.actor_critics import ActorCritics, bounded_width
+from gymnasium_solver.policies.continuous import DeterministicPolicy
 
 # What noise keeps of itself in a step; of Ornstein-Uhlenbeck noise as in Lillicrap et al. 2016.
 KEEPS = {"gaussian": 0.0, "ou": 0.85}

@@ -27,9 +27,9 @@ from gymnasium_solver.config.schedule import PositiveSchedule, Schedule, schedul
 from gymnasium_solver.config.schema import Count, Float
 from gymnasium_solver.data.memory import Sample
 from gymnasium_solver.data.rollout import Rollout
+from gymnasium_solver.fast.recorded import LossGradient
 from gymnasium_solver.nets.q_network import QHead, QNetwork
-from gymnasium_solver.nets.q_policy import Exploration, QPolicy
-from gymnasium_solver.nets.recorded import LossGradient
+from gymnasium_solver.policies.q_policy import Exploration, QPolicy
 
 
 class DQNConfig(OffPolicyConfig):
@@ -160,7 +160,7 @@ class DQN(OffPolicyLearner):
         self.gradient = LossGradient(
             self._loss,
             self.optimizer.params,
-            replay=self.may_replay,
+            record=self.may_record,
             constants=[
                 *self.target.parameters(),
                 *_noise(self.net.q),

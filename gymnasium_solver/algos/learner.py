@@ -15,18 +15,18 @@ from torch import Tensor, nn
 
 from gymnasium_solver.config.schedule import Schedule
 from gymnasium_solver.config.schema import Config
+from gymnasium_solver.data.memory_check import available_memory_bytes, check_fits
 from gymnasium_solver.data.rollout import Rollout
-from gymnasium_solver.data.room import available_memory_bytes, check_fits
 from gymnasium_solver.errors import ConfigError, RunError
+from gymnasium_solver.fast.optimizer import FlatOptimizer
 from gymnasium_solver.nets.actor_critic import ActorCritic
 from gymnasium_solver.nets.encoder import ObsEncoder, upload
 from gymnasium_solver.nets.network import network_for
 from gymnasium_solver.nets.normalizer import RewardNormalizer
-from gymnasium_solver.nets.optimizer import FlatOptimizer
-from gymnasium_solver.nets.policy import ActorPolicy, Policy
 from gymnasium_solver.nets.q_network import QNetwork
-from gymnasium_solver.nets.q_policy import Exploration, QPolicy
-from gymnasium_solver.nets.spaces import space_to_json
+from gymnasium_solver.policies.policy import ActorPolicy, Policy
+from gymnasium_solver.policies.q_policy import Exploration, QPolicy
+from gymnasium_solver.spaces.spaces import space_to_json
 
 Metrics = Mapping[str, float | Tensor]
 Snapshot = list[tuple[Tensor, dict[str, Tensor]]]
@@ -158,8 +158,8 @@ class Learner:
     # -- what updates need ------------------------------------------------------------------
 
     @property
-    def may_replay(self) -> bool:
-        """Replay gradients (nets/recorded.py)? On a GPU always, on a CPU up to these sizes."""
+    def may_record(self) -> bool:
+        """Replay gradients (fast/recorded.py)? On a GPU always, on a CPU up to these sizes."""
         cfg = self.config
         if self.network.cnn is not None and self.device.type == "cpu":
             return False  # convolutions have no NumPy twin, and are arithmetic and not dispatch
@@ -174,7 +174,7 @@ class Learner:
     @property
     def update_mode(self) -> str:
         """How gradients are computed, and why, in a few words for the user."""
-        if self.may_replay:
+        if self.may_record:
             return "CUDA graphs" if self.device.type == "cuda" else "updates replayed in NumPy"
         return "plain torch, as asked for" if self.config.compile is False else "plain torch"
 

@@ -24,10 +24,10 @@ from gymnasium_solver.config.schedule import PositiveSchedule, Schedule, schedul
 from gymnasium_solver.config.schema import Config, Count, Float, NonNegativeInt
 from gymnasium_solver.config.types import EnvCount, HiddenDims
 from gymnasium_solver.data.memory import Memory, Sample
+from gymnasium_solver.data.memory_check import available_memory_bytes, check_fits
 from gymnasium_solver.data.replay import Replay
 from gymnasium_solver.data.rollout import Rollout
-from gymnasium_solver.data.room import available_memory_bytes, check_fits
-from gymnasium_solver.nets.optimizer import FlatOptimizer, flatten_parameters
+from gymnasium_solver.fast.optimizer import FlatOptimizer, flatten_parameters
 
 SMALL_REPLAY_BYTES = 512 * 2**20
 STACK_AT_MOST = 8

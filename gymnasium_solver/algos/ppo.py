@@ -24,10 +24,10 @@ from gymnasium_solver.algos.learner import Learner
 from gymnasium_solver.config.schedule import NonNegativeSchedule, PositiveSchedule, Schedule
 from gymnasium_solver.config.schema import BatchSize, Config, Count, Float
 from gymnasium_solver.data.rollout import Rollout
+from gymnasium_solver.fast.recorded import LossGradient
 from gymnasium_solver.nets.actor_critic import ActorCritic
-from gymnasium_solver.nets.distributions import MASKED_LOGIT, Distribution
-from gymnasium_solver.nets.policy import ActorPolicy
-from gymnasium_solver.nets.recorded import LossGradient
+from gymnasium_solver.policies.policy import ActorPolicy
+from gymnasium_solver.spaces.distributions import MASKED_LOGIT, Distribution
 
 IMAGES_MEASURED = 512  # of a rollout, for the metrics of an update
 
@@ -140,7 +140,7 @@ class PPO(Learner):
             for name in Coefficients._fields
             if name in self.schedules and (name != "ent_coef" or has_entropy_bonus)
         ]
-        self.gradient = LossGradient(self._loss, self.optimizer.params, replay=self.may_replay)
+        self.gradient = LossGradient(self._loss, self.optimizer.params, record=self.may_record)
 
     def _loss(
         self, columns: Sequence[Tensor], coefficients: Sequence[Tensor]

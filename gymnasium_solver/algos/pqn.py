@@ -22,7 +22,7 @@ from gymnasium_solver.config.schema import BatchSize, Config, Count, Float
 from gymnasium_solver.config.types import EnvCount, HiddenDims
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.nets.q_network import QNetwork
-from gymnasium_solver.nets.q_policy import QPolicy, legal
+from gymnasium_solver.policies.q_policy import QPolicy, legal
 
 
 class PQNConfig(Config):
@@ -74,7 +74,7 @@ class PQN(Learner):
         self.net, self.policy, optimizer = self.build_q_network(
             "epsilon_greedy", layer_norm=config.layer_norm
         )
-        self.fit = QFit(self.net, optimizer, self.device, replay=self.may_replay)
+        self.fit = QFit(self.net, optimizer, self.device, record=self.may_record)
 
     def before_rollout(self, env_steps: int, total_steps: int) -> None:
         self.policy.epsilon = self.config.epsilon.at(env_steps, total_steps)

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from gymnasium_solver.algos import ops
 from gymnasium_solver.data.rollout import Rollout
+from gymnasium_solver.fast.optimizer import FlatOptimizer
+from gymnasium_solver.fast.recorded import LossGradient
 from gymnasium_solver.nets.encoder import upload
-from gymnasium_solver.nets.optimizer import FlatOptimizer
 from gymnasium_solver.nets.q_network import QNetwork
-from gymnasium_solver.nets.recorded import LossGradient
 
 
 class Batch(NamedTuple):
@@ -33,9 +33,9 @@ def q_loss(net: QNetwork, batch: Batch) -> tuple[Tensor, Tensor]:
 class QFit:
     """Gradient steps of a net towards targets."""
 
-    def __init__(self, net: QNetwork, optimizer: FlatOptimizer, device: torch.device, replay: bool):
+    def __init__(self, net: QNetwork, optimizer: FlatOptimizer, device: torch.device, record: bool):
         self.net, self.optimizer, self.device = net, optimizer, device
-        self.gradient = LossGradient(self._loss, optimizer.params, replay=replay)
+        self.gradient = LossGradient(self._loss, optimizer.params, record=record)
 
     def _loss(
         self, columns: Sequence[Tensor], coefficients: Sequence[Tensor]

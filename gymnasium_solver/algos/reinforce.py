@@ -17,10 +17,10 @@ from gymnasium_solver.algos.learner import Learner
 from gymnasium_solver.config.schedule import NonNegativeSchedule, PositiveSchedule, Schedule
 from gymnasium_solver.config.schema import BatchSize, Config, Count
 from gymnasium_solver.data.rollout import Rollout
+from gymnasium_solver.fast.recorded import LossGradient
 from gymnasium_solver.nets.actor_critic import ActorCritic
-from gymnasium_solver.nets.distributions import MASKED_LOGIT, Distribution
-from gymnasium_solver.nets.policy import ActorPolicy
-from gymnasium_solver.nets.recorded import LossGradient
+from gymnasium_solver.policies.policy import ActorPolicy
+from gymnasium_solver.spaces.distributions import MASKED_LOGIT, Distribution
 
 
 class ReinforceConfig(Config):
@@ -98,7 +98,7 @@ class Reinforce(Learner):
         self.net, self.policy, self.optimizer = self.build_actor_critic(
             critic=config.policy_targets == "advantages"
         )
-        self.gradient = LossGradient(self._loss, self.optimizer.params, replay=self.may_replay)
+        self.gradient = LossGradient(self._loss, self.optimizer.params, record=self.may_record)
 
     def _loss(
         self, columns: Sequence[Tensor], coefficients: Sequence[Tensor]

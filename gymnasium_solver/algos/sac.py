@@ -33,10 +33,11 @@ from gymnasium_solver.config.schema import Count, Float
 from gymnasium_solver.config.types import HiddenDims
 from gymnasium_solver.data.memory import Sample
 from gymnasium_solver.data.rollout import Rollout
-from gymnasium_solver.nets.continuous import ActorCritics, SoftPolicy, bounded_width, squash
-from gymnasium_solver.nets.distributions import MASKED_LOGIT
-from gymnasium_solver.nets.recorded import LossGradient
+from gymnasium_solver.fast.recorded import LossGradient
+from gymnasium_solver.nets.actor_critics import ActorCritics, bounded_width, squash
 from gymnasium_solver.nets.stacked import StackedMLP
+from gymnasium_solver.policies.continuous import SoftPolicy
+from gymnasium_solver.spaces.distributions import MASKED_LOGIT
 
 
 class SACConfig(SoftConfig):
@@ -179,13 +180,13 @@ class SAC(OffPolicyLearner):
         self.critic_gradient = LossGradient(
             self._critic_loss,
             self.critic_optimizer.params,
-            replay=self.may_replay,
+            record=self.may_record,
             constants=[*self.net.actor.parameters(), *_tensors(self.target), *critic.buffers()],
         )
         self.actor_gradient = LossGradient(
             self._actor_loss,
             self.actor_optimizer.params,
-            replay=self.may_replay,
+            record=self.may_record,
             constants=[*_tensors(critic), *steady],
         )
 

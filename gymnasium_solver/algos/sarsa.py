@@ -22,7 +22,7 @@ from gymnasium_solver.config.schedule import PositiveSchedule, Schedule, schedul
 from gymnasium_solver.config.schema import BatchSize, Config, Count, Float
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.nets.q_network import QNetwork
-from gymnasium_solver.nets.q_policy import QPolicy
+from gymnasium_solver.policies.q_policy import QPolicy
 
 
 class SarsaConfig(Config):
@@ -72,7 +72,7 @@ class Sarsa(Learner):
         self.net, self.policy, optimizer = self.build_q_network(
             config.exploration, layer_norm=config.layer_norm
         )
-        self.fit = QFit(self.net, optimizer, self.device, replay=self.may_replay)
+        self.fit = QFit(self.net, optimizer, self.device, record=self.may_record)
 
     def before_rollout(self, env_steps: int, total_steps: int) -> None:
         self.policy.epsilon = self.config.epsilon.at(env_steps, total_steps)

@@ -20,8 +20,8 @@ from gymnasium_solver.config.schedule import (
     Scheduled,
 )
 from gymnasium_solver.config.schema import Count, Float
-from gymnasium_solver.nets.continuous import Temperature
-from gymnasium_solver.nets.optimizer import FlatOptimizer
+from gymnasium_solver.fast.optimizer import FlatOptimizer
+from gymnasium_solver.nets.actor_critics import Temperature
 
 _AUTO = re.compile(r"auto(?:_([0-9]+\.?[0-9]*(?:[eE][-+]?[0-9]+)?|\.[0-9]+))?")
 _AUTO_EXPECTED = "auto, auto_NUMBER (its first value, > 0)"

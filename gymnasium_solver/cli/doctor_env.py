@@ -12,7 +12,7 @@ from gymnasium_solver.cli import format as fmt
 from gymnasium_solver.cli.flags import Parser, UsageError
 
 if TYPE_CHECKING:
-    from gymnasium_solver.envs.check import Finding
+    from gymnasium_solver.envs.checks.env import Finding
 
 ENGINES = ("auto", "envpool", "vector", "sync")
 N_ENVS = 8
@@ -83,9 +83,9 @@ def _silence() -> Iterator[None]:
 
 def all_findings(env_id: str, env_kwargs: dict[str, Any], n_steps: int) -> Iterator["Finding"]:
     from gymnasium_solver.envs.catalogue import space_text
-    from gymnasium_solver.envs.check import Finding, examine
+    from gymnasium_solver.envs.checks.env import Finding, examine
+    from gymnasium_solver.envs.checks.raw import raw_findings
     from gymnasium_solver.envs.make import make_vector_env
-    from gymnasium_solver.envs.raw_check import raw_findings
 
     env = make_vector_env(env_id, 1, env_kwargs=env_kwargs)
     seen, acts = space_text(env.observation_space), space_text(env.action_space)
@@ -100,8 +100,8 @@ def all_findings(env_id: str, env_kwargs: dict[str, Any], n_steps: int) -> Itera
 
 def _spec_findings(env_id: str, env: Any) -> Iterator["Finding"]:
     from gymnasium_solver.envs.catalogue import find_environment
-    from gymnasium_solver.envs.check import Finding
-    from gymnasium_solver.envs.spec_check import spec_mismatches
+    from gymnasium_solver.envs.checks.env import Finding
+    from gymnasium_solver.envs.checks.spec import spec_mismatches
 
     entry = find_environment(env_id)
     if entry is None:
@@ -116,7 +116,7 @@ def _spec_findings(env_id: str, env: Any) -> Iterator["Finding"]:
 def speed_finding(env_id: str, env_kwargs: dict[str, Any]) -> "Finding":
     """Steps a second with 8 envs, on every engine that takes it."""
     from gymnasium_solver.cli.doctor import steps_per_s
-    from gymnasium_solver.envs.check import Finding
+    from gymnasium_solver.envs.checks.env import Finding
     from gymnasium_solver.envs.make import make_vector_env
     from gymnasium_solver.errors import EnvError
 
@@ -143,7 +143,7 @@ def speed_finding(env_id: str, env_kwargs: dict[str, Any]) -> "Finding":
 
 def render_finding(env_id: str, env_kwargs: dict[str, Any]) -> "Finding":
     from gymnasium_solver.cli.frames import render_frame
-    from gymnasium_solver.envs.check import Finding
+    from gymnasium_solver.envs.checks.env import Finding
 
     frame, drawn = render_frame(env_id, env_kwargs)
     if frame is None:

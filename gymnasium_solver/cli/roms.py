@@ -24,7 +24,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_json()
     args = parser.read(argv)
 
-    from gymnasium_solver.envs.retro import import_retro
+    from gymnasium_solver.envs.suites.retro import import_retro
 
     data = import_retro("gsolve roms").data
     if args.action == "list":
@@ -36,7 +36,7 @@ def main(argv: Sequence[str]) -> int:
 
 def games(data: Any) -> dict[str, bool]:
     """Every game stable-retro knows -> whether its ROM is here."""
-    from gymnasium_solver.envs.retro import has_rom
+    from gymnasium_solver.envs.suites.retro import has_rom
 
     return {game: has_rom(data, game) for game in data.list_games(data.Integrations.ALL)}
 

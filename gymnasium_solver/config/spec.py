@@ -13,8 +13,8 @@
 `read_spec(block)` checks it and gives a `Spec`; `Config` calls it, so a slip of the pen is an error
 when the config is loaded. Everything is optional. In `rewards` any further key is an event and what
 it pays (`on_goal: 1`, `per_point: +1/-1`). One key is a setting, `action_space.valid`: the actions
-that are allowed (envs/wrappers/actions.py). An observation that depends on the config (`obs_type`)
-is described by `default` and `variants`.
+that are allowed (envs/wrappers/restrict_actions.py). An observation that depends on the config
+(`obs_type`) is described by `default` and `variants`.
 """
 
 from collections.abc import Mapping

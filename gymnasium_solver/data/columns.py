@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from gymnasium_solver.data.frames import FrameStacks
+from gymnasium_solver.data.frame_stacks import FrameStacks
 from gymnasium_solver.errors import ConfigError
 
 Space = spaces.Space[Any]

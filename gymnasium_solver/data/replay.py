@@ -25,7 +25,7 @@ import numpy as np
 from gymnasium import spaces
 
 from gymnasium_solver.data.columns import Space, allocate, array_bytes, layout_of
-from gymnasium_solver.data.frames import FrameStacks
+from gymnasium_solver.data.frame_stacks import FrameStacks
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.errors import ConfigError, RunError
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from gymnasium_solver.envs.spec import registry_entry, suite_of
 from gymnasium_solver.envs.vector import VectorEnv
 from gymnasium_solver.envs.wrappers import EngineNeeds, lower, wrap
-from gymnasium_solver.envs.wrappers.actions import restrict_actions
+from gymnasium_solver.envs.wrappers.restrict_actions import restrict_actions
 from gymnasium_solver.errors import EnvError
 
 if TYPE_CHECKING:
@@ -26,16 +26,16 @@ MODES = ("auto", "envpool", "vector", "sync", "async")
 
 # Families of our own: id prefix -> maker(env_id, n_envs, max_episode_steps, env_kwargs).
 OWN = {
-    "Bandit-": "gymnasium_solver.envs.bandit:make_bandit",
-    "Bandit/": "gymnasium_solver.envs.bandit:make_bandit",
-    "Probe/": "gymnasium_solver.envs.probe:make_probe",
+    "Bandit-": "gymnasium_solver.envs.suites.bandit:make_bandit",
+    "Bandit/": "gymnasium_solver.envs.suites.bandit:make_bandit",
+    "Probe/": "gymnasium_solver.envs.suites.probe:make_probe",
 }
 # Suites that one package steps: the same, and render_mode.
 SUITES = {
-    "VizDoom-": "gymnasium_solver.envs.vizdoom:make_vizdoom",
-    "Retro/": "gymnasium_solver.envs.retro:make_retro",
-    "Brax/": "gymnasium_solver.envs.jax_engine:make_brax",
-    "Gymnax/": "gymnasium_solver.envs.jax_engine:make_gymnax",
+    "VizDoom-": "gymnasium_solver.envs.suites.vizdoom:make_vizdoom",
+    "Retro/": "gymnasium_solver.envs.suites.retro:make_retro",
+    "Brax/": "gymnasium_solver.envs.engines.jax:make_brax",
+    "Gymnax/": "gymnasium_solver.envs.engines.jax:make_gymnax",
 }
 # Gymnasium's NumPy CartPole against EnvPool's, us a step of 1 / 8 / 64 / 1024 envs on two cores:
 # 44 / 43 / 49 / 111 against 27 / 46 / 118 / 1500. It also saves the 1.5 s that EnvPool takes to
@@ -128,7 +128,7 @@ def _make_engine(
         "reason": reason,
     }
     if mode == "envpool":
-        from gymnasium_solver.envs.envpool_engine import EnvPoolEngine, UnknownId, Unsupported
+        from gymnasium_solver.envs.engines.envpool import EnvPoolEngine, UnknownId, Unsupported
 
         try:
             if needs.frame_skip:
@@ -142,7 +142,7 @@ def _make_engine(
             raise EnvError(f"{error}. Use vectorization_mode auto or sync.") from error
     if registry_entry(env_id) is None:
         raise _unknown(env_id)
-    from gymnasium_solver.envs.gymnasium_engine import GymnasiumEngine
+    from gymnasium_solver.envs.engines.gymnasium import GymnasiumEngine
 
     try:
         return GymnasiumEngine(env_id, n_envs, mode, frame_skip=needs.frame_skip, **common)
@@ -185,8 +185,8 @@ def _make_atari(
     mode: str,
     render_mode: str | None,
 ) -> VectorEnv:
-    from gymnasium_solver.envs.atari import make_atari
-    from gymnasium_solver.envs.envpool_engine import UnknownId
+    from gymnasium_solver.envs.engines.envpool import UnknownId
+    from gymnasium_solver.envs.suites.atari import make_atari
 
     if needs.frame_skip:
         raise EnvError(f"{env_id}: FrameSkipWrapper is not for Atari. Set frame_skip instead.")
@@ -206,7 +206,7 @@ def _choose(
         if n_envs == 1:
             return "sync", "a single env of this kind is the fastest by itself"
         return "vector", "Gymnasium's vectorised class is the fastest for this env"
-    from gymnasium_solver.envs.envpool_engine import UnknownId, Unsupported, translate
+    from gymnasium_solver.envs.engines.envpool import UnknownId, Unsupported, translate
 
     try:
         translate(env_id, kwargs)
@@ -228,9 +228,9 @@ def _unknown(env_id: str) -> EnvError:
     """The error for an id that nobody has, with the nearest ones that exist."""
     import gymnasium
 
-    from gymnasium_solver.envs.bandit import SETS
-    from gymnasium_solver.envs.probe import PROBES
-    from gymnasium_solver.envs.vizdoom import SCENARIOS
+    from gymnasium_solver.envs.suites.bandit import SETS
+    from gymnasium_solver.envs.suites.probe import PROBES
+    from gymnasium_solver.envs.suites.vizdoom import SCENARIOS
 
     known = [*gymnasium.registry, "Bandit-v0", *PROBES]
     known += [f"Bandit/{name}" for name in SETS] + [f"VizDoom-{name}-v0" for name in SCENARIOS]

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import gymnasium
 import numpy as np
 
-from gymnasium_solver.envs.actions import action_checker
+from gymnasium_solver.envs.action_checks import action_checker
 from gymnasium_solver.envs.masks import MaskReader
 from gymnasium_solver.envs.observations import ARRAYS
 from gymnasium_solver.envs.spec import EnvSpec

@@ -17,7 +17,7 @@ from gymnasium_solver.nets.cnn import Cnn, convolutions
 from gymnasium_solver.nets.encoder import ObsEncoder
 from gymnasium_solver.nets.mlp import HIDDEN_GAIN, NumpyMLP, linear, mlp_torso
 from gymnasium_solver.nets.normalizer import NormalizeMode
-from gymnasium_solver.nets.spaces import action_width
+from gymnasium_solver.spaces.spaces import action_width
 
 # Gains of orthogonal initialisation: 1 for the value, after Andrychowicz et al. 2021; 0.01 for the
 # actor's head, so that the first policy is near uniform.

@@ -8,10 +8,10 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
+from gymnasium_solver.fast.cuda_graph import Graphed
 from gymnasium_solver.nets.cnn import Cnn
-from gymnasium_solver.nets.cuda_graph import Graphed
 from gymnasium_solver.nets.normalizer import PIXEL_MAX, NormalizeMode, ObsNormalizer
-from gymnasium_solver.nets.spaces import observation_width
+from gymnasium_solver.spaces.spaces import observation_width
 
 # Images that go through convolutions at once where no gradient is wanted: what these compute in
 # between is a hundred times as large as the images.

@@ -11,10 +11,10 @@ from gymnasium_solver.config.load import load_config
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.errors import ConfigError, RunError
 from gymnasium_solver.nets.network import is_cnn
-from gymnasium_solver.nets.spaces import space_from_json
 from gymnasium_solver.runs.checkpoint import LoadedCheckpoint, load_checkpoint
 from gymnasium_solver.runs.resolve import resolve_checkpoint
 from gymnasium_solver.runs.run import runs_root
+from gymnasium_solver.spaces.spaces import space_from_json
 from gymnasium_solver.training.seeds import derive
 from gymnasium_solver.training.threads import largest_product
 

@@ -12,7 +12,7 @@ from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.envs.journal import JournaledEnv
 from gymnasium_solver.envs.spec import EnvSpec
 from gymnasium_solver.envs.wrappers.shaping import EPISODE_PARTS
-from gymnasium_solver.nets.policy import Policy
+from gymnasium_solver.policies.policy import Policy
 from gymnasium_solver.training.seeds import derive
 
 EPISODE_WINDOW = 100

@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.envs.make import VECTOR_IS_FASTEST
 from gymnasium_solver.envs.vector import VectorEnv
-from gymnasium_solver.nets.policy import Policy
+from gymnasium_solver.policies.policy import Policy
 from gymnasium_solver.training.observer import EvalResult
 
 MOST_EVAL_ENVS = 64

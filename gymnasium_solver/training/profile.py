@@ -23,7 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gymnasium_solver.nets.recorded import LossGradient
+from gymnasium_solver.fast.recorded import LossGradient
 from gymnasium_solver.runs.files import write_atomic
 
 if TYPE_CHECKING:

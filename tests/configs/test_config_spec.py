@@ -10,8 +10,8 @@ import pytest
 from gymnasium_solver.config.find import SHIPPED, ConfigEntry, find_configs, read_config_file
 from gymnasium_solver.config.load import build_config, json_schema, load_config
 from gymnasium_solver.config.spec import read_spec
+from gymnasium_solver.envs.checks.spec import missing_parts, spec_mismatches
 from gymnasium_solver.envs.make import env_from_config
-from gymnasium_solver.envs.spec_check import missing_parts, spec_mismatches
 from gymnasium_solver.errors import ConfigError, MissingError
 
 # One block in the shape of the reference systems, with everything that theirs hold.

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gymnasium_solver.envs.atari_objects import GAMES, JUMP, UNIT, ObjectReader
 from gymnasium_solver.envs.make import make_vector_env
+from gymnasium_solver.envs.suites.atari_objects import GAMES, JUMP, UNIT, ObjectReader
 
 # Colour of a sprite, and where on the screen (top, bottom, left, right) nothing else has it.
 SPRITES: dict[str, dict[str, tuple[tuple[int, int, int], tuple[int, int, int, int]]]] = {

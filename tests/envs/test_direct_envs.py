@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from gymnasium_solver.envs.gymnasium_engine import DirectEnvs, GymnasiumEngine
+from gymnasium_solver.envs.engines.gymnasium import DirectEnvs, GymnasiumEngine
 from gymnasium_solver.envs.make import make_vector_env
 
 

@@ -4,7 +4,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from gymnasium_solver.envs.actions import action_checker
+from gymnasium_solver.envs.action_checks import action_checker
 from gymnasium_solver.envs.make import make_vector_env
 from gymnasium_solver.errors import EnvError
 

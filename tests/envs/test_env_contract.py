@@ -268,7 +268,7 @@ def test_envpool_does_not_depend_on_threads(record, monkeypatch):
     results = []
     for n_threads in (1, 3):
         monkeypatch.setattr(
-            "gymnasium_solver.envs.envpool_engine._num_threads", lambda suite, n, k=n_threads: k
+            "gymnasium_solver.envs.engines.envpool._num_threads", lambda suite, n, k=n_threads: k
         )
         env = make_vector_env("LunarLander-v3", 6, max_episode_steps=30)
         results.append(record(env, seed=1, n_steps=80))

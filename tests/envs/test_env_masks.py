@@ -13,7 +13,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium_solver.envs.journal import JournaledEnv
 from gymnasium_solver.envs.make import env_from_config, make_vector_env
 from gymnasium_solver.envs.vector import VectorEnv, VectorWrapper
-from gymnasium_solver.envs.wrappers.actions import ValidActions
+from gymnasium_solver.envs.wrappers.restrict_actions import ValidActions
 from gymnasium_solver.errors import ConfigError, EnvError
 
 MASKED, N_ACTIONS, LENGTH = "GsolveTest/Masked-v0", 4, 5

@@ -4,11 +4,11 @@ import gymnasium
 import numpy as np
 import pytest
 
-from gymnasium_solver.envs.buttons import ActionSet
 from gymnasium_solver.envs.make import make_vector_env
-from gymnasium_solver.envs.minigrid import COLOURS, THINGS, VERBS, encode_mission
 from gymnasium_solver.envs.observations import reader
-from gymnasium_solver.envs.pixels import AreaResize, FrameStack
+from gymnasium_solver.envs.suites.buttons import ActionSet
+from gymnasium_solver.envs.suites.game_frames import AreaResize, FrameStack
+from gymnasium_solver.envs.suites.minigrid import COLOURS, THINGS, VERBS, encode_mission
 from gymnasium_solver.errors import EnvError
 
 spaces = gymnasium.spaces

@@ -12,7 +12,7 @@ from gymnasium_solver.api import train
 from gymnasium_solver.envs.make import make_vector_env
 from gymnasium_solver.envs.vector import VectorWrapper
 from gymnasium_solver.envs.wrappers import register_wrapper, registered, wrap, wrapper_class
-from gymnasium_solver.envs.wrappers.catalog import wrapper_catalog
+from gymnasium_solver.envs.wrappers.listing import wrapper_catalog
 from gymnasium_solver.envs.wrappers.parameters import fits, in_words, options_of
 from gymnasium_solver.errors import ConfigError, EnvError
 from gymnasium_solver.plugins import import_plugins

@@ -14,6 +14,7 @@ from gymnasium_solver.algos.ppo import PPOConfig
 from gymnasium_solver.config.load import build_config
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.nets.actor_critic import ActorCritic
+from gymnasium_solver.nets.actor_critics import ActorCritics
 from gymnasium_solver.nets.cnn import (
     PRESETS,
     Cnn,
@@ -23,10 +24,9 @@ from gymnasium_solver.nets.cnn import (
     image_layout,
     smallest_side,
 )
-from gymnasium_solver.nets.continuous import ActorCritics
 from gymnasium_solver.nets.network import network_for
 from gymnasium_solver.nets.q_network import QNetwork
-from gymnasium_solver.nets.spaces import space_from_json, space_to_json
+from gymnasium_solver.spaces.spaces import space_from_json, space_to_json
 
 ACTIONS = spaces.Discrete(3)
 

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from gymnasium_solver.nets.cuda_graph import MAX_GRAPHS, N_PLAIN_CALLS, Graphed
-from gymnasium_solver.nets.optimizer import FlatOptimizer
-from gymnasium_solver.nets.recorded import LossGradient
+from gymnasium_solver.fast.cuda_graph import MAX_GRAPHS, N_PLAIN_CALLS, Graphed
+from gymnasium_solver.fast.optimizer import FlatOptimizer
+from gymnasium_solver.fast.recorded import LossGradient
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 
@@ -48,10 +48,10 @@ def net() -> nn.Module:
 @pytest.mark.parametrize("kind", ["adam", "adamw", "sgd"])
 def test_training_is_the_same_with_and_without_graphs(kind):
     weights = []
-    for replay in (False, True):
+    for record in (False, True):
         module = net()
         optimizer = FlatOptimizer(module, kind, max_grad_norm=0.5, weight_decay=0.01)
-        if not replay:
+        if not record:
             optimizer._graphed = None
 
         def loss(columns, coefficients, module=module):
@@ -59,7 +59,7 @@ def test_training_is_the_same_with_and_without_graphs(kind):
             error = (module(x).squeeze(1) - y).square().mean()
             return coefficients[0] * error, [error]
 
-        gradient = LossGradient(loss, optimizer.params, replay=replay)
+        gradient = LossGradient(loss, optimizer.params, record=record)
         for seed in range(12):
             x, y = numbers(8 * 4, seed).view(8, 4), numbers(8, seed + 50)
             grad, _ = gradient([x, y], [0.5 + seed // 6])  # a coefficient that changes

@@ -12,7 +12,7 @@ from torch import Tensor
 from gymnasium_solver.algos.batch import Batch
 from gymnasium_solver.algos.crossq import CrossQ, CrossQConfig, actor_loss, critic_loss
 from gymnasium_solver.data.rollout import Rollout
-from gymnasium_solver.nets.continuous import squash
+from gymnasium_solver.nets.actor_critics import squash
 from gymnasium_solver.nets.renorm import BatchRenorm, train_pass
 
 OBS = spaces.Box(-10, 10, (3,), np.float32)

@@ -5,7 +5,7 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from gymnasium_solver.nets.distributions import Categorical, DiagGaussian, distribution_for
+from gymnasium_solver.spaces.distributions import Categorical, DiagGaussian, distribution_for
 
 
 def normal(*shape: int, seed: int = 0, scale: float = 1.0) -> torch.Tensor:

@@ -12,9 +12,9 @@ from gymnasium_solver.algos import ops
 from gymnasium_solver.algos.batch import Batch
 from gymnasium_solver.algos.dqn import DQN, DQNConfig, c51_errors, td_errors
 from gymnasium_solver.errors import ConfigError
-from gymnasium_solver.nets import recorded
+from gymnasium_solver.fast import recorded
 from gymnasium_solver.nets.q_network import NoisyLinear, QNetwork
-from gymnasium_solver.nets.q_policy import QPolicy
+from gymnasium_solver.policies.q_policy import QPolicy
 
 OBS, ACTIONS = spaces.Box(-9, 9, (3,), np.float32), spaces.Discrete(3)
 

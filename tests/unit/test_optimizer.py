@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from gymnasium_solver.nets.optimizer import FlatOptimizer
+from gymnasium_solver.fast.optimizer import FlatOptimizer
 
 TORCH = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
 

@@ -11,8 +11,8 @@ from gymnasium import spaces
 from gymnasium_solver.errors import EnvError
 from gymnasium_solver.nets.actor_critic import ActorCritic
 from gymnasium_solver.nets.mlp import ACTIVATIONS
-from gymnasium_solver.nets.policy import ActorPolicy
-from gymnasium_solver.nets.spaces import ActionMap, space_from_json, space_to_json
+from gymnasium_solver.policies.policy import ActorPolicy
+from gymnasium_solver.spaces.spaces import ActionMap, space_from_json, space_to_json
 
 OBS = spaces.Box(-np.inf, np.inf, (4,), np.float32)
 IMAGE = spaces.Box(0, 255, (6, 5, 3), np.uint8)

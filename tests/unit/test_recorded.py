@@ -7,7 +7,7 @@ from gymnasium import spaces
 
 from gymnasium_solver.algos.ppo import PPO, Batch, PPOConfig
 from gymnasium_solver.algos.reinforce import Reinforce, ReinforceConfig
-from gymnasium_solver.nets import aten, recorded
+from gymnasium_solver.fast import aten, recorded
 
 DISCRETE, BOX = spaces.Discrete(3), spaces.Box(-1, 1, (2,), np.float32)
 OBS = spaces.Box(-10, 10, (5,), np.float32)
@@ -51,7 +51,9 @@ def test_replay_equals_torch(action_space, fields):
     agent.net.actor_head.weight.data.normal_(generator=torch.Generator().manual_seed(1))
     coefficients = [0.2, 0.5, 0.01, 0.3][: len(agent.coefficient_names)]
     params = agent.optimizer.params
-    gradient = recorded.record(agent._loss, params, batch_of(64, action_space), coefficients)
+    gradient = recorded.record_gradient(
+        agent._loss, params, batch_of(64, action_space), coefficients
+    )
     assert gradient is not None, "this loss should be replayable"
     for n in (1, 2, 61, 100):
         batch = batch_of(n, action_space, seed=n)
@@ -65,7 +67,7 @@ def test_replay_equals_torch(action_space, fields):
 def test_replay_follows_weights_and_coefficients():
     agent = ppo(DISCRETE, ent_coef=0.01)
     params, batch = agent.optimizer.params, batch_of(64, DISCRETE)
-    gradient = recorded.record(agent._loss, params, batch, [0.2, 0.5, 0.01])
+    gradient = recorded.record_gradient(agent._loss, params, batch, [0.2, 0.5, 0.01])
     assert gradient is not None
     before = gradient(batch, [0.2, 0.5, 0.01])[0].clone()
     assert not torch.allclose(before, gradient(batch, [0.2, 0.1, 0.01])[0])
@@ -81,7 +83,7 @@ def test_reinforce_replays_too(targets):
     agent = Reinforce(config, OBS, DISCRETE, seed=0)
     x, actions, _, weight, returns, _ = batch_of(32, DISCRETE)
     batch = (x, actions, weight, returns)
-    gradient = recorded.record(agent._loss, agent.optimizer.params, batch, [0.01, 0.5])
+    gradient = recorded.record_gradient(agent._loss, agent.optimizer.params, batch, [0.01, 0.5])
     assert gradient is not None
     expected = recorded.eager(agent._loss, agent.optimizer.params, batch, [0.01, 0.5])
     for a, b in zip(gradient(batch, [0.01, 0.5]), expected, strict=True):
@@ -92,11 +94,11 @@ def test_a_wrong_replay_is_not_used(monkeypatch):
     monkeypatch.setitem(aten.OPERATIONS, "tanh.default", np.sin)
     agent = ppo(DISCRETE)
     batch = batch_of(64, DISCRETE)
-    assert recorded.record(agent._loss, agent.optimizer.params, batch, [0.2, 0.5]) is None
+    assert recorded.record_gradient(agent._loss, agent.optimizer.params, batch, [0.2, 0.5]) is None
 
 
 def test_a_broken_replay_is_not_used(monkeypatch):
     monkeypatch.setitem(aten.OPERATIONS, "tanh.default", lambda: None)
     agent = ppo(DISCRETE)
     batch = batch_of(64, DISCRETE)
-    assert recorded.record(agent._loss, agent.optimizer.params, batch, [0.2, 0.5]) is None
+    assert recorded.record_gradient(agent._loss, agent.optimizer.params, batch, [0.2, 0.5]) is None

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from gymnasium_solver.nets import aten, recorded
+from gymnasium_solver.fast import aten, recorded
 
 WIDTH, HIDDEN, N_ACTIONS = 7, 64, 5
 # Products of (256 x 64) and (64 x 64) are large enough for torch's kernels, those of 64 are not.
@@ -39,7 +39,7 @@ def linear_net(n_out=N_ACTIONS):
 
 
 def check(loss, params, coefficients=(), constants=(), sizes=SIZES):
-    gradient = recorded.record(loss, params, columns(256), coefficients, constants)
+    gradient = recorded.record_gradient(loss, params, columns(256), coefficients, constants)
     assert gradient is not None, "this loss should be replayable"
     for n in sizes:
         batch = columns(n, seed=n)
@@ -247,8 +247,8 @@ def test_a_tensor_from_elsewhere_leaves_the_loss_to_torch(shape):
         return (net(batch[0]) * outside).mean(), []
 
     params = list(net.parameters())
-    assert recorded.record(loss, params, columns(64), ()) is None
-    gradient = recorded.LossGradient(loss, params, replay=True)
+    assert recorded.record_gradient(loss, params, columns(64), ()) is None
+    gradient = recorded.LossGradient(loss, params, record=True)
     before = gradient(columns(64), ())[0].clone()
     outside.mul_(3.0)
     torch.testing.assert_close(gradient(columns(64), ())[0], 3 * before, rtol=1e-4, atol=1e-6)
@@ -269,7 +269,7 @@ def test_randomness_leaves_the_loss_to_torch():
     def loss(batch, coefficients):
         return (net(batch[0]) * torch.rand(N_ACTIONS)).mean(), []
 
-    assert recorded.record(loss, list(net.parameters()), columns(64), ()) is None
+    assert recorded.record_gradient(loss, list(net.parameters()), columns(64), ()) is None
 
 
 def test_a_decision_on_data_leaves_the_loss_to_torch():
@@ -279,7 +279,7 @@ def test_a_decision_on_data_leaves_the_loss_to_torch():
         h = net(batch[0])
         return (h.mean() if batch[3].sum() > 0 else h.sum()), []
 
-    assert recorded.record(loss, list(net.parameters()), columns(64), ()) is None
+    assert recorded.record_gradient(loss, list(net.parameters()), columns(64), ()) is None
 
 
 # -- results ---------------------------------------------------------------------------------------
@@ -307,8 +307,8 @@ def test_the_same_bits_whatever_came_before():
         return F.smooth_l1_loss(net(batch[0]), batch[4]), []
 
     params = list(net.parameters())
-    one = recorded.record(loss, params, columns(256), ())
-    two = recorded.record(loss, params, columns(31, seed=5), ())
+    one = recorded.record_gradient(loss, params, columns(256), ())
+    two = recorded.record_gradient(loss, params, columns(31, seed=5), ())
     assert one is not None
     assert two is not None
     for n in (17, 256, 250):
@@ -333,5 +333,5 @@ def test_one_sample_tipped_by_rounding_is_no_reason_to_refuse(monkeypatch, n_odd
     def loss(batch, coefficients):
         return net(batch[0]).square().mean(), []
 
-    gradient = recorded.record(loss, list(net.parameters()), batch, ())
+    gradient = recorded.record_gradient(loss, list(net.parameters()), batch, ())
     assert (gradient is not None) == is_used

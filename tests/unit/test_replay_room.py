@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from gymnasium_solver.data.memory_check import available_memory_bytes, check_fits
 from gymnasium_solver.data.replay import Replay
-from gymnasium_solver.data.room import available_memory_bytes, check_fits
 from gymnasium_solver.errors import ConfigError
 from tests.unit.replay_stream import ACTION_SPACE
 

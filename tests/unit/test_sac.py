@@ -23,8 +23,8 @@ from gymnasium_solver.algos.sac import (
 from gymnasium_solver.algos.soft import learn_alpha
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.errors import ConfigError
-from gymnasium_solver.nets.continuous import ActorCritics, Temperature, squash
-from gymnasium_solver.nets.optimizer import FlatOptimizer
+from gymnasium_solver.fast.optimizer import FlatOptimizer
+from gymnasium_solver.nets.actor_critics import ActorCritics, Temperature, squash
 from gymnasium_solver.nets.stacked import StackedLinear
 
 OBS = spaces.Box(-10, 10, (3,), np.float32)

@@ -6,7 +6,7 @@ checked by their annotations (parameters.py). Write your own in a module named i
     @register_wrapper("HalfReward")
     class HalfReward(VectorWrapper): ...
 
-catalog.py lists them all. Importing this module is light: names are known without importing NumPy
+listing.py lists them all. Importing this module is light: names are known without importing NumPy
 or Gymnasium.
 """
 
@@ -27,27 +27,27 @@ FRAME_SKIP = "FrameSkipWrapper"
 PIXELS = "PixelObservationWrapper"
 # id -> module of this package, and class.
 SHIPPED = {
-    "DiscreteEncoder": "observations:DiscreteEncoder",
-    "ObservationScale": "observations:ObservationScale",
-    "ObservationClip": "observations:ObservationClip",
-    "ObservationRescale": "observations:ObservationRescale",
-    PIXELS: "pixels:PixelObservation",
-    "PongV5_FeatureExtractor": "atari:PongFeatures",
-    "BreakoutV5_FeatureExtractor": "atari:BreakoutFeatures",
+    "DiscreteEncoder": "encode:DiscreteEncoder",
+    "ObservationScale": "encode:ObservationScale",
+    "ObservationClip": "encode:ObservationClip",
+    "ObservationRescale": "encode:ObservationRescale",
+    PIXELS: "rendered:PixelObservation",
+    "PongV5_FeatureExtractor": "atari_games:PongFeatures",
+    "BreakoutV5_FeatureExtractor": "atari_games:BreakoutFeatures",
     "RewardScale": "rewards:RewardScale",
     "RewardClip": "rewards:RewardClip",
     "ActionRewardShaper": "shaping:ActionRewardShaper",
     "CartPoleV1_RewardShaper": "classic:CartPoleRewardShaper",
     "MountainCarV0_RewardShaper": "classic:MountainCarRewardShaper",
     "MountainCarV0_StateCountBonus": "classic:MountainCarStateCountBonus",
-    "PongV5_RewardShaper": "atari:PongRewardShaper",
-    "VizDoom_RewardShaper": "games:VizDoomRewardShaper",
-    "RetroSuperMarioBros_RewardShaper": "games:MarioRewardShaper",
+    "PongV5_RewardShaper": "atari_games:PongRewardShaper",
+    "VizDoom_RewardShaper": "game_rewards:VizDoomRewardShaper",
+    "RetroSuperMarioBros_RewardShaper": "game_rewards:MarioRewardShaper",
     "DiscreteActionSpaceRemapperWrapper": "action_maps:ActionRemap",
     "StickyActionsWrapper": "action_maps:StickyButtons",
     "ActionRescale": "action_maps:ActionRescale",
-    "ValidActions": "actions:ValidActions",
-    "ALEActionMaskingWrapper": "atari:ALEActionMasking",
+    "ValidActions": "restrict_actions:ValidActions",
+    "ALEActionMaskingWrapper": "atari_games:ALEActionMasking",
 }
 LOWERED = {TIME_LIMIT: "lowered:TimeLimit", FRAME_SKIP: "lowered:FrameSkip"}
 # Other names -> ours, and other names of options; read, never written.

@@ -6,7 +6,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from gymnasium_solver.envs.actions import action_checker
+from gymnasium_solver.envs.action_checks import action_checker
 from gymnasium_solver.envs.vector import Step, VectorEnv, VectorWrapper
 from gymnasium_solver.envs.wrappers.parameters import fits, require
 from gymnasium_solver.errors import EnvError

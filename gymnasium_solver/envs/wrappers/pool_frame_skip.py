@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from gymnasium_solver.envs.envpool_engine import EnvPoolEngine
+from gymnasium_solver.envs.engines.envpool import EnvPoolEngine
 from gymnasium_solver.envs.vector import Info, RawStep
 from gymnasium_solver.envs.wrappers.lowered import skip_generator
 

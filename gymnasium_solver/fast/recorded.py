@@ -3,10 +3,10 @@
 On a small MLP a torch update is dispatch: some hundred operations of 5 to 20 us each around a few
 microseconds of arithmetic. NumPy's operations cost 1 us. So the loss stays plain torch code, the
 only code there is; here its forward and backward pass is run once under a dispatch mode that
-writes down every ATen operation (nets/tape.py), and the list becomes a function on NumPy arrays
-(nets/aten.py):
+writes down every ATen operation (fast/tape.py), and the list becomes a function on NumPy arrays
+(fast/aten.py):
 
-    gradient = LossGradient(loss, params, replay=True, constants=target_params)
+    gradient = LossGradient(loss, params, record=True, constants=target_params)
     flat_grad, *outputs = gradient(batch, coefficients)
 
 What changes from call to call comes in by one of four ways: `params` and `constants` are read
@@ -17,7 +17,7 @@ recorded: such a loss is left to torch.
 
 Two recordings at different batch sizes tell which integers depend on the batch. A recording is
 used only after its result agreed with torch's on real data. It runs on the CPU, in float32. On a
-GPU the same loss is captured as a CUDA graph instead (nets/cuda_graph.py).
+GPU the same loss is captured as a CUDA graph instead (fast/cuda_graph.py).
 """
 
 from collections.abc import Callable, Sequence
@@ -27,9 +27,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gymnasium_solver.nets.aten import FUSED, OPERATIONS, WITH_OUT, through_torch
-from gymnasium_solver.nets.cuda_graph import Graphed
-from gymnasium_solver.nets.tape import (
+from gymnasium_solver.fast.aten import FUSED, OPERATIONS, WITH_OUT, through_torch
+from gymnasium_solver.fast.cuda_graph import Graphed
+from gymnasium_solver.fast.tape import (
     Loss,
     Ref,
     Size,
@@ -55,23 +55,25 @@ class LossGradient:
         loss: Loss,
         params: Sequence[Tensor],
         *,
-        replay: bool,
+        record: bool,
         constants: Sequence[Tensor] = (),
     ):
         self.loss, self.params, self.constants = loss, params, constants
         is_cuda = params[0].is_cuda
-        self._replay: Gradient | None = None
-        self._may_record = replay and not is_cuda
-        self._graphed = Graphed(self._from_tensors) if replay and is_cuda else None
+        self._recorded: Gradient | None = None
+        self._may_record = record and not is_cuda
+        self._graphed = Graphed(self._from_tensors) if record and is_cuda else None
         self._coefficients: tuple[Sequence[float], Tensor] | None = None  # as last uploaded
 
     def __call__(self, batch: Sequence[Tensor], coefficients: Sequence[float]) -> list[Tensor]:
         """The flat gradient (overwritten by the next call), then the loss's further outputs."""
         if self._may_record:
             self._may_record = False
-            self._replay = record(self.loss, self.params, batch, coefficients, self.constants)
-        if self._replay is not None:
-            return self._replay(batch, coefficients)
+            self._recorded = record_gradient(
+                self.loss, self.params, batch, coefficients, self.constants
+            )
+        if self._recorded is not None:
+            return self._recorded(batch, coefficients)
         if self._graphed is not None:
             flat, *outputs = self._graphed([*batch, self._uploaded(coefficients)])
             return [flat, *(o.clone() for o in outputs)]
@@ -105,7 +107,7 @@ def _gradient(
     return [torch.cat([g.reshape(-1) for g in grads]), *(o.detach() for o in outputs)]
 
 
-def record(
+def record_gradient(
     loss: Loss,
     params: Sequence[Tensor],
     batch: Sequence[Tensor],

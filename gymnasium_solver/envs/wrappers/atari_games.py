@@ -12,9 +12,9 @@ import numpy as np
 from gymnasium_solver.envs.vector import Step, VectorEnv, VectorWrapper
 from gymnasium_solver.envs.wrappers import atari_ram
 from gymnasium_solver.envs.wrappers.action_maps import ActionRemap
-from gymnasium_solver.envs.wrappers.actions import ValidActions
 from gymnasium_solver.envs.wrappers.atari_ram import BALL_SIZE, PADDLE_SIZE, SCREEN_WIDTH
 from gymnasium_solver.envs.wrappers.parameters import require
+from gymnasium_solver.envs.wrappers.restrict_actions import ValidActions
 from gymnasium_solver.envs.wrappers.shaping import Parts, RewardShaper
 from gymnasium_solver.errors import EnvError
 

@@ -6,7 +6,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from gymnasium_solver.envs.pixels import AreaResize
+from gymnasium_solver.envs.suites.game_frames import AreaResize
 from gymnasium_solver.envs.vector import Step, VectorEnv, VectorWrapper
 from gymnasium_solver.envs.wrappers.parameters import require
 from gymnasium_solver.errors import EnvError

@@ -3,7 +3,7 @@
 Clipping and the update then touch one tensor instead of a dozen, which on small networks is where
 the time goes: dispatch, not arithmetic. The module keeps its parameters as views of the vector.
 
-On a GPU a step is a CUDA graph (nets/cuda_graph.py).
+On a GPU a step is a CUDA graph (fast/cuda_graph.py).
 
 The rules are torch.optim's, up to rounding (a test holds them together). torch.optim itself is not
 used, because creating an optimiser imports torch's compiler, which takes more than a second of
@@ -16,7 +16,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from gymnasium_solver.nets.cuda_graph import Graphed
+from gymnasium_solver.fast.cuda_graph import Graphed
 
 OptimizerKind = Literal["adam", "adamw", "sgd"]
 BETA1, BETA2 = 0.9, 0.999

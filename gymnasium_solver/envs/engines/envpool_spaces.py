@@ -9,8 +9,8 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from gymnasium_solver.envs.minigrid import minigrid_reader
 from gymnasium_solver.envs.observations import Reader, named, reader
+from gymnasium_solver.envs.suites.minigrid import minigrid_reader
 
 Space = gymnasium.spaces.Space[Any]
 MINIGRID = ("MiniGrid-", "BabyAI-")

@@ -5,9 +5,9 @@ from typing import Literal
 import numpy as np
 from gymnasium import spaces
 
-from gymnasium_solver.nets.distributions import Categorical
-from gymnasium_solver.nets.policy import Mask, Obs, Policy
 from gymnasium_solver.nets.q_network import QNetwork
+from gymnasium_solver.policies.policy import Mask, Obs, Policy
+from gymnasium_solver.spaces.distributions import Categorical
 
 Exploration = Literal["epsilon_greedy", "boltzmann", "greedy", "noisy"]
 

@@ -2,7 +2,7 @@
 
 `write` runs a loss and its backward pass under a dispatch mode and notes every call, with names in
 place of tensors; `generalise` joins two tapes of different batch sizes into one for all sizes;
-`simplified` drops what is doubled or not needed. nets/recorded.py makes a function of the result.
+`simplified` drops what is doubled or not needed. fast/recorded.py makes a function of the result.
 """
 
 import math

@@ -21,11 +21,11 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 
-from gymnasium_solver.envs.buttons import ActionSet
-from gymnasium_solver.envs.own import refuse_unknown
-from gymnasium_solver.envs.pixels import NAMES, AreaResize, FrameStack, PixelOptions
 from gymnasium_solver.envs.processes import deaf_to_ctrl_c
 from gymnasium_solver.envs.spec import EnvSpec
+from gymnasium_solver.envs.suites.buttons import ActionSet
+from gymnasium_solver.envs.suites.game_frames import NAMES, AreaResize, FrameStack, PixelOptions
+from gymnasium_solver.envs.suites.own import refuse_unknown
 from gymnasium_solver.envs.vector import Engine, Info, RawStep, VectorEnv, env_seeds
 from gymnasium_solver.errors import EnvError, MissingError
 

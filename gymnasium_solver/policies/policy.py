@@ -14,8 +14,8 @@ from torch import Tensor
 
 from gymnasium_solver.errors import EnvError
 from gymnasium_solver.nets.actor_critic import ActorCritic
-from gymnasium_solver.nets.distributions import MASKED_LOGIT, distribution_for
-from gymnasium_solver.nets.spaces import ActionMap
+from gymnasium_solver.spaces.distributions import MASKED_LOGIT, distribution_for
+from gymnasium_solver.spaces.spaces import ActionMap
 
 Obs = np.ndarray | Tensor  # [N, ...] as the env gives them; a tensor is on the network's device
 Mask = np.ndarray | None  # [N, A] bool: the legal actions

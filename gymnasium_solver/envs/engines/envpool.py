@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from gymnasium_solver.envs.envpool_spaces import MINIGRID, mended, pool_reader
+from gymnasium_solver.envs.engines.envpool_spaces import MINIGRID, mended, pool_reader
 from gymnasium_solver.envs.masks import KEY as MASK_KEY
 from gymnasium_solver.envs.spec import EnvSpec, registry_entry, suite_of
 from gymnasium_solver.envs.vector import Engine, Info, RawStep, env_seeds

@@ -22,9 +22,9 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from gymnasium_solver.envs.atari_objects import ObjectReader, game_of
-from gymnasium_solver.envs.atari_options import AtariOptions
-from gymnasium_solver.envs.envpool_engine import EnvPoolEngine, atari_id
+from gymnasium_solver.envs.engines.envpool import EnvPoolEngine, atari_id
+from gymnasium_solver.envs.suites.atari_objects import ObjectReader, game_of
+from gymnasium_solver.envs.suites.atari_options import AtariOptions
 from gymnasium_solver.envs.vector import Info, RawStep, Step, VectorEnv, VectorWrapper
 from gymnasium_solver.errors import EnvError
 
@@ -156,7 +156,7 @@ def _ale_py(
         import ale_py  # noqa: F401  (registers the games)
     except ImportError as error:
         raise EnvError(f"{env_id}: vectorization_mode vector needs ale-py. {HINT}") from error
-    from gymnasium_solver.envs.gymnasium_engine import GymnasiumEngine
+    from gymnasium_solver.envs.engines.gymnasium import GymnasiumEngine
 
     for name, given in (
         (f"obs_type {options.obs_type}", options.obs_type != "rgb"),

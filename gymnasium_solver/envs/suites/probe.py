@@ -25,7 +25,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from gymnasium_solver.envs.own import OwnEnv, refuse_unknown
+from gymnasium_solver.envs.suites.own import OwnEnv, refuse_unknown
 from gymnasium_solver.envs.vector import Info, Space, VectorEnv
 from gymnasium_solver.errors import EnvError
 

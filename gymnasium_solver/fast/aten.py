@@ -1,4 +1,4 @@
-"""ATen operations in NumPy: what a recorded gradient (nets/recorded.py) is replayed with.
+"""ATen operations in NumPy: what a recorded gradient (fast/recorded.py) is replayed with.
 
 The table is for speed alone. An entry takes the arguments of the ATen overload and gives the same
 numbers, in float32 on the CPU; what is not in it, `through_torch` runs with torch's own kernel on

@@ -9,7 +9,6 @@ the policy's units: [-1, 1] are the bounds of the env's, which therefore must ha
 import math
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import torch
@@ -18,14 +17,13 @@ from torch import Tensor, nn
 
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.nets.cnn import Cnn, convolutions
-from gymnasium_solver.nets.distributions import LOG_SQRT_2PI, MASKED_LOGIT, gumbel_max
 from gymnasium_solver.nets.encoder import ObsEncoder, on_device
 from gymnasium_solver.nets.mlp import ACTIVATIONS, NumpyMLP, linear
 from gymnasium_solver.nets.normalizer import NormalizeMode
-from gymnasium_solver.nets.policy import Mask, Obs, Policy
 from gymnasium_solver.nets.renorm import BatchRenorm
-from gymnasium_solver.nets.spaces import ActionMap, action_width
 from gymnasium_solver.nets.stacked import StackedMLP
+from gymnasium_solver.spaces.distributions import LOG_SQRT_2PI
+from gymnasium_solver.spaces.spaces import ActionMap, action_width
 
 # Bounds of the log deviation by clamping, as in Haarnoja's code and SB3.
 LOG_STD_MIN, LOG_STD_MAX = -20.0, 2.0
@@ -150,119 +148,3 @@ class ActorCritics(ObsEncoder):
         with torch.no_grad():
             outputs = self.actor(self.cast(self.encode(on_device(obs, device))))
         return outputs.cpu().numpy()
-
-
-class Noise:
-    """Noise for each env that lasts: `keeps` says how much of it stays from step to step.
-
-    0: it is new in every step. An episode begins with new noise in any case.
-    """
-
-    def __init__(self, width: int, keeps: float):
-        self.width, self.keeps = width, np.float32(keeps)
-        self.value = np.zeros((0, width), np.float32)
-        self.is_first = np.ones((0, 1), bool)
-
-    def normal(self, n: int, std: float, first_std: float, rng: np.random.Generator) -> np.ndarray:
-        """keeps * (the last) + std * (a unit normal) [n, width]; at first first_std * (one)."""
-        fresh = rng.standard_normal((n, self.width), dtype=np.float32)
-        if not self.keeps:
-            return np.float32(std) * fresh
-        is_first = self._firsts(n)
-        going_on = self.keeps * self.value + np.float32(std) * fresh
-        self.value = np.where(is_first, np.float32(first_std) * fresh, going_on)
-        return self.value
-
-    def exponential(self, n: int, rng: np.random.Generator) -> np.ndarray:
-        """Exponential [n, width]: with the chance `keeps` an env's last ones, or else new ones."""
-        fresh = rng.standard_exponential((n, self.width), dtype=np.float32)
-        if not self.keeps:
-            return fresh
-        is_new = self._firsts(n) | (rng.random((n, 1)) >= self.keeps)
-        self.value = np.where(is_new, fresh, self.value)
-        return self.value
-
-    def _firsts(self, n: int) -> np.ndarray:
-        """Where an episode begins [n, 1], told once."""
-        if len(self.value) != n:  # the first step, or other envs than before
-            self.value, self.is_first = np.zeros((n, self.width), np.float32), np.ones((n, 1), bool)
-        is_first, self.is_first = self.is_first, np.zeros((n, 1), bool)
-        return is_first
-
-    def end_episodes(self, ended: np.ndarray) -> None:
-        if len(self.is_first) == len(ended):
-            self.is_first |= ended[:, None]
-
-    def state(self) -> dict[str, Any]:
-        return {"value": self.value.tolist(), "is_first": self.is_first.tolist()}
-
-    def load_state(self, state: dict[str, Any]) -> None:
-        self.value = np.array(state["value"], np.float32).reshape(-1, self.width)
-        self.is_first = np.array(state["is_first"], bool).reshape(-1, 1)
-
-
-class NoisyPolicy(Policy):
-    """A policy on an ActorCritics that explores with noise that may last."""
-
-    def __init__(
-        self,
-        net: ActorCritics,
-        observation_space: spaces.Space,
-        action_space: spaces.Space,
-        rng: np.random.Generator,
-        keeps: float,
-    ):
-        super().__init__(observation_space, action_space, rng)
-        self.net = net
-        self.noise = Noise(action_width(action_space), keeps)
-
-    def end_episodes(self, ended: np.ndarray) -> None:
-        self.noise.end_episodes(ended)
-
-    def state(self) -> dict[str, Any]:
-        return self.noise.state()
-
-    def load_state(self, state: dict[str, Any]) -> None:
-        self.noise.load_state(state)
-
-
-class SoftPolicy(NoisyPolicy):
-    """Acts by a squashed Gaussian or a categorical actor: a draw, or the mode.
-
-    Draws may be alike from step to step (`keeps`); each alone is distributed as the actor says.
-    """
-
-    def _draw(self, obs: Obs, mask: Mask) -> np.ndarray:
-        outputs = self._outputs(obs, mask)
-        if self.action_map.discrete:
-            return gumbel_max(outputs, self.noise.exponential(len(obs), self.rng))
-        mean, log_std = np.split(outputs, 2, axis=1)
-        std = math.sqrt(1.0 - float(self.noise.keeps) ** 2)
-        noise = self.noise.normal(len(obs), std, 1.0, self.rng)
-        return np.tanh(mean + np.exp(np.clip(log_std, LOG_STD_MIN, LOG_STD_MAX)) * noise)
-
-    def _best(self, obs: Obs, mask: Mask) -> np.ndarray:
-        outputs = self._outputs(obs, mask)
-        if self.action_map.discrete:
-            return outputs.argmax(axis=1)
-        return np.tanh(outputs[:, : outputs.shape[1] // 2])
-
-    def _outputs(self, obs: Obs, mask: Mask) -> np.ndarray:
-        outputs = self.net.actor_outputs(obs)
-        return outputs if mask is None else np.where(mask, outputs, np.float32(MASKED_LOGIT))
-
-
-class DeterministicPolicy(NoisyPolicy):
-    """Acts by tanh of the actor's outputs; explores with noise of deviation `noise_std` on top.
-
-    "ou" noise (Ornstein-Uhlenbeck) wanders: it keeps most of its last value.
-    """
-
-    noise_std = 0.0  # set from outside as a run goes on
-
-    def _best(self, obs: Obs, mask: Mask) -> np.ndarray:
-        return np.tanh(self.net.actor_outputs(obs))
-
-    def _draw(self, obs: Obs, mask: Mask) -> np.ndarray:
-        noise = self.noise.normal(len(obs), self.noise_std, self.noise_std, self.rng)
-        return np.clip(self._best(obs, mask) + noise, -1.0, 1.0)

@@ -1,0 +1,1 @@
+"""Checks of an environment, of its raw returns and of its spec block."""

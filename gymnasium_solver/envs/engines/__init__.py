@@ -1,0 +1,1 @@
+"""Engines: adapters from a package that steps environments to the vector contract."""

@@ -1,0 +1,1 @@
+"""Suites: families of environments with options of their own."""

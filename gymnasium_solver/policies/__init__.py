@@ -1,0 +1,1 @@
+"""What acts: observations in, actions out."""

@@ -1,0 +1,1 @@
+"""Observation parts and action objects: what networks, storage, masks and JSON need to know."""
