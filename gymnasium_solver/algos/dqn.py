@@ -192,8 +192,8 @@ class DQN(OffPolicyLearner):
         """Take a rollout in and do the updates that are due; the metrics of these, by name."""
         cfg, hp = self.config, self.scheduled_values(env_steps, total_steps)
         n_updates = self.remember(rollout, env_steps)
-        freq, n_before = cfg.target_update_freq, env_steps - rollout.env_steps
-        if cfg.tau == 1 and env_steps // freq > n_before // freq:
+        freq, steps_after = cfg.target_update_freq, env_steps + rollout.env_steps
+        if cfg.tau == 1 and steps_after // freq > env_steps // freq:
             self.update_target(1.0)
         samples = self.batches(n_updates, hp) if n_updates else ()
         steps = [self._learn(sample, hp) for sample in samples]

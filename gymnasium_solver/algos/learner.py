@@ -179,7 +179,7 @@ class Learner:
         return "plain torch, as asked for" if self.config.compile is False else "plain torch"
 
     def scheduled_values(self, env_steps: int, total_steps: int) -> dict[str, float]:
-        """Every scheduled field at this point of the run, by field name."""
+        """Every scheduled field, by name; `env_steps` is the clock before the rollout."""
         return {name: s.at(env_steps, total_steps) for name, s in self.schedules.items()}
 
     @contextmanager

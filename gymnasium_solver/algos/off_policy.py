@@ -210,7 +210,7 @@ class OffPolicyLearner(Learner):
         self.policy.is_random = env_steps < self.replay_config.learning_starts
 
     def remember(self, rollout: Rollout, env_steps: int) -> int:
-        """Take a rollout in; how many updates are due after it. `env_steps` is the clock after."""
+        """Take a rollout in; how many updates are due after it."""
         cfg = self.replay_config
         memory = self.memory or self.open_memory(rollout.mask is not None)
         memory.add(rollout)

@@ -215,10 +215,13 @@ class Trainer:
             while rows_left > 0 and not self.plan.steps_spent(p):
                 n_rows = min(rows_left, self.config.rollout_rows)
                 rows_left -= n_rows
-                agent.before_rollout(p.env_steps, self.plan.total_steps)
+                # One clock for the rollout and its update: the last update of a linear schedule
+                # would otherwise have a learning rate of 0.
+                clock = p.env_steps, self.plan.total_steps
+                agent.before_rollout(*clock)
                 rollout = self._collect(n_rows)
                 started = time.perf_counter()
-                means.add(agent.update(rollout, p.env_steps, self.plan.total_steps))
+                means.add(agent.update(rollout, *clock))
                 self.seconds["update"] += time.perf_counter() - started
             metrics = means.values()
             if snapshot is not None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gymnasium_solver.algos.dqn import DQN
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.envs.journal import JournaledEnv
 from gymnasium_solver.envs.make import make_vector_env
@@ -157,3 +158,37 @@ def test_whichever_budget_ends_first_ends_the_run(train: Call) -> None:
     assert (by_steps["stop_reason"], by_steps["env_steps"]) == ("max_env_steps", 50)
     by_epochs = train("ppo", "Bandit-v0", max_env_steps=5000, max_epochs=2).meta()
     assert (by_epochs["stop_reason"], by_epochs["epoch"]) == ("max_epochs", 2)
+
+
+@pytest.mark.parametrize(
+    ("algo_id", "env_id"), [("ppo", "CartPole-v1"), ("dqn", "CartPole-v1"), ("td3", "Pendulum-v1")]
+)
+def test_a_schedule_starts_at_its_start_and_never_updates_with_its_end(
+    algo_id: str, env_id: str, train: Call, learning_rows: Call
+) -> None:
+    """The rate of an update is the one at the start of its rollout."""
+    run = train(algo_id, env_id, max_env_steps=192, policy_lr="lin_0.01", n_steps=16)
+    rates = [row["train/hp/policy_lr"] for row in learning_rows(run)]
+    assert rates[-1] > 0
+    if algo_id == "ppo":  # one update in an epoch
+        starts = [0, *(row["env_steps"] for row in learning_rows(run)[:-1])]
+        assert rates == pytest.approx([0.01 * (1 - at / 192) for at in starts])
+
+
+def test_the_target_network_is_copied_when_the_clock_passes_a_multiple(
+    train: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copies: list[int] = []
+    update = DQN.update
+
+    def counted(self: DQN, rollout: Rollout, env_steps: int, total_steps: int) -> Any:
+        def copy_target(tau: float) -> None:
+            copies.append(env_steps + rollout.env_steps)
+
+        monkeypatch.setattr(self, "update_target", copy_target)
+        return update(self, rollout, env_steps, total_steps)
+
+    monkeypatch.setattr(DQN, "update", counted)
+    train("dqn", "Bandit-v0", n_envs=1, max_env_steps=40, train_freq=4, target_update_freq=12)
+    assert [copied - copied % 12 for copied in copies] == [12, 24, 36]
+    assert all(copied % 12 < 4 for copied in copies), "by the first rollout that passes it"
