@@ -284,8 +284,8 @@ def test_the_recorded_gradient_is_used_and_agrees_with_torch(layer_norm: bool) -
     agents = [agent_for(compile=compile, **fields) for compile in (True, False)]
     for agent in agents:
         agent.update(crafted_rollout(), 3, 100)
-    assert agents[0].fit.gradient._replay is not None
-    assert agents[1].fit.gradient._replay is None
+    assert agents[0].fit.gradient._recorded is not None
+    assert agents[1].fit.gradient._recorded is None
     torch.testing.assert_close(agents[0].fit.optimizer.flat, agents[1].fit.optimizer.flat)
 
 

@@ -184,4 +184,4 @@ def test_the_recorded_gradient_is_used() -> None:
     config = SarsaConfig(env_id="x", algo_id="sarsa", n_envs=1, n_steps=4, hidden_dims=(8,))
     agent = Sarsa(config, STATES, ACTIONS, seed=0)
     agent.update(crafted_rollout(), 3, 100)
-    assert agent.fit.gradient._replay is not None
+    assert agent.fit.gradient._recorded is not None
