@@ -112,6 +112,6 @@ def test_recorded_losses_learn_what_torch_learns(case: str) -> None:
         for agent in (recorded, plain):
             agent.update(rollout_for(case, seed=i), 12 * (i + 1), 100)
     for gradient in (recorded.critic_gradient, recorded.actor_gradient):
-        assert gradient._replay is not None
+        assert gradient._recorded is not None
     for ours, theirs in zip(recorded.learnt_weights(), plain.learnt_weights(), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4)
