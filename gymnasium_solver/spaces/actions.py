@@ -1,0 +1,418 @@
+"""Action spaces: one object a space, which knows distribution, storage, masks and conversion.
+
+    actions = action_kind(env.action_space)
+    actions.n_outputs, actions.n_log_std        # what an actor's head must provide
+    actions.shape, actions.dtype                # how one action is stored
+    action = actions.sample(outputs, log_std, rng)
+    log_prob, entropy = actions.log_prob_entropy(outputs, log_std, action)
+    env.step(actions.to_env(action))
+
+Actions are in the policy's units: class indices, bits, or reals in which a bounded Box is [-1, 1],
+so that one initial exploration width fits every environment. `to_env` converts a batch to the
+environment's units, still as one array; `to_native` makes of one row what `step` of a single
+environment takes (an int, an array, a dict, a tuple).
+
+A Dict or Tuple of action spaces is a product of independent distributions. Its actions are stored
+side by side in one float array.
+
+Training needs log-probabilities and entropies with gradients (torch); acting needs draws and modes
+(NumPy, where a draw for eight environments costs microseconds).
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+
+from gymnasium_solver.errors import ConfigError, EnvError
+from gymnasium_solver.spaces.observations import Space
+
+LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
+MASKED_LOGIT = -1e8  # of an illegal action: its probability and its share of the entropy are 0
+LARGEST_BOUND = 1e30  # a bound beyond this is a float limit and counts as none
+
+
+class ActionKind(ABC):
+    """What the rest of the program needs to know about one action space."""
+
+    space: Space
+    shape: tuple[int, ...]
+    """Shape of one stored action."""
+    dtype: type[np.generic]
+    n_outputs: int
+    """Numbers that an actor's head gives for one state."""
+    n_log_std: int = 0
+    """Learnt log standard deviations that do not depend on the state (Box parts)."""
+    n_mask: int | None = None
+    """Columns of a mask of legal actions; None: the space cannot be masked."""
+
+    @abstractmethod
+    def log_prob_entropy(
+        self, outputs: Tensor, log_std: Tensor | None, actions: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Log-probabilities [B], and entropies [B] or, where all states share one, a scalar."""
+
+    @abstractmethod
+    def sample(
+        self, outputs: np.ndarray, log_std: np.ndarray | None, rng: np.random.Generator
+    ) -> np.ndarray:
+        """One draw for each row of outputs [B, n_outputs]."""
+
+    @abstractmethod
+    def mode(self, outputs: np.ndarray) -> np.ndarray:
+        """The most likely action of each row."""
+
+    @abstractmethod
+    def uniform(
+        self, n: int, rng: np.random.Generator, mask: np.ndarray | None = None
+    ) -> np.ndarray:
+        """n actions drawn uniformly from the legal ones; an unbounded Box from a unit normal."""
+
+    @abstractmethod
+    def to_env(self, actions: np.ndarray) -> np.ndarray:
+        """From the policy's units to the environment's, [N, *shape of the environment's action].
+
+        Of a Dict or Tuple: [N, width], the leaves side by side as float64."""
+
+    def to_native(self, action: np.ndarray) -> Any:
+        """One row of `to_env` as a single environment takes it."""
+        return action
+
+    def store(self, lead: tuple[int, ...]) -> np.ndarray:
+        """Zeros for actions [*lead, *shape]."""
+        return np.zeros((*lead, *self.shape), self.dtype)
+
+
+def mask_outputs(outputs: np.ndarray, mask: np.ndarray | None) -> np.ndarray:
+    """Outputs with illegal actions (mask False) made impossible."""
+    return outputs if mask is None else np.where(mask, outputs, np.float32(MASKED_LOGIT))
+
+
+def mask_tensor(outputs: Tensor, mask: Tensor | None) -> Tensor:
+    return outputs if mask is None else outputs.masked_fill(~mask, MASKED_LOGIT)
+
+
+def gumbel_max(logits: np.ndarray, noise: np.ndarray) -> np.ndarray:
+    """Draws from softmax(logits) over the last axis, by unit exponential noise of its shape."""
+    noise = noise + np.float32(1e-30)  # the noise can be exactly 0, which has no logarithm
+    return (logits - np.log(noise, out=noise)).argmax(axis=-1)
+
+
+# -- the kinds --------------------------------------------------------------------------------
+
+
+class DiscreteActions(ActionKind):
+    """One of n actions: a categorical distribution over logits."""
+
+    shape: tuple[int, ...] = ()
+    dtype = np.int64
+
+    def __init__(self, space: spaces.Discrete):
+        self.space = space
+        self.n, self.start = int(space.n), int(space.start)
+        self.n_outputs = self.n_mask = self.n
+
+    def log_prob_entropy(
+        self, outputs: Tensor, log_std: Tensor | None, actions: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        log_probs = torch.log_softmax(outputs, dim=-1)
+        entropy = -(log_probs.exp() * log_probs).sum(-1)
+        return log_probs.gather(1, actions.unsqueeze(1)).squeeze(1), entropy
+
+    def sample(
+        self, outputs: np.ndarray, log_std: np.ndarray | None, rng: np.random.Generator
+    ) -> np.ndarray:
+        return gumbel_max(outputs, rng.standard_exponential(outputs.shape, dtype=np.float32))
+
+    def mode(self, outputs: np.ndarray) -> np.ndarray:
+        return outputs.argmax(axis=1)
+
+    def uniform(
+        self, n: int, rng: np.random.Generator, mask: np.ndarray | None = None
+    ) -> np.ndarray:
+        if mask is None:
+            return rng.integers(self.n, size=n)
+        return np.where(mask, rng.random(mask.shape), -1.0).argmax(axis=1)
+
+    def to_env(self, actions: np.ndarray) -> np.ndarray:
+        return actions + self.start if self.start else actions
+
+
+class BoxActions(ActionKind):
+    """Reals: independent normals whose standard deviation does not depend on the state."""
+
+    dtype = np.float32
+
+    def __init__(self, space: spaces.Box):
+        self.space = space
+        self.width = math.prod(space.shape)
+        self.shape = (self.width,)
+        self.n_outputs = self.n_log_std = self.width
+        bounds = np.stack([space.low, space.high]).astype(np.float64)
+        self.is_bounded = bool((np.abs(bounds) < LARGEST_BOUND).all())
+        if self.is_bounded:
+            low, high = bounds
+            self._middle = ((high + low) / 2).astype(np.float32)
+            self._half_width = ((high - low) / 2).astype(np.float32)
+
+    def log_prob_entropy(
+        self, outputs: Tensor, log_std: Tensor | None, actions: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        assert log_std is not None
+        z = (actions - outputs) * (-log_std).exp()
+        log_prob = -(0.5 * z.square() + log_std + LOG_SQRT_2PI).sum(-1)
+        entropy = (log_std + (0.5 + LOG_SQRT_2PI)).sum()
+        return log_prob, entropy
+
+    def sample(
+        self, outputs: np.ndarray, log_std: np.ndarray | None, rng: np.random.Generator
+    ) -> np.ndarray:
+        assert log_std is not None
+        return outputs + np.exp(log_std) * rng.standard_normal(outputs.shape, dtype=np.float32)
+
+    def mode(self, outputs: np.ndarray) -> np.ndarray:
+        return outputs
+
+    def uniform(
+        self, n: int, rng: np.random.Generator, mask: np.ndarray | None = None
+    ) -> np.ndarray:
+        if self.is_bounded:
+            return rng.uniform(-1.0, 1.0, (n, self.width)).astype(np.float32)
+        return rng.standard_normal((n, self.width), dtype=np.float32)
+
+    def to_env(self, actions: np.ndarray) -> np.ndarray:
+        shaped = actions.reshape(len(actions), *(self.space.shape or ()))
+        if not self.is_bounded:
+            return shaped
+        return self._middle + self._half_width * np.clip(shaped, -1.0, 1.0)
+
+
+class MultiDiscreteActions(ActionKind):
+    """Several choices at once, each with a categorical distribution of its own."""
+
+    dtype = np.int64
+
+    def __init__(self, space: spaces.MultiDiscrete):
+        self.space = space
+        self._sizes = [int(n) for n in space.nvec.reshape(-1)]
+        self._start = space.start.reshape(-1).astype(np.int64)
+        self.shape = (len(self._sizes),)
+        self.n_outputs = self.n_mask = sum(self._sizes)
+        self._splits = np.cumsum(self._sizes)[:-1]
+
+    def log_prob_entropy(
+        self, outputs: Tensor, log_std: Tensor | None, actions: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        log_prob, entropy = outputs.new_zeros(()), outputs.new_zeros(())
+        for i, logits in enumerate(outputs.split(self._sizes, dim=1)):
+            log_probs = torch.log_softmax(logits, dim=-1)
+            log_prob = log_prob + log_probs.gather(1, actions[:, i : i + 1]).squeeze(1)
+            entropy = entropy - (log_probs.exp() * log_probs).sum(-1)
+        return log_prob, entropy
+
+    def sample(
+        self, outputs: np.ndarray, log_std: np.ndarray | None, rng: np.random.Generator
+    ) -> np.ndarray:
+        noise = rng.standard_exponential(outputs.shape, dtype=np.float32) + np.float32(1e-30)
+        return self.mode(outputs - np.log(noise))
+
+    def mode(self, outputs: np.ndarray) -> np.ndarray:
+        parts = np.split(outputs, self._splits, axis=1)
+        return np.stack([part.argmax(axis=1) for part in parts], axis=1)
+
+    def uniform(
+        self, n: int, rng: np.random.Generator, mask: np.ndarray | None = None
+    ) -> np.ndarray:
+        scores = rng.random((n, self.n_outputs))
+        return self.mode(scores if mask is None else np.where(mask, scores, -1.0))
+
+    def to_env(self, actions: np.ndarray) -> np.ndarray:
+        return (actions + self._start).reshape(len(actions), *(self.space.shape or ()))
+
+
+class MultiBinaryActions(ActionKind):
+    """Several bits at once, each with a Bernoulli distribution of its own."""
+
+    dtype = np.int64
+
+    def __init__(self, space: spaces.MultiBinary):
+        self.space = space
+        self.n_outputs = math.prod(space.shape)
+        self.shape = (self.n_outputs,)
+
+    def log_prob_entropy(
+        self, outputs: Tensor, log_std: Tensor | None, actions: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        signs = 2.0 * actions.to(outputs.dtype) - 1.0
+        log_prob = -nn.functional.softplus(-signs * outputs).sum(-1)
+        entropy = nn.functional.softplus(outputs) - outputs * torch.sigmoid(outputs)
+        return log_prob, entropy.sum(-1)
+
+    def sample(
+        self, outputs: np.ndarray, log_std: np.ndarray | None, rng: np.random.Generator
+    ) -> np.ndarray:
+        # rng.random() < sigmoid(x), without the overflow of exp(-x)
+        uniform = rng.random(outputs.shape)
+        return (np.log(uniform) - np.log1p(-uniform) < outputs).astype(np.int64)
+
+    def mode(self, outputs: np.ndarray) -> np.ndarray:
+        return (outputs > 0).astype(np.int64)
+
+    def uniform(
+        self, n: int, rng: np.random.Generator, mask: np.ndarray | None = None
+    ) -> np.ndarray:
+        return rng.integers(2, size=(n, self.n_outputs))
+
+    def to_env(self, actions: np.ndarray) -> np.ndarray:
+        return actions.reshape(len(actions), *(self.space.shape or ()))
+
+
+class ProductActions(ActionKind):
+    """A Dict or Tuple: the leaves are independent, and stored side by side in one float array."""
+
+    dtype = np.float32
+
+    def __init__(self, space: spaces.Dict | spaces.Tuple):
+        self.space = space
+        inner = space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces
+        self.leaves = [action_kind(part) for part in inner]
+        self._widths = [math.prod(leaf.shape) for leaf in self.leaves]
+        self._env_widths = [_env_width(leaf) for leaf in self.leaves]
+        self.shape = (sum(self._widths),)
+        self.n_outputs = sum(leaf.n_outputs for leaf in self.leaves)
+        self.n_log_std = sum(leaf.n_log_std for leaf in self.leaves)
+
+    def log_prob_entropy(
+        self, outputs: Tensor, log_std: Tensor | None, actions: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        log_prob, entropy = outputs.new_zeros(()), outputs.new_zeros(())
+        stds: Sequence[Tensor | None] = [None] * len(self.leaves)
+        if log_std is not None:
+            stds = log_std.split([leaf.n_log_std for leaf in self.leaves])
+        parts = zip(
+            self.leaves,
+            outputs.split([leaf.n_outputs for leaf in self.leaves], dim=1),
+            stds,
+            actions.split(self._widths, dim=1),
+            strict=True,
+        )
+        for leaf, out, std, action in parts:
+            stored = action.long() if leaf.dtype is np.int64 else action
+            stored = stored if leaf.shape else stored.squeeze(1)
+            one_log_prob, one_entropy = leaf.log_prob_entropy(out, std, stored)
+            log_prob, entropy = log_prob + one_log_prob, entropy + one_entropy
+        return log_prob, entropy
+
+    def _joined(self, parts: Sequence[np.ndarray]) -> np.ndarray:
+        columns = [part.reshape(len(part), -1).astype(np.float32) for part in parts]
+        return np.concatenate(columns, axis=1)
+
+    def _outputs(self, outputs: np.ndarray) -> list[np.ndarray]:
+        return _split(outputs, [leaf.n_outputs for leaf in self.leaves])
+
+    def sample(
+        self, outputs: np.ndarray, log_std: np.ndarray | None, rng: np.random.Generator
+    ) -> np.ndarray:
+        stds: Sequence[np.ndarray | None] = [None] * len(self.leaves)
+        if log_std is not None:
+            stds = _split(log_std[None], [leaf.n_log_std for leaf in self.leaves])
+        parts = zip(self.leaves, self._outputs(outputs), stds, strict=True)
+        return self._joined([leaf.sample(out, std, rng) for leaf, out, std in parts])
+
+    def mode(self, outputs: np.ndarray) -> np.ndarray:
+        parts = zip(self.leaves, self._outputs(outputs), strict=True)
+        return self._joined([leaf.mode(out) for leaf, out in parts])
+
+    def uniform(
+        self, n: int, rng: np.random.Generator, mask: np.ndarray | None = None
+    ) -> np.ndarray:
+        return self._joined([leaf.uniform(n, rng) for leaf in self.leaves])
+
+    def to_env(self, actions: np.ndarray) -> np.ndarray:
+        columns = []
+        for leaf, part in zip(self.leaves, _split(actions, self._widths), strict=True):
+            stored = part.reshape(len(part), *leaf.shape).astype(leaf.dtype)
+            columns.append(leaf.to_env(stored).reshape(len(part), -1).astype(np.float64))
+        return np.concatenate(columns, axis=1)
+
+    def to_native(self, action: np.ndarray) -> Any:
+        values = []
+        for leaf, part in zip(self.leaves, _split(action[None], self._env_widths), strict=True):
+            if isinstance(leaf, ProductActions):
+                values.append(leaf.to_native(part[0]))
+            else:
+                typed = part.reshape(leaf.space.shape or ()).astype(leaf.space.dtype)
+                values.append(typed[()] if typed.ndim == 0 else typed)
+        if isinstance(self.space, spaces.Dict):
+            return dict(zip(self.space.spaces, values, strict=True))
+        return tuple(values)
+
+
+def _split(array: np.ndarray, widths: Sequence[int]) -> list[np.ndarray]:
+    return np.split(array, np.cumsum(widths)[:-1], axis=1)
+
+
+def _env_width(leaf: ActionKind) -> int:
+    """Columns of a leaf in what `to_env` of its product gives."""
+    if isinstance(leaf, ProductActions):
+        return sum(leaf._env_widths)
+    return math.prod(leaf.space.shape or ())
+
+
+_KINDS: dict[type, Any] = {
+    spaces.Discrete: DiscreteActions,
+    spaces.Box: BoxActions,
+    spaces.MultiDiscrete: MultiDiscreteActions,
+    spaces.MultiBinary: MultiBinaryActions,
+    spaces.Dict: ProductActions,
+    spaces.Tuple: ProductActions,
+}
+
+
+def action_kind(space: Space) -> ActionKind:
+    """The object for an action space; EnvError for kinds that no policy can act in."""
+    for kind, make in _KINDS.items():
+        if isinstance(space, kind):
+            made: ActionKind = make(space)
+            return made
+    raise EnvError(
+        f"actions of type {type(space).__name__} are not supported. Supported are Discrete, Box, "
+        "MultiDiscrete, MultiBinary, and Dict and Tuple of these."
+    )
+
+
+# -- what an algorithm can act in -------------------------------------------------------------
+
+
+def require_discrete(space: Space, algo_id: str, env_id: str) -> DiscreteActions:
+    """ConfigError unless the space is Discrete."""
+    kind = action_kind(space)
+    if not isinstance(kind, DiscreteActions):
+        others = "ppo, sac or td3" if isinstance(kind, BoxActions) else "ppo or reinforce"
+        raise ConfigError(
+            f"algo_id: {algo_id} needs Discrete actions, but {env_id} has {space}; use {others}."
+        )
+    return kind
+
+
+def require_bounded_box(space: Space, algo_id: str, env_id: str) -> BoxActions:
+    """ConfigError unless the space is a Box with finite bounds."""
+    kind = action_kind(space)
+    if not isinstance(kind, BoxActions):
+        others = "dqn, ppo or sac" if isinstance(kind, DiscreteActions) else "ppo or reinforce"
+        raise ConfigError(
+            f"algo_id: {algo_id} needs continuous actions (a Box), but {env_id} has {space}; "
+            f"use {others}."
+        )
+    if not kind.is_bounded:
+        raise ConfigError(
+            f"algo_id: {algo_id} squashes its actions into the bounds of the Box, but {env_id} has "
+            f"{space}, which has none; give it finite bounds "
+            "(env_wrappers: [{id: ActionRescale, ...}]), or use ppo."
+        )
+    return kind

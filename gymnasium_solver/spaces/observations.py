@@ -1,0 +1,201 @@
+"""Observations between engine and network: one array, or a dict of named arrays.
+
+    Obs = np.ndarray | dict[str, np.ndarray]       # a batch, [N, ...] each
+
+An environment's observation space is delivered either as an array space (Box, Discrete,
+MultiDiscrete, MultiBinary) or as a flat Dict of array spaces. Nested Dict and Tuple spaces are
+flattened: the names of the parts are joined by dots, the entries of a Tuple are named "0", "1".
+
+    flat = flatten_space(env.observation_space)     # flat.space, flat(native) -> Obs
+    flat.dropped                                    # names of parts that no network can read (Text)
+
+The helpers below treat both forms alike, so that storage and networks need no case distinction.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+from gymnasium import spaces
+
+from gymnasium_solver.errors import EnvError
+
+Space = spaces.Space[Any]
+Obs = np.ndarray | dict[str, np.ndarray]
+# Spaces whose values are arrays.
+ARRAYS = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+def map_obs(function: Callable[[T], R], obs: "T | dict[str, T]") -> "R | dict[str, R]":
+    """Apply a function to the array, or to each part of a dict."""
+    if isinstance(obs, dict):
+        return {name: function(part) for name, part in obs.items()}
+    return function(obs)
+
+
+def obs_len(obs: Any) -> int:
+    """Number of rows in a batch of observations."""
+    return len(next(iter(obs.values()))) if isinstance(obs, dict) else len(obs)
+
+
+def take_rows(obs: Any, index: Any) -> Any:
+    """The rows at `index` of every part."""
+    if isinstance(obs, dict):
+        return {name: part[index] for name, part in obs.items()}
+    return obs[index]
+
+
+def put_rows(target: Any, index: Any, obs: Any) -> None:
+    """target[index] = obs, part by part."""
+    if isinstance(target, dict):
+        for name, part in target.items():
+            part[index] = obs[name]
+    else:
+        target[index] = obs
+
+
+def obs_arrays(obs: Any) -> Iterator[tuple[str, Any]]:
+    """(name, array) of every part; the name of a plain array is ""."""
+    if isinstance(obs, dict):
+        yield from obs.items()
+    else:
+        yield "", obs
+
+
+def part_spaces(space: Space) -> dict[str, Space]:
+    """The parts of a delivered observation space by name; {"": space} for an array space."""
+    if isinstance(space, spaces.Dict):
+        return dict(space.spaces)
+    return {"": space}
+
+
+def allocate_obs(space: Space, lead: tuple[int, ...]) -> Obs:
+    """Zeros for observations of a delivered space, [*lead, *shape] each."""
+    arrays = {
+        name: np.zeros((*lead, *(part.shape or ())), part.dtype)
+        for name, part in part_spaces(space).items()
+    }
+    return arrays if isinstance(space, spaces.Dict) else arrays[""]
+
+
+# -- from what an environment returns ---------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class FlatSpace:
+    """A delivered space, and how to read an environment's own observations into it."""
+
+    space: Space
+    dropped: tuple[str, ...] = ()
+    """Names of the parts that were left out (Text, Graph, Sequence)."""
+
+    def __call__(self, native: Any) -> Obs:
+        """A native observation, single or batched, in the delivered form; parts are not copied."""
+        if isinstance(self.space, spaces.Dict):
+            return {name: np.asarray(native_part(native, name)) for name in self.space.spaces}
+        return np.asarray(native)
+
+
+def flatten_space(space: Space) -> FlatSpace:
+    """The delivered form of any observation space; EnvError where no part can be delivered."""
+    if isinstance(space, ARRAYS):
+        return FlatSpace(space)
+    parts, dropped = {}, []
+    for name, part in _leaves(space, ""):
+        if isinstance(part, ARRAYS):
+            parts[name] = part
+        else:
+            dropped.append(name)
+    if not parts:
+        raise EnvError(
+            f"observations of type {type(space).__name__} are not supported. Supported are Box, "
+            "Discrete, MultiDiscrete, MultiBinary, and Dict and Tuple of these."
+        )
+    # As pairs: of a plain dict Gymnasium sorts the keys.
+    return FlatSpace(spaces.Dict(list(parts.items())), tuple(dropped))
+
+
+def _leaves(space: Space, name: str) -> Iterator[tuple[str, Space]]:
+    inner: Mapping[str, Space]
+    if isinstance(space, spaces.Dict):
+        inner = space.spaces
+    elif isinstance(space, spaces.Tuple):
+        inner = {str(i): part for i, part in enumerate(space.spaces)}
+    else:
+        yield name, space
+        return
+    for key, part in inner.items():
+        yield from _leaves(part, f"{name}.{key}" if name else str(key))
+
+
+def native_part(native: Any, name: str) -> Any:
+    """The part of a nested observation that a flat name stands for."""
+    if isinstance(native, Mapping):
+        if name in native:
+            return native[name]
+        key, _, rest = name.partition(".")
+        while key not in native:
+            more, _, rest = rest.partition(".")
+            if not more:
+                raise KeyError(name)
+            key = f"{key}.{more}"
+        return native_part(native[key], rest)
+    if isinstance(native, tuple | list):
+        key, _, rest = name.partition(".")
+        return native_part(native[int(key)], rest) if rest else native[int(key)]
+    raise KeyError(name)
+
+
+def as_batch(space: Space, native: Any) -> tuple[Obs, bool]:
+    """An observation or a batch of them, as a batch of the delivered space; was it a single one?
+
+    EnvError where it does not fit the space."""
+    if isinstance(space, spaces.Dict):
+        try:
+            obs: Any = {
+                name: _as_array(part, native_part(native, name))
+                for name, part in space.spaces.items()
+            }
+        except KeyError as error:
+            raise EnvError(
+                f"the observation has no part {error}; this policy takes {_listing(space)}."
+            ) from None
+    else:
+        obs = _as_array(space, native)
+    singles = {
+        _is_single(part.shape or (), array.shape, name)
+        for (name, part), (_, array) in zip(
+            part_spaces(space).items(), obs_arrays(obs), strict=True
+        )
+    }
+    if len(singles) > 1:
+        raise EnvError("some parts of the observation are single and some are batched.")
+    is_single = singles.pop()
+    return (map_obs(lambda array: array[None], obs) if is_single else obs), is_single
+
+
+def _as_array(space: Space, value: Any) -> np.ndarray:
+    array = np.asarray(value)
+    if array.dtype == np.float64 and space.dtype == np.float32:
+        return array.astype(np.float32)
+    return array
+
+
+def _is_single(expected: Sequence[int], got: Sequence[int], name: str) -> bool:
+    if tuple(got) == tuple(expected):
+        return True
+    if tuple(got[1:]) == tuple(expected) and len(got) == len(expected) + 1:
+        return False
+    batch = ", ".join(map(str, ("n", *expected)))
+    part = f" in its part {name!r}" if name else ""
+    raise EnvError(
+        f"act() got an observation of shape {tuple(got)}{part}; this policy takes "
+        f"{tuple(expected)}, or a batch ({batch})."
+    )
+
+
+def _listing(space: spaces.Dict) -> str:
+    return ", ".join(f"{name} {part.shape or ()}" for name, part in space.spaces.items())
