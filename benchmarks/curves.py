@@ -220,7 +220,7 @@ def draw(result: dict[str, Any], path: Path) -> None:
     from matplotlib import pyplot
     from matplotlib.ticker import EngFormatter
 
-    from gymnasium_solver.cli.plot import COLOURS, STYLE
+    from gymnasium_solver.chart_style import COLOURS, STYLE
 
     grid, by_who = curves(result)
     with matplotlib.rc_context(STYLE):

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gymnasium_solver.cli.plot import COLOURS, STYLE
+from gymnasium_solver.chart_style import COLOURS, STYLE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

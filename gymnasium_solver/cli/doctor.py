@@ -4,17 +4,13 @@
 import os
 import platform
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gymnasium_solver.cli.flags import Parser
 from gymnasium_solver.errors import GsolveError
-
-if TYPE_CHECKING:
-    from gymnasium_solver.envs.vector import VectorEnv
 
 DISTRIBUTION = "gymnasium-solver"
 PACKAGES = (
@@ -28,7 +24,6 @@ PACKAGES = (
     "matplotlib",
 )
 N_ENVS = 8
-WARM_UP_S, MEASURED_S = 0.05, 0.1
 # One environment for each engine, then one for each suite on the engine `auto` takes.
 ENGINES = ("envpool", "vector", "sync", "async")
 SUITES = {
@@ -108,6 +103,7 @@ def installed(package: str) -> str | None:
 
 def check_env(name: str, env_id: str, mode: str) -> Check:
     """Build a small vector env, step it, and say how fast it went."""
+    from gymnasium_solver.envs.checks.speed import steps_per_s
     from gymnasium_solver.envs.make import make_vector_env
 
     needed = mode == "auto" and name != "mujoco"
@@ -124,24 +120,6 @@ def check_env(name: str, env_id: str, mode: str) -> Check:
         return Check(name, False, f"{env_id}: {_first_line(error)}", needed)
     finally:
         env.close()
-
-
-def steps_per_s(env: "VectorEnv") -> float:
-    """Speed with fixed random actions, after a warm-up: first steps build and allocate."""
-    import numpy as np
-
-    env.action_space.seed(0)
-    env.reset(0)
-    actions = np.stack([env.action_space.sample() for _ in range(env.n_envs)])
-    speed = 0.0
-    for span_s in (WARM_UP_S, MEASURED_S):
-        begun_s, n_steps, took_s = time.perf_counter(), 0, 0.0
-        while took_s < span_s:
-            env.step(actions)
-            n_steps += 1
-            took_s = time.perf_counter() - begun_s
-        speed = n_steps * env.n_envs / took_s
-    return speed
 
 
 def devices() -> list[Check]:

@@ -115,8 +115,8 @@ def _spec_findings(env_id: str, env: Any) -> Iterator["Finding"]:
 
 def speed_finding(env_id: str, env_kwargs: dict[str, Any]) -> "Finding":
     """Steps a second with 8 envs, on every engine that takes it."""
-    from gymnasium_solver.cli.doctor import steps_per_s
     from gymnasium_solver.envs.checks.env import Finding
+    from gymnasium_solver.envs.checks.speed import steps_per_s
     from gymnasium_solver.envs.make import make_vector_env
     from gymnasium_solver.errors import EnvError
 

@@ -1,19 +1,25 @@
-"""How many CPU threads the learner takes.
+"""How many CPU threads the learner uses.
 
-A small matrix product is slower on two threads than on one, and very much slower when another
-process wants the second core: each call then waits for a thread that is not running. So threads are
-given by the work in a product. They are torch's alone: NumPy multiplies small matrices only here,
-and a second pool of spinning threads on the same cores makes everything four times slower. Limits
-hold while a run goes, and are taken back after it. So is the treatment of denormal numbers, which
-belongs to a thread too.
+A small matrix product is slower on two threads than on one, and far slower when another process
+wants the second core: each call then waits for a thread that is not running. So the number of
+threads follows the amount of work in a product. They are torch's threads. NumPy multiplies only
+small matrices here, so its BLAS gets one thread: a second pool of spinning threads on the same
+cores makes everything four times slower.
+
+The limits hold during a run and are restored afterwards. So is the treatment of denormal numbers,
+which is also a setting of the thread.
 """
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 from gymnasium import spaces
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 from gymnasium_solver.config.schema import Config, cpu_count
 from gymnasium_solver.nets.network import is_cnn
@@ -21,12 +27,14 @@ from gymnasium_solver.nets.network import is_cnn
 # Multiplications in the largest product for which another thread pays: 256 x 256 x 256 (SAC's
 # default) is 1.3 to 1.4 times as fast on two threads as on one, 64 x 256 x 256 no faster.
 WORK_A_THREAD = 256**3 // 2
+# Names for "whatever BLAS the system has": conda's NumPy, a torch built against a generic BLAS.
+GENERIC_BLAS = ("blas", "cblas", "auto", "generic")
 
 
 def pick_threads(config: Config, observation_space: spaces.Space | None = None) -> int:
-    """`auto`: one thread for small products, where a second only costs; every CPU for images.
+    """Resolve `n_threads: auto`: one thread for small products, every CPU for images.
 
-    Without an observation space, for an MLP."""
+    Without an observation space an MLP is assumed."""
     if config.n_threads != "auto":
         return config.n_threads
     if observation_space is not None and is_cnn(config, observation_space):
@@ -42,14 +50,65 @@ def largest_product(config: Config) -> int:
 
 @contextmanager
 def limited_threads(n_threads: int) -> Iterator[None]:
+    """Give torch `n_threads` threads and NumPy one, and restore both afterwards."""
     before = torch.get_num_threads()
     torch.set_num_threads(n_threads)
     # Moments of weights whose gradient has become zero decay until they are denormal, numbers that
     # the CPU computes with ten times slower; after a thousand updates of a ReLU net that is half.
     torch.set_flush_denormal(True)
+    pools = ThreadpoolController()
     try:
-        with threadpool_limits(1, user_api="blas"):
+        with pools.select(filepath=numpy_blas_files(pools.info())).limit(limits=1):
             yield
     finally:
         torch.set_flush_denormal(False)
         torch.set_num_threads(before)
+
+
+def numpy_blas_files(
+    pools: Iterable[Mapping[str, Any]],
+    numpy_folder: Path | None = None,
+    torch_folder: Path | None = None,
+    numpy_blas: str | None = None,
+    torch_blas: str | None = None,
+) -> list[str]:
+    """The BLAS libraries among `pools` (threadpoolctl's info) that NumPy uses and torch does not.
+
+    Torch may bring a BLAS of its own: its wheel for aarch64 holds an OpenBLAS that runs on torch's
+    OpenMP threads, so limiting it would limit torch. And both may share one, as in conda: there is
+    no second pool then, and nothing to limit. A library is NumPy's alone if it lies in NumPy's own
+    folders (wheels), or if NumPy was built against that kind of BLAS and torch against another.
+    The other arguments are facts about the installation, read from it by default.
+    """
+    numpy_folder = numpy_folder or Path(np.__file__).resolve().parent
+    torch_folder = torch_folder or Path(torch.__file__).resolve().parent
+    numpy_blas = numpy_blas or np.show_config("dicts")["Build Dependencies"]["blas"]["name"]
+    torch_blas = torch_blas or _torch_blas()
+    blas = {
+        pool["filepath"]: pool["internal_api"]
+        for pool in pools
+        if pool["user_api"] == "blas" and not _is_inside(pool["filepath"], torch_folder)
+    }
+    own = [file for file in blas if _is_inside(file, numpy_folder)]
+    return own or [
+        file
+        for file, api in blas.items()
+        if _may_be(numpy_blas, api) and not _may_be(torch_blas, api)
+    ]
+
+
+def _is_inside(file: str, package: Path) -> bool:
+    """Whether a library comes with a package: in `<package>/` or a wheel's `<package>.libs/`."""
+    parents = Path(file).parents
+    return package in parents or package.with_name(f"{package.name}.libs") in parents
+
+
+def _may_be(blas: str, api: str) -> bool:
+    """Whether a BLAS named by a build (`mkl-sdl`, `scipy-openblas`, ...) may be this library."""
+    return api in blas.lower() or blas.lower() in GENERIC_BLAS
+
+
+def _torch_blas() -> str:
+    named = re.search(r"BLAS_INFO=(\w+)", torch.__config__.show())
+    name = named[1] if named else "generic"
+    return {"open": "openblas", "flexi": "flexiblas"}.get(name, name)

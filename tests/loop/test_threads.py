@@ -1,4 +1,8 @@
-"""Threads by the work in a product, and one pool of them only."""
+"""Threads follow the work in a product, and there is one pool of them."""
+
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,7 +12,7 @@ from threadpoolctl import threadpool_info
 
 from gymnasium_solver.config.load import load_config
 from gymnasium_solver.training import threads
-from gymnasium_solver.training.threads import limited_threads, pick_threads
+from gymnasium_solver.training.threads import limited_threads, numpy_blas_files, pick_threads
 
 
 @pytest.mark.parametrize(
@@ -34,13 +38,131 @@ def test_images_take_every_cpu(monkeypatch):
     assert pick_threads(load_config("CartPole-v1:dqn"), image) == 8
 
 
+SITE = Path("/venv/lib/python3.12/site-packages")
+CONDA = Path("/conda/lib")
+
+
+def pool(file: Path, api: str, n_threads: int = 8) -> dict[str, Any]:
+    """An entry of threadpoolctl's info, as far as it is read here."""
+    user_api = "openmp" if api == "openmp" else "blas"
+    return {
+        "user_api": user_api,
+        "internal_api": api,
+        "filepath": str(file),
+        "num_threads": n_threads,
+    }
+
+
+NUMPY_WHEEL = pool(SITE / "numpy.libs/libscipy_openblas64_-32a4b2a6.so", "openblas")
+TORCH_OPENMP = pool(SITE / "torch/lib/libgomp.so.1", "openmp")
+# name: pools, site-packages, NumPy's BLAS, torch's BLAS, the libraries to limit
+INSTALLATIONS: dict[str, tuple[list[dict[str, Any]], Path, str, str, list[Path]]] = {
+    "x86_64 wheels": (
+        [NUMPY_WHEEL, TORCH_OPENMP],
+        SITE,
+        "scipy-openblas",
+        "mkl",
+        [SITE / "numpy.libs/libscipy_openblas64_-32a4b2a6.so"],
+    ),
+    "aarch64 wheels: torch brings an OpenBLAS on its own threads": (
+        [
+            NUMPY_WHEEL,
+            pool(SITE / "torch/lib/libopenblas.so.0", "openblas"),
+            pool(SITE / "torch.libs/libopenblas-1a2b.so", "openblas"),
+            TORCH_OPENMP,
+        ],
+        SITE,
+        "scipy-openblas",
+        "open",
+        [SITE / "numpy.libs/libscipy_openblas64_-32a4b2a6.so"],
+    ),
+    "wheels with SciPy's own OpenBLAS beside": (
+        [pool(SITE / "scipy.libs/libscipy_openblas-68440149.so", "openblas"), NUMPY_WHEEL],
+        SITE,
+        "scipy-openblas",
+        "mkl",
+        [SITE / "numpy.libs/libscipy_openblas64_-32a4b2a6.so"],
+    ),
+    "macOS: Accelerate has no pool to limit": (
+        [TORCH_OPENMP],
+        SITE,
+        "accelerate",
+        "accelerate",
+        [],
+    ),
+    "macOS wheel with OpenBLAS": (
+        [pool(SITE / "numpy/.dylibs/libscipy_openblas64_.dylib", "openblas")],
+        SITE,
+        "scipy-openblas",
+        "accelerate",
+        [SITE / "numpy/.dylibs/libscipy_openblas64_.dylib"],
+    ),
+    "conda: one MKL for both": (
+        [pool(CONDA / "libmkl_rt.so.2", "mkl"), pool(CONDA / "libiomp5.so", "openmp")],
+        CONDA / "python3.12/site-packages",
+        "mkl-sdl",
+        "mkl",
+        [],
+    ),
+    "conda-forge: one OpenBLAS for both": (
+        [pool(CONDA / "libopenblasp-r0.3.30.so", "openblas")],
+        CONDA / "python3.12/site-packages",
+        "blas",
+        "generic",
+        [],
+    ),
+    "conda-forge's NumPy, torch's wheel": (
+        [pool(CONDA / "libopenblasp-r0.3.30.so", "openblas")],
+        CONDA / "python3.12/site-packages",
+        "blas",
+        "mkl",
+        [CONDA / "libopenblasp-r0.3.30.so"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", INSTALLATIONS)
+def test_only_the_blas_of_numpy_alone_is_limited(name):
+    pools, site, numpy_blas, torch_blas, expected = INSTALLATIONS[name]
+    found = numpy_blas_files(pools, site / "numpy", site / "torch", numpy_blas, torch_blas)
+    assert found == [str(file) for file in expected]
+
+
+def test_torch_keeps_its_own_blas(monkeypatch):
+    """As on aarch64, where torch's OpenBLAS and its threads are one pool."""
+
+    class Fake:
+        limited: list[str] = []
+
+        def info(self) -> list[dict[str, Any]]:
+            theirs = Path(torch.__file__).resolve().parent / "lib/libopenblas.so.0"
+            ours = (
+                Path(np.__file__).resolve().parent.with_name("numpy.libs")
+                / "libscipy_openblas64_.so"
+            )
+            return [pool(theirs, "openblas"), pool(ours, "openblas")]
+
+        def select(self, filepath: list[str]) -> "Fake":
+            self.limited.extend(filepath)
+            return self
+
+        def limit(self, limits: int) -> Any:
+            assert limits == 1
+            return nullcontext()
+
+    monkeypatch.setattr(threads, "ThreadpoolController", Fake)
+    with limited_threads(2):
+        assert torch.get_num_threads() == 2
+    assert [Path(file).name for file in Fake.limited] == ["libscipy_openblas64_.so"]
+
+
 def test_numpy_gets_no_second_pool():
     """Two pools that spin on the same cores made SAC four times slower."""
     np.ones((8, 8)) @ np.ones((8, 8))  # the pool exists from the first product on
     before = torch.get_num_threads()
     with limited_threads(2):
         assert torch.get_num_threads() == 2
-        blas = [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
-        assert blas
-        assert set(blas) == {1}
+        pools = threadpool_info()
+        files = numpy_blas_files(pools)
+        assert all(pool["num_threads"] == 1 for pool in pools if pool["filepath"] in files)
     assert torch.get_num_threads() == before
