@@ -26,8 +26,9 @@ from gymnasium import spaces
 from gymnasium_solver.algos import ALGOS, algo_class
 from gymnasium_solver.bench import report
 from gymnasium_solver.cli.fieldhelp import GROUPS
-from gymnasium_solver.config.explain import FOREIGN, describe
+from gymnasium_solver.config.explain import describe
 from gymnasium_solver.config.find import SHIPPED, ConfigEntry, find_configs
+from gymnasium_solver.config.foreign import FOREIGN
 from gymnasium_solver.config.load import load_config
 from gymnasium_solver.config.schedule import EXPECTED, Schedule
 from gymnasium_solver.config.schema import ALIASES, Config
@@ -171,7 +172,8 @@ def aliases() -> str:
 def foreign_names() -> str:
     names: dict[str, list[str]] = {}
     for theirs, ours in FOREIGN.items():
-        names.setdefault(ours, []).append(code(theirs))
+        for field in (ours,) if isinstance(ours, str) else ours:
+            names.setdefault(field, []).append(code(theirs))
     rows = [[code(ours), ", ".join(theirs)] for ours, theirs in names.items()]
     return table(["field", "names elsewhere"], rows)
 

@@ -3,11 +3,11 @@
 Nothing heavy is imported until an algorithm is asked for.
 """
 
-import difflib
 from importlib import import_module
 from typing import Any
 
 from gymnasium_solver.errors import ConfigError
+from gymnasium_solver.suggest import did_you_mean
 
 ALGOS = {
     "ppo": "gymnasium_solver.algos.ppo:PPO",
@@ -25,10 +25,7 @@ ALGOS = {
 def algo_class(algo_id: str) -> Any:
     """The agent class of an algorithm; its `Config` attribute is the algorithm's config class."""
     if algo_id not in ALGOS:
-        near = difflib.get_close_matches(algo_id, ALGOS, n=1)
-        hint = f" Did you mean '{near[0]}'?" if near else ""
-        raise ConfigError(
-            f"algo_id: unknown algorithm '{algo_id}'; there are: {', '.join(ALGOS)}.{hint}"
-        )
+        hint = f"Available: {', '.join(ALGOS)}. {did_you_mean(algo_id, ALGOS)}".strip()
+        raise ConfigError(f"algo_id: unknown algorithm '{algo_id}'. {hint}")
     module, _, name = ALGOS[algo_id].partition(":")
     return getattr(import_module(module), name)

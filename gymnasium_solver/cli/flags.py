@@ -7,13 +7,13 @@ and `--no-normalize-obs` is `normalize_obs: false`. Kebab and snake spellings ar
 """
 
 import argparse
-import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from gymnasium_solver.errors import GsolveError
+from gymnasium_solver.suggest import ask, nearest
 
 if TYPE_CHECKING:
     from gymnasium_solver.config.schema import Config
@@ -72,9 +72,11 @@ def unknown_flag(given: str, flags: Iterable[str], prog: str) -> str:
     """The message for a flag (or a word) that no one asked for."""
     if not given.startswith("-"):
         return f"unexpected argument '{given}'. See {prog} --help"
-    near = difflib.get_close_matches(given.replace("_", "-"), list(flags), n=1, cutoff=0.6)
-    hint = f" Did you mean {near[0]}?" if near else ""
-    return f"unknown flag '{given}'.{hint} See {prog} --help"
+    # Without the dashes, which all flags share and which would make any two similar.
+    names = {flag.lstrip("-"): flag for flag in flags}
+    near = nearest(given.lstrip("-").replace("_", "-"), names, n=1)
+    hint = ask([names[name] for name in near])
+    return " ".join(filter(None, (f"unknown flag '{given}'.", hint, f"See {prog} --help")))
 
 
 def as_flag(field_name: str) -> str:
@@ -220,16 +222,18 @@ def _check_flags(args: FieldArgs, options: Mapping[str, str]) -> None:
     (another algorithm's field, another library's name) are left to them. All algorithms are
     imported for it, a third of a second: only where a flag has no value or the config is refused.
     """
-    from gymnasium_solver.config.explain import FOREIGN
+    from gymnasium_solver.config.foreign import FOREIGN
     from gymnasium_solver.config.load import json_schema
 
     fields = json_schema()["properties"]
     known = {*fields, *FOREIGN}
+    names = [*fields, *options, *FOREIGN]
     for name, words in args.fields.items():
         written, first = args.spelled[name], name.partition(".")[0]
         if not words and first.startswith("no_") and first not in known:
             first = first.removeprefix("no_")
-        if first not in known:
+        # A name like one of another library's is also explained by the config.
+        if first not in known and not FOREIGN.keys() & set(nearest(first, names, n=1)):
             flags = [as_flag(field) for field in (*fields, *options)]
             raise UsageError(unknown_flag(written, flags, "gsolve train <target>"))
         if not words and first in fields and not _takes_boolean(fields[first]):

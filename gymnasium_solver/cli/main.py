@@ -119,8 +119,6 @@ def verb_names() -> list[str]:
 
 def unknown_verb(verb: str) -> str:
     """What to say about a first word that is no verb."""
-    import difflib
-
     if verb.startswith("-"):
         return (
             f"unknown flag '{verb}' before the verb. Usage: gsolve <verb> [...]; see gsolve --help"
@@ -129,7 +127,9 @@ def unknown_verb(verb: str) -> str:
         return f"'{verb}' is no verb. Did you mean: gsolve train {verb}"
     if verb in NOT_YET:
         return f"'{verb}' is not there yet. What there is: {NOT_YET[verb]}"
-    near = difflib.get_close_matches(verb, verb_names(), n=1, cutoff=0.5)
+    from gymnasium_solver.suggest import nearest
+
+    near = nearest(verb, verb_names(), n=1, cutoff=0.5)
     hint = f" Did you mean: gsolve {near[0]}?" if near else ""
     return f"unknown verb '{verb}'.{hint} There are: {', '.join(verb_names())}"
 

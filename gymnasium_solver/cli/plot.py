@@ -125,7 +125,7 @@ def _changes(points: Points) -> bool:
 
 def match_metric(name: str, known: list[str]) -> str:
     """The metric of this name, or the only one that has it as a part."""
-    import difflib
+    from gymnasium_solver.suggest import ask, nearest
 
     if name in known:
         return name
@@ -135,8 +135,8 @@ def match_metric(name: str, known: list[str]) -> str:
     if parts:
         raise UsageError(f"'{name}' is part of several metrics: {', '.join(parts)}")
     by_end = {metric.rpartition("/")[2]: metric for metric in known}
-    near = difflib.get_close_matches(name, [*known, *by_end], n=1, cutoff=0.5)
-    hint = f"Did you mean {by_end.get(near[0], near[0])}?" if near else ""
+    near = nearest(name, [*known, *by_end], n=1, cutoff=0.5)
+    hint = ask([by_end.get(metric, metric) for metric in near])
     raise UsageError(f"no run has a metric '{name}'. {hint or 'There are: ' + ', '.join(known)}")
 
 

@@ -2,90 +2,17 @@
 
 `explain` turns pydantic's ValidationError into lines such as
 
-    learning_rate: unknown field; did you mean policy_lr?
+    learning_rate: unknown field. Did you mean policy_lr?
     n_envs: got 0, expected a whole number >= 1 or 'auto'
 """
 
-import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-# What other libraries call our fields (SB3, CleanRL, SLM-Lab, RLlib, Tianshou, PufferLib).
-FOREIGN = {
-    "learning_rate": "policy_lr",
-    "gradient_steps": "updates_per_step",
-    "target_update_interval": "target_update_freq",
-    "target_network_frequency": "target_update_freq",
-    "train_frequency": "train_freq",
-    "exploration_fraction": "epsilon",
-    "exploration_initial_eps": "epsilon",
-    "exploration_final_eps": "epsilon",
-    "target_policy_noise": "target_noise",
-    "policy_noise": "target_noise",
-    "noise_clip": "target_noise_clip",
-    "policy_frequency": "policy_delay",
-    "action_noise": "exploration_noise",
-    "autotune": "ent_coef",
-    "lr": "policy_lr",
-    "lr_start": "policy_lr",
-    "env": "env_id",
-    "env_name": "env_id",
-    "algo": "algo_id",
-    "num_envs": "n_envs",
-    "num_env": "n_envs",
-    "num_steps": "n_steps",
-    "time_horizon": "n_steps",
-    "rollout_length": "n_steps",
-    "total_timesteps": "max_env_steps",
-    "n_timesteps": "max_env_steps",
-    "total_env_steps": "max_env_steps",
-    "max_frame": "max_env_steps",
-    "max_t": "max_episode_steps",
-    "random_seed": "seed",
-    "discount": "gamma",
-    "lam": "gae_lambda",
-    "lambda": "gae_lambda",
-    "clip_coef": "clip_range",
-    "clip_eps": "clip_range",
-    "clip_param": "clip_range",
-    "clip_vloss": "clip_range_vf",
-    "clip_val_loss": "clip_range_vf",
-    "entropy_coef": "ent_coef",
-    "entropy_coeff": "ent_coef",
-    "value_coef": "vf_coef",
-    "val_loss_coef": "vf_coef",
-    "vf_loss_coeff": "vf_coef",
-    "minibatch_size": "batch_size",
-    "update_epochs": "n_epochs",
-    "training_epoch": "n_epochs",
-    "norm_adv": "normalize_advantages",
-    "normalize_advantage": "normalize_advantages",
-    "normalize": "normalize_obs",
-    "hid_layers": "hidden_dims",
-    "net_arch": "hidden_dims",
-    "activation_fn": "activation",
-    "optim": "optimizer",
-    "clip_grad_val": "max_grad_norm",
-    "max_grad": "max_grad_norm",
-    "eval_frequency": "eval_freq_epochs",
-    "eval_freq": "eval_freq_epochs",
-    "n_eval_episodes": "eval_episodes",
-    "save_freq": "checkpoint_freq_epochs",
-}
-
-
-def nearest(name: str, known: Iterable[str], n: int = 3, cutoff: float = 0.6) -> list[str]:
-    """Known names most like this one, whatever the case, best first."""
-    lower: dict[str, str] = {item.lower(): item for item in known}
-    return [lower[match] for match in difflib.get_close_matches(name.lower(), lower, n, cutoff)]
-
-
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """'; did you mean x?', or nothing when no known name is close."""
-    close = nearest(name, known, n=1)
-    return f"; did you mean {close[0]}?" if close else ""
+from gymnasium_solver.config.foreign import NOTES, foreign_names, our_names
+from gymnasium_solver.suggest import ask, nearest
 
 
 def explain(model: type[BaseModel], error: ValidationError, data: Mapping[str, Any]) -> str:
@@ -162,12 +89,15 @@ def _suggestion(model: type[BaseModel], field: str) -> str:
     from gymnasium_solver.algos import ALGOS, algo_class
 
     known = set(model.model_fields)
-    if FOREIGN.get(field) in known:
-        return f"; did you mean {FOREIGN[field]}?"
-    owners = [name for name in ALGOS if field in algo_class(name).Config.model_fields]
-    if owners:
-        return f" here; it belongs to {', '.join(owners)}"
-    return did_you_mean(field, known)
+    ours = our_names(field, known)
+    if not ours:
+        owners = [name for name in ALGOS if field in algo_class(name).Config.model_fields]
+        if owners:
+            return f" here; it belongs to {', '.join(owners)}"
+        close = nearest(field, [*known, *foreign_names(known)], n=1)
+        ours = [name for match in close for name in our_names(match, known) or [match]]
+    hint = " ".join(filter(None, (ask(ours), NOTES.get(field))))
+    return f". {hint}" if hint else ""
 
 
 def _show(value: Any) -> str:

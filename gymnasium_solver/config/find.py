@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gymnasium_solver.config.explain import nearest
 from gymnasium_solver.config.schema import Config, canonical
 from gymnasium_solver.config.yaml_file import read_file, unfilled
 from gymnasium_solver.errors import ConfigError
+from gymnasium_solver.suggest import nearest
 
 SUFFIXES = (".yaml", ".yml", ".json")
 SHIPPED = Path(__file__).parent.parent / "configs"
@@ -209,6 +209,6 @@ def _not_found(target: str, variant: str | None, entries: list[ConfigEntry]) -> 
     within.sort(key=lambda name: len(name.rpartition(":")[0]))  # the env's own file first
     stems = {name.rpartition(":")[0]: name for name in reversed(names)}
     close = [stems[stem] for stem in nearest(target, stems, n=5, cutoff=0.5)]
-    found = list(dict.fromkeys([*within, *close, *nearest(wanted, names, n=5)]))[:6]
+    found = list(dict.fromkeys([*within, *close, *nearest(wanted, names, n=5, cutoff=0.6)]))[:6]
     listing = f"the nearest are: {', '.join(found)}" if found else "gsolve list prints all"
     return f"there is no config named {wanted!r}; {listing}"

@@ -25,7 +25,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from gymnasium_solver.config.explain import did_you_mean
 from gymnasium_solver.config.find import (
     SUFFIXES,
     ConfigEntry,
@@ -39,6 +38,7 @@ from gymnasium_solver.config.spec import Spec
 from gymnasium_solver.config.yaml_file import dump_yaml, parse_value, unfilled
 from gymnasium_solver.errors import ConfigError, EnvError
 from gymnasium_solver.plugins import import_plugins, see_working_folder
+from gymnasium_solver.suggest import did_you_mean
 
 __all__ = [
     "ConfigEntry",
@@ -217,9 +217,8 @@ def _choose_variant(file: ConfigFile, variant: str | None) -> str | None:
         raise ConfigError(
             f"{file.path} needs a variant, as in {file.path}:{names[0]}; it has: {listing}"
         )
-    raise ConfigError(
-        f"{file.path} has no variant {variant!r}; it has: {listing}{did_you_mean(variant, names)}"
-    )
+    hint = f"It has: {listing}. {did_you_mean(variant, names)}".strip()
+    raise ConfigError(f"{file.path} has no variant {variant!r}. {hint}")
 
 
 def _set_inside(data: dict[str, Any], keys: list[str], value: Any, written: str) -> None:
@@ -255,8 +254,8 @@ def _check_wrappers(config: Config) -> None:
     known = list(wrapper_names())
     for wrapper in config.env_wrappers:
         if wrapper["id"] not in known:
-            hint = did_you_mean(wrapper["id"], known) or f"; there are: {', '.join(known)}"
-            raise ConfigError(f"env_wrappers: unknown wrapper {wrapper['id']!r}{hint}")
+            hint = did_you_mean(wrapper["id"], known) or f"There are: {', '.join(known)}."
+            raise ConfigError(f"env_wrappers: unknown wrapper {wrapper['id']!r}. {hint}")
 
 
 @contextmanager

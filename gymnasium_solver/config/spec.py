@@ -30,10 +30,10 @@ from pydantic import (
     model_validator,
 )
 
-from gymnasium_solver.config.explain import did_you_mean, nearest
 from gymnasium_solver.config.spec_errors import or_list, problems
 from gymnasium_solver.config.types import Count, Float, plain
 from gymnasium_solver.errors import ConfigError
+from gymnasium_solver.suggest import did_you_mean
 
 
 def _ordered(ends: tuple[Any, Any]) -> tuple[Any, Any]:
@@ -214,8 +214,8 @@ class Rewards(_Part):
         known = {name: value for name, value in data.items() if name in cls.model_fields}
         events = {name: value for name, value in data.items() if name not in known}
         for name, value in events.items():
-            if nearest(str(name), cls.model_fields, n=1, cutoff=0.75):
-                raise ValueError(f"{name}: unknown key{did_you_mean(str(name), cls.model_fields)}")
+            if hint := did_you_mean(str(name), cls.model_fields, cutoff=0.75):
+                raise ValueError(f"{name}: unknown key. {hint}")
             if isinstance(value, bool) or not isinstance(value, int | float | str):
                 raise ValueError(f"{name}: got {value!r}, expected what it pays, a number or text")
         return known | ({"events": events | known.get("events", {})} if events else {})

@@ -1,6 +1,6 @@
 """Says what is wrong with a `spec` block, one line a problem, by the place where it stands:
 
-spec.action_space.lables: unknown key; did you mean labels?
+spec.action_space.lables: unknown key. Did you mean labels?
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from gymnasium_solver.config.explain import did_you_mean
+from gymnasium_solver.suggest import did_you_mean
 
 _KINDS = {
     "string_type": "text",
@@ -67,4 +67,5 @@ def _place(loc: tuple[int | str, ...], block: Any) -> tuple[list[str], Any]:
 def or_list(name: str, known: Iterable[str]) -> str:
     """The known name that is nearest, or all of them where none is near."""
     names = list(known)
-    return did_you_mean(name, names) or (f"; there are: {', '.join(names)}" if names else "")
+    hint = did_you_mean(name, names) or (f"There are: {', '.join(names)}." if names else "")
+    return f". {hint}" if hint else ""

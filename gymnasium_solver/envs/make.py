@@ -8,7 +8,6 @@ takes the fastest engine that has the env: see `_choose`. Environments of this p
 are vectorised in NumPy and have no other engine.
 """
 
-import difflib
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -18,6 +17,7 @@ from gymnasium_solver.envs.vector import VectorEnv
 from gymnasium_solver.envs.wrappers import EngineNeeds, lower, wrap
 from gymnasium_solver.envs.wrappers.restrict_actions import restrict_actions
 from gymnasium_solver.errors import EnvError
+from gymnasium_solver.suggest import did_you_mean
 
 if TYPE_CHECKING:
     from gymnasium_solver.config.schema import Config
@@ -241,9 +241,7 @@ def _unknown(env_id: str) -> EnvError:
     else:
         specs = envpool.registration.registry.specs
         known += [f"ALE/{id}" if specs[id][0] == "envpool.atari" else id for id in specs]
-    by_lower = {name.lower(): name for name in known}
-    near = [by_lower[m] for m in difflib.get_close_matches(env_id.lower(), by_lower, 5)]
-    hint = f"Did you mean {', '.join(near)}?" if near else "No registered id is like it."
+    hint = did_you_mean(env_id, known, n=5, cutoff=0.6) or "No registered id is like it."
     return EnvError(
         f"Unknown environment {env_id!r}. {hint} An environment of your own must be registered "
         "with Gymnasium by a module named in `plugins`."

@@ -8,7 +8,6 @@ Every `ref` is what a user may type (see `runs/resolve.py`) or a `Run`; `root` d
 """
 
 import dataclasses
-import difflib
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from gymnasium_solver.runs.checkpoint import list_checkpoints
 from gymnasium_solver.runs.metrics import parse_jsonl, read_jsonl
 from gymnasium_solver.runs.resolve import resolve_run, run_ids
 from gymnasium_solver.runs.run import Run, live_status, runs_root
+from gymnasium_solver.suggest import ask, nearest
 
 Curve = list[tuple[int, float | None]]
 """(env_steps, value) in the order logged; None where the value was not finite."""
@@ -219,9 +219,9 @@ def _choose(names: Iterable[str], logged: list[str]) -> list[str]:
     for name in names:
         matches = [n for n in logged if n == name] or [n for n in logged if fnmatchcase(n, name)]
         if not matches:
-            near = difflib.get_close_matches(name, logged, n=3, cutoff=0.5)
+            near = nearest(name, logged, cutoff=0.5)
             near = near or [n for n in logged if name.lower() in n.lower()][:3]
-            hint = f"Did you mean {' or '.join(near)}?" if near else f"Logged: {', '.join(logged)}."
+            hint = ask(near) or f"Logged: {', '.join(logged)}."
             raise RunError(f"the run has no metric {name!r}. {hint}")
         chosen |= dict.fromkeys(matches)
     return list(chosen)

@@ -4,7 +4,6 @@ A run: `@last`, an id, a unique part of an id, or a path to its folder.
 A checkpoint: a run, alone or followed by `/@best`, `/@last`, `/<env_steps>` or `/step=N`.
 """
 
-import difflib
 import re
 from pathlib import Path
 from typing import NamedTuple
@@ -20,6 +19,7 @@ from gymnasium_solver.runs.checkpoint import (
 )
 from gymnasium_solver.runs.files import read_pointer
 from gymnasium_solver.runs.run import LAST_RUN, Run, is_run
+from gymnasium_solver.suggest import did_you_mean
 
 _SELECTOR = re.compile(r"@(?P<pointer>best|last)|(?:step=)?(?P<env_steps>[0-9]+)")
 _SHOWN = 10
@@ -117,8 +117,7 @@ def _match_id(name: str, root: Path) -> str:
         raise RunError(
             f"{name!r} is part of {len(matches)} runs: {_listing(matches)}. Give more of the id."
         )
-    near = difflib.get_close_matches(name, ids, n=3, cutoff=0.6)
-    hint = f"Did you mean {' or '.join(near)}?" if near else _existing(root)
+    hint = did_you_mean(name, ids, n=3) or _existing(root)
     raise RunError(f"there is no run {name!r} in {root}. {hint}")
 
 

@@ -146,7 +146,7 @@ def test_file_targets() -> None:
     two = write("env_id: A-v0\nppo: {}\nppo_b: {}\n", "two.yaml")
     with pytest.raises(ConfigError, match=r"two.yaml needs a variant, .*it has: ppo, ppo_b"):
         load_config(two)
-    with pytest.raises(ConfigError, match="has no variant 'ppo_c'; it has: ppo, ppo_b; did you"):
+    with pytest.raises(ConfigError, match=r"no variant 'ppo_c'\. It has: ppo, ppo_b\. Did you"):
         load_config(f"{two}:ppo_c")
     with pytest.raises(ConfigError, match=r"there is no config file none\.yaml"):
         load_config("none.yaml:ppo")
@@ -242,7 +242,7 @@ def test_overrides_reach_inside_blocks_and_lists() -> None:
     for key, message in {
         "clip_range.end": "clip_range is 'lin_0.2', which has nothing inside to set",
         "env_wrappers.3.scale": "env_wrappers has 1 entries",
-        "env_kwarg.x": "env_kwarg: unknown field; did you mean env_kwargs",
+        "env_kwarg.x": "env_kwarg: unknown field. Did you mean env_kwargs",
     }.items():
         with pytest.raises(ConfigError, match=message):
             load_config(name, overrides={key: 1})
@@ -279,9 +279,9 @@ def test_the_file_itself_is_left_alone() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("ENV\nlearning_rate: 1e-3\nppo: {}\n", "learning_rate: .* did you mean policy_lr"),
-        ("ENV\nppo: {n_env: 3}\n", "n_env: unknown field; did you mean n_envs"),
-        ("ENV\nenv_kwarg: {n_envs: 3}\nppo: {}\n", "env_kwarg: .* did you mean env_kwargs"),
+        ("ENV\nlearning_rate: 1e-3\nppo: {}\n", "learning_rate: .* Did you mean policy_lr"),
+        ("ENV\nppo: {n_env: 3}\n", "n_env: unknown field. Did you mean n_envs"),
+        ("ENV\nenv_kwarg: {n_envs: 3}\nppo: {}\n", "env_kwarg: .* Did you mean env_kwargs"),
         ("ENV\nfoo: {bar: 3}\nppo: {}\n", "foo: unknown field"),
         (
             "ENV\nppo: {seed: 1}\nppo: {}\n",
@@ -338,11 +338,11 @@ def test_placeholders() -> None:
 def test_wrappers_are_checked_by_name() -> None:
     name = write("env_id: CartPole-v1\nppo: {env_wrappers: [{id: CartPoleV1_RewardShape}]}\n")
     with pytest.raises(
-        ConfigError, match="'CartPoleV1_RewardShape'; did you mean CartPoleV1_RewardSh"
+        ConfigError, match=r"'CartPoleV1_RewardShape'\. Did you mean CartPoleV1_RewardSh"
     ):
         load_config(name)
     name = write("env_id: CartPole-v1\nppo: {env_wrappers: [{id: Zzz}]}\n")
-    with pytest.raises(ConfigError, match=r"unknown wrapper 'Zzz'; there are: .*CartPole"):
+    with pytest.raises(ConfigError, match=r"unknown wrapper 'Zzz'\. There are: .*CartPole"):
         load_config(name)
 
 

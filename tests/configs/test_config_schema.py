@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from gymnasium_solver.algos import algo_class
 from gymnasium_solver.config.models import MLP_PRESETS
 from gymnasium_solver.config.schedule import PositiveSchedule, Schedule
 from gymnasium_solver.config.schema import ALIASES, BatchSize, Config, cpu_count
@@ -49,13 +50,30 @@ def test_every_field_is_documented() -> None:
         ("hidden_dim", "hidden_dims"),
         ("env_kwarg", "env_kwargs"),
         ("Gamma", "gamma"),
+        ("learning_rat", "policy_lr"),
+        ("actor_lr", "policy_lr"),
+        ("normalize", "normalize_obs or normalize_reward"),
     ],
 )
 def test_unknown_key_is_an_error_with_a_suggestion(given: str, suggestion: str) -> None:
     with pytest.raises(
-        ConfigError, match=f"^{given}: unknown field; did you mean {suggestion}\\?$"
+        ConfigError, match=f"^{given}: unknown field. Did you mean {suggestion}\\?$"
     ):
         toy(**{given: 1})
+
+
+@pytest.mark.parametrize(
+    ("given", "hint"),
+    [
+        ("policy_kwargs", "Did you mean hidden_dims or activation? The layers are fields"),
+        ("anneal_lr", "Did you mean policy_lr? For a linear decay to 0 write policy_lr: lin_"),
+        ("num_minibatches", "Did you mean batch_size? A fraction is a share of the rollout"),
+    ],
+)
+def test_a_foreign_name_with_another_meaning_says_how_to_convert(given: str, hint: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        algo_class("ppo").Config(env_id="E", algo_id="ppo", **{given: 1})
+    assert str(caught.value).startswith(f"{given}: unknown field. {hint}")
 
 
 def test_a_field_of_another_algorithm_is_named_as_such() -> None:
@@ -77,7 +95,7 @@ def test_all_problems_are_told_one_line_each() -> None:
         "hidden_dims: got [64, 0], expected a list of whole numbers >= 1",
         "policy_lr: got 'fast', expected a number, lin_NUMBER, or {start: ..., end: ...}",
         "gamma: got 2, expected a number >= 0 and <= 1",
-        "learning_rate: unknown field; did you mean policy_lr?",
+        "learning_rate: unknown field. Did you mean policy_lr?",
     ]
 
 

@@ -76,14 +76,14 @@ def test_labels_may_skip_the_order_of_their_lines() -> None:
 @pytest.mark.parametrize(
     ("block", "line"),
     [
-        ({"discription": "x"}, "spec.discription: unknown key; did you mean description?"),
+        ({"discription": "x"}, "spec.discription: unknown key. Did you mean description?"),
         (
             {"action_space": {"lables": ["a"]}},
-            "spec.action_space.lables: unknown key; did you mean labels?",
+            "spec.action_space.lables: unknown key. Did you mean labels?",
         ),
         (
             {"observation_space": {"components": [{"name": "x", "rnage": [0, 1]}]}},
-            "spec.observation_space.components.0.rnage: unknown key; did you mean range?",
+            "spec.observation_space.components.0.rnage: unknown key. Did you mean range?",
         ),
         (
             {"observation_space": {"components": [{"range": [0, 1]}]}},
@@ -91,12 +91,12 @@ def test_labels_may_skip_the_order_of_their_lines() -> None:
         ),
         (
             {"rewards": {"descripton": "x"}},
-            "spec.rewards: descripton: unknown key; did you mean description?",
+            "spec.rewards: descripton: unknown key. Did you mean description?",
         ),
         ({"rewards": {"on_goal": [1]}}, "spec.rewards: on_goal: got [1], expected what it pays"),
         (
             {"rewards": {"components": [{"name": "a", "vlaue": 1}]}},
-            "spec.rewards.components.0.vlaue: unknown key; did you mean value?",
+            "spec.rewards.components.0.vlaue: unknown key. Did you mean value?",
         ),
         (
             {"returns": {"range": [5, 1]}},
@@ -110,14 +110,14 @@ def test_labels_may_skip_the_order_of_their_lines() -> None:
         ({"action_space": {"labels": {"x": "a"}}}, "expected action numbers"),
         (
             {"action_space": {"labels": ["left"], "valid": ["lefft"]}},
-            "valid holds 'lefft', which is no label; did you mean left?",
+            "valid holds 'lefft', which is no label. Did you mean left?",
         ),
         ({"action_space": {"valid": [True]}}, "got True, expected a whole number or text"),
         (
             {"action_space": {"labels": ["left"], "descriptions": {"lefft": "x"}}},
-            "descriptions has 'lefft'; did you mean left?",
+            "descriptions has 'lefft'. Did you mean left?",
         ),
-        ({"observation_space": {"default": "rgb", "variants": {"rbg": {}}}}, "did you mean rbg?"),
+        ({"observation_space": {"default": "rgb", "variants": {"rbg": {}}}}, "Did you mean rbg?"),
         ({"reward": "a", "rewards": {"description": "b"}}, "give one of them"),
         (
             {"returns": {"threshold_solved": 1}, "rewards": {"threshold_solved": 2}},
@@ -134,7 +134,7 @@ def test_a_slip_is_one_line_that_names_its_place(block: dict[str, Any], line: st
 
 def test_a_config_refuses_a_bad_block() -> None:
     fields = {"env_id": "CartPole-v1", "algo_id": "ppo"}
-    with pytest.raises(ConfigError, match=r"^spec\.gaol: unknown key; did you mean goal\?$"):
+    with pytest.raises(ConfigError, match=r"^spec\.gaol: unknown key. Did you mean goal\?$"):
         build_config({**fields, "spec": {"gaol": "x"}})
     assert build_config({**fields, "spec": FOREIGN}).spec["modes"] == FOREIGN["modes"]
 

@@ -82,7 +82,7 @@ def test_an_algorithm_finds_the_variant_named_after_it() -> None:
     [
         ("UnlistedEndless-v0", {}, "--algo-id ppo"),
         ("UnlistedEndles-v0", {"algo_id": "ppo"}, "Did you mean UnlistedEndless-v0"),
-        ("UnlistedEndless-v0", {"algo_id": "pppo"}, "Did you mean 'ppo'"),
+        ("UnlistedEndless-v0", {"algo_id": "pppo"}, "Did you mean ppo"),
         ("UnlistedEndless-v0", {"algo_id": "ppo", "n_env": 3}, "n_envs"),
         ("no_such_module:Env-v0", {"algo_id": "ppo"}, "cannot import 'no_such_module'"),
         ("UnlistedEndless-v0", {"algo_id": "ppo", "plugins": ["nope_x"]}, "cannot import 'nope_x'"),

@@ -318,15 +318,15 @@ def test_where_fire_is(game, number):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"sticky_actions": 0.1}, "did you mean repeat_action_probability"),
-        ({"episodic_lives": True}, "did you mean episodic_life"),
-        ({"colour": True}, "there are: obs_type"),
+        ({"sticky_actions": 0.1}, "Did you mean repeat_action_probability"),
+        ({"episodic_lives": True}, "Did you mean episodic_life"),
+        ({"colour": True}, "There are: obs_type"),
         ({"noop_max": -1}, "noop_max is -1, expected a whole number >= 0"),
         ({"repeat_action_probability": 1.0}, "expected a number >= 0 and < 1"),
         ({"obs_type": "pixels"}, "expected one of 'rgb', 'ram', 'objects'"),
         ({"obs_type": "ram", "grayscale_obs": False}, "grayscale_obs is for obs_type rgb, not ram"),
         ({"obs_type": "ram", "max_pool": False}, "max_pool is for obs_type rgb, not ram"),
-        ({"maxpool": False}, "did you mean max_pool"),
+        ({"maxpool": False}, "Did you mean max_pool"),
         ({"max_pool": False, "engine": "envpool"}, "use vectorization_mode auto or vector"),
     ],
 )

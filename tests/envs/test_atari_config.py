@@ -50,7 +50,7 @@ def test_overrides_reach_the_game():
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
-        ({"env_kwargs.sticky_actions": True}, "did you mean repeat_action_probability"),
+        ({"env_kwargs.sticky_actions": True}, "Did you mean repeat_action_probability"),
         ({"env_kwargs.noop_max": "many"}, "noop_max is 'many'"),
         ({"obs_type": "ram", "resize_obs": [64, 64]}, "resize_obs is for obs_type rgb, not ram"),
         ({"frame_stack": 2, "env_kwargs.frame_stack": 4}, "frame_stack is given twice"),

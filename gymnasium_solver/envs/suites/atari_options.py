@@ -13,9 +13,10 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from gymnasium_solver.config.explain import describe, did_you_mean
+from gymnasium_solver.config.explain import describe
 from gymnasium_solver.config.types import Count, Float, NonNegativeInt
 from gymnasium_solver.errors import ConfigError, EnvError
+from gymnasium_solver.suggest import ask, did_you_mean
 
 PREFIX = "ALE/"
 # Options that are fields of a config; the rest goes into env_kwargs.
@@ -132,9 +133,9 @@ def _problem(problem: Mapping[str, Any]) -> str:
     known = list(AtariOptions.model_fields)
     if problem["type"] == "extra_forbidden":
         if field in FOREIGN:
-            return f"unknown option {field}; did you mean {FOREIGN[field]}?"
-        hint = did_you_mean(field, known) or f"; there are: {', '.join(known)}"
-        return f"unknown option {field}{hint}"
+            return f"unknown option {field}. {ask([FOREIGN[field]])}"
+        hint = did_you_mean(field, known) or f"There are: {', '.join(known)}."
+        return f"unknown option {field}. {hint}"
     if problem["type"] == "value_error":
         return str(problem["ctx"]["error"])
     expected = describe(AtariOptions.model_json_schema()["properties"][field])

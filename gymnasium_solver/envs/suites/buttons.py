@@ -8,7 +8,6 @@
 - a list of combinations, each a button or a list of them: `[[], LEFT, [RIGHT, B]]`.
 """
 
-import difflib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -18,6 +17,7 @@ import gymnasium
 import numpy as np
 
 from gymnasium_solver.errors import EnvError
+from gymnasium_solver.suggest import did_you_mean
 
 KINDS = ("single", "combined", "buttons")
 MOST_COMBINED = 1024
@@ -92,7 +92,6 @@ def _combined(
 
 def _index(env_id: str, name: Any, buttons: Sequence[str]) -> int:
     if name not in buttons:
-        near = difflib.get_close_matches(str(name).upper(), buttons, 1)
-        hint = f"Did you mean {near[0]}?" if near else f"It has {', '.join(buttons)}."
+        hint = did_you_mean(str(name), buttons, cutoff=0.6) or f"It has {', '.join(buttons)}."
         raise EnvError(f"{env_id}: actions hold the button {name!r}, which is not there. {hint}")
     return list(buttons).index(name)

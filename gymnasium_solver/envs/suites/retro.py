@@ -12,7 +12,6 @@ START, SELECT and MODE are left out unless listed); `state`, where the game begi
 pays and ends it.
 """
 
-import difflib
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -28,6 +27,7 @@ from gymnasium_solver.envs.suites.game_frames import NAMES, AreaResize, FrameSta
 from gymnasium_solver.envs.suites.own import refuse_unknown
 from gymnasium_solver.envs.vector import Engine, Info, RawStep, VectorEnv, env_seeds
 from gymnasium_solver.errors import EnvError, MissingError
+from gymnasium_solver.suggest import ask, nearest
 
 HINT = 'console games are an extra, for Linux on x86_64: pip install "gymnasium-solver[retro]"'
 PREFIX = "Retro/"
@@ -64,8 +64,8 @@ def find_game(env_id: str) -> str:
     games = data.list_games(data.Integrations.ALL)
     game = next((g for g in (name, f"{name}-v0") if g in games), None)
     if game is None:
-        near = [PREFIX + g for g in difflib.get_close_matches(name, games, 3, cutoff=0.5)]
-        hint = f"Did you mean {', '.join(near)}?" if near else "gsolve roms list --all has them."
+        near = [PREFIX + g for g in nearest(name, games, cutoff=0.5)]
+        hint = ask(near) or "gsolve roms list --all has them."
         raise EnvError(f"Unknown environment {env_id!r}: stable-retro has no such game. {hint}")
     if not has_rom(data, game):
         raise MissingError(

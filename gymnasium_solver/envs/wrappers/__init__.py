@@ -10,13 +10,13 @@ listing.py lists them all. Importing this module is light: names are known witho
 or Gymnasium.
 """
 
-import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gymnasium_solver.errors import EnvError
+from gymnasium_solver.suggest import did_you_mean
 
 if TYPE_CHECKING:
     from gymnasium_solver.envs.vector import VectorEnv, VectorWrapper
@@ -153,9 +153,8 @@ def wrapper_class(name: Any) -> Any:
         return registered[name]
     target = SHIPPED.get(name) or LOWERED.get(name)
     if target is None:
-        near = difflib.get_close_matches(str(name), wrapper_names(), 3)
-        known = f"Known: {', '.join(wrapper_names())}."
-        hint = f"Did you mean {', '.join(near)}?" if near else known
+        known = wrapper_names()
+        hint = did_you_mean(str(name), known, n=3) or f"Known: {', '.join(known)}."
         raise EnvError(f"Unknown env wrapper {name!r}. {hint}")
     module, _, attribute = target.partition(":")
     return getattr(import_module(f"{__name__}.{module}"), attribute)

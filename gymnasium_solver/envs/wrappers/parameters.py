@@ -6,7 +6,6 @@ takes a finite number (a whole one too) and one of two words. What a YAML cannot
 annotation unknown here, is not checked: a wrapper of the user's own may take what it likes.
 """
 
-import difflib
 import inspect
 import types
 from collections.abc import Mapping, Sequence
@@ -15,6 +14,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 import numpy as np
 
 from gymnasium_solver.errors import EnvError
+from gymnasium_solver.suggest import did_you_mean
 
 _WORDS: dict[Any, str] = {
     float: "a finite number",
@@ -43,9 +43,8 @@ def check_options(name: str, wrapper: type, given: Mapping[str, Any]) -> None:
     is_open = any(p.kind is p.VAR_KEYWORD for p in options.values())
     for key in given:
         if key not in options and not is_open:
-            near = difflib.get_close_matches(key, options, 1)
-            hint = f" Did you mean {near[0]}?" if near else ""
-            raise EnvError(f"Wrapper {name}: unknown option {key!r}.{hint} {takes}")
+            hint = " ".join(filter(None, (did_you_mean(key, options), takes)))
+            raise EnvError(f"Wrapper {name}: unknown option {key!r}. {hint}")
     for key, option in options.items():
         is_variable = option.kind in (option.VAR_KEYWORD, option.VAR_POSITIONAL)
         if key not in given:

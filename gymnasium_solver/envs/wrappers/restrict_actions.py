@@ -7,7 +7,6 @@ A config's `spec` block may name the actions that make sense, by number or by la
 `restrict_actions` reads it; `valid` counts the actions as the agent has them, after `env_wrappers`.
 """
 
-import difflib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,6 +15,7 @@ import numpy as np
 
 from gymnasium_solver.envs.vector import Step, VectorEnv, VectorWrapper
 from gymnasium_solver.errors import ConfigError, EnvError
+from gymnasium_solver.suggest import ask, nearest
 
 FIELD = "spec.action_space.valid"
 
@@ -116,7 +116,7 @@ def _by_label(labels: Any, first: int) -> dict[str, int]:
 
 def _find(label: str, by_label: Mapping[str, int]) -> int:
     if label not in by_label:
-        near = difflib.get_close_matches(label, by_label, 3) or list(by_label)
-        hint = f"Did you mean {', '.join(near)}?" if near else "There are no labels to look it up."
+        near = nearest(label, by_label) or list(by_label)
+        hint = ask(near) or "There are no labels to look it up."
         raise ConfigError(f"{FIELD} holds {label!r}, which spec.action_space.labels lacks. {hint}")
     return by_label[label]
