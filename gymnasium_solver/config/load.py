@@ -125,7 +125,7 @@ def build_config(data: Mapping[str, Any]) -> Config:
     """A checked Config of the class that `algo_id` names, from plain fields and values."""
     # Imported here: config is below the algorithms, and they are below everything heavy.
     from gymnasium_solver.algos import ALGOS, algo_class
-    from gymnasium_solver.envs.suites.atari_options import fill_defaults
+    from gymnasium_solver.envs.suites.game_options import fill_defaults
 
     data = fill_defaults(canonical(data))
     algo_id = data.get("algo_id")

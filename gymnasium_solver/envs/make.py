@@ -41,7 +41,13 @@ SUITES = {
 # 44 / 43 / 49 / 111 against 27 / 46 / 118 / 1500. It also saves the 1.5 s that EnvPool takes to
 # import. A single env goes without either, for 20 us.
 VECTOR_IS_FASTEST = ("CartPole-v0", "CartPole-v1")
-_HAVE_THEIR_OWN_SETTING = ("max_episode_steps", "render_mode", "num_envs", "seed")
+_NOT_ENV_KWARGS = {
+    "max_episode_steps": "Set the field max_episode_steps instead.",
+    "render_mode": "The framework chooses it: environments are trained without a window, and drawn "
+    "as rgb_array where frames are needed.",
+    "num_envs": "Set the field n_envs instead.",
+    "seed": "Set the field seed instead.",
+}
 
 
 def make_vector_env(
@@ -53,8 +59,10 @@ def make_vector_env(
     max_episode_steps: int | None = None,
     vectorization_mode: str = "auto",
     render_mode: str | None = None,
+    gamma: float | None = None,
 ) -> VectorEnv:
     """Build `n_envs` copies of an environment, wrapped as `env_wrappers` ([{id, **kwargs}]) say.
+    `gamma` is the run's discount, for wrappers that shape rewards by a potential.
 
     render_mode "rgb_array" makes `render` work; it may make `auto` take another engine."""
     if vectorization_mode not in MODES:
@@ -66,13 +74,13 @@ def make_vector_env(
     if render_mode not in (None, "rgb_array"):
         raise EnvError(f"{env_id}: render_mode must be rgb_array or null, got {render_mode!r}.")
     kwargs = dict(env_kwargs or {})
-    for name in _HAVE_THEIR_OWN_SETTING:
+    for name, instead in _NOT_ENV_KWARGS.items():
         if name in kwargs:
-            raise EnvError(f"{env_id}: {name} is no env_kwargs key; it has its own setting.")
+            raise EnvError(f"{env_id}: {name} cannot be given in env_kwargs. {instead}")
     needs, wrappers = lower(env_wrappers, max_episode_steps)
     render_mode = "rgb_array" if needs.draws else render_mode
     env = _make_engine(env_id, n_envs, kwargs, needs, vectorization_mode, render_mode)
-    return wrap(env, wrappers)
+    return wrap(env, wrappers, {} if gamma is None else {"gamma": gamma})
 
 
 def env_from_config(config: "Config", n_envs: int, render_mode: str | None = None) -> VectorEnv:
@@ -86,6 +94,7 @@ def env_from_config(config: "Config", n_envs: int, render_mode: str | None = Non
         max_episode_steps=config.max_episode_steps,
         vectorization_mode=config.vectorization_mode,
         render_mode=render_mode,
+        gamma=config.gamma,
     )
     return restrict_actions(env, config.spec)
 

@@ -175,8 +175,9 @@ def test_what_cannot_be_made_is_explained(arguments, message):
         ("HalfCheetah-v5", "auto", {"ctrl_cost_weight": "much"}, "EnvPool refuses env_kwargs"),
         ("CartPole-v1", "auto", {"gravity": 3}, "cannot be made .* unexpected keyword .*gravity"),
         ("Acrobot-v1", "sync", {"gravity": 3}, "cannot be made .* unexpected keyword .*gravity"),
-        ("Acrobot-v1", "auto", {"max_episode_steps": 3}, "max_episode_steps is no env_kwargs key"),
-        ("Acrobot-v1", "auto", {"seed": 3}, "seed is no env_kwargs key"),
+        ("Acrobot-v1", "auto", {"max_episode_steps": 3}, "Set the field max_episode_steps instead"),
+        ("Acrobot-v1", "auto", {"seed": 3}, "seed cannot be given in env_kwargs"),
+        ("Acrobot-v1", "auto", {"render_mode": "human"}, "The framework chooses it"),
     ],
 )
 def test_bad_env_kwargs_are_explained(env_id, mode, kwargs, message):
@@ -193,6 +194,7 @@ def test_env_from_config():
         max_episode_steps=4,
         vectorization_mode="sync",
         spec={},
+        gamma=0.99,
     )
     env = env_from_config(config, 2)
     assert env.action_mask is None
@@ -296,4 +298,14 @@ def test_taxi_never_starts_with_the_passenger_at_the_destination() -> None:
     drawn = np.concatenate(starts)
     assert not (drawn // 4 % 5 == drawn % 4).any()
     assert len(np.unique(drawn)) > 290
+    env.close()
+
+
+@pytest.mark.parametrize(
+    ("env_id", "threshold"),
+    [("PointMaze_UMaze-v3", None), ("FetchReach-v4", None), ("HalfCheetah-v4", 4800.0)],
+)
+def test_a_threshold_of_zero_that_stands_for_none(env_id, threshold):
+    env = make_vector_env(env_id, 1, vectorization_mode="envpool")
+    assert env.spec.reward_threshold == threshold
     env.close()

@@ -7,7 +7,7 @@ import pytest
 from gymnasium_solver.envs.make import make_vector_env
 from gymnasium_solver.envs.observations import reader
 from gymnasium_solver.envs.suites.buttons import ActionSet
-from gymnasium_solver.envs.suites.game_frames import AreaResize, FrameStack
+from gymnasium_solver.envs.suites.game_frames import VIZDOOM_GRAY, AreaResize, FrameStack, gray
 from gymnasium_solver.envs.suites.minigrid import COLOURS, THINGS, VERBS, encode_mission
 from gymnasium_solver.errors import EnvError
 
@@ -109,3 +109,18 @@ def test_buttons_as_actions():
     assert press(np.array([2, 0])) == [[1, 0, 0, 1], [0, 0, 0, 0]]
     free = ActionSet.read("X", "buttons", names, opposite)
     assert free.presses([0, 1, 2], 3)(np.array([[1, 0, 1]])) == [[1, 0, 1]]
+
+
+@pytest.mark.parametrize("weights", [(77, 150, 29), VIZDOOM_GRAY])
+def test_gray_is_integer_arithmetic(weights):
+    """By Python's own integers, for every value of a channel: the same on any machine."""
+    values = np.arange(256, dtype=np.uint8).reshape(16, 16)
+    rng = np.random.default_rng(0)
+    planes = np.stack([values, rng.permuted(values), np.full_like(values, 255)])
+    expected = [
+        [sum(w * int(p[y, x]) for w, p in zip(weights, planes, strict=True)) // 256
+         for x in range(16)] for y in range(16)
+    ]  # fmt: skip
+    assert gray(planes, weights).tolist() == expected
+    assert np.array_equal(gray(np.stack([planes] * 3), weights)[1], expected)
+    assert gray(np.full((3, 1, 1), 255, np.uint8), weights).tolist() == [[255]]

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Discrete
 
+from gymnasium_solver.baselines import game_settings, random_baseline
+from gymnasium_solver.config.load import build_config, config_dict, load_config
 from gymnasium_solver.envs.make import make_vector_env
 from gymnasium_solver.envs.vector import VectorEnv
 from gymnasium_solver.errors import EnvError, MissingError
@@ -81,6 +83,38 @@ def test_contract(env_id, env_kwargs, shape, engine, record):
 
 def _as(rows: np.ndarray, actions: np.ndarray) -> np.ndarray:
     return rows.reshape(-1, *[1] * (actions.ndim - 1))
+
+
+def test_vizdoom_takes_the_same_pixels_from_the_engine_drawn_or_not():
+    """The engine's own gray rounds differently on some machines: there must be one source only."""
+    formats = []
+    for render_mode in (None, "rgb_array"):
+        env: Any = made("VizDoom-Basic-v0", 1, render_mode=render_mode)
+        formats.append(env._new_game("VizDoom-Basic-v0").get_screen_format().name)
+        env.close()
+    assert formats == ["CRCGCB", "CRCGCB"]
+
+
+@pytest.mark.parametrize("env_id", ["VizDoom-Basic-v0", "Retro/Airstriker-Genesis"])
+def test_the_protocol_of_a_game_is_recorded(env_id):
+    config = load_config(f"{env_id}:ppo")
+    assert (config.frame_stack, config.frame_skip, config.grayscale_obs) == (4, 4, True)
+    assert config.resize_obs == (84, 84)
+    assert build_config(config_dict(config)) == config
+    unresized = load_config(f"{env_id}:ppo", overrides={"resize_obs": False, "frame_stack": 2})
+    assert (unresized.resize_obs, unresized.frame_stack) == (False, 2)
+    assert random_baseline(env_id, game_settings(config_dict(config))) is not None
+    env = made(env_id, 1, env_kwargs={"frame_skip": 2})
+    try:
+        assert env.spec.protocol == {
+            "frame_skip": 2,
+            "frame_stack": 4,
+            "grayscale_obs": True,
+            "resize_obs": [84, 84],
+            "actions": "single",
+        }
+    finally:
+        env.close()
 
 
 def test_vizdoom_frames_are_drawn_in_colour_while_the_agent_sees_gray(record):

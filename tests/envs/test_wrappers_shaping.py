@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gymnasium_solver.envs.make import make_vector_env
+from gymnasium_solver.config.load import load_config
+from gymnasium_solver.envs.make import env_from_config, make_vector_env
 from gymnasium_solver.envs.wrappers import wrap
 from gymnasium_solver.envs.wrappers.shaping import EPISODE_PARTS, PARTS
 from gymnasium_solver.errors import EnvError
@@ -59,7 +60,7 @@ def test_cartpole_parts():
         [2.4, 0, 0, 0],
     ]
     engine = Scripted(np.array(obs, np.float32)[:, None], env_id="CartPole-v1", ends=((2, 0),))
-    shaper = {"id": "CartPoleV1_RewardShaper", "angle_reward_scale": 1.0,
+    shaper = {"id": "CartPoleV1_RewardShaper", "angle_reward_scale": 1.0, "gamma": 1.0,
               "position_reward_scale": 0.25, "clip_potential": True}  # fmt: skip
     steps = play(engine, [shaper])
     assert part(steps, "position") == [[-0.125], [-0.125], [0.0], [-0.25]]
@@ -76,7 +77,7 @@ def car(*rows, **given) -> Scripted:
 
 def test_mountain_car_shaper_by_hand():
     engine = car((-0.5, 0.0), (0.35, 0.07), (0.5, 0.0), (-0.5, 0.0), ends=((2, 0),))
-    shaper = {"id": "MountainCarV0_RewardShaper"}
+    shaper = {"id": "MountainCarV0_RewardShaper", "gamma": 1.0}
     steps = play(engine, [shaper])
     # 100 * 0.85 / 1.7; 10 * 0.07 / 0.14; 50 * (sin(1.05) - sin(-1.5)) / 2
     height = 25 * (np.sin(1.05) - np.sin(-1.5))
@@ -84,10 +85,43 @@ def test_mountain_car_shaper_by_hand():
     assert part(steps, "velocity")[0] == [5.0]
     np.testing.assert_allclose(part(steps, "height")[0], height, rtol=1e-5)
     np.testing.assert_allclose(steps[0].reward, -1 + 55 + height, rtol=1e-5)
-    # The potential stays as it is at the goal: no fine for arriving.
+    # The potential is 0 at the goal: no penalty for arriving.
     np.testing.assert_allclose(part(steps, "position")[1], [100 * 0.15 / 1.7], rtol=1e-4)
     assert steps[2].reward.tolist() == [0.0]
     assert [s.episode_return.tolist() for s in steps] == [[-1], [-2], [0]]
+
+
+@pytest.mark.parametrize("gamma", [0.9, 1.0])
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "MountainCar-v0"])
+def test_potential_shaping_keeps_the_best_policy(env_id, gamma):
+    """The discounted sum over an episode that terminates is -P(first obs), whatever was done."""
+    shaper = {
+        "CartPole-v1": {"id": "CartPoleV1_RewardShaper"},
+        "MountainCar-v0": {"id": "MountainCarV0_RewardShaper"},
+    }[env_id]
+    width = {"CartPole-v1": 4, "MountainCar-v0": 2}[env_id]
+    rng = np.random.default_rng(0)
+    start = rng.normal(0, 0.1, (1, width))
+    sums = []
+    for length in (3, 7, 12):
+        path = np.concatenate([start, rng.normal(0, 0.5, (length, width))]).astype(np.float32)
+        engine = Scripted(path[:, None], env_id=env_id, ends=((length, 0),))
+        steps = play(engine, [{**shaper, "gamma": gamma}])
+        shaped = [float(step.info["shaping_reward"][0]) for step in steps]
+        sums.append(sum(gamma**t * reward for t, reward in enumerate(shaped)))
+    np.testing.assert_allclose(sums, sums[0], rtol=1e-4)
+
+
+def test_shapers_get_the_gamma_of_the_run():
+    config = load_config("CartPole-v1:ppo", overrides={
+        "env_wrappers": [{"id": "CartPoleV1_RewardShaper"}], "gamma": 0.5})  # fmt: skip
+    env: Any = env_from_config(config, 2)
+    assert env._gamma == 0.5
+    env.close()
+    named = [{"id": "CartPoleV1_RewardShaper", "gamma": 0.75}]
+    env = env_from_config(config.replace(env_wrappers=named), 2)
+    assert env._gamma == 0.75
+    env.close()
 
 
 @pytest.mark.parametrize(

@@ -116,7 +116,8 @@ class EnvPoolEngine(Engine):
         limit = max_episode_steps or (None if registered == NO_LIMIT else registered)
         import_path = _registry()[self._pool_id][0]
         entry = registry_entry(env_id)
-        threshold = entry.reward_threshold if entry else pool_spec.reward_threshold
+        # 160 robotics ids have 0.0 as a placeholder, which any positive score would "solve".
+        threshold = entry.reward_threshold if entry else pool_spec.reward_threshold or None
         spec = EnvSpec(
             env_id=env_id,
             engine="envpool",

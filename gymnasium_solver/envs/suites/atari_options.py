@@ -3,9 +3,9 @@
     AtariOptions.read("ALE/Pong-v5", {"obs_type": "ram", "episodic_life": False})
 
 Five of them are fields of every config (obs_type, frame_stack, frame_skip, grayscale_obs,
-resize_obs); the others are env_kwargs. `fill_defaults` writes all of them into a config that is
-being read, so that `gsolve show` and a run's config.yaml tell the protocol in full.
-`make_vector_env` takes all of them as env_kwargs.
+resize_obs); the others are env_kwargs. game_options.py fills all of them into a config when it is
+read, so that `gsolve show` and a run's config.yaml record the protocol in full. `make_vector_env`
+takes all of them as env_kwargs.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from gymnasium_solver.config.explain import describe
 from gymnasium_solver.config.types import Count, Float, NonNegativeInt
-from gymnasium_solver.errors import ConfigError, EnvError
+from gymnasium_solver.errors import EnvError
 from gymnasium_solver.suggest import ask, did_you_mean
 
 PREFIX = "ALE/"
@@ -140,24 +140,3 @@ def _problem(problem: Mapping[str, Any]) -> str:
         return str(problem["ctx"]["error"])
     expected = describe(AtariOptions.model_json_schema()["properties"][field])
     return f"{field} is {problem['input']!r}, expected {expected}."
-
-
-def fill_defaults(data: Mapping[str, Any]) -> dict[str, Any]:
-    """A config's lines with every option of the suite in them; other suites' are left alone."""
-    env_id = data.get("env_id")
-    if not isinstance(env_id, str) or not env_id.startswith(PREFIX):
-        return dict(data)
-    given = data.get("env_kwargs") or {}
-    if not isinstance(given, Mapping):
-        return dict(data)  # the config's own check tells
-    top = {name: data[name] for name in FIELDS if data.get(name) is not None}
-    for name in FIELDS:
-        if name in given and name in top:
-            raise ConfigError(f"{name} is given twice: as a field and in env_kwargs. Give one.")
-    try:
-        options = AtariOptions.read(env_id, {**given, **top})
-    except EnvError as error:
-        raise ConfigError(str(error)) from None
-    filled = options.model_dump(mode="json")
-    fields = {name: filled.pop(name) for name in FIELDS}
-    return {**data, **fields, "env_kwargs": filled}

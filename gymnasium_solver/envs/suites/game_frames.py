@@ -4,67 +4,42 @@
     stack = FrameStack(n_envs=8, n_frames=4)
     obs = stack.push(shrink(frames), opened)        # uint8 (8, 4, 84, 84), fresh each time
 
-Channels come first. `PixelOptions` reads the four env_kwargs that every such suite takes.
+Channels come first. The options of a suite that uses them are in game_options.py.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from math import gcd
-from typing import Any, Self
+from typing import Any
 
 import gymnasium
 import numpy as np
 
-from gymnasium_solver.errors import EnvError
+from gymnasium_solver.envs.suites.game_options import ScreenOptions
 
-NAMES = ("frame_skip", "frame_stack", "grayscale_obs", "resize_obs")
-
-
-@dataclass(frozen=True)
-class PixelOptions:
-    """How frames become observations."""
-
-    frame_skip: int = 4
-    """Frames that an action is held for: one env step."""
-    frame_stack: int = 4
-    """Last frames seen at once."""
-    grayscale_obs: bool = True
-    resize_obs: tuple[int, int] | None = (84, 84)
-    """(height, width) of an observation; None: as the game draws it."""
-
-    @classmethod
-    def read(cls, env_id: str, env_kwargs: Mapping[str, Any]) -> Self:
-        """The options among the env_kwargs, checked; the others are left alone."""
-        given = {name: env_kwargs[name] for name in NAMES if name in env_kwargs}
-        for name in ("frame_skip", "frame_stack"):
-            value = given.get(name, 1)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise EnvError(f"{env_id}: {name} must be an int >= 1, got {value!r}.")
-        if not isinstance(given.get("grayscale_obs", True), bool):
-            raise EnvError(
-                f"{env_id}: grayscale_obs must be true or false, got {given['grayscale_obs']!r}."
-            )
-        if "resize_obs" in given:
-            given["resize_obs"] = _size(env_id, given["resize_obs"])
-        return cls(**given)
-
-    def space(self, frame_height: int, frame_width: int) -> gymnasium.spaces.Box:
-        """The observation space for frames of this size."""
-        height, width = self.resize_obs or (frame_height, frame_width)
-        channels = self.frame_stack * (1 if self.grayscale_obs else 3)
-        return gymnasium.spaces.Box(0, 255, (channels, height, width), np.uint8)
+# Luma weights in 256ths. ITU-R BT.601 is what gray frames are usually made with; VizDoom's own gray
+# is 0.21 R + 0.72 G + 0.07 B.
+BT601 = (77, 150, 29)
+VIZDOOM_GRAY = (54, 184, 18)
 
 
-def _size(env_id: str, value: Any) -> tuple[int, int] | None:
-    if value is True:
-        return (84, 84)
-    if value is None or value is False:
-        return None
-    if isinstance(value, list | tuple) and len(value) == 2:
-        height, width = value
-        if all(isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in value):
-            return int(height), int(width)
-    raise EnvError(f"{env_id}: resize_obs must be [height, width], true or false, got {value!r}.")
+def gray(planes: np.ndarray, weights: tuple[int, int, int] = BT601) -> np.ndarray:
+    """RGB planes (..., 3, H, W) uint8 -> gray (..., H, W) uint8, rounded down.
+
+    Integer arithmetic only: floats would round differently where the compiler fuses a product and
+    a sum (aarch64), and the agent's observations would depend on the machine."""
+    weighted = planes.astype(np.uint16)
+    weighted *= np.array(weights, np.uint16)[:, None, None]
+    total = weighted[..., 0, :, :]
+    total += weighted[..., 1, :, :]
+    total += weighted[..., 2, :, :]
+    total >>= 8
+    return total.astype(np.uint8)
+
+
+def screen_space(options: ScreenOptions, height: int, width: int) -> gymnasium.spaces.Box:
+    """The observation space for frames of this size, as drawn by the game."""
+    height, width = options.resize_obs or (height, width)
+    channels = options.frame_stack * (1 if options.grayscale_obs else 3)
+    return gymnasium.spaces.Box(0, 255, (channels, height, width), np.uint8)
 
 
 class AreaResize:

@@ -6,10 +6,9 @@
 Airstriker comes with its ROM; others must be yours: `gsolve roms import DIR`. Observations are
 stacks of gray 84 x 84 frames (channels first), actions are Discrete: nothing, or one button.
 
-A process can hold one emulator only, so each env has a process of its own, and training and
-evaluation never meet. env_kwargs: those of pixels.PixelOptions; `actions` (see buttons.ActionSet;
-START, SELECT and MODE are left out unless listed); `state`, where the game begins; `scenario`, what
-pays and ends it.
+A process can hold one emulator only, so each env has its own process. env_kwargs: those of
+game_options.ScreenOptions; `actions` (see buttons.ActionSet; START, SELECT and MODE are left out
+unless listed); `state`, where the game begins; `scenario`, which decides rewards and endings.
 """
 
 from collections.abc import Mapping
@@ -23,7 +22,8 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 from gymnasium_solver.envs.processes import deaf_to_ctrl_c
 from gymnasium_solver.envs.spec import EnvSpec
 from gymnasium_solver.envs.suites.buttons import ActionSet
-from gymnasium_solver.envs.suites.game_frames import NAMES, AreaResize, FrameStack, PixelOptions
+from gymnasium_solver.envs.suites.game_frames import AreaResize, FrameStack, gray, screen_space
+from gymnasium_solver.envs.suites.game_options import SCREEN_FIELDS, ScreenOptions
 from gymnasium_solver.envs.suites.own import refuse_unknown
 from gymnasium_solver.envs.vector import Engine, Info, RawStep, VectorEnv, env_seeds
 from gymnasium_solver.errors import EnvError, MissingError
@@ -31,7 +31,7 @@ from gymnasium_solver.suggest import ask, nearest
 
 HINT = 'console games are an extra, for Linux on x86_64: pip install "gymnasium-solver[retro]"'
 PREFIX = "Retro/"
-_OPTIONS = (*NAMES, "actions", "state", "scenario")
+_OPTIONS = (*SCREEN_FIELDS, "actions", "state", "scenario")
 _OPPOSITE = (("LEFT", "RIGHT"), ("UP", "DOWN"))
 _MENU = ("START", "SELECT", "MODE")
 
@@ -94,7 +94,7 @@ class RetroEngine(Engine):
         env_kwargs: Mapping[str, Any],
         render_mode: str | None,
     ) -> None:
-        options = PixelOptions.read(env_id, env_kwargs)
+        options = ScreenOptions.read(env_id, env_kwargs)
         game = find_game(env_id)
         _check_choice(env_id, game, env_kwargs)
         actions = env_kwargs.get("actions", "single")
@@ -111,11 +111,12 @@ class RetroEngine(Engine):
             max_episode_steps=max_episode_steps,
             reward_threshold=None,
             suite="retro",
+            protocol=options.fields | {"actions": actions} | choice,
         )
         frame: Any = self._vec.single_observation_space
         _, height, width = frame.shape
         action = self._vec.single_action_space
-        super().__init__(n_envs, options.space(height, width), action, spec)
+        super().__init__(n_envs, screen_space(options, height, width), action, spec)
         self.button_names, self.button_table = self._vec.get_attr("buttons_and_table")[0]
         self._stack = FrameStack(n_envs, options.frame_stack)
         self._render_mode = render_mode
@@ -153,7 +154,7 @@ class RetroGame(gymnasium.Env[np.ndarray, Any]):
         self,
         env_id: str,
         game: str,
-        options: PixelOptions,
+        options: ScreenOptions,
         actions: Any,
         choice: Mapping[str, str],
         max_episode_steps: int | None,
@@ -207,10 +208,8 @@ class RetroGame(gymnasium.Env[np.ndarray, Any]):
         return self._small(seen), total, bool(terminated), bool(truncated) or at_limit, info
 
     def _small(self, frame: np.ndarray) -> np.ndarray:
-        if self._options.grayscale_obs:
-            red, green, blue = np.moveaxis(frame.astype(np.uint16), -1, 0)
-            return self._shrink(((77 * red + 150 * green + 29 * blue) >> 8).astype(np.uint8)[None])
-        return self._shrink(np.ascontiguousarray(np.moveaxis(frame, -1, 0)))
+        planes = np.ascontiguousarray(np.moveaxis(frame, -1, 0))
+        return self._shrink(gray(planes)[None] if self._options.grayscale_obs else planes)
 
     def render(self) -> Any:
         return self._game.get_screen() if hasattr(self._game, "get_screen") else None

@@ -130,11 +130,15 @@ def lower(
     return EngineNeeds(min(limits, default=None), skip, draws), rest
 
 
-def wrap(env: "VectorEnv", specs: Sequence[Spec]) -> "VectorEnv":
-    """Wrap `env` in order: the first spec is the innermost. An error closes the env."""
+def wrap(
+    env: "VectorEnv", specs: Sequence[Spec], defaults: Mapping[str, Any] | None = None
+) -> "VectorEnv":
+    """Wrap `env` in order: the first spec is the innermost. An error closes the env.
+
+    `defaults` are values of the run (its gamma) for options that a wrapper has and a spec lacks."""
     try:
         for spec in map(_canonical, specs):
-            env = wrapper_class(spec.get("id"))(env, **_options(spec))
+            env = wrapper_class(spec.get("id"))(env, **_options(spec, defaults or {}))
     except BaseException:
         env.close()
         raise
@@ -175,10 +179,12 @@ def _canonical(spec: Spec) -> dict[str, Any]:
     return {renamed.get(key, key): value for key, value in spec.items()} | {"id": name}
 
 
-def _options(spec: Spec) -> dict[str, Any]:
+def _options(spec: Spec, defaults: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """The checked options of a spec."""
-    from gymnasium_solver.envs.wrappers.parameters import check_options
+    from gymnasium_solver.envs.wrappers.parameters import check_options, options_of
 
+    wrapper = wrapper_class(spec["id"])
     options = {key: value for key, value in spec.items() if key != "id"}
-    check_options(str(spec["id"]), wrapper_class(spec["id"]), options)
-    return options
+    check_options(str(spec["id"]), wrapper, options)
+    known = options_of(wrapper) if defaults else {}
+    return {key: value for key, value in (defaults or {}).items() if key in known} | options

@@ -13,17 +13,16 @@ _CAR_LOW, _CAR_HIGH, _CAR_GOAL, _CAR_SPEED = -1.2, 0.6, 0.5, 0.07
 
 
 class CartPoleRewardShaper(PotentialShaper):
-    """CartPole: pays for bringing the pole upright and the cart to the middle. Parts: position,
+    """CartPole: rewards bringing the pole upright and the cart to the middle. Parts: position,
     angle.
 
-    Potential-based: adds P(next obs) - P(obs), where P = angle_reward_scale * (1 - |angle| / 12°)
-    + position_reward_scale * (1 - |position| / 2.4), and P = 0 once the episode has terminated.
-    Over an episode that falls the sum is -P(first obs), whatever was done in between, so it speeds
-    up learning without changing which policy scores best. `clip_potential` keeps both terms >= 0.
+    Potential-based: adds gamma * P(next obs) - P(obs), where P = angle_reward_scale * (1 - |angle|
+    / 12°) + position_reward_scale * (1 - |position| / 2.4), and P = 0 once the episode has
+    terminated. It speeds up learning without changing which policy is best. `clip_potential` keeps
+    both terms >= 0. `gamma` defaults to the run's discount.
     """
 
     names = ("position", "angle")
-    zero_at_end = True
 
     def __init__(
         self,
@@ -31,8 +30,9 @@ class CartPoleRewardShaper(PotentialShaper):
         angle_reward_scale: float = 1.0,
         position_reward_scale: float = 0.25,
         clip_potential: bool = True,
+        gamma: float = 0.99,
     ) -> None:
-        super().__init__(env)
+        super().__init__(env, gamma)
         _made_for(env, "CartPoleV1_RewardShaper", "CartPole", (4,))
         self._scales = np.array([position_reward_scale, angle_reward_scale], np.float32)
         self._clip = clip_potential
@@ -47,17 +47,16 @@ class CartPoleRewardShaper(PotentialShaper):
 
 
 class MountainCarRewardShaper(PotentialShaper):
-    """MountainCar: pays for position, velocity and height gained since the last observation. Parts:
+    """MountainCar: rewards position, velocity and height gained since the last observation. Parts:
     position, velocity, height.
 
-    Potential-based: adds P(next obs) - P(obs), where P = position_reward_scale * (x + 1.2) / 1.7
-    + velocity_reward_scale * (v + 0.07) / 0.14 + height_reward_scale * (sin(3 x) + 1) / 2. All
-    episodes that terminate end at the goal, where P hardly differs, so P is left as it is there:
-    the sum over an episode is P(last obs) - P(first obs).
+    Potential-based: adds gamma * P(next obs) - P(obs), where P = position_reward_scale * (x - 0.5)
+    / 1.7 + velocity_reward_scale * v / 0.14 + height_reward_scale * (sin(3 x) - sin(1.5)) / 2. P is
+    about 0 at the goal (x = 0.5) and exactly 0 once the episode has terminated there. `gamma`
+    defaults to the run's discount.
     """
 
     names = ("position", "velocity", "height")
-    zero_at_end = False
 
     def __init__(
         self,
@@ -65,17 +64,18 @@ class MountainCarRewardShaper(PotentialShaper):
         position_reward_scale: float = 100.0,
         velocity_reward_scale: float = 10.0,
         height_reward_scale: float = 50.0,
+        gamma: float = 0.99,
     ) -> None:
-        super().__init__(env)
+        super().__init__(env, gamma)
         _made_for(env, "MountainCarV0_RewardShaper", "MountainCar", (2,))
         scales = [position_reward_scale, velocity_reward_scale, height_reward_scale]
         self._scales = np.array(scales, np.float32)
 
     def potentials(self, obs: np.ndarray) -> np.ndarray:
         x, v = obs[:, 0], obs[:, 1]
-        position = (x - _CAR_LOW) / (_CAR_GOAL - _CAR_LOW)
-        velocity = (v + _CAR_SPEED) / (2 * _CAR_SPEED)
-        height = (np.sin(3 * x) + 1) / 2
+        position = (x - _CAR_GOAL) / (_CAR_GOAL - _CAR_LOW)
+        velocity = v / (2 * _CAR_SPEED)
+        height = (np.sin(3 * x) - np.sin(3 * _CAR_GOAL)) / 2
         return np.stack([position, velocity, height], axis=1).astype(np.float32) * self._scales
 
 

@@ -6,13 +6,12 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from gymnasium_solver.envs.suites.game_frames import AreaResize
+from gymnasium_solver.envs.suites.game_frames import AreaResize, gray
 from gymnasium_solver.envs.vector import Step, VectorEnv, VectorWrapper
 from gymnasium_solver.envs.wrappers.parameters import require
 from gymnasium_solver.errors import EnvError
 
 NAME = "PixelObservationWrapper"
-_LUMA = np.array([0.299, 0.587, 0.114])  # ITU-R BT.601, as gray frames are usually made
 
 
 class PixelObservation(VectorWrapper):
@@ -52,11 +51,10 @@ class PixelObservation(VectorWrapper):
 
     def _frames(self) -> np.ndarray:
         frames = np.stack([self._draw(index) for index in range(self.n_envs)])
+        planes = np.moveaxis(frames, -1, 1)
         if self._grayscale:
-            gray = (frames @ _LUMA).astype(np.uint8)
-            return np.ascontiguousarray(self._shrink(gray)[..., None])
-        planes = self._shrink(np.moveaxis(frames, -1, 1))
-        return np.ascontiguousarray(np.moveaxis(planes, 1, -1))
+            return np.ascontiguousarray(self._shrink(gray(planes))[..., None])
+        return np.ascontiguousarray(np.moveaxis(self._shrink(planes), 1, -1))
 
     def _draw(self, index: int) -> np.ndarray:
         frame = self.env.render(index)

@@ -75,11 +75,19 @@ def _added(inner: Mapping[str, np.ndarray], own: Parts) -> Parts:
 
 
 class PotentialShaper(RewardShaper):
-    """Adds the change of a potential from one observation to the next, in named parts."""
+    """Adds gamma * P(next obs) - P(obs) for a potential P, in named parts. P = 0 once an episode
+    has terminated.
+
+    The discounted sum over an episode that terminates is -P(first obs) whatever was done in between
+    (Ng et al. 1999), so the best policy stays the best. This holds if `gamma` is the discount that
+    the learner uses, which is what a config's wrappers get unless they name another."""
 
     names: ClassVar[tuple[str, ...]]
-    zero_at_end: ClassVar[bool]
-    """Whether the potential is 0 once an episode has terminated."""
+
+    def __init__(self, env: VectorEnv, gamma: float = 0.99) -> None:
+        super().__init__(env)
+        require(0.0 <= gamma <= 1.0, type(self).__name__, f"gamma must be 0 to 1, got {gamma}")
+        self._gamma = np.float32(gamma)
 
     @abstractmethod
     def potentials(self, obs: np.ndarray) -> np.ndarray:
@@ -90,9 +98,8 @@ class PotentialShaper(RewardShaper):
 
     def parts(self, actions: np.ndarray, step: Step) -> Parts:
         now = self.potentials(step.obs)
-        if self.zero_at_end:
-            now[step.terminated] = 0.0
-        change, self._before = now - self._before, now
+        now[step.terminated] = 0.0
+        change, self._before = self._gamma * now - self._before, now
         return {name: change[:, i].copy() for i, name in enumerate(self.names)}
 
 
