@@ -14,9 +14,9 @@ RUFF_PATHS := gymnasium_solver tests benchmarks docs
 # ones PIP_BUILD_CONSTRAINT.
 PIP_ENV = PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_CONSTRAINT=$(1) PIP_BUILD_CONSTRAINT=$(1)
 
-# The networks of the tests are tiny and the suite runs one process a core: a thread pool in each
-# only gets in the way.
-TEST_ENV := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
+# The networks of the tests are tiny and the suite runs one process per core, so a thread pool in
+# each process only slows it down. ONEDNN_JIT_PROFILE=0: no perf-PID.map files on aarch64.
+TEST_ENV := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 ONEDNN_JIT_PROFILE=0
 
 .DEFAULT_GOAL := help
 .PHONY: help setup train test test-learning check format docs peers bench clean clean-venv

@@ -9,13 +9,7 @@
 The names below are imported when they are first used: importing the package costs nothing.
 """
 
-import os
 from typing import TYPE_CHECKING, Any
-
-# Torch's threads wait for each other spinning, for milliseconds: on a core that another process
-# wants too, that is the time of the whole computation. So they shall soon sleep. Read by OpenMP
-# when torch is loaded; on two free cores SAC is as fast with it, on busy ones three times faster.
-os.environ.setdefault("GOMP_SPINCOUNT", "300")
 
 __version__ = "0.1.0"
 

@@ -5,17 +5,14 @@ asked for is wrong; 130 interrupted. Only the standard library is imported here,
 `gsolve --help` is instant.
 """
 
-import gc
 import io
 import os
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from importlib import import_module
 from typing import NoReturn
 
 from gymnasium_solver import __version__
-from gymnasium_solver.cli.torch_start import defer_metas
 from gymnasium_solver.errors import DivergedError, GsolveError
 
 VERBS: dict[str, dict[str, str]] = {
@@ -71,7 +68,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a pipe of another encoding loses a sign, no more
             stream.reconfigure(errors="replace")
-    args = list(sys.argv[1:] if argv is None else argv)
+    try:
+        code = dispatch(list(sys.argv[1:] if argv is None else argv))
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader has gone (`gsolve list | head -1`): drop the rest, so that exiting is silent.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    return code
+
+
+def dispatch(args: list[str]) -> int:
+    """Print the help or the version, or run the verb that the first argument names."""
     if not args:
         print(help_text(), file=sys.stderr)
         return 2
@@ -94,7 +102,6 @@ def call(verb: str, argv: list[str]) -> int:
     """Import the verb's module, run it, and turn what went wrong into an exit code."""
     try:
         code: int = import_module(f"gymnasium_solver.cli.{verb}").main(argv)
-        sys.stdout.flush()
         return code
     except DivergedError as error:
         print(f"gsolve {verb}: {error}", file=sys.stderr)
@@ -107,10 +114,6 @@ def call(verb: str, argv: list[str]) -> int:
     except KeyboardInterrupt:
         print(f"gsolve {verb}: interrupted", file=sys.stderr)
         return 130
-    except BrokenPipeError:
-        # The reader went away (`gsolve list | head -1`): nothing is left to say, not even at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
 
 
 def verb_names() -> list[str]:
@@ -156,19 +159,18 @@ def help_text() -> str:
 
 
 def entry() -> NoReturn:
-    """Run the command line of this process and end it.
+    """Run the command line of this process and exit with its code."""
+    disable_perf_maps()
+    sys.exit(main())
 
-    Python's collector is off while packages are imported, which it would slow by 0.2 s (`train`
-    turns it on again). The end comes at once, by os._exit: everything is written and closed by
-    then, and taking torch apart again would cost half a second of every command that used it.
-    """
-    gc.disable()
-    defer_metas()
-    code = main()
-    with suppress(BrokenPipeError):  # whoever read our output has seen enough
-        sys.stdout.flush()
-        sys.stderr.flush()
-    os._exit(code)
+
+def disable_perf_maps() -> None:
+    """Keep oneDNN, torch's CPU kernels, from leaving a perf-PID.map in the temp folder.
+
+    On aarch64 it writes one per process for Linux perf by default. 0 switches that off (oneDNN's
+    guide, "Profiling oneDNN Performance"); a value that the user has set stays."""
+    if not os.environ.keys() & {"ONEDNN_JIT_PROFILE", "DNNL_JIT_PROFILE"}:
+        os.environ["ONEDNN_JIT_PROFILE"] = "0"
 
 
 if __name__ == "__main__":

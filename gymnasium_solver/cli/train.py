@@ -1,6 +1,5 @@
 """`gsolve train <env>:<variant> [flags]`: train, or resume a run. Any config field is a flag."""
 
-import gc
 import shlex
 import sys
 from collections.abc import Sequence
@@ -104,18 +103,11 @@ def train(args: FieldArgs, config: "Config", command: list[str]) -> int:
     from gymnasium_solver.runs.run import runs_root
     from gymnasium_solver.training import loop
 
-    collect_from_here()
     runs_dir = args.last("runs_dir")
     root = runs_root(runs_dir)
     with TrainConsole(quiet=args.has("quiet") or config.quiet, runs_dir=runs_dir) as console:
         loop.train(config, runs_root=root, command=command, observer=console)
     return console.exit_code
-
-
-def collect_from_here() -> None:
-    """Garbage is collected from now on, but not looked for in what has been imported."""
-    gc.freeze()
-    gc.enable()
 
 
 def resume(args: FieldArgs, target: str | None, command: list[str]) -> int:
@@ -139,7 +131,6 @@ def resume(args: FieldArgs, target: str | None, command: list[str]) -> int:
     changed = load_target(args, str(run.config_path), OPTIONS)
     from gymnasium_solver.training import loop
 
-    collect_from_here()
     with TrainConsole(
         quiet=args.has("quiet") or changed.quiet,
         notes=changes(saved, changed),

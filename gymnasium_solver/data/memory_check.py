@@ -1,6 +1,8 @@
-"""Whether rollout and replay fit into memory: asked, and refused, before training starts."""
+"""Check before training that the rollout and the replay buffer fit into memory."""
 
 from pathlib import Path
+
+import psutil
 
 from gymnasium_solver.errors import ConfigError
 
@@ -15,35 +17,29 @@ REPLAY_ADVICE = (
 
 def check_fits(
     estimate: int,
-    available: int | None,
+    available: int,
     what: str = "the replay buffer",
     advice: str = REPLAY_ADVICE,
 ) -> None:
-    """ConfigError when `estimate` bytes cannot fit into `available` ones (None: not known)."""
-    if available is not None and estimate > available:
+    """Raise ConfigError if `estimate` bytes do not fit into `available` bytes."""
+    if estimate > available:
         raise ConfigError(
             f"{what} takes {estimate / _GIB:.2f} GiB, but only {available / _GIB:.2f} GiB of "
             f"memory are free. {advice}"
         )
 
 
-def available_memory_bytes(root: Path = Path("/")) -> int | None:
-    """Memory this process may still take: the machine's, or what its cgroup leaves, whichever is
-    less; None where the system does not tell (macOS, Windows). `root` holds `proc` and `sys`."""
-    limits = [_machine_bytes(root / "proc/meminfo"), *_cgroup_bytes(root)]
-    known = [limit for limit in limits if limit is not None]
-    return min(known) if known else None
-
-
-def _machine_bytes(meminfo: Path) -> int | None:
-    for line in _lines(meminfo):
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) * 1024
-    return None
+def available_memory_bytes(root: Path = Path("/")) -> int:
+    """Memory this process may still take: what the machine has left, or what the process's cgroup
+    leaves of it, whichever is less. `root` holds `proc` and `sys`."""
+    limits = [psutil.virtual_memory().available, *_cgroup_bytes(root)]
+    return min(limit for limit in limits if limit is not None)
 
 
 def _cgroup_bytes(root: Path) -> list[int | None]:
-    """What each cgroup around this process leaves: any one on the way up may set the limit."""
+    """What each cgroup around this process leaves: any of its parents may set the limit.
+
+    psutil knows the machine's memory only, not a container's limit."""
     left: list[int | None] = []
     mount = root / "sys/fs/cgroup"
     for line in _lines(root / "proc/self/cgroup"):

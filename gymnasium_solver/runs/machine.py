@@ -1,9 +1,11 @@
-"""What a run records of where it ran: versions, git state, machine, and whether a process lives."""
+"""What a run records about where it ran: versions, git state, machine, process.
+
+psutil is imported inside the functions that need it: reading a finished run does without.
+"""
 
 import os
 import platform
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -58,51 +60,33 @@ def git_state(directory: Path) -> tuple[dict[str, Any] | None, bytes]:
     return state, diff
 
 
-def process_start(pid: int) -> str | None:
-    """When a process started, in the kernel's own clock; None where that cannot be told."""
-    fields = _proc_stat(pid)
-    return fields[19] if fields else None
+def process_start(pid: int) -> float | None:
+    """When a process started, to tell it from a later one with the same id; None if unknown.
 
+    On Linux in seconds since boot, because there psutil derives the time of day from the clock,
+    which may be set while a run is training; elsewhere the time of day, as the kernel keeps it."""
+    import psutil
 
-def is_alive(pid: int, started: str | None = None) -> bool:
-    """Whether the process lives; with `started`, whether it is still the same one (ids recur)."""
-    if sys.platform == "win32":
-        return _is_alive_windows(pid)
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:  # it lives, and belongs to someone else
-        pass
-    fields = _proc_stat(pid)
-    if not fields:
-        return True
-    is_zombie = fields[0] == "Z"
-    return not is_zombie and started in (None, fields[19])
-
-
-def _proc_stat(pid: int) -> list[str] | None:
-    """Fields of /proc/<pid>/stat after the name: state first, start time at index 19."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
+        started = psutil.Process(pid).create_time()
+    except psutil.Error:
         return None
-    return stat.rpartition(")")[2].split()
+    return round(started - psutil.boot_time() if psutil.LINUX else started, 2)
 
 
-def _is_alive_windows(pid: int) -> bool:
-    """os.kill would end the process on Windows; a handle that opens and has not ended is alive."""
-    if sys.platform != "win32":
+def is_alive(pid: int, started: float | None = None) -> bool:
+    """Whether the process is running; with `started`, whether it is still the same process."""
+    import psutil
+
+    if not psutil.pid_exists(pid):
         return False
-    import ctypes
-
-    kernel, synchronize, timed_out = ctypes.windll.kernel32, 0x00100000, 0x102
-    handle = kernel.OpenProcess(synchronize, False, pid)
-    if not handle:
+    try:
+        is_zombie = psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:  # it has ended since
         return False
-    alive = kernel.WaitForSingleObject(handle, 0) == timed_out
-    kernel.CloseHandle(handle)
-    return bool(alive)
+    except psutil.AccessDenied:  # it is running, and belongs to someone else
+        is_zombie = False
+    return not is_zombie and started in (None, process_start(pid))
 
 
 def _cpu_name() -> str:

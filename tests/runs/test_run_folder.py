@@ -258,10 +258,10 @@ def test_killed_is_told_by_the_dead_process(tmp_path: Path) -> None:
     assert live_status(meta | {"pid": gone, "machine": elsewhere}) == "running"
 
 
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
+@pytest.mark.skipif(not hasattr(os, "waitid"), reason="no zombies here")
 def test_a_process_id_used_again_or_a_zombie_is_not_alive(tmp_path: Path) -> None:
     run = create(tmp_path)
-    assert live_status(run.meta() | {"status": "running", "pid_started": "1"}) == "killed"
+    assert live_status(run.meta() | {"status": "running", "pid_started": 1.0}) == "killed"
     process = subprocess.Popen([sys.executable, "-c", ""], stdout=subprocess.PIPE)
     assert process.stdout is not None
     process.stdout.read()  # ends when the process does; it stays a zombie until waited for
@@ -269,4 +269,7 @@ def test_a_process_id_used_again_or_a_zombie_is_not_alive(tmp_path: Path) -> Non
     assert not machine.is_alive(process.pid)
     process.wait()
     process.stdout.close()
+    assert machine.is_alive(os.getpid(), machine.process_start(os.getpid()))
     assert machine.is_alive(1)
+    assert not machine.is_alive(-1)
+    assert machine.process_start(dead_pid()) is None

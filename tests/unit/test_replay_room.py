@@ -4,6 +4,7 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from gymnasium_solver.data.replay import Replay
 from gymnasium_solver.errors import ConfigError
 from tests.unit.replay_stream import ACTION_SPACE
 
+MEGABYTE = 1000 * 1024
 ATARI = spaces.Box(0, 255, (4, 84, 84), np.uint8)
 
 
@@ -92,14 +94,18 @@ def test_too_large_a_replay_is_refused_with_numbers_and_the_fix():
     assert "replay_dir" in text
 
 
-def test_what_fits_or_cannot_be_told_passes():
+def test_what_fits_passes():
     check_fits(100, 100)
-    check_fits(2**60, None)
 
 
-def machine(root, available_kb, cgroup, files):
+@pytest.fixture(autouse=True)
+def _one_megabyte(monkeypatch):
+    memory = SimpleNamespace(available=MEGABYTE)
+    monkeypatch.setattr("gymnasium_solver.data.memory_check.psutil.virtual_memory", lambda: memory)
+
+
+def in_cgroup(root, cgroup, files):
     (root / "proc/self").mkdir(parents=True)
-    (root / "proc/meminfo").write_text(f"MemTotal: 99 kB\nMemAvailable:   {available_kb} kB\n")
     (root / "proc/self/cgroup").write_text(cgroup)
     for name, text in files.items():
         path = root / "sys/fs/cgroup" / name
@@ -109,7 +115,7 @@ def machine(root, available_kb, cgroup, files):
 
 
 def test_memory_of_the_machine(tmp_path):
-    assert machine(tmp_path, 1000, "0::/user\n", {"user/memory.max": "max\n"}) == 1000 * 1024
+    assert in_cgroup(tmp_path, "0::/user\n", {"user/memory.max": "max\n"}) == MEGABYTE
 
 
 def test_a_cgroup_v2_limit_less_what_is_used(tmp_path):
@@ -118,12 +124,12 @@ def test_a_cgroup_v2_limit_less_what_is_used(tmp_path):
         "box/memory.current": "200000\n",
         "box/memory.stat": "anon 1\ninactive_file 50000\nactive_file 3\n",
     }
-    assert machine(tmp_path, 1000, "0::/box/inner\n", files) == 500000 - (200000 - 50000)
+    assert in_cgroup(tmp_path, "0::/box/inner\n", files) == 500000 - (200000 - 50000)
 
 
 def test_a_cgroup_v2_seen_from_inside_a_container(tmp_path):
     files = {"memory.max": "300000\n", "memory.current": "100000\n"}
-    assert machine(tmp_path, 1000, "0::/\n", files) == 200000
+    assert in_cgroup(tmp_path, "0::/\n", files) == 200000
 
 
 def test_a_cgroup_v1_limit(tmp_path):
@@ -133,16 +139,16 @@ def test_a_cgroup_v1_limit(tmp_path):
         "memory/memory.stat": "inactive_file 1\ntotal_inactive_file 50000\n",
     }
     cgroup = "5:cpu,cpuacct:/x\n4:memory:/docker/1234\n0::/\n"
-    assert machine(tmp_path, 1000, cgroup, files) == 300000
+    assert in_cgroup(tmp_path, cgroup, files) == 300000
 
 
 def test_a_cgroup_v1_without_a_limit(tmp_path):
     files = {"memory/memory.limit_in_bytes": "9223372036854771712\n"}
-    assert machine(tmp_path, 1000, "4:memory:/\n", files) == 1000 * 1024
+    assert in_cgroup(tmp_path, "4:memory:/\n", files) == MEGABYTE
 
 
-def test_where_the_system_does_not_tell(tmp_path):
-    assert available_memory_bytes(tmp_path) is None
+def test_without_cgroups(tmp_path):
+    assert available_memory_bytes(tmp_path) == MEGABYTE
 
 
 # -- memory-mapped ------------------------------------------------------------------------------
