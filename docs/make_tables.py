@@ -25,13 +25,13 @@ from gymnasium import spaces
 
 from gymnasium_solver.algos import ALGOS, algo_class
 from gymnasium_solver.bench import report
-from gymnasium_solver.cli.fieldhelp import GROUPS
+from gymnasium_solver.cli.fieldhelp import block_titles
 from gymnasium_solver.config.explain import describe
 from gymnasium_solver.config.find import SHIPPED, ConfigEntry, find_configs
 from gymnasium_solver.config.foreign import FOREIGN
 from gymnasium_solver.config.load import load_config
 from gymnasium_solver.config.schedule import EXPECTED, Schedule
-from gymnasium_solver.config.schema import ALIASES, Config
+from gymnasium_solver.config.schema import ALIASES, Config, LearnerConfig
 from gymnasium_solver.config.yaml_file import parse_value
 from gymnasium_solver.data.replay import Replay
 from gymnasium_solver.envs.wrappers.listing import wrapper_catalog
@@ -131,20 +131,18 @@ FIELD_HEADS = ["field", "default", "takes", "what it does"]
 
 
 def common_fields() -> str:
-    parts, group = [], ""
+    parts = []
     by_group: dict[str, list[str]] = {}
-    for name in Config.model_fields:
-        group = GROUPS.get(name, group)
-        by_group.setdefault(group, []).append(name)
+    for name, title in block_titles(LearnerConfig).items():
+        by_group.setdefault(title, []).append(name)
     for title, names in by_group.items():
-        parts += [f"**{title.capitalize()}**", table(FIELD_HEADS, field_rows(Config, names))]
+        parts += [f"**{title.capitalize()}**", table(FIELD_HEADS, field_rows(LearnerConfig, names))]
     return "\n" + "\n\n".join(parts) + "\n"
 
 
 def added_fields(cls: type[Config]) -> str:
-    """What a config class adds to the one it derives from, then what it tells otherwise."""
-    (parent,) = cls.__bases__
-    assert issubclass(parent, Config)
+    """The fields that a config class adds to its parent (its blocks too), then those it changes."""
+    (parent,) = (base for base in cls.__bases__ if issubclass(base, Config))
     inherited = {row[0]: row for row in field_rows(parent, list(parent.model_fields))}
     rows = list(field_rows(cls, list(cls.model_fields)))
     added = [row for row in rows if row[0] not in inherited]
@@ -153,11 +151,15 @@ def added_fields(cls: type[Config]) -> str:
 
 
 def config_classes() -> dict[str, type[Config]]:
-    """Every config class below `Config`: of each algorithm, and what several of them share."""
+    """The config classes of all algorithms, and those that several of them share."""
     classes: dict[str, type[Config]] = {id_: algo_class(id_).Config for id_ in ALGOS}
     for cls in list(classes.values()):
-        between = cls.__mro__[1 : cls.__mro__.index(Config)]
-        classes |= {snake_case(base.__name__.removesuffix("Config")): base for base in between}
+        between = cls.__mro__[1 : cls.__mro__.index(LearnerConfig)]
+        classes |= {
+            snake_case(base.__name__.removesuffix("Config")): base
+            for base in between
+            if issubclass(base, LearnerConfig)
+        }
     return classes
 
 

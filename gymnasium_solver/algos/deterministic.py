@@ -11,9 +11,8 @@ from pydantic import Field
 from torch import Tensor
 
 from gymnasium_solver.algos.off_policy import OffPolicyConfig, OffPolicyLearner
-from gymnasium_solver.config.schedule import NonNegativeSchedule, PositiveSchedule, Schedule
-from gymnasium_solver.config.schema import Count, Float
-from gymnasium_solver.config.types import HiddenDims
+from gymnasium_solver.config.schedule import NonNegativeSchedule, Schedule
+from gymnasium_solver.config.schema import Count, CriticFields, Float
 from gymnasium_solver.nets.actor_critics import ActorCritics, bounded_width
 from gymnasium_solver.policies.continuous import DeterministicPolicy
 
@@ -22,15 +21,11 @@ KEEPS = {"gaussian": 0.0, "ou": 0.85}
 NoiseType = Literal["gaussian", "ou"]
 
 
-class DeterministicConfig(OffPolicyConfig):
+class DeterministicConfig(CriticFields, OffPolicyConfig):
     buffer_size: Count = 1_000_000
     """Transitions kept, over all envs; the oldest go first. More: more varied, older data."""
     max_grad_norm: Annotated[Float, Field(gt=0)] | None = None
     """Longest gradient allowed; longer ones are shortened. null: no limit."""
-    critic_lr: PositiveSchedule | None = None
-    """Learning rate of the critics. null: as policy_lr."""
-    critic_hidden_dims: HiddenDims | None = None
-    """Width of each hidden layer of the critics. null: as hidden_dims."""
     tau: Annotated[Float, Field(gt=0, le=1)] = 0.005
     """Share by which the target networks follow at each of their updates. Higher: faster, less
     steady."""
@@ -56,7 +51,6 @@ class DeterministicLearner(OffPolicyLearner):
         n_critics: int,
     ):
         super().__init__(config, observation_space, action_space, seed, device)
-        self.ignore("ent_coef")
         self.noise_schedule = config.exploration_noise
         width = bounded_width(action_space, config.algo_id, config.env_id)
         self.net = ActorCritics(

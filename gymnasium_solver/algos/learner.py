@@ -14,7 +14,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from gymnasium_solver.config.schedule import Schedule
-from gymnasium_solver.config.schema import Config
+from gymnasium_solver.config.schema import ActorCriticFields, LearnerConfig
 from gymnasium_solver.data.memory_check import available_memory_bytes, check_fits
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.errors import ConfigError, RunError
@@ -40,7 +40,7 @@ class Learner:
 
     def __init__(
         self,
-        config: Config,
+        config: LearnerConfig,
         observation_space: spaces.Space,
         action_space: spaces.Space,
         seed: int,
@@ -80,6 +80,7 @@ class Learner:
         self, critic: bool = True
     ) -> tuple[ActorCritic, ActorPolicy, FlatOptimizer]:
         cfg, network = self.config, self.network
+        assert isinstance(cfg, ActorCriticFields)
         is_shared = network.cnn is not None if cfg.share_trunk == "auto" else cfg.share_trunk
         net = ActorCritic(
             self.observation_space,
@@ -118,7 +119,7 @@ class Learner:
         last = {name: schedule.values[-1] for name, schedule in self.schedules.items()}
         policy.epsilon, policy.temperature = last.get("epsilon", 0.0), last.get("temperature", 1.0)
         read_by = {"epsilon": "epsilon_greedy", "temperature": "boltzmann"}
-        self.ignore("ent_coef", *(name for name, kind in read_by.items() if kind != exploration))
+        self.ignore(*(name for name, kind in read_by.items() if kind != exploration))
         return net, policy, self.add_optimizer("q", net.q)
 
     def add_optimizer(self, name: str, module: nn.Module, **options: Any) -> FlatOptimizer:
@@ -167,8 +168,7 @@ class Learner:
             return cfg.compile
         if self.device.type == "cuda":
             return True
-        widths = (*cfg.hidden_dims, *(getattr(cfg, "critic_hidden_dims", None) or ()))
-        is_small = max(widths, default=0) <= 512 and getattr(cfg, "batch_size", 0) <= 4096
+        is_small = cfg.widest_layer <= 512 and cfg.gradient_samples <= 4096
         return is_small and self.device.type == "cpu"
 
     @property

@@ -11,7 +11,7 @@ env and for a hundred: what is due is counted from env steps, fractions are carr
 
 import copy
 from collections.abc import Iterator
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from gymnasium_solver.algos.learner import Learner, Snapshot
 from gymnasium_solver.config.schedule import PositiveSchedule, Schedule, scheduled
-from gymnasium_solver.config.schema import Config, Count, Float, NonNegativeInt
+from gymnasium_solver.config.schema import Activation, Count, Float, LearnerConfig, NonNegativeInt
 from gymnasium_solver.config.types import EnvCount, HiddenDims
 from gymnasium_solver.data.memory import Memory, Sample
 from gymnasium_solver.data.memory_check import available_memory_bytes, check_fits
@@ -34,8 +34,7 @@ STACK_AT_MOST = 8
 PRIORITY_BYTES = 9  # of a transition in the sum tree, inner nodes included
 
 
-class OffPolicyConfig(Config):
-    not_read: ClassVar[tuple[str, ...]] = ("share_trunk", "log_std_init", "ent_coef")
+class OffPolicyConfig(LearnerConfig):
     n_envs: EnvCount = 1
     """Environments stepped side by side; auto = one a CPU. More: faster collection and less
     correlated data; the updates per env step stay the same."""
@@ -48,9 +47,7 @@ class OffPolicyConfig(Config):
     """Transitions in a gradient step. Larger: steadier, slower."""
     hidden_dims: HiddenDims = (256, 256)
     """Width of each hidden layer. Wider: more capacity, slower, easier to overfit."""
-    activation: Literal[
-        "tanh", "relu", "leaky_relu", "elu", "selu", "gelu", "silu", "swish", "identity"
-    ] = "relu"
+    activation: Activation = "relu"
     """Non-linearity between layers."""
     adam_eps: Annotated[Float, Field(gt=0)] = 1e-8
     """Keeps Adam from dividing by zero. Higher: smaller steps where gradients are small."""
@@ -86,6 +83,10 @@ class OffPolicyConfig(Config):
     """Folder for a memory-mapped file that holds the replay, if memory cannot. Unset: in memory."""
     save_replay: Literal["auto"] | bool = "auto"
     """Keep the replay in checkpoints, which an exact resume needs. auto: if it is below 512 MB."""
+
+    @property
+    def gradient_samples(self) -> int:
+        return self.batch_size
 
     @property
     def rollout_rows(self) -> int:

@@ -22,7 +22,13 @@ from torch import Tensor
 from gymnasium_solver.algos import ops
 from gymnasium_solver.algos.learner import Learner
 from gymnasium_solver.config.schedule import NonNegativeSchedule, PositiveSchedule, Schedule
-from gymnasium_solver.config.schema import BatchSize, Config, Count, Float
+from gymnasium_solver.config.schema import (
+    ActorCriticFields,
+    Count,
+    Float,
+    LearnerConfig,
+    MinibatchFields,
+)
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.fast.recorded import LossGradient
 from gymnasium_solver.nets.actor_critic import ActorCritic
@@ -32,12 +38,9 @@ from gymnasium_solver.spaces.distributions import MASKED_LOGIT, Distribution
 IMAGES_MEASURED = 512  # of a rollout, for the metrics of an update
 
 
-class PPOConfig(Config):
+class PPOConfig(ActorCriticFields, MinibatchFields, LearnerConfig):
     n_steps: Count = 2048
     """Rows each env contributes to a rollout. More: better advantage estimates, rarer updates."""
-    batch_size: BatchSize = 64
-    """Samples in a minibatch, or a fraction in (0, 1] of the rollout (1.0: all of it; 1: one
-    sample). Larger: steadier gradients, fewer steps from the same data."""
     n_epochs: Count = 10
     """Passes over each rollout. More: better use of the data, until the policy drifts too far."""
     gae_lambda: Annotated[Float, Field(ge=0, le=1)] = 0.95

@@ -9,7 +9,7 @@ move Q(s, a) towards them. Where this departs from the paper's code:
 - Rewards are scaled by normalize_reward instead of a constant.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from gymnasium import spaces
 from pydantic import Field
@@ -18,15 +18,21 @@ from gymnasium_solver.algos import ops
 from gymnasium_solver.algos.learner import Learner
 from gymnasium_solver.algos.q_targets import Batch, QFit
 from gymnasium_solver.config.schedule import Schedule, scheduled
-from gymnasium_solver.config.schema import BatchSize, Config, Count, Float
+from gymnasium_solver.config.schema import (
+    Activation,
+    BatchSize,
+    Count,
+    Float,
+    LearnerConfig,
+    MinibatchFields,
+)
 from gymnasium_solver.config.types import EnvCount, HiddenDims
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.nets.q_network import QNetwork
 from gymnasium_solver.policies.q_policy import QPolicy, legal
 
 
-class PQNConfig(Config):
-    not_read = ("share_trunk", "log_std_init", "ent_coef")
+class PQNConfig(MinibatchFields, LearnerConfig):
     n_envs: EnvCount = 32
     """Environments stepped side by side; auto = one a CPU. They stand in for a replay: more give
     more varied, less correlated data."""
@@ -47,9 +53,7 @@ class PQNConfig(Config):
     """Longest gradient allowed; longer ones are shortened. null: no limit."""
     hidden_dims: HiddenDims = (128, 128)
     """Width of each hidden layer. Wider: more capacity, slower, easier to overfit."""
-    activation: Literal[
-        "tanh", "relu", "leaky_relu", "elu", "selu", "gelu", "silu", "swish", "identity"
-    ] = "relu"
+    activation: Activation = "relu"
     """Non-linearity between layers."""
     layer_norm: bool = True
     """Normalise what each hidden layer computes, which keeps learning stable without a target net.

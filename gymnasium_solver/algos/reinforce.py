@@ -15,7 +15,13 @@ from torch import Tensor
 from gymnasium_solver.algos import ops
 from gymnasium_solver.algos.learner import Learner
 from gymnasium_solver.config.schedule import NonNegativeSchedule, PositiveSchedule, Schedule
-from gymnasium_solver.config.schema import BatchSize, Config, Count
+from gymnasium_solver.config.schema import (
+    ActorCriticFields,
+    BatchSize,
+    Count,
+    LearnerConfig,
+    MinibatchFields,
+)
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.fast.recorded import LossGradient
 from gymnasium_solver.nets.actor_critic import ActorCritic
@@ -23,7 +29,7 @@ from gymnasium_solver.policies.policy import ActorPolicy
 from gymnasium_solver.spaces.distributions import MASKED_LOGIT, Distribution
 
 
-class ReinforceConfig(Config):
+class ReinforceConfig(ActorCriticFields, MinibatchFields, LearnerConfig):
     n_steps: Count = 2048
     """Rows each env contributes to a rollout. Should hold several whole episodes."""
     batch_size: BatchSize = 1.0  # type: ignore[assignment]

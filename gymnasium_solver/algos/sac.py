@@ -30,7 +30,6 @@ from gymnasium_solver.algos.off_policy import OffPolicyLearner
 from gymnasium_solver.algos.soft import SoftConfig, learn_alpha
 from gymnasium_solver.config.schedule import NonNegativeSchedule, Schedule, scheduled
 from gymnasium_solver.config.schema import Count, Float
-from gymnasium_solver.config.types import HiddenDims
 from gymnasium_solver.data.memory import Sample
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.fast.recorded import LossGradient
@@ -45,8 +44,6 @@ class SACConfig(SoftConfig):
     """Share by which the target critics follow at every update. Higher: faster, less steady."""
     policy_delay: Count = 1
     """Critic updates for each update of the actor and the temperature. More: steadier, faster."""
-    critic_hidden_dims: HiddenDims | None = None
-    """Width of each hidden layer of the critics. null: as hidden_dims."""
     spectral_norm: bool = False
     """Divide the critics' weights by their largest singular value: smoother, less able values."""
     target_entropy_ratio: Annotated[Schedule, scheduled(ge=0, le=1)] = Schedule.constant(0.98)

@@ -19,14 +19,20 @@ from gymnasium_solver.algos import ops
 from gymnasium_solver.algos.learner import Learner
 from gymnasium_solver.algos.q_targets import Batch, QFit
 from gymnasium_solver.config.schedule import PositiveSchedule, Schedule, scheduled
-from gymnasium_solver.config.schema import BatchSize, Config, Count, Float
+from gymnasium_solver.config.schema import (
+    Activation,
+    BatchSize,
+    Count,
+    Float,
+    LearnerConfig,
+    MinibatchFields,
+)
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.nets.q_network import QNetwork
 from gymnasium_solver.policies.q_policy import QPolicy
 
 
-class SarsaConfig(Config):
-    not_read = ("share_trunk", "log_std_init", "ent_coef")
+class SarsaConfig(MinibatchFields, LearnerConfig):
     n_steps: Count = 32
     """Rows each env contributes to a rollout. More: longer returns for td_lambda, rarer updates."""
     batch_size: BatchSize = 1.0  # type: ignore[assignment]
@@ -46,9 +52,7 @@ class SarsaConfig(Config):
     """Of boltzmann, in units of the values. Higher: more random."""
     max_grad_norm: Annotated[Float, Field(gt=0)] | None = 10.0
     """Longest gradient allowed; longer ones are shortened. null: no limit."""
-    activation: Literal[
-        "tanh", "relu", "leaky_relu", "elu", "selu", "gelu", "silu", "swish", "identity"
-    ] = "relu"
+    activation: Activation = "relu"
     """Non-linearity between layers."""
     layer_norm: bool = False
     """Normalise what each hidden layer computes. On: steadier, a little slower."""

@@ -19,7 +19,7 @@ from gymnasium_solver.config.schedule import (
     PositiveSchedule,
     Scheduled,
 )
-from gymnasium_solver.config.schema import Count, Float
+from gymnasium_solver.config.schema import Count, CriticFields, Float
 from gymnasium_solver.fast.optimizer import FlatOptimizer
 from gymnasium_solver.nets.actor_critics import Temperature
 
@@ -43,14 +43,11 @@ Auto = Annotated[
 ]
 
 
-class SoftConfig(OffPolicyConfig):
-    not_read = ("share_trunk", "log_std_init")
+class SoftConfig(CriticFields, OffPolicyConfig):
     buffer_size: Count = 1_000_000
     """Transitions kept, over all envs; the oldest go first. More: more varied, older data."""
     max_grad_norm: Annotated[Float, Field(gt=0)] | None = None
     """Longest gradient allowed; longer ones are shortened. null: no limit."""
-    critic_lr: PositiveSchedule | None = None
-    """Learning rate of the critics. null: as policy_lr."""
     n_critics: Count = 2
     """Critics, of which the lowest value counts. More: less overestimation, slower."""
     noise_correlation: Annotated[Float, Field(ge=0, lt=1)] = 0.0
@@ -59,7 +56,7 @@ class SoftConfig(OffPolicyConfig):
     steps of noise do not."""
 
     # --- entropy
-    ent_coef: Auto | NonNegativeSchedule = "auto"  # type: ignore[assignment]
+    ent_coef: Auto | NonNegativeSchedule = "auto"
     """Weight of the entropy (alpha): auto learns it, auto_0.1 from that value on; or a number or
     schedule. Higher: explores more, converges later."""
     target_entropy: Literal["auto"] | Scheduled = "auto"

@@ -1,8 +1,10 @@
 """`gsolve train <target> --help`: every field of THIS config, its value here and what it does."""
 
+import inspect
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from pydantic import BaseModel
 from rich.padding import Padding
 from rich.text import Text
 
@@ -16,21 +18,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-# The schema keeps its fields in groups; here is the first field of each.
-GROUPS = {
-    "env_id": "identity",
-    "n_envs": "rollout and budget",
-    "seed": "seeds",
-    "env_kwargs": "environment",
-    "policy": "model",
-    "policy_lr": "optimisation",
-    "eval_freq_epochs": "evaluation",
-    "early_stop_on_train_threshold": "stopping",
-    "checkpoint_freq_epochs": "checkpoints",
-    "device": "system",
-}
-# What several algorithms add belongs together, wherever each declares it; the rest of what an
-# algorithm adds stands under its own name. A field that all have moves here with its kind.
+# Fields that algorithms declare themselves and that belong together. The rest of an algorithm's own
+# fields is listed under its name, the fields of a block under the block's title.
 OWN_GROUPS = {
     "exploration": (
         "exploration",
@@ -69,21 +58,28 @@ Row = tuple[str, Text, Text]
 
 
 def field_groups(cls: type[Config]) -> dict[str, list[str]]:
-    """Title -> names of fields: the algorithm's own first, then those that all have."""
-    own = [name for name in cls.model_fields if name not in Config.model_fields]
-    shared = {
-        title: [name for name in names if name in cls.model_fields]
-        for title, names in OWN_GROUPS.items()
-        if any(name in own for name in names)
-    }
-    placed = {name for names in shared.values() for name in names}
-    groups = {"": [name for name in own if name not in placed], **shared}
-    title = ""
-    for name in Config.model_fields:
-        title = GROUPS.get(name, title)
-        if name not in placed:
-            groups.setdefault(title, []).append(name)
+    """Field names by title: the algorithm's own first (title ""), then those of the blocks, most
+    specific first."""
+    titles = block_titles(cls)
+    together = {name: title for title, names in OWN_GROUPS.items() for name in names}
+    groups: dict[str, list[str]] = {"": [], **{title: [] for title in OWN_GROUPS}}
+    specific = [title for title in titles.values() if title not in block_titles(Config).values()]
+    groups |= {title: [] for title in specific}
+    for name in cls.model_fields:
+        title = titles.get(name) or together.get(name, "")
+        groups.setdefault(title, []).append(name)
     return {title: names for title, names in groups.items() if names}
+
+
+def block_titles(cls: type[BaseModel]) -> dict[str, str]:
+    """The title of the block that declares a field, by the name of the field."""
+    titles: dict[str, str] = {}
+    for block in reversed(cls.__mro__):
+        title = vars(block).get("title")
+        for name in inspect.get_annotations(block):
+            if title and name in cls.model_fields:
+                titles.setdefault(name, title)
+    return titles
 
 
 def print_field_help(target: str, config: Config) -> None:

@@ -12,12 +12,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gymnasium_solver.config.schema import Config, canonical
+from gymnasium_solver.config.schema import (
+    ActorCriticFields,
+    LearnerConfig,
+    MinibatchFields,
+    canonical,
+)
 from gymnasium_solver.config.yaml_file import read_file, unfilled
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.suggest import nearest
 
 SUFFIXES = (".yaml", ".yml", ".json")
+# What most configs write; a block that holds one of them is a variant.
+COMMON = {
+    name
+    for block in (LearnerConfig, MinibatchFields, ActorCriticFields)
+    for name in block.model_fields
+}
 SHIPPED = Path(__file__).parent.parent / "configs"
 
 
@@ -95,17 +106,15 @@ def _section(path: Path, name: str, value: Any) -> dict[str, Any]:
 
 def _is_variant(key: Any, value: Any) -> bool:
     """A block that is no field: it is named after an algorithm, or holds a config's fields."""
-    if not isinstance(key, str) or key in Config.model_fields:
+    if not isinstance(key, str) or key in COMMON:
         return False
     if algo_in_name(key):
         return True
     if not isinstance(value, dict):
         return False
     # `env_kwarg:` is a slip of the pen, not a variant of that name.
-    misspelt = bool(nearest(key, Config.model_fields, n=1, cutoff=0.8))
-    return "algo_id" in value or (
-        not misspelt and any(name in Config.model_fields for name in value)
-    )
+    misspelt = bool(nearest(key, COMMON, n=1, cutoff=0.8))
+    return "algo_id" in value or (not misspelt and any(name in COMMON for name in value))
 
 
 def find_configs(pattern: str | None = None) -> list[ConfigEntry]:

@@ -1,64 +1,67 @@
-"""The fields that every algorithm's config has: flat, frozen, strict.
+"""The config that every run has, and the one that every algorithm with a network has.
 
-An algorithm declares its own config beside its losses and adds its fields:
+An algorithm declares its own config next to its losses. It lists the blocks of fields that it
+reads (config/blocks.py) and adds its own:
 
-    class PPOConfig(Config):
+    class PPOConfig(ActorCriticFields, MinibatchFields, LearnerConfig):
         clip_range: PositiveSchedule = Schedule.constant(0.2)
-        "How far the new policy may move from the old one. Higher: larger, riskier updates."
+        "Clip the probability ratio to 1 +- this value. Higher: larger, riskier updates."
 
-The text under a field is its documentation everywhere: `--help`, the docs table, the JSON schema.
-Bad input raises ConfigError with one line a problem. After construction everything that could be
-written relatively is resolved: `n_envs: auto` is a number, a fractional batch size is a count,
-`model_id` has filled `hidden_dims`.
+Invalid input raises ConfigError with one line per problem. A constructed config holds resolved
+values: `n_envs: auto` is a number, a fractional batch size is a count, `model_id` has set
+`hidden_dims`.
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Any, Self
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    GetJsonSchemaHandler,
-    ValidationError,
-    model_validator,
-)
+from pydantic import GetJsonSchemaHandler, ValidationError, model_validator
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
+from gymnasium_solver.config.blocks import (
+    ActorCriticFields,
+    BudgetFields,
+    CheckpointFields,
+    CriticFields,
+    EnvFields,
+    EvalFields,
+    IdentityFields,
+    LearningFields,
+    MinibatchFields,
+    NetworkFields,
+    NormalizeFields,
+    SeedFields,
+    StopFields,
+    SystemFields,
+)
 from gymnasium_solver.config.explain import explain
-from gymnasium_solver.config.models import ModelId, read_preset
-from gymnasium_solver.config.schedule import NonNegativeSchedule, PositiveSchedule, Schedule
-from gymnasium_solver.config.spec import read_spec
+from gymnasium_solver.config.schedule import Schedule
 from gymnasium_solver.config.types import (
+    Activation,
     BatchSize,
     Block,
     Count,
-    Device,
-    EnvCount,
-    EpochsOrFraction,
     Float,
-    FrameSize,
-    HiddenDims,
     Int,
-    Names,
     NonNegativeInt,
-    ObsNormalization,
-    PolicyKind,
-    Seed,
-    Wrappers,
     cpu_count,
 )
 from gymnasium_solver.errors import ConfigError
 
-# The kinds of value an algorithm's own fields are declared with come along.
+# Also here what algorithms declare their own fields with.
 __all__ = [
+    "Activation",
+    "ActorCriticFields",
     "BatchSize",
     "Block",
     "Config",
     "Count",
+    "CriticFields",
     "Float",
     "Int",
+    "LearnerConfig",
+    "MinibatchFields",
     "NonNegativeInt",
     "canonical",
     "cpu_count",
@@ -73,182 +76,17 @@ ALIASES = {
 }
 
 
-class Config(BaseModel):
-    """What every run needs to know, whatever the algorithm."""
-
-    model_config = ConfigDict(
-        frozen=True,
-        extra="forbid",
-        strict=True,
-        validate_default=True,
-        use_attribute_docstrings=True,
-    )
-
-    # --- identity
-    env_id: str
-    """Environment to solve, as Gymnasium names it, e.g. CartPole-v1."""
-    algo_id: str
-    """Algorithm that solves it; decides which further fields exist."""
-    project_id: str | None = None
-    """Name that groups runs. Unset: the name of the config file."""
-    variant: str | None = None
-    """Name of the block this config was read from; filled in by the loader."""
-    description: str = ""
-    """One line for listings."""
-    spec: Block = {}
-    """Facts about the environment (labels of actions and observations, rewards), checked by
-    config/spec.py. One is a setting: action_space.valid, the actions that are allowed."""
-
-    # --- rollout and budget
-    n_envs: EnvCount = 8
-    """Environments stepped side by side; auto = one a CPU. More: faster and less correlated data,
-    but larger and staler rollouts."""
-    n_steps: Count = 128
-    """Steps in each environment between two updates. More: better estimates, fewer updates."""
-    max_env_steps: Count | None = 100_000
-    """Budget in steps over all environments together. null: no limit, `max_epochs` decides."""
-    max_epochs: Count | None = None
-    """Budget in epochs (n_steps rows of each env and what is learnt from them). Given without
-    `max_env_steps`, it is the only limit."""
-    max_episode_steps: Count | None = None
-    """Time limit of an episode. Unset: the environment's own."""
-
-    # --- seeds
-    seed: Seed | None = None
-    """Seed of everything random in the run. Unset: drawn at the start and recorded."""
-    seed_train: Seed | None = None
-    """Seed of the training environments. Unset: derived from `seed`."""
-    seed_val: Seed | None = None
-    """Seed of the evaluations during training. Unset: derived from `seed`."""
-    seed_test: Seed | None = None
-    """Seed of the evaluation after training. Unset: derived from `seed`."""
-
-    # --- environment
-    env_kwargs: Block = {}
-    """Arguments for the environment's constructor."""
-    env_wrappers: Wrappers = []
-    """Wrappers by name, innermost first: a list of {id: Name, option: value, ...}."""
-    vectorization_mode: Literal["auto", "envpool", "vector", "sync", "async"] = "auto"
-    """Engine that steps the environments. auto: the fastest one that has this environment."""
-    obs_type: Literal["rgb", "ram", "objects"] | None = None
-    """What is seen of an Atari game: its screen, its memory, or the objects in it. Unset: rgb."""
-    frame_stack: Count | None = None
-    """Last observations of a game seen at once. Unset: the suite's default. More: sees motion,
-    costs memory."""
-    frame_skip: Count | None = None
-    """Frames of a game that an action is held for. Unset: the suite's default. More: faster,
-    coarser control."""
-    grayscale_obs: bool | None = None
-    """See a game's frames in gray. Unset: the suite's default."""
-    resize_obs: FrameSize | None = None
-    """Height and width that a game's frames are brought to; true: 84 x 84; false: as they are.
-    Unset: the suite's default."""
-    normalize_obs: ObsNormalization = False
-    """Scale observations: rolling (or true) by running mean and deviation, static by the bounds of
-    the space."""
-    clip_obs: Annotated[Float, Field(gt=0)] = 10.0
-    """Largest magnitude of a normalised observation. Raise it if rare large values matter."""
-    normalize_reward: bool = False
-    """Divide rewards by the running deviation of the discounted return. Scores stay raw."""
-    clip_reward: Annotated[Float, Field(gt=0)] | None = 10.0
-    """Largest magnitude of a normalised reward. null: no clipping."""
-    reward_threshold: Float | None = None
-    """Mean return that counts as solved. Unset: the one the environment is registered with."""
-    env_boundary_steps: Count | Literal["auto"] = "auto"
-    """Env steps between fresh environment resets, which keep an exact resume quick. auto: 250,000,
-    or the longest episode in every env if that is more. More: fewer episodes cut, slower resume."""
-
-    # --- model
-    policy: PolicyKind = "auto"
-    """Kind of network. auto: cnn for uint8 images, mlp for the rest."""
-    model_id: ModelId | None = None
-    """Preset for an mlp's `hidden_dims`: mlp_tiny 64, mlp_small 128 128, mlp_medium 256 256,
-    mlp_large 512 512; or for a cnn: cnn_small (any size), cnn_nature (from 36 x 36), cnn_impala,
-    cnn_large (impala twice as wide). Unset: hidden_dims; cnn_nature for images it fits, else
-    cnn_small."""
-    hidden_dims: HiddenDims = (64, 64)
-    """Width of each hidden layer. Wider: more capacity, slower, easier to overfit."""
-    cnn_channels: HiddenDims | None = None
-    """Channels of each layer (cnn_small, cnn_nature) or stage (cnn_impala, cnn_large) of a cnn.
-    Unset: the preset's. More: more capacity, slower by the square."""
-    cnn_hidden_dims: HiddenDims | None = None
-    """Width of each layer between a cnn's convolutions and its outputs. Unset: the preset's, small
-    128, nature 512, impala 256, large 512."""
-    activation: Literal[
-        "tanh", "relu", "leaky_relu", "elu", "selu", "gelu", "silu", "swish", "identity"
-    ] = "tanh"
-    """Non-linearity between layers."""
-    share_trunk: Literal["auto"] | bool = "auto"
-    """Let policy and value share their hidden layers. Smaller and faster, but they interfere. auto:
-    in a cnn, not in an mlp."""
-    log_std_init: Float = 0.0
-    """Log of the first standard deviation of continuous actions. Higher: more exploration."""
-
-    # --- optimisation
-    policy_lr: PositiveSchedule = Schedule.constant(3e-4)
-    """Learning rate. Higher: faster, until it becomes unstable."""
-    optimizer: Literal["adam", "adamw", "sgd"] = "adam"
-    """Rule that turns gradients into steps."""
-    adam_eps: Annotated[Float, Field(gt=0)] = 1e-5
-    """Keeps Adam from dividing by zero. Higher: smaller steps where gradients are small."""
-    weight_decay: Annotated[Float, Field(ge=0)] = 0.0
-    """Pull of the weights towards zero. Higher: smaller weights."""
-    max_grad_norm: Annotated[Float, Field(gt=0)] | None = 0.5
-    """Longest gradient allowed; longer ones are shortened. null: no limit."""
-    gamma: Annotated[Float, Field(ge=0, le=1)] = 0.99
-    """Discount of future rewards. Higher: looks further ahead, with more variance."""
-    ent_coef: NonNegativeSchedule = Schedule.constant(0.0)
-    """Weight of the entropy bonus. Higher: explores more, converges later."""
-
-    # --- evaluation
-    eval_freq_epochs: NonNegativeInt | None = 10
-    """Epochs between evaluations. null or 0: never. Higher: less time spent, coarser curve."""
-    eval_warmup_epochs: EpochsOrFraction = 0
-    """Epochs before the first evaluation; a fraction below 1 is a share of the planned epochs."""
-    eval_episodes: Count = 20
-    """Episodes in an evaluation. More: a surer score, slower."""
-    eval_deterministic: bool = True
-    """Evaluate with the most likely action instead of a sampled one."""
-    n_eval_envs: Count | None = None
-    """Environments used by an evaluation. Unset: chosen from the number of episodes."""
-
-    # --- stopping
-    early_stop_on_train_threshold: bool | Float | None = False
-    """Stop when the mean training return gets there: true = the solved threshold, a number = that
-    return, false or null = never."""
-    early_stop_on_eval_threshold: bool | Float | None = True
-    """Stop when an evaluation gets there: true = the solved threshold, a number = that return,
-    false or null = never."""
-
-    # --- checkpoints
-    checkpoint_freq_epochs: Count | None = None
-    """Epochs between periodic checkpoints. Unset: one every 20 seconds, which is what a crash can
-    cost at most. A checkpoint never changes what is learnt."""
-    keep_checkpoints: NonNegativeInt = 3
-    """Periodic checkpoints kept. The best and the last are always kept."""
-
-    # --- system
-    device: Device = "auto"
-    """Where the network lives: auto, cpu, cuda, cuda:N or mps. auto: a CUDA GPU for a cnn and
-    for large batches of a wide MLP, where there is one, else the CPU."""
-    n_threads: Count | Literal["auto"] = "auto"
-    """CPU threads of the learner. More only helps large networks. auto: by the size of its largest
-    matrix product, every CPU for a cnn."""
-    compile: Literal["auto"] | bool = "auto"
-    """Replay the update's gradient instead of running it by torch's autograd: on the CPU as a NumPy
-    program recorded from the torch loss, which is faster for small networks, on a GPU as a CUDA
-    graph. Takes milliseconds to prepare. auto: where it pays; false: plain torch always."""
-    profile: bool = False
-    """Tell at the end where the time went, and write trace.json into the run's folder, which opens
-    in a browser (ui.perfetto.dev). Changes nothing of what is learnt."""
-    check_finite: bool = True
-    """Stop with a clear message as soon as a loss, gradient or observation is not finite."""
-    plugins: Names = []
-    """Python modules imported first, so that they can register wrappers and environments."""
-    quiet: bool = False
-    """Print only the result."""
-    init_from_run: str | None = None
-    """Start from the weights of another run, e.g. @last/@best."""
+class Config(
+    SystemFields,
+    CheckpointFields,
+    StopFields,
+    EvalFields,
+    EnvFields,
+    SeedFields,
+    BudgetFields,
+    IdentityFields,
+):
+    """What every run has, whatever the algorithm: the fields that the training loop reads."""
 
     def __init__(self, /, **data: Any) -> None:
         try:
@@ -260,10 +98,9 @@ class Config(BaseModel):
         """A checked copy with some fields changed."""
         return type(self)(**{**dict(self), **changes})
 
-    @property
-    def rollout_rows(self) -> int:
-        """Rows of the envs between two updates."""
-        return self.n_steps
+    def notices(self) -> list[str]:
+        """Settings that are valid but have no effect as written, one line each."""
+        return []
 
     @classmethod
     def __get_pydantic_json_schema__(
@@ -276,36 +113,11 @@ class Config(BaseModel):
     def _read(cls, data: Any) -> Any:
         if not isinstance(data, Mapping):
             return data
-        data = canonical(data)
-        if data.get("max_epochs") is not None:
-            # The default budget must not cut short a run whose length is given in epochs.
-            data.setdefault("max_env_steps", None)
-        return data | read_preset(data)
-
-    # Fields of all algorithms that this one has no use for: setting one is a mistake to be told.
-    not_read: ClassVar[tuple[str, ...]] = ()
+        named = canonical(data)
+        return {k: v for k, v in named.items() if k in cls.model_fields or not _is_unset(k, v)}
 
     @model_validator(mode="after")
-    def _check_not_read(self) -> Self:
-        for name in self.not_read:
-            # Off is what it is anyway; runs of version 0.1.0 have saved it so.
-            if getattr(self, name) not in (False, type(self).model_fields[name].default):
-                raise ValueError(f"{name}: {self.algo_id} has no use for it; leave it out")
-        return self
-
-    @model_validator(mode="after")
-    def _check_spec(self) -> Self:
-        try:
-            if self.spec:
-                read_spec(self.spec)
-        except ConfigError as error:
-            raise ValueError(str(error)) from None
-        return self
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if self.max_env_steps is None and self.max_epochs is None:
-            raise ValueError("max_env_steps and max_epochs are both null: a run needs one of them")
+    def _check_schedules(self) -> Self:
         total = self.max_env_steps or (self.max_epochs or 0) * self.n_envs * self.n_steps
         for name, value in self:
             if isinstance(value, Schedule):
@@ -314,6 +126,28 @@ class Config(BaseModel):
                 except ValueError as error:
                     raise ValueError(f"{name}: {error}") from None
         return self
+
+
+class LearnerConfig(LearningFields, NetworkFields, NormalizeFields, Config):
+    """What every algorithm that trains a network by gradients has."""
+
+    @property
+    def gradient_samples(self) -> int:
+        """Samples in one gradient step: without minibatches the whole rollout."""
+        return self.n_envs * self.rollout_rows
+
+
+# Fields that version 0.1.0 saved in every run's config.yaml, with the values that meant "not used".
+# Algorithms without such a field still load those files.
+_UNUSED: dict[str, tuple[Any, ...]] = {
+    "share_trunk": (False, "auto"),
+    "log_std_init": (0.0,),
+    "ent_coef": (0.0,),
+}
+
+
+def _is_unset(name: str, value: Any) -> bool:
+    return any(type(value) is type(unset) and value == unset for unset in _UNUSED.get(name, ()))
 
 
 def _standard_bounds(schema: Any) -> Any:

@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, ValidationInfo, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, WithJsonSchema
 
 
 def whole(value: Any) -> Any:
@@ -73,6 +73,13 @@ def _plain_block(value: Any, info: ValidationInfo) -> Any:
     return plain(value, info.field_name or "value") if isinstance(value, Mapping) else value
 
 
+def _printable(text: str) -> str:
+    """Refuse names with characters that are invisible or reorder the text around them."""
+    if not text or not text.isprintable():
+        raise ValueError("expected a name of printable characters")
+    return text
+
+
 def _one_or_more(value: Any) -> Any:
     """One name stands for a list of one."""
     return [value] if isinstance(value, str) else value
@@ -91,6 +98,7 @@ def _wrappers(value: Any) -> Any:
     return plain(value, "env_wrappers")
 
 
+EnvId = Annotated[str, AfterValidator(_printable)]
 Int = Annotated[int, BeforeValidator(whole)]
 Float = Annotated[float, Field(allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1), BeforeValidator(whole)]
@@ -178,6 +186,9 @@ PolicyKind = Annotated[
         lambda value: value.removesuffix("_actorcritic") if isinstance(value, str) else value
     ),
     WithJsonSchema({"enum": ["auto", "mlp", "cnn", "mlp_actorcritic", "cnn_actorcritic"]}),
+]
+Activation = Literal[
+    "tanh", "relu", "leaky_relu", "elu", "selu", "gelu", "silu", "swish", "identity"
 ]
 HiddenDims = Annotated[
     tuple[Count, ...],

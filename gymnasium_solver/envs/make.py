@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from gymnasium_solver.config.schema import LearnerConfig
 from gymnasium_solver.envs.spec import registry_entry, suite_of
 from gymnasium_solver.envs.vector import VectorEnv
 from gymnasium_solver.envs.wrappers import EngineNeeds, lower, wrap
@@ -94,7 +95,7 @@ def env_from_config(config: "Config", n_envs: int, render_mode: str | None = Non
         max_episode_steps=config.max_episode_steps,
         vectorization_mode=config.vectorization_mode,
         render_mode=render_mode,
-        gamma=config.gamma,
+        gamma=config.gamma if isinstance(config, LearnerConfig) else None,
     )
     return restrict_actions(env, config.spec)
 

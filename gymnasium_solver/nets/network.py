@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from gymnasium import spaces
 
-from gymnasium_solver.config.schema import Config
+from gymnasium_solver.config.schema import LearnerConfig
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.nets.cnn import PRESETS, Cnn, default_preset, image_layout
 
@@ -27,7 +27,7 @@ class Network(NamedTuple):
     cnn: Cnn | None = None  # None: an MLP
 
 
-def network_for(config: Config, space: spaces.Space) -> Network:
+def network_for(config: LearnerConfig, space: spaces.Space) -> Network:
     """ConfigError where the config asks for what does not fit the space."""
     if not is_cnn(config, space):
         _check_mlp(config, space)
@@ -44,14 +44,14 @@ def network_for(config: Config, space: spaces.Space) -> Network:
     return Network(dims, CNN_ACTIVATION, Cnn(layout, preset_id, config.cnn_channels))
 
 
-def is_cnn(config: Config, space: spaces.Space) -> bool:
+def is_cnn(config: LearnerConfig, space: spaces.Space) -> bool:
     """Does this config take a CNN for these observations?"""
     if config.policy != "auto":
         return config.policy == "cnn"
     return space.dtype == np.uint8 and image_layout(space) is not None
 
 
-def _check_mlp(config: Config, space: spaces.Space) -> None:
+def _check_mlp(config: LearnerConfig, space: spaces.Space) -> None:
     for name in ("cnn_channels", "cnn_hidden_dims"):
         if getattr(config, name) is not None:
             raise ConfigError(
@@ -66,7 +66,7 @@ def _check_mlp(config: Config, space: spaces.Space) -> None:
         )
 
 
-def _check_cnn(config: Config) -> None:
+def _check_cnn(config: LearnerConfig) -> None:
     fields = type(config).model_fields
     if config.hidden_dims != fields["hidden_dims"].default:
         raise ConfigError(

@@ -8,7 +8,7 @@ from gymnasium import spaces
 
 from gymnasium_solver.algos import algo_class
 from gymnasium_solver.config.load import load_config
-from gymnasium_solver.config.schema import Config
+from gymnasium_solver.config.schema import Config, LearnerConfig
 from gymnasium_solver.errors import ConfigError, RunError
 from gymnasium_solver.nets.network import is_cnn
 from gymnasium_solver.runs.checkpoint import LoadedCheckpoint, load_checkpoint
@@ -37,7 +37,9 @@ def pick_device(name: str, is_large: bool = False) -> str:
 
 def build_agent(config: Config, observation_space: spaces.Space, action_space: spaces.Space) -> Any:
     """The agent that `config.algo_id` names, freshly initialised from the seed."""
-    is_large = is_cnn(config, observation_space) or largest_product(config) >= WORK_FOR_A_GPU
+    is_large = isinstance(config, LearnerConfig) and (
+        is_cnn(config, observation_space) or largest_product(config) >= WORK_FOR_A_GPU
+    )
     return algo_class(config.algo_id)(
         config,
         observation_space,

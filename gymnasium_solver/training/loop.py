@@ -327,7 +327,7 @@ class Trainer:
             threshold=self.plan.threshold,
             planned_epochs=self.plan.planned_epochs,
             resumed_from=resumed_from,
-            notes=[*self.agent.notes, *self.notes],
+            notes=[*self.config.notices(), *self.agent.notes, *self.notes],
         )
         self.run.update_meta(
             status="running",

@@ -21,7 +21,7 @@ import torch
 from gymnasium import spaces
 from threadpoolctl import ThreadpoolController
 
-from gymnasium_solver.config.schema import Config, cpu_count
+from gymnasium_solver.config.schema import Config, LearnerConfig, cpu_count
 from gymnasium_solver.nets.network import is_cnn
 
 # Multiplications in the largest product for which another thread pays: 256 x 256 x 256 (SAC's
@@ -37,15 +37,16 @@ def pick_threads(config: Config, observation_space: spaces.Space | None = None) 
     Without an observation space an MLP is assumed."""
     if config.n_threads != "auto":
         return config.n_threads
+    if not isinstance(config, LearnerConfig):
+        return 1
     if observation_space is not None and is_cnn(config, observation_space):
         return cpu_count()
     return min(cpu_count(), max(1, largest_product(config) // WORK_A_THREAD))
 
 
-def largest_product(config: Config) -> int:
+def largest_product(config: LearnerConfig) -> int:
     """Multiplications in the largest matrix product of an MLP's update."""
-    widths = (*config.hidden_dims, *(getattr(config, "critic_hidden_dims", None) or ()))
-    return int(getattr(config, "batch_size", 0) * max(widths, default=0) ** 2)
+    return config.gradient_samples * config.widest_layer**2
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from gymnasium_solver.config.load import (
     parse_value,
 )
 from gymnasium_solver.config.schedule import Schedule
-from gymnasium_solver.config.schema import Config
+from gymnasium_solver.config.schema import Config, LearnerConfig
 from gymnasium_solver.envs.spec import registry_entry
 from gymnasium_solver.errors import ConfigError
 
@@ -319,6 +319,7 @@ def test_placeholders() -> None:
     )
     config = load_config(f"{name}:ppo", fill={"env": "Pendulum-v1", "lr": "1e-3"})
     assert (config.env_id, config.description) == ("Pendulum-v1", "on Pendulum-v1")
+    assert isinstance(config, LearnerConfig)
     assert config.policy_lr.start == 0.001
     with pytest.raises(
         ConfigError, match=r"\$\{env\}, \$\{lr\} must be filled: add --set env=VALUE"

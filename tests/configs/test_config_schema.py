@@ -9,14 +9,21 @@ from pydantic import ValidationError
 from gymnasium_solver.algos import algo_class
 from gymnasium_solver.config.models import MLP_PRESETS
 from gymnasium_solver.config.schedule import PositiveSchedule, Schedule
-from gymnasium_solver.config.schema import ALIASES, BatchSize, Config, cpu_count
+from gymnasium_solver.config.schema import (
+    ALIASES,
+    ActorCriticFields,
+    Config,
+    LearnerConfig,
+    MinibatchFields,
+    cpu_count,
+)
+from gymnasium_solver.config.types import EnvId
 from gymnasium_solver.errors import ConfigError
 
 
-class Toy(Config):
-    env_id: str = "Toy-v0"
+class Toy(ActorCriticFields, MinibatchFields, LearnerConfig):
+    env_id: EnvId = "Toy-v0"
     algo_id: str = "ppo"
-    batch_size: BatchSize = 64
     clip_range: PositiveSchedule = Schedule.constant(0.2)
 
 
@@ -30,7 +37,9 @@ def test_config_is_frozen() -> None:
 
 
 def test_every_field_is_documented() -> None:
-    for name, field in Config.model_fields.items():
+    for name, field in Toy.model_fields.items():
+        if name in ("env_id", "algo_id", "clip_range"):
+            continue  # declared again above
         assert field.description, name
         assert len(field.description) > 15, name
 
@@ -84,6 +93,48 @@ def test_a_field_of_another_algorithm_is_named_as_such() -> None:
 def test_unknown_key_without_a_near_name() -> None:
     with pytest.raises(ConfigError, match=r"^zzz: unknown field$"):
         toy(zzz=1)
+
+
+FIELDS_OF_0_1_0 = {"share_trunk": False, "log_std_init": 0.0, "ent_coef": 0.0}
+
+
+@pytest.mark.parametrize("algo_id", ["dqn", "sarsa", "pqn", "td3", "ddpg"])
+def test_no_algorithm_has_a_field_that_it_ignores(algo_id: str) -> None:
+    fields = algo_class(algo_id).Config.model_fields
+    assert not FIELDS_OF_0_1_0.keys() & fields.keys()
+
+
+@pytest.mark.parametrize("algo_id", ["dqn", "sarsa", "pqn", "td3", "ddpg"])
+def test_a_config_saved_by_0_1_0_loads_without_its_unused_fields(algo_id: str) -> None:
+    build: Any = algo_class(algo_id).Config
+    plain = build(env_id="E-v0", algo_id=algo_id)
+    assert build(env_id="E-v0", algo_id=algo_id, **FIELDS_OF_0_1_0) == plain
+    assert build(env_id="E-v0", algo_id=algo_id, share_trunk="auto") == plain
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("share_trunk", True), ("share_trunk", 0), ("log_std_init", 0.5), ("ent_coef", "lin_0.1")],
+)
+def test_a_field_that_the_algorithm_has_not_names_those_that_have_it(name: str, value: Any) -> None:
+    with pytest.raises(ConfigError, match=f"^{name}: unknown field here; it belongs to ppo, rein"):
+        algo_class("dqn").Config(env_id="E-v0", algo_id="dqn", **{name: value})
+
+
+def test_a_batch_larger_than_the_rollout_is_noticed() -> None:
+    build: Any = algo_class("ppo").Config
+    fields = {"env_id": "E-v0", "algo_id": "ppo", "n_envs": 4, "n_steps": 8}
+    assert build(**fields, batch_size=32).notices() == []
+    (notice,) = build(**fields, batch_size=33).notices()
+    assert notice.startswith("batch_size 33 is larger than the rollout (n_envs x n_steps = 32")
+
+
+@pytest.mark.parametrize(
+    "env_id", ["", "Cart\0Pole-v1", "A\nB-v0", "A\x1b[31m", "A\u202eB", "A\u200bB"]
+)
+def test_env_ids_have_printable_characters_only(env_id: str) -> None:
+    with pytest.raises(ConfigError, match=r"env_id: got .* expected .* printable"):
+        toy(env_id=env_id)
 
 
 def test_all_problems_are_told_one_line_each() -> None:

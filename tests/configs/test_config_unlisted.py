@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from gymnasium_solver.config.load import build_config, config_dict, load_config
+from gymnasium_solver.config.schema import LearnerConfig
 from gymnasium_solver.errors import ConfigError
 
 CORRIDOR = """
@@ -52,6 +53,7 @@ def setup_module() -> None:
 
 def test_fields_suit_the_spaces() -> None:
     config = load_config("UnlistedEndless-v0", overrides={"algo_id": "ppo"})
+    assert isinstance(config, LearnerConfig)
     assert (config.env_id, config.algo_id, config.variant) == ("UnlistedEndless-v0", "ppo", "ppo")
     assert config.project_id == "UnlistedEndless-v0"
     assert config.normalize_obs == "rolling"
@@ -59,6 +61,7 @@ def test_fields_suit_the_spaces() -> None:
     assert config.max_env_steps == 300_000
     assert build_config(config_dict(config)) == config  # so that the run can be resumed
     images = load_config("CarRacing-v2:ppo")
+    assert isinstance(images, LearnerConfig)
     assert not images.normalize_obs
     assert images.max_episode_steps is None
 
@@ -66,6 +69,7 @@ def test_fields_suit_the_spaces() -> None:
 def test_what_is_given_wins() -> None:
     given = {"algo_id": "ppo", "n_envs": 3, "normalize_obs": False, "max_episode_steps": 7}
     config = load_config("UnlistedEndless-v0", overrides=given)
+    assert isinstance(config, LearnerConfig)
     assert (config.n_envs, config.normalize_obs, config.max_episode_steps) == (3, False, 7)
     assert load_config("UnlistedEndless-v0", fill={"algo_id": "sac"}).algo_id == "sac"
     assert load_config("UnlistedEndless-v0:sac").algo_id == "sac"

@@ -71,9 +71,14 @@ def test_help_groups_no_field_that_is_gone() -> None:
     assert {name for names in OWN_GROUPS.values() for name in names} <= known
 
 
-def test_help_moves_a_common_field_only_where_its_kind_is() -> None:
+def test_help_lists_fields_by_block() -> None:
     assert "ent_coef" in field_groups(algo_class("sac").Config)["entropy"]
-    assert "ent_coef" in field_groups(algo_class("ppo").Config)["optimisation"]
+    ppo = field_groups(algo_class("ppo").Config)
+    assert "ent_coef" in ppo["actor and critic"]
+    assert "ent_coef" not in ppo.get("entropy", ())
+    assert next(iter(ppo)) == ""
+    assert "clip_range" in ppo[""]
+    assert "batch_size" in ppo["minibatches"]
 
 
 def panels(**series: list[float]) -> list[str]:
