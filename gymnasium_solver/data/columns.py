@@ -1,8 +1,13 @@
-"""The arrays of a replay: their shapes and dtypes, what they take, and where they lie."""
+"""The arrays of a replay: their names, shapes and dtypes, their size, and where they are kept.
+
+Observations have one column for each part: "obs" where they are one array, else "obs.<part>". A
+part that is a stack of frames has a further column "older.<part>" (frame_stacks.py).
+"""
 
 import math
 import os
 import tempfile
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,46 +15,63 @@ from gymnasium import spaces
 
 from gymnasium_solver.data.frame_stacks import FrameStacks
 from gymnasium_solver.errors import ConfigError
+from gymnasium_solver.spaces.actions import ActionKind
+from gymnasium_solver.spaces.observations import Space, part_spaces
 
-Space = spaces.Space[Any]
 Form = tuple[tuple[int, ...], Any]  # shape and dtype
+
+
+def column_name(kind: str, part: str) -> str:
+    return f"{kind}.{part}" if part else kind
 
 
 def layout_of(
     capacity: int,
     n_envs: int,
     observation_space: Space,
-    action_space: Space,
-    n_masked_actions: int | None,
-    frame_stack: int,
+    actions: ActionKind,
+    *,
+    has_masks: bool = False,
+    frame_stacks: Mapping[str, int] | None = None,
+    carry: Mapping[str, np.ndarray] | None = None,
 ) -> dict[str, Form]:
-    """Every array, [rows, envs, ...]: the rows to sample from, the head, and the look-back."""
-    if capacity < 1 or n_envs < 1 or frame_stack < 1:
+    """Every array, [rows, envs, ...]: the rows to sample from, the head, and the look-back.
+
+    `frame_stacks`: frames in each stacked part. `carry`: an example of the carry to store."""
+    stacks = {name: n for name, n in (frame_stacks or {}).items() if n != 1}
+    deepest = max(stacks.values(), default=1)
+    if capacity < 1 or n_envs < 1 or min(stacks.values(), default=1) < 1:
         raise ConfigError(
             f"a replay buffer of {capacity} transitions of {n_envs} envs with replay_frame_stack: "
-            f"{frame_stack}; all three must be at least 1."
+            f"{deepest}; all three must be at least 1."
         )
-    n_rows = -(-capacity // n_envs) + 1 + (frame_stack - 1)
+    n_rows = -(-capacity // n_envs) + 1 + (deepest - 1)
     grid = (n_rows, n_envs)
-    obs_shape: tuple[int, ...] = observation_space.shape or ()
     layout: dict[str, Form] = {}
-    if frame_stack > 1:
-        obs_shape = FrameStacks(frame_stack, observation_space).frame_shape
-        layout["older"] = (grid, np.uint8)
-    if isinstance(action_space, spaces.Discrete):
-        layout["actions"] = (grid, _smallest_int(action_space))
-    else:
-        n_actions = math.prod(action_space.shape or ())
-        layout["actions"] = ((*grid, n_actions), np.float32)
-    if n_masked_actions is not None:
-        layout["mask"] = ((*grid, n_masked_actions), bool)
+    for name, part in part_spaces(observation_space).items():
+        shape: tuple[int, ...] = part.shape or ()
+        if name in stacks:
+            shape = FrameStacks(stacks[name], part).frame_shape
+            layout[column_name("older", name)] = (grid, np.uint8)
+        layout[column_name("obs", name)] = ((*grid, *shape), part.dtype)
+    layout["actions"] = ((*grid, *actions.shape), _stored_dtype(actions))
+    if has_masks and actions.n_mask is not None:
+        layout["mask"] = ((*grid, actions.n_mask), bool)
+    for name, value in (carry or {}).items():
+        layout[column_name("carry", name)] = ((*grid, *value.shape[1:]), value.dtype)
     return layout | {
-        "obs": ((*grid, *obs_shape), observation_space.dtype),
         "reward": (grid, np.float32),
         "terminated": (grid, bool),
         "truncated": (grid, bool),
         "valid": (grid, bool),
+        "is_first": (grid, bool),
     }
+
+
+def _stored_dtype(actions: ActionKind) -> Any:
+    if isinstance(actions.space, spaces.Discrete):
+        return _smallest_int(actions.space)
+    return actions.dtype
 
 
 def _smallest_int(space: spaces.Discrete) -> np.dtype[Any]:

@@ -15,9 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gymnasium_solver.data.priorities import Priorities
-from gymnasium_solver.data.replay import Replay
+from gymnasium_solver.data.replay import Replay, Sequences
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.errors import RunError
+from gymnasium_solver.spaces.observations import Obs, take_rows
 
 # A gather pays by the call, so uniform batches are gathered many at once; more than this at once
 # leaves the processor's cache before it is used.
@@ -28,11 +29,11 @@ _MAX_GATHERED_BYTES = 4 * 2**20
 class Sample(NamedTuple):
     """One batch: the columns of `Transitions`, and what prioritised replay adds."""
 
-    obs: np.ndarray
+    obs: Obs
     actions: np.ndarray
     reward: np.ndarray
     discount: np.ndarray
-    next_obs: np.ndarray
+    next_obs: Obs
     next_mask: np.ndarray | None
     weight: np.ndarray  # float32[B]: importance weights, ones where uniform
     index: np.ndarray  # type: ignore[assignment]  # int64[B]: for update_priorities
@@ -85,6 +86,10 @@ class Memory:
             return self._uniform(n_batches, reward_scale, reward_clip)
         return self._prioritized(self.priorities, n_batches, beta, reward_scale, reward_clip)
 
+    def sequences(self, n: int, length: int) -> Sequences:
+        """n sequences of `length` rows, drawn uniformly, for policies with memory."""
+        return self.replay.sequences(self.replay.sample_sequences(n, length, self.rng), length)
+
     def update_priorities(self, index: np.ndarray, td_error: np.ndarray) -> None:
         """Set priorities from TD errors (any sign); nothing where sampling is uniform."""
         if self.priorities is not None:
@@ -103,11 +108,11 @@ class Memory:
                 part = slice(start, start + size)
                 obs, actions, reward, discount, next_obs, next_mask = columns
                 yield Sample(
-                    obs[part],
+                    take_rows(obs, part),
                     actions[part],
                     reward[part],
                     discount[part],
-                    next_obs[part],
+                    take_rows(next_obs, part),
                     None if next_mask is None else next_mask[part],
                     self._ones,
                     index[part],

@@ -19,28 +19,44 @@ is at least `capacity` places; reset rows take some of them. Beyond those rows t
 and, with frame stacks, as many older rows as a stack looks back.
 """
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
-from gymnasium import spaces
 
-from gymnasium_solver.data.columns import Space, allocate, array_bytes, layout_of
+from gymnasium_solver.data.columns import allocate, array_bytes, column_name, layout_of
 from gymnasium_solver.data.frame_stacks import FrameStacks
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.errors import ConfigError, RunError
+from gymnasium_solver.spaces.actions import ActionKind
+from gymnasium_solver.spaces.observations import Obs, Space, obs_arrays, part_spaces
 
-_PER_OBSERVATION = ("obs", "mask", "older")
+_PER_OBSERVATION = ("obs", "mask", "older", "is_first")  # kinds of columns with a row for the head
 
 
 class Transitions(NamedTuple):
     """B transitions of up to n steps: target = reward + discount * value(next_obs)."""
 
-    obs: np.ndarray  # [B, ...]
+    obs: Obs  # [B, ...]
     actions: np.ndarray  # int64[B] where discrete, float32[B, A] otherwise
     reward: np.ndarray  # float32[B]: discounted sum
     discount: np.ndarray  # float32[B]: gamma ** steps, 0 where terminated
-    next_obs: np.ndarray  # [B, ...]
+    next_obs: Obs  # [B, ...]
     next_mask: np.ndarray | None  # bool[B, A]: legal actions at next_obs, where an env has masks
+
+
+class Sequences(NamedTuple):
+    """B sequences of L rows, which may span several episodes (`is_first`)."""
+
+    obs: Obs  # [L + 1, B, ...]
+    actions: np.ndarray  # [L, B, ...]
+    reward: np.ndarray  # float32[L, B]
+    terminated: np.ndarray  # bool[L, B]
+    truncated: np.ndarray  # bool[L, B]
+    valid: np.ndarray  # bool[L, B]: rows to learn from; reset rows and breaks are not
+    is_first: np.ndarray  # bool[L + 1, B]: this observation opens an episode
+    carry: dict[str, np.ndarray]  # of the policy that acted, before the first row, [B, ...]
+    mask: np.ndarray | None  # bool[L + 1, B, A]
 
 
 class Replay:
@@ -49,33 +65,41 @@ class Replay:
         capacity: int,
         n_envs: int,
         observation_space: Space,
-        action_space: Space,
+        actions: ActionKind,
         *,
-        n_masked_actions: int | None = None,
-        frame_stack: int = 1,
+        has_masks: bool = False,
+        frame_stacks: Mapping[str, int] | None = None,
+        carry: Mapping[str, np.ndarray] | None = None,
         directory: str | None = None,
     ) -> None:
-        """`capacity` in transitions, over all envs. `frame_stack` k > 1: observations are k frames
-        along their first axis, of which only the newest is stored. `directory`: keep the arrays in
-        memory-mapped files there, which vanish with the process."""
+        """`capacity` in transitions, over all envs. `frame_stacks` {part: k}: the part is k frames
+        along its first axis, of which only the newest is stored ("" names a plain array). `carry`:
+        an example of the policy's carry, which is then stored with every row. `directory`: keep the
+        arrays in memory-mapped files there, which vanish with the process."""
+        stacks = {name: n for name, n in (frame_stacks or {}).items() if n > 1}
         layout = layout_of(
-            capacity, n_envs, observation_space, action_space, n_masked_actions, frame_stack
-        )
+            capacity, n_envs, observation_space, actions,
+            has_masks=has_masks, frame_stacks=frame_stacks, carry=carry,
+        )  # fmt: skip
         self.n_envs, self.n_rows = n_envs, layout["valid"][0][0]
         self.n_valid = 0  # transitions that can be sampled
         self._n_added = self._first_row = 0
         self._n_leaves = self.n_rows * n_envs
-        self._is_discrete = isinstance(action_space, spaces.Discrete)
-        self._frames = FrameStacks(frame_stack, observation_space) if frame_stack > 1 else None
-        self._n_look_back = frame_stack - 1
+        self._action_dtype = actions.dtype
+        parts = part_spaces(observation_space)
+        self._parts = list(parts)
+        self._is_dict = self._parts != [""]
+        self._frames = {name: FrameStacks(n, parts[name]) for name, n in stacks.items()}
+        self._carry_names = list(carry or {})
+        self._n_look_back = max(stacks.values(), default=1) - 1
         self._columns = {name: allocate(*form, directory) for name, form in layout.items()}
         self._flat = {
             name: column.reshape(self._n_leaves, *column.shape[2:])
             for name, column in self._columns.items()
         }
         self._valid = self._columns["valid"]
-        self.transition_bytes = 2 * array_bytes(
-            observation_space.shape or (), observation_space.dtype
+        self.transition_bytes = 2 * sum(
+            array_bytes(part.shape or (), part.dtype) for part in parts.values()
         )
 
     @classmethod
@@ -84,15 +108,16 @@ class Replay:
         capacity: int,
         n_envs: int,
         observation_space: Space,
-        action_space: Space,
+        actions: ActionKind,
         *,
-        n_masked_actions: int | None = None,
-        frame_stack: int = 1,
+        has_masks: bool = False,
+        frame_stacks: Mapping[str, int] | None = None,
     ) -> int:
         """What the arrays of such a replay take; nothing is allocated."""
         layout = layout_of(
-            capacity, n_envs, observation_space, action_space, n_masked_actions, frame_stack
-        )
+            capacity, n_envs, observation_space, actions,
+            has_masks=has_masks, frame_stacks=frame_stacks,
+        )  # fmt: skip
         return sum(array_bytes(*form) for form in layout.values())
 
     @property
@@ -103,19 +128,24 @@ class Replay:
 
     def add(self, rollout: Rollout) -> None:
         """Append a rollout of any length; of one longer than the ring the newest rows stay."""
-        if rollout.obs.shape[1] != self.n_envs:
-            raise ValueError(f"a rollout of {rollout.obs.shape[1]} envs, expected {self.n_envs}")
+        n_envs = rollout.valid.shape[1]
+        if n_envs != self.n_envs:
+            raise ValueError(f"a rollout of {n_envs} envs, expected {self.n_envs}")
         is_break = self._n_added > 0 and (rollout.is_restart or self._lacks_reset_row(rollout))
         columns = {
-            "obs": rollout.obs,
             "actions": rollout.actions,
             "reward": rollout.reward,
             "terminated": rollout.terminated,
             "truncated": rollout.truncated,
             "valid": rollout.valid,
+            "is_first": rollout.is_first,
         }
-        if self._frames is not None:
-            columns["obs"], columns["older"] = self._single_frames(self._frames, rollout, is_break)
+        for name, part in obs_arrays(rollout.obs):
+            columns[column_name("obs", name)] = part
+        if self._frames:
+            self._add_single_frames(columns, rollout, is_break)
+        for name in self._carry_names:
+            columns[column_name("carry", name)] = rollout.carry[name]
         if "mask" in self._columns:
             if rollout.mask is None:
                 raise ValueError("a rollout without mask, in a replay of an env with action masks")
@@ -125,18 +155,16 @@ class Replay:
         self._write(self._n_added, columns)
 
     def _lacks_reset_row(self, rollout: Rollout) -> bool:
-        """An episode ended in the newest row, and its reset row was left out as it holds no env
-        step: the collector does so where a rollout would hold nothing else."""
+        """An episode was truncated in the newest row and no reset row follows it. Without a break
+        its return would continue into the next episode. A termination ends a return by itself."""
         newest = (self._n_added - 1) % self.n_rows
-        columns = self._columns
-        done = columns["terminated"][newest] | columns["truncated"][newest]
-        return bool((done & rollout.valid[0]).any())
+        return bool((self._columns["truncated"][newest] & rollout.valid[0]).any())
 
     def _step_over_head(self) -> None:
         """Keep the head as a row that is not valid: no chain goes on from it into what follows."""
         slot = self._n_added % self.n_rows
         for name in ("actions", "reward", "terminated", "truncated"):
-            self._columns[name][slot] = 0  # what is left there of the row that was overwritten
+            self._columns[name][slot] = 0  # what remains of the row that was overwritten
         self._n_added += 1
 
     def _write(self, start: int, columns: dict[str, np.ndarray]) -> None:
@@ -169,26 +197,40 @@ class Replay:
             count += int(np.count_nonzero(self._valid[: slot + n - self.n_rows]))
         return count
 
-    def _single_frames(
-        self, frames: FrameStacks, rollout: Rollout, is_break: bool
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """The newest frame of each observation, and what to look back for to rebuild its stack."""
-        stacks = frames.split(rollout.obs)
-        if self._n_added == 0:  # maybe amid an episode (a resume): all frames of the first stack
-            older = np.zeros((frames.n_frames, self.n_envs), np.uint8)
-            older[-1] = self._n_look_back
-            nothing = np.zeros((self._n_look_back, self.n_envs), bool)
-            first = {"obs": stacks[0].swapaxes(0, 1), "older": older, "valid": nothing}
-            self._write(0, first)
-        older = np.empty(stacks.shape[:2], np.uint8)
-        older[0] = self._columns["older"][self._n_added % self.n_rows]
-        if is_break:
-            head = self.leaves(self._n_added, self._n_added + 1)
-            before = frames.split(self._observations(head))
-            older[0] = frames.older(stacks[0], before, older[0])
-        for t in range(1, len(stacks)):
-            older[t] = frames.older(stacks[t], stacks[t - 1], older[t - 1])
-        return stacks[:, :, -1], older
+    def _add_single_frames(
+        self, columns: dict[str, np.ndarray], rollout: Rollout, is_break: bool
+    ) -> None:
+        """Replace stacked parts by their newest frames, and by what rebuilds the stacks."""
+        if self._n_added == 0:  # maybe amid an episode (a resume): all frames of the first stacks
+            self._write(0, self._look_back_rows(rollout))
+        for name, frames in self._frames.items():
+            obs = columns[column_name("obs", name)]
+            stacks = frames.split(obs)
+            older = np.empty(stacks.shape[:2], np.uint8)
+            older[0] = self._columns[column_name("older", name)][self._n_added % self.n_rows]
+            if is_break:
+                head = self.leaves(self._n_added, self._n_added + 1)
+                before = frames.split(self._part(name, head))
+                older[0] = frames.older(stacks[0], before, older[0])
+            for t in range(1, len(stacks)):
+                older[t] = frames.older(stacks[t], stacks[t - 1], older[t - 1])
+            columns[column_name("obs", name)] = stacks[:, :, -1]
+            columns[column_name("older", name)] = older
+
+    def _look_back_rows(self, rollout: Rollout) -> dict[str, np.ndarray]:
+        """Rows before the first one, which hold the older frames of its stacks; none is valid."""
+        n_rows = self._n_look_back
+        rows = {"valid": np.zeros((n_rows, self.n_envs), bool)}
+        for name, frames in self._frames.items():
+            part = rollout.obs[name] if isinstance(rollout.obs, dict) else rollout.obs
+            stack = frames.split(part[0]).swapaxes(0, 1)  # [k, N, *frame]
+            column = np.zeros((n_rows + 1, *stack.shape[1:]), stack.dtype)
+            column[n_rows + 1 - len(stack) :] = stack
+            older = np.zeros((n_rows + 1, self.n_envs), np.uint8)
+            older[-1] = frames.n_frames - 1
+            rows[column_name("obs", name)] = column
+            rows[column_name("older", name)] = older
+        return rows
 
     # -- sampling ---------------------------------------------------------------------------
 
@@ -244,7 +286,7 @@ class Replay:
         else:
             chain = index + np.arange(0, n_step * n_envs, n_envs)[:, None]  # [n, B]
             goes_on = flat["valid"].take(chain, mode="wrap")
-            # A reset row is not valid; but where only a life is lost none follows.
+            # A reset row is not valid. After a lost life there is none, but `terminated` is set.
             goes_on[1:] &= ~flat["terminated"].take(chain[:-1], mode="wrap")
             np.logical_and.accumulate(goes_on, axis=0, out=goes_on)
             n_steps = goes_on.sum(axis=0)
@@ -259,7 +301,7 @@ class Replay:
         actions = flat["actions"].take(index, axis=0)
         return Transitions(
             self._observations(index),
-            actions.astype(np.int64) if self._is_discrete else actions,
+            actions.astype(self._action_dtype, copy=False),
             reward,
             discount,
             self._observations(following),
@@ -285,10 +327,66 @@ class Replay:
         past = self.leaves(self.oldest_row, self.oldest_row + self._n_look_back)
         return np.concatenate([past, changed])
 
-    def _observations(self, index: np.ndarray) -> np.ndarray:
-        if self._frames is None:
-            return self._flat["obs"].take(index, axis=0, mode="wrap")
-        return self._frames.rebuild(self._flat["obs"], self._flat["older"], index, self.n_envs)
+    def _observations(self, index: np.ndarray) -> Obs:
+        if self._is_dict:
+            return {name: self._part(name, index) for name in self._parts}
+        return self._part("", index)
+
+    def _part(self, name: str, index: np.ndarray) -> np.ndarray:
+        column = self._flat[column_name("obs", name)]
+        if name not in self._frames:
+            return column.take(index, axis=0, mode="wrap")
+        older = self._flat[column_name("older", name)]
+        return self._frames[name].rebuild(column, older, index, self.n_envs)
+
+    # -- sequences --------------------------------------------------------------------------
+
+    def sample_sequences(self, n: int, length: int, rng: np.random.Generator) -> np.ndarray:
+        """n indices, drawn uniformly with replacement, at which sequences of `length` rows begin.
+
+        A sequence never runs past the newest row into the oldest ones. Its first row is a step."""
+        self.check_not_empty()
+        first, n_starts = self.oldest_row, self._n_added - length - self.oldest_row + 1
+        starts = np.arange(first, first + n_starts) if n_starts > 0 else np.empty(0, np.int64)
+        index = (starts[:, None] % self.n_rows * self.n_envs + np.arange(self.n_envs)).reshape(-1)
+        index = index[self.is_valid(index)] if len(index) else index
+        if len(index) == 0:
+            raise ConfigError(
+                f"the replay holds no sequence of {length} rows yet: collect more env steps before "
+                "the first update (learning_starts), or use shorter sequences."
+            )
+        return index[rng.integers(len(index), size=n)]
+
+    def sequences(self, index: np.ndarray, length: int) -> Sequences:
+        """The rows from `index` on, with the carry of the policy that acted before the first."""
+        flat, n_envs = self._flat, self.n_envs
+        rows = (index + np.arange(length + 1)[:, None] * n_envs) % self._n_leaves  # [L + 1, B]
+        grid = rows.reshape(-1)
+
+        def shaped(array: np.ndarray) -> np.ndarray:
+            return array.reshape(*rows.shape, *array.shape[1:])
+
+        flat_obs = self._observations(grid)
+        obs: Obs = (
+            {name: shaped(part) for name, part in flat_obs.items()}
+            if isinstance(flat_obs, dict)
+            else shaped(flat_obs)
+        )
+        steps = rows[:-1]
+        return Sequences(
+            obs=obs,
+            actions=flat["actions"].take(steps, axis=0).astype(self._action_dtype, copy=False),
+            reward=flat["reward"].take(steps),
+            terminated=flat["terminated"].take(steps),
+            truncated=flat["truncated"].take(steps),
+            valid=flat["valid"].take(steps),
+            is_first=flat["is_first"].take(rows),
+            carry={
+                name: flat[column_name("carry", name)].take(index, axis=0)
+                for name in self._carry_names
+            },
+            mask=flat["mask"].take(rows, axis=0) if "mask" in flat else None,
+        )
 
     # -- saving, by absolute rows -----------------------------------------------------------
 
@@ -313,7 +411,7 @@ class Replay:
             )
         slots = np.arange(start, stop + 1) % self.n_rows
         return {
-            name: column[slots if name in _PER_OBSERVATION else slots[:-1]]
+            name: column[slots if name.partition(".")[0] in _PER_OBSERVATION else slots[:-1]]
             for name, column in self._columns.items()
         }
 

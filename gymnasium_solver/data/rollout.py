@@ -4,88 +4,121 @@ Row t holds the observation acted on, the action, and what the step returned. `o
 more: obs[t + 1] is the observation after step t, and at the end of an episode that is the true
 final observation, so the value to bootstrap a truncation from is simply the value at row t + 1.
 `valid` marks the rows to learn from: not the reset rows, and not what exceeds the budget.
+
+Besides, a rollout says how it was acted: by which version of the policy (`version`), from which
+carry (`carry`, before row 0) and with which distribution (`outputs`, `log_std`), so that the
+log-probabilities of its actions can be computed anywhere, whatever the learner's weights are now.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import torch
-from gymnasium import spaces
 from torch import Tensor
+
+from gymnasium_solver.spaces.actions import ActionKind
+from gymnasium_solver.spaces.observations import (
+    Obs,
+    Space,
+    allocate_obs,
+    map_obs,
+    obs_arrays,
+    put_rows,
+    take_rows,
+)
 
 
 @dataclass
 class Rollout:
-    obs: np.ndarray  # [T + 1, N, ...]
+    obs: Obs  # [T + 1, N, ...], each part
     actions: np.ndarray  # [T, N, ...] in the policy's units
     reward: np.ndarray  # [T, N] float32
     terminated: np.ndarray  # [T, N] bool
     truncated: np.ndarray  # [T, N] bool
     valid: np.ndarray  # [T, N] bool
+    is_first: np.ndarray  # [T + 1, N] bool: obs[t] opens an episode
     mask: np.ndarray | None = None  # [T + 1, N, A] bool: the legal actions, where an env has masks
+    outputs: np.ndarray | None = None  # [T, N, W] of the policy that acted
+    log_std: np.ndarray | None = None  # of the policy that acted, where its distribution has one
+    carry: dict[str, np.ndarray] = field(default_factory=dict)  # before row 0, [N, ...] each
+    version: int = 0  # updates that the policy that acted had seen
     is_restart: bool = False  # the envs were reset: obs[0] does not follow the rollout before
-    device_obs: Tensor | None = None  # `obs` on the GPU, where the network is on one
+    device_obs: Any = None  # `obs` as tensors on the GPU, where the network is on one
 
     @classmethod
     def allocate(
         cls,
         n_steps: int,
         n_envs: int,
-        observation_space: spaces.Space,
-        action_space: spaces.Space,
+        observation_space: Space,
+        actions: ActionKind,
+        *,
+        n_outputs: int | None = None,
         device: torch.device | None = None,
     ) -> "Rollout":
-        """`device`: a GPU, for a second copy of the observations there."""
-        obs_shape = observation_space.shape or ()
-        obs = np.zeros((n_steps + 1, n_envs, *obs_shape), observation_space.dtype)
+        """`n_outputs`: width of the outputs to keep; `device`: a GPU, for a second copy of the
+        observations there."""
+        obs = allocate_obs(observation_space, (n_steps + 1, n_envs))
         device_obs = None
         if device is not None and device.type == "cuda":
-            # From pinned memory rows go up while the host goes on.
-            pinned = torch.from_numpy(obs).pin_memory()
-            obs, device_obs = pinned.numpy(), torch.zeros_like(pinned, device=device)
-        is_discrete = isinstance(action_space, spaces.Discrete)
-        action_shape = () if is_discrete else (int(np.prod(action_space.shape or (), dtype=int)),)
+            # Rows are copied from pinned memory while the host goes on.
+            pinned = map_obs(lambda part: torch.from_numpy(part).pin_memory(), obs)
+            obs = map_obs(lambda part: part.numpy(), pinned)
+            device_obs = map_obs(lambda part: torch.zeros_like(part, device=device), pinned)
         grid = (n_steps, n_envs)
         return cls(
             obs=obs,
-            actions=np.zeros((*grid, *action_shape), np.int64 if is_discrete else np.float32),
+            actions=actions.store(grid),
             reward=np.zeros(grid, np.float32),
             terminated=np.zeros(grid, bool),
             truncated=np.zeros(grid, bool),
             valid=np.zeros(grid, bool),
+            is_first=np.zeros((n_steps + 1, n_envs), bool),
+            outputs=None if n_outputs is None else np.zeros((*grid, n_outputs), np.float32),
             device_obs=device_obs,
         )
 
     @classmethod
     def estimate_bytes(
-        cls, n_steps: int, n_envs: int, observation_space: spaces.Space, action_space: spaces.Space
+        cls, n_steps: int, n_envs: int, observation_space: Space, actions: ActionKind
     ) -> int:
         """Bytes of what `allocate` gives, in the host's memory."""
-        one = cls.allocate(1, 1, observation_space, action_space)
+        one = cls.allocate(1, 1, observation_space, actions)
         arrays = (one.actions, one.reward, one.terminated, one.truncated, one.valid)
-        obs_bytes = (n_steps + 1) * one.obs[0].nbytes
+        obs_bytes = (n_steps + 1) * sum(part[0].nbytes for _, part in obs_arrays(one.obs))
         return n_envs * (obs_bytes + n_steps * sum(array.nbytes for array in arrays))
 
-    def put_obs(self, row: int, obs: np.ndarray) -> np.ndarray | Tensor:
+    def put_obs(self, row: int, obs: Obs) -> Any:
         """Keep a row of observations; the same to act on, where the network is."""
-        self.obs[row] = obs
+        put_rows(self.obs, row, obs)
         if self.device_obs is None:
             return obs
-        place = self.device_obs[row]
-        return place.copy_(torch.from_numpy(self.obs[row]), non_blocking=True)
+        if isinstance(self.obs, dict):
+            return {name: self._upload(row, part, self.obs[name]) for name, part in self._parts()}
+        return self._upload(row, self.device_obs, self.obs)
+
+    def _parts(self) -> list[tuple[str, Tensor]]:
+        return list(self.device_obs.items())
+
+    def _upload(self, row: int, place: Tensor, part: np.ndarray) -> Tensor:
+        return place[row].copy_(torch.from_numpy(part[row]), non_blocking=True)
 
     def first(self, n_rows: int) -> "Rollout":
         """The first rows alone, without copying: a rollout that the budget cut short."""
-        return Rollout(
-            self.obs[: n_rows + 1],
-            self.actions[:n_rows],
-            self.reward[:n_rows],
-            self.terminated[:n_rows],
-            self.truncated[:n_rows],
-            self.valid[:n_rows],
-            None if self.mask is None else self.mask[: n_rows + 1],
-            self.is_restart,
-            None if self.device_obs is None else self.device_obs[: n_rows + 1],
+        rows, more = slice(n_rows), slice(n_rows + 1)
+        return replace(
+            self,
+            obs=take_rows(self.obs, more),
+            actions=self.actions[rows],
+            reward=self.reward[rows],
+            terminated=self.terminated[rows],
+            truncated=self.truncated[rows],
+            valid=self.valid[rows],
+            is_first=self.is_first[more],
+            mask=None if self.mask is None else self.mask[more],
+            outputs=None if self.outputs is None else self.outputs[rows],
+            device_obs=None if self.device_obs is None else take_rows(self.device_obs, more),
         )
 
     @property
@@ -96,6 +129,13 @@ class Rollout:
     def env_steps(self) -> int:
         return int(self.valid.sum())
 
-    def valid_obs(self) -> np.ndarray:
+    def valid_obs(self) -> Obs:
         """The observations acted on, [n, ...]."""
-        return self.obs[:-1][self.valid]
+        rows: Obs = map_obs(lambda part: part[:-1][self.valid], self.obs)
+        return rows
+
+    def obs_on(self, device: torch.device) -> Any:
+        """All observations as tensors on a device, [T + 1, N, ...] each."""
+        if self.device_obs is not None:
+            return self.device_obs
+        return map_obs(lambda part: torch.from_numpy(part).to(device), self.obs)

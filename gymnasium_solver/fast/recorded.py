@@ -1,32 +1,35 @@
-"""A loss's gradient, recorded once from torch and replayed without its dispatch and autograd.
+"""Computations recorded once from torch and then run without its dispatch and autograd.
 
-On a small MLP a torch update is dispatch: some hundred operations of 5 to 20 us each around a few
-microseconds of arithmetic. NumPy's operations cost 1 us. So the loss stays plain torch code, the
-only code there is; here its forward and backward pass is run once under a dispatch mode that
-writes down every ATen operation (fast/tape.py), and the list becomes a function on NumPy arrays
-(fast/aten.py):
+On a small MLP a torch update is mostly dispatch: a hundred operations of 5 to 20 us each around a
+few microseconds of arithmetic. A NumPy operation costs 1 us. So losses and networks are written in
+plain torch, the only code there is. Here their operations are recorded once under a dispatch mode
+(fast/tape.py), and the list becomes a Python function on NumPy arrays (fast/aten.py):
 
     gradient = LossGradient(loss, params, record=True, constants=target_params)
     flat_grad, *outputs = gradient(batch, coefficients)
 
-What changes from call to call comes in by one of four ways: `params` and `constants` are read
-where they lie, and may change there (constants are not differentiated); the batch's columns and
-the coefficients are handed over. Python numbers and flags that the loss reads are those of the
-first call. Tensors from anywhere else, randomness, and decisions that depend on data cannot be
-recorded: such a loss is left to torch.
+    infer = Inference(network, module, record=True)
+    outputs = infer(obs)                            # arrays in, an array out, no gradients
 
-Two recordings at different batch sizes tell which integers depend on the batch. A recording is
-used only after its result agreed with torch's on real data. It runs on the CPU, in float32. On a
-GPU the same loss is captured as a CUDA graph instead (fast/cuda_graph.py).
+What changes from call to call enters in one of four ways. `params` and `constants` are read in
+place and may change there (constants are not differentiated). The batch (a tree of tensors, see
+tree.py) and the coefficients are arguments. Python numbers and flags that the function reads keep
+the values of the first call. Other tensors, randomness, and decisions that depend on data cannot be
+recorded: such a function runs in torch.
+
+Two recordings at different batch sizes show which integers depend on the batch size. A recording is
+used only if its result agrees with torch's on real data. It runs on the CPU, in float32. On a GPU
+the same function is captured as a CUDA graph instead (fast/cuda_graph.py).
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from gymnasium_solver import tree
 from gymnasium_solver.fast.aten import FUSED, OPERATIONS, WITH_OUT, through_torch
 from gymnasium_solver.fast.cuda_graph import Graphed
 from gymnasium_solver.fast.tape import (
@@ -41,18 +44,25 @@ from gymnasium_solver.fast.tape import (
     write,
 )
 
-Gradient = Callable[[Sequence[Tensor], Sequence[float]], list[Tensor]]
+# A loss of a tree of tensors: loss(batch, coefficients) -> (scalar, further outputs)
+TreeLoss = Callable[[Any, Sequence[Tensor]], tuple[Tensor, Sequence[Tensor]]]
+Coefficients = Sequence[float | Tensor]
+Gradient = Callable[[Sequence[Tensor], Coefficients], list[Tensor]]
+Program = Callable[..., list[np.ndarray]]
+Mode = Literal["recorded", "graph", "torch"]
 PROBE_SIZES = (61, 67)
 N_CHECKS = 4
 
 
 class LossGradient:
-    """d loss / d params as one flat tensor: recorded (or, on a GPU, captured as a graph) where that
-    pays and works, else by torch."""
+    """d loss / d params as one flat tensor: recorded, or captured as a CUDA graph, or by torch.
+
+    `mode` says which; on the CPU it is decided at the first call, from the data of that call. It is
+    part of a learner's state, so that a resumed run computes as the run before did."""
 
     def __init__(
         self,
-        loss: Loss,
+        loss: TreeLoss,
         params: Sequence[Tensor],
         *,
         record: bool,
@@ -60,47 +70,71 @@ class LossGradient:
     ):
         self.loss, self.params, self.constants = loss, params, constants
         is_cuda = params[0].is_cuda
+        self.mode: Mode | None = None
+        if not record:
+            self.mode = "torch"
+        elif is_cuda:
+            self.mode = "graph"
         self._recorded: Gradient | None = None
-        self._may_record = record and not is_cuda
-        self._graphed = Graphed(self._from_tensors) if record and is_cuda else None
-        self._coefficients: tuple[Sequence[float], Tensor] | None = None  # as last uploaded
+        self._structure: tree.Structure = None
+        self._graphed = Graphed(self._from_tensors) if self.mode == "graph" else None
+        self._coefficients: tuple[list[Any], Tensor] | None = None  # as last uploaded
 
-    def __call__(self, batch: Sequence[Tensor], coefficients: Sequence[float]) -> list[Tensor]:
+    def __call__(self, batch: Any, coefficients: Coefficients) -> list[Tensor]:
         """The flat gradient (overwritten by the next call), then the loss's further outputs."""
-        if self._may_record:
-            self._may_record = False
-            self._recorded = record_gradient(
-                self.loss, self.params, batch, coefficients, self.constants
-            )
-        if self._recorded is not None:
-            return self._recorded(batch, coefficients)
+        if self.mode == "torch":
+            return eager(self.loss, self.params, batch, coefficients)
+        columns = tree.leaves_of(batch)
+        if self._structure is None:
+            self._structure = tree.structure_of(batch)
         if self._graphed is not None:
-            flat, *outputs = self._graphed([*batch, self._uploaded(coefficients)])
+            flat, *outputs = self._graphed([*columns, self._uploaded(coefficients)])
             return [flat, *(o.clone() for o in outputs)]
-        return eager(self.loss, self.params, batch, coefficients)
+        if self._recorded is None:
+            self._recorded = record_gradient(
+                self._on_columns, self.params, columns, coefficients, self.constants,
+                check=self.mode is None,
+            )  # fmt: skip
+            self.mode = "torch" if self._recorded is None else "recorded"
+            if self._recorded is None:
+                return eager(self.loss, self.params, batch, coefficients)
+        return self._recorded(columns, coefficients)
+
+    def _on_columns(
+        self, columns: Sequence[Tensor], coefficients: Sequence[Tensor]
+    ) -> tuple[Tensor, Sequence[Tensor]]:
+        return self.loss(tree.unflatten(self._structure, columns), coefficients)
 
     def _from_tensors(self, inputs: Sequence[Tensor]) -> list[Tensor]:
-        *batch, coefficients = inputs
-        return _gradient(self.loss, self.params, batch, coefficients.unbind())
+        *columns, coefficients = inputs
+        return _gradient(self._on_columns, self.params, columns, coefficients.unbind())
 
-    def _uploaded(self, coefficients: Sequence[float]) -> Tensor:
-        """Coefficients on the GPU; most stay the same from call to call."""
-        if self._coefficients is None or self._coefficients[0] != coefficients:
-            device = self.params[0].device
-            self._coefficients = (coefficients, torch.tensor(coefficients, device=device))
+    def _uploaded(self, coefficients: Coefficients) -> Tensor:
+        """Coefficients on the GPU: numbers, which mostly stay the same from call to call, are
+        uploaded when they change; tensors are there already, and nothing waits for them."""
+        device, numbers = self.params[0].device, list(coefficients)
+        if any(isinstance(c, Tensor) for c in numbers):
+            scalars = [torch.as_tensor(c, dtype=torch.float32, device=device) for c in numbers]
+            return torch.stack([scalar.reshape(()) for scalar in scalars])
+        if self._coefficients is None or self._coefficients[0] != numbers:
+            uploaded = torch.tensor(numbers, dtype=torch.float32, device=device)
+            self._coefficients = (numbers, uploaded)
         return self._coefficients[1]
 
 
 def eager(
-    loss: Loss, params: Sequence[Tensor], batch: Sequence[Tensor], coefficients: Sequence[float]
+    loss: TreeLoss, params: Sequence[Tensor], batch: Any, coefficients: Coefficients
 ) -> list[Tensor]:
     """The same by torch: the flat gradient, then the loss's further outputs."""
-    scalars = [torch.tensor(c, device=params[0].device) for c in coefficients]
+    device = params[0].device
+    scalars = [
+        torch.as_tensor(c, dtype=torch.float32, device=device).reshape(()) for c in coefficients
+    ]
     return _gradient(loss, params, batch, scalars)
 
 
 def _gradient(
-    loss: Loss, params: Sequence[Tensor], batch: Sequence[Tensor], coefficients: Sequence[Tensor]
+    loss: TreeLoss, params: Sequence[Tensor], batch: Any, coefficients: Sequence[Tensor]
 ) -> list[Tensor]:
     total, outputs = loss(batch, coefficients)
     grads = torch.autograd.grad(total, params)
@@ -111,23 +145,29 @@ def record_gradient(
     loss: Loss,
     params: Sequence[Tensor],
     batch: Sequence[Tensor],
-    coefficients: Sequence[float],
+    coefficients: Coefficients,
     constants: Sequence[Tensor] = (),
+    *,
+    check: bool = True,
 ) -> Gradient | None:
-    """A replay of d loss / d params, flattened, or None where there can be none."""
+    """The recorded gradient of a loss of columns, flattened, or None where it cannot be recorded.
+
+    `check=False` skips the comparison with torch, for a loss that passed it before."""
     if any(not t.is_cpu for t in (*params, *batch, *constants)) or len(batch[0]) == 0:
         return None
-    inputs = {"p": params, "k": constants, "c": [torch.tensor(c) for c in coefficients]}
+    inputs = {"p": params, "k": constants, "c": [torch.tensor(float(c)) for c in coefficients]}
     try:
         one, two = (write(loss, inputs | {"b": _resized(batch, n)}) for n in PROBE_SIZES)
         tape = simplified(generalise(one, two, PROBE_SIZES), FUSED)
         gradient = _bind(tape, params, constants, len(batch), len(coefficients))
     except Unsupported:
         return None
+    if not check:
+        return gradient
     try:
         agrees = _agrees(gradient, loss, params, batch, coefficients)
     except (TypeError, ValueError, IndexError, RuntimeError):
-        return None  # an operation was called in a way that its twin in NumPy does not know
+        return None  # an operation was called in a way that its NumPy version does not support
     return gradient if agrees else None
 
 
@@ -138,15 +178,15 @@ def _resized(batch: Sequence[Tensor], n: int) -> list[Tensor]:
 
 def _agrees(
     gradient: Gradient,
-    loss: Loss,
+    loss: Any,
     params: Sequence[Tensor],
     batch: Sequence[Tensor],
-    coefficients: Sequence[float],
+    coefficients: Coefficients,
 ) -> bool:
     """Do both give the same on each quarter of the batch, repeated to its full size?
 
     One quarter may differ: where a loss takes a minimum or an argmax, rounding can tip a sample
-    that is almost a tie, and whether a run is replayed must not hang on that.
+    that is almost a tie, and that must not decide whether the recording is used.
     """
     n = len(batch[0])
     parts = [[column[i::N_CHECKS] for column in batch] for i in range(min(N_CHECKS, n))]
@@ -165,6 +205,100 @@ def _is_close(a: Tensor, b: Tensor) -> bool:
     return torch.allclose(a, b, rtol=1e-3, atol=1e-5 * (1 + float(b.abs().max())))
 
 
+# -- forward passes ---------------------------------------------------------------------------
+
+
+class Inference:
+    """A forward pass for acting: arrays in, arrays out, without gradients.
+
+    On the CPU a recorded NumPy program where `record` allows it, on a GPU a CUDA graph, else torch.
+    The function takes trees of tensors and returns one tensor or a list of them."""
+
+    def __init__(self, function: Callable[..., Any], module: nn.Module, *, record: bool):
+        self.function, self.module = function, module
+        self._record = record
+        self._program: Program | None = None
+        self._structure: tree.Structure = None
+        self._graphed: Graphed | None = None
+        self._first = next(module.parameters(), None)
+        self._address: int | None = None
+
+    def __call__(self, *inputs: Any) -> Any:
+        """One array, or a list of them if the function returns several tensors."""
+        outputs = self._run(inputs)
+        return outputs[0] if len(outputs) == 1 else outputs
+
+    def _run(self, inputs: tuple[Any, ...]) -> list[np.ndarray]:
+        if self._record:
+            if self._address != self._weights_address():
+                self._program = self._recorded_program(inputs)
+                self._address = self._weights_address()
+            if self._program is not None:
+                with np.errstate(all="ignore"):  # as in torch: non-finite values are found later
+                    return self._program(tree.leaves_of(inputs))
+        return self._by_torch(inputs)
+
+    def _weights_address(self) -> int:
+        """Changes when the parameters were moved, and the views of them are stale."""
+        return 0 if self._first is None else self._first.data_ptr()
+
+    def _recorded_program(self, inputs: tuple[Any, ...]) -> Program | None:
+        constants = [*self.module.parameters(), *self.module.buffers()]
+        self._structure = tree.structure_of(inputs)
+        columns = [torch.from_numpy(np.asarray(leaf)) for leaf in tree.leaves_of(inputs)]
+        if any(not t.is_cpu for t in constants):
+            return None
+        try:
+            given = {"p": [], "k": constants, "c": []}
+            one, two = (
+                write(self._as_loss, given | {"b": _resized(columns, n)}) for n in PROBE_SIZES
+            )
+            tape = simplified(generalise(one, two, PROBE_SIZES), FUSED)
+            program = _bind_forward(tape, constants, len(columns))
+            expected = self._by_torch(inputs)
+            got = program(tree.leaves_of(inputs))
+        except (Unsupported, TypeError, ValueError, IndexError, RuntimeError):
+            return None
+        agrees = all(
+            _is_close(torch.as_tensor(a), torch.as_tensor(b))
+            for a, b in zip(got, expected, strict=True)
+        )
+        return program if agrees else None
+
+    def _as_loss(
+        self, columns: Sequence[Tensor], coefficients: Sequence[Tensor]
+    ) -> tuple[None, Sequence[Tensor]]:
+        return None, self._outputs(columns)
+
+    def _outputs(self, columns: Sequence[Tensor]) -> list[Tensor]:
+        outputs = self.function(*tree.unflatten(self._structure, columns))
+        return [outputs] if isinstance(outputs, Tensor) else list(outputs)
+
+    @torch.no_grad()
+    def _by_torch(self, inputs: tuple[Any, ...]) -> list[np.ndarray]:
+        if self._structure is None:
+            self._structure = tree.structure_of(inputs)
+        device = torch.device("cpu") if self._first is None else self._first.device
+        columns = [on_device(leaf, device) for leaf in tree.leaves_of(inputs)]
+        if device.type != "cuda":
+            return [output.cpu().numpy() for output in self._outputs(columns)]
+        if self._graphed is None:
+            self._graphed = Graphed(self._outputs)
+        return [output.cpu().numpy() for output in self._graphed(columns)]
+
+
+def on_device(array: np.ndarray | Tensor, device: torch.device) -> Tensor:
+    """An array as a tensor on the device; a tensor is taken to be there already.
+
+    To a GPU by way of pinned memory: the host does not wait for the copy."""
+    if isinstance(array, Tensor):
+        return array
+    tensor = torch.from_numpy(np.ascontiguousarray(array))
+    if device.type == "cuda":
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)
+
+
 # -- the program ------------------------------------------------------------------------------
 
 
@@ -175,28 +309,45 @@ def _bind(
     n_columns: int,
     n_coefficients: int,
 ) -> Gradient:
-    """The tape as a function on torch tensors, reading the parameters where they lie."""
+    """The tape as a function on torch tensors that reads the parameters in place."""
     weights, fixed = ([t.detach().numpy() for t in ts] for ts in (params, constants))
     flat = torch.empty(sum(w.size for w in weights))
     parts = flat.split([p.numel() for p in params])
     grads = [part.view(p.shape).numpy() for part, p in zip(parts, params, strict=True)]
     counts = {"p": len(params), "k": len(constants), "b": n_columns, "c": n_coefficients}
-    source, scope = _program(tape, counts | {"g": len(params)})
-    exec(source, scope)
-    replay = scope["replay"]
+    run = _compiled(tape, counts | {"g": len(params)})
 
-    def gradient(batch: Sequence[Tensor], coefficients: Sequence[float]) -> list[Tensor]:
+    def gradient(batch: Sequence[Tensor], coefficients: Coefficients) -> list[Tensor]:
         columns = [column.numpy() for column in batch]
         scalars = [np.float32(c) for c in coefficients]
-        with np.errstate(all="ignore"):  # like torch: a loss that is not finite is found later
-            outputs = replay(weights, fixed, columns, scalars, grads)
+        with np.errstate(all="ignore"):  # as in torch: a loss that is not finite is found later
+            outputs = run(weights, fixed, columns, scalars, grads)
         return [flat, *(torch.from_numpy(np.asarray(o)) for o in outputs)]
 
     return gradient
 
 
+def _bind_forward(tape: Tape, constants: Sequence[Tensor], n_columns: int) -> Program:
+    """The tape of a forward pass as a function of arrays that reads the weights in place."""
+    fixed = [t.detach().numpy() for t in constants]
+    run = _compiled(tape, {"p": 0, "k": len(constants), "b": n_columns, "c": 0, "g": 0})
+
+    def program(columns: Sequence[np.ndarray]) -> list[np.ndarray]:
+        outputs: list[np.ndarray] = run((), fixed, columns, (), ())
+        return outputs
+
+    return program
+
+
+def _compiled(tape: Tape, counts: dict[str, int]) -> Callable[..., Any]:
+    source, scope = _program(tape, counts)
+    exec(source, scope)
+    run: Callable[..., Any] = scope["run"]
+    return run
+
+
 def _program(tape: Tape, counts: dict[str, int]) -> tuple[str, dict[str, Any]]:
-    """Python source of the replay, a line an operation, and the names it uses."""
+    """Python source of the program, one line for each operation, and the names it uses."""
     scope: dict[str, Any] = {"np": np, "torch": torch, "inf": float("inf"), "nan": float("nan")}
     last_read = {ref.variable: i for i, call in enumerate(tape.calls) for ref in refs_in(call)}
     kept = {ref.variable for ref in (*tape.grads, *tape.outputs)}
@@ -205,7 +356,7 @@ def _program(tape: Tape, counts: dict[str, int]) -> tuple[str, dict[str, Any]]:
     is_direct -= {ref.variable for ref in tape.outputs}
     body = []
     for i, call in enumerate(tape.calls):
-        # Plain names: no look-up in a dictionary during the replay.
+        # Plain names: no dictionary look-up while the program runs.
         operation = "op_" + call.name.replace(".", "_").replace("+", "_")
         is_torch = call.name not in OPERATIONS and "+" not in call.name
         scope[operation] = _operation(call.name)
@@ -226,7 +377,7 @@ def _program(tape: Tape, counts: dict[str, int]) -> tuple[str, dict[str, Any]]:
         for kind, n in counts.items()
         if n
     ]
-    source = "\n    ".join(["def replay(P, K, B, C, G):", *unpack, "N = len(b0)", *body])
+    source = "\n    ".join(["def run(P, K, B, C, G):", *unpack, "N = len(b0)", *body])
     return source, scope
 
 

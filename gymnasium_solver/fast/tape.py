@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 # loss(batch columns, coefficients) -> (scalar to differentiate, further outputs to return)
-Loss = Callable[[Sequence[Tensor], Sequence[Tensor]], tuple[Tensor, Sequence[Tensor]]]
+Loss = Callable[[Sequence[Tensor], Sequence[Tensor]], tuple[Tensor | None, Sequence[Tensor]]]
 # Keywords that say where and how a tensor lies, not what is in it.
 PLACEMENT = {"layout", "device", "pin_memory", "memory_format", "non_blocking"}
 
@@ -69,14 +69,18 @@ class _Recorder(TorchDispatchMode):
 
 
 def write(loss: Loss, inputs: Mapping[str, Sequence[Tensor]]) -> Tape:
-    """The tape of loss and gradient.
+    """The tape of a loss and its gradient.
 
     `inputs` are parameters ("p"), constants ("k"), batch columns ("b") and coefficients ("c"); the
-    i-th of them is the variable `p<i>` and so on.
+    i-th of them is the variable `p<i>` and so on. Without parameters there is no gradient, and the
+    loss only has to give outputs.
     """
-    with _Recorder() as recorder:
+    grads: Sequence[Tensor] = ()
+    with _Recorder() as recorder, torch.set_grad_enabled(bool(inputs["p"])):
         total, outputs = loss(inputs["b"], inputs["c"])
-        grads = torch.autograd.grad(total, inputs["p"])
+        if inputs["p"]:
+            assert total is not None
+            grads = torch.autograd.grad(total, inputs["p"])
     refs: dict[int, Ref] = {}  # by id: the recorder holds every tensor, so that none is used twice
     for kind, tensors in inputs.items():
         refs |= {id(t): Ref(f"{kind}{i}") for i, t in enumerate(tensors)}

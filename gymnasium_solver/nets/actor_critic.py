@@ -1,92 +1,123 @@
-"""Actor and critic as one module: encoder and normaliser, torsos, heads.
+"""Actor and critic as one module: encoder, torsos, an optional recurrent core, heads.
 
-A torso is an MLP; with a `cnn`, convolutions and then an MLP.
-
-`ActorCritic` is what is trained, saved (model.safetensors) and exported. Its torch methods carry
-gradients; `actor_outputs` is the acting path, which on the CPU runs in NumPy (nets/mlp.py).
+`ActorCritic` is what is trained, saved (model.safetensors) and exported. It takes raw observations
+as tensors; acting and learning use the same methods (policies/policy.py, fast/recorded.py).
 """
 
-from collections.abc import Sequence
+from typing import NamedTuple
 
-import numpy as np
 import torch
-from gymnasium import spaces
 from torch import Tensor, nn
 
-from gymnasium_solver.nets.cnn import Cnn, convolutions
-from gymnasium_solver.nets.encoder import ObsEncoder
-from gymnasium_solver.nets.mlp import HIDDEN_GAIN, NumpyMLP, linear, mlp_torso
+from gymnasium_solver.nets.encoder import Encoded, ObsEncoder, TensorObs
+from gymnasium_solver.nets.features import Features
+from gymnasium_solver.nets.mlp import HIDDEN_GAIN, linear
+from gymnasium_solver.nets.network import Network
 from gymnasium_solver.nets.normalizer import NormalizeMode
-from gymnasium_solver.spaces.spaces import action_width
+from gymnasium_solver.nets.recurrent import CoreKind, RecurrentCore
+from gymnasium_solver.nets.torso import dense_torso
+from gymnasium_solver.spaces.actions import ActionKind
+from gymnasium_solver.spaces.observations import Space
+from gymnasium_solver.tree import map_tree
 
-# Gains of orthogonal initialisation: 1 for the value, after Andrychowicz et al. 2021; 0.01 for the
-# actor's head, so that the first policy is near uniform.
+# Gains of orthogonal initialisation: 1 for the value (Andrychowicz et al. 2021); 0.01 for the
+# actor's head, so that the first policy is nearly uniform.
 ACTOR_GAIN, CRITIC_GAIN = 0.01, 1.0
 
 
-class ActorCritic(ObsEncoder):
+class Recurrence(NamedTuple):
+    kind: CoreKind
+    dim: int
+
+
+class ActorCritic(nn.Module):
     """`critic=False` leaves the value out (REINFORCE without a baseline)."""
 
     def __init__(
         self,
-        observation_space: spaces.Space,
-        action_space: spaces.Space,
+        observation_space: Space,
+        actions: ActionKind,
+        network: Network,
         *,
-        hidden_dims: Sequence[int],
-        activation: str = "tanh",
         share_trunk: bool = False,
         log_std_init: float = 0.0,
         normalize_obs: NormalizeMode = False,
         clip_obs: float = 10.0,
         critic: bool = True,
-        cnn: Cnn | None = None,
+        recurrence: Recurrence | None = None,
         generator: torch.Generator,
     ):
-        super().__init__(observation_space, normalize_obs, clip_obs, cnn)
+        super().__init__()
+        self.encoder = ObsEncoder(
+            observation_space, images=network.cnns, normalize=normalize_obs, clip=clip_obs
+        )
 
-        def torso() -> tuple[nn.Sequential, int]:
-            conv, n_in = convolutions(cnn, self.width, HIDDEN_GAIN, generator)
-            dense = mlp_torso(n_in, hidden_dims, activation, generator)
-            return nn.Sequential(*conv, *dense), hidden_dims[-1] if hidden_dims else n_in
+        def torso() -> tuple[Features, nn.Module, int]:
+            features = Features(self.encoder, network, HIDDEN_GAIN, generator)
+            dense, width = dense_torso(network, features.width, HIDDEN_GAIN, generator)
+            return features, dense, width
 
-        self.actor_torso, n_features = torso()
-        self.numpy_torso = None if cnn else NumpyMLP(self.actor_torso, activation)
-        n_actions = action_width(action_space)
-        self.actor_head = linear(n_features, n_actions, ACTOR_GAIN, generator)
+        self.actor_features, self.actor_torso, n_features = torso()
+        self.core: RecurrentCore | None = None
+        if recurrence is not None:
+            assert share_trunk or not critic, "a recurrent core is shared"
+            self.core = RecurrentCore(recurrence.kind, n_features, recurrence.dim, generator)
+            n_features = recurrence.dim
+        self.actor_head = linear(n_features, actions.n_outputs, ACTOR_GAIN, generator)
         self.log_std: nn.Parameter | None = None
-        if isinstance(action_space, spaces.Box):
-            self.log_std = nn.Parameter(torch.full((n_actions,), float(log_std_init)))
-        self.share_trunk = share_trunk
-        self.critic_torso: nn.Sequential | None = None
+        if actions.n_log_std:
+            self.log_std = nn.Parameter(torch.full((actions.n_log_std,), float(log_std_init)))
+        self.critic_features: Features | None = None
+        self.critic_torso: nn.Module | None = None
         self.critic_head: nn.Linear | None = None
         if critic:
             if not share_trunk:
-                self.critic_torso, _ = torso()
+                self.critic_features, self.critic_torso, _ = torso()
             self.critic_head = linear(n_features, 1, CRITIC_GAIN, generator)
 
-    # -- with gradients ---------------------------------------------------------------------
+    @property
+    def has_images(self) -> bool:
+        return bool(self.encoder.layouts)
 
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Encoded observations -> the actor's outputs [B, W] and values [B]."""
-        x = self.cast(x)
-        features = self.actor_torso(x)
+    def forward(self, obs: TensorObs) -> tuple[Tensor, Tensor]:
+        """Observations -> the actor's outputs [B, W] and values [B]."""
+        x = self.encoder(obs)
+        features = self.actor_torso(self.actor_features(x))
         return self.actor_head(features), self._value(x, features)
 
-    def actor(self, x: Tensor) -> Tensor:
-        return self.actor_head(self.actor_torso(self.cast(x)))
+    def actor(self, obs: TensorObs) -> Tensor:
+        return self.actor_head(self.actor_torso(self.actor_features(self.encoder(obs))))
 
-    def _value(self, x: Tensor, actor_features: Tensor) -> Tensor:
-        assert self.critic_head is not None, "this policy was built without a critic"
-        features = actor_features if self.critic_torso is None else self.critic_torso(x)
-        return self.critic_head(features).squeeze(1)
+    def value(self, obs: TensorObs) -> Tensor:
+        """Values [B] alone."""
+        x = self.encoder(obs)
+        if self.critic_torso is None:
+            return self._value(x, self.actor_torso(self.actor_features(x)))
+        return self._value(x, None)
 
-    # -- acting -----------------------------------------------------------------------------
+    def _value(self, x: Encoded, actor_features: Tensor | None) -> Tensor:
+        assert self.critic_head is not None, "this network was built without a critic"
+        if self.critic_torso is None:
+            assert actor_features is not None
+            return self.critic_head(actor_features).squeeze(1)
+        assert self.critic_features is not None
+        return self.critic_head(self.critic_torso(self.critic_features(x))).squeeze(1)
 
-    def actor_outputs(self, obs: np.ndarray | Tensor) -> np.ndarray:
-        """The actor's outputs for a batch of raw observations, without gradients."""
-        head = self.actor_head
-        if self.numpy_torso is not None and self.numpy_torso.runs and head.weight.is_cpu:
-            assert isinstance(obs, np.ndarray)
-            features = self.numpy_torso(self.encode_numpy(obs))
-            return features @ head.weight.detach().numpy().T + head.bias.detach().numpy()
-        return self.infer(self.actor, obs, head.weight.device)
+    # -- sequences --------------------------------------------------------------------------
+
+    def initial_carry(self, n: int) -> Tensor:
+        assert self.core is not None
+        return torch.zeros(n, self.core.carry_width, device=self.actor_head.weight.device)
+
+    def sequence(
+        self, obs: TensorObs, carry: Tensor, is_first: Tensor
+    ) -> tuple[Tensor, Tensor | None, Tensor]:
+        """Sequences [L, B, ...] -> outputs [L * B, W], values [L * B], and the carry after them."""
+        assert self.core is not None
+        n_rows, n = is_first.shape
+        x = self.encoder(map_tree(lambda part: part.flatten(0, 1), obs))
+        features = self.actor_torso(self.actor_features(x)).view(n_rows, n, -1)
+        y, carry = self.core(features, carry, is_first)
+        y = y.flatten(0, 1)
+        value = None if self.critic_head is None else self.critic_head(y).squeeze(1)
+        return self.actor_head(y), value, carry

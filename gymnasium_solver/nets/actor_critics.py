@@ -1,48 +1,30 @@
-"""Actor and stacked critics apart, as SAC, TD3, DDPG and CrossQ have them, and how they act.
+"""Actor and stacked critics apart, as SAC, TD3, DDPG and CrossQ have them.
 
-The actor's outputs are those of a Gaussian squashed by tanh (means, then log deviations), of a
-deterministic action before its tanh, or logits over discrete actions. Critics take observation and
-action, or the observation alone where they give a value for each discrete action. Actions are in
-the policy's units: [-1, 1] are the bounds of the env's, which therefore must have some.
+The actor's outputs are those of a Gaussian squashed by tanh (means, then log standard deviations),
+of a deterministic action before its tanh, or logits over discrete actions. Critics take observation
+and action, or the observation alone where they give a value for each discrete action. Actions are
+in the policy's units: [-1, 1] are the bounds of the environment's Box.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
-import numpy as np
 import torch
-from gymnasium import spaces
 from torch import Tensor, nn
 
-from gymnasium_solver.errors import ConfigError
-from gymnasium_solver.nets.cnn import Cnn, convolutions
-from gymnasium_solver.nets.encoder import ObsEncoder, on_device
-from gymnasium_solver.nets.mlp import ACTIVATIONS, NumpyMLP, linear
+from gymnasium_solver.nets.encoder import Encoded, ObsEncoder, TensorObs
+from gymnasium_solver.nets.features import Features
+from gymnasium_solver.nets.mlp import ACTIVATIONS, linear
+from gymnasium_solver.nets.network import Network
 from gymnasium_solver.nets.normalizer import NormalizeMode
 from gymnasium_solver.nets.renorm import BatchRenorm
 from gymnasium_solver.nets.stacked import StackedMLP
-from gymnasium_solver.spaces.distributions import LOG_SQRT_2PI
-from gymnasium_solver.spaces.spaces import ActionMap, action_width
+from gymnasium_solver.spaces.actions import LOG_SQRT_2PI
+from gymnasium_solver.spaces.observations import Space
 
 # Bounds of the log deviation by clamping, as in Haarnoja's code and SB3.
 LOG_STD_MIN, LOG_STD_MAX = -20.0, 2.0
-
-
-def bounded_width(space: spaces.Space, algo_id: str, env_id: str) -> int:
-    """Numbers in an action of a bounded Box; ConfigError for any other space."""
-    if not isinstance(space, spaces.Box):
-        raise ConfigError(
-            f"algo_id: {algo_id} needs continuous actions, but {env_id} has {space}; use dqn, ppo, "
-            "or sac, which takes both."
-        )
-    if not ActionMap(space).bounded:
-        raise ConfigError(
-            f"algo_id: {algo_id} squashes its actions into the env's bounds, but {env_id} has "
-            f"{space}, where some are infinite; give the env finite ones "
-            "(gymnasium.wrappers.RescaleAction does), or use ppo."
-        )
-    return action_width(space)
 
 
 def squash(outputs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
@@ -84,67 +66,109 @@ class Temperature(nn.Module):
         self.log_alpha = nn.Parameter(torch.tensor([math.log(alpha)]))
 
     @property
-    def alpha(self) -> float:
-        return math.exp(float(self.log_alpha.detach()))
+    def alpha(self) -> Tensor:
+        """A scalar tensor on the device: reading it does not wait for a GPU."""
+        return self.log_alpha.detach().exp().squeeze(0)
 
 
-class ActorCritics(ObsEncoder):
-    """`actor`, `critic` and, with a first `alpha`, `temperature`: each for an optimiser of its own.
-
-    All take observations that went through `encode` and `cast`. Actor and critics have convolutions
-    of their own (`cnn`), for discrete actions: with continuous ones critics take flat observations.
-    """
+class Actor(nn.Module):
+    """Features and an MLP: encoded observations -> outputs."""
 
     def __init__(
         self,
-        observation_space: spaces.Space,
+        encoder: ObsEncoder,
+        network: Network,
+        n_outputs: int,
+        generator: torch.Generator,
+        renorm: bool = False,
+    ):
+        super().__init__()
+        self.features = Features(encoder, network, None, generator)
+        dims, activation = network.hidden_dims, network.activation
+        n_in = self.features.width
+        self.layers = actor_mlp(n_in, dims, n_outputs, activation, generator, renorm)
+
+    def forward(self, x: Encoded) -> Tensor:
+        return self.layers(self.features(x))
+
+
+class Critics(nn.Module):
+    """Several critics of one shape; they share the features of images, as DrQ's critics do."""
+
+    def __init__(
+        self,
+        encoder: ObsEncoder,
+        network: Network,
+        stack: Callable[[int], StackedMLP],
+        generator: torch.Generator,
+    ):
+        """`stack` builds the MLPs for a number of features."""
+        super().__init__()
+        self.features = Features(encoder, network, None, generator)
+        self.mlps = stack(self.features.width)
+
+    def forward(self, x: Encoded, actions: Tensor | None = None) -> Tensor:
+        """Values [n, B, outputs]."""
+        return self.mlps(self.inputs(x, actions))
+
+    def first(self, x: Encoded, actions: Tensor) -> Tensor:
+        """Values [B, outputs] of the first critic alone."""
+        return self.mlps.first(self.inputs(x, actions))
+
+    def inputs(self, x: Encoded, actions: Tensor | None) -> Tensor:
+        features = self.features(x)
+        return features if actions is None else torch.cat([features, actions], dim=1)
+
+
+class ActorCritics(nn.Module):
+    """`actor`, `critic` and, with a first `alpha`, `temperature`: each for an optimiser of its own.
+
+    Actor and critics take encoded observations (`encoder`) and have features of their own."""
+
+    def __init__(
+        self,
+        observation_space: Space,
+        network: Network,
         *,
         n_actor_outputs: int,
         n_critics: int,
         n_critic_actions: int,
         n_critic_outputs: int = 1,
-        hidden_dims: Sequence[int],
         critic_hidden_dims: Sequence[int] | None = None,
-        activation: str = "relu",
         alpha: float | None = None,
         spectral_norm: bool = False,
         renorm: bool = False,
         normalize_obs: NormalizeMode = False,
         clip_obs: float = 10.0,
-        cnn: Cnn | None = None,
         generator: torch.Generator,
     ):
         """`n_critic_actions`: numbers of an action that the critics take; 0: none."""
-        super().__init__(observation_space, normalize_obs, clip_obs, cnn)
-        if cnn is not None and (n_critic_actions or renorm):
-            raise ConfigError(
-                "policy: cnn: with continuous actions only ppo and reinforce learn from images; "
-                "use one of them."
-            )
-        conv, n_in = convolutions(cnn, self.width, None, generator)
-        dense = actor_mlp(n_in, hidden_dims, n_actor_outputs, activation, generator, renorm)
-        self.actor = nn.Sequential(*conv, *dense)
-        conv, n_in = convolutions(cnn, self.width, None, generator)
-        self.critic = StackedMLP(
-            n_critics,
-            n_in + n_critic_actions,
-            hidden_dims if critic_hidden_dims is None else critic_hidden_dims,
-            n_critic_outputs,
-            activation,
-            generator,
-            spectral_norm=spectral_norm,
-            renorm=renorm,
-            conv=conv if cnn else None,
+        super().__init__()
+        self.encoder = ObsEncoder(
+            observation_space, images=network.cnns, normalize=normalize_obs, clip=clip_obs
         )
-        self.temperature = None if alpha is None else Temperature(alpha)
-        self.numpy_actor = None if cnn else NumpyMLP(self.actor, activation)
+        self.actor = Actor(self.encoder, network, n_actor_outputs, generator, renorm)
+        dims = network.hidden_dims if critic_hidden_dims is None else critic_hidden_dims
 
-    def actor_outputs(self, obs: np.ndarray | Tensor) -> np.ndarray:
-        """The actor's outputs for a batch of raw observations, without gradients."""
-        if self.numpy_actor is not None and self.numpy_actor.runs:
-            assert isinstance(obs, np.ndarray)
-            return self.numpy_actor(self.encode_numpy(obs))
-        device = next(self.actor.parameters()).device
-        with torch.no_grad():
-            outputs = self.actor(self.cast(self.encode(on_device(obs, device))))
-        return outputs.cpu().numpy()
+        def stack(n_features: int) -> StackedMLP:
+            return StackedMLP(
+                n_critics,
+                n_features + n_critic_actions,
+                dims,
+                n_critic_outputs,
+                network.activation,
+                generator,
+                spectral_norm=spectral_norm,
+                renorm=renorm,
+            )
+
+        self.critic = Critics(self.encoder, network, stack, generator)
+        self.temperature = None if alpha is None else Temperature(alpha)
+
+    @property
+    def has_images(self) -> bool:
+        return bool(self.encoder.layouts)
+
+    def actor_outputs(self, obs: TensorObs) -> Tensor:
+        """The actor's outputs for raw observations."""
+        return self.actor(self.encoder(obs))

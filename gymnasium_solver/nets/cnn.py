@@ -2,7 +2,7 @@
 
     layout = image_layout(spaces.Box(0, 255, (84, 84, 3), np.uint8))   # 3 planes of 84 x 84
     planes = layout.planes(obs)                 # [B, 84, 84, 3] -> [B, 3, 84, 84], a view
-    layers, n_features = convolutions(Cnn(layout, "cnn_nature"), 0, gain, generator)
+    layers, n_features = convolutions(Cnn(layout, "cnn_nature"), gain, generator)
 
     cnn_small    16, 32, 64 channels of 3 x 3, strides 1, 2, 2        any size; then 128 units
     cnn_nature   32 of 8 x 8 / 4, 64 of 4 x 4 / 2, 64 of 3 x 3        from 36 x 36; then 512 units
@@ -129,14 +129,12 @@ class Cnn(NamedTuple):
 
 
 def convolutions(
-    cnn: Cnn | None, width: int, gain: float | None, generator: torch.Generator
+    cnn: Cnn, gain: float | None, generator: torch.Generator
 ) -> tuple[nn.Sequential, int]:
-    """The convolutions, flattened at the end, and how many numbers come out of them.
+    """The convolutions, flattened at the end, and the number of their outputs.
 
-    Without a `cnn` nothing, and `width`. `gain`: see mlp.linear.
+    `gain` of the initial weights: see mlp.linear.
     """
-    if cnn is None:
-        return nn.Sequential(), width
     layout, preset_id, channels = cnn
     preset = PRESETS[preset_id]
     widths = tuple(channels or preset.channels)

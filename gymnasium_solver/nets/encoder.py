@@ -1,6 +1,19 @@
-"""Observations as networks take them: the part that every network of ours begins with."""
+"""Raw observations to network input, part by part: the first step of every network.
 
-from collections.abc import Callable
+    encoder = ObsEncoder(observation_space, images=("camera",), normalize="rolling", clip=10.0)
+    x = encoder(obs)            # a tensor [B, width], or a dict with images and indices in it
+
+- Box and MultiBinary parts are flattened, joined and, if asked for, normalised. uint8 values are
+  scaled to [0, 1] by the bounds of their space.
+- Discrete and MultiDiscrete parts are one-hot. A Discrete part of more than `LARGEST_ONE_HOT`
+  values stays an index, for an embedding (features.py).
+- Image parts keep their axes for convolutions: [B, channels, height, width], scaled to [0, 1].
+
+The statistics of the normaliser are saved, loaded and frozen with the network's weights.
+"""
+
+import math
+from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
@@ -8,133 +21,190 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from gymnasium_solver.fast.cuda_graph import Graphed
-from gymnasium_solver.nets.cnn import Cnn
-from gymnasium_solver.nets.normalizer import PIXEL_MAX, NormalizeMode, ObsNormalizer
-from gymnasium_solver.spaces.spaces import observation_width
+from gymnasium_solver.nets.cnn import ImageLayout, image_layout
+from gymnasium_solver.nets.normalizer import NormalizeMode, ObsNormalizer
+from gymnasium_solver.spaces.observations import Obs, Space, part_spaces
 
-# Images that go through convolutions at once where no gradient is wanted: what these compute in
-# between is a hundred times as large as the images.
+TensorObs = Tensor | dict[str, Tensor]
+"""Raw observations as tensors on the network's device."""
+Encoded = Tensor | dict[str, Tensor]
+"""What torsos take: [B, width], or the vector under "" beside images and indices by name."""
+
+LARGEST_ONE_HOT = 1024
+# Images that pass convolutions at once where no gradient is wanted: their activations are a hundred
+# times as large as the images.
 IMAGES_AT_ONCE = {"cpu": 256, "cuda": 4096}
+OBS_AT_ONCE = 4096  # rows that the normaliser takes in at once
 
 
 class ObsEncoder(nn.Module):
-    """Flat floats, normalised if asked for; one-hot for discrete observations; images to [0, 1].
-
-    The base of the networks, so that statistics are saved, loaded and frozen with the weights.
-    `width` is the length of the encoded vector. With a `cnn` images keep their axes, for
-    convolutions.
-    """
-
     def __init__(
         self,
-        space: spaces.Space,
-        normalize_obs: NormalizeMode,
-        clip_obs: float,
-        cnn: Cnn | None = None,
+        space: Space,
+        *,
+        images: Collection[str] = (),
+        normalize: NormalizeMode = False,
+        clip: float = 10.0,
     ):
+        """`images`: the parts that go through convolutions, "" for the whole observation."""
         super().__init__()
-        self.layout = None if cnn is None else cnn.layout
-        self._graphed: Graphed | None = None
-        self.n_discrete = int(space.n) if isinstance(space, spaces.Discrete) else 0
-        self.obs_start = int(space.start) if isinstance(space, spaces.Discrete) else 0
-        self.is_image = space.dtype == np.uint8
-        self.width = observation_width(space)
-        self.normalizer = ObsNormalizer(
-            space, self.width, False if self.n_discrete else normalize_obs, clip_obs
-        )
+        self.parts = part_spaces(space)
+        self.is_dict = isinstance(space, spaces.Dict)
+        self.layouts: dict[str, ImageLayout] = {}
+        self.index_sizes: dict[str, int] = {}  # parts for an embedding, with their n
+        self.vectors: list[_Vector] = []
+        self.one_hots = nn.ModuleList()
+        for name, part in self.parts.items():
+            if name in images:
+                layout = image_layout(part)
+                assert layout is not None, "network_for refuses other images"
+                self.layouts[name] = layout
+            elif isinstance(part, spaces.Discrete) and part.n > LARGEST_ONE_HOT:
+                self.index_sizes[name] = int(part.n)
+            elif isinstance(part, spaces.Discrete | spaces.MultiDiscrete):
+                self.one_hots.append(_OneHot(name, part))
+            else:
+                self.vectors.append(_Vector(name, part))
+        bounds = [vector.bounds for vector in self.vectors] or [np.zeros((2, 0))]
+        self.normalizer = ObsNormalizer(np.concatenate(bounds, axis=1), normalize, clip)
+        n_one_hot = sum(int(one_hot.width) for one_hot in self.one_hots)
+        self.width = sum(vector.width for vector in self.vectors) + n_one_hot
+        """Length of the vector part of an encoded observation."""
 
-    def encode(self, obs: Tensor) -> Tensor:
-        """Observations as the environment gives them [B, ...] -> network input [B, width].
+    @property
+    def is_vector(self) -> bool:
+        """Is an encoded observation one tensor [B, width]?"""
+        return not self.layouts and not self.index_sizes
 
-        Done once for a whole rollout. Images stay uint8 here and are cast a minibatch at a time;
-        for convolutions they stay [B, ...], too.
-        """
-        if self.layout is not None:
-            return obs
-        if self.is_image:
-            return obs.flatten(1)
-        if self.n_discrete:
-            return nn.functional.one_hot(obs.long() - self.obs_start, self.n_discrete).float()
-        return self.normalizer(obs.flatten(1).float())
+    def forward(self, obs: TensorObs) -> Encoded:
+        parts = obs if isinstance(obs, dict) else {"": obs}
+        vector = self._vector(parts)
+        if self.is_vector:
+            assert vector is not None
+            return vector
+        encoded = {} if vector is None else {"": vector}
+        for name, layout in self.layouts.items():
+            encoded[f"image {name}"] = self._image(layout, self.parts[name], parts[name])
+        for name in self.index_sizes:
+            encoded[f"index {name}"] = parts[name].long() - int(self.parts[name].start)
+        return encoded
 
-    def cast(self, x: Tensor) -> Tensor:
-        """The first operation of a forward pass: images, kept as uint8 until here, to floats;
-        for convolutions [B, channels, height, width]."""
-        if self.layout is None:
-            return self.normalizer(x.float() / PIXEL_MAX) if self.is_image else x
-        if self.normalizer.mode:  # by the components of an observation, as the env orders them
-            scaled = x.flatten(1).float() / (PIXEL_MAX if self.is_image else 1.0)
-            return self.layout.planes(self.normalizer(scaled).view_as(x))
-        planes = self.layout.planes(x)
+    def _vector(self, parts: dict[str, Tensor]) -> Tensor | None:
+        """Numbers, normalised, then one-hot parts: [B, width]."""
+        columns = []
+        if self.vectors:
+            columns.append(self.normalizer(self._numbers(parts)))
+        columns += [one_hot(parts[one_hot.name]) for one_hot in self.one_hots]
+        if len(columns) <= 1:
+            return columns[0] if columns else None
+        return torch.cat(columns, dim=1)
+
+    def _numbers(self, parts: dict[str, Tensor]) -> Tensor:
+        """All Box and MultiBinary parts as floats, before normalisation."""
+        flat = [vector(parts[vector.name]) for vector in self.vectors]
+        return flat[0] if len(flat) == 1 else torch.cat(flat, dim=1)
+
+    def _image(self, layout: ImageLayout, space: Space, obs: Tensor) -> Tensor:
+        planes = layout.planes(obs)
         # A GPU convolves with the channels last in memory, and would reorder them for each layer.
-        order = torch.channels_last if x.is_cuda else torch.preserve_format
+        order = torch.channels_last if obs.is_cuda else torch.preserve_format
         planes = planes.to(torch.float32, memory_format=order)
-        return planes.mul_(1.0 / PIXEL_MAX) if self.is_image else planes
+        if space.dtype != np.uint8:
+            return planes
+        low, high = _uint8_range(space)
+        return planes.mul_(1.0 / (high - low)) if low == 0 else (planes - low) / (high - low)
 
-    def encode_numpy(self, obs: np.ndarray) -> np.ndarray:
-        """`encode` and `cast` in one; without torch, but for images that keep their axes."""
-        if self.layout is not None:
-            return self.cast(torch.from_numpy(obs)).numpy()
-        if self.n_discrete:
-            return np.eye(self.n_discrete, dtype=np.float32)[obs - self.obs_start]
-        x = obs.reshape(len(obs), -1).astype(np.float32, copy=False)
-        return self.normalizer.numpy(x / np.float32(PIXEL_MAX) if self.is_image else x)
-
-    def encoded(self, obs: np.ndarray, device: torch.device) -> Tensor:
-        """`encode` for an array, on the device; on the CPU by way of NumPy, which costs less."""
-        if device.type != "cpu" or self.is_image or self.layout is not None:
-            return self.encode(upload(obs, device))
-        return torch.from_numpy(self.encode_numpy(obs))
-
-    @torch.no_grad()
-    def infer(
-        self, network: Callable[[Tensor], Tensor], obs: np.ndarray | Tensor, device: torch.device
-    ) -> np.ndarray:
-        """The network's outputs for raw observations, to act by; on a GPU as a CUDA graph, so
-        always the same network."""
-        if device.type != "cuda":
-            return network(self.encode(on_device(obs, device))).cpu().numpy()
-        if self._graphed is None:
-            self._graphed = Graphed(lambda inputs: [network(self.encode(inputs[0]))])
-        return self._graphed([on_device(obs, device)])[0].cpu().numpy()
-
-    @torch.no_grad()
-    def forward_parts(self, x: Tensor) -> Any:
-        """`forward` of encoded observations without gradients, images some at a time."""
-        at_once = IMAGES_AT_ONCE.get(x.device.type, IMAGES_AT_ONCE["cpu"])
-        if self.layout is None or len(x) <= at_once:
-            return self(x)
-        parts = [self(part) for part in x.split(at_once)]
-        if isinstance(parts[0], Tensor):
-            return torch.cat(parts)
-        return tuple(torch.cat(outputs) for outputs in zip(*parts, strict=True))
+    # -- statistics -------------------------------------------------------------------------
 
     @property
     def learns_moments(self) -> bool:
-        """Does `observe` do anything?"""
-        return self.normalizer.mode == "rolling"
+        """Does `observe` change anything?"""
+        return self.normalizer.mode == "rolling" and bool(self.vectors)
 
-    def observe(self, obs: np.ndarray) -> None:
+    def observe(self, obs: Obs) -> None:
         """Take raw observations [n, ...] into the normaliser's running moments."""
         if not self.learns_moments:
             return
-        flat = obs.reshape(len(obs), -1)
-        if not self.is_image:
-            self.normalizer.update(flat)
-            return
-        for start in range(0, len(flat), IMAGES_AT_ONCE["cpu"]):
-            self.normalizer.update(flat[start : start + IMAGES_AT_ONCE["cpu"]] / PIXEL_MAX)
+        arrays = obs if isinstance(obs, dict) else {"": obs}
+        n = len(arrays[self.vectors[0].name])
+        for start in range(0, n, OBS_AT_ONCE):
+            rows = slice(start, start + OBS_AT_ONCE)
+            parts = {v.name: torch.from_numpy(arrays[v.name][rows]) for v in self.vectors}
+            self.normalizer.update(self._numbers(parts).numpy())
 
 
-def on_device(obs: np.ndarray | Tensor, device: torch.device) -> Tensor:
-    """Observations where the network is; those that are there already are not copied."""
-    return obs if isinstance(obs, Tensor) else upload(obs, device)
+class _Vector:
+    """A Box or MultiBinary part: flat floats, uint8 scaled to [0, 1] by its bounds."""
+
+    def __init__(self, name: str, space: Space):
+        self.name = name
+        self.width = math.prod(space.shape or ())
+        self._low, self._scale = 0.0, 1.0
+        bounds = np.array([0.0, 1.0])[:, None].repeat(self.width, axis=1)
+        if isinstance(space, spaces.Box):
+            bounds = np.stack([space.low.reshape(-1), space.high.reshape(-1)]).astype(np.float64)
+            if space.dtype == np.uint8:
+                low, high = _uint8_range(space)
+                self._low, self._scale = low, 1.0 / (high - low)
+                bounds = (bounds - self._low) * self._scale
+        self.bounds = bounds
+
+    def __call__(self, obs: Tensor) -> Tensor:
+        flat = obs.flatten(1) if obs.ndim > 1 else obs.unsqueeze(1)
+        flat = flat.float()
+        if self._low:
+            flat = flat - self._low
+        return flat if self._scale == 1.0 else flat * self._scale
 
 
-def upload(array: np.ndarray, device: torch.device) -> Tensor:
-    """An array on the device. To a GPU by way of pinned memory: the host does not wait for it."""
-    tensor = torch.from_numpy(array)
-    if device.type == "cuda":
-        return tensor.pin_memory().to(device, non_blocking=True)
-    return tensor.to(device)
+class _OneHot(nn.Module):
+    """A Discrete or MultiDiscrete part: one 1 for each number."""
+
+    values: Tensor
+    columns: Tensor
+
+    def __init__(self, name: str, space: Space):
+        super().__init__()
+        self.name = name
+        if isinstance(space, spaces.Discrete):
+            sizes, starts = [int(space.n)], [int(space.start)]
+        else:
+            sizes = [int(n) for n in space.nvec.reshape(-1)]
+            starts = [int(s) for s in space.start.reshape(-1)]
+        self.width = sum(sizes)
+        # The value that each output column stands for, and the component it belongs to.
+        values = np.concatenate([s + np.arange(n) for n, s in zip(sizes, starts, strict=True)])
+        self._components = np.repeat(np.arange(len(sizes)), sizes)
+        self.register_buffer("values", torch.from_numpy(values), persistent=False)
+        columns = torch.from_numpy(self._components)
+        self.register_buffer("columns", columns, persistent=False)
+
+    def forward(self, obs: Tensor) -> Tensor:
+        if obs.ndim == 1:
+            return (obs.unsqueeze(1) == self.values).float()
+        numbers = obs.flatten(1)
+        return (numbers.index_select(1, self.columns) == self.values).float()
+
+
+def _uint8_range(space: Space) -> tuple[float, float]:
+    """Lowest and highest value of a uint8 space; [0, 255] where its bounds say nothing."""
+    low, high = float(space.low.min()), float(space.high.max())
+    return (low, high) if high > low else (0.0, 255.0)
+
+
+@torch.no_grad()
+def in_chunks(network: Callable[[Any], Any], obs: TensorObs, has_images: bool) -> Any:
+    """`network(obs)` without gradients, images some at a time."""
+    first = next(iter(obs.values())) if isinstance(obs, dict) else obs
+    at_once = IMAGES_AT_ONCE.get(first.device.type, IMAGES_AT_ONCE["cpu"])
+    n = len(first)
+    if not has_images or n <= at_once:
+        return network(obs)
+    parts = []
+    for start in range(0, n, at_once):
+        rows = slice(start, start + at_once)
+        chunk = {k: v[rows] for k, v in obs.items()} if isinstance(obs, dict) else obs[rows]
+        parts.append(network(chunk))
+    if isinstance(parts[0], Tensor):
+        return torch.cat(parts)
+    return tuple(torch.cat(outputs) for outputs in zip(*parts, strict=True))

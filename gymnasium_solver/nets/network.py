@@ -1,11 +1,15 @@
-"""Which network a config means for an observation space: an MLP, or convolutions before it.
+"""Which layers a config means for an observation space.
 
-    hidden_dims, activation, cnn = network_for(config, observation_space)
+    network = network_for(config, observation_space)
+    network.hidden_dims, network.activation     # of the dense layers
+    network.cnns                                # {part: Cnn} of the image parts
 
-`policy: auto` takes a CNN for uint8 images and an MLP for the rest. A CNN has its own widths
-(`cnn_channels`, `cnn_hidden_dims`) and ReLU; `hidden_dims` and `activation` are those of an MLP.
+`policy: auto` takes convolutions for uint8 images, alone or among the parts of a Dict, and an MLP
+for the rest. A network with convolutions has its own widths (`cnn_channels`, `cnn_hidden_dims`) and
+ReLU; `hidden_dims` and `activation` belong to an MLP.
 """
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -14,56 +18,83 @@ from gymnasium import spaces
 from gymnasium_solver.config.schema import LearnerConfig
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.nets.cnn import PRESETS, Cnn, default_preset, image_layout
+from gymnasium_solver.spaces.observations import Space, part_spaces
 
 LARGEST_FLAT_IMAGE = 4096  # pixels times channels that an MLP takes
 CNN_ACTIVATION = "relu"
 
 
 class Network(NamedTuple):
-    """The hidden layers between an encoded observation and the heads."""
+    """The layers between an encoded observation and the heads."""
 
     hidden_dims: tuple[int, ...]
     activation: str
-    cnn: Cnn | None = None  # None: an MLP
+    cnns: dict[str, Cnn] = {}  # by image part; empty: an MLP
 
 
-def network_for(config: LearnerConfig, space: spaces.Space) -> Network:
+def network_for(config: LearnerConfig, space: Space) -> Network:
     """ConfigError where the config asks for what does not fit the space."""
-    if not is_cnn(config, space):
-        _check_mlp(config, space)
+    images = image_parts(config, space)
+    _check_flat_images(config, space, images)
+    if not images:
+        _check_mlp(config)
         return Network(config.hidden_dims, config.activation)
-    layout = image_layout(space)
-    if layout is None:
-        raise ConfigError(
-            f"policy: cnn needs images, a Box with 3 axes (or 4, a stack of frames), but "
-            f"{config.env_id} has {space}; use policy: mlp."
-        )
     _check_cnn(config)
-    preset_id, dims = config.model_id or default_preset(layout), config.cnn_hidden_dims
-    dims = PRESETS[preset_id].hidden_dims if dims is None else dims
-    return Network(dims, CNN_ACTIVATION, Cnn(layout, preset_id, config.cnn_channels))
+    cnns = {}
+    for name in images:
+        layout = image_layout(part_spaces(space)[name])
+        assert layout is not None
+        cnns[name] = Cnn(layout, config.model_id or default_preset(layout), config.cnn_channels)
+    first = next(iter(cnns.values()))
+    dims = config.cnn_hidden_dims
+    dims = PRESETS[first.preset_id].hidden_dims if dims is None else dims
+    return Network(dims, CNN_ACTIVATION, cnns)
 
 
-def is_cnn(config: LearnerConfig, space: spaces.Space) -> bool:
-    """Does this config take a CNN for these observations?"""
-    if config.policy != "auto":
-        return config.policy == "cnn"
-    return space.dtype == np.uint8 and image_layout(space) is not None
+def image_parts(config: LearnerConfig, space: Space) -> list[str]:
+    """The parts of an observation that go through convolutions; [""] for the whole of it."""
+    if config.policy == "mlp":
+        return []
+    parts = {
+        name: part for name, part in part_spaces(space).items() if image_layout(part) is not None
+    }
+    if config.policy == "cnn":
+        if not parts:
+            raise ConfigError(
+                f"policy: cnn needs images, a Box with 3 axes (or 4, a stack of frames), but "
+                f"{config.env_id} has {space}; use policy: mlp."
+            )
+        if isinstance(space, spaces.Dict):
+            return [name for name, part in parts.items() if part.dtype == np.uint8] or list(parts)
+        return list(parts)
+    return [name for name, part in parts.items() if part.dtype == np.uint8]
 
 
-def _check_mlp(config: LearnerConfig, space: spaces.Space) -> None:
+def is_cnn(config: LearnerConfig, space: Space) -> bool:
+    """Does this config use convolutions for these observations?"""
+    return bool(image_parts(config, space))
+
+
+def _check_mlp(config: LearnerConfig) -> None:
     for name in ("cnn_channels", "cnn_hidden_dims"):
         if getattr(config, name) is not None:
             raise ConfigError(
-                f"{name}: {config.env_id} gets an mlp, which has no use for it; leave it out, or "
+                f"{name}: {config.env_id} gets an mlp, which does not use it; remove it, or "
                 "set policy: cnn."
             )
-    width = int(np.prod(space.shape or (), dtype=int))
-    if space.dtype == np.uint8 and image_layout(space) and width > LARGEST_FLAT_IMAGE:
-        raise ConfigError(
-            f"policy: mlp would flatten the images of {config.env_id}, {space.shape}, to {width:,} "
-            f"inputs; use policy: cnn, or smaller images (up to {LARGEST_FLAT_IMAGE:,} inputs)."
-        )
+
+
+def _check_flat_images(config: LearnerConfig, space: Space, images: list[str]) -> None:
+    """Large images must not be flattened into an MLP by accident."""
+    for name, part in part_spaces(space).items():
+        width = math.prod(part.shape or ())
+        is_image = part.dtype == np.uint8 and image_layout(part) is not None
+        if is_image and name not in images and width > LARGEST_FLAT_IMAGE:
+            raise ConfigError(
+                f"policy: mlp would flatten the images of {config.env_id}, {part.shape}, to "
+                f"{width:,} inputs; use policy: cnn, or smaller images (up to "
+                f"{LARGEST_FLAT_IMAGE:,} inputs)."
+            )
 
 
 def _check_cnn(config: LearnerConfig) -> None:
@@ -76,5 +107,5 @@ def _check_cnn(config: LearnerConfig) -> None:
     if config.activation not in (fields["activation"].default, CNN_ACTIVATION):
         raise ConfigError(
             f"activation: {config.activation} is for an mlp, but {config.env_id} gets a cnn, "
-            f"which has {CNN_ACTIVATION}; leave it out."
+            f"which has {CNN_ACTIVATION}; remove it."
         )

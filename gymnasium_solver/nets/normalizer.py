@@ -9,12 +9,10 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from gymnasium import spaces
 from torch import Tensor, nn
 
 NormalizeMode = Literal[False, "rolling", "static"]
 EPSILON = 1e-8
-PIXEL_MAX = 255.0
 
 
 def merge_moments(
@@ -40,16 +38,16 @@ class ObsNormalizer(nn.Module):
     var: Tensor
     count: Tensor
 
-    def __init__(self, space: spaces.Space, width: int, mode: NormalizeMode, clip: float):
+    def __init__(self, bounds: np.ndarray, mode: NormalizeMode, clip: float):
+        """`bounds` [2, width]: low and high of each component, which "static" scales by."""
         super().__init__()
         self.mode = mode
         self.clip = clip
+        width = bounds.shape[1]
         shift, scale = np.zeros(width), np.ones(width)
-        if mode == "static" and isinstance(space, spaces.Box):
-            unit = PIXEL_MAX if space.dtype == np.uint8 else 1.0  # images come scaled to [0, 1]
-            low, high = space.low.reshape(-1) / unit, space.high.reshape(-1) / unit
-            # Bounds that are infinite, or mere float limits, say nothing: leave such a
-            # component as it is.
+        if mode == "static":
+            low, high = bounds
+            # Infinite bounds, and bounds that are only float limits, leave a component as it is.
             known = (np.abs(low) < 1e30) & (np.abs(high) < 1e30) & (high > low)
             shift[known] = (low[known] + high[known]) / 2.0
             scale[known] = 2.0 / (high[known] - low[known])
@@ -65,13 +63,6 @@ class ObsNormalizer(nn.Module):
             return x
         return ((x - self.shift) * self.scale).clamp(-self.clip, self.clip)
 
-    def numpy(self, x: np.ndarray) -> np.ndarray:
-        """The same, on the CPU without torch's per-operation cost."""
-        if not self.mode:
-            return x
-        y = (x - self.shift.numpy()) * self.scale.numpy()
-        return np.clip(y, -self.clip, self.clip, out=y)
-
     def update(self, obs: np.ndarray) -> None:
         """Take observations [n, width] into the running moments; a no-op unless rolling."""
         if self.mode != "rolling" or len(obs) == 0:
@@ -79,7 +70,7 @@ class ObsNormalizer(nn.Module):
         mean, var, count = merge_moments(
             self.mean.cpu().numpy(), self.var.cpu().numpy(), float(self.count), obs
         )
-        # In place: the NumPy actor holds views of these buffers.
+        # In place: recorded programs read these buffers where they are.
         self.mean.copy_(torch.from_numpy(mean))
         self.var.copy_(torch.from_numpy(var))
         self.count.fill_(count)

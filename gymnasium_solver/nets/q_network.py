@@ -1,7 +1,7 @@
 """Action values: Q(s, a) for every discrete action, plain, dueling, noisy or distributional.
 
-`QHead` is everything after the encoded observation, so that a target network is a copy of it alone;
-of images it has the convolutions, too.
+`QHead` is everything after the encoded observation, convolutions included, so that a target network
+is a copy of it alone.
 It ends in one stream, or in two (dueling: value and advantage, Wang et al. 2016); a stream is the
 last hidden layer and the output, and these are the layers that `noisy_sigma` makes noisy (Fortunato
 et al. 2018). With `n_atoms` > 1 the outputs are logits over a fixed support (C51, Bellemare 2017).
@@ -13,13 +13,14 @@ from itertools import pairwise
 
 import numpy as np
 import torch
-from gymnasium import spaces
 from torch import Tensor, nn
 
-from gymnasium_solver.nets.cnn import Cnn, convolutions
-from gymnasium_solver.nets.encoder import ObsEncoder
-from gymnasium_solver.nets.mlp import ACTIVATIONS, NumpyMLP, linear, mlp_torso
+from gymnasium_solver.nets.encoder import Encoded, ObsEncoder, TensorObs
+from gymnasium_solver.nets.features import Features
+from gymnasium_solver.nets.mlp import ACTIVATIONS, linear, mlp_torso
+from gymnasium_solver.nets.network import Network
 from gymnasium_solver.nets.normalizer import NormalizeMode
+from gymnasium_solver.spaces.observations import Space
 
 
 class NoisyLinear(nn.Module):
@@ -52,15 +53,11 @@ class NoisyLinear(nn.Module):
         weight = self.weight + self.weight_sigma * noise
         return nn.functional.linear(x, weight, self.bias + self.bias_sigma * self.noise_out)
 
-    def numpy(self, x: np.ndarray, rng: np.random.Generator | None) -> np.ndarray:
-        """Without gradients; with `rng` every row of `x` gets a noise of its own."""
-        y = x @ self.weight.detach().numpy().T + self.bias.detach().numpy()
-        if rng is not None:
-            noise_in = factor_noise(rng, x.shape)
-            noise_out = factor_noise(rng, y.shape)
-            spread = (x * noise_in) @ self.weight_sigma.detach().numpy().T
-            y += (spread + self.bias_sigma.detach().numpy()) * noise_out
-        return y
+    def with_row_noise(self, x: Tensor, noise_in: Tensor, noise_out: Tensor) -> Tensor:
+        """Every row of `x` with noise of its own, [B, n_in] and [B, n_out]."""
+        y = nn.functional.linear(x, self.weight, self.bias)
+        spread = (x * noise_in) @ self.weight_sigma.t() + self.bias_sigma
+        return y + spread * noise_out
 
 
 def factor_noise(rng: np.random.Generator, shape: Sequence[int]) -> np.ndarray:
@@ -70,27 +67,27 @@ def factor_noise(rng: np.random.Generator, shape: Sequence[int]) -> np.ndarray:
 
 
 class QHead(nn.Module):
+    """Features, dense layers and output streams."""
+
     def __init__(
         self,
-        n_in: int,
+        encoder: ObsEncoder,
+        network: Network,
         n_actions: int,
-        hidden_dims: Sequence[int],
-        activation: str,
         *,
         dueling: bool,
         noisy_sigma: float | None,
         n_atoms: int,
         layer_norm: bool,
-        cnn: Cnn | None = None,
         generator: torch.Generator,
     ):
         super().__init__()
-        self.n_actions, self.n_atoms, self.activation = n_actions, n_atoms, activation
-        *dims, n_last = hidden_dims or (0,)
-        conv, n_in = convolutions(cnn, n_in, None, generator)
-        dense = mlp_torso(n_in, dims, activation, generator, gain=None, layer_norm=layer_norm)
-        self.torso = nn.Sequential(*conv, *dense)
-        self.has_convolutions = cnn is not None
+        self.n_actions, self.n_atoms = n_actions, n_atoms
+        activation = network.activation
+        *dims, n_last = network.hidden_dims or (0,)
+        self.features = Features(encoder, network, None, generator)
+        n_in = self.features.width
+        self.torso = mlp_torso(n_in, dims, activation, generator, gain=None, layer_norm=layer_norm)
         n_features = dims[-1] if dims else n_in
 
         def stream(n_out: int) -> nn.Sequential:
@@ -109,54 +106,59 @@ class QHead(nn.Module):
         self.advantage = stream(n_actions * n_atoms)
         self.value = stream(n_atoms) if dueling else None
         self.noisy_layers = [m for m in self.modules() if isinstance(m, NoisyLinear)]
-        self.numpy_torso = NumpyMLP(self.torso, activation)
-        self.numpy_advantage = NumpyMLP(self.advantage, activation)
-        self.numpy_value = NumpyMLP(self.value, activation) if self.value is not None else None
 
-    def forward(self, x: Tensor) -> Tensor:
-        """[B, n_in], or images, -> values [B, A], or logits [B, A, atoms]."""
-        features = self.torso(x)
-        out = self.advantage(features)
+    def forward(self, x: Encoded, noise: Sequence[Tensor] = ()) -> Tensor:
+        """Encoded observations -> values [B, A], or logits [B, A, atoms].
+
+        `noise` gives every row noise of its own: two tensors for each noisy layer (`row_noise`)."""
+        features = self.torso(self.features(x))
+        given = list(noise)
+        out = _run(self.advantage, features, given)
         if self.n_atoms > 1:
             out = out.view(-1, self.n_actions, self.n_atoms)
         if self.value is None:
             return out
-        value = self.value(features)
+        value = _run(self.value, features, given)
         if self.n_atoms > 1:
             value = value.unsqueeze(1)
         return value + out - out.mean(dim=1, keepdim=True)
-
-    def numpy(self, x: np.ndarray, rng: np.random.Generator | None = None) -> np.ndarray:
-        """`forward` without gradients; `rng` draws a noise of its own for every row."""
-        if self.has_convolutions:  # by torch: images that went through `cast`
-            with torch.no_grad():
-                features = self.torso(torch.from_numpy(x)).numpy()
-        else:
-            features = self.numpy_torso(x)
-        out = self.numpy_advantage(features, rng).reshape(len(x), self.n_actions, -1)
-        if self.numpy_value is not None:
-            value = self.numpy_value(features, rng).reshape(len(x), 1, -1)
-            out = value + out - out.mean(axis=1, keepdims=True)
-        return out if self.n_atoms > 1 else out[:, :, 0]
 
     def resample(self, rng: np.random.Generator | None) -> None:
         """Draw new noise for every noisy layer; None: no noise."""
         for layer in self.noisy_layers:
             layer.resample(rng)
 
+    def row_noise(self, n: int, rng: np.random.Generator) -> list[np.ndarray]:
+        """Noise for `forward`, drawn for each of n rows on its own."""
+        shapes = [
+            (n, noise.shape[0])
+            for layer in self.noisy_layers
+            for noise in (layer.noise_in, layer.noise_out)
+        ]
+        return [factor_noise(rng, shape) for shape in shapes]
 
-class QNetwork(ObsEncoder):
+
+def _run(layers: nn.Sequential, x: Tensor, noise: list[Tensor]) -> Tensor:
+    """The layers in turn; a noisy one takes two tensors from the front of `noise`, if there are."""
+    for layer in layers:
+        if noise and isinstance(layer, NoisyLinear):
+            x = layer.with_row_noise(x, noise.pop(0), noise.pop(0))
+        else:
+            x = layer(x)
+    return x
+
+
+class QNetwork(nn.Module):
     """An encoder and a QHead; `support` [atoms] are the returns that logits stand for."""
 
     support: Tensor
 
     def __init__(
         self,
-        observation_space: spaces.Space,
-        action_space: spaces.Discrete,
+        observation_space: Space,
+        n_actions: int,
+        network: Network,
         *,
-        hidden_dims: Sequence[int],
-        activation: str = "relu",
         dueling: bool = False,
         noisy_sigma: float | None = None,
         n_atoms: int = 1,
@@ -165,42 +167,36 @@ class QNetwork(ObsEncoder):
         layer_norm: bool = False,
         normalize_obs: NormalizeMode = False,
         clip_obs: float = 10.0,
-        cnn: Cnn | None = None,
         generator: torch.Generator,
     ):
-        super().__init__(observation_space, normalize_obs, clip_obs, cnn)
+        super().__init__()
+        self.encoder = ObsEncoder(
+            observation_space, images=network.cnns, normalize=normalize_obs, clip=clip_obs
+        )
         self.q = QHead(
-            self.width,
-            int(action_space.n),
-            hidden_dims,
-            activation,
+            self.encoder,
+            network,
+            n_actions,
             dueling=dueling,
             noisy_sigma=noisy_sigma,
             n_atoms=n_atoms,
             layer_norm=layer_norm,
-            cnn=cnn,
             generator=generator,
         )
         self.v_min, self.v_max = v_min, v_max
         self.register_buffer("support", torch.linspace(v_min, v_max, n_atoms), persistent=False)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Encoded observations -> Q values [B, A], or logits [B, A, atoms]."""
-        return self.q(self.cast(x))
+    @property
+    def has_images(self) -> bool:
+        return bool(self.encoder.layouts)
 
-    def q_values(
-        self, obs: np.ndarray | Tensor, rng: np.random.Generator | None = None
-    ) -> np.ndarray:
-        """Expected returns [N, A] of raw observations, to act by; `rng` adds exploration noise."""
-        head = self.q
-        if head.numpy_advantage.runs:
-            assert isinstance(obs, np.ndarray)
-            out = head.numpy(self.encode_numpy(obs), rng)
-        else:
-            head.resample(rng)
-            out = self.infer(self, obs, self.support.device)
-        if head.n_atoms == 1:
+    def forward(self, obs: TensorObs) -> Tensor:
+        """Observations -> Q values [B, A], or logits [B, A, atoms]."""
+        return self.q(self.encoder(obs))
+
+    def q_values(self, obs: TensorObs, noise: Sequence[Tensor] = ()) -> Tensor:
+        """Expected returns [B, A], to act by; `noise`: see QHead.forward."""
+        out = self.q(self.encoder(obs), noise)
+        if self.q.n_atoms == 1:
             return out
-        probs = np.exp(out - out.max(axis=-1, keepdims=True))
-        probs /= probs.sum(axis=-1, keepdims=True)
-        return probs @ self.support.cpu().numpy()
+        return (torch.softmax(out, dim=2) * self.support).sum(2)

@@ -13,7 +13,6 @@ them in after its step:
 
 from collections.abc import Iterable, Sequence
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -56,12 +55,6 @@ class BatchRenorm(nn.Module):
         """Move the running moments a little towards a batch's."""
         self.running_mean.lerp_(mean, MOMENTUM)
         self.running_var.lerp_(var, MOMENTUM)
-
-    def numpy(self, x: np.ndarray, rng: object = None) -> np.ndarray:
-        """`forward` for acting (nets/mlp.py), on the CPU without gradients."""
-        mean, var = self.running_mean.numpy(), self.running_var.numpy()
-        scale = self.weight.detach().numpy() / np.sqrt(var + np.float32(EPSILON))
-        return (x - mean) * scale + self.bias.detach().numpy()
 
 
 def train_pass(

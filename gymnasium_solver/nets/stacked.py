@@ -57,8 +57,7 @@ class StackedLinear(nn.Module):
 
 
 class StackedMLP(nn.Module):
-    """n MLPs: [B, in] -> [n, B, out]. `renorm` puts a BatchRenorm before every linear layer; `conv`
-    comes first, once for all of them (images, as DrQ's critics share their encoder)."""
+    """n MLPs: [B, in] -> [n, B, out]. `renorm` puts a BatchRenorm before every linear layer."""
 
     def __init__(
         self,
@@ -71,10 +70,9 @@ class StackedMLP(nn.Module):
         *,
         spectral_norm: bool = False,
         renorm: bool = False,
-        conv: nn.Module | None = None,
     ):
         super().__init__()
-        self.n, self.conv = n, conv
+        self.n = n
         layers: list[nn.Module] = []
         for a, b in pairwise([n_in, *hidden_dims, n_out]):
             layers += [ACTIVATIONS[activation]()] if layers else []
@@ -83,7 +81,7 @@ class StackedMLP(nn.Module):
         self.layers = nn.Sequential(*layers)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.layers(x if self.conv is None else self.conv(x))
+        return self.layers(x)
 
     def first(self, x: Tensor) -> Tensor:
         """The first MLP alone: [B, in] -> [B, out]."""

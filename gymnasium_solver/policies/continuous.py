@@ -4,13 +4,13 @@ import math
 from typing import Any
 
 import numpy as np
-from gymnasium import spaces
 
+from gymnasium_solver.fast.recorded import Inference
 from gymnasium_solver.nets.actor_critics import LOG_STD_MAX, LOG_STD_MIN, ActorCritics
 from gymnasium_solver.policies.noise import Noise
-from gymnasium_solver.policies.policy import Mask, Obs, Policy
-from gymnasium_solver.spaces.distributions import MASKED_LOGIT, gumbel_max
-from gymnasium_solver.spaces.spaces import action_width
+from gymnasium_solver.policies.policy import Acted, ActObs, Carry, Mask, Policy
+from gymnasium_solver.spaces.actions import ActionKind, DiscreteActions, gumbel_max, mask_outputs
+from gymnasium_solver.spaces.observations import Space
 
 
 class NoisyPolicy(Policy):
@@ -19,62 +19,64 @@ class NoisyPolicy(Policy):
     def __init__(
         self,
         net: ActorCritics,
-        observation_space: spaces.Space,
-        action_space: spaces.Space,
+        observation_space: Space,
+        actions: ActionKind,
         rng: np.random.Generator,
         keeps: float,
+        *,
+        record: bool,
     ):
-        super().__init__(observation_space, action_space, rng)
+        super().__init__(observation_space, actions, rng)
         self.net = net
-        self.noise = Noise(action_width(action_space), keeps)
+        width = actions.n if isinstance(actions, DiscreteActions) else actions.shape[0]
+        self.noise = Noise(width, keeps)
+        self._infer = Inference(net.actor_outputs, net, record=record)
 
-    def end_episodes(self, ended: np.ndarray) -> None:
-        self.noise.end_episodes(ended)
-
-    def state(self) -> dict[str, Any]:
-        return self.noise.state()
-
-    def load_state(self, state: dict[str, Any]) -> None:
-        self.noise.load_state(state)
+    def initial_carry(self, n: int) -> Carry:
+        return self.noise.initial(n)
 
 
 class SoftPolicy(NoisyPolicy):
     """Acts by a squashed Gaussian or a categorical actor: a draw, or the mode.
 
-    Draws may be alike from step to step (`keeps`); each alone is distributed as the actor says.
+    Draws may be correlated from step to step (`keeps`); each alone has the actor's distribution.
     """
 
-    def _draw(self, obs: Obs, mask: Mask) -> np.ndarray:
-        outputs = self._outputs(obs, mask)
-        if self.action_map.discrete:
-            return gumbel_max(outputs, self.noise.exponential(len(obs), self.rng))
+    def _draw(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask) -> Acted:
+        outputs = mask_outputs(self._infer(obs), mask)
+        if isinstance(self.actions, DiscreteActions):
+            noise, carry = self.noise.exponential(carry, is_first, self.rng)
+            return Acted(gumbel_max(outputs, noise), carry)
         mean, log_std = np.split(outputs, 2, axis=1)
         std = math.sqrt(1.0 - float(self.noise.keeps) ** 2)
-        noise = self.noise.normal(len(obs), std, 1.0, self.rng)
-        return np.tanh(mean + np.exp(np.clip(log_std, LOG_STD_MIN, LOG_STD_MAX)) * noise)
+        noise, carry = self.noise.normal(carry, is_first, std, 1.0, self.rng)
+        scale = np.exp(np.clip(log_std, LOG_STD_MIN, LOG_STD_MAX))
+        return Acted(np.tanh(mean + scale * noise), carry)
 
-    def _best(self, obs: Obs, mask: Mask) -> np.ndarray:
-        outputs = self._outputs(obs, mask)
-        if self.action_map.discrete:
-            return outputs.argmax(axis=1)
-        return np.tanh(outputs[:, : outputs.shape[1] // 2])
-
-    def _outputs(self, obs: Obs, mask: Mask) -> np.ndarray:
-        outputs = self.net.actor_outputs(obs)
-        return outputs if mask is None else np.where(mask, outputs, np.float32(MASKED_LOGIT))
+    def _best(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask) -> Acted:
+        outputs = mask_outputs(self._infer(obs), mask)
+        if isinstance(self.actions, DiscreteActions):
+            return Acted(outputs.argmax(axis=1), carry)
+        return Acted(np.tanh(outputs[:, : outputs.shape[1] // 2]), carry)
 
 
 class DeterministicPolicy(NoisyPolicy):
-    """Acts by tanh of the actor's outputs; explores with noise of deviation `noise_std` on top.
+    """Acts by tanh of the actor's outputs; explores by adding noise of deviation `noise_std`.
 
     "ou" noise (Ornstein-Uhlenbeck) wanders: it keeps most of its last value.
     """
 
-    noise_std = 0.0  # set from outside as a run goes on
+    noise_std = 0.0  # set by the learner as its schedule goes
 
-    def _best(self, obs: Obs, mask: Mask) -> np.ndarray:
-        return np.tanh(self.net.actor_outputs(obs))
+    def state(self) -> dict[str, Any]:
+        return {"noise_std": self.noise_std}
 
-    def _draw(self, obs: Obs, mask: Mask) -> np.ndarray:
-        noise = self.noise.normal(len(obs), self.noise_std, self.noise_std, self.rng)
-        return np.clip(self._best(obs, mask) + noise, -1.0, 1.0)
+    def load_state(self, state: dict[str, Any]) -> None:
+        self.noise_std = state["noise_std"]
+
+    def _best(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask) -> Acted:
+        return Acted(np.tanh(self._infer(obs)), carry)
+
+    def _draw(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask) -> Acted:
+        noise, carry = self.noise.normal(carry, is_first, self.noise_std, self.noise_std, self.rng)
+        return Acted(np.clip(np.tanh(self._infer(obs)) + noise, -1.0, 1.0), carry)

@@ -1,96 +1,140 @@
-"""A policy that acts: observations in, actions out, from its own random stream.
+"""A policy acts: observations in, actions out, from its own random stream.
 
-`Policy` is what the collector, evaluations and users see; each kind of learner has its own `_draw`
-and `_best`. Actions are in the policy's units (class indices, or reals with [-1, 1] as the bounds),
-which is what is learnt from; `to_env` turns them into the environment's.
+    carry = policy.initial_carry(n_envs)
+    acted = policy.sample(obs, carry, is_first, mask)       # or policy.greedy(...)
+    env.step(policy.to_env(acted.actions)); carry = acted.carry
+
+`Policy` is what the collector, evaluations and users see. Actions are in the policy's units
+(spaces/actions.py), which is what is learnt from; `to_env` converts them to the environment's.
+
+The carry is what a policy keeps from step to step: arrays by name with one row for each env. It is
+{} for a feed-forward network; it holds the state of a recurrent core, and exploration noise that
+lasts. `is_first` marks the rows whose observation opens an episode: there the carry starts anew.
 """
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from gymnasium import spaces
+import torch
 from torch import Tensor
 
 from gymnasium_solver.errors import EnvError
+from gymnasium_solver.fast.recorded import Inference, on_device
 from gymnasium_solver.nets.actor_critic import ActorCritic
-from gymnasium_solver.spaces.distributions import MASKED_LOGIT, distribution_for
-from gymnasium_solver.spaces.spaces import ActionMap
+from gymnasium_solver.spaces.actions import ActionKind, mask_outputs
+from gymnasium_solver.spaces.observations import Obs, Space, as_batch, obs_len
+from gymnasium_solver.tree import map_tree
 
-Obs = np.ndarray | Tensor  # [N, ...] as the env gives them; a tensor is on the network's device
-Mask = np.ndarray | None  # [N, A] bool: the legal actions
+ActObs = Obs | Tensor | dict[str, Tensor]
+"""[N, ...] as the env gives them; tensors are on the network's device."""
+Mask = np.ndarray | None
+"""[N, A] bool: the legal actions."""
+Carry = dict[str, np.ndarray]
+
+
+class Acted(NamedTuple):
+    actions: np.ndarray
+    carry: Carry
+    outputs: np.ndarray | None = None
+    """Parameters of the distribution that the actions were drawn from, where it has a density that
+    an algorithm learns from (`Policy.n_outputs`)."""
 
 
 class Policy(ABC):
-    def __init__(
-        self,
-        observation_space: spaces.Space,
-        action_space: spaces.Space,
-        rng: np.random.Generator,
-    ):
+    n_outputs: int | None = None
+    """Width of `Acted.outputs`; None: `sample` gives none."""
+
+    def __init__(self, observation_space: Space, actions: ActionKind, rng: np.random.Generator):
         self.observation_space = observation_space
-        self.action_space = action_space
-        self.action_map = ActionMap(action_space)
+        self.actions = actions
         self.rng = rng
         self.is_random = False  # warm-up: `sample` draws uniformly
+        self._user_carry: Carry | None = None
 
     @abstractmethod
-    def _draw(self, obs: Obs, mask: Mask) -> np.ndarray:
+    def _draw(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask) -> Acted:
         """Actions to explore with."""
 
     @abstractmethod
-    def _best(self, obs: Obs, mask: Mask) -> np.ndarray:
+    def _best(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask) -> Acted:
         """Actions to score with."""
 
-    def sample(self, obs: Obs, mask: Mask = None) -> np.ndarray:
-        """Draw actions for a batch of observations, in the policy's own units."""
-        return self.uniform(len(obs), mask) if self.is_random else self._draw(obs, mask)
+    def sample(
+        self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask = None
+    ) -> Acted:
+        """Draw actions for a batch of observations, in the policy's units."""
+        if self.is_random:
+            return Acted(self.actions.uniform(obs_len(obs), self.rng, mask), carry)
+        return self._draw(obs, carry, is_first, mask)
 
-    def greedy(self, obs: Obs, mask: Mask = None) -> np.ndarray:
-        return self._best(obs, mask)
+    def greedy(
+        self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask = None
+    ) -> Acted:
+        return self._best(obs, carry, is_first, mask)
 
-    def uniform(self, n: int, mask: Mask = None) -> np.ndarray:
-        """Actions drawn evenly from all legal ones; an unbounded Box from a unit normal."""
-        space = self.action_space
-        if isinstance(space, spaces.Discrete):
-            if mask is None:
-                return self.rng.integers(space.n, size=n)
-            return np.where(mask, self.rng.random(mask.shape), -1.0).argmax(axis=1)
-        shape = (n, int(np.prod(space.shape or (), dtype=int)))
-        if self.action_map.bounded:
-            return self.rng.uniform(-1.0, 1.0, shape).astype(np.float32)
-        return self.rng.standard_normal(shape, dtype=np.float32)
-
-    def end_episodes(self, ended: np.ndarray) -> None:  # noqa: B027  (most keep nothing)
-        """Told in which envs [N] an episode ended, for what is kept from step to step."""
-
-    def state(self) -> dict[str, Any]:
-        """What is kept from step to step besides the random stream, as JSON."""
+    def initial_carry(self, n: int) -> Carry:
+        """The carry of n envs before their first observation."""
         return {}
 
-    def load_state(self, state: dict[str, Any]) -> None:  # noqa: B027
-        """Go on with what `state` gave."""
+    @property
+    def has_memory(self) -> bool:
+        """Do greedy actions depend on earlier observations?"""
+        return False
+
+    def state(self) -> dict[str, Any]:
+        """Settings of exploration that change as a run goes on, as JSON."""
+        return {}
+
+    def load_state(self, state: dict[str, Any]) -> None:  # noqa: B027  (most have none)
+        """Take over what `state` gave."""
 
     def to_env(self, actions: np.ndarray) -> np.ndarray:
         """From the policy's units to the environment's."""
-        return self.action_map.to_env(actions)
+        return self.actions.to_env(actions)
 
-    def act(self, obs: Any, greedy: bool = True, mask: Any = None) -> Any:
-        """The environment's action for one observation, or for a batch of them."""
-        obs = np.asarray(obs)
-        shape = self.observation_space.shape or ()
-        is_single = obs.shape == shape
-        if not is_single and obs.shape[1:] != shape:
-            raise EnvError(
-                f"act() got an observation of shape {obs.shape}; this policy takes {shape}, "
-                f"or a batch (n, {', '.join(map(str, shape))})."
-            )
-        batch = obs[None] if is_single else obs
+    # -- for users --------------------------------------------------------------------------
+
+    def reset(self) -> None:
+        """Forget the episode: the next `act` opens a new one."""
+        self._user_carry = None
+
+    def act(
+        self, obs: Any, greedy: bool = True, mask: Any = None, is_first: Any = None
+    ) -> Any:
+        """The environment's action for one observation, or for a batch of them.
+
+        A policy with memory keeps its carry from call to call; `reset()` or `is_first=True` opens
+        a new episode."""
+        batch, is_single = as_batch(self.observation_space, obs)
+        n = obs_len(batch)
         if mask is not None:
             mask = np.asarray(mask, bool)
             mask = mask[None] if is_single else mask
-        actions = self.to_env((self.greedy if greedy else self.sample)(batch, mask))
-        return actions[0] if is_single else actions
+        carry, firsts = self._carry_for(n, is_first)
+        choose = self.greedy if greedy else self.sample
+        acted = choose(batch, carry, firsts, mask)
+        self._user_carry = acted.carry
+        rows = [self.actions.to_native(row) for row in self.to_env(acted.actions)]
+        if is_single:
+            return rows[0]
+        return np.stack(rows) if isinstance(rows[0], np.ndarray | np.generic) else rows
+
+    def _carry_for(self, n: int, is_first: Any) -> tuple[Carry, np.ndarray]:
+        """The carry from the call before, and the rows that open an episode."""
+        carry = self._user_carry
+        if carry is None:
+            return self.initial_carry(n), np.ones(n, bool)
+        if self.has_memory and any(len(part) != n for part in carry.values()):
+            n_before = len(next(iter(carry.values())))
+            raise EnvError(
+                f"act() got {n} observations after {n_before}: a policy with memory takes the same "
+                "environments at every call. Call agent.reset() before other environments."
+            )
+        if any(len(part) != n for part in carry.values()):
+            carry = self.initial_carry(n)
+        firsts = False if is_first is None else is_first
+        return carry, np.broadcast_to(np.asarray(firsts, bool), (n,))
 
 
 class ActorPolicy(Policy):
@@ -99,23 +143,52 @@ class ActorPolicy(Policy):
     def __init__(
         self,
         net: ActorCritic,
-        observation_space: spaces.Space,
-        action_space: spaces.Space,
+        observation_space: Space,
+        actions: ActionKind,
         rng: np.random.Generator,
+        *,
+        record: bool,
     ):
-        super().__init__(observation_space, action_space, rng)
+        super().__init__(observation_space, actions, rng)
         self.net = net
-        self.distribution = distribution_for(action_space)
+        self.n_outputs = actions.n_outputs
+        self._infer = Inference(net.actor, net, record=record and net.core is None)
 
-    def _draw(self, obs: Obs, mask: Mask) -> np.ndarray:
-        return self.distribution.sample(self._outputs(obs, mask), self._log_std(), self.rng)
+    def _draw(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask) -> Acted:
+        outputs, carry = self._outputs(obs, carry, is_first, mask)
+        return Acted(self.actions.sample(outputs, self._log_std(), self.rng), carry, outputs)
 
-    def _best(self, obs: Obs, mask: Mask) -> np.ndarray:
-        return self.distribution.mode(self._outputs(obs, mask))
+    def _best(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask) -> Acted:
+        outputs, carry = self._outputs(obs, carry, is_first, mask)
+        return Acted(self.actions.mode(outputs), carry, outputs)
 
-    def _outputs(self, obs: Obs, mask: Mask) -> np.ndarray:
-        outputs = self.net.actor_outputs(obs)
-        return outputs if mask is None else np.where(mask, outputs, MASKED_LOGIT)
+    def _outputs(
+        self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask
+    ) -> tuple[np.ndarray, Carry]:
+        if self.net.core is None:
+            return mask_outputs(self._infer(obs), mask), carry
+        outputs, carry = self._remember(obs, carry, is_first)
+        return mask_outputs(outputs, mask), carry
+
+    @torch.no_grad()
+    def _remember(
+        self, obs: ActObs, carry: Carry, is_first: np.ndarray
+    ) -> tuple[np.ndarray, Carry]:
+        """One step of the recurrent core."""
+        device = self.net.actor_head.weight.device
+        row = map_tree(lambda part: on_device(part, device).unsqueeze(0), obs)
+        core, first = on_device(carry["core"], device), on_device(is_first, device)
+        outputs, _, after = self.net.sequence(row, core, first.unsqueeze(0))
+        return outputs.cpu().numpy(), {"core": after.cpu().numpy()}
+
+    def initial_carry(self, n: int) -> Carry:
+        if self.net.core is None:
+            return {}
+        return {"core": np.zeros((n, self.net.core.carry_width), np.float32)}
+
+    @property
+    def has_memory(self) -> bool:
+        return self.net.core is not None
 
     def _log_std(self) -> np.ndarray | None:
         log_std = self.net.log_std

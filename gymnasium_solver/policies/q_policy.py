@@ -3,29 +3,34 @@
 from typing import Literal
 
 import numpy as np
-from gymnasium import spaces
 
+from gymnasium_solver.fast.recorded import Inference
 from gymnasium_solver.nets.q_network import QNetwork
-from gymnasium_solver.policies.policy import Mask, Obs, Policy
-from gymnasium_solver.spaces.distributions import Categorical
+from gymnasium_solver.policies.policy import Acted, ActObs, Carry, Mask, Policy
+from gymnasium_solver.spaces.actions import DiscreteActions
+from gymnasium_solver.spaces.observations import Space, obs_len
 
 Exploration = Literal["epsilon_greedy", "boltzmann", "greedy", "noisy"]
 
 
 class QPolicy(Policy):
-    """`epsilon` and `temperature` are set from outside as a run goes on."""
+    """`epsilon` and `temperature` are set by the learner as their schedules go."""
 
     def __init__(
         self,
         net: QNetwork,
-        observation_space: spaces.Space,
-        action_space: spaces.Space,
+        observation_space: Space,
+        actions: DiscreteActions,
         rng: np.random.Generator,
         exploration: Exploration,
+        *,
+        record: bool,
     ):
-        super().__init__(observation_space, action_space, rng)
+        super().__init__(observation_space, actions, rng)
         self.net, self.exploration = net, exploration
         self.epsilon, self.temperature = 0.0, 1.0
+        self._infer = Inference(net.q_values, net, record=record)
+        self._infer_noisy = Inference(net.q_values, net, record=record)
 
     def state(self) -> dict[str, float]:
         return {"epsilon": self.epsilon, "temperature": self.temperature}
@@ -33,25 +38,36 @@ class QPolicy(Policy):
     def load_state(self, state: dict[str, float]) -> None:
         self.epsilon, self.temperature = state["epsilon"], state["temperature"]
 
-    def _best(self, obs: Obs, mask: Mask) -> np.ndarray:
-        return legal(self.net.q_values(obs), mask).argmax(axis=1)
+    def _best(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask) -> Acted:
+        return Acted(legal(self._q_values(obs), mask).argmax(axis=1), carry)
 
-    def _draw(self, obs: Obs, mask: Mask) -> np.ndarray:
+    def _draw(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask) -> Acted:
+        return Acted(self._explore(obs, mask), carry)
+
+    def _explore(self, obs: ActObs, mask: Mask) -> np.ndarray:
         if self.exploration == "noisy":
-            return legal(self.net.q_values(obs, self.rng), mask).argmax(axis=1)
-        q = legal(self.net.q_values(obs), mask)
+            noise = self.net.q.row_noise(obs_len(obs), self.rng)
+            return legal(self._infer_noisy(obs, noise), mask).argmax(axis=1)
+        q = legal(self._q_values(obs), mask)
         if self.exploration == "boltzmann":
-            # Shifted before the division: a forbidden action stays infinitely far away.
+            # Shifted before the division: an illegal action keeps its infinite distance.
             logits = (q - q.max(axis=1, keepdims=True)) / np.float32(self.temperature)
-            return Categorical().sample(logits, None, self.rng)
+            return self.actions.sample(logits, None, self.rng)
         best = q.argmax(axis=1)
         if self.exploration == "greedy":
             return best
-        # Each env draws for itself: one draw for all would make them explore in step.
+        # Each env draws for itself: with one draw for all they would explore in step.
         explores = self.rng.random(len(best)) < self.epsilon
-        return np.where(explores, self.uniform(len(best), mask), best) if explores.any() else best
+        if not explores.any():
+            return best
+        return np.where(explores, self.actions.uniform(len(best), self.rng, mask), best)
+
+    def _q_values(self, obs: ActObs) -> np.ndarray:
+        self.net.q.resample(None)  # an update leaves its noise in the noisy layers
+        values: np.ndarray = self._infer(obs)
+        return values
 
 
 def legal(q: np.ndarray, mask: Mask) -> np.ndarray:
-    """Values with minus infinity where an action is forbidden."""
+    """Values with minus infinity where an action is illegal."""
     return q if mask is None else np.where(mask, q, -np.inf)

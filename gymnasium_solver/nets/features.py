@@ -1,0 +1,57 @@
+"""Encoded observations to one feature vector: images by convolutions, indices by embeddings.
+
+    features = Features(encoder, network, gain, generator)
+    features(encoder(obs))                      # [B, features.width]
+
+Every torso has features of its own, so that actor and critic share only what they are meant to.
+Where an encoded observation is one vector already, this is the identity and has no weights.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from gymnasium_solver.nets.cnn import convolutions
+from gymnasium_solver.nets.encoder import Encoded, ObsEncoder
+from gymnasium_solver.nets.network import Network
+
+EMBEDDING_WIDTH = 64
+
+
+class Features(nn.Module):
+    def __init__(
+        self,
+        encoder: ObsEncoder,
+        network: Network,
+        gain: float | None,
+        generator: torch.Generator,
+    ):
+        """`gain` of the initial weights: see mlp.linear."""
+        super().__init__()
+        self.width = encoder.width
+        self._has_vector = encoder.width > 0
+        self._is_identity = encoder.is_vector
+        self._images = [f"image {name}" for name in encoder.layouts]
+        self._indices = [f"index {name}" for name in encoder.index_sizes]
+        self.convolutions = nn.ModuleList()
+        for name in encoder.layouts:
+            layers, n_features = convolutions(network.cnns[name], gain, generator)
+            self.convolutions.append(layers)
+            self.width += n_features
+        self.embeddings = nn.ModuleList()
+        for size in encoder.index_sizes.values():
+            embedding = nn.Embedding(size, EMBEDDING_WIDTH)
+            nn.init.normal_(embedding.weight, std=EMBEDDING_WIDTH**-0.5, generator=generator)
+            self.embeddings.append(embedding)
+            self.width += EMBEDDING_WIDTH
+
+    def forward(self, x: Encoded) -> Tensor:
+        if self._is_identity:
+            assert isinstance(x, Tensor)
+            return x
+        assert isinstance(x, dict)
+        columns = [x[""]] if self._has_vector else []
+        for name, layers in zip(self._images, self.convolutions, strict=True):
+            columns.append(layers(x[name]))
+        for name, embedding in zip(self._indices, self.embeddings, strict=True):
+            columns.append(embedding(x[name]))
+        return columns[0] if len(columns) == 1 else torch.cat(columns, dim=1)
