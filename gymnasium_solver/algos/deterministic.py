@@ -1,20 +1,25 @@
-"""What TD3 and DDPG share: settings, networks with their targets, exploration noise.
+"""What TD3 and DDPG share: settings, networks with their targets, exploration noise, actor steps.
 
-Not a base algorithm: each has its own losses and its own update.
+Not a base algorithm: each has its own critic loss and its own update.
 """
 
-from typing import Annotated, Literal
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, cast
 
 import torch
-from gymnasium import spaces
 from pydantic import Field
 from torch import Tensor
 
-from gymnasium_solver.algos.off_policy import OffPolicyConfig, OffPolicyLearner
+from gymnasium_solver.algos.off_policy import OffPolicyConfig, OffPolicyLearner, ReplayBatch
 from gymnasium_solver.config.schedule import NonNegativeSchedule, Schedule
 from gymnasium_solver.config.schema import Count, CriticFields, Float
-from gymnasium_solver.nets.actor_critics import ActorCritics, bounded_width
+from gymnasium_solver.data.memory import Sample
+from gymnasium_solver.nets.actor_critics import Actor, ActorCritics, Critics
+from gymnasium_solver.nets.encoder import TensorObs
 from gymnasium_solver.policies.continuous import DeterministicPolicy
+from gymnasium_solver.spaces.actions import require_bounded_box
+from gymnasium_solver.spaces.observations import Space
 
 # What noise keeps of itself in a step; of Ornstein-Uhlenbeck noise as in Lillicrap et al. 2016.
 KEEPS = {"gaussian": 0.0, "ou": 0.85}
@@ -44,43 +49,84 @@ class DeterministicLearner(OffPolicyLearner):
     def __init__(
         self,
         config: DeterministicConfig,
-        observation_space: spaces.Space,
-        action_space: spaces.Space,
+        observation_space: Space,
+        action_space: Space,
         seed: int,
         device: str,
         n_critics: int,
     ):
         super().__init__(config, observation_space, action_space, seed, device)
         self.noise_schedule = config.exploration_noise
-        width = bounded_width(action_space, config.algo_id, config.env_id)
+        self.width = require_bounded_box(action_space, config.algo_id, config.env_id).width
         self.net = ActorCritics(
             observation_space,
-            n_actor_outputs=width,
+            self.network,
+            n_actor_outputs=self.width,
             n_critics=n_critics,
-            n_critic_actions=width,
-            **self.network._asdict(),
+            n_critic_actions=self.width,
             critic_hidden_dims=config.critic_hidden_dims,
             normalize_obs=config.normalize_obs,
             clip_obs=config.clip_obs,
             generator=self.generator,
         ).to(self.device)
-        keeps = KEEPS[config.exploration_noise_type]
         self.policy = DeterministicPolicy(
-            self.net, observation_space, action_space, self.act_rng, keeps
+            self.net,
+            observation_space,
+            self.actions,
+            self.act_rng,
+            KEEPS[config.exploration_noise_type],
+            record=self.may_record_acting,
         )
-        self.policy.noise_std = self.noise_schedule.values[-1]  # until a checkpoint tells
+        self.policy.noise_std = self.noise_schedule.values[-1]  # until a checkpoint sets it
         self.actor_optimizer = self.add_optimizer("policy", self.net.actor)
         self.critic_optimizer = self.add_optimizer("critic", self.net.critic)
-        self.target_actor = self.set_target(self.actor_optimizer)
-        self.target_critic = self.set_target(self.critic_optimizer)
+        self.target_actor = cast(Actor, self.set_target(self.actor_optimizer))
+        self.target_critic = cast(Critics, self.set_target(self.critic_optimizer))
+        self.critic_gradient = self.add_gradient(
+            "critic",
+            self.critic_terms,
+            self.critic_optimizer,
+            constants=[*self.target_actor.parameters(), *self.target_critic.parameters()],
+        )
+        self.actor_gradient = self.add_gradient(
+            "policy", self._actor_terms, self.actor_optimizer, self.critic_optimizer.params
+        )
+
+    @abstractmethod
+    def critic_terms(
+        self, batch: ReplayBatch, coefficients: Sequence[Tensor]
+    ) -> tuple[Tensor, list[Tensor]]:
+        """The critics' loss, and [loss, mean value, absolute errors [B]]."""
+
+    def _actor_terms(
+        self, obs: TensorObs, coefficients: Sequence[Tensor]
+    ) -> tuple[Tensor, list[Tensor]]:
+        loss = actor_loss(self.net, obs)
+        return loss, [loss]
 
     def before_rollout(self, env_steps: int, total_steps: int) -> None:
         super().before_rollout(env_steps, total_steps)
         self.policy.noise_std = self.noise_schedule.at(env_steps, total_steps)
 
+    def learn_critic(
+        self, batch: ReplayBatch, sample: Sample, coefficients: Sequence[float], lr: float
+    ) -> dict[str, Any]:
+        with self.timer.detail("gradient"):
+            grad, loss, q_mean, error = self.critic_gradient(batch, coefficients)
+        with self.timer.detail("optimiser"):
+            norm = self.critic_optimizer.step(grad, lr)
+        self.set_priorities(sample, error)
+        return {"opt/loss/critic": loss, "opt/q/mean": q_mean, "opt/grads/norm/critic": norm}
 
-def actor_loss(net: ActorCritics, x: Tensor) -> Tensor:
-    """Minus the first critic's value of what the actor does."""
-    x = net.cast(x)
-    actions = torch.tanh(net.actor(x))
-    return -net.critic.first(torch.cat([x, actions], dim=1)).mean()
+    def learn_actor(self, batch: ReplayBatch, lr: float) -> dict[str, Any]:
+        with self.timer.detail("gradient"):
+            grad, loss = self.actor_gradient(batch.obs, [])
+        with self.timer.detail("optimiser"):
+            norm = self.actor_optimizer.step(grad, lr)
+        return {"opt/loss/policy": loss, "opt/grads/norm/policy": norm}
+
+
+def actor_loss(net: ActorCritics, obs: TensorObs) -> Tensor:
+    """Minus the first critic's value of the actor's action."""
+    x = net.encoder(obs)
+    return -net.critic.first(x, torch.tanh(net.actor(x))).mean()

@@ -16,20 +16,18 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Literal, Self, cast
 
 import torch
-from gymnasium import spaces
 from pydantic import Field, model_validator
 from torch import Tensor
 
 from gymnasium_solver.algos import ops
-from gymnasium_solver.algos.batch import Batch
-from gymnasium_solver.algos.off_policy import OffPolicyConfig, OffPolicyLearner
+from gymnasium_solver.algos.off_policy import OffPolicyConfig, OffPolicyLearner, ReplayBatch
+from gymnasium_solver.algos.q_targets import build_q_network
 from gymnasium_solver.config.schedule import PositiveSchedule, Schedule, scheduled
 from gymnasium_solver.config.schema import Count, Float
 from gymnasium_solver.data.memory import Sample
-from gymnasium_solver.data.rollout import Rollout
-from gymnasium_solver.fast.recorded import LossGradient
 from gymnasium_solver.nets.q_network import QHead, QNetwork
 from gymnasium_solver.policies.q_policy import Exploration, QPolicy
+from gymnasium_solver.spaces.observations import Space
 
 
 class DQNConfig(OffPolicyConfig):
@@ -102,32 +100,32 @@ def of_action(values: Tensor, actions: Tensor) -> Tensor:
 
 
 def td_errors(
-    net: QNetwork, target: QHead, batch: Batch, next_mask: Tensor | None, double: bool
+    net: QNetwork, target: QHead, batch: ReplayBatch, double: bool
 ) -> tuple[Tensor, Tensor]:
     """Q(s, a) and Q(s, a) minus its target, both [B]."""
     with torch.no_grad():
-        next_x = net.cast(batch.next_x)
+        next_x = net.encoder(batch.next_obs)
         next_q = target(next_x)
-        best = best_actions(net.q(next_x) if double else next_q, next_mask)
+        best = best_actions(net.q(next_x) if double else next_q, batch.next_mask)
         wanted = batch.reward + batch.discount * of_action(next_q, best)
-    q = of_action(net(batch.x), batch.actions)
+    q = of_action(net(batch.obs), batch.actions)
     return q, q - wanted
 
 
 def c51_errors(
-    net: QNetwork, target: QHead, batch: Batch, next_mask: Tensor | None, double: bool
+    net: QNetwork, target: QHead, batch: ReplayBatch, double: bool
 ) -> tuple[Tensor, Tensor]:
     """Expected Q(s, a), and the cross-entropy of its distribution to the target's, both [B]."""
     with torch.no_grad():
-        next_x = net.cast(batch.next_x)
+        next_x = net.encoder(batch.next_obs)
         next_probs = torch.softmax(target(next_x), dim=2)
         choosing = torch.softmax(net.q(next_x), dim=2) if double else next_probs
-        best = best_actions((choosing * net.support).sum(2), next_mask)
+        best = best_actions((choosing * net.support).sum(2), batch.next_mask)
         wanted = ops.c51_project(
             of_action(next_probs, best), batch.reward, batch.discount,
             net.support, net.v_min, net.v_max,
         )  # fmt: skip
-    log_probs = torch.log_softmax(of_action(net(batch.x), batch.actions), dim=1)
+    log_probs = torch.log_softmax(of_action(net(batch.obs), batch.actions), dim=1)
     expected = (log_probs.detach().exp() * net.support).sum(1)
     return expected, -(wanted * log_probs).sum(1)
 
@@ -141,14 +139,15 @@ class DQN(OffPolicyLearner):
     def __init__(
         self,
         config: DQNConfig,
-        observation_space: spaces.Space,
-        action_space: spaces.Space,
+        observation_space: Space,
+        action_space: Space,
         seed: int,
         device: str = "cpu",
     ):
         super().__init__(config, observation_space, action_space, seed, device)
         self.config: DQNConfig = config
-        self.net, self.policy, self.optimizer = self.build_q_network(
+        self.net, self.policy, self.optimizer = build_q_network(
+            self,
             config.resolved_exploration,
             dueling=config.dueling,
             noisy_sigma=config.noisy_sigma if config.noisy else None,
@@ -157,10 +156,11 @@ class DQN(OffPolicyLearner):
             v_max=config.v_max,
         )
         self.target = cast(QHead, self.set_target(self.optimizer))
-        self.gradient = LossGradient(
+        self.target_copy_freq = config.target_update_freq if config.tau == 1 else None
+        self.gradient = self.add_gradient(
+            "q",
             self._loss,
-            self.optimizer.params,
-            record=self.may_record,
+            self.optimizer,
             constants=[
                 *self.target.parameters(),
                 *_noise(self.net.q),
@@ -170,15 +170,14 @@ class DQN(OffPolicyLearner):
         )
 
     def _loss(
-        self, columns: Sequence[Tensor], coefficients: Sequence[Tensor]
+        self, batch: ReplayBatch, coefficients: Sequence[Tensor]
     ) -> tuple[Tensor, list[Tensor]]:
-        cfg, batch = self.config, Batch(*columns[:6])
-        next_mask = columns[6] if len(columns) > 6 else None
+        cfg = self.config
         if cfg.distributional:
-            q, error = c51_errors(self.net, self.target, batch, next_mask, cfg.double)
+            q, error = c51_errors(self.net, self.target, batch, cfg.double)
             loss = error
         else:
-            q, error = td_errors(self.net, self.target, batch, next_mask, cfg.double)
+            q, error = td_errors(self.net, self.target, batch, cfg.double)
             loss = ops.huber(error) if cfg.loss == "huber" else error.square()
         total = (batch.weight * loss).mean()
         return total, [total, q.mean(), error.abs()]
@@ -188,30 +187,16 @@ class DQN(OffPolicyLearner):
         self.policy.epsilon = self.config.epsilon.at(env_steps, total_steps)
         self.policy.temperature = self.config.temperature.at(env_steps, total_steps)
 
-    def update(self, rollout: Rollout, env_steps: int, total_steps: int) -> dict[str, Any]:
-        """Take a rollout in and do the updates that are due; the metrics of these, by name."""
-        cfg, hp = self.config, self.scheduled_values(env_steps, total_steps)
-        n_updates = self.remember(rollout, env_steps)
-        freq, steps_after = cfg.target_update_freq, env_steps + rollout.env_steps
-        if cfg.tau == 1 and steps_after // freq > env_steps // freq:
-            self.update_target(1.0)
-        samples = self.batches(n_updates, hp) if n_updates else ()
-        steps = [self._learn(sample, hp) for sample in samples]
-        return ops.mean_metrics(steps) | {f"hp/{name}": value for name, value in hp.items()}
-
-    def _learn(self, sample: Sample, hp: dict[str, float]) -> dict[str, Any]:
-        """One gradient step, from one batch."""
-        cfg, columns = self.config, list(Batch.of(self, sample))
-        if sample.next_mask is not None:
-            columns.append(self.to_device(sample.next_mask))
+    def learn(self, batch: ReplayBatch, sample: Sample, hp: dict[str, float]) -> dict[str, Any]:
+        cfg = self.config
         if cfg.noisy:
             self.net.q.resample(self.rng)
             self.target.resample(self.rng)
-        grad, loss, q, error = self.gradient(columns, [])
-        norm = self.optimizer.step(grad, hp["policy_lr"])
-        if cfg.prioritized:
-            assert self.memory is not None
-            self.memory.update_priorities(sample.index, error.cpu().numpy())
+        with self.timer.detail("gradient"):
+            grad, loss, q, error = self.gradient(batch, [])
+        with self.timer.detail("optimiser"):
+            norm = self.optimizer.step(grad, hp["policy_lr"])
+        self.set_priorities(sample, error)
         if cfg.tau < 1:
             self.update_target(cfg.tau)
         return {"opt/loss/td": loss, "opt/q/mean": q, "opt/grads/norm/all": norm}

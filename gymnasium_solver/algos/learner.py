@@ -1,126 +1,89 @@
-"""What learners share: random streams, schedules, rewards to learn from, and what is saved.
+"""What learners share: random streams, schedules, optimisers, gradients, and what is saved.
 
-Not a base algorithm: no update, no loss and no hook is in here. A learner sets `net`, `policy` and
-`optimizers`; this class turns them into state and back.
+Not a base algorithm: no update and no loss is in here. A learner sets `net` and `policy` and adds
+optimisers and gradients; this class turns them into state and back.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
-from gymnasium import spaces
 from torch import Tensor, nn
 
+from gymnasium_solver.algos.agent import Snapshot, Tensors
 from gymnasium_solver.config.schedule import Schedule
-from gymnasium_solver.config.schema import ActorCriticFields, LearnerConfig
+from gymnasium_solver.config.schema import LearnerConfig
+from gymnasium_solver.data.memory import Memory
 from gymnasium_solver.data.memory_check import available_memory_bytes, check_fits
 from gymnasium_solver.data.rollout import Rollout
-from gymnasium_solver.errors import ConfigError, RunError
+from gymnasium_solver.errors import RunError
 from gymnasium_solver.fast.optimizer import FlatOptimizer
-from gymnasium_solver.nets.actor_critic import ActorCritic
-from gymnasium_solver.nets.encoder import ObsEncoder, upload
+from gymnasium_solver.fast.recorded import LossGradient, TreeLoss, on_device
+from gymnasium_solver.nets.encoder import ObsEncoder
 from gymnasium_solver.nets.network import network_for
 from gymnasium_solver.nets.normalizer import RewardNormalizer
-from gymnasium_solver.nets.q_network import QNetwork
-from gymnasium_solver.policies.policy import ActorPolicy, Policy
-from gymnasium_solver.policies.q_policy import Exploration, QPolicy
-from gymnasium_solver.spaces.spaces import space_to_json
+from gymnasium_solver.policies.policy import Policy
+from gymnasium_solver.spaces.actions import action_kind
+from gymnasium_solver.spaces.json_form import space_to_json
+from gymnasium_solver.spaces.observations import Space
+from gymnasium_solver.timing import OFF, Timer
 
-Metrics = Mapping[str, float | Tensor]
-Snapshot = list[tuple[Tensor, dict[str, Tensor]]]
-LARGE_ROLLOUT_BYTES = 16 * 2**20  # worth a line before training, as images always are
+LARGE_ROLLOUT_BYTES = 16 * 2**20  # worth a note before training, as images always are
+# Up to these sizes a recorded gradient is faster than torch on a CPU.
+WIDEST_RECORDED, LARGEST_RECORDED_BATCH = 512, 4096
 
 
 class Learner:
-    net: ObsEncoder
-    policy: Policy
     has_replay = False
+    saves_replay = False
+    memory: Memory | None = None
 
     def __init__(
         self,
         config: LearnerConfig,
-        observation_space: spaces.Space,
-        action_space: spaces.Space,
+        observation_space: Space,
+        action_space: Space,
         seed: int,
         device: str = "cpu",
     ):
-        self.config = config
+        self.config: Any = config
         self.observation_space, self.action_space = observation_space, action_space
+        self.actions = action_kind(action_space)
         self.device = torch.device(device)
+        self.timer: Timer = OFF
         init_seed, act_seed, learn_seed = np.random.SeedSequence(seed).spawn(3)
         self.generator = torch.Generator().manual_seed(int(init_seed.generate_state(1)[0]))
         self.act_rng = np.random.default_rng(act_seed)
         self.rng = np.random.default_rng(learn_seed)
+        self.net: Any
+        self.policy: Policy
         self.optimizers: dict[str, FlatOptimizer] = {}
-        n_envs = int(config.n_envs)
-        self.reward_normalizer = RewardNormalizer(n_envs, config.gamma, config.clip_reward)
+        self.gradients: dict[str, LossGradient] = {}
+        self.n_updates = 0  # gradient steps, or rounds of them: the policy's version
+        self.reward_normalizer = RewardNormalizer(
+            int(config.n_envs), config.gamma, config.clip_reward
+        )
         self.schedules = {
             name: value
             for name in type(config).model_fields
             if isinstance(value := getattr(config, name), Schedule)
         }
         self.network = network_for(config, observation_space)
-        self.notes: list[str] = []  # said before the first step
+        self.notes: list[str] = []
 
     def ignore(self, *names: str) -> None:
-        """Leave scheduled fields out that this learner does not read, and so does not report."""
+        """Leave out scheduled fields that this learner does not read, and so does not report."""
         for name in names:
             self.schedules.pop(name, None)
 
     @property
-    def saves_replay(self) -> bool:
-        """Is there a replay, to be kept in checkpoints?"""
-        return False
+    def encoder(self) -> ObsEncoder:
+        encoder: ObsEncoder = self.net.encoder
+        return encoder
 
     # -- parts ------------------------------------------------------------------------------
-
-    def build_actor_critic(
-        self, critic: bool = True
-    ) -> tuple[ActorCritic, ActorPolicy, FlatOptimizer]:
-        cfg, network = self.config, self.network
-        assert isinstance(cfg, ActorCriticFields)
-        is_shared = network.cnn is not None if cfg.share_trunk == "auto" else cfg.share_trunk
-        net = ActorCritic(
-            self.observation_space,
-            self.action_space,
-            **network._asdict(),
-            share_trunk=is_shared,
-            log_std_init=cfg.log_std_init,
-            normalize_obs=cfg.normalize_obs,
-            clip_obs=cfg.clip_obs,
-            critic=critic,
-            generator=self.generator,
-        ).to(self.device)
-        policy = ActorPolicy(net, self.observation_space, self.action_space, self.act_rng)
-        return net, policy, self.add_optimizer("policy", net)
-
-    def build_q_network(
-        self, exploration: Exploration, **options: Any
-    ) -> tuple[QNetwork, QPolicy, FlatOptimizer]:
-        cfg, actions = self.config, self.action_space
-        if not isinstance(actions, spaces.Discrete):
-            raise ConfigError(
-                f"algo_id: {cfg.algo_id} needs discrete actions, but {cfg.env_id} has {actions}; "
-                "use sac, td3 or ppo."
-            )
-        net = QNetwork(
-            self.observation_space,
-            actions,
-            **self.network._asdict(),
-            normalize_obs=cfg.normalize_obs,
-            clip_obs=cfg.clip_obs,
-            generator=self.generator,
-            **options,
-        ).to(self.device)
-        policy = QPolicy(net, self.observation_space, actions, self.act_rng, exploration)
-        # Until a checkpoint tells, or training sets them.
-        last = {name: schedule.values[-1] for name, schedule in self.schedules.items()}
-        policy.epsilon, policy.temperature = last.get("epsilon", 0.0), last.get("temperature", 1.0)
-        read_by = {"epsilon": "epsilon_greedy", "temperature": "boltzmann"}
-        self.ignore(*(name for name, kind in read_by.items() if kind != exploration))
-        return net, policy, self.add_optimizer("q", net.q)
 
     def add_optimizer(self, name: str, module: nn.Module, **options: Any) -> FlatOptimizer:
         """The config's optimiser on a module's parameters, saved with the learner."""
@@ -133,50 +96,83 @@ class Learner:
         self.optimizers[name] = FlatOptimizer(module, cfg.optimizer, **{**settings, **options})
         return self.optimizers[name]
 
+    def add_gradient(
+        self,
+        name: str,
+        loss: TreeLoss,
+        optimizer: FlatOptimizer,
+        constants: Sequence[Tensor] = (),
+    ) -> LossGradient:
+        """The gradient of a loss by what an optimiser moves; how it is computed is saved.
+
+        `constants`: tensors besides these that the loss reads and that may change in place."""
+        gradient = LossGradient(
+            loss,
+            optimizer.params,
+            record=self.may_record,
+            constants=[*self.encoder.buffers(), *constants],
+        )
+        self.gradients[name] = gradient
+        return gradient
+
     # -- acting -----------------------------------------------------------------------------
 
-    def act(self, obs: Any, greedy: bool = True, mask: Any = None) -> Any:
+    def act(self, obs: Any, greedy: bool = True, mask: Any = None, is_first: Any = None) -> Any:
         """The environment's action for one observation or a batch: the best, or a draw."""
-        return self.policy.act(obs, greedy, mask)
+        return self.policy.act(obs, greedy, mask, is_first)
+
+    def reset(self) -> None:
+        self.policy.reset()
 
     def start_training(self) -> None:
-        """Refuse what cannot be trained here, and note what should be said; acting needs none."""
+        """Validate the setup before training and collect notes for the user."""
         rows, n_envs = self.config.rollout_rows, self.config.n_envs
-        estimate = Rollout.estimate_bytes(rows, n_envs, self.observation_space, self.action_space)
-        if self.network.cnn is not None or estimate >= LARGE_ROLLOUT_BYTES:
-            # Learning takes the valid rows out of it: for a while they are there twice.
+        estimate = Rollout.estimate_bytes(rows, n_envs, self.observation_space, self.actions)
+        if self.network.cnns or estimate >= LARGE_ROLLOUT_BYTES:
+            # The update copies the valid rows: for a while they exist twice.
             self.notes.append(
                 f"rollout: {rows:,} rows of {n_envs} envs take {estimate / 2**20:,.1f} MB, twice "
-                "that while learning"
+                "that during an update"
             )
         check_fits(
             2 * estimate, available_memory_bytes(), "the rollout", "Set smaller n_steps or n_envs."
         )
 
     def before_rollout(self, env_steps: int, total_steps: int) -> None:
-        """Set what exploration depends on (a rate, a warm-up); called before each rollout."""
+        """Set what exploration depends on; called before each rollout."""
+
+    def open_memory(self, has_masks: bool) -> Memory:
+        raise RunError(f"{self.config.algo_id} has no replay buffer to load.")
 
     # -- what updates need ------------------------------------------------------------------
 
     @property
     def may_record(self) -> bool:
-        """Replay gradients (fast/recorded.py)? On a GPU always, on a CPU up to these sizes."""
+        """Record gradients (fast/recorded.py)? Always on a GPU, on a CPU up to these sizes."""
         cfg = self.config
-        if self.network.cnn is not None and self.device.type == "cpu":
-            return False  # convolutions have no NumPy twin, and are arithmetic and not dispatch
+        if self.network.cnns and self.device.type == "cpu":
+            return False  # convolutions are arithmetic, not dispatch: torch is as fast
         if cfg.compile != "auto":
-            return cfg.compile
+            return bool(cfg.compile)
         if self.device.type == "cuda":
             return True
-        is_small = cfg.widest_layer <= 512 and cfg.gradient_samples <= 4096
+        is_small = (
+            cfg.widest_layer <= WIDEST_RECORDED and cfg.gradient_samples <= LARGEST_RECORDED_BATCH
+        )
         return is_small and self.device.type == "cpu"
 
     @property
+    def may_record_acting(self) -> bool:
+        """Record the acting network? Wherever its gradients are, and without regard to batches."""
+        return self.device.type == "cpu" and not self.network.cnns
+
+    @property
     def update_mode(self) -> str:
-        """How gradients are computed, and why, in a few words for the user."""
-        if self.may_record:
-            return "CUDA graphs" if self.device.type == "cuda" else "updates replayed in NumPy"
-        return "plain torch, as asked for" if self.config.compile is False else "plain torch"
+        """How gradients are computed, in a few words for the user."""
+        modes = {gradient.mode for gradient in self.gradients.values()}
+        if modes == {"torch"}:
+            return "plain torch, as configured" if self.config.compile is False else "plain torch"
+        return "CUDA graphs" if "graph" in modes else "recorded updates in NumPy"
 
     def scheduled_values(self, env_steps: int, total_steps: int) -> dict[str, float]:
         """Every scheduled field, by name; `env_steps` is the clock before the rollout."""
@@ -184,39 +180,35 @@ class Learner:
 
     @contextmanager
     def observing(self, rollout: Rollout) -> Iterator[None]:
-        """Take the rollout's observations into the normaliser, around an update from it.
+        """Update the observation normaliser after the wrapped update.
 
-        After the update, so that log-probabilities are those of the policy that acted; only the
-        very first before it, since the first update would else learn from raw observations.
-        """
-        if not self.net.learns_moments:
+        Only the very first rollout is taken in before it: without any statistics the first update
+        would learn from raw observations."""
+        encoder = self.encoder
+        if not encoder.learns_moments:
             yield
             return
-        is_first = float(self.net.normalizer.count) == 0
+        is_first = float(encoder.normalizer.count) == 0
         if is_first:
-            self.net.observe(rollout.valid_obs())
+            encoder.observe(rollout.valid_obs())
         yield
         if not is_first:
-            self.net.observe(rollout.valid_obs())
+            encoder.observe(rollout.valid_obs())
 
     def normalized_reward(self, rollout: Rollout) -> np.ndarray:
         """The rollout's rewards to learn from, scaled if the config says so."""
         if not self.config.normalize_reward:
             return rollout.reward
+        if rollout.is_restart:
+            self.reward_normalizer.restart()
         return self.reward_normalizer(rollout.reward, rollout.done, rollout.valid)
 
-    def encoded_obs(self, rollout: Rollout) -> Tensor:
-        """All observations of a rollout as the network takes them [(T + 1) N, ...]."""
-        if rollout.device_obs is not None:
-            return self.net.encode(rollout.device_obs.flatten(0, 1))
-        return self.net.encode(self.to_device(rollout.obs).flatten(0, 1))
-
     def to_device(self, array: np.ndarray) -> Tensor:
-        return upload(array, self.device)
+        return on_device(array, self.device)
 
     # -- state ------------------------------------------------------------------------------
 
-    def state(self) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
+    def state(self) -> tuple[Tensors, dict[str, Any]]:
         """Tensors by file ("model", "optimizer"), and the rest as JSON."""
         moments = {
             f"{name}.{key}": value
@@ -230,6 +222,8 @@ class Learner:
             "act_rng": self.policy.rng.bit_generator.state,
             "learn_rng": self.rng.bit_generator.state,
             "reward_normalizer": self.reward_normalizer.state(),
+            "n_updates": self.n_updates,
+            "gradients": {name: gradient.mode for name, gradient in self.gradients.items()},
         }
         return {"model": dict(self.net.state_dict()), "optimizer": moments}, extra
 
@@ -248,9 +242,12 @@ class Learner:
         self.policy.rng.bit_generator.state = extra["act_rng"]
         self.rng.bit_generator.state = extra["learn_rng"]
         self.reward_normalizer.load_state(extra["reward_normalizer"])
+        self.n_updates = extra.get("n_updates", 0)
+        for name, mode in extra.get("gradients", {}).items():
+            self.gradients[name].resume(mode)
 
     def snapshot(self) -> Snapshot:
-        """A copy of weights, moments and statistics, to go back to when an update meets a NaN."""
+        """A copy of weights, moments and statistics, to return to when an update meets a NaN."""
         statistics = {name: value.clone() for name, value in self.net.named_buffers()}
         weights = [optimizer.snapshot() for optimizer in self.optimizers.values()]
         return [*weights, (torch.empty(0), statistics)]
@@ -263,11 +260,38 @@ class Learner:
             value.copy_(statistics[name])
 
     def learnt_weights(self) -> list[Tensor]:
-        """All that optimisers change, as flat vectors."""
+        """Everything the optimisers change, as flat vectors."""
         return [optimizer.flat for optimizer in self.optimizers.values()]
 
+    # -- weights ----------------------------------------------------------------------------
+
+    def export_flat(self) -> dict[str, np.ndarray]:
+        """What another process needs to act as this agent does: flat weights and statistics."""
+        weights = {f"weights.{name}": o.flat for name, o in self.optimizers.items()}
+        statistics = {f"buffer.{name}": value for name, value in self.net.named_buffers()}
+        arrays = {
+            name: value.detach().cpu().numpy().copy()
+            for name, value in (weights | statistics).items()
+        }
+        return arrays | {"version": np.array(self.n_updates)}
+
+    def import_flat(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Act by what `export_flat` of an agent with the same config gave."""
+        own = {f"weights.{name}": o.flat for name, o in self.optimizers.items()}
+        own |= {f"buffer.{name}": value for name, value in self.net.named_buffers()}
+        for name, value in own.items():
+            if name not in arrays or arrays[name].shape != tuple(value.shape):
+                raise RunError(
+                    f"the weights given do not fit this agent: {name} is missing or has another "
+                    "shape. Export them from an agent with the same config and spaces."
+                )
+        with torch.no_grad():
+            for name, value in own.items():
+                value.copy_(torch.as_tensor(arrays[name]))
+        self.n_updates = int(arrays["version"])
+
     def load_weights(self, model: dict[str, Any]) -> None:
-        """All weights and statistics of a policy with these very shapes, in place."""
+        """All weights and statistics of a network of exactly these shapes, in place."""
         skipped = self.load_matching_weights(model)
         if skipped:
             raise RunError(
@@ -284,7 +308,7 @@ class Learner:
             for name, target in own.items()
             if name in model and tuple(model[name].shape) == tuple(target.shape)
         }
-        statistics = {name for name in own if name.startswith("normalizer.")}
+        statistics = {name for name in own if ".normalizer." in name}
         if not statistics <= fits:  # a count without its mean would stop the mean from moving
             fits -= statistics
         with torch.no_grad():
@@ -292,3 +316,8 @@ class Learner:
                 # copy_ and not assignment: parameters are views of the optimiser's flat vector.
                 own[name].copy_(torch.as_tensor(model[name]))
         return sorted(set(model) - set(own)) + [name for name in own if name not in fits]
+
+
+def hp_metrics(hp: Mapping[str, float]) -> dict[str, float]:
+    """Scheduled values as metrics."""
+    return {f"hp/{name}": value for name, value in hp.items()}

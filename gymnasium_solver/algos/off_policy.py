@@ -1,25 +1,25 @@
-"""What learners with a replay share: its settings, filling it, and how many updates are due.
+"""What learners with a replay share: its settings, the round of updates after a rollout, targets.
 
-Not a base algorithm either: an update reads
+An algorithm provides `learn`, one gradient step from one batch. `update` stores the rollout, counts
+the updates that are due and calls it for each.
 
-    n_updates = self.remember(rollout, env_steps)
-    for batch in self.batches(n_updates, hp): ...
-
-Updates per env step are a setting of their own (`updates_per_step`), which means the same for one
-env and for a hundred: what is due is counted from env steps, fractions are carried over.
+Updates per env step are a setting of their own (`updates_per_step`) that means the same for one env
+and for a hundred: what is due is counted from env steps, and fractions are carried over.
 """
 
 import copy
-from collections.abc import Iterator
-from typing import Annotated, Any, Literal, NamedTuple
+from abc import abstractmethod
+from collections.abc import Iterable
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
-from gymnasium import spaces
 from pydantic import Field
 from torch import Tensor, nn
 
-from gymnasium_solver.algos.learner import Learner, Snapshot
+from gymnasium_solver.algos import ops
+from gymnasium_solver.algos.agent import Snapshot, Tensors
+from gymnasium_solver.algos.learner import Learner, hp_metrics
 from gymnasium_solver.config.schedule import PositiveSchedule, Schedule, scheduled
 from gymnasium_solver.config.schema import Activation, Count, Float, LearnerConfig, NonNegativeInt
 from gymnasium_solver.config.types import EnvCount, HiddenDims
@@ -28,6 +28,7 @@ from gymnasium_solver.data.memory_check import available_memory_bytes, check_fit
 from gymnasium_solver.data.replay import Replay
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.fast.optimizer import FlatOptimizer, flatten_parameters
+from gymnasium_solver.spaces.observations import Space, map_obs, part_spaces
 
 SMALL_REPLAY_BYTES = 512 * 2**20
 STACK_AT_MOST = 8
@@ -101,14 +102,27 @@ class Target(NamedTuple):
     source: Tensor  # the weights it follows
 
 
+class ReplayBatch(NamedTuple):
+    """A batch from the replay as tensors to learn from."""
+
+    obs: Any  # tree of tensors [B, ...]
+    actions: Tensor  # [B] discrete, or [B, A]
+    reward: Tensor  # n-step, discounted [B]
+    discount: Tensor  # of the value that follows, 0 after a termination [B]
+    next_obs: Any
+    weight: Tensor  # of prioritised replay, or ones [B]
+    next_mask: Tensor | None = None  # legal actions at next_obs [B, A], where the env has masks
+    noise: Tensor | None = None  # random numbers of a loss, unit normal [B, A]
+
+
 class OffPolicyLearner(Learner):
     has_replay = True
 
     def __init__(
         self,
         config: OffPolicyConfig,
-        observation_space: spaces.Space,
-        action_space: spaces.Space,
+        observation_space: Space,
+        action_space: Space,
         seed: int,
         device: str = "cpu",
     ):
@@ -119,7 +133,14 @@ class OffPolicyLearner(Learner):
         self.memory: Memory | None = None
         self.targets: dict[str, Target] = {}
         self.update_credit = 0.0
-        self.n_updates = 0
+        self.target_copy_freq: int | None = None
+        """Env steps between copies of the networks into their targets; None: never copied."""
+
+    @abstractmethod
+    def learn(self, batch: ReplayBatch, sample: Sample, hp: dict[str, float]) -> dict[str, Any]:
+        """One gradient step from one batch; its metrics."""
+
+    # -- targets ----------------------------------------------------------------------------
 
     def set_target(self, optimizer: FlatOptimizer) -> nn.Module:
         """A copy of what an optimiser moves, which follows only by `update_target`."""
@@ -131,16 +152,17 @@ class OffPolicyLearner(Learner):
     @torch.no_grad()
     def update_target(self, tau: float) -> None:
         """Move the weights of every target by the share `tau` towards their source's."""
-        for target in self.targets.values():
-            if tau == 1.0:
-                target.flat.copy_(target.source)
-            else:
-                target.flat.lerp_(target.source, tau)
+        with self.timer.detail("target network"):
+            for target in self.targets.values():
+                if tau == 1.0:
+                    target.flat.copy_(target.source)
+                else:
+                    target.flat.lerp_(target.source, tau)
 
     # -- the replay -------------------------------------------------------------------------
 
     def start_training(self) -> None:
-        """Say what the replay will take, and refuse what cannot fit."""
+        """Note the size of the replay, and refuse one that cannot fit."""
         cfg, estimate = self.replay_config, self.replay_bytes
         where = "in memory" if cfg.replay_dir is None else f"in a file in {cfg.replay_dir}"
         self.notes.append(
@@ -157,39 +179,42 @@ class OffPolicyLearner(Learner):
             cfg.buffer_size,
             cfg.n_envs,
             self.observation_space,
-            self.action_space,
-            frame_stack=self.frame_stack,
+            self.actions,
+            frame_stacks=self.frame_stacks,
         )
         return rows + (PRIORITY_BYTES * cfg.buffer_size if cfg.prioritized else 0)
 
     @property
-    def saves_replay(self) -> bool:
+    def saves_replay(self) -> bool:  # type: ignore[override]
         setting = self.replay_config.save_replay
         return self.replay_bytes <= SMALL_REPLAY_BYTES if setting == "auto" else setting
 
     @property
-    def frame_stack(self) -> int:
-        setting, shape = self.replay_config.replay_frame_stack, self.observation_space.shape or ()
-        if setting != "auto":
-            return setting
-        is_stack = (
-            self.observation_space.dtype == np.uint8
-            and len(shape) == 3
-            and shape[0] <= min(STACK_AT_MOST, shape[1] - 1, shape[2] - 1)
-        )
-        return shape[0] if is_stack else 1
+    def frame_stacks(self) -> dict[str, int]:
+        """Frames stacked in each image part, of which the replay stores only the newest."""
+        setting = self.replay_config.replay_frame_stack
+        stacks = {}
+        for name, part in part_spaces(self.observation_space).items():
+            shape: tuple[int, ...] = part.shape or ()
+            is_image = part.dtype == np.uint8 and len(shape) == 3
+            if setting == "auto":
+                most = min(STACK_AT_MOST, *(side - 1 for side in shape[1:])) if is_image else 0
+                stacks[name] = shape[0] if is_image and shape[0] <= most else 1
+            elif name == "" or is_image:
+                stacks[name] = setting
+        return stacks
 
     def open_memory(self, has_masks: bool) -> Memory:
         """The replay, allocated when it is first needed: an agent that only acts has none."""
         cfg = self.replay_config
-        n_actions = self.action_space.n if isinstance(self.action_space, spaces.Discrete) else None
         replay = Replay(
             cfg.buffer_size,
             cfg.n_envs,
             self.observation_space,
-            self.action_space,
-            n_masked_actions=int(n_actions) if n_actions and has_masks else None,
-            frame_stack=self.frame_stack,
+            self.actions,
+            has_masks=has_masks,
+            frame_stacks=self.frame_stacks,
+            carry=self.policy.initial_carry(1) if self.policy.has_memory else None,
             directory=cfg.replay_dir,
         )
         self.memory = Memory(
@@ -210,15 +235,29 @@ class OffPolicyLearner(Learner):
     def before_rollout(self, env_steps: int, total_steps: int) -> None:
         self.policy.is_random = env_steps < self.replay_config.learning_starts
 
-    def remember(self, rollout: Rollout, env_steps: int) -> int:
-        """Take a rollout in; how many updates are due after it."""
+    def update(self, rollout: Rollout, env_steps: int, total_steps: int) -> dict[str, Any]:
+        """Store a rollout and do the updates that are due; their metrics, by name."""
+        hp = self.scheduled_values(env_steps, total_steps)
+        with self.timer.detail("store in the replay"):
+            n_updates = self.remember(rollout)
+        freq, steps_after = self.target_copy_freq, env_steps + rollout.env_steps
+        if freq is not None and steps_after // freq > env_steps // freq:
+            self.update_target(1.0)
+        steps = []
+        for sample in self.timer.each("sample", self.samples(n_updates, hp)):
+            steps.append(self.learn(self.on_device(sample), sample, hp))
+        return ops.mean_metrics(steps) | hp_metrics(hp)
+
+    def remember(self, rollout: Rollout) -> int:
+        """Store a rollout; the number of updates that are due after it."""
         cfg = self.replay_config
         memory = self.memory or self.open_memory(rollout.mask is not None)
         memory.add(rollout)
-        if self.net.learns_moments:
-            self.net.observe(rollout.valid_obs())
-        self.policy.end_episodes(np.logical_or.reduce(rollout.done))
+        if self.encoder.learns_moments:
+            self.encoder.observe(rollout.valid_obs())
         if cfg.normalize_reward:
+            if rollout.is_restart:
+                self.reward_normalizer.restart()
             self.reward_normalizer.update(rollout.reward, rollout.done, rollout.valid)
         # By what the memory holds, too: a resume without a saved replay fills it again first.
         is_full = memory.replay.oldest_row > 0
@@ -230,8 +269,10 @@ class OffPolicyLearner(Learner):
         self.n_updates += n_updates
         return n_updates
 
-    def batches(self, n_updates: int, hp: dict[str, float]) -> Iterator[Sample]:
-        """So many draws from the replay, with rewards as they are to be learnt from."""
+    def samples(self, n_updates: int, hp: dict[str, float]) -> Iterable[Sample]:
+        """n_updates draws from the replay, with rewards scaled as they are to be learnt from."""
+        if n_updates == 0:
+            return ()
         assert self.memory is not None
         scale, clip = 1.0, None
         if self.config.normalize_reward:
@@ -240,24 +281,41 @@ class OffPolicyLearner(Learner):
             n_updates, beta=hp.get("per_beta", 1.0), reward_scale=scale, reward_clip=clip
         )
 
-    def encode(self, obs: np.ndarray) -> Tensor:
-        return self.net.encoded(obs, self.device)
+    def on_device(self, sample: Sample) -> ReplayBatch:
+        return ReplayBatch(
+            obs=map_obs(self.to_device, sample.obs),
+            actions=self.to_device(sample.actions),
+            reward=self.to_device(sample.reward),
+            discount=self.to_device(sample.discount),
+            next_obs=map_obs(self.to_device, sample.next_obs),
+            weight=self.to_device(sample.weight),
+            next_mask=None if sample.next_mask is None else self.to_device(sample.next_mask),
+        )
+
+    def set_priorities(self, sample: Sample, error: Tensor) -> None:
+        """Priorities of the sampled transitions from their TD errors [B]."""
+        if self.replay_config.prioritized:
+            assert self.memory is not None
+            self.memory.update_priorities(sample.index, error.cpu().numpy())
+
+    def normal_noise(self, *shape: int) -> Tensor:
+        """Unit normal numbers for a loss, from the learner's own stream."""
+        return self.to_device(self.rng.standard_normal(shape, dtype=np.float32))
 
     # -- state ------------------------------------------------------------------------------
 
-    def state(self) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
+    def state(self) -> tuple[Tensors, dict[str, Any]]:
         tensors, extra = super().state()
         if self.targets:
             tensors["target"] = self._target_tensors()
-        extra |= {"update_credit": self.update_credit, "n_updates": self.n_updates}
-        return tensors, extra
+        return tensors, extra | {"update_credit": self.update_credit}
 
     def load_state(self, tensors: dict[str, dict[str, Any]], extra: dict[str, Any]) -> None:
         super().load_state(tensors, extra)
         with torch.no_grad():
             for name, value in self._target_tensors().items():
                 value.copy_(torch.as_tensor(tensors["target"][name]))
-        self.update_credit, self.n_updates = extra["update_credit"], extra["n_updates"]
+        self.update_credit = extra["update_credit"]
 
     def _target_tensors(self) -> dict[str, Tensor]:
         return {

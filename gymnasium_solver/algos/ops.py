@@ -92,9 +92,11 @@ def episode_returns(
     return returns
 
 
-def standardize(x: np.ndarray) -> np.ndarray:
-    """Zero mean, unit deviation; a single sample, having none, becomes zero."""
-    return (x - x.mean()) / (x.std() + 1e-8)
+def standardize(x: np.ndarray, values: np.ndarray | None = None) -> np.ndarray:
+    """Zero mean and unit standard deviation; a single sample becomes zero.
+
+    With `values`, these are shifted and scaled by the moments of x instead."""
+    return ((x if values is None else values) - x.mean()) / (x.std() + 1e-8)
 
 
 def explained_variance(predicted: np.ndarray, target: np.ndarray) -> float:

@@ -1,9 +1,9 @@
 """PPO: proximal policy optimisation with a clipped objective (Schulman et al. 2017).
 
-One update: values and log-probabilities of the rollout in one pass, GAE, then `n_epochs` passes
-over shuffled minibatches. Where this departs from common code:
-- Log-probabilities and values of the rollout are computed here, not while acting, so acting runs
-  the actor alone and the first ratio is exactly 1.
+One update: values of the rollout in one pass, GAE, then `n_epochs` passes over shuffled minibatches.
+Where this departs from common code:
+- Values are computed here, not while acting, so acting runs the actor alone. Log-probabilities come
+  from the distribution that acted, which the rollout records.
 - Truncated episodes bootstrap from their true final observation (see ops.gae).
 - Minibatches are of nearly equal size; reset rows are never in one.
 - Loss metrics describe the policy after the update, measured once over the whole rollout (of
@@ -15,12 +15,21 @@ from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 import torch
-from gymnasium import spaces
 from pydantic import Field
 from torch import Tensor
 
 from gymnasium_solver.algos import ops
-from gymnasium_solver.algos.learner import Learner
+from gymnasium_solver.algos.learner import Learner, hp_metrics
+from gymnasium_solver.algos.on_policy import (
+    Batch,
+    Prepared,
+    build_actor_critic,
+    evaluate_actions,
+    flat,
+    mean_over,
+    prepare,
+    rollout_values,
+)
 from gymnasium_solver.config.schedule import NonNegativeSchedule, PositiveSchedule, Schedule
 from gymnasium_solver.config.schema import (
     ActorCriticFields,
@@ -30,10 +39,10 @@ from gymnasium_solver.config.schema import (
     MinibatchFields,
 )
 from gymnasium_solver.data.rollout import Rollout
-from gymnasium_solver.fast.recorded import LossGradient
 from gymnasium_solver.nets.actor_critic import ActorCritic
 from gymnasium_solver.policies.policy import ActorPolicy
-from gymnasium_solver.spaces.distributions import MASKED_LOGIT, Distribution
+from gymnasium_solver.spaces.actions import ActionKind
+from gymnasium_solver.spaces.observations import Space
 
 IMAGES_MEASURED = 512  # of a rollout, for the metrics of an update
 
@@ -57,22 +66,6 @@ class PPOConfig(ActorCriticFields, MinibatchFields, LearnerConfig):
     """Standardise advantages over the rollout, over each minibatch, or not at all."""
 
 
-class Batch(NamedTuple):
-    x: Tensor  # encoded observations [B, width]
-    actions: Tensor  # [B] or [B, A]
-    log_prob: Tensor  # under the policy that acted [B]
-    advantage: Tensor  # [B]
-    returns: Tensor  # [B]
-    value: Tensor  # before the update [B]
-    mask: Tensor | None = None  # legal actions [B, A], where the env has masks
-
-    def take(self, index: Tensor) -> "Batch":
-        return Batch(*(column[index] for column in self.columns()))
-
-    def columns(self) -> list[Tensor]:
-        return [column for column in self if column is not None]
-
-
 class Coefficients(NamedTuple):
     """What the loss reads of the config at this point of the schedules, as scalar tensors.
 
@@ -93,32 +86,32 @@ class LossTerms(NamedTuple):
     log_ratio: Tensor  # [B]
 
 
-def ppo_loss(net: ActorCritic, dist: Distribution, batch: Batch, c: Coefficients) -> LossTerms:
-    outputs, value = net(batch.x)
-    if batch.mask is not None:
-        outputs = outputs.masked_fill(~batch.mask, MASKED_LOGIT)
-    log_prob, entropy = dist.log_prob_entropy(outputs, net.log_std, batch.actions)
-    log_ratio = log_prob - batch.log_prob
+def ppo_loss(net: ActorCritic, actions: ActionKind, batch: Batch, c: Coefficients) -> LossTerms:
+    log_prob, entropy, value = evaluate_actions(net, actions, batch)
+    assert value is not None
+    advantage, returns = flat(batch.advantage, batch), flat(batch.returns, batch)
+    log_ratio = log_prob - flat(batch.log_prob, batch)
     ratio = log_ratio.exp()
     clipped_ratio = ratio.clamp(1 - c.clip_range, 1 + c.clip_range)
-    policy_loss = -torch.min(ratio * batch.advantage, clipped_ratio * batch.advantage).mean()
+    policy_loss = -mean_over(torch.min(ratio * advantage, clipped_ratio * advantage), batch)
 
-    error = (value - batch.returns).square()
+    error = (value - returns).square()
     if c.clip_range_vf is not None:
-        near = batch.value + (value - batch.value).clamp(-c.clip_range_vf, c.clip_range_vf)
-        error = torch.max(error, (near - batch.returns).square())
-    value_loss = error.mean()
+        old = flat(batch.value, batch)
+        near = old + (value - old).clamp(-c.clip_range_vf, c.clip_range_vf)
+        error = torch.max(error, (near - returns).square())
+    value_loss = mean_over(error, batch)
 
-    entropy_mean = entropy.mean()
+    entropy_mean = mean_over(entropy, batch)
     total = policy_loss + c.vf_coef * value_loss
     if c.ent_coef is not None:
         total = total - c.ent_coef * entropy_mean
     return LossTerms(total, policy_loss, value_loss, entropy_mean, log_ratio)
 
 
-def approx_kl(log_ratio: Tensor) -> Tensor:
+def approx_kl(log_ratio: Tensor, batch: Batch) -> Tensor:
     """KL(old || new), the low-variance estimator (r - 1) - log r."""
-    return (log_ratio.exp() - 1 - log_ratio).mean()
+    return mean_over(log_ratio.exp() - 1 - log_ratio, batch)
 
 
 class PPO(Learner):
@@ -129,28 +122,26 @@ class PPO(Learner):
     def __init__(
         self,
         config: PPOConfig,
-        observation_space: spaces.Space,
-        action_space: spaces.Space,
+        observation_space: Space,
+        action_space: Space,
         seed: int,
         device: str = "cpu",
     ):
         super().__init__(config, observation_space, action_space, seed, device)
         self.config: PPOConfig = config
-        self.net, self.policy, self.optimizer = self.build_actor_critic()
+        self.net, self.policy, self.optimizer = build_actor_critic(self)
         has_entropy_bonus = any(config.ent_coef.values)
         self.coefficient_names = [
             name
             for name in Coefficients._fields
             if name in self.schedules and (name != "ent_coef" or has_entropy_bonus)
         ]
-        self.gradient = LossGradient(self._loss, self.optimizer.params, record=self.may_record)
+        self.gradient = self.add_gradient("policy", self._loss, self.optimizer)
 
-    def _loss(
-        self, columns: Sequence[Tensor], coefficients: Sequence[Tensor]
-    ) -> tuple[Tensor, list[Tensor]]:
+    def _loss(self, batch: Batch, coefficients: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
         named = Coefficients(**dict(zip(self.coefficient_names, coefficients, strict=True)))
-        terms = ppo_loss(self.net, self.policy.distribution, Batch(*columns), named)
-        return terms.total, [approx_kl(terms.log_ratio)] if self.config.target_kl else []
+        terms = ppo_loss(self.net, self.actions, batch, named)
+        return terms.total, [approx_kl(terms.log_ratio, batch)] if self.config.target_kl else []
 
     def update(self, rollout: Rollout, env_steps: int, total_steps: int) -> dict[str, float]:
         """Learn from one rollout; the metrics of the update, by name."""
@@ -158,95 +149,74 @@ class PPO(Learner):
             return self._update(rollout, env_steps, total_steps)
 
     def _update(self, rollout: Rollout, env_steps: int, total_steps: int) -> dict[str, float]:
-        cfg = self.config
+        cfg, timer = self.config, self.timer
         hp = self.scheduled_values(env_steps, total_steps)
         coefficients = {name: hp[name] for name in self.coefficient_names}
-        batch, explained_var = self._prepare(rollout)
+        data = self._prepare(rollout)
         norms: list[Tensor] = []
         kl_stop = False
-        n_rows = rollout.valid.size if self.device.type == "cuda" else None
         for _ in range(cfg.n_epochs):
-            for index in ops.minibatches(len(batch.x), cfg.batch_size, self.rng, n_rows):
-                part = batch if index is None else batch.take(self.to_device(index))
+            for part in data.minibatches(cfg.batch_size, self.rng, self.device, rollout.valid.size):
                 if cfg.normalize_advantages == "batch":
-                    part = part._replace(advantage=_standardize(part.advantage))
-                grad, *kl = self.gradient(part.columns(), list(coefficients.values()))
+                    part = part._replace(advantage=_standardize(part))
+                with timer.detail("gradient"):
+                    grad, *kl = self.gradient(part, list(coefficients.values()))
                 kl_stop = bool(kl) and float(kl[0]) > 1.5 * (cfg.target_kl or 0)
                 if kl_stop:
                     break
-                norms.append(self.optimizer.step(grad, hp["policy_lr"]))
+                with timer.detail("optimiser"):
+                    norms.append(self.optimizer.step(grad, hp["policy_lr"]))
             if kl_stop:
                 break
-        measured = self._measure(batch, coefficients)
+        self.n_updates += 1
+        measured = self._measure(data, coefficients)
         if norms:
             measured["opt/grads/norm/all"] = torch.stack(norms).mean()
         values = torch.stack(list(measured.values())).tolist()  # the one wait for the device
         return {
             "opt/grads/norm/all": 0.0,
             **dict(zip(measured, values, strict=True)),
-            "opt/value/explained_var": explained_var,
+            "opt/value/explained_var": data.explained_variance,
             "opt/ppo/kl_stop_triggered": float(kl_stop),
-            **{f"hp/{name}": value for name, value in hp.items()},
+            **hp_metrics(hp),
         }
 
+    def _prepare(self, rollout: Rollout) -> Prepared:
+        """Values, GAE, and the rollout as a batch."""
+        cfg, valid = self.config, rollout.valid
+        values = rollout_values(self.net, rollout, self.device)
+        advantage = ops.gae(
+            self.normalized_reward(rollout), values, rollout.terminated, rollout.truncated, valid,
+            cfg.gamma, cfg.gae_lambda,
+        )  # fmt: skip
+        returns = advantage + values[:-1]
+        if cfg.normalize_advantages == "rollout":
+            advantage = np.where(valid, ops.standardize(advantage[valid], advantage), 0.0)
+        return prepare(self, self.net, rollout, advantage, returns, values[:-1])
+
     @torch.no_grad()
-    def _measure(self, batch: Batch, coefficients: dict[str, float]) -> dict[str, Tensor]:
+    def _measure(self, data: Prepared, coefficients: dict[str, float]) -> dict[str, Tensor]:
         """The loss and its parts after the update; of images on evenly spaced rows of the rollout,
         since all of them would take the time of another third of an epoch."""
-        if self.net.layout is not None and len(batch.x) > IMAGES_MEASURED:
-            n = len(batch.x)
-            batch = batch.take(
-                torch.arange(IMAGES_MEASURED, device=self.device) * n // IMAGES_MEASURED
-            )
+        batch = data.batch
+        if self.net.has_images and not batch.is_sequence and data.n > IMAGES_MEASURED:
+            rows = torch.arange(IMAGES_MEASURED, device=self.device) * data.n // IMAGES_MEASURED
+            batch = data.take(rows)
         numbers = self.to_device(np.array(list(coefficients.values()), np.float32)).unbind()
         scalars = dict(zip(coefficients, numbers, strict=True))
-        after = ppo_loss(self.net, self.policy.distribution, batch, Coefficients(**scalars))
-        moved = (after.log_ratio.exp() - 1).abs()
+        after = ppo_loss(self.net, self.actions, batch, Coefficients(**scalars))
+        moved = (after.log_ratio.exp() - 1).abs() > coefficients["clip_range"]
         return {
             "opt/loss/total": after.total,
             "opt/loss/policy": after.policy,
             "opt/loss/value": after.value,
             "opt/policy/entropy": after.entropy,
-            "opt/ppo/approx_kl": approx_kl(after.log_ratio),
-            "opt/ppo/clip_fraction": (moved > coefficients["clip_range"]).float().mean(),
+            "opt/ppo/approx_kl": approx_kl(after.log_ratio, batch),
+            "opt/ppo/clip_fraction": mean_over(moved.float(), batch),
         }
 
-    def _prepare(self, rollout: Rollout) -> tuple[Batch, float]:
-        """The rollout as tensors to learn from, and how well the critic had foreseen it."""
-        cfg, valid, dist = self.config, rollout.valid, self.policy.distribution
-        reward = self.normalized_reward(rollout)
-        n_rows, n_envs = reward.shape
-        with torch.no_grad():
-            x = self.encoded_obs(rollout)
-            outputs, values = self.net.forward_parts(x)
-            rows = self.to_device(np.flatnonzero(valid))
-            actions = self.to_device(rollout.actions).flatten(0, 1)[rows]
-            outputs = outputs[rows]
-            mask = None
-            if rollout.mask is not None:
-                mask = self.to_device(rollout.mask[:-1][valid])
-                outputs = outputs.masked_fill(~mask, MASKED_LOGIT)
-            log_prob, _ = dist.log_prob_entropy(outputs, self.net.log_std, actions)
-        value_grid = values.reshape(n_rows + 1, n_envs).cpu().numpy()
-        advantage = ops.gae(
-            reward, value_grid, rollout.terminated, rollout.truncated, valid,
-            cfg.gamma, cfg.gae_lambda,
-        )[valid]  # fmt: skip
-        value = value_grid[:-1][valid]
-        returns = advantage + value
-        if cfg.normalize_advantages == "rollout":
-            advantage = ops.standardize(advantage)
-        batch = Batch(
-            x=x[rows],
-            actions=actions,
-            log_prob=log_prob,
-            advantage=self.to_device(advantage),
-            returns=self.to_device(returns),
-            value=self.to_device(value),
-            mask=mask,
-        )
-        return batch, ops.explained_variance(value, returns)
 
-
-def _standardize(x: Tensor) -> Tensor:
-    return (x - x.mean()) / (x.std(correction=0) + 1e-8)
+def _standardize(batch: Batch) -> Tensor:
+    x = batch.advantage
+    chosen = x if batch.valid is None else x[batch.valid]
+    return (x - chosen.mean()) / (chosen.std(correction=0) + 1e-8)

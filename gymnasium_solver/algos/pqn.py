@@ -11,12 +11,11 @@ move Q(s, a) towards them. Where this departs from the paper's code:
 
 from typing import Annotated
 
-from gymnasium import spaces
 from pydantic import Field
 
 from gymnasium_solver.algos import ops
-from gymnasium_solver.algos.learner import Learner
-from gymnasium_solver.algos.q_targets import Batch, QFit
+from gymnasium_solver.algos.learner import Learner, hp_metrics
+from gymnasium_solver.algos.q_targets import QBatch, QFit, build_q_network
 from gymnasium_solver.config.schedule import Schedule, scheduled
 from gymnasium_solver.config.schema import (
     Activation,
@@ -30,6 +29,7 @@ from gymnasium_solver.config.types import EnvCount, HiddenDims
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.nets.q_network import QNetwork
 from gymnasium_solver.policies.q_policy import QPolicy, legal
+from gymnasium_solver.spaces.observations import Space
 
 
 class PQNConfig(MinibatchFields, LearnerConfig):
@@ -68,17 +68,17 @@ class PQN(Learner):
     def __init__(
         self,
         config: PQNConfig,
-        observation_space: spaces.Space,
-        action_space: spaces.Space,
+        observation_space: Space,
+        action_space: Space,
         seed: int,
         device: str = "cpu",
     ):
         super().__init__(config, observation_space, action_space, seed, device)
         self.config: PQNConfig = config
-        self.net, self.policy, optimizer = self.build_q_network(
-            "epsilon_greedy", layer_norm=config.layer_norm
+        self.net, self.policy, optimizer = build_q_network(
+            self, "epsilon_greedy", layer_norm=config.layer_norm
         )
-        self.fit = QFit(self.net, optimizer, self.device, record=self.may_record)
+        self.fit = QFit(self, self.net, optimizer)
 
     def before_rollout(self, env_steps: int, total_steps: int) -> None:
         self.policy.epsilon = self.config.epsilon.at(env_steps, total_steps)
@@ -91,17 +91,15 @@ class PQN(Learner):
     def _update(self, rollout: Rollout, env_steps: int, total_steps: int) -> dict[str, float]:
         cfg, hp = self.config, self.scheduled_values(env_steps, total_steps)
         batch = self._prepare(rollout)
-        metrics = self.fit(
-            batch, cfg.n_epochs, cfg.batch_size, hp["policy_lr"], self.rng, rollout.valid.size
-        )
-        return metrics | {f"hp/{name}": value for name, value in hp.items()}
+        metrics = self.fit(batch, cfg.n_epochs, cfg.batch_size, hp["policy_lr"], rollout.valid.size)
+        return metrics | hp_metrics(hp)
 
-    def _prepare(self, rollout: Rollout) -> Batch:
+    def _prepare(self, rollout: Rollout) -> QBatch:
         """The rollout's valid rows, with what their Q(s, a) should be."""
-        cfg, (x, q) = self.config, self.fit.values(rollout)
+        cfg, q = self.config, self.fit.values(rollout)
         mask = None if rollout.mask is None else rollout.mask[1:]
         target = ops.lambda_returns(
             self.normalized_reward(rollout), legal(q[1:], mask).max(axis=2),
             rollout.terminated, rollout.truncated, rollout.valid, cfg.gamma, cfg.td_lambda,
         )  # fmt: skip
-        return self.fit.batch(rollout, x, target)
+        return self.fit.batch(rollout, target)

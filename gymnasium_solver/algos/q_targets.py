@@ -1,89 +1,118 @@
-"""Fitting action values to targets computed from a rollout: what PQN and SARSA share."""
+"""Action values from a rollout: what PQN, SARSA and DQN share.
+
+`build_q_network` makes a Q network with its policy; `QFit` moves it towards targets that were
+computed from a rollout (PQN, SARSA).
+"""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from gymnasium_solver.algos import ops
+from gymnasium_solver.algos.learner import Learner
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.fast.optimizer import FlatOptimizer
-from gymnasium_solver.fast.recorded import LossGradient
-from gymnasium_solver.nets.encoder import upload
+from gymnasium_solver.nets.encoder import in_chunks
 from gymnasium_solver.nets.q_network import QNetwork
+from gymnasium_solver.policies.q_policy import Exploration, QPolicy
+from gymnasium_solver.spaces.actions import require_discrete
+from gymnasium_solver.tree import map_tree
 
 
-class Batch(NamedTuple):
-    x: Tensor  # encoded observations [B, width]
+def build_q_network(
+    learner: Learner, exploration: Exploration, **options: Any
+) -> tuple[QNetwork, QPolicy, FlatOptimizer]:
+    """The Q network that the config describes, its policy, and its optimiser."""
+    cfg = learner.config
+    actions = require_discrete(learner.action_space, cfg.algo_id, cfg.env_id)
+    net = QNetwork(
+        learner.observation_space,
+        actions.n,
+        learner.network,
+        normalize_obs=cfg.normalize_obs,
+        clip_obs=cfg.clip_obs,
+        generator=learner.generator,
+        **options,
+    ).to(learner.device)
+    policy = QPolicy(
+        net,
+        learner.observation_space,
+        actions,
+        learner.act_rng,
+        exploration,
+        record=learner.may_record_acting,
+    )
+    # Until a checkpoint or the schedule of a training sets them.
+    last = {name: schedule.values[-1] for name, schedule in learner.schedules.items()}
+    policy.epsilon, policy.temperature = last.get("epsilon", 0.0), last.get("temperature", 1.0)
+    read_by = {"epsilon": "epsilon_greedy", "temperature": "boltzmann"}
+    learner.ignore("ent_coef", *(name for name, kind in read_by.items() if kind != exploration))
+    return net, policy, learner.add_optimizer("q", net.q)
+
+
+class QBatch(NamedTuple):
+    obs: Any  # tree of tensors [B, ...]
     actions: Tensor  # [B]
     target: Tensor  # what Q(s, a) should be [B]
 
-    def take(self, index: Tensor) -> "Batch":
-        return Batch(*(column[index] for column in self))
 
-
-def q_loss(net: QNetwork, batch: Batch) -> tuple[Tensor, Tensor]:
+def q_loss(net: QNetwork, batch: QBatch) -> tuple[Tensor, Tensor]:
     """Mean square error of Q(s, a), and the mean of Q(s, a)."""
-    q = net(batch.x).gather(1, batch.actions.unsqueeze(1)).squeeze(1)
+    q = net(batch.obs).gather(1, batch.actions.unsqueeze(1)).squeeze(1)
     return (q - batch.target).square().mean(), q.mean()
 
 
 class QFit:
-    """Gradient steps of a net towards targets."""
+    """Gradient steps of a Q network towards targets."""
 
-    def __init__(self, net: QNetwork, optimizer: FlatOptimizer, device: torch.device, record: bool):
-        self.net, self.optimizer, self.device = net, optimizer, device
-        self.gradient = LossGradient(self._loss, optimizer.params, record=record)
+    def __init__(self, learner: Learner, net: QNetwork, optimizer: FlatOptimizer):
+        self.learner, self.net, self.optimizer = learner, net, optimizer
+        self.gradient = learner.add_gradient("q", self._loss, optimizer)
 
-    def _loss(
-        self, columns: Sequence[Tensor], coefficients: Sequence[Tensor]
-    ) -> tuple[Tensor, list[Tensor]]:
-        loss, q_mean = q_loss(self.net, Batch(*columns))
+    def _loss(self, batch: QBatch, coefficients: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        loss, q_mean = q_loss(self.net, batch)
         return loss, [loss, q_mean]
 
-    def values(self, rollout: Rollout) -> tuple[Tensor, np.ndarray]:
-        """All observations of a rollout encoded [(T + 1) N, width], and their Q [T + 1, N, A]."""
-        obs = rollout.obs.reshape(-1, *rollout.obs.shape[2:])
-        with torch.no_grad():
-            if rollout.device_obs is not None:
-                x = self.net.encode(rollout.device_obs.flatten(0, 1))
-            else:
-                x = self.net.encoded(obs, self.device)
-            q = self.net.forward_parts(x).cpu().numpy().reshape(*rollout.obs.shape[:2], -1)
-        return x, q
+    def values(self, rollout: Rollout) -> np.ndarray:
+        """Q of all observations of a rollout [T + 1, N, A]."""
+        obs = rollout.obs_on(self.learner.device)
+        rows = map_tree(lambda part: part.flatten(0, 1), obs)
+        q: Tensor = in_chunks(self.net, rows, self.net.has_images)
+        return q.cpu().numpy().reshape(*rollout.is_first.shape, -1)
 
-    def batch(self, rollout: Rollout, x: Tensor, target: np.ndarray) -> Batch:
+    def batch(self, rollout: Rollout, target: np.ndarray) -> QBatch:
         """The rollout's valid rows, with targets [T, N]."""
-        valid = rollout.valid
-        rows, actions, wanted = np.flatnonzero(valid), rollout.actions[valid], target[valid]
-        rows_t, actions_t, wanted_t = (
-            upload(array, self.device) for array in (rows, actions, wanted)
+        learner, valid = self.learner, rollout.valid
+        rows = learner.to_device(np.flatnonzero(valid))
+        obs = rollout.obs_on(learner.device)
+        return QBatch(
+            map_tree(lambda part: part[:-1].flatten(0, 1)[rows], obs),
+            learner.to_device(rollout.actions[valid]),
+            learner.to_device(target[valid]),
         )
-        return Batch(x[rows_t], actions_t, wanted_t)
 
     def __call__(
-        self,
-        batch: Batch,
-        n_epochs: int,
-        batch_size: int,
-        lr: float,
-        rng: np.random.Generator,
-        n_rows: int | None = None,
+        self, batch: QBatch, n_epochs: int, batch_size: int, lr: float, n_rows: int
     ) -> dict[str, float]:
-        """So many passes over shuffled minibatches; the metrics, averaged over the steps.
+        """`n_epochs` passes over shuffled minibatches; the metrics, averaged over the steps.
 
-        `n_rows` of the rollout decide the sizes of minibatches on a GPU (ops.minibatches)."""
-        terms = []
-        n_rows = n_rows if self.device.type == "cuda" else None
+        On a GPU the sizes of minibatches are those of `n_rows` samples (ops.minibatches)."""
+        learner, timer, terms = self.learner, self.learner.timer, []
+        fixed_rows = n_rows if learner.device.type == "cuda" else None
         for _ in range(n_epochs):
-            for index in ops.minibatches(len(batch.x), batch_size, rng, n_rows):
+            for index in ops.minibatches(len(batch.target), batch_size, learner.rng, fixed_rows):
                 part = batch
                 if index is not None:
-                    part = batch.take(upload(index, self.device))
-                grad, loss, q_mean = self.gradient(part, [])
-                norm = self.optimizer.step(grad, lr)
+                    chosen = learner.to_device(index)
+                    part = map_tree(lambda column, i=chosen: column[i], batch)
+                with timer.detail("gradient"):
+                    grad, loss, q_mean = self.gradient(part, [])
+                with timer.detail("optimiser"):
+                    norm = self.optimizer.step(grad, lr)
                 terms.append(torch.stack([loss, q_mean, norm]))
+        learner.n_updates += 1
         loss, q_mean, norm = torch.stack(terms).mean(0).tolist()
         return {"opt/loss/td": loss, "opt/q/mean": q_mean, "opt/grads/norm/all": norm}

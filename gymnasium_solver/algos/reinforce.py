@@ -8,12 +8,22 @@ episode's length. `policy_targets: advantages` subtracts a learnt value, fitted 
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
+import numpy as np
 import torch
-from gymnasium import spaces
 from torch import Tensor
 
 from gymnasium_solver.algos import ops
-from gymnasium_solver.algos.learner import Learner
+from gymnasium_solver.algos.learner import Learner, hp_metrics
+from gymnasium_solver.algos.on_policy import (
+    Batch,
+    Prepared,
+    build_actor_critic,
+    evaluate_actions,
+    flat,
+    mean_over,
+    prepare,
+    rollout_values,
+)
 from gymnasium_solver.config.schedule import NonNegativeSchedule, PositiveSchedule, Schedule
 from gymnasium_solver.config.schema import (
     ActorCriticFields,
@@ -23,10 +33,10 @@ from gymnasium_solver.config.schema import (
     MinibatchFields,
 )
 from gymnasium_solver.data.rollout import Rollout
-from gymnasium_solver.fast.recorded import LossGradient
 from gymnasium_solver.nets.actor_critic import ActorCritic
 from gymnasium_solver.policies.policy import ActorPolicy
-from gymnasium_solver.spaces.distributions import MASKED_LOGIT, Distribution
+from gymnasium_solver.spaces.actions import ActionKind
+from gymnasium_solver.spaces.observations import Space
 
 
 class ReinforceConfig(ActorCriticFields, MinibatchFields, LearnerConfig):
@@ -49,20 +59,6 @@ class ReinforceConfig(ActorCriticFields, MinibatchFields, LearnerConfig):
     """Weight of the value loss, where a value is learnt."""
 
 
-class Batch(NamedTuple):
-    x: Tensor  # encoded observations [B, width]
-    actions: Tensor  # [B] or [B, A]
-    weight: Tensor  # [B]
-    returns: Tensor  # [B]
-    mask: Tensor | None = None  # legal actions [B, A], where the env has masks
-
-    def take(self, index: Tensor) -> "Batch":
-        return Batch(*(column[index] for column in self.columns()))
-
-    def columns(self) -> list[Tensor]:
-        return [column for column in self if column is not None]
-
-
 class LossTerms(NamedTuple):
     total: Tensor
     policy: Tensor
@@ -71,19 +67,18 @@ class LossTerms(NamedTuple):
 
 
 def reinforce_loss(
-    net: ActorCritic, dist: Distribution, batch: Batch, ent_coef: Tensor, vf_coef: Tensor
+    net: ActorCritic, actions: ActionKind, batch: Batch, ent_coef: Tensor, vf_coef: Tensor
 ) -> LossTerms:
-    if net.critic_head is None:
-        outputs, value_loss = net.actor(batch.x), batch.weight.new_zeros(())
+    """`batch.advantage` weighs the log-probabilities."""
+    log_prob, entropy, value = evaluate_actions(net, actions, batch)
+    policy_loss = -mean_over(log_prob * flat(batch.advantage, batch), batch)
+    if value is None:
+        value_loss = policy_loss.new_zeros(())
     else:
-        outputs, value = net(batch.x)
-        value_loss = (value - batch.returns).square().mean()
-    if batch.mask is not None:
-        outputs = outputs.masked_fill(~batch.mask, MASKED_LOGIT)
-    log_prob, entropy = dist.log_prob_entropy(outputs, net.log_std, batch.actions)
-    policy_loss = -(log_prob * batch.weight).mean()
-    total = policy_loss + vf_coef * value_loss - ent_coef * entropy.mean()
-    return LossTerms(total, policy_loss, value_loss, entropy.mean())
+        value_loss = mean_over((value - flat(batch.returns, batch)).square(), batch)
+    entropy_mean = mean_over(entropy, batch)
+    total = policy_loss + vf_coef * value_loss - ent_coef * entropy_mean
+    return LossTerms(total, policy_loss, value_loss, entropy_mean)
 
 
 class Reinforce(Learner):
@@ -94,23 +89,20 @@ class Reinforce(Learner):
     def __init__(
         self,
         config: ReinforceConfig,
-        observation_space: spaces.Space,
-        action_space: spaces.Space,
+        observation_space: Space,
+        action_space: Space,
         seed: int,
         device: str = "cpu",
     ):
         super().__init__(config, observation_space, action_space, seed, device)
         self.config: ReinforceConfig = config
-        self.net, self.policy, self.optimizer = self.build_actor_critic(
-            critic=config.policy_targets == "advantages"
+        self.net, self.policy, self.optimizer = build_actor_critic(
+            self, critic=config.policy_targets == "advantages"
         )
-        self.gradient = LossGradient(self._loss, self.optimizer.params, record=self.may_record)
+        self.gradient = self.add_gradient("policy", self._loss, self.optimizer)
 
-    def _loss(
-        self, columns: Sequence[Tensor], coefficients: Sequence[Tensor]
-    ) -> tuple[Tensor, list[Tensor]]:
-        dist, (ent_coef, vf_coef) = self.policy.distribution, coefficients
-        terms = reinforce_loss(self.net, dist, Batch(*columns), ent_coef, vf_coef)
+    def _loss(self, batch: Batch, coefficients: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        terms = reinforce_loss(self.net, self.actions, batch, *coefficients)
         return terms.total, list(terms)
 
     def update(self, rollout: Rollout, env_steps: int, total_steps: int) -> dict[str, float]:
@@ -120,13 +112,16 @@ class Reinforce(Learner):
 
     def _update(self, rollout: Rollout, env_steps: int, total_steps: int) -> dict[str, float]:
         hp = self.scheduled_values(env_steps, total_steps)
-        batch = self._prepare(rollout)
+        data = self._prepare(rollout)
         terms, norms = [], []
-        for index in ops.minibatches(len(batch.x), self.config.batch_size, self.rng):
-            part = batch if index is None else batch.take(self.to_device(index))
-            grad, *values = self.gradient(part.columns(), [hp["ent_coef"], hp["vf_coef"]])
-            norms.append(self.optimizer.step(grad, hp["policy_lr"]))
+        # No fixed size of minibatches: a sample taken twice would change the gradient.
+        for part in data.minibatches(self.config.batch_size, self.rng, self.device, data.n):
+            with self.timer.detail("gradient"):
+                grad, *values = self.gradient(part, [hp["ent_coef"], hp["vf_coef"]])
+            with self.timer.detail("optimiser"):
+                norms.append(self.optimizer.step(grad, hp["policy_lr"]))
             terms.append(torch.stack(values))
+        self.n_updates += 1
         total, policy, value, entropy = torch.stack(terms).mean(0).tolist()
         return {
             "opt/loss/total": total,
@@ -134,25 +129,18 @@ class Reinforce(Learner):
             "opt/loss/value": value,
             "opt/policy/entropy": entropy,
             "opt/grads/norm/all": float(torch.stack(norms).mean()),
-            **{f"hp/{name}": value for name, value in hp.items()},
+            **hp_metrics(hp),
         }
 
-    def _prepare(self, rollout: Rollout) -> Batch:
+    def _prepare(self, rollout: Rollout) -> Prepared:
+        """Returns, and what weighs the actions: returns, or returns minus values."""
         cfg, valid = self.config, rollout.valid
-        reward = self.normalized_reward(rollout)
         sum_up = ops.returns_to_go if cfg.returns_type == "mc:rtg" else ops.episode_returns
-        returns = sum_up(reward, rollout.done, valid, cfg.gamma)[valid]
-        x = self.net.encode(self.to_device(rollout.valid_obs()))
-        weight = returns
+        returns = sum_up(self.normalized_reward(rollout), rollout.done, valid, cfg.gamma)
+        values = np.zeros_like(returns)
         if self.net.critic_head is not None:
-            with torch.no_grad():
-                weight = returns - self.net.forward_parts(x)[1].cpu().numpy()
+            values = rollout_values(self.net, rollout, self.device)[:-1]
+        weight = returns - values
         if cfg.normalize_returns:
-            weight = ops.standardize(weight)
-        return Batch(
-            x=x,
-            actions=self.to_device(rollout.actions[valid]),
-            weight=self.to_device(weight),
-            returns=self.to_device(returns),
-            mask=None if rollout.mask is None else self.to_device(rollout.mask[:-1][valid]),
-        )
+            weight = ops.standardize(weight[valid], weight)
+        return prepare(self, self.net, rollout, weight, returns, values)

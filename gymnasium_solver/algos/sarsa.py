@@ -12,12 +12,11 @@ Where this departs from common code:
 from typing import Annotated, Literal
 
 import numpy as np
-from gymnasium import spaces
 from pydantic import Field
 
 from gymnasium_solver.algos import ops
-from gymnasium_solver.algos.learner import Learner
-from gymnasium_solver.algos.q_targets import Batch, QFit
+from gymnasium_solver.algos.learner import Learner, hp_metrics
+from gymnasium_solver.algos.q_targets import QBatch, QFit, build_q_network
 from gymnasium_solver.config.schedule import PositiveSchedule, Schedule, scheduled
 from gymnasium_solver.config.schema import (
     Activation,
@@ -30,6 +29,7 @@ from gymnasium_solver.config.schema import (
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.nets.q_network import QNetwork
 from gymnasium_solver.policies.q_policy import QPolicy
+from gymnasium_solver.spaces.observations import Obs, Space, map_obs
 
 
 class SarsaConfig(MinibatchFields, LearnerConfig):
@@ -66,17 +66,17 @@ class Sarsa(Learner):
     def __init__(
         self,
         config: SarsaConfig,
-        observation_space: spaces.Space,
-        action_space: spaces.Space,
+        observation_space: Space,
+        action_space: Space,
         seed: int,
         device: str = "cpu",
     ):
         super().__init__(config, observation_space, action_space, seed, device)
         self.config: SarsaConfig = config
-        self.net, self.policy, optimizer = self.build_q_network(
-            config.exploration, layer_norm=config.layer_norm
+        self.net, self.policy, optimizer = build_q_network(
+            self, config.exploration, layer_norm=config.layer_norm
         )
-        self.fit = QFit(self.net, optimizer, self.device, record=self.may_record)
+        self.fit = QFit(self, self.net, optimizer)
 
     def before_rollout(self, env_steps: int, total_steps: int) -> None:
         self.policy.epsilon = self.config.epsilon.at(env_steps, total_steps)
@@ -91,19 +91,19 @@ class Sarsa(Learner):
         hp = self.scheduled_values(env_steps, total_steps)
         batch = self._prepare(rollout)
         batch_size, n_rows = self.config.batch_size, rollout.valid.size
-        metrics = self.fit(batch, 1, batch_size, hp["policy_lr"], self.rng, n_rows)
-        return metrics | {f"hp/{name}": value for name, value in hp.items()}
+        metrics = self.fit(batch, 1, batch_size, hp["policy_lr"], n_rows)
+        return metrics | hp_metrics(hp)
 
-    def _prepare(self, rollout: Rollout) -> Batch:
+    def _prepare(self, rollout: Rollout) -> QBatch:
         """The rollout's valid rows, with what their Q(s, a) should be."""
-        cfg, (x, q) = self.config, self.fit.values(rollout)
+        cfg, q = self.config, self.fit.values(rollout)
         next_actions = self._next_actions(rollout)[..., None]
         next_q = np.take_along_axis(q[1:], next_actions, axis=2)[..., 0]
         target = ops.lambda_returns(
             self.normalized_reward(rollout), next_q,
             rollout.terminated, rollout.truncated, rollout.valid, cfg.gamma, cfg.td_lambda,
         )  # fmt: skip
-        return self.fit.batch(rollout, x, target)
+        return self.fit.batch(rollout, target)
 
     def _next_actions(self, rollout: Rollout) -> np.ndarray:
         """The action after each row [T, N]: the one that was taken, or a draw where none was."""
@@ -115,10 +115,12 @@ class Sarsa(Learner):
         draws = rollout.valid & ~was_taken & ~rollout.terminated
         if draws.any():
             mask = None if rollout.mask is None else rollout.mask[1:][draws]
+            obs: Obs = map_obs(lambda part: part[1:][draws], rollout.obs)
+            firsts = rollout.is_first[1:][draws]
             # Not from the stream that acts: learning would change what is played.
             acting_rng, self.policy.rng = self.policy.rng, self.rng
             try:
-                next_actions[draws] = self.policy.sample(rollout.obs[1:][draws], mask)
+                next_actions[draws] = self.policy.sample(obs, {}, firsts, mask).actions
             finally:
                 self.policy.rng = acting_rng
         return next_actions

@@ -100,6 +100,11 @@ class LossGradient:
                 return eager(self.loss, self.params, batch, coefficients)
         return self._recorded(columns, coefficients)
 
+    def resume(self, mode: Mode | None) -> None:
+        """Compute as a saved run did, instead of deciding again from other data."""
+        if self.mode is None and mode in ("torch", "recorded"):
+            self.mode = mode
+
     def _on_columns(
         self, columns: Sequence[Tensor], coefficients: Sequence[Tensor]
     ) -> tuple[Tensor, Sequence[Tensor]]:

@@ -89,6 +89,10 @@ class RewardNormalizer:
         self.running_return = np.zeros(n_envs)
         self.mean, self.var, self.count = np.zeros(()), np.ones(()), 0.0
 
+    def restart(self) -> None:
+        """The envs were reset: no return continues."""
+        self.running_return = np.zeros_like(self.running_return)
+
     def __call__(self, reward: np.ndarray, done: np.ndarray, valid: np.ndarray) -> np.ndarray:
         """Rewards [T, N] of one rollout, scaled by statistics that include it."""
         self.update(reward, done, valid)

@@ -60,17 +60,13 @@ class Policy(ABC):
     def _best(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask) -> Acted:
         """Actions to score with."""
 
-    def sample(
-        self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask = None
-    ) -> Acted:
+    def sample(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask = None) -> Acted:
         """Draw actions for a batch of observations, in the policy's units."""
         if self.is_random:
             return Acted(self.actions.uniform(obs_len(obs), self.rng, mask), carry)
         return self._draw(obs, carry, is_first, mask)
 
-    def greedy(
-        self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask = None
-    ) -> Acted:
+    def greedy(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask = None) -> Acted:
         return self._best(obs, carry, is_first, mask)
 
     def initial_carry(self, n: int) -> Carry:
@@ -81,6 +77,10 @@ class Policy(ABC):
     def has_memory(self) -> bool:
         """Do greedy actions depend on earlier observations?"""
         return False
+
+    def log_std(self) -> np.ndarray | None:
+        """Log standard deviations that go with `Acted.outputs`, where they have some."""
+        return None
 
     def state(self) -> dict[str, Any]:
         """Settings of exploration that change as a run goes on, as JSON."""
@@ -99,9 +99,7 @@ class Policy(ABC):
         """Forget the episode: the next `act` opens a new one."""
         self._user_carry = None
 
-    def act(
-        self, obs: Any, greedy: bool = True, mask: Any = None, is_first: Any = None
-    ) -> Any:
+    def act(self, obs: Any, greedy: bool = True, mask: Any = None, is_first: Any = None) -> Any:
         """The environment's action for one observation, or for a batch of them.
 
         A policy with memory keeps its carry from call to call; `reset()` or `is_first=True` opens
@@ -156,7 +154,7 @@ class ActorPolicy(Policy):
 
     def _draw(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask) -> Acted:
         outputs, carry = self._outputs(obs, carry, is_first, mask)
-        return Acted(self.actions.sample(outputs, self._log_std(), self.rng), carry, outputs)
+        return Acted(self.actions.sample(outputs, self.log_std(), self.rng), carry, outputs)
 
     def _best(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask) -> Acted:
         outputs, carry = self._outputs(obs, carry, is_first, mask)
@@ -190,6 +188,6 @@ class ActorPolicy(Policy):
     def has_memory(self) -> bool:
         return self.net.core is not None
 
-    def _log_std(self) -> np.ndarray | None:
+    def log_std(self) -> np.ndarray | None:
         log_std = self.net.log_std
-        return None if log_std is None else log_std.detach().cpu().numpy()
+        return None if log_std is None else log_std.detach().cpu().numpy().copy()

@@ -1,12 +1,11 @@
 """Agents from configs and from checkpoints, and where they compute."""
 
 from pathlib import Path
-from typing import Any
 
 import torch
-from gymnasium import spaces
 
 from gymnasium_solver.algos import algo_class
+from gymnasium_solver.algos.agent import Agent
 from gymnasium_solver.config.load import load_config
 from gymnasium_solver.config.schema import Config, LearnerConfig
 from gymnasium_solver.errors import ConfigError, RunError
@@ -14,7 +13,8 @@ from gymnasium_solver.nets.network import is_cnn
 from gymnasium_solver.runs.checkpoint import LoadedCheckpoint, load_checkpoint
 from gymnasium_solver.runs.resolve import resolve_checkpoint
 from gymnasium_solver.runs.run import runs_root
-from gymnasium_solver.spaces.spaces import space_from_json
+from gymnasium_solver.spaces.json_form import space_from_json
+from gymnasium_solver.spaces.observations import Space
 from gymnasium_solver.training.seeds import derive
 from gymnasium_solver.training.threads import largest_product
 
@@ -35,7 +35,7 @@ def pick_device(name: str, is_large: bool = False) -> str:
     return name
 
 
-def build_agent(config: Config, observation_space: spaces.Space, action_space: spaces.Space) -> Any:
+def build_agent(config: Config, observation_space: Space, action_space: Space) -> Agent:
     """The agent that `config.algo_id` names, freshly initialised from the seed."""
     is_large = isinstance(config, LearnerConfig) and (
         is_cnn(config, observation_space) or largest_product(config) >= WORK_FOR_A_GPU
@@ -49,7 +49,7 @@ def build_agent(config: Config, observation_space: spaces.Space, action_space: s
     )
 
 
-def agent_from_checkpoint(config: Config, checkpoint: LoadedCheckpoint) -> Any:
+def agent_from_checkpoint(config: Config, checkpoint: LoadedCheckpoint) -> Agent:
     extra = checkpoint.state["agent"]
     agent = build_agent(
         config,
@@ -60,14 +60,14 @@ def agent_from_checkpoint(config: Config, checkpoint: LoadedCheckpoint) -> Any:
     return agent
 
 
-def load_agent(ref: str, runs_dir: str | Path | None = None, device: str = "cpu") -> Any:
+def load_agent(ref: str, runs_dir: str | Path | None = None, device: str = "cpu") -> Agent:
     """A trained agent: load_agent("@last/@best").act(obs). No environment is built."""
     found = resolve_checkpoint(ref, runs_root(runs_dir))
     config = load_config(str(found.run.config_path)).replace(device=device)
     return agent_from_checkpoint(config, load_checkpoint(found.path))
 
 
-def transfer_weights(agent: Any, ref: str, runs_dir: Path) -> str:
+def transfer_weights(agent: Agent, ref: str, runs_dir: Path) -> str:
     """Start from another run's weights, as far as they fit; a sentence about what did."""
     found = resolve_checkpoint(ref, runs_dir)
     model = load_checkpoint(found.path).tensors["model"]

@@ -13,11 +13,13 @@ from gymnasium_solver.envs.journal import JournaledEnv
 from gymnasium_solver.envs.spec import EnvSpec
 from gymnasium_solver.envs.wrappers.shaping import EPISODE_PARTS
 from gymnasium_solver.policies.policy import Policy
+from gymnasium_solver.spaces.observations import Obs
 from gymnasium_solver.training.seeds import derive
 
 EPISODE_WINDOW = 100
 BOUNDARY_STEPS = 250_000
-LONGEST_EPISODE = 30_000  # steps that are waited for; a limit above is as good as none
+LONGEST_EPISODE = 30_000  # a longer time limit counts as none
+CARRY = "carry."  # prefix of the policy's carry among the saved arrays
 
 
 def boundary_steps(config: Config, spec: EnvSpec) -> int:
@@ -45,8 +47,19 @@ class Collector:
         self.n_rows = n_rows
         # One row more than asked for: a rollout of nothing but reset rows gets another row.
         self.storage = Rollout.allocate(
-            n_rows + 1, env.n_envs, env.observation_space, env.action_space, device
+            n_rows + 1,
+            env.n_envs,
+            env.observation_space,
+            policy.actions,
+            n_outputs=policy.n_outputs,
+            device=device,
         )
+        self._carry = policy.initial_carry(env.n_envs)
+        if policy.has_memory:
+            self.storage.carry = {
+                name: np.zeros((n_rows + 1, *part.shape), part.dtype)
+                for name, part in self._carry.items()
+            }
         self.returns: deque[float] = deque(maxlen=EPISODE_WINDOW)
         self.lengths: deque[int] = deque(maxlen=EPISODE_WINDOW)
         self.reward_parts: dict[str, deque[float]] = {}  # what shapers added, by part
@@ -54,14 +67,22 @@ class Collector:
         self.seconds = {"env": 0.0, "act": 0.0}
         self._boundary = 0
         self._restarted_at = 0
-        self._obs: np.ndarray | None = None
+        self._obs: Obs | None = None
+        self._is_first = np.ones(env.n_envs, bool)  # of the newest observations
         self._rows_done = 0
 
-    def collect(self, env_steps: int, budget: int | None, n_rows: int | None = None) -> Rollout:
-        """The next rollout: `n_rows` rows at most, and at most `budget` env steps, to the step.
+    def collect(
+        self,
+        env_steps: int,
+        budget: int | None,
+        n_rows: int | None = None,
+        version: int = 0,
+    ) -> Rollout:
+        """The next rollout: at most `n_rows` rows and exactly at most `budget` env steps.
 
-        `env_steps` is the clock before it: at every multiple of `boundary_steps` the envs start
-        afresh from a seed of that place, which bounds what a resume has to replay.
+        `env_steps` is the clock before it: at every multiple of `boundary_steps` all envs are reset
+        from a seed of that place, which bounds the length of the journal. `version` of the policy
+        is recorded with the rollout.
         """
         n_rows = n_rows or self.n_rows
         self._rows_done = 0
@@ -71,22 +92,31 @@ class Collector:
         if rows.is_restart:
             self._boundary = boundary
             self._obs = self.env.reset(derive(self.seed, boundary, self._restarted_at))
+            self._is_first = np.ones(self.env.n_envs, bool)
         obs, mask = self._obs, self.env.action_mask
         assert obs is not None
         left = float("inf") if budget is None else budget
-        seen = rows.put_obs(0, obs)
+        seen, policy = rows.put_obs(0, obs), self.policy
+        is_first, carry = self._is_first, self._carry
+        rows.is_first[0] = is_first
+        rows.version, rows.log_std = version, policy.log_std()
         self._keep_mask(0, mask)
         for t in range(n_rows + 1):
             if t == n_rows and rows.valid[:t].any():
                 break
             start = clock()
-            actions = self.policy.sample(seen, mask)
+            for name, kept in rows.carry.items():
+                kept[t] = carry[name]
+            actions, carry, outputs = policy.sample(seen, carry, is_first, mask)
             acted, self._rows_done = clock(), t
-            step = self.env.step(self.policy.to_env(actions))
+            step = self.env.step(policy.to_env(actions))
             self.seconds["act"] += acted - start
             self.seconds["env"] += clock() - acted
-            obs, mask = step.obs, self.env.action_mask
+            obs, mask, is_first = step.obs, self.env.action_mask, step.is_reset
             rows.actions[t], seen = actions, rows.put_obs(t + 1, obs)
+            rows.is_first[t + 1] = is_first
+            if rows.outputs is not None:
+                rows.outputs[t] = outputs
             self._keep_mask(t + 1, mask)
             rows.reward[t] = step.reward
             rows.terminated[t], rows.truncated[t] = step.terminated, step.truncated
@@ -103,7 +133,7 @@ class Collector:
             n_done = t + 1
             if left <= 0:
                 break
-        self._obs = obs
+        self._obs, self._carry, self._is_first = obs, carry, is_first
         return rows.first(n_done)
 
     @property
@@ -114,7 +144,7 @@ class Collector:
     def _keep_mask(self, row: int, mask: np.ndarray | None) -> None:
         if mask is not None:
             if self.storage.mask is None:
-                self.storage.mask = np.ones((len(self.storage.obs), *mask.shape), bool)
+                self.storage.mask = np.ones((len(self.storage.is_first), *mask.shape), bool)
             self.storage.mask[row] = mask
 
     def _count_episodes(self, returns: np.ndarray, lengths: np.ndarray) -> None:
@@ -126,6 +156,9 @@ class Collector:
         """Arrays (the journal), and the rest as JSON. Without env, a resume starts new episodes."""
         journal = self.env.state() if with_env else {}
         arrays = {k: v for k, v in journal.items() if isinstance(v, np.ndarray)}
+        if with_env:
+            arrays |= {f"{CARRY}{name}": part for name, part in self._carry.items()}
+            arrays["is_first"] = self._is_first
         scalars = {k: v for k, v in journal.items() if not isinstance(v, np.ndarray)}
         return arrays, {
             "journal": scalars,
@@ -148,8 +181,13 @@ class Collector:
         self.n_episodes = state["n_episodes"]
 
     def restore_envs(self, arrays: dict[str, np.ndarray], state: dict[str, Any]) -> None:
-        """Bring the envs to where they were, by replaying the journal."""
-        self._obs = self.env.restore({**arrays, **state["journal"]})
+        """Bring the envs to where they were, by replaying the journal; the carry with them."""
+        own = {"is_first", *(name for name in arrays if name.startswith(CARRY))}
+        journal = {name: array for name, array in arrays.items() if name not in own}
+        self._obs = self.env.restore({**journal, **state["journal"]})
+        self._is_first = np.asarray(arrays["is_first"], bool)
+        for name, part in self._carry.items():
+            part[...] = arrays[f"{CARRY}{name}"]
 
     def restart_envs(self, env_steps: int) -> None:
         """Start new episodes here, from a seed of this place."""

@@ -58,22 +58,23 @@ def evaluate(
     open_share = episode_shares(episodes, env.n_envs)
     returns: list[float] = []
     lengths: list[int] = []
-    # Sampling must not disturb what training draws from, nor be the random warm-up's.
-    before = policy.rng, policy.is_random, policy.state()
+    # Sampling must not disturb the training's random stream, nor act randomly as a warm-up does.
+    before = policy.rng, policy.is_random
     policy.rng, policy.is_random = np.random.default_rng(seed), False
     try:
-        obs = env.reset(seed)
+        obs, carry = env.reset(seed), policy.initial_carry(env.n_envs)
+        is_first = np.ones(env.n_envs, bool)
         while len(returns) < episodes:
-            step = env.step(policy.to_env(choose(obs, env.action_mask)))
-            obs = step.obs
+            actions, carry, _ = choose(obs, carry, is_first, env.action_mask)
+            step = env.step(policy.to_env(actions))
+            obs, is_first = step.obs, step.is_reset
             finished = step.is_over & (open_share > 0)
             if finished.any():
                 open_share[finished] -= 1
                 returns += step.episode_return[finished].tolist()
                 lengths += step.episode_length[finished].tolist()
     finally:
-        policy.rng, policy.is_random, kept = before
-        policy.load_state(kept)
+        policy.rng, policy.is_random = before
     return EvalResult(
         env_steps=env_steps,
         epoch=epoch,

@@ -1,0 +1,218 @@
+"""What on-policy actor-critics share: their network, and turning a rollout into a batch.
+
+    net, policy, optimizer = build_actor_critic(learner)
+    data = prepare(learner, rollout)            # values, log-probabilities, advantages, returns
+    for part in data.minibatches(...): ...
+
+Without memory a batch is the valid rows of the rollout, [n, ...]. A recurrent network learns from
+whole sequences: its batch keeps the rows [T + 1, N, ...], and minibatches are groups of envs.
+"""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gymnasium_solver.algos import ops
+from gymnasium_solver.algos.learner import Learner
+from gymnasium_solver.data.rollout import Rollout
+from gymnasium_solver.errors import ConfigError
+from gymnasium_solver.fast.optimizer import FlatOptimizer
+from gymnasium_solver.nets.actor_critic import ActorCritic, Recurrence
+from gymnasium_solver.nets.encoder import in_chunks
+from gymnasium_solver.policies.policy import ActorPolicy
+from gymnasium_solver.spaces.actions import ActionKind, mask_tensor
+from gymnasium_solver.tree import map_tree
+
+
+class Batch(NamedTuple):
+    """What a policy-gradient loss learns from. Feed-forward: [n, ...] each."""
+
+    obs: Any  # tree of tensors; of sequences [T + 1, B, ...]
+    actions: Tensor
+    log_prob: Tensor  # under the policy that acted
+    advantage: Tensor
+    returns: Tensor
+    value: Tensor  # before the update
+    mask: Tensor | None = None  # legal actions, where the env has masks
+    # Of sequences only:
+    valid: Tensor | None = None  # [T, B]: the rows that count
+    is_first: Tensor | None = None  # [T + 1, B]
+    carry: Tensor | None = None  # before the first row [B, ...]
+
+    @property
+    def is_sequence(self) -> bool:
+        return self.valid is not None
+
+
+class Prepared(NamedTuple):
+    batch: Batch
+    n: int
+    """Samples, or sequences, in the batch."""
+    n_samples: int
+    explained_variance: float
+
+    def take(self, index: Tensor | None) -> Batch:
+        """Some of the samples or sequences; None: all of them."""
+        if index is None:
+            return self.batch
+        if not self.batch.is_sequence:
+            return map_tree(lambda column: column[index], self.batch)
+        carry = self.batch.carry
+        part: Batch = map_tree(lambda column: column[:, index], self.batch._replace(carry=None))
+        return part._replace(carry=None if carry is None else carry[index])
+
+    def minibatches(
+        self, batch_size: int, rng: np.random.Generator, device: torch.device, n_rows: int
+    ) -> Iterator[Batch]:
+        """Shuffled parts of about `batch_size` samples; of sequences as many as hold that many."""
+        size, rows = batch_size, n_rows if device.type == "cuda" else None
+        if self.batch.is_sequence:
+            size, rows = max(1, round(batch_size * self.n / max(1, self.n_samples))), None
+        for index in ops.minibatches(self.n, size, rng, rows):
+            yield self.take(None if index is None else torch.from_numpy(index).to(device))
+
+
+def build_actor_critic(
+    learner: Learner, critic: bool = True
+) -> tuple[ActorCritic, ActorPolicy, FlatOptimizer]:
+    """The network that the config describes, its policy, and its optimiser."""
+    cfg, network = learner.config, learner.network
+    recurrence = None
+    if cfg.recurrent is not None:
+        recurrence = Recurrence(cfg.recurrent, cfg.recurrent_dim)
+        if cfg.share_trunk is False:
+            raise ConfigError(
+                f"share_trunk: false with recurrent: {cfg.recurrent}: policy and value share the "
+                "recurrent core; remove share_trunk."
+            )
+    is_shared = cfg.share_trunk
+    if is_shared == "auto":
+        is_shared = bool(network.cnns) or recurrence is not None
+    net = ActorCritic(
+        learner.observation_space,
+        learner.actions,
+        network,
+        share_trunk=is_shared,
+        log_std_init=cfg.log_std_init,
+        normalize_obs=cfg.normalize_obs,
+        clip_obs=cfg.clip_obs,
+        critic=critic,
+        recurrence=recurrence,
+        generator=learner.generator,
+    ).to(learner.device)
+    policy = ActorPolicy(
+        net,
+        learner.observation_space,
+        learner.actions,
+        learner.act_rng,
+        record=learner.may_record_acting,
+    )
+    return net, policy, learner.add_optimizer("policy", net)
+
+
+def evaluate_actions(
+    net: ActorCritic, actions: ActionKind, batch: Batch
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Log-probabilities, entropies and values under the network as it is.
+
+    Of sequences for the rows [T * B], in the order of `batch.actions.flatten(0, 1)`."""
+    if not batch.is_sequence:
+        if net.critic_head is None:
+            outputs, value = net.actor(batch.obs), None
+        else:
+            outputs, value = net(batch.obs)
+        outputs = mask_tensor(outputs, batch.mask)
+        log_prob, entropy = actions.log_prob_entropy(outputs, net.log_std, batch.actions)
+        return log_prob, entropy, value
+    assert batch.is_first is not None and batch.carry is not None
+    obs = map_tree(lambda part: part[:-1], batch.obs)
+    outputs, value, _ = net.sequence(obs, batch.carry, batch.is_first[:-1])
+    mask = None if batch.mask is None else batch.mask.flatten(0, 1)
+    outputs = mask_tensor(outputs, mask)
+    log_prob, entropy = actions.log_prob_entropy(outputs, net.log_std, batch.actions.flatten(0, 1))
+    return log_prob, entropy, value
+
+
+def mean_over(values: Tensor, batch: Batch) -> Tensor:
+    """The mean over the samples that count."""
+    if batch.valid is None or values.ndim == 0:
+        return values.mean()
+    weight = batch.valid.flatten().to(values.dtype)
+    return (values * weight).sum() / weight.sum().clamp(min=1.0)
+
+
+def flat(column: Tensor, batch: Batch) -> Tensor:
+    """A column of a batch as `evaluate_actions` orders its results."""
+    return column.flatten() if batch.is_sequence else column
+
+
+@torch.no_grad()
+def rollout_values(net: ActorCritic, rollout: Rollout, device: torch.device) -> np.ndarray:
+    """Values [T + 1, N] of every observation of a rollout."""
+    obs = rollout.obs_on(device)
+    n_rows, n_envs = rollout.is_first.shape
+    if net.core is not None:
+        carry = torch.from_numpy(rollout.carry["core"][0]).to(device)
+        _, values, _ = net.sequence(obs, carry, torch.from_numpy(rollout.is_first).to(device))
+        assert values is not None
+    else:
+        rows = map_tree(lambda part: part.flatten(0, 1), obs)
+        values = in_chunks(net.value, rows, net.has_images)
+    return values.view(n_rows, n_envs).cpu().numpy()
+
+
+@torch.no_grad()
+def acting_log_prob(learner: Learner, rollout: Rollout, actions: Tensor) -> Tensor:
+    """Log-probabilities [T * N] under the policy that acted, from what the rollout recorded."""
+    assert rollout.outputs is not None, "an on-policy rollout records the policy's outputs"
+    outputs = learner.to_device(rollout.outputs).flatten(0, 1)
+    log_std = None if rollout.log_std is None else learner.to_device(rollout.log_std)
+    log_prob, _ = learner.actions.log_prob_entropy(outputs, log_std, actions)
+    return log_prob
+
+
+def prepare(
+    learner: Learner,
+    net: ActorCritic,
+    rollout: Rollout,
+    advantage: np.ndarray,
+    returns: np.ndarray,
+    values: np.ndarray,
+) -> Prepared:
+    """A rollout with its advantages, returns and values [T, N] as a batch to learn from."""
+    valid, device = rollout.valid, learner.device
+    actions = learner.to_device(rollout.actions)
+    flat_actions = actions.flatten(0, 1)
+    log_prob = acting_log_prob(learner, rollout, flat_actions)
+    columns = {
+        "advantage": learner.to_device(np.asarray(advantage, np.float32)),
+        "returns": learner.to_device(np.asarray(returns, np.float32)),
+        "value": learner.to_device(np.asarray(values, np.float32)),
+    }
+    mask = None if rollout.mask is None else learner.to_device(rollout.mask[:-1])
+    quality = ops.explained_variance(values[valid], returns[valid])
+    if net.core is not None:
+        batch = Batch(
+            obs=rollout.obs_on(device),
+            actions=actions,
+            log_prob=log_prob.view(valid.shape),
+            mask=mask,
+            valid=learner.to_device(valid),
+            is_first=learner.to_device(rollout.is_first),
+            carry=learner.to_device(rollout.carry["core"][0]),
+            **columns,
+        )
+        return Prepared(batch, valid.shape[1], int(valid.sum()), quality)
+    rows = learner.to_device(np.flatnonzero(valid))
+    batch = Batch(
+        obs=map_tree(lambda part: part[:-1].flatten(0, 1)[rows], rollout.obs_on(device)),
+        actions=flat_actions[rows],
+        log_prob=log_prob[rows],
+        mask=None if mask is None else mask.flatten(0, 1)[rows],
+        **{name: column.flatten()[rows] for name, column in columns.items()},
+    )
+    n = len(rows)
+    return Prepared(batch, n, n, quality)
