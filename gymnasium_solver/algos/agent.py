@@ -33,6 +33,8 @@ class Agent(Protocol):
     device: torch.device
     timer: Timer
     """Times the sections of an update; set by the training loop."""
+    n_updates: int
+    """Version of the policy: updates so far."""
     notes: list[str]
     """What the user should know before the first step."""
 

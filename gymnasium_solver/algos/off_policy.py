@@ -10,7 +10,7 @@ and for a hundred: what is due is counted from env steps, and fractions are carr
 import copy
 from abc import abstractmethod
 from collections.abc import Iterable
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import torch

@@ -127,7 +127,8 @@ def evaluate_actions(
         outputs = mask_tensor(outputs, batch.mask)
         log_prob, entropy = actions.log_prob_entropy(outputs, net.log_std, batch.actions)
         return log_prob, entropy, value
-    assert batch.is_first is not None and batch.carry is not None
+    assert batch.is_first is not None
+    assert batch.carry is not None
     obs = map_tree(lambda part: part[:-1], batch.obs)
     outputs, value, _ = net.sequence(obs, batch.carry, batch.is_first[:-1])
     mask = None if batch.mask is None else batch.mask.flatten(0, 1)

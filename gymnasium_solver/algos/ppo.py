@@ -1,6 +1,6 @@
 """PPO: proximal policy optimisation with a clipped objective (Schulman et al. 2017).
 
-One update: values of the rollout in one pass, GAE, then `n_epochs` passes over shuffled minibatches.
+One update: values of the rollout in one pass, GAE, `n_epochs` passes over shuffled minibatches.
 Where this departs from common code:
 - Values are computed here, not while acting, so acting runs the actor alone. Log-probabilities come
   from the distribution that acted, which the rollout records.

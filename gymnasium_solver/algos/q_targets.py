@@ -49,7 +49,7 @@ def build_q_network(
     last = {name: schedule.values[-1] for name, schedule in learner.schedules.items()}
     policy.epsilon, policy.temperature = last.get("epsilon", 0.0), last.get("temperature", 1.0)
     read_by = {"epsilon": "epsilon_greedy", "temperature": "boltzmann"}
-    learner.ignore("ent_coef", *(name for name, kind in read_by.items() if kind != exploration))
+    learner.ignore(*(name for name, kind in read_by.items() if kind != exploration))
     return net, policy, learner.add_optimizer("q", net.q)
 
 
@@ -63,6 +63,11 @@ def q_loss(net: QNetwork, batch: QBatch) -> tuple[Tensor, Tensor]:
     """Mean square error of Q(s, a), and the mean of Q(s, a)."""
     q = net(batch.obs).gather(1, batch.actions.unsqueeze(1)).squeeze(1)
     return (q - batch.target).square().mean(), q.mean()
+
+
+def take_rows_of(batch: QBatch, index: Tensor) -> QBatch:
+    part: QBatch = map_tree(lambda column: column[index], batch)
+    return part
 
 
 class QFit:
@@ -107,7 +112,7 @@ class QFit:
                 part = batch
                 if index is not None:
                     chosen = learner.to_device(index)
-                    part = map_tree(lambda column, i=chosen: column[i], batch)
+                    part = take_rows_of(batch, chosen)
                 with timer.detail("gradient"):
                     grad, loss, q_mean = self.gradient(part, [])
                 with timer.detail("optimiser"):

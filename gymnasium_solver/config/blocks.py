@@ -317,7 +317,12 @@ class ActorCriticFields(Fields):
 
     share_trunk: Literal["auto"] | bool = "auto"
     """Share the hidden layers between policy and value function. Smaller and faster, but the two
-    interfere. auto: shared in a CNN, separate in an MLP."""
+    interfere. auto: shared in a CNN and in a recurrent network, separate in an MLP."""
+    recurrent: Literal["gru", "lstm", "rnn"] | None = None
+    """Recurrent core after the hidden layers, which remembers what is no longer observed. Learns
+    from whole sequences, which is slower. null: none."""
+    recurrent_dim: Count = 64
+    """Width of the recurrent core. Wider: remembers more, slower."""
     log_std_init: Float = 0.0
     """Initial log standard deviation of continuous actions. Higher: more exploration."""
     ent_coef: NonNegativeSchedule = Schedule.constant(0.0)

@@ -14,7 +14,7 @@ The statistics of the normaliser are saved, loaded and frozen with the network's
 
 import math
 from collections.abc import Callable, Collection
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -53,7 +53,7 @@ class ObsEncoder(nn.Module):
         self.layouts: dict[str, ImageLayout] = {}
         self.index_sizes: dict[str, int] = {}  # parts for an embedding, with their n
         self.vectors: list[_Vector] = []
-        self.one_hots = nn.ModuleList()
+        self.one_hots: list[_OneHot] = []
         for name, part in self.parts.items():
             if name in images:
                 layout = image_layout(part)
@@ -65,9 +65,10 @@ class ObsEncoder(nn.Module):
                 self.one_hots.append(_OneHot(name, part))
             else:
                 self.vectors.append(_Vector(name, part))
+        self._one_hot_modules = nn.ModuleList(self.one_hots)
         bounds = [vector.bounds for vector in self.vectors] or [np.zeros((2, 0))]
         self.normalizer = ObsNormalizer(np.concatenate(bounds, axis=1), normalize, clip)
-        n_one_hot = sum(int(one_hot.width) for one_hot in self.one_hots)
+        n_one_hot = sum(one_hot.width for one_hot in self.one_hots)
         self.width = sum(vector.width for vector in self.vectors) + n_one_hot
         """Length of the vector part of an encoded observation."""
 
@@ -86,7 +87,8 @@ class ObsEncoder(nn.Module):
         for name, layout in self.layouts.items():
             encoded[f"image {name}"] = self._image(layout, self.parts[name], parts[name])
         for name in self.index_sizes:
-            encoded[f"index {name}"] = parts[name].long() - int(self.parts[name].start)
+            start = int(cast(spaces.Discrete, self.parts[name]).start)
+            encoded[f"index {name}"] = parts[name].long() - start
         return encoded
 
     def _vector(self, parts: dict[str, Tensor]) -> Tensor | None:
@@ -163,7 +165,7 @@ class _OneHot(nn.Module):
     values: Tensor
     columns: Tensor
 
-    def __init__(self, name: str, space: Space):
+    def __init__(self, name: str, space: spaces.Discrete | spaces.MultiDiscrete):
         super().__init__()
         self.name = name
         if isinstance(space, spaces.Discrete):
@@ -188,7 +190,8 @@ class _OneHot(nn.Module):
 
 def _uint8_range(space: Space) -> tuple[float, float]:
     """Lowest and highest value of a uint8 space; [0, 255] where its bounds say nothing."""
-    low, high = float(space.low.min()), float(space.high.max())
+    box = cast(spaces.Box, space)
+    low, high = float(box.low.min()), float(box.high.max())
     return (low, high) if high > low else (0.0, 255.0)
 
 

@@ -7,13 +7,18 @@ The carry is set to zero wherever `is_first` marks the first observation of an e
 sequence too. A sequence is cut at these places and each piece runs as one fused call.
 """
 
+from collections.abc import Callable
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 CoreKind = Literal["gru", "lstm", "rnn"]
-_MODULES: dict[str, type[nn.RNNBase]] = {"gru": nn.GRU, "lstm": nn.LSTM, "rnn": nn.RNN}
+_MODULES: dict[str, Callable[[int, int], nn.RNNBase]] = {
+    "gru": nn.GRU,
+    "lstm": nn.LSTM,
+    "rnn": nn.RNN,
+}
 
 
 class RecurrentCore(nn.Module):

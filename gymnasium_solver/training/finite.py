@@ -12,6 +12,7 @@ import torch
 
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.errors import DivergedError
+from gymnasium_solver.spaces.observations import obs_arrays
 
 ENV_ADVICE = (
     "The environment (or a wrapper) produced it: check its physics, divisions and logarithms "
@@ -25,7 +26,11 @@ LEARNER_ADVICE = (
 
 def check_rollout(rollout: Rollout) -> None:
     """DivergedError if an observation or a reward is not a finite number."""
-    for name, values in (("observation", rollout.obs), ("reward", rollout.reward)):
+    parts = [
+        (f"observation {name!r}" if name else "observation", part)
+        for name, part in obs_arrays(rollout.obs)
+    ]
+    for name, values in (*parts, ("reward", rollout.reward)):
         if values.dtype.kind != "f" or np.isfinite(values).all():
             continue
         bad = np.argwhere(~np.isfinite(values))
@@ -65,4 +70,6 @@ def dump_rollout(rollout: Rollout, folder: Path) -> None:
         for name, value in vars(rollout).items()
         if isinstance(value, np.ndarray)
     }
+    if isinstance(rollout.obs, dict):
+        arrays |= {f"obs.{name}": np.ascontiguousarray(part) for name, part in rollout.obs.items()}
     save_file(arrays, folder / "diverged.safetensors")

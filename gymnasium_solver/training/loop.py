@@ -238,7 +238,9 @@ class Trainer:
     def _collect(self, n_rows: int) -> Rollout:
         p = self.progress
         try:
-            rollout = self.collector.collect(p.env_steps, self.plan.steps_left(p), n_rows)
+            rollout = self.collector.collect(
+                p.env_steps, self.plan.steps_left(p), n_rows, self.agent.n_updates
+            )
         except EnvError:
             # A NaN seen, or learnt, becomes a NaN to act with, which the envs refuse: tell where
             # it began.
@@ -356,7 +358,7 @@ class Trainer:
         p, directory = self.progress, self.run.checkpoints_dir
         agent_tensors, agent_extra = self.agent.state()
         env_arrays, collector_state = self.collector.state(with_env)
-        tensors = {**agent_tensors, "env": env_arrays}
+        tensors: dict[str, dict[str, Any]] = {**agent_tensors, "env": env_arrays}
         state = {"progress": asdict(p), "agent": agent_extra, "collector": collector_state}
         if self.agent.saves_replay and self.agent.memory is not None:
             self.replay_log = self.replay_log or ReplayLog(self.run.path / REPLAY)

@@ -114,7 +114,7 @@ class Profiler:
         end = object()
 
         def timed(*args: Any, **kwargs: Any) -> Iterator[Any]:
-            take = self.around(partial(next, function(*args, **kwargs), end), name)
+            take = self.around(partial(next, iter(function(*args, **kwargs)), end), name)
             while (item := take()) is not end:
                 yield item
 
@@ -128,7 +128,8 @@ class Profiler:
 
     def attach(self, trainer: "Trainer") -> None:
         """Put the clock around the parts of this one run."""
-        collector, agent, run = trainer.collector, trainer.agent, trainer.run
+        collector, run = trainer.collector, trainer.run
+        agent: Any = trainer.agent
 
         def watch(owner: object, method: str, name: str, **options: bool) -> None:
             setattr(owner, method, self.around(getattr(owner, method), name, **options))
@@ -144,9 +145,9 @@ class Profiler:
             watch(owner, attribute, "gradient")
         if agent.has_replay:
             watch(agent, "remember", "store in the replay")
-            watch(agent, "encode", "sample", counted=False)
+            watch(agent, "on_device", "sample", counted=False)
             watch(agent, "update_target", "target network")
-            setattr(agent, "batches", self.around_each(agent.batches, "sample"))  # noqa: B010
+            setattr(agent, "samples", self.around_each(agent.samples, "sample"))  # noqa: B010
         watch(trainer, "_evaluate", "eval", opaque=True)
         watch(trainer, "_final_test", "eval", opaque=True)
         watch(trainer, "_save", "checkpoint", opaque=True)
