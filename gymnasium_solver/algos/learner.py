@@ -102,14 +102,16 @@ class Learner:
         loss: TreeLoss,
         optimizer: FlatOptimizer,
         constants: Sequence[Tensor] = (),
+        record: bool = True,
     ) -> LossGradient:
         """The gradient of a loss by what an optimiser moves; how it is computed is saved.
 
-        `constants`: tensors besides these that the loss reads and that may change in place."""
+        `constants`: tensors besides these that the loss reads and that may change in place.
+        `record`: False for a loss that cannot be recorded, since it decides by its data."""
         gradient = LossGradient(
             loss,
             optimizer.params,
-            record=self.may_record,
+            record=record and self.may_record,
             constants=[*self.encoder.buffers(), *constants],
         )
         self.gradients[name] = gradient

@@ -136,7 +136,9 @@ class PPO(Learner):
             for name in Coefficients._fields
             if name in self.schedules and (name != "ent_coef" or has_entropy_bonus)
         ]
-        self.gradient = self.add_gradient("policy", self._loss, self.optimizer)
+        self.gradient = self.add_gradient(
+            "policy", self._loss, self.optimizer, record=self.net.core is None
+        )
 
     def _loss(self, batch: Batch, coefficients: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
         named = Coefficients(**dict(zip(self.coefficient_names, coefficients, strict=True)))

@@ -99,7 +99,9 @@ class Reinforce(Learner):
         self.net, self.policy, self.optimizer = build_actor_critic(
             self, critic=config.policy_targets == "advantages"
         )
-        self.gradient = self.add_gradient("policy", self._loss, self.optimizer)
+        self.gradient = self.add_gradient(
+            "policy", self._loss, self.optimizer, record=self.net.core is None
+        )
 
     def _loss(self, batch: Batch, coefficients: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
         terms = reinforce_loss(self.net, self.actions, batch, *coefficients)
