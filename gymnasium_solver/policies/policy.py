@@ -12,6 +12,7 @@ The carry is what a policy keeps from step to step: arrays by name with one row 
 lasts. `is_first` marks the rows whose observation opens an episode: there the carry starts anew.
 """
 
+import warnings
 from abc import ABC, abstractmethod
 from typing import Any, NamedTuple
 
@@ -50,7 +51,11 @@ class Policy(ABC):
         self.actions = actions
         self.rng = rng
         self.is_random = False  # warm-up: `sample` draws uniformly
+        self.episode_limit: int | None = None
+        """Steps after which an episode is over, where that is known; for `act` of a policy with
+        memory, which notices that `reset` was forgotten."""
         self._user_carry: Carry | None = None
+        self._n_acted = 0
 
     @abstractmethod
     def _draw(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask) -> Acted:
@@ -97,7 +102,7 @@ class Policy(ABC):
 
     def reset(self) -> None:
         """Forget the episode: the next `act` opens a new one."""
-        self._user_carry = None
+        self._user_carry, self._n_acted = None, 0
 
     def act(self, obs: Any, greedy: bool = True, mask: Any = None, is_first: Any = None) -> Any:
         """The environment's action for one observation, or for a batch of them.
@@ -110,6 +115,7 @@ class Policy(ABC):
             mask = np.asarray(mask, bool)
             mask = mask[None] if is_single else mask
         carry, firsts = self._carry_for(n, is_first)
+        self._warn_of_forgotten_reset(firsts)
         choose = self.greedy if greedy else self.sample
         acted = choose(batch, carry, firsts, mask)
         self._user_carry = acted.carry
@@ -133,6 +139,17 @@ class Policy(ABC):
             carry = self.initial_carry(n)
         firsts = False if is_first is None else is_first
         return carry, np.broadcast_to(np.asarray(firsts, bool), (n,))
+
+    def _warn_of_forgotten_reset(self, firsts: np.ndarray) -> None:
+        self._n_acted = 1 if firsts.all() else self._n_acted + 1
+        limit = self.episode_limit
+        if self.has_memory and limit is not None and self._n_acted == limit + 1:
+            warnings.warn(
+                f"act() was called {self._n_acted} times in one episode, but episodes of this "
+                f"environment end after {limit} steps at the latest. The agent has memory: call "
+                "agent.reset(), or act(obs, is_first=True), when a new episode begins.",
+                stacklevel=4,
+            )
 
 
 class ActorPolicy(Policy):

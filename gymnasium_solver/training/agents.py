@@ -64,7 +64,9 @@ def load_agent(ref: str, runs_dir: str | Path | None = None, device: str = "cpu"
     """A trained agent: load_agent("@last/@best").act(obs). No environment is built."""
     found = resolve_checkpoint(ref, runs_root(runs_dir))
     config = load_config(str(found.run.config_path)).replace(device=device)
-    return agent_from_checkpoint(config, load_checkpoint(found.path))
+    agent = agent_from_checkpoint(config, load_checkpoint(found.path))
+    agent.policy.episode_limit = found.run.meta().get("max_episode_steps")
+    return agent
 
 
 def transfer_weights(agent: Agent, ref: str, runs_dir: Path) -> str:

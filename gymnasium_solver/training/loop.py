@@ -334,6 +334,7 @@ class Trainer:
         self.run.update_meta(
             status="running",
             engine=info.env_spec.engine,
+            max_episode_steps=info.env_spec.max_episode_steps,
             **({"protocol": info.env_spec.protocol} if info.env_spec.protocol else {}),
             device=info.device,
             threshold=self.plan.threshold,
