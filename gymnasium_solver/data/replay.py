@@ -29,7 +29,7 @@ from gymnasium_solver.data.frame_stacks import FrameStacks
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.errors import ConfigError, RunError
 from gymnasium_solver.spaces.actions import ActionKind
-from gymnasium_solver.spaces.observations import Obs, Space, obs_arrays, part_spaces
+from gymnasium_solver.spaces.observations import Obs, Space, obs_arrays, part_spaces, take_rows
 
 _PER_OBSERVATION = ("obs", "mask", "older", "is_first")  # kinds of columns with a row for the head
 
@@ -155,10 +155,20 @@ class Replay:
         self._write(self._n_added, columns)
 
     def _lacks_reset_row(self, rollout: Rollout) -> bool:
-        """An episode was truncated in the newest row and no reset row follows it. Without a break
-        its return would continue into the next episode. A termination ends a return by itself."""
-        newest = (self._n_added - 1) % self.n_rows
-        return bool((self._columns["truncated"][newest] & rollout.valid[0]).any())
+        """An episode ended in the newest row and no reset row follows it. Without a break its
+        return, or its stack of frames, would continue into the next episode.
+
+        A lost life is no such end: it terminates a return, and the same observation follows."""
+        newest, is_step = (self._n_added - 1) % self.n_rows, rollout.valid[0]
+        if (self._columns["truncated"][newest] & is_step).any():
+            return True
+        ended = np.flatnonzero(self._columns["terminated"][newest] & is_step)
+        if len(ended) == 0:
+            return False
+        final = self._observations(self.leaves(self._n_added, self._n_added + 1)[ended])
+        given = take_rows(take_rows(rollout.obs, 0), ended)
+        parts = zip(obs_arrays(final), obs_arrays(given), strict=True)
+        return not all(np.array_equal(a, b) for (_, a), (_, b) in parts)
 
     def _step_over_head(self) -> None:
         """Keep the head as a row that is not valid: no chain goes on from it into what follows."""

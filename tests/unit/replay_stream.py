@@ -5,13 +5,16 @@ lengths and endings are drawn; `endings` tells of every (env, episode) that is o
 ended and how: "terminated", "truncated", or "cut" (by a restart of all envs).
 """
 
+from dataclasses import replace
+
 import numpy as np
 from gymnasium import spaces
 
 from gymnasium_solver.data.rollout import Rollout
+from gymnasium_solver.spaces.actions import action_kind
 
 OBS_SPACE = spaces.Box(-np.inf, np.inf, (3,), np.float32)
-ACTION_SPACE = spaces.Discrete(3)
+ACTIONS = action_kind(spaces.Discrete(3))
 N_FRAMES = 4
 
 
@@ -46,13 +49,14 @@ class Stream:
         return np.stack([envs, self.episode, self.t], axis=1).astype(np.float32)
 
     def rollout(self, n_steps: int) -> Rollout:
-        rows = Rollout.allocate(n_steps, self.n_envs, OBS_SPACE, ACTION_SPACE)
+        rows = Rollout.allocate(n_steps, self.n_envs, OBS_SPACE, ACTIONS)
         rows.is_restart, self.is_restart = self.is_restart, False
-        rows.obs[0] = self.obs()
+        assert isinstance(rows.obs, np.ndarray)
+        rows.obs[0], rows.is_first[0] = self.obs(), self.t == 0
         for t in range(n_steps):
             for env in range(self.n_envs):
                 self._step(rows, t, env)
-            rows.obs[t + 1] = self.obs()
+            rows.obs[t + 1], rows.is_first[t + 1] = self.obs(), self.t == 0
         return rows
 
     def _step(self, rows: Rollout, t: int, env: int) -> None:
@@ -86,12 +90,11 @@ class FrameStream(Stream):
     def frames_rollout(self, n_steps: int) -> Rollout:
         """The next rows, with stacks for observations."""
         plain = self.rollout(n_steps)
-        rows = Rollout.allocate(n_steps, self.n_envs, self.space, ACTION_SPACE)
-        for name in ("actions", "reward", "terminated", "truncated", "valid", "is_restart"):
-            setattr(rows, name, getattr(plain, name))
+        assert isinstance(plain.obs, np.ndarray)
+        stacks = np.zeros((*plain.obs.shape[:2], *self.space.shape), np.uint8)
         for t, env in np.ndindex(plain.obs.shape[:2]):
-            rows.obs[t, env] = self._stack(env, tuple(plain.obs[t, env].astype(int).tolist()))
-        return rows
+            stacks[t, env] = self._stack(env, tuple(plain.obs[t, env].astype(int).tolist()))
+        return replace(plain, obs=stacks)
 
     def _stack(self, env: int, key: tuple[int, ...]) -> np.ndarray:
         if key not in self.stacks:

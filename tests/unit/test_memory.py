@@ -9,14 +9,14 @@ import pytest
 from gymnasium_solver.data.memory import Memory
 from gymnasium_solver.data.replay import Replay, Transitions
 from gymnasium_solver.errors import ConfigError, RunError
-from tests.unit.replay_stream import ACTION_SPACE, N_FRAMES, OBS_SPACE, FrameStream, Stream
+from tests.unit.replay_stream import ACTIONS, N_FRAMES, OBS_SPACE, FrameStream, Stream
 from tests.unit.test_replay import GAMMA, check_batch
 
 COLUMNS = Transitions._fields
 
 
 def memory_of(n_envs=1, capacity=50, batch_size=16, n_step=3, seed=0, **options):
-    replay = Replay(capacity, n_envs, OBS_SPACE, ACTION_SPACE)
+    replay = Replay(capacity, n_envs, OBS_SPACE, ACTIONS)
     rng = np.random.default_rng(seed)
     return Memory(replay, n_step=n_step, gamma=GAMMA, batch_size=batch_size, rng=rng, **options)
 
@@ -60,7 +60,7 @@ def test_every_chain_of_every_batch_stays_in_its_episode(prioritized, n_envs):
 
 def test_priorities_follow_the_frames_that_are_gone():
     stream = FrameStream(2, "repeat", seed=9)
-    replay = Replay(20, 2, stream.space, ACTION_SPACE, frame_stack=N_FRAMES)
+    replay = Replay(20, 2, stream.space, ACTIONS, frame_stacks={"": N_FRAMES})
     rng = np.random.default_rng(0)
     memory = Memory(replay, n_step=2, gamma=0.9, batch_size=8, rng=rng, prioritized=True)
     assert memory.priorities is not None
@@ -84,7 +84,7 @@ def test_a_batch_has_the_columns_of_its_index():
 
 @pytest.mark.parametrize("prioritized", [False, True])
 def test_masks_come_with_the_batch(prioritized):
-    replay = Replay(50, 1, OBS_SPACE, ACTION_SPACE, n_masked_actions=3)
+    replay = Replay(50, 1, OBS_SPACE, ACTIONS, has_masks=True)
     rng = np.random.default_rng(0)
     memory = Memory(replay, n_step=1, gamma=GAMMA, batch_size=8, rng=rng, prioritized=prioritized)
     rows = steady().rollout(10)
@@ -112,7 +112,7 @@ def test_large_observations_are_not_gathered_all_at_once():
     """100 batches of these would be 180 MB."""
     stream = FrameStream(1, "zeros")
     memory = memory_of(batch_size=32)
-    memory.replay = Replay(50, 1, stream.space, ACTION_SPACE, frame_stack=N_FRAMES)
+    memory.replay = Replay(50, 1, stream.space, ACTIONS, frame_stacks={"": N_FRAMES})
     memory.replay.transition_bytes = 2 * 4 * 84 * 84
     memory.add(stream.frames_rollout(20))
     gathered = []

@@ -9,7 +9,8 @@ from gymnasium import spaces
 from gymnasium_solver.data.replay import Replay, Transitions
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.errors import ConfigError
-from tests.unit.replay_stream import ACTION_SPACE, OBS_SPACE, Stream
+from gymnasium_solver.spaces.actions import action_kind
+from tests.unit.replay_stream import ACTIONS, OBS_SPACE, Stream
 
 GAMMA = 0.5
 SCALAR = spaces.Box(-1e6, 1e6, (1,), np.float32)
@@ -18,7 +19,7 @@ SCALAR = spaces.Box(-1e6, 1e6, (1,), np.float32)
 def rollout(obs, reward=None, terminated=(), truncated=(), invalid=(), is_restart=False):
     """N = 1. `obs` has one more than there are rows; flags name rows; rewards are 1, 2, 4, ..."""
     n = len(obs) - 1
-    rows = Rollout.allocate(n, 1, SCALAR, ACTION_SPACE)
+    rows = Rollout.allocate(n, 1, SCALAR, ACTIONS)
     rows.obs[:, 0, 0] = obs
     rows.actions[:, 0] = np.arange(n) % 3
     rows.reward[:, 0] = 2.0 ** np.arange(n) if reward is None else reward
@@ -31,7 +32,7 @@ def rollout(obs, reward=None, terminated=(), truncated=(), invalid=(), is_restar
 
 
 def replay_of(*rollouts, capacity=100):
-    replay = Replay(capacity, 1, SCALAR, ACTION_SPACE)
+    replay = Replay(capacity, 1, SCALAR, ACTIONS)
     for rows in rollouts:
         replay.add(rows)
     return replay
@@ -145,14 +146,14 @@ def test_a_row_beyond_the_budget_is_no_step_and_ends_the_chain():
 
 
 def test_two_envs_out_of_phase():
-    rows = Rollout.allocate(4, 2, SCALAR, ACTION_SPACE)
+    rows = Rollout.allocate(4, 2, SCALAR, ACTIONS)
     rows.obs[:, 0, 0] = [10, 11, 12, 20, 21]  # ends at row 1, row 2 resets
     rows.obs[:, 1, 0] = [50, 51, 52, 53, 54]  # ends at row 3
     rows.reward[:] = [[1, 10], [2, 20], [0, 40], [8, 80]]
     rows.valid[:] = True
     rows.valid[2, 0] = False
     rows.terminated[1, 0] = rows.truncated[3, 1] = True
-    replay = Replay(8, 2, SCALAR, ACTION_SPACE)
+    replay = Replay(8, 2, SCALAR, ACTIONS)
     replay.add(rows)
     assert replay.n_valid == 7
     index = np.array([0, 1, 3, 2, 6, 7])  # slot * 2 + env
@@ -189,7 +190,7 @@ def test_next_mask_is_that_of_the_observation_bootstrapped_from():
     rows.mask = np.zeros((5, 1, 3), bool)
     for t, legal in enumerate([0, 1, 2, 0, 1]):
         rows.mask[t, 0, legal] = True
-    replay = Replay(10, 1, SCALAR, ACTION_SPACE, n_masked_actions=3)
+    replay = Replay(10, 1, SCALAR, ACTIONS, has_masks=True)
     replay.add(rows)
     for n_step, expected in ((1, [1, 2, 1]), (3, [2, 2, 1])):
         mask = replay.transitions(np.array([0, 1, 3]), n_step, GAMMA).next_mask
@@ -214,11 +215,11 @@ def test_next_mask_is_that_of_the_observation_bootstrapped_from():
     ],
 )
 def test_observations_keep_their_dtype_and_shape(space):
-    rows = Rollout.allocate(2, 2, space, ACTION_SPACE)
+    rows = Rollout.allocate(2, 2, space, ACTIONS)
     rows.valid[:] = True
     sampled = [space.sample() for _ in range(6)]
     rows.obs[:] = np.stack(sampled).reshape(rows.obs.shape)
-    replay = Replay(10, 2, space, ACTION_SPACE)
+    replay = Replay(10, 2, space, ACTIONS)
     replay.add(rows)
     batch = replay.transitions(np.arange(4), 1, GAMMA)
     for obs, expected in ((batch.obs, rows.obs[:-1]), (batch.next_obs, rows.obs[1:])):
@@ -229,11 +230,11 @@ def test_observations_keep_their_dtype_and_shape(space):
 @pytest.mark.parametrize("n", [2, 256, 257, 70_000])
 @pytest.mark.parametrize("start", [0, -3, 5])
 def test_discrete_actions_come_back_as_int64(n, start):
-    space = spaces.Discrete(n, start=start)
-    rows = Rollout.allocate(4, 1, SCALAR, space)
+    kind = action_kind(spaces.Discrete(n, start=start))
+    rows = Rollout.allocate(4, 1, SCALAR, kind)
     actions = [0, n - 1, start, start + n - 1]
     rows.actions[:, 0], rows.valid[:] = actions, True
-    replay = Replay(10, 1, SCALAR, space)
+    replay = Replay(10, 1, SCALAR, kind)
     replay.add(rows)
     batch = replay.transitions(np.arange(4), 1, GAMMA)
     assert batch.actions.dtype == np.int64
@@ -241,11 +242,11 @@ def test_discrete_actions_come_back_as_int64(n, start):
 
 
 def test_box_actions_and_the_dtypes_of_the_rest():
-    space = spaces.Box(-1, 1, (2, 3), np.float32)
-    rows = Rollout.allocate(3, 1, SCALAR, space)
+    kind = action_kind(spaces.Box(-1, 1, (2, 3), np.float32))
+    rows = Rollout.allocate(3, 1, SCALAR, kind)
     rows.valid[:] = True
     rows.actions[:] = np.arange(18).reshape(3, 1, 6)
-    replay = Replay(10, 1, SCALAR, space)
+    replay = Replay(10, 1, SCALAR, kind)
     replay.add(rows)
     for n_step in (1, 3):
         batch = replay.transitions(np.arange(3), n_step, 0.99, 0.1, 1.0)
@@ -259,7 +260,7 @@ def test_box_actions_and_the_dtypes_of_the_rest():
 
 
 def test_an_empty_replay_says_so():
-    replay = Replay(10, 1, SCALAR, ACTION_SPACE)
+    replay = Replay(10, 1, SCALAR, ACTIONS)
     with pytest.raises(ConfigError, match="no transition to sample"):
         replay.sample(4, np.random.default_rng(0))
     replay.add(rollout([10, 11], invalid=[0]))
@@ -300,7 +301,7 @@ def test_the_same_rng_gives_the_same_draws():
 def test_newest_skips_rows_without_a_step():
     replay = replay_of(rollout([10, 11, 12, 20], truncated=[1], invalid=[2]))
     assert replay.newest().tolist() == [1]
-    assert Replay(10, 1, SCALAR, ACTION_SPACE).newest().tolist() == []
+    assert Replay(10, 1, SCALAR, ACTIONS).newest().tolist() == []
 
 
 # -- every chain stays in its episode -----------------------------------------------------------
@@ -326,7 +327,7 @@ def check_batch(batch: Transitions, stream: Stream, n_step: int, gamma: float) -
 @pytest.mark.parametrize("capacity", [40, 10_000])
 def test_no_chain_leaves_its_episode(n_envs, n_step, capacity):
     stream = Stream(n_envs, seed=n_step + n_envs)
-    replay = Replay(capacity, n_envs, OBS_SPACE, ACTION_SPACE)
+    replay = Replay(capacity, n_envs, OBS_SPACE, ACTIONS)
     rng = np.random.default_rng(1)
     stored: list[int] = []  # valid steps a row, all rows ever
     for _ in range(60):
@@ -351,7 +352,7 @@ def test_no_chain_leaves_its_episode(n_envs, n_step, capacity):
 def test_rows_of_one_env_without_their_reset_rows():
     """As above for N = 1, T = 1, where the collector leaves the reset rows out."""
     stream = Stream(1, seed=5)
-    replay = Replay(30, 1, OBS_SPACE, ACTION_SPACE)
+    replay = Replay(30, 1, OBS_SPACE, ACTIONS)
     rng = np.random.default_rng(1)
     for _ in range(300):
         rows = stream.rollout(1)
@@ -362,18 +363,18 @@ def test_rows_of_one_env_without_their_reset_rows():
 
 
 def test_the_wrong_number_of_envs_is_refused():
-    replay = Replay(10, 3, OBS_SPACE, ACTION_SPACE)
+    replay = Replay(10, 3, OBS_SPACE, ACTIONS)
     with pytest.raises(ValueError, match="1 envs, expected 3"):
         replay.add(Stream(1).rollout(2))
 
 
 def test_sizes_below_one_are_refused():
     with pytest.raises(ConfigError, match="0 transitions of 1 envs"):
-        Replay(0, 1, OBS_SPACE, ACTION_SPACE)
+        Replay(0, 1, OBS_SPACE, ACTIONS)
 
 
 def test_capacity_rounds_up_to_whole_rows():
-    replay = Replay(10, 3, OBS_SPACE, ACTION_SPACE)
+    replay = Replay(10, 3, OBS_SPACE, ACTIONS)
     assert replay.n_rows == 4 + 1
     stream = Stream(3, max_length=1000)
     stream.length[:] = 1000

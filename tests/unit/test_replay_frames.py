@@ -9,7 +9,7 @@ from gymnasium import spaces
 from gymnasium_solver.data.replay import Replay
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.errors import ConfigError, EnvError
-from tests.unit.replay_stream import ACTION_SPACE, FrameStream
+from tests.unit.replay_stream import ACTIONS, FrameStream
 from tests.unit.replay_stream import N_FRAMES as K
 
 
@@ -37,7 +37,7 @@ def test_stacks_come_back_exactly(padding, n_envs, capacity, mapped, tmp_path):
     stream = FrameStream(n_envs, padding, seed=2)
     directory = str(tmp_path) if mapped else None
     replay = Replay(
-        capacity, n_envs, stream.space, ACTION_SPACE, frame_stack=K, directory=directory
+        capacity, n_envs, stream.space, ACTIONS, frame_stacks={"": K}, directory=directory
     )
     rng = np.random.default_rng(4)
     n_kept, stored = math.ceil(capacity / n_envs), []
@@ -57,7 +57,7 @@ def test_stacks_come_back_exactly(padding, n_envs, capacity, mapped, tmp_path):
 
 def test_one_env_without_its_reset_rows():
     stream = FrameStream(1, "repeat", seed=3)
-    replay = Replay(25, 1, stream.space, ACTION_SPACE, frame_stack=K)
+    replay = Replay(25, 1, stream.space, ACTIONS, frame_stacks={"": K})
     for _ in range(200):
         rows = stream.frames_rollout(1)
         if rows.env_steps:
@@ -67,7 +67,7 @@ def test_one_env_without_its_reset_rows():
 
 def test_a_rollout_longer_than_the_ring():
     stream = FrameStream(2, "zeros", seed=3)
-    replay = Replay(10, 2, stream.space, ACTION_SPACE, frame_stack=K)
+    replay = Replay(10, 2, stream.space, ACTIONS, frame_stacks={"": K})
     for n_steps in (3, 40, 2):
         replay.add(stream.frames_rollout(n_steps))
         check_all(replay, stream)
@@ -79,7 +79,7 @@ def test_the_first_rollout_may_begin_amid_an_episode():
     stream = FrameStream(2, "repeat", seed=6, max_length=50)
     stream.length[:] = 50
     stream.frames_rollout(10)
-    replay = Replay(100, 2, stream.space, ACTION_SPACE, frame_stack=K)
+    replay = Replay(100, 2, stream.space, ACTIONS, frame_stacks={"": K})
     replay.add(stream.frames_rollout(6))
     assert replay.n_valid == 12
     check_all(replay, stream)
@@ -87,7 +87,7 @@ def test_the_first_rollout_may_begin_amid_an_episode():
 
 def test_frames_of_several_channels():
     stream = FrameStream(2, "zeros", seed=3, channels=3)
-    replay = Replay(30, 2, stream.space, ACTION_SPACE, frame_stack=K)
+    replay = Replay(30, 2, stream.space, ACTIONS, frame_stacks={"": K})
     for _ in range(12):
         replay.add(stream.frames_rollout(5))
     check_all(replay, stream)
@@ -95,19 +95,19 @@ def test_frames_of_several_channels():
 
 def test_only_single_frames_are_stored():
     space = spaces.Box(0, 255, (K, 84, 84), np.uint8)
-    whole = Replay.estimate_bytes(1000, 1, space, ACTION_SPACE)
-    single = Replay.estimate_bytes(1000, 1, space, ACTION_SPACE, frame_stack=K)
+    whole = Replay.estimate_bytes(1000, 1, space, ACTIONS)
+    single = Replay.estimate_bytes(1000, 1, space, ACTIONS, frame_stacks={"": K})
     assert whole > 1000 * 4 * 84 * 84
     assert 1000 * 84 * 84 < single < 1.01 * 1000 * 84 * 84
 
 
 def test_stacks_that_do_not_overlap_are_refused():
     space = spaces.Box(0, 255, (K, 3, 2), np.uint8)
-    rows = Rollout.allocate(3, 2, space, ACTION_SPACE)
+    rows = Rollout.allocate(3, 2, space, ACTIONS)
     rows.valid[:] = True
     rows.obs[:] = 9
     rows.obs[2, 1] = np.arange(24).reshape(4, 3, 2)
-    replay = Replay(10, 2, space, ACTION_SPACE, frame_stack=K)
+    replay = Replay(10, 2, space, ACTIONS, frame_stacks={"": K})
     with pytest.raises(EnvError, match=r"env 1: .*Set replay_frame_stack: 1"):
         replay.add(rows)
 
@@ -116,4 +116,4 @@ def test_stacks_that_do_not_overlap_are_refused():
 def test_a_space_without_the_frames_first_is_refused(shape):
     space = spaces.Box(0, 255, shape, np.uint8)
     with pytest.raises(ConfigError, match="first axis must hold the 4 frames"):
-        Replay(10, 1, space, ACTION_SPACE, frame_stack=K)
+        Replay(10, 1, space, ACTIONS, frame_stacks={"": K})

@@ -13,7 +13,8 @@ from gymnasium import spaces
 from gymnasium_solver.data.memory_check import available_memory_bytes, check_fits
 from gymnasium_solver.data.replay import Replay
 from gymnasium_solver.errors import ConfigError
-from tests.unit.replay_stream import ACTION_SPACE
+from gymnasium_solver.spaces.actions import action_kind
+from tests.unit.replay_stream import ACTIONS
 
 MEGABYTE = 1000 * 1024
 ATARI = spaces.Box(0, 255, (4, 84, 84), np.uint8)
@@ -25,26 +26,26 @@ ATARI = spaces.Box(0, 255, (4, 84, 84), np.uint8)
 @pytest.mark.parametrize(
     ("observation_space", "action_space", "options"),
     [
-        (ATARI, spaces.Discrete(6), {"frame_stack": 4}),
-        (ATARI, spaces.Discrete(300), {"n_masked_actions": 300}),
+        (ATARI, spaces.Discrete(6), {"frame_stacks": {"": 4}}),
+        (ATARI, spaces.Discrete(300), {"has_masks": True}),
         (spaces.Box(-1, 1, (17,), np.float32), spaces.Box(-1, 1, (6,), np.float32), {}),
         (spaces.Discrete(500), spaces.Discrete(6), {}),
     ],
 )
 def test_the_estimate_is_what_the_arrays_take(observation_space, action_space, options):
-    arguments = (1000, 8, observation_space, action_space)
+    arguments = (1000, 8, observation_space, action_kind(action_space))
     replay = Replay(*arguments, **options)
     assert Replay.estimate_bytes(*arguments, **options) == replay.nbytes
 
 
 def test_the_estimate_by_hand():
-    # 100 rows and the head, 2 envs: 3 floats, 1 byte of action, reward, three flags
+    # 100 rows and the head, 2 envs: 3 floats, 1 byte of action, reward, four flags
     space = spaces.Box(-1, 1, (3,), np.float32)
-    assert Replay.estimate_bytes(200, 2, space, ACTION_SPACE) == 101 * 2 * (12 + 1 + 4 + 3)
-    # 100,000 Atari frames, the head, and 3 frames before the oldest; 5 bytes of action, look-back
+    assert Replay.estimate_bytes(200, 2, space, ACTIONS) == 101 * 2 * (12 + 1 + 4 + 4)
+    # 100,000 Atari frames, the head, and 3 frames before the oldest; 6 bytes of action, look-back
     # and flags, and the reward
-    expected = (100_000 + 1 + 3) * (84 * 84 + 5 + 4)
-    assert Replay.estimate_bytes(100_000, 1, ATARI, ACTION_SPACE, frame_stack=4) == expected
+    expected = (100_000 + 1 + 3) * (84 * 84 + 6 + 4)
+    assert Replay.estimate_bytes(100_000, 1, ATARI, ACTIONS, frame_stacks={"": 4}) == expected
 
 
 FILL = """
@@ -54,21 +55,23 @@ FILL = """
     from gymnasium_solver.data.memory import Memory
     from gymnasium_solver.data.replay import Replay
     from gymnasium_solver.data.rollout import Rollout
+    from gymnasium_solver.spaces.actions import action_kind
 
     def resident():
         return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGESIZE")
 
-    arguments = (100_000, 8, spaces.Box(0, 255, (4, 84, 84), np.uint8), spaces.Discrete(6))
+    actions = action_kind(spaces.Discrete(6))
+    arguments = (100_000, 8, spaces.Box(0, 255, (4, 84, 84), np.uint8), actions)
     rows = Rollout.allocate(32, *arguments[1:])
     rows.obs[:], rows.valid[:] = 7, True
     before = resident()
-    replay = Replay(*arguments, frame_stack=4)
+    replay = Replay(*arguments, frame_stacks={"": 4})
     memory = Memory(replay, n_step=3, gamma=0.99, batch_size=32, rng=np.random.default_rng(0))
     while replay.oldest_row == 0:
         memory.add(rows)
     for sample in memory.batches(4):
         assert (sample.obs == 7).all() and (sample.next_obs == 7).all()
-    print(len(memory), Replay.estimate_bytes(*arguments, frame_stack=4), resident() - before)
+    print(len(memory), Replay.estimate_bytes(*arguments, frame_stacks={"": 4}), resident() - before)
 """
 
 
@@ -156,4 +159,4 @@ def test_without_cgroups(tmp_path):
 
 def test_a_directory_that_cannot_hold_it_is_refused(tmp_path):
     with pytest.raises(ConfigError, match=r"replay_dir: .*missing cannot hold a file"):
-        Replay(10, 1, ATARI, ACTION_SPACE, directory=str(tmp_path / "missing"))
+        Replay(10, 1, ATARI, ACTIONS, directory=str(tmp_path / "missing"))

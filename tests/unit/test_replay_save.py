@@ -6,7 +6,7 @@ from gymnasium import spaces
 
 from gymnasium_solver.data.replay import Replay
 from gymnasium_solver.errors import RunError
-from tests.unit.replay_stream import ACTION_SPACE, OBS_SPACE, FrameStream, Stream
+from tests.unit.replay_stream import ACTIONS, OBS_SPACE, FrameStream, Stream
 from tests.unit.replay_stream import N_FRAMES as K
 
 
@@ -53,19 +53,19 @@ class Log:
 
 def plain(capacity):
     stream = Stream(3, seed=8)
-    return stream, stream.rollout, Replay(capacity, 3, OBS_SPACE, ACTION_SPACE)
+    return stream, stream.rollout, Replay(capacity, 3, OBS_SPACE, ACTIONS)
 
 
 def framed(capacity):
     stream = FrameStream(3, "repeat", seed=8)
-    replay = Replay(capacity, 3, stream.space, ACTION_SPACE, frame_stack=K)
+    replay = Replay(capacity, 3, stream.space, ACTIONS, frame_stacks={"": K})
     return stream, stream.frames_rollout, replay
 
 
 def empty(capacity, stream):
     if isinstance(stream, FrameStream):
-        return Replay(capacity, 3, stream.space, ACTION_SPACE, frame_stack=K)
-    return Replay(capacity, 3, OBS_SPACE, ACTION_SPACE)
+        return Replay(capacity, 3, stream.space, ACTIONS, frame_stacks={"": K})
+    return Replay(capacity, 3, OBS_SPACE, ACTIONS)
 
 
 @pytest.mark.parametrize("make", [plain, framed])
@@ -98,12 +98,12 @@ def test_segments_rebuild_the_same_state_and_it_goes_on_the_same(make, capacity,
 def test_an_episode_that_ended_in_the_last_saved_row_is_still_known():
     """The next rollout then lacks its reset row (one env, one row a rollout)."""
     stream = Stream(1, seed=1)
-    replay = Replay(30, 1, OBS_SPACE, ACTION_SPACE)
+    replay = Replay(30, 1, OBS_SPACE, ACTIONS)
     while not (stream.is_done[0] and replay.n_added > 5):
         rows = stream.rollout(1)
         if rows.env_steps:
             replay.add(rows)
-    again = Replay(30, 1, OBS_SPACE, ACTION_SPACE)
+    again = Replay(30, 1, OBS_SPACE, ACTIONS)
     again.put_rows(0, replay.rows(0, replay.n_added))
     stream.rollout(1)
     rows = stream.rollout(1)
@@ -125,7 +125,7 @@ def test_rows_have_one_observation_more():
 
 
 def test_masks_are_saved():
-    replay, again = (Replay(9, 1, OBS_SPACE, ACTION_SPACE, n_masked_actions=3) for _ in range(2))
+    replay, again = (Replay(9, 1, OBS_SPACE, ACTIONS, has_masks=True) for _ in range(2))
     rows = Stream(1, max_length=100).rollout(4)
     rows.mask = np.random.default_rng(0).random((5, 1, 3)) < 0.5
     replay.add(rows)
@@ -162,9 +162,9 @@ def test_rows_out_of_order_or_of_another_env_are_refused():
     saved = replay.rows(0, 5)
     with pytest.raises(RunError, match="expected them from row 5 on"):
         replay.put_rows(3, saved)
-    other = Replay(60, 3, spaces.Box(-1, 1, (2,), np.float32), ACTION_SPACE)
+    other = Replay(60, 3, spaces.Box(-1, 1, (2,), np.float32), ACTIONS)
     with pytest.raises(RunError, match="Resume with the env, n_envs"):
         other.put_rows(0, saved)
-    fewer_envs = Replay(60, 1, OBS_SPACE, ACTION_SPACE)
+    fewer_envs = Replay(60, 1, OBS_SPACE, ACTIONS)
     with pytest.raises(RunError, match="Resume with the env, n_envs"):
         fewer_envs.put_rows(0, saved)
