@@ -6,7 +6,7 @@ final observation, so the value to bootstrap a truncation from is simply the val
 `valid` marks the rows to learn from: not the reset rows, and not what exceeds the budget.
 
 Besides, a rollout says how it was acted: by which version of the policy (`version`), from which
-carry (`carry`, before row 0) and with which distribution (`outputs`, `log_std`), so that the
+carry (`carry`, before each row) and with which distribution (`outputs`, `log_std`), so that the
 log-probabilities of its actions can be computed anywhere, whatever the learner's weights are now.
 """
 
@@ -41,7 +41,7 @@ class Rollout:
     mask: np.ndarray | None = None  # [T + 1, N, A] bool: the legal actions, where an env has masks
     outputs: np.ndarray | None = None  # [T, N, W] of the policy that acted
     log_std: np.ndarray | None = None  # of the policy that acted, where its distribution has one
-    carry: dict[str, np.ndarray] = field(default_factory=dict)  # before row 0, [N, ...] each
+    carry: dict[str, np.ndarray] = field(default_factory=dict)  # before each row, [T, N, ...]
     version: int = 0  # updates that the policy that acted had seen
     is_restart: bool = False  # the envs were reset: obs[0] does not follow the rollout before
     device_obs: Any = None  # `obs` as tensors on the GPU, where the network is on one
@@ -118,6 +118,7 @@ class Rollout:
             is_first=self.is_first[more],
             mask=None if self.mask is None else self.mask[more],
             outputs=None if self.outputs is None else self.outputs[rows],
+            carry=take_rows(self.carry, rows),
             device_obs=None if self.device_obs is None else take_rows(self.device_obs, more),
         )
 

@@ -75,30 +75,32 @@ class Stream:
             self.endings[env, int(self.episode[env])] = (int(self.t[env]), how)
 
 
-class FrameStream(Stream):
-    """The counting stream seen through frames of noise, stacked and padded as engines do it."""
+class Stacker:
+    """Frames of noise, stacked and padded as engines do it, for every (env, episode, t)."""
 
     def __init__(
-        self, n_envs: int, padding: str, seed: int = 0, max_length: int = 7, channels: int = 1
+        self,
+        n_envs: int,
+        padding: str,
+        rng: np.random.Generator,
+        n_frames: int = N_FRAMES,
+        channels: int = 1,
     ) -> None:
-        super().__init__(n_envs, seed, max_length)
-        self.padding, self.channels = padding, channels
-        self.space = spaces.Box(0, 255, (N_FRAMES * channels, 3, 2), np.uint8)
+        self.padding, self.rng, self.frame = padding, rng, (channels, 3, 2)
+        self.space = spaces.Box(0, 255, (n_frames * channels, 3, 2), np.uint8)
         self.stacks: dict[tuple[int, ...], np.ndarray] = {}
-        self._last = [np.zeros((N_FRAMES, channels, 3, 2), np.uint8) for _ in range(n_envs)]
+        self._last = [np.zeros((n_frames, *self.frame), np.uint8) for _ in range(n_envs)]
 
-    def frames_rollout(self, n_steps: int) -> Rollout:
-        """The next rows, with stacks for observations."""
-        plain = self.rollout(n_steps)
-        assert isinstance(plain.obs, np.ndarray)
-        stacks = np.zeros((*plain.obs.shape[:2], *self.space.shape), np.uint8)
-        for t, env in np.ndindex(plain.obs.shape[:2]):
-            stacks[t, env] = self._stack(env, tuple(plain.obs[t, env].astype(int).tolist()))
-        return replace(plain, obs=stacks)
+    def all(self, counters: np.ndarray) -> np.ndarray:
+        """The stacks for counters [T + 1, N, 3]."""
+        stacks = np.zeros((*counters.shape[:2], *self.space.shape), np.uint8)
+        for t, env in np.ndindex(counters.shape[:2]):
+            stacks[t, env] = self._stack(env, tuple(counters[t, env].astype(int).tolist()))
+        return stacks
 
     def _stack(self, env: int, key: tuple[int, ...]) -> np.ndarray:
         if key not in self.stacks:
-            frame = self.rng.integers(0, 256, (self.channels, 3, 2), np.uint8)
+            frame = self.rng.integers(0, 256, self.frame, np.uint8)
             before = self._last[env]
             if key[2] == 0:
                 if self.padding == "zeros":
@@ -109,3 +111,44 @@ class FrameStream(Stream):
             self._last[env] = np.concatenate([before[1:], frame[None]])
             self.stacks[key] = self._last[env].reshape(self.space.shape)
         return self.stacks[key]
+
+
+class FrameStream(Stream):
+    """The counting stream seen through stacks of frames."""
+
+    def __init__(
+        self, n_envs: int, padding: str, seed: int = 0, max_length: int = 7, channels: int = 1
+    ) -> None:
+        super().__init__(n_envs, seed, max_length)
+        self.stacker = Stacker(n_envs, padding, self.rng, channels=channels)
+        self.space, self.stacks = self.stacker.space, self.stacker.stacks
+
+    def frames_rollout(self, n_steps: int) -> Rollout:
+        """The next rows, with stacks for observations."""
+        plain = self.rollout(n_steps)
+        assert isinstance(plain.obs, np.ndarray)
+        return replace(plain, obs=self.stacker.all(plain.obs))
+
+
+class DictStream(Stream):
+    """The counting stream with named parts: two stacks of different depth, the counters as floats,
+    and t as a Discrete."""
+
+    DEPTHS = {"camera": 4, "radar": 2}
+
+    def __init__(self, n_envs: int, padding: str, seed: int = 0, max_length: int = 7) -> None:
+        super().__init__(n_envs, seed, max_length)
+        self.stackers = {
+            name: Stacker(n_envs, padding, self.rng, n_frames=n) for name, n in self.DEPTHS.items()
+        }
+        parts = [(name, stacker.space) for name, stacker in self.stackers.items()]
+        self.space = spaces.Dict([*parts, ("state", OBS_SPACE), ("t", spaces.Discrete(100))])
+
+    def dict_rollout(self, n_steps: int) -> Rollout:
+        plain = self.rollout(n_steps)
+        counters = plain.obs
+        assert isinstance(counters, np.ndarray)
+        obs = {name: stacker.all(counters) for name, stacker in self.stackers.items()}
+        return replace(
+            plain, obs={**obs, "state": counters, "t": counters[..., 2].astype(np.int64)}
+        )

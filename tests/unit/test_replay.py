@@ -139,6 +139,27 @@ def test_a_reset_row_that_was_left_out_is_no_step(ending):
     assert got(replay, [0, 2], 3) == [[10, 20], [1, 1], [expected, 0.5], [11, 21]]
 
 
+def test_a_life_lost_at_the_end_of_a_rollout_breaks_no_chain_of_the_other_envs():
+    """The game goes on in the next row: no reset row follows, and none is missing."""
+
+    def rows(obs, reward, lost=()):
+        made = Rollout.allocate(2, 2, SCALAR, ACTIONS)
+        made.obs[:, :, 0], made.reward[:], made.valid[:] = np.transpose(obs), reward, True
+        made.terminated[list(lost), 0] = True
+        return made
+
+    replay = Replay(20, 2, SCALAR, ACTIONS)
+    replay.add(rows([[10, 11, 12], [50, 51, 52]], [[1, 10], [2, 20]], lost=[1]))
+    replay.add(rows([[12, 13, 14], [52, 53, 54]], [[4, 40], [8, 80]]))
+    assert (replay.n_added, replay.n_valid) == (4, 8)
+    batch = replay.transitions(np.arange(8), 3, GAMMA)
+    assert batch.reward[::2].tolist() == [2, 2, 8, 8], "the life ends the return of env 0"
+    assert batch.discount[::2].tolist() == [0, 0, 0.25, 0.5]
+    assert batch.reward[1::2].tolist() == [10 + 10 + 10, 20 + 20 + 20, 40 + 40, 80]
+    assert batch.discount[1::2].tolist() == [0.125, 0.125, 0.25, 0.5]
+    assert batch.next_obs[1::2, 0].tolist() == [53, 54, 54, 54]
+
+
 def test_a_row_beyond_the_budget_is_no_step_and_ends_the_chain():
     replay = replay_of(rollout([10, 11, 12], invalid=[1]), rollout([12, 13]))
     assert replay.n_valid == 2
