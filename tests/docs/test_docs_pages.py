@@ -189,7 +189,7 @@ def session() -> list[list[str]]:
 
 def run_tiny(words: list[str]) -> None:
     if words[0] == "train":
-        words = [*words, *TINY, "1200" if "--resume" in words else "600"]
+        words = [*words, *TINY, "600"]
     assert main(words) == 0, words
 
 
@@ -205,7 +205,7 @@ def test_the_first_session_python_and_json(
     assert len(session()) == 6
     for words in session():
         run_tiny(words)
-    assert query.get_run("@last").env_steps == 1200
+    assert query.get_run("@last").env_steps == 600
     json_fields_are_documented(capsys)
     logged = query.get_metrics("@last", ["train/opt/*"])
     missing = [name for name in logged if f"`{name.removeprefix('train/')}`" not in PPO]
