@@ -47,7 +47,9 @@ def describe(schema: Mapping[str, Any]) -> str:
     }
     text = names.get(schema.get("type", ""), "another value")
     if schema.get("type") == "array" and schema.get("items"):
-        text += f", each {describe(schema['items'])}"
+        items = describe(schema["items"])
+        plural = {"a whole number": "whole numbers", "a number": "numbers", "text": "texts"}
+        text += f" of {plural[items]}" if items in plural else f", each {items}"
     signs = {"minimum": ">=", "exclusiveMinimum": ">", "maximum": "<=", "exclusiveMaximum": "<"}
     bounds = [f"{sign} {_bound(schema[key])}" for key, sign in signs.items() if key in schema]
     return " ".join([text, " and ".join(bounds)]).strip()

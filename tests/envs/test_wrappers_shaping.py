@@ -163,7 +163,7 @@ def test_count_bonus_begins_anew_with_a_seed():
     [
         ({"position_bins": 0}, "position_bins must be >= 1, got 0"),
         ({"position_bins": 2.5}, "position_bins must be a whole number, got 2.5"),
-        ({"bonus_type": "sum"}, "bonus_type must be one of count, inverse, log, got 'sum'"),
+        ({"bonus_type": "sum"}, "bonus_type must be one of 'count', 'inverse', 'log', got 'sum'"),
         ({"min_count": True}, "min_count must be a whole number, got True"),
     ],
 )
