@@ -29,8 +29,8 @@ from gymnasium_solver.bench.harness import (
     table,
     write,
 )
-from gymnasium_solver.config.load import load_config
 from gymnasium_solver.config.schema import Config
+from gymnasium_solver.training.prepare import load_config
 
 N_TABLE_ROWS = 10
 FEW_SEEDS = "**Not for publishing: fewer than three seeds of both sides.**"

@@ -32,7 +32,6 @@ from gymnasium_solver.cli.fieldhelp import block_titles
 from gymnasium_solver.config.explain import describe
 from gymnasium_solver.config.find import SHIPPED, ConfigEntry, find_configs
 from gymnasium_solver.config.foreign import FOREIGN
-from gymnasium_solver.config.load import load_config
 from gymnasium_solver.config.schedule import EXPECTED, Schedule
 from gymnasium_solver.config.schema import ALIASES, Config, LearnerConfig
 from gymnasium_solver.config.yaml_file import parse_value
@@ -41,6 +40,7 @@ from gymnasium_solver.envs.wrappers.listing import wrapper_catalog
 from gymnasium_solver.runs.metrics import METRICS
 from gymnasium_solver.runs.query import RunSummary
 from gymnasium_solver.training.observer import EvalResult
+from gymnasium_solver.training.prepare import load_config
 
 WIDTH = 100
 ROOT = Path(__file__).parent.parent

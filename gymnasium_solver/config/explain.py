@@ -88,12 +88,12 @@ def _hint(given: Any) -> str:
 
 def _suggestion(model: type[BaseModel], field: str) -> str:
     # Imported here: algorithms need torch, and only an error needs to know all of them.
-    from gymnasium_solver.algos import ALGOS, algo_class
+    from gymnasium_solver.algos import algo_class, algo_ids
 
     known = set(model.model_fields)
     ours = our_names(field, known)
     if not ours:
-        owners = [name for name in ALGOS if field in algo_class(name).Config.model_fields]
+        owners = [name for name in algo_ids() if field in algo_class(name).Config.model_fields]
         if owners:
             return f" here; it belongs to {', '.join(owners)}"
         close = nearest(field, [*known, *foreign_names(known)], n=1)

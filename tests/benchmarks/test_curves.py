@@ -8,7 +8,7 @@ import pytest
 from benchmarks import curves
 from benchmarks.libraries import OURS, SB3, Peer
 from gymnasium_solver.bench import harness
-from gymnasium_solver.config.load import load_config
+from gymnasium_solver.training.prepare import load_config
 
 
 def record(**more: Any) -> dict[str, Any]:

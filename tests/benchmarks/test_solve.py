@@ -10,7 +10,7 @@ from benchmarks import solve
 from benchmarks.libraries import OURS, REJAX, SB3, SBX, How, Peer
 from benchmarks.peers import goal, zoo
 from gymnasium_solver.bench.harness import Options
-from gymnasium_solver.config.load import load_config
+from gymnasium_solver.training.prepare import load_config
 
 
 @pytest.mark.parametrize("env_id", solve.CASES)

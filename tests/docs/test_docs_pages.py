@@ -21,13 +21,14 @@ import gymnasium
 import pytest
 
 import gymnasium_solver
+from gymnasium_solver.algos import file_schema
 from gymnasium_solver.cli import flags
 from gymnasium_solver.cli.doctor import Check
 from gymnasium_solver.cli.main import main, verb_names
-from gymnasium_solver.config import load
 from gymnasium_solver.config.find import read_config_file
 from gymnasium_solver.envs import wrappers
 from gymnasium_solver.runs import query
+from gymnasium_solver.training.prepare import load_config
 
 ROOT = Path(__file__).parents[2]
 PAGES = {
@@ -107,7 +108,9 @@ def only_parse(monkeypatch: pytest.MonkeyPatch) -> None:
         raise Parsed
 
     monkeypatch.setattr(flags.Parser, "read", read_and_stop)
-    monkeypatch.setattr(load, "json_schema", cache(load.json_schema))  # asked for by every command
+    monkeypatch.setattr(
+        file_schema, "json_schema", cache(file_schema.json_schema)
+    )  # asked for by every command
 
 
 @pytest.mark.usefixtures("only_parse")
@@ -178,7 +181,7 @@ def test_every_config_shown_loads(folder: Path) -> None:
     )
     for path in paths:
         for variant in read_config_file(path).variants:
-            load.load_config(str(path), variant, fill=FILL if path.stem == "generic" else None)
+            load_config(str(path), variant, fill=FILL if path.stem == "generic" else None)
 
 
 def session() -> list[list[str]]:

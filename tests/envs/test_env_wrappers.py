@@ -47,9 +47,7 @@ def test_discrete_encoder_refuses_what_it_cannot_encode():
     with pytest.raises(EnvError, match="needs Discrete observations; CartPole-v1 has Box"):
         make_vector_env("CartPole-v1", 2, env_wrappers=[{"id": "DiscreteEncoder"}])
     wrappers = [{"id": "DiscreteEncoder", "encoding": "hex"}]
-    with pytest.raises(
-        EnvError, match="one of 'array', 'binary', 'onehot', got 'hex'"
-    ):
+    with pytest.raises(EnvError, match="one of 'array', 'binary', 'onehot', got 'hex'"):
         make_vector_env("FrozenLake-v1", 2, env_wrappers=wrappers)
 
 
