@@ -59,7 +59,7 @@ format: setup ## format the code and sort the imports
 	@$(BIN)/ruff format $(RUFF_PATHS)
 
 docs: setup ## rewrite the generated tables in README.md and docs/
-	@$(BIN)/python docs/make_tables.py
+	@$(BIN)/python -m docs.make_tables
 
 peers: $(PEERS)/.setup-done $(PEERS_JAX)/.setup-done ## create .venv-peers and .venv-peers-jax with the pinned libraries the benchmarks compare with
 
@@ -91,7 +91,7 @@ bench: setup ## measure against the peers; ARGS=--quick for a short pass
 	@$(MAKE) -s --no-print-directory peers || echo "make: the peers are not installed; measuring without them" >&2
 	@$(BIN)/gsolve bench --peers-python $(PEERS)/bin/python \
 	  --peers-jax-python $(PEERS_JAX)/bin/python $(ARGS)
-	@$(BIN)/python docs/make_tables.py
+	@$(BIN)/python -m docs.make_tables
 
 clean: ## remove caches and build output (keeps .venv and runs/)
 	@rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .coverage *.egg-info

@@ -29,10 +29,11 @@ from gymnasium_solver.bench.harness import (
     table,
     write,
 )
-from gymnasium_solver.config.load import load_config
 from gymnasium_solver.config.schema import Config
+from gymnasium_solver.training.prepare import load_config
 
 N_TABLE_ROWS = 10
+FEW_SEEDS = "**Not for publishing: fewer than three seeds of both sides.**"
 # What the peers' script calls the work of our configs.
 TASKS = {algo: case.tasks[SB3] for algo, case in CASES.items()}
 # Fields that have no part in what is learnt.
@@ -170,17 +171,27 @@ def train(
 
 
 def curves(result: dict[str, Any]) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Env steps [T] and, by library, mean returns [seeds, T] at them.
+    """Env steps [T] and, by library, mean returns [seeds, T] at them, of the seeds that all have.
 
     Sides evaluate some steps apart, so returns are read off the lines between evaluations.
     """
     grid = np.arange(result["eval_every"], result["env_steps"] + 1, result["eval_every"])
-    lines: dict[str, list[np.ndarray]] = {}
+    lines: dict[str, dict[int, np.ndarray]] = {}
     for run in result["runs"]:
         if run.get("evals"):
             steps, means = ([e[key] for e in run["evals"]] for key in ("env_steps", "mean"))
-            lines.setdefault(run["who"], []).append(np.interp(grid, steps, means))
-    return grid, {who: np.stack(values) for who, values in lines.items()}
+            lines.setdefault(run["who"], {})[run["seed"]] = np.interp(grid, steps, means)
+    shared = common_seeds(result)
+    return grid, {who: np.stack([line[s] for s in shared]) for who, line in lines.items() if shared}
+
+
+def common_seeds(result: dict[str, Any]) -> list[int]:
+    """The seeds that every library has finished: others compare with nothing."""
+    seeds: dict[str, set[int]] = {run["who"]: set() for run in result["runs"]}
+    for run in result["runs"]:
+        if run.get("evals"):
+            seeds[run["who"]].add(run["seed"])
+    return sorted(set.intersection(*seeds.values())) if seeds else []
 
 
 def markdown(result: dict[str, Any]) -> str:
@@ -194,13 +205,18 @@ def markdown(result: dict[str, Any]) -> str:
     failed = [
         f"- {r['who']} seed {r['seed']}: {r['error']}" for r in result["runs"] if "error" in r
     ]
-    counts = ", ".join(f"{who} {len(values)}" for who, values in by_who.items())
+    shared = common_seeds(result)
+    alone = sorted({run["seed"] for run in result["runs"] if run.get("evals")} - set(shared))
+    seeds = f"Seeds of both: {', '.join(map(str, shared)) or 'none'}" + (
+        f" (of one side only and left out: {', '.join(map(str, alone))})" if alone else ""
+    )
     parts = [
         f"# Learning curves, {result['algo_id']} on {result['env_id']}",
         f"{describe(result)}\n- {result['peers'][0]['name']}: {versions}",
         f"Mean return of {result['eval_episodes']} greedy episodes, about every "
         f"{result['eval_every']:,} env steps, each training on one thread. Mean over seeds, range "
-        f"in brackets; seeds: {counts}. Hyper-parameters that differ: {differs or 'none'}.",
+        f"in brackets. {seeds}. Hyper-parameters that differ: {differs or 'none'}.",
+        *([FEW_SEEDS] if len(shared) < 3 else []),
         table(("env steps", *by_who), rows),
         *([result["note"]] if "note" in result else []),
     ]

@@ -24,10 +24,10 @@ from torch import Tensor
 
 from benchmarks.peers import plain_torch
 from gymnasium_solver.bench.harness import ROOT, describe, header, say, spread, table, write
-from gymnasium_solver.config.load import load_config
 from gymnasium_solver.fast import recorded
 from gymnasium_solver.training.loop import train
 from gymnasium_solver.training.observer import Observer
+from gymnasium_solver.training.prepare import load_config
 
 ZOO, SB3_SAC = (
     f"{ROOT}/benchmarks/configs/{name}"

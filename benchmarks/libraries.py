@@ -22,8 +22,8 @@ from gymnasium_solver.bench.harness import (
     spread,
     timed,
 )
-from gymnasium_solver.config.load import load_config
 from gymnasium_solver.runs.query import get_metrics
+from gymnasium_solver.training.prepare import load_config
 from gymnasium_solver.training.threads import pick_threads
 
 OURS, SB3, SBX, REJAX, CLEANRL = "gymnasium-solver", "SB3", "sbx", "rejax", "CleanRL"

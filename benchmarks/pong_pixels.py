@@ -24,12 +24,13 @@ from pathlib import Path
 from typing import Any
 
 from gymnasium_solver.bench.harness import header, say
-from gymnasium_solver.config.load import config_dict, load_config
+from gymnasium_solver.config.load import config_dict
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.config.yaml_file import parse_value
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.training.loop import train
 from gymnasium_solver.training.observer import Observer, TrainInfo
+from gymnasium_solver.training.prepare import load_config
 
 NAME = "pong_pixels"
 PARTS = ("env", "act", "update")

@@ -16,10 +16,10 @@ from typing import Any
 from benchmarks.peers.zoo import WARM_STEPS
 from benchmarks.training import CASES
 from gymnasium_solver.bench.harness import ROOT, Meter, describe, header, say, table, write
-from gymnasium_solver.config.load import load_config
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.training.loop import train
 from gymnasium_solver.training.observer import Observer
+from gymnasium_solver.training.prepare import load_config
 from gymnasium_solver.training.profile import LOOP, UPDATE_PARTS, Profiler
 
 STEPS = {"dqn": 20_000, "sac": 3_000}

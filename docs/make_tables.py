@@ -1,6 +1,6 @@
 """Writes the generated tables of the documentation from the code they describe.
 
-    .venv/bin/python docs/make_tables.py
+    .venv/bin/python -m docs.make_tables
 
 A page marks the place of a table, and what stands between the two marks is replaced:
 
@@ -23,13 +23,15 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from benchmarks import learning, solve
+from benchmarks.libraries import OURS
 from gymnasium_solver.algos import ALGOS, algo_class
 from gymnasium_solver.bench import report
+from gymnasium_solver.bench.harness import unpublishable
 from gymnasium_solver.cli.fieldhelp import block_titles
 from gymnasium_solver.config.explain import describe
 from gymnasium_solver.config.find import SHIPPED, ConfigEntry, find_configs
 from gymnasium_solver.config.foreign import FOREIGN
-from gymnasium_solver.config.load import load_config
 from gymnasium_solver.config.schedule import EXPECTED, Schedule
 from gymnasium_solver.config.schema import ALIASES, Config, LearnerConfig
 from gymnasium_solver.config.yaml_file import parse_value
@@ -38,6 +40,7 @@ from gymnasium_solver.envs.wrappers.listing import wrapper_catalog
 from gymnasium_solver.runs.metrics import METRICS
 from gymnasium_solver.runs.query import RunSummary
 from gymnasium_solver.training.observer import EvalResult
+from gymnasium_solver.training.prepare import load_config
 
 WIDTH = 100
 ROOT = Path(__file__).parent.parent
@@ -258,6 +261,88 @@ def speed() -> str:
     return f"\n{report.body(json.loads(path.read_text()), 'images/speed')}\n"
 
 
+# -- results --------------------------------------------------------------------------------
+
+# Scores over seeds; where a config is in several files, the last one counts.
+LEARNING = (
+    "learning-cartpole",
+    "learning-classics",
+    "learning-lunarlander",
+    "learning-pqn",
+    "learning-fast",
+    "learning-fast-retuned",
+    "off_policy",
+    "off_policy_pendulum",
+)
+
+
+def result_of(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((ROOT / f"benchmarks/results/{name}.json").read_text())
+    return found
+
+
+def learning_results(folder: str, only_published: bool) -> str:
+    """Held-out test scores over seeds; `folder` leads from the page to the results."""
+    of_config: dict[str, tuple[str, list[dict[str, Any]]]] = {}
+    for name in LEARNING:
+        result = result_of(name)
+        if only_published and unpublishable(result):
+            continue
+        for config in dict.fromkeys(run["config"] for run in result["runs"]):
+            runs = [run for run in result["runs"] if run["config"] == config]
+            of_config[config] = (name, runs)
+    rows = [
+        learning_row(config, runs, f"[{name}]({folder}/{name}.md)")
+        for config, (name, runs) in of_config.items()
+    ]
+    heads = ["config", "seeds", "test score, IQM", "95 % interval", "threshold", "solved"]
+    return table([*heads, "env steps, median", "evidence"], rows)
+
+
+def learning_row(config: str, runs: list[dict[str, Any]], evidence: str) -> list[str]:
+    stats, threshold = learning.statistics(runs), runs[0]["threshold"]
+    assert stats is not None
+    solved = sum(map(learning.is_solved, runs))
+    return [
+        code(config),
+        str(len(runs)),
+        number(stats["iqm"]),
+        f"{number(stats['low'])} to {number(stats['high'])}",
+        "none" if threshold is None else f"{threshold:g}",
+        "–" if threshold is None else f"{solved} of {len(runs)}",
+        f"{np.median([run['env_steps'] for run in runs]):,.0f}",
+        evidence,
+    ]
+
+
+def number(value: float) -> str:
+    return f"{value:,.1f}" if abs(value) >= 10 else f"{value:,.2f}"
+
+
+def solve_times() -> str:
+    """Seconds from the shell to solved beside other libraries, if it was measured properly."""
+    part = result_of("speed")["parts"].get("solve")
+    if part is None or unpublishable(part):
+        return "Not measured: `make bench`."
+    rows = [row for row in part["data"] if "error" not in row]
+    names = list(dict.fromkeys(row["who"] for row in rows))
+    lines = []
+    for env_id in dict.fromkeys(row["env_id"] for row in rows):
+        runs = {who: [r for r in rows if (r["env_id"], r["who"]) == (env_id, who)] for who in names}
+        if any(runs[who] for who in names if who != OURS):
+            lines.append([code(f"{env_id}"), *(solve_cell(runs[who]) for who in names)])
+    measured = f"Measured {part['date']} at commit {part['versions']['commit']}."
+    return f"{table(['environment', *names], lines)}\n\n{measured}"
+
+
+def solve_cell(runs: list[dict[str, Any]]) -> str:
+    if not runs:
+        return "–"
+    seconds = np.median([run["wall_s"] for run in runs])
+    n_solved = sum(map(solve.is_solved, runs))
+    return f"{solve.more_than(runs)}{seconds:.1f} s ({n_solved} of {len(runs)})"
+
+
 # -- wrappers -------------------------------------------------------------------------------
 
 
@@ -295,6 +380,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "run_summary": lambda: field_names(RunSummary),
     "eval_result": lambda: field_names(EvalResult),
     "speed": speed,
+    "learning": partial(learning_results, "benchmarks/results", only_published=True),
+    "learning_all": partial(learning_results, "../benchmarks/results", only_published=False),
+    "solve_times": solve_times,
 }
 
 

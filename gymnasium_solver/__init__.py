@@ -15,14 +15,14 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from gymnasium_solver.api import train
-    from gymnasium_solver.config.load import load_config
     from gymnasium_solver.training.agents import load_agent as load
+    from gymnasium_solver.training.prepare import load_config
 
 __all__ = ["__version__", "load", "load_config", "train"]
 
 _HOMES = {
     "load": "gymnasium_solver.training.agents:load_agent",
-    "load_config": "gymnasium_solver.config.load:load_config",
+    "load_config": "gymnasium_solver.training.prepare:load_config",
     "train": "gymnasium_solver.api:train",
 }
 

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gymnasium_solver.config.load import load_config
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.runs.run import Run, runs_root
 from gymnasium_solver.training import loop
 from gymnasium_solver.training.observer import Observer
+from gymnasium_solver.training.prepare import load_config
 
 
 def train(

@@ -1,22 +1,171 @@
-"""Modules of the user's own, which a config names under `plugins`.
+"""Plugins: modules of the user's own that bring algorithms, networks, wrappers, environments and
+observers. A config names the modules under `plugins`; they are imported before anything else in the
+config is looked up. A module in the working folder is found. See docs/plugins.md for examples.
 
-    import_plugins(["my_module"])      # before wrappers and environments are looked up
+    import gymnasium_solver as gs
 
-A plugin registers what it brings when it is imported: environments with `gymnasium.register`,
-wrappers with `@register_wrapper("MyWrapper")` (envs/wrappers). Modules in the working folder are
-found. Importing one twice does nothing.
+    @gs.register_algorithm("my_algo")      algo_id: my_algo        (algos/__init__.py)
+    @gs.register_network("my_torso")       policy: my_torso
+    @gs.register_head("my_head")           head: my_head
+    @gs.register_wrapper("MyWrapper")      env_wrappers: [{id: MyWrapper}]  (envs/wrappers)
+    @gs.register_env("My-v0")              env_id: My-v0
+    @gs.register_observer("my_observer")   observers: [my_observer]
+
+This module holds the registries of networks, heads and observers, and imports nothing heavy.
 """
 
 import os
+import re
 import sys
-from collections.abc import Iterable
+import traceback
+from collections.abc import Callable, Iterable
 from importlib import import_module
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from gymnasium_solver.errors import ConfigError
+from gymnasium_solver.errors import ConfigError, GsolveError
+from gymnasium_solver.suggest import did_you_mean
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+    from gymnasium_solver.config.schema import LearnerConfig
+    from gymnasium_solver.training.observer import Observer
+
+T = TypeVar("T")
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+
+
+class TorsoFactory(Protocol):
+    """Builds the layers between the encoded observation and the heads."""
+
+    def __call__(
+        self, n_in: int, config: "LearnerConfig", generator: "torch.Generator"
+    ) -> "tuple[nn.Module, int]":
+        """Return a module from [B, n_in] to [B, width], and `width`. Initialise its weights from
+        `generator`, so that a run depends on its seed alone."""
+        ...
+
+
+class HeadFactory(Protocol):
+    """Builds the layers from the torso's features to a network's outputs."""
+
+    def __call__(
+        self, n_in: int, n_out: int, config: "LearnerConfig", generator: "torch.Generator"
+    ) -> "nn.Module":
+        """Return a module from [B, n_in] to [B, n_out]."""
+        ...
+
+
+class Registry(Generic[T]):
+    """Things by name, with errors of one line for a name that is taken or unknown."""
+
+    def __init__(self, kind: str, field: str, built_in: Iterable[str] = ()):
+        self.kind, self.field = kind, field
+        self.built_in = tuple(built_in)
+        """Names that the framework itself uses."""
+        self.items: dict[str, T] = {}
+
+    def register(self, name: str) -> Callable[[T], T]:
+        """Decorator: make a class or function known under `name`."""
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise ConfigError(
+                f"a {self.kind} cannot be named {name!r}: expected a letter, then letters, digits "
+                f'and underscores, as in @register("my_{self.kind}")'
+            )
+
+        def add(item: T) -> T:
+            taken = self.items.get(name)
+            if name in self.built_in or (taken is not None and _source(taken) != _source(item)):
+                owner = "gymnasium-solver" if taken is None else _source(taken)
+                raise ConfigError(
+                    f"a {self.kind} named {name!r} exists already ({owner}); choose another name"
+                )
+            self.items[name] = item
+            return item
+
+        return add
+
+    def names(self) -> list[str]:
+        """All names, the framework's own first."""
+        return [*self.built_in, *self.items]
+
+    def get(self, name: str) -> T:
+        """What was registered under `name`; ConfigError with a suggestion if nothing was."""
+        if name not in self.items:
+            raise ConfigError(f"{self.field}: {self.unknown(name)}")
+        return self.items[name]
+
+    def unknown(self, name: str) -> str:
+        """The message for a name that is not registered."""
+        known = self.names()
+        listing = f"Available: {', '.join(known)}." if known else "None is registered."
+        hint = did_you_mean(name, known)
+        return " ".join(filter(None, (f"unknown {self.kind} {name!r}.", listing, hint)))
+
+
+def _source(item: Any) -> str:
+    """Where a class or function was defined. Importing its module again gives the same."""
+    return f"{getattr(item, '__module__', '?')}.{getattr(item, '__qualname__', repr(item))}"
+
+
+networks: Registry[TorsoFactory] = Registry("network", "policy", ("auto", "mlp", "cnn"))
+heads: Registry[HeadFactory] = Registry("head", "head", ("linear",))
+observers: "Registry[type[Observer]]" = Registry("observer", "observers")
+
+
+def register_network(name: str) -> Callable[[TorsoFactory], TorsoFactory]:
+    """Decorator: a torso (TorsoFactory) that configs select with `policy: name`."""
+    return networks.register(name)
+
+
+def register_head(name: str) -> Callable[[HeadFactory], HeadFactory]:
+    """Decorator: a head (HeadFactory) that configs select with `head: name`."""
+    return heads.register(name)
+
+
+def register_observer(name: str) -> "Callable[[type[Observer]], type[Observer]]":
+    """Decorator: a class derived from `Observer`, created without arguments, that configs select
+    with `observers: [name]`."""
+    return observers.register(name)
+
+
+def register_env(name: str, **settings: Any) -> Callable[[T], T]:
+    """Decorator: an environment class under a Gymnasium id such as "My-v0". `settings` are those of
+    `gymnasium.register`, e.g. max_episode_steps=200, reward_threshold=1.0."""
+    import gymnasium
+
+    def add(entry_point: T) -> T:
+        taken = gymnasium.registry.get(name)
+        if taken is not None and _source(taken.entry_point) != _source(entry_point):
+            raise ConfigError(
+                f"an environment named {name!r} exists already ({taken.entry_point}); choose "
+                "another id"
+            )
+        if taken is None:
+            gymnasium.register(name, entry_point=entry_point, **settings)  # type: ignore[arg-type]
+        return entry_point
+
+    return add
+
+
+def network_factory(name: str) -> TorsoFactory:
+    """The torso registered under `name`."""
+    return networks.get(name)
+
+
+def head_factory(name: str) -> HeadFactory:
+    """The head registered under `name`."""
+    return heads.get(name)
+
+
+def observer_class(name: str) -> "type[Observer]":
+    """The observer class registered under `name`."""
+    return observers.get(name)
 
 
 def import_plugins(names: Iterable[str]) -> None:
-    """Import each module; ConfigError where there is none, or where it breaks."""
+    """Import each module. ConfigError if one is missing or fails. A second import does nothing."""
     for name in names:
         see_working_folder()
         try:
@@ -24,12 +173,22 @@ def import_plugins(names: Iterable[str]) -> None:
         except ImportError as error:
             raise ConfigError(
                 f"plugins: cannot import {name!r}: {error}. Give the name of a module that is "
-                "installed or lies in the working folder, without .py."
+                "installed or in the working folder, without .py."
+            ) from error
+        except GsolveError as error:  # a name that is taken
+            raise ConfigError(f"plugins: {name}: {error}") from error
+        except SyntaxError as error:  # its text has the place
+            raise ConfigError(f"plugins: {name!r} is not valid Python: {error}") from error
+        except Exception as error:
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            raise ConfigError(
+                f"plugins: importing {name!r} failed: {type(error).__name__}: {error} "
+                f"({place.filename}, line {place.lineno})"
             ) from error
 
 
 def see_working_folder() -> None:
-    """Make modules in the working folder importable: the installed command, unlike `python -m`,
+    """Make modules in the working folder importable. The installed command, unlike `python -m`,
     does not see them by itself."""
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())

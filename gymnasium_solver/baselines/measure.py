@@ -14,12 +14,13 @@ import numpy as np
 
 from gymnasium_solver.baselines import Baseline, game_settings
 from gymnasium_solver.config.find import ConfigEntry, read_config_file
-from gymnasium_solver.config.load import build_config, config_dict, load_config
+from gymnasium_solver.config.load import config_dict
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.config.spec import read_spec
 from gymnasium_solver.envs.make import env_from_config
 from gymnasium_solver.envs.random_policy import random_episodes
 from gymnasium_solver.envs.spec import EnvSpec
+from gymnasium_solver.training.prepare import build_config, load_config
 
 PROTOCOL = (
     "Uniformly random actions (from the legal ones where the environment has masks), raw returns "

@@ -219,18 +219,31 @@ def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
 
 
 def describe(result: Mapping[str, Any]) -> str:
-    """The lines under a table's title: when, on what, with which versions, by which command."""
+    """The lines under a table's title: date, command, machine, versions, and what is wrong with
+    publishing it."""
     box, used = result["machine"], result["versions"]
     packages = ", ".join(f"{name} {v}" for name, v in used.items() if v and name != "commit")
-    return "\n".join(
-        [
-            f"- measured {result['date']} by `{result['command']}`"
-            + (f", commit {used['commit']}" if used["commit"] else ""),
-            f"- {box['cpu']}, {box['cores']} cores, {box['system']} {box['architecture']}, "
-            f"load before the start {(box['load_at_start'] or ['unknown'])[0]}",
-            f"- {packages}",
-        ]
-    )
+    lines = [
+        f"- measured {result['date']} by `{result['command']}`"
+        + (f", commit {used['commit']}" if used["commit"] else ""),
+        f"- {box['cpu']}, {box['cores']} cores, {box['system']} {box['architecture']}, "
+        f"load before the start {(box['load_at_start'] or ['unknown'])[0]}",
+        f"- {packages}",
+    ]
+    if reasons := unpublishable(result):
+        lines.append(f"- **not for publishing**: {', '.join(reasons)}")
+    return "\n".join(lines)
+
+
+def unpublishable(result: Mapping[str, Any]) -> list[str]:
+    """Why a result must not be quoted elsewhere (CONTRIBUTING.md, "Publishing a number")."""
+    commit = result["versions"]["commit"]
+    reasons = ["a --quick pass"] if "--quick" in result["command"] else []
+    if commit is None:
+        reasons.append("the commit is unknown")
+    elif commit.endswith("+changes"):
+        reasons.append("uncommitted changes")
+    return reasons
 
 
 def header(command: str) -> dict[str, Any]:

@@ -44,7 +44,7 @@ def measure(options: Options) -> dict[str, Any]:
 
 def point_config(sweep: str, x: int) -> "Config":
     """The config of one point; what the sweep does not change is the same at all points."""
-    from gymnasium_solver.config.load import build_config
+    from gymnasium_solver.training.prepare import build_config
 
     n_envs = x if sweep == "n_envs" else 64
     rows = max(ROWS[sweep], 8 * n_envs)

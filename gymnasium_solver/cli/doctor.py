@@ -24,6 +24,8 @@ PACKAGES = (
     "matplotlib",
 )
 N_ENVS = 8
+# Packages that MuJoCo 4 breaks, and a version of MuJoCo that they were seen to work with.
+MUJOCO_3 = {"gymnasium-robotics": "3.3.7", "dm_control": "3.17.0"}
 # One environment for each engine, then one for each suite on the engine `auto` takes.
 ENGINES = ("envpool", "vector", "sync", "async")
 SUITES = {
@@ -75,7 +77,7 @@ def examine() -> dict[str, list[Check]]:
         "engines": [check_env(engine, "CartPole-v1", engine) for engine in ENGINES],
         "suites": [check_env(suite, env_id, "auto") for suite, env_id in SUITES.items()],
         "devices": devices(),
-        "extras": extras(),
+        "extras": [*extras(), *conflicts()],
     }
 
 
@@ -154,6 +156,23 @@ def extras() -> list[Check]:
             text = f"{', '.join(missing)} missing: {command}"
         checks.append(Check(extra, not missing, text, needed=False))
     return checks
+
+
+def conflicts() -> list[Check]:
+    """Installed packages that fail with the installed MuJoCo, though they declare no limit."""
+    mujoco = installed("mujoco")
+    if mujoco is None or int(mujoco.partition(".")[0]) < 4:
+        return []
+    return [
+        Check(
+            package,
+            False,
+            f"{installed(package)} fails with mujoco {mujoco}: pip install mujoco=={works}",
+            needed=False,
+        )
+        for package, works in MUJOCO_3.items()
+        if installed(package) is not None
+    ]
 
 
 def extra_packages() -> dict[str, list[str]]:

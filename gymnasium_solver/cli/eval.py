@@ -65,12 +65,12 @@ def score(
     ref: str, root: Any, episodes: int | None, seed: str, modes: dict[str, bool]
 ) -> dict[str, Any]:
     """Load the checkpoint, play the episodes, and gather what there is to tell."""
-    from gymnasium_solver.config.load import load_config
     from gymnasium_solver.envs.make import env_from_config
     from gymnasium_solver.runs.checkpoint import load_checkpoint
     from gymnasium_solver.runs.resolve import resolve_checkpoint
     from gymnasium_solver.training.agents import agent_from_checkpoint
     from gymnasium_solver.training.evaluate import evaluate, n_eval_envs
+    from gymnasium_solver.training.prepare import load_config
     from gymnasium_solver.training.threads import limited_threads, pick_threads
 
     found = resolve_checkpoint(ref, root)

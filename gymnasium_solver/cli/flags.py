@@ -204,7 +204,7 @@ def _pair(text: str, option: str) -> tuple[str, str]:
 
 def load_target(args: FieldArgs, target: str, options: Mapping[str, str]) -> "Config":
     """The config that the words stand for; UsageError for a flag that is no field."""
-    from gymnasium_solver.config.load import load_config
+    from gymnasium_solver.training.prepare import load_config
 
     if not all(args.fields.values()):
         _check_flags(args, options)
@@ -222,8 +222,8 @@ def _check_flags(args: FieldArgs, options: Mapping[str, str]) -> None:
     (another algorithm's field, another library's name) are left to them. All algorithms are
     imported for it, a third of a second: only where a flag has no value or the config is refused.
     """
+    from gymnasium_solver.algos.file_schema import json_schema
     from gymnasium_solver.config.foreign import FOREIGN
-    from gymnasium_solver.config.load import json_schema
 
     fields = json_schema()["properties"]
     known = {*fields, *FOREIGN}

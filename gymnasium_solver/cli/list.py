@@ -23,7 +23,7 @@ def print_configs(pattern: str | None, *, as_json: bool = False) -> int:
     from rich.text import Text
 
     from gymnasium_solver.cli.tables import make_console, plain_table, print_json, print_table
-    from gymnasium_solver.config.load import find_configs
+    from gymnasium_solver.config.find import find_configs
 
     entries = find_configs(pattern)
     if as_json:

@@ -19,7 +19,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_json()
     args = parser.read(argv)
 
-    from gymnasium_solver.config.load import json_schema
+    from gymnasium_solver.algos.file_schema import json_schema
 
     text = json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n"
     if args.output is None:

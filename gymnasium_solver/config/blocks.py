@@ -218,6 +218,8 @@ class SystemFields(Fields):
     plugins: Names = []
     """Python modules to import first. They can register algorithms, networks, wrappers,
     environments and observers."""
+    observers: Names = []
+    """Observers to run, by name, in this order. Plugins register them."""
     quiet: bool = False
     """Print only the result."""
     init_from_run: str | None = None

@@ -47,7 +47,9 @@ def describe(schema: Mapping[str, Any]) -> str:
     }
     text = names.get(schema.get("type", ""), "another value")
     if schema.get("type") == "array" and schema.get("items"):
-        text += f", each {describe(schema['items'])}"
+        items = describe(schema["items"])
+        plural = {"a whole number": "whole numbers", "a number": "numbers", "text": "texts"}
+        text += f" of {plural[items]}" if items in plural else f", each {items}"
     signs = {"minimum": ">=", "exclusiveMinimum": ">", "maximum": "<=", "exclusiveMaximum": "<"}
     bounds = [f"{sign} {_bound(schema[key])}" for key, sign in signs.items() if key in schema]
     return " ".join([text, " and ".join(bounds)]).strip()
@@ -86,12 +88,12 @@ def _hint(given: Any) -> str:
 
 def _suggestion(model: type[BaseModel], field: str) -> str:
     # Imported here: algorithms need torch, and only an error needs to know all of them.
-    from gymnasium_solver.algos import ALGOS, algo_class
+    from gymnasium_solver.algos import algo_class, algo_ids
 
     known = set(model.model_fields)
     ours = our_names(field, known)
     if not ours:
-        owners = [name for name in ALGOS if field in algo_class(name).Config.model_fields]
+        owners = [name for name in algo_ids() if field in algo_class(name).Config.model_fields]
         if owners:
             return f" here; it belongs to {', '.join(owners)}"
         close = nearest(field, [*known, *foreign_names(known)], n=1)

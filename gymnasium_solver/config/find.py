@@ -69,9 +69,11 @@ class ConfigEntry:
 
 def algo_in_name(variant: str) -> str | None:
     """The algorithm a variant is named after: ppo, ppo_tuned and rgb_ppo are all ppo."""
-    from gymnasium_solver.algos import ALGOS
+    from gymnasium_solver.algos import algo_ids
 
-    return next((part for part in variant.split("_") if part in ALGOS), None)
+    padded = f"_{variant}_"
+    found = [name for name in algo_ids() if f"_{name}_" in padded]
+    return min(found, key=lambda name: (padded.index(f"_{name}_"), -len(name)), default=None)
 
 
 def read_config_file(path: Path, fill: Mapping[str, str] | None = None) -> ConfigFile:
@@ -169,6 +171,18 @@ def _matches(entry: ConfigEntry, pattern: str) -> bool:
     if any(sign in wanted for sign in "*?["):
         return fnmatch.fnmatch(entry.name.lower(), wanted)
     return all(word in text for word in wanted.split())
+
+
+def own_file(target: str) -> Path | None:
+    """The user's own file that a name or path stands for, with or without a variant."""
+    for name in (target, target.rpartition(":")[0]):
+        if Path(name).suffix in SUFFIXES and Path(name).is_file():
+            return Path(name)
+        for root in config_folders()[:-1] if name else ():
+            for path in config_files(root):
+                if path.stem == name.replace("/", "-"):
+                    return path
+    return None
 
 
 def locate(target: str, variant: str | None = None) -> tuple[Path, str | None]:

@@ -12,6 +12,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, WithJsonSchema
 
+from gymnasium_solver.plugins import networks
+
+_LONG_NETWORKS = ("mlp_actorcritic", "cnn_actorcritic")
+
 
 def whole(value: Any) -> Any:
     """1e5 and 8.0 are whole numbers too; everything else is left for the strict check."""
@@ -78,6 +82,13 @@ def _printable(text: str) -> str:
     if not text or not text.isprintable():
         raise ValueError("expected a name of printable characters")
     return text
+
+
+def _known_network(name: str) -> str:
+    short = name.removesuffix("_actorcritic") if name in _LONG_NETWORKS else name
+    if short not in networks.names():
+        raise ValueError(networks.unknown(name))
+    return short
 
 
 def _one_or_more(value: Any) -> Any:
@@ -181,11 +192,17 @@ ObsNormalization = Annotated[
     WithJsonSchema({"enum": [False, True, "rolling", "static"]}),
 ]
 PolicyKind = Annotated[
-    Literal["auto", "mlp", "cnn"],
-    BeforeValidator(
-        lambda value: value.removesuffix("_actorcritic") if isinstance(value, str) else value
+    str,
+    AfterValidator(_known_network),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"enum": ["auto", "mlp", "cnn", "mlp_actorcritic", "cnn_actorcritic"]},
+                {"type": "string"},
+            ],
+            "x-expected": "auto, mlp, cnn, or a network registered by a plugin",
+        }
     ),
-    WithJsonSchema({"enum": ["auto", "mlp", "cnn", "mlp_actorcritic", "cnn_actorcritic"]}),
 ]
 Activation = Literal[
     "tanh", "relu", "leaky_relu", "elu", "selu", "gelu", "silu", "swish", "identity"

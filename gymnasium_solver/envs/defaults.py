@@ -18,7 +18,7 @@ import numpy as np
 from gymnasium_solver.envs.make import make_vector_env
 from gymnasium_solver.envs.vector import VectorEnv
 
-ON_POLICY = ("ppo", "a2c", "reinforce", "pqn")
+ON_POLICY = ("ppo", "reinforce", "pqn")
 
 
 def default_fields(env_id: str, algo_id: str, given: Mapping[str, Any]) -> dict[str, Any]:

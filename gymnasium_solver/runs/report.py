@@ -18,10 +18,9 @@ _FILES = {
     "meta.json": "command, versions, git commit, machine, status",
     "git.diff": "uncommitted changes of the working directory at the start",
     "metrics.jsonl": "one row an epoch",
-    "events.jsonl": "evaluations, checkpoints, alerts",
+    "events.jsonl": "evaluations, checkpoints, changed settings",
     "run.log": "what the console showed",
     "checkpoints": "weights and training state; `best` and `last` point into it",
-    "videos": "recordings",
 }
 
 

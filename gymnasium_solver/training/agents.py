@@ -6,7 +6,6 @@ import torch
 
 from gymnasium_solver.algos import algo_class
 from gymnasium_solver.algos.agent import Agent
-from gymnasium_solver.config.load import load_config
 from gymnasium_solver.config.schema import Config, LearnerConfig
 from gymnasium_solver.errors import ConfigError, RunError
 from gymnasium_solver.nets.network import is_cnn
@@ -15,6 +14,7 @@ from gymnasium_solver.runs.resolve import resolve_checkpoint
 from gymnasium_solver.runs.run import runs_root
 from gymnasium_solver.spaces.json_form import space_from_json
 from gymnasium_solver.spaces.observations import Space
+from gymnasium_solver.training.prepare import load_config
 from gymnasium_solver.training.seeds import derive
 from gymnasium_solver.training.threads import largest_product
 

@@ -16,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from gymnasium_solver.config.load import dump_config, load_config
+from gymnasium_solver.config.load import dump_config
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.envs.journal import JournaledEnv
@@ -41,6 +41,7 @@ from gymnasium_solver.training.finite import (
 )
 from gymnasium_solver.training.observer import EvalResult, Observer, TrainInfo
 from gymnasium_solver.training.plan import Plan
+from gymnasium_solver.training.prepare import load_config
 from gymnasium_solver.training.profile import Profiler
 from gymnasium_solver.training.progress import Means, Progress, epoch_row, timing
 from gymnasium_solver.training.replay_log import ReplayLog

@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from gymnasium_solver.config.load import load_config
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.envs.make import env_from_config
 from gymnasium_solver.envs.random_policy import RandomPolicy
 from gymnasium_solver.errors import GsolveError, MissingError
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.training.loop import train
+from gymnasium_solver.training.prepare import load_config
 
 RANDOM_STEPS = 100
 N_ENVS = 2

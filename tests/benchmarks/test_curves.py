@@ -8,20 +8,22 @@ import pytest
 from benchmarks import curves
 from benchmarks.libraries import OURS, SB3, Peer
 from gymnasium_solver.bench import harness
-from gymnasium_solver.config.load import load_config
+from gymnasium_solver.training.prepare import load_config
 
 
 def record(**more: Any) -> dict[str, Any]:
-    """Two seeds of ours, one of SB3, one that failed; ours evaluates five steps early."""
+    """Two seeds of both, a third that SB3 failed; ours evaluates five steps early."""
     runs: list[dict[str, Any]] = [
         {"who": who, "seed": seed, "evals": [{"env_steps": s, "mean": m} for s, m in evals]}
         for who, seed, evals in (
             (OURS, 1, [(95, 0.0), (195, 100.0), (200, 120.0)]),
             (OURS, 2, [(95, 20.0), (195, 200.0), (200, 220.0)]),
+            (OURS, 3, [(95, 900.0), (195, 900.0), (200, 900.0)]),
             (SB3, 1, [(100, 10.0), (200, 90.0)]),
+            (SB3, 2, [(100, 30.0), (200, 70.0)]),
         )
     ]
-    runs.append({"who": SB3, "seed": 2, "error": "exit code 1"})
+    runs.append({"who": SB3, "seed": 3, "error": "exit code 1"})
     base = {
         "env_id": "HalfCheetah-v5",
         "algo_id": "sac",
@@ -41,17 +43,18 @@ def test_both_sides_are_read_at_the_same_steps() -> None:
     assert grid.tolist() == [100, 200]
     # 5 of the 100 steps between 0 and 100, and between 20 and 200.
     assert by_who[OURS].tolist() == [[5.0, 120.0], [29.0, 220.0]]
-    assert by_who[SB3].tolist() == [[10.0, 90.0]]
+    assert by_who[SB3].tolist() == [[10.0, 90.0], [30.0, 70.0]]
 
 
 def test_the_table_has_mean_and_range_and_tells_failures() -> None:
     text = curves.markdown(record())
     assert "| env steps | gymnasium-solver | SB3 |" in text
-    assert "| 100 | 17.0 (5.0 to 29.0) | 10.0 |" in text
-    assert "| 200 | 170.0 (120.0 to 220.0) | 90.0 |" in text
-    assert "| mean of the curve | 93.5 (62.5 to 124.5) | 50.0 |" in text
-    assert "SB3 seed 2: exit code 1" in text
-    assert "seeds: gymnasium-solver 2, SB3 1" in text
+    assert "| 100 | 17.0 (5.0 to 29.0) | 20.0 (10.0 to 30.0) |" in text
+    assert "| 200 | 170.0 (120.0 to 220.0) | 80.0 (70.0 to 90.0) |" in text
+    assert "| mean of the curve | 93.5 (62.5 to 124.5) | 50.0 (50.0 to 50.0) |" in text
+    assert "SB3 seed 3: exit code 1" in text
+    assert "Seeds of both: 1, 2 (of one side only and left out: 3)" in text
+    assert curves.FEW_SEEDS in text
     assert "differ: none" in text
 
 

@@ -7,7 +7,7 @@ import pytest
 from benchmarks import profile_updates
 from benchmarks.profile_updates import ORDER
 from gymnasium_solver.bench import harness
-from gymnasium_solver.config.load import load_config
+from gymnasium_solver.training.prepare import load_config
 from gymnasium_solver.training.profile import UPDATE
 
 SMALL: dict[str, Any] = {"seed": 1, "n_threads": 1, "hidden_dims": (8,), "n_steps": 64}

@@ -10,7 +10,7 @@ from benchmarks import solve
 from benchmarks.libraries import OURS, REJAX, SB3, SBX, How, Peer
 from benchmarks.peers import goal, zoo
 from gymnasium_solver.bench.harness import Options
-from gymnasium_solver.config.load import load_config
+from gymnasium_solver.training.prepare import load_config
 
 
 @pytest.mark.parametrize("env_id", solve.CASES)
@@ -30,7 +30,7 @@ def fake_runs(monkeypatch: pytest.MonkeyPatch, late: set[str]) -> list[tuple[str
     def ours(config: str, how: How, *flags: str) -> dict[str, Any]:
         ran.append((OURS, config, flags))
         means = [{"env_steps": 100, "mean": 400.0}, {"env_steps": 200, "mean": 1000.0}]
-        return {"wall_s": 10.0, "env_steps": 200, "evals": means, "eval_s": 1.0}
+        return {"wall_s": 10.0, "env_steps": 200, "evals": means, "eval_s": 1.0, "test": 480.0}
 
     def theirs(peer: Peer, task: str, how: How, *flags: str) -> dict[str, Any]:
         ran.append((peer.name, task, flags))
@@ -61,7 +61,14 @@ def test_one_rule_for_all_and_a_limit_for_peers(monkeypatch: pytest.MonkeyPatch)
     assert [name for name, *_ in peers] == list(solve.CASES["CartPole-v1"].tasks)
     rule = {"--eval-every=5120", "--eval-episodes=100", "--threshold=475.0", "--limit-s=80"}
     assert all(set(flags) == rule for *_, flags in peers)
-    assert all(row["solved"] for row in rows)
+    assert all(solve.is_solved(row) for row in rows)
+
+
+def test_ours_is_solved_by_its_held_out_test_alone() -> None:
+    run = {"who": OURS, "env_id": "CartPole-v1", "evals": [{"env_steps": 9, "mean": 500.0}]}
+    assert solve.is_solved(run | {"test": 475.0})
+    assert not solve.is_solved(run | {"test": 471.3})
+    assert not solve.is_solved(run | {"test": None})
 
 
 def test_a_peer_that_was_stopped_is_not_run_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,7 +80,7 @@ def test_a_peer_that_was_stopped_is_not_run_again(monkeypatch: pytest.MonkeyPatc
 
 
 def row(who: str, wall_s: float, solved: bool = True, **more: Any) -> dict[str, Any]:
-    base = {"env_id": "CartPole-v1", "repeat": 0, "env_steps": 5000, "eval_s": 0.5}
+    base = {"env_id": "CartPole-v1", "repeat": 0, "env_steps": 5000, "eval_s": 0.5, "test": 500.0}
     return base | {"who": who, "wall_s": wall_s, "solved": solved, "late": not solved} | more
 
 

@@ -9,8 +9,8 @@ from benchmarks import libraries, training
 from benchmarks.libraries import CLEANRL, OURS, REJAX, SB3, SBX, How, Peer
 from benchmarks.peers import zoo
 from gymnasium_solver.bench.harness import FailedProcess, Options
-from gymnasium_solver.config.load import load_config
 from gymnasium_solver.config.schedule import Schedule
+from gymnasium_solver.training.prepare import load_config
 
 PPO, DQN, SAC = (cast(Any, load_config(training.CASES[a].config)) for a in ("ppo", "dqn", "sac"))
 QUICK = Options(repeats=2, quick=True)

@@ -14,12 +14,13 @@ from gymnasium_solver.cli import console as console_module
 from gymnasium_solver.cli import format as fmt
 from gymnasium_solver.cli.console import TrainConsole
 from gymnasium_solver.cli.dashboard import State, frame
-from gymnasium_solver.config.load import dump_config, load_config
+from gymnasium_solver.config.load import dump_config
 from gymnasium_solver.envs.spec import EnvSpec
 from gymnasium_solver.errors import DivergedError
 from gymnasium_solver.runs.query import get_run
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.training.observer import EvalResult, TrainInfo
+from gymnasium_solver.training.prepare import load_config
 
 N_EPOCHS, TOTAL = 40, 40 * 256
 CONFIG = load_config("CartPole-v1:ppo", overrides={"max_env_steps": TOTAL, "seed": 7})

@@ -8,7 +8,8 @@ import yaml
 from gymnasium_solver.cli import main as cli
 from gymnasium_solver.cli.flags import UsageError, overrides_of, parse_fields, target_of
 from gymnasium_solver.cli.train import OPTIONS
-from gymnasium_solver.config.load import config_dict, load_config
+from gymnasium_solver.config.load import config_dict
+from gymnasium_solver.training.prepare import load_config
 
 CARTPOLE = "CartPole-v1:ppo"
 
@@ -162,7 +163,7 @@ def test_help_of_a_target_shows_every_field_with_its_value_here(capsys):
     config = load_config(CARTPOLE)
     for name in type(config).model_fields:
         assert f"--{name.replace('_', '-')} " in text
-    for title in ("identity", "rollout and budget", "environment", "model", "optimisation"):
+    for title in ("identity", "rollout and budget", "environment", "network", "optimisation"):
         assert f"\n{title}\n" in text
     lines = {line.split()[0]: line for line in text.splitlines() if line.startswith("  --")}
     assert "* 0.123" in lines["--policy-lr"]  # not the default: marked

@@ -348,6 +348,18 @@ def test_doctor_tells_a_missing_extra_with_the_command(monkeypatch):
     assert 'pip install "gymnasium-solver[mujoco]"' in mujoco.text
 
 
+def test_doctor_warns_about_packages_that_mujoco_4_breaks(monkeypatch):
+    from gymnasium_solver.cli import doctor
+
+    found = {"mujoco": "4.0.0", "dm_control": "1.0.50"}
+    monkeypatch.setattr(doctor, "installed", found.get)
+    (check,) = doctor.conflicts()
+    assert (check.name, check.ok, check.needed) == ("dm_control", False, False)
+    assert check.text == "1.0.50 fails with mujoco 4.0.0: pip install mujoco==3.17.0"
+    found["mujoco"] = "3.17.0"
+    assert doctor.conflicts() == []
+
+
 def test_doctor_measures_long_enough_to_tell():
     from gymnasium_solver.envs.checks import speed
     from gymnasium_solver.envs.make import make_vector_env

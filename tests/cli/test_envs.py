@@ -20,12 +20,12 @@ from gymnasium_solver.cli import frames
 from gymnasium_solver.cli.envs import print_environments
 from gymnasium_solver.cli.main import main
 from gymnasium_solver.config.find import SHIPPED, find_configs
-from gymnasium_solver.config.load import load_config
 from gymnasium_solver.envs import catalogue
 from gymnasium_solver.envs.catalogue import list_environments, space_text
 from gymnasium_solver.envs.make import env_from_config
 from gymnasium_solver.envs.random_policy import RandomPolicy, random_episodes
 from gymnasium_solver.errors import EnvError, MissingError
+from gymnasium_solver.training.prepare import load_config
 
 
 def output(capsys: Any, *argv: str, code: int = 0) -> str:

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from gymnasium_solver.config.load import find_configs, load_config
+from gymnasium_solver.config.find import find_configs
 from gymnasium_solver.errors import ConfigError
+from gymnasium_solver.training.prepare import load_config
 
 
 @pytest.fixture(autouse=True)

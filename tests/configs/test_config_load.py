@@ -9,20 +9,16 @@ from typing import Any
 import gymnasium
 import pytest
 
+from gymnasium_solver.algos.file_schema import json_schema
 from gymnasium_solver.algos.ppo import PPOConfig
 from gymnasium_solver.algos.reinforce import ReinforceConfig
-from gymnasium_solver.config.load import (
-    build_config,
-    config_dict,
-    dump_config,
-    json_schema,
-    load_config,
-    parse_value,
-)
+from gymnasium_solver.config.load import config_dict, dump_config
 from gymnasium_solver.config.schedule import Schedule
 from gymnasium_solver.config.schema import Config, LearnerConfig
+from gymnasium_solver.config.yaml_file import parse_value
 from gymnasium_solver.envs.spec import registry_entry
 from gymnasium_solver.errors import ConfigError
+from gymnasium_solver.training.prepare import build_config, load_config
 
 # The examples of the reference's two published readmes, as they stand there.
 README_WITH_BASE_BLOCK = """
@@ -343,7 +339,15 @@ def test_wrappers_are_checked_by_name() -> None:
     ):
         load_config(name)
     name = write("env_id: CartPole-v1\nppo: {env_wrappers: [{id: Zzz}]}\n")
-    with pytest.raises(ConfigError, match=r"unknown wrapper 'Zzz'\. There are: .*CartPole"):
+    with pytest.raises(ConfigError, match=r"Unknown env wrapper 'Zzz'\. Known: .*CartPole"):
+        load_config(name)
+
+
+def test_the_options_of_wrappers_are_checked_when_a_config_is_loaded() -> None:
+    name = write("env_id: CartPole-v1\nppo: {env_wrappers: [{id: RewardScale, scal: 2}]}\n")
+    with pytest.raises(
+        ConfigError, match=r"env_wrappers: .* unknown option 'scal'\. Did you mean s"
+    ):
         load_config(name)
 
 
@@ -352,9 +356,10 @@ def test_plugins_are_imported_before_wrappers_are_looked_up(
 ) -> None:
     monkeypatch.setattr(sys, "path", list(sys.path))
     Path("config_test_plugin.py").write_text(
+        "from gymnasium_solver.envs.vector import VectorWrapper\n"
         "from gymnasium_solver.envs.wrappers import register_wrapper\n"
         "@register_wrapper('ConfigTestPluginWrapper')\n"
-        "class Wrapper: ...\n",
+        "class Wrapper(VectorWrapper): ...\n",
         encoding="utf-8",
     )
     lines = "plugins: [config_test_plugin], env_wrappers: [{id: ConfigTestPluginWrapper}]"
@@ -365,7 +370,8 @@ def test_plugins_are_imported_before_wrappers_are_looked_up(
 
 def test_loading_module_is_light() -> None:
     code = (
-        "import sys, gymnasium_solver.config.load as load; load.find_configs();"
+        "import sys, gymnasium_solver.training.prepare, gymnasium_solver.config.find as find;"
+        "find.find_configs();"
         "print([m for m in ('torch', 'numpy', 'gymnasium', 'envpool') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

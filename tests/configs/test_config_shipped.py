@@ -5,13 +5,9 @@ from pathlib import Path
 import pytest
 
 from gymnasium_solver.algos.off_policy import OffPolicyConfig
-from gymnasium_solver.config.find import SHIPPED
-from gymnasium_solver.config.load import (
-    config_dict,
-    dump_config,
-    find_configs,
-    load_config,
-)
+from gymnasium_solver.config.find import SHIPPED, find_configs
+from gymnasium_solver.config.load import config_dict, dump_config
+from gymnasium_solver.training.prepare import load_config
 
 ENTRIES = [entry for entry in find_configs() if entry.path.is_relative_to(SHIPPED)]
 NAMES = [entry.name for entry in ENTRIES]

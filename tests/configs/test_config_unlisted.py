@@ -9,9 +9,10 @@ import gymnasium
 import numpy as np
 import pytest
 
-from gymnasium_solver.config.load import build_config, config_dict, load_config
+from gymnasium_solver.config.load import config_dict
 from gymnasium_solver.config.schema import LearnerConfig
 from gymnasium_solver.errors import ConfigError
+from gymnasium_solver.training.prepare import build_config, load_config
 
 CORRIDOR = """
 import gymnasium

@@ -13,12 +13,12 @@ from docs import make_tables
 from gymnasium_solver.algos import ALGOS, algo_class
 from gymnasium_solver.cli.fieldhelp import OWN_GROUPS, field_groups
 from gymnasium_solver.cli.plot import DETAILS, RETURNS, Curves, choose_panels
-from gymnasium_solver.config.load import build_config
 from gymnasium_solver.data.replay import Replay
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.runs import query
 from gymnasium_solver.runs.metrics import METRICS
 from gymnasium_solver.training import loop
+from gymnasium_solver.training.prepare import build_config
 
 CONTINUOUS = ("crossq", "td3", "ddpg")
 WITH_A_REPLAY = ("dqn", "sac", *CONTINUOUS)

@@ -21,13 +21,14 @@ import gymnasium
 import pytest
 
 import gymnasium_solver
+from gymnasium_solver.algos import file_schema
 from gymnasium_solver.cli import flags
 from gymnasium_solver.cli.doctor import Check
 from gymnasium_solver.cli.main import main, verb_names
-from gymnasium_solver.config import load
 from gymnasium_solver.config.find import read_config_file
 from gymnasium_solver.envs import wrappers
 from gymnasium_solver.runs import query
+from gymnasium_solver.training.prepare import load_config
 
 ROOT = Path(__file__).parents[2]
 PAGES = {
@@ -107,7 +108,9 @@ def only_parse(monkeypatch: pytest.MonkeyPatch) -> None:
         raise Parsed
 
     monkeypatch.setattr(flags.Parser, "read", read_and_stop)
-    monkeypatch.setattr(load, "json_schema", cache(load.json_schema))  # asked for by every command
+    monkeypatch.setattr(
+        file_schema, "json_schema", cache(file_schema.json_schema)
+    )  # asked for by every command
 
 
 @pytest.mark.usefixtures("only_parse")
@@ -178,7 +181,7 @@ def test_every_config_shown_loads(folder: Path) -> None:
     )
     for path in paths:
         for variant in read_config_file(path).variants:
-            load.load_config(str(path), variant, fill=FILL if path.stem == "generic" else None)
+            load_config(str(path), variant, fill=FILL if path.stem == "generic" else None)
 
 
 def session() -> list[list[str]]:
@@ -189,7 +192,7 @@ def session() -> list[list[str]]:
 
 def run_tiny(words: list[str]) -> None:
     if words[0] == "train":
-        words = [*words, *TINY, "1200" if "--resume" in words else "600"]
+        words = [*words, *TINY, "600"]
     assert main(words) == 0, words
 
 
@@ -205,7 +208,7 @@ def test_the_first_session_python_and_json(
     assert len(session()) == 6
     for words in session():
         run_tiny(words)
-    assert query.get_run("@last").env_steps == 1200
+    assert query.get_run("@last").env_steps == 600
     json_fields_are_documented(capsys)
     logged = query.get_metrics("@last", ["train/opt/*"])
     missing = [name for name in logged if f"`{name.removeprefix('train/')}`" not in PPO]

@@ -10,7 +10,7 @@ from docs import make_tables
 @pytest.mark.parametrize("page", make_tables.PAGES, ids=lambda page: page.name)
 def test_the_page_is_up_to_date(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
-    fix = f"{page.name} is stale: run `python docs/make_tables.py`"
+    fix = f"{page.name} is stale: run `make docs`"
     assert make_tables.rendered(text) == text, fix
 
 

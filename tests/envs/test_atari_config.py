@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
-from gymnasium_solver.config.load import config_dict, load_config
+from gymnasium_solver.config.load import config_dict
 from gymnasium_solver.config.spec import read_spec
 from gymnasium_solver.envs.checks.spec import missing_parts, spec_mismatches
 from gymnasium_solver.envs.make import env_from_config
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.runs.metrics import read_jsonl
 from gymnasium_solver.training.loop import resume, train
+from gymnasium_solver.training.prepare import load_config
 
 CONFIGS = Path(__file__).parents[2] / "gymnasium_solver" / "configs" / "atari"
 GAMES = sorted(path.stem.removeprefix("ALE-") for path in CONFIGS.glob("*.yaml"))

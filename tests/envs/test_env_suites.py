@@ -10,10 +10,11 @@ import pytest
 from gymnasium.spaces import Discrete
 
 from gymnasium_solver.baselines import game_settings, random_baseline
-from gymnasium_solver.config.load import build_config, config_dict, load_config
+from gymnasium_solver.config.load import config_dict
 from gymnasium_solver.envs.make import make_vector_env
 from gymnasium_solver.envs.vector import VectorEnv
 from gymnasium_solver.errors import EnvError, MissingError
+from gymnasium_solver.training.prepare import build_config, load_config
 
 # id, env_kwargs, observation shape, engine. The limit of 12 steps makes episodes end often.
 SUITES: list[tuple[str, dict[str, Any], tuple[int, ...], str]] = [

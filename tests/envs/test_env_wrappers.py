@@ -47,7 +47,7 @@ def test_discrete_encoder_refuses_what_it_cannot_encode():
     with pytest.raises(EnvError, match="needs Discrete observations; CartPole-v1 has Box"):
         make_vector_env("CartPole-v1", 2, env_wrappers=[{"id": "DiscreteEncoder"}])
     wrappers = [{"id": "DiscreteEncoder", "encoding": "hex"}]
-    with pytest.raises(EnvError, match="encoding must be one of array, binary, onehot, got 'hex'"):
+    with pytest.raises(EnvError, match="one of 'array', 'binary', 'onehot', got 'hex'"):
         make_vector_env("FrozenLake-v1", 2, env_wrappers=wrappers)
 
 
@@ -123,8 +123,8 @@ def test_cartpole_shaper_is_for_cartpole():
         ({"id": "RewardScale"}, "missing a required argument: 'scale'. It takes: scale"),
         ({"id": "RewardClip", "min": 1}, "unknown option 'min'. It takes: low, high"),
         ({"id": "RewardScale", "scal": 1}, "unknown option 'scal'. Did you mean scale"),
-        ({"id": "RewardScale", "scale": "big"}, "scale must be a finite number, got 'big'"),
-        ({"id": "RewardScale", "scale": float("nan")}, "scale must be a finite number, got nan"),
+        ({"id": "RewardScale", "scale": "big"}, "scale must be a number, got 'big'"),
+        ({"id": "RewardScale", "scale": float("nan")}, "scale must be a number, got nan"),
         ({"id": "RewardClip", "low": 2, "high": 1}, "low 2 is above high 1"),
         ({"id": "TimeLimit"}, "TimeLimit: missing a required argument: 'max_episode_steps'"),
         ({"id": "TimeLimit", "steps": 3}, "TimeLimit: unknown option 'steps'"),

@@ -60,7 +60,7 @@ def test_remap_moves_masks():
         ([], "mapping is empty"),
         ([0, 4], "mapping holds 4, which is no action of Discrete"),
         ([0, -1], "mapping holds -1, which is no action"),
-        ([0, 1.5], "mapping must be a list of values, got"),
+        ([0, 1.5], "mapping must be a list, each a whole number or a list of whole numbers, got"),
         ([[0, 1]], r"mapping holds \[0, 1\], which is no action"),
         ("01", "mapping must be a list"),
     ],
@@ -111,7 +111,7 @@ def test_sticky_buttons_follow_the_seed():
         ({"3": 0.5}, "has the button '3', expected 0 to 2"),
         ({"a": 0.5}, "has the button 'a', expected 0 to 2"),
         ({"1": 1.5}, "gives button 1 the chance 1.5, expected 0 to 1"),
-        ({"1": "x"}, r"sticky_buttons must be a block \{name: value\}, got"),
+        ({"1": "x"}, r"sticky_buttons must be a block of key: value lines, got"),
         ([1], "sticky_buttons must be a block"),
     ],
 )

@@ -61,7 +61,7 @@ def test_observation_rescale():
     ("wrapper", "message"),
     [
         ({"id": "ObservationScale", "scale": [1, 2, 3]}, r"scale has 3 numbers, .* shape \(2,\)"),
-        ({"id": "ObservationScale", "scale": "x"}, "scale must be a finite number or a list of n"),
+        ({"id": "ObservationScale", "scale": "x"}, "scale must be a number or a list of n"),
         ({"id": "ObservationClip", "low": [0, 9], "high": 5}, r"low \[0, 9\] is above high 5"),
         ({"id": "ObservationRescale"}, "needs bounded observations; .*Use ObservationScale"),
         ({"id": "ObservationRescale", "low": 1}, "low 1 must be below high 1.0"),

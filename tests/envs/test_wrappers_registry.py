@@ -1,6 +1,7 @@
 """Wrappers by name: the names of the references, plugins, the catalogue, a run's metrics."""
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from gymnasium_solver.envs.make import make_vector_env
 from gymnasium_solver.envs.vector import VectorWrapper
 from gymnasium_solver.envs.wrappers import register_wrapper, registered, wrap, wrapper_class
 from gymnasium_solver.envs.wrappers.listing import wrapper_catalog
-from gymnasium_solver.envs.wrappers.parameters import fits, in_words, options_of
+from gymnasium_solver.envs.wrappers.parameters import check_options, options_of, words_for
 from gymnasium_solver.errors import ConfigError, EnvError
 from gymnasium_solver.plugins import import_plugins
 from tests.envs.scripted import Scripted
@@ -68,8 +69,8 @@ def test_the_catalogue_has_every_wrapper_once():
     assert clip.about == "Clips rewards to [low, high]."
     assert clip.aliases == ("ClipReward",)
     assert [(o.name, o.takes, o.default) for o in clip.options] == [
-        ("low", "a finite number", -1.0),
-        ("high", "a finite number", 1.0),
+        ("low", "a number", -1.0),
+        ("high", "a number", 1.0),
     ]
     skip = by_id["FrameSkipWrapper"].options[0]
     assert (skip.takes, skip.is_required) == ("a whole number or a list of whole numbers", True)
@@ -79,19 +80,28 @@ def test_the_catalogue_has_every_wrapper_once():
 @pytest.mark.parametrize(
     ("annotation", "good", "bad", "words"),
     [
-        (float, [1, -2.5], [True, "1", float("nan"), float("inf"), None], "a finite number"),
+        (float, [1, -2.5], [True, "1", float("nan"), float("inf"), None], "a number"),
         (int, [3], [3.0, True, "3"], "a whole number"),
         (bool, [True], [1, "true"], "true or false"),
-        (float | None, [None, 1], ["x"], "a finite number or null"),
+        (float | None, [None, 1], ["x"], "a number or null"),
         (list[int], [[1, 2], (), []], [[1.5], 3, "12"], "a list of whole numbers"),
-        (dict[str, float], [{"a": 1}], [{"a": "x"}, [1]], "a block {name: value}"),
+        (dict[str, float], [{"a": 1}], [{"a": "x"}, [1]], "a block of key: value lines"),
+        (tuple[float, float], [[1, 2], (1, 2)], [[1], [1, "x"], 3], "a list"),
+        (np.ndarray, [np.zeros(2)], [[1, 2]], "a ndarray"),
         (object, [1, "x", None], [], "any value"),
     ],
 )
 def test_options_by_annotation(annotation, good, bad, words):
-    assert all(fits(annotation, value) for value in good)
-    assert not any(fits(annotation, value) for value in bad)
-    assert in_words(annotation) == words
+    class Toy:
+        def __init__(self, env, option): ...
+
+    Toy.__init__.__annotations__["option"] = annotation
+    for value in good:
+        check_options("Toy", Toy, {"option": value})
+    for value in bad:
+        with pytest.raises(EnvError, match=re.escape(f"option must be {words}, got")):
+            check_options("Toy", Toy, {"option": value})
+    assert words_for(annotation) == words
 
 
 def test_aliases_do_not_excuse_unknown_options():
@@ -148,7 +158,7 @@ def test_wrappers_of_a_plugin(plugin):
     env = make_vector_env("CartPole-v1", 1, env_wrappers=[{"id": "PluginShift", "by": 2}])
     env.reset(0)
     assert env.step(np.array([0])).reward.tolist() == [3.0]
-    with pytest.raises(EnvError, match="Wrapper PluginShift: by must be a finite number, got 'x'"):
+    with pytest.raises(EnvError, match="Wrapper PluginShift: by must be a number, got 'x'"):
         make_vector_env("CartPole-v1", 1, env_wrappers=[{"id": "PluginShift", "by": "x"}])
     with pytest.raises(EnvError, match=r"PluginNoBatch acts on a whole batch.*VectorWrapper"):
         make_vector_env("CartPole-v1", 1, env_wrappers=[{"id": "PluginNoBatch"}])

@@ -5,11 +5,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gymnasium_solver.config.load import load_config
 from gymnasium_solver.envs.make import env_from_config, make_vector_env
 from gymnasium_solver.envs.wrappers import wrap
 from gymnasium_solver.envs.wrappers.shaping import EPISODE_PARTS, PARTS
 from gymnasium_solver.errors import EnvError
+from gymnasium_solver.training.prepare import load_config
 from tests.envs.scripted import Scripted
 
 
@@ -163,7 +163,7 @@ def test_count_bonus_begins_anew_with_a_seed():
     [
         ({"position_bins": 0}, "position_bins must be >= 1, got 0"),
         ({"position_bins": 2.5}, "position_bins must be a whole number, got 2.5"),
-        ({"bonus_type": "sum"}, "bonus_type must be one of count, inverse, log, got 'sum'"),
+        ({"bonus_type": "sum"}, "bonus_type must be one of 'count', 'inverse', 'log', got 'sum'"),
         ({"min_count": True}, "min_count must be a whole number, got True"),
     ],
 )

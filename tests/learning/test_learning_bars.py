@@ -1,7 +1,7 @@
 """Do the shipped configs still learn? Minutes each: `make test-learning`.
 
-The bars are published scores (or better) at the same budget. What was measured over more seeds is
-in benchmarks/results/learning.md.
+The bars are published scores (or better) at the same budget. Results over more seeds are in
+docs/results.md.
 """
 
 from pathlib import Path

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from gymnasium_solver.config.load import build_config
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.runs.metrics import read_jsonl
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.training import loop
+from gymnasium_solver.training.prepare import build_config
 
 OFF_POLICY: dict[str, Any] = {
     "batch_size": 8,

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from gymnasium_solver.config.load import load_config
 from gymnasium_solver.envs.make import make_vector_env
 from gymnasium_solver.training.collect import boundary_steps
+from gymnasium_solver.training.prepare import load_config
 
 SPEC = make_vector_env("Probe/ConstantReward-v0", 1).spec
 

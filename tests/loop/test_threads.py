@@ -10,8 +10,8 @@ import torch
 from gymnasium import spaces
 from threadpoolctl import threadpool_info
 
-from gymnasium_solver.config.load import load_config
 from gymnasium_solver.training import threads
+from gymnasium_solver.training.prepare import load_config
 from gymnasium_solver.training.threads import limited_threads, numpy_blas_files, pick_threads
 
 

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gymnasium_solver.config.load import load_config
 from gymnasium_solver.envs.make import env_from_config, make_vector_env
 from gymnasium_solver.runs.checkpoint import load_checkpoint
 from gymnasium_solver.runs.run import Run
@@ -15,6 +14,7 @@ from gymnasium_solver.training.agents import build_agent, load_agent
 from gymnasium_solver.training.cadence import eval_cadence
 from gymnasium_solver.training.evaluate import episode_shares, evaluate, n_eval_envs
 from gymnasium_solver.training.observer import EvalResult, Observer
+from gymnasium_solver.training.prepare import load_config
 
 Call = Callable[..., Any]
 

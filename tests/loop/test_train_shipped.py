@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gymnasium_solver.config.find import SHIPPED
-from gymnasium_solver.config.load import find_configs
+from gymnasium_solver.config.find import SHIPPED, find_configs
 from gymnasium_solver.errors import EnvError, MissingError
 from gymnasium_solver.runs.metrics import describe, read_jsonl
 from gymnasium_solver.training.agents import load_agent

@@ -11,7 +11,6 @@ from gymnasium import spaces
 from torch import nn
 
 from gymnasium_solver.algos.ppo import PPOConfig
-from gymnasium_solver.config.load import build_config
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.nets.actor_critic import ActorCritic
 from gymnasium_solver.nets.actor_critics import ActorCritics
@@ -27,6 +26,7 @@ from gymnasium_solver.nets.cnn import (
 from gymnasium_solver.nets.network import network_for
 from gymnasium_solver.nets.q_network import QNetwork
 from gymnasium_solver.spaces.spaces import space_from_json, space_to_json
+from gymnasium_solver.training.prepare import build_config
 
 ACTIONS = spaces.Discrete(3)
 

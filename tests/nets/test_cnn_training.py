@@ -10,7 +10,6 @@ import torch
 from gymnasium import spaces
 
 from gymnasium_solver.algos import learner
-from gymnasium_solver.config.load import build_config
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.envs.make import make_vector_env
@@ -19,6 +18,7 @@ from gymnasium_solver.runs.run import Run
 from gymnasium_solver.training.agents import build_agent, load_agent, pick_device
 from gymnasium_solver.training.loop import resume, train
 from gymnasium_solver.training.observer import Observer, TrainInfo
+from gymnasium_solver.training.prepare import build_config
 
 SHAPE = [1, 16, 16]
 OFF_POLICY: dict[str, Any] = {

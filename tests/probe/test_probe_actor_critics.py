@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from gymnasium_solver.config.load import build_config
 from gymnasium_solver.training.agents import load_agent
 from gymnasium_solver.training.loop import train
+from gymnasium_solver.training.prepare import build_config
 
 GAMMA = 0.8
 COMMON: dict[str, Any] = {

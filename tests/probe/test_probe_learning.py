@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import torch
 
-from gymnasium_solver.config.load import build_config
 from gymnasium_solver.training.agents import load_agent
 from gymnasium_solver.training.loop import train
+from gymnasium_solver.training.prepare import build_config
 
 GAMMA = 0.8
 PPO: dict[str, Any] = {"gae_lambda": 0.9, "batch_size": 64, "n_epochs": 6, "policy_lr": 0.01}

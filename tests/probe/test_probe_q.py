@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gymnasium_solver.config.load import build_config
 from gymnasium_solver.training.agents import load_agent
 from gymnasium_solver.training.loop import train
+from gymnasium_solver.training.prepare import build_config
 
 GAMMA = 0.8
 PQN: dict[str, Any] = {"batch_size": 32, "policy_lr": "lin_0.01", "max_env_steps": 2_000}

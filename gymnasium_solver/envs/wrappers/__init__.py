@@ -145,6 +145,13 @@ def wrap(
     return env
 
 
+def check_wrappers(specs: Sequence[Spec]) -> None:
+    """EnvError for a name that is not registered, or options that the wrapper does not take."""
+    for spec in map(_canonical, specs):
+        wrapper_class(spec.get("id"))
+        _options(spec)
+
+
 def wrapper_class(name: Any) -> Any:
     """The class behind a name, or EnvError with the nearest names."""
     name = ALIASES[name][0] if name in ALIASES else name

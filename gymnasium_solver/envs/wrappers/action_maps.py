@@ -8,7 +8,7 @@ import numpy as np
 
 from gymnasium_solver.envs.action_checks import action_checker
 from gymnasium_solver.envs.vector import Step, VectorEnv, VectorWrapper
-from gymnasium_solver.envs.wrappers.parameters import fits, require
+from gymnasium_solver.envs.wrappers.parameters import require
 from gymnasium_solver.errors import EnvError
 
 _STREAM = 0x571C  # keeps the draws of buttons apart from those of the env, which has the same seed
@@ -27,9 +27,8 @@ class ActionRemap(VectorWrapper):
         require(is_buttons or isinstance(space, spaces.Discrete), name, wrong)
         require(len(mapping) > 0, name, "mapping is empty: list at least one action")
         for item in mapping:
-            good = fits(list[int] if is_buttons else int, item) and space.contains(
-                np.array(item, space.dtype)
-            )
+            is_list = isinstance(item, list | tuple)
+            good = is_list == is_buttons and space.contains(np.array(item, space.dtype))
             require(good, name, f"mapping holds {item!r}, which is no action of {space}")
         self._mapping = np.array(mapping, np.int64)
         self._columns = None if is_buttons else self._mapping - int(getattr(space, "start", 0))
@@ -70,7 +69,7 @@ class StickyButtons(VectorWrapper):
     """Presses the buttons of `sticky_buttons` ({button: probability}) by chance, whether or not the
     agent does; for MultiBinary actions. Drawn for each env and step from the env's seed."""
 
-    def __init__(self, env: VectorEnv, sticky_buttons: Mapping[str, float]) -> None:
+    def __init__(self, env: VectorEnv, sticky_buttons: Mapping[int | str, float]) -> None:
         super().__init__(env)
         name, space = "StickyActionsWrapper", env.action_space
         is_buttons = isinstance(space, gymnasium.spaces.MultiBinary) and len(space.shape) == 1

@@ -16,7 +16,7 @@ from gymnasium_solver.envs.wrappers import (
     registered,
     wrapper_class,
 )
-from gymnasium_solver.envs.wrappers.parameters import in_words, options_of
+from gymnasium_solver.envs.wrappers.parameters import options_of, words_for
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def _entry(name: str, is_shipped: bool) -> WrapperEntry:
     options = tuple(
         Option(
             option.name,
-            in_words(option.annotation),
+            words_for(option.annotation),
             None if option.default is option.empty else option.default,
             option.default is option.empty,
         )

@@ -1,43 +1,37 @@
-"""Checks on a wrapper's options by the annotations of its constructor, and those in words.
+"""Checks a wrapper's options against the annotations of its constructor.
 
     def __init__(self, env: VectorEnv, scale: float = 1.0, kind: Literal["a", "b"] = "a"): ...
 
-takes a finite number (a whole one too) and one of two words. What a YAML cannot hold, and an
-annotation unknown here, is not checked: a wrapper of the user's own may take what it likes.
+takes a finite number and one of two words. Pydantic does the checking, in strict mode: 1 is a
+number, "1" and true are not. Options without an annotation take any value.
 """
 
 import inspect
-import types
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, get_type_hints
 
-import numpy as np
+from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
 
+from gymnasium_solver.config.explain import describe
 from gymnasium_solver.errors import EnvError
 from gymnasium_solver.suggest import did_you_mean
 
-_WORDS: dict[Any, str] = {
-    float: "a finite number",
-    int: "a whole number",
-    bool: "true or false",
-    str: "text",
-    type(None): "null",
-}
-_PLURALS: dict[Any, str] = {float: "numbers", int: "whole numbers", str: "texts"}
+_STRICT = ConfigDict(strict=True, allow_inf_nan=False, arbitrary_types_allowed=True)
 
 
 def options_of(wrapper: type) -> dict[str, inspect.Parameter]:
-    """A wrapper's options by name, with their annotations resolved; the env is none of them."""
+    """A wrapper's options by name, with resolved annotations. The env is not one of them."""
     _env, *rest = inspect.signature(wrapper).parameters.values()
     try:
         hints = get_type_hints(wrapper.__init__)  # type: ignore[misc]
-    except (NameError, TypeError):  # annotations that only exist for a type checker
+    except (NameError, TypeError):  # annotations that exist for a type checker only
         hints = {}
     return {p.name: p.replace(annotation=hints.get(p.name, Any)) for p in rest}
 
 
 def check_options(name: str, wrapper: type, given: Mapping[str, Any]) -> None:
-    """EnvError where an option is unknown, missing, or of another type."""
+    """EnvError if an option is unknown, missing or of the wrong type."""
     options = options_of(wrapper)
     takes = f"It takes: {', '.join(options) or 'nothing'}."
     is_open = any(p.kind is p.VAR_KEYWORD for p in options.values())
@@ -50,51 +44,43 @@ def check_options(name: str, wrapper: type, given: Mapping[str, Any]) -> None:
         if key not in given:
             if option.default is option.empty and not is_variable:
                 raise EnvError(f"Wrapper {name}: missing a required argument: {key!r}. {takes}")
-        elif not is_variable and not fits(option.annotation, given[key]):
+        elif not is_variable and not _is_valid(option.annotation, given[key]):
             raise EnvError(
-                f"Wrapper {name}: {key} must be {in_words(option.annotation)}, got {given[key]!r}."
+                f"Wrapper {name}: {key} must be {words_for(option.annotation)}, got {given[key]!r}."
             )
 
 
-def fits(annotation: Any, value: Any) -> bool:
-    """Whether a value from a config is what an annotation says; true where it says nothing."""
-    origin, arguments = get_origin(annotation), get_args(annotation)
-    if origin in (Union, types.UnionType):
-        return any(fits(one, value) for one in arguments)
-    if origin is Literal:
-        return value in arguments
-    if origin in (list, tuple, Sequence):
-        return isinstance(value, list | tuple) and all(fits(arguments[0], v) for v in value)
-    if origin in (dict, Mapping):
-        return isinstance(value, Mapping) and all(fits(arguments[1], v) for v in value.values())
-    if annotation is float:
-        return _is_number(value) and bool(np.isfinite(value))
-    if annotation is int:
-        return _is_number(value) and isinstance(value, int)
-    if annotation in (bool, str):
-        return isinstance(value, annotation)
-    return value is None if annotation is type(None) else True
-
-
-def in_words(annotation: Any) -> str:
-    """What an annotation takes, for people."""
-    origin, arguments = get_origin(annotation), get_args(annotation)
-    if origin in (Union, types.UnionType):
-        return " or ".join(in_words(one) for one in arguments)
-    if origin is Literal:
-        return f"one of {', '.join(map(str, arguments))}"
-    if origin in (list, tuple, Sequence):
-        return f"a list of {_PLURALS.get(arguments[0], 'values')}"
-    if origin in (dict, Mapping):
-        return "a block {name: value}"
-    return _WORDS.get(annotation, "any value")
+def words_for(annotation: Any) -> str:
+    """The values that an annotation takes, in words."""
+    try:
+        schema = _adapter(annotation).json_schema()
+    except PydanticUserError:  # a class of the user's own
+        return f"a {getattr(annotation, '__name__', annotation)}"
+    return describe(schema) if schema else "any value"
 
 
 def require(holds: bool, wrapper: str, problem: str) -> None:
-    """EnvError with the wrapper's name over what is wrong and how it should be."""
+    """EnvError that names the wrapper and the problem, unless `holds`."""
     if not holds:
         raise EnvError(f"Wrapper {wrapper}: {problem}.")
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+@lru_cache
+def _adapter(annotation: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(annotation, config=_STRICT)
+
+
+def _is_valid(annotation: Any, value: Any) -> bool:
+    # A YAML list may stand for a tuple, and from Python a tuple for a list.
+    forms = [value]
+    if isinstance(value, list | tuple):
+        forms.append(tuple(value) if isinstance(value, list) else list(value))
+    return any(_accepts(annotation, form) for form in forms)
+
+
+def _accepts(annotation: Any, value: Any) -> bool:
+    try:
+        _adapter(annotation).validate_python(value)
+    except ValidationError:
+        return False
+    return True

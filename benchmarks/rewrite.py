@@ -1,0 +1,47 @@
+"""Writes the tables results/*.md again from the raw figures in results/*.json, training nothing.
+
+    .venv/bin/python -m benchmarks.rewrite
+
+For when the form of a table or a rule changes. A test fails when a table is stale.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from benchmarks import curves, gpu, learning, profile_updates
+from gymnasium_solver.bench import report
+from gymnasium_solver.bench.harness import ROOT
+
+RESULTS = ROOT / "benchmarks/results"
+# Results whose page is written by hand: one run each, told together.
+BY_HAND = ("pong_pixels", "pong_pixels_v4")
+
+
+def main() -> None:
+    for path in sorted(RESULTS.glob("*.json")):
+        if path.stem not in BY_HAND:
+            text = page(json.loads(path.read_text()))
+            target = path.with_suffix(".md")
+            if not target.exists() or target.read_text() != text:
+                target.write_text(text)
+                print(Path(target).relative_to(ROOT))
+
+
+def page(result: dict[str, Any]) -> str:
+    """The page of a result, by the benchmark that made it."""
+    if "parts" in result:
+        text = report.markdown(result)
+    elif "profiles" in result:
+        text = profile_updates.markdown(result)
+    elif "rows" in result:
+        text = gpu.markdown(result)
+    elif "eval_every" in result:
+        text = curves.markdown(result)
+    else:
+        text = learning.markdown(result)
+    return text.rstrip() + "\n"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,50 @@
+"""The JSON schema of a config file, for editors (`gsolve schema`) and for flags."""
+
+from typing import Any
+
+from gymnasium_solver.algos import algo_class, algo_ids
+from gymnasium_solver.config.schema import ALIASES
+from gymnasium_solver.config.spec import Spec
+
+
+def json_schema() -> dict[str, Any]:
+    """Fields of all algorithms, at the top of the file and in each variant."""
+    fields = _fields_of_all()
+    fields["algo_id"] = {**fields["algo_id"], "enum": algo_ids()}
+    spec = Spec.model_json_schema()
+    parts = spec.pop("$defs")
+    fields["spec"] = {**spec, "description": fields["spec"]["description"]}
+    fields |= {alias: {**fields[name], "deprecated": True} for alias, name in ALIASES.items()}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "gymnasium-solver config file",
+        "description": "Fields shared by all variants, and variants: blocks of fields.",
+        "type": "object",
+        "properties": fields,
+        "patternProperties": {"^_": {"description": "Shared lines (_base) or a template."}},
+        "additionalProperties": {"$ref": "#/$defs/variant"},
+        "$defs": {
+            **parts,
+            "variant": {
+                "type": ["object", "null"],
+                "properties": {name: {"$ref": f"#/properties/{name}"} for name in fields},
+                "additionalProperties": False,
+            },
+        },
+    }
+
+
+def _fields_of_all() -> dict[str, Any]:
+    """Each field once. If only some algorithms have it, its description names them."""
+    fields: dict[str, Any] = {}
+    owners: dict[str, list[str]] = {}
+    for algo_id in algo_ids():
+        schema = algo_class(algo_id).Config.model_json_schema()
+        for name, field in schema["properties"].items():
+            fields.setdefault(name, field)
+            owners.setdefault(name, []).append(algo_id)
+    for name, some in owners.items():
+        if len(some) < len(algo_ids()):
+            text = fields[name].get("description", "")
+            fields[name] = {**fields[name], "description": f"{text} ({', '.join(some)})"}
+    return fields

@@ -1,0 +1,145 @@
+"""From a name or a file, and overrides, to a config that can be trained.
+
+    load_config("CartPole-v1:ppo")
+    load_config("CartPole-v1", "ppo", overrides={"policy_lr": "lin_0.001", "env_kwargs.x": 1})
+    load_config("my/config.yaml:ppo_small", fill={"lr": "1e-3"})
+    load_config("runs/<id>/config.yaml")
+
+The order matters: plugins are imported first, so that they can bring what the config names; then
+the suite's defaults are filled in, the fields are checked by the algorithm's config class, and at
+last the wrappers and observers by their registries.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from gymnasium_solver.algos import ALGOS, algo_class, algo_ids
+from gymnasium_solver.config.find import SUFFIXES, find_configs, locate, own_file, read_config_file
+from gymnasium_solver.config.load import apply_overrides, choose_variant
+from gymnasium_solver.config.schema import Config, canonical
+from gymnasium_solver.config.yaml_file import parse_value, unfilled
+from gymnasium_solver.envs.suites.game_options import fill_defaults
+from gymnasium_solver.envs.wrappers import check_wrappers
+from gymnasium_solver.errors import ConfigError, EnvError
+from gymnasium_solver.plugins import import_plugins, observer_class, see_working_folder
+
+
+def load_config(
+    target: str,
+    variant: str | None = None,
+    *,
+    overrides: Mapping[str, Any] | None = None,
+    fill: Mapping[str, str] | None = None,
+) -> Config:
+    """Read, fill, override and check a config.
+
+    `overrides` maps fields, or places inside one such as `env_kwargs.state`, to values. `fill` maps
+    the names of `${...}` placeholders to text; a name that is not a placeholder of the file
+    overrides the field of that name, as `--set name=value` does.
+    """
+    settings = {key: parse_value(str(text)) for key, text in (fill or {}).items()}
+    changes = {**settings, **(overrides or {})}
+    _import_plugins_of(target, changes)
+    try:
+        path, variant = locate(target, variant)
+    except ConfigError as error:
+        return _load_unlisted(target, variant, changes, error)
+    file = read_config_file(path, fill)
+    section = file.section(choose_variant(file, variant))
+    changes = {key: value for key, value in changes.items()
+               if key not in file.placeholders or key in (overrides or {})}  # fmt: skip
+    where = f"{target}:{variant}" if variant and not target.endswith(f":{variant}") else target
+    with _named(where if path.name in where else f"{where} ({path.name})"):
+        section = apply_overrides(section, changes)
+        missing = sorted(set(unfilled(section)))
+        if missing:
+            example = " ".join(f"--set {name}=VALUE" for name in missing)
+            names = ", ".join(f"${{{name}}}" for name in missing)
+            raise ConfigError(f"{names} must be filled: add {example}")
+        return build_config(section)
+
+
+def build_config(data: Mapping[str, Any]) -> Config:
+    """A checked Config of the class that `algo_id` names, from plain fields and values."""
+    data = canonical(data)
+    import_plugins(_names(data.get("plugins")))
+    data = fill_defaults(data)
+    algo_id = data.get("algo_id")
+    if not isinstance(algo_id, str):
+        given = "not given" if algo_id is None else f"got {algo_id!r}"
+        raise ConfigError(f"algo_id: {given}, expected one of {', '.join(algo_ids())}")
+    config: Config = algo_class(algo_id).Config(**data)
+    if ":" in config.env_id:
+        see_working_folder()
+    try:
+        check_wrappers(config.env_wrappers)
+    except EnvError as error:
+        raise ConfigError(f"env_wrappers: {error}") from None
+    for name in config.observers:
+        observer_class(name)
+    return config
+
+
+def _import_plugins_of(target: str, changes: Mapping[str, Any]) -> None:
+    """Import what the overrides and the file name under `plugins`, before anything is looked up."""
+    import_plugins(_names(changes.get("plugins")))
+    path = own_file(target)
+    if path is not None:
+        file = read_config_file(path)
+        for lines in (file.base, *file.variants.values()):
+            import_plugins(_names(lines.get("plugins")))
+
+
+def _names(value: Any) -> list[str]:
+    """The names in a raw `plugins` line. Other values are reported by the config's own check."""
+    items = [value] if isinstance(value, str) else value
+    return [item for item in items if isinstance(item, str)] if isinstance(items, list) else []
+
+
+def _load_unlisted(
+    target: str, variant: str | None, overrides: dict[str, Any], not_found: ConfigError
+) -> Config:
+    """An environment without a config file, with an algorithm named by `algo_id` or after a colon:
+    fields that suit its spaces."""
+    if Path(target).suffix in SUFFIXES:
+        raise not_found
+    entries = find_configs()
+    algo_id = overrides.get("algo_id", variant)
+    head, _, tail = target.rpartition(":")
+    if algo_id is None and head and tail in algo_ids():
+        target, algo_id = head, tail
+        if algo_id in ALGOS and any(entry.env_id == target for entry in entries):
+            raise not_found  # its variants are known, and this is not one of them
+    for entry in entries:
+        if (entry.env_id, entry.variant) == (target, algo_id):
+            return load_config(target, entry.variant, overrides=overrides)
+    if algo_id is None:
+        if not re.search(r"-v\d+$", target) or "has no variant" in str(not_found):
+            raise not_found
+        raise ConfigError(f"{not_found}. Or name an algorithm: --algo-id ppo")
+    with _named(f"{target}:{algo_id} (no config)"):
+        fields = apply_overrides({"env_id": target, "algo_id": algo_id}, overrides)
+        build_config(fields)  # errors in the fields are reported before those of the environment
+        from gymnasium_solver.envs.defaults import default_fields  # imports Gymnasium
+
+        try:
+            chosen = default_fields(target, str(algo_id), fields)
+        except EnvError as error:
+            raise ConfigError(f"{not_found}; and no environment either: {error}") from error
+        names = {"project_id": target.replace("/", "-").replace(":", "-"), "variant": algo_id}
+        known = algo_class(str(algo_id)).Config.model_fields
+        chosen = {name: value for name, value in chosen.items() if name in known}
+        return build_config({**names, **chosen, **fields})
+
+
+@contextmanager
+def _named(where: str) -> Iterator[None]:
+    """Put the config's name above the problems found in it."""
+    try:
+        yield
+    except ConfigError as error:
+        lines = "\n".join(f"  {line}" for line in str(error).splitlines())
+        raise ConfigError(f"{where}:\n{lines}") from None
