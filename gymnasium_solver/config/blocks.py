@@ -262,6 +262,8 @@ class NetworkFields(Fields):
     128, nature 512, impala 256, large 512."""
     activation: Activation = "tanh"
     """Activation function of the hidden layers."""
+    head: str = "linear"
+    """Output layer of the networks: linear, or a head registered by a plugin."""
 
     @property
     def widest_layer(self) -> int:

@@ -11,11 +11,10 @@ from torch import Tensor, nn
 
 from gymnasium_solver.nets.encoder import Encoded, ObsEncoder, TensorObs
 from gymnasium_solver.nets.features import Features
-from gymnasium_solver.nets.mlp import HIDDEN_GAIN, linear
+from gymnasium_solver.nets.mlp import HIDDEN_GAIN, mlp_torso, output_layer
 from gymnasium_solver.nets.network import Network
 from gymnasium_solver.nets.normalizer import NormalizeMode
 from gymnasium_solver.nets.recurrent import CoreKind, RecurrentCore
-from gymnasium_solver.nets.torso import dense_torso
 from gymnasium_solver.spaces.actions import ActionKind
 from gymnasium_solver.spaces.observations import Space
 from gymnasium_solver.tree import map_tree
@@ -54,8 +53,9 @@ class ActorCritic(nn.Module):
 
         def torso() -> tuple[Features, nn.Module, int]:
             features = Features(self.encoder, network, HIDDEN_GAIN, generator)
-            dense, width = dense_torso(network, features.width, HIDDEN_GAIN, generator)
-            return features, dense, width
+            dims = network.hidden_dims
+            dense = mlp_torso(features.width, dims, network.activation, generator)
+            return features, dense, dims[-1] if dims else features.width
 
         self.actor_features, self.actor_torso, n_features = torso()
         self.core: RecurrentCore | None = None
@@ -63,17 +63,23 @@ class ActorCritic(nn.Module):
             assert share_trunk or not critic, "a recurrent core is shared"
             self.core = RecurrentCore(recurrence.kind, n_features, recurrence.dim, generator)
             n_features = recurrence.dim
-        self.actor_head = linear(n_features, actions.n_outputs, ACTOR_GAIN, generator)
+        self.actor_head = output_layer(
+            network, n_features, actions.n_outputs, ACTOR_GAIN, generator
+        )
         self.log_std: nn.Parameter | None = None
         if actions.n_log_std:
             self.log_std = nn.Parameter(torch.full((actions.n_log_std,), float(log_std_init)))
         self.critic_features: Features | None = None
         self.critic_torso: nn.Module | None = None
-        self.critic_head: nn.Linear | None = None
+        self.critic_head: nn.Module | None = None
         if critic:
             if not share_trunk:
                 self.critic_features, self.critic_torso, _ = torso()
-            self.critic_head = linear(n_features, 1, CRITIC_GAIN, generator)
+            self.critic_head = output_layer(network, n_features, 1, CRITIC_GAIN, generator)
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.parameters()).device
 
     @property
     def has_images(self) -> bool:
@@ -107,7 +113,7 @@ class ActorCritic(nn.Module):
 
     def initial_carry(self, n: int) -> Tensor:
         assert self.core is not None
-        return torch.zeros(n, self.core.carry_width, device=self.actor_head.weight.device)
+        return torch.zeros(n, self.core.carry_width, device=self.device)
 
     def sequence(
         self, obs: TensorObs, carry: Tensor, is_first: Tensor

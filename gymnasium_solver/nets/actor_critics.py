@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from gymnasium_solver.nets.encoder import Encoded, ObsEncoder, TensorObs
 from gymnasium_solver.nets.features import Features
-from gymnasium_solver.nets.mlp import ACTIVATIONS, linear
+from gymnasium_solver.nets.mlp import ACTIVATIONS, linear, output_layer
 from gymnasium_solver.nets.network import Network
 from gymnasium_solver.nets.normalizer import NormalizeMode
 from gymnasium_solver.nets.renorm import BatchRenorm
@@ -42,19 +42,18 @@ def squash(outputs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def actor_mlp(
-    n_in: int,
-    hidden_dims: Sequence[int],
-    n_out: int,
-    activation: str,
-    generator: torch.Generator,
-    renorm: bool = False,
+    network: Network, n_in: int, n_out: int, generator: torch.Generator, renorm: bool = False
 ) -> nn.Sequential:
     """An MLP with its output layer, initialised like the critics."""
     layers: list[nn.Module] = []
-    for a, b in pairwise([n_in, *hidden_dims, n_out]):
-        layers += [ACTIVATIONS[activation]()] if layers else []
+    sizes = [n_in, *network.hidden_dims, n_out]
+    for i, (a, b) in enumerate(pairwise(sizes)):
+        layers += [ACTIVATIONS[network.activation]()] if layers else []
         layers += [BatchRenorm((1, a))] if renorm else []
-        layers.append(linear(a, b, None, generator))
+        if i == len(sizes) - 2:
+            layers.append(output_layer(network, a, b, None, generator))
+        else:
+            layers.append(linear(a, b, None, generator))
     return nn.Sequential(*layers)
 
 
@@ -84,9 +83,7 @@ class Actor(nn.Module):
     ):
         super().__init__()
         self.features = Features(encoder, network, None, generator)
-        dims, activation = network.hidden_dims, network.activation
-        n_in = self.features.width
-        self.layers = actor_mlp(n_in, dims, n_outputs, activation, generator, renorm)
+        self.layers = actor_mlp(network, self.features.width, n_outputs, generator, renorm)
 
     def forward(self, x: Encoded) -> Tensor:
         return self.layers(self.features(x))

@@ -3,8 +3,9 @@
     features = Features(encoder, network, gain, generator)
     features(encoder(obs))                      # [B, features.width]
 
-Every torso has features of its own, so that actor and critic share only what they are meant to.
-Where an encoded observation is one vector already, this is the identity and has no weights.
+A torso of a plugin (`register_network`) comes after that. Every network has features of its own, so
+that actor and critic share only what they are meant to. Where an encoded observation is one vector
+already, this is the identity and has no weights.
 """
 
 import torch
@@ -43,8 +44,15 @@ class Features(nn.Module):
             nn.init.normal_(embedding.weight, std=EMBEDDING_WIDTH**-0.5, generator=generator)
             self.embeddings.append(embedding)
             self.width += EMBEDDING_WIDTH
+        self.torso: nn.Module | None = None
+        if network.torso is not None:
+            self.torso, self.width = network.torso(self.width, generator)
 
     def forward(self, x: Encoded) -> Tensor:
+        joined = self._joined(x)
+        return joined if self.torso is None else self.torso(joined)
+
+    def _joined(self, x: Encoded) -> Tensor:
         if self._is_identity:
             assert isinstance(x, Tensor)
             return x

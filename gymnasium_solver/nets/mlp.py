@@ -7,6 +7,8 @@ from itertools import pairwise
 import torch
 from torch import nn
 
+from gymnasium_solver.nets.network import Network
+
 ACTIVATIONS: dict[str, type[nn.Module]] = {
     "tanh": nn.Tanh,
     "relu": nn.ReLU,
@@ -35,6 +37,15 @@ def linear(n_in: int, n_out: int, gain: float | None, generator: torch.Generator
         nn.init.orthogonal_(layer.weight, gain, generator=generator)
         nn.init.zeros_(layer.bias)
     return layer
+
+
+def output_layer(
+    network: Network, n_in: int, n_out: int, gain: float | None, generator: torch.Generator
+) -> nn.Module:
+    """A linear layer, or a plugin's head."""
+    if network.head is not None:
+        return network.head(n_in, n_out, generator)
+    return linear(n_in, n_out, gain, generator)
 
 
 def mlp_torso(

@@ -4,24 +4,30 @@
     network.hidden_dims, network.activation     # of the dense layers
     network.cnns                                # {part: Cnn} of the image parts
 
-`policy: auto` takes convolutions for uint8 images, alone or among the parts of a Dict, and an MLP
-for the rest. A network with convolutions has its own widths (`cnn_channels`, `cnn_hidden_dims`) and
+`policy: auto` (and a torso of a plugin) takes convolutions for uint8 images, alone or among the
+parts of a Dict, and an MLP for the rest. A network with convolutions has its own widths (`cnn_channels`, `cnn_hidden_dims`) and
 ReLU; `hidden_dims` and `activation` belong to an MLP.
 """
 
 import math
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from gymnasium import spaces
+from torch import nn
 
 from gymnasium_solver.config.schema import LearnerConfig
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.nets.cnn import PRESETS, Cnn, default_preset, image_layout
+from gymnasium_solver.plugins import head_factory, network_factory
 from gymnasium_solver.spaces.observations import Space, part_spaces
 
 LARGEST_FLAT_IMAGE = 4096  # pixels times channels that an MLP takes
 CNN_ACTIVATION = "relu"
+BUILT_IN = ("auto", "mlp", "cnn")  # values of `policy`; any other is a plugin's torso
 
 
 class Network(NamedTuple):
@@ -30,12 +36,33 @@ class Network(NamedTuple):
     hidden_dims: tuple[int, ...]
     activation: str
     cnns: dict[str, Cnn] = {}  # by image part; empty: an MLP
+    torso: Callable[[int, torch.Generator], tuple[nn.Module, int]] | None = None
+    """Builds a plugin's layers, which take the place of the hidden layers."""
+    head: Callable[[int, int, torch.Generator], nn.Module] | None = None
+    """Builds a plugin's output layer; None: linear."""
 
 
 def network_for(config: LearnerConfig, space: Space) -> Network:
     """ConfigError where the config asks for what does not fit the space."""
     images = image_parts(config, space)
     _check_flat_images(config, space, images)
+    layers = _layers(config, space, images)
+    head = None if config.head == "linear" else partial(_head, config)
+    if config.policy in BUILT_IN:
+        return layers._replace(head=head)
+    return layers._replace(hidden_dims=(), torso=partial(_torso, config), head=head)
+
+
+def _torso(config: LearnerConfig, n_in: int, generator: torch.Generator) -> tuple[nn.Module, int]:
+    return network_factory(config.policy)(n_in, config, generator)
+
+
+def _head(config: LearnerConfig, n_in: int, n_out: int, generator: torch.Generator) -> nn.Module:
+    return head_factory(config.head)(n_in, n_out, config, generator)
+
+
+def _layers(config: LearnerConfig, space: Space, images: list[str]) -> Network:
+    """The layers of this package: an MLP, or convolutions and dense layers after them."""
     if not images:
         _check_mlp(config)
         return Network(config.hidden_dims, config.activation)

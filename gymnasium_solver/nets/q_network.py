@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from gymnasium_solver.nets.encoder import Encoded, ObsEncoder, TensorObs
 from gymnasium_solver.nets.features import Features
-from gymnasium_solver.nets.mlp import ACTIVATIONS, linear, mlp_torso
+from gymnasium_solver.nets.mlp import ACTIVATIONS, linear, mlp_torso, output_layer
 from gymnasium_solver.nets.network import Network
 from gymnasium_solver.nets.normalizer import NormalizeMode
 from gymnasium_solver.spaces.observations import Space
@@ -94,10 +94,12 @@ class QHead(nn.Module):
             sizes = [n_features, n_last, n_out] if n_last else [n_features, n_out]
             layers: list[nn.Module] = []
             for i, (a, b) in enumerate(pairwise(sizes)):
-                if noisy_sigma is None:
-                    layers.append(linear(a, b, None, generator))
-                else:
+                if noisy_sigma is not None:
                     layers.append(NoisyLinear(a, b, noisy_sigma, generator))
+                elif i == len(sizes) - 2:
+                    layers.append(output_layer(network, a, b, None, generator))
+                else:
+                    layers.append(linear(a, b, None, generator))
                 if i < len(sizes) - 2:
                     layers += [nn.LayerNorm(b)] if layer_norm else []
                     layers.append(ACTIVATIONS[activation]())

@@ -190,7 +190,7 @@ class ActorPolicy(Policy):
         self, obs: ActObs, carry: Carry, is_first: np.ndarray
     ) -> tuple[np.ndarray, Carry]:
         """One step of the recurrent core."""
-        device = self.net.actor_head.weight.device
+        device = self.net.device
         row = map_tree(lambda part: on_device(part, device).unsqueeze(0), obs)
         core, first = on_device(carry["core"], device), on_device(is_first, device)
         outputs, _, after = self.net.sequence(row, core, first.unsqueeze(0))
