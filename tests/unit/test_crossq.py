@@ -9,11 +9,13 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from gymnasium_solver.algos.batch import Batch
 from gymnasium_solver.algos.crossq import CrossQ, CrossQConfig, actor_loss, critic_loss
+from gymnasium_solver.algos.off_policy import ReplayBatch
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.nets.actor_critics import squash
 from gymnasium_solver.nets.renorm import BatchRenorm, train_pass
+from gymnasium_solver.spaces.actions import action_kind
+from tests.acting import best, drawn
 
 OBS = spaces.Box(-10, 10, (3,), np.float32)
 BOX = spaces.Box(-1, 1, (2,), np.float32)
@@ -30,7 +32,8 @@ def agent_for(seed: int = 0, **fields: Any) -> CrossQ:
 
 def rollout_for(n_rows: int = 6, seed: int = 0) -> Rollout:
     rng = np.random.default_rng(seed)
-    rollout = Rollout.allocate(n_rows, N_ENVS, OBS, BOX)
+    rollout = Rollout.allocate(n_rows, N_ENVS, OBS, action_kind(BOX))
+    assert isinstance(rollout.obs, np.ndarray)
     rollout.obs[:] = rng.normal(1, 2, rollout.obs.shape)
     rollout.reward[:] = rng.normal(size=rollout.reward.shape)
     rollout.actions[:] = rng.uniform(-1, 1, rollout.actions.shape)
@@ -38,26 +41,27 @@ def rollout_for(n_rows: int = 6, seed: int = 0) -> Rollout:
     return rollout
 
 
-def random_batch(n: int = 5, discount: float = 0.9) -> tuple[Batch, Tensor]:
+def random_batch(n: int = 5, discount: float = 0.9) -> tuple[ReplayBatch, Tensor]:
     generator = torch.Generator().manual_seed(0)
 
     def draw(*shape: int) -> Tensor:
         return torch.randn(*shape, generator=generator)
 
-    batch = Batch(
+    batch = ReplayBatch(
         draw(n, 3), draw(n, 2), draw(n), torch.full((n,), discount), draw(n, 3), torch.ones(n)
     )
-    return batch, draw(n, 2)
+    noise = draw(n, 2)
+    return batch._replace(noise=noise), noise
 
 
 def test_the_target_comes_from_the_same_pass_without_gradient() -> None:
     net, (batch, noise) = agent_for(seed=1).net, random_batch()
-    (loss, q_mean, error), moments = critic_loss(net, batch, noise, torch.tensor(0.3), *PLAIN)
+    (loss, q_mean, error), moments = critic_loss(net, batch, torch.tensor(0.3), *PLAIN)
 
-    next_actions, log_prob = squash(net.actor(batch.next_x), noise)
-    now = torch.cat([batch.x, batch.actions], 1)
-    following = torch.cat([batch.next_x, next_actions], 1)
-    both, expected_moments = train_pass(net.critic.layers, torch.cat([now, following]), *PLAIN)
+    next_actions, log_prob = squash(net.actor(batch.next_obs), noise)
+    now = torch.cat([batch.obs, batch.actions], 1)
+    following = torch.cat([batch.next_obs, next_actions], 1)
+    both, expected_moments = train_pass(net.critic.mlps.layers, torch.cat([now, following]), *PLAIN)
     q, next_q = both[:, :5, 0], both[:, 5:, 0]
     wanted = (batch.reward + 0.9 * (torch.minimum(*next_q) - 0.3 * log_prob)).detach()
     torch.testing.assert_close(error, (q - wanted).abs().mean(0))
@@ -76,29 +80,29 @@ def test_the_target_comes_from_the_same_pass_without_gradient() -> None:
 
 def test_a_pass_apart_would_give_other_values() -> None:
     """What the joint pass is for: next observations far away are not normalised away."""
-    net, (batch, noise) = agent_for(seed=1).net, random_batch()
-    apart, _ = train_pass(net.critic.layers, torch.cat([batch.x, batch.actions], 1), *PLAIN)
+    net, (batch, _) = agent_for(seed=1).net, random_batch()
+    apart, _ = train_pass(net.critic.mlps.layers, torch.cat([batch.obs, batch.actions], 1), *PLAIN)
     (_, q_mean, _), _ = critic_loss(
-        net, batch._replace(next_x=batch.next_x + 5), noise, torch.tensor(0.0), *PLAIN
+        net, batch._replace(next_obs=batch.next_obs + 5), torch.tensor(0.0), *PLAIN
     )
     assert abs(float(q_mean - apart.detach().mean())) > 0.01
 
 
 def test_a_termination_is_not_bootstrapped_from() -> None:
     net, (batch, noise) = agent_for(seed=1).net, random_batch(discount=0.0)
-    (_, _, error), _ = critic_loss(net, batch, noise, torch.tensor(9.0), *PLAIN)
-    following = torch.cat([batch.next_x, squash(net.actor(batch.next_x), noise)[0]], 1)
-    joint = torch.cat([torch.cat([batch.x, batch.actions], 1), following])
-    q = train_pass(net.critic.layers, joint, *PLAIN)[0][:, :5, 0]
+    (_, _, error), _ = critic_loss(net, batch, torch.tensor(9.0), *PLAIN)
+    following = torch.cat([batch.next_obs, squash(net.actor(batch.next_obs), noise)[0]], 1)
+    joint = torch.cat([torch.cat([batch.obs, batch.actions], 1), following])
+    q = train_pass(net.critic.mlps.layers, joint, *PLAIN)[0][:, :5, 0]
     torch.testing.assert_close(error, (q - batch.reward).abs().mean(0).detach())
 
 
 def test_the_actor_climbs_critics_with_running_moments() -> None:
     net, (batch, noise) = agent_for(seed=2).net, random_batch()
-    (loss, entropy), moments = actor_loss(net, batch.x, noise, torch.tensor(0.3), *PLAIN)
-    outputs, expected_moments = train_pass(net.actor, batch.x, *PLAIN)
+    (loss, entropy), moments = actor_loss(net, batch.obs, noise, torch.tensor(0.3), *PLAIN)
+    outputs, expected_moments = train_pass(net.actor.layers, batch.obs, *PLAIN)
     actions, log_prob = squash(outputs, noise)
-    q = net.critic(torch.cat([batch.x, actions], 1))[:, :, 0]
+    q = net.critic(batch.obs, actions)[:, :, 0]
     torch.testing.assert_close(loss, (0.3 * log_prob - torch.minimum(*q)).mean())
     torch.testing.assert_close(entropy, -log_prob.mean().detach())
     assert len(moments) == len(expected_moments) == 4
@@ -117,8 +121,8 @@ def test_moments_move_with_the_steps_and_not_by_acting() -> None:
     moved = []
     for i in range(3):
         actor, critic = running(agent.net.actor), running(agent.net.critic)
-        agent.policy.sample(np.ones((50, 3), np.float32))
-        agent.policy.greedy(np.ones((50, 3), np.float32))
+        drawn(agent.policy, np.ones((50, 3), np.float32))
+        best(agent.policy, np.ones((50, 3), np.float32))
         assert same(actor, running(agent.net.actor))
         agent.update(rollout_for(n_rows=2, seed=i), 4 * (i + 1), 100)
         moved.append(
@@ -146,7 +150,7 @@ def test_critics_have_their_own_widths() -> None:
     agent = agent_for(hidden_dims=[6], critic_hidden_dims=[9, 10])
     widths = [p.shape[-1] for p in agent.net.critic.parameters() if p.ndim == 3 and p.shape[1] > 1]
     assert widths == [9, 10, 1]
-    assert sum(isinstance(layer, BatchRenorm) for layer in agent.net.actor) == 2
+    assert sum(isinstance(layer, BatchRenorm) for layer in agent.net.actor.layers) == 2
 
 
 def test_acting_computes_what_running_moments_give() -> None:
@@ -155,10 +159,10 @@ def test_acting_computes_what_running_moments_give() -> None:
         agent.update(rollout_for(seed=i), 12 * (i + 1), 100)
     obs = np.random.default_rng(0).normal(2, 5, (32, 3)).astype(np.float32)
     with torch.no_grad():
-        outputs = agent.net.actor(agent.encode(obs)).numpy()
-    np.testing.assert_allclose(agent.policy.greedy(obs), np.tanh(outputs[:, :2]), atol=1e-5)
-    one_by_one = [agent.policy.greedy(obs[i : i + 1])[0] for i in range(32)]
-    np.testing.assert_allclose(agent.policy.greedy(obs), one_by_one, atol=1e-5)
+        outputs = agent.net.actor_outputs(torch.from_numpy(obs)).numpy()
+    np.testing.assert_allclose(best(agent.policy, obs), np.tanh(outputs[:, :2]), atol=1e-5)
+    one_by_one = [best(agent.policy, obs[i : i + 1])[0] for i in range(32)]
+    np.testing.assert_allclose(best(agent.policy, obs), one_by_one, atol=1e-5)
 
 
 def test_the_temperature_is_learnt_like_sacs() -> None:

@@ -9,12 +9,15 @@ from gymnasium import spaces
 from torch import Tensor
 
 from gymnasium_solver.algos import ops
-from gymnasium_solver.algos.batch import Batch
 from gymnasium_solver.algos.dqn import DQN, DQNConfig, c51_errors, td_errors
+from gymnasium_solver.algos.off_policy import ReplayBatch
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.fast import recorded
-from gymnasium_solver.nets.q_network import NoisyLinear, QNetwork
+from gymnasium_solver.nets.network import Network
+from gymnasium_solver.nets.q_network import NoisyLinear, QNetwork, factor_noise
 from gymnasium_solver.policies.q_policy import QPolicy
+from gymnasium_solver.spaces.actions import DiscreteActions
+from tests.acting import best, drawn
 
 OBS, ACTIONS = spaces.Box(-9, 9, (3,), np.float32), spaces.Discrete(3)
 
@@ -32,14 +35,14 @@ def table(head: Any, values: list[list[float]]) -> None:
         layer.bias.zero_()
 
 
-def batch_of(**columns: Any) -> Batch:
+def batch_of(**columns: Any) -> ReplayBatch:
     n = len(columns["state"])
-    return Batch(
-        x=torch.eye(3)[columns["state"]],
+    return ReplayBatch(
+        obs=torch.eye(3)[columns["state"]],
         actions=torch.tensor(columns["action"]),
         reward=torch.tensor(columns["reward"], dtype=torch.float32),
         discount=torch.tensor(columns["discount"], dtype=torch.float32),
-        next_x=torch.eye(3)[columns["next_state"]],
+        next_obs=torch.eye(3)[columns["next_state"]],
         weight=torch.ones(n),
     )
 
@@ -56,8 +59,8 @@ def test_dqn_and_double_dqn_differ_where_the_nets_disagree() -> None:
     batch = batch_of(**STEP, next_state=[1, 1])
     # Plain: the target net's best at state 1 is 7. Double: the online net picks action 0, worth 1
     # in the target net. The second row terminated: its target is the reward alone.
-    q, plain = td_errors(a.net, a.target, batch, None, double=False)
-    _, double = td_errors(a.net, a.target, batch, None, double=True)
+    q, plain = td_errors(a.net, a.target, batch, double=False)
+    _, double = td_errors(a.net, a.target, batch, double=True)
     assert q.tolist() == [3.0, 1.0]
     np.testing.assert_allclose(plain.detach(), [3 - (1 + 0.9 * 7), 1 - 1])
     np.testing.assert_allclose(double.detach(), [3 - (1 + 0.9 * 1), 1 - 1])
@@ -69,8 +72,8 @@ def test_a_forbidden_action_is_not_bootstrapped_from(double: bool) -> None:
     table(a.net.q, ONLINE)
     table(a.target, TARGET)
     mask = torch.tensor([[False, False, True], [True, True, True]])
-    batch = batch_of(**STEP, next_state=[1, 1])
-    _, error = td_errors(a.net, a.target, batch, mask, double=double)
+    batch = batch_of(**STEP, next_state=[1, 1])._replace(next_mask=mask)
+    _, error = td_errors(a.net, a.target, batch, double=double)
     assert error[0].item() == pytest.approx(3 - (1 + 0.9 * 2))
 
 
@@ -113,36 +116,37 @@ def test_c51_error_is_a_cross_entropy_that_a_perfect_net_minimises() -> None:
     with torch.no_grad():
         layer.weight.zero_()
         layer.bias.zero_()
-    q, error = c51_errors(a.net, a.target, batch, None, double=False)
+    q, error = c51_errors(a.net, a.target, batch, double=False)
     assert q.item() == pytest.approx(1.0)
     assert error.item() == pytest.approx(np.log(3), rel=1e-5)
     with torch.no_grad():
         layer.bias[3:6] = torch.tensor([-20.0, 20.0, -20.0])  # action 1: all on the atom 1
-    assert c51_errors(a.net, a.target, batch, None, double=False)[1].item() == pytest.approx(
-        0, abs=1e-6
-    )
+    assert c51_errors(a.net, a.target, batch, double=False)[1].item() == pytest.approx(0, abs=1e-6)
 
 
 def test_c51_chooses_by_the_expected_return_and_by_the_online_net_if_double() -> None:
     a = agent(distributional=True, n_atoms=3, v_min=0, v_max=2)
-    for head, best in ((a.net.q, 0), (a.target, 2)):
+    for head, choice in ((a.net.q, 0), (a.target, 2)):
         layer: Any = head.advantage[0]
         with torch.no_grad():
             layer.weight.zero_()
             layer.bias.fill_(0.0)
-            layer.bias[3 * best : 3 * best + 3] = torch.tensor([-20.0, -20.0, 20.0])
+            layer.bias[3 * choice : 3 * choice + 3] = torch.tensor([-20.0, -20.0, 20.0])
     batch = batch_of(state=[0], action=[0], reward=[0.0], discount=[1.0], next_state=[1])
     # Target's best action 2 is surely worth 2; the online net's choice 0 is evenly spread there.
-    _, plain = c51_errors(a.net, a.target, batch, None, double=False)
-    _, double = c51_errors(a.net, a.target, batch, None, double=True)
+    _, plain = c51_errors(a.net, a.target, batch, double=False)
+    _, double = c51_errors(a.net, a.target, batch, double=True)
     assert plain.item() == pytest.approx(0.0, abs=1e-5)
     assert double.item() == pytest.approx((40 + 40 + 0) / 3, rel=1e-4)
 
 
+def q_network(hidden_dims: tuple[int, ...], **options: Any) -> QNetwork:
+    network = Network(hidden_dims, "relu")
+    return QNetwork(OBS, 3, network, generator=torch.Generator().manual_seed(0), **options)
+
+
 def test_dueling_advantages_have_zero_mean() -> None:
-    net = QNetwork(
-        OBS, ACTIONS, hidden_dims=(8,), dueling=True, generator=torch.Generator().manual_seed(0)
-    )
+    net = q_network((8,), dueling=True)
     x = torch.randn(5, 3, generator=torch.Generator().manual_seed(1))
     value = net.q.value
     assert value is not None
@@ -163,13 +167,16 @@ NETS: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("options", NETS)
 def test_acting_in_numpy_equals_the_torch_net_without_noise(options: dict[str, Any]) -> None:
-    generator = torch.Generator().manual_seed(0)
-    net = QNetwork(OBS, ACTIONS, **{"hidden_dims": (7, 9), "generator": generator, **options})
+    net = q_network(**{"hidden_dims": (7, 9), **options})
     obs = np.random.default_rng(0).normal(size=(6, 3)).astype(np.float32)
+    kind = DiscreteActions(ACTIONS)
+    policy = QPolicy(net, OBS, kind, np.random.default_rng(0), "greedy", record=True)
     with torch.no_grad():
         out = net(torch.from_numpy(obs))
         expected = (out.softmax(2) * net.support).sum(2) if net.q.n_atoms > 1 else out
-    np.testing.assert_allclose(net.q_values(obs), expected, rtol=1e-4, atol=1e-5)
+    net.q.resample(np.random.default_rng(1))  # what an update leaves behind
+    np.testing.assert_allclose(policy._q_values(obs), expected, rtol=1e-4, atol=1e-5)
+    assert policy._infer._program is not None, "recorded"
 
 
 def test_noise_of_a_noisy_layer_is_factorised_and_its_own_for_every_row() -> None:
@@ -177,7 +184,8 @@ def test_noise_of_a_noisy_layer_is_factorised_and_its_own_for_every_row() -> Non
     assert layer.weight_sigma[0, 0].item() == pytest.approx(0.25)  # sigma0 / sqrt(n_in)
     x = np.ones((3, 4), np.float32)
     rng, again = np.random.default_rng(5), np.random.default_rng(5)
-    y = layer.numpy(x, rng)
+    noise = [torch.from_numpy(factor_noise(rng, (3, width))) for width in (4, 2)]
+    y = layer.with_row_noise(torch.from_numpy(x), *noise).detach().numpy()
     noise_in, noise_out = (
         again.standard_normal((3, 4), np.float32),
         again.standard_normal((3, 2), np.float32),
@@ -199,10 +207,11 @@ def test_noise_of_a_noisy_layer_is_factorised_and_its_own_for_every_row() -> Non
     assert torch.allclose(noisy[0], noisy[1]), "one noise for a batch that is learnt from"
 
 
-def policy(exploration: Any, n: int = 3) -> QPolicy:
+def policy(exploration: Any) -> QPolicy:
     a = agent()
     table(a.net.q, ONLINE)
-    return QPolicy(a.net, OBS, spaces.Discrete(n), np.random.default_rng(0), exploration)
+    kind = DiscreteActions(ACTIONS)
+    return QPolicy(a.net, OBS, kind, np.random.default_rng(0), exploration, record=True)
 
 
 STATES = np.eye(3, dtype=np.float32)
@@ -212,7 +221,7 @@ def test_epsilon_is_drawn_by_every_env_for_itself() -> None:
     p = policy("epsilon_greedy")
     p.epsilon = 0.5
     obs = np.repeat(STATES[:1], 3000, axis=0)
-    shares = np.bincount(p.sample(obs), minlength=3) / 3000
+    shares = np.bincount(drawn(p, obs), minlength=3) / 3000
     np.testing.assert_allclose(shares, [1 / 6, 1 / 6, 4 / 6], atol=0.03)
 
 
@@ -220,7 +229,7 @@ def test_boltzmann_follows_the_temperature() -> None:
     p = policy("boltzmann")
     p.temperature = 2.0
     obs = np.repeat(STATES[:1], 20000, axis=0)
-    shares = np.bincount(p.sample(obs), minlength=3) / 20000
+    shares = np.bincount(drawn(p, obs), minlength=3) / 20000
     expected = np.exp(np.array([1, 2, 3]) / 2.0)
     np.testing.assert_allclose(shares, expected / expected.sum(), atol=0.015)
 
@@ -233,10 +242,10 @@ def test_a_forbidden_action_is_never_taken(exploration: str) -> None:
     mask = np.tile([True, True, False], (2000, 1))  # action 2 would be the best
     for is_random in (False, True):
         p.is_random = is_random
-        taken = set(p.sample(obs, mask).tolist())
+        taken = set(drawn(p, obs, mask).tolist())
         assert taken <= {0, 1}
         assert exploration == "greedy" or is_random is False or taken == {0, 1}
-    assert set(p.greedy(obs, mask).tolist()) == {1}
+    assert set(best(p, obs, mask).tolist()) == {1}
 
 
 FLAGS: list[dict[str, Any]] = [
@@ -259,18 +268,18 @@ def test_the_recorded_gradient_is_autograds(flags: dict[str, Any], masked: bool)
     def column(*shape: int) -> Tensor:
         return torch.from_numpy(rng.normal(size=shape).astype(np.float32))
 
-    def batch(n: int) -> list[Tensor]:
-        columns = Batch(
-            x=column(n, 3),
+    def batch(n: int) -> ReplayBatch:
+        mask = torch.from_numpy(rng.random((n, 3)) < 0.7)
+        mask[:, 0] = True
+        return ReplayBatch(
+            obs=column(n, 3),
             actions=torch.from_numpy(rng.integers(3, size=n)),
             reward=column(n),
             discount=torch.from_numpy(rng.choice([0, 0.9], n).astype(np.float32)),
-            next_x=column(n, 3),
+            next_obs=column(n, 3),
             weight=column(n).abs(),
+            next_mask=mask if masked else None,
         )
-        mask = torch.from_numpy(rng.random((n, 3)) < 0.7)
-        mask[:, 0] = True
-        return [*columns, mask] if masked else list(columns)
 
     for n in (32, 32, 20):
         a.net.q.resample(a.rng)
@@ -280,6 +289,7 @@ def test_the_recorded_gradient_is_autograds(flags: dict[str, Any], masked: bool)
         expected = recorded.eager(a._loss, a.optimizer.params, b, [])
         for x, y in zip(got, expected, strict=True):
             np.testing.assert_allclose(x, y, rtol=2e-3, atol=1e-5)
+    assert a.gradient.mode == "recorded"
 
 
 @pytest.mark.parametrize(
@@ -299,5 +309,5 @@ def test_bad_settings_are_refused(settings: dict[str, Any], words: str) -> None:
 
 def test_a_box_of_actions_is_refused_with_what_to_use() -> None:
     config = DQNConfig(env_id="Pendulum-v1", algo_id="dqn")
-    with pytest.raises(ConfigError, match="use sac, td3 or ppo"):
+    with pytest.raises(ConfigError, match="use ppo, sac or td3"):
         DQN(config, OBS, spaces.Box(-1, 1, (2,), np.float32), seed=0)

@@ -1,7 +1,7 @@
 """SAC: targets, entropy terms and the temperature by hand; masks; acting; what is configured."""
 
 import math
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 from torch.distributions import Normal, TanhTransform, TransformedDistribution
 
-from gymnasium_solver.algos.batch import Batch
+from gymnasium_solver.algos.off_policy import ReplayBatch
 from gymnasium_solver.algos.sac import (
     SAC,
     SACConfig,
@@ -24,8 +24,11 @@ from gymnasium_solver.algos.soft import learn_alpha
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.fast.optimizer import FlatOptimizer
-from gymnasium_solver.nets.actor_critics import ActorCritics, Temperature, squash
+from gymnasium_solver.nets.actor_critics import ActorCritics, Critics, Temperature, squash
 from gymnasium_solver.nets.stacked import StackedLinear
+from gymnasium_solver.policies.policy import Carry, Policy
+from gymnasium_solver.spaces.actions import action_kind
+from tests.acting import best, drawn
 
 OBS = spaces.Box(-10, 10, (3,), np.float32)
 BOX, DISCRETE = spaces.Box(-2, 2, (2,), np.float32), spaces.Discrete(3)
@@ -41,7 +44,8 @@ def agent_for(action_space: Any = BOX, seed: int = 0, **fields: Any) -> SAC:
 
 def rollout_for(action_space: Any, n_rows: int = 6, seed: int = 0, masks: bool = False) -> Rollout:
     rng = np.random.default_rng(seed)
-    rollout = Rollout.allocate(n_rows, N_ENVS, OBS, action_space)
+    rollout = Rollout.allocate(n_rows, N_ENVS, OBS, action_kind(action_space))
+    assert isinstance(rollout.obs, np.ndarray)
     rollout.obs[:] = rng.normal(size=rollout.obs.shape)
     rollout.reward[:] = rng.normal(size=rollout.reward.shape)
     rollout.valid[:] = True
@@ -63,10 +67,14 @@ class Constant(nn.Module):
         super().__init__()
         self.outputs = nn.Parameter(torch.tensor(outputs, dtype=torch.float32))
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, actions: Tensor | None = None) -> Tensor:
         if self.outputs.ndim == 1:  # an actor: [A] -> [B, A]
             return self.outputs.expand(len(x), -1)
         return self.outputs.unsqueeze(1).expand(-1, len(x), -1)  # critics: [n, out] -> [n, B, out]
+
+
+def critics(outputs: Any) -> Critics:
+    return cast(Critics, Constant(outputs))
 
 
 def constant_net(actor: Any, critics: Any) -> ActorCritics:
@@ -77,16 +85,17 @@ def constant_net(actor: Any, critics: Any) -> ActorCritics:
 
 
 def batch_for(
-    actions: Any, reward: list[float], discount: list[float], weight: Any = None
-) -> Batch:
+    actions: Any, reward: list[float], discount: list[float], weight: Any = None, **more: Tensor
+) -> ReplayBatch:
     n = len(reward)
-    return Batch(
-        x=torch.zeros(n, 3),
+    return ReplayBatch(
+        obs=torch.zeros(n, 3),
         actions=torch.as_tensor(actions),
         reward=torch.tensor(reward),
         discount=torch.tensor(discount),
-        next_x=torch.zeros(n, 3),
+        next_obs=torch.zeros(n, 3),
         weight=torch.ones(n) if weight is None else torch.tensor(weight),
+        **more,
     )
 
 
@@ -136,9 +145,9 @@ def test_the_target_is_reward_plus_the_lowest_next_value_and_entropy() -> None:
     Row 0 goes on (a truncation does too): 1 + 0.9 (min(5, 3) - 0.5 log pi). Row 1 terminated: 2.
     """
     net = constant_net([0, 0, 0, 0], [[0.0], [0.0]])
-    batch = batch_for(torch.zeros(2, 2), [1, 2], [0.9, 0])
-    alpha, noise = torch.tensor(0.5), torch.zeros(2, 2)
-    loss, q_mean, error = critic_loss(net, Constant([[5.0], [3.0]]), batch, noise, alpha)
+    batch = batch_for(torch.zeros(2, 2), [1, 2], [0.9, 0], noise=torch.zeros(2, 2))
+    alpha, target = torch.tensor(0.5), critics([[5.0], [3.0]])
+    loss, q_mean, error = critic_loss(net, target, batch, alpha)
     log_pi = 2 * -0.5 * math.log(2 * math.pi)
     wanted = [1 + 0.9 * (3 - 0.5 * log_pi), 2]
     assert error.tolist() == pytest.approx(wanted), "critics of 0: the error is the target"
@@ -148,8 +157,9 @@ def test_the_target_is_reward_plus_the_lowest_next_value_and_entropy() -> None:
 
 def test_weights_of_prioritised_replay_scale_the_loss_and_not_the_errors() -> None:
     net = constant_net([0, 0, 0, 0], [[1.0], [3.0]])
-    batch = batch_for(torch.zeros(2, 2), [5, 0], [0, 0], weight=[0.25, 1.0])
-    loss, q_mean, error = critic_loss(net, net.critic, batch, torch.zeros(2, 2), torch.tensor(0.0))
+    noise = torch.zeros(2, 2)
+    batch = batch_for(torch.zeros(2, 2), [5, 0], [0, 0], weight=[0.25, 1.0], noise=noise)
+    loss, q_mean, error = critic_loss(net, net.critic, batch, torch.tensor(0.0))
     # Critic 1 errs by -4 and 1, critic 3 by -2 and 3.
     assert loss.item() == pytest.approx(0.5 * ((0.25 * 16 + 1) / 2 + (0.25 * 4 + 9) / 2))
     assert error.tolist() == [(4 + 2) / 2, (1 + 3) / 2]
@@ -158,8 +168,8 @@ def test_weights_of_prioritised_replay_scale_the_loss_and_not_the_errors() -> No
 
 def test_the_critics_alone_get_a_gradient() -> None:
     agent = agent_for()
-    batch = batch_for(torch.zeros(3, 2), [1, 2, 3], [0.9, 0.9, 0.9])
-    loss, *_ = critic_loss(agent.net, agent.target, batch, torch.ones(3, 2), torch.tensor(1.0))
+    batch = batch_for(torch.zeros(3, 2), [1, 2, 3], [0.9, 0.9, 0.9], noise=torch.ones(3, 2))
+    loss, *_ = critic_loss(agent.net, agent.target, batch, torch.tensor(1.0))
     loss.backward()
     assert all(p.grad is not None for p in agent.net.critic.parameters())
     assert all(p.grad is None for p in agent.net.actor.parameters())
@@ -172,7 +182,7 @@ def test_the_actor_climbs_the_lowest_value_and_its_entropy() -> None:
     x, noise = torch.randn(32, 3), torch.randn(32, 2)
     loss, entropy = actor_loss(net, x, noise, torch.tensor(0.3))
     actions, log_prob = squash(net.actor(x), noise)
-    q = net.critic(torch.cat([x, actions], 1))[:, :, 0]
+    q = net.critic(x, actions)[:, :, 0]
     assert (q[0] < q[1]).any()
     assert (q[1] < q[0]).any()
     expected = [0.3 * log_prob[i] - min(q[0, i], q[1, i]) for i in range(32)]
@@ -206,7 +216,7 @@ def test_the_temperature_keeps_its_bounds() -> None:
 
 def test_target_entropies() -> None:
     def target(agent: SAC, mask: Tensor | None = None, at: float = 0) -> float:
-        return agent._target_entropy(agent.scheduled_values(int(at), 100), mask)
+        return float(agent._target_entropy(agent.scheduled_values(int(at), 100), mask))
 
     assert target(agent_for(BOX)) == -2
     assert target(agent_for(BOX, target_entropy=-0.7)) == -0.7
@@ -260,9 +270,9 @@ def test_the_discrete_target_by_hand() -> None:
     """Probabilities (1/2, 1/4, 1/4), the lowest values of two critics (1, 2, 0), alpha 0.1."""
     p = [0.5, 0.25, 0.25]
     net = constant_net([math.log(x) for x in p], [[0.0, 0, 0], [0, 0, 0]])
-    target = Constant([[1.0, 5, 0], [4, 2, 3]])
+    target = critics([[1.0, 5, 0], [4, 2, 3]])
     batch = batch_for([0, 1], [1.0, 7.0], [0.9, 0.0])
-    loss, _, error = discrete_critic_loss(net, target, batch, None, torch.tensor(0.1))
+    loss, _, error = discrete_critic_loss(net, target, batch, torch.tensor(0.1))
     entropy = -sum(x * math.log(x) for x in p)
     wanted = 1 + 0.9 * (0.5 * 1 + 0.25 * 2 + 0.1 * entropy)
     assert error.tolist() == pytest.approx([wanted, 7])
@@ -272,10 +282,10 @@ def test_the_discrete_target_by_hand() -> None:
 def test_forbidden_actions_are_not_bootstrapped_from() -> None:
     """Without action 2, whose value is enormous: (2/3, 1/3) over the values (1, 2)."""
     net = constant_net([math.log(2), 0, 5], [[0.0, 0, 0], [0, 0, 0]])
-    target = Constant([[1.0, 2, 1e6], [1, 2, 1e6]])
+    target = critics([[1.0, 2, 1e6], [1, 2, 1e6]])
     mask = torch.tensor([[True, True, False]])
-    batch = batch_for([0], [0.0], [1.0])
-    _, _, error = discrete_critic_loss(net, target, batch, mask, torch.tensor(0.5))
+    batch = batch_for([0], [0.0], [1.0], next_mask=mask)
+    _, _, error = discrete_critic_loss(net, target, batch, torch.tensor(0.5))
     entropy = math.log(3) - 2 / 3 * math.log(2)
     assert error.tolist() == pytest.approx([4 / 3 + 0.5 * entropy])
 
@@ -283,7 +293,7 @@ def test_forbidden_actions_are_not_bootstrapped_from() -> None:
 def test_each_discrete_action_is_learnt_by_its_own_output() -> None:
     net = constant_net([0, 0, 0], [[1.0, 2, 3], [4, 5, 6]])
     batch = batch_for([2, 0], [0.0, 0.0], [0.0, 0.0])
-    loss, q_mean, error = discrete_critic_loss(net, net.critic, batch, None, torch.tensor(0.0))
+    loss, q_mean, error = discrete_critic_loss(net, net.critic, batch, torch.tensor(0.0))
     assert error.tolist() == [(3 + 6) / 2, (1 + 4) / 2]
     assert q_mean.item() == pytest.approx((3 + 1 + 6 + 4) / 4)
     loss.backward()
@@ -338,13 +348,13 @@ def test_the_steady_actor_follows_and_is_only_there_for_the_penalty() -> None:
 
 def test_forbidden_actions_are_never_taken() -> None:
     agent = agent_for(DISCRETE)
-    agent.net.actor[-1].bias.data = torch.tensor([0.0, 0.0, 50.0])
+    agent.net.actor.layers[-1].bias.data = torch.tensor([0.0, 0.0, 50.0])
     obs, mask = np.zeros((500, 3), np.float32), np.tile([True, True, False], (500, 1))
-    assert set(agent.policy.greedy(obs)) == {2}
-    assert 2 not in agent.policy.greedy(obs, mask)
-    assert set(agent.policy.sample(obs, mask)) == {0, 1}
+    assert set(best(agent.policy, obs)) == {2}
+    assert 2 not in best(agent.policy, obs, mask)
+    assert set(drawn(agent.policy, obs, mask)) == {0, 1}
     agent.policy.is_random = True
-    assert set(agent.policy.sample(obs, mask)) == {0, 1}
+    assert set(drawn(agent.policy, obs, mask)) == {0, 1}
 
 
 def test_masks_reach_the_update() -> None:
@@ -416,7 +426,7 @@ def test_spectral_norm_bounds_the_critics() -> None:
     for i in range(20):
         agent.update(rollout_for(BOX, seed=i), 12 * (i + 1), 1000)
     with torch.no_grad():
-        layers = [m for m in agent.net.critic.layers if isinstance(m, StackedLinear)]
+        layers = [m for m in agent.net.critic.mlps.layers if isinstance(m, StackedLinear)]
         for layer in layers:
             outputs = layer(torch.eye(layer.weight.shape[1])) - layer.bias
             assert float(torch.linalg.svdvals(outputs).max()) < 1.5
@@ -432,7 +442,7 @@ def test_spectral_norm_bounds_the_critics() -> None:
     ids=["none", "one side"],
 )
 def test_actions_without_bounds_are_refused(space: Any) -> None:
-    with pytest.raises(ConfigError, match=r"sac.*finite.*RescaleAction.*ppo"):
+    with pytest.raises(ConfigError, match=r"sac.*finite.*ActionRescale.*ppo"):
         agent_for(space)
 
 
@@ -443,30 +453,42 @@ def test_actions_without_bounds_are_refused(space: Any) -> None:
 def test_acting_computes_what_learning_does(activation: str) -> None:
     agent = agent_for(activation=activation, normalize_obs="rolling")
     rng = np.random.default_rng(0)
-    agent.net.observe(rng.normal(2, 3, (100, 3)).astype(np.float32))
+    agent.encoder.observe(rng.normal(2, 3, (100, 3)).astype(np.float32))
     obs = rng.normal(2, 5, (32, 3)).astype(np.float32)
     with torch.no_grad():
-        outputs = agent.net.actor(agent.encode(obs))
+        outputs = agent.net.actor_outputs(torch.from_numpy(obs))
         mean = torch.tanh(outputs[:, :2]).numpy()
-        np.testing.assert_allclose(agent.policy.greedy(obs), mean, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(best(agent.policy, obs), mean, rtol=1e-4, atol=1e-5)
         state = agent.policy.rng.bit_generator.state
-        drawn = agent.policy.sample(obs)
+        actions = drawn(agent.policy, obs)
         agent.policy.rng.bit_generator.state = state
         noise = torch.from_numpy(agent.policy.rng.standard_normal((32, 2), dtype=np.float32))
         expected, _ = squash(outputs, noise)
-    np.testing.assert_allclose(drawn, expected.numpy(), rtol=1e-4, atol=1e-5)
-    assert drawn.dtype == np.float32
+    np.testing.assert_allclose(actions, expected.numpy(), rtol=1e-4, atol=1e-5)
+    assert actions.dtype == np.float32
+    assert agent.policy._infer._program is not None, "recorded"
 
 
 def test_actions_reach_the_bounds_of_the_env() -> None:
     agent = agent_for()
-    agent.net.actor[-1].bias.data = torch.tensor([50.0, -50.0, 0.0, 0.0])
+    agent.net.actor.layers[-1].bias.data = torch.tensor([50.0, -50.0, 0.0, 0.0])
     np.testing.assert_array_equal(agent.act(np.zeros(3, np.float32)), [2, -2])
     agent.policy.is_random = True
-    drawn = agent.act(np.zeros((500, 3), np.float32), greedy=False)
-    assert np.abs(drawn).max() <= 2
-    assert np.abs(drawn).max() > 1.9
-    assert abs(drawn.mean()) < 0.2
+    actions = agent.act(np.zeros((500, 3), np.float32), greedy=False)
+    assert np.abs(actions).max() <= 2
+    assert np.abs(actions).max() > 1.9
+    assert abs(actions.mean()) < 0.2
+
+
+def steps_of(policy: Policy, obs: np.ndarray, n_steps: int) -> tuple[np.ndarray, Carry]:
+    """Draws of one episode of every env [T, envs, ...], and the carry after them."""
+    carry, is_first = policy.initial_carry(len(obs)), np.ones(len(obs), bool)
+    actions = []
+    for _ in range(n_steps):
+        acted = policy.sample(obs, carry, is_first)
+        actions.append(acted.actions)
+        carry, is_first = acted.carry, np.zeros(len(obs), bool)
+    return np.array(actions), carry
 
 
 def test_correlated_noise_lasts_and_leaves_each_action_as_it_was() -> None:
@@ -474,13 +496,13 @@ def test_correlated_noise_lasts_and_leaves_each_action_as_it_was() -> None:
     for p in agent.net.actor.parameters():
         p.data.zero_()
     obs = np.zeros((400, 3), np.float32)
-    noise = np.arctanh([agent.policy.sample(obs)[:, 0] for _ in range(30)])  # [T, envs]
+    actions, carry = steps_of(agent.policy, obs, 30)
+    noise = np.arctanh(actions[..., 0])  # [T, envs]
     for t in (0, 1, 29):
         assert noise[t].std() == pytest.approx(1, abs=0.1), t
     assert np.corrcoef(noise[:-1].ravel(), noise[1:].ravel())[0, 1] == pytest.approx(0.9, abs=0.03)
     before = noise[-1]
-    agent.policy.end_episodes(np.arange(400) < 200)
-    after = np.arctanh(agent.policy.sample(obs)[:, 0])
+    after = np.arctanh(agent.policy.sample(obs, carry, np.arange(400) < 200).actions[:, 0])
     assert abs(np.corrcoef(before[:200], after[:200])[0, 1]) < 0.2
     assert np.corrcoef(before[200:], after[200:])[0, 1] > 0.8
     assert after.std() == pytest.approx(1, abs=0.1)
@@ -491,11 +513,11 @@ def test_discrete_actions_last_by_the_same_setting() -> None:
     for p in agent.net.actor.parameters():
         p.data.zero_()
     obs = np.zeros((500, 3), np.float32)
-    actions = np.array([agent.policy.sample(obs) for _ in range(20)])  # [T, envs]
+    actions, _ = steps_of(agent.policy, obs, 20)  # [T, envs]
     for t in (0, 1, 19):
         shares = np.bincount(actions[t], minlength=3) / 500
         assert shares == pytest.approx([1 / 3] * 3, abs=0.08), t
     repeats = (actions[1:] == actions[:-1]).mean()
     assert repeats == pytest.approx(0.8 + 0.2 / 3, abs=0.02)
     mask = np.tile([True, True, False], (500, 1))
-    assert set(agent.policy.sample(obs, mask)) == {0, 1}
+    assert set(drawn(agent.policy, obs, mask)) == {0, 1}

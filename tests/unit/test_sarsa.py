@@ -15,6 +15,7 @@ from gymnasium import spaces
 from gymnasium_solver.algos.sarsa import Sarsa, SarsaConfig
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.errors import ConfigError
+from gymnasium_solver.spaces.actions import DiscreteActions
 
 STATES, ACTIONS = spaces.Discrete(5), spaces.Discrete(3)
 # Q of state s (row) and action a (column).
@@ -33,7 +34,8 @@ def agent_for(action_space: Any = ACTIONS, seed: int = 0, **fields: Any) -> Sars
 
 def crafted_rollout(n_envs: int = 1) -> Rollout:
     """s1 -a0-> s2 -a2-> cut at s3; reset; s0 -a1-> s4, where the rollout ends. The same in all."""
-    rollout = Rollout.allocate(4, n_envs, STATES, ACTIONS)
+    rollout = Rollout.allocate(4, n_envs, STATES, DiscreteActions(ACTIONS))
+    assert isinstance(rollout.obs, np.ndarray)
     rollout.obs[:] = np.array([1, 2, 3, 0, 4])[:, None]
     rollout.actions[:] = np.array([0, 2, 0, 1])[:, None]
     rollout.reward[:] = np.array([1, 2, 0, 3])[:, None]
@@ -55,7 +57,7 @@ def test_targets() -> None:
     # Q(s2, a2) = 5 although a1 is worth 8; Q(s3, a1) = 7; Q(s4, a2) = 20.
     assert batch.target.tolist() == pytest.approx([1 + 0.9 * 5, 2 + 0.9 * 7, 3 + 0.9 * 20])
     assert batch.actions.tolist() == [0, 2, 1]
-    assert batch.x.argmax(dim=1).tolist() == [1, 2, 0], "the reset row is not learnt from"
+    assert batch.obs.tolist() == [1, 2, 0], "the reset row is not learnt from"
 
 
 def test_a_terminated_episode_has_no_next_value() -> None:
@@ -73,7 +75,8 @@ def test_with_lambda_the_later_rewards_count_too() -> None:
 
 def test_two_envs_out_of_phase() -> None:
     one = crafted_rollout()
-    rollout = Rollout.allocate(4, 2, STATES, ACTIONS)
+    rollout = Rollout.allocate(4, 2, STATES, DiscreteActions(ACTIONS))
+    assert isinstance(rollout.obs, np.ndarray)
     for name in ("obs", "actions", "reward", "valid", "truncated"):
         getattr(rollout, name)[:, 0] = getattr(one, name)[:, 0]
     # Env 1: s0 -a2-> s1, terminated; reset; s2 -a0-> s3 -a1-> s4 and on.
@@ -159,7 +162,7 @@ def test_one_step_moves_the_value_of_the_action_taken_towards_its_target() -> No
     agent = agent_for(exploration="greedy", optimizer="sgd", policy_lr=0.1, max_grad_norm=None)
     metrics = agent.update(crafted_rollout().first(2), 2, 100)
     # Q(s1, a0) = 4, target 5.5; Q(s2, a2) = 5, target 8.3. d loss / d Q = Q - target, two samples.
-    after = agent.net.q_values(np.arange(5))
+    after = agent.net.q_values(torch.arange(5)).detach().numpy()
     assert after[1, 0] == pytest.approx(4 + 2 * 0.1 * 1.5, rel=1e-5), "by weight and bias"
     assert after[2, 2] == pytest.approx(5 + 2 * 0.1 * 3.3, rel=1e-5)
     np.testing.assert_allclose(after[:, 1], TABLE[:, 1])
@@ -176,7 +179,7 @@ def test_exploration_follows_its_schedules() -> None:
 
 
 def test_continuous_actions_are_refused_in_words() -> None:
-    with pytest.raises(ConfigError, match=r"sarsa needs discrete .*Box.*use sac, td3 or ppo"):
+    with pytest.raises(ConfigError, match=r"sarsa needs Discrete .*Box.*use ppo, sac or td3"):
         agent_for(action_space=spaces.Box(-1, 1, (2,), np.float32))
 
 

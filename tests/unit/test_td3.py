@@ -1,7 +1,7 @@
 """TD3 and DDPG: targets by hand, smoothing, delays, exploration noise and its state."""
 
 import copy
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -10,26 +10,39 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from gymnasium_solver.algos import algo_class, ddpg, deterministic, td3
-from gymnasium_solver.algos.batch import Batch
+from gymnasium_solver.algos.off_policy import ReplayBatch
 from gymnasium_solver.data.rollout import Rollout
+from gymnasium_solver.envs.journal import JournaledEnv
+from gymnasium_solver.envs.make import make_vector_env
 from gymnasium_solver.errors import ConfigError
+from gymnasium_solver.nets.actor_critics import Actor, Critics
+from gymnasium_solver.spaces.actions import action_kind
+from gymnasium_solver.training.collect import Collector
+from tests.acting import best, drawn
 
 OBS = spaces.Box(-10, 10, (3,), np.float32)
 BOX = spaces.Box(-2, 2, (2,), np.float32)
 N_ENVS = 2
 
 
-def agent_for(algo_id: str = "td3", action_space: Any = BOX, seed: int = 0, **fields: Any) -> Any:
+def agent_for(
+    algo_id: str = "td3",
+    action_space: Any = BOX,
+    seed: int = 0,
+    observation_space: Any = OBS,
+    **fields: Any,
+) -> Any:
     algo = algo_class(algo_id)
     small = {"n_envs": N_ENVS, "hidden_dims": [6], "batch_size": 4, "buffer_size": 200}
     small |= {"learning_starts": 4, "policy_lr": 0.01, "critic_lr": None}
     config = algo.Config(env_id="x", algo_id=algo_id, **{**small, **fields})
-    return algo(config, OBS, action_space, seed=seed)
+    return algo(config, observation_space, action_space, seed=seed)
 
 
 def rollout_for(n_rows: int = 6, seed: int = 0) -> Rollout:
     rng = np.random.default_rng(seed)
-    rollout = Rollout.allocate(n_rows, N_ENVS, OBS, BOX)
+    rollout = Rollout.allocate(n_rows, N_ENVS, OBS, action_kind(BOX))
+    assert isinstance(rollout.obs, np.ndarray)
     rollout.obs[:] = rng.normal(size=rollout.obs.shape)
     rollout.reward[:] = rng.normal(size=rollout.reward.shape)
     rollout.actions[:] = rng.uniform(-1, 1, rollout.actions.shape)
@@ -37,11 +50,19 @@ def rollout_for(n_rows: int = 6, seed: int = 0) -> Rollout:
     return rollout
 
 
-def batch_for(reward: list[float], discount: list[float]) -> Batch:
+def batch_for(
+    reward: list[float], discount: list[float], noise: Tensor | None = None
+) -> ReplayBatch:
     n = len(reward)
-    x = torch.zeros(n, 3)
-    weight = torch.ones(n)
-    return Batch(x, torch.zeros(n, 2), torch.tensor(reward), torch.tensor(discount), x, weight)
+    return ReplayBatch(
+        obs=torch.zeros(n, 3),
+        actions=torch.zeros(n, 2),
+        reward=torch.tensor(reward),
+        discount=torch.tensor(discount),
+        next_obs=torch.zeros(n, 3),
+        weight=torch.ones(n),
+        noise=noise,
+    )
 
 
 class SumOfActions(nn.Module):
@@ -51,8 +72,12 @@ class SumOfActions(nn.Module):
         super().__init__()
         self.factors = torch.tensor(factors)
 
-    def forward(self, x: Tensor) -> Tensor:
-        return self.factors.view(-1, 1, 1) * x[:, 3:].sum(1).view(1, -1, 1)
+    def forward(self, x: Tensor, actions: Tensor) -> Tensor:
+        return self.factors.view(-1, 1, 1) * actions.sum(1).view(1, -1, 1)
+
+
+def critics_of(factors: list[float]) -> Critics:
+    return cast(Critics, SumOfActions(factors))
 
 
 class Still(nn.Module):
@@ -64,14 +89,22 @@ class Still(nn.Module):
         return self.outputs.expand(len(x), -1)
 
 
+def actor_of(outputs: list[float]) -> Actor:
+    return cast(Actor, Still(outputs))
+
+
 def smoothed_errors(noise: list[list[float]], actor: list[float], critics: list[float]) -> Any:
     """Targets that TD3 sees, its own critics being 0: reward 1, discount 0.9 and 0."""
     net = agent_for().net
-    net.critic = SumOfActions([0.0] * len(critics))
+    net.critic = critics_of([0.0] * len(critics))
     _, _, error = td3.critic_loss(
-        net, Still(actor), SumOfActions(critics), batch_for([1, 1], [0.9, 0]),
-        torch.tensor(noise), torch.tensor(0.2), torch.tensor(0.5),
-    )  # fmt: skip
+        net,
+        actor_of(actor),
+        critics_of(critics),
+        batch_for([1, 1], [0.9, 0], torch.tensor(noise)),
+        torch.tensor(0.2),
+        torch.tensor(0.5),
+    )
     return error.tolist()
 
 
@@ -93,9 +126,9 @@ def test_smoothing_noise_is_clipped_and_so_is_the_action() -> None:
 
 def test_the_ddpg_target_is_the_one_critic_at_the_target_actors_action() -> None:
     net = agent_for("ddpg").net
-    net.critic = SumOfActions([0.0])
+    net.critic = critics_of([0.0])
     batch = batch_for([1, 1], [0.9, 0])
-    loss, q_mean, error = ddpg.critic_loss(net, Still([0.5, 0.0]), SumOfActions([3.0]), batch)
+    loss, q_mean, error = ddpg.critic_loss(net, actor_of([0.5, 0.0]), critics_of([3.0]), batch)
     wanted = 1 + 0.9 * 3 * np.tanh(0.5)
     assert error.tolist() == pytest.approx([wanted, 1])
     assert loss.item() == pytest.approx(0.5 * (wanted**2 + 1) / 2)
@@ -106,7 +139,7 @@ def test_the_actor_climbs_the_first_critic() -> None:
     net = agent_for(seed=3).net
     x = torch.randn(5, 3)
     loss = deterministic.actor_loss(net, x)
-    q = net.critic(torch.cat([x, torch.tanh(net.actor(x))], 1))
+    q = net.critic(x, torch.tanh(net.actor(x)))
     torch.testing.assert_close(loss, -q[0].mean())
     grads = torch.autograd.grad(loss, list(net.actor.parameters()))
     assert all(g.abs().sum() > 0 for g in grads)
@@ -129,7 +162,7 @@ def test_td3_delays_the_actor_and_all_targets() -> None:
 
 def test_ddpg_moves_everything_every_time_with_one_critic() -> None:
     agent = agent_for("ddpg", updates_per_step=0.25, tau=0.25)
-    assert agent.net.critic.n == 1
+    assert agent.net.critic.mlps.n == 1
     old = {name: target.flat.clone() for name, target in agent.targets.items()}
     agent.update(rollout_for(n_rows=2), 4, 100)
     for name, target in agent.targets.items():
@@ -157,9 +190,10 @@ def test_only_bounded_boxes_are_taken(algo_id: str) -> None:
 # -- exploration ----------------------------------------------------------------------------
 
 
-def still_agent(noise_type: str, std: float, algo_id: str = "td3") -> Any:
+def still_agent(noise_type: str, std: float, observation_space: Any = OBS, box: Any = BOX) -> Any:
     """Its actor always says 0."""
-    agent = agent_for(algo_id, exploration_noise=std, exploration_noise_type=noise_type)
+    noise: dict[str, Any] = {"exploration_noise": std, "exploration_noise_type": noise_type}
+    agent = agent_for("td3", box, observation_space=observation_space, **noise)
     for p in agent.net.actor.parameters():
         p.data.zero_()
     return agent
@@ -168,41 +202,63 @@ def still_agent(noise_type: str, std: float, algo_id: str = "td3") -> Any:
 def test_gaussian_noise_is_new_every_step() -> None:
     policy = still_agent("gaussian", 0.1).policy
     obs = np.zeros((2000, 3), np.float32)
-    first, second = policy.sample(obs), policy.sample(obs)
+    first, second = drawn(policy, obs), drawn(policy, obs)
     assert first.std() == pytest.approx(0.1, rel=0.05)
     assert abs(np.corrcoef(first[:, 0], second[:, 0])[0, 1]) < 0.1
-    np.testing.assert_array_equal(policy.greedy(obs), 0)
-    wide = still_agent("gaussian", 5.0).policy.sample(obs)
+    np.testing.assert_array_equal(best(policy, obs), 0)
+    wide = drawn(still_agent("gaussian", 5.0).policy, obs)
     assert (np.abs(wide).max(), np.abs(wide).min() < 0.5) == (1.0, True)
 
 
 def test_ou_noise_wanders_around_zero() -> None:
     agent = still_agent("ou", 0.05)
     policy, obs = agent.policy, np.zeros((N_ENVS, 3), np.float32)
-    steps = np.array([policy.sample(obs)[:, 0] for _ in range(5000)])
+    carry, taken = policy.initial_carry(N_ENVS), []
+    for i in range(5000):
+        acted = policy.sample(obs, carry, np.full(N_ENVS, i == 0))
+        carry = acted.carry
+        taken.append(acted.actions[:, 0])
+    steps = np.array(taken)
     keeps = 0.85
     assert np.corrcoef(steps[:-1, 0], steps[1:, 0])[0, 1] == pytest.approx(keeps, abs=0.03)
     assert steps.std() == pytest.approx(0.05 / np.sqrt(1 - keeps**2), rel=0.1)
     assert abs(np.corrcoef(steps.T)[0, 1]) < 0.15, "each env has its own"
 
 
-def test_ou_noise_starts_again_where_an_episode_ended() -> None:
-    agent = still_agent("ou", 0.1)
-    agent.policy.sample(np.zeros((N_ENVS, 3), np.float32))
-    before = agent.policy.noise.value.copy()
+def test_ou_noise_starts_again_where_an_episode_begins() -> None:
+    policy, obs = still_agent("ou", 0.1).policy, np.zeros((N_ENVS, 3), np.float32)
+    carry = policy.sample(obs, policy.initial_carry(N_ENVS), np.ones(N_ENVS, bool)).carry
+    before = carry["noise"].copy()
     assert (before != 0).all()
-    rollout = rollout_for(n_rows=1)
-    rollout.truncated[0, 1] = True
-    agent.update(rollout, 2, 100)
-    fresh = copy.deepcopy(agent.policy.rng).standard_normal((N_ENVS, 2), dtype=np.float32) * 0.1
-    actions = agent.policy.sample(np.zeros((N_ENVS, 3), np.float32))
-    np.testing.assert_allclose(actions, [0.85 * before[0] + fresh[0], fresh[1]], rtol=1e-5)
+    fresh = copy.deepcopy(policy.rng).standard_normal((N_ENVS, 2), dtype=np.float32) * 0.1
+    acted = policy.sample(obs, carry, np.array([False, True]))
+    np.testing.assert_allclose(acted.actions, [0.85 * before[0] + fresh[0], fresh[1]], rtol=1e-5)
+    np.testing.assert_array_equal(carry["noise"], before)  # the carry given stays as it was
 
 
-def test_an_evaluation_of_other_envs_does_not_crash_the_noise() -> None:
-    policy = still_agent("ou", 0.1).policy
+def test_a_collector_carries_the_noise_and_renews_it_with_the_episode() -> None:
+    env = JournaledEnv(make_vector_env("Probe/TruncatedRewardContinuous-v0", N_ENVS))
+    agent = still_agent("ou", 0.1, observation_space=env.observation_space, box=env.action_space)
+    rng = copy.deepcopy(agent.policy.rng)
+    rollout = Collector(env, agent.policy, 12, seed=0, boundary_steps=1000).collect(0, None)
+    assert 0 < rollout.is_first[1:-1].sum() < rollout.is_first[1:-1].size
+    noise = np.zeros((N_ENVS, 1), np.float32)
+    for is_first, actions in zip(rollout.is_first[:-1], rollout.actions, strict=True):
+        kept = np.where(is_first[:, None], 0, 0.85 * noise)
+        noise = kept + 0.1 * rng.standard_normal((N_ENVS, 1), dtype=np.float32)
+        np.testing.assert_allclose(actions, noise, rtol=1e-4, atol=1e-6)
+
+
+def test_an_evaluation_of_other_envs_does_not_disturb_the_noise() -> None:
+    """Every caller has a carry of its own, so that the numbers of envs need not agree."""
+    policy, obs = still_agent("ou", 0.1).policy, np.zeros((2, 3), np.float32)
+    carry = policy.sample(obs, policy.initial_carry(2), np.ones(2, bool)).carry
+    before = carry["noise"].copy()
+    assert drawn(policy, np.zeros((5, 3), np.float32)).shape == (5, 2)
+    np.testing.assert_array_equal(carry["noise"], before)
+    assert policy.sample(obs, carry, np.zeros(2, bool)).actions.shape == (2, 2)
     for n in (2, 5, 2):
-        assert policy.sample(np.zeros((n, 3), np.float32)).shape == (n, 2)
+        assert policy.act(np.zeros((n, 3), np.float32), greedy=False).shape == (n, 2)
 
 
 def test_the_noise_follows_its_schedule() -> None:
@@ -217,8 +273,8 @@ def test_the_noise_follows_its_schedule() -> None:
 def test_acting_computes_what_learning_does() -> None:
     agent = agent_for(normalize_obs="rolling")
     rng = np.random.default_rng(0)
-    agent.net.observe(rng.normal(2, 3, (100, 3)).astype(np.float32))
+    agent.encoder.observe(rng.normal(2, 3, (100, 3)).astype(np.float32))
     obs = rng.normal(2, 5, (32, 3)).astype(np.float32)
     with torch.no_grad():
-        expected = torch.tanh(agent.net.actor(agent.encode(obs))).numpy()
-    np.testing.assert_allclose(agent.policy.greedy(obs), expected, rtol=1e-4, atol=1e-5)
+        expected = torch.tanh(agent.net.actor_outputs(torch.from_numpy(obs))).numpy()
+    np.testing.assert_allclose(best(agent.policy, obs), expected, rtol=1e-4, atol=1e-5)
