@@ -5,8 +5,8 @@
     network.cnns                                # {part: Cnn} of the image parts
 
 `policy: auto` (and a torso of a plugin) takes convolutions for uint8 images, alone or among the
-parts of a Dict, and an MLP for the rest. A network with convolutions has its own widths (`cnn_channels`, `cnn_hidden_dims`) and
-ReLU; `hidden_dims` and `activation` belong to an MLP.
+parts of a Dict, and an MLP for the rest. A network with convolutions has its own widths
+(`cnn_channels`, `cnn_hidden_dims`) and ReLU; `hidden_dims` and `activation` belong to an MLP.
 """
 
 import math
