@@ -28,6 +28,7 @@ import numpy as np
 from gymnasium_solver.envs.suites.own import OwnEnv, refuse_unknown
 from gymnasium_solver.envs.vector import Info, Space, VectorEnv
 from gymnasium_solver.errors import EnvError
+from gymnasium_solver.spaces.observations import Obs
 
 Outcome = tuple[np.ndarray, np.ndarray, np.ndarray]
 
@@ -246,7 +247,7 @@ class Counting(OwnEnv):
         self._episode = np.full(n_envs, -1)
         self._steps = np.zeros(n_envs, np.int64)
 
-    def _reset(self, seed: int) -> tuple[np.ndarray, Info]:
+    def _reset(self, seed: int) -> tuple[Obs, Info]:
         self._episode[:] = -1
         return super()._reset(seed)
 
