@@ -24,11 +24,11 @@ from gymnasium_solver.config.types import (
     Count,
     Device,
     EnvCount,
-    EnvId,
     EpochsOrFraction,
     Float,
     FrameSize,
     HiddenDims,
+    Name,
     Names,
     NonNegativeInt,
     ObsNormalization,
@@ -57,13 +57,13 @@ class Fields(BaseModel):
 class IdentityFields(Fields):
     title = "identity"
 
-    env_id: EnvId
+    env_id: Name
     """Environment to solve, as Gymnasium names it, e.g. CartPole-v1."""
     algo_id: str
     """Algorithm to train with. It decides which further fields exist."""
-    project_id: str | None = None
+    project_id: Name | None = None
     """Name that groups runs. Unset: the name of the config file."""
-    variant: str | None = None
+    variant: Name | None = None
     """Name of the variant this config was read from. Set by the loader."""
     description: str = ""
     """One line shown in listings."""
