@@ -167,6 +167,8 @@ def observer_class(name: str) -> "type[Observer]":
 def import_plugins(names: Iterable[str]) -> None:
     """Import each module. ConfigError if one is missing or fails. A second import does nothing."""
     for name in names:
+        if not re.fullmatch(r"\w+(\.\w+)*", name):
+            raise ConfigError(f"plugins: {name!r} is not a module name; expected e.g. my_module")
         see_working_folder()
         try:
             import_module(name)

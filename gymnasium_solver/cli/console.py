@@ -85,14 +85,14 @@ class TrainConsole(Observer):
             run_id=run.id,
             name=name,
             header=header(config, info),
-            max_env_steps=config.max_env_steps,
+            max_env_steps=None if _ends_by_epochs(config, info) else config.max_env_steps,
             planned_epochs=info.planned_epochs,
             threshold=info.threshold,
         )
         if info.resumed_from:
-            total = config.max_env_steps or info.planned_epochs * config.n_envs * config.n_steps
+            steps = self.state.max_env_steps or info.planned_epochs * config.n_envs * config.n_steps
             self.state.start_steps = info.resumed_from
-            self.state.start_fraction = info.resumed_from / total
+            self.state.start_fraction = info.resumed_from / steps
             if best := run.meta().get("best"):
                 self.state.best["val/roll/ep_rew/mean"] = best["score"]
         self._next_line_s = time.monotonic() + LINE_EVERY_S
@@ -137,6 +137,20 @@ class TrainConsole(Observer):
             ]
         )
         self._progress_line(val=text + (" ★" if is_best else ""))
+
+    def on_test(self, result: "EvalResult", required: float) -> None:
+        assert self.state is not None, "on_start comes first"
+        score = self._score(result.mean)
+        text = f"test at {fmt.number(result.env_steps)}: {score.test(result.score())}"
+        threshold = self.state.threshold or 0.0
+        if result.mean >= required:
+            self.on_message("info", f"{text}, passed")
+        elif result.mean < threshold:
+            self.on_message("info", f"{text}, below {score.threshold}; training continues")
+        else:
+            self.on_message(
+                "info", f"{text}, a repeated test needs {score(required)}; training continues"
+            )
 
     def on_checkpoint(self, path: Path, kind: str) -> None:
         self._log(f"checkpoint ({kind}): {path}")
@@ -248,6 +262,8 @@ def header(config: "Config", info: "TrainInfo") -> list[tuple[str, str]]:
         ),
         ("budget", f"{_budget(config, info)} · {threshold}"),
     ]
+    if info.test_episodes is not None:
+        lines.append(("test", f"{info.test_episodes:,} held-out episodes"))
     if info.resumed_from is not None:
         lines.append(("resumed", f"at {info.resumed_from:,} env steps"))
     return lines
@@ -258,6 +274,12 @@ def _header_lines(state: State) -> list[Text]:
 
 
 def _budget(config: "Config", info: "TrainInfo") -> str:
-    if config.max_env_steps is None:
-        return f"{info.planned_epochs:,} epochs"
+    """The limit that ends the run; the other one only where it comes first."""
+    if _ends_by_epochs(config, info):
+        return f"{info.planned_epochs:,} epoch{'s' * (info.planned_epochs != 1)}"
     return f"{config.max_env_steps:,} env steps (about {info.planned_epochs:,} epochs)"
+
+
+def _ends_by_epochs(config: "Config", info: "TrainInfo") -> bool:
+    """Whether `max_epochs` is reached before `max_env_steps`."""
+    return config.max_env_steps is None or info.planned_epochs == config.max_epochs

@@ -1,7 +1,7 @@
 """`gsolve eval RUN[/CHECKPOINT]`: score a trained agent, greedy and sampled, on fresh episodes.
 
-The same checkpoint, seed and number of episodes give the same figures again: with the defaults
-those of the test after training, with `--seed val` those the checkpoint was judged by.
+The same checkpoint, seed and number of episodes give the same figures again: by default those of
+the run's held-out test, with `--seed val` those of the validation that chose the checkpoint.
 """
 
 from collections.abc import Sequence
@@ -12,6 +12,7 @@ from gymnasium_solver.cli.flags import Parser, UsageError
 
 if TYPE_CHECKING:
     from gymnasium_solver.config.schema import Config
+    from gymnasium_solver.runs.run import Run
     from gymnasium_solver.training.observer import EvalResult
 
 
@@ -28,7 +29,10 @@ def main(argv: Sequence[str]) -> int:
         help="@last, an id or a part of one; then /@best, /@last or /<env_steps> (default: @best)",
     )
     parser.add_argument(
-        "--episodes", type=int, metavar="N", help="whole episodes (default: eval_episodes)"
+        "--episodes",
+        type=int,
+        metavar="N",
+        help="whole episodes (default: those of the run's test)",
     )
     parser.add_argument(
         "--seed",
@@ -76,8 +80,10 @@ def score(
     found = resolve_checkpoint(ref, root)
     config = load_config(str(found.run.config_path))
     checkpoint = load_checkpoint(found.path)
-    episodes = episodes or config.eval_episodes
-    env_seed = pick_seed(config, seed, checkpoint.env_steps)
+    if episodes is None:
+        test_episodes = None if seed == "val" else found.run.meta().get("test_episodes")
+        episodes = int(test_episodes or config.eval_episodes)
+    env_seed = pick_seed(config, seed, checkpoint.env_steps, found.run)
     env = env_from_config(config, n_eval_envs(config, episodes))
     try:
         # As in training: scores repeat exactly.
@@ -110,13 +116,19 @@ def score(
     }
 
 
-def pick_seed(config: "Config", seed: str, env_steps: int) -> int:
-    """The seed a stage uses, or a number as it stands."""
-    from gymnasium_solver.training.seeds import derive, stage_seed
+def pick_seed(config: "Config", seed: str, env_steps: int, run: "Run") -> int:
+    """The seed a stage uses for the checkpoint at `env_steps`, or a number as it is."""
+    from gymnasium_solver.runs.query import get_events
+    from gymnasium_solver.training.evaluator import eval_seed
+    from gymnasium_solver.training.seeds import stage_seed
 
+    if seed == "test":
+        tests = [event for event in get_events(run, "eval") if event.get("stage") == "test"]
+        own = [event["seed"] for event in tests if event["env_steps"] == env_steps]
+        return int(own[-1]) if own else eval_seed(config, "test", env_steps)
     if seed == "val":
-        return derive(stage_seed(config, "val"), env_steps)  # each evaluation has its own episodes
-    if seed in ("test", "train"):
+        return eval_seed(config, "val", env_steps)
+    if seed == "train":
         return stage_seed(config, seed)
     if not seed.isdigit() or int(seed) >= 2**31:
         raise UsageError(f"--seed {seed}: expected test, val, train or a number below 2^31")
@@ -140,21 +152,22 @@ def print_scores(report: dict[str, Any]) -> None:
     right = {"justify": "right"}
     table = plain_table(
         "",
-        *((name, right) for name in ("mean", "std", "min", "max", "length", "episodes")),
+        *((name, right) for name in ("mean", "stderr", "std", "min", "max", "length", "episodes")),
         "",
     )
     threshold = report["threshold"]
     text = ScoreText(threshold, [result.mean for result in report["scores"].values()])
     for name, result in report["scores"].items():
-        solved = threshold is not None and result.mean >= threshold
+        reaches = threshold is not None and result.mean >= threshold
+        figures = (result.mean, result.stderr, result.std, result.min, result.max)
         table.add_row(
             name,
-            *(text(figure) for figure in (result.mean, result.std, result.min, result.max)),
+            *(text(figure) for figure in figures),
             fmt.number(result.length_mean, 1),
             str(result.episodes),
-            Text(f"★ solved (≥ {text.threshold})", style=GREEN) if solved else "",
+            Text(f"★ reaches {text.threshold}", style=GREEN) if reaches else "",
         )
     print_table(console, table)
     if report["stored"] is not None:
         stored = text(report["stored"])
-        console.print(f"val when this checkpoint was saved: {stored}", style="bright_black")
+        console.print(f"validation when this checkpoint was saved: {stored}", style="bright_black")

@@ -57,6 +57,7 @@ def print_run(
 
     from gymnasium_solver.cli.summary import next_rows, normalized_row, verdict
     from gymnasium_solver.cli.tables import print_pairs, status_text
+    from gymnasium_solver.runs.query import test_score
     from gymnasium_solver.runs.words import STOPPED, ScoreText
 
     console.print(Text.assemble((run.id, "bold"), "  ", status_text(run)))
@@ -76,8 +77,10 @@ def print_run(
     score = ScoreText(run.threshold, scores)
     tests = {e["greedy"]: e for e in evals if e["stage"] == "test"}  # the newest of each kind
     for i, (greedy, test) in enumerate(sorted(tests.items(), reverse=True)):
-        text = f"{'greedy' if greedy else 'sampled'} {score.spread(test['mean'], test['std'])}"
-        rows.append(("test" if i == 0 else "", text))
+        text = f"{'greedy' if greedy else 'sampled'} {score.test(test_score(test))}"
+        rows.append(("test" if i == 0 else "", f"{text}, std {score(test.get('std'))}"))
+    if n_failed := sum(event["stage"] == "failed_test" for event in evals):
+        rows.append(("", f"{n_failed} earlier test{'s' * (n_failed > 1)} fell short"))
     rows.append(("folder", str(run.path)))
     print_pairs(console, rows)
     for label, command in next_rows(run, runs_dir):  # never folded: they are there to be copied

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from gymnasium_solver.runs.query import RunSummary
 
-FIRST_TO_GO = ("time", "env steps", "best / solved")
+FIRST_TO_GO = ("best val", "time", "env steps", "test / solved")
 SHORTEST_ID = 24  # "CartPole-v1-…040424-ab12"
 
 
@@ -79,16 +79,18 @@ def _columns(runs: "list[RunSummary]") -> "dict[str, list[Text]]":
     from gymnasium_solver.cli.summary import score_text
     from gymnasium_solver.cli.tables import status_text
 
-    scores = []
+    best, tests = [], []
     for run in runs:
         score = score_text(run)
-        best = score(run.best["score"]) if run.best else "-"
-        scores.append(Text(best if run.threshold is None else f"{best} / {score.threshold}"))
+        best.append(Text(score(run.best["score"]) if run.best else "-"))
+        test = score(run.test["mean"]) if run.test else "-"
+        tests.append(Text(test if run.threshold is None else f"{test} / {score.threshold}"))
     return {
         "run": [Text(run.id) for run in runs],
         "status": [status_text(run) for run in runs],
         "env steps": [Text(f"{run.env_steps:,}") for run in runs],
-        "best / solved": scores,
+        "best val": best,
+        "test / solved": tests,
         "time": [Text(fmt.duration(run.wall_s)) for run in runs],
     }
 

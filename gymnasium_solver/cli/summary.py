@@ -16,31 +16,42 @@ if TYPE_CHECKING:
 
 def score_text(summary: "RunSummary") -> ScoreText:
     """How this run's scores are written."""
-    return ScoreText(summary.threshold, summary.best["score"] if summary.best else None)
+    scores = [found["score"] for found in (summary.best,) if found]
+    return ScoreText(summary.threshold, scores + [test["mean"] for test in (summary.test,) if test])
 
 
 def verdict(summary: "RunSummary") -> Text:
-    """The run in a line: solved, or how far it came."""
-    best, threshold = summary.best, summary.threshold
-    text = score_text(summary)
-    score = f"best val {text(best['score'])}" if best else "no evaluation yet"
+    """The run in a line: solved, or how far it came. Only a held-out test says solved."""
+    threshold, text = summary.threshold, score_text(summary)
+    score = _tested(summary, text) if summary.test else _untested(summary, text)
     after = f"{summary.env_steps:,} env steps, {fmt.duration(summary.wall_s)}"
+    if summary.solved and summary.status == "finished":
+        return Text.assemble(("SOLVED", f"bold {GREEN}"), f"  {score}  in {after}")
     word = summary.status.upper()
-    if summary.solved and threshold is not None:
-        reached = f"{score} ≥ {text.threshold}" if best else f"training reached {text.threshold}"
-        if summary.status == "finished":
-            return Text.assemble(("SOLVED", f"bold {GREEN}"), f"  {reached}  in {after}")
-        star = (" ★ solved", f"bold {GREEN}")
-        return Text.assemble((word, f"bold {ORANGE}"), star, f"  {reached}  after {after}")
     if summary.status == "finished":
         word = "finished" if threshold is None else "not solved"
-    aim = "" if threshold is None else f" (solved is {text.threshold})"
-    return Text.assemble((word, f"bold {ORANGE}"), f"  {score}{aim}  after {after}")
+    star = (" ★ solved" if summary.solved else "", f"bold {GREEN}")
+    return Text.assemble((word, f"bold {ORANGE}"), star, f"  {score}  after {after}")
+
+
+def _tested(summary: "RunSummary", text: ScoreText) -> str:
+    """test 498.0 ± 0.6 (standard error, 100 episodes) ≥ 475"""
+    assert summary.test is not None
+    aim = "" if summary.threshold is None else f" {'≥' if summary.solved else '<'} {text.threshold}"
+    return f"test {text.test(summary.test)}{aim}"
+
+
+def _untested(summary: "RunSummary", text: ScoreText) -> str:
+    best = f"best val {text(summary.best['score'])}" if summary.best else "no evaluation yet"
+    aim = "" if summary.threshold is None else f" (solved is a test of {text.threshold})"
+    return f"{best}, not tested{aim}"
 
 
 def measured_from_random(summary: "RunSummary") -> dict[str, float] | None:
-    """The best score counted from random actions (0) to the target (1), and both ends; None where
-    no baseline was recorded for the run's environment."""
+    """The run's score on a scale from random actions (0) to the target (1), and both ends.
+
+    It is the score of the test, or without one the best validation. None without a baseline.
+    """
     from pathlib import Path
 
     from gymnasium_solver.baselines import game_settings, random_baseline
@@ -53,17 +64,23 @@ def measured_from_random(summary: "RunSummary") -> dict[str, float] | None:
     except RunError:
         return None  # a damaged folder still has a summary
     baseline = random_baseline(summary.env_id, settings)
-    if baseline is None or summary.best is None:
+    if summary.test is not None:
+        mean = summary.test["mean"]
+    elif summary.best is not None:
+        mean = summary.best["score"]
+    else:
+        return None
+    if baseline is None:
         return None
     target = baseline.target if baseline.target is not None else summary.threshold
-    score = baseline.normalize(summary.best["score"], target)
+    score = baseline.normalize(mean, target)
     if score is None or target is None:
         return None
     return {"score": score, "random": baseline.mean, "target": target}
 
 
 def normalized_row(summary: "RunSummary") -> list[tuple[str, str]]:
-    """(label, text) of the normalised best score, where there is one."""
+    """(label, text) of the normalised score, where there is one."""
     found = measured_from_random(summary)
     if found is None:
         return []
@@ -91,8 +108,7 @@ def result(
         rows.append(
             (
                 "test" if mode == next(iter(final)) else "",
-                f"{mode:<8} {score.spread(test.mean, test.std)}"
-                f"  ({test.episodes} episodes, seed {test.seed})",
+                f"{mode:<8} {score.test(test.score())}, std {score(test.std)}, seed {test.seed}",
             )
         )
     rows.append(("folder", str(summary.path)))
@@ -115,10 +131,10 @@ def broken_off(run: "Run", runs_dir: str | None = None) -> list[Text]:
 
 def quiet_result(summary: "RunSummary", final: "dict[str, EvalResult]") -> list[Text]:
     score = score_text(summary)
-    scores = [f"{mode} {score(test.mean)}" for mode, test in final.items()]
     line = verdict(summary)
-    if scores:
-        line.append("  test: " + ", ".join(scores))
+    for mode, test in final.items():  # the verdict has the other one
+        if summary.test is None or test.greedy != summary.test["greedy"]:
+            line.append(f"  {mode}: {score(test.mean)}")
     return [line, Text(str(summary.path))]
 
 

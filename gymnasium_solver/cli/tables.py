@@ -60,7 +60,7 @@ def print_pairs(console: Console, rows: Sequence[tuple[str, str | Text]], indent
 
 
 def status_text(run: "RunSummary") -> Text:
-    """A run's status; a star where its best evaluation reached the threshold."""
+    """A run's status; a star where its held-out test reached the threshold."""
     if run.solved and run.status == "finished":
         return Text("★ solved", style=GREEN)
     colour = {"running": SKY, "failed": "red", "killed": "red", "interrupted": ORANGE}

@@ -24,11 +24,11 @@ from gymnasium_solver.config.types import (
     Count,
     Device,
     EnvCount,
-    EnvId,
     EpochsOrFraction,
     Float,
     FrameSize,
     HiddenDims,
+    Name,
     Names,
     NonNegativeInt,
     ObsNormalization,
@@ -57,13 +57,13 @@ class Fields(BaseModel):
 class IdentityFields(Fields):
     title = "identity"
 
-    env_id: EnvId
+    env_id: Name
     """Environment to solve, as Gymnasium names it, e.g. CartPole-v1."""
     algo_id: str
     """Algorithm to train with. It decides which further fields exist."""
-    project_id: str | None = None
+    project_id: Name | None = None
     """Name that groups runs. Unset: the name of the config file."""
-    variant: str | None = None
+    variant: Name | None = None
     """Name of the variant this config was read from. Set by the loader."""
     description: str = ""
     """One line shown in listings."""
@@ -127,7 +127,7 @@ class SeedFields(Fields):
     seed_val: Seed | None = None
     """Seed of the evaluations during training. Unset: derived from `seed`."""
     seed_test: Seed | None = None
-    """Seed of the test episodes after training. Unset: derived from `seed`."""
+    """Seed of the held-out test episodes. Unset: derived from `seed`."""
 
 
 class EnvFields(Fields):
@@ -172,6 +172,10 @@ class EvalFields(Fields):
     """Episodes per evaluation. More: a more precise score, slower."""
     eval_deterministic: bool = True
     """Evaluate with the most likely action instead of a sampled one."""
+    test_episodes: Count | Literal["auto"] = "auto"
+    """Held-out episodes of the test that decides whether a run is solved. auto: 100; where the time
+    limit is above 1,000 steps, as many as fit into 100,000 steps, but at least 30; never fewer than
+    eval_episodes. More: a surer verdict, slower."""
     n_eval_envs: Count | None = None
     """Environments used by an evaluation. Unset: chosen by the number of episodes."""
 
@@ -181,10 +185,11 @@ class StopFields(Fields):
 
     early_stop_on_train_threshold: bool | Float | None = False
     """Stop when the mean training return reaches this value. true: the solved threshold. false or
-    null: never."""
+    null: never. A value at or above the threshold also needs a passed test."""
     early_stop_on_eval_threshold: bool | Float | None = True
     """Stop when an evaluation reaches this value. true: the solved threshold. false or null:
-    never."""
+    never. A value at or above the threshold also needs a passed test; after a failed one training
+    continues."""
 
 
 class CheckpointFields(Fields):

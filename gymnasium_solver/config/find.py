@@ -139,9 +139,21 @@ def config_folders() -> list[Path]:
 
 def config_files(root: Path) -> Iterator[Path]:
     """The config files under a folder, in a fixed order."""
-    for path in sorted(root.rglob("*")):
-        if path.suffix in SUFFIXES and path.is_file():
+    try:
+        paths = sorted(root.rglob("*"))
+    except OSError:  # not a folder that can be read
+        return
+    for path in paths:
+        if path.suffix in SUFFIXES and is_file(path):
             yield path
+
+
+def is_file(path: Path) -> bool:
+    """Is there such a file? Not, for a name that no file can have."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
 
 
 def _entries(path: Path, root: Path) -> Iterator[ConfigEntry]:
@@ -176,7 +188,7 @@ def _matches(entry: ConfigEntry, pattern: str) -> bool:
 def own_file(target: str) -> Path | None:
     """The user's own file that a name or path stands for, with or without a variant."""
     for name in (target, target.rpartition(":")[0]):
-        if Path(name).suffix in SUFFIXES and Path(name).is_file():
+        if Path(name).suffix in SUFFIXES and is_file(Path(name)):
             return Path(name)
         for root in config_folders()[:-1] if name else ():
             for path in config_files(root):
@@ -191,8 +203,8 @@ def locate(target: str, variant: str | None = None) -> tuple[Path, str | None]:
         head, colon, tail = target.rpartition(":")
         target, variant = (head, tail) if colon else (target, None)
     if Path(target).suffix in SUFFIXES:
-        if not Path(target).is_file():
-            raise ConfigError(f"there is no config file {target}")
+        if not is_file(Path(target)):
+            raise ConfigError(f"there is no config file {_cut(target)}")
         return Path(target), variant
     for root in config_folders():  # the file of that name first: reading all takes much longer
         for path in config_files(root):
@@ -225,8 +237,8 @@ def _not_found(target: str, variant: str | None, entries: list[ConfigEntry]) -> 
     if own and variant is None:
         return f"{target} needs a variant: {', '.join(own)}"
     if own:
-        return f"{target} has no variant {variant!r}; it has: {', '.join(own)}"
-    wanted = f"{target}:{variant}" if variant else target
+        return f"{target} has no variant {_cut(variant or '')!r}; it has: {', '.join(own)}"
+    wanted = _cut(f"{target}:{variant}" if variant else target)
     names = [entry.name for entry in entries]
     within = [name for name in names if target and target.lower() in name.lower()]
     within.sort(key=lambda name: len(name.rpartition(":")[0]))  # the env's own file first
@@ -235,3 +247,8 @@ def _not_found(target: str, variant: str | None, entries: list[ConfigEntry]) -> 
     found = list(dict.fromkeys([*within, *close, *nearest(wanted, names, n=5, cutoff=0.6)]))[:6]
     listing = f"the nearest are: {', '.join(found)}" if found else "gsolve list prints all"
     return f"there is no config named {wanted!r}; {listing}"
+
+
+def _cut(name: str) -> str:
+    """A name as given, cut to a length that fits a message."""
+    return name if len(name) <= 100 else name[:97] + "..."

@@ -19,6 +19,7 @@ from typing import Any
 
 from gymnasium_solver.config.find import ConfigFile
 from gymnasium_solver.config.schema import ALIASES, Config, canonical
+from gymnasium_solver.config.types import DEEPEST
 from gymnasium_solver.config.yaml_file import dump_yaml
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.suggest import did_you_mean
@@ -32,6 +33,8 @@ def apply_overrides(data: Mapping[str, Any], overrides: Mapping[str, Any]) -> di
     for key, value in overrides.items():
         if "." in key:
             first, *inner = key.split(".")
+            if len(inner) >= DEEPEST:
+                raise ConfigError(f"{key[:40]}...: nested more than {DEEPEST} levels deep")
             _set_inside(result, [ALIASES.get(first, first), *inner], value, key)
     return result
 
@@ -84,7 +87,7 @@ def _inner(block: Any, key: str, written: str, parent: str) -> Any:
     if isinstance(block, dict):
         return block[key]
     if isinstance(block, list):
-        if key.isdigit() and int(key) < len(block):
+        if key.isdecimal() and int(key) < len(block):
             return block[int(key)]
         raise ConfigError(
             f"{written}: {parent} has {len(block)} entries, counted from 0; {key!r} is none of them"

@@ -20,6 +20,7 @@ The trainer asks `schedule.at(env_steps, total_env_steps)`; config fields are de
 
 import math
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import pairwise
@@ -195,15 +196,17 @@ def _place(value: float, total_env_steps: float) -> float:
 
 
 def _number(name: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        subject = f"expected {EXPECTED}" if name == "value" else f"`{name}` must be a number"
-        raise ValueError(f"{subject}, not {value!r}")
-    return float(value)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    # Whole numbers can be too large for a float.
+    if is_number and abs(value) <= sys.float_info.max:
+        return float(value)
+    subject = f"expected {EXPECTED}" if name == "value" else f"`{name}` must be a number"
+    raise ValueError(f"{subject}, not {value!r}")
 
 
 def _from_mapping(given: Mapping[Any, Any]) -> Schedule:
     shape = given.get("schedule", "piecewise" if "points" in given else "linear")
-    if shape not in _NEEDS:
+    if not isinstance(shape, str) or shape not in _NEEDS:
         raise ValueError(f"`schedule` must be one of {', '.join(_NEEDS)}, not {shape!r}")
     needed = _NEEDS[shape]
     known = (*needed, *_MAY_HAVE.get(shape, _SPAN), "schedule")

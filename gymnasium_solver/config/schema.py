@@ -38,6 +38,7 @@ from gymnasium_solver.config.blocks import (
 from gymnasium_solver.config.explain import explain
 from gymnasium_solver.config.schedule import Schedule
 from gymnasium_solver.config.types import (
+    DEEPEST,
     Activation,
     BatchSize,
     Block,
@@ -46,6 +47,7 @@ from gymnasium_solver.config.types import (
     Int,
     NonNegativeInt,
     cpu_count,
+    is_too_deep,
 )
 from gymnasium_solver.errors import ConfigError
 
@@ -165,6 +167,8 @@ def canonical(data: Mapping[str, Any]) -> dict[str, Any]:
     named: dict[str, Any] = {}
     spelt: dict[str, str] = {}
     for key, value in data.items():
+        if is_too_deep(value):
+            raise ConfigError(f"{key}: nested more than {DEEPEST} levels deep")
         name = ALIASES.get(key, key)
         if name in named:
             raise ConfigError(f"{spelt[name]} and {key} are the same setting: give one of them")

@@ -92,7 +92,7 @@ class ActionSpec(_Part):
     @model_validator(mode="after")
     def _check(self) -> Self:
         keys = list(self.labels) if isinstance(self.labels, dict) else []
-        if not all(key.isdigit() for key in keys):
+        if not all(key.isdecimal() for key in keys):
             raise ValueError(f"labels has the keys {', '.join(keys)}, expected action numbers")
         names = self.label_list()
         if len(set(names)) < len(names):
@@ -102,12 +102,24 @@ class ActionSpec(_Part):
         if names and count and len(names) != count:
             raise ValueError(f"has {len(names)} labels, but {count} actions")
         for key in self.descriptions:
-            if key not in names and not (key.isdigit() and int(key) < len(names)):
+            if key not in names and not (key.isdecimal() and int(key) < len(names)):
                 raise ValueError(f"descriptions has {key!r}{or_list(key, names)}")
-        for item in self.valid or []:
-            if isinstance(item, str) and item not in names:
-                raise ValueError(f"valid holds {item!r}, which is no label{or_list(item, names)}")
+        self._check_valid(names)
         return self
+
+    def _check_valid(self, names: list[str]) -> None:
+        if self.valid is None:
+            return
+        if not self.valid:
+            raise ValueError("valid is empty: list at least one action, or leave it out")
+        for item in self.valid:
+            if isinstance(item, str) and item not in names:
+                raise ValueError(f"valid has {item!r}, which is not a label{or_list(item, names)}")
+            if isinstance(item, int) and item < 0:
+                raise ValueError(f"valid has {item}: action numbers start at 0")
+        repeated = [item for item in self.valid if self.valid.count(item) > 1]
+        if repeated:
+            raise ValueError(f"valid has {repeated[0]!r} more than once")
 
     def label_list(self) -> list[str]:
         """The labels in the order of the actions."""

@@ -14,12 +14,15 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, Wit
 
 from gymnasium_solver.plugins import networks
 
+LONGEST_NAME = 150
+DEEPEST = 50  # levels of lists and blocks in a value
 _LONG_NETWORKS = ("mlp_actorcritic", "cnn_actorcritic")
 
 
 def whole(value: Any) -> Any:
-    """1e5 and 8.0 are whole numbers too; everything else is left for the strict check."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+    """1e5 and 8.0 are whole numbers too; everything else is left to the strict check."""
+    is_exact = isinstance(value, float) and value.is_integer() and abs(value) <= 2**53
+    return int(value) if is_exact else value
 
 
 def _fraction_or_count(value: Any) -> Any:
@@ -53,6 +56,22 @@ def cpu_count() -> int:
     return os.cpu_count() or 1
 
 
+def is_too_deep(value: Any) -> bool:
+    """Is a value nested too deep to be copied or printed (or does it contain itself)?"""
+    level = [value]
+    for _ in range(DEEPEST):
+        inner: list[Any] = []
+        for item in level:
+            if isinstance(item, Mapping):
+                inner.extend(item.values())
+            elif isinstance(item, list | tuple):
+                inner.extend(item)
+        if not inner:
+            return False
+        level = [item for item in inner if isinstance(item, Mapping | list | tuple)]
+    return bool(level)
+
+
 def plain(value: Any, path: str) -> Any:
     """A copy made of JSON types alone, so that config.yaml and JSON can hold it without loss."""
     if value is None or isinstance(value, bool | int | str):
@@ -78,9 +97,10 @@ def _plain_block(value: Any, info: ValidationInfo) -> Any:
 
 
 def _printable(text: str) -> str:
-    """Refuse names with characters that are invisible or reorder the text around them."""
-    if not text or not text.isprintable():
-        raise ValueError("expected a name of printable characters")
+    """Refuse characters that are invisible or reorder the text around them, and names that are too
+    long for a file system."""
+    if not text or not text.isprintable() or len(text) > LONGEST_NAME:
+        raise ValueError(f"expected a name of 1 to {LONGEST_NAME} printable characters")
     return text
 
 
@@ -109,7 +129,7 @@ def _wrappers(value: Any) -> Any:
     return plain(value, "env_wrappers")
 
 
-EnvId = Annotated[str, AfterValidator(_printable)]
+Name = Annotated[str, AfterValidator(_printable)]
 Int = Annotated[int, BeforeValidator(whole)]
 Float = Annotated[float, Field(allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1), BeforeValidator(whole)]

@@ -1,8 +1,9 @@
 """YAML as configs use it: safe, strict about duplicates, with numbers as people write them.
 
 Differences from PyYAML's defaults: 1e-3 and 1e5 are numbers; only true and false are booleans, so
-`off` is text; dates and 1:30 are text; a key given twice is an error that names both lines.
-`${name}` is filled from `fill` wherever it stands, before the text is parsed.
+`off` is text; dates and 1:30 are text; a key given twice is an error that names both lines. Size,
+depth and the number of values after expanding aliases are limited (config/yaml_limits.py).
+`${name}` is replaced by its value in `fill` anywhere in the file, before the text is parsed.
 """
 
 import re
@@ -12,10 +13,11 @@ from typing import Any
 
 import yaml
 
+from gymnasium_solver.config.yaml_limits import MOST_CHARACTERS, check_limits
 from gymnasium_solver.errors import ConfigError
 
 _PLACEHOLDER = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_.-]*)\}")
-# Stands for a placeholder that was not filled, so that the rest of the file still parses.
+# Written for a placeholder without a value, so that the rest of the file still parses.
 _UNFILLED = re.compile(r"__unfilled<([A-Za-z0-9_.-]+)>__")
 
 _INT = r"[-+]?[0-9][0-9_]*|0x[0-9a-fA-F]+|0o[0-7]+"
@@ -36,11 +38,20 @@ _RESOLVERS = (
 _SafeLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
+_TAG = "tag:yaml.org,2002:"
+
+
 class _Loader(_SafeLoader):
     yaml_implicit_resolvers: dict[str, Any] = {}
+    # Only the types that JSON has, too: no dates, sets or binary data.
+    yaml_constructors = {
+        tag: constructor
+        for tag, constructor in _SafeLoader.yaml_constructors.items()
+        if tag is None or tag.removeprefix(_TAG) in ("null", "float", "str", "seq", "map")
+    }
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
-        # Called on each mapping before `<<` adds keys to it, which may then repeat rightly.
+        # Called on each mapping before `<<` adds keys, which may repeat those of the mapping.
         if not getattr(node, "checked", False):
             _refuse_duplicates(node)
             node.checked = True  # type: ignore[attr-defined]
@@ -64,11 +75,33 @@ for _tag, _pattern, _first in _RESOLVERS:
 
 
 def _construct_int(loader: Any, node: yaml.ScalarNode) -> int:
-    text = loader.construct_scalar(node).replace("_", "")
-    return int(text, 0 if text[:2] in ("0x", "0o") else 10)
+    text = loader.construct_scalar(node)
+    if not re.fullmatch(_INT, text):
+        raise _error(f"{_cut(text)!r} is not a whole number", node)
+    digits = text.replace("_", "")
+    value = int(digits, 0 if digits[:2] in ("0x", "0o") else 10) if len(digits) < 100 else 2**63
+    if abs(value) >= 2**63:
+        raise _error(f"{_cut(text)} is too large: whole numbers must be below 2^63", node)
+    return value
 
 
-_Loader.add_constructor("tag:yaml.org,2002:int", _construct_int)
+def _construct_bool(loader: Any, node: yaml.ScalarNode) -> bool:
+    text = loader.construct_scalar(node)
+    if text.lower() not in ("true", "false"):
+        raise _error(f"{_cut(text)!r} is neither true nor false", node)
+    return bool(text.lower() == "true")
+
+
+def _error(problem: str, node: yaml.Node) -> yaml.constructor.ConstructorError:
+    return yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= 40 else text[:37] + "..."
+
+
+_Loader.add_constructor(f"{_TAG}int", _construct_int)
+_Loader.add_constructor(f"{_TAG}bool", _construct_bool)
 
 
 def _refuse_duplicates(node: yaml.MappingNode) -> None:
@@ -86,13 +119,14 @@ def _refuse_duplicates(node: yaml.MappingNode) -> None:
 def parse_yaml(text: str, where: str) -> Any:
     """The value of a YAML document; ConfigError names the place, the line and the problem."""
     try:
+        check_limits(text, _Loader)
         return yaml.load(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f":{mark.line + 1}" if mark else ""
         raise ConfigError(f"{where}{line}: {error.problem or error.context}") from None
     except (yaml.YAMLError, ValueError) as error:
-        raise ConfigError(f"{where}: {error}") from None
+        raise ConfigError(f"{where}: {' '.join(str(error).split())}") from None
 
 
 def parse_value(text: str) -> Any:
@@ -103,13 +137,15 @@ def parse_value(text: str) -> Any:
     """
     stripped = text.strip()
     if stripped[:1] in ("[", "{", '"', "'"):
-        return parse_yaml(stripped, f"the value {text}")
+        return parse_yaml(stripped, f"the value {_cut(text)}")
     if not stripped:
         return text
     loader = _Loader("")
     try:
         tag = loader.resolve(yaml.ScalarNode, stripped, (True, False))
         return loader.construct_object(yaml.ScalarNode(tag, stripped))
+    except yaml.MarkedYAMLError as error:
+        raise ConfigError(f"the value {error.problem}") from None
     finally:
         loader.dispose()
 
@@ -125,9 +161,10 @@ def dump_yaml(data: Mapping[str, Any]) -> str:
 def read_file(path: Path, fill: Mapping[str, str] | None = None) -> tuple[Any, set[str]]:
     """The content of a YAML or JSON file, and the names of all placeholders in it."""
     try:
-        text = path.read_text(encoding="utf-8")
+        with path.open(encoding="utf-8") as file:
+            text = file.read(MOST_CHARACTERS + 1)
     except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
+        raise ConfigError(f"cannot read {path}: {error.strerror or error}") from None
     except UnicodeDecodeError as error:
         raise ConfigError(f"cannot read {path}: it is not UTF-8 text ({error})") from None
     if path.suffix == ".json":

@@ -18,6 +18,7 @@ import numpy as np
 
 from gymnasium_solver.envs.vector import Step, VectorEnv, VectorWrapper
 from gymnasium_solver.errors import EnvError
+from gymnasium_solver.spaces.native_actions import action_shape, is_product
 
 CHUNK_STEPS = 1024
 
@@ -28,15 +29,15 @@ class JournaledEnv(VectorWrapper):
     def __init__(self, env: VectorEnv) -> None:
         super().__init__(env)
         space = env.action_space
-        self._is_box = isinstance(space, gymnasium.spaces.Box)
+        self._is_real = isinstance(space, gymnasium.spaces.Box) or is_product(space)
         self._dtype = journal_dtype(space)
         self._seed: int | None = None
         self._chunks: list[np.ndarray] = []
         self._n_steps = 0
-        self._last: dict[str, np.ndarray] | None = None
-        self._row_shape = (env.n_envs, *(space.shape or ()))
+        self._last: dict[str, Any] | None = None
+        self._row_shape = (env.n_envs, *action_shape(space))
 
-    def reset(self, seed: int) -> np.ndarray:
+    def reset(self, seed: int) -> Any:
         obs = self.env.reset(seed)
         self._seed = int(seed)
         self._chunks = []
@@ -49,7 +50,7 @@ class JournaledEnv(VectorWrapper):
         return obs
 
     def step(self, actions: Any) -> Step:
-        if self._is_box:
+        if self._is_real:
             # Stepping with what the journal keeps makes the replay exact for any dtype given.
             actions = np.asarray(actions).astype(self._dtype, copy=False)
         step = self.env.step(actions)
@@ -73,7 +74,7 @@ class JournaledEnv(VectorWrapper):
         actions = np.concatenate([none, *self._chunks])[: self._n_steps]
         return {"seed": self._seed, "actions": actions, **self._last}
 
-    def restore(self, state: Mapping[str, Any]) -> np.ndarray:
+    def restore(self, state: Mapping[str, Any]) -> Any:
         """Bring the env to where `state` was taken; returns the observation there."""
         actions = np.asarray(state["actions"])
         if actions.shape[1:] != self._row_shape:
@@ -86,9 +87,7 @@ class JournaledEnv(VectorWrapper):
             obs = self.step(row).obs
         assert self._last is not None
         for name, value in self._last.items():
-            if not np.array_equal(
-                np.asarray(state[name]), value, equal_nan=value.dtype.kind == "f"
-            ):
+            if not same_obs(state[name], value):
                 raise EnvError(
                     f"{self.spec.env_id} is not deterministic under its seed: {name} differs from "
                     f"what was saved, after replaying {len(actions)} steps. This run cannot be "
@@ -97,9 +96,18 @@ class JournaledEnv(VectorWrapper):
         return obs
 
 
+def same_obs(saved: Any, now: Any) -> bool:
+    """Whether two arrays, or dicts of arrays, are equal; NaN equals NaN."""
+    if isinstance(now, dict):
+        return saved.keys() == now.keys() and all(same_obs(saved[name], now[name]) for name in now)
+    return np.array_equal(np.asarray(saved), now, equal_nan=now.dtype.kind == "f")
+
+
 def journal_dtype(space: Any) -> np.dtype[Any]:
     """The smallest dtype that keeps every legal action."""
     spaces = gymnasium.spaces
+    if is_product(space):
+        return np.dtype(np.float64)
     if isinstance(space, spaces.Box):
         return np.dtype(space.dtype)
     if isinstance(space, spaces.MultiBinary):

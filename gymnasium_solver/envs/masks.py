@@ -1,9 +1,11 @@
-"""Legal actions, as environments tell them: `info["action_mask"]`, 1 where an action is legal.
+"""Legal actions, as environments give them: `info["action_mask"]`, 1 where an action is legal.
 
-`MaskReader` makes bool[N, A] of what an engine's infos hold. Gymnasium's vector envs set a flag
-`_action_mask` for the rows that told a mask; the other rows are all legal. The first reset decides
-whether an env has masks, so that storage and networks can be built after it. Discrete actions only:
-column j stands for action `start + j`.
+`MaskReader` makes bool[N, columns] of what an engine's infos hold. Discrete actions have a column
+for each action: column j stands for action `start + j`. MultiDiscrete actions have the columns of
+their components side by side, and an env may give them as a tuple with one mask for each component,
+as `MultiDiscrete.sample` takes them. Gymnasium's vector envs set a flag `_action_mask` for the rows
+that gave a mask; the other rows are all legal. The first reset decides whether an env has masks, so
+that storage and networks can be built after it.
 """
 
 from collections.abc import Mapping
@@ -17,12 +19,22 @@ from gymnasium_solver.errors import EnvError
 KEY = "action_mask"
 
 
+def mask_sizes(action_space: Any) -> list[int] | None:
+    """Columns of each choice that a mask restricts; None for spaces that cannot be masked."""
+    if isinstance(action_space, gymnasium.spaces.Discrete):
+        return [int(action_space.n)]
+    if isinstance(action_space, gymnasium.spaces.MultiDiscrete):
+        return [int(n) for n in action_space.nvec.reshape(-1)]
+    return None
+
+
 class MaskReader:
-    """Reads the masks of one vector env, and refuses those that nobody could obey."""
+    """Reads the masks of one vector env, and refuses those that no policy could obey."""
 
     def __init__(self, action_space: Any, n_envs: int, env_id: str) -> None:
-        is_discrete = isinstance(action_space, gymnasium.spaces.Discrete)
-        self._shape = (n_envs, int(action_space.n)) if is_discrete else None
+        sizes = mask_sizes(action_space)
+        self._shape = None if sizes is None else (n_envs, sum(sizes))
+        self._firsts = np.cumsum([0, *(sizes or [])[:-1]])
         self._env_id = env_id
         self._has_masks: bool | None = None
 
@@ -38,8 +50,8 @@ class MaskReader:
     ) -> np.ndarray | None:
         """The masks of the observations after a step, a fresh array.
 
-        Nobody acts at a final observation, so an env may forbid everything there; it is made all
-        legal, lest a maximum over no action spoils a target that would not have used it."""
+        Nobody acts at a final observation, so an env may forbid everything there. All actions are
+        marked legal at such rows, so that a maximum over the legal actions is defined."""
         if not self._has_masks:
             if self._shape is not None and KEY in info:
                 raise EnvError(
@@ -47,8 +59,9 @@ class MaskReader:
                     "the info of reset() too, so that the first action can obey it."
                 )
             return None
-        mask = self._told(info)
-        empty = ~mask.any(axis=1)
+        mask = self._read(info)
+        # Of each choice something must be legal.
+        empty = ~np.logical_or.reduceat(mask, self._firsts, axis=1).all(axis=1)
         if empty.any():
             stuck = np.flatnonzero(empty & ~done)
             if len(stuck):
@@ -60,13 +73,15 @@ class MaskReader:
             mask[empty] = True
         return mask
 
-    def _told(self, info: Mapping[str, Any]) -> np.ndarray:
+    def _read(self, info: Mapping[str, Any]) -> np.ndarray:
         assert self._shape is not None
-        told = info.get(KEY)
-        if told is None:
+        given = info.get(KEY)
+        if given is None:
             return np.ones(self._shape, np.bool_)
-        rows = np.asarray(told)
-        if rows.dtype == np.object_:  # lists, or tuples, and None where a row told nothing
+        if isinstance(given, tuple) and len(given) == len(self._firsts) > 1:
+            given = np.concatenate([np.asarray(part) for part in given], axis=1)
+        rows = np.asarray(given)
+        if rows.dtype == np.object_:  # lists or tuples, and None where a row gave nothing
             rows = self._stack(rows)
         if rows.shape != self._shape:
             raise self._misshapen(f"has shape {rows.shape}")
@@ -85,7 +100,7 @@ class MaskReader:
         assert self._shape is not None
         all_legal = [1] * self._shape[1]
         try:
-            return np.array([all_legal if row is None else row for row in rows])
+            return np.array([all_legal if row is None else _joined(row) for row in rows])
         except ValueError as error:
             raise self._misshapen("has rows of different lengths") from error
 
@@ -94,3 +109,10 @@ class MaskReader:
             f"{self._env_id}: info[{KEY!r}] {what}, expected {self._shape}: a 0 or 1 for each "
             "action, in each env."
         )
+
+
+def _joined(row: Any) -> Any:
+    """A tuple of masks, one for each component, as one row."""
+    if isinstance(row, tuple | np.ndarray | list) and len(row) and np.ndim(row[0]) == 1:
+        return np.concatenate([np.asarray(part) for part in row])
+    return row

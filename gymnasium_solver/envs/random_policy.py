@@ -15,6 +15,7 @@ import numpy as np
 
 from gymnasium_solver.envs.vector import VectorEnv
 from gymnasium_solver.errors import EnvError
+from gymnasium_solver.spaces.native_actions import action_leaves, bounded, is_product
 
 
 class RandomPolicy:
@@ -25,30 +26,45 @@ class RandomPolicy:
         self.rng = np.random.default_rng(seed)
 
     def act(self, mask: np.ndarray | None = None) -> np.ndarray:
-        """Actions (N, *shape); `mask` bool[N, A] where some are illegal."""
-        space, shape = self.space, (self.n_envs, *self.space.shape)
+        """Actions (N, *shape); `mask` bool[N, columns] where some are illegal."""
+        if is_product(self.space):
+            leaves = [self._draw(leaf, None) for leaf in action_leaves(self.space)]
+            columns = [leaf.reshape(self.n_envs, -1).astype(np.float64) for leaf in leaves]
+            return np.concatenate(columns, axis=1)
+        return self._draw(self.space, mask)
+
+    def _draw(self, space: Any, mask: np.ndarray | None) -> np.ndarray:
+        shape = (self.n_envs, *space.shape)
         if isinstance(space, gymnasium.spaces.Discrete):
             if mask is None:
                 return self.rng.integers(space.n, size=shape) + space.start
-            # The largest of independent draws is at each legal place equally often.
-            draws = np.where(mask, self.rng.random(mask.shape), -1.0)
-            return np.argmax(draws, axis=1) + space.start
+            return self._legal(mask) + space.start
         if isinstance(space, gymnasium.spaces.MultiBinary):
             return self.rng.integers(2, size=shape)
         if isinstance(space, gymnasium.spaces.MultiDiscrete):
-            return self.rng.integers(space.nvec, size=shape) + space.start
+            if mask is None:
+                return self.rng.integers(space.nvec, size=shape) + space.start
+            splits = np.cumsum(space.nvec.reshape(-1))[:-1]
+            columns = [self._legal(part) for part in np.split(mask, splits, axis=1)]
+            return np.stack(columns, axis=1).reshape(shape) + space.start
         if isinstance(space, gymnasium.spaces.Box):
             return self._box(space, shape)
         raise EnvError(f"no random actions for {space}: expected Discrete, Multi... or Box")
 
+    def _legal(self, mask: np.ndarray) -> np.ndarray:
+        """One legal column of each row. The largest of independent draws is at each legal place
+        equally often."""
+        draws = np.where(mask, self.rng.random(mask.shape), -1.0)
+        return np.argmax(draws, axis=1)
+
     def _box(self, space: Any, shape: tuple[int, ...]) -> np.ndarray:
-        bounded = np.isfinite(space.low) & np.isfinite(space.high)
-        low, high = np.where(bounded, space.low, 0.0), np.where(bounded, space.high, 0.0)
+        has_bounds = bounded(space)
+        low, high = np.where(has_bounds, space.low, 0.0), np.where(has_bounds, space.high, 0.0)
         evenly = self.rng.uniform(low, high, shape)
-        if bounded.all():
+        if has_bounds.all():
             return evenly
         normal = np.clip(self.rng.standard_normal(shape), space.low, space.high)
-        return np.where(bounded, evenly, normal)
+        return np.where(has_bounds, evenly, normal)
 
 
 def random_episodes(

@@ -5,9 +5,11 @@
 
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any
+from typing import Any, Literal
 
 from gymnasium_solver.errors import EnvError
+
+EvalEnvs = Literal["array", "many", "as_training", "one"]
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,15 @@ class EnvSpec:
     suite: str
     """classic_control, toy_text, box2d, mujoco, atari, bandit, probe, ..., or other."""
     protocol: dict[str, Any] = field(default_factory=dict)
-    """How a score comes about, in suites where it can in more than one way (Atari)."""
+    """What a score depends on, in suites that can be set up in more than one way (Atari)."""
+    eval_envs: EvalEnvs = "many"
+    """How many copies an evaluation may step at once: `array`: all copies are one array, so a large
+    batch costs little; `many`: copies share threads or one process; `as_training`: each copy is a
+    process, so no more than training has; `one`: each copy is an emulator."""
+    closes_between_evals: bool = False
+    """Whether evaluation copies are too heavy to be kept open while training goes on."""
+    notes: tuple[str, ...] = ()
+    """What the user should know before training, one line each (parts that are left out)."""
 
 
 def registry_entry(env_id: str) -> Any | None:
@@ -50,4 +60,4 @@ def suite_of(entry_point: Any) -> str:
     if parts[:1] == ["envpool"] and len(parts) > 1:
         # envpool.mujoco.gym holds Gymnasium's MuJoCo tasks; envpool.mujoco.dmc and others do not.
         return str(parts[2] if len(parts) > 2 and parts[2] != "gym" else parts[1])
-    return "other"
+    return "minigrid" if parts[:1] == ["minigrid"] else "other"

@@ -13,14 +13,19 @@ An environment may end what the learner sums up while its episode goes on (a los
 game): `terminated` is true there, `is_over` is not, and the next row goes on from the same
 observation. Episodes are counted, and scored, where `is_over`.
 
-`env.action_mask` tells the legal actions at the observations just returned, for environments that
-tell them (masks.py).
+Observations are one array [N, ...] or a dict of named arrays (`Obs`, spaces/observations.py): the
+space is an array space or a flat Dict of such. Actions are always one array [N, ...]; those of Dict
+and Tuple spaces have their leaves side by side (spaces/native_actions.py).
+
+`env.action_mask` has the legal actions at the observations just returned, for environments that
+provide them (masks.py).
 
 `Engine` is the contract written once over what an engine natively offers; an engine adds `_reset`
 and `_step`. `VectorWrapper` is the base of batch wrappers.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -28,20 +33,21 @@ import numpy as np
 
 from gymnasium_solver.envs.action_checks import action_checker
 from gymnasium_solver.envs.masks import MaskReader
-from gymnasium_solver.envs.observations import ARRAYS
 from gymnasium_solver.envs.spec import EnvSpec
 from gymnasium_solver.errors import EnvError
+from gymnasium_solver.spaces.observations import ARRAYS, Obs
 
 Space = gymnasium.spaces.Space[Any]
 Info = dict[str, Any]
-RawStep = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, Info]
+RawStep = tuple[Obs, np.ndarray, np.ndarray, np.ndarray, Info]
 
 
 class Step(NamedTuple):
     """One step of all envs. Arrays are fresh (safe to keep) and not to be written into."""
 
-    obs: np.ndarray
-    """(N, *shape): float32, or int64 for discrete observations, or uint8 images."""
+    obs: Any
+    """`Obs`: (N, *shape), or such arrays by name; float32, int64 for discrete parts, uint8 images.
+    Not typed as a union, since whoever knows the space knows which of the two it is."""
     reward: np.ndarray
     """float32[N]; 0 at reset rows."""
     terminated: np.ndarray
@@ -67,9 +73,9 @@ class VectorEnv(ABC):
 
     n_envs: int
     observation_space: Space
-    """Space of ONE env, with the dtype that `obs` really has."""
+    """Space of ONE env, with the dtype that `obs` really has: an array space, or a flat Dict."""
     action_space: Space
-    """Space of ONE env."""
+    """Space of ONE env, as a policy sees it."""
     spec: EnvSpec
 
     @property
@@ -85,9 +91,9 @@ class VectorEnv(ABC):
         return {}
 
     @abstractmethod
-    def reset(self, seed: int) -> np.ndarray:
+    def reset(self, seed: int) -> Any:
         """Seed every env from `seed` and open new episodes, at any time. Same seed and actions,
-        same trajectories."""
+        same trajectories. Returns `Obs`, as `Step.obs` is."""
 
     @abstractmethod
     def step(self, actions: Any) -> Step:
@@ -120,7 +126,7 @@ class VectorWrapper(VectorEnv):
     def info(self) -> Info:
         return self.env.info
 
-    def reset(self, seed: int) -> np.ndarray:
+    def reset(self, seed: int) -> Any:
         return self.env.reset(seed)
 
     def step(self, actions: Any) -> Step:
@@ -138,22 +144,25 @@ class Engine(VectorEnv):
 
     def __init__(self, n_envs: int, observation: Space, action: Space, spec: EnvSpec) -> None:
         self.n_envs = n_envs
-        self.observation_space = delivered_space(observation, spec.env_id)
+        self._set_observation_space(observation, spec.env_id)
         self.action_space = as_float32(action)
         self.spec = spec
         self._check_actions = action_checker(self.action_space, n_envs, spec.env_id)
         self._masks = MaskReader(self.action_space, n_envs, spec.env_id)
         self._mask: np.ndarray | None = None
         self._last_info: Info = {}
-        self._obs_dtype = self.observation_space.dtype
         self._closed = False
         self._done: np.ndarray | None = None
         self._n_done = 0
         self._return = np.zeros(n_envs, np.float64)
         self._length = np.zeros(n_envs, np.int64)
 
+    def _set_observation_space(self, space: Space, env_id: str) -> None:
+        self.observation_space = delivered_space(space, env_id)
+        self._deliver = deliverer(self.observation_space)
+
     @abstractmethod
-    def _reset(self, seed: int) -> tuple[np.ndarray, Info]:
+    def _reset(self, seed: int) -> tuple[Obs, Info]:
         """Reseed and reset every env; fresh observations, and info."""
 
     @abstractmethod
@@ -171,7 +180,7 @@ class Engine(VectorEnv):
     def info(self) -> Info:
         return self._last_info
 
-    def reset(self, seed: int) -> np.ndarray:
+    def reset(self, seed: int) -> Any:
         if self._closed:
             raise EnvError(f"{self.spec.env_id}: reset() after close().")
         obs, info = self._reset(check_seed(seed, self.spec.env_id))
@@ -181,7 +190,7 @@ class Engine(VectorEnv):
         self._n_done = 0
         self._return = np.zeros(self.n_envs, np.float64)
         self._length = np.zeros(self.n_envs, np.int64)
-        return obs.astype(self._obs_dtype, order="C", copy=False)
+        return self._deliver(obs)
 
     def step(self, actions: Any) -> Step:
         is_reset, n_reset = self._done, self._n_done
@@ -200,7 +209,7 @@ class Engine(VectorEnv):
         self._mask = self._masks.at_step(info, self._done, self._length)
         self._last_info = info
         return Step(
-            obs.astype(self._obs_dtype, order="C", copy=False),
+            self._deliver(obs),
             reward.astype(np.float32, copy=False),
             terminated,
             truncated,
@@ -237,16 +246,33 @@ def env_seeds(seed: int, n_envs: int) -> list[int]:
 def as_float32(space: Space) -> Space:
     """A float64 Box as float32, the type of every policy; any other space as it is."""
     if isinstance(space, gymnasium.spaces.Box) and space.dtype == np.float64:
-        low, high = space.low.astype(np.float32), space.high.astype(np.float32)
+        with np.errstate(over="ignore"):  # the limits of float64 are none in float32
+            low, high = space.low.astype(np.float32), space.high.astype(np.float32)
         return gymnasium.spaces.Box(low, high, dtype=np.float32)
     return space
 
 
 def delivered_space(space: Space, env_id: str) -> Space:
-    """The observation space as delivered, or EnvError for kinds that are not arrays."""
+    """The observation space as delivered: an array space or a flat Dict of array spaces."""
     if isinstance(space, ARRAYS):
         return as_float32(space)
+    if isinstance(space, gymnasium.spaces.Dict):
+        # As pairs: of a plain dict Gymnasium sorts the keys.
+        parts = [(name, delivered_space(part, env_id)) for name, part in space.spaces.items()]
+        if not any(isinstance(part, gymnasium.spaces.Dict) for _, part in parts):
+            return gymnasium.spaces.Dict(parts)
     raise EnvError(
-        f"{env_id}: observations of type {type(space).__name__} are not supported, "
-        "only Box, Discrete, MultiDiscrete and MultiBinary. Flatten them inside the environment."
+        f"{env_id}: observations of type {type(space).__name__} are not supported. Supported are "
+        "Box, Discrete, MultiDiscrete, MultiBinary, and Dict and Tuple of these."
     )
+
+
+def deliverer(space: Space) -> Callable[[Obs], Obs]:
+    """From an engine's own arrays to contiguous ones of the delivered dtypes."""
+    if not isinstance(space, gymnasium.spaces.Dict):
+        dtype = space.dtype
+        return lambda obs: obs.astype(dtype, order="C", copy=False)  # type: ignore[union-attr]
+    dtypes = {name: part.dtype for name, part in space.spaces.items()}
+    return lambda obs: {
+        name: obs[name].astype(dtype, order="C", copy=False) for name, dtype in dtypes.items()
+    }

@@ -8,6 +8,7 @@ Every `ref` is what a user may type (see `runs/resolve.py`) or a `Run`; `root` d
 """
 
 import dataclasses
+import math
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -27,11 +28,21 @@ Curve = list[tuple[int, float | None]]
 
 
 class Best(TypedDict):
-    """The evaluation with the highest mean return."""
+    """The validation of the best checkpoint: the highest mean, or the one that passed the test."""
 
     score: float
     env_steps: int
     epoch: int | None
+
+
+class TestScore(TypedDict):
+    """The held-out test of the chosen checkpoint, which decides whether the run is solved."""
+
+    mean: float
+    stderr: float | None
+    """Standard error of the mean; None with one episode."""
+    episodes: int
+    greedy: bool
 
 
 class CheckpointSummary(TypedDict):
@@ -57,6 +68,9 @@ class RunSummary:
     word; broken: its meta.json cannot be read (`stop_reason` says why)."""
     stop_reason: str | None
     solved: bool | None
+    """Whether `test` reached the threshold; None without a threshold."""
+    test: TestScore | None
+    """None until the run has been tested."""
     env_steps: int
     max_env_steps: int | None
     epoch: int
@@ -64,6 +78,7 @@ class RunSummary:
     wall_s: float
     threshold: float | None
     best: Best | None
+    """Validation, as is `last_eval`."""
     last_eval: dict[str, Any] | None
     checkpoints: list[CheckpointSummary]
     config: dict[str, Any] | None = None
@@ -138,6 +153,17 @@ def get_log(ref: str | Run, lines: int | None = None, root: Path | None = None) 
     return text if lines is None else text[max(0, len(text) - lines) :]
 
 
+def test_score(test: dict[str, Any]) -> TestScore:
+    """What a verdict shows of a test's event."""
+    mean, stderr, n = test.get("mean"), test.get("stderr"), test.get("episodes")
+    return {
+        "mean": math.nan if mean is None else mean,
+        "stderr": stderr,
+        "episodes": n or 0,
+        "greedy": bool(test.get("greedy")),
+    }
+
+
 def _resolve(ref: str | Run, root: Path | None) -> Run:
     return resolve_run(ref, root or runs_root())
 
@@ -163,6 +189,8 @@ def _from_meta(run: Run, meta: dict[str, Any]) -> RunSummary:
         {"env_steps": c.env_steps, "best": c.is_best, "last": c.is_last, "score": c.score}
         for c in list_checkpoints(run.checkpoints_dir)
     ]
+    tested, threshold = meta.get("test"), meta.get("threshold")
+    test = test_score(tested) if isinstance(tested, dict) and "mean" in tested else None
     return RunSummary(
         id=run.id,
         path=str(run.path),
@@ -173,13 +201,14 @@ def _from_meta(run: Run, meta: dict[str, Any]) -> RunSummary:
         created_at=meta.get("created_at", ""),
         status=meta["status"],
         stop_reason=meta.get("stop_reason"),
-        solved=meta.get("solved"),
+        solved=None if threshold is None else bool(test and meta.get("solved")),
+        test=test,
         env_steps=meta.get("env_steps", 0),
         max_env_steps=meta.get("max_env_steps"),
         epoch=meta.get("epoch", 0),
         episodes=meta.get("episodes", 0),
         wall_s=meta.get("wall_s", 0.0),
-        threshold=meta.get("threshold"),
+        threshold=threshold,
         best=meta.get("best"),
         last_eval=meta.get("last_eval"),
         checkpoints=checkpoints,

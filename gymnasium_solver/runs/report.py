@@ -9,7 +9,7 @@ from typing import Any
 
 from gymnasium_solver.runs import query
 from gymnasium_solver.runs.files import write_atomic
-from gymnasium_solver.runs.query import RunSummary
+from gymnasium_solver.runs.query import RunSummary, TestScore, test_score
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.runs.words import STOPPED, ScoreText, resume_command
 
@@ -18,7 +18,7 @@ _FILES = {
     "meta.json": "command, versions, git commit, machine, status",
     "git.diff": "uncommitted changes of the working directory at the start",
     "metrics.jsonl": "one row an epoch",
-    "events.jsonl": "evaluations, checkpoints, changed settings",
+    "events.jsonl": "evaluations, tests, checkpoints, changed settings",
     "run.log": "what the console showed",
     "checkpoints": "weights and training state; `best` and `last` point into it",
 }
@@ -29,13 +29,19 @@ def write_report(run_dir: Path) -> Path:
     run = Run(run_dir)
     summary, meta = query.get_run(run, include_config=True), query.get_meta(run)
     evaluations = query.get_events(run, "eval")
-    tests = [event for event in evaluations if event.get("stage") == "test"]
+    by_stage = {
+        stage: [event for event in evaluations if event.get("stage", "val") == stage]
+        for stage in ("val", "failed_test", "test")
+    }
     score = ScoreText(summary.threshold, [event.get("mean") for event in evaluations])
     sections = [
         _what(summary),
-        _result(summary, tests, score),
+        _result(summary, by_stage["test"], score),
         _reproduce(summary, meta),
-        _evaluations([event for event in evaluations if event not in tests], score),
+        _evaluations("Validation", by_stage["val"], score),
+        _evaluations("Tests that fell short", by_stage["failed_test"], score)
+        if by_stage["failed_test"]
+        else "",
         _checkpoints(summary, score),
         _files(run),
         _next(summary),
@@ -69,17 +75,16 @@ def _result(run: RunSummary, tests: list[dict[str, Any]], score: ScoreText) -> s
         ("stopped because", stopped),
         ("solved", {True: "yes", False: "no", None: "not known"}[run.solved]),
         ("threshold", score.threshold),
-        ("best evaluation", f"{score(best['score'])} at {best['env_steps']:,}" if best else "-"),
+        ("best validation", f"{score(best['score'])} at {best['env_steps']:,}" if best else "-"),
         ("env steps", f"{run.env_steps:,}"),
         ("epochs", f"{run.epoch:,}"),
         ("episodes", f"{run.episodes:,}"),
         ("training time", f"{run.wall_s:,.1f} s"),
         ("env steps per second", f"{run.env_steps / run.wall_s:,.0f}" if run.wall_s else "-"),
     ]
-    latest = {"greedy" if test.get("greedy") else "sampled": test for test in tests}
-    for how, test in latest.items():  # a resumed run is tested again: the last one counts
-        text = score.spread(test.get("mean"), test.get("std"))
-        rows.append((f"test, {how} actions", f"{text} over {test.get('episodes')} episodes"))
+    if run.test is not None:
+        others = [test_score(test) for test in tests if test.get("greedy") != run.test["greedy"]]
+        rows[3:3] = [(f"test, {_actions(test)}", score.test(test)) for test in (run.test, *others)]
     protocol = tests[-1].get("protocol") if tests else None
     if protocol:
         told = ", ".join(f"{name} {value}" for name, value in protocol.items() if value is not None)
@@ -108,9 +113,13 @@ def _reproduce(run: RunSummary, meta: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _evaluations(events: list[dict[str, Any]], score: ScoreText) -> str:
+def _actions(test: TestScore) -> str:
+    return "greedy actions" if test["greedy"] else "sampled actions"
+
+
+def _evaluations(title: str, events: list[dict[str, Any]], score: ScoreText) -> str:
     if not events:
-        return "## Evaluations\n\nNone."
+        return f"## {title}\n\nNone."
     rows = [
         [
             f"{event.get('env_steps', 0):,}",
@@ -121,7 +130,7 @@ def _evaluations(events: list[dict[str, Any]], score: ScoreText) -> str:
         for event in events
     ]
     heads = ["env steps", "mean", "std", "min", "max", "length", "episodes"]
-    return "## Evaluations\n\n" + _table(heads, rows)
+    return f"## {title}\n\n" + _table(heads, rows)
 
 
 def _checkpoints(run: RunSummary, score: ScoreText) -> str:
@@ -131,7 +140,7 @@ def _checkpoints(run: RunSummary, score: ScoreText) -> str:
     for checkpoint in run.checkpoints:
         marks = ["@best"] * checkpoint["best"] + ["@last"] * checkpoint["last"]
         rows.append([str(checkpoint["env_steps"]), score(checkpoint["score"]), " ".join(marks)])
-    return "## Checkpoints\n\n" + _table(["env steps", "score", ""], rows)
+    return "## Checkpoints\n\n" + _table(["env steps", "validation", ""], rows)
 
 
 def _files(run: Run) -> str:

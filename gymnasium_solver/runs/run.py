@@ -4,7 +4,7 @@
                      runs_root(), command=sys.argv)
     run.log_metrics({"env_steps": 1024, "epoch": 1, "wall_s": 0.4, "train/roll/ep_rew/mean": 21.0})
     run.log_event("eval", env_steps=1024, epoch=1, mean=23.1)
-    run.update_meta(status="finished", stop_reason="solved_eval")
+    run.update_meta(status="finished", stop_reason="solved")
 
 Readers use `runs/query.py`; references such as `@last` are resolved in `runs/resolve.py`.
 One process writes a run at a time.
@@ -164,17 +164,23 @@ class Run:
             "versions": machine.versions(),
         }
         resumed = [*meta.get("resumed", []), entry]
-        fields = {"stop_reason": None, "env_steps": env_steps, "resumed": resumed} | _process()
-        self.update_meta(status="running", **fields)
+        solved = None if meta.get("threshold") is None else False  # until it is tested again
+        verdict: dict[str, Any] = {"stop_reason": None, "test": None, "solved": solved}
+        fields = {"env_steps": env_steps, "resumed": resumed} | _process()
+        self.update_meta(status="running", **verdict, **fields)
 
     def truncate_after(self, env_steps: int) -> None:
-        """Drop the metric rows and events beyond a checkpoint, and a torn last line.
+        """Drop the rows and events beyond a checkpoint, the final test, and a torn last line.
 
         A row at exactly `env_steps` stays: log it before saving the checkpoint.
         """
         self.close()
         for path in (self.metrics_path, self.events_path):
-            kept = [row for row in read_jsonl(path) if (row.get("env_steps") or 0) <= env_steps]
+            kept = [
+                row
+                for row in read_jsonl(path)
+                if (row.get("env_steps") or 0) <= env_steps and row.get("stage") != "test"
+            ]
             write_atomic(path, b"".join(_json_line(row) for row in kept))
 
     def close(self) -> None:
@@ -280,6 +286,7 @@ def _first_meta(
         "status": "created",
         "stop_reason": None,
         "solved": None,
+        "test": None,
         "env_steps": 0,
         "epoch": 0,
         "episodes": 0,

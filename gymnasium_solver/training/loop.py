@@ -31,8 +31,8 @@ from gymnasium_solver.runs.resolve import resolve_checkpoint
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.training.agents import build_agent, transfer_weights
 from gymnasium_solver.training.cadence import checkpoint_cadence, eval_cadence
-from gymnasium_solver.training.collect import Collector, boundary_steps
-from gymnasium_solver.training.evaluate import closes_between, evaluate, n_eval_envs
+from gymnasium_solver.training.collect import EPISODE_WINDOW, Collector, boundary_steps
+from gymnasium_solver.training.evaluator import Evaluator
 from gymnasium_solver.training.finite import (
     check_metrics,
     check_rollout,
@@ -40,12 +40,12 @@ from gymnasium_solver.training.finite import (
     dump_rollout,
 )
 from gymnasium_solver.training.observer import EvalResult, Observer, TrainInfo
-from gymnasium_solver.training.plan import Plan
+from gymnasium_solver.training.plan import Goal, Plan
 from gymnasium_solver.training.prepare import load_config
 from gymnasium_solver.training.profile import Profiler
 from gymnasium_solver.training.progress import Means, Progress, epoch_row, timing
 from gymnasium_solver.training.replay_log import ReplayLog
-from gymnasium_solver.training.seeds import derive, draw_seed, stage_seed
+from gymnasium_solver.training.seeds import draw_seed, stage_seed
 from gymnasium_solver.training.signals import StopRequest, stop_on_signals
 from gymnasium_solver.training.threads import limited_threads, pick_threads
 
@@ -84,23 +84,24 @@ def resume(
     command: list[str] | None = None,
     observer: Observer | None = None,
 ) -> Run:
-    """Go on where a run's last checkpoint is (or the one that `ref` names), in the same folder."""
+    """Continue from a run's last checkpoint (or the one that `ref` names), in the same folder.
+
+    A run that was killed after its training, during the final test, is finished: it is tested and
+    gets its status and report.
+    """
     found = resolve_checkpoint(ref, runs_root, default=LAST)
     run, checkpoint = found.run, load_checkpoint(found.path)
     config = load_config(str(run.config_path), overrides=overrides)
     with _trainer(config, observer) as trainer:
         trainer.load_state(run, checkpoint.tensors, checkpoint.state)
-        if reason := trainer.plan.budget_spent(trainer.progress):
-            raise RunError(
-                f"{run.id} has used its budget, {reason} (it is at {trainer.progress.env_steps:,} "
-                f"env steps, epoch {trainer.progress.epoch}). Give it more, e.g. --max-env-steps "
-                f"{2 * trainer.progress.env_steps}."
-            )
+        over = trainer.training_is_over(run, is_changed=bool(overrides))
+        if over is None:
+            trainer.restore_envs(checkpoint.tensors, checkpoint.state)
         run.begin_resume(checkpoint.env_steps, command)
         if overrides:
             write_atomic(run.config_path, dump_config(config).encode())
             run.log_event("config", env_steps=checkpoint.env_steps, changed=dict(overrides))
-        return trainer.run_to_end(run, resumed_from=checkpoint.env_steps)
+        return trainer.run_to_end(run, resumed_from=checkpoint.env_steps, over=over)
 
 
 @contextmanager
@@ -135,7 +136,6 @@ class Trainer:
         self.notes: list[str] = []
         self.seconds = {"update": 0.0, "eval": 0.0}
         self._is_over = False
-        self._eval_env: VectorEnv | None = None
         self.replay_log: ReplayLog | None = None
         self.agent = build_agent(config, env.observation_space, env.action_space)
         self.agent.start_training()
@@ -148,6 +148,7 @@ class Trainer:
             None if self.agent.has_replay else self.agent.device,
         )
         self.plan = Plan(config, env.spec.reward_threshold)
+        self.evaluator = Evaluator(config, env.spec)
         self.should_eval = eval_cadence(
             config.eval_freq_epochs, config.eval_warmup_epochs, self.plan.planned_epochs
         )
@@ -155,15 +156,17 @@ class Trainer:
 
     # -- the loop ---------------------------------------------------------------------------
 
-    def run_to_end(self, run: Run, resumed_from: int | None = None) -> Run:
+    def run_to_end(self, run: Run, resumed_from: int | None = None, over: str | None = None) -> Run:
+        """Train, unless training is `over` for this reason; then test, and write the report."""
         self.run = run
         if self.profiler is not None:
             self.profiler.attach(self)
         try:
             self._announce(resumed_from)
-            with stop_on_signals() as stop:
-                stop_reason = self._loop(stop)
-            self._finish(stop_reason)
+            if over is None:
+                with stop_on_signals() as stop:
+                    over = self._loop(stop)
+            self._finish(over)
         except BaseException as error:
             self._fail(error)
             raise
@@ -175,17 +178,23 @@ class Trainer:
 
     def _loop(self, stop: StopRequest) -> str:
         p, started = self.progress, time.perf_counter() - self.progress.wall_s
+        p.over = p.passed_test = None
         while True:
             epoch_started, steps_before = time.perf_counter(), p.env_steps
             p.epoch += 1
             metrics = self._collect_and_learn()
 
             stop_reason = self.plan.budget_spent(p)
-            result = None
-            if self.should_eval(p.epoch) or (stop_reason and self.plan.evaluates):
-                result = self._evaluate()
+            train_goal = self.plan.train_goal_reached(p, self.collector)
+            is_due = self.should_eval(p.epoch) or stop_reason or train_goal
+            result = self._evaluate() if is_due and self.plan.evaluates else None
             is_best = result is not None and p.note_score(result.mean)
-            stop_reason = stop_reason or self.plan.goal_reached(result, self.collector)
+            if not stop_reason:
+                stop_reason = self._goal_reached(result, train_goal)
+            if p.passed_test and result is not None:  # what passed the test is what was chosen
+                p.choose(result.mean)
+                is_best = True
+            p.over = stop_reason
             if stop.name and not stop_reason:  # a run that is over has nothing to resume
                 stop_reason = "interrupted"
                 self.observer.on_message("warning", f"{stop.name}: saving, then ending")
@@ -263,32 +272,40 @@ class Trainer:
                 raise
 
     def _evaluate(self) -> EvalResult:
-        started, p, config = time.perf_counter(), self.progress, self.config
-        result = evaluate(
-            self.agent.policy,
-            self.eval_env(),
-            config.eval_episodes,
-            greedy=config.eval_deterministic,
-            seed=derive(stage_seed(config, "val"), p.env_steps),
-            env_steps=p.env_steps,
-            epoch=p.epoch,
-        )
-        self._close_idle_eval_env()
+        started, p = time.perf_counter(), self.progress
+        result = self.evaluator.validate(self.agent.policy, p.env_steps, p.epoch)
         self.run.log_event("eval", stage="val", **result.to_dict())
         self.seconds["eval"] += time.perf_counter() - started
         return result
 
-    def eval_env(self) -> VectorEnv:
-        """The evaluation envs, built when first needed and never shared with training."""
-        if self._eval_env is None:
-            n_envs = n_eval_envs(self.config, self.config.eval_episodes)
-            self._eval_env = env_from_config(self.config, n_envs)
-        return self._eval_env
+    def _goal_reached(self, result: EvalResult | None, train_goal: Goal | None) -> str | None:
+        """The stop reason of a goal that is reached and, where it must be, confirmed by a test."""
+        goals = [goal for goal in (self.plan.eval_goal_reached(result), train_goal) if goal]
+        untested = [goal for goal in goals if not goal.needs_test]
+        if untested:
+            return untested[0].reason
+        return goals[0].reason if goals and self._passes_test() else None
 
-    def _close_idle_eval_env(self) -> None:
-        if self._eval_env is not None and closes_between(self.config):
-            self._eval_env.close()
-            self._eval_env = None
+    def _passes_test(self) -> bool:
+        """Whether the present policy passes a held-out test, on episodes that no other test had."""
+        started, p, policy = time.perf_counter(), self.progress, self.agent.policy
+        result = self.evaluator.test(
+            policy,
+            greedy=self.config.eval_deterministic,
+            clock=p.env_steps,
+            env_steps=p.env_steps,
+            epoch=p.epoch,
+        )
+        required = self.plan.required_mean(result, p.failed_tests)
+        self.observer.on_test(result, required)
+        if result.mean >= required:
+            p.passed_test = result.to_dict()  # logged with the final tests
+        else:
+            p.failed_tests += 1
+            p.next_train_test = self.collector.n_episodes + EPISODE_WINDOW
+            self.run.log_event("eval", stage="failed_test", **result.to_dict())
+        self.seconds["eval"] += time.perf_counter() - started
+        return p.passed_test is not None
 
     # -- state ------------------------------------------------------------------------------
 
@@ -307,6 +324,23 @@ class Trainer:
                 "not an exact resume"
             )
         self.collector.load_state(state["collector"])
+
+    def training_is_over(self, run: Run, is_changed: bool) -> str | None:
+        """Why the loaded run needs no more training but is not finished, or None to train on.
+
+        RunError if it is finished and has no budget left.
+        """
+        p, spent = self.progress, self.plan.budget_spent(self.progress)
+        is_finished = run.meta()["status"] == "finished" and run.report_path.exists()
+        if spent and is_finished:
+            raise RunError(
+                f"{run.id} has used its budget, {spent} (it is at {p.env_steps:,} env steps, "
+                f"epoch {p.epoch}). Give it more, e.g. --max-env-steps {2 * p.env_steps}."
+            )
+        return None if is_finished else spent or (None if is_changed else p.over)
+
+    def restore_envs(self, tensors: dict[str, dict[str, Any]], state: dict[str, Any]) -> None:
+        """Bring the training environments to where the checkpoint was made."""
         env_steps = self.progress.env_steps
         try:
             if state["collector"]["journal"]:
@@ -329,6 +363,7 @@ class Trainer:
             update_mode=self.agent.update_mode,
             threshold=self.plan.threshold,
             planned_epochs=self.plan.planned_epochs,
+            test_episodes=self.evaluator.test_episodes if self.plan.tests else None,
             resumed_from=resumed_from,
             notes=[*self.config.notices(), *self.agent.notes, *self.notes],
         )
@@ -339,6 +374,7 @@ class Trainer:
             **({"protocol": info.env_spec.protocol} if info.env_spec.protocol else {}),
             device=info.device,
             threshold=self.plan.threshold,
+            test_episodes=info.test_episodes,
             max_env_steps=self.config.max_env_steps,
         )
         self.observer.on_start(self.run, self.config, info)
@@ -352,8 +388,7 @@ class Trainer:
             wall_s=p.wall_s,
             best=p.best,
             last_eval=p.last_eval,
-            solved=self.plan.solved(p),
-            **fields,
+            **{"test": None, "solved": self.plan.solved(None), **fields},
         )
 
     def _save(self, kind: str, result: EvalResult | None = None, with_env: bool = True) -> None:
@@ -383,40 +418,54 @@ class Trainer:
     # -- the end ----------------------------------------------------------------------------
 
     def _finish(self, stop_reason: str) -> None:
-        status = "interrupted" if stop_reason == "interrupted" else "finished"
-        self._update_meta(status=status, stop_reason=stop_reason, test={})
+        """Test the chosen checkpoint, then write the verdict and the report.
+
+        The run counts as running until then: one that is killed here is finished by a resume.
+        """
         self._is_over = True
+        status = "interrupted" if stop_reason == "interrupted" else "finished"
         final: dict[str, EvalResult] = {}
-        if status == "finished" and self.plan.evaluates:
+        if status == "finished" and self.plan.tests:
             final = self._final_test()
-            self._update_meta(test={name: result.to_dict() for name, result in final.items()})
+        test = final.get("greedy" if self.config.eval_deterministic else "sampled")
+        self._update_meta(
+            status=status,
+            stop_reason=stop_reason,
+            test=None if test is None else test.score(),
+            solved=self.plan.solved(test),
+        )
         write_report(self.run.path)
         self.observer.on_end(query.get_run(self.run), final)
 
     def _final_test(self) -> dict[str, EvalResult]:
-        """The best policy on episodes it was not chosen by, greedy and sampled."""
-        best = load_checkpoint(resolve_checkpoint(self.run, self.run.path.parent).path)
-        self.agent.load_weights(best.tensors["model"])
-        self.agent.policy.load_state(best.state["agent"]["policy"])  # as it explored there
+        """The chosen checkpoint on held-out episodes, greedy and sampled.
+
+        It is the best one by validation, or the last where nothing was evaluated. The test that
+        ended training is not repeated.
+        """
+        p = self.progress
+        chosen = load_checkpoint(resolve_checkpoint(self.run, self.run.path.parent).path)
+        self.agent.load_weights(chosen.tensors["model"])
+        self.agent.policy.load_state(chosen.state["agent"]["policy"])  # as it explored there
+        passed = EvalResult.from_dict(p.passed_test) if p.passed_test else None
         results = {}
         for name, greedy in (("greedy", True), ("sampled", False)):
-            results[name] = evaluate(
-                self.agent.policy,
-                self.eval_env(),
-                self.config.eval_episodes,
-                greedy=greedy,
-                seed=stage_seed(self.config, "test"),
-                env_steps=best.env_steps,
-                epoch=best.state["progress"]["epoch"],
-            )
+            if passed is not None and passed.greedy == greedy:
+                results[name] = passed
+            else:
+                results[name] = self.evaluator.test(
+                    self.agent.policy,
+                    greedy=greedy,
+                    clock=p.env_steps,
+                    env_steps=chosen.env_steps,
+                    epoch=chosen.state["progress"]["epoch"],
+                )
             self.run.log_event("eval", stage="test", **results[name].to_dict())
         return results
 
     def _fail(self, error: BaseException) -> None:
         """Leave a folder that says what happened and can be resumed."""
-        if self._is_over:  # training itself had ended: only its final test was broken off
-            return
-        if isinstance(error, DivergedError):
+        if isinstance(error, DivergedError) and not self._is_over:
             self._save("last", with_env=False)
             self.run.log_event("diverged", env_steps=self.progress.env_steps, text=str(error))
         reason = {DivergedError: "diverged", KeyboardInterrupt: "interrupted"}.get(
@@ -429,5 +478,4 @@ class Trainer:
 
     def close(self) -> None:
         self.collector.env.close()
-        if self._eval_env is not None:
-            self._eval_env.close()
+        self.evaluator.close()

@@ -1,12 +1,14 @@
 """What a run tells while it goes: the console listens, so may a test or a notebook."""
 
+import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.envs.spec import EnvSpec
-from gymnasium_solver.runs.query import RunSummary
+from gymnasium_solver.runs.query import RunSummary, TestScore
 from gymnasium_solver.runs.run import Run
 
 
@@ -21,6 +23,8 @@ class TrainInfo:
     """How gradients are computed: by plain torch, replayed in NumPy, as CUDA graphs."""
     threshold: float | None
     planned_epochs: int
+    test_episodes: int | None = None
+    """Held-out episodes of the final test; None where there is none."""
     resumed_from: int | None = None  # env steps
     notes: list[str] = field(default_factory=list)
 
@@ -44,8 +48,27 @@ class EvalResult:
     protocol: dict[str, Any] = field(default_factory=dict)
     """What the score depends on, where a suite (Atari) can be scored in more than one way."""
 
+    @property
+    def stderr(self) -> float | None:
+        """Standard error of the mean; None with a single episode."""
+        return self.std / math.sqrt(self.episodes - 1) if self.episodes > 1 else None
+
     def to_dict(self) -> dict[str, Any]:
-        return {key: value for key, value in asdict(self).items() if key != "protocol" or value}
+        fields = {key: value for key, value in asdict(self).items() if key != "protocol" or value}
+        return fields | {"stderr": self.stderr}
+
+    def score(self) -> TestScore:
+        """What a verdict shows of a test."""
+        return {
+            "mean": self.mean,
+            "stderr": self.stderr,
+            "episodes": self.episodes,
+            "greedy": self.greedy,
+        }
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> Self:
+        return cls(**{name: value for name, value in fields.items() if name != "stderr"})
 
 
 class Observer:
@@ -59,6 +82,9 @@ class Observer:
 
     def on_eval(self, result: EvalResult, is_best: bool) -> None:
         """After each evaluation during training."""
+
+    def on_test(self, result: EvalResult, required: float) -> None:
+        """After a held-out test during training; it passed if its mean reaches `required`."""
 
     def on_checkpoint(self, path: Path, kind: str) -> None:
         """A checkpoint was written: periodic, best or last."""

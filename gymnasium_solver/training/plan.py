@@ -1,11 +1,41 @@
-"""How long a run goes and what it aims at: budgets, goals, and the share that is done."""
+"""How long a run goes and what it aims at: budgets, goals, the held-out test, the share done.
+
+Validation scores choose a checkpoint; they do not judge it. The best of many noisy scores is too
+high, so a run is solved only if the chosen checkpoint reaches the threshold on test episodes that
+had no part in choosing it.
+"""
+
+import math
+from typing import NamedTuple
 
 import numpy as np
 
 from gymnasium_solver.config.schema import Config
+from gymnasium_solver.envs.spec import EnvSpec
 from gymnasium_solver.training.collect import EPISODE_WINDOW, Collector
 from gymnasium_solver.training.observer import EvalResult
 from gymnasium_solver.training.progress import Progress
+
+TEST_EPISODES, FEWEST_TEST_EPISODES = 100, 30
+TEST_STEPS = 100_000  # at the time limit of an episode
+
+
+class Goal(NamedTuple):
+    """A return that ends the run when it is reached."""
+
+    value: float
+    reason: str  # the stop reason
+    needs_test: bool  # at or above the threshold: an evaluation alone does not end the run
+
+
+def n_test_episodes(config: Config, spec: EnvSpec) -> int:
+    """Episodes of a held-out test: from the config and the time limit alone."""
+    if config.test_episodes != "auto":
+        return config.test_episodes
+    limit = spec.max_episode_steps
+    affordable = TEST_EPISODES if limit is None else TEST_STEPS // limit
+    by_length = min(TEST_EPISODES, max(FEWEST_TEST_EPISODES, affordable))
+    return max(by_length, config.eval_episodes)
 
 
 class Plan:
@@ -20,10 +50,20 @@ class Plan:
         # An estimate: reset rows make a rollout hold a little less than n_envs * n_steps.
         self.planned_epochs = min(x for x in (by_steps, config.max_epochs) if x)
         self.total_steps = config.max_env_steps or self.planned_epochs * rollout_steps
+        self.eval_goal = self._goal("eval", config.early_stop_on_eval_threshold)
+        self.train_goal = self._goal("train", config.early_stop_on_train_threshold)
 
-    @property
-    def evaluates(self) -> bool:
-        return bool(self.config.eval_freq_epochs)
+    def _goal(self, stage: str, setting: bool | float | None) -> Goal | None:
+        """true: the solved threshold; a number: itself; false or null: none."""
+        if setting is None or setting is False:
+            return None
+        value, threshold = self.threshold if setting is True else float(setting), self.threshold
+        if value is None:
+            return None
+        reason = "solved" if value == threshold else f"goal_reached_{stage}"
+        return Goal(value, reason, threshold is not None and value >= threshold)
+
+    # -- budgets ----------------------------------------------------------------------------
 
     def share_done(self, p: Progress) -> float:
         by_epochs = p.epoch / self.config.max_epochs if self.config.max_epochs else 0.0
@@ -46,28 +86,44 @@ class Plan:
             return "max_epochs"
         return None
 
-    def goal_reached(self, result: EvalResult | None, collector: Collector) -> str | None:
-        """The early stop that applies, if one does."""
-        eval_goal = self._goal(self.config.early_stop_on_eval_threshold)
-        if result is not None and eval_goal is not None and result.mean >= eval_goal:
-            return "solved_eval"
-        train_goal, returns = (
-            self._goal(self.config.early_stop_on_train_threshold),
-            collector.returns,
-        )
-        if train_goal is not None and len(returns) == EPISODE_WINDOW:
-            return "solved_train" if np.mean(returns) >= train_goal else None
-        return None
+    # -- goals ------------------------------------------------------------------------------
 
-    def _goal(self, setting: bool | float | None) -> float | None:
-        """true: the solved threshold; a number: itself; false or null: none."""
-        if setting is True:
-            return self.threshold
-        return None if setting is None or setting is False else float(setting)
+    @property
+    def evaluates(self) -> bool:
+        return bool(self.config.eval_freq_epochs)
 
-    def solved(self, p: Progress) -> bool | None:
-        """None where no threshold says what solved is."""
+    @property
+    def tests(self) -> bool:
+        """Whether the run ends with a held-out test."""
+        return self.evaluates or self.threshold is not None
+
+    def train_goal_reached(self, p: Progress, collector: Collector) -> Goal | None:
+        """The training goal, if the last 100 episodes reach it; after a failed test, new ones."""
+        goal, returns = self.train_goal, collector.returns
+        if goal is None or len(returns) < EPISODE_WINDOW:
+            return None
+        if goal.needs_test and collector.n_episodes < p.next_train_test:
+            return None
+        return goal if np.mean(returns) >= goal.value else None
+
+    def eval_goal_reached(self, result: EvalResult | None) -> Goal | None:
+        goal = self.eval_goal
+        return goal if goal and result is not None and result.mean >= goal.value else None
+
+    # -- the verdict ------------------------------------------------------------------------
+
+    def required_mean(self, result: EvalResult, n_failed: int) -> float:
+        """What a test during training must reach, after `n_failed` failed ones.
+
+        The first test must reach the threshold. A run that is tested again and again would pass by
+        luck one day, so test k must exceed the threshold by sqrt(2 ln k) standard errors, about
+        what the luckiest of k tests gains: 1.2 for the second, 2.1 for the tenth.
+        """
+        assert self.threshold is not None
+        return self.threshold + math.sqrt(2 * math.log(n_failed + 1)) * (result.stderr or 0.0)
+
+    def solved(self, test: EvalResult | None) -> bool | None:
+        """None where no threshold says what solved is; False without a test."""
         if self.threshold is None:
             return None
-        score = p.best_score if self.evaluates else p.best_train_mean
-        return score is not None and score >= self.threshold
+        return test is not None and test.mean >= self.threshold

@@ -23,14 +23,25 @@ class Progress:
     best_epoch: int = 0
     best_train_mean: float | None = None
     last_eval: dict[str, Any] | None = None
+    failed_tests: int = 0
+    next_train_test: int = 0
+    """Episodes that must have ended before the training goal may lead to a test again."""
+    passed_test: dict[str, Any] | None = None
+    """The held-out test that ended training."""
+    over: str | None = None
+    """Why training ended; set in the last checkpoint of a run that needs no more training."""
 
     def note_score(self, score: float) -> bool:
-        """Take an evaluation's score in; is it the best so far?"""
+        """Record an evaluation's score; is it the best so far? Ties go to the later checkpoint."""
         self.last_eval = {"score": score, "env_steps": self.env_steps, "epoch": self.epoch}
-        if math.isnan(score) or (self.best_score is not None and score <= self.best_score):
+        if math.isnan(score) or (self.best_score is not None and score < self.best_score):
             return False
-        self.best_score, self.best_env_steps, self.best_epoch = score, self.env_steps, self.epoch
+        self.choose(score)
         return True
+
+    def choose(self, score: float) -> None:
+        """Make the present weights the best ones."""
+        self.best_score, self.best_env_steps, self.best_epoch = score, self.env_steps, self.epoch
 
     @property
     def best(self) -> dict[str, Any] | None:

@@ -30,6 +30,7 @@ SHORT: dict[str, Any] = {
     "max_episode_steps": 10,
     "eval_freq_epochs": 2,
     "eval_episodes": 1,
+    "test_episodes": 1,
     "seed": 1,
 }
 # What learns from a replay must come to learn at all, and needs no room for a million images.

@@ -4,6 +4,7 @@ import io
 import math
 import re
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from rich.console import Console
 
 from gymnasium_solver.cli import console as console_module
 from gymnasium_solver.cli import format as fmt
-from gymnasium_solver.cli.console import TrainConsole
+from gymnasium_solver.cli.console import TrainConsole, header
 from gymnasium_solver.cli.dashboard import State, frame
 from gymnasium_solver.config.load import dump_config
 from gymnasium_solver.envs.spec import EnvSpec
@@ -72,7 +73,7 @@ class Training:
         screen = Console(file=self.file, force_terminal=terminal, highlight=False, **size)
         self.observer = TrainConsole(quiet=quiet, console=screen, notes=["seed: 1 → 7"])
 
-    def go(self, epochs: int = N_EPOCHS, end: str | None = "solved_eval") -> str:
+    def go(self, epochs: int = N_EPOCHS, end: str | None = "solved") -> str:
         with self.observer as told:
             told.on_start(self.run, CONFIG, INFO)
             for epoch in range(1, epochs + 1):
@@ -87,17 +88,19 @@ class Training:
 
     def finish(self, epochs: int, stop_reason: str) -> None:
         score = 12.5 * (epochs // 10 * 10)
+        tested = evaluation(epochs, 498.0 if score >= 475 else 241.0)
         interrupted = stop_reason == "interrupted"
         self.run.update_meta(
             status="interrupted" if interrupted else "finished",
             stop_reason=stop_reason,
             solved=score >= 475,
+            test=None if interrupted else tested.score(),
             env_steps=256 * epochs,
             epoch=epochs,
             wall_s=4.2,
             best={"score": score, "env_steps": 256 * epochs, "epoch": epochs} if score else None,
         )
-        final = {"greedy": evaluation(epochs, 498.0), "sampled": evaluation(epochs, 481.0, False)}
+        final = {"greedy": tested, "sampled": evaluation(epochs, 481.0, False)}
         self.observer.on_end(get_run(self.run), {} if interrupted else final)
 
     @property
@@ -127,8 +130,10 @@ def test_plain_lines_and_the_end(tmp_path):
     assert len(evals) == 4  # one line an evaluation
     assert evals[0].split()[:2] == ["25.0", "%"]
     assert "val 125.0 ± 3.0 ★" in evals[0]
-    assert f"SOLVED  best val 500.0 ≥ 475  in {TOTAL:,} env steps, 4.2 s" in text
-    assert "greedy   498.0 ± 3.0  (2 episodes, seed 11)" in text
+    score = "498.0 ± 3.0 (standard error, 2 episodes)"
+    assert f"SOLVED  test {score} ≥ 475  in {TOTAL:,} env steps, 4.2 s" in text
+    assert "best     val 500.0 at 10,240 env steps" in text
+    assert f"test     greedy   {score}, std 3.0, seed 11" in text
     assert "sampled  481.0" in text
     assert str(training.run.path) in text
     assert f"gsolve eval {run_id}" in text
@@ -158,14 +163,16 @@ def test_quiet_is_start_result_and_path(tmp_path):
     assert start.startswith("CartPole-v1:ppo: training for 10,240 env steps")
     assert warning == "warning: something odd"
     assert result.startswith("SOLVED")
-    assert "greedy 498.0, sampled 481.0" in result
+    assert "test 498.0 ± 3.0 (standard error, 2 episodes) ≥ 475" in result
+    assert result.endswith("sampled: 481.0")
     assert path == str(training.run.path)
 
 
 def test_interruption_tells_how_to_resume(tmp_path):
     training = Training(tmp_path)
     text = training.go(epochs=5, end="interrupted")
-    assert "INTERRUPTED  no evaluation yet (solved is 475)  after 1,280 env steps" in text
+    verdict = "INTERRUPTED  no evaluation yet, not tested (solved is a test of 475)"
+    assert f"{verdict}  after 1,280 env steps" in text
     assert f"gsolve train --resume {training.run.id}" in text
     assert training.observer.exit_code == 130
 
@@ -192,12 +199,41 @@ def test_an_error_gives_the_terminal_back_and_tells_the_folder(tmp_path):
 def test_not_solved_and_no_threshold_are_said_so(tmp_path):
     training = Training(tmp_path)
     text = training.go(epochs=20, end="max_env_steps")
-    assert "not solved  best val 250.0 (solved is 475)" in text
+    assert "not solved  test 241.0 ± 3.0 (standard error, 2 episodes) < 475" in text
     assert "--max-env-steps 10240" in text  # twice what was used
     training.run.update_meta(threshold=None, solved=None)
-    assert "finished  best val 250.0  after" in str(
+    assert "finished  test 241.0 ± 3.0 (standard error, 2 episodes)  after" in str(
         console_module.result(get_run(training.run), {})[1]
     )
+
+
+def test_a_test_that_falls_short_is_told(tmp_path):
+    training = Training(tmp_path)
+    with training.observer as told:
+        told.on_start(training.run, CONFIG, INFO)
+        told.on_test(evaluation(10, 471.0), required=475.0)
+        told.on_test(evaluation(20, 476.0), required=478.5)
+        told.on_test(evaluation(30, 480.0), required=478.5)
+    text = training.file.getvalue()
+    spread = "± 3.0 (standard error, 2 episodes)"
+    assert f"test at 2,560: 471.0 {spread}, below 475; training continues" in text
+    assert f"476.0 {spread}, a repeated test needs 478.5; training continues" in text
+    assert f"480.0 {spread}, passed" in text
+
+
+def test_the_limit_that_comes_first_is_announced():
+    for fields, planned, expected in (
+        ({"max_env_steps": 100_000, "max_epochs": 1}, 1, "1 epoch"),
+        ({"max_env_steps": 100_000, "max_epochs": 900}, 98, "100,000 env steps (about 98 epochs)"),
+        ({"max_env_steps": None, "max_epochs": 5}, 5, "5 epochs"),
+    ):
+        lines = dict(header(CONFIG.replace(**fields), replace(INFO, planned_epochs=planned)))
+        assert lines["budget"] == f"{expected} · solved at 475"
+
+
+def test_the_number_of_test_episodes_is_said():
+    lines = dict(header(CONFIG, replace(INFO, test_episodes=30)))
+    assert lines["test"] == "30 held-out episodes"
 
 
 @pytest.mark.parametrize("width", [12, 40, 60, 80, 98, 200])
@@ -250,8 +286,10 @@ def test_warnings_and_the_place_of_the_runs(tmp_path):
 
 def test_an_interrupted_run_that_is_solved_says_both(tmp_path):
     training = Training(tmp_path)
-    text = training.go(end="interrupted")
-    assert "INTERRUPTED ★ solved  best val 500.0 ≥ 475  after" in text
+    training.go(end="solved")
+    training.run.update_meta(status="interrupted")
+    line = str(console_module.result(get_run(training.run), {})[1])
+    assert line.startswith("INTERRUPTED ★ solved  test 498.0 ± 3.0 (standard error, 2 episodes) ≥")
 
 
 def test_remaining_time_is_of_what_is_left_also_after_a_resume():

@@ -76,6 +76,9 @@ def test_a_run_folder_is_left_that_tells_itself(inside, capsys):
     whole = read(capsys, "run", "@last")
     assert whole["id"] == run["id"]
     assert {e["stage"] for e in whole["evals"]} == {"val", "test"}
+    assert set(whole["test"]) == {"mean", "stderr", "episodes", "greedy"}
+    [greedy] = [e for e in whole["evals"] if e["stage"] == "test" and e["greedy"]]
+    assert whole["test"]["mean"] == greedy["mean"]
     assert whole["checkpoints"][-1]["last"]
 
 
@@ -167,9 +170,9 @@ def test_going_back_tells_what_it_removes(inside, tmp_path, capsys):
     again = ["train", "--runs-dir", root, "-q", "--max-env-steps"]
     assert cli.main([*again, "800", "--resume", "@last"]) == 0  # from the last: nothing is removed
     assert "removed" not in capsys.readouterr().out
-    assert cli.main([*again, "900", "--resume", f"@last/{before[0]}"]) == 0
+    assert cli.main([*again, "900", "--resume", f"@last/{before[1]}"]) == 0
     text = capsys.readouterr().out
-    assert f"warning: going back to {before[0]} env steps; what came after is removed: " in text
+    assert f"warning: going back to {before[1]} env steps; what came after is removed: " in text
     assert "800 @last" in text.partition("\n")[0]
 
 

@@ -220,8 +220,8 @@ def test_a_run_tells_its_relative_score(tmp_path: Path) -> None:
     run = get_run(train(short_config("Bandit-v0:ppo", max_episode_steps=None), runs_root=tmp_path))
     found = measured_from_random(run)
     assert found is not None
-    assert run.best is not None
-    assert found["score"] == normalized_score("Bandit-v0", run.best["score"])
+    assert run.test is not None
+    assert found["score"] == normalized_score("Bandit-v0", run.test["mean"])
     assert normalized_row(run)[0][0] == "relative"
     cut = get_run(train(short_config("Bandit-v0:ppo"), runs_root=tmp_path))
     assert measured_from_random(cut) is None, "with another time limit it is another game"

@@ -17,12 +17,12 @@ from gymnasium_solver.config.schema import (
     MinibatchFields,
     cpu_count,
 )
-from gymnasium_solver.config.types import EnvId
+from gymnasium_solver.config.types import Name
 from gymnasium_solver.errors import ConfigError
 
 
 class Toy(ActorCriticFields, MinibatchFields, LearnerConfig):
-    env_id: EnvId = "Toy-v0"
+    env_id: Name = "Toy-v0"
     algo_id: str = "ppo"
     clip_range: PositiveSchedule = Schedule.constant(0.2)
 

@@ -111,7 +111,7 @@ def test_labels_may_skip_the_order_of_their_lines() -> None:
         ({"action_space": {"labels": {"x": "a"}}}, "expected action numbers"),
         (
             {"action_space": {"labels": ["left"], "valid": ["lefft"]}},
-            "valid holds 'lefft', which is no label. Did you mean left?",
+            "valid has 'lefft', which is not a label. Did you mean left?",
         ),
         ({"action_space": {"valid": [True]}}, "got True, expected a whole number or text"),
         (

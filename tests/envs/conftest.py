@@ -130,6 +130,31 @@ class PartsEnv(CountingEnv):
         }
 
 
+class EchoEnv(CountingEnv):
+    """Actions in parts of every kind; the observation is the action last given, as one row."""
+
+    action_space = gymnasium.spaces.Dict(
+        {
+            "gear": gymnasium.spaces.Discrete(3, start=1),
+            "more": gymnasium.spaces.Tuple(
+                [gymnasium.spaces.MultiBinary(2), gymnasium.spaces.MultiDiscrete([2, 4])]
+            ),
+            "steer": gymnasium.spaces.Box(-1.0, 1.0, (2,), np.float32),
+        }
+    )
+    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (7,), np.float64)
+    last: Any = None
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        assert self.action_space.contains(action), action
+        more = action["more"]
+        self.last = [action["gear"], *more[0], *more[1], *action["steer"]]
+        return super().step(0)
+
+    def _obs(self) -> np.ndarray:
+        return np.zeros(7) if self.last is None else np.array(self.last, np.float64)
+
+
 def _register(name: str, **entry: Any) -> None:
     if name not in gymnasium.registry:
         gymnasium.register(name, disable_env_checker=True, **entry)
@@ -143,6 +168,7 @@ _register("GsolveTest/Undeclared-v0", vector_entry_point=UndeclaredVectorEnv)
 _register("GsolveTest/Drifting-v0", entry_point=DriftingEnv)
 _register("GsolveTest/Text-v0", entry_point=TextEnv)
 _register("GsolveTest/Parts-v0", entry_point=PartsEnv)
+_register("GsolveTest/Echo-v0", entry_point=EchoEnv)
 
 
 class Rollout:

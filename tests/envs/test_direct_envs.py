@@ -9,12 +9,20 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from gymnasium_solver.envs.engines.gymnasium import DirectEnvs, GymnasiumEngine
 from gymnasium_solver.envs.make import make_vector_env
+from gymnasium_solver.errors import EnvError
 
 
 def equal(a: Any, b: Any) -> bool:
     if isinstance(a, dict):
         return a.keys() == b.keys() and all(equal(a[key], b[key]) for key in a)
     return np.array_equal(a, b) and np.asarray(a).dtype == np.asarray(b).dtype
+
+
+def as_delivered(step: Any) -> Any:
+    """Theirs as the contract delivers it: float32 observations and rewards."""
+    first, *rest = step
+    rest = [r.astype(np.float32) if getattr(r, "dtype", None) == np.float64 else r for r in rest]
+    return [first.astype(np.float32) if first.dtype == np.float64 else first, *rest]
 
 
 # With a time limit in one, infos of numbers and of arrays (masks), Discrete and Box everywhere.
@@ -31,12 +39,12 @@ def test_as_sync_vector_env(env_id: str, n_envs: int) -> None:
     ours = DirectEnvs([make() for _ in range(n_envs)])
     assert ours.single_observation_space == theirs.single_observation_space
     seeds: list[int | None] = list(range(3, 3 + n_envs))
-    assert all(map(equal, ours.reset(seed=seeds), theirs.reset(seed=seeds)))
+    assert all(map(equal, ours.reset(seed=seeds), as_delivered(theirs.reset(seed=seeds))))
     theirs.action_space.seed(1)
     n_over = 0
     for _ in range(200):
         actions = theirs.action_space.sample()
-        got, expected = ours.step(actions), theirs.step(actions)
+        got, expected = ours.step(actions), as_delivered(theirs.step(actions))
         assert all(map(equal, got, expected)), (got, expected)
         n_over += int(np.count_nonzero(got[2] | got[3]))
     assert n_over > 3
@@ -50,13 +58,64 @@ def test_copies_that_differ_are_refused() -> None:
         DirectEnvs([gymnasium.make("CartPole-v1"), gymnasium.make("Acrobot-v1")])
 
 
-def test_arrays_only() -> None:
-    env = make_vector_env("CartPole-v1", 1)
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "Blackjack-v1", "GsolveTest/Parts-v0"])
+def test_sync_is_direct(env_id: str) -> None:
+    env = make_vector_env(env_id, 1, vectorization_mode="sync")
     assert isinstance(env, GymnasiumEngine)
     assert isinstance(env._vec, DirectEnvs)
     assert env.spec.engine == "sync"
     env.close()
-    env = make_vector_env("Blackjack-v1", 2, vectorization_mode="sync")  # tuples are batched
-    assert isinstance(env, GymnasiumEngine)
-    assert isinstance(env._vec, SyncVectorEnv)
+
+
+class Odd(gymnasium.Env[Any, int]):
+    """Rewards and observations that many own envs return, and that are not numbers or arrays."""
+
+    observation_space = gymnasium.spaces.Box(-1.0, 1.0, (), np.float32)
+    action_space: gymnasium.spaces.Space[Any] = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, reward: Any = 0.0, obs: Any = 0.5, **kwargs: Any) -> None:
+        self.reward, self.obs = reward, obs
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        return 0.5, {}
+
+    def step(self, action: int) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        return self.obs, self.reward, False, False, {}
+
+
+if "GsolveTest/Odd-v0" not in gymnasium.registry:
+    gymnasium.register("GsolveTest/Odd-v0", entry_point=Odd, disable_env_checker=True)
+
+
+@pytest.mark.parametrize("reward", [1, 1.0, np.array([1.0]), np.float64(1), np.array(1)])
+def test_rewards_with_one_element_are_numbers(reward: Any) -> None:
+    env = make_vector_env("GsolveTest/Odd-v0", 2, env_kwargs={"reward": reward})
+    obs = env.reset(0)
+    step = env.step([0, 1])
+    assert step.reward.tolist() == [1.0, 1.0]
+    assert step.reward.dtype == np.float32
+    assert obs.tolist() == step.obs.tolist() == [0.5, 0.5]  # a scalar Box ()
     env.close()
+
+
+def test_what_does_not_fit_is_explained() -> None:
+    env = make_vector_env("GsolveTest/Odd-v0", 2, env_kwargs={"reward": np.zeros(2)})
+    env.reset(0)
+    with pytest.raises(EnvError, match=r"env 0 returned the reward array.*expected a number"):
+        env.step([0, 1])
+    env.close()
+    env = make_vector_env("GsolveTest/Odd-v0", 2, env_kwargs={"obs": np.zeros(2)})
+    env.reset(0)
+    with pytest.raises(EnvError, match="env 0 returned an observation that does not fit Box"):
+        env.step([0, 1])
+    env.close()
+
+
+def test_a_bug_in_an_env_is_told_with_its_place() -> None:
+    class Broken(Odd):
+        def __init__(self, **kwargs: Any) -> None:
+            raise KeyError("size")
+
+    gymnasium.register("GsolveTest/Broken-v0", entry_point=Broken)
+    with pytest.raises(EnvError, match=r"KeyError: 'size' \(.*test_direct_envs.py, line \d+\)"):
+        make_vector_env("GsolveTest/Broken-v0", 1)

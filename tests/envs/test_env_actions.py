@@ -5,8 +5,11 @@ import numpy as np
 import pytest
 
 from gymnasium_solver.envs.action_checks import action_checker
+from gymnasium_solver.envs.journal import JournaledEnv
 from gymnasium_solver.envs.make import make_vector_env
+from gymnasium_solver.envs.random_policy import RandomPolicy
 from gymnasium_solver.errors import EnvError
+from gymnasium_solver.spaces.native_actions import to_native, to_native_batch
 
 spaces = gymnasium.spaces
 
@@ -99,5 +102,61 @@ def test_multi_discrete_and_multi_binary():
 
 
 def test_other_action_spaces_are_refused():
-    with pytest.raises(EnvError, match="actions of type Dict are not supported"):
-        action_checker(spaces.Dict({"a": spaces.Discrete(2)}), 2, "X")
+    with pytest.raises(EnvError, match="actions of type Text are not supported"):
+        action_checker(spaces.Text(2), 2, "X")
+    with pytest.raises(EnvError, match="actions of type Text are not supported"):
+        action_checker(spaces.Dict({"a": spaces.Text(2)}), 2, "X")
+
+
+def test_actions_in_parts_are_one_row():
+    """Leaves side by side, a Dict's in alphabetical order: whole numbers checked, reals clipped."""
+    space = spaces.Dict(
+        {
+            "steer": spaces.Box(-1.0, 1.0, (2,), np.float32),
+            "gear": spaces.Discrete(3, start=1),
+            "more": spaces.Tuple([spaces.MultiBinary(2), spaces.MultiDiscrete([2, 4])]),
+        }
+    )
+    check = action_checker(space, 1, "X")
+    row = [3, 0, 1, 1, 3, 0.5, -7.0]
+    checked = check([row])
+    assert checked.dtype == np.float64
+    assert checked.tolist() == [[3, 0, 1, 1, 3, 0.5, -1.0]]
+    native = to_native(space, checked[0])
+    assert space.contains(native)
+    assert native["gear"] == 3
+    assert native["more"][1].tolist() == [1, 3]
+    assert native["steer"].tolist() == [0.5, -1.0]
+    batch = to_native_batch(space, np.repeat(checked, 2, axis=0))
+    assert batch["gear"].tolist() == [3, 3]
+    assert batch["more"][0].shape == (2, 2)
+    for column, value in ((0, 0), (0, 4), (0, 1.5), (1, 2), (4, 4), (5, np.nan)):
+        bad = list(row)
+        bad[column] = value
+        with pytest.raises(EnvError, match="of env 0 is not in Dict"):
+            check([bad])
+    with pytest.raises(EnvError, match=r"shape \(1, 3\), expected \(1, 7\)"):
+        check([[1, 2, 3]])
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+@pytest.mark.parametrize("seed", [0, 3])
+def test_actions_in_parts_reach_the_env(mode, seed, record):
+    """GsolveTest/Echo-v0 shows the action that it was given, and checks it against its space."""
+    env = make_vector_env("GsolveTest/Echo-v0", 2, vectorization_mode=mode)
+    policy = RandomPolicy(env.action_space, 2, seed)
+    try:
+        env.reset(seed)
+        for _ in range(20):
+            actions = policy.act()
+            step = env.step(actions)
+            rows = ~step.is_reset
+            np.testing.assert_allclose(step.obs[rows], actions[rows].astype(np.float32))
+        journal = JournaledEnv(env)
+        journal.reset(seed)
+        for _ in range(5):
+            journal.step(policy.act())
+        assert journal.state()["actions"].dtype == np.float64
+        assert np.array_equal(journal.restore(journal.state()), journal._last["obs"])  # type: ignore[index]
+    finally:
+        env.close()

@@ -39,10 +39,13 @@ def test_blackjack_is_the_same_on_both_engines(record):
         env.close()
 
 
-def test_text_is_refused_with_its_place():
+def test_text_is_left_out_with_a_note():
     space = spaces.Dict({"a": spaces.Tuple([spaces.Discrete(2), spaces.Text(3)])})
-    with pytest.raises(EnvError, match=r"X: observations of type Text \(a.1\)"):
-        reader(space, "X")
+    read = reader(space, "X")
+    assert read.space == spaces.Dict({"a.0": spaces.Discrete(2)})
+    assert read.notes == ("observation part 'a.1' is left out: no network reads it",)
+    with pytest.raises(EnvError, match="X: none of its observations can be read: Text"):
+        reader(spaces.Text(3), "X")
 
 
 def test_minigrid_view_is_one_hot_in_every_cell():

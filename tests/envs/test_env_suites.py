@@ -180,7 +180,7 @@ def test_vizdoom_takes_scenarios_of_the_users_own(tmp_path, monkeypatch, record)
         ("VizDoom-Deathmatch-v0", {"actions": "combined"}, "List those that make sense"),
         ("Retro/Airstriker-Genesi", {}, "Did you mean Retro/Airstriker-Genesis-v0"),
         ("Retro/Airstriker-Genesis", {"state": "Level9"}, "There are: Level1"),
-        ("MiniGrid-Empty-5x5-v0", {"observation": "text"}, "must be onehot or image"),
+        ("MiniGrid-Empty-5x5-v0", {"observation": "text"}, "must be onehot, image, dict"),
         ("Bandit/Nope", {}, "Bandit/TwoArms"),
         ("Gymnax/Nope-v0", {}, "Gymnax/"),
         ("Brax/nope", {}, "Brax/ant"),

@@ -59,6 +59,7 @@ def make_config() -> MakeConfig:
             "n_steps": 16,
             "hidden_dims": [8],
             "eval_freq_epochs": None,
+            "test_episodes": 2,
             "checkpoint_freq_epochs": 1000,
         }
         budget = {} if "max_env_steps" in fields else {"max_epochs": 4}

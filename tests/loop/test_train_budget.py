@@ -185,8 +185,9 @@ def test_the_target_network_is_copied_when_the_clock_passes_a_multiple(
         def copy_target(tau: float) -> None:
             copies.append(env_steps + rollout.env_steps)
 
-        monkeypatch.setattr(self, "update_target", copy_target)
-        return update(self, rollout, env_steps, total_steps)
+        with monkeypatch.context() as patch:
+            patch.setattr(self, "update_target", copy_target)
+            return update(self, rollout, env_steps, total_steps)
 
     monkeypatch.setattr(DQN, "update", counted)
     train("dqn", "Bandit-v0", n_envs=1, max_env_steps=40, train_freq=4, target_update_freq=12)

@@ -169,38 +169,47 @@ def test_the_final_test_is_of_the_best_policy_on_episodes_of_its_own(
     train: Call, events: Call, tmp_path: Path
 ) -> None:
     heard = Heard()
-    fields = {"eval_freq_epochs": 1, "eval_episodes": 4, "seed_test": 99, "seed": 2}
+    fields = {"eval_freq_epochs": 1, "eval_episodes": 4, "test_episodes": 6, "seed": 2}
     run = train("ppo", "CartPole-v1", observer=heard, policy_lr=0.05, **fields)  # up and down
     best = run.meta()["best"]
     assert best["epoch"] < run.meta()["epoch"], "the best must not be the last here"
     assert {name: r.greedy for name, r in heard.final.items()} == {"greedy": True, "sampled": False}
     val_seeds = {r.seed for r, _ in heard.evals}
     assert len(val_seeds) == 4, "every evaluation draws its own episodes"
-    for name, result in heard.final.items():
-        assert (result.seed, result.env_steps, result.epoch) == (
-            *(99, best["env_steps"]),
+    for result in heard.final.values():
+        assert (result.episodes, result.env_steps, result.epoch) == (
+            *(6, best["env_steps"]),
             best["epoch"],
         )
         assert result.seed not in val_seeds
-        assert run.meta()["test"][name]["returns"] == result.returns
+    greedy = heard.final["greedy"]
+    assert run.meta()["test"] == greedy.score()
+    assert greedy.stderr == pytest.approx(np.std(greedy.returns, ddof=1) / 6**0.5)
     agent = load_agent(f"{run.id}/@best", tmp_path / "runs")
-    env = env_from_config(load_config(str(run.config_path)), 4)
-    again = evaluate(agent.policy, env, 4, greedy=True, seed=99)
-    assert again.returns == heard.final["greedy"].returns
+    env = env_from_config(load_config(str(run.config_path)), 6)
+    again = evaluate(agent.policy, env, 6, greedy=True, seed=greedy.seed)
+    assert again.returns == greedy.returns
     assert [e["mean"] for e in events(run, "eval") if e["stage"] == "test"] == [
-        heard.final["greedy"].mean,
+        greedy.mean,
         heard.final["sampled"].mean,
     ]
 
 
-def test_only_a_better_score_is_best(train: Call) -> None:
-    """Counting: all evaluations score the same, so the first stays the best."""
+def test_the_test_follows_eval_deterministic(train: Call) -> None:
+    fields = {"eval_freq_epochs": 1, "eval_episodes": 2, "eval_deterministic": False}
+    heard = Heard()
+    run = train("ppo", "CartPole-v1", observer=heard, **fields)
+    assert run.meta()["test"] == heard.final["sampled"].score()
+    assert run.meta()["test"]["greedy"] is False
+
+
+def test_ties_go_to_the_later_checkpoint(train: Call) -> None:
+    """Counting: all evaluations score the same, so the last one is the best."""
     heard = Heard()
     run = train("ppo", "Probe/Counting-v0", observer=heard, eval_freq_epochs=1, eval_episodes=2)
-    assert [is_best for _, is_best in heard.evals] == [True, False, False, False]
-    assert heard.saved == ["best", "last"]
-    assert run.meta()["best"]["epoch"] == 1
-    assert run.meta()["last_eval"]["epoch"] == 4
+    assert [is_best for _, is_best in heard.evals] == [True] * 4
+    assert heard.saved == ["best"] * 4
+    assert run.meta()["best"]["epoch"] == run.meta()["last_eval"]["epoch"] == 4
 
 
 def epochs_evaluated(run: Run, events: Call) -> list[int]:
@@ -242,6 +251,6 @@ def test_evaluation_off_is_off(never: int | None, train: Call, events: Call) -> 
     assert events(run, "eval") == []
     assert heard.evals == []
     assert heard.final == {}
-    assert run.meta()["test"] == {}
+    assert run.meta()["test"] is None
     assert not (run.checkpoints_dir / "best").exists()
     assert (run.checkpoints_dir / "last").exists()

@@ -9,18 +9,22 @@ from typing import Any
 import pytest
 
 Call = Callable[..., Any]
-EVAL: dict[str, Any] = {"eval_freq_epochs": 2, "eval_episodes": 2, "n_eval_envs": 1}  # scores 5
+# One evaluation env: every evaluation and every test scores 5.
+EVAL: dict[str, Any] = {"eval_freq_epochs": 2, "eval_episodes": 2, "n_eval_envs": 1}
 
 
 @pytest.mark.parametrize(
     ("setting", "threshold", "stop", "solved"),
     [
-        (True, 5, ("solved_eval", 2), True),
+        (True, 5, ("solved", 2), True),
         (True, 5.01, ("max_epochs", 5), False),
         (True, None, ("max_epochs", 5), None),  # the env has no threshold of its own
-        (5, 1000, ("solved_eval", 2), False),  # a goal of one's own is not the env's
+        (5, 1000, ("goal_reached_eval", 2), False),  # a goal of one's own is not the env's
+        (5, 4, ("goal_reached_eval", 2), True),
+        (5, 5, ("solved", 2), True),
+        (5, None, ("goal_reached_eval", 2), None),
         (5.01, 5, ("max_epochs", 5), True),
-        (0, 1000, ("solved_eval", 2), False),
+        (0, 1000, ("goal_reached_eval", 2), False),
         (None, 1, ("max_epochs", 5), True),
         (False, 1, ("max_epochs", 5), True),
     ],
@@ -39,7 +43,7 @@ def test_by_evaluation(
     assert (meta["stop_reason"], meta["epoch"]) == stop
     assert meta["status"] == "finished"
     assert meta["solved"] is solved
-    assert set(meta["test"]) == {"greedy", "sampled"}
+    assert meta["test"] == {"mean": 5, "stderr": 0, "episodes": 2, "greedy": True}
 
 
 def test_the_registered_threshold_counts_where_none_is_set(train: Call) -> None:
@@ -50,19 +54,28 @@ def test_the_registered_threshold_counts_where_none_is_set(train: Call) -> None:
 
 # Three envs with episodes of 5, 6 and 7 steps: the mean return of training is just below 6.
 @pytest.mark.parametrize(
-    ("setting", "threshold", "reason"),
+    ("setting", "threshold", "reason", "solved"),
     [
-        (5.5, None, "solved_train"),
-        (True, 5.5, "solved_train"),
-        (7, 5.5, "max_epochs"),
-        (True, 7, "max_epochs"),
-        (True, None, "max_epochs"),
-        (None, 1, "max_epochs"),
-        (False, 1, "max_epochs"),
+        (5.5, None, "goal_reached_train", None),
+        (5.5, 1000, "goal_reached_train", False),
+        (5.5, 4, "goal_reached_train", True),
+        (True, 5.5, "max_epochs", False),  # the test scores 5: training continues
+        (5.5, 5.3, "max_epochs", False),
+        (True, 5, "solved", True),
+        (7, 5.5, "max_epochs", False),
+        (True, 7, "max_epochs", False),
+        (True, None, "max_epochs", None),
+        (None, 1, "max_epochs", True),
+        (False, 1, "max_epochs", True),
     ],
 )
 def test_by_training_episodes_once_the_window_is_full(
-    setting: Any, threshold: Any, reason: str, train: Call, learning_rows: Call
+    setting: Any,
+    threshold: Any,
+    reason: str,
+    solved: bool | None,
+    train: Call,
+    learning_rows: Call,
 ) -> None:
     run = train(
         *("ppo", "Probe/Counting-v0"),
@@ -70,12 +83,15 @@ def test_by_training_episodes_once_the_window_is_full(
         max_epochs=10,
         reward_threshold=threshold,
         early_stop_on_train_threshold=setting,
+        n_eval_envs=1,
     )
     counts = [row["train/cnt/total_episodes"] for row in learning_rows(run)]
     full = next(i for i, n in enumerate(counts) if n >= 100)
     assert 3 < full < 9, "both the wait and the stop must be visible"
-    assert run.meta()["stop_reason"] == reason
-    assert len(counts) == (full + 1 if reason == "solved_train" else 10)
+    meta = run.meta()
+    assert (meta["stop_reason"], meta["solved"]) == (reason, solved)
+    assert len(counts) == (10 if reason == "max_epochs" else full + 1)
+    assert (meta["test"] is None) == (threshold is None), "no evaluation: the last one is tested"
 
 
 def test_a_good_start_is_not_enough(train: Call) -> None:

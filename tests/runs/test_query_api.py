@@ -15,6 +15,7 @@ from gymnasium_solver.runs import query
 from gymnasium_solver.runs.checkpoint import save_checkpoint
 from gymnasium_solver.runs.run import Run
 
+TEST = {"mean": 478.25, "stderr": 2.5, "episodes": 100, "greedy": True}
 BEST = {"score": 480.5, "env_steps": 2000, "epoch": 2}
 
 
@@ -44,8 +45,9 @@ def run(tmp_path: Path) -> Run:
     return make_run(
         tmp_path,
         status="finished",
-        stop_reason="solved_eval",
+        stop_reason="solved",
         solved=True,
+        test=TEST,
         threshold=475.0,
         env_steps=3000,
         epoch=3,
@@ -65,8 +67,9 @@ def test_summary_of_a_finished_run(run: Run, tmp_path: Path) -> None:
     summary = query.get_run("@last", tmp_path)
     assert (summary.id, summary.path) == (run.id, str(run.path))
     assert (summary.env_id, summary.algo_id, summary.variant) == ("CartPole-v1", "ppo", "ppo")
-    assert (summary.seed, summary.status, summary.stop_reason) == (42, "finished", "solved_eval")
+    assert (summary.seed, summary.status, summary.stop_reason) == (42, "finished", "solved")
     assert (summary.solved, summary.threshold, summary.best) == (True, 475.0, BEST)
+    assert summary.test == TEST
     assert (summary.env_steps, summary.max_env_steps) == (3000, 3000)
     assert (summary.epoch, summary.episodes, summary.wall_s) == (3, 30, 1.5)
     assert summary.checkpoints == [
@@ -121,10 +124,17 @@ def test_killed(tmp_path: Path) -> None:
 def test_solved_runs_are_found_whatever_their_status(tmp_path: Path) -> None:
     identity = {"env_id": "CartPole-v1", "algo_id": "ppo"}
     solved, other = (Run.create("", identity, tmp_path) for _ in range(2))
-    solved.update_meta(status="interrupted", solved=True)
-    other.update_meta(status="interrupted", solved=False)
+    solved.update_meta(status="interrupted", solved=True, test=TEST, threshold=475.0)
+    other.update_meta(status="interrupted", solved=False, threshold=475.0)
     assert [run.id for run in query.list_runs(tmp_path, "solved")] == [solved.id]
     assert len(query.list_runs(tmp_path, "interrupted")) == 2
+
+
+def test_a_run_without_a_held_out_test_is_not_solved(tmp_path: Path) -> None:
+    run = make_run(tmp_path, solved=True, threshold=475.0)
+    assert (query.get_run(run).solved, query.get_run(run).test) == (False, None)
+    run.update_meta(threshold=None)
+    assert query.get_run(run).solved is None
 
 
 def test_list_and_filter(tmp_path: Path) -> None:

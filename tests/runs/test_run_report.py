@@ -8,6 +8,7 @@ from gymnasium_solver.runs.report import write_report
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.runs.words import ScoreText
 
+TEST = {"mean": 500.0, "stderr": 0.0, "episodes": 100, "greedy": True}
 EVAL = {"std": 12.25, "min": 450, "max": 500, "length_mean": 480.5, "episodes": 20}
 COMMAND = ["gsolve", "train", "CartPole-v1:ppo", "--description", "two words"]
 
@@ -23,14 +24,16 @@ def test_report_of_a_solved_run(tmp_path: Path) -> None:
     run.log_event("eval", stage="val", env_steps=51200, mean=480.5, **EVAL)
     run.log_event("eval", env_steps=102400, mean=None, std=None)
     test = {"stage": "test", "env_steps": 51200, "episodes": 100}
-    run.log_event("eval", **test, greedy=True, mean=123.0, std=1.0)  # before a resume
-    run.log_event("eval", **test, greedy=True, mean=500.0, std=0.0)
-    run.log_event("eval", **test, greedy=False, mean=487.125, std=3.5)
+    failed = {**test, "stage": "failed_test", "env_steps": 25600}
+    run.log_event("eval", **failed, greedy=True, mean=471.25, std=31.0, stderr=3.1)
+    run.log_event("eval", **test, greedy=True, mean=500.0, std=0.0, stderr=0.0)
+    run.log_event("eval", **test, greedy=False, mean=487.125, std=3.5, stderr=0.35)
     save_checkpoint(run.checkpoints_dir, 51200, {}, {}, {"score": 480.5}, best=True)
     run.update_meta(
         status="finished",
-        stop_reason="solved_eval",
+        stop_reason="solved",
         solved=True,
+        test=TEST,
         threshold=475.0,
         env_steps=102400,
         epoch=100,
@@ -47,14 +50,16 @@ def test_report_of_a_solved_run(tmp_path: Path) -> None:
         "# CartPole-v1:ppo: solved",
         f"Run `{run.id}`",
         "Balance a | pole",
-        "| stopped because | an evaluation reached the threshold |",
-        "| best evaluation | 480.5 at 51,200 |",
+        "| stopped because | a held-out test reached the threshold |",
+        "| best validation | 480.5 at 51,200 |",
         "| threshold | 475 |",
         "| env steps | 102,400 |",
         "| episodes | 1,234 |",
         "| env steps per second | 5,120 |",
-        "| test, greedy actions | 500.0 ± 0.0 over 100 episodes |",
-        "| test, sampled actions | 487.1 ± 3.5 over 100 episodes |",
+        "| test, greedy actions | 500.0 ± 0.0 (standard error, 100 episodes) |",
+        "| test, sampled actions | 487.1 ± 0.3 (standard error, 100 episodes) |",
+        "## Tests that fell short",
+        "| 25,600 | 471.2 | 31.0 |",
         f"gsolve train runs/{run.id}/config.yaml",
         "gsolve train CartPole-v1:ppo --description 'two words'",
         "The seed is 42.",
@@ -69,7 +74,6 @@ def test_report_of_a_solved_run(tmp_path: Path) -> None:
         f"gsolve train --resume {run.id} --early-stop-on-eval-threshold null\n",
     ):
         assert part in text, part
-    assert "123" not in text.partition("## Reproduce")[0].replace("1,234", "")
     assert text.count("| 51,200 |") == 1
     assert str(tmp_path) not in text
 
@@ -79,8 +83,9 @@ def test_report_of_a_run_that_hardly_began(tmp_path: Path) -> None:
     run.update_meta(status="interrupted", stop_reason="interrupted")
     text = write_report(run.path).read_text()
     assert "# CartPole-v1:ppo: interrupted" in text
-    assert "## Evaluations\n\nNone." in text
-    assert "| best evaluation | - |" in text
+    assert "## Validation\n\nNone." in text
+    assert "fell short" not in text
+    assert "| best validation | - |" in text
     assert "gsolve eval" not in text
     assert "--resume" not in text
 
@@ -97,7 +102,8 @@ def test_a_second_report_replaces_the_first(tmp_path: Path) -> None:
 
 def test_a_run_that_is_solved_but_did_not_finish_says_both(tmp_path: Path) -> None:
     run = make_run(tmp_path)
-    run.update_meta(status="interrupted", stop_reason="interrupted", solved=True, threshold=475.0)
+    verdict = {"solved": True, "threshold": 475.0, "test": TEST}
+    run.update_meta(status="interrupted", stop_reason="interrupted", **verdict)
     assert "# CartPole-v1:ppo: interrupted, solved" in write_report(run.path).read_text()
 
 

@@ -8,8 +8,8 @@ What this adapter mends (EnvPool 1.2):
 - the bounds of Box2D observations are broken (low = the smallest positive float);
 - Taxi also starts where Gymnasium never does: such starts are drawn again;
 - MuJoCo observations and actions are float64: they are float32 here, as all others;
-- observations in parts (dm_control, MiniGrid) are one vector, and Blackjack's numbers are one-hot,
-  as Gymnasium's are here (envpool_spaces.py, minigrid.py);
+- observations in parts (dm_control, MiniGrid) are a flat dict, and Blackjack's three numbers are
+  parts too, as they are in Gymnasium (envpool_spaces.py, minigrid.py);
 - it calls masks `legal_action_mask` (Play2048; its board games have two players and are refused).
   Its Taxi tells none, where Gymnasium's does: use vectorization_mode sync for a masked Taxi;
 - it is slow to import (1.5 s): nothing here imports it before an engine is chosen.
@@ -31,9 +31,11 @@ import numpy as np
 
 from gymnasium_solver.envs.engines.envpool_spaces import MINIGRID, mended, pool_reader
 from gymnasium_solver.envs.masks import KEY as MASK_KEY
+from gymnasium_solver.envs.observations import joined
 from gymnasium_solver.envs.spec import EnvSpec, registry_entry, suite_of
 from gymnasium_solver.envs.vector import Engine, Info, RawStep, env_seeds
 from gymnasium_solver.errors import EnvError, MissingError
+from gymnasium_solver.spaces.observations import Obs
 
 NO_LIMIT = 2**31 - 1
 # Keys of an EnvPool config that are not the user's to set: the contract has its own words for them.
@@ -118,6 +120,21 @@ class EnvPoolEngine(Engine):
         entry = registry_entry(env_id)
         # 160 robotics ids have 0.0 as a placeholder, which any positive score would "solve".
         threshold = entry.reward_threshold if entry else pool_spec.reward_threshold or None
+        if len(pool_spec._action_keys) != 3 or pool_spec.config.max_num_players > 1:
+            raise EnvError(
+                f"{env_id} has several players or actions in parts, which EnvPool's engine here "
+                "does not support. Use vectorization_mode sync with a package that has this env."
+            )
+        with _quiet():
+            observation, action = pool_spec.observation_space, pool_spec.action_space
+        read = pool_reader(
+            observation,
+            self._pool_id,
+            env_id,
+            list(pool_spec._state_keys),
+            env_kwargs.get("observation", "onehot"),
+        )
+        self._read = joined(read, env_id)
         spec = EnvSpec(
             env_id=env_id,
             engine="envpool",
@@ -125,17 +142,7 @@ class EnvPoolEngine(Engine):
             max_episode_steps=limit,
             reward_threshold=None if threshold is None else float(threshold),
             suite=suite_of(import_path),
-        )
-        if len(pool_spec._action_keys) != 3 or pool_spec.config.max_num_players > 1:
-            raise EnvError(f"{env_id}: EnvPool's multi-part actions are not supported.")
-        with _quiet():
-            observation, action = pool_spec.observation_space, pool_spec.action_space
-        self._read = pool_reader(
-            observation,
-            self._pool_id,
-            env_id,
-            list(pool_spec._state_keys),
-            env_kwargs.get("observation", "onehot"),
+            notes=self._read.notes,
         )
         super().__init__(n_envs, self._read.space, mended(action), spec)
         self._limit = limit
@@ -170,7 +177,7 @@ class EnvPoolEngine(Engine):
         if "info:legal_action_mask" in keys:
             self._info_at.append((MASK_KEY, keys.index("info:legal_action_mask")))
 
-    def _reset(self, seed: int) -> tuple[np.ndarray, Info]:
+    def _reset(self, seed: int) -> tuple[Obs, Info]:
         with _quiet():
             self._pool = _import_envpool().make_gymnasium(
                 self._pool_id, seed=env_seeds(seed, self.n_envs), **self._make_kwargs

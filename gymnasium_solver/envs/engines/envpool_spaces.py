@@ -1,7 +1,7 @@
 """EnvPool's spaces, mended, and how its observations are read.
 
 EnvPool returns a step as a list of arrays, with observations in one part (`obs`) or several
-(`obs:position`, `obs:velocity`, ...). `pool_reader` makes one array of them.
+(`obs:position`, `obs:goal:x`, ...). `pool_reader` gives the array, or a dict of the parts.
 """
 
 from typing import Any
@@ -9,8 +9,8 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from gymnasium_solver.envs.observations import Reader, named, reader
-from gymnasium_solver.envs.suites.minigrid import minigrid_reader
+from gymnasium_solver.envs.observations import Reader, reader
+from gymnasium_solver.envs.suites.minigrid import MissionReader, minigrid_view
 
 Space = gymnasium.spaces.Space[Any]
 MINIGRID = ("MiniGrid-", "BabyAI-")
@@ -29,31 +29,52 @@ _TUPLES = {"Blackjack-v1": _spaces.Tuple([_spaces.Discrete(n) for n in (32, 11, 
 def pool_reader(
     space: Space, pool_id: str, env_id: str, state_keys: list[str], kind: str
 ) -> Reader:
-    """From the list that a pool returns to one array; `kind` is MiniGrid's env_kwargs key."""
+    """From the list that a pool returns to observations; `kind` is MiniGrid's env_kwargs key."""
     at = {
-        key.partition(":")[2]: i for i, key in enumerate(state_keys) if key.split(":")[0] == "obs"
+        key.partition(":")[2].replace(":", "."): i
+        for i, key in enumerate(state_keys)
+        if key.split(":")[0] == "obs"
     }
-    if list(at) != [""]:
-        gather = named(at)
-        if pool_id.startswith(MINIGRID):
-            of_parts = minigrid_reader(space, env_id, kind)
-        else:
-            of_parts = reader(mended(space), env_id)
-        return Reader(of_parts.space, lambda state: of_parts(gather(state)))
-    (index,) = at.values()
+    if pool_id.startswith(MINIGRID):
+        return _minigrid(space, env_id, at, kind)
     if pool_id in _TUPLES:
-        of_columns = reader(_TUPLES[pool_id], env_id)
-        return Reader(of_columns.space, lambda state: of_columns(state[index].T))
-    of_one = reader(mended(space, pool_id), env_id)
-    if of_one.read is None:
-        return Reader(of_one.space, lambda state: state[index])
-    return Reader(of_one.space, lambda state: of_one(state[index]))
+        (index,) = at.values()
+        columns = reader(_TUPLES[pool_id], env_id)
+        return Reader(columns.space, lambda state: columns(tuple(state[index].T)))
+    if not isinstance(space, _spaces.Dict):
+        (index,) = at.values()
+        return Reader(mended(space, pool_id), lambda state: state[index])
+    flat = reader(mended(space), env_id)
+    assert isinstance(flat.space, _spaces.Dict)
+    indices = {name: at[name] for name in flat.space.spaces}
+    return Reader(
+        flat.space, lambda state: {name: state[i] for name, i in indices.items()}, flat.notes
+    )
+
+
+def _minigrid(space: Any, env_id: str, at: dict[str, int], kind: str) -> Reader:
+    delivered, make = minigrid_view(space["image"], env_id, kind)
+    image, direction, mission = at["image"], at["direction"], at["mission"]
+    read_mission = MissionReader()
+    if kind == "image":
+        return Reader(delivered, lambda state: make({"image": state[image]}))
+    return Reader(
+        delivered,
+        lambda state: make(
+            {
+                "image": state[image],
+                "direction": state[direction],
+                "mission": read_mission(state[mission]),
+            }
+        ),
+    )
 
 
 def mended(space: Space, pool_id: str = "") -> Space:
     """The space with usable bounds: from the table, or infinite where EnvPool's mean nothing."""
     if isinstance(space, gymnasium.spaces.Dict):
-        return gymnasium.spaces.Dict({key: mended(part) for key, part in space.spaces.items()})
+        # As pairs: of a plain dict Gymnasium sorts the keys.
+        return gymnasium.spaces.Dict([(key, mended(part)) for key, part in space.spaces.items()])
     if not isinstance(space, gymnasium.spaces.Box) or space.dtype.kind != "f":
         return space
     meaningless = (space.low > 0) & (space.low <= np.finfo(np.float32).tiny)

@@ -14,16 +14,18 @@ The time limit is made here, so that it is a truncation: gymnax itself reports i
 env_kwargs go to the environment's constructor, for gymnax those that are its parameters to them.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
 
+from gymnasium_solver.envs.observations import reader
 from gymnasium_solver.envs.spec import EnvSpec
 from gymnasium_solver.envs.vector import Engine, Info, RawStep, Space, VectorEnv
 from gymnasium_solver.errors import EnvError, MissingError
+from gymnasium_solver.spaces.observations import Obs
 
 HINT = 'JAX environments are an extra: pip install "gymnasium-solver[jax]"'
 BRAX_LIMIT = 1000  # Brax's own episode length
@@ -45,17 +47,18 @@ class JaxEngine(Engine):
     """N rows of a functional environment, stepped together on JAX's default device."""
 
     def __init__(self, n_envs: int, functions: Functions, spec: EnvSpec) -> None:
-        super().__init__(n_envs, functions.observation, functions.action, spec)
+        self._read = reader(functions.observation, spec.env_id)
+        super().__init__(n_envs, self._read.space, functions.action, spec)
         self._begin, self._advance = _batched(functions, n_envs)
         self._state: Any = None
         self._key: Any = None
 
-    def _reset(self, seed: int) -> tuple[np.ndarray, Info]:
+    def _reset(self, seed: int) -> tuple[Obs, Info]:
         import jax
 
         key = jax.random.key(int(np.random.SeedSequence(seed).generate_state(1)[0]))
         obs, self._state, self._key = self._begin(key)
-        return to_numpy(obs), {}
+        return self._to_numpy(obs), {}
 
     def _step(self, actions: np.ndarray, is_reset: np.ndarray, n_reset: int) -> RawStep:
         obs, self._state, self._key, reward, terminated = self._advance(
@@ -64,7 +67,12 @@ class JaxEngine(Engine):
         truncated = np.zeros(self.n_envs, np.bool_)
         if self.spec.max_episode_steps is not None:
             truncated = (self._length + 1 >= self.spec.max_episode_steps) & ~is_reset
-        return to_numpy(obs), to_numpy(reward), to_numpy(terminated), truncated, {}
+        return self._to_numpy(obs), to_numpy(reward), to_numpy(terminated), truncated, {}
+
+    def _to_numpy(self, obs: Any) -> Obs:
+        import jax
+
+        return self._read(jax.tree.map(to_numpy, obs))
 
     def close(self) -> None:
         self._state = self._key = None
@@ -140,11 +148,20 @@ def make_brax(
     functions = Functions(
         reset,
         step,
-        gymnasium.spaces.Box(-np.inf, np.inf, (env.observation_size,), np.float32),
+        _brax_observation(env.observation_size),
         gymnasium.spaces.Box(-1.0, 1.0, (env.action_size,), np.float32),
     )
     limit = max_episode_steps or BRAX_LIMIT
     return JaxEngine(n_envs, functions, _spec(env_id, "brax", limit))
+
+
+def _brax_observation(size: Any) -> Space:
+    """One vector, or where Brax names the sizes of several a Dict of them."""
+    if hasattr(size, "items"):
+        parts = [(str(name), _brax_observation(part)) for name, part in size.items()]
+        return gymnasium.spaces.Dict(parts)
+    shape = tuple(size) if hasattr(size, "__iter__") else (int(size),)
+    return gymnasium.spaces.Box(-np.inf, np.inf, shape, np.float32)
 
 
 def make_gymnax(
@@ -200,6 +217,11 @@ def _gymnax_env(env_id: str, env_kwargs: dict[str, Any]) -> tuple[Any, Any]:
 
 def _space(space: Any, env_id: str) -> Space:
     """One of gymnax's spaces as Gymnasium's."""
+    inner = getattr(space, "spaces", None)
+    if isinstance(inner, Mapping):
+        return gymnasium.spaces.Dict([(key, _space(part, env_id)) for key, part in inner.items()])
+    if isinstance(inner, list | tuple):
+        return gymnasium.spaces.Tuple([_space(part, env_id) for part in inner])
     if hasattr(space, "n"):
         return gymnasium.spaces.Discrete(int(space.n))
     if not hasattr(space, "low"):
@@ -216,4 +238,5 @@ def _spec(env_id: str, suite: str, limit: int | None) -> EnvSpec:
         max_episode_steps=limit,
         reward_threshold=None,
         suite=suite,
+        eval_envs="array",
     )

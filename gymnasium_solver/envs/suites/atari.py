@@ -27,6 +27,7 @@ from gymnasium_solver.envs.suites.atari_objects import ObjectReader, game_of
 from gymnasium_solver.envs.suites.atari_options import AtariOptions
 from gymnasium_solver.envs.vector import Info, RawStep, Step, VectorEnv, VectorWrapper
 from gymnasium_solver.errors import EnvError
+from gymnasium_solver.spaces.observations import Obs
 
 N_RAM = 128
 HINT = 'ale-py is an extra: pip install "gymnasium-solver[atari]"'
@@ -104,11 +105,11 @@ class AtariPool(EnvPoolEngine):
         if self._reader is not None:
             one = self._reader.space
         low, high = (np.tile(bound, options.frame_stack or 1) for bound in (one.low, one.high))
-        self.observation_space = gymnasium.spaces.Box(low, high, dtype=one.dtype.type)
-        self._obs_dtype = self.observation_space.dtype
+        space = gymnasium.spaces.Box(low, high, dtype=one.dtype.type)
+        self._set_observation_space(space, env_id)
         self._stack = np.zeros((n_envs, *low.shape), one.dtype)
 
-    def _reset(self, seed: int) -> tuple[np.ndarray, Info]:
+    def _reset(self, seed: int) -> tuple[Obs, Info]:
         obs, info = super()._reset(seed)
         return self._seen(obs, info, np.ones(self.n_envs, np.bool_)), info
 
@@ -116,7 +117,7 @@ class AtariPool(EnvPoolEngine):
         obs, reward, terminated, truncated, info = super()._step(actions, is_reset, n_reset)
         return self._seen(obs, info, is_reset), reward, terminated, truncated, info
 
-    def _seen(self, image: np.ndarray, info: Info, opened: np.ndarray) -> np.ndarray:
+    def _seen(self, image: Obs, info: Info, opened: np.ndarray) -> Obs:
         """What the agent sees; `opened` marks the rows of new games, which fill their stack."""
         if self._is_rgb:
             return image
@@ -205,7 +206,7 @@ class AtariRules(VectorWrapper):
         self._lives = np.zeros(env.n_envs, np.int64)
         self._lost = np.zeros(env.n_envs, np.bool_)
 
-    def reset(self, seed: int) -> np.ndarray:
+    def reset(self, seed: int) -> Obs:
         obs = self.env.reset(seed)
         # Nobody is told the lives before the first step; nobody can have lost one by then.
         self._lives = np.zeros(self.n_envs, np.int64)

@@ -1,72 +1,111 @@
-"""MiniGrid's observations as a vector: EnvPool steps them, this module reads them.
+"""MiniGrid's observations: a view of cells, the agent's direction, and a mission in words.
 
-What the agent sees is a 7 x 7 view of cells, each an object, a colour and a state, the way it
-looks, and a text that says what to do. Numbers that are names make poor inputs, so by default each
-is one-hot: 49 x (11 objects + 6 colours + 4 states), 4 directions, and for the mission the first
-three verbs and things with their colours, in the order in which the text names them ("put
-the red ball near the blue box"): 1,078 numbers of 0 and 1. Longer missions (BabyAI's) are cut.
-env_kwargs `observation: image` gives the view alone instead, uint8 (7, 7, 3).
+EnvPool and the `minigrid` package give the same three parts; this module makes of them what
+env_kwargs `observation` asks for:
+
+- `onehot` (default): one vector of 0 and 1. Cells are object, colour and state numbers, which are
+  names and not amounts, so each is one-hot: 7 x 7 x (11 objects + 6 colours + 4 states), 4
+  directions, and for the mission its first three verbs and its first three things with their
+  colours, in the order in which the text names them ("put the red ball near the blue box"): 1,078
+  numbers. Longer missions (BabyAI's) are cut.
+- `image`: the view alone, uint8 (7, 7, 3).
+- `dict`: the parts by name: `direction` Discrete(4), `image` as above, `mission` as in onehot.
 """
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium
 import numpy as np
 
-from gymnasium_solver.envs.observations import Reader
 from gymnasium_solver.errors import EnvError
+from gymnasium_solver.spaces.observations import Obs
 
-KINDS = ("onehot", "image")
-VIEW = (7, 7, 3)
+KINDS = ("onehot", "image", "dict")
 SIZES = (11, 6, 4)
 """Objects, colours, states of a cell, as MiniGrid numbers them."""
 COLOURS = ("red", "green", "blue", "purple", "yellow", "grey")
 THINGS = ("key", "ball", "box", "door", "room")
 VERBS = ("go", "pick", "open", "put")
 MOST = 3
-"""Verbs and things of a mission that are told."""
+"""Verbs and things of a mission that are encoded."""
+MISSION_WIDTH = MOST * (len(VERBS) + len(COLOURS) + len(THINGS))
+MISSION_SPACE = gymnasium.spaces.Box(0.0, 1.0, (MISSION_WIDTH,), np.float32)
 _THING = re.compile(rf"\b(?:({'|'.join(COLOURS)}) )?({'|'.join(THINGS)})\b")
 _VERB = re.compile(rf"\b({'|'.join(VERBS)})\b")
 
 
-def minigrid_reader(space: Any, env_id: str, kind: str = "onehot") -> Reader:
-    """How to read {direction, image, mission}, as EnvPool names them."""
+def is_mission(space: Any) -> bool:
+    """Whether a space is the `minigrid` package's text of missions."""
+    return type(space).__name__ == "MissionSpace" and type(space).__module__.startswith("minigrid")
+
+
+def minigrid_view(
+    image: gymnasium.spaces.Space[Any], env_id: str, kind: Any
+) -> tuple[gymnasium.spaces.Space[Any], Callable[[dict[str, Any]], Obs]]:
+    """The delivered space for an image space, and how to make it of batches of the three parts:
+    image (N, H, W, 3), direction (N,), mission (N, MISSION_WIDTH)."""
+    shape = image.shape or ()
     if kind not in KINDS:
-        raise EnvError(f"{env_id}: observation must be {' or '.join(KINDS)}, got {kind!r}.")
-    if space["image"].shape != VIEW:
-        raise EnvError(f"{env_id}: its view is {space['image'].shape}, expected {VIEW}.")
+        raise EnvError(f"{env_id}: observation must be {', '.join(KINDS)}, got {kind!r}.")
+    if len(shape) != 3 or shape[2] != len(SIZES):
+        raise EnvError(f"{env_id}: its view has shape {shape}, expected (height, width, 3).")
+    # The true bounds, by which a network scales: EnvPool and minigrid both declare 255.
+    most = np.broadcast_to(np.array(SIZES, np.uint8) - 1, shape)
+    view = gymnasium.spaces.Box(np.zeros(shape, np.uint8), most, dtype=np.uint8)
     if kind == "image":
-        return Reader(space["image"], lambda native: native["image"])
-    width = VIEW[0] * VIEW[1] * sum(SIZES) + 4 + MOST * (len(VERBS) + len(COLOURS) + len(THINGS))
-    return Reader(gymnasium.spaces.Box(0.0, 1.0, (width,), np.float32), OneHot())
+        return view, lambda native: np.minimum(native["image"], most)
+    if kind == "dict":
+        parts = {
+            "direction": gymnasium.spaces.Discrete(4),
+            "image": view,
+            "mission": MISSION_SPACE,
+        }
+        return gymnasium.spaces.Dict(list(parts.items())), lambda native: {
+            "direction": native["direction"],
+            "image": np.minimum(native["image"], most),
+            "mission": native["mission"],
+        }
+    onehot = OneHot(shape[0] * shape[1])
+    return gymnasium.spaces.Box(0.0, 1.0, (onehot.width,), np.float32), onehot
 
 
 class OneHot:
     """The parts of an observation, one-hot, side by side."""
 
-    def __init__(self) -> None:
+    def __init__(self, n_cells: int) -> None:
         offsets = np.cumsum((0, *SIZES[:-1]))
-        n_cells, n_each = VIEW[0] * VIEW[1], sum(SIZES)
-        # Where in the vector the 1 of each number of the view lies, before the number is added.
+        n_each = sum(SIZES)
+        # Index of the 1 of each number of the view, before the number is added.
         self._places = (np.arange(n_cells)[:, None] * n_each + offsets).reshape(-1)
         self._most = np.tile(np.array(SIZES) - 1, n_cells)
-        self._width = n_cells * n_each
+        self._n_view = n_cells * n_each
         self._directions = np.eye(4, dtype=np.float32)
-        self._missions: dict[bytes, np.ndarray] = {}
+        self.width = self._n_view + len(self._directions) + MISSION_WIDTH
 
-    def __call__(self, native: dict[str, np.ndarray]) -> np.ndarray:
+    def __call__(self, native: dict[str, Any]) -> np.ndarray:
         image = native["image"]
         numbers = np.minimum(image.reshape(len(image), -1), self._most)
-        view = np.zeros((len(image), self._width), np.float32)
+        view = np.zeros((len(image), self._n_view), np.float32)
         view[np.arange(len(image))[:, None], self._places + numbers] = 1.0
-        missions = np.stack([self._mission(row.tobytes()) for row in native["mission"]])
-        return np.concatenate([view, self._directions[native["direction"]], missions], axis=1)
+        directions = self._directions[native["direction"]]
+        return np.concatenate([view, directions, native["mission"]], axis=1)
+
+
+class MissionReader:
+    """Batches of missions as EnvPool has them, rows of bytes, to vectors."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, np.ndarray] = {}
+
+    def __call__(self, rows: np.ndarray) -> np.ndarray:
+        return np.stack([self._mission(row.tobytes()) for row in rows])
 
     def _mission(self, text: bytes) -> np.ndarray:
-        if text not in self._missions:
-            self._missions[text] = encode_mission(text.split(b"\0")[0].decode("ascii", "replace"))
-        return self._missions[text]
+        if text not in self._known:
+            self._known[text] = encode_mission(text.split(b"\0")[0].decode("ascii", "replace"))
+        return self._known[text]
 
 
 def encode_mission(text: str) -> np.ndarray:

@@ -14,6 +14,7 @@ from gymnasium_solver.envs.masks import KEY as MASK_KEY
 from gymnasium_solver.envs.spec import EnvSpec
 from gymnasium_solver.envs.vector import Engine, Info, RawStep, Space
 from gymnasium_solver.errors import EnvError
+from gymnasium_solver.spaces.observations import Obs
 
 
 class OwnEnv(Engine):
@@ -36,6 +37,7 @@ class OwnEnv(Engine):
             max_episode_steps=max_episode_steps,
             reward_threshold=reward_threshold,
             suite=env_id.replace("/", "-").split("-")[0].lower(),
+            eval_envs="array",
         )
         super().__init__(n_envs, observation, action, spec)
         self._rng = np.random.default_rng(0)
@@ -49,14 +51,14 @@ class OwnEnv(Engine):
         """Advance every row; fresh reward, terminated, truncated. Reset rows are overruled."""
 
     @abstractmethod
-    def _observe(self) -> np.ndarray:
-        """Observations of all rows, a fresh array."""
+    def _observe(self) -> Obs:
+        """Observations of all rows, fresh arrays."""
 
     def _legal(self) -> np.ndarray | None:
         """bool[N, A], the legal actions of all rows; None where every action always is."""
         return None
 
-    def _reset(self, seed: int) -> tuple[np.ndarray, Info]:
+    def _reset(self, seed: int) -> tuple[Obs, Info]:
         self._rng = np.random.default_rng(seed)
         self._begin(np.ones(self.n_envs, np.bool_))
         return self._observe(), self._info()

@@ -1,6 +1,6 @@
 """Probe environments: each isolates one thing that a learner must get right, with a known answer.
 
-All ids begin with Probe/ and end with -v0. Observations have one number, but for Image's.
+All ids begin with Probe/ and end with -v0. Observations are one number unless the table names more.
 
 ConstantReward              obs 0, reward 1, one step                    V = 1
 ObsDependentReward          obs -1 or 1, reward = obs, one step          V(obs) = obs
@@ -11,11 +11,23 @@ ObsActionReward             obs -1 or 1, reward 1 if action 1 <=> obs 1  action 
 ActionRewardContinuous      obs 0, reward -(a - 0.5)^2                   a = 0.5
 ObsActionRewardContinuous   obs -1 or 1, reward -(a - obs / 2)^2         a = obs / 2
 TwoStepDiscountContinuous, TruncatedRewardContinuous: as above, with actions that change nothing
+Memory                      obs -1 or 1, then 0; reward at the last of   action = first obs > 0;
+                            4 steps: 1 if action 1 <=> first obs 1,      return 1, without memory 0
+                            else -1
+DictObs                     signal -1 or 1, noise and kind at random;    action = signal > 0
+                            reward 1 if action 1 <=> signal 1, else -1
+MultiDiscrete               obs -1 or 1, actions [2, 3]; 1/2 for each    [1, 2] at obs 1,
+                            right component                              [0, 0] at -1; return 1
+MultiBinary                 obs -1 or 1, three bits; 1/3 for each right  [1, 0, 1] at obs 1,
+                            bit                                          [0, 1, 1] at -1; return 1
+DictAction                  obs -1 or 1, actions {go: Discrete(2), how:  go = obs > 0,
+                            Box(1)}; +-1 for go, -(how - obs / 2)^2      how = obs / 2; return 1
 Masked                      some actions forbidden, see the class        action 3, V = 2
 Image                       a bright square on the left or the right     action 0 left, 1 right
 Counting                    obs = (episode, step), reward 1              for tests of accounting
 
-Episodes end by termination but for TruncatedReward; action probes last one step, Masked one or two.
+Episodes end by termination, except TruncatedReward's; action probes last one step, Masked one or
+two.
 Counting takes env_kwargs `length` (5) and `ends` (terminated, truncated, both, alternate): env i
 has episodes of length + i steps, so that the envs are out of phase; `episode` counts from 0.
 """
@@ -28,6 +40,7 @@ import numpy as np
 from gymnasium_solver.envs.suites.own import OwnEnv, refuse_unknown
 from gymnasium_solver.envs.vector import Info, Space, VectorEnv
 from gymnasium_solver.errors import EnvError
+from gymnasium_solver.spaces.observations import Obs
 
 Outcome = tuple[np.ndarray, np.ndarray, np.ndarray]
 
@@ -35,15 +48,15 @@ Outcome = tuple[np.ndarray, np.ndarray, np.ndarray]
 class Probe(OwnEnv):
     """A probe whose observation is one number: constant, or drawn from {-1, 1} at the start."""
 
+    observation: Space = gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32)
     action: Space = gymnasium.spaces.Discrete(2)
     length = 1
     ends = "terminated"
     draws_obs = False
 
     def __init__(self, env_id: str, n_envs: int, max_episode_steps: int | None) -> None:
-        observation = gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32)
         super().__init__(
-            env_id, n_envs, observation, self.action, max_episode_steps=max_episode_steps
+            env_id, n_envs, self.observation, self.action, max_episode_steps=max_episode_steps
         )
         self._obs = np.zeros(n_envs, np.float32)
 
@@ -62,7 +75,7 @@ class Probe(OwnEnv):
         flags = (ended, neither) if self.ends == "terminated" else (neither, ended)
         return self._reward(actions), *flags
 
-    def _observe(self) -> np.ndarray:
+    def _observe(self) -> Obs:
         return self._obs[:, None].copy()
 
 
@@ -146,6 +159,104 @@ class TruncatedRewardContinuous(TruncatedReward):
     """The same question for continuous actions."""
 
     action = gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32)
+
+
+class Memory(Probe):
+    """Does the policy remember? The first observation decides which action pays at the last step;
+    the observations in between are all 0, so a policy without memory gets 0 on average."""
+
+    draws_obs = True
+    length = 4
+
+    def __init__(self, env_id: str, n_envs: int, max_episode_steps: int | None) -> None:
+        super().__init__(env_id, n_envs, max_episode_steps)
+        self._cue = np.zeros(n_envs, np.float32)
+
+    def _begin(self, rows: np.ndarray) -> None:
+        super()._begin(rows)
+        self._cue = np.where(rows, self._obs, self._cue)
+
+    def _advance(self, actions: np.ndarray) -> Outcome:
+        _, terminated, truncated = super()._advance(actions)
+        right = (actions == 1) == (self._cue > 0)
+        reward = np.where(terminated, np.where(right, 1.0, -1.0), 0.0).astype(np.float32)
+        self._obs = np.zeros(self.n_envs, np.float32)
+        return reward, terminated, truncated
+
+
+class DictObs(Probe):
+    """Does the policy see the one part of a Dict observation that matters?"""
+
+    observation = gymnasium.spaces.Dict(
+        {
+            "kind": gymnasium.spaces.Discrete(3),
+            "noise": gymnasium.spaces.Box(-1.0, 1.0, (4,), np.float32),
+            "signal": gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32),
+        }
+    )
+    draws_obs = True
+
+    def __init__(self, env_id: str, n_envs: int, max_episode_steps: int | None) -> None:
+        super().__init__(env_id, n_envs, max_episode_steps)
+        self._kind = np.zeros(n_envs, np.int64)
+        self._noise = np.zeros((n_envs, 4), np.float32)
+
+    def _begin(self, rows: np.ndarray) -> None:
+        super()._begin(rows)
+        noise = self._rng.uniform(-1.0, 1.0, self._noise.shape)
+        self._kind = np.where(rows, self._rng.integers(0, 3, self.n_envs), self._kind)
+        self._noise = np.where(rows[:, None], noise, self._noise).astype(np.float32)
+
+    def _reward(self, actions: np.ndarray) -> np.ndarray:
+        return np.where((actions == 1) == (self._obs > 0), 1.0, -1.0).astype(np.float32)
+
+    def _observe(self) -> Obs:
+        return {
+            "kind": self._kind.copy(),
+            "noise": self._noise.copy(),
+            "signal": self._obs[:, None].copy(),
+        }
+
+
+class MultiDiscrete(Probe):
+    """Does the policy learn every component of a MultiDiscrete action?"""
+
+    action = gymnasium.spaces.MultiDiscrete([2, 3])
+    draws_obs = True
+
+    def _reward(self, actions: np.ndarray) -> np.ndarray:
+        is_up = self._obs > 0
+        right = np.stack([actions[:, 0] == is_up, actions[:, 1] == 2 * is_up], axis=1)
+        return right.mean(axis=1, dtype=np.float32)
+
+
+class MultiBinary(Probe):
+    """Does the policy learn every bit of a MultiBinary action?"""
+
+    action = gymnasium.spaces.MultiBinary(3)
+    draws_obs = True
+
+    def _reward(self, actions: np.ndarray) -> np.ndarray:
+        is_up = self._obs > 0
+        best = np.stack([is_up, ~is_up, np.ones_like(is_up)], axis=1)
+        return (actions == best).mean(axis=1, dtype=np.float32)
+
+
+class DictAction(Probe):
+    """Does the policy learn the choice and the real number of a Dict action?"""
+
+    action = gymnasium.spaces.Dict(
+        {
+            "go": gymnasium.spaces.Discrete(2),
+            "how": gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32),
+        }
+    )
+    draws_obs = True
+
+    def _reward(self, actions: np.ndarray) -> np.ndarray:
+        go, how = actions.T
+        chosen = np.where((go == 1) == (self._obs > 0), 1.0, -1.0)
+        return (chosen - np.square(how - self._obs / 2)).astype(np.float32)
 
 
 class Masked(Probe):
@@ -246,7 +357,7 @@ class Counting(OwnEnv):
         self._episode = np.full(n_envs, -1)
         self._steps = np.zeros(n_envs, np.int64)
 
-    def _reset(self, seed: int) -> tuple[np.ndarray, Info]:
+    def _reset(self, seed: int) -> tuple[Obs, Info]:
         self._episode[:] = -1
         return super()._reset(seed)
 
@@ -279,6 +390,11 @@ PROBES: dict[str, type[Probe]] = {
         ObsActionRewardContinuous,
         TwoStepDiscountContinuous,
         TruncatedRewardContinuous,
+        Memory,
+        DictObs,
+        MultiDiscrete,
+        MultiBinary,
+        DictAction,
         Masked,
     )
 }

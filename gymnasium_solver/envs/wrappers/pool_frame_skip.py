@@ -13,6 +13,7 @@ import numpy as np
 from gymnasium_solver.envs.engines.envpool import EnvPoolEngine
 from gymnasium_solver.envs.vector import Info, RawStep
 from gymnasium_solver.envs.wrappers.lowered import skip_generator
+from gymnasium_solver.spaces.observations import Obs, map_obs, put_rows
 
 
 class SkippingPool(EnvPoolEngine):
@@ -23,7 +24,7 @@ class SkippingPool(EnvPoolEngine):
         self._skip = skip
         self._rng = skip_generator(0)
 
-    def _reset(self, seed: int) -> tuple[np.ndarray, Info]:
+    def _reset(self, seed: int) -> tuple[Obs, Info]:
         self._rng = skip_generator(seed)
         return super()._reset(seed)
 
@@ -32,7 +33,7 @@ class SkippingPool(EnvPoolEngine):
         n_frames = self._rng.integers(low, high + 1, self.n_envs)
         obs, reward, terminated, truncated, info = super()._step(actions, is_reset, n_reset)
         actions = actions.astype(self._action_dtype, copy=False)
-        obs, truncated = np.array(obs), np.array(truncated)
+        obs, truncated = map_obs(np.array, obs), np.array(truncated)
         for frame in range(1, high):
             waits = terminated | truncated | is_reset | (n_frames <= frame)
             rows = self._ids[~waits]
@@ -40,7 +41,7 @@ class SkippingPool(EnvPoolEngine):
                 break
             self._pool._send([rows, rows, actions[rows]])
             state = self._pool._recv()
-            obs[rows] = self._read(state)
+            put_rows(obs, rows, self._read(state))
             reward[rows] += state[self._reward_at]
             terminated[rows] = state[self._done_at] > state[self._trunc_at]
             truncated[rows] = state[self._trunc_at]

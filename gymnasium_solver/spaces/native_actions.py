@@ -1,0 +1,94 @@
+"""Actions in the vector contract: one array for every action space, NumPy only.
+
+    action_shape(space)                   # of one action: space.shape, or (k,) for a Dict or Tuple
+    to_native(space, row)                 # what `step` of one environment takes
+    to_native_batch(space, rows)          # what `step` of a vectorised environment takes
+
+The action of a Dict or Tuple space is one float64 row, its leaves side by side in the order of the
+space (a Dict's is alphabetical). This module is light: environments import it, and they must not
+need torch. spaces/actions.py has the distributions.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from gymnasium_solver.errors import EnvError
+
+Space = spaces.Space[Any]
+LARGEST_BOUND = 1e30
+"""A bound beyond this is the limit of a float type and counts as none."""
+_LEAVES = (spaces.Discrete, spaces.Box, spaces.MultiDiscrete, spaces.MultiBinary)
+
+
+def is_product(space: Space) -> bool:
+    """Whether an action has several leaves."""
+    return isinstance(space, spaces.Dict | spaces.Tuple)
+
+
+def bounded(space: spaces.Box) -> np.ndarray:
+    """bool[*shape]: which numbers have two real bounds."""
+    mask: np.ndarray = (np.abs(space.low) < LARGEST_BOUND) & (np.abs(space.high) < LARGEST_BOUND)
+    return mask
+
+
+def action_leaves(space: Space) -> list[Space]:
+    """The leaves of an action space in order; a plain space is its own leaf."""
+    if isinstance(space, spaces.Dict):
+        return [leaf for part in space.spaces.values() for leaf in action_leaves(part)]
+    if isinstance(space, spaces.Tuple):
+        return [leaf for part in space.spaces for leaf in action_leaves(part)]
+    if not isinstance(space, _LEAVES):
+        raise EnvError(
+            f"actions of type {type(space).__name__} are not supported. Supported are Discrete, "
+            "Box, MultiDiscrete, MultiBinary, and Dict and Tuple of these."
+        )
+    return [space]
+
+
+def action_width(space: Space) -> int:
+    """Numbers in one action."""
+    return sum(math.prod(leaf.shape or ()) for leaf in action_leaves(space))
+
+
+def action_shape(space: Space) -> tuple[int, ...]:
+    """Shape of one action as an array."""
+    return (action_width(space),) if is_product(space) else tuple(space.shape or ())
+
+
+def to_native(space: Space, row: np.ndarray) -> Any:
+    """One action as a single environment takes it: a dict or a tuple for product spaces."""
+    return _build(space, row, lambda leaf, part: _typed(leaf, part.reshape(leaf.shape or ())))
+
+
+def to_native_batch(space: Space, rows: np.ndarray) -> Any:
+    """Actions [N, ...] as a vectorised environment takes them: a dict or tuple of batches."""
+    n = len(rows)
+    return _build(
+        space, rows, lambda leaf, part: _typed(leaf, part.reshape(n, *(leaf.shape or ())))
+    )
+
+
+def _build(space: Space, array: np.ndarray, leaf: Callable[[Space, np.ndarray], Any]) -> Any:
+    if not isinstance(space, spaces.Dict | spaces.Tuple):
+        return array
+    values, first = [], 0
+    inner: Any = space.spaces
+    parts = list(inner.values()) if isinstance(inner, dict) else list(inner)
+    for part in parts:
+        width = action_width(part)
+        columns = array[..., first : first + width]
+        first += width
+        values.append(_build(part, columns, leaf) if is_product(part) else leaf(part, columns))
+    return dict(zip(inner, values, strict=True)) if isinstance(inner, dict) else tuple(values)
+
+
+def _typed(leaf: Space, values: np.ndarray) -> Any:
+    """The values in the leaf's own dtype, within its own bounds, to which float32 may not round."""
+    if isinstance(leaf, spaces.Box):
+        values = np.clip(values, leaf.low, leaf.high)
+    typed = values.astype(leaf.dtype)
+    return typed[()] if typed.ndim == 0 else typed

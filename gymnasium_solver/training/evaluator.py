@@ -1,0 +1,78 @@
+"""Evaluations of one run: validation during training, held-out tests, and their environments.
+
+Every evaluation resets its environments from a seed of its own, which depends on the stage and on
+the clock: validation and tests never share episodes, nor do two tests at different env steps.
+"""
+
+from gymnasium_solver.config.schema import Config
+from gymnasium_solver.envs.make import env_from_config
+from gymnasium_solver.envs.spec import EnvSpec
+from gymnasium_solver.envs.vector import VectorEnv
+from gymnasium_solver.policies.policy import Policy
+from gymnasium_solver.training.evaluate import closes_between, evaluate, n_eval_envs
+from gymnasium_solver.training.observer import EvalResult
+from gymnasium_solver.training.plan import n_test_episodes
+from gymnasium_solver.training.seeds import derive, stage_seed
+
+
+def eval_seed(config: Config, stage: str, env_steps: int) -> int:
+    """Seed of the evaluation of a stage ("val" or "test") that is made at `env_steps`."""
+    return derive(stage_seed(config, stage), env_steps)
+
+
+class Evaluator:
+    """Builds environments when they are first needed and never shares them with training."""
+
+    def __init__(self, config: Config, spec: EnvSpec):
+        self.config = config
+        self.test_episodes = n_test_episodes(config, spec)
+        self._env: VectorEnv | None = None
+
+    def validate(self, policy: Policy, env_steps: int, epoch: int) -> EvalResult:
+        """Score the present policy to choose a checkpoint by."""
+        config = self.config
+        return self._evaluate(
+            policy,
+            config.eval_episodes,
+            greedy=config.eval_deterministic,
+            seed=eval_seed(config, "val", env_steps),
+            env_steps=env_steps,
+            epoch=epoch,
+        )
+
+    def test(
+        self, policy: Policy, *, greedy: bool, clock: int, env_steps: int, epoch: int
+    ) -> EvalResult:
+        """Score a checkpoint made at `env_steps` on held-out episodes, which `clock` selects."""
+        return self._evaluate(
+            policy,
+            self.test_episodes,
+            greedy=greedy,
+            seed=eval_seed(self.config, "test", clock),
+            env_steps=env_steps,
+            epoch=epoch,
+        )
+
+    def _evaluate(
+        self, policy: Policy, episodes: int, *, greedy: bool, seed: int, env_steps: int, epoch: int
+    ) -> EvalResult:
+        env = self._env_for(episodes)
+        result = evaluate(
+            policy, env, episodes, greedy=greedy, seed=seed, env_steps=env_steps, epoch=epoch
+        )
+        if closes_between(self.config):
+            self.close()
+        return result
+
+    def _env_for(self, episodes: int) -> VectorEnv:
+        n_envs = n_eval_envs(self.config, episodes)
+        if self._env is not None and self._env.n_envs != n_envs:
+            self.close()
+        if self._env is None:
+            self._env = env_from_config(self.config, n_envs)
+        return self._env
+
+    def close(self) -> None:
+        if self._env is not None:
+            self._env.close()
+            self._env = None
