@@ -30,11 +30,11 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from gymnasium_solver.errors import ConfigError, EnvError
+from gymnasium_solver.spaces.native_actions import bounded, to_native
 from gymnasium_solver.spaces.observations import Space
 
 LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
 MASKED_LOGIT = -1e8  # of an illegal action: its probability and its share of the entropy are 0
-LARGEST_BOUND = 1e30  # a bound beyond this is a float limit and counts as none
 
 
 class ActionKind(ABC):
@@ -81,7 +81,7 @@ class ActionKind(ABC):
 
     def to_native(self, action: np.ndarray) -> Any:
         """One row of `to_env` as a single environment takes it."""
-        return action
+        return to_native(self.space, action)
 
     def store(self, lead: tuple[int, ...]) -> np.ndarray:
         """Zeros for actions [*lead, *shape]."""
@@ -153,10 +153,9 @@ class BoxActions(ActionKind):
         self.width = math.prod(space.shape)
         self.shape = (self.width,)
         self.n_outputs = self.n_log_std = self.width
-        bounds = np.stack([space.low, space.high]).astype(np.float64)
-        self.is_bounded = bool((np.abs(bounds) < LARGEST_BOUND).all())
+        self.is_bounded = bool(bounded(space).all())
         if self.is_bounded:
-            low, high = bounds
+            low, high = space.low.astype(np.float64), space.high.astype(np.float64)
             self._middle = ((high + low) / 2).astype(np.float32)
             self._half_width = ((high - low) / 2).astype(np.float32)
 
@@ -282,7 +281,6 @@ class ProductActions(ActionKind):
         inner = space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces
         self.leaves = [action_kind(part) for part in inner]
         self._widths = [math.prod(leaf.shape) for leaf in self.leaves]
-        self._env_widths = [_env_width(leaf) for leaf in self.leaves]
         self.shape = (sum(self._widths),)
         self.n_outputs = sum(leaf.n_outputs for leaf in self.leaves)
         self.n_log_std = sum(leaf.n_log_std for leaf in self.leaves)
@@ -340,28 +338,9 @@ class ProductActions(ActionKind):
             columns.append(leaf.to_env(stored).reshape(len(part), -1).astype(np.float64))
         return np.concatenate(columns, axis=1)
 
-    def to_native(self, action: np.ndarray) -> Any:
-        values = []
-        for leaf, part in zip(self.leaves, _split(action[None], self._env_widths), strict=True):
-            if isinstance(leaf, ProductActions):
-                values.append(leaf.to_native(part[0]))
-            else:
-                typed = part.reshape(leaf.space.shape or ()).astype(leaf.space.dtype)
-                values.append(typed[()] if typed.ndim == 0 else typed)
-        if isinstance(self.space, spaces.Dict):
-            return dict(zip(self.space.spaces, values, strict=True))
-        return tuple(values)
-
 
 def _split(array: np.ndarray, widths: Sequence[int]) -> list[np.ndarray]:
     return np.split(array, np.cumsum(widths)[:-1], axis=1)
-
-
-def _env_width(leaf: ActionKind) -> int:
-    """Columns of a leaf in what `to_env` of its product gives."""
-    if isinstance(leaf, ProductActions):
-        return sum(leaf._env_widths)
-    return math.prod(leaf.space.shape or ())
 
 
 _KINDS: dict[type, Any] = {
