@@ -33,6 +33,9 @@ class RecurrentCore(nn.Module):
                 nn.init.zeros_(parameter)
             else:
                 nn.init.orthogonal_(parameter, generator=generator)
+        if self.is_lstm:  # the forget gate begins open (Jozefowicz et al. 2015)
+            with torch.no_grad():
+                self.rnn.get_parameter("bias_ih_l0")[dim : 2 * dim].fill_(1.0)
 
     def forward(self, x: Tensor, carry: Tensor, is_first: Tensor) -> tuple[Tensor, Tensor]:
         """Outputs [L, B, dim] and the carry after the last row."""

@@ -138,7 +138,7 @@ class Policy(ABC):
         if any(len(part) != n for part in carry.values()):
             carry = self.initial_carry(n)
         firsts = False if is_first is None else is_first
-        return carry, np.broadcast_to(np.asarray(firsts, bool), (n,))
+        return carry, np.full(n, firsts) if np.ndim(firsts) == 0 else np.asarray(firsts, bool)
 
     def _warn_of_forgotten_reset(self, firsts: np.ndarray) -> None:
         self._n_acted = 1 if firsts.all() else self._n_acted + 1

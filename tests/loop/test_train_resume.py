@@ -46,15 +46,19 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         "CartPole-v1",
         {"normalize_obs": "rolling", "normalize_reward": True, "max_episode_steps": 30},
     ),
+    "parts": ("Probe/DictObs-v0", {"normalize_obs": "rolling"}),
+    "action parts": ("Probe/DictAction-v0", {}),
+    "gru": ("Probe/Memory-v0", {"recurrent": "gru", "recurrent_dim": 8}),
+    "lstm": ("CartPole-v1", {"recurrent": "lstm", "recurrent_dim": 8, "normalize_obs": "rolling"}),
 }
-DISCRETE = ("envpool", "sync", "own", "adamw", "plain torch", "discrete normalised")
+DISCRETE = ("envpool", "sync", "own", "adamw", "plain torch", "discrete normalised", "parts")
 # Cases, for what an algorithm can act on.
 ALGOS: dict[str, tuple[str, ...]] = {
     "ppo": tuple(CASES),
     "reinforce": tuple(CASES),
     "pqn": DISCRETE,
     "sarsa": DISCRETE,
-    "sac": ("continuous", "normalised", "adamw", "plain torch", "discrete normalised"),
+    "sac": ("continuous", "normalised", "adamw", "plain torch", "discrete normalised", "parts"),
     "td3": ("continuous", "normalised"),
     "ddpg": ("continuous",),
     "crossq": ("continuous", "normalised"),

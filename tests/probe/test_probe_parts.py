@@ -1,0 +1,118 @@
+"""Probes of memory, of observations in parts and of actions in parts, solved by PPO in seconds."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gymnasium_solver.envs.make import make_vector_env
+from gymnasium_solver.training.agents import load_agent
+from gymnasium_solver.training.evaluate import evaluate
+from gymnasium_solver.training.loop import train
+from gymnasium_solver.training.prepare import build_config
+
+Learn = Callable[..., Any]
+
+
+@pytest.fixture
+def learn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Learn:
+    """learn(probe, **fields): an agent trained by PPO."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(probe: str, max_env_steps: int = 4_000, **fields: Any) -> Any:
+        config = build_config(
+            {
+                "env_id": f"Probe/{probe}-v0",
+                "algo_id": "ppo",
+                "seed": 1,
+                "n_envs": 8,
+                "n_steps": 16,
+                "batch_size": 64,
+                "n_epochs": 6,
+                "policy_lr": 0.01,
+                "hidden_dims": [16],
+                "gamma": 0.9,
+                "eval_freq_epochs": None,
+                "max_env_steps": max_env_steps,
+                **fields,
+            }
+        )
+        return load_agent(train(config, runs_root=Path("runs")).id, "runs")
+
+    return run
+
+
+def score(agent: Any, probe: str, episodes: int = 40) -> float:
+    env = make_vector_env(f"Probe/{probe}-v0", 8)
+    return evaluate(agent.policy, env, episodes, greedy=True, seed=5).mean
+
+
+@pytest.mark.parametrize("recurrent", ["gru", "lstm", "rnn"])
+def test_a_recurrent_policy_remembers_the_first_observation(learn: Learn, recurrent: str) -> None:
+    agent = learn("Memory", 6_000, recurrent=recurrent, recurrent_dim=16)
+    assert score(agent, "Memory") == 1.0
+
+
+def test_without_memory_the_cue_is_lost(learn: Learn) -> None:
+    """What makes the test above a test of memory."""
+    agent = learn("Memory")
+    assert score(agent, "Memory", 200) < 0.4
+
+
+def test_acting_in_a_plain_loop_keeps_the_memory_until_reset(learn: Learn) -> None:
+    agent = learn("Memory", recurrent="gru", recurrent_dim=16)
+    for cue in (-1.0, 1.0, 1.0, -1.0):
+        agent.reset()
+        action = agent.act(np.array([cue], np.float32))
+        for _ in range(3):
+            action = agent.act(np.array([0.0], np.float32))
+        assert action == (cue > 0)
+    # The other way to begin an episode.
+    for cue in (1.0, -1.0):
+        action = agent.act(np.array([cue], np.float32), is_first=True)
+        for _ in range(3):
+            action = agent.act(np.array([0.0], np.float32))
+        assert action == (cue > 0)
+
+
+def test_a_forgotten_reset_is_noticed(learn: Learn) -> None:
+    agent = learn("Memory", max_env_steps=256, recurrent="gru", recurrent_dim=4)
+    agent.policy.episode_limit = 4
+    with pytest.warns(UserWarning, match=r"called 5 times in one episode.*agent\.reset"):
+        for _ in range(5):
+            agent.act(np.array([1.0], np.float32))
+
+
+def test_only_one_part_of_a_dict_matters(learn: Learn) -> None:
+    agent = learn("DictObs")
+    assert score(agent, "DictObs") == 1.0
+    noise = np.random.default_rng(0)
+    for signal in (-1.0, 1.0):
+        space = agent.observation_space
+        obs = {name: part.sample() for name, part in space.spaces.items()}
+        obs["signal"] = np.full(space["signal"].shape, signal, np.float32)
+        assert agent.act(obs) == (signal > 0)
+        obs["noise"] = noise.uniform(-1, 1, space["noise"].shape).astype(np.float32)
+        assert agent.act(obs) == (signal > 0)
+
+
+@pytest.mark.parametrize("probe", ["MultiDiscrete", "MultiBinary"])
+def test_every_component_of_an_action_matters(learn: Learn, probe: str) -> None:
+    agent = learn(probe, max_env_steps=6_000)
+    assert score(agent, probe) == pytest.approx(1.0)
+    answers = {
+        "MultiDiscrete": {1.0: [1, 2], -1.0: [0, 0]},
+        "MultiBinary": {1.0: [1, 0, 1], -1.0: [0, 1, 1]},
+    }[probe]
+    for obs, answer in answers.items():
+        assert agent.act(np.array([obs], np.float32)).tolist() == answer
+
+
+def test_an_action_in_parts(learn: Learn) -> None:
+    agent = learn("DictAction", max_env_steps=8_000)
+    for obs in (-1.0, 1.0):
+        action = agent.act(np.array([obs], np.float32))
+        assert action["go"] == (obs > 0)
+        assert action["how"] == pytest.approx([obs / 2], abs=0.15)
