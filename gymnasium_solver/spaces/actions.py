@@ -318,7 +318,7 @@ class ProductActions(ActionKind):
     ) -> np.ndarray:
         stds: Sequence[np.ndarray | None] = [None] * len(self.leaves)
         if log_std is not None:
-            stds = _split(log_std[None], [leaf.n_log_std for leaf in self.leaves])
+            stds = _split(log_std, [leaf.n_log_std for leaf in self.leaves])
         parts = zip(self.leaves, self._outputs(outputs), stds, strict=True)
         return self._joined([leaf.sample(out, std, rng) for leaf, out, std in parts])
 
@@ -340,7 +340,7 @@ class ProductActions(ActionKind):
 
 
 def _split(array: np.ndarray, widths: Sequence[int]) -> list[np.ndarray]:
-    return np.split(array, np.cumsum(widths)[:-1], axis=1)
+    return np.split(array, np.cumsum(widths)[:-1], axis=-1)
 
 
 _KINDS: dict[type, Any] = {
