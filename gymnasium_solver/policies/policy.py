@@ -136,9 +136,9 @@ class Policy(ABC):
                 "environments at every call. Call agent.reset() before other environments."
             )
         if any(len(part) != n for part in carry.values()):
-            carry = self.initial_carry(n)
+            return self.initial_carry(n), np.ones(n, bool)
         firsts = False if is_first is None else is_first
-        return carry, np.full(n, firsts) if np.ndim(firsts) == 0 else np.asarray(firsts, bool)
+        return carry, np.broadcast_to(np.asarray(firsts, bool), (n,)).copy()
 
     def _warn_of_forgotten_reset(self, firsts: np.ndarray) -> None:
         self._n_acted = 1 if firsts.all() else self._n_acted + 1

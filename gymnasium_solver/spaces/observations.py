@@ -174,6 +174,9 @@ def as_batch(space: Space, native: Any) -> tuple[Obs, bool]:
     if len(singles) > 1:
         raise EnvError("some parts of the observation are single and some are batched.")
     is_single = singles.pop()
+    if not is_single and len({len(array) for _, array in obs_arrays(obs)}) > 1:
+        lengths = ", ".join(f"{name} {len(array)}" for name, array in obs_arrays(obs))
+        raise EnvError(f"the parts of the observation have different numbers of rows: {lengths}.")
     return (map_obs(lambda array: array[None], obs) if is_single else obs), is_single
 
 
