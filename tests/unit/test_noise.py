@@ -1,5 +1,6 @@
 """Exploration noise that lasts: its statistics, its start at each episode, its carry, its state."""
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -7,7 +8,11 @@ import pytest
 from gymnasium import spaces
 
 from gymnasium_solver.algos import algo_class
+from gymnasium_solver.envs.journal import JournaledEnv
+from gymnasium_solver.envs.make import make_vector_env
 from gymnasium_solver.policies.noise import Noise
+from gymnasium_solver.policies.policy import Acted
+from gymnasium_solver.training.collect import Collector
 
 OBS, BOX = spaces.Box(-1, 1, (3,), np.float32), spaces.Box(-2, 2, (2,), np.float32)
 
@@ -122,3 +127,88 @@ def test_the_size_of_the_noise_is_part_of_the_state(algo_id: str) -> None:
     assert extra["policy"] == {"noise_std": one.policy.noise_std}
     two.load_state(tensors, extra)
     assert two.policy.noise_std == one.policy.noise_std
+
+
+def pendulum(boundary_steps: int = 10**9) -> tuple[Any, Collector, list[tuple[Any, Any, Acted]]]:
+    """A collector of episodes of 5 steps, and what its policy was called with and gave."""
+    env = make_vector_env("Pendulum-v1", 2, max_episode_steps=5, vectorization_mode="sync")
+    algo = algo_class("ddpg")
+    config = algo.Config(
+        env_id="Pendulum-v1", algo_id="ddpg", n_envs=2, hidden_dims=[6], buffer_size=100,
+        exploration_noise_type="ou",
+    )  # fmt: skip
+    agent: Any = algo(config, env.observation_space, env.action_space, seed=0)
+    collector = Collector(JournaledEnv(env), agent.policy, 8, 1, boundary_steps)
+    calls: list[tuple[Any, Any, Acted]] = []
+    sample = agent.policy.sample
+
+    def spy(obs: Any, carry: Any, is_first: Any, mask: Any = None) -> Acted:
+        given = {name: part.copy() for name, part in carry.items()}
+        acted: Acted = sample(obs, carry, is_first, mask)
+        calls.append((given, np.array(is_first), acted))
+        return acted
+
+    agent.policy.sample = spy
+    return agent, collector, calls
+
+
+def test_the_collector_marks_every_start_and_hands_the_carry_on() -> None:
+    _agent, collector, calls = pendulum()
+    marks = []
+    for rollout_at in range(3):
+        rollout = collector.collect(16 * rollout_at, None)
+        assert rollout.is_first.shape == (9, 2)
+        marks += rollout.is_first[:-1].tolist()
+        is_reset = ~rollout.valid
+        np.testing.assert_array_equal(rollout.is_first[1:], is_reset)
+    assert [call[1].tolist() for call in calls] == marks
+    firsts = np.array(marks)[:, 0]
+    assert np.flatnonzero(firsts).tolist() == [0, 6, 12, 18], "5 steps and a reset row"
+    for (_, _, before), (given, is_first, after) in itertools.pairwise(calls):
+        np.testing.assert_array_equal(given["noise"], before.carry["noise"])
+        assert not np.array_equal(after.carry["noise"], given["noise"])
+        assert (is_first[0] == is_first[1]).all()
+
+
+def test_noise_restarts_at_each_episode_inside_a_rollout() -> None:
+    agent, collector, calls = pendulum()
+    agent.policy.noise_std = 0.2
+    rng = np.random.default_rng()
+    rng.bit_generator.state = agent.policy.rng.bit_generator.state
+    collector.collect(0, None)
+    last = np.zeros((2, 1), np.float32)
+    n_starts = 0
+    for _, is_first, acted in calls:
+        fresh = np.float32(0.2) * rng.standard_normal((2, 1), dtype=np.float32)
+        last = np.where(is_first[:, None], fresh, np.float32(0.85) * last + fresh)
+        np.testing.assert_allclose(acted.carry["noise"], last, rtol=1e-5, atol=1e-7)
+        n_starts += int(is_first.any())
+    assert n_starts == 2
+
+
+def test_a_boundary_starts_all_episodes_anew() -> None:
+    _agent, collector, calls = pendulum(boundary_steps=10)
+    collector.collect(0, 6)
+    collector.collect(10, 6)
+    starts = [i for i, (_, is_first, _) in enumerate(calls) if is_first.all()]
+    assert starts == [0, 3]
+
+
+@pytest.mark.parametrize("n_before", [1, 2])
+def test_a_resumed_collector_goes_on_with_the_same_noise(n_before: int) -> None:
+    one, collector, calls = pendulum()
+    for _ in range(n_before):
+        collector.collect(0, None)
+    arrays, state = collector.state()
+    arrays = {name: np.array(array) for name, array in arrays.items()}
+    tensors, extra = one.state()
+    two, again, calls_again = pendulum()
+    two.load_state(tensors, extra)
+    again.load_state(state)
+    again.restore_envs(arrays, state)
+    del calls[:]
+    ours, theirs = collector.collect(0, None), again.collect(0, None)
+    np.testing.assert_array_equal(ours.actions, theirs.actions)
+    np.testing.assert_array_equal(ours.is_first, theirs.is_first)
+    for (_, _, a), (_, _, b) in zip(calls, calls_again, strict=True):
+        np.testing.assert_array_equal(a.carry["noise"], b.carry["noise"])

@@ -3,11 +3,20 @@
 import numpy as np
 import pytest
 import torch
-from gymnasium import spaces
 
+from gymnasium_solver.fast.recorded import Inference
 from gymnasium_solver.nets.normalizer import ObsNormalizer, RewardNormalizer, merge_moments
 
-BOX = spaces.Box(-np.inf, np.inf, (3,), np.float32)
+UNBOUNDED = np.array([[-np.inf] * 3, [np.inf] * 3])
+
+
+def applied(normalizer: ObsNormalizer, obs: np.ndarray) -> np.ndarray:
+    """By torch and by a recording, which are the same."""
+    by_torch = normalizer(torch.as_tensor(obs)).numpy()
+    infer = Inference(normalizer, normalizer, record=True)
+    np.testing.assert_allclose(infer(obs), by_torch, rtol=1e-6, atol=1e-6)
+    assert infer._program is not None
+    return by_torch
 
 
 def test_merged_moments_are_those_of_the_concatenation() -> None:
@@ -32,58 +41,55 @@ def test_moments_stay_right_far_from_zero() -> None:
     np.testing.assert_allclose(var, data.var(0), rtol=1e-6)
 
 
-def test_rolling_normalises_by_what_it_has_seen_in_torch_and_in_numpy() -> None:
+def test_rolling_normalises_by_what_it_has_seen() -> None:
     rng = np.random.default_rng(0)
-    normalizer = ObsNormalizer(BOX, 3, "rolling", clip=2.0)
+    normalizer = ObsNormalizer(UNBOUNDED, "rolling", clip=2.0)
     data = rng.normal([1, -5, 100], [1, 2, 30], (500, 3)).astype(np.float32)
     untouched = rng.normal(size=(4, 3)).astype(np.float32)
-    np.testing.assert_array_equal(normalizer.numpy(untouched), np.clip(untouched, -2, 2))
+    np.testing.assert_array_equal(applied(normalizer, untouched), np.clip(untouched, -2, 2))
     for part in np.array_split(data, 5):
         normalizer.update(part)
     expected = np.clip((data - data.mean(0)) / data.std(0), -2, 2)
-    np.testing.assert_allclose(normalizer.numpy(data), expected, atol=1e-4)
-    np.testing.assert_allclose(normalizer(torch.as_tensor(data)).numpy(), expected, atol=1e-4)
+    np.testing.assert_allclose(applied(normalizer, data), expected, atol=1e-4)
     assert float(normalizer.count) == 500
 
 
-def test_numpy_follows_a_later_update_and_leaves_its_input_alone() -> None:
-    normalizer = ObsNormalizer(BOX, 3, "rolling", clip=10.0)
+def test_a_recording_follows_a_later_update_and_leaves_its_input_alone() -> None:
+    normalizer = ObsNormalizer(UNBOUNDED, "rolling", clip=10.0)
+    infer = Inference(normalizer, normalizer, record=True)
     data = np.ones((4, 3), np.float32)
-    normalizer.numpy(data)
+    first = infer(data)
     normalizer.update(np.random.default_rng(0).normal(1, 2, (100, 3)).astype(np.float32))
     before = data.copy()
-    np.testing.assert_allclose(
-        normalizer.numpy(data), normalizer(torch.as_tensor(data)).numpy(), atol=1e-6
-    )
+    expected = normalizer(torch.as_tensor(data)).numpy()
+    np.testing.assert_allclose(infer(data), expected, atol=1e-6)
+    assert not np.allclose(first, expected)
     np.testing.assert_array_equal(data, before)
 
 
 def test_a_constant_component_does_not_explode() -> None:
-    normalizer = ObsNormalizer(BOX, 3, "rolling", clip=10.0)
+    normalizer = ObsNormalizer(UNBOUNDED, "rolling", clip=10.0)
     data = np.tile(np.array([[2.0, 0.0, -1.0]], np.float32), (50, 1))
     normalizer.update(data)
-    np.testing.assert_allclose(normalizer.numpy(data), 0.0, atol=1e-3)
+    np.testing.assert_allclose(applied(normalizer, data), 0.0, atol=1e-3)
 
 
 def test_static_maps_bounds_to_one_and_leaves_the_unbounded_alone() -> None:
     big = np.finfo(np.float32).max
     low = np.array([-2.0, 0.0, -np.inf, -big, 3.0], np.float32)
     high = np.array([4.0, 1.0, np.inf, big, 3.0], np.float32)
-    normalizer = ObsNormalizer(spaces.Box(low, high), 5, "static", clip=10.0)
+    normalizer = ObsNormalizer(np.stack([low, high]), "static", clip=10.0)
     middle = np.array([[1.0, 0.5, 7.0, -7.0, 3.0]], np.float32)
     edge = np.array([[4.0, 0.0, -1e6, 1e6, 3.0]], np.float32)
-    np.testing.assert_allclose(normalizer.numpy(middle), [[0, 0, 7, -7, 3]])
-    np.testing.assert_allclose(normalizer.numpy(edge), [[1, -1, -10, 10, 3]])
-    np.testing.assert_allclose(
-        normalizer(torch.as_tensor(edge)).numpy(), normalizer.numpy(edge), atol=1e-6
-    )
+    np.testing.assert_allclose(applied(normalizer, middle), [[0, 0, 7, -7, 3]])
+    np.testing.assert_allclose(applied(normalizer, edge), [[1, -1, -10, 10, 3]])
     normalizer.update(edge)
     assert float(normalizer.count) == 0, "bounds do not learn"
 
 
 @pytest.mark.parametrize("mode", [False, "static"])
 def test_only_rolling_statistics_move(mode: object) -> None:
-    normalizer = ObsNormalizer(BOX, 3, mode, clip=1.0)  # type: ignore[arg-type]
+    normalizer = ObsNormalizer(UNBOUNDED, mode, clip=1.0)  # type: ignore[arg-type]
     before = {name: value.clone() for name, value in normalizer.state_dict().items()}
     normalizer.update(np.ones((10, 3), np.float32))
     for name, value in normalizer.state_dict().items():
@@ -157,6 +163,29 @@ def test_other_envs_begin_with_running_returns_of_their_own() -> None:
     new.load_state(old.state())
     assert new.running_return.tolist() == [0.0] * 5
     assert (float(new.var), new.count) == (float(old.var), old.count)
+
+
+def test_a_restart_of_the_envs_begins_returns_of_their_own() -> None:
+    """Else the first return after a boundary goes on from that of another episode."""
+    rollouts = random_rollouts(2)
+    restarted = RewardNormalizer(3, 0.9, clip=None)
+    restarted(*rollouts[0])
+    statistics = restarted.mean, restarted.var, restarted.count
+    restarted.restart()
+    assert restarted.running_return.tolist() == [0.0] * 3
+    assert (restarted.mean, restarted.var, restarted.count) == statistics
+    seen, running = [], [0.0] * 3
+    for r, (reward, done, valid) in enumerate(rollouts):
+        running = [0.0] * 3
+        for t, i in np.ndindex(reward.shape):
+            if valid[t, i]:
+                running[i] = running[i] * 0.9 + reward[t, i]
+                seen.append(running[i])
+                running[i] *= not done[t, i]
+        if r == 1:
+            got = restarted(reward, done, valid)
+            expected = reward / np.sqrt(np.var(seen) + 1e-8)
+            np.testing.assert_allclose(got, expected, rtol=1e-5)
 
 
 def test_the_sign_of_rewards_stays() -> None:

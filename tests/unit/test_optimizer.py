@@ -72,9 +72,10 @@ def test_torchs_compiler_is_not_imported_to_train() -> None:
         "from gymnasium import spaces\n"
         "from gymnasium_solver.algos.ppo import PPO, PPOConfig\n"
         "from gymnasium_solver.data.rollout import Rollout\n"
+        "from gymnasium_solver.spaces.actions import action_kind\n"
         "o, a = spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(2)\n"
         "c = PPOConfig(env_id='x', algo_id='ppo', n_envs=2, n_steps=8, batch_size=8)\n"
-        "r = Rollout.allocate(8, 2, o, a); r.valid[:] = True\n"
+        "r = Rollout.allocate(8, 2, o, action_kind(a), n_outputs=2); r.valid[:] = True\n"
         "PPO(c, o, a, seed=0).update(r, 0, 100)\n"
         "print([m for m in ('torch._dynamo', 'sympy') if m in sys.modules])\n"
     )

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from gymnasium_solver.nets.mlp import NumpyMLP
+from gymnasium_solver.fast.recorded import Inference
 from gymnasium_solver.nets.renorm import EPSILON, MOMENTUM, BatchRenorm, take_moments, train_pass
 from gymnasium_solver.nets.stacked import StackedLinear, StackedMLP
 
@@ -175,15 +175,16 @@ def test_each_of_a_stack_has_its_own_moments() -> None:
         torch.testing.assert_close(train_pass(alone.layers, x, *PLAIN)[0][0], y[i])
 
 
-def test_numpy_acts_by_the_running_moments() -> None:
+def test_recorded_acting_goes_by_the_running_moments() -> None:
     layers = nn.Sequential(scaled_layer((1, 3)), nn.Linear(3, 5), nn.ReLU(), scaled_layer((1, 5)))
     x = torch.randn(8, 3, generator=generator())
-    numpy = NumpyMLP(layers, "relu")
+    infer = Inference(layers, layers, record=True)
     with torch.no_grad():
-        np.testing.assert_allclose(numpy(x.numpy()), layers(x).numpy(), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(infer(x.numpy()), layers(x).numpy(), rtol=1e-5, atol=1e-6)
+        assert infer._program is not None
         _, moments = train_pass(layers, x, *PLAIN)
-        before = numpy(x.numpy())
+        before = infer(x.numpy())
         take_moments(layers, moments)
         after = layers(x).numpy()
     assert not np.allclose(before, after)
-    np.testing.assert_allclose(numpy(x.numpy()), after, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(infer(x.numpy()), after, rtol=1e-5, atol=1e-6)
