@@ -11,6 +11,7 @@ from gymnasium import spaces
 
 from gymnasium_solver.algos import algo_class
 from gymnasium_solver.data.rollout import Rollout
+from gymnasium_solver.spaces.actions import action_kind
 
 OBS = spaces.Box(-10, 10, (3,), np.float32)
 BOX, DISCRETE = spaces.Box(-2, 2, (2,), np.float32), spaces.Discrete(3)
@@ -39,7 +40,8 @@ def agent_for(case: str, seed: int = 0, **more: Any) -> Any:
 
 def rollout_for(case: str, seed: int = 0) -> Rollout:
     rng = np.random.default_rng(seed)
-    rollout = Rollout.allocate(6, N_ENVS, OBS, CASES[case][1])
+    rollout = Rollout.allocate(6, N_ENVS, OBS, action_kind(CASES[case][1]))
+    assert isinstance(rollout.obs, np.ndarray)
     rollout.obs[:] = rng.normal(size=rollout.obs.shape)
     rollout.reward[:] = rng.normal(size=rollout.reward.shape)
     rollout.valid[:] = True
@@ -68,16 +70,18 @@ def test_a_loaded_learner_goes_on_exactly(case: str) -> None:
     one, two = agent_for(case, **fields), agent_for(case, seed=99, **fields)
     rollouts = [rollout_for(case, seed=i) for i in range(4)]
     obs = np.random.default_rng(0).normal(size=(N_ENVS, 3)).astype(np.float32)
-    one.before_rollout(50, 100)
-    two.before_rollout(50, 100)
+    one.before_rollout(50, 100)  # two is not told: what it acts by is loaded
+    carry = one.policy.initial_carry(N_ENVS)
     two.open_memory(rollouts[0].mask is not None)
-    for rollout in rollouts[:2]:
-        one.policy.sample(obs)
+    for i, rollout in enumerate(rollouts[:2]):
+        carry = one.policy.sample(obs, carry, np.full(N_ENVS, i == 0)).carry
         one.update(rollout, 12, 100)
         two.memory.add(rollout)  # rows are saved by the loop
     two.load_state(*copied(one.state()))
     for rollout in rollouts[2:]:
-        np.testing.assert_array_equal(one.policy.sample(obs), two.policy.sample(obs))
+        acted = [agent.policy.sample(obs, carry, np.zeros(N_ENVS, bool)) for agent in (one, two)]
+        np.testing.assert_array_equal(acted[0].actions, acted[1].actions)
+        carry = acted[0].carry
         metrics = [agent.update(rollout, 24, 100) for agent in (one, two)]
         assert metrics[0].keys() == metrics[1].keys()
         for name, value in metrics[0].items():
@@ -112,6 +116,34 @@ def test_recorded_losses_learn_what_torch_learns(case: str) -> None:
         for agent in (recorded, plain):
             agent.update(rollout_for(case, seed=i), 12 * (i + 1), 100)
     for gradient in (recorded.critic_gradient, recorded.actor_gradient):
-        assert gradient._recorded is not None
+        assert gradient.mode == "recorded"
     for ours, theirs in zip(recorded.learnt_weights(), plain.learnt_weights(), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_modes_of_gradients_are_saved_and_resumed(case: str) -> None:
+    one, two = agent_for(case), agent_for(case, seed=9)
+    one.update(rollout_for(case), 12, 100)
+    one.update(rollout_for(case), 24, 100)
+    one.critic_gradient.mode = "torch"  # as if its first batch had tipped on a tie
+    tensors, extra = copied(one.state())
+    assert extra["gradients"] == {"critic": "torch", "policy": "recorded"}
+    two.load_state(tensors, extra)
+    two.update(rollout_for(case, seed=1), 36, 100)
+    two.update(rollout_for(case, seed=2), 48, 100)
+    assert two.critic_gradient.mode == "torch"
+    assert two.actor_gradient.mode == "recorded"
+
+
+def test_returns_of_rewards_begin_anew_where_the_envs_were_reset() -> None:
+    agent, fresh = (agent_for("td3", normalize_reward=True) for _ in range(2))
+    agent.update(rollout_for("td3"), 12, 100)
+    assert np.abs(agent.reward_normalizer.running_return).min() > 1e-3
+    rollout = rollout_for("td3", seed=1)
+    rollout.is_restart = True
+    for each in (agent, fresh):
+        each.update(rollout, 24, 100)
+    np.testing.assert_allclose(
+        agent.reward_normalizer.running_return, fresh.reward_normalizer.running_return
+    )

@@ -14,6 +14,7 @@ from gymnasium_solver.algos.ppo import PPO, Coefficients, ppo_loss
 from gymnasium_solver.algos.reinforce import Reinforce
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.errors import RunError
+from gymnasium_solver.spaces.actions import action_kind
 
 OBS = spaces.Box(-10, 10, (3,), np.float32)
 DISCRETE, BOX = spaces.Discrete(3), spaces.Box(-1, 1, (2,), np.float32)
@@ -33,19 +34,43 @@ def agent_for(
     return algo(config, observation_space, action_space, seed=seed)
 
 
+def array_of(rollout: Rollout) -> np.ndarray:
+    assert isinstance(rollout.obs, np.ndarray)
+    return rollout.obs
+
+
+def acted(agent: Any, rollout: Rollout) -> Rollout:
+    """The rollout with the distribution that this agent's policy acts by."""
+    obs, (n_rows, n_envs) = array_of(rollout)[:-1], rollout.valid.shape
+    flat = obs.reshape(n_rows * n_envs, *obs.shape[2:])
+    outputs = agent.policy.greedy(flat, {}, np.ones(len(flat), bool)).outputs
+    rollout.outputs = outputs.reshape(n_rows, n_envs, -1)
+    rollout.log_std = agent.policy.log_std()
+    return rollout
+
+
 def random_rollout(action_space: Any, seed: int, n_steps: int = N_STEPS) -> Rollout:
     rng = np.random.default_rng(seed)
-    rollout = Rollout.allocate(n_steps, N_ENVS, OBS, action_space)
-    rollout.obs[:] = rng.normal(1, 2, rollout.obs.shape)
+    actions = action_kind(action_space)
+    rollout = Rollout.allocate(n_steps, N_ENVS, OBS, actions, n_outputs=actions.n_outputs)
+    obs = array_of(rollout)
+    obs[:] = rng.normal(1, 2, obs.shape)
     if isinstance(action_space, spaces.Discrete):
         rollout.actions[:] = rng.integers(0, 3, rollout.actions.shape)
     else:
         rollout.actions[:] = rng.normal(size=rollout.actions.shape)
+        rollout.log_std = np.zeros(actions.n_log_std, np.float32)
     rollout.reward[:] = rng.normal(size=rollout.reward.shape)
     rollout.valid[:] = True
     rollout.terminated[4, 0] = rollout.truncated[6, 1] = True
     rollout.valid[5, 0] = rollout.valid[7, 1] = False
+    rollout.is_first[[0, 6], 0] = rollout.is_first[[0, 8], 1] = True
     return rollout
+
+
+def sampled(agent: Any, obs: np.ndarray) -> np.ndarray:
+    actions: np.ndarray = agent.policy.sample(obs, {}, np.ones(len(obs), bool)).actions
+    return actions
 
 
 def assert_same_weights(a: Any, b: Any) -> None:
@@ -78,7 +103,7 @@ def test_a_loaded_learner_goes_on_exactly(algo_id: str, action_space: Any, optim
         metrics = [a.update(random_rollout(action_space, 2), 48, 100) for a in (one, two)]
         assert metrics[0] == pytest.approx(metrics[1], rel=0, abs=0, nan_ok=True)
         assert_same_weights(one, two)
-        np.testing.assert_array_equal(one.policy.sample(obs), two.policy.sample(obs))
+        np.testing.assert_array_equal(sampled(one, obs), sampled(two, obs))
 
 
 def test_seeds_decide_weights_and_draws() -> None:
@@ -86,7 +111,7 @@ def test_seeds_decide_weights_and_draws() -> None:
     assert_same_weights(same, again)
     assert not torch.equal(same.optimizer.flat, other.optimizer.flat)
     obs = np.zeros((100, 3), np.float32)
-    draws = [a.policy.sample(obs) for a in (same, again, other)]
+    draws = [sampled(a, obs) for a in (same, again, other)]
     np.testing.assert_array_equal(draws[0], draws[1])
     assert (draws[0] != draws[2]).any()
 
@@ -122,7 +147,7 @@ def test_what_fits_is_taken_and_the_rest_named() -> None:
     assert skipped == ["actor_head.weight", "actor_head.bias"]
     assert torch.equal(target.net.actor_head.weight, head)
     assert torch.equal(target.net.actor_torso[0].weight, source.net.actor_torso[0].weight)
-    assert torch.equal(target.net.normalizer.mean, source.net.normalizer.mean)
+    assert torch.equal(target.encoder.normalizer.mean, source.encoder.normalizer.mean)
     # In place: the optimiser goes on with the very numbers the policy has.
     own = torch.cat([p.reshape(-1) for p in target.optimizer.params])
     assert torch.equal(own, target.optimizer.flat)
@@ -132,28 +157,30 @@ def test_statistics_are_taken_together_or_not_at_all() -> None:
     """The count fits everything: taken alone it would keep the mean from ever moving."""
     wide = spaces.Box(-1, 1, (9,), np.float32)
     source = agent_for("ppo", observation_space=wide, normalize_obs="rolling")
-    source.net.observe(np.ones((1000, 9), np.float32))
+    source.encoder.observe(np.ones((1000, 9), np.float32))
     target = agent_for("ppo", normalize_obs="rolling")
     skipped = target.load_matching_weights(model_of(source))
-    assert "normalizer.count" in skipped
-    assert float(target.net.normalizer.count) == 0
+    assert "encoder.normalizer.count" in skipped
+    assert float(target.encoder.normalizer.count) == 0
 
 
 def values_of(agent: PPO, obs: np.ndarray) -> np.ndarray:
     flat = torch.as_tensor(obs.reshape(-1, 3))
     with torch.no_grad():
-        return agent.net(agent.net.encode(flat))[1].numpy().reshape(obs.shape[:-1])
+        return agent.net(flat)[1].numpy().reshape(obs.shape[:-1])
 
 
 def crafted_rollout() -> Rollout:
     """Env 0 is cut at row 1, env 1 terminates there; row 2 resets both; row 3 is a first step."""
-    rollout = Rollout.allocate(4, N_ENVS, OBS, DISCRETE)
-    rollout.obs[:] = np.random.default_rng(0).normal(size=rollout.obs.shape) * 3
+    rollout = Rollout.allocate(4, N_ENVS, OBS, action_kind(DISCRETE), n_outputs=3)
+    obs = array_of(rollout)
+    obs[:] = np.random.default_rng(0).normal(size=obs.shape) * 3
     rollout.actions[:] = [[0, 1], [2, 0], [1, 1], [0, 2]]
     rollout.reward[:] = [[1, 2], [3, 4], [0, 0], [5, 6]]
     rollout.valid[:] = True
     rollout.valid[2] = False
     rollout.truncated[1, 0] = rollout.terminated[1, 1] = True
+    rollout.is_first[[0, 3]] = True
     return rollout
 
 
@@ -161,9 +188,9 @@ def test_ppo_bootstraps_a_truncation_from_its_final_observation() -> None:
     gamma, lam = 0.9, 0.5
     agent = agent_for("ppo", gamma=gamma, gae_lambda=lam, normalize_advantages="off")
     rollout = crafted_rollout()
-    v = values_of(agent, rollout.obs)
+    v = values_of(agent, array_of(rollout))
     assert np.abs(v).min() > 1e-3, "a value of zero would prove nothing"
-    batch, _ = agent._prepare(rollout)
+    batch = agent._prepare(rollout).batch
 
     cut = 3 + gamma * v[2, 0] - v[1, 0]  # obs[2] is the final observation
     ended = 4 - v[1, 1]
@@ -181,21 +208,21 @@ def test_ppo_bootstraps_a_truncation_from_its_final_observation() -> None:
     np.testing.assert_allclose(batch.advantage.numpy(), advantage, rtol=1e-5)
     np.testing.assert_allclose(batch.value.numpy(), value, rtol=1e-5)
     np.testing.assert_allclose(batch.returns.numpy(), advantage + value, rtol=1e-5)
-    np.testing.assert_array_equal(batch.x.numpy(), [rollout.obs[row] for row in rows])
+    np.testing.assert_array_equal(batch.obs.numpy(), [array_of(rollout)[row] for row in rows])
     assert batch.actions.tolist() == [rollout.actions[row] for row in rows]
 
 
 def test_what_follows_a_reset_does_not_reach_the_episode_before() -> None:
     agent = agent_for("ppo", normalize_advantages="off")
-    before, _ = agent._prepare(crafted_rollout())
+    before = agent._prepare(crafted_rollout()).batch
     other = crafted_rollout()
-    other.obs[3:] += 100
+    array_of(other)[3:] += 100
     other.reward[3] += 100
-    after, _ = agent._prepare(other)
+    after = agent._prepare(other).batch
     np.testing.assert_array_equal(before.advantage[:4], after.advantage[:4])
     other = crafted_rollout()
-    other.obs[2] += 1  # the final observations
-    changed = (agent._prepare(other)[0].advantage != before.advantage).tolist()
+    array_of(other)[2] += 1  # the final observations
+    changed = (agent._prepare(other).batch.advantage != before.advantage).tolist()
     assert changed == [True, False, True, False, False, False], "env 1 terminated"
 
 
@@ -212,26 +239,46 @@ def test_an_end_stops_the_sum_even_without_a_reset_row_after_it(kind: str) -> No
 
 def test_the_first_ratio_is_one() -> None:
     agent = agent_for("ppo", BOX, normalize_obs="rolling")
-    batch, _ = agent._prepare(random_rollout(BOX, 1))
+    batch = agent._prepare(acted(agent, random_rollout(BOX, 1))).batch
     coefficients = Coefficients(torch.tensor(0.2), torch.tensor(0.5))
-    terms = ppo_loss(agent.net, agent.policy.distribution, batch, coefficients)
-    torch.testing.assert_close(terms.log_ratio, torch.zeros_like(batch.log_prob))
+    terms = ppo_loss(agent.net, agent.actions, batch, coefficients)
+    zeros = torch.zeros_like(batch.log_prob)
+    torch.testing.assert_close(terms.log_ratio, zeros, rtol=0, atol=1e-5)
+
+
+def test_the_ratio_is_to_the_policy_that_acted() -> None:
+    """Weights that changed since, in another process or by an update, do not change its base."""
+    agent = agent_for("ppo", BOX)
+    rollout = acted(agent, random_rollout(BOX, 1))
+    before = agent._prepare(rollout).batch.log_prob.clone()
+    mean, std = rollout.outputs, np.exp(rollout.log_std)
+    z = (rollout.actions - mean) / std
+    expected = (-0.5 * z**2 - np.log(std) - 0.5 * np.log(2 * np.pi)).sum(-1)[rollout.valid]
+    np.testing.assert_allclose(before.numpy(), expected, rtol=1e-4, atol=1e-4)
+    agent.optimizer.flat.add_(0.1)
+    batch = agent._prepare(rollout).batch
+    torch.testing.assert_close(batch.log_prob, before)
+    terms = ppo_loss(
+        agent.net, agent.actions, batch, Coefficients(torch.tensor(0.2), torch.tensor(0.5))
+    )
+    assert terms.log_ratio.abs().max() > 0.01
 
 
 @pytest.mark.parametrize("mode", ["rollout", "batch", "off"])
 def test_advantages_are_standardised_over_the_valid_rows_alone(mode: str) -> None:
     rollout = random_rollout(DISCRETE, 1)
     rollout.reward[~rollout.valid] = 1e6
-    batch, _ = agent_for("ppo", normalize_advantages=mode)._prepare(rollout)
+    batch = agent_for("ppo", normalize_advantages=mode)._prepare(rollout).batch
     mean, std = float(batch.advantage.mean()), float(batch.advantage.std(correction=0))
     assert ((mean, std) == pytest.approx((0, 1), abs=1e-5)) == (mode == "rollout")
-    assert len(batch.x) == rollout.env_steps == int(rollout.valid.sum())
+    assert len(batch.obs) == rollout.env_steps == int(rollout.valid.sum())
 
 
 def test_a_policy_that_moved_too_far_ends_the_update() -> None:
     rollout = random_rollout(DISCRETE, 1)
     free = agent_for("ppo", policy_lr=0.1)
     held = agent_for("ppo", policy_lr=0.1, target_kl=1e-6)
+    acted(free, rollout)
     assert free.update(rollout, 24, 100)["opt/ppo/kl_stop_triggered"] == 0
     assert held.update(rollout, 24, 100)["opt/ppo/kl_stop_triggered"] == 1
     assert free.optimizer.n_steps == 10
@@ -239,24 +286,24 @@ def test_a_policy_that_moved_too_far_ends_the_update() -> None:
 
 
 def weights_of(batch: Any) -> Sequence[float]:
-    weights: list[float] = batch.weight.tolist()
+    weights: list[float] = batch.advantage.tolist()
     return weights
 
 
 def test_reinforce_weighs_actions_by_what_followed() -> None:
     rollout = crafted_rollout()
     plain: dict[str, Any] = {"normalize_returns": False, "gamma": 0.5}
-    to_go = agent_for("reinforce", **plain)._prepare(rollout)
+    to_go = agent_for("reinforce", **plain)._prepare(rollout).batch
     assert weights_of(to_go) == pytest.approx([1 + 1.5, 2 + 2, 3, 4, 5, 6])
-    whole = agent_for("reinforce", returns_type="mc:episode", **plain)._prepare(rollout)
+    whole = agent_for("reinforce", returns_type="mc:episode", **plain)._prepare(rollout).batch
     assert weights_of(whole) == pytest.approx([2.5, 4, 2.5, 4, 5, 6])
     agent: Reinforce = agent_for("reinforce", policy_targets="advantages", **plain)
-    baseline = agent._prepare(rollout)
+    baseline = agent._prepare(rollout).batch
     with torch.no_grad():
-        value = agent.net(baseline.x)[1]
-    torch.testing.assert_close(baseline.weight, to_go.weight - value)
-    torch.testing.assert_close(baseline.returns, to_go.weight)
-    scaled = agent_for("reinforce", gamma=0.5)._prepare(rollout).weight
+        value = agent.net(baseline.obs)[1]
+    torch.testing.assert_close(baseline.advantage, to_go.advantage - value)
+    torch.testing.assert_close(baseline.returns, to_go.advantage)
+    scaled = agent_for("reinforce", gamma=0.5)._prepare(rollout).batch.advantage
     assert float(scaled.mean()) == pytest.approx(0, abs=1e-6)
     assert float(scaled.std(correction=0)) == pytest.approx(1, abs=1e-5)
 
@@ -266,3 +313,62 @@ def test_schedules_are_read_at_the_clock() -> None:
     metrics = agent.update(random_rollout(DISCRETE, 1), 50, 100)
     assert metrics["hp/policy_lr"] == pytest.approx(0.005)
     assert metrics["hp/clip_range"] == pytest.approx(0.3)
+
+
+def test_returns_of_rewards_begin_anew_where_the_envs_were_reset() -> None:
+    """At a boundary all envs are reset: the running return of the reward normaliser is over."""
+    fields: dict[str, Any] = {"normalize_reward": True}
+    for algo_id in ("ppo", "reinforce"):
+        agent, fresh = agent_for(algo_id, **fields), agent_for(algo_id, **fields)
+        agent.normalized_reward(random_rollout(DISCRETE, 1))
+        assert np.abs(agent.reward_normalizer.running_return).min() > 1e-3
+        rollout = random_rollout(DISCRETE, 2)
+        rollout.is_restart = True
+        agent.normalized_reward(rollout)
+        fresh.normalized_reward(rollout)
+        np.testing.assert_allclose(
+            agent.reward_normalizer.running_return, fresh.reward_normalizer.running_return
+        )
+
+
+def test_the_mode_of_a_gradient_is_saved_and_resumed() -> None:
+    one, two = agent_for("ppo"), agent_for("ppo", seed=9)
+    _, extra = one.state()
+    assert extra["gradients"] == {"policy": None}
+    one.update(random_rollout(DISCRETE, 1), 24, 100)
+    one.gradient.mode = "torch"  # as if its first batch had tipped on a tie
+    tensors, extra = one.state()
+    assert extra["gradients"] == {"policy": "torch"}
+    two.load_state(tensors, json.loads(json.dumps(extra)))
+    two.update(random_rollout(DISCRETE, 2), 48, 100)
+    assert two.gradient.mode == "torch"
+    assert two.update_mode == "plain torch"
+    assert two.n_updates == 2
+
+
+@pytest.mark.parametrize("kind", ["gru", "lstm", "rnn"])
+@pytest.mark.parametrize("algo_id", ["ppo", "reinforce"])
+def test_a_recurrent_learner_goes_on_exactly(algo_id: str, kind: str) -> None:
+    fields: dict[str, Any] = {"recurrent": kind, "recurrent_dim": 5, "batch_size": 12}
+    if algo_id == "reinforce":
+        fields["policy_targets"] = "advantages"
+
+    def rollout(agent: Any, seed: int) -> Rollout:
+        rows = random_rollout(DISCRETE, seed)
+        carry = agent.policy.initial_carry(N_ENVS)
+        rows.carry = {name: np.zeros((N_STEPS, *part.shape)) for name, part in carry.items()}
+        rows.carry = {name: part.astype(np.float32) for name, part in rows.carry.items()}
+        assert rows.outputs is not None
+        for t in range(N_STEPS):
+            rows.carry["core"][t] = carry["core"]
+            step = agent.policy.sample(array_of(rows)[t], carry, rows.is_first[t])
+            carry, rows.outputs[t], rows.actions[t] = step.carry, step.outputs, step.actions
+        return rows
+
+    one, two = agent_for(algo_id, **fields), agent_for(algo_id, seed=5, **fields)
+    one.update(rollout(one, 1), 24, 100)
+    tensors, extra = one.state()
+    two.load_state(tensors, json.loads(json.dumps(extra)))
+    ours, theirs = (agent.update(rollout(agent, 2), 48, 100) for agent in (one, two))
+    assert ours == pytest.approx(theirs, rel=0, abs=0, nan_ok=True)
+    assert_same_weights(one, two)
