@@ -129,7 +129,9 @@ class Learner:
     def start_training(self) -> None:
         """Validate the setup before training and collect notes for the user."""
         rows, n_envs = self.config.rollout_rows, self.config.n_envs
-        estimate = Rollout.estimate_bytes(rows, n_envs, self.observation_space, self.actions)
+        estimate = Rollout.estimate_bytes(
+            rows, n_envs, self.observation_space, self.actions, n_outputs=self.policy.n_outputs
+        )
         if self.network.cnns or estimate >= LARGE_ROLLOUT_BYTES:
             # The update copies the valid rows: for a while they exist twice.
             self.notes.append(
@@ -190,7 +192,7 @@ class Learner:
         if not encoder.learns_moments:
             yield
             return
-        is_first = float(encoder.normalizer.count) == 0
+        is_first = not encoder.has_moments
         if is_first:
             encoder.observe(rollout.valid_obs())
         yield

@@ -81,13 +81,21 @@ class Rollout:
 
     @classmethod
     def estimate_bytes(
-        cls, n_steps: int, n_envs: int, observation_space: Space, actions: ActionKind
+        cls,
+        n_steps: int,
+        n_envs: int,
+        observation_space: Space,
+        actions: ActionKind,
+        *,
+        n_outputs: int | None = None,
     ) -> int:
         """Bytes of what `allocate` gives, in the host's memory."""
-        one = cls.allocate(1, 1, observation_space, actions)
-        arrays = (one.actions, one.reward, one.terminated, one.truncated, one.valid)
-        obs_bytes = (n_steps + 1) * sum(part[0].nbytes for _, part in obs_arrays(one.obs))
-        return n_envs * (obs_bytes + n_steps * sum(array.nbytes for array in arrays))
+        one = cls.allocate(1, 1, observation_space, actions, n_outputs=n_outputs)
+        seen = [one.is_first, *(part for _, part in obs_arrays(one.obs))]
+        done = [one.actions, one.reward, one.terminated, one.truncated, one.valid]
+        done += [] if one.outputs is None else [one.outputs]
+        seen_bytes = (n_steps + 1) * sum(array[0].nbytes for array in seen)
+        return n_envs * (seen_bytes + n_steps * sum(array.nbytes for array in done))
 
     def put_obs(self, row: int, obs: Obs) -> Any:
         """Keep a row of observations; the same to act on, where the network is."""

@@ -7,7 +7,8 @@
   scaled to [0, 1] by the bounds of their space.
 - Discrete and MultiDiscrete parts are one-hot. A Discrete part of more than `LARGEST_ONE_HOT`
   values stays an index, for an embedding (features.py).
-- Image parts keep their axes for convolutions: [B, channels, height, width], scaled to [0, 1].
+- Image parts keep their axes for convolutions: [B, channels, height, width], uint8 scaled to
+  [0, 1] and, if asked for, each number normalised.
 
 The statistics of the normaliser are saved, loaded and frozen with the network's weights.
 """
@@ -51,6 +52,7 @@ class ObsEncoder(nn.Module):
         self.parts = part_spaces(space)
         self.is_dict = isinstance(space, spaces.Dict)
         self.layouts: dict[str, ImageLayout] = {}
+        self.images: list[_Image] = []
         self.index_sizes: dict[str, int] = {}  # parts for an embedding, with their n
         self.vectors: list[_Vector] = []
         self.one_hots: list[_OneHot] = []
@@ -59,6 +61,7 @@ class ObsEncoder(nn.Module):
                 layout = image_layout(part)
                 assert layout is not None, "network_for refuses other images"
                 self.layouts[name] = layout
+                self.images.append(_Image(name, part, layout, normalize, clip))
             elif isinstance(part, spaces.Discrete) and part.n > LARGEST_ONE_HOT:
                 self.index_sizes[name] = int(part.n)
             elif isinstance(part, spaces.Discrete | spaces.MultiDiscrete):
@@ -66,6 +69,7 @@ class ObsEncoder(nn.Module):
             else:
                 self.vectors.append(_Vector(name, part))
         self._one_hot_modules = nn.ModuleList(self.one_hots)
+        self._image_modules = nn.ModuleList(self.images)
         bounds = [vector.bounds for vector in self.vectors] or [np.zeros((2, 0))]
         self.normalizer = ObsNormalizer(np.concatenate(bounds, axis=1), normalize, clip)
         n_one_hot = sum(one_hot.width for one_hot in self.one_hots)
@@ -84,8 +88,8 @@ class ObsEncoder(nn.Module):
             assert vector is not None
             return vector
         encoded = {} if vector is None else {"": vector}
-        for name, layout in self.layouts.items():
-            encoded[f"image {name}"] = self._image(layout, self.parts[name], parts[name])
+        for image in self.images:
+            encoded[f"image {image.name}"] = image(parts[image.name])
         for name in self.index_sizes:
             start = int(cast(spaces.Discrete, self.parts[name]).start)
             encoded[f"index {name}"] = parts[name].long() - start
@@ -106,33 +110,32 @@ class ObsEncoder(nn.Module):
         flat = [vector(parts[vector.name]) for vector in self.vectors]
         return flat[0] if len(flat) == 1 else torch.cat(flat, dim=1)
 
-    def _image(self, layout: ImageLayout, space: Space, obs: Tensor) -> Tensor:
-        planes = layout.planes(obs)
-        # A GPU convolves with the channels last in memory, and would reorder them for each layer.
-        order = torch.channels_last if obs.is_cuda else torch.preserve_format
-        planes = planes.to(torch.float32, memory_format=order)
-        if space.dtype != np.uint8:
-            return planes
-        low, high = _uint8_range(space)
-        return planes.mul_(1.0 / (high - low)) if low == 0 else (planes - low) / (high - low)
-
     # -- statistics -------------------------------------------------------------------------
 
     @property
     def learns_moments(self) -> bool:
         """Does `observe` change anything?"""
-        return self.normalizer.mode == "rolling" and bool(self.vectors)
+        return self.normalizer.mode == "rolling" and bool(self.vectors or self.images)
+
+    @property
+    def has_moments(self) -> bool:
+        """Was anything observed yet?"""
+        own = [self.normalizer, *(image.normalizer for image in self.images)]
+        return any(part is not None and float(part.count) > 0 for part in own)
 
     def observe(self, obs: Obs) -> None:
-        """Take raw observations [n, ...] into the normaliser's running moments."""
+        """Take raw observations [n, ...] into the normalisers' running moments."""
         if not self.learns_moments:
             return
         arrays = obs if isinstance(obs, dict) else {"": obs}
-        n = len(arrays[self.vectors[0].name])
-        for start in range(0, n, OBS_AT_ONCE):
-            rows = slice(start, start + OBS_AT_ONCE)
-            parts = {v.name: torch.from_numpy(arrays[v.name][rows]) for v in self.vectors}
-            self.normalizer.update(self._numbers(parts).numpy())
+        n = len(next(iter(arrays.values())))
+        at_once = IMAGES_AT_ONCE["cpu"] if self.images else OBS_AT_ONCE
+        for start in range(0, n, at_once):
+            rows = {k: torch.from_numpy(v[start : start + at_once]) for k, v in arrays.items()}
+            if self.vectors:
+                self.normalizer.update(self._numbers(rows).numpy())
+            for image in self.images:
+                image.observe(rows[image.name])
 
 
 class _Vector:
@@ -157,6 +160,37 @@ class _Vector:
         if self._low:
             flat = flat - self._low
         return flat if self._scale == 1.0 else flat * self._scale
+
+
+class _Image(nn.Module):
+    """An image part: planes of floats, uint8 scaled to [0, 1] by its bounds."""
+
+    def __init__(
+        self, name: str, space: Space, layout: ImageLayout, normalize: NormalizeMode, clip: float
+    ):
+        super().__init__()
+        self.name, self.layout = name, layout
+        self._range = _uint8_range(space) if space.dtype == np.uint8 else None
+        self._numbers = _Vector(name, space)
+        self.normalizer: ObsNormalizer | None = None
+        if normalize:
+            self.normalizer = ObsNormalizer(self._numbers.bounds, normalize, clip)
+
+    def forward(self, obs: Tensor) -> Tensor:
+        if self.normalizer is not None:  # number by number, in the order of the space
+            return self.layout.planes(self.normalizer(self._numbers(obs)).view(obs.shape))
+        planes = self.layout.planes(obs)
+        # A GPU convolves with the channels last in memory, and would reorder them for each layer.
+        order = torch.channels_last if obs.is_cuda else torch.preserve_format
+        planes = planes.to(torch.float32, memory_format=order)
+        if self._range is None:
+            return planes
+        low, high = self._range
+        return planes.mul_(1.0 / (high - low)) if low == 0 else (planes - low) / (high - low)
+
+    def observe(self, obs: Tensor) -> None:
+        if self.normalizer is not None:
+            self.normalizer.update(self._numbers(obs).numpy())
 
 
 class _OneHot(nn.Module):

@@ -23,12 +23,15 @@ from gymnasium_solver.nets.cnn import (
     image_layout,
     smallest_side,
 )
-from gymnasium_solver.nets.network import network_for
+from gymnasium_solver.nets.encoder import ObsEncoder, in_chunks
+from gymnasium_solver.nets.network import Network, network_for
 from gymnasium_solver.nets.q_network import QNetwork
-from gymnasium_solver.spaces.spaces import space_from_json, space_to_json
+from gymnasium_solver.policies.q_policy import Exploration, QPolicy
+from gymnasium_solver.spaces.actions import DiscreteActions
+from gymnasium_solver.spaces.json_form import space_from_json, space_to_json
 from gymnasium_solver.training.prepare import build_config
 
-ACTIONS = spaces.Discrete(3)
+ACTIONS = DiscreteActions(spaces.Discrete(3))
 
 
 def image(*shape: int) -> spaces.Box:
@@ -102,7 +105,7 @@ def test_no_image(space: spaces.Space) -> None:
 
 def built(preset: str, c: int, h: int, w: int, **options: Any) -> tuple[nn.Sequential, int]:
     cnn = Cnn(ImageLayout(c, h, w, (0, 1, 2)), preset, **options)
-    return convolutions(cnn, 0, math.sqrt(2), generator())
+    return convolutions(cnn, math.sqrt(2), generator())
 
 
 @pytest.mark.parametrize(
@@ -128,10 +131,14 @@ def test_sizes(preset: str, planes: tuple[int, int, int], n_features: int) -> No
 def test_nature_is_the_papers() -> None:
     """Mnih et al. 2015 with 6 actions has 1,687,206 weights; the value comes on top."""
     cnn = Cnn(ImageLayout(4, 84, 84, (0, 1, 2)))
+    network = Network(PRESETS["cnn_nature"].hidden_dims, "relu", {"": cnn})
     net = ActorCritic(
-        image(4, 84, 84), spaces.Discrete(6), hidden_dims=PRESETS["cnn_nature"].hidden_dims,
-        activation="relu", share_trunk=True, cnn=cnn, generator=generator(),
-    )  # fmt: skip
+        image(4, 84, 84),
+        DiscreteActions(spaces.Discrete(6)),
+        network,
+        share_trunk=True,
+        generator=generator(),
+    )
     assert sum(p.numel() for p in net.parameters()) == 1_687_206 + 512 + 1
 
 
@@ -191,7 +198,7 @@ def test_orthogonal_weights() -> None:
 )
 def test_auto(space: spaces.Space, fields: dict[str, Any], preset: str | None) -> None:
     network = network_for(config(**fields), space)
-    assert (network.cnn and network.cnn.preset_id) == preset
+    assert [cnn.preset_id for cnn in network.cnns.values()] == ([preset] if preset else [])
     assert network.activation == ("relu" if preset else "tanh")
     if preset:
         assert network.hidden_dims == PRESETS[preset].hidden_dims
@@ -239,16 +246,20 @@ def test_the_default_preset_is_the_largest_that_fits() -> None:
 
 def actor_critic(space: spaces.Box, **options: Any) -> ActorCritic:
     network = network_for(config(), space)
-    return ActorCritic(space, ACTIONS, **network._asdict(), generator=generator(), **options)
+    return ActorCritic(space, ACTIONS, network, generator=generator(), **options)
 
 
-def test_images_stay_bytes_until_the_network() -> None:
+def image_encoder(space: spaces.Box, **options: Any) -> ObsEncoder:
+    return ObsEncoder(space, images=[""], **options)
+
+
+def test_images_become_floats_in_the_network() -> None:
     space = image(40, 40, 3)
-    net, obs = actor_critic(space), draw(5, space)
-    x = net.encoded(obs, torch.device("cpu"))
-    assert x.dtype == torch.uint8
-    assert np.shares_memory(x.numpy(), obs)
-    planes = net.cast(x)
+    encoder, obs = image_encoder(space), draw(5, space)
+    encoded = encoder(torch.from_numpy(obs))
+    assert isinstance(encoded, dict)
+    assert list(encoded) == ["image "]
+    planes = encoded["image "]
     assert planes.dtype == torch.float32
     expected = obs.transpose(0, 3, 1, 2).astype(np.float32) / 255
     np.testing.assert_allclose(planes.numpy(), expected, rtol=1e-6)
@@ -256,9 +267,10 @@ def test_images_stay_bytes_until_the_network() -> None:
 
 def test_the_order_of_axes_does_not_matter() -> None:
     last, first = image(40, 40, 3), image(3, 40, 40)
-    obs = draw(5, last)
-    a = actor_critic(last).actor_outputs(obs)
-    b = actor_critic(first).actor_outputs(np.ascontiguousarray(obs.transpose(0, 3, 1, 2)))
+    obs = torch.from_numpy(draw(5, last))
+    with torch.no_grad():
+        a = actor_critic(last).actor(obs)
+        b = actor_critic(first).actor(obs.permute(0, 3, 1, 2).contiguous())
     np.testing.assert_allclose(a, b, atol=1e-6)
 
 
@@ -279,56 +291,103 @@ def test_parts_give_what_the_whole_does(monkeypatch: pytest.MonkeyPatch) -> None
     space = image(1, 36, 36)
     net, x = actor_critic(space), torch.from_numpy(draw(10, space))
     whole = [t.detach().numpy() for t in net(x)]
-    for part, all_at_once in zip(net.forward_parts(x), whole, strict=True):
+    for part, all_at_once in zip(in_chunks(net, x, net.has_images), whole, strict=True):
         assert not part.requires_grad
         np.testing.assert_allclose(part.numpy(), all_at_once, atol=1e-6)
 
 
 def test_normalised_images_keep_their_axes() -> None:
     space = image(6, 5, 3)
-    network = network_for(config(), space)
-    net = ActorCritic(
-        space, ACTIONS, **network._asdict(), normalize_obs="rolling", generator=generator()
-    )
+    encoder = image_encoder(space, normalize="rolling")
     obs = draw(700, space)
-    net.observe(obs)
-    planes = net.cast(net.encode(torch.from_numpy(obs))).numpy()
+    assert not encoder.has_moments
+    encoder.observe(obs)
+    assert encoder.has_moments
+    encoded = encoder(torch.from_numpy(obs))
+    assert isinstance(encoded, dict)
+    planes = encoded["image "].numpy()
     assert planes.shape == (700, 3, 6, 5)
     np.testing.assert_allclose(planes.mean(axis=0), 0.0, atol=1e-4)
     np.testing.assert_allclose(planes.std(axis=0), 1.0, atol=1e-3)
-    np.testing.assert_allclose(net.normalizer.mean, obs.reshape(700, -1).mean(0) / 255, rtol=1e-9)
+    mean = obs.reshape(700, -1).mean(0) / 255
+    normalizer = encoder.images[0].normalizer
+    assert normalizer is not None
+    np.testing.assert_allclose(normalizer.mean, mean, rtol=1e-5)
+
+
+def test_static_bounds_bring_images_to_one_around_zero() -> None:
+    space = image(6, 5, 3)
+    obs = draw(9, space)
+    encoded = image_encoder(space, normalize="static")(torch.from_numpy(obs))
+    assert isinstance(encoded, dict)
+    expected = obs.transpose(0, 3, 1, 2) / 127.5 - 1
+    np.testing.assert_allclose(encoded["image "].numpy(), expected, atol=1e-6)
+
+
+def test_the_parts_of_a_dict_are_normalised_each_by_itself() -> None:
+    space = spaces.Dict({"camera": image(6, 5, 3), "speed": spaces.Box(-9, 9, (2,), np.float32)})
+    encoder = ObsEncoder(space, images=["camera"], normalize="rolling")
+    speed = np.random.default_rng(1).normal(3, 2, (300, 2)).astype(np.float32)
+    obs = {"camera": draw(300, image(6, 5, 3)), "speed": speed}
+    encoder.observe(obs)
+    encoded = encoder({name: torch.from_numpy(part) for name, part in obs.items()})
+    assert isinstance(encoded, dict)
+    for part in encoded.values():
+        np.testing.assert_allclose(part.numpy().mean(axis=0), 0.0, atol=1e-4)
+        np.testing.assert_allclose(part.numpy().std(axis=0), 1.0, atol=1e-3)
 
 
 @pytest.mark.parametrize("noisy", [False, True])
 def test_action_values_act_as_they_learn(noisy: bool) -> None:
     space = image(4, 36, 36)
-    network = network_for(config(), space)
     net = QNetwork(
-        space, ACTIONS, **network._asdict(), dueling=True, generator=generator(),
+        space,
+        3,
+        network_for(config(), space),
+        dueling=True,
+        generator=generator(),
         noisy_sigma=0.5 if noisy else None,
-    )  # fmt: skip
+    )
+    rng = np.random.default_rng(0)
+    kind: Exploration = "noisy" if noisy else "greedy"
+    policy = QPolicy(net, space, ACTIONS, rng, kind, record=False)
     obs = draw(5, space)
     with torch.no_grad():
-        expected = net(net.encode(torch.from_numpy(obs))).numpy()
-    np.testing.assert_allclose(net.q_values(obs), expected, atol=1e-5)
+        expected = net(torch.from_numpy(obs)).numpy()
+    np.testing.assert_allclose(policy._q_values(obs), expected, atol=1e-5)
     if noisy:  # every env explores by a noise of its own
         same = np.repeat(obs[:1], 2, axis=0)
-        one, two = net.q_values(same, np.random.default_rng(0))
+        one, two = policy._infer_noisy(same, net.q.row_noise(2, rng))
         assert not np.allclose(one, two, atol=1e-3)
 
 
-def test_critics_of_images_are_for_discrete_actions() -> None:
+@pytest.mark.parametrize("n_actions", [0, 2])
+def test_actor_and_critics_of_images_have_features_of_their_own(n_actions: int) -> None:
+    """Discrete actions: a value for each. Continuous: the action joins the critics' features."""
     space = image(4, 36, 36)
-    network = network_for(config(), space)._asdict()
-    options: dict[str, Any] = {"n_critics": 2, "generator": generator()}
     nets = ActorCritics(
-        space, n_actor_outputs=3, n_critic_actions=0, n_critic_outputs=3, **network, **options
+        space,
+        network_for(config(), space),
+        n_actor_outputs=3,
+        n_critics=2,
+        n_critic_actions=n_actions,
+        n_critic_outputs=1 if n_actions else 3,
+        generator=generator(),
     )
-    x = nets.cast(nets.encode(torch.from_numpy(draw(5, space))))
+    x = nets.encoder(torch.from_numpy(draw(5, space)))
     assert nets.actor(x).shape == (5, 3)
-    assert nets.critic(x).shape == (2, 5, 3)
-    with pytest.raises(ConfigError, match="continuous actions only ppo and reinforce"):
-        ActorCritics(space, n_actor_outputs=2, n_critic_actions=1, **network, **options)
+    own = [{id(p) for p in part.features.parameters()} for part in (nets.actor, nets.critic)]
+    assert own[0]
+    assert own[1]
+    assert not own[0] & own[1]
+    if not n_actions:
+        assert nets.critic(x).shape == (2, 5, 3)
+        return
+    actions = torch.zeros(5, 2, requires_grad=True)
+    values = nets.critic(x, actions)
+    assert values.shape == (2, 5, 1)
+    (by_action,) = torch.autograd.grad(values.sum(), actions)
+    assert by_action.abs().min() > 0
 
 
 @pytest.mark.parametrize(

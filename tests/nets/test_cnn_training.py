@@ -10,15 +10,19 @@ import torch
 from gymnasium import spaces
 
 from gymnasium_solver.algos import learner
+from gymnasium_solver.algos.ppo import PPO
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.envs.make import make_vector_env
 from gymnasium_solver.errors import ConfigError, EnvError
 from gymnasium_solver.runs.run import Run
+from gymnasium_solver.spaces.actions import action_kind
+from gymnasium_solver.spaces.observations import take_rows
 from gymnasium_solver.training.agents import build_agent, load_agent, pick_device
 from gymnasium_solver.training.loop import resume, train
 from gymnasium_solver.training.observer import Observer, TrainInfo
 from gymnasium_solver.training.prepare import build_config
+from tests.acting import best, drawn, random_rollout
 
 SHAPE = [1, 16, 16]
 OFF_POLICY: dict[str, Any] = {
@@ -37,6 +41,7 @@ TINY: dict[str, dict[str, Any]] = {
     "dqn": OFF_POLICY,
     "sac": OFF_POLICY,
 }
+CONTINUOUS: dict[str, dict[str, Any]] = dict.fromkeys(("td3", "ddpg", "crossq"), OFF_POLICY)
 
 
 @pytest.fixture(autouse=True)
@@ -55,7 +60,7 @@ def config(algo_id: str, **fields: Any) -> Config:
         "eval_freq_epochs": None,
         "checkpoint_freq_epochs": 1000,
     }
-    return build_config({**base, **TINY[algo_id], **fields})
+    return build_config({**base, **(TINY | CONTINUOUS)[algo_id], **fields})
 
 
 def narrow(algo_id: str, **fields: Any) -> Run:
@@ -109,18 +114,58 @@ def test_the_side_of_a_square_is_learnt(name: str) -> None:
     assert step.reward.mean() > 0.9
 
 
+IMAGE = spaces.Box(0, 255, (16, 16, 3), np.uint8)
+CAMERA = spaces.Dict({"camera": IMAGE, "speed": spaces.Box(-1, 1, (2,), np.float32)})
+BOX = spaces.Box(-2, 2, (2,), np.float32)
+STEPS: list[tuple[str, spaces.Space[Any], spaces.Space[Any]]] = [
+    ("sac", IMAGE, BOX),
+    ("sac", IMAGE, spaces.Discrete(3)),
+    ("td3", IMAGE, BOX),
+    ("ddpg", IMAGE, BOX),
+    ("crossq", IMAGE, BOX),
+    ("ppo", CAMERA, spaces.Discrete(3)),
+    ("ppo", CAMERA, BOX),
+    ("dqn", CAMERA, spaces.Discrete(3)),
+    ("sac", CAMERA, BOX),
+    ("sac", CAMERA, spaces.Discrete(3)),
+]
+
+
+@pytest.mark.parametrize(("algo_id", "space", "actions"), STEPS, ids=str)
+@pytest.mark.parametrize("normalize", [False, "rolling"])
+def test_a_step_is_learnt_from_images_alone_and_beside_numbers(
+    algo_id: str, space: spaces.Space[Any], actions: spaces.Space[Any], normalize: Any
+) -> None:
+    """Every weight moves, and acting computes what was learnt."""
+    small: dict[str, Any] = {"learning_starts": 4} if algo_id != "ppo" else {}
+    small |= {"policy_delay": 1} if algo_id in ("td3", "crossq") else {}
+    small |= {"normalize_obs": normalize, **NARROW, "model_id": "cnn_small"}
+    agent = build_agent(config(algo_id, **small), space, actions)
+    before = {name: weight.detach().clone() for name, weight in agent.net.named_parameters()}
+    for i in range(2):
+        metrics = agent.update(random_rollout(agent.policy, 8, 4, seed=i), 32 * i, 1000)
+    assert all(np.isfinite(float(value)) for value in metrics.values())
+    still = [n for n, weight in agent.net.named_parameters() if torch.equal(before[n], weight)]
+    assert not still
+    obs = random_rollout(agent.policy, 1, 5, seed=9).obs
+    first = take_rows(obs, 0)
+    np.testing.assert_array_equal(agent.act(first), agent.policy.to_env(best(agent.policy, first)))
+    assert len(drawn(agent.policy, first)) == 5
+
+
 # -- bytes --------------------------------------------------------------------------------------
 
 
 def test_a_rollout_is_learnt_from_as_bytes() -> None:
     image, actions = spaces.Box(0, 255, (4, 36, 36), np.uint8), spaces.Discrete(2)
     agent = build_agent(config("ppo"), image, actions)
-    rollout = Rollout.allocate(8, 4, image, actions)
-    rollout.valid[:] = True
-    batch, _ = agent._prepare(rollout)
+    assert isinstance(agent, PPO)
+    rollout = random_rollout(agent.policy, 8, 4)
+    batch = agent._prepare(rollout).batch
+    assert isinstance(rollout.obs, np.ndarray)
     assert rollout.obs.dtype == np.uint8
-    assert batch.x.dtype == torch.uint8
-    assert batch.x.shape == (32, 4, 36, 36)
+    assert batch.obs.dtype == torch.uint8
+    assert batch.obs.shape == (32, 4, 36, 36)
 
 
 def test_moments_are_not_looked_at_where_nothing_is_normalised(
@@ -200,10 +245,11 @@ class Notes(Observer):
 def test_the_rollouts_memory_is_told() -> None:
     observer = Notes()
     run("ppo", observer, n_steps=100, n_envs=16, batch_size=400, n_epochs=1, max_epochs=1)
-    # 101 rows of observations; 8 bytes of action, 4 of reward and 3 flags in 100
-    expected = 16 * (101 * 256 + 100 * 15) / 2**20
+    # 101 rows of observations, each with a flag; 8 bytes of action, 4 of reward, 3 flags and two
+    # logits in 100
+    expected = 16 * (101 * 257 + 100 * (8 + 4 + 3 + 8)) / 2**20
     assert observer.notes == [
-        f"rollout: 100 rows of 16 envs take {expected:.1f} MB, twice that while learning"
+        f"rollout: 100 rows of 16 envs take {expected:.1f} MB, twice that during an update"
     ]
 
 
@@ -215,11 +261,16 @@ def test_a_rollout_that_cannot_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -
 
 def test_the_estimate_is_what_a_rollout_takes() -> None:
     image = spaces.Box(0, 255, (4, 84, 84), np.uint8)
-    for actions in (spaces.Discrete(6), spaces.Box(-1, 1, (3,), np.float32)):
-        rollout = Rollout.allocate(7, 3, image, actions)
-        arrays = [value for value in vars(rollout).values() if isinstance(value, np.ndarray)]
-        taken = sum(array.nbytes for array in arrays)
-        assert Rollout.estimate_bytes(7, 3, image, actions) == taken
+    camera = spaces.Dict({"camera": image, "speed": spaces.Box(-1, 1, (3,), np.float32)})
+    for space in (image, camera):
+        for actions in (spaces.Discrete(6), spaces.Box(-1, 1, (3,), np.float32)):
+            for n_outputs in (None, 6):
+                sizes = (7, 3, space, action_kind(actions))
+                rollout = Rollout.allocate(*sizes, n_outputs=n_outputs)
+                columns = vars(rollout) | (rollout.obs if isinstance(rollout.obs, dict) else {})
+                arrays = [value for value in columns.values() if isinstance(value, np.ndarray)]
+                taken = sum(array.nbytes for array in arrays)
+                assert Rollout.estimate_bytes(*sizes, n_outputs=n_outputs) == taken
 
 
 def test_auto_takes_a_gpu_for_convolutions_alone(monkeypatch: pytest.MonkeyPatch) -> None:

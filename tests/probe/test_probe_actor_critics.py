@@ -14,6 +14,7 @@ import torch
 from gymnasium_solver.training.agents import load_agent
 from gymnasium_solver.training.loop import train
 from gymnasium_solver.training.prepare import build_config
+from tests.acting import best
 
 GAMMA = 0.8
 COMMON: dict[str, Any] = {
@@ -80,16 +81,18 @@ def column(*values: float) -> np.ndarray:
 
 def q(agent: Any, obs: np.ndarray, actions: np.ndarray) -> np.ndarray:
     """The mean of the critics for each row."""
-    x = torch.cat([agent.encode(obs), torch.from_numpy(actions)], dim=1)
+    net = agent.net
     with torch.no_grad():
-        values: np.ndarray = agent.net.critic(x).mean(0)[:, 0].numpy()
+        x = net.encoder(torch.from_numpy(obs))
+        values: np.ndarray = net.critic(x, torch.from_numpy(actions)).mean(0)[:, 0].numpy()
     return values
 
 
 def q_all(agent: Any, *obs: float) -> np.ndarray:
     """The mean of the critics for each observation (rows) and discrete action (columns)."""
     with torch.no_grad():
-        values: np.ndarray = agent.net.critic(agent.encode(column(*obs))).mean(0).numpy()
+        x = agent.net.encoder(torch.from_numpy(column(*obs)))
+        values: np.ndarray = agent.net.critic(x).mean(0).numpy()
     return values
 
 
@@ -97,14 +100,14 @@ def q_all(agent: Any, *obs: float) -> np.ndarray:
 def test_a_later_reward_is_discounted_once(name: str, learn: Learn) -> None:
     agent = learn(name, BOX[name], "TwoStepDiscountContinuous")
     obs = column(0, 1)
-    np.testing.assert_allclose(q(agent, obs, agent.policy.greedy(obs)), [GAMMA, 1], atol=0.15)
+    np.testing.assert_allclose(q(agent, obs, best(agent.policy, obs)), [GAMMA, 1], atol=0.15)
 
 
 @pytest.mark.parametrize("name", VALUED)
 def test_a_truncation_is_bootstrapped(name: str, learn: Learn) -> None:
     """Taken for a termination the value would be near 2."""
     agent = learn(name, BOX[name], "TruncatedRewardContinuous")
-    value = q(agent, column(0), agent.policy.greedy(column(0)))
+    value = q(agent, column(0), best(agent.policy, column(0)))
     assert value[0] == pytest.approx(1 / (1 - GAMMA), abs=0.5)
 
 

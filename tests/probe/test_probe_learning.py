@@ -63,7 +63,7 @@ def value(agent: Any, *obs: float) -> list[float]:
     """What the critic makes of these observations."""
     x = torch.tensor(obs, dtype=torch.float32)[:, None]
     with torch.no_grad():
-        values: list[float] = agent.net(agent.net.encode(x))[1].tolist()
+        values: list[float] = agent.net(x)[1].tolist()
     return values
 
 

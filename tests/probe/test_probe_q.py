@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from gymnasium_solver.training.agents import load_agent
 from gymnasium_solver.training.loop import train
@@ -55,7 +56,8 @@ def learn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Learn:
 
 def q(agent: Any, *obs: float) -> np.ndarray:
     """Q of these observations (rows) and each action (columns)."""
-    values: np.ndarray = agent.net.q_values(np.array(obs, np.float32)[:, None])
+    with torch.no_grad():
+        values: np.ndarray = agent.net(torch.tensor(obs)[:, None]).numpy()
     return values
 
 
