@@ -38,7 +38,7 @@ class Notes(Observer):
 def greedy_by_torch(agent: Any, obs: np.ndarray) -> np.ndarray:
     """The best action, worked out from the network's outputs."""
     with torch.no_grad():
-        outputs = agent.net.actor(agent.net.encode(torch.as_tensor(obs))).numpy()
+        outputs = agent.net.actor(torch.as_tensor(obs)).numpy()
     if isinstance(agent.action_space, gymnasium.spaces.Discrete):
         best: np.ndarray = outputs.argmax(1)
         return best

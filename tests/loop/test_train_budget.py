@@ -12,29 +12,34 @@ from gymnasium_solver.algos.dqn import DQN
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.envs.journal import JournaledEnv
 from gymnasium_solver.envs.make import make_vector_env
+from gymnasium_solver.policies.policy import Acted, ActObs, Carry, Mask, Policy
+from gymnasium_solver.spaces.actions import action_kind
+from gymnasium_solver.spaces.observations import obs_len
 from gymnasium_solver.training.collect import Collector
 
 Call = Callable[..., Any]
 ENDS = ["terminated", "truncated", "both", "alternate"]
 
 
-class AnyAction:
-    """Stands in for a policy: draws without looking."""
+class AnyAction(Policy):
+    """Draws without looking."""
 
-    def __init__(self) -> None:
-        self.rng = np.random.default_rng(0)
+    def _draw(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask) -> Acted:
+        return Acted(self.actions.uniform(obs_len(obs), self.rng, mask), carry)
 
-    def sample(self, obs: np.ndarray, mask: object = None) -> np.ndarray:
-        return self.rng.integers(0, 2, len(obs))
-
-    def to_env(self, actions: np.ndarray) -> np.ndarray:
-        return actions
+    _best = _draw
 
 
 def counting(n_envs: int, n_steps: int, boundary_steps: int = 10**9, **kwargs: Any) -> Collector:
     env = JournaledEnv(make_vector_env("Probe/Counting-v0", n_envs, env_kwargs=kwargs))
-    policy: Any = AnyAction()
+    kind = action_kind(env.action_space)
+    policy = AnyAction(env.observation_space, kind, np.random.default_rng(0))
     return Collector(env, policy, n_steps, seed=1, boundary_steps=boundary_steps)
+
+
+def seen(rollout: Rollout) -> np.ndarray:
+    assert isinstance(rollout.obs, np.ndarray)
+    return rollout.obs
 
 
 def copied(rollout: Rollout) -> Rollout:
@@ -48,8 +53,8 @@ def test_no_stored_transition_crosses_an_episode(ends: str) -> None:
     n_ended = 0
     for _ in range(5):
         rows = collector.collect(0, None)
-        episode, step = np.moveaxis(rows.obs[:-1], -1, 0)
-        next_episode, next_step = np.moveaxis(rows.obs[1:], -1, 0)
+        episode, step = np.moveaxis(seen(rows)[:-1], -1, 0)
+        next_episode, next_step = np.moveaxis(seen(rows)[1:], -1, 0)
         valid, done = rows.valid, rows.done
         assert (next_episode == episode)[valid].all()
         assert (next_step == step + 1)[valid].all()
@@ -62,6 +67,7 @@ def test_no_stored_transition_crosses_an_episode(ends: str) -> None:
         assert (step == lengths)[~valid].all()
         assert (next_step == 0)[~valid].all()
         assert (next_episode == episode + 1)[~valid].all()
+        np.testing.assert_array_equal(rows.is_first, seen(rows)[..., 1] == 0)
         even = episode % 2 == 0
         expected = {
             "terminated": (done, ~done & done),
@@ -79,12 +85,13 @@ def test_rollouts_join_without_a_gap_or_an_overlap() -> None:
     long, short = counting(3, 40, length=4), counting(3, 8, length=4)
     whole = long.collect(0, None)
     parts = [copied(short.collect(0, None)) for _ in range(5)]
-    np.testing.assert_array_equal(np.concatenate([p.obs[:-1] for p in parts]), whole.obs[:-1])
+    np.testing.assert_array_equal(np.concatenate([seen(p)[:-1] for p in parts]), seen(whole)[:-1])
     for name in ("actions", "reward", "terminated", "truncated", "valid"):
         joined = np.concatenate([getattr(p, name) for p in parts])
         np.testing.assert_array_equal(joined, getattr(whole, name), err_msg=name)
     for before, after in pairwise(parts):
-        np.testing.assert_array_equal(before.obs[-1], after.obs[0])
+        np.testing.assert_array_equal(seen(before)[-1], seen(after)[0])
+        np.testing.assert_array_equal(before.is_first[-1], after.is_first[0])
 
 
 @pytest.mark.parametrize("budget", [1, 3, 4, 20, 29, 100, 101, 103, 1003])
@@ -114,7 +121,7 @@ def test_a_boundary_starts_all_envs_afresh_between_rollouts() -> None:
     env_steps = 0
     for _ in range(6):
         rows = collector.collect(env_steps, None)
-        first_steps.append(rows.obs[0, :, 1].tolist())
+        first_steps.append(seen(rows)[0, :, 1].tolist())
         env_steps += rows.env_steps
     # 18 steps a rollout: 30, 60 and 90 are passed during the second, fourth and fifth.
     assert first_steps == [[0] * 3, [6] * 3, [0] * 3, [6] * 3, [0] * 3, [0] * 3]

@@ -11,12 +11,15 @@ from safetensors.numpy import load_file
 
 from gymnasium_solver.algos.ppo import PPO
 from gymnasium_solver.algos.reinforce import Reinforce
+from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.envs.vector import Step, VectorEnv, VectorWrapper
 from gymnasium_solver.envs.wrappers import register_wrapper
 from gymnasium_solver.errors import DivergedError, EnvError
 from gymnasium_solver.runs.checkpoint import load_checkpoint
 from gymnasium_solver.runs.run import Run
+from gymnasium_solver.spaces.actions import action_kind
 from gymnasium_solver.training.agents import load_agent
+from gymnasium_solver.training.finite import check_rollout, dump_rollout
 
 Call = Callable[..., Any]
 pytestmark = pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")
@@ -60,7 +63,9 @@ def assert_failed_well(run: Run, epoch: int) -> None:
     meta = run.meta()
     assert (meta["status"], meta["stop_reason"], meta["epoch"]) == ("failed", "diverged", epoch)
     dump = load_file(run.path / "diverged.safetensors")
-    assert set(dump) == {"obs", "actions", "reward", "terminated", "truncated", "valid"}
+    columns = {"obs", "actions", "reward", "terminated", "truncated", "valid", "is_first"}
+    is_box = dump["actions"].dtype.kind == "f"
+    assert set(dump) == columns | {"outputs"} | ({"log_std"} if is_box else set())
     checkpoint = load_checkpoint(run.checkpoints_dir / "last")
     for file in ("model", "optimizer"):
         for name, values in checkpoint.tensors[file].items():
@@ -96,6 +101,26 @@ def test_in_the_first_epoch_too(train: Call, tmp_path: Path) -> None:
     assert_failed_well(last_run(), epoch=1)
     agent = load_agent("@last", tmp_path / "runs")
     assert agent.act(np.zeros(4, np.float32)) in (0, 1)
+
+
+def test_a_part_of_a_dict_is_named_and_every_part_is_dumped(tmp_path: Path) -> None:
+    space = gymnasium.spaces.Dict(
+        {
+            "camera": gymnasium.spaces.Box(0, 255, (4, 4, 1), np.uint8),
+            "speed": gymnasium.spaces.Box(-1, 1, (2,), np.float32),
+        }
+    )
+    actions = action_kind(gymnasium.spaces.Discrete(2))
+    rollout = Rollout.allocate(5, 3, space, actions)
+    check_rollout(rollout)
+    assert isinstance(rollout.obs, dict)
+    rollout.obs["speed"][4, 2, 1] = np.nan
+    with pytest.raises(DivergedError, match=r"observation 'speed'.*env 2 at row 4 .*nan"):
+        check_rollout(rollout)
+    dump_rollout(rollout, tmp_path)
+    dump = load_file(tmp_path / "diverged.safetensors")
+    assert {"obs.camera", "obs.speed", "actions", "reward"} <= set(dump)
+    np.testing.assert_array_equal(dump["obs.speed"], rollout.obs["speed"])
 
 
 class NanReward(gymnasium.Env[np.ndarray, int]):

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gymnasium_solver.algos.ppo import PPO
 from gymnasium_solver.envs.make import env_from_config, make_vector_env
 from gymnasium_solver.runs.checkpoint import load_checkpoint
 from gymnasium_solver.runs.run import Run
@@ -99,7 +100,8 @@ def test_statistics_are_frozen_in_evaluation_and_are_those_of_training(make_conf
     config = make_config("ppo", "Pendulum-v1", **fields)
     env = env_from_config(config, 2)
     agent = build_agent(config, env.observation_space, env.action_space)
-    agent.net.observe(np.random.default_rng(0).normal(3, 2, (50, 3)).astype(np.float32))
+    assert isinstance(agent, PPO)
+    agent.encoder.observe(np.random.default_rng(0).normal(3, 2, (50, 3)).astype(np.float32))
     tensors, extra = agent.state()
     before = {name: value.clone() for name, value in tensors["model"].items()}
     rng_before = dict(extra["act_rng"])
@@ -109,7 +111,7 @@ def test_statistics_are_frozen_in_evaluation_and_are_those_of_training(make_conf
     for name, value in tensors["model"].items():
         assert (value == before[name]).all(), name
     assert extra["act_rng"] == rng_before
-    assert float(before["normalizer.count"]) == 50
+    assert float(before["encoder.normalizer.count"]) == 50
 
 
 def test_an_evaluation_that_fails_gives_the_training_stream_back(make_config: Call) -> None:
