@@ -12,10 +12,17 @@ from gymnasium import spaces
 
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.spaces.actions import action_kind
+from gymnasium_solver.spaces.observations import Obs
 
 OBS_SPACE = spaces.Box(-np.inf, np.inf, (3,), np.float32)
 ACTIONS = action_kind(spaces.Discrete(3))
 N_FRAMES = 4
+
+
+def plain(obs: Obs) -> np.ndarray:
+    """Observations that are one array."""
+    assert isinstance(obs, np.ndarray)
+    return obs
 
 
 class Stream:

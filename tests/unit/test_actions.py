@@ -271,7 +271,7 @@ def test_draws_are_a_function_of_the_rng(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["discrete", "shifted", "multi discrete", "multi discrete matrix"])
 def test_illegal_actions_are_never_taken_and_cost_no_entropy(name: str) -> None:
-    space = KINDS[name]
+    space: Any = KINDS[name]
     kind = action_kind(space)
     assert kind.n_mask == kind.n_outputs
     sizes = [int(space.n)] if isinstance(space, spaces.Discrete) else space.nvec.reshape(-1)

@@ -251,6 +251,7 @@ def test_the_ratio_is_to_the_policy_that_acted() -> None:
     agent = agent_for("ppo", BOX)
     rollout = acted(agent, random_rollout(BOX, 1))
     before = agent._prepare(rollout).batch.log_prob.clone()
+    assert rollout.log_std is not None
     mean, std = rollout.outputs, np.exp(rollout.log_std)
     z = (rollout.actions - mean) / std
     expected = (-0.5 * z**2 - np.log(std) - 0.5 * np.log(2 * np.pi)).sum(-1)[rollout.valid]

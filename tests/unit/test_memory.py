@@ -9,7 +9,7 @@ import pytest
 from gymnasium_solver.data.memory import Memory
 from gymnasium_solver.data.replay import Replay, Transitions
 from gymnasium_solver.errors import ConfigError, RunError
-from tests.unit.replay_stream import ACTIONS, N_FRAMES, OBS_SPACE, FrameStream, Stream
+from tests.unit.replay_stream import ACTIONS, N_FRAMES, OBS_SPACE, FrameStream, Stream, plain
 from tests.unit.test_replay import GAMMA, check_batch
 
 COLUMNS = Transitions._fields
@@ -92,7 +92,7 @@ def test_masks_come_with_the_batch(prioritized):
     memory.add(rows)
     for sample in memory.batches(3):
         assert sample.next_mask is not None
-        illegal = sample.next_obs[:, 2].astype(int) % 3
+        illegal = plain(sample.next_obs)[:, 2].astype(int) % 3
         assert not sample.next_mask[np.arange(8), illegal].any()
         assert (sample.next_mask.sum(axis=1) == 2).all()
 
@@ -189,7 +189,7 @@ def test_combined_batches_always_end_with_the_newest(prioritized, n_envs):
         memory.add(rows)
         if not rows.env_steps:
             continue
-        newest = rows.obs[0][rows.valid[0]][:4]
+        newest = plain(rows.obs)[0][rows.valid[0]][:4]
         for sample in memory.batches(3):
             assert len(sample.index) == 4
             np.testing.assert_array_equal(sample.obs[4 - len(newest) :], newest)

@@ -23,7 +23,7 @@ from gymnasium_solver.policies.continuous import DeterministicPolicy, SoftPolicy
 from gymnasium_solver.policies.policy import ActorPolicy
 from gymnasium_solver.policies.q_policy import QPolicy
 from gymnasium_solver.spaces.actions import DiscreteActions, action_kind
-from gymnasium_solver.spaces.observations import Obs, map_obs, obs_len
+from gymnasium_solver.spaces.observations import Obs, obs_len
 from gymnasium_solver.tree import map_tree
 
 OBS = spaces.Box(-np.inf, np.inf, (4,), np.float32)
@@ -73,8 +73,8 @@ def net_for(obs: Any = OBS, actions: Any = BOUNDED, **options: Any) -> ActorCrit
     network = options.pop("network", MLP)
     net = ActorCritic(obs, action_kind(actions), network, generator=g, **options)
     # The head starts near zero, where every activation looks alike.
-    net.actor_head.weight.data.normal_(generator=g)
-    net.actor_head.bias.data.normal_(generator=g)
+    for name in ("weight", "bias"):
+        net.get_parameter(f"actor_head.{name}").data.normal_(generator=g)
     return net
 
 
@@ -221,7 +221,7 @@ def test_what_cannot_be_recorded_acts_by_torch() -> None:
         return net.actor(obs) if float(obs.sum()) > 0 else -net.actor(obs)
 
     infer = Inference(function, net, record=True)
-    obs = observations(OBS, 6) + 100
+    obs = np.asarray(observations(OBS, 6)) + 100
     np.testing.assert_allclose(infer(obs), net.actor(torch.as_tensor(obs)).detach().numpy())
     assert infer._program is None
     np.testing.assert_allclose(infer(-obs), -net.actor(torch.as_tensor(-obs)).detach().numpy())
@@ -381,16 +381,16 @@ def test_a_discrete_above_the_limit_is_embedded() -> None:
     assert small.encoder.width == LARGEST_ONE_HOT
     n = LARGEST_ONE_HOT + 1
     large = net_for(spaces.Discrete(n, start=5), spaces.Discrete(2))
-    (embedding,) = large.actor_features.embeddings
-    assert tuple(embedding.weight.shape) == (n, large.actor_features.width)
+    table = large.get_parameter("actor_features.embeddings.0.weight")
+    assert tuple(table.shape) == (n, large.actor_features.width)
     obs = torch.tensor([5, 5 + n - 1])
     encoded_obs = large.encoder(obs)
     assert isinstance(encoded_obs, dict)
-    expected = embedding.weight[[0, n - 1]]
+    expected = table[[0, n - 1]]
     torch.testing.assert_close(large.actor_features(encoded_obs), expected)
     large.actor(obs).sum().backward()
-    assert embedding.weight.grad is not None
-    touched = embedding.weight.grad.abs().sum(1).nonzero().flatten().tolist()
+    assert table.grad is not None
+    touched = table.grad.abs().sum(1).nonzero().flatten().tolist()
     assert touched == [0, n - 1], "a gradient reaches the rows that were looked up"
 
 
@@ -447,7 +447,7 @@ def test_dict_observations_and_dict_actions(greedy: bool) -> None:
     if greedy:
         np.testing.assert_array_equal(single["steer"], again["steer"])
     policy.reset()
-    batch = map_obs(lambda part: np.stack([part] * 4), by_name)
+    batch = {name: np.stack([part] * 4) for name, part in by_name.items()}
     several = policy.act(batch, greedy=greedy)
     assert len(several) == 4
     assert all(actions.contains(action) for action in several)
@@ -479,7 +479,7 @@ def test_an_observation_of_another_shape_is_refused_in_words(shape: tuple[int, .
 
 @pytest.mark.filterwarnings("error")
 def test_a_recurrent_policy_keeps_its_carry_between_calls() -> None:
-    options = {"share_trunk": True, "recurrence": Recurrence("gru", 8)}
+    options: dict[str, Any] = {"share_trunk": True, "recurrence": Recurrence("gru", 8)}
     policy, other = (policy_for(**options) for _ in range(2))
     obs = observations(OBS, 5)
     assert isinstance(obs, np.ndarray)

@@ -36,7 +36,9 @@ def ppo(action_space, observation_space=OBS, **fields):
     config = PPOConfig(env_id="x", algo_id="ppo", n_envs=1, n_steps=64, **fields)
     agent = PPO(config, observation_space, action_space, seed=0)
     # The head starts near zero, where every distribution looks alike.
-    agent.net.actor_head.weight.data.normal_(generator=torch.Generator().manual_seed(1))
+    agent.net.get_parameter("actor_head.weight").data.normal_(
+        generator=torch.Generator().manual_seed(1)
+    )
     return agent
 
 
@@ -58,6 +60,7 @@ def batch_of(n, action_space, seed=0, observation_space=OBS, masked=False):
     normal = lambda *shape: torch.randn(*shape, generator=g)  # noqa: E731
     mask = None
     if masked:
+        assert actions.n_mask is not None
         mask = torch.rand(n, actions.n_mask, generator=g) < 0.7
         mask[:, [0, -1]] = True  # each component has a legal action
     legal = None if mask is None else mask.numpy()

@@ -10,7 +10,7 @@ from gymnasium_solver.data.replay import Replay, Transitions
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.spaces.actions import action_kind
-from tests.unit.replay_stream import ACTIONS, OBS_SPACE, Stream
+from tests.unit.replay_stream import ACTIONS, OBS_SPACE, Stream, plain
 
 GAMMA = 0.5
 SCALAR = spaces.Box(-1e6, 1e6, (1,), np.float32)
@@ -20,7 +20,7 @@ def rollout(obs, reward=None, terminated=(), truncated=(), invalid=(), is_restar
     """N = 1. `obs` has one more than there are rows; flags name rows; rewards are 1, 2, 4, ..."""
     n = len(obs) - 1
     rows = Rollout.allocate(n, 1, SCALAR, ACTIONS)
-    rows.obs[:, 0, 0] = obs
+    plain(rows.obs)[:, 0, 0] = obs
     rows.actions[:, 0] = np.arange(n) % 3
     rows.reward[:, 0] = 2.0 ** np.arange(n) if reward is None else reward
     rows.terminated[list(terminated)] = True
@@ -144,7 +144,8 @@ def test_a_life_lost_at_the_end_of_a_rollout_breaks_no_chain_of_the_other_envs()
 
     def rows(obs, reward, lost=()):
         made = Rollout.allocate(2, 2, SCALAR, ACTIONS)
-        made.obs[:, :, 0], made.reward[:], made.valid[:] = np.transpose(obs), reward, True
+        plain(made.obs)[:, :, 0] = np.transpose(obs)
+        made.reward[:], made.valid[:] = reward, True
         made.terminated[list(lost), 0] = True
         return made
 
@@ -157,7 +158,7 @@ def test_a_life_lost_at_the_end_of_a_rollout_breaks_no_chain_of_the_other_envs()
     assert batch.discount[::2].tolist() == [0, 0, 0.25, 0.5]
     assert batch.reward[1::2].tolist() == [10 + 10 + 10, 20 + 20 + 20, 40 + 40, 80]
     assert batch.discount[1::2].tolist() == [0.125, 0.125, 0.25, 0.5]
-    assert batch.next_obs[1::2, 0].tolist() == [53, 54, 54, 54]
+    assert plain(batch.next_obs)[1::2, 0].tolist() == [53, 54, 54, 54]
 
 
 def test_a_row_beyond_the_budget_is_no_step_and_ends_the_chain():
@@ -168,8 +169,8 @@ def test_a_row_beyond_the_budget_is_no_step_and_ends_the_chain():
 
 def test_two_envs_out_of_phase():
     rows = Rollout.allocate(4, 2, SCALAR, ACTIONS)
-    rows.obs[:, 0, 0] = [10, 11, 12, 20, 21]  # ends at row 1, row 2 resets
-    rows.obs[:, 1, 0] = [50, 51, 52, 53, 54]  # ends at row 3
+    plain(rows.obs)[:, 0, 0] = [10, 11, 12, 20, 21]  # ends at row 1, row 2 resets
+    plain(rows.obs)[:, 1, 0] = [50, 51, 52, 53, 54]  # ends at row 3
     rows.reward[:] = [[1, 10], [2, 20], [0, 40], [8, 80]]
     rows.valid[:] = True
     rows.valid[2, 0] = False
@@ -179,10 +180,10 @@ def test_two_envs_out_of_phase():
     assert replay.n_valid == 7
     index = np.array([0, 1, 3, 2, 6, 7])  # slot * 2 + env
     batch = replay.transitions(index, 3, GAMMA)
-    assert batch.obs[:, 0].tolist() == [10, 50, 51, 11, 20, 53]
+    assert plain(batch.obs)[:, 0].tolist() == [10, 50, 51, 11, 20, 53]
     assert batch.reward.tolist() == [2, 10 + 10 + 10, 20 + 20 + 20, 2, 8, 80]
     assert batch.discount.tolist() == [0, 0.125, 0.125, 0, 0.5, 0.5]
-    assert batch.next_obs[:, 0].tolist() == [12, 53, 54, 12, 21, 54]
+    assert plain(batch.next_obs)[:, 0].tolist() == [12, 53, 54, 12, 21, 54]
 
 
 def test_a_rollout_longer_than_the_ring_leaves_its_newest_rows():
@@ -239,11 +240,15 @@ def test_observations_keep_their_dtype_and_shape(space):
     rows = Rollout.allocate(2, 2, space, ACTIONS)
     rows.valid[:] = True
     sampled = [space.sample() for _ in range(6)]
-    rows.obs[:] = np.stack(sampled).reshape(rows.obs.shape)
+    given = plain(rows.obs)
+    given[:] = np.stack(sampled).reshape(given.shape)
     replay = Replay(10, 2, space, ACTIONS)
     replay.add(rows)
     batch = replay.transitions(np.arange(4), 1, GAMMA)
-    for obs, expected in ((batch.obs, rows.obs[:-1]), (batch.next_obs, rows.obs[1:])):
+    for obs, expected in (
+        (plain(batch.obs), given[:-1]),
+        (plain(batch.next_obs), given[1:]),
+    ):
         assert obs.dtype == space.dtype
         np.testing.assert_array_equal(obs, expected.reshape(obs.shape))
 

@@ -9,7 +9,7 @@ from gymnasium import spaces
 from gymnasium_solver.data.replay import Replay
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.errors import ConfigError, EnvError
-from tests.unit.replay_stream import ACTIONS, FrameStream
+from tests.unit.replay_stream import ACTIONS, FrameStream, plain
 from tests.unit.replay_stream import N_FRAMES as K
 
 
@@ -105,8 +105,8 @@ def test_stacks_that_do_not_overlap_are_refused():
     space = spaces.Box(0, 255, (K, 3, 2), np.uint8)
     rows = Rollout.allocate(3, 2, space, ACTIONS)
     rows.valid[:] = True
-    rows.obs[:] = 9
-    rows.obs[2, 1] = np.arange(24).reshape(4, 3, 2)
+    plain(rows.obs)[:] = 9
+    plain(rows.obs)[2, 1] = np.arange(24).reshape(4, 3, 2)
     replay = Replay(10, 2, space, ACTIONS, frame_stacks={"": K})
     with pytest.raises(EnvError, match=r"env 1: .*Set replay_frame_stack: 1"):
         replay.add(rows)
