@@ -1,8 +1,8 @@
 """How cost grows: steps/s of PPO on CartPole-v1 against n_envs, batch size and hidden size.
 
 Epochs of a training (collect, then learn) are timed in this process, without evaluation, logging
-and checkpoints; the first ones, which allocate and record, are left out. `collect` counts acting
-and stepping alone. Only one thing changes along a curve.
+and checkpoints; the first ones, which allocate and record, are not timed. `collect` is acting and
+stepping alone. Only one setting changes along a curve.
 """
 
 import time
@@ -27,7 +27,7 @@ N_WARM, FEWEST_EPOCHS = 2, 2
 
 
 def measure(options: Options) -> dict[str, Any]:
-    """By sweep: a row a point, each with its repeats; all points take their turn in a repeat."""
+    """One row per point of a sweep, with its repeats; all points take turns in each repeat."""
     seconds = 0.1 if options.quick else 0.3
     rows: list[dict[str, Any]] = [
         {"sweep": sweep, "x": x, "steps_per_s": [], "collect_steps_per_s": []}
@@ -43,7 +43,7 @@ def measure(options: Options) -> dict[str, Any]:
 
 
 def point_config(sweep: str, x: int) -> "Config":
-    """The config of one point; what the sweep does not change is the same at all points."""
+    """The config of one point; all other settings are the same at all points."""
     from gymnasium_solver.training.prepare import build_config
 
     n_envs = x if sweep == "n_envs" else 64
@@ -66,7 +66,7 @@ def point_config(sweep: str, x: int) -> "Config":
 
 
 def rates(config: "Config", seconds: float) -> dict[str, float]:
-    """Env steps a second of whole epochs, and of their collecting alone."""
+    """Env steps per second of whole epochs, and of collecting alone."""
     from gymnasium_solver.envs.make import env_from_config
     from gymnasium_solver.training.loop import Trainer
     from gymnasium_solver.training.observer import Observer
@@ -95,7 +95,7 @@ def sections(result: dict[str, Any]) -> list[str]:
     parts = [
         "## How cost grows",
         "PPO on CartPole-v1, 2×64 tanh, 4 passes in batches of 256; one of these changes along a "
-        "curve. Evaluation, logging and checkpoints are left out.",
+        "curve. Without evaluation, logging and checkpoints.",
     ]
     for sweep, (title, _) in SWEEPS.items():
         cells = [
@@ -128,6 +128,6 @@ def draw(result: dict[str, Any], path: Path) -> None:
         ticks = x[:: max(1, len(x) // 5)]
         ax.set_xticks(ticks, [f"{tick // 1024}k" if tick >= 1024 else str(tick) for tick in ticks])
         ax.set_title(title, loc="left", fontsize=11, fontweight="bold")
-    axes[0].set_ylabel("env steps a second")
+    axes[0].set_ylabel("env steps per second")
     axes[0].legend(fontsize=9, loc="upper left", frameon=False)
-    save(drawn, path, "PPO on CartPole-v1: env steps a second")
+    save(drawn, path, "PPO on CartPole-v1: env steps per second")
