@@ -46,7 +46,7 @@ def profile(config: Config, warm_steps: int) -> dict[str, Any]:
     clock = Profiler()
     span = Span(clock, warm_steps)
     with tempfile.TemporaryDirectory() as runs_dir:
-        train(config, runs_root=Path(runs_dir), observer=span, profiler=clock)
+        train(config, runs_root=Path(runs_dir), observers=[span], profiler=clock)
     if span.start is None or span.end[0] == span.start[0]:
         raise ValueError(
             f"{config.env_id}:{config.algo_id} ended at {span.end[0]:,} env steps, but an epoch "

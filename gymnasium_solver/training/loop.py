@@ -10,7 +10,7 @@ what the loop needs to go on is in the checkpoint, and nothing else decides.
 """
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -39,14 +39,15 @@ from gymnasium_solver.training.finite import (
     check_weights,
     dump_rollout,
 )
-from gymnasium_solver.training.observer import EvalResult, Observer, TrainInfo
+from gymnasium_solver.training.observer import Control, EvalResult, Observer, TrainInfo
+from gymnasium_solver.training.observers import Observers, configured_observers
 from gymnasium_solver.training.plan import Goal, Plan
 from gymnasium_solver.training.prepare import load_config
 from gymnasium_solver.training.profile import Profiler
 from gymnasium_solver.training.progress import Means, Progress, epoch_row, timing
 from gymnasium_solver.training.replay_log import ReplayLog
 from gymnasium_solver.training.seeds import draw_seed, stage_seed
-from gymnasium_solver.training.signals import StopRequest, stop_on_signals
+from gymnasium_solver.training.signals import StopRequest, Terminated, stop_on_signals
 from gymnasium_solver.training.threads import limited_threads, pick_threads
 
 REPLAY = "replay"  # folder in a run
@@ -58,13 +59,13 @@ def train(
     *,
     runs_root: Path,
     command: list[str] | None = None,
-    observer: Observer | None = None,
+    observers: Sequence[Observer] = (),
     profiler: Profiler | None = None,
 ) -> Run:
-    """Train from scratch in a new run folder."""
+    """Train from scratch in a new run folder. The config's own observers come after `observers`."""
     if config.seed is None:
         config = config.replace(seed=draw_seed())
-    with _trainer(config, observer, profiler) as trainer:
+    with _trainer(config, observers, profiler) as trainer:
         if config.init_from_run:
             trainer.notes.append(transfer_weights(trainer.agent, config.init_from_run, runs_root))
         identity = {
@@ -82,7 +83,7 @@ def resume(
     runs_root: Path,
     overrides: Mapping[str, Any] | None = None,
     command: list[str] | None = None,
-    observer: Observer | None = None,
+    observers: Sequence[Observer] = (),
 ) -> Run:
     """Continue from a run's last checkpoint (or the one that `ref` names), in the same folder.
 
@@ -92,7 +93,7 @@ def resume(
     found = resolve_checkpoint(ref, runs_root, default=LAST)
     run, checkpoint = found.run, load_checkpoint(found.path)
     config = load_config(str(run.config_path), overrides=overrides)
-    with _trainer(config, observer) as trainer:
+    with _trainer(config, observers) as trainer:
         trainer.load_state(run, checkpoint.tensors, checkpoint.state)
         over = trainer.training_is_over(run, is_changed=bool(overrides))
         if over is None:
@@ -106,12 +107,13 @@ def resume(
 
 @contextmanager
 def _trainer(
-    config: Config, observer: Observer | None, profiler: Profiler | None = None
+    config: Config, observers: Sequence[Observer], profiler: Profiler | None = None
 ) -> Iterator["Trainer"]:
+    everyone = Observers([*observers, *configured_observers(config)])
     env = env_from_config(config, config.n_envs)
     # Threads are limited before weights are drawn: their rounding depends on it too.
     with limited_threads(pick_threads(config, env.observation_space)):
-        trainer = Trainer(config, env, observer or Observer(), profiler)
+        trainer = Trainer(config, env, everyone, profiler)
         try:
             yield trainer
         finally:
@@ -131,10 +133,12 @@ class Trainer:
         """`env`: to train in; it is closed with the trainer."""
         self.config, self.observer = config, observer
         self.profiler = profiler or (Profiler() if config.profile else None)
+        self.control = Control()
         self.run: Run
         self.progress = Progress()
         self.notes: list[str] = []
         self.seconds = {"update": 0.0, "eval": 0.0}
+        self.stop_detail: str | None = None
         self._is_over = False
         self.replay_log: ReplayLog | None = None
         self.agent = build_agent(config, env.observation_space, env.action_space)
@@ -187,7 +191,8 @@ class Trainer:
             stop_reason = self.plan.budget_spent(p)
             train_goal = self.plan.train_goal_reached(p, self.collector)
             is_due = self.should_eval(p.epoch) or stop_reason or train_goal
-            result = self._evaluate() if is_due and self.plan.evaluates else None
+            is_asked, self.control.wants_evaluation = self.control.wants_evaluation, False
+            result = self._evaluate() if is_asked or (is_due and self.plan.evaluates) else None
             is_best = result is not None and p.note_score(result.mean)
             if not stop_reason:
                 stop_reason = self._goal_reached(result, train_goal)
@@ -195,9 +200,6 @@ class Trainer:
                 p.choose(result.mean)
                 is_best = True
             p.over = stop_reason
-            if stop.name and not stop_reason:  # a run that is over has nothing to resume
-                stop_reason = "interrupted"
-                self.observer.on_message("warning", f"{stop.name}: saving, then ending")
 
             p.wall_s = time.perf_counter() - started
             fps = (p.env_steps - steps_before) / (time.perf_counter() - epoch_started)
@@ -209,11 +211,27 @@ class Trainer:
             self.observer.on_epoch(row)
             if result is not None:
                 self.observer.on_eval(result, is_best)
-            if is_best or stop_reason or self.should_checkpoint(p.epoch):
+            stop_reason = stop_reason or self._asked_to_stop(stop)
+            if is_best or stop_reason or self.should_checkpoint(p.epoch) or self._asked_to_save():
                 kind = "best" if is_best else "last" if stop_reason else "periodic"
                 self._save(kind, result)
             if stop_reason:
                 return stop_reason
+
+    def _asked_to_stop(self, stop: StopRequest) -> str | None:
+        """A stop that leaves something to resume: a signal's, or an observer's."""
+        if stop.name:
+            self.stop_detail = stop.name
+            self.observer.on_message("warning", f"{stop.name}: saving, then ending")
+            return "interrupted"
+        if self.control.stop_reason is not None:
+            self.stop_detail = self.control.stop_reason
+            return "requested"
+        return None
+
+    def _asked_to_save(self) -> bool:
+        is_asked, self.control.wants_checkpoint = self.control.wants_checkpoint, False
+        return is_asked
 
     def _collect_and_learn(self) -> dict[str, float]:
         """One epoch; if anything in it is not finite, the weights stay as they were."""
@@ -364,6 +382,7 @@ class Trainer:
             test_episodes=self.evaluator.test_episodes if self.plan.tests else None,
             resumed_from=resumed_from,
             notes=[*self.config.notices(), *self.agent.notes, *self.notes],
+            control=self.control,
         )
         self.run.update_meta(
             status="running",
@@ -420,7 +439,7 @@ class Trainer:
         The run counts as running until then: one that is killed here is finished by a resume.
         """
         self._is_over = True
-        status = "interrupted" if stop_reason == "interrupted" else "finished"
+        status = "interrupted" if stop_reason in ("interrupted", "requested") else "finished"
         final: dict[str, EvalResult] = {}
         if status == "finished" and self.plan.tests:
             final = self._final_test()
@@ -428,6 +447,7 @@ class Trainer:
         self._update_meta(
             status=status,
             stop_reason=stop_reason,
+            stop_detail=self.stop_detail,
             test=None if test is None else test.score(),
             solved=self.plan.solved(test),
         )
@@ -465,12 +485,15 @@ class Trainer:
         if isinstance(error, DivergedError) and not self._is_over:
             self._save("last", with_env=False)
             self.run.log_event("diverged", env_steps=self.progress.env_steps, text=str(error))
-        reason = {DivergedError: "diverged", KeyboardInterrupt: "interrupted"}.get(
-            type(error), "error"
-        )
-        status = "interrupted" if reason == "interrupted" else "failed"
+        is_signal = isinstance(error, KeyboardInterrupt)
+        reason = "diverged" if isinstance(error, DivergedError) else "error"
+        if is_signal:
+            self.stop_detail = "SIGTERM" if isinstance(error, Terminated) else "SIGINT"
         self._update_meta(
-            status=status, stop_reason=reason, error=str(error) or type(error).__name__
+            status="interrupted" if is_signal else "failed",
+            stop_reason="interrupted" if is_signal else reason,
+            stop_detail=self.stop_detail,
+            error=str(error) or type(error).__name__,
         )
 
     def close(self) -> None:

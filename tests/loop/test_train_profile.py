@@ -119,10 +119,10 @@ def test_a_run_learns_the_same_with_a_profile_and_tells_all_its_parts(
 ) -> None:
     config = make_config(algo_id, ALGOS[algo_id], max_epochs=4, eval_freq_epochs=2)
     told = Told()
-    plain = loop.train(config, runs_root=Path("plain"), observer=told)
+    plain = loop.train(config, runs_root=Path("plain"), observers=[told])
     assert told.tables == []
     assert not (plain.path / "trace.json").exists()
-    run = loop.train(config.replace(profile=True), runs_root=Path("timed"), observer=told)
+    run = loop.train(config.replace(profile=True), runs_root=Path("timed"), observers=[told])
     assert weight_hash(run) == weight_hash(plain)
     [table] = told.tables
     words = " ".join(" ".join(table).split())
@@ -146,5 +146,5 @@ def test_a_run_that_breaks_off_is_profiled_too(make_config: Callable[..., Config
     told = Broken()
     config = make_config("ppo", "CartPole-v1", profile=True)
     with pytest.raises(KeyboardInterrupt):
-        loop.train(config, runs_root=Path("runs"), observer=told)
+        loop.train(config, runs_root=Path("runs"), observers=[told])
     assert len(told.tables) == 1
