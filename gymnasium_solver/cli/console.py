@@ -19,9 +19,9 @@ from rich.text import Text
 from gymnasium_solver.cli import format as fmt
 from gymnasium_solver.cli.dashboard import ORANGE, SKY, Dashboard, Line, State
 from gymnasium_solver.cli.summary import broken_off, quiet_result, result
-from gymnasium_solver.cli.train import PREEMPTED
 from gymnasium_solver.runs.words import ScoreText
 from gymnasium_solver.training.observer import Observer
+from gymnasium_solver.training.signals import PREEMPTED
 
 if TYPE_CHECKING:
     from gymnasium_solver.config.schema import Config

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from gymnasium_solver.config.schema import Config
     from gymnasium_solver.runs.resolve import ResolvedCheckpoint
 
-PREEMPTED = 75  # EX_TEMPFAIL: try again, the run can be resumed
 OPTIONS = {
     "help": NONE,
     "quiet": NONE,
@@ -74,7 +73,7 @@ gsolve list shows the configs there are."""
 
 def main(argv: Sequence[str]) -> int:
     """Exit codes besides those of every verb: 75 after SIGTERM, when the run can be resumed."""
-    from gymnasium_solver.training.signals import Terminated, sigterm_raises
+    from gymnasium_solver.training.signals import PREEMPTED, Terminated, sigterm_raises
 
     with sigterm_raises():
         try:

@@ -6,6 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+PREEMPTED = 75
+"""Exit code of a run ended by SIGTERM that can be resumed (EX_TEMPFAIL: try again)."""
+
 
 class Terminated(KeyboardInterrupt):
     """SIGTERM arrived where nothing is left to save."""
