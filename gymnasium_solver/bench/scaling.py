@@ -15,6 +15,7 @@ from gymnasium_solver.bench.harness import Options, say, spread, table
 
 if TYPE_CHECKING:
     from gymnasium_solver.config.schema import Config
+    from gymnasium_solver.training.loop import Trainer
 
 ROWS = {"n_envs": 2_048, "batch_size": 8_192, "hidden": 2_048}  # fewest env steps in a rollout
 SWEEPS: dict[str, tuple[str, list[int]]] = {
@@ -65,6 +66,10 @@ def point_config(sweep: str, x: int) -> "Config":
     )
 
 
+def _collecting_s(trainer: "Trainer") -> float:
+    return trainer.timer.seconds["env"] + trainer.timer.seconds["act"]
+
+
 def rates(config: "Config", seconds: float) -> dict[str, float]:
     """Env steps per second of whole epochs, and of collecting alone."""
     from gymnasium_solver.envs.make import env_from_config
@@ -79,12 +84,12 @@ def rates(config: "Config", seconds: float) -> dict[str, float]:
             for _ in range(N_WARM):
                 trainer._collect_and_learn()
             start, first = time.perf_counter(), trainer.progress.env_steps
-            collect_s, n_epochs = sum(trainer.collector.seconds.values()), 0
+            collect_s, n_epochs = _collecting_s(trainer), 0
             while time.perf_counter() - start < seconds or n_epochs < FEWEST_EPOCHS:
                 trainer._collect_and_learn()
                 n_epochs += 1
             took_s = time.perf_counter() - start
-            collect_s = sum(trainer.collector.seconds.values()) - collect_s
+            collect_s = _collecting_s(trainer) - collect_s
             n_steps = trainer.progress.env_steps - first
         finally:
             trainer.close()

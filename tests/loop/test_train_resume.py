@@ -137,14 +137,16 @@ def test_the_checkpoint_resumed_from_lies_inside_episodes_and_after_a_boundary(
     assert weight_hash(resume("@last")) == weight_hash(whole)
 
 
-def test_a_long_replay_is_told(train: Call, resume: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_journal_is_announced(
+    train: Call, resume: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = train("ppo", "CartPole-v1", max_epochs=3)
     quick, slow = Notes(), Notes()
     resume(run.id, max_epochs=4, observer=quick)
-    assert not any("replaying" in note for note in quick.notes)
-    monkeypatch.setattr("gymnasium_solver.training.loop.LONG_REPLAY", 1)
+    assert not any("Replaying" in note for note in quick.notes)
+    monkeypatch.setattr("gymnasium_solver.training.loop.LONG_JOURNAL", 1)
     resume(run.id, max_epochs=5, observer=slow)
-    assert slow.notes[0].startswith("replaying 192 env steps")
+    assert slow.notes[0].startswith("Replaying 192 env steps")
 
 
 @pytest.mark.parametrize("algo_id", ALGOS)
