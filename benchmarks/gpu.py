@@ -100,9 +100,9 @@ def measure(case: Case, way: str, quick: bool) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as runs_dir:
         if way == "cuda compiled":
             with compiled_losses():
-                train(config, runs_root=Path(runs_dir), observer=clock)
+                train(config, runs_root=Path(runs_dir), observers=[clock])
         else:
-            train(config, runs_root=Path(runs_dir), observer=clock)
+            train(config, runs_root=Path(runs_dir), observers=[clock])
     return {"steps_per_s": clock.rate(warm_steps), "wall_s": time.perf_counter() - started}
 
 

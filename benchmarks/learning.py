@@ -103,12 +103,14 @@ def outcome(summary: dict[str, Any]) -> dict[str, Any]:
     """What the statistics need of `gsolve run RUN --json`."""
     evals, threshold = summary["evals"], summary["threshold"]
     val = [event for event in evals if event["stage"] == "val"]
-    test = [event for event in evals if event["stage"] == "test" and event["greedy"]]
+    test = summary["test"]
     reached = [e["env_steps"] for e in val if threshold is not None and e["mean"] >= threshold]
     return {
-        "score": test[-1]["mean"] if test else None,
+        "score": test["mean"] if test else None,
+        "stderr": test["stderr"] if test else None,
+        "solved": summary["solved"],
         "normalized": summary.get("normalized"),
-        "test_episodes": test[-1]["episodes"] if test else 0,
+        "test_episodes": test["episodes"] if test else 0,
         "threshold": threshold,
         "solved_env_steps": reached[0] if reached else None,
         "env_steps": summary["env_steps"],
@@ -127,7 +129,9 @@ def told(run: dict[str, Any]) -> str:
 
 def is_solved(run: dict[str, Any]) -> bool:
     """Whether the held-out test reaches the threshold. Validation scores do not count: the best of
-    many is too high."""
+    many is too high. Results from before runs had a verdict are judged by their test here."""
+    if "solved" in run:
+        return bool(run["solved"])
     score, threshold = run.get("score"), run.get("threshold")
     return score is not None and threshold is not None and bool(score >= threshold)
 

@@ -114,7 +114,6 @@ def run_ours(config: str, how: How, *flags: str, warm_steps: int = 0) -> dict[st
         run = json.loads(timed([GSOLVE, "run", "@last", "--json"], environment=where).stdout)
         curves = get_metrics("@last", ["wall_s", "train/sys/timing/*_share"], Path(runs_dir))
     evals = [event for event in run["evals"] if event["stage"] == "val"]
-    tests = [event for event in run["evals"] if event["stage"] == "test" and event["greedy"]]
     shares = curves.get("train/sys/timing/eval_share", [])
     return {
         "wall_s": done.wall_s,
@@ -124,7 +123,7 @@ def run_ours(config: str, how: How, *flags: str, warm_steps: int = 0) -> dict[st
         "steps_per_s": rate(curves["wall_s"], warm_steps),
         "evals": [{"env_steps": event["env_steps"], "mean": event["mean"]} for event in evals],
         "eval_s": (shares[-1][1] or 0.0) * (curves["wall_s"][-1][1] or 0.0) if shares else 0.0,
-        "test": tests[-1]["mean"] if tests else None,
+        "test": run["test"]["mean"] if run["test"] else None,
     }
 
 

@@ -45,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     config = load_config(args.config, overrides=overrides(args))
     clock = Clock(args.minutes * 60)
     with tempfile.TemporaryDirectory() as folder:
-        train(config, runs_root=args.runs_dir or Path(folder), observer=clock)
+        train(config, runs_root=args.runs_dir or Path(folder), observers=[clock])
     result = header(shown_command(argv)) | {
         "config": config_dict(config),
         "device": clock.device,

@@ -3,7 +3,7 @@
     .venv/bin/python -m benchmarks.profile_updates
 
 Trains the configs of the training benchmark in this process, on one thread, with the clock of
-`gsolve train --profile` (gymnasium_solver/training/profile.py); start-up and random warm-up are
+`gsolve train --profile` (gymnasium_solver/timing.py); start-up and random warm-up are
 left out, which that flag does not do. Raw figures go to results/profile.json, the table to
 results/profile.md.
 """
@@ -17,36 +17,38 @@ from benchmarks.peers.zoo import WARM_STEPS
 from benchmarks.training import CASES
 from gymnasium_solver.bench.harness import ROOT, Meter, describe, header, say, table, write
 from gymnasium_solver.config.schema import Config
+from gymnasium_solver.timing import REST, Timer
 from gymnasium_solver.training.loop import train
 from gymnasium_solver.training.observer import Observer
 from gymnasium_solver.training.prepare import load_config
-from gymnasium_solver.training.profile import LOOP, UPDATE_PARTS, Profiler
+from gymnasium_solver.training.profile import UPDATE_PARTS, UPDATE_REST
 
 STEPS = {"dqn": 20_000, "sac": 3_000}
-ORDER = ["env", "act", "store", *UPDATE_PARTS, LOOP]
+ORDER = ["env", "act", "store", *UPDATE_PARTS, UPDATE_REST, REST]
 
 
 class Span(Observer):
     """Env steps and seconds by section, at the end of the warm-up and now."""
 
-    def __init__(self, clock: Profiler, warm_steps: int):
+    def __init__(self, clock: Timer, warm_steps: int):
         self.clock, self.warm_steps = clock, warm_steps
         self.start: tuple[int, dict[str, float]] | None = None
         self.end: tuple[int, dict[str, float]] = (0, {})
 
     def on_epoch(self, row: dict[str, Any]) -> None:
         self.clock.charge()
-        self.end = (row["env_steps"], dict(self.clock.seconds))
+        seconds = dict(self.clock.seconds)
+        self.end = (row["env_steps"], seconds | {UPDATE_REST: seconds.pop("update")})
         if self.start is None and row["env_steps"] >= self.warm_steps:
             self.start = self.end
 
 
 def profile(config: Config, warm_steps: int) -> dict[str, Any]:
     """Microseconds an env step by section, after the warm-up."""
-    clock = Profiler()
+    clock = Timer(detailed=True)
     span = Span(clock, warm_steps)
     with tempfile.TemporaryDirectory() as runs_dir:
-        train(config, runs_root=Path(runs_dir), observer=span, profiler=clock)
+        train(config, runs_root=Path(runs_dir), observers=[span], timer=clock)
     if span.start is None or span.end[0] == span.start[0]:
         raise ValueError(
             f"{config.env_id}:{config.algo_id} ended at {span.end[0]:,} env steps, but an epoch "

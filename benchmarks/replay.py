@@ -22,10 +22,11 @@ from gymnasium_solver.bench.harness import header, table
 from gymnasium_solver.data.memory import Memory, Sample
 from gymnasium_solver.data.replay import Replay
 from gymnasium_solver.data.rollout import Rollout
+from gymnasium_solver.spaces.actions import action_kind
 
 CAPACITY, N_OBS, N_ACTIONS = 100_000, 17, 6
 BOX = spaces.Box(-1, 1, (N_OBS,), np.float32)
-ACTIONS = spaces.Box(-1, 1, (N_ACTIONS,), np.float32)
+ACTIONS = action_kind(spaces.Box(-1, 1, (N_ACTIONS,), np.float32))
 N_ROUNDS, N_CALLS = 60, 60
 
 Calls = dict[str, Callable[[], Any]]
@@ -34,7 +35,8 @@ Calls = dict[str, Callable[[], Any]]
 def rollout(n_steps: int, n_envs: int, n_obs: int = N_OBS) -> Rollout:
     rng = np.random.default_rng(n_envs)
     rows = Rollout.allocate(n_steps, n_envs, spaces.Box(-1, 1, (n_obs,), np.float32), ACTIONS)
-    rows.obs[:], rows.actions[:] = rng.random(rows.obs.shape), rng.random(rows.actions.shape)
+    rows.obs = rng.random((n_steps + 1, n_envs, n_obs)).astype(np.float32)
+    rows.actions[:] = rng.random(rows.actions.shape)
     rows.reward[:], rows.valid[:] = rng.random(rows.reward.shape), True
     rows.valid[199::200] = False  # the reset rows of episodes of 199 steps
     return rows

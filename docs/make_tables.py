@@ -39,6 +39,7 @@ from gymnasium_solver.data.replay import Replay
 from gymnasium_solver.envs.wrappers.listing import wrapper_catalog
 from gymnasium_solver.runs.metrics import METRICS
 from gymnasium_solver.runs.query import RunSummary
+from gymnasium_solver.spaces.actions import action_kind
 from gymnasium_solver.training.observer import EvalResult
 from gymnasium_solver.training.prepare import load_config
 
@@ -228,9 +229,10 @@ def replay_memory() -> str:
     for name, (shape, dtype, n_actions, frame_stack) in REPLAYS.items():
         low, high = (0, 255) if dtype is np.uint8 else (-1, 1)
         observations = spaces.Box(low, high, shape, dtype)
-        actions = spaces.Box(-1, 1, (n_actions,), np.float32)
+        actions = action_kind(spaces.Box(-1, 1, (n_actions,), np.float32))
         sizes = [
-            Replay.estimate_bytes(n, 1, observations, actions, frame_stack=frame_stack) / 2**20
+            Replay.estimate_bytes(n, 1, observations, actions, frame_stacks={"": frame_stack})
+            / 2**20
             for n in (100_000, 1_000_000)
         ]
         rows.append([name, " x ".join(map(str, shape)), *(f"{size:,.1f} MB" for size in sizes)])

@@ -1,6 +1,6 @@
 """Training from Python: `gymnasium_solver.train`. The command line's `train` is the same call."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +15,14 @@ def train(
     target: str | Config,
     *,
     runs_dir: str | Path | None = None,
-    observer: Observer | None = None,
+    observers: Sequence[Observer] = (),
     fill: Mapping[str, str] | None = None,
     **fields: Any,
 ) -> Run:
     """Train `target` ("CartPole-v1:ppo", a file, or a Config) and return its run folder.
 
     `fields` override the config's; `fill` gives the values of its ${placeholders}. Silent unless
-    an `observer` listens. DivergedError if training met a value that is not finite.
+    one of the `observers` prints. DivergedError if training met a value that is not finite.
     """
     if isinstance(target, Config):
         config = target.replace(**fields) if fields else target
@@ -32,5 +32,5 @@ def train(
         config,
         runs_root=runs_root(runs_dir),
         command=["gymnasium_solver.train", config.env_id],
-        observer=observer or Observer(),
+        observers=observers,
     )

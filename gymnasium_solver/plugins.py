@@ -11,7 +11,7 @@ config is looked up. A module in the working folder is found. See docs/plugins.m
     @gs.register_env("My-v0")              env_id: My-v0
     @gs.register_observer("my_observer")   observers: [my_observer]
 
-This module holds the registries of networks, heads and observers, and imports nothing heavy.
+Importing this module is light.
 """
 
 import os
@@ -20,10 +20,10 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from gymnasium_solver.errors import ConfigError, GsolveError
-from gymnasium_solver.suggest import did_you_mean
+from gymnasium_solver.registry import heads, networks, observers, source_of
 
 if TYPE_CHECKING:
     import torch
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from gymnasium_solver.training.observer import Observer
 
 T = TypeVar("T")
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
 
 class TorsoFactory(Protocol):
@@ -55,63 +54,6 @@ class HeadFactory(Protocol):
     ) -> "nn.Module":
         """Return a module from [B, n_in] to [B, n_out]."""
         ...
-
-
-class Registry(Generic[T]):
-    """Things by name, with errors of one line for a name that is taken or unknown."""
-
-    def __init__(self, kind: str, field: str, built_in: Iterable[str] = ()):
-        self.kind, self.field = kind, field
-        self.built_in = tuple(built_in)
-        """Names that the framework itself uses."""
-        self.items: dict[str, T] = {}
-
-    def register(self, name: str) -> Callable[[T], T]:
-        """Decorator: make a class or function known under `name`."""
-        if not isinstance(name, str) or not _NAME.fullmatch(name):
-            raise ConfigError(
-                f"a {self.kind} cannot be named {name!r}: expected a letter, then letters, digits "
-                f'and underscores, as in @register("my_{self.kind}")'
-            )
-
-        def add(item: T) -> T:
-            taken = self.items.get(name)
-            if name in self.built_in or (taken is not None and _source(taken) != _source(item)):
-                owner = "gymnasium-solver" if taken is None else _source(taken)
-                raise ConfigError(
-                    f"a {self.kind} named {name!r} exists already ({owner}); choose another name"
-                )
-            self.items[name] = item
-            return item
-
-        return add
-
-    def names(self) -> list[str]:
-        """All names, the framework's own first."""
-        return [*self.built_in, *self.items]
-
-    def get(self, name: str) -> T:
-        """What was registered under `name`; ConfigError with a suggestion if nothing was."""
-        if name not in self.items:
-            raise ConfigError(f"{self.field}: {self.unknown(name)}")
-        return self.items[name]
-
-    def unknown(self, name: str) -> str:
-        """The message for a name that is not registered."""
-        known = self.names()
-        listing = f"Available: {', '.join(known)}." if known else "None is registered."
-        hint = did_you_mean(name, known)
-        return " ".join(filter(None, (f"unknown {self.kind} {name!r}.", listing, hint)))
-
-
-def _source(item: Any) -> str:
-    """Where a class or function was defined. Importing its module again gives the same."""
-    return f"{getattr(item, '__module__', '?')}.{getattr(item, '__qualname__', repr(item))}"
-
-
-networks: Registry[TorsoFactory] = Registry("network", "policy", ("auto", "mlp", "cnn"))
-heads: Registry[HeadFactory] = Registry("head", "head", ("linear",))
-observers: "Registry[type[Observer]]" = Registry("observer", "observers")
 
 
 def register_network(name: str) -> Callable[[TorsoFactory], TorsoFactory]:
@@ -137,7 +79,7 @@ def register_env(name: str, **settings: Any) -> Callable[[T], T]:
 
     def add(entry_point: T) -> T:
         taken = gymnasium.registry.get(name)
-        if taken is not None and _source(taken.entry_point) != _source(entry_point):
+        if taken is not None and source_of(taken.entry_point) != source_of(entry_point):
             raise ConfigError(
                 f"an environment named {name!r} exists already ({taken.entry_point}); choose "
                 "another id"

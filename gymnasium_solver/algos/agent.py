@@ -30,6 +30,8 @@ class Agent(Protocol):
     """Something that acts, and learns from rollouts."""
 
     config: Any
+    observation_space: Space
+    action_space: Space
     device: torch.device
     timer: Timer
     """Times the sections of an update; set by the training loop."""

@@ -26,7 +26,7 @@ KEEPS = {"gaussian": 0.0, "ou": 0.85}
 NoiseType = Literal["gaussian", "ou"]
 
 
-class DeterministicConfig(CriticFields, OffPolicyConfig):
+class DeterministicConfig(OffPolicyConfig, CriticFields):
     buffer_size: Count = 1_000_000
     """Transitions kept, over all envs; the oldest go first. More: more varied, older data."""
     max_grad_norm: Annotated[Float, Field(gt=0)] | None = None

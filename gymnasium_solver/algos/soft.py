@@ -43,7 +43,7 @@ Auto = Annotated[
 ]
 
 
-class SoftConfig(CriticFields, OffPolicyConfig):
+class SoftConfig(OffPolicyConfig, CriticFields):
     buffer_size: Count = 1_000_000
     """Transitions kept, over all envs; the oldest go first. More: more varied, older data."""
     max_grad_norm: Annotated[Float, Field(gt=0)] | None = None

@@ -1,2 +1,2 @@
-"""Speed, measured: what `gsolve bench` runs. Parts that need no other library live here and work
-from an installed wheel; those that compare with peers live in benchmarks/ of a source checkout."""
+"""The parts of `gsolve bench` that need no other library and work from an installed wheel. Those
+that compare with peers are in benchmarks/ of a source checkout."""

@@ -1,8 +1,8 @@
 """Env-only steps/s by engine and number of envs: the engine used directly, and under our contract.
 
-The actions are drawn beforehand and the same for all. Reset rows (NEXT_STEP autoreset) are not
-counted, so a figure is real environment steps. The two sides take turns in short slices, so that a
-busy moment of the machine hits both; their ratio is what the contract costs.
+The actions are drawn beforehand and are the same for all. Reset rows (NEXT_STEP autoreset) are not
+counted, so the figures are real environment steps. The two sides take turns in short slices, so
+that a busy moment of the machine affects both; their ratio is the cost of the contract.
 """
 
 import time
@@ -21,7 +21,7 @@ from gymnasium_solver.errors import GsolveError
 
 N_ACTION_BATCHES = 64
 N_SLICES = 5
-AT_MOST_LOST = 0.05  # of the speed of EnvPool used directly, at 8 and 64 envs
+AT_MOST_LOST = 0.05  # share of EnvPool's own speed, at 8 and 64 envs
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ QUICK = [Case("CartPole-v1", engine, 8) for engine in ("envpool", "vector", "syn
 
 
 def measure(options: Options) -> list[dict[str, Any]]:
-    """One row a case; all cases take their turn in each repeat."""
+    """One row per case; all cases take turns in each repeat."""
     cases, slice_s = (QUICK, 0.05) if options.quick else (FULL, 0.2)
     raw: dict[Case, list[float]] = {case: [] for case in cases}
     ours: dict[Case, list[float]] = {case: [] for case in cases}
@@ -88,18 +88,18 @@ def sections(rows: list[dict[str, Any]]) -> list[str]:
         "## Environment engines, no learning",
         table(head, cells),
         verdict(rows),
-        *(["Left out:\n\n" + "\n".join(missing)] if missing else []),
+        *(["Missing:\n\n" + "\n".join(missing)] if missing else []),
     ]
 
 
 def ratio(row: dict[str, Any]) -> float:
-    """Our speed as a share of the engine's, pair by pair."""
+    """Median over pairs of our speed divided by the engine's."""
     pairs = zip(row["ours_steps_per_s"], row["raw_steps_per_s"], strict=True)
     return float(np.median([ours / raw for ours, raw in pairs]))
 
 
 def verdict(rows: list[dict[str, Any]]) -> str:
-    """Does the contract keep to what it may cost?"""
+    """Whether the contract stays within its limit."""
     judged = [
         row
         for row in rows
@@ -116,7 +116,7 @@ def verdict(rows: list[dict[str, Any]]) -> str:
 
 
 def _rates(case: Case, slice_s: float, flip: bool) -> tuple[float, float]:
-    """Steps/s of the engine itself and of ours, as medians over slices taken in turn."""
+    """Steps/s of the engine itself and of ours: medians over alternating slices."""
     raw, space = _raw_env(case)
     ours = make_vector_env(case.env_id, case.n_envs, vectorization_mode=case.engine)
     ours.reset(seed=1)
@@ -132,7 +132,7 @@ def _rates(case: Case, slice_s: float, flip: bool) -> tuple[float, float]:
 
 
 def _raw_env(case: Case) -> tuple[Any, spaces.Space]:
-    """The engine as its own documentation starts it, and the space of one env's actions."""
+    """The engine as in its own documentation, and the action space of one env."""
     if case.engine == "envpool":
         import envpool
 
@@ -159,7 +159,7 @@ def _actions(space: spaces.Space, n_envs: int) -> list[np.ndarray]:
 def _rate(
     step: Callable[[np.ndarray], Any], actions: list[np.ndarray], n_envs: int, seconds: float
 ) -> float:
-    for batch in actions[:8]:  # the other side has had the caches
+    for batch in actions[:8]:  # warm up: the other side has used the caches
         step(batch)
     ended = []
     start = time.perf_counter()

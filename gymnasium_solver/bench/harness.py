@@ -1,7 +1,7 @@
-"""What every measurement here shares: timed subprocesses, the machine's description, statistics
-over repeats and seeds, tables, and result files.
+"""Shared by all measurements: timed subprocesses, the description of the machine, statistics over
+repeats and seeds, tables, and result files.
 
-Nothing written out names a host or a path of the machine that measured.
+Results name neither the host nor paths of the machine that measured.
 """
 
 import json
@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import psutil
 
 ROOT = Path(__file__).resolve().parents[2]
 IN_CHECKOUT = (ROOT / "benchmarks/training.py").exists()  # not in an installed wheel
@@ -30,10 +31,10 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"
 
 @dataclass(frozen=True)
 class Options:
-    """How thoroughly to measure, and where the peers are."""
+    """How thoroughly to measure, and which Python has the peers."""
 
     repeats: int
-    quick: bool = False  # a short pass, to see that it works
+    quick: bool = False  # a short pass, to check that it works
     peers_python: Path = ROOT / ".venv-peers/bin/python"
     peers_jax_python: Path = ROOT / ".venv-peers-jax/bin/python"
 
@@ -42,12 +43,12 @@ class Timed(NamedTuple):
     """A process from its start to its exit."""
 
     wall_s: float
-    others_cores: float | None  # what the rest of the machine used meanwhile; None: not known
+    others_cores: float  # cores that other processes used meanwhile
     stdout: str
 
 
 class FailedProcess(RuntimeError):
-    """A measured process ended with an error; the message holds the end of what it said."""
+    """A measured process failed; the message has the end of its output."""
 
 
 def timed(
@@ -57,10 +58,10 @@ def timed(
     n_threads: int | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Timed:
-    """Run a process to its end; FailedProcess if that is no good end.
+    """Run a process to its end; FailedProcess if it fails.
 
-    `core` keeps the process on that one core (Linux only). `n_threads` sets what the numeric
-    libraries read; None leaves the choice to them, whatever the caller's shell says.
+    `core` pins the process to one core (Linux only). `n_threads` sets the variables that numeric
+    libraries read; None removes them, so that each library takes its default.
     """
     env = {key: value for key, value in os.environ.items() if key not in THREAD_VARIABLES}
     if n_threads is not None:
@@ -79,47 +80,43 @@ def timed(
     )
     wall_s, others_cores = meter.read()
     if done.returncode != 0:
-        said = (done.stderr or done.stdout).strip().splitlines()[-5:]
-        text = f"exit code {done.returncode} from {' '.join(command)}: {' | '.join(said)}"
+        last = (done.stderr or done.stdout).strip().splitlines()[-5:]
+        text = f"exit code {done.returncode} from {' '.join(command)}: {' | '.join(last)}"
         raise FailedProcess(_without_folders(text))
     return Timed(wall_s, others_cores, done.stdout)
 
 
 class Meter:
-    """Wall seconds since its making, and how many cores others kept busy meanwhile.
+    """Wall seconds since it was made, and how many cores other processes used meanwhile.
 
-    A neighbour on one of two cores can slow a two-threaded learner tenfold, because its threads
-    wait for each other at every operation: figures from a busy machine compare nothing.
+    Another process on one of two cores can slow a two-threaded learner tenfold, because its
+    threads wait for each other at every operation: do not compare figures from a busy machine.
     """
 
     def __init__(self) -> None:
         self._start, self._busy, self._own = time.perf_counter(), _busy_s(), _own_s()
 
-    def read(self) -> tuple[float, float | None]:
-        wall_s, busy = time.perf_counter() - self._start, _busy_s()
-        if busy is None or self._busy is None:
-            return wall_s, None
-        return wall_s, max(0.0, busy - self._busy - (_own_s() - self._own)) / wall_s
+    def read(self) -> tuple[float, float]:
+        wall_s = time.perf_counter() - self._start
+        others_s = _busy_s() - self._busy - (_own_s() - self._own)
+        return wall_s, max(0.0, others_s) / wall_s
 
 
-def _busy_s() -> float | None:
-    """CPU seconds used on this machine since it started, all cores together; Linux only."""
-    try:
-        first = Path("/proc/stat").read_text().split("\n", 1)[0]
-    except OSError:
-        return None
-    user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, first.split()[1:9])
-    return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
+def _busy_s() -> float:
+    """CPU seconds used on this machine since it started, over all cores."""
+    times = psutil.cpu_times()
+    kinds = ("user", "nice", "system", "irq", "softirq", "steal")  # not all systems have all
+    return sum(getattr(times, kind, 0.0) for kind in kinds)
 
 
 def _own_s() -> float:
-    """CPU seconds of this process and of those it started that have ended."""
+    """CPU seconds of this process and of its children that have ended."""
     both = [resource.getrusage(w) for w in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(used.ru_utime + used.ru_stime for used in both)
 
 
 def _without_folders(text: str) -> str:
-    """Absolute paths cut down to file names: messages end up in result files."""
+    """Reduce absolute paths to file names, because messages end up in result files."""
     return re.sub(r"(?<![\w.])/(?:[^/\s\"':]+/)+", "", text)
 
 
@@ -155,15 +152,15 @@ def versions() -> dict[str, str | None]:
 
 
 def _cpu_model() -> str:
-    """The CPU's name where the system tells it: lscpu knows ARM cores, sysctl Apple's."""
+    """The CPU's name: lscpu knows ARM cores, sysctl Apple's."""
     for command in (["lscpu", "--json"], ["sysctl", "-n", "machdep.cpu.brand_string"]):
         try:
-            said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+            output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
         except (OSError, subprocess.CalledProcessError):
             continue
         if command[0] != "lscpu":
-            return said.strip()
-        for row in json.loads(said)["lscpu"]:
+            return output.strip()
+        for row in json.loads(output)["lscpu"]:
             if row["field"] == "Model name:" and row["data"] not in (None, "-"):
                 return str(row["data"])
     return platform.processor() or "unknown"
@@ -191,7 +188,7 @@ def spread(values: Sequence[float], digits: int = 0) -> str:
 
 
 def iqm(scores: Sequence[float]) -> float:
-    """Interquartile mean: the mean without the lowest and the highest quarter (rounded down)."""
+    """Interquartile mean: without the lowest and the highest quarter (rounded down)."""
     ordered = np.sort(np.asarray(scores, dtype=np.float64))
     cut = len(ordered) // 4
     return float(ordered[cut : len(ordered) - cut].mean())

@@ -1,4 +1,4 @@
-"""The look that the pictures of benchmarks share: that of `gsolve plot`."""
+"""Bar charts and figures of the benchmarks, in the style of `gsolve plot`."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -38,9 +38,9 @@ def bars(
     title: str,
     n_slots: int,
 ) -> None:
-    """Lying bars, the first on top, ours in colour, each with its figure at its end.
+    """Horizontal bars, the first on top, ours in colour, each labelled with its value.
 
-    With the same `n_slots` the bars of all panels are equally thick.
+    With the same `n_slots` the bars of all panels have the same height.
     """
     colours = [BLUE if label == ours else GREY for label in labels]
     ax.barh(range(len(labels)), values, color=colours, height=0.62)

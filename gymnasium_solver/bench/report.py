@@ -1,8 +1,8 @@
-"""Runs the parts of `gsolve bench` and writes what they found: JSON, tables, pictures.
+"""Runs the parts of `gsolve bench` and writes the results: JSON, tables, pictures.
 
-A part is a module with `measure(options) -> data`, `sections(data) -> paragraphs of Markdown` and,
-where there is something to draw, `draw(data, path)`. Each part is written down with the machine,
-versions and command it was measured with, so that parts measured one by one end up in one file.
+A part is a module with `measure(options) -> data`, `sections(data) -> paragraphs of Markdown` and
+optionally `draw(data, path)`. Each part is stored with its machine, versions and command, so that
+parts measured one by one share one file.
 """
 
 import json
@@ -23,7 +23,7 @@ from gymnasium_solver.bench.harness import (
 )
 from gymnasium_solver.errors import GsolveError
 
-# Parts that other libraries have a part in are in benchmarks/ of a source checkout.
+# Parts that compare with other libraries are in benchmarks/ of a source checkout.
 PARTS = {
     "training": "benchmarks.training",
     "solve": "benchmarks.solve",
@@ -32,11 +32,11 @@ PARTS = {
     "startup": "gymnasium_solver.bench.startup",
 }
 OWN_PARTS = [name for name, module in PARTS.items() if module.startswith("gymnasium_solver.")]
-QUIET_CORES = 0.15  # what others may use of the machine while figures are taken for publishing
+QUIET_CORES = 0.15  # cores that other processes may use during a measurement for publishing
 
 
 def part_module(part: str) -> Any:
-    """The module of a part; an error that names the fix where only a checkout has it."""
+    """The module of a part; GsolveError if only a source checkout has it."""
     if part not in OWN_PARTS:
         if not IN_CHECKOUT:
             raise GsolveError(
@@ -54,7 +54,7 @@ def part_module(part: str) -> Any:
 def run(
     parts: Sequence[str], options: Options, out: Path, name: str, images: Path, command: str
 ) -> dict[str, Any]:
-    """Measure the parts, and write after each: a later failure loses nothing."""
+    """Measure the parts and write after each one: a later failure loses nothing."""
     modules = {part: part_module(part) for part in parts}
     result = read(out / f"{name}.json", options.quick)
     for part, module in modules.items():
@@ -76,7 +76,7 @@ def run(
 
 
 def read(path: Path, quick: bool) -> dict[str, Any]:
-    """What is written there already, if it is of the same kind."""
+    """The results already in the file, if they are of the same kind."""
     if path.exists():
         found: dict[str, Any] = json.loads(path.read_text())
         if found.get("quick") == quick and "parts" in found:
@@ -85,7 +85,7 @@ def read(path: Path, quick: bool) -> dict[str, Any]:
 
 
 def peers_of(data: Any, options: Options) -> list[dict[str, Any]]:
-    """Versions of the libraries that took part, and why others did not."""
+    """Versions of the libraries that were measured, and why others were not."""
     names = dict.fromkeys(row["who"] for row in _rows(data) if "who" in row)
     if not names:
         return []
@@ -100,7 +100,7 @@ def markdown(result: dict[str, Any]) -> str:
 
 
 def body(result: dict[str, Any], pictures: str | None = None) -> str:
-    """The page without its title. `pictures`: how their addresses begin, where they are shown."""
+    """The page without its title. `pictures`: the prefix of picture paths, None for no pictures."""
     lines = ["Medians, with the range over the repeats in brackets."]
     for part, record in result["parts"].items():
         module = part_module(part)
@@ -112,7 +112,7 @@ def body(result: dict[str, Any], pictures: str | None = None) -> str:
 
 
 def measured(record: dict[str, Any]) -> str:
-    """When, where and with what a part was measured."""
+    """Date, machine and versions of a part."""
     lines = [describe(record) + f"\n- it took {record['seconds'] / 60:.1f} minutes"]
     for peer in record["peers"]:
         used = ", ".join(f"{name} {v}" for name, v in peer["versions"].items())
@@ -121,7 +121,7 @@ def measured(record: dict[str, Any]) -> str:
 
 
 def busy(record: dict[str, Any]) -> list[str]:
-    """A warning, if others used the machine meanwhile."""
+    """A warning if other processes used the machine meanwhile."""
     rows = [row.get("others_cores") for row in _rows(record["data"])]
     known = [cores for cores in (record["others_cores"], *rows) if cores is not None]
     if max(known, default=0.0) <= QUIET_CORES:

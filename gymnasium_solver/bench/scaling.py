@@ -1,8 +1,8 @@
 """How cost grows: steps/s of PPO on CartPole-v1 against n_envs, batch size and hidden size.
 
 Epochs of a training (collect, then learn) are timed in this process, without evaluation, logging
-and checkpoints; the first ones, which allocate and record, are left out. `collect` counts acting
-and stepping alone. Only one thing changes along a curve.
+and checkpoints; the first ones, which allocate and record, are not timed. `collect` is acting and
+stepping alone. Only one setting changes along a curve.
 """
 
 import time
@@ -15,6 +15,7 @@ from gymnasium_solver.bench.harness import Options, say, spread, table
 
 if TYPE_CHECKING:
     from gymnasium_solver.config.schema import Config
+    from gymnasium_solver.training.loop import Trainer
 
 ROWS = {"n_envs": 2_048, "batch_size": 8_192, "hidden": 2_048}  # fewest env steps in a rollout
 SWEEPS: dict[str, tuple[str, list[int]]] = {
@@ -27,7 +28,7 @@ N_WARM, FEWEST_EPOCHS = 2, 2
 
 
 def measure(options: Options) -> dict[str, Any]:
-    """By sweep: a row a point, each with its repeats; all points take their turn in a repeat."""
+    """One row per point of a sweep, with its repeats; all points take turns in each repeat."""
     seconds = 0.1 if options.quick else 0.3
     rows: list[dict[str, Any]] = [
         {"sweep": sweep, "x": x, "steps_per_s": [], "collect_steps_per_s": []}
@@ -43,7 +44,7 @@ def measure(options: Options) -> dict[str, Any]:
 
 
 def point_config(sweep: str, x: int) -> "Config":
-    """The config of one point; what the sweep does not change is the same at all points."""
+    """The config of one point; all other settings are the same at all points."""
     from gymnasium_solver.training.prepare import build_config
 
     n_envs = x if sweep == "n_envs" else 64
@@ -65,8 +66,12 @@ def point_config(sweep: str, x: int) -> "Config":
     )
 
 
+def _collecting_s(trainer: "Trainer") -> float:
+    return trainer.timer.seconds["env"] + trainer.timer.seconds["act"]
+
+
 def rates(config: "Config", seconds: float) -> dict[str, float]:
-    """Env steps a second of whole epochs, and of their collecting alone."""
+    """Env steps per second of whole epochs, and of collecting alone."""
     from gymnasium_solver.envs.make import env_from_config
     from gymnasium_solver.training.loop import Trainer
     from gymnasium_solver.training.observer import Observer
@@ -79,12 +84,12 @@ def rates(config: "Config", seconds: float) -> dict[str, float]:
             for _ in range(N_WARM):
                 trainer._collect_and_learn()
             start, first = time.perf_counter(), trainer.progress.env_steps
-            collect_s, n_epochs = sum(trainer.collector.seconds.values()), 0
+            collect_s, n_epochs = _collecting_s(trainer), 0
             while time.perf_counter() - start < seconds or n_epochs < FEWEST_EPOCHS:
                 trainer._collect_and_learn()
                 n_epochs += 1
             took_s = time.perf_counter() - start
-            collect_s = sum(trainer.collector.seconds.values()) - collect_s
+            collect_s = _collecting_s(trainer) - collect_s
             n_steps = trainer.progress.env_steps - first
         finally:
             trainer.close()
@@ -95,7 +100,7 @@ def sections(result: dict[str, Any]) -> list[str]:
     parts = [
         "## How cost grows",
         "PPO on CartPole-v1, 2×64 tanh, 4 passes in batches of 256; one of these changes along a "
-        "curve. Evaluation, logging and checkpoints are left out.",
+        "curve. Without evaluation, logging and checkpoints.",
     ]
     for sweep, (title, _) in SWEEPS.items():
         cells = [
@@ -128,6 +133,6 @@ def draw(result: dict[str, Any], path: Path) -> None:
         ticks = x[:: max(1, len(x) // 5)]
         ax.set_xticks(ticks, [f"{tick // 1024}k" if tick >= 1024 else str(tick) for tick in ticks])
         ax.set_title(title, loc="left", fontsize=11, fontweight="bold")
-    axes[0].set_ylabel("env steps a second")
+    axes[0].set_ylabel("env steps per second")
     axes[0].legend(fontsize=9, loc="upper left", frameon=False)
-    save(drawn, path, "PPO on CartPole-v1: env steps a second")
+    save(drawn, path, "PPO on CartPole-v1: env steps per second")

@@ -1,8 +1,7 @@
-"""How long commands take before they do anything: `gsolve --help`, and `gsolve train` up to its
-first env step.
+"""Start-up times: `gsolve --help`, and `gsolve train` up to its first env step.
 
-The clock runs in the process that starts the command. `train` prints its first line when everything
-is built and the envs are about to be stepped; the time until that line arrives is what counts.
+The clock runs in the process that starts the command, until its first line of output arrives.
+`train` prints that line when everything is built and the envs are about to be stepped.
 """
 
 import os
@@ -40,7 +39,7 @@ CASES = (
 
 
 def measure(options: Options) -> list[dict[str, Any]]:
-    """One row a command; all take their turn in each repeat, after one that fills the caches."""
+    """One row per command; all take turns in each repeat, after one that warms the caches."""
     n_repeats = 1 if options.quick else max(5, options.repeats)
     seconds: dict[str, list[float]] = {case.title: [] for case in CASES}
     say(f"startup: {len(CASES)} commands, {n_repeats} times each")
@@ -56,7 +55,7 @@ def measure(options: Options) -> list[dict[str, Any]]:
 
 
 def first_line_s(args: tuple[str, ...]) -> float:
-    """Seconds from starting `gsolve` to its first line of output; it then runs to its end."""
+    """Seconds from starting `gsolve` to its first line of output; the process then runs on."""
     with tempfile.TemporaryDirectory() as runs_dir:
         start = time.perf_counter()
         with subprocess.Popen(
@@ -69,9 +68,9 @@ def first_line_s(args: tuple[str, ...]) -> float:
             assert process.stdout is not None
             line = process.stdout.readline()
             took_s = time.perf_counter() - start
-            _, said = process.communicate()
+            _, errors = process.communicate()
     if process.returncode != 0 or not line:
-        raise FailedProcess(f"gsolve {' '.join(args)}: {said.strip()}")
+        raise FailedProcess(f"gsolve {' '.join(args)}: {errors.strip()}")
     return took_s
 
 

@@ -1,4 +1,4 @@
-"""`gsolve baselines [filter]`: what random actions score, stored or measured anew."""
+"""`gsolve baselines [filter]`: what random actions score, stored or measured again."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from gymnasium_solver.baselines import Baseline
 
-MOST_SIGNS = 36  # of what tells a game apart; --json has all
+MOST_CHARACTERS = 36  # of the settings shown; --json has all
 TASK = "gymnasium_solver.baselines.measure:measure"
 
 
@@ -20,28 +20,32 @@ def main(argv: Sequence[str]) -> int:
     parser = Parser(
         "baselines",
         "What uniformly random actions score in each environment that has a config. Normalised\n"
-        "scores count from there: 0 is random, 1 is solved. --measure plays the episodes again.",
+        "scores start there: 0 is random, 1 is solved. --measure plays the episodes again.",
         "examples:\n  gsolve baselines\n  gsolve baselines mujoco --json\n"
         "  gsolve baselines cartpole --measure --episodes 200 --out random.json",
     )
-    parser.add_argument("filter", nargs="?", help="environments whose id or suite has this")
+    parser.add_argument(
+        "filter", nargs="?", help="only environments whose id or suite contains this"
+    )
     parser.add_argument("--filter", dest="filter_flag", metavar="FILTER", help="the same")
     parser.add_argument("--measure", action="store_true", help="play the episodes now")
-    parser.add_argument("--episodes", type=int, default=200, metavar="N", help="how many (200)")
+    parser.add_argument("--episodes", type=int, default=200, metavar="N", help="episodes (200)")
     parser.add_argument(
         "--seconds", type=float, default=30.0, metavar="S",
-        help="stop an environment's rounds of 20 episodes near this time (30)",
+        help="time for each environment, in rounds of 20 episodes (30)",
     )  # fmt: skip
-    parser.add_argument("--jobs", "-j", type=int, default=1, metavar="N", help="at once (1)")
-    parser.add_argument("--seed", type=int, default=1, help="of environments and actions (1)")
-    parser.add_argument("--out", metavar="FILE", help="put what was measured into this file")
+    parser.add_argument(
+        "--jobs", "-j", type=int, default=1, metavar="N", help="processes at once (1)"
+    )
+    parser.add_argument("--seed", type=int, default=1, help="seed of environments and actions (1)")
+    parser.add_argument("--out", metavar="FILE", help="write the measured baselines to this file")
     parser.add_json()
     args = parser.read(argv)
     for name in ("episodes", "jobs", "seconds"):
         if getattr(args, name) <= 0:
             raise UsageError(f"--{name} must be more than 0, got {getattr(args, name):g}")
     if args.out and not args.measure:
-        raise UsageError("--out goes with --measure")
+        raise UsageError("--out needs --measure")
     pattern = args.filter or args.filter_flag
     failed = 0
     if args.measure:
@@ -60,7 +64,7 @@ def stored(pattern: str | None) -> list["Baseline"]:
 
 
 def measure(pattern: str | None, args: Any) -> tuple[list["Baseline"], int]:
-    """Play, tell each as it ends, and write --out; the records, and how many failed."""
+    """Play, print each result as it ends, write --out; return the records and the failures."""
     from gymnasium_solver.baselines import Baseline
     from gymnasium_solver.baselines.measure import games, write_records
     from gymnasium_solver.cli.tables import make_console
@@ -84,7 +88,7 @@ def measure(pattern: str | None, args: Any) -> tuple[list["Baseline"], int]:
         rows.append(outcome.value)
         mean, n = fmt.number(outcome.value["mean"]), outcome.value["n"]
         said.print(f"{name}: {mean} over {n} episodes", markup=False, style="bright_black")
-        if args.out:  # at once: all of them take minutes
+        if args.out:  # after each one: all of them take minutes
             n_stored = write_records(Path(args.out), rows)
     if args.out and rows:
         said.print(f"{args.out} has {n_stored} records", markup=False)
@@ -93,7 +97,7 @@ def measure(pattern: str | None, args: Any) -> tuple[list["Baseline"], int]:
 
 
 def print_records(records: list["Baseline"], pattern: str | None, *, as_json: bool) -> int:
-    """Print them; 1 when there is none."""
+    """Print the records; return 1 if there are none."""
     from gymnasium_solver.cli.tables import make_console, print_json
 
     if as_json:
@@ -132,13 +136,13 @@ def print_table_of(console: "Console", records: list["Baseline"]) -> None:
 
 
 def settings_text(settings: dict[str, Any]) -> str:
-    """What is not the environment's default, in short."""
+    """Settings that differ from the environment's defaults, abbreviated."""
     parts = []
     for name, value in settings.items():
         inner = value if isinstance(value, dict) else {name: value}
         parts += [f"{key}={_short(value)}" for key, value in inner.items()]
     text = ", ".join(parts)
-    return text if len(text) <= MOST_SIGNS else text[: MOST_SIGNS - 1] + "…"
+    return text if len(text) <= MOST_CHARACTERS else text[: MOST_CHARACTERS - 1] + "…"
 
 
 def _short(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""`gsolve bench`: how fast this machine is with gymnasium-solver, and beside other libraries."""
+"""`gsolve bench`: the speed of gymnasium-solver on this machine, and beside other libraries."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,8 +14,8 @@ Measure speed on this machine. Parts:
   startup    seconds before a command does anything
 
 The first two compare with other libraries and need a source checkout, where make bench installs
-them first; the others run anywhere. All sides take turns in each repeat; medians and ranges are
-told. Leave the machine alone meanwhile: the result says if others used it."""
+them first; the others run anywhere. All sides take turns in each repeat; results are medians and
+ranges. Keep the machine idle meanwhile: the result says if other processes used it."""
 
 EXAMPLES = """\
 examples:
@@ -27,8 +27,8 @@ examples:
 def main(argv: Sequence[str]) -> int:
     parser = Parser("bench", DESCRIPTION, EXAMPLES)
     parser.add_argument("--only", nargs="+", metavar="PART", help="these parts (default: all)")
-    parser.add_argument("--quick", action="store_true", help="a short pass, to see that it works")
-    parser.add_argument("--repeats", type=int, metavar="N", help="how often (3; quick: 1)")
+    parser.add_argument("--quick", action="store_true", help="a short pass, to check that it works")
+    parser.add_argument("--repeats", type=int, metavar="N", help="repeats (3; quick: 1)")
     parser.add_argument("--name", metavar="NAME", help="name of the result files (speed, or quick)")
     parser.add_argument(
         "--out",
@@ -51,9 +51,7 @@ def main(argv: Sequence[str]) -> int:
     default = list(report.PARTS) if IN_CHECKOUT else report.OWN_PARTS
     parts = args.only or default
     if unknown := [part for part in parts if part not in report.PARTS]:
-        raise UsageError(
-            f"--only {unknown[0]}: there is no such part; there are {', '.join(report.PARTS)}"
-        )
+        raise UsageError(f"--only {unknown[0]}: unknown part; expected {', '.join(report.PARTS)}")
     repeats = args.repeats if args.repeats is not None else (1 if args.quick else 3)
     if repeats < 1:
         raise UsageError(f"--repeats {repeats}: at least 1 is needed")
@@ -85,7 +83,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def shown_command(only: list[str] | None, quick: bool, repeats: int) -> str:
-    """The command that repeats this, without the paths of the machine that ran it."""
+    """The command that repeats this measurement, without this machine's paths."""
     words = ["gsolve bench", *(["--quick"] if quick else [])]
     words += ["--only", *only] if only else []
     return " ".join([*words, f"--repeats {repeats}"])

@@ -21,6 +21,7 @@ from gymnasium_solver.cli.dashboard import ORANGE, SKY, Dashboard, Line, State
 from gymnasium_solver.cli.summary import broken_off, quiet_result, result
 from gymnasium_solver.runs.words import ScoreText
 from gymnasium_solver.training.observer import Observer
+from gymnasium_solver.training.signals import PREEMPTED
 
 if TYPE_CHECKING:
     from gymnasium_solver.config.schema import Config
@@ -168,7 +169,7 @@ class TrainConsole(Observer):
 
     def on_end(self, summary: "RunSummary", final: "dict[str, EvalResult]") -> None:
         self._stop_live()
-        self.exit_code = 130 if summary.status == "interrupted" else 0
+        self.exit_code = exit_code(summary)
         if self.quiet:
             self._say(*quiet_result(summary, final))
         else:
@@ -245,6 +246,14 @@ class TrainConsole(Observer):
         self.live.refresh()
         self.live.stop()
         self.live = None
+
+
+def exit_code(summary: "RunSummary") -> int:
+    """0 for a run that ended by itself or by an observer's request; 75 after SIGTERM ("try again":
+    a batch system may resume it); 130 after Ctrl-C."""
+    if summary.stop_reason != "interrupted":
+        return 0
+    return PREEMPTED if summary.stop_detail == "SIGTERM" else 130
 
 
 def header(config: "Config", info: "TrainInfo") -> list[tuple[str, str]]:

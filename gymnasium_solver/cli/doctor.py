@@ -1,5 +1,5 @@
-"""`gsolve doctor`: what is installed here, and whether it works. `gsolve doctor env ID`
-(doctor_env.py): whether an environment does."""
+"""`gsolve doctor`: checks this installation. `gsolve doctor env ID` (doctor_env.py) checks an
+environment."""
 
 import os
 import platform
@@ -26,7 +26,7 @@ PACKAGES = (
 N_ENVS = 8
 # Packages that MuJoCo 4 breaks, and a version of MuJoCo that they were seen to work with.
 MUJOCO_3 = {"gymnasium-robotics": "3.3.7", "dm_control": "3.17.0"}
-# One environment for each engine, then one for each suite on the engine `auto` takes.
+# One environment for each engine, then one for each suite with the engine that `auto` picks.
 ENGINES = ("envpool", "vector", "sync", "async")
 SUITES = {
     "classic_control": "CartPole-v1",
@@ -39,7 +39,7 @@ SUITES = {
 
 @dataclass
 class Check:
-    """One thing that was tried."""
+    """The result of one check."""
 
     name: str
     ok: bool
@@ -54,8 +54,8 @@ def main(argv: Sequence[str]) -> int:
         return check_env_main(argv[1:])
     parser = Parser(
         "doctor",
-        "What is installed here, and whether it works. Takes some seconds. `gsolve doctor env ID`\n"
-        "checks one environment.",
+        "Check this installation: versions, engines, suites, devices, extras. Takes some seconds.\n"
+        "`gsolve doctor env ID` checks one environment.",
     )
     parser.add_json()
     args = parser.read(argv)
@@ -104,7 +104,7 @@ def installed(package: str) -> str | None:
 
 
 def check_env(name: str, env_id: str, mode: str) -> Check:
-    """Build a small vector env, step it, and say how fast it went."""
+    """Build a small vector env, step it, and report its speed."""
     from gymnasium_solver.envs.checks.speed import steps_per_s
     from gymnasium_solver.envs.make import make_vector_env
 
@@ -130,7 +130,7 @@ def devices() -> list[Check]:
     from gymnasium_solver.config.schema import cpu_count
 
     omp = os.environ.get("OMP_NUM_THREADS")
-    threads = f"{cpu_count()} usable of {os.cpu_count()}, torch takes {torch.get_num_threads()}"
+    threads = f"{cpu_count()} usable of {os.cpu_count()}, torch uses {torch.get_num_threads()}"
     checks = [Check("cpu", True, threads + (f", OMP_NUM_THREADS={omp}" if omp else ""))]
     if torch.cuda.is_available():
         for i in range(torch.cuda.device_count()):
@@ -146,7 +146,7 @@ def devices() -> list[Check]:
 
 
 def extras() -> list[Check]:
-    """The optional parts that this version offers, from its own package metadata."""
+    """The extras of this version, from its own package metadata."""
     checks = []
     for extra, packages in extra_packages().items():
         missing = [package for package in packages if installed(package) is None]
@@ -180,7 +180,7 @@ def extra_packages() -> dict[str, list[str]]:
 
     try:
         requirements = metadata.requires(DISTRIBUTION) or []
-    except metadata.PackageNotFoundError:  # run from a source tree that was never installed
+    except metadata.PackageNotFoundError:  # a source tree that was never installed
         return {}
     found: dict[str, list[str]] = {}
     for requirement in requirements:
@@ -209,5 +209,5 @@ def print_report(report: dict[str, list[Check]], healthy: bool) -> None:
             mark = ("✓ ", GREEN) if check.ok else ("✗ ", "red") if check.needed else ("- ", ORANGE)
             rows.append((check.name, Text.assemble(mark, check.text)))
         print_pairs(console, rows)
-    word = Text("all that is needed works", style=GREEN)
-    console.print(word if healthy else Text("something needed does not work: see ✗", style="red"))
+    word = Text("everything required works", style=GREEN)
+    console.print(word if healthy else Text("something required does not work: see ✗", style="red"))

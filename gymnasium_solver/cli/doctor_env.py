@@ -1,4 +1,4 @@
-"""`gsolve doctor env ID`: checks an environment, and advises."""
+"""`gsolve doctor env ID`: checks an environment and gives advice."""
 
 import os
 import sys
@@ -16,21 +16,23 @@ if TYPE_CHECKING:
 
 ENGINES = ("auto", "envpool", "vector", "sync")
 N_ENVS = 8
-FASTER = 1.3  # how much faster another engine must be to be worth a word
+FASTER = 1.3  # how much faster another engine must be before it is recommended
 
 
 def main(argv: Sequence[str]) -> int:
     parser = Parser(
         "doctor env",
-        "Checks an environment with random actions: what it returns against its spaces, NaN, the\n"
-        "scale of observations and rewards, how episodes end, whether seeds repeat, autoreset,\n"
-        "speed by engine, rendering. Exits with 1 where something would be learnt wrongly.",
+        "Check an environment with random actions: spaces, NaN, the scale of observations and\n"
+        "rewards, how episodes end, seeding, autoreset, speed by engine, rendering. Exits with 1\n"
+        "if an agent could not learn correctly from it.",
         "examples:\n  gsolve doctor env LunarLander-v3\n"
         "  gsolve doctor env my_module:MyEnv-v0 --env-kwargs size=8 --steps 5000 --json",
     )
     parser.add_argument("env_id", metavar="ID", help="as for gsolve train, or my_module:MyEnv-v0")
     parser.add_argument("--env-kwargs", nargs="+", default=[], metavar="KEY=VALUE")
-    parser.add_argument("--steps", type=int, default=2000, metavar="N", help="to look at (2000)")
+    parser.add_argument(
+        "--steps", type=int, default=2000, metavar="N", help="steps to check (2000)"
+    )
     parser.add_json()
     args = parser.read(argv)
     if args.steps < 8:
@@ -61,7 +63,7 @@ def main(argv: Sequence[str]) -> int:
 
 @contextmanager
 def _silence() -> Iterator[None]:
-    """Nothing that compiled code prints, such as MuJoCo at every start; nor its log file."""
+    """Discard what compiled code prints (MuJoCo at every start), and MuJoCo's log file."""
     log = Path("MUJOCO_LOG.TXT")
     had_log = log.exists()
     sys.stdout.flush()
@@ -108,13 +110,13 @@ def _spec_findings(env_id: str, env: Any) -> Iterator["Finding"]:
         return
     problems = spec_mismatches(entry.spec, env)
     for problem in problems:
-        yield Finding("spec", "advice", problem, "mend the spec block of its config")
+        yield Finding("spec", "advice", problem, "fix the spec block of its config")
     if not problems:
-        yield Finding("spec", "ok", "its config's labels fit the spaces")
+        yield Finding("spec", "ok", "the labels in its config match the spaces")
 
 
 def speed_finding(env_id: str, env_kwargs: dict[str, Any]) -> "Finding":
-    """Steps a second with 8 envs, on every engine that takes it."""
+    """Steps per second with 8 envs, on every engine that has the environment."""
     from gymnasium_solver.envs.checks.env import Finding
     from gymnasium_solver.envs.checks.speed import steps_per_s
     from gymnasium_solver.envs.make import make_vector_env
@@ -133,8 +135,8 @@ def speed_finding(env_id: str, env_kwargs: dict[str, Any]) -> "Finding":
                 speeds[env.spec.engine] = steps_per_s(env)
         finally:
             env.close()
-    told = ", ".join(f"{name} {fmt.steps_per_second(speed)}" for name, speed in speeds.items())
-    text = f"{N_ENVS} envs: {told}; auto takes {auto}"
+    listed = ", ".join(f"{name} {fmt.steps_per_second(speed)}" for name, speed in speeds.items())
+    text = f"{N_ENVS} envs: {listed}; auto uses {auto}"
     best = max(speeds, key=lambda name: speeds[name])
     if speeds[best] > FASTER * speeds[auto]:
         return Finding("speed", "advice", text, f"vectorization_mode: {best}")
@@ -147,7 +149,7 @@ def render_finding(env_id: str, env_kwargs: dict[str, Any]) -> "Finding":
 
     frame, drawn = render_frame(env_id, env_kwargs)
     if frame is None:
-        return Finding("rendering", "advice", f"no frame: {drawn}", "videos will not work")
+        return Finding("rendering", "advice", f"no frame: {drawn}", "rendering will not work")
     height, width = frame.shape[:2]
     return Finding("rendering", "ok", f"{width} × {height} pixels by {drawn}")
 
@@ -158,12 +160,12 @@ def _env_kwargs(words: Sequence[str]) -> dict[str, Any]:
     pairs = [word.partition("=") for word in words]
     for key, equals, _ in pairs:
         if not key or not equals:
-            raise UsageError(f"--env-kwargs takes KEY=VALUE, but was given '{key}'")
+            raise UsageError(f"--env-kwargs takes KEY=VALUE, but got '{key}'")
     return {key: parse_value(value) for key, _, value in pairs}
 
 
 class _Printed(list[Any]):
-    """Findings told as they are made: some take seconds."""
+    """Findings, printed as they are added: some checks take seconds."""
 
     def __init__(self, env_id: str) -> None:
         from gymnasium_solver.cli.tables import make_console
@@ -194,7 +196,7 @@ def _print_advice(findings: Any) -> None:
     console = findings.console
     advised = [finding for finding in findings if finding.level != "ok" and finding.fix]
     if not advised:
-        console.print(Text("nothing to mend", style=GREEN))
+        console.print(Text("nothing to fix", style=GREEN))
         return
     console.print(Text("advice", style="bold"))
     colours = {"advice": ORANGE, "problem": "red"}

@@ -1,4 +1,4 @@
-"""`gsolve envs show ID`: one environment in full, with a frame. Ids without a config work, too."""
+"""`gsolve envs show ID`: describe one environment, with a frame. Works without a config too."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -15,21 +15,22 @@ if TYPE_CHECKING:
     from gymnasium_solver.envs.catalogue import EnvEntry
 
 MOST_COMPONENTS = 40
-HUGE = 1e30  # bounds beyond it are none
+HUGE = 1e30  # larger bounds count as unbounded
 PICTURE_COLUMNS, PICTURE_ROWS = 72, 20
+NO_FRAME = "not requested"
 
 
 def show(argv: Sequence[str]) -> int:
     parser = Parser(
         "envs show",
-        "One environment in full: what it is, its actions and observations by name, rewards, the\n"
-        "engine that steps it, what random actions score, its configs, and a frame.",
+        "Describe one environment: task, actions and observations by name, rewards, engine, what\n"
+        "random actions score, its configs, and a frame.",
         "examples:\n  gsolve envs show LunarLander-v3\n"
         "  gsolve envs show Ant-v5 --frame ant.png\n  gsolve envs show my_module:MyEnv-v0 --json",
     )
     parser.add_argument("env_id", metavar="ID", help="CartPole-v1, ALE/Pong-v5, my_module:MyEnv-v0")
     parser.add_argument("--frame", metavar="FILE", help="save a frame as PNG")
-    parser.add_argument("--no-frame", action="store_true", help="draw none, which is quicker")
+    parser.add_argument("--no-frame", action="store_true", help="render no frame, which is quicker")
     parser.add_json()
     args = parser.read(argv)
 
@@ -41,7 +42,7 @@ def show(argv: Sequence[str]) -> int:
     see_working_folder()
     entry = find_environment(args.env_id)
     facts = _facts(args.env_id, entry)
-    frame, drawn = None, "not asked for"
+    frame, drawn = None, NO_FRAME
     console = make_console()
     if args.frame or not (args.no_frame or args.json or not console.is_terminal):
         frame, drawn = render_frame(args.env_id)
@@ -60,7 +61,7 @@ def show(argv: Sequence[str]) -> int:
 
 
 def _spec_of_spaces(env: Any) -> "Spec":
-    """What the spaces tell where nobody described the environment: bounds without names."""
+    """A description from the spaces alone: bounds, generic names."""
     from gymnasium_solver.config.spec import Spec
 
     blocks = {}
@@ -82,14 +83,14 @@ def _spec_of_spaces(env: Any) -> "Spec":
 
 
 def _facts(env_id: str, entry: "EnvEntry | None") -> dict[str, Any]:
-    """What the environment itself says, over what is shipped for it."""
+    """Facts from the environment itself, on top of those in its config."""
     from gymnasium_solver.envs.catalogue import space_text
     from gymnasium_solver.envs.make import make_vector_env
     from gymnasium_solver.errors import EnvError
 
     facts = entry.to_dict() if entry else {"env_id": env_id, "configs": [], "spec": {}}
     try:
-        env = make_vector_env(env_id, 2)  # a single one may have another engine
+        env = make_vector_env(env_id, 2)  # a single env may have another engine
     except EnvError as error:
         if entry is None:
             raise
@@ -192,32 +193,32 @@ def _returns_text(env_id: str, entry: "EnvEntry | None", facts: dict[str, Any]) 
         parts.append(f"random actions {spread} over {baseline.n} episodes")
     if entry and entry.spec.returns.range:
         low, high = entry.spec.returns.range
-        parts.append(f"between {_end(low)} and {_end(high)}")
+        parts.append(f"between {_end(low, '-∞')} and {_end(high, '∞')}")
     return ", ".join(parts)
 
 
-def _print_actions(console: "Console", told: "ActionSpec") -> None:
+def _print_actions(console: "Console", spec: "ActionSpec") -> None:
     from rich.text import Text
 
     from gymnasium_solver.cli.tables import plain_table, print_table
 
-    labels = told.label_list()
+    labels = spec.label_list()
     if not labels:
         return
     right = {"justify": "right"}
-    table = plain_table(("  ", right), "action", ("range" if told.range else "", right), "unit", "")
+    table = plain_table(("  ", right), "action", ("range" if spec.range else "", right), "unit", "")
     for i, label in enumerate(labels):
-        is_out = told.valid is not None and i not in told.valid and label not in told.valid
-        text = f"{told.description_of(i)}{' (not allowed)' if is_out else ''}"
-        span = told.range[i] if isinstance(told.range, list) else told.range
+        is_out = spec.valid is not None and i not in spec.valid and label not in spec.valid
+        text = f"{spec.description_of(i)}{' (not allowed)' if is_out else ''}"
+        span = spec.range[i] if isinstance(spec.range, list) else spec.range
         name = Text(label, style="bright_black" if is_out else "none")
-        table.add_row(f"  {i}", name, _range(span), told.unit or "", Text(text))
-    if not told.unit:
+        table.add_row(f"  {i}", name, _range(span), spec.unit or "", Text(text))
+    if not spec.unit:
         table.columns[3].header = ""
     console.print()
     print_table(console, table)
-    if told.note:
-        console.print(Text(f"  {told.note}", style="bright_black"))
+    if spec.note:
+        console.print(Text(f"  {spec.note}", style="bright_black"))
 
 
 def _views(spec: "Spec") -> Iterator[tuple[str, "ObservationView"]]:
@@ -285,7 +286,7 @@ def _print_frame(console: "Console", frame: Any, drawn: str, path: str | None) -
     from gymnasium_solver.cli.frames import half_blocks
 
     if frame is None:
-        if drawn != "not asked for":
+        if drawn != NO_FRAME:
             console.print(Text(f"no frame: {drawn}", style="bright_black"))
         return
     if console.is_terminal:
@@ -293,15 +294,19 @@ def _print_frame(console: "Console", frame: Any, drawn: str, path: str | None) -
         console.print(half_blocks(frame, min(PICTURE_COLUMNS, console.width), PICTURE_ROWS), end="")
     height, width = frame.shape[:2]
     saved = f", saved as {path}" if path else ""
-    console.print(Text(f"{width} × {height} pixels, drawn by {drawn}{saved}", style="bright_black"))
+    console.print(
+        Text(f"{width} × {height} pixels, rendered by {drawn}{saved}", style="bright_black")
+    )
 
 
 def _range(value: Any) -> str:
     if value is None:
         return ""
     low, high = value
-    return f"{_end(low)} … {_end(high)}"
+    if low is None and high is None:
+        return "unbounded"
+    return f"{_end(low, '-∞')} … {_end(high, '∞')}"
 
 
-def _end(value: Any) -> str:
-    return "∞" if value is None else value if isinstance(value, str) else f"{value:g}"
+def _end(value: Any, unbounded: str) -> str:
+    return unbounded if value is None else value if isinstance(value, str) else f"{value:g}"

@@ -1,4 +1,4 @@
-"""`gsolve envs [filter]`: the environments there are. `gsolve envs show ID`: one in full."""
+"""`gsolve envs [filter]`: list the environments. `gsolve envs show ID`: describe one."""
 
 from collections.abc import Mapping, Sequence
 from itertools import groupby
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from gymnasium_solver.envs.catalogue import EnvEntry
 
-WIDE = 104  # columns that all of the table needs
+WIDE = 104  # terminal columns that the full table needs
 EXAMPLES = """examples:
   gsolve envs
   gsolve envs mujoco
@@ -27,11 +27,13 @@ def main(argv: Sequence[str]) -> int:
         return show(argv[1:])
     parser = Parser(
         "envs",
-        "The environments that configs exist for; any other id of Gymnasium or EnvPool works too.\n"
-        "`gsolve envs show ID` tells one in full.",
+        "List the environments that have configs; any other id of Gymnasium or EnvPool works too.\n"
+        "`gsolve envs show ID` describes one.",
         EXAMPLES,
     )
-    parser.add_argument("filter", nargs="?", help="those whose id, suite or description has this")
+    parser.add_argument(
+        "filter", nargs="?", help="only environments whose id, suite or description contains this"
+    )
     parser.add_json()
     args = parser.read(argv)
 

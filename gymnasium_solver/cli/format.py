@@ -1,4 +1,4 @@
-"""How figures, times and histories look in the terminal. Plain Python, no rich."""
+"""Formats numbers, durations and histories for the terminal. Plain Python, no rich."""
 
 import math
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ TICKS = "▁▂▃▄▅▆▇"  # no full block: bars of neighbouring rows woul
 
 
 def number(value: float | int | None, precision: int | None = None) -> str:
-    """A figure for reading: 1,234 · 487.3 · 0.0003 · 2.1e-06 · - for none."""
+    """A readable number: 1,234 · 487.3 · 0.0003 · 2.1e-06 · - for None or NaN."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return "-"
     if math.isinf(value) or (isinstance(value, int) and precision is None):
@@ -21,11 +21,11 @@ def number(value: float | int | None, precision: int | None = None) -> str:
 
 
 def signed(value: float, precision: int) -> str:
-    """A change with its sign; one that rounds to nothing shows as a dot."""
+    """A change with its sign; one that rounds to zero is a dot."""
     text = number(abs(value), precision)
     if not text.strip("0.,"):
         return "·"
-    return ("+" if value > 0 else "−") + text
+    return ("+" if value > 0 else "-") + text
 
 
 def steps_per_second(value: float | None) -> str:
@@ -51,7 +51,7 @@ def duration(seconds: float | None) -> str:
 
 
 def sparkline(values: Sequence[float], width: int) -> str:
-    """The history of a figure as `width` bars or fewer, between its lowest and highest."""
+    """The history of a value as at most `width` bars, scaled from its minimum to its maximum."""
     shown = resample(values, width)
     if not shown:
         return ""
@@ -63,7 +63,7 @@ def sparkline(values: Sequence[float], width: int) -> str:
 
 
 def resample(values: Sequence[float], width: int) -> list[float]:
-    """At most `width` values over the same span: means of equal stretches."""
+    """At most `width` values over the same span: means over equal intervals."""
     n = len(values)
     if not n or width < 1:
         return []
@@ -73,9 +73,9 @@ def resample(values: Sequence[float], width: int) -> list[float]:
 
 
 class Series:
-    """The whole history of one figure in a bounded space: `add` is O(1) whatever the run's length.
+    """The whole history of one value in bounded space; `add` is O(1), whatever the run's length.
 
-    Holds up to `2 * keep` means of equally many values each; when full, neighbours are merged.
+    Holds up to `2 * keep` means over equally many values; when full, neighbours are merged.
     """
 
     def __init__(self, keep: int = 60) -> None:
@@ -100,11 +100,11 @@ class Series:
             self._per_mean *= 2
 
     def values(self) -> list[float]:
-        """The means, and the value of now at the end."""
+        """The means, followed by the latest value."""
         return self.means if self.last is None or not self._count else [*self.means, self.last]
 
     def change(self) -> float | None:
-        """The value of now against that of a tenth of the run ago; None while there is no tenth."""
+        """The latest value minus the one a tenth of the run ago; None at the beginning."""
         if self.last is None or len(self.means) < 2:
             return None
         return self.last - self.means[-1 - max(1, len(self.means) // 10)]

@@ -1,4 +1,4 @@
-"""A frame of an environment: drawn, saved as PNG, or shown in the terminal with half blocks."""
+"""Render a frame of an environment, save it as PNG, or show it in the terminal."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,20 +9,20 @@ if TYPE_CHECKING:
     import numpy as np
     from rich.text import Text
 
-STEPS = 15  # until things have come into view
+STEPS = 15  # random steps before the frame is taken
 HALF = "▀"  # its foreground is the upper pixel, its background the lower one
 
 
 def render_frame(
     env_id: str, env_kwargs: dict[str, Any] | None = None, seed: int = 1
 ) -> "tuple[np.ndarray | None, str]":
-    """A frame (H, W, 3) some random steps into an episode, or None; and the engine that drew it, or
-    why not."""
+    """A frame (H, W, 3) a few random steps into an episode and the engine that rendered it, or None
+    and the reason."""
     from gymnasium_solver.envs.make import make_vector_env
     from gymnasium_solver.envs.random_policy import RandomPolicy
 
-    reason = "no engine draws it"
-    # Gymnasium draws what EnvPool does not (toy text), where its packages are installed.
+    reason = "no engine renders it"
+    # Gymnasium renders what EnvPool does not (toy text), if its packages are installed.
     for mode in ("auto", "sync"):
         try:
             env = make_vector_env(
@@ -47,7 +47,7 @@ def render_frame(
 
 
 def save_png(frame: "np.ndarray", path: Path) -> None:
-    """Write a frame as PNG, whatever the name ends in."""
+    """Write a frame as PNG, whatever the file's suffix."""
     from matplotlib import image
 
     try:
@@ -58,7 +58,7 @@ def save_png(frame: "np.ndarray", path: Path) -> None:
 
 
 def half_blocks(frame: "np.ndarray", columns: int, rows: int) -> "Text":
-    """The frame in at most `columns` x `rows` signs, each two pixels high."""
+    """The frame in at most `columns` x `rows` characters, each two pixels high."""
     from rich.text import Text
 
     small = shrink(frame, columns, 2 * rows)
@@ -71,7 +71,7 @@ def half_blocks(frame: "np.ndarray", columns: int, rows: int) -> "Text":
 
 
 def shrink(frame: "np.ndarray", width: int, height: int) -> "np.ndarray":
-    """Means over equal areas, with the frame's proportions, no larger than width x height."""
+    """Area means with the frame's aspect ratio, no larger than width x height."""
     import numpy as np
 
     scale = max(frame.shape[1] / width, frame.shape[0] / height, 1.0)

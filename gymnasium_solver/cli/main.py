@@ -1,8 +1,8 @@
-"""`gsolve`: the entry point. Picks the verb, tells errors, sets the exit code.
+"""`gsolve`: the entry point. Picks the verb, prints errors, sets the exit code.
 
-Exit codes: 0 fine; 1 the work itself failed; 2 the command, the config, the environment or the run
-asked for is wrong; 130 interrupted. Only the standard library is imported here, so that
-`gsolve --help` is instant.
+Exit codes: 0 success; 1 the work itself failed; 2 the command line, config, environment or run is
+wrong; 130 interrupted. Only the standard library is imported here, so that `gsolve --help` is
+instant.
 """
 
 import io
@@ -21,36 +21,36 @@ VERBS: dict[str, dict[str, str]] = {
         "eval": "score a trained agent on fresh episodes",
     },
     "Configs": {
-        "list": "the configs there are",
-        "show": "one config, resolved, as YAML or JSON",
-        "schema": "the JSON schema of config files, for editors",
-        "smoke": "try every config briefly: which work here",
+        "list": "list the configs",
+        "show": "print one config, resolved, as YAML or JSON",
+        "schema": "print the JSON schema of config files, for editors",
+        "smoke": "try every config briefly",
     },
     "Environments": {
-        "envs": "the environments there are; `envs show ID` tells one in full",
-        "baselines": "what random actions score in each of them",
-        "roms": "console games: which are here, and importing ROMs that you own",
+        "envs": "list the environments; `envs show ID` describes one",
+        "baselines": "list what random actions score in each environment",
+        "roms": "list console games, import ROMs that you own",
     },
     "Runs": {
-        "runs": "the runs there are",
-        "run": "one run in full: result, evaluations, checkpoints",
-        "plot": "learning curves of one or several runs, as a picture",
+        "runs": "list the runs",
+        "run": "show one run: result, evaluations, checkpoints",
+        "plot": "draw the learning curves of one or several runs",
     },
     "This machine": {
-        "doctor": "versions, engines, devices, extras; `doctor env ID` checks an environment",
-        "bench": "speed on this machine, and beside other libraries",
+        "doctor": "check this installation; `doctor env ID` checks an environment",
+        "bench": "measure speed on this machine, and beside other libraries",
     },
 }
 
-# Verbs that users of other systems look for, and the nearest thing there is.
+# Verbs that users of other systems look for, and the nearest alternative.
 NOT_YET = {
     "play": "gsolve eval RUN scores an agent",
     "enjoy": "gsolve eval RUN scores an agent",
-    "inspect": "gsolve run RUN tells a run in full, gsolve plot RUN draws it",
-    "publish": "a run's folder is whole: share it, its report.md tells it",
-    "sweep": "every field is a flag of gsolve train, for a loop of your shell",
-    "mcp": "verbs that read take --json, as gsolve runs --json",
-    "export": "gymnasium_solver.load(RUN) gives Python the agent, its checkpoints are safetensors",
+    "inspect": "gsolve run RUN shows a run, gsolve plot RUN draws it",
+    "publish": "share the run folder, which is self-contained; report.md describes it",
+    "sweep": "every field is a flag of gsolve train, for a loop in your shell",
+    "mcp": "verbs that read take --json, such as gsolve runs --json",
+    "export": "gymnasium_solver.load(RUN) loads the agent in Python; checkpoints are safetensors",
 }
 
 EXAMPLES = (
@@ -66,7 +66,7 @@ EXAMPLES = (
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code."""
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # a pipe of another encoding loses a sign, no more
+        if isinstance(stream, io.TextIOWrapper):  # replace what the encoding cannot represent
             stream.reconfigure(errors="replace")
     try:
         code = dispatch(list(sys.argv[1:] if argv is None else argv))
@@ -99,7 +99,7 @@ def dispatch(args: list[str]) -> int:
 
 
 def call(verb: str, argv: list[str]) -> int:
-    """Import the verb's module, run it, and turn what went wrong into an exit code."""
+    """Import the verb's module, run it, and turn an error into an exit code."""
     try:
         code: int = import_module(f"gymnasium_solver.cli.{verb}").main(argv)
         return code
@@ -121,27 +121,27 @@ def verb_names() -> list[str]:
 
 
 def unknown_verb(verb: str) -> str:
-    """What to say about a first word that is no verb."""
+    """The message about a first word that is not a verb."""
     if verb.startswith("-"):
         return (
             f"unknown flag '{verb}' before the verb. Usage: gsolve <verb> [...]; see gsolve --help"
         )
     if ":" in verb or verb.endswith((".yaml", ".yml")):
-        return f"'{verb}' is no verb. Did you mean: gsolve train {verb}"
+        return f"'{verb}' is not a verb. Did you mean: gsolve train {verb}"
     if verb in NOT_YET:
-        return f"'{verb}' is not there yet. What there is: {NOT_YET[verb]}"
+        return f"'{verb}' is not implemented. Alternative: {NOT_YET[verb]}"
     from gymnasium_solver.suggest import nearest
 
     near = nearest(verb, verb_names(), n=1, cutoff=0.5)
     hint = f" Did you mean: gsolve {near[0]}?" if near else ""
-    return f"unknown verb '{verb}'.{hint} There are: {', '.join(verb_names())}"
+    return f"unknown verb '{verb}'.{hint} Verbs: {', '.join(verb_names())}"
 
 
 def help_text() -> str:
     lines = [
         "gsolve: solve Gymnasium environments. One config, one command.",
         "",
-        "usage: gsolve <verb> [arguments]      gsolve <verb> --help tells more",
+        "usage: gsolve <verb> [arguments]      gsolve <verb> --help for details",
     ]
     for group, verbs in VERBS.items():
         lines += ["", f"{group}:"]

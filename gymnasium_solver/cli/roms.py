@@ -1,4 +1,4 @@
-"""`gsolve roms list|import`: console games whose ROM is here, and importing ROMs that you own."""
+"""`gsolve roms list|import`: list console games, import ROMs that you own."""
 
 import tempfile
 import zipfile
@@ -15,12 +15,14 @@ def main(argv: Sequence[str]) -> int:
         "Console games (Retro/<Game>): list those that can be played, import ROMs that you own.",
         "examples:\n  gsolve roms list\n  gsolve roms list mario --all\n"
         "  gsolve roms import ~/roms\n\n"
-        "A ROM is known by its content, not its name; files in .zip archives are looked at, too.\n"
+        "A ROM is recognised by its content, not its name, also inside .zip archives.\n"
         "Airstriker-Genesis is free and comes with the package.",
     )
     parser.add_argument("action", choices=("list", "import"), help="what to do")
     parser.add_argument("what", nargs="?", metavar="FILTER|DIR", help="part of a name; a folder")
-    parser.add_argument("--all", action="store_true", help="list: also games without their ROM")
+    parser.add_argument(
+        "--all", action="store_true", help="list: include games whose ROM is missing"
+    )
     parser.add_json()
     args = parser.read(argv)
 
@@ -35,7 +37,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def games(data: Any) -> dict[str, bool]:
-    """Every game stable-retro knows -> whether its ROM is here."""
+    """Every game that stable-retro knows -> whether its ROM is installed."""
     from gymnasium_solver.envs.suites.retro import has_rom
 
     return {game: has_rom(data, game) for game in data.list_games(data.Integrations.ALL)}
@@ -44,7 +46,7 @@ def games(data: Any) -> dict[str, bool]:
 def import_roms(data: Any, folder: Path) -> list[str]:
     """Copy the ROMs under a folder (or one file) to where stable-retro looks for them."""
     if not folder.exists():
-        raise UsageError(f"there is no folder or file {folder}")
+        raise UsageError(f"{folder} does not exist")
     before = {game for game, is_here in games(data).items() if is_here}
     with tempfile.TemporaryDirectory() as unpacked:
         files = [folder] if folder.is_file() else [p for p in folder.rglob("*") if p.is_file()]
@@ -76,7 +78,7 @@ def print_games(data: Any, pattern: str, show_all: bool, as_json: bool) -> int:
     for game, is_here in found.items():
         print(f"Retro/{game}{'' if is_here else '   (no ROM)'}")
     if not found:
-        more = "" if show_all else "; --all lists games without their ROM, too"
+        more = "" if show_all else "; --all includes games whose ROM is missing"
         print(f"no game has {pattern!r} in its name{more}")
     return 0
 

@@ -58,7 +58,7 @@ def print_run(
     from gymnasium_solver.cli.summary import next_rows, normalized_row, verdict
     from gymnasium_solver.cli.tables import print_pairs, status_text
     from gymnasium_solver.runs.query import test_score
-    from gymnasium_solver.runs.words import STOPPED, ScoreText
+    from gymnasium_solver.runs.words import ScoreText, stopped
 
     console.print(Text.assemble((run.id, "bold"), "  ", status_text(run)))
     console.print(verdict(run))
@@ -67,7 +67,7 @@ def print_run(
         ("agent", f"{run.algo_id}, variant {run.variant}, seed {run.seed}"),
         ("created", run.created_at),
         ("done", f"{run.env_steps:,} env steps, {run.epoch:,} epochs, {run.episodes:,} episodes"),
-        ("stopped", STOPPED.get(run.stop_reason or "", run.stop_reason or "not yet")),
+        ("stopped", stopped(run, "not yet")),
     ]
     val = [event for event in evals if event["stage"] == "val"]
     scores = [event["mean"] for event in val if event.get("mean") is not None]

@@ -1,4 +1,4 @@
-"""`gsolve smoke [filter]`: try every config briefly, and say which work."""
+"""`gsolve smoke [filter]`: try every config briefly and report which work."""
 
 import textwrap
 from collections import Counter
@@ -19,14 +19,18 @@ def main(argv: Sequence[str]) -> int:
     parser = Parser(
         "smoke",
         "Try configs briefly: random actions in the environment, then two tiny epochs of\n"
-        "training. A crash ends only its own config. Exits with 1 if one fails; configs whose\n"
-        "package is not installed are skipped.",
+        "training, each in a process of its own. Exits with 1 if one fails; configs whose package\n"
+        "is not installed are skipped.",
         "examples:\n  gsolve smoke\n  gsolve smoke cartpole\n  gsolve smoke mujoco --jobs 4 --json",
     )
-    parser.add_argument("filter", nargs="?", help="those whose name, suite or description has this")
+    parser.add_argument(
+        "filter", nargs="?", help="only configs whose name, suite or description contains this"
+    )
     parser.add_argument("--filter", dest="filter_flag", metavar="FILTER", help="the same")
-    parser.add_argument("--limit", type=int, metavar="N", help="the first N only")
-    parser.add_argument("--jobs", "-j", type=int, default=1, metavar="N", help="at once (1)")
+    parser.add_argument("--limit", type=int, metavar="N", help="only the first N")
+    parser.add_argument(
+        "--jobs", "-j", type=int, default=1, metavar="N", help="processes at once (1)"
+    )
     parser.add_argument(
         "--steps", type=int, default=100, metavar="N", help="random steps of each environment (100)"
     )
@@ -67,7 +71,7 @@ def run(
     *,
     quiet: bool = False,
 ) -> list[dict[str, Any]]:
-    """Try them all, a line each as they end; results in the order of `names`."""
+    """Try all of them and print each result as it ends; results are in the order of `names`."""
     from gymnasium_solver.cli.workers import run_isolated
 
     width = max(map(len, names))
@@ -113,4 +117,4 @@ def _print_end(console: "Console", results: list[dict[str, Any]], counts: "Count
     console.print()
     console.print(Text(text, style="red" if failed else GREEN))
     if failed:
-        console.print(f"again: gsolve smoke '{failed[0]}'", markup=False, style="bright_black")
+        console.print(f"retry: gsolve smoke '{failed[0]}'", markup=False, style="bright_black")

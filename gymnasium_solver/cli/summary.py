@@ -6,7 +6,7 @@ from rich.text import Text
 
 from gymnasium_solver.cli import format as fmt
 from gymnasium_solver.cli.dashboard import GREEN, ORANGE
-from gymnasium_solver.runs.words import STOPPED, ScoreText, next_steps
+from gymnasium_solver.runs.words import ScoreText, next_steps, stopped
 
 if TYPE_CHECKING:
     from gymnasium_solver.runs.query import RunSummary
@@ -94,7 +94,7 @@ def result(
 ) -> list[Text]:
     """The end, in full. `runs_dir`: the flag's value, where it was given."""
     score = score_text(summary)
-    rows = [("stopped", STOPPED.get(summary.stop_reason or "", summary.stop_reason or "-"))]
+    rows = [("stopped", stopped(summary, "-"))]
     if summary.best:
         rows.append(
             (

@@ -1,4 +1,4 @@
-"""Printing for the verbs that read: one console, one plain table style, JSON."""
+"""Printing for verbs that read: one console, one plain table style, JSON."""
 
 import json
 import sys
@@ -14,11 +14,11 @@ from gymnasium_solver.cli.dashboard import GREEN, ORANGE, SKY
 if TYPE_CHECKING:
     from gymnasium_solver.runs.query import RunSummary
 
-PIPED_WIDTH = 160  # into a pipe nothing should be cut or folded at 80 columns
+PIPED_WIDTH = 160  # without a terminal, do not wrap at 80 columns
 
 
 def make_console(stderr: bool = False) -> Console:
-    """A console as wide as the terminal; wide enough for whole rows where there is none."""
+    """A console as wide as the terminal, or wide enough for whole rows without one."""
     console = Console(highlight=False, stderr=stderr)
     if not console.is_terminal:
         console = Console(highlight=False, stderr=stderr, width=PIPED_WIDTH)
@@ -31,7 +31,7 @@ def print_json(value: Any) -> None:
 
 
 def plain_table(*columns: str | tuple[str, Mapping[str, Any]]) -> Table:
-    """A table without lines: columns are names, or (name, options of rich's add_column)."""
+    """A table without borders: columns are names, or (name, options of rich's add_column)."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bright_black")
     for column in columns:
         name, options = (column, {}) if isinstance(column, str) else column
@@ -40,7 +40,7 @@ def plain_table(*columns: str | tuple[str, Mapping[str, Any]]) -> Table:
 
 
 def print_table(console: Console, table: Table) -> None:
-    """Print it; into a pipe without the blanks that fill up its rows."""
+    """Print a table; without a terminal, without trailing blanks."""
     if console.is_terminal:
         console.print(table)
         return
@@ -50,7 +50,7 @@ def print_table(console: Console, table: Table) -> None:
 
 
 def print_pairs(console: Console, rows: Sequence[tuple[str, str | Text]], indent: int = 2) -> None:
-    """Label and text, one a line, long text folded under itself."""
+    """Print one label and text per line; long text wraps in its own column."""
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(style="bright_black", no_wrap=True)
     table.add_column(overflow="fold")
@@ -69,7 +69,7 @@ def status_text(run: "RunSummary") -> Text:
 
 
 def shorten_middle(text: str, width: int, tail: int = 11) -> str:
-    """At most `width` signs; of a run's id the end (time and hex digits) is what tells it apart."""
+    """Cut out the middle, to at most `width` characters: run ids differ at the end (time, hex)."""
     if len(text) <= width:
         return text
     head = max(0, width - 1 - tail)

@@ -72,6 +72,18 @@ gsolve list shows the configs there are."""
 
 
 def main(argv: Sequence[str]) -> int:
+    """Exit codes besides those of every verb: 75 after SIGTERM, when the run can be resumed."""
+    from gymnasium_solver.training.signals import PREEMPTED, Terminated, sigterm_raises
+
+    with sigterm_raises():
+        try:
+            return run_command(argv)
+        except Terminated:
+            print("gsolve train: ended by SIGTERM", file=sys.stderr)
+            return PREEMPTED
+
+
+def run_command(argv: Sequence[str]) -> int:
     args = parse_fields(argv, OPTIONS)
     if args.has("list_envs"):
         from gymnasium_solver.cli.list import print_configs
@@ -106,7 +118,7 @@ def train(args: FieldArgs, config: "Config", command: list[str]) -> int:
     runs_dir = args.last("runs_dir")
     root = runs_root(runs_dir)
     with TrainConsole(quiet=args.has("quiet") or config.quiet, runs_dir=runs_dir) as console:
-        loop.train(config, runs_root=root, command=command, observer=console)
+        loop.train(config, runs_root=root, command=command, observers=[console])
     return console.exit_code
 
 
@@ -142,7 +154,7 @@ def resume(args: FieldArgs, target: str | None, command: list[str]) -> int:
             runs_root=root,
             overrides=overrides_of(args),
             command=command,
-            observer=console,
+            observers=[console],
         )
     return console.exit_code
 

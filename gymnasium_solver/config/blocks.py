@@ -6,7 +6,9 @@
 
 A class takes only blocks whose fields it reads, so no algorithm has a field without effect. The
 string under a field is its documentation in `--help`, the docs and the JSON schema. Pydantic orders
-fields from the last base class to the first, so bases are listed from specific to general.
+fields from the last base class to the first, so bases are listed from specific to general. It takes
+a field from the first base that has it: a block that extends another one (CriticFields) comes after
+a class that changes defaults of the latter.
 """
 
 from collections.abc import Mapping

@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from gymnasium_solver.config.foreign import NOTES, foreign_names, our_names
+from gymnasium_solver.registry import algorithms
 from gymnasium_solver.suggest import ask, nearest
 
 
@@ -87,13 +88,13 @@ def _hint(given: Any) -> str:
 
 
 def _suggestion(model: type[BaseModel], field: str) -> str:
-    # Imported here: algorithms need torch, and only an error needs to know all of them.
-    from gymnasium_solver.algos import algo_class, algo_ids
-
     known = set(model.model_fields)
     ours = our_names(field, known)
     if not ours:
-        owners = [name for name in algo_ids() if field in algo_class(name).Config.model_fields]
+        # This imports every algorithm, and so torch. Only an error does it.
+        owners = [
+            name for name in algorithms.names() if field in algorithms.get(name).Config.model_fields
+        ]
         if owners:
             return f" here; it belongs to {', '.join(owners)}"
         close = nearest(field, [*known, *foreign_names(known)], n=1)

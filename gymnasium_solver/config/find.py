@@ -20,6 +20,7 @@ from gymnasium_solver.config.schema import (
 )
 from gymnasium_solver.config.yaml_file import read_file, unfilled
 from gymnasium_solver.errors import ConfigError
+from gymnasium_solver.registry import algorithms
 from gymnasium_solver.suggest import nearest
 
 SUFFIXES = (".yaml", ".yml", ".json")
@@ -69,10 +70,8 @@ class ConfigEntry:
 
 def algo_in_name(variant: str) -> str | None:
     """The algorithm a variant is named after: ppo, ppo_tuned and rgb_ppo are all ppo."""
-    from gymnasium_solver.algos import algo_ids
-
     padded = f"_{variant}_"
-    found = [name for name in algo_ids() if f"_{name}_" in padded]
+    found = [name for name in algorithms.names() if f"_{name}_" in padded]
     return min(found, key=lambda name: (padded.index(f"_{name}_"), -len(name)), default=None)
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, WithJsonSchema
 
-from gymnasium_solver.plugins import networks
+from gymnasium_solver.registry import networks
 
 LONGEST_NAME = 150
 DEEPEST = 50  # levels of lists and blocks in a value

@@ -4,8 +4,8 @@
     env = env_from_config(config, config.n_envs)
 
 `vectorization_mode`: envpool, vector (the env's own vectorised class), sync, async, or auto, which
-takes the fastest engine that has the env: see `_choose`. Environments of this project's own (OWN)
-are vectorised in NumPy and have no other engine.
+takes the fastest engine that has the env: see `_choose`. The families of spec.py (Atari, VizDoom,
+bandits, ...) have engines of their own.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,9 +13,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from gymnasium_solver.config.schema import LearnerConfig
-from gymnasium_solver.envs.spec import registry_entry, suite_of
+from gymnasium_solver.envs.spec import (
+    VECTOR_IS_FASTEST,
+    Family,
+    UnknownId,
+    Unsupported,
+    family_of,
+    registry_entry,
+    suite_of,
+)
 from gymnasium_solver.envs.vector import VectorEnv
-from gymnasium_solver.envs.wrappers import EngineNeeds, lower, wrap
+from gymnasium_solver.envs.wrappers import EngineNeeds, lower, with_frame_options, wrap
 from gymnasium_solver.envs.wrappers.restrict_actions import restrict_actions
 from gymnasium_solver.errors import EnvError
 from gymnasium_solver.suggest import did_you_mean
@@ -24,24 +32,7 @@ if TYPE_CHECKING:
     from gymnasium_solver.config.schema import Config
 
 MODES = ("auto", "envpool", "vector", "sync", "async")
-
-# Families of our own: id prefix -> maker(env_id, n_envs, max_episode_steps, env_kwargs).
-OWN = {
-    "Bandit-": "gymnasium_solver.envs.suites.bandit:make_bandit",
-    "Bandit/": "gymnasium_solver.envs.suites.bandit:make_bandit",
-    "Probe/": "gymnasium_solver.envs.suites.probe:make_probe",
-}
-# Suites that one package steps: the same, and render_mode.
-SUITES = {
-    "VizDoom-": "gymnasium_solver.envs.suites.vizdoom:make_vizdoom",
-    "Retro/": "gymnasium_solver.envs.suites.retro:make_retro",
-    "Brax/": "gymnasium_solver.envs.engines.jax:make_brax",
-    "Gymnax/": "gymnasium_solver.envs.engines.jax:make_gymnax",
-}
-# Gymnasium's NumPy CartPole against EnvPool's, us a step of 1 / 8 / 64 / 1024 envs on two cores:
-# 44 / 43 / 49 / 111 against 27 / 46 / 118 / 1500. It also saves the 1.5 s that EnvPool takes to
-# import. A single env goes without either, for 20 us.
-VECTOR_IS_FASTEST = ("CartPole-v0", "CartPole-v1")
+FRAME_OPTIONS = ("obs_type", "frame_stack", "frame_skip", "grayscale_obs", "resize_obs")
 _NOT_ENV_KWARGS = {
     "max_episode_steps": "Set the field max_episode_steps instead.",
     "render_mode": "The framework chooses it: environments are trained without a window, and drawn "
@@ -60,10 +51,13 @@ def make_vector_env(
     max_episode_steps: int | None = None,
     vectorization_mode: str = "auto",
     render_mode: str | None = None,
+    frame_options: Mapping[str, Any] | None = None,
     gamma: float | None = None,
 ) -> VectorEnv:
     """Build `n_envs` copies of an environment, wrapped as `env_wrappers` ([{id, **kwargs}]) say.
-    `gamma` is the run's discount, for wrappers that shape rewards by a potential.
+    `frame_options` are frame_stack, frame_skip, grayscale_obs and resize_obs, as a config's fields
+    have them: options of the games that have them, wrappers around other environments. `gamma` is
+    the run's discount, for wrappers that shape rewards by a potential.
 
     render_mode "rgb_array" makes `render` work; it may make `auto` take another engine."""
     if vectorization_mode not in MODES:
@@ -78,33 +72,37 @@ def make_vector_env(
     for name, instead in _NOT_ENV_KWARGS.items():
         if name in kwargs:
             raise EnvError(f"{env_id}: {name} cannot be given in env_kwargs. {instead}")
-    needs, wrappers = lower(env_wrappers, max_episode_steps)
+    wrappers, given = list(env_wrappers), dict(frame_options or {})
+    family = family_of(env_id)
+    if family is not None and family.has_frame_options:
+        kwargs |= given
+    else:
+        wrappers = with_frame_options(env_id, wrappers, given)
+    needs, wrappers = lower(wrappers, max_episode_steps)
     render_mode = "rgb_array" if needs.draws else render_mode
-    env = _make_engine(env_id, n_envs, kwargs, needs, vectorization_mode, render_mode)
+    if family is not None:
+        env = _make_family(family, env_id, n_envs, kwargs, needs, vectorization_mode, render_mode)
+    else:
+        env = _make_engine(env_id, n_envs, kwargs, needs, vectorization_mode, render_mode)
     return wrap(env, wrappers, {} if gamma is None else {"gamma": gamma})
 
 
 def env_from_config(config: "Config", n_envs: int, render_mode: str | None = None) -> VectorEnv:
     """The env that a config describes, in any number of copies; `spec.action_space.valid`, where
     given, masks all other actions."""
+    options = {name: getattr(config, name, None) for name in FRAME_OPTIONS}
     env = make_vector_env(
         config.env_id,
         n_envs,
-        env_kwargs=config.env_kwargs | _game_options(config),
+        env_kwargs=config.env_kwargs,
         env_wrappers=config.env_wrappers,
         max_episode_steps=config.max_episode_steps,
         vectorization_mode=config.vectorization_mode,
         render_mode=render_mode,
+        frame_options={name: value for name, value in options.items() if value is not None},
         gamma=config.gamma if isinstance(config, LearnerConfig) else None,
     )
     return restrict_actions(env, config.spec)
-
-
-def _game_options(config: "Config") -> dict[str, Any]:
-    """The fields that are arguments of a suite's environments, where they are given."""
-    names = ("obs_type", "frame_stack", "frame_skip", "grayscale_obs", "resize_obs")
-    given = {name: getattr(config, name, None) for name in names}
-    return {name: value for name, value in given.items() if value is not None}
 
 
 def _make_engine(
@@ -115,12 +113,6 @@ def _make_engine(
     mode: str,
     render_mode: str | None,
 ) -> VectorEnv:
-    if env_id.startswith("ALE/"):
-        return _make_atari(env_id, n_envs, kwargs, needs, mode, render_mode)
-    for prefix, target in (*OWN.items(), *SUITES.items()):
-        if env_id.startswith(prefix):
-            given = [render_mode] if prefix in SUITES else []
-            return _make_family(target, env_id, n_envs, kwargs, needs, mode, *given)
     mode, reason = (
         _choose(env_id, n_envs, kwargs, render_mode, needs)
         if mode == "auto"
@@ -128,8 +120,8 @@ def _make_engine(
     )
     if needs.frame_skip and mode == "vector":
         raise EnvError(
-            f"{env_id}: its vectorised class cannot skip frames (FrameSkipWrapper). Use "
-            "vectorization_mode auto."
+            f"{env_id}: its vectorised class cannot skip frames (frame_skip, FrameSkipWrapper). "
+            "Use vectorization_mode auto."
         )
     common: dict[str, Any] = {
         "env_kwargs": kwargs,
@@ -138,18 +130,7 @@ def _make_engine(
         "reason": reason,
     }
     if mode == "envpool":
-        from gymnasium_solver.envs.engines.envpool import EnvPoolEngine, UnknownId, Unsupported
-
-        try:
-            if needs.frame_skip:
-                from gymnasium_solver.envs.wrappers.pool_frame_skip import SkippingPool
-
-                return SkippingPool(env_id, n_envs, needs.frame_skip, **common)
-            return EnvPoolEngine(env_id, n_envs, **common)
-        except Unsupported as error:
-            if isinstance(error, UnknownId) and registry_entry(env_id) is None:
-                raise _unknown(env_id) from error
-            raise EnvError(f"{error}. Use vectorization_mode auto or sync.") from error
+        return _make_pool(env_id, n_envs, needs, common)
     if registry_entry(env_id) is None:
         raise _unknown(env_id)
     from gymnasium_solver.envs.engines.gymnasium import GymnasiumEngine
@@ -161,33 +142,23 @@ def _make_engine(
         raise error if reason == "asked for" else EnvError(f"{error} ({reason})") from error
 
 
+def _make_pool(env_id: str, n_envs: int, needs: EngineNeeds, common: dict[str, Any]) -> VectorEnv:
+    from gymnasium_solver.envs.engines.envpool import EnvPoolEngine
+
+    try:
+        if needs.frame_skip:
+            from gymnasium_solver.envs.wrappers.pool_frame_skip import SkippingPool
+
+            return SkippingPool(env_id, n_envs, needs.frame_skip, **common)
+        return EnvPoolEngine(env_id, n_envs, **common)
+    except Unsupported as error:
+        if isinstance(error, UnknownId) and registry_entry(env_id) is None:
+            raise _unknown(env_id) from error
+        raise EnvError(f"{error}. Use vectorization_mode auto or sync.") from error
+
+
 def _make_family(
-    target: str,
-    env_id: str,
-    n_envs: int,
-    kwargs: dict[str, Any],
-    needs: EngineNeeds,
-    mode: str,
-    *more: Any,
-) -> VectorEnv:
-    """An env of a family that steps its copies itself, by the maker that `target` names."""
-    if mode not in ("auto", "vector"):
-        raise EnvError(
-            f"{env_id} is vectorised by itself: it has no {mode} engine. Leave "
-            "vectorization_mode at auto."
-        )
-    if needs.frame_skip:
-        raise EnvError(
-            f"{env_id} cannot skip frames by FrameSkipWrapper. Remove it; a game has frame_skip as "
-            "a field."
-        )
-    module, _, name = target.partition(":")
-    maker = getattr(import_module(module), name)
-    env: VectorEnv = maker(env_id, n_envs, needs.max_episode_steps, kwargs, *more)
-    return env
-
-
-def _make_atari(
+    family: Family,
     env_id: str,
     n_envs: int,
     kwargs: dict[str, Any],
@@ -195,15 +166,24 @@ def _make_atari(
     mode: str,
     render_mode: str | None,
 ) -> VectorEnv:
-    from gymnasium_solver.envs.engines.envpool import UnknownId
-    from gymnasium_solver.envs.suites.atari import make_atari
-
+    """An env of a family that steps its copies itself."""
+    if mode not in family.modes:
+        raise EnvError(
+            f"{env_id} has no {mode} engine. Use vectorization_mode {' or '.join(family.modes)}."
+        )
     if needs.frame_skip:
-        raise EnvError(f"{env_id}: FrameSkipWrapper is not for Atari. Set frame_skip instead.")
+        instead = "Set the field frame_skip instead." if family.has_frame_options else "Remove it."
+        raise EnvError(f"{env_id} cannot skip frames by FrameSkipWrapper. {instead}")
+    module, _, name = family.maker.partition(":")
+    maker = getattr(import_module(module), name)
+    more: dict[str, Any] = {"render_mode": render_mode} if family.draws else {}
+    if len(family.modes) > 2:
+        more["mode"] = mode
     try:
-        return make_atari(env_id, n_envs, kwargs, needs.max_episode_steps, mode, render_mode)
+        env: VectorEnv = maker(env_id, n_envs, needs.max_episode_steps, kwargs, **more)
     except UnknownId as error:
         raise _unknown(env_id) from error
+    return env
 
 
 def _choose(
@@ -216,7 +196,7 @@ def _choose(
         if n_envs == 1:
             return "sync", "a single env of this kind is the fastest by itself"
         return "vector", "Gymnasium's vectorised class is the fastest for this env"
-    from gymnasium_solver.envs.engines.envpool import UnknownId, Unsupported, translate
+    from gymnasium_solver.envs.engines.envpool import translate
 
     try:
         translate(env_id, kwargs)

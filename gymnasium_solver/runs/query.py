@@ -67,6 +67,8 @@ class RunSummary:
     """created, running, finished, interrupted, failed; killed: its process is gone without a
     word; broken: its meta.json cannot be read (`stop_reason` says why)."""
     stop_reason: str | None
+    stop_detail: str | None
+    """The signal of an interruption, or what an observer gave as its reason."""
     solved: bool | None
     """Whether `test` reached the threshold; None without a threshold."""
     test: TestScore | None
@@ -201,6 +203,7 @@ def _from_meta(run: Run, meta: dict[str, Any]) -> RunSummary:
         created_at=meta.get("created_at", ""),
         status=meta["status"],
         stop_reason=meta.get("stop_reason"),
+        stop_detail=meta.get("stop_detail"),
         solved=None if threshold is None else bool(test and meta.get("solved")),
         test=test,
         env_steps=meta.get("env_steps", 0),

@@ -11,7 +11,7 @@ from gymnasium_solver.runs import query
 from gymnasium_solver.runs.files import write_atomic
 from gymnasium_solver.runs.query import RunSummary, TestScore, test_score
 from gymnasium_solver.runs.run import Run
-from gymnasium_solver.runs.words import STOPPED, ScoreText, resume_command
+from gymnasium_solver.runs.words import ScoreText, resume_command, stopped
 
 _FILES = {
     "config.yaml": "the resolved config; training from it repeats the run",
@@ -68,11 +68,10 @@ def _verdict(run: RunSummary) -> str:
 
 
 def _result(run: RunSummary, tests: list[dict[str, Any]], score: ScoreText) -> str:
-    stopped = STOPPED.get(run.stop_reason or "", run.stop_reason or "not told")
     best = run.best
     rows = [
         ("status", run.status),
-        ("stopped because", stopped),
+        ("stopped because", stopped(run, "unknown")),
         ("solved", {True: "yes", False: "no", None: "not known"}[run.solved]),
         ("threshold", score.threshold),
         ("best validation", f"{score(best['score'])} at {best['env_steps']:,}" if best else "-"),

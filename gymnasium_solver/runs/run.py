@@ -165,7 +165,8 @@ class Run:
         }
         resumed = [*meta.get("resumed", []), entry]
         solved = None if meta.get("threshold") is None else False  # until it is tested again
-        verdict: dict[str, Any] = {"stop_reason": None, "test": None, "solved": solved}
+        verdict: dict[str, Any] = {"test": None, "solved": solved}
+        verdict |= {"stop_reason": None, "stop_detail": None}
         fields = {"env_steps": env_steps, "resumed": resumed} | _process()
         self.update_meta(status="running", **verdict, **fields)
 

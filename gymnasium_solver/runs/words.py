@@ -19,10 +19,18 @@ STOPPED = {
     "goal_reached_eval": "an evaluation reached the goal",
     "goal_reached_train": "the training episodes reached the goal",
     "interrupted": "it was interrupted",
+    "requested": "an observer asked for it",
     "diverged": "a value was not finite",
     "error": "an error ended it",
 }
 MOST_DECIMALS = 6
+
+
+def stopped(run: "RunSummary", otherwise: str) -> str:
+    """Why a run ended, in words; `otherwise` if it has not."""
+    reason = run.stop_reason or otherwise
+    detail = f" ({run.stop_detail})" if run.stop_detail else ""
+    return STOPPED.get(reason, reason) + detail
 
 
 class ScoreText:

@@ -1,6 +1,5 @@
 """Collecting rollouts: act, step, store; episode statistics; the env state that resume needs."""
 
-import time
 from collections import deque
 from typing import Any
 
@@ -14,6 +13,7 @@ from gymnasium_solver.envs.spec import EnvSpec
 from gymnasium_solver.envs.wrappers.shaping import EPISODE_PARTS
 from gymnasium_solver.policies.policy import Policy
 from gymnasium_solver.spaces.observations import Obs
+from gymnasium_solver.timing import Timer
 from gymnasium_solver.training.seeds import derive
 
 EPISODE_WINDOW = 100
@@ -64,7 +64,7 @@ class Collector:
         self.lengths: deque[int] = deque(maxlen=EPISODE_WINDOW)
         self.reward_parts: dict[str, deque[float]] = {}  # what shapers added, by part
         self.n_episodes = 0
-        self.seconds = {"env": 0.0, "act": 0.0}
+        self.timer = Timer()  # the training loop puts its own here
         self._boundary = 0
         self._restarted_at = 0
         self._obs: Obs | None = None
@@ -86,7 +86,7 @@ class Collector:
         """
         n_rows = n_rows or self.n_rows
         self._rows_done = 0
-        rows, clock = self.storage, time.perf_counter
+        rows, timer = self.storage, self.timer
         boundary = env_steps // self.boundary_steps
         rows.is_restart = self._obs is None or boundary > self._boundary
         if rows.is_restart:
@@ -104,14 +104,14 @@ class Collector:
         for t in range(n_rows + 1):
             if t == n_rows and rows.valid[:t].any():
                 break
-            start = clock()
             for name, kept in rows.carry.items():
                 kept[t] = carry[name]
+            timer.switch("act")
             actions, carry, outputs = policy.sample(seen, carry, is_first, mask)
-            acted, self._rows_done = clock(), t
+            self._rows_done = t
+            timer.switch("env")
             step = self.env.step(policy.to_env(actions))
-            self.seconds["act"] += acted - start
-            self.seconds["env"] += clock() - acted
+            timer.switch()
             obs, mask, is_first = step.obs, self.env.action_mask, step.is_reset
             rows.actions[t], seen = actions, rows.put_obs(t + 1, obs)
             rows.is_first[t + 1] = is_first

@@ -8,7 +8,7 @@ policy and seed give the same numbers again.
 import numpy as np
 
 from gymnasium_solver.config.schema import Config
-from gymnasium_solver.envs.make import VECTOR_IS_FASTEST
+from gymnasium_solver.envs.spec import eval_envs
 from gymnasium_solver.envs.vector import VectorEnv
 from gymnasium_solver.policies.policy import Policy
 from gymnasium_solver.training.observer import EvalResult
@@ -23,25 +23,18 @@ def episode_shares(episodes: int, n_envs: int) -> np.ndarray:
 
 
 def n_eval_envs(config: Config, episodes: int) -> int:
-    """Envs an evaluation uses: as few rounds of episodes as can be, and the rounds full.
+    """Envs that an evaluation uses: as few rounds of episodes as possible, and full rounds.
 
     Stepping 50 envs of a batch costs little more than stepping 10. Not so where each env is a
-    process: `async` and VizDoom get as many as training has, and a console game one emulator.
-    """
-    most = MOST_EVAL_ENVS
-    if config.env_id in VECTOR_IS_FASTEST and config.vectorization_mode in ("auto", "vector"):
-        most = MOST_IN_NUMPY
-    if config.vectorization_mode == "async" or config.env_id.startswith("VizDoom-"):
-        most = config.n_envs
-    if closes_between(config):
-        most = 1
+    process or an emulator (envs/spec.py)."""
+    most = {
+        "array": MOST_IN_NUMPY,
+        "many": MOST_EVAL_ENVS,
+        "as_training": config.n_envs,
+        "one": 1,
+    }[eval_envs(config.env_id, config.vectorization_mode)]
     rounds = -(-episodes // most)
     return min(episodes, config.n_eval_envs or -(-episodes // rounds))
-
-
-def closes_between(config: Config) -> bool:
-    """Whether the evaluation envs exist only while an evaluation lasts: emulators are heavy."""
-    return config.env_id.startswith("Retro/")
 
 
 def evaluate(

@@ -6,10 +6,10 @@ the clock: validation and tests never share episodes, nor do two tests at differ
 
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.envs.make import env_from_config
-from gymnasium_solver.envs.spec import EnvSpec
+from gymnasium_solver.envs.spec import EnvSpec, closes_between_evals
 from gymnasium_solver.envs.vector import VectorEnv
 from gymnasium_solver.policies.policy import Policy
-from gymnasium_solver.training.evaluate import closes_between, evaluate, n_eval_envs
+from gymnasium_solver.training.evaluate import evaluate, n_eval_envs
 from gymnasium_solver.training.observer import EvalResult
 from gymnasium_solver.training.plan import n_test_episodes
 from gymnasium_solver.training.seeds import derive, stage_seed
@@ -60,7 +60,7 @@ class Evaluator:
         result = evaluate(
             policy, env, episodes, greedy=greedy, seed=seed, env_steps=env_steps, epoch=epoch
         )
-        if closes_between(self.config):
+        if closes_between_evals(self.config.env_id):
             self.close()
         return result
 

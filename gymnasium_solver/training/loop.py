@@ -10,7 +10,7 @@ what the loop needs to go on is in the checkpoint, and nothing else decides.
 """
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -29,6 +29,7 @@ from gymnasium_solver.runs.files import write_atomic
 from gymnasium_solver.runs.report import write_report
 from gymnasium_solver.runs.resolve import resolve_checkpoint
 from gymnasium_solver.runs.run import Run
+from gymnasium_solver.timing import Timer
 from gymnasium_solver.training.agents import build_agent, transfer_weights
 from gymnasium_solver.training.cadence import checkpoint_cadence, eval_cadence
 from gymnasium_solver.training.collect import EPISODE_WINDOW, Collector, boundary_steps
@@ -39,18 +40,19 @@ from gymnasium_solver.training.finite import (
     check_weights,
     dump_rollout,
 )
-from gymnasium_solver.training.observer import EvalResult, Observer, TrainInfo
+from gymnasium_solver.training.observer import Control, EvalResult, Observer, TrainInfo
+from gymnasium_solver.training.observers import Observers, configured_observers
 from gymnasium_solver.training.plan import Goal, Plan
 from gymnasium_solver.training.prepare import load_config
-from gymnasium_solver.training.profile import Profiler
+from gymnasium_solver.training.profile import share_seconds, table, write_trace
 from gymnasium_solver.training.progress import Means, Progress, epoch_row, timing
 from gymnasium_solver.training.replay_log import ReplayLog
 from gymnasium_solver.training.seeds import draw_seed, stage_seed
-from gymnasium_solver.training.signals import StopRequest, stop_on_signals
+from gymnasium_solver.training.signals import StopRequest, Terminated, stop_on_signals
 from gymnasium_solver.training.threads import limited_threads, pick_threads
 
 REPLAY = "replay"  # folder in a run
-LONG_REPLAY = 100_000  # env steps of a journal; slow envs take a minute
+LONG_JOURNAL = 100_000  # env steps; slow envs take a minute to replay them
 
 
 def train(
@@ -58,13 +60,17 @@ def train(
     *,
     runs_root: Path,
     command: list[str] | None = None,
-    observer: Observer | None = None,
-    profiler: Profiler | None = None,
+    observers: Sequence[Observer] = (),
+    timer: Timer | None = None,
 ) -> Run:
-    """Train from scratch in a new run folder."""
+    """Train from scratch in a new run folder.
+
+    The config's own observers come after `observers`. `timer`: measure with this one, and report
+    its table as `profile: true` does.
+    """
     if config.seed is None:
         config = config.replace(seed=draw_seed())
-    with _trainer(config, observer, profiler) as trainer:
+    with _trainer(config, observers, timer) as trainer:
         if config.init_from_run:
             trainer.notes.append(transfer_weights(trainer.agent, config.init_from_run, runs_root))
         identity = {
@@ -82,7 +88,7 @@ def resume(
     runs_root: Path,
     overrides: Mapping[str, Any] | None = None,
     command: list[str] | None = None,
-    observer: Observer | None = None,
+    observers: Sequence[Observer] = (),
 ) -> Run:
     """Continue from a run's last checkpoint (or the one that `ref` names), in the same folder.
 
@@ -92,7 +98,7 @@ def resume(
     found = resolve_checkpoint(ref, runs_root, default=LAST)
     run, checkpoint = found.run, load_checkpoint(found.path)
     config = load_config(str(run.config_path), overrides=overrides)
-    with _trainer(config, observer) as trainer:
+    with _trainer(config, observers) as trainer:
         trainer.load_state(run, checkpoint.tensors, checkpoint.state)
         over = trainer.training_is_over(run, is_changed=bool(overrides))
         if over is None:
@@ -106,12 +112,13 @@ def resume(
 
 @contextmanager
 def _trainer(
-    config: Config, observer: Observer | None, profiler: Profiler | None = None
+    config: Config, observers: Sequence[Observer], timer: Timer | None = None
 ) -> Iterator["Trainer"]:
+    everyone = Observers([*observers, *configured_observers(config)])
     env = env_from_config(config, config.n_envs)
     # Threads are limited before weights are drawn: their rounding depends on it too.
     with limited_threads(pick_threads(config, env.observation_space)):
-        trainer = Trainer(config, env, observer or Observer(), profiler)
+        trainer = Trainer(config, env, everyone, timer)
         try:
             yield trainer
         finally:
@@ -126,15 +133,16 @@ class Trainer:
         config: Config,
         env: VectorEnv,
         observer: Observer,
-        profiler: Profiler | None = None,
+        timer: Timer | None = None,
     ):
         """`env`: to train in; it is closed with the trainer."""
         self.config, self.observer = config, observer
-        self.profiler = profiler or (Profiler() if config.profile else None)
+        self.timer = timer or Timer(detailed=config.profile)
+        self.control = Control()
         self.run: Run
         self.progress = Progress()
         self.notes: list[str] = []
-        self.seconds = {"update": 0.0, "eval": 0.0}
+        self.stop_detail: str | None = None
         self._is_over = False
         self.replay_log: ReplayLog | None = None
         self.agent = build_agent(config, env.observation_space, env.action_space)
@@ -147,6 +155,7 @@ class Trainer:
             boundary_steps(config, env.spec),
             None if self.agent.has_replay else self.agent.device,
         )
+        self.agent.timer = self.collector.timer = self.timer
         self.plan = Plan(config, env.spec.reward_threshold)
         self.evaluator = Evaluator(config, env.spec)
         self.should_eval = eval_cadence(
@@ -159,8 +168,6 @@ class Trainer:
     def run_to_end(self, run: Run, resumed_from: int | None = None, over: str | None = None) -> Run:
         """Train, unless training is `over` for this reason; then test, and write the report."""
         self.run = run
-        if self.profiler is not None:
-            self.profiler.attach(self)
         try:
             self._announce(resumed_from)
             if over is None:
@@ -171,8 +178,9 @@ class Trainer:
             self._fail(error)
             raise
         finally:
-            if self.profiler is not None:
-                self.observer.on_profile(self.profiler.table(), self.profiler.write_trace(run.path))
+            if self.timer.detailed:
+                self.timer.charge()
+                self.observer.on_profile(table(self.timer), write_trace(self.timer, run.path))
             run.close()
         return run
 
@@ -187,7 +195,8 @@ class Trainer:
             stop_reason = self.plan.budget_spent(p)
             train_goal = self.plan.train_goal_reached(p, self.collector)
             is_due = self.should_eval(p.epoch) or stop_reason or train_goal
-            result = self._evaluate() if is_due and self.plan.evaluates else None
+            is_asked, self.control.wants_evaluation = self.control.wants_evaluation, False
+            result = self._evaluate() if is_asked or (is_due and self.plan.evaluates) else None
             is_best = result is not None and p.note_score(result.mean)
             if not stop_reason:
                 stop_reason = self._goal_reached(result, train_goal)
@@ -195,25 +204,38 @@ class Trainer:
                 p.choose(result.mean)
                 is_best = True
             p.over = stop_reason
-            if stop.name and not stop_reason:  # a run that is over has nothing to resume
-                stop_reason = "interrupted"
-                self.observer.on_message("warning", f"{stop.name}: saving, then ending")
 
             p.wall_s = time.perf_counter() - started
             fps = (p.env_steps - steps_before) / (time.perf_counter() - epoch_started)
             row = epoch_row(p, self.collector, metrics, result)
-            row |= timing(
-                p, self.plan.share_done(p), fps, {**self.collector.seconds, **self.seconds}
-            )
-            self.run.log_metrics(row)
-            self.observer.on_epoch(row)
+            row |= timing(p, self.plan.share_done(p), fps, share_seconds(self.timer))
+            with self.timer.section("log"):
+                self.run.log_metrics(row)
+                self.observer.on_epoch(row)
             if result is not None:
                 self.observer.on_eval(result, is_best)
-            if is_best or stop_reason or self.should_checkpoint(p.epoch):
+            stop_reason = stop_reason or self._asked_to_stop(stop)
+            if is_best or stop_reason or self.should_checkpoint(p.epoch) or self._asked_to_save():
                 kind = "best" if is_best else "last" if stop_reason else "periodic"
-                self._save(kind, result)
+                with self.timer.section("checkpoint"):
+                    self._save(kind, result)
             if stop_reason:
                 return stop_reason
+
+    def _asked_to_stop(self, stop: StopRequest) -> str | None:
+        """A stop that leaves something to resume: a signal's, or an observer's."""
+        if stop.name:
+            self.stop_detail = stop.name
+            self.observer.on_message("warning", f"{stop.name}: saving, then ending")
+            return "interrupted"
+        if self.control.stop_reason is not None:
+            self.stop_detail = self.control.stop_reason
+            return "requested"
+        return None
+
+    def _asked_to_save(self) -> bool:
+        is_asked, self.control.wants_checkpoint = self.control.wants_checkpoint, False
+        return is_asked
 
     def _collect_and_learn(self) -> dict[str, float]:
         """One epoch; if anything in it is not finite, the weights stay as they were."""
@@ -230,9 +252,8 @@ class Trainer:
                 clock = p.env_steps, self.plan.total_steps
                 agent.before_rollout(*clock)
                 rollout = self._collect(n_rows)
-                started = time.perf_counter()
-                means.add(agent.update(rollout, *clock))
-                self.seconds["update"] += time.perf_counter() - started
+                with self.timer.section("update"):
+                    means.add(agent.update(rollout, *clock))
             metrics = means.values()
             if snapshot is not None:
                 check_metrics(metrics)
@@ -248,9 +269,10 @@ class Trainer:
     def _collect(self, n_rows: int) -> Rollout:
         p = self.progress
         try:
-            rollout = self.collector.collect(
-                p.env_steps, self.plan.steps_left(p), n_rows, self.agent.n_updates
-            )
+            with self.timer.section("store"):  # the collector tells acting and stepping apart
+                rollout = self.collector.collect(
+                    p.env_steps, self.plan.steps_left(p), n_rows, self.agent.n_updates
+                )
         except EnvError:
             # A NaN seen, or learnt, becomes a NaN to act with, which the envs refuse: tell where
             # it began.
@@ -272,10 +294,10 @@ class Trainer:
                 raise
 
     def _evaluate(self) -> EvalResult:
-        started, p = time.perf_counter(), self.progress
-        result = self.evaluator.validate(self.agent.policy, p.env_steps, p.epoch)
-        self.run.log_event("eval", stage="val", **result.to_dict())
-        self.seconds["eval"] += time.perf_counter() - started
+        p = self.progress
+        with self.timer.section("eval"):
+            result = self.evaluator.validate(self.agent.policy, p.env_steps, p.epoch)
+            self.run.log_event("eval", stage="val", **result.to_dict())
         return result
 
     def _goal_reached(self, result: EvalResult | None, train_goal: Goal | None) -> str | None:
@@ -288,14 +310,15 @@ class Trainer:
 
     def _passes_test(self) -> bool:
         """Whether the present policy passes a held-out test, on episodes that no other test had."""
-        started, p, policy = time.perf_counter(), self.progress, self.agent.policy
-        result = self.evaluator.test(
-            policy,
-            greedy=self.config.eval_deterministic,
-            clock=p.env_steps,
-            env_steps=p.env_steps,
-            epoch=p.epoch,
-        )
+        p = self.progress
+        with self.timer.section("eval"):
+            result = self.evaluator.test(
+                self.agent.policy,
+                greedy=self.config.eval_deterministic,
+                clock=p.env_steps,
+                env_steps=p.env_steps,
+                epoch=p.epoch,
+            )
         required = self.plan.required_mean(result, p.failed_tests)
         self.observer.on_test(result, required)
         if result.mean >= required:
@@ -304,7 +327,6 @@ class Trainer:
             p.failed_tests += 1
             p.next_train_test = self.collector.n_episodes + EPISODE_WINDOW
             self.run.log_event("eval", stage="failed_test", **result.to_dict())
-        self.seconds["eval"] += time.perf_counter() - started
         return p.passed_test is not None
 
     # -- state ------------------------------------------------------------------------------
@@ -345,8 +367,8 @@ class Trainer:
         try:
             if state["collector"]["journal"]:
                 n_steps = len(tensors["env"]["actions"]) * self.config.n_envs
-                if n_steps >= LONG_REPLAY:
-                    text = f"replaying {n_steps:,} env steps, to go on in the midst of episodes"
+                if n_steps >= LONG_JOURNAL:
+                    text = f"Replaying {n_steps:,} env steps to restore the environments' state."
                     self.observer.on_message("info", text)
                 self.collector.restore_envs(tensors["env"], state["collector"])
             else:
@@ -366,6 +388,7 @@ class Trainer:
             test_episodes=self.evaluator.test_episodes if self.plan.tests else None,
             resumed_from=resumed_from,
             notes=[*self.config.notices(), *self.agent.notes, *self.notes],
+            control=self.control,
         )
         self.run.update_meta(
             status="running",
@@ -423,14 +446,16 @@ class Trainer:
         The run counts as running until then: one that is killed here is finished by a resume.
         """
         self._is_over = True
-        status = "interrupted" if stop_reason == "interrupted" else "finished"
+        status = "interrupted" if stop_reason in ("interrupted", "requested") else "finished"
         final: dict[str, EvalResult] = {}
         if status == "finished" and self.plan.tests:
-            final = self._final_test()
+            with self.timer.section("eval"):
+                final = self._final_test()
         test = final.get("greedy" if self.config.eval_deterministic else "sampled")
         self._update_meta(
             status=status,
             stop_reason=stop_reason,
+            stop_detail=self.stop_detail,
             test=None if test is None else test.score(),
             solved=self.plan.solved(test),
         )
@@ -468,12 +493,15 @@ class Trainer:
         if isinstance(error, DivergedError) and not self._is_over:
             self._save("last", with_env=False)
             self.run.log_event("diverged", env_steps=self.progress.env_steps, text=str(error))
-        reason = {DivergedError: "diverged", KeyboardInterrupt: "interrupted"}.get(
-            type(error), "error"
-        )
-        status = "interrupted" if reason == "interrupted" else "failed"
+        is_signal = isinstance(error, KeyboardInterrupt)
+        reason = "diverged" if isinstance(error, DivergedError) else "error"
+        if is_signal:
+            self.stop_detail = "SIGTERM" if isinstance(error, Terminated) else "SIGINT"
         self._update_meta(
-            status=status, stop_reason=reason, error=str(error) or type(error).__name__
+            status="interrupted" if is_signal else "failed",
+            stop_reason="interrupted" if is_signal else reason,
+            stop_detail=self.stop_detail,
+            error=str(error) or type(error).__name__,
         )
 
     def close(self) -> None:

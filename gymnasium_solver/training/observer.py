@@ -1,4 +1,18 @@
-"""What a run tells while it goes: the console listens, so may a test or a notebook."""
+"""What a run reports while it trains, and what an observer may ask of it.
+
+    class StopWhenShort(Observer):
+        def on_start(self, run, config, info):
+            self.control = info.control
+
+        def on_epoch(self, row):
+            if row["train/roll/ep_len/mean"] < 20:
+                self.control.stop("episodes became too short")
+
+    train(config, runs_root=Path("runs"), observers=[TrainConsole(), StopWhenShort()])
+
+Observers are called from the training loop, in order, at its cost. One that raises is reported and
+never stops training (training/observers.py). A plugin registers one by name for `observers: [...]`.
+"""
 
 import math
 from collections.abc import Mapping
@@ -10,6 +24,26 @@ from gymnasium_solver.config.schema import Config
 from gymnasium_solver.envs.spec import EnvSpec
 from gymnasium_solver.runs.query import RunSummary, TestScore
 from gymnasium_solver.runs.run import Run
+
+
+class Control:
+    """Requests to the training loop, which looks at them at the end of every epoch."""
+
+    def __init__(self) -> None:
+        self.stop_reason: str | None = None
+        self.wants_checkpoint = self.wants_evaluation = False
+
+    def stop(self, reason: str) -> None:
+        """Save and end the run after this epoch, as `requested`; it can be resumed."""
+        self.stop_reason = reason or "no reason given"
+
+    def checkpoint(self) -> None:
+        """Save a checkpoint after this epoch."""
+        self.wants_checkpoint = True
+
+    def evaluate(self) -> None:
+        """Evaluate after the next update, whatever the cadence."""
+        self.wants_evaluation = True
 
 
 @dataclass(frozen=True)
@@ -27,6 +61,8 @@ class TrainInfo:
     """Held-out episodes of the final test; None where there is none."""
     resumed_from: int | None = None  # env steps
     notes: list[str] = field(default_factory=list)
+    control: Control = field(default_factory=Control)
+    """For observers that ask for a stop, a checkpoint or an evaluation."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +108,7 @@ class EvalResult:
 
 
 class Observer:
-    """Listens to nothing; subclasses take what they want. Called from the loop, at its cost."""
+    """Does nothing; a subclass overrides what it needs."""
 
     def on_start(self, run: Run, config: Config, info: TrainInfo) -> None:
         """Before the first step."""

@@ -6,15 +6,26 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+PREEMPTED = 75
+"""Exit code of a run ended by SIGTERM that can be resumed (EX_TEMPFAIL: try again)."""
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM arrived where nothing is left to save."""
+
+
+def _raise(number: int, frame: FrameType | None) -> None:
+    raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
+
 
 class StopRequest:
-    """`name` is the signal that came, or None."""
+    """`name` is the signal that arrived, or None."""
 
     name: str | None = None
 
     def on_signal(self, number: int, frame: FrameType | None) -> None:
         if self.name is not None:
-            raise KeyboardInterrupt
+            _raise(number, frame)
         self.name = signal.Signals(number).name
 
 
@@ -31,3 +42,16 @@ def stop_on_signals() -> Iterator[StopRequest]:
     finally:
         for number, handler in former.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def sigterm_raises() -> Iterator[None]:
+    """Turn SIGTERM into Terminated, outside the loop: while a run is set up and tested."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    former = signal.signal(signal.SIGTERM, _raise)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, former)

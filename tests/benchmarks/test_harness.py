@@ -62,22 +62,27 @@ def test_threads_are_set_or_left_to_the_library(monkeypatch: pytest.MonkeyPatch)
 
 
 def summary(test_mean: float | None) -> dict[str, Any]:
+    """As `gsolve run RUN --json` prints it: two validations and a test, where there is one."""
     event = {"stage": "val", "greedy": True, "episodes": 20}
     evals = [
         event | {"env_steps": s, "mean": m} for s, m in ((100, 90.0), (200, 480.0), (300, 470.0))
     ]
+    test = {"mean": test_mean, "stderr": 1.0, "episodes": 100, "greedy": True}
+    verdict: dict[str, Any] = {"test": None, "solved": False}
     if test_mean is not None:
-        test = event | {"stage": "test", "env_steps": 200}
-        evals += [test | {"mean": test_mean}, test | {"greedy": False, "mean": 1.0}]
+        verdict = {"test": test, "solved": test_mean >= 475.0}
     best = {"score": 480.0, "env_steps": 200, "epoch": 2}
     counts = {"env_steps": 300, "threshold": 475.0, "stop_reason": "max_env_steps"}
     relative = {"score": 1.01, "random": 22.0, "target": 475.0}
-    return counts | {"best": best, "evals": evals, "normalized": relative}
+    return counts | verdict | {"best": best, "evals": evals, "normalized": relative}
 
 
-def test_a_seed_is_scored_by_its_greedy_test_and_solved_by_its_first_evaluation() -> None:
+def test_a_seed_is_scored_and_judged_by_its_held_out_test() -> None:
     found = learning.outcome(summary(485.0))
-    assert (found["score"], found["solved_env_steps"]) == (485.0, 200)
+    assert (found["score"], found["solved"], found["solved_env_steps"]) == (485.0, True, 200)
+    short = learning.outcome(summary(471.3))  # though a validation reached 480
+    assert (short["score"], short["solved"]) == (471.3, False)
+    assert not learning.is_solved(short)
     assert learning.outcome(summary(None))["score"] is None
 
 

@@ -8,11 +8,12 @@ from benchmarks import profile_updates
 from benchmarks.profile_updates import ORDER
 from gymnasium_solver.bench import harness
 from gymnasium_solver.training.prepare import load_config
-from gymnasium_solver.training.profile import UPDATE
+from gymnasium_solver.training.profile import UPDATE_REST
 
 SMALL: dict[str, Any] = {"seed": 1, "n_threads": 1, "hidden_dims": (8,), "n_steps": 64}
 
 
+@pytest.mark.xfail(reason="the algorithms get their sections with the agent contract")
 @pytest.mark.parametrize("name", ["CartPole-v1:dqn", "Pendulum-v1:sac"])
 def test_a_training_is_split_into_parts(name: str) -> None:
     config = load_config(name).replace(
@@ -33,9 +34,9 @@ def test_too_short_a_training_is_refused() -> None:
 
 
 def test_the_table_has_shares() -> None:
-    us = dict.fromkeys(ORDER, 0.0) | {"env": 25.0, UPDATE: 75.0}
+    us = dict.fromkeys(ORDER, 0.0) | {"env": 25.0, UPDATE_REST: 75.0}
     found = {"dqn": {"env_steps": 100, "us_a_step": us, "steps_per_s": 10_000.0}}
     text = profile_updates.markdown(harness.header("x") | {"profiles": found, "others_cores": None})
     assert "| env | 25 | 25.0% |" in text
-    assert f"| {UPDATE} | 75 | 75.0% |" in text
+    assert f"| {UPDATE_REST} | 75 | 75.0% |" in text
     assert "| steps/s with the clock | 10,000 |" in text

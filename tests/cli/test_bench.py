@@ -52,7 +52,7 @@ def test_all_parts_three_times_is_what_is_measured_for_publishing(
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (["--only", "engine"], "no such part; there are training, solve, engines"),
+        (["--only", "engine"], "unknown part; expected training, solve, engines"),
         (["--repeats", "0"], "at least 1 is needed"),
         (["--repeat", "1"], "Did you mean --repeats"),
     ],

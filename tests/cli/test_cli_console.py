@@ -344,7 +344,7 @@ def test_numbers():
         "-", "-", "12", "1,234,567", "487.3", "0.500", "2.1e-06", "-0.250",
     ]  # fmt: skip
     assert fmt.number(500, 1) == "500.0"
-    assert [fmt.signed(x, 2) for x in (1.5, -1.5, 0.0, -0.0)] == ["+1.50", "−1.50", "·", "·"]
+    assert [fmt.signed(x, 2) for x in (1.5, -1.5, 0.0, -0.0)] == ["+1.50", "-1.50", "·", "·"]
     assert [fmt.duration(x) for x in (None, math.inf, 4.21, 187, 8109, 273_120)] == [
         "-", "-", "4.2 s", "3:07", "2:15:09", "3 d 03:52",
     ]  # fmt: skip

@@ -47,4 +47,4 @@ def test_mistakes(capsys):
     assert main(["roms", "import"]) == 2
     assert "needs a folder" in capsys.readouterr().err
     assert main(["roms", "import", "/nowhere"]) == 2
-    assert "no folder or file /nowhere" in capsys.readouterr().err
+    assert "/nowhere does not exist" in capsys.readouterr().err

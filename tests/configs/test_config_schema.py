@@ -308,6 +308,14 @@ def test_blocks_are_copied_and_made_plain() -> None:
     assert config.env_kwargs["size"] == [1, 2]
 
 
+@pytest.mark.parametrize("algo_id", ["dqn", "sac", "crossq", "td3", "ddpg"])
+def test_blocks_keep_the_defaults_of_algorithms_with_a_replay(algo_id: str) -> None:
+    """pydantic takes a field from the first base that has it, inherited or not."""
+    fields = algo_class(algo_id).Config.model_fields
+    assert fields["activation"].default == "relu"
+    assert fields["hidden_dims"].default == (256, 256)
+
+
 def test_replace_checks_what_it_changes() -> None:
     config = toy(policy_lr="lin_0.1", model_id="mlp_tiny")
     assert config.replace(seed=3).seed == 3

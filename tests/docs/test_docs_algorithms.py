@@ -17,6 +17,7 @@ from gymnasium_solver.data.replay import Replay
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.runs import query
 from gymnasium_solver.runs.metrics import METRICS
+from gymnasium_solver.spaces.actions import action_kind
 from gymnasium_solver.training import loop
 from gymnasium_solver.training.prepare import build_config
 
@@ -115,9 +116,10 @@ def worked_example() -> Iterator[list[str]]:
 
 def written_targets(ending: str, n_rows: int) -> list[str]:
     """The targets of a four-step episode with rewards 1 to 4, as the table writes them."""
-    observations, actions = spaces.Box(0, 9, (1,), np.float32), spaces.Discrete(2)
+    observations, actions = spaces.Box(0, 9, (1,), np.float32), action_kind(spaces.Discrete(2))
     rollout = Rollout.allocate(5, 1, observations, actions)
-    rollout.obs[:, 0, 0] = [0, 1, 2, 3, 4, 0]  # the fifth row is a reset row
+    # the fifth row is a reset row
+    rollout.obs = np.array([0, 1, 2, 3, 4, 0], np.float32)[:, None, None]
     rollout.reward[:4, 0] = [1, 2, 3, 4]
     rollout.valid[:4] = True
     getattr(rollout, ending)[3] = True
@@ -125,6 +127,7 @@ def written_targets(ending: str, n_rows: int) -> list[str]:
     replay.add(rollout.first(n_rows))
     index = np.flatnonzero(replay.is_valid(np.arange(replay.n_rows)))
     found = replay.transitions(index, n_step=3, gamma=0.9)
+    assert isinstance(found.next_obs, np.ndarray)
     return [
         f"{reward:.4g}" + (f" + {discount:.4g} V(s{state:.0f})" if discount else "")
         for reward, discount, state in zip(

@@ -91,14 +91,18 @@ def test_lives_and_clipping_change_the_learners_view_only(record):
 def test_no_n_step_return_of_a_replay_goes_beyond_a_lost_life():
     from gymnasium import spaces
 
-    observation, action = spaces.Box(0, 9, (1,), np.float32), spaces.Discrete(2)
+    from gymnasium_solver.spaces.actions import action_kind
+
+    observation, action = spaces.Box(0, 9, (1,), np.float32), action_kind(spaces.Discrete(2))
     rows = Rollout.allocate(6, 1, observation, action)
-    rows.obs[:, 0, 0] = np.arange(7)
+    rows.obs = np.arange(7, dtype=np.float32)[:, None, None]
     rows.reward[:], rows.valid[:] = 1.0, True
     rows.terminated[2] = True  # and no reset row after it
     replay = Replay(10, 1, observation, action)
     replay.add(rows)
     found = replay.transitions(np.arange(6), n_step=3, gamma=0.5)
+    assert isinstance(found.obs, np.ndarray)
+    assert isinstance(found.next_obs, np.ndarray)
     assert found.obs[:, 0].tolist() == [0, 1, 2, 3, 4, 5]
     assert found.reward.tolist() == [1.75, 1.5, 1, 1.75, 1.5, 1]
     assert found.discount.tolist() == [0, 0, 0, 0.125, 0.25, 0.5]

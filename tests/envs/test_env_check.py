@@ -122,7 +122,7 @@ def test_the_verb_prints_advises_and_exits(capsys: Any) -> None:
     text = capsys.readouterr().out
     assert "✓ 8 × 8 pixels by sync" in text
     assert "sync " in text
-    assert "nothing to mend" in text
+    assert "nothing to fix" in text
     argv = ["doctor", "env", "GsolveTest/Walk-v0", "--env-kwargs", "flaw=outside", "--json"]
     assert main(argv) == 1
     told = json.loads(capsys.readouterr().out)

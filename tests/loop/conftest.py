@@ -74,7 +74,8 @@ def train(tmp_path: Path, make_config: MakeConfig) -> Train:
 
     def run(algo_id: str, env_id: str, observer: Any = None, **fields: Any) -> Run:
         config = make_config(algo_id, env_id, **fields)
-        return loop.train(config, runs_root=tmp_path / "runs", observer=observer)
+        observers = [observer] if observer else []
+        return loop.train(config, runs_root=tmp_path / "runs", observers=observers)
 
     return run
 
@@ -85,7 +86,8 @@ def resume(tmp_path: Path) -> Train:
 
     def run(ref: str, observer: Any = None, **overrides: Any) -> Run:
         root = tmp_path / "runs"
-        return loop.resume(ref, runs_root=root, overrides=overrides, observer=observer)
+        observers = [observer] if observer else []
+        return loop.resume(ref, runs_root=root, overrides=overrides, observers=observers)
 
     return run
 

@@ -41,7 +41,7 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
 }
 
 
-class Crash(Exception):
+class Crash(BaseException):
     pass
 
 

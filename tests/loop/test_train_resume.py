@@ -67,7 +67,7 @@ CONTINUOUS_ONLY = ("td3", "ddpg", "crossq")
 PAIRS = [(case, algo_id) for algo_id, cases in ALGOS.items() for case in cases]
 
 
-class Crash(Exception):
+class Crash(BaseException):
     pass
 
 
@@ -83,7 +83,7 @@ class CrashAt(Observer):
 
 
 class SignalAt(Observer):
-    """Sends this process a signal once an epoch is over: the next epoch is the last."""
+    """Sends this process a signal at the end of an epoch, which is then the last."""
 
     def __init__(self, epoch: int, number: int):
         self.epoch, self.number = epoch, number
@@ -141,14 +141,16 @@ def test_the_checkpoint_resumed_from_lies_inside_episodes_and_after_a_boundary(
     assert weight_hash(resume("@last")) == weight_hash(whole)
 
 
-def test_a_long_replay_is_told(train: Call, resume: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_journal_is_announced(
+    train: Call, resume: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = train("ppo", "CartPole-v1", max_epochs=3)
     quick, slow = Notes(), Notes()
     resume(run.id, max_epochs=4, observer=quick)
-    assert not any("replaying" in note for note in quick.notes)
-    monkeypatch.setattr("gymnasium_solver.training.loop.LONG_REPLAY", 1)
+    assert not any("Replaying" in note for note in quick.notes)
+    monkeypatch.setattr("gymnasium_solver.training.loop.LONG_JOURNAL", 1)
     resume(run.id, max_epochs=5, observer=slow)
-    assert slow.notes[0].startswith("replaying 192 env steps")
+    assert slow.notes[0].startswith("Replaying 192 env steps")
 
 
 @pytest.mark.parametrize("algo_id", ALGOS)
@@ -224,7 +226,8 @@ def test_a_signal_ends_the_epoch_and_saves(
     run = train("ppo", "CartPole-v1", observer=SignalAt(2, number), **fields)
     assert signal.getsignal(number) is before
     meta = run.meta()
-    assert (meta["status"], meta["stop_reason"], meta["epoch"]) == ("interrupted",) * 2 + (3,)
+    assert (meta["status"], meta["stop_reason"], meta["epoch"]) == ("interrupted",) * 2 + (2,)
+    assert meta["stop_detail"] == signal.Signals(number).name
     assert (meta["test"], meta["solved"]) == (None, False)
     resume(run.id)
     assert weight_hash(run) == weight_hash(whole)
@@ -235,7 +238,7 @@ def test_a_signal_ends_the_epoch_and_saves(
 def test_a_signal_in_the_last_epoch_lets_the_run_finish(train: Call, learning_rows: Call) -> None:
     """An interrupted run can be resumed: one that has used its budget could not."""
     fields = {"max_epochs": 3, "eval_freq_epochs": 100, "eval_episodes": 2}
-    run = train("ppo", "CartPole-v1", observer=SignalAt(2, signal.SIGINT), **fields)
+    run = train("ppo", "CartPole-v1", observer=SignalAt(3, signal.SIGINT), **fields)
     meta = run.meta()
     assert (meta["status"], meta["stop_reason"]) == ("finished", "max_epochs")
     assert meta["test"]["episodes"] == 2

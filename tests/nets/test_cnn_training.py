@@ -68,7 +68,9 @@ def narrow(algo_id: str, **fields: Any) -> Run:
 
 
 def run(algo_id: str, observer: Observer | None = None, **fields: Any) -> Run:
-    return train(config(algo_id, **fields), runs_root=Path("runs"), observer=observer)
+    return train(
+        config(algo_id, **fields), runs_root=Path("runs"), observers=[observer] if observer else []
+    )
 
 
 def digest(trained: Run) -> str:

@@ -32,7 +32,7 @@ import numpy as np
 from gymnasium_solver.envs.engines.envpool_spaces import MINIGRID, mended, pool_reader
 from gymnasium_solver.envs.masks import KEY as MASK_KEY
 from gymnasium_solver.envs.observations import joined
-from gymnasium_solver.envs.spec import EnvSpec, registry_entry, suite_of
+from gymnasium_solver.envs.spec import EnvSpec, UnknownId, Unsupported, registry_entry, suite_of
 from gymnasium_solver.envs.vector import Engine, Info, RawStep, env_seeds
 from gymnasium_solver.errors import EnvError, MissingError
 from gymnasium_solver.spaces.observations import Obs
@@ -49,14 +49,6 @@ _RESERVED = {
 _ILLEGAL_STARTS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "Taxi-v3": lambda obs: obs // 4 % 5 == obs % 4,
 }
-
-
-class Unsupported(Exception):
-    """EnvPool cannot make this env with these env_kwargs; the message says why."""
-
-
-class UnknownId(Unsupported):
-    """EnvPool has no env of this id."""
 
 
 def translate(env_id: str, env_kwargs: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:

@@ -202,7 +202,6 @@ class GymnasiumEngine(Engine):
             max_episode_steps=max_episode_steps or entry.max_episode_steps,
             reward_threshold=None if threshold is None else float(threshold),
             suite=suite,
-            eval_envs={"vector": "array", "async": "as_training"}.get(mode, "many"),  # type: ignore[arg-type]
             notes=made.notes + self._read.notes,
         )
         super().__init__(n_envs, self._read.space, made.action, spec)

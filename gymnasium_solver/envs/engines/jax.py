@@ -238,5 +238,4 @@ def _spec(env_id: str, suite: str, limit: int | None) -> EnvSpec:
         max_episode_steps=limit,
         reward_threshold=None,
         suite=suite,
-        eval_envs="array",
     )

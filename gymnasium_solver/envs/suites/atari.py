@@ -42,10 +42,10 @@ _FIRE_IS_0 = {"Backgammon", "VideoCheckers"}
 def make_atari(
     env_id: str,
     n_envs: int,
-    env_kwargs: dict[str, Any],
     max_episode_steps: int | None,
-    mode: str,
-    render_mode: str | None,
+    env_kwargs: dict[str, Any],
+    render_mode: str | None = None,
+    mode: str = "auto",
 ) -> VectorEnv:
     """Build a game on the engine that `mode` names: envpool, or vector (ale-py), or auto, which
     takes EnvPool unless it lacks an option."""
@@ -62,13 +62,8 @@ def make_atari(
                 "vectorization_mode auto or vector (ale-py)."
             )
         env = AtariPool(env_id, n_envs, options, limit, render_mode)
-    elif mode == "vector":
-        env = _ale_py(env_id, n_envs, options, limit, render_mode)
     else:
-        raise EnvError(
-            f"{env_id} has no {mode} engine. Use vectorization_mode auto (EnvPool) or vector "
-            "(ale-py)."
-        )
+        env = _ale_py(env_id, n_envs, options, limit, render_mode)
     return AtariRules(env, options)
 
 

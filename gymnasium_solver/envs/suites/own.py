@@ -37,7 +37,6 @@ class OwnEnv(Engine):
             max_episode_steps=max_episode_steps,
             reward_threshold=reward_threshold,
             suite=env_id.replace("/", "-").split("-")[0].lower(),
-            eval_envs="array",
         )
         super().__init__(n_envs, observation, action, spec)
         self._rng = np.random.default_rng(0)

@@ -25,6 +25,13 @@ if TYPE_CHECKING:
 TIME_LIMIT = "TimeLimit"
 FRAME_SKIP = "FrameSkipWrapper"
 PIXELS = "PixelObservationWrapper"
+# What the fields grayscale_obs, resize_obs and frame_stack stand for, where an env has no such
+# options itself.
+GRAYSCALE, RESIZE, FRAME_STACK = (
+    "GrayscaleObservation",
+    "ResizeObservation",
+    "FrameStackObservation",
+)
 # id -> module of this package, and class.
 SHIPPED = {
     "DiscreteEncoder": "encode:DiscreteEncoder",
@@ -32,6 +39,10 @@ SHIPPED = {
     "ObservationClip": "encode:ObservationClip",
     "ObservationRescale": "encode:ObservationRescale",
     PIXELS: "rendered:PixelObservation",
+    "ObservationParts": "encode:ObservationParts",
+    GRAYSCALE: "frames:GrayscaleObservation",
+    RESIZE: "frames:ResizeObservation",
+    FRAME_STACK: "frames:FrameStackObservation",
     "PongV5_FeatureExtractor": "atari_games:PongFeatures",
     "BreakoutV5_FeatureExtractor": "atari_games:BreakoutFeatures",
     "RewardScale": "rewards:RewardScale",
@@ -57,6 +68,8 @@ ALIASES: dict[str, tuple[str, dict[str, str]]] = {
     "ClipReward": ("RewardClip", {"min_reward": "low", "max_reward": "high"}),
     "DiscreteActionSpaceRemapper": ("DiscreteActionSpaceRemapperWrapper", {}),
     "FrameSkip": (FRAME_SKIP, {}),
+    "FrameStack": (FRAME_STACK, {"num_stack": "stack_size"}),
+    "GrayScaleObservation": (GRAYSCALE, {}),
     "PixelObservation": (PIXELS, {}),
     "RescaleAction": ("ActionRescale", {"min_action": "low", "max_action": "high"}),
     "RescaleObservation": ("ObservationRescale", {"min_obs": "low", "max_obs": "high"}),
@@ -128,6 +141,28 @@ def lower(
             skip = made.range
     draws = any(spec.get("id") == PIXELS for spec in rest)
     return EngineNeeds(min(limits, default=None), skip, draws), rest
+
+
+def with_frame_options(
+    env_id: str, wrappers: Sequence[Spec], given: Mapping[str, Any]
+) -> list[Spec]:
+    """The wrappers with those that a config's fields ask for. Frames are skipped beneath all other
+    wrappers; gray, size and stack come last."""
+    specs = list(wrappers)
+    if given.get("obs_type") is not None:
+        raise EnvError(f"{env_id}: obs_type is an option of Atari games (ALE/...). Leave it unset.")
+    if (given.get("frame_skip") or 1) > 1:
+        if any(_canonical(spec).get("id") == FRAME_SKIP for spec in specs):
+            raise EnvError(f"{env_id}: frame_skip and {FRAME_SKIP} are both given. Use one.")
+        specs.insert(0, {"id": FRAME_SKIP, "skip": given["frame_skip"]})
+    if given.get("grayscale_obs"):
+        specs.append({"id": GRAYSCALE})
+    size = given.get("resize_obs")
+    if size:
+        specs.append({"id": RESIZE, "shape": [84, 84] if size is True else list(size)})
+    if (given.get("frame_stack") or 1) > 1:
+        specs.append({"id": FRAME_STACK, "stack_size": given["frame_stack"]})
+    return specs
 
 
 def wrap(

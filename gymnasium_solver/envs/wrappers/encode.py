@@ -1,52 +1,100 @@
-"""Wrappers that encode, scale and clip observations."""
+"""Wrappers that encode, scale, clip and select observations.
+
+They map the observation array or, of a Dict observation, the part that `key` names; without `key`
+every part that they can be applied to.
+"""
 
 from abc import abstractmethod
-from typing import Any, Literal
+from collections.abc import Callable
+from typing import Any, ClassVar, Literal
 
 import gymnasium
 import numpy as np
 
 from gymnasium_solver.envs.vector import Step, VectorEnv, VectorWrapper
 from gymnasium_solver.envs.wrappers.parameters import require
+from gymnasium_solver.spaces.observations import part_spaces
 
 PerComponent = float | list[float]
+Space = gymnasium.spaces.Space[Any]
+Map = Callable[[np.ndarray], np.ndarray]
+Box = gymnasium.spaces.Box
 
 
 class ObservationMap(VectorWrapper):
-    """Base of wrappers that map each observation by itself."""
+    """Base of wrappers that map each observation, or each part of it, by itself.
+
+    A subclass calls `_map_parts` last in its constructor."""
+
+    name: ClassVar[str]
+    needs: ClassVar[str]
+    """What it can be applied to, in words: "needs ... observations"."""
 
     @abstractmethod
-    def _map(self, obs: np.ndarray) -> np.ndarray:
-        """A fresh array for observations (N, ...)."""
+    def _applies(self, space: Space) -> bool:
+        """Whether an array space is of the kind that this wrapper maps."""
 
-    def reset(self, seed: int) -> np.ndarray:
-        return self._map(self.env.reset(seed))
+    @abstractmethod
+    def _build(self, space: Any) -> tuple[Space, Map]:
+        """The space that comes out, and a function from arrays (N, ...) to fresh arrays."""
+
+    def _map_parts(self, key: str | None) -> None:
+        space, env_id = self.env.observation_space, self.spec.env_id
+        parts = part_spaces(space)
+        is_dict = isinstance(space, gymnasium.spaces.Dict)
+        if key is not None:
+            require(is_dict, self.name, f"key is for Dict observations; {env_id} has {space}")
+            known = ", ".join(parts)
+            require(key in parts, self.name, f"key {key!r} is no part; {env_id} has {known}")
+        chosen = (
+            [key] if key is not None else [n for n, part in parts.items() if self._applies(part)]
+        )
+        wrong = f"needs {self.needs} observations; {env_id} has {parts.get(key or '', space)}"
+        require(all(self._applies(parts[n]) for n in chosen) and bool(chosen), self.name, wrong)
+        built = {n: self._build(parts[n]) for n in chosen}
+        self._maps = {n: mapped for n, (_, mapped) in built.items()}
+        self._array_map = self._maps.get("") if not is_dict else None
+        new = {n: built[n][0] if n in built else part for n, part in parts.items()}
+        # As pairs: of a plain dict Gymnasium sorts the keys.
+        self.observation_space = gymnasium.spaces.Dict(list(new.items())) if is_dict else new[""]
+
+    def _mapped(self, obs: Any) -> Any:
+        if self._array_map is not None:
+            return self._array_map(obs)
+        return obs | {name: mapped(obs[name]) for name, mapped in self._maps.items()}
+
+    def reset(self, seed: int) -> Any:
+        return self._mapped(self.env.reset(seed))
 
     def step(self, actions: Any) -> Step:
         step = self.env.step(actions)
-        return step._replace(obs=self._map(step.obs))
+        return step._replace(obs=self._mapped(step.obs))
 
 
 class DiscreteEncoder(ObservationMap):
-    """Turns a Discrete observation into a float32 vector, so that an MLP can read it: `array`, the
-    number itself; `binary`, its bits, highest first; `onehot`, one place for each value."""
+    """Turns a Discrete observation into a float32 vector: `array`, the number itself; `binary`, its
+    bits, highest first; `onehot`, one place for each value."""
+
+    name, needs = "DiscreteEncoder", "Discrete"
 
     def __init__(
-        self, env: VectorEnv, encoding: Literal["array", "binary", "onehot"] = "onehot"
+        self,
+        env: VectorEnv,
+        encoding: Literal["array", "binary", "onehot"] = "onehot",
+        key: str | None = None,
     ) -> None:
         super().__init__(env)
-        space = env.observation_space
-        is_discrete = isinstance(space, gymnasium.spaces.Discrete)
-        wrong = f"needs Discrete observations; {env.spec.env_id} has {space}"
-        require(is_discrete, "DiscreteEncoder", wrong)
-        self._start = int(getattr(space, "start", 0))
-        self._table = _table(int(getattr(space, "n", 1)), self._start, encoding)
-        low, high = self._table.min(axis=0), self._table.max(axis=0)
-        self.observation_space = gymnasium.spaces.Box(low, high, dtype=np.float32)
+        self._encoding = encoding
+        self._map_parts(key)
 
-    def _map(self, obs: np.ndarray) -> np.ndarray:
-        encoded: np.ndarray = self._table[obs - self._start]
-        return encoded
+    def _applies(self, space: Space) -> bool:
+        return isinstance(space, gymnasium.spaces.Discrete)
+
+    def _build(self, space: Any) -> tuple[Space, Map]:
+        start = int(space.start)
+        table = _table(int(space.n), start, self._encoding)
+        box = Box(table.min(axis=0), table.max(axis=0), dtype=np.float32)
+        return box, lambda obs: table[obs - start]
 
 
 def _table(n: int, start: int, encoding: str) -> np.ndarray:
@@ -60,72 +108,136 @@ def _table(n: int, start: int, encoding: str) -> np.ndarray:
     return ((values[:, None] >> np.arange(bits)[::-1]) & 1).astype(np.float32)
 
 
-class ObservationScale(ObservationMap):
+class BoxMap(ObservationMap):
+    """Base of wrappers of Box observations."""
+
+    needs = "Box"
+
+    def _applies(self, space: Space) -> bool:
+        return isinstance(space, Box)
+
+
+class ObservationScale(BoxMap):
     """obs * scale + shift, in float32; a number, or one for each component (of the last axis)."""
 
+    name = "ObservationScale"
+
     def __init__(
-        self, env: VectorEnv, scale: PerComponent = 1.0, shift: PerComponent = 0.0
+        self,
+        env: VectorEnv,
+        scale: PerComponent = 1.0,
+        shift: PerComponent = 0.0,
+        key: str | None = None,
     ) -> None:
         super().__init__(env)
-        space = _box(env, "ObservationScale")
-        self._scale = _components("ObservationScale", "scale", scale, space)
-        self._shift = _components("ObservationScale", "shift", shift, space)
-        self.observation_space = _affine(space, self._scale, self._shift)
+        self._scale, self._shift = scale, shift
+        self._map_parts(key)
 
-    def _map(self, obs: np.ndarray) -> np.ndarray:
-        mapped: np.ndarray = obs.astype(np.float32) * self._scale + self._shift
-        return mapped
+    def _build(self, space: Any) -> tuple[Space, Map]:
+        scale = _components(self.name, "scale", self._scale, space)
+        shift = _components(self.name, "shift", self._shift, space)
+
+        def scaled(obs: np.ndarray) -> np.ndarray:
+            mapped: np.ndarray = obs.astype(np.float32) * scale + shift
+            return mapped
+
+        return _affine(space, scale, shift), scaled
 
 
-class ObservationRescale(ObservationMap):
+class ObservationRescale(BoxMap):
     """Maps bounded observations from the bounds of their space to [low, high], in float32."""
 
-    def __init__(self, env: VectorEnv, low: float = -1.0, high: float = 1.0) -> None:
-        super().__init__(env)
-        name = "ObservationRescale"
-        space = _box(env, name)
-        require(low < high, name, f"low {low} must be below high {high}")
-        first, last = (bound.astype(np.float64) for bound in (space.low, space.high))
-        # Huge bounds stand for none: scaled by them, what is seen would be all but 0.
-        is_bounded = bool((np.maximum(np.abs(first), np.abs(last)) < 1e30).all())
-        wrong = f"needs bounded observations; {env.spec.env_id} has {space}. Use ObservationScale"
-        require(is_bounded and bool((first < last).all()), name, wrong)
-        scale = (high - low) / (last - first)
-        self._scale = scale.astype(np.float32)
-        self._shift = (low - first * scale).astype(np.float32)
-        self._low, self._high = np.float32(low), np.float32(high)
-        self.observation_space = gymnasium.spaces.Box(low, high, space.shape, np.float32)
-
-    def _map(self, obs: np.ndarray) -> np.ndarray:
-        mapped = obs.astype(np.float32) * self._scale + self._shift
-        return np.minimum(np.maximum(mapped, self._low), self._high)  # rounding may step outside
-
-
-class ObservationClip(ObservationMap):
-    """Clips observations to [low, high]; numbers, or one for each component (of the last axis)."""
+    name = "ObservationRescale"
 
     def __init__(
-        self, env: VectorEnv, low: PerComponent = -10.0, high: PerComponent = 10.0
+        self, env: VectorEnv, low: float = -1.0, high: float = 1.0, key: str | None = None
     ) -> None:
         super().__init__(env)
-        space = _box(env, "ObservationClip")
-        lows = _components("ObservationClip", "low", low, space).astype(space.dtype)
-        highs = _components("ObservationClip", "high", high, space).astype(space.dtype)
-        require(bool((lows <= highs).all()), "ObservationClip", f"low {low} is above high {high}")
-        self._low, self._high = lows, highs
-        first, last = self._map(space.low), self._map(space.high)
-        self.observation_space = gymnasium.spaces.Box(first, last, dtype=space.dtype.type)
+        require(low < high, self.name, f"low {low} must be below high {high}")
+        self._low, self._high = np.float32(low), np.float32(high)
+        self._map_parts(key)
 
-    def _map(self, obs: np.ndarray) -> np.ndarray:
-        return np.minimum(np.maximum(obs, self._low), self._high)
+    def _build(self, space: Any) -> tuple[Space, Map]:
+        low, high = self._low, self._high
+        first, last = (bound.astype(np.float64) for bound in (space.low, space.high))
+        # Huge bounds stand for none: scaled by them, every observation would be close to 0.
+        is_bounded = bool((np.maximum(np.abs(first), np.abs(last)) < 1e30).all())
+        wrong = f"needs bounded observations; {self.spec.env_id} has {space}. Use ObservationScale"
+        require(is_bounded and bool((first < last).all()), self.name, wrong)
+        slope = (float(high) - float(low)) / (last - first)
+        scale = slope.astype(np.float32)
+        shift = (float(low) - first * slope).astype(np.float32)
+
+        def rescaled(obs: np.ndarray) -> np.ndarray:
+            mapped = obs.astype(np.float32) * scale + shift
+            return np.minimum(np.maximum(mapped, low), high)  # rounding may step outside
+
+        return Box(float(low), float(high), space.shape, np.float32), rescaled
 
 
-def _box(env: VectorEnv, name: str) -> gymnasium.spaces.Box:
-    space = env.observation_space
-    is_box = isinstance(space, gymnasium.spaces.Box)
-    require(is_box, name, f"needs Box observations; {env.spec.env_id} has {space}")
-    assert isinstance(space, gymnasium.spaces.Box)
-    return space
+class ObservationClip(BoxMap):
+    """Clips observations to [low, high]; numbers, or one for each component (of the last axis)."""
+
+    name = "ObservationClip"
+
+    def __init__(
+        self,
+        env: VectorEnv,
+        low: PerComponent = -10.0,
+        high: PerComponent = 10.0,
+        key: str | None = None,
+    ) -> None:
+        super().__init__(env)
+        self._low, self._high = low, high
+        self._map_parts(key)
+
+    def _build(self, space: Any) -> tuple[Space, Map]:
+        lows = _components(self.name, "low", self._low, space).astype(space.dtype)
+        highs = _components(self.name, "high", self._high, space).astype(space.dtype)
+        above = f"low {self._low} is above high {self._high}"
+        require(bool((lows <= highs).all()), self.name, above)
+
+        def clipped(obs: np.ndarray) -> np.ndarray:
+            return np.minimum(np.maximum(obs, lows), highs)
+
+        bounds = clipped(space.low), clipped(space.high)
+        return Box(*bounds, dtype=space.dtype.type), clipped
+
+
+class ObservationParts(VectorWrapper):
+    """Keeps the parts of a Dict observation that `keep` lists, or all but those that `drop` lists.
+    A single part that is left is delivered as a plain array."""
+
+    def __init__(
+        self, env: VectorEnv, keep: list[str] | None = None, drop: list[str] | None = None
+    ) -> None:
+        super().__init__(env)
+        name, parts = "ObservationParts", part_spaces(env.observation_space)
+        is_dict = isinstance(env.observation_space, gymnasium.spaces.Dict)
+        has = f"{env.spec.env_id} has {env.observation_space}"
+        require(is_dict, name, f"needs Dict observations; {has}")
+        require((keep is None) != (drop is None), name, "takes one of keep and drop")
+        for part in keep or drop or ():
+            require(part in parts, name, f"{part!r} is no part; {has}")
+        self._names = [
+            part
+            for part in parts
+            if (part in keep if keep is not None else part not in drop)  # type: ignore[operator]
+        ]
+        require(bool(self._names), name, f"leaves no part; {has}")
+        kept = [(part, parts[part]) for part in self._names]
+        self._single = self._names[0] if len(kept) == 1 else None
+        self.observation_space = kept[0][1] if self._single else gymnasium.spaces.Dict(kept)
+
+    def _kept(self, obs: Any) -> Any:
+        return obs[self._single] if self._single else {name: obs[name] for name in self._names}
+
+    def reset(self, seed: int) -> Any:
+        return self._kept(self.env.reset(seed))
+
+    def step(self, actions: Any) -> Step:
+        step = self.env.step(actions)
+        return step._replace(obs=self._kept(step.obs))
 
 
 def _components(
@@ -140,7 +252,7 @@ def _components(
 def _affine(space: gymnasium.spaces.Box, scale: np.ndarray, shift: np.ndarray) -> Any:
     with np.errstate(over="ignore", invalid="ignore"):
         ends = [bound.astype(np.float32) * scale + shift for bound in (space.low, space.high)]
-    # inf * 0 is no number: such a component may be anything that its shift says.
+    # inf * 0 is not a number: such a component is whatever its shift says.
     ends = [np.where(np.isnan(end), shift, end) for end in ends]
     low, high = np.minimum(*ends), np.maximum(*ends)
     return gymnasium.spaces.Box(low, high, dtype=np.float32)

@@ -1,0 +1,98 @@
+"""What a config can name: algorithms, networks, heads and observers, by name.
+
+The framework's own are listed here by module and imported when they are asked for. Plugins add
+theirs with the decorators of plugins.py, algos and envs/wrappers. Wrappers have a registry of
+their own in envs/wrappers, environments are Gymnasium's.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from gymnasium_solver.errors import ConfigError
+from gymnasium_solver.suggest import did_you_mean
+
+if TYPE_CHECKING:
+    from gymnasium_solver.plugins import HeadFactory, TorsoFactory
+    from gymnasium_solver.training.observer import Observer
+
+T = TypeVar("T")
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+
+
+class Registry(Generic[T]):
+    """Things by name, with errors of one line for a name that is taken or unknown."""
+
+    def __init__(self, kind: str, field: str, built_in: Mapping[str, str] | None = None):
+        self.kind, self.field = kind, field
+        self.built_in = built_in or {}
+        """Names of the framework's own: "module:attribute", or "" for what is not looked up."""
+        self.items: dict[str, T] = {}
+
+    def register(self, name: str) -> Callable[[T], T]:
+        """Decorator: make a class or function known under `name`."""
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise ConfigError(
+                f"a {self.kind} cannot be named {name!r}: expected a letter, then letters, digits "
+                f'and underscores, as in @register("my_{self.kind}")'
+            )
+
+        def add(item: T) -> T:
+            taken = self.items.get(name)
+            if name in self.built_in or (taken is not None and source_of(taken) != source_of(item)):
+                owner = "gymnasium-solver" if taken is None else source_of(taken)
+                raise ConfigError(
+                    f"a {self.kind} named {name!r} exists already ({owner}); choose another name"
+                )
+            self.items[name] = item
+            return item
+
+        return add
+
+    def names(self) -> list[str]:
+        """All names, the framework's own first."""
+        return [*self.built_in, *self.items]
+
+    def get(self, name: str) -> T:
+        """The thing of this name, imported if need be; ConfigError with a suggestion if there is
+        none."""
+        if name in self.items:
+            return self.items[name]
+        if not self.built_in.get(name):
+            raise ConfigError(f"{self.field}: {self.unknown(name)}")
+        module, _, attribute = self.built_in[name].partition(":")
+        item: T = getattr(import_module(module), attribute)
+        return item
+
+    def unknown(self, name: str) -> str:
+        """The message for a name that is not registered."""
+        known = self.names()
+        listing = f"Available: {', '.join(known)}." if known else "None is registered."
+        hint = did_you_mean(name, known)
+        return " ".join(filter(None, (f"unknown {self.kind} {name!r}.", listing, hint)))
+
+
+def source_of(item: Any) -> str:
+    """Where a class or function was defined. Importing its module again gives the same."""
+    return f"{getattr(item, '__module__', '?')}.{getattr(item, '__qualname__', repr(item))}"
+
+
+ALGOS = {
+    "ppo": "gymnasium_solver.algos.ppo:PPO",
+    "reinforce": "gymnasium_solver.algos.reinforce:Reinforce",
+    "dqn": "gymnasium_solver.algos.dqn:DQN",
+    "pqn": "gymnasium_solver.algos.pqn:PQN",
+    "sarsa": "gymnasium_solver.algos.sarsa:Sarsa",
+    "sac": "gymnasium_solver.algos.sac:SAC",
+    "crossq": "gymnasium_solver.algos.crossq:CrossQ",
+    "td3": "gymnasium_solver.algos.td3:TD3",
+    "ddpg": "gymnasium_solver.algos.ddpg:DDPG",
+}
+
+algorithms: Registry[Any] = Registry("algorithm", "algo_id", ALGOS)
+networks: "Registry[TorsoFactory]" = Registry(
+    "network", "policy", dict.fromkeys(("auto", "mlp", "cnn"), "")
+)
+heads: "Registry[HeadFactory]" = Registry("head", "head", {"linear": ""})
+observers: "Registry[type[Observer]]" = Registry("observer", "observers")
