@@ -230,6 +230,7 @@ def replay_memory() -> str:
         low, high = (0, 255) if dtype is np.uint8 else (-1, 1)
         observations = spaces.Box(low, high, shape, dtype)
         actions = action_kind(spaces.Box(-1, 1, (n_actions,), np.float32))
+        stacks = {"": frame_stack}
         sizes = [
             Replay.estimate_bytes(n, 1, observations, actions, frame_stacks={"": frame_stack})
             / 2**20
