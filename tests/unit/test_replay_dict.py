@@ -153,7 +153,7 @@ def test_a_dict_rollout_takes_what_it_estimates() -> None:
     space = DictStream(2, "zeros").space
     rows = Rollout.allocate(10, 2, space, ACTIONS)
     assert isinstance(rows.obs, dict)
-    taken = sum(part.nbytes for part in rows.obs.values()) + sum(
-        a.nbytes for a in (rows.actions, rows.reward, rows.terminated, rows.truncated, rows.valid)
-    )
+    flags = (rows.terminated, rows.truncated, rows.valid, rows.is_first)
+    arrays = (*rows.obs.values(), rows.actions, rows.reward, *flags)
+    taken = sum(array.nbytes for array in arrays)
     assert Rollout.estimate_bytes(10, 2, space, ACTIONS) == taken
