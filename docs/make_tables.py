@@ -232,8 +232,7 @@ def replay_memory() -> str:
         actions = action_kind(spaces.Box(-1, 1, (n_actions,), np.float32))
         stacks = {"": frame_stack}
         sizes = [
-            Replay.estimate_bytes(n, 1, observations, actions, frame_stacks={"": frame_stack})
-            / 2**20
+            Replay.estimate_bytes(n, 1, observations, actions, frame_stacks=stacks) / 2**20
             for n in (100_000, 1_000_000)
         ]
         rows.append([name, " x ".join(map(str, shape)), *(f"{size:,.1f} MB" for size in sizes)])
