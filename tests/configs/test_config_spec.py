@@ -10,7 +10,7 @@ import pytest
 from gymnasium_solver.algos.file_schema import json_schema
 from gymnasium_solver.config.find import SHIPPED, ConfigEntry, find_configs, read_config_file
 from gymnasium_solver.config.spec import read_spec
-from gymnasium_solver.envs.checks.spec import missing_parts, spec_mismatches
+from gymnasium_solver.envs.checks.spec_block import missing_parts, spec_mismatches
 from gymnasium_solver.envs.make import env_from_config
 from gymnasium_solver.errors import ConfigError, MissingError
 from gymnasium_solver.training.prepare import build_config, load_config
