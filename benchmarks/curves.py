@@ -1,12 +1,12 @@
-"""Learning curves of ours beside a peer's: same hyper-parameters, seeds, machine and evaluation.
+"""Our learning curves beside a peer's: same hyper-parameters, seeds, machine and evaluation.
 
     .venv/bin/python -m benchmarks.curves benchmarks/configs/halfcheetah_sb3.yaml:sac \
         --steps 100000 --seeds 3
 
 Any config of CartPole-v1 with DQN or HalfCheetah-v5 with SAC can be given; where it differs from
-the peer's hyper-parameters, the result says so. Both sides evaluate alike: the greedy policy, on so
-many whole episodes that begin with the evaluation, raw returns. Every training is a process of its
-own with one thread; two run at once. Raw figures go to results/<name>.json, the table to
+the peer's hyper-parameters, the result says so. Both sides evaluate alike: the greedy policy, on a
+fixed number of whole episodes started for the evaluation, raw returns. Every training is a process
+of its own with one thread; two run at once. Raw figures go to results/<name>.json, the table to
 results/<name>.md (both written again after each training), the picture to docs/images/<name>.png.
 """
 
@@ -34,9 +34,9 @@ from gymnasium_solver.training.prepare import load_config
 
 N_TABLE_ROWS = 10
 FEW_SEEDS = "**Not for publishing: fewer than three seeds of both sides.**"
-# What the peers' script calls the work of our configs.
+# The task of the peers' script for each of our algorithms.
 TASKS = {algo: case.tasks[SB3] for algo, case in CASES.items()}
-# Fields that have no part in what is learnt.
+# Fields that do not affect what is learnt.
 NEUTRAL = {
     *("project_id", "variant", "description", "spec", "quiet", "profile"),
     *("n_threads", "device", "compile", "n_steps", "max_env_steps", "keep_checkpoints"),
@@ -68,8 +68,8 @@ def main() -> None:
         futures = [pool.submit(train, who, seed, args, cadence, peer) for who, seed in jobs]
         for n_done, future in enumerate(as_completed(futures), start=1):
             run = future.result()
-            told = run.get("error") or f"last evaluation {run['evals'][-1]['mean']:,.1f}"
-            say(f"curves: {n_done} of {len(jobs)}, {run['who']} seed {run['seed']}: {told}")
+            text = run.get("error") or f"last evaluation {run['evals'][-1]['mean']:,.1f}"
+            say(f"curves: {n_done} of {len(jobs)}, {run['who']} seed {run['seed']}: {text}")
             result["runs"].append(run)
             result["runs"].sort(key=lambda run: jobs.index((run["who"], run["seed"])))
             write(args.out, args.name, result, markdown(result))
@@ -111,7 +111,7 @@ def shown_command(args: argparse.Namespace) -> str:
 
 
 def checked_config(name: str) -> Config:
-    """The config, if the peers' script has its like."""
+    """The config, if the peers' script has the same task."""
     config = load_config(name)
     if f"{config.env_id}:{config.algo_id}" not in TASKS.values():
         known = ", ".join(TASKS.values())
@@ -123,10 +123,10 @@ def checked_config(name: str) -> Config:
 
 
 def eval_cadence(config: Config, eval_every: int, env_steps: int) -> dict[str, int]:
-    """Whole epochs between evaluations, nearest to what was asked for, and what they hold.
+    """Whole epochs between evaluations, nearest to `eval_every`, and their env steps.
 
-    The config's epochs stay: rounds of updates end with them. Reset rows are in them too, so ours
-    evaluates some steps earlier than the peer: at most one in an episode.
+    The config's epochs stay as they are, because rounds of updates end with them. They include
+    reset rows, so ours evaluates slightly earlier than the peer: at most one step per episode.
     """
     per_epoch = config.n_steps * config.n_envs
     n_epochs = max(1, round(eval_every / per_epoch))
@@ -198,8 +198,11 @@ def markdown(result: dict[str, Any]) -> str:
     grid, by_who = curves(result)
     every = max(1, -(-len(grid) // N_TABLE_ROWS))
     shown = np.arange(len(grid))[::-1][::every][::-1]  # the last one is among them
-    rows = [[f"{grid[i]:,}", *(_told(values[:, i]) for values in by_who.values())] for i in shown]
-    rows.append(["mean of the curve", *(_told(v.mean(axis=1)) for v in by_who.values())])
+    rows = [
+        [f"{grid[i]:,}", *(_mean_and_range(values[:, i]) for values in by_who.values())]
+        for i in shown
+    ]
+    rows.append(["mean of the curve", *(_mean_and_range(v.mean(axis=1)) for v in by_who.values())])
     versions = ", ".join(f"{k} {v}" for k, v in result["peers"][0]["versions"].items())
     differs = "; ".join(f"{k} {a} (peer: {b})" for k, (a, b) in result["differs"].items())
     failed = [
@@ -223,7 +226,7 @@ def markdown(result: dict[str, Any]) -> str:
     return "\n\n".join(parts + (["Failed:\n\n" + "\n".join(failed)] if failed else []))
 
 
-def _told(values: np.ndarray) -> str:
+def _mean_and_range(values: np.ndarray) -> str:
     """Mean and range over seeds."""
     text = f"{values.mean():,.1f}"
     return text if len(values) == 1 else f"{text} ({values.min():,.1f} to {values.max():,.1f})"

@@ -1,12 +1,12 @@
-"""What a GPU gives: the same trainings on the CPU, and on the GPU eager, compiled and as graphs.
+"""The same trainings on the CPU, and on a GPU eager, compiled and as CUDA graphs.
 
     .venv/bin/python -m benchmarks.gpu                     (on a machine with an NVIDIA GPU)
 
 Cases: PPO with rl-zoo's CartPole setting, the same with 1,024 envs and larger minibatches, SAC on
-HalfCheetah-v5 with SB3's defaults. Beside them a plain PyTorch loop of the same work on the same
-GPU, written as CleanRL's single files are (peers/plain_torch.py). Each runs `--repeats` times in
-turn in this process; steps/s count after the warm-up, so that compiling is left out; the seconds it
-took are told beside. Raw figures go to results/gpu.json, the table to results/gpu.md.
+HalfCheetah-v5 with SB3's defaults. For comparison a plain PyTorch loop of the same work on the same
+GPU, in the style of CleanRL's single files (peers/plain_torch.py). All take turns, `--repeats`
+times, in this process. Steps/s count after the warm-up, without compilation; the total seconds are
+in a column of their own. Raw figures go to results/gpu.json, the table to results/gpu.md.
 """
 
 import argparse
@@ -75,7 +75,7 @@ class Clock(Observer):
 
 @contextmanager
 def compiled_losses() -> Iterator[None]:
-    """Gradients by torch.compile, in place of graphs of our own."""
+    """Gradients by torch.compile instead of our CUDA graphs."""
     torch._dynamo.reset()
 
     def start(self: Any, loss: Any, params: Sequence[Tensor], **options: Any) -> None:
@@ -120,7 +120,7 @@ def markdown(result: dict[str, Any]) -> str:
             ratio = f"{statistics.median(rates) / statistics.median(plain):.2f}" if plain else "–"
             walls = [row["wall_s"] for row in runs]
             rows.append((case.title, way, spread(rates), ratio, spread(walls, 1)))
-    head = ("task", "how", "training, steps/s", "× plain PyTorch", "all of it, s")
+    head = ("task", "how", "training, steps/s", "× plain PyTorch", "total, s")
     return "\n\n".join(["# On a GPU", f"{describe(result)}\n- {result['gpu']}", table(head, rows)])
 
 
@@ -147,7 +147,7 @@ def main() -> None:
                 row: dict[str, Any] = {"case": name, "way": way, "repeat": repeat}
                 try:
                     row |= measure(CASES[name], way, args.quick)
-                except Exception as error:  # one way that fails is a result too
+                except Exception as error:  # a failure is a result too
                     row["error"] = f"{type(error).__name__}: {str(error).splitlines()[0][:120]}"
                 say(f"gpu: {row}")
                 result["rows"].append(row)

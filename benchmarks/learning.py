@@ -46,7 +46,7 @@ def main() -> None:
         for n_done, future in enumerate(as_completed(futures), start=1):
             run = future.result()
             which = f"{run['config']} seed {run['seed']}"
-            say(f"learning: {n_done} of {len(jobs)}, {which}: {told(run)}")
+            say(f"learning: {n_done} of {len(jobs)}, {which}: {result_text(run)}")
             result["runs"].append(run)
             result["runs"].sort(key=lambda run: (args.configs.index(run["config"]), run["seed"]))
             write(args.out, args.name, result, markdown(result))
@@ -100,7 +100,7 @@ def train(config: str, seed: int, extra: Sequence[str]) -> dict[str, Any]:
 
 
 def outcome(summary: dict[str, Any]) -> dict[str, Any]:
-    """What the statistics need of `gsolve run RUN --json`."""
+    """The part of `gsolve run RUN --json` that the statistics need."""
     evals, threshold = summary["evals"], summary["threshold"]
     val = [event for event in evals if event["stage"] == "val"]
     test = summary["test"]
@@ -120,7 +120,7 @@ def outcome(summary: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def told(run: dict[str, Any]) -> str:
+def result_text(run: dict[str, Any]) -> str:
     if "error" in run:
         return f"failed, {run['error']}"
     score = "no test score" if run["score"] is None else f"test {run['score']:.1f}"
@@ -137,7 +137,7 @@ def is_solved(run: dict[str, Any]) -> bool:
 
 
 def statistics(runs: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
-    """Over the seeds that have a score; None without any."""
+    """Statistics over the seeds that have a score; None without any."""
     scores = [run["score"] for run in runs if run.get("score") is not None]
     if not scores:
         return None
@@ -194,7 +194,7 @@ def _row(config: str, runs: Sequence[dict[str, Any]]) -> tuple[object, ...]:
 
 
 def _normalized(score: float | None, runs: Sequence[dict[str, Any]]) -> float | None:
-    """The score counted from what random actions get, where that was measured."""
+    """The score on a scale from random actions (0) to the target (1), if both are known."""
     ends = next((run["normalized"] for run in runs if run.get("normalized")), None)
     if score is None or ends is None:
         return None

@@ -1,4 +1,4 @@
-"""Our side and the peers', as processes started from the shell: one run, one record.
+"""Our side and the peers', as processes started from the shell: one record per run.
 
 sb3 = find(SB3, options)
 run_peer(sb3, "CartPole-v1:ppo", How(seed=1), "--steps=50000")
@@ -27,7 +27,7 @@ from gymnasium_solver.training.prepare import load_config
 from gymnasium_solver.training.threads import pick_threads
 
 OURS, SB3, SBX, REJAX, CLEANRL = "gymnasium-solver", "SB3", "sbx", "rejax", "CleanRL"
-# What runs a peer, before the task; rejax has an environment of its own.
+# The module that runs a peer, and its first arguments; rejax has its own Python environment.
 SCRIPTS: dict[str, tuple[str, ...]] = {
     SB3: ("benchmarks.peers.sb3", "sb3"),
     SBX: ("benchmarks.peers.sb3", "sbx"),
@@ -39,7 +39,7 @@ ANY_TASK = {SB3: "CartPole-v1:ppo", SBX: "CartPole-v1:ppo", REJAX: "zoo", CLEANR
 
 @dataclass(frozen=True)
 class Peer:
-    """A library to compare with: its interpreter, or why there is none."""
+    """A library to compare with: its interpreter, or why it is missing."""
 
     name: str
     python: str | None
@@ -60,7 +60,7 @@ class How:
 
 
 def find(name: str, options: Options) -> Peer:
-    """The peer, if its environment is there and it can be loaded."""
+    """The peer, if its Python environment exists and can import it."""
     python = options.peers_jax_python if name == REJAX else options.peers_python
     return _find(name, python)
 
@@ -80,14 +80,14 @@ def _find(name: str, python: Path) -> Peer:
 def take_turns(
     sides: Mapping[str, Callable[[], dict[str, Any]]], flip: bool = False
 ) -> Iterator[dict[str, Any]]:
-    """Run each side once; a peer that is missing or fails is told in its row, ours must work."""
+    """Run each side once; a missing or failing peer is reported in its row, ours must work."""
     for who in reversed(list(sides)) if flip else sides:
         try:
             yield {"who": who} | sides[who]()
         except FailedProcess as error:
             if who == OURS:
                 raise
-            say(f"bench: {who} is left out: {error}")
+            say(f"bench: {who} is missing: {error}")
             yield {"who": who, "error": str(error)}
 
 
@@ -128,13 +128,13 @@ def run_ours(config: str, how: How, *flags: str, warm_steps: int = 0) -> dict[st
 
 
 def _last_line(said: str) -> dict[str, Any]:
-    """What a peer's script says: libraries may print before it."""
+    """The record that a peer's script prints last: libraries may print before it."""
     found: dict[str, Any] = json.loads(said.strip().splitlines()[-1])
     return found
 
 
 def rate(times: Sequence[tuple[int, float | None]], warm_steps: int) -> float | None:
-    """Env steps a second from the first row at or after `warm_steps` to the last; None: no time."""
+    """Env steps per second from the first row at or after `warm_steps`; None without two rows."""
     warm = [(steps, s) for steps, s in times if s is not None and steps >= warm_steps]
     if len(warm) < 2 or warm[-1][1] <= warm[0][1]:
         return None
@@ -144,7 +144,7 @@ def rate(times: Sequence[tuple[int, float | None]], warm_steps: int) -> float | 
 def ratio(
     group: Sequence[dict[str, Any]], runs: Sequence[dict[str, Any]], peer: str, digits: int = 2
 ) -> str:
-    """How many times the peer's steps/s, pair by pair over the repeats."""
+    """Our steps/s divided by the peer's, pair by pair over the repeats."""
     if runs[0]["who"] == peer:
         return "1"
     theirs = {row["repeat"]: row["steps_per_s"] for row in group if row["who"] == peer}

@@ -1,14 +1,13 @@
-"""Pong from pixels with PPO: how fast it goes, where the time goes, and how far it comes.
+"""Pong from pixels with PPO: speed, where the time goes, and the learning curve.
 
     .venv/bin/python -m benchmarks.pong_pixels --minutes 10 --device cuda       (an NVIDIA GPU)
     .venv/bin/python -m benchmarks.pong_pixels Probe/Image-v0:ppo --minutes 0.1 --n-envs 4
 
-Trains the config for that many minutes, or until its budget is spent, without evaluations; into
---out go
-pong_pixels.json (machine, config, steps/s of all and of each part, the curve of raw training
-returns over env steps and wall time) and pong_pixels.png. Steps/s leave out the first fifth of the
-time, in which kernels are chosen and graphs captured. A part's own steps/s are what it would reach
-if the rest took no time. Schedules follow the config's budget, not the minutes.
+Trains the config for that many minutes, or until its budget is spent, without evaluations. Writes
+pong_pixels.json (machine, config, steps/s in total and by part, raw training returns over env steps
+and wall time) and pong_pixels.png to --out. Steps/s exclude the first fifth of the time, in which
+kernels are chosen and graphs captured. The steps/s of a part are what it would reach if the rest
+took no time. Schedules follow the config's budget, not the minutes.
 """
 
 import argparse
@@ -57,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     args.out.mkdir(parents=True, exist_ok=True)
     (args.out / f"{NAME}.json").write_text(json.dumps(result, indent=1) + "\n")
     draw(result, args.out / f"{NAME}.png")
-    say(told(result))
+    say(summary_text(result))
 
 
 def parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -173,7 +172,7 @@ def draw(result: dict[str, Any], path: Path) -> None:
     figure.savefig(path, dpi=110)
 
 
-def told(result: dict[str, Any]) -> str:
+def summary_text(result: dict[str, Any]) -> str:
     parts = ", ".join(f"{part} {of['share']:.0%}" for part, of in result["parts"].items())
     last = result["curve"][-1]["return_mean"] if result["curve"] else float("nan")
     return (

@@ -3,8 +3,8 @@
     .venv/bin/python -m benchmarks.profile_updates
 
 Trains the configs of the training benchmark in this process, on one thread, with the clock of
-`gsolve train --profile` (gymnasium_solver/timing.py); start-up and random warm-up are
-left out, which that flag does not do. Raw figures go to results/profile.json, the table to
+`gsolve train --profile` (gymnasium_solver/timing.py), but without start-up and random warm-up. Raw
+figures go to results/profile.json, the table to
 results/profile.md.
 """
 
@@ -64,7 +64,7 @@ def markdown(result: dict[str, Any]) -> str:
     head, rows, rates = ["part"], [[name] for name in ORDER], ["steps/s with the clock"]
     for algo, found in result["profiles"].items():
         us, total = found["us_a_step"], sum(found["us_a_step"].values())
-        head += [f"{CASES[algo].title}, µs a step", "share"]
+        head += [f"{CASES[algo].title}, µs per step", "share"]
         rates += [f"{found['steps_per_s']:,.0f}", ""]
         for row in rows:
             row += [f"{us[row[0]]:,.0f}", f"{us[row[0]] / total:.1%}"]
@@ -74,7 +74,7 @@ def markdown(result: dict[str, Any]) -> str:
             "# Where the time goes",
             describe(result),
             "Training on one thread after the warm-up, the hyper-parameters of the training "
-            "benchmark. Every moment counts for the innermost part that runs. Others used "
+            "benchmark. Time is attributed to the innermost part that runs. Other processes used "
             f"{'an unknown number of' if others is None else f'{others:.1f}'} cores meanwhile.",
             table(head, [*rows, rates]),
         ]

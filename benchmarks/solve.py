@@ -51,7 +51,7 @@ class Case(NamedTuple):
 
 ZOO = "CartPole-v1:ppo"
 CASES = {
-    # Seconds a run, and a peer's luck with a seed decides between 5 and 16 of them.
+    # A run takes seconds, and a peer takes between 5 and 16 of them depending on the seed.
     "CartPole-v1": Case(
         ("fast", "ppo"),
         475.0,
@@ -81,7 +81,7 @@ QUICK = ("CartPole-v1",)
 
 
 def measure(options: Options) -> list[dict[str, Any]]:
-    """One row a run; in each repeat ours first, since its time bounds the peers'."""
+    """One row per run; in each repeat ours first, because its time limits the peers'."""
     rows: list[dict[str, Any]] = []
     n_runs = {
         env_id: options.repeats * (1 if options.quick else CASES[env_id].often)
@@ -99,13 +99,13 @@ def measure(options: Options) -> list[dict[str, Any]]:
 
 @cache
 def our_config(env_id: str) -> str:
-    """The quickest of our configs that there is."""
+    """The quickest of our configs that exists."""
     known = {entry.name for entry in find_configs()}
     names = [f"{env_id}:{variant}" for variant in CASES[env_id].variants]
     for name in names:
         if name in known:
             return name
-    raise GsolveError(f"none of these configs is there: {', '.join(names)}")
+    raise GsolveError(f"none of these configs exists: {', '.join(names)}")
 
 
 def _turn(env_id: str, peers: Sequence[str], repeat: int, options: Options) -> list[dict[str, Any]]:
@@ -157,7 +157,7 @@ def sections(rows: Sequence[dict[str, Any]]) -> list[str]:
         "(“>”); except on CartPole and LunarLander it is not run again. CartPole has three times "
         "as many runs as the others. No peer publishes a config for FrozenLake and Taxi.",
         table((*head, "shell to exit, s", "of it evaluations", "compiling", "× our time"), cells),
-        *(["Left out:\n\n" + "\n".join(sorted(failed))] if failed else []),
+        *(["Missing:\n\n" + "\n".join(sorted(failed))] if failed else []),
     ]
 
 
@@ -187,7 +187,7 @@ def is_solved(run: dict[str, Any]) -> bool:
 
 
 def more_than(runs: Sequence[dict[str, Any]]) -> str:
-    """A sign before a median that a run cut short has a part in."""
+    """The mark of a lower bound: half of the runs or more were cut short."""
     cut = sum(not is_solved(run) for run in runs)
     return "> " if 2 * cut >= len(runs) and runs[0]["who"] != OURS else ""
 

@@ -3,9 +3,9 @@
     gsolve bench --only training
 
 PPO and DQN on CartPole-v1 with rl-zoo's hyper-parameters, SAC on HalfCheetah-v5 with the defaults
-of SB3 and sbx (a test holds our configs and peers/zoo.py together), evaluation off. Steps/s leave
-out start-up, random warm-up and compilation: they count from the same env step on for all. The time
-from the shell has everything. Slow libraries get fewer env steps, which changes no rate.
+of SB3 and sbx (a test compares our configs with peers/zoo.py), evaluation off. Steps/s exclude
+start-up, random warm-up and compilation: they count from the same env step for all. The time from
+the shell includes everything. Slow libraries get fewer env steps, which does not change the rate.
 """
 
 from collections.abc import Sequence
@@ -119,11 +119,11 @@ def sections(rows: Sequence[dict[str, Any]]) -> list[str]:
         "PPO and DQN with rl-zoo's hyper-parameters (PPO: 8 envs × 32 steps, batch 256, 20 passes, "
         "2×64; DQN: 128 updates of 64 after every 256 steps, 2×256), SAC with the defaults of SB3 "
         "and sbx (an update of 256 after every step, 2×256). Evaluation off on all sides. Steps/s "
-        f"count from env step {warm} on, without start-up, random actions and compilation; rejax "
-        "tells its compilation apart. The time from the shell has everything, and for us also the "
-        "run folder that the others do not write. Ratios are taken pair by pair.",
+        f"count from env step {warm} on, without start-up, random actions and compilation, which "
+        "only rejax reports separately. The time from the shell includes everything, and for us "
+        "also the run folder that the others do not write. Ratios are taken pair by pair.",
         table((*head, "shell to the end, s", "of it compiling", "env steps"), cells),
-        *(["Left out:\n\n" + "\n".join(sorted(failed))] if failed else []),
+        *(["Missing:\n\n" + "\n".join(sorted(failed))] if failed else []),
     ]
 
 

@@ -1,4 +1,4 @@
-"""Writes the generated tables of the documentation from the code they describe.
+"""Writes the generated tables of the documentation from code and raw results.
 
     .venv/bin/python -m docs.make_tables
 

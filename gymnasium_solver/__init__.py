@@ -14,15 +14,40 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from gymnasium_solver.algos import register_algorithm
     from gymnasium_solver.api import train
+    from gymnasium_solver.envs.wrappers import register_wrapper
+    from gymnasium_solver.plugins import (
+        register_env,
+        register_head,
+        register_network,
+        register_observer,
+    )
     from gymnasium_solver.training.agents import load_agent as load
     from gymnasium_solver.training.prepare import load_config
 
-__all__ = ["__version__", "load", "load_config", "train"]
+__all__ = [
+    "__version__",
+    "load",
+    "load_config",
+    "register_algorithm",
+    "register_env",
+    "register_head",
+    "register_network",
+    "register_observer",
+    "register_wrapper",
+    "train",
+]
 
 _HOMES = {
     "load": "gymnasium_solver.training.agents:load_agent",
     "load_config": "gymnasium_solver.training.prepare:load_config",
+    "register_algorithm": "gymnasium_solver.algos:register_algorithm",
+    "register_env": "gymnasium_solver.plugins:register_env",
+    "register_head": "gymnasium_solver.plugins:register_head",
+    "register_network": "gymnasium_solver.plugins:register_network",
+    "register_observer": "gymnasium_solver.plugins:register_observer",
+    "register_wrapper": "gymnasium_solver.envs.wrappers:register_wrapper",
     "train": "gymnasium_solver.api:train",
 }
 

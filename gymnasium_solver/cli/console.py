@@ -1,7 +1,7 @@
-"""What `gsolve train` tells while it runs: the observer of the training loop.
+"""What `gsolve train` prints while it runs: an observer of the training loop.
 
 On a terminal a live dashboard; into a file or a pipe one plain line an evaluation, or every few
-seconds; with `quiet` only the start, the result and the path. Whatever is told also goes to the
+seconds; with `quiet` only the start, the result and the path. All output also goes to the
 run's `run.log`, without colours. Used as a context manager, so that the terminal is given back
 whatever happens.
 """
@@ -179,7 +179,7 @@ class TrainConsole(Observer):
         self._stop_live()
         self._say("", "where the time went", *table, f"  trace    {trace}")
 
-    # --- how it is told
+    # --- output
 
     def _digest(self) -> State:
         """Take in the rows that came since the last look."""

@@ -103,7 +103,7 @@ def all_findings(env_id: str, env_kwargs: dict[str, Any], n_steps: int) -> Itera
 def _spec_findings(env_id: str, env: Any) -> Iterator["Finding"]:
     from gymnasium_solver.envs.catalogue import find_environment
     from gymnasium_solver.envs.checks.env import Finding
-    from gymnasium_solver.envs.checks.spec import spec_mismatches
+    from gymnasium_solver.envs.checks.spec_block import spec_mismatches
 
     entry = find_environment(env_id)
     if entry is None:

@@ -68,7 +68,7 @@ def main(argv: Sequence[str]) -> int:
 def score(
     ref: str, root: Any, episodes: int | None, seed: str, modes: dict[str, bool]
 ) -> dict[str, Any]:
-    """Load the checkpoint, play the episodes, and gather what there is to tell."""
+    """Load the checkpoint, play the episodes, and gather the report."""
     from gymnasium_solver.envs.make import env_from_config
     from gymnasium_solver.runs.checkpoint import load_checkpoint
     from gymnasium_solver.runs.resolve import resolve_checkpoint

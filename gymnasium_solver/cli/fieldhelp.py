@@ -1,4 +1,4 @@
-"""`gsolve train <target> --help`: every field of THIS config, its value here and what it does."""
+"""`gsolve train <target> --help`: every field of this config, its value and its documentation."""
 
 import inspect
 from collections.abc import Mapping
@@ -91,7 +91,7 @@ def print_field_help(target: str, config: Config) -> None:
         Text.assemble(
             "Each field with its value in this config; ",
             ("*", f"bold {ORANGE}"),
-            " where that is not the default.",
+            " if it is not the default.",
         )
     )
     schema = type(config).model_json_schema()["properties"]
@@ -102,7 +102,7 @@ def print_field_help(target: str, config: Config) -> None:
             _print_stacked(console, rows)
         else:
             print_table(console, _group_table(rows))
-    console.print("\ngsolve train --help tells of the other flags", style="bright_black")
+    console.print("\ngsolve train --help shows the other flags", style="bright_black")
 
 
 def _field(config: Config, name: str, schema: Mapping[str, Any]) -> Row:
@@ -126,14 +126,14 @@ def _group_table(rows: list[Row]) -> "Table":
 
 
 def _print_stacked(console: "Console", rows: list[Row]) -> None:
-    """The documentation under its flag: beside it a narrow terminal has no room to read."""
+    """Print the documentation below its flag, for narrow terminals."""
     for flag, value, doc in rows:
         console.print(Text.assemble(f"{flag:<{FLAG}}  ", value), soft_wrap=True)
         console.print(Padding(doc, (0, 0, 0, 6)))
 
 
 def _choices(schema: Mapping[str, Any]) -> list[str]:
-    """The values to choose from, where there are only so many."""
+    """The allowed values of a field with a fixed choice."""
     options = [schema, *schema.get("anyOf", [])]
     return [shown(value) for option in options for value in option.get("enum", [])]
 

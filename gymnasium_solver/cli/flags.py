@@ -1,5 +1,5 @@
-"""Flags: a strict `Parser` for the plain verbs, and for `train` and `show` `parse_fields`, where
-any config field is a flag.
+"""Flags: a strict `Parser` for most verbs, and `parse_fields` for `train` and `show`, where any
+config field is a flag.
 
 A field flag means what the same line in the YAML means: `--policy-lr 1e-3` is `policy_lr: 1e-3`,
 `--hidden-dims 64 64` is `hidden_dims: [64, 64]`, a bare `--normalize-obs` is `normalize_obs: true`
@@ -18,7 +18,7 @@ from gymnasium_solver.suggest import ask, nearest
 if TYPE_CHECKING:
     from gymnasium_solver.config.schema import Config
 
-# How many values a verb's own flag takes; a field's flag takes all words up to the next flag.
+# How many values a verb's own flag takes. A field's flag takes all words up to the next flag.
 NONE, ONE, OPTIONAL, MANY = "none", "one", "optional", "many"
 SHORT = {"-h": "help", "-q": "quiet", "-s": "set"}
 _VALUE = re.compile(r"-(\d|\.\d|\.?inf)")  # -200, -.5 and -inf are values, -q is a flag
@@ -44,7 +44,7 @@ class Parser(argparse.ArgumentParser):
 
     def add_runs_dir(self) -> None:
         self.add_argument(
-            "--runs-dir", metavar="DIR", help="where runs live (default: $GSOLVE_RUNS or ./runs)"
+            "--runs-dir", metavar="DIR", help="folder of the runs (default: $GSOLVE_RUNS or ./runs)"
         )
 
     def add_json(self) -> None:
@@ -69,7 +69,7 @@ def _kebab_token(token: str) -> str:
 
 
 def unknown_flag(given: str, flags: Iterable[str], prog: str) -> str:
-    """The message for a flag (or a word) that no one asked for."""
+    """The message for an unknown flag or an unexpected word."""
     if not given.startswith("-"):
         return f"unexpected argument '{given}'. See {prog} --help"
     # Without the dashes, which all flags share and which would make any two similar.
@@ -85,15 +85,15 @@ def as_flag(field_name: str) -> str:
 
 @dataclass
 class FieldArgs:
-    """A command line of `train` or `show`, cut into words but not yet held against a config."""
+    """A command line of `train` or `show`, split into words, not yet checked against a config."""
 
     positionals: list[str] = field(default_factory=list)
     options: dict[str, list[str]] = field(default_factory=dict)
-    """The verb's own flags: name -> its values, of all its occurrences."""
+    """The verb's own flags: name -> the values of all its occurrences."""
     fields: dict[str, list[str]] = field(default_factory=dict)
-    """Every other flag, in snake case: name -> its values; the last occurrence wins."""
+    """All other flags, in snake case: name -> the values of the last occurrence."""
     spelled: dict[str, str] = field(default_factory=dict)
-    """How a flag of `fields` was written, for messages."""
+    """Flags of `fields` as they were written, for messages."""
 
     def has(self, option: str) -> bool:
         return option in self.options
@@ -104,7 +104,7 @@ class FieldArgs:
 
 
 def parse_fields(argv: Sequence[str], arity: Mapping[str, str]) -> FieldArgs:
-    """Cut `argv` into positionals, the verb's own options (`arity`: name -> how many values) and
+    """Split `argv` into positionals, the verb's own options (`arity`: name -> number of values) and
     field flags."""
     args = FieldArgs()
     words = list(argv)
@@ -157,17 +157,16 @@ def _rescue_target(args: FieldArgs) -> None:
 
 
 def target_of(args: FieldArgs) -> str | None:
-    """The config named: the first word, or `--config_id`."""
+    """The name of the config: the first word, or `--config_id`."""
     targets = [*args.positionals, *args.options.get("config_id", [])]
     if len(targets) > 1:
-        raise UsageError(
-            f"one target at a time, but there are {len(targets)}: {', '.join(targets)}"
-        )
+        raise UsageError(f"expected one target, got {len(targets)}: {', '.join(targets)}")
     return targets[0] if targets else None
 
 
 def overrides_of(args: FieldArgs) -> dict[str, Any]:
-    """What the flags set, as the YAML would read it: fields, and dotted places inside them."""
+    """The fields that the flags set, with the values that YAML would give them. Dotted keys are
+    places inside a field."""
     from gymnasium_solver.config.yaml_file import parse_value
 
     values: dict[str, Any] = {}
@@ -195,7 +194,7 @@ def _settings(args: FieldArgs) -> list[str]:
 
 
 def _pair(text: str, option: str) -> tuple[str, str]:
-    """`key=value` cut in two."""
+    """Split `key=value`."""
     key, equals, value = text.partition("=")
     if not equals or not key:
         raise UsageError(f"{option} takes KEY=VALUE, but was given '{text}'")
@@ -203,7 +202,7 @@ def _pair(text: str, option: str) -> tuple[str, str]:
 
 
 def load_target(args: FieldArgs, target: str, options: Mapping[str, str]) -> "Config":
-    """The config that the words stand for; UsageError for a flag that is no field."""
+    """The config for these arguments; UsageError for a flag that is not a field."""
     from gymnasium_solver.training.prepare import load_config
 
     if not all(args.fields.values()):
@@ -213,14 +212,14 @@ def load_target(args: FieldArgs, target: str, options: Mapping[str, str]) -> "Co
     try:
         return load_config(target, overrides=overrides, fill=fill)
     except GsolveError:
-        _check_flags(args, options)  # a flag that is no field is the first thing to tell
+        _check_flags(args, options)  # a flag that is not a field is reported first
         raise
 
 
 def _check_flags(args: FieldArgs, options: Mapping[str, str]) -> None:
-    """Every flag must be a field of some algorithm. Names that the config's own errors know better
-    (another algorithm's field, another library's name) are left to them. All algorithms are
-    imported for it, a third of a second: only where a flag has no value or the config is refused.
+    """Check that every flag is a field of some algorithm. Names that the config's own errors
+    explain better (a field of another algorithm, a name of another library) are left to them. This
+    imports all algorithms, so it is done only if a flag has no value or the config is invalid.
     """
     from gymnasium_solver.algos.file_schema import json_schema
     from gymnasium_solver.config.foreign import FOREIGN
@@ -232,7 +231,7 @@ def _check_flags(args: FieldArgs, options: Mapping[str, str]) -> None:
         written, first = args.spelled[name], name.partition(".")[0]
         if not words and first.startswith("no_") and first not in known:
             first = first.removeprefix("no_")
-        # A name like one of another library's is also explained by the config.
+        # A name similar to one of another library is also explained by the config.
         if first not in known and not FOREIGN.keys() & set(nearest(first, names, n=1)):
             flags = [as_flag(field) for field in (*fields, *options)]
             raise UsageError(unknown_flag(written, flags, "gsolve train <target>"))

@@ -1,4 +1,4 @@
-"""`gsolve list [filter]`: the configs there are, shipped and your own."""
+"""`gsolve list [filter]`: list all configs, shipped and your own."""
 
 from collections.abc import Sequence
 from itertools import groupby
@@ -9,17 +9,17 @@ from gymnasium_solver.cli.flags import Parser
 def main(argv: Sequence[str]) -> int:
     parser = Parser(
         "list",
-        "The configs there are: shipped ones, those under ./configs, and those in $GSOLVE_CONFIGS.",
+        "List all configs: the shipped ones, those under ./configs and those in $GSOLVE_CONFIGS.",
         "examples:\n  gsolve list\n  gsolve list cartpole\n  gsolve list ppo --json",
     )
-    parser.add_argument("filter", nargs="?", help="show those whose name or description has this")
+    parser.add_argument("filter", nargs="?", help="part of a name or description")
     parser.add_json()
     args = parser.read(argv)
     return print_configs(args.filter, as_json=args.json)
 
 
 def print_configs(pattern: str | None, *, as_json: bool = False) -> int:
-    """Print the configs that match; 1 when there is none."""
+    """Print the matching configs; return 1 if there are none."""
     from rich.text import Text
 
     from gymnasium_solver.cli.tables import make_console, plain_table, print_json, print_table

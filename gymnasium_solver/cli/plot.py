@@ -118,7 +118,7 @@ def choose_panels(curves: list[Curves], wanted: list[str] | None) -> list[str]:
 
 
 def _changes(points: Points) -> bool:
-    """A flat line (no critic, a fixed rate) tells nothing; a single point may yet."""
+    """A flat line (no critic, a fixed rate) shows nothing; a single point may still change."""
     values = {y for _, y in points}
     return len(values) > 1 or len(points) == 1
 

@@ -1,4 +1,4 @@
-"""`gsolve runs [filter]`: the runs there are, newest first."""
+"""`gsolve runs [filter]`: all runs, newest first."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -18,7 +18,7 @@ SHORTEST_ID = 24  # "CartPole-v1-…040424-ab12"
 def main(argv: Sequence[str]) -> int:
     parser = Parser(
         "runs",
-        "The runs there are, newest first.",
+        "All runs, newest first.",
         "examples:\n  gsolve runs\n  gsolve runs CartPole --limit 5\n  gsolve runs solved\n"
         "  gsolve runs --json",
     )

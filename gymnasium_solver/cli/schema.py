@@ -12,7 +12,7 @@ def main(argv: Sequence[str]) -> int:
         "schema",
         "The JSON schema of config files: every field of every algorithm, with documentation.",
         "examples:\n  gsolve schema -o gsolve.schema.json\n\n"
-        "Editors with a YAML language server then take it from the first line of a config:\n"
+        "Editors with a YAML language server use it if the first line of a config is:\n"
         "  # yaml-language-server: $schema=gsolve.schema.json",
     )
     parser.add_argument("-o", "--output", metavar="FILE", help="write it here instead of printing")
@@ -28,6 +28,6 @@ def main(argv: Sequence[str]) -> int:
     try:
         Path(args.output).write_text(text, encoding="utf-8")
     except OSError as error:
-        raise UsageError(f"the schema cannot be written to {args.output}: {error}") from error
+        raise UsageError(f"cannot write the schema to {args.output}: {error}") from error
     print(args.output)
     return 0

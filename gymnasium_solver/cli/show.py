@@ -25,8 +25,8 @@ HELP = """\
 usage: gsolve show <env>:<variant> [flags]
        gsolve show path/to/config.yaml[:variant] [flags]
 
-The config that gsolve train would run with the same words: every field, resolved, as YAML that
-loads as it stands.
+The config that gsolve train would run with the same arguments: every field, resolved, as YAML that
+can be loaded again.
 
 flags:
   --FIELD VALUE...         set a field, as for gsolve train
@@ -50,6 +50,8 @@ def main(argv: Sequence[str]) -> int:
         print(f"{HELP}\n\ngsolve show: no target given", file=sys.stderr)
         return 2
     config = load_target(args, target, OPTIONS)
+    for notice in config.notices():
+        print(f"gsolve show: {notice}", file=sys.stderr)
 
     from gymnasium_solver.config.load import config_dict, dump_config
 

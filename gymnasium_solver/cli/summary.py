@@ -118,7 +118,7 @@ def result(
 
 
 def broken_off(run: "Run", runs_dir: str | None = None) -> list[Text]:
-    """What to say of a run that an error ended; the error itself is told by who catches it."""
+    """The summary of a run that an error ended; the caller prints the error itself."""
     from gymnasium_solver.runs.query import get_run
 
     summary = get_run(run)

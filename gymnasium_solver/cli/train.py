@@ -51,11 +51,11 @@ flags:
   --FIELD, --no-FIELD      true and false, where the field takes them: --normalize-obs
   --env-kwargs KEY=VALUE   arguments of the environment, several at once
   -s, --set KEY=VALUE      fill ${KEY} in the config, or set a field; may be given again
-  --resume RUN             go on where a run stopped; further flags change its config.
+  --resume RUN             continue where a run stopped; further flags change its config.
                            RUN/@best goes back to that checkpoint and removes the later ones
   --init-from-run RUN/@best
                            start from the weights of another run
-  --profile                tell at the end where the time went, and write trace.json, which opens
+  --profile                print where the time went, and write trace.json, which opens
                            in a browser (ui.perfetto.dev)
   --runs-dir DIR           where runs live (default: $GSOLVE_RUNS or ./runs)
   -q, --quiet              print only the start, the result and the path
@@ -68,7 +68,7 @@ examples:
   gsolve train FrozenLake-v1:ppo --env-kwargs is_slippery=false
   gsolve train --resume @last --max-env-steps 1e6
 
-gsolve list shows the configs there are."""
+gsolve list shows all configs."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -127,7 +127,7 @@ def resume(args: FieldArgs, target: str | None, command: list[str]) -> int:
     ref = resume_ref(args)
     if target is not None:
         raise UsageError(
-            f"--resume {ref} goes on with that run's own config: leave out '{target}', or leave "
+            f"--resume {ref} continues with that run's own config: leave out '{target}', or leave "
             "out --resume to start afresh (--init-from-run takes over the weights alone)"
         )
     from gymnasium_solver.cli.console import TrainConsole
@@ -175,7 +175,7 @@ def going_back(found: "ResolvedCheckpoint") -> list[str]:
 
 
 def check_is_no_run(target: str, runs_dir: str | None) -> None:
-    """A run where a config belongs: say how to go on with it, and how to repeat it."""
+    """A run where a config belongs: say how to continue it, and how to repeat it."""
     from gymnasium_solver.runs.run import is_run, runs_root
     from gymnasium_solver.runs.words import runs_dir_flag
 
@@ -186,7 +186,7 @@ def check_is_no_run(target: str, runs_dir: str | None) -> None:
     config = (Path(run) if "/" in run else root / run) / "config.yaml"
     raise UsageError(
         f"'{target}' is a run, not a config.\n"
-        f"  to go on with it: gsolve train --resume {target}{runs_dir_flag(runs_dir)}\n"
+        f"  to continue it:   gsolve train --resume {target}{runs_dir_flag(runs_dir)}\n"
         f"  to repeat it:     gsolve train {shlex.quote(str(config))}"
     )
 

@@ -5,7 +5,7 @@
 
 A process does one job after the other, since importing torch takes longer than most jobs; it is
 replaced when it dies or runs into the timeout. Items and results are JSON. What a job prints goes
-nowhere, but for the last line of a process that died, which is told.
+nowhere, except the last line of a process that died, which is part of its error.
 """
 
 import json
@@ -133,9 +133,9 @@ def serve(task: str) -> None:
     for line in sys.stdin:
         try:
             answer = {"value": function(json.loads(line))}
-        except Exception as error:  # one line about whatever it was: the other jobs go on
-            told = (str(error).splitlines() or [""])[0]
-            answer = {"error": f"{type(error).__name__}: {told}"}
+        except Exception as error:  # reported in one line: the other jobs continue
+            text = (str(error).splitlines() or [""])[0]
+            answer = {"error": f"{type(error).__name__}: {text}"}
         sys.stdout.flush()
         answers.write(json.dumps(answer) + "\n")
         answers.flush()

@@ -1,4 +1,4 @@
-"""Says what is wrong with a config, one line a problem, and what was probably meant.
+"""Error messages for invalid configs: one line per problem, with a suggestion.
 
 `explain` turns pydantic's ValidationError into lines such as
 
@@ -17,10 +17,10 @@ from gymnasium_solver.suggest import ask, nearest
 
 
 def explain(model: type[BaseModel], error: ValidationError, data: Mapping[str, Any]) -> str:
-    """One line for each field of `data` that is wrong."""
+    """One line for each invalid field of `data`."""
     lines: dict[str, str] = {}
     for problem in error.errors(include_url=False):
-        # A union reports each of its branches; one line about the field says it all.
+        # A union reports each of its branches; one line per field is enough.
         field = str(problem["loc"][0]) if problem["loc"] else ""
         if field not in lines:
             lines[field] = _line(model, field, problem, data)
@@ -70,7 +70,7 @@ def _line(
     reason = str(problem["ctx"]["error"]) if problem["type"] == "value_error" else ""
     if not field:
         return reason or str(problem["msg"])
-    # Inside a list or a union the input is a part; show the whole value as it was written.
+    # Inside a list or a union the input is a part of the value; show the whole value.
     given = problem["input"] if len(problem["loc"]) == 1 else data.get(field, problem["input"])
     if not reason:
         reason = f"expected {describe(model.model_json_schema()['properties'][field])}"

@@ -1,8 +1,8 @@
-"""Which configs there are: the shipped ones, and the user's own.
+"""Finds configs: the shipped ones and the user's own.
 
-A config's name is `<env>:<variant>`. The user's files are looked for in the folders of the
-environment variable GSOLVE_CONFIGS and in ./configs, and win over shipped ones of the same name.
-Nothing heavy is imported, so that listing stays instant.
+A config's name is `<env>:<variant>`. The user's files are searched in the folders of the
+environment variable GSOLVE_CONFIGS and in ./configs, and override shipped ones of the same name.
+Nothing heavy is imported, so that listing is fast.
 """
 
 import fnmatch
@@ -35,7 +35,7 @@ SHIPPED = Path(__file__).parent.parent / "configs"
 
 @dataclass(frozen=True)
 class ConfigFile:
-    """A config file taken apart: what all its variants share, and each variant's own lines."""
+    """A parsed config file: the lines that all variants share, and each variant's own."""
 
     path: Path
     base: dict[str, Any]
@@ -43,7 +43,7 @@ class ConfigFile:
     placeholders: frozenset[str]
 
     def section(self, variant: str | None) -> dict[str, Any]:
-        """All lines that count for a variant, or for a file that has none."""
+        """All lines of a variant, or of a file without variants."""
         own = self.variants[variant] if variant is not None else {}
         merged = {**self.base, **own}
         if merged.get("project_id") is None:
@@ -76,7 +76,7 @@ def algo_in_name(variant: str) -> str | None:
 
 
 def read_config_file(path: Path, fill: Mapping[str, str] | None = None) -> ConfigFile:
-    """Read a file and tell its variants from the fields they share."""
+    """Read a file and separate its variants from the fields they share."""
     content, placeholders = read_file(path, fill)
     if not isinstance(content, dict):
         raise ConfigError(f"{path}: expected a block of `field: value` lines, not {content!r}")
@@ -106,14 +106,14 @@ def _section(path: Path, name: str, value: Any) -> dict[str, Any]:
 
 
 def _is_variant(key: Any, value: Any) -> bool:
-    """A block that is no field: it is named after an algorithm, or holds a config's fields."""
+    """Is this block a variant: named after an algorithm, or holding fields of a config?"""
     if not isinstance(key, str) or key in COMMON:
         return False
     if algo_in_name(key):
         return True
     if not isinstance(value, dict):
         return False
-    # `env_kwarg:` is a slip of the pen, not a variant of that name.
+    # `env_kwarg:` is a misspelled field, not a variant of that name.
     misspelt = bool(nearest(key, COMMON, n=1, cutoff=0.8))
     return "algo_id" in value or (not misspelt and any(name in COMMON for name in value))
 
@@ -125,13 +125,13 @@ def find_configs(pattern: str | None = None) -> list[ConfigEntry]:
         for path in config_files(root):
             for entry in _entries(path, root):
                 entries.setdefault(entry.name, entry)
-    # In a file the first variant is the one to start with: its order stays.
+    # The first variant of a file is the one to start with, so the order in files is kept.
     found = sorted(entries.values(), key=lambda entry: (entry.suite, entry.name.rpartition(":")[0]))
     return [entry for entry in found if pattern is None or _matches(entry, pattern)]
 
 
 def config_folders() -> list[Path]:
-    """Folders searched for configs, the first to have a name wins."""
+    """Folders searched for configs. The first one that has a name is used."""
     own = [Path(part) for part in os.environ.get("GSOLVE_CONFIGS", "").split(os.pathsep) if part]
     return [*own, Path("configs"), SHIPPED]
 
@@ -148,7 +148,7 @@ def config_files(root: Path) -> Iterator[Path]:
 
 
 def is_file(path: Path) -> bool:
-    """Is there such a file? Not, for a name that no file can have."""
+    """Is there such a file? False for a name that no file can have."""
     try:
         return path.is_file()
     except (OSError, ValueError):
@@ -159,7 +159,7 @@ def _entries(path: Path, root: Path) -> Iterator[ConfigEntry]:
     try:
         file = read_config_file(path)
     except ConfigError:
-        return  # ./configs may hold other programs' files; naming one tells what is wrong with it
+        return  # ./configs may hold files of other programs; loading one by name reports the error
     sections = {name: file.section(name) for name in file.variants}
     if not sections and "algo_id" in file.base:
         section = file.section(None)
@@ -168,7 +168,7 @@ def _entries(path: Path, root: Path) -> Iterator[ConfigEntry]:
         env_id, algo_id = section.get("env_id"), section.get("algo_id")
         if not isinstance(env_id, str) or not isinstance(algo_id, str):
             continue
-        # ALE/Pong-v5 lives in ALE-Pong-v5.yaml; a generic file (env_id: ${env}) has its own name.
+        # ALE/Pong-v5 is in ALE-Pong-v5.yaml; a generic file (env_id: ${env}) has its own name.
         generic = any(unfilled(env_id)) or path.stem != env_id.replace("/", "-")
         name = f"{path.stem if generic else env_id}:{variant}"
         description = " ".join(str(section.get("description") or "").split())
@@ -185,7 +185,7 @@ def _matches(entry: ConfigEntry, pattern: str) -> bool:
 
 
 def own_file(target: str) -> Path | None:
-    """The user's own file that a name or path stands for, with or without a variant."""
+    """The user's own file of a name or path, with or without a variant."""
     for name in (target, target.rpartition(":")[0]):
         if Path(name).suffix in SUFFIXES and is_file(Path(name)):
             return Path(name)
@@ -197,7 +197,7 @@ def own_file(target: str) -> Path | None:
 
 
 def locate(target: str, variant: str | None = None) -> tuple[Path, str | None]:
-    """The file and variant that a config's name or path stands for."""
+    """The file and variant of a config's name or path."""
     if variant is None and Path(target).suffix not in SUFFIXES:
         head, colon, tail = target.rpartition(":")
         target, variant = (head, tail) if colon else (target, None)
@@ -205,7 +205,7 @@ def locate(target: str, variant: str | None = None) -> tuple[Path, str | None]:
         if not is_file(Path(target)):
             raise ConfigError(f"there is no config file {_cut(target)}")
         return Path(target), variant
-    for root in config_folders():  # the file of that name first: reading all takes much longer
+    for root in config_folders():  # the file of that name first: reading all files is slow
         for path in config_files(root):
             if path.stem == target.replace("/", "-"):
                 for entry in _entries(path, root):
@@ -222,7 +222,7 @@ def locate(target: str, variant: str | None = None) -> tuple[Path, str | None]:
 
 
 def _variant_in_file(entry: ConfigEntry) -> str | None:
-    """None for a flat file, whose only config has no block of its own."""
+    """None for a flat file, which has no variants."""
     return entry.variant if entry.variant in read_config_file(entry.path).variants else None
 
 
@@ -230,7 +230,7 @@ def _not_found(target: str, variant: str | None, entries: list[ConfigEntry]) -> 
     for root in config_folders():
         for path in config_files(root):
             if path.stem == target.replace("/", "-"):
-                read_config_file(path)  # if it cannot be read, that is the error to tell
+                read_config_file(path)  # if it cannot be read, report that error
     own = [e.name for e in entries if e.name.rpartition(":")[0] == target]
     own = own or [e.name for e in entries if e.env_id == target]
     if own and variant is None:
@@ -244,7 +244,7 @@ def _not_found(target: str, variant: str | None, entries: list[ConfigEntry]) -> 
     stems = {name.rpartition(":")[0]: name for name in reversed(names)}
     close = [stems[stem] for stem in nearest(target, stems, n=5, cutoff=0.5)]
     found = list(dict.fromkeys([*within, *close, *nearest(wanted, names, n=5, cutoff=0.6)]))[:6]
-    listing = f"the nearest are: {', '.join(found)}" if found else "gsolve list prints all"
+    listing = f"the nearest are: {', '.join(found)}" if found else "gsolve list shows all"
     return f"there is no config named {wanted!r}; {listing}"
 
 

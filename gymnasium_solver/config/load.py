@@ -40,7 +40,7 @@ def apply_overrides(data: Mapping[str, Any], overrides: Mapping[str, Any]) -> di
 
 
 def config_dict(config: Config) -> dict[str, Any]:
-    """All fields as JSON can hold them; `build_config` turns it back into an equal config."""
+    """All fields as JSON values; `build_config` turns them back into an equal config."""
     return config.model_dump(mode="json")
 
 
@@ -90,6 +90,7 @@ def _inner(block: Any, key: str, written: str, parent: str) -> Any:
         if key.isdecimal() and int(key) < len(block):
             return block[int(key)]
         raise ConfigError(
-            f"{written}: {parent} has {len(block)} entries, counted from 0; {key!r} is none of them"
+            f"{written}: {parent} has {len(block)} entries, counted from 0; {key!r} is not one of "
+            "them"
         )
-    raise ConfigError(f"{written}: {parent} is {block!r}, which has nothing inside to set")
+    raise ConfigError(f"{written}: {parent} is {block!r}, not a block or a list")

@@ -1,7 +1,7 @@
-"""Presets of networks (`model_id`), and what they fill in.
+"""Network presets (`model_id`) and the fields they set.
 
-An mlp preset is a name for `hidden_dims`. A cnn preset names convolutions (nets/cnn.py), which know
-their sizes themselves; here it only says that the network is a cnn.
+An MLP preset is a name for `hidden_dims`. A CNN preset names convolutions, whose sizes are defined
+in nets/cnn.py; here it only sets `policy: cnn`.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ MLP_PRESETS: dict[str, tuple[int, ...]] = {
     "mlp_medium": (256, 256),
     "mlp_large": (512, 512),
 }
-# Read without their cnn_, too. "large" alone might be either, and is the cnn's.
+# Also accepted without "cnn_". "large" alone is ambiguous and means the CNN.
 CNN_PRESETS = ("small", "nature", "impala", "large")
 
 
@@ -35,7 +35,7 @@ ModelId = Annotated[
 
 
 def read_preset(data: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields that a `model_id` stands for; ValueError where others contradict it."""
+    """The fields that a `model_id` sets; ValueError if other fields contradict it."""
     model_id = _long_name(data.get("model_id"))
     kind = str(model_id)[:3]
     if kind not in ("mlp", "cnn"):

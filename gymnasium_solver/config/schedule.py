@@ -8,9 +8,9 @@ Any field that an algorithm reads once per update may be written as
     policy_lr: {start: 0.001, end: 0.0001, schedule: cosine, from: 0.2, to: 80000, warmup: 0.05}
     ent_coef: {schedule: piecewise, points: [[0, 0.01], [0.5, 0.001], [1.0, 0.0]]}
 
-`from`, `to`, `warmup`, `every` and a point's position are places in the run: a number up to 1 is a
-fraction of the budget, a larger one is a count of env steps. With `warmup` the value climbs
-linearly from 0 to `start` first, and the schedule proper begins when it is there.
+`from`, `to`, `warmup`, `every` and the position of a point are places in the run: a number up to 1
+is a fraction of the budget, a larger one is a count of env steps. With `warmup` the value first
+rises linearly from 0 to `start`; the schedule itself begins after that.
 
 The trainer asks `schedule.at(env_steps, total_env_steps)`; config fields are declared as
 
@@ -31,7 +31,7 @@ from pydantic_core import core_schema
 
 _LINEAR_TEXT = re.compile(r"lin_([0-9]+\.?[0-9]*(?:[eE][-+]?[0-9]+)?|\.[0-9]+(?:[eE][-+]?[0-9]+)?)")
 
-# What each shape needs besides `start`, and what it may have besides `schedule`.
+# The keys each shape requires, and those it may have besides `schedule`.
 _NEEDS: dict[str, tuple[str, ...]] = {
     "constant": ("start",),
     "linear": ("start", "end"),
@@ -97,7 +97,7 @@ class Schedule:
         finish = _place(self.to, total_env_steps)
         elapsed = min(max(env_steps - begin, 0.0), max(finish - begin, 0.0))
         if self.shape == "rate":
-            # The tolerance keeps 0.3 / 0.1 from being 2.9999999999999996 stairs.
+            # Without the tolerance 0.3 / 0.1 would give 2 stairs instead of 3.
             stairs = math.floor(elapsed / _place(self.every, total_env_steps) + 1e-9)
             value = self.start * self.rate**stairs
             return max(value, self.end) if self.rate < 1 else min(value, self.end)
@@ -138,7 +138,7 @@ class Schedule:
 
     @property
     def values(self) -> tuple[float, ...]:
-        """The values it is written with: after a warm-up it never leaves their range."""
+        """The values it is written with. After a warm-up it stays within their range."""
         if self.shape == "piecewise":
             return tuple(value for _, value in self.points)
         return (self.start,) if self.shape == "constant" else (self.start, self.end)
@@ -273,14 +273,14 @@ def _check_numbers(schedule: Schedule) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class scheduled:  # lower case: it is used like a function, Annotated[Schedule, scheduled(ge=0)]
-    """Makes a field take any spelling of a schedule, with every value of it inside the bounds."""
+    """Makes a field accept any form of a schedule, with all its values within bounds."""
 
     gt: float | None = None
     ge: float | None = None
     lt: float | None = None
     le: float | None = None
     peak_gt: float | None = None
-    """The largest value must be above this: lets a learning rate end at 0 but not be 0."""
+    """The largest value must be above this: a learning rate may end at 0 but not be 0."""
 
     @property
     def expected(self) -> str:

@@ -1,4 +1,4 @@
-"""The `spec` block of a config file: what is known about its environment, in words and labels.
+"""The `spec` block of a config file: facts about its environment, in words and labels.
 
     spec:
       description: A pole stands on a cart.
@@ -10,11 +10,11 @@
       rewards: {description: 1 for every step, per_step: 1}
       returns: {range: [1, 500], threshold_solved: 475}
 
-`read_spec(block)` checks it and gives a `Spec`; `Config` calls it, so a slip of the pen is an error
-when the config is loaded. Everything is optional. In `rewards` any further key is an event and what
-it pays (`on_goal: 1`, `per_point: +1/-1`). One key is a setting, `action_space.valid`: the actions
-that are allowed (envs/wrappers/restrict_actions.py). An observation that depends on the config
-(`obs_type`) is described by `default` and `variants`.
+`read_spec(block)` checks it and returns a `Spec`. `Config` calls it, so a misspelled key is an
+error when the config is loaded. Everything is optional. In `rewards` any other key is an event with
+its reward (`on_goal: 1`, `per_point: +1/-1`). One key is a setting: `action_space.valid` restricts
+the actions (envs/wrappers/restrict_actions.py). Observations that depend on the config (`obs_type`)
+are described by `default` and `variants`.
 """
 
 from collections.abc import Mapping
@@ -39,7 +39,7 @@ from gymnasium_solver.suggest import did_you_mean
 def _ordered(ends: tuple[Any, Any]) -> tuple[Any, Any]:
     low, high = ends
     if isinstance(low, int | float) and isinstance(high, int | float) and low > high:
-        raise ValueError(f"begins at {low} but ends at {high}: expected [lowest, highest]")
+        raise ValueError(f"starts at {low} but ends at {high}: expected [lowest, highest]")
     return ends
 
 
@@ -47,7 +47,7 @@ def _tuple(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-# Lowest and highest value; null where there is no end, text where it depends (n_arms).
+# Lowest and highest value; null for no bound, text if it depends on a setting (n_arms).
 Range = Annotated[
     tuple[Float | str | None, Float | str | None],
     BeforeValidator(_tuple),
@@ -62,7 +62,7 @@ class _Part(BaseModel):
         extra="forbid",
         strict=True,
         use_attribute_docstrings=True,
-        defer_build=True,  # 30 ms that only a config with a block should cost
+        defer_build=True,  # saves 30 ms for configs without a spec
     )
 
 
@@ -70,24 +70,24 @@ class ActionSpec(_Part):
     """What the agent can do."""
 
     labels: Labels = []
-    """A name for each action, or for each number of a continuous one: a list, or index: label."""
+    """A name per action, or per component of a continuous action: a list, or index: label."""
     descriptions: dict[str, str] = {}
-    """More about an action, by its label or index."""
+    """Descriptions of actions, by label or index."""
     valid: list[int | str] | None = None
-    """The actions that are allowed, by number or label. A setting: all others are masked."""
+    """The allowed actions, by number or label. This is a setting: all others are masked."""
     discrete: Count | None = None
-    """Number of actions, where they are Discrete."""
+    """Number of actions of a Discrete space."""
     multibinary: Count | None = None
-    """Number of buttons, where any of them may be held at once."""
+    """Number of buttons of a MultiBinary space."""
     multidiscrete: list[Count] | None = None
-    """Number of choices in each part of the action."""
+    """Number of choices of each component of a MultiDiscrete space."""
     shape: list[Count] | None = None
     range: Range | list[Range] | None = None
     """Bounds of a continuous action: one pair, or one for each label."""
     unit: str | None = None
     note: str | None = None
     full_space: dict[str, Any] | None = None
-    """A larger action space that the environment has as an option."""
+    """A larger action space that the environment offers as an option."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -133,28 +133,28 @@ class ActionSpec(_Part):
 
 
 class Component(_Part):
-    """One number of an observation, or `size` of them."""
+    """One number of an observation, or `size` numbers."""
 
     name: str
     range: Range | None = None
     values: Count | list[int | float | str] | None = None
-    """The values it can take: how many (0 to values - 1), or which."""
+    """The values it can take: their number (0 to values - 1), or a list."""
     size: Count = 1
-    """Numbers it stands for."""
+    """How many numbers it describes."""
     unit: str | None = None
     description: str | None = None
 
 
 class ObservationView(_Part):
-    """One form in which an environment can be seen."""
+    """One form of an environment's observations."""
 
     components: list[Component] = []
-    """Its numbers by name, in order."""
+    """Its numbers, in order."""
     shape: list[Count | str] | None = None
     dtype: str | None = None
     range: Range | None = None
     n: Count | None = None
-    """Number of values, where the observation is Discrete."""
+    """Number of values of a Discrete observation."""
     description: str | None = None
     note: str | None = None
 
@@ -168,7 +168,7 @@ class ObservationView(_Part):
 
     @property
     def size(self) -> int:
-        """Numbers that the components stand for."""
+        """How many numbers the components describe."""
         return sum(part.size for part in self.components)
 
 
@@ -176,7 +176,7 @@ class ObservationSpec(ObservationView):
     """What the agent sees."""
 
     default: str | None = None
-    """Which of the variants it is unless the config says otherwise."""
+    """The variant used unless the config selects another."""
     variants: dict[str, ObservationView] = {}
 
     @model_validator(mode="after")
@@ -186,12 +186,12 @@ class ObservationSpec(ObservationView):
         return self
 
     def view(self, name: str | None = None) -> ObservationView:
-        """The variant of this name, or the default one; the block itself where it has none."""
+        """The variant of this name, or the default one; the block itself if there are none."""
         return self.variants.get(name or self.default or "") or self
 
 
 class RewardPart(_Part):
-    """Something that is paid for."""
+    """One component of the reward."""
 
     name: str
     value: Float | str | None = None
@@ -202,7 +202,7 @@ class RewardPart(_Part):
 
 
 class Rewards(_Part):
-    """What a step pays."""
+    """The rewards of a step."""
 
     model_config = ConfigDict(
         json_schema_extra={"additionalProperties": {"type": ["number", "string"]}}
@@ -212,10 +212,10 @@ class Rewards(_Part):
     range: Range | None = None
     """Lowest and highest reward of a step."""
     events: dict[str, Float | str] = {}
-    """What happens: what it pays. Keys of `rewards` itself that are no field are events, too."""
+    """Event: its reward. Other keys of `rewards` itself are events, too."""
     components: list[RewardPart] = []
     threshold_solved: Float | None = None
-    """Return that counts as solved; better said in `returns`."""
+    """Return that counts as solved. Prefer `returns.threshold_solved`."""
     note: str | None = None
 
     @model_validator(mode="before")
@@ -229,12 +229,12 @@ class Rewards(_Part):
             if hint := did_you_mean(str(name), cls.model_fields, cutoff=0.75):
                 raise ValueError(f"{name}: unknown key. {hint}")
             if isinstance(value, bool) or not isinstance(value, int | float | str):
-                raise ValueError(f"{name}: got {value!r}, expected what it pays, a number or text")
+                raise ValueError(f"{name}: got {value!r}, expected its reward, a number or text")
         return known | ({"events": events | known.get("events", {})} if events else {})
 
 
 class Returns(_Part):
-    """What an episode sums up to."""
+    """The return of an episode."""
 
     range: Range | None = None
     threshold_solved: Float | None = None
@@ -251,8 +251,8 @@ class Returns(_Part):
 
 
 class Choice(_Part):
-    """Settings to choose one from, such as a game's modes. `name: text` lines are the values and
-    what they mean."""
+    """A setting with a choice of values, such as a game's modes. `name: text` lines are the values
+    and their meaning."""
 
     model_config = ConfigDict(json_schema_extra={"additionalProperties": {"type": "string"}})
 
@@ -279,10 +279,10 @@ class Spec(_Part):
     source: str | None = None
     """Where it is documented."""
     links: dict[str, str] = {}
-    """More to read: name: address."""
+    """Links, as name: address."""
     suite: str | None = None
     render_fps: Annotated[Float, Field(gt=0)] | None = None
-    """Frames per second at which it looks natural."""
+    """Natural frame rate, in frames per second."""
     action_space: ActionSpec = ActionSpec()
     observation_space: ObservationSpec = ObservationSpec()
     reward: str | None = None
@@ -292,7 +292,7 @@ class Spec(_Part):
     """What ends an episode."""
     returns: Returns = Returns()
     options: dict[str, str] = {}
-    """What can be set by env_kwargs: name: what it does."""
+    """Options of env_kwargs, as name: effect."""
     modes: Choice = Choice()
     difficulties: Choice = Choice()
     versions: dict[str, str] = {}
@@ -319,7 +319,7 @@ class Spec(_Part):
 
 
 def read_spec(block: Mapping[str, Any]) -> Spec:
-    """The checked block; ConfigError with one line a problem."""
+    """The checked block; ConfigError with one line per problem."""
     try:
         return Spec.model_validate(plain(block, "spec"))
     except ValidationError as error:
@@ -328,7 +328,7 @@ def read_spec(block: Mapping[str, Any]) -> Spec:
         raise ConfigError(str(error)) from None
 
 
-# Which model describes the blocks under a key, for hints.
+# The model of the blocks under a key, for suggestions.
 _MODELS: dict[str, type[BaseModel]] = {
     "action_space": ActionSpec,
     "observation_space": ObservationSpec,

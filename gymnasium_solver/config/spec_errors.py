@@ -1,4 +1,4 @@
-"""Says what is wrong with a `spec` block, one line a problem, by the place where it stands:
+"""Error messages for invalid `spec` blocks: one line per problem, with its place.
 
 spec.action_space.lables: unknown key. Did you mean labels?
 """
@@ -28,8 +28,8 @@ def problems(
     block: Mapping[str, Any],
     model_at: Callable[[list[str]], type[BaseModel]],
 ) -> Iterator[str]:
-    """The lines. `model_at` tells the model of the block at a place, for its keys."""
-    expected: dict[str, list[str]] = {}  # a union tells what each of its branches wants
+    """The lines. `model_at` returns the model of the block at a place, for its keys."""
+    expected: dict[str, list[str]] = {}  # a union reports what each of its branches expects
     for problem in error.errors(include_url=False):
         keys, value = _place(problem["loc"], block)
         where = ".".join(("spec", *keys))
@@ -47,8 +47,8 @@ def problems(
 
 
 def _place(loc: tuple[int | str, ...], block: Any) -> tuple[list[str], Any]:
-    """The keys of `loc` that the user wrote (a union adds the names of its branches), and what
-    stands there."""
+    """The keys of `loc` that the user wrote (a union adds the names of its branches), and the value
+    there."""
     keys: list[str] = []
     for key in loc:
         if isinstance(block, Mapping):
@@ -65,7 +65,7 @@ def _place(loc: tuple[int | str, ...], block: Any) -> tuple[list[str], Any]:
 
 
 def or_list(name: str, known: Iterable[str]) -> str:
-    """The known name that is nearest, or all of them where none is near."""
+    """A suggestion, or the list of known names if none is similar."""
     names = list(known)
     hint = did_you_mean(name, names) or (f"There are: {', '.join(names)}." if names else "")
     return f". {hint}" if hint else ""

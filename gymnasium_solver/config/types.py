@@ -1,8 +1,8 @@
-"""The kinds of value that config fields are declared with.
+"""The types that config fields are declared with.
 
-They are strict where guessing hides mistakes (true is no number, "8" is text) and lenient where
-only the spelling differs (1e5 is a whole number). What a user may write relatively is resolved
-here, so that a built config holds plain numbers.
+They are strict where guessing hides mistakes (true is not a number, "8" is text) and lenient where
+only the spelling differs (1e5 is a whole number). Relative values are resolved here, so that a
+constructed config holds plain numbers.
 """
 
 import math
@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, WithJsonSchema
 
-from gymnasium_solver.registry import networks
+from gymnasium_solver.registry import heads, networks
 
 LONGEST_NAME = 150
 DEEPEST = 50  # levels of lists and blocks in a value
@@ -26,7 +26,7 @@ def whole(value: Any) -> Any:
 
 
 def _fraction_or_count(value: Any) -> Any:
-    """A float below 1 stays a fraction; other whole numbers become counts."""
+    """A float below 1 stays a fraction; whole numbers become counts."""
     number = whole(value)
     if isinstance(number, float) and not 0 < number < 1:
         raise ValueError("expected a whole number, or a fraction between 0 and 1")
@@ -34,7 +34,7 @@ def _fraction_or_count(value: Any) -> Any:
 
 
 def _resolve_batch_size(value: Any, info: ValidationInfo) -> Any:
-    """0.25 is a quarter of the rollout and 1.0 all of it; 1 is one sample."""
+    """0.25 is a quarter of the rollout, 1.0 the whole rollout; 1 is one sample."""
     if isinstance(value, float) and 0 < value <= 1:
         rollout = info.data.get("n_envs", 1) * info.data.get("n_steps", 1)
         return max(1, math.floor(rollout * value))
@@ -42,7 +42,7 @@ def _resolve_batch_size(value: Any, info: ValidationInfo) -> Any:
 
 
 def layers(value: Any) -> Any:
-    """A list, or one number for one layer, as the tuple it stands for."""
+    """A list, or one number for a single layer, as a tuple."""
     if isinstance(value, list | tuple):
         return tuple(whole(item) for item in value)
     width = whole(value)
@@ -50,7 +50,7 @@ def layers(value: Any) -> Any:
 
 
 def cpu_count() -> int:
-    """CPUs this process may use, which in a container are fewer than the machine has."""
+    """CPUs that this process may use: in a container fewer than the machine has."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -73,7 +73,7 @@ def is_too_deep(value: Any) -> bool:
 
 
 def plain(value: Any, path: str) -> Any:
-    """A copy made of JSON types alone, so that config.yaml and JSON can hold it without loss."""
+    """A copy made of JSON types only, so that YAML and JSON can hold it without loss."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
@@ -111,8 +111,14 @@ def _known_network(name: str) -> str:
     return short
 
 
+def _known_head(name: str) -> str:
+    if name not in heads.names():
+        raise ValueError(heads.unknown(name))
+    return name
+
+
 def _one_or_more(value: Any) -> Any:
-    """One name stands for a list of one."""
+    """A single name is a list of one."""
     return [value] if isinstance(value, str) else value
 
 
@@ -223,6 +229,11 @@ PolicyKind = Annotated[
             "x-expected": "auto, mlp, cnn, or a network registered by a plugin",
         }
     ),
+]
+HeadKind = Annotated[
+    str,
+    AfterValidator(_known_head),
+    WithJsonSchema({"type": "string", "x-expected": "linear, or a head registered by a plugin"}),
 ]
 Activation = Literal[
     "tanh", "relu", "leaky_relu", "elu", "selu", "gelu", "silu", "swish", "identity"

@@ -34,7 +34,7 @@ _RESOLVERS = (
     ("tag:yaml.org,2002:null", r"~|null|Null|NULL|", [*"~nN", ""]),
 )
 
-# libyaml's parser where it is built in: listing all configs takes a fifth of the time.
+# libyaml's parser, if available: listing all configs then takes a fifth of the time.
 _SafeLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -59,7 +59,7 @@ class _Loader(_SafeLoader):
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes every text that either our loader or a standard one would read as something else."""
+    """Quotes every text that our loader or a standard one would read as something else."""
 
     yaml_implicit_resolvers = {
         first: list(pairs) for first, pairs in yaml.SafeDumper.yaml_implicit_resolvers.items()
@@ -117,7 +117,7 @@ def _refuse_duplicates(node: yaml.MappingNode) -> None:
 
 
 def parse_yaml(text: str, where: str) -> Any:
-    """The value of a YAML document; ConfigError names the place, the line and the problem."""
+    """The value of a YAML document; ConfigError names the file, the line and the problem."""
     try:
         check_limits(text, _Loader)
         return yaml.load(text, Loader=_Loader)
@@ -130,10 +130,10 @@ def parse_yaml(text: str, where: str) -> Any:
 
 
 def parse_value(text: str) -> Any:
-    """A command-line token as the same text behind `key: ` in a config means it.
+    """The value of a command-line token: the same as after `key: ` in a config.
 
-    Lists, blocks and quotes are parsed; anything else is a number, true, false, null or text, so
-    that tokens like @last or `a: b`, which YAML would want quoted, need no quotes here.
+    Lists, blocks and quotes are parsed. Anything else is a number, true, false, null or text, so
+    that tokens like @last or `a: b`, which YAML requires quotes for, need none here.
     """
     stripped = text.strip()
     if stripped[:1] in ("[", "{", '"', "'"):
@@ -168,7 +168,7 @@ def read_file(path: Path, fill: Mapping[str, str] | None = None) -> tuple[Any, s
     except UnicodeDecodeError as error:
         raise ConfigError(f"cannot read {path}: it is not UTF-8 text ({error})") from None
     if path.suffix == ".json":
-        # JSON is YAML but for tabs; this keeps line numbers and one set of rules for both.
+        # JSON is YAML except for tabs. This keeps line numbers and one set of rules for both.
         text = re.sub(r"^\t+", lambda tabs: "  " * len(tabs[0]), text, flags=re.MULTILINE)
     values = {name: str(value) for name, value in (fill or {}).items()}
     names = set(_PLACEHOLDER.findall(text))

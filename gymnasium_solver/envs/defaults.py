@@ -17,6 +17,7 @@ import numpy as np
 
 from gymnasium_solver.envs.make import make_vector_env
 from gymnasium_solver.envs.vector import VectorEnv
+from gymnasium_solver.spaces.observations import part_spaces
 
 ON_POLICY = ("ppo", "reinforce", "pqn")
 
@@ -38,9 +39,13 @@ def default_fields(env_id: str, algo_id: str, given: Mapping[str, Any]) -> dict[
 
 
 def _fields(env: VectorEnv, algo_id: str) -> dict[str, Any]:
-    observation, action = env.observation_space, env.action_space
-    is_image = observation.dtype == np.uint8 and len(observation.shape or ()) >= 2
-    is_vector = isinstance(observation, gymnasium.spaces.Box) and not is_image
+    parts, action = part_spaces(env.observation_space).values(), env.action_space
+    images = [part.dtype == np.uint8 and len(part.shape or ()) >= 2 for part in parts]
+    is_image = any(images)
+    is_vector = any(
+        isinstance(part, gymnasium.spaces.Box) and not image
+        for part, image in zip(parts, images, strict=True)
+    )
     fields: dict[str, Any] = {"max_env_steps": 1_000_000 if is_image else 300_000}
     if algo_id == "ppo":
         fields |= _ppo(isinstance(action, gymnasium.spaces.Box), is_image)

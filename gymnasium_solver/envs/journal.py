@@ -100,6 +100,7 @@ def same_obs(saved: Any, now: Any) -> bool:
     """Whether two arrays, or dicts of arrays, are equal; NaN equals NaN."""
     if isinstance(now, dict):
         return saved.keys() == now.keys() and all(same_obs(saved[name], now[name]) for name in now)
+    now = np.asarray(now)
     return np.array_equal(np.asarray(saved), now, equal_nan=now.dtype.kind == "f")
 
 

@@ -160,7 +160,7 @@ def prune(directory: Path, keep: int) -> list[int]:
 
 
 def rewind(directory: Path, env_steps: int) -> list[int]:
-    """Remove the checkpoints beyond `env_steps` and point `last` there: training goes on from it.
+    """Remove the checkpoints beyond `env_steps` and point `last` there: training continues from it.
 
     A `best` that was removed moves to the best score left, or goes.
     """
@@ -220,7 +220,7 @@ def _write_files(
 def _as_array(value: Any, name: str) -> "np.ndarray":
     import numpy as np
 
-    if hasattr(value, "detach"):  # a torch tensor, told by its shape: torch is not imported here
+    if hasattr(value, "detach"):  # a torch tensor; torch is not imported here
         value = value.detach().cpu().numpy()
     array = np.asarray(value, order="C")  # safetensors writes raw memory: strides would be lost
     if array.dtype.kind not in "biuf" and array.dtype != np.complex64:
@@ -266,7 +266,7 @@ def _finished(directory: Path) -> dict[int, Path]:
 def _score(path: Path) -> float | None:
     try:
         metrics = read_json(path / "metrics.json", _FIX)
-    except RunError:  # a damaged checkpoint is still listed; loading it tells what is wrong
+    except RunError:  # a damaged checkpoint is still listed; loading it says what is wrong
         return None
     for key in SCORE_KEYS:
         if isinstance(metrics.get(key), (int, float)):

@@ -1,4 +1,4 @@
-"""report.md: one run told in a page, from `runs/query.py` alone.
+"""report.md: one run on a page, from `runs/query.py` alone.
 
 `write_report(run.path)` at the end of training; calling it again brings the page up to date.
 """
@@ -86,8 +86,8 @@ def _result(run: RunSummary, tests: list[dict[str, Any]], score: ScoreText) -> s
         rows[3:3] = [(f"test, {_actions(test)}", score.test(test)) for test in (run.test, *others)]
     protocol = tests[-1].get("protocol") if tests else None
     if protocol:
-        told = ", ".join(f"{name} {value}" for name, value in protocol.items() if value is not None)
-        rows.append(("protocol of all scores", told))
+        text = ", ".join(f"{name} {value}" for name, value in protocol.items() if value is not None)
+        rows.append(("protocol of all scores", text))
     return "## Result\n\n" + _table(["", ""], rows)
 
 

@@ -169,7 +169,7 @@ def _load(directory: Path, segment: Segment) -> "dict[str, np.ndarray]":
     from safetensors.numpy import load
 
     if not _FILE.fullmatch(segment["file"]):
-        raise RunError(f"{segment['file']!r} is no name of a replay segment. {_FIX}")
+        raise RunError(f"{segment['file']!r} is not the name of a replay segment. {_FIX}")
     file = directory / segment["file"]
     try:
         data = file.read_bytes()

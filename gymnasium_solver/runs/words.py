@@ -1,4 +1,4 @@
-"""How a run is told in words, alike on the console and in report.md: scores, reasons, what next.
+"""A run in words, the same on the console and in report.md: scores, stop reasons, next commands.
 
 score = ScoreText(run.threshold)
 score(0.74), score.threshold      # "0.740", "0.7" where 0.7 counts as solved
@@ -60,7 +60,7 @@ class ScoreText:
         return f"{self(mean)} ± {self(std)}"
 
     def test(self, test: "TestScore") -> str:
-        """A test with what tells how sure it is: 471.3 ± 3.1 (standard error, 100 episodes)."""
+        """A test with its precision: 471.3 ± 3.1 (standard error, 100 episodes)."""
         n = test["episodes"]
         if test["stderr"] is None:
             return f"{self(test['mean'])} ({n} episode{'s' * (n != 1)})"
@@ -69,12 +69,12 @@ class ScoreText:
 
 
 def resume_command(run: "RunSummary", runs_dir: str | None = None) -> str:
-    """The command that goes on with this run, with the flag without which it would stop again."""
+    """The command that continues this run, with the flag that keeps it from stopping at once."""
     command = f"gsolve train --resume {run.id}{runs_dir_flag(runs_dir)}"
     if run.stop_reason == "diverged":
         return f"{command} --policy-lr LOWER  # from the last good weights"
     if run.status in ("interrupted", "failed", "killed"):
-        return f"{command}  # goes on exactly where it stopped"
+        return f"{command}  # continues exactly where it stopped"
     more = {
         "max_env_steps": f"--max-env-steps {2 * run.env_steps}",
         "max_epochs": f"--max-epochs {2 * run.epoch}",

@@ -1,13 +1,13 @@
 """When things happen: small objects asked in the loop, `if should_eval(epoch): ...`.
 
-What bears on learning is a function of the epoch alone, so a resumed run asks the same questions
-and gets the same answers.
+Whatever affects learning depends on the epoch alone, so a resumed run does the same things at the
+same time.
 """
 
 import time
 from dataclasses import dataclass
 
-CHECKPOINT_SECONDS = 20.0  # lost at most when a machine dies; a save takes some 10 ms
+CHECKPOINT_SECONDS = 20.0  # the most that a crash can lose; a save takes about 10 ms
 
 
 @dataclass(frozen=True)
@@ -31,9 +31,9 @@ def eval_cadence(freq: int | None, warmup: int | float, planned_epochs: int) -> 
 
 
 class EverySeconds:
-    """True once so many seconds have passed since it was last true.
+    """True once `seconds` have passed since it was last true.
 
-    Only for what leaves learning alone, as a checkpoint does: a clock is never the same twice.
+    Only for things that do not affect learning, such as checkpoints: no clock repeats itself.
     """
 
     def __init__(self, seconds: float):

@@ -6,7 +6,7 @@
 An epoch is `n_steps` rows of the envs and what is learnt from them: one rollout and its update, or
 many short ones where an algorithm learns from a replay. All cadence is in epochs, all clocks in env
 steps. A run that is killed and resumed gives the same weights, bit for bit, as one that was not:
-what the loop needs to go on is in the checkpoint, and nothing else decides.
+the checkpoint holds everything that the loop depends on.
 """
 
 import time
@@ -269,13 +269,13 @@ class Trainer:
     def _collect(self, n_rows: int) -> Rollout:
         p = self.progress
         try:
-            with self.timer.section("store"):  # the collector tells acting and stepping apart
+            with self.timer.section("store"):  # the collector splits off acting and stepping
                 rollout = self.collector.collect(
                     p.env_steps, self.plan.steps_left(p), n_rows, self.agent.n_updates
                 )
         except EnvError:
-            # A NaN seen, or learnt, becomes a NaN to act with, which the envs refuse: tell where
-            # it began.
+            # NaN inputs or weights produce NaN actions, which the environments reject: report where
+            # the NaN came from.
             p.env_steps += self.collector.unfinished.env_steps
             self._check_data(self.collector.unfinished)
             if self.config.check_finite:
@@ -342,7 +342,7 @@ class Trainer:
             self.replay_log.load(memory, tensors["replay"], state["replay"])
         elif self.agent.has_replay:
             self.notes.append(
-                "no replay was loaded: it is filled again before learning goes on, which is "
+                "no replay was loaded: it is filled again before learning continues, which is "
                 "not an exact resume"
             )
         self.collector.load_state(state["collector"])

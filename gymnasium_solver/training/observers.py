@@ -42,7 +42,7 @@ class Observers(Observer):
         for member in list(self.members):
             try:
                 getattr(member, method)(*args)
-            except Exception as error:  # whatever it is, it is the observer's and not training's
+            except Exception as error:  # an observer's failure must not end training
                 self._failed(member, method, error)
 
     def _failed(self, member: Observer, method: str, error: Exception) -> None:

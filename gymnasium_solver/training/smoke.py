@@ -40,7 +40,7 @@ SHORT_REPLAY: dict[str, Any] = {
     "updates_per_step": 0.1,
     "buffer_size": 1000,
 }
-# A package that is not there is no failure of the config; whoever misses one says how to get it.
+# A missing package is not a failure of the config; its error says how to install it.
 _ABSENT = "pip install"
 
 
@@ -96,7 +96,7 @@ def smoke(job: str | dict[str, Any]) -> dict[str, Any]:
     except GsolveError as error:
         skipped = isinstance(error, MissingError) or _ABSENT in str(error)
         result |= {"status": "skip" if skipped else "fail", "reason": _one_line(stage, error)}
-    except Exception as error:  # a bug of ours or of the environment: the table tells it
+    except Exception as error:  # a bug here or in the environment: reported in the table
         result |= {"status": "fail", "reason": _one_line(stage, error, type(error).__name__)}
     else:
         result |= {"status": "pass", "reason": ""}

@@ -60,6 +60,15 @@ def test_what_must_not_be_published_says_so(
     assert ("**not for publishing**" in harness.describe(result)) is bool(reasons)
 
 
+def test_a_copy_without_git_is_told_its_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(harness, "ROOT", tmp_path)
+    assert harness.versions()["commit"] is None
+    monkeypatch.setenv("BENCH_COMMIT", "abc1234")
+    assert harness.versions()["commit"] == "abc1234"
+
+
 def test_the_readme_quotes_no_unpublishable_result() -> None:
     readme = (Path(rewrite.ROOT) / "README.md").read_text()
     for name in NAMES:

@@ -60,7 +60,7 @@ def test_target_spellings():
     assert parse("-q", CARTPOLE)[0] == CARTPOLE
     assert parse("--n-envs", "4", "my/dir/file.yaml")[0] == "my/dir/file.yaml"
     assert parse("--n-envs", "4") == (None, {"n_envs": 4})
-    with pytest.raises(UsageError, match="one target at a time"):
+    with pytest.raises(UsageError, match="expected one target"):
         parse(CARTPOLE, "--config_id", "Taxi-v3:ppo")
 
 

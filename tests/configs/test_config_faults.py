@@ -102,7 +102,7 @@ def test_values_of_flags() -> None:
         with pytest.raises(ConfigError) as caught:
             parse_value(text)
         assert len(str(caught.value)) < 150
-    with pytest.raises(ConfigError, match="'²' is none of them"):
+    with pytest.raises(ConfigError, match="'²' is not one of them"):
         load_config(
             "CartPole-v1:ppo",
             overrides={"env_wrappers": [{"id": "RewardClip"}], "env_wrappers.².low": 1},

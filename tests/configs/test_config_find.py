@@ -90,7 +90,7 @@ def test_foreign_files_do_not_disturb() -> None:
         ("cartpole:ppo", "no config named 'cartpole:ppo'; the nearest are: CartPole-v1:ppo"),
         ("CartPoll-v1:ppo", "the nearest are: CartPole-v1:ppo"),
         ("lander", "the nearest are: LunarLander"),
-        ("zzzzzzzz", "gsolve list prints"),
+        ("zzzzzzzz", "gsolve list shows"),
         ("", "no config named ''"),
     ],
 )

@@ -236,7 +236,7 @@ def test_overrides_reach_inside_blocks_and_lists() -> None:
     assert config.env_wrappers == [{"id": "RewardScale", "scale": 0.5}]
     assert config.spec == {"note": "mine"}
     for key, message in {
-        "clip_range.end": "clip_range is 'lin_0.2', which has nothing inside to set",
+        "clip_range.end": "clip_range is 'lin_0.2', not a block or a list",
         "env_wrappers.3.scale": "env_wrappers has 1 entries",
         "env_kwarg.x": "env_kwarg: unknown field. Did you mean env_kwargs",
     }.items():

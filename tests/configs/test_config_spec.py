@@ -10,7 +10,7 @@ import pytest
 from gymnasium_solver.algos.file_schema import json_schema
 from gymnasium_solver.config.find import SHIPPED, ConfigEntry, find_configs, read_config_file
 from gymnasium_solver.config.spec import read_spec
-from gymnasium_solver.envs.checks.spec import missing_parts, spec_mismatches
+from gymnasium_solver.envs.checks.spec_block import missing_parts, spec_mismatches
 from gymnasium_solver.envs.make import env_from_config
 from gymnasium_solver.errors import ConfigError, MissingError
 from gymnasium_solver.training.prepare import build_config, load_config
@@ -94,14 +94,14 @@ def test_labels_may_skip_the_order_of_their_lines() -> None:
             {"rewards": {"descripton": "x"}},
             "spec.rewards: descripton: unknown key. Did you mean description?",
         ),
-        ({"rewards": {"on_goal": [1]}}, "spec.rewards: on_goal: got [1], expected what it pays"),
+        ({"rewards": {"on_goal": [1]}}, "spec.rewards: on_goal: got [1], expected its reward"),
         (
             {"rewards": {"components": [{"name": "a", "vlaue": 1}]}},
             "spec.rewards.components.0.vlaue: unknown key. Did you mean value?",
         ),
         (
             {"returns": {"range": [5, 1]}},
-            "spec.returns.range: begins at 5.0 but ends at 1.0: expected [lowest, highest]",
+            "spec.returns.range: starts at 5.0 but ends at 1.0: expected [lowest, highest]",
         ),
         ({"returns": {"range": 5}}, "spec.returns.range: got 5, expected a pair"),
         ({"returns": {"threshold_solved": "9"}}, "got '9', expected a number"),

@@ -8,7 +8,7 @@ import pytest
 
 from gymnasium_solver.config.load import config_dict
 from gymnasium_solver.config.spec import read_spec
-from gymnasium_solver.envs.checks.spec import missing_parts, spec_mismatches
+from gymnasium_solver.envs.checks.spec_block import missing_parts, spec_mismatches
 from gymnasium_solver.envs.make import env_from_config
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.runs.metrics import read_jsonl

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from gymnasium_solver.envs.make import make_vector_env
-from gymnasium_solver.envs.observations import reader
+from gymnasium_solver.envs.readers import reader
 from gymnasium_solver.envs.suites.buttons import ActionSet
 from gymnasium_solver.envs.suites.game_frames import VIZDOOM_GRAY, AreaResize, FrameStack, gray
 from gymnasium_solver.envs.suites.minigrid import COLOURS, THINGS, VERBS, encode_mission

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gymnasium.spaces import Discrete
+from gymnasium.spaces import Discrete, MultiBinary
 
 from gymnasium_solver.baselines import game_settings, random_baseline
 from gymnasium_solver.config.load import config_dict
@@ -130,6 +130,26 @@ def test_vizdoom_frames_are_drawn_in_colour_while_the_agent_sees_gray(record):
     finally:
         plain.close()
         drawn.close()
+
+
+def test_vizdoom_screen_and_game_variables():
+    env = made("VizDoom-Basic-v0", 2, env_kwargs={"pixels_only": False, "actions": "buttons"})
+    try:
+        assert env.action_space == MultiBinary(3)
+        assert list(env.observation_space.spaces) == ["screen", "variables"]  # type: ignore[attr-defined]
+        env.reset(1)
+        for _ in range(5):
+            step = env.step(np.array([[0, 0, 1], [1, 0, 0]]))
+        assert step.obs["screen"].shape == (2, 4, 84, 84)
+        assert np.array_equal(step.obs["variables"][:, 0], step.info["AMMO2"])
+        assert step.obs["variables"][0] < step.obs["variables"][1]  # the first shoots
+    finally:
+        env.close()
+    env = made("VizDoom-Basic-v0", 1, env_kwargs={"variables": ["HEALTH", "AMMO2"]})
+    try:
+        assert env.reset(1)["variables"].tolist() == [[100.0, 50.0]]
+    finally:
+        env.close()
 
 
 def test_vizdoom_pays_what_the_scenario_pays(record):

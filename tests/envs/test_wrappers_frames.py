@@ -189,3 +189,17 @@ def test_bad_parts(spec, words):
 def test_key_is_for_dicts():
     with pytest.raises(EnvError, match="key is for Dict observations; CartPole-v1 has Box"):
         wrap(make_vector_env("CartPole-v1", 1), [{"id": "ObservationScale", "key": "x"}])
+
+
+def test_pixels_beside_the_state():
+    wrapper = {"id": "PixelObservationWrapper", "pixels_only": False,
+               "render_kwargs": {"height": 40, "width": 60}}  # fmt: skip
+    env = make_vector_env("CartPole-v1", 2, env_wrappers=[wrapper])
+    plain = make_vector_env("CartPole-v1", 2, vectorization_mode=env.spec.engine)
+    assert np.array_equal(env.reset(1)["state"], plain.reset(1))
+    step, other = env.step([0, 1]), plain.step([0, 1])
+    assert np.array_equal(step.obs["state"], other.obs)
+    assert step.obs["pixels"].shape == (2, 40, 60, 3)
+    assert env.observation_space.contains({name: part[0] for name, part in step.obs.items()})
+    env.close()
+    plain.close()

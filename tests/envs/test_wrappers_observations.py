@@ -132,7 +132,6 @@ def test_pixels_small_and_gray():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"pixels_only": False}, "pixels_only: false is not supported"),
         ({"render_kwargs": {"size": 3}}, "render_kwargs takes height and width, got 'size'"),
         ({"render_kwargs": {"height": 500}}, "render_kwargs must be 1 to 400 by 1 to 600, got 500"),
         ({"render_kwargs": {"height": "a"}}, "render_kwargs must be a block"),

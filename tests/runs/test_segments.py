@@ -174,7 +174,7 @@ def test_damage_is_told_with_the_file_and_the_fix(tmp_path: Path) -> None:
 
 def test_names_never_lead_out_of_the_folder(tmp_path: Path) -> None:
     segment = append_segment(tmp_path / "a", 0, 5, rows(0, 5))
-    with pytest.raises(RunError, match="is no name of a replay segment"):
+    with pytest.raises(RunError, match="is not the name of a replay segment"):
         loaded(tmp_path / "b", [segment | {"file": "../a/0-5.safetensors"}])
 
 

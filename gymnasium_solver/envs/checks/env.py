@@ -3,20 +3,22 @@
     for finding in examine("CartPole-v1"): print(finding.level, finding.name, finding.text)
 
 A finding is `ok`, `advice` (works, but a setting would help) or `problem` (would be learnt
-wrongly). All is seen through the contract of vector.py, with random actions; what Gymnasium's own
-single environment returns is looked at raw (raw_check.py), since engines cast and copy.
+wrongly). Everything is seen through the contract of vector.py, with random actions. What a single
+Gymnasium environment returns is checked by raw.py, since engines cast and copy.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import gymnasium
 import numpy as np
 
+from gymnasium_solver.envs.journal import same_obs
 from gymnasium_solver.envs.make import make_vector_env
 from gymnasium_solver.envs.random_policy import RandomPolicy
 from gymnasium_solver.envs.vector import VectorEnv
+from gymnasium_solver.spaces.observations import take_rows
 
 N_ENVS = 4
 SEED = 1
@@ -41,8 +43,10 @@ class Finding:
 class Rollout:
     """T random steps of N envs; rows of a reset are marked, and are no steps."""
 
-    first_obs: np.ndarray
-    obs: np.ndarray
+    first_obs: Any
+    """Observations [N, ...], or such arrays by name."""
+    obs: Any
+    """[T, N, ...], or such arrays by name."""
     reward: np.ndarray
     terminated: np.ndarray
     truncated: np.ndarray
@@ -70,11 +74,17 @@ def record(env: VectorEnv, n_steps: int, seed: int = SEED, action_seed: int = SE
             ends.append("both" if both else "terminated" if step.terminated[row] else "truncated")
             lengths.append(int(step.episode_length[row]))
             returns.append(float(step.episode_return[row]))
-    stacked = {name: np.stack([getattr(step, name) for step in steps]) for name in _STACKED}
+    stacked = {name: _stacked([getattr(step, name) for step in steps]) for name in _STACKED}
     return Rollout(first_obs, lengths=lengths, returns=returns, ends=ends, **stacked)
 
 
 _STACKED = ("obs", "reward", "terminated", "truncated", "is_over", "is_reset")
+
+
+def _stacked(rows: list[Any]) -> Any:
+    if isinstance(rows[0], dict):
+        return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
+    return np.stack(rows)
 
 
 def examine(
@@ -105,7 +115,17 @@ def examine(
 
 
 def observations(space: Any, rollout: Rollout) -> Iterator[Finding]:
-    seen = np.concatenate([rollout.first_obs[None], rollout.obs])
+    """Findings about the observation, or about each of its parts."""
+    if not isinstance(space, gymnasium.spaces.Dict):
+        yield from _array(space, rollout.first_obs, rollout.obs)
+        return
+    for name, part in space.spaces.items():
+        for finding in _array(part, rollout.first_obs[name], rollout.obs[name]):
+            yield replace(finding, text=f"{name}: {finding.text}")
+
+
+def _array(space: Any, first: np.ndarray, then: np.ndarray) -> Iterator[Finding]:
+    seen = np.concatenate([first[None], then])
     if not np.isfinite(seen).all():
         bad = np.argwhere(~np.isfinite(seen))[0]
         value = seen[tuple(bad)]
@@ -233,15 +253,15 @@ def repeats(env: VectorEnv, rollout: Rollout) -> Iterator[Finding]:
     again = record(env, n_steps)
     for name in ("first_obs", *_STACKED):
         mine, theirs = getattr(rollout, name), getattr(again, name)
-        if not np.array_equal(mine, theirs, equal_nan=mine.dtype.kind == "f"):
-            when = 0 if name == "first_obs" else int(np.argwhere(mine != theirs)[0][0]) + 1
+        if not same_obs(mine, theirs):
+            when = 0 if name == "first_obs" else _first_difference(mine, theirs) + 1
             text = f"the same seed and actions gave another {name} at step {when}"
             fix = "draw from self.np_random, and set all state in reset(); resume cannot be exact"
             yield Finding("seeding", "problem", text, fix)
             return
     other = record(env, n_steps, seed=SEED + 1)
     names = ("first_obs", "obs", "reward")
-    same = all(np.array_equal(getattr(other, n), getattr(rollout, n)) for n in names)
+    same = all(same_obs(getattr(other, n), getattr(rollout, n)) for n in names)
     text = f"{n_steps * env.n_envs:,} steps repeat under their seed"
     yield Finding("seeding", "ok", f"{text}; seeds make no difference here" if same else text)
 
@@ -277,7 +297,15 @@ def _action_is_ignored(env: VectorEnv, rollout: Rollout, t: int, row: int) -> bo
         if i == t:
             actions[row] = other.act(env.action_mask)[row]
         step = env.step(actions)
-    return np.array_equal(step.obs[row], rollout.obs[t, row])
+    return same_obs(take_rows(step.obs, row), take_rows(rollout.obs, (t, row)))
+
+
+def _first_difference(mine: Any, theirs: Any) -> int:
+    """The first row in which two stacks of observations differ."""
+    if isinstance(mine, dict):
+        pairs = ((mine[name], theirs[name]) for name in mine)
+        return min(_first_difference(*pair) for pair in pairs if not same_obs(*pair))
+    return int(np.argwhere(mine != theirs)[0][0])
 
 
 def _places(flags: np.ndarray) -> str:

@@ -31,7 +31,7 @@ import numpy as np
 
 from gymnasium_solver.envs.engines.envpool_spaces import MINIGRID, mended, pool_reader
 from gymnasium_solver.envs.masks import KEY as MASK_KEY
-from gymnasium_solver.envs.observations import joined
+from gymnasium_solver.envs.readers import joined
 from gymnasium_solver.envs.spec import EnvSpec, UnknownId, Unsupported, registry_entry, suite_of
 from gymnasium_solver.envs.vector import Engine, Info, RawStep, env_seeds
 from gymnasium_solver.errors import EnvError, MissingError

@@ -9,7 +9,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from gymnasium_solver.envs.observations import Reader, reader
+from gymnasium_solver.envs.readers import Reader, reader
 from gymnasium_solver.envs.suites.minigrid import MissionReader, minigrid_view
 
 Space = gymnasium.spaces.Space[Any]

@@ -18,8 +18,8 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 
-from gymnasium_solver.envs.observations import FlatObservations, Reader, joined, reader
 from gymnasium_solver.envs.processes import deaf_to_ctrl_c
+from gymnasium_solver.envs.readers import FlatObservations, Reader, joined, reader
 from gymnasium_solver.envs.spec import EnvSpec, registry_entry, suite_of
 from gymnasium_solver.envs.suites.minigrid import minigrid_view
 from gymnasium_solver.envs.vector import Engine, Info, RawStep, as_float32, env_seeds

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import gymnasium
 import numpy as np
 
-from gymnasium_solver.envs.observations import reader
+from gymnasium_solver.envs.readers import reader
 from gymnasium_solver.envs.spec import EnvSpec
 from gymnasium_solver.envs.vector import Engine, Info, RawStep, Space, VectorEnv
 from gymnasium_solver.errors import EnvError, MissingError

@@ -4,7 +4,7 @@
 
 - `single`: Discrete; nothing, or one button;
 - `combined`: Discrete; every combination without opposite buttons (2 buttons and fire: 6);
-- `buttons`: MultiBinary, each button by itself (no algorithm here acts in it yet; for your own);
+- `buttons`: MultiBinary, each button by itself;
 - a list of combinations, each a button or a list of them: `[[], LEFT, [RIGHT, B]]`.
 """
 

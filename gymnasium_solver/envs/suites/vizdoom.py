@@ -13,7 +13,9 @@ EnvPool has these scenarios too, with rewards made from game variables instead o
 on two cores. So this engine is the only one for these ids.
 
 env_kwargs: those of game_options.ScreenOptions; `actions` (see `ActionSet`); `config_path`;
-`settings`, a block of lines that a .cfg may have (`{doom_skill: 4, kill_reward: 1}`).
+`settings`, a block of lines that a .cfg may have (`{doom_skill: 4, kill_reward: 1}`);
+`pixels_only: false` for Dict observations {screen, variables}, where `variables` are the game
+variables that the scenario makes available, or those that env_kwargs `variables` lists.
 
 Each game is a process of its own. Seeds: each episode gets one, drawn from its env's generator, so
 that a trajectory depends on the seed and the actions alone.
@@ -28,6 +30,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 
 from gymnasium_solver.envs.processes import deaf_to_ctrl_c
@@ -42,8 +45,10 @@ from gymnasium_solver.envs.suites.game_frames import (
 )
 from gymnasium_solver.envs.suites.game_options import SCREEN_FIELDS, ScreenOptions
 from gymnasium_solver.envs.suites.own import refuse_unknown
-from gymnasium_solver.envs.vector import Engine, Info, RawStep, VectorEnv, env_seeds
+from gymnasium_solver.envs.vector import Engine, Info, RawStep, Space, VectorEnv, env_seeds
 from gymnasium_solver.errors import EnvError, MissingError
+from gymnasium_solver.spaces.observations import Obs
+from gymnasium_solver.suggest import did_you_mean
 
 HINT = 'VizDoom is an extra: pip install "gymnasium-solver[vizdoom]"'
 SCENARIOS = (
@@ -55,7 +60,7 @@ SCENARIOS = (
 # Doom's.
 _E1M1_FILE, _E1M1_SETTINGS = "freedoom1.cfg", {"doom_map": "E1M1"}
 _FRAME = (120, 160)  # as the game draws for us: half the steps' time of 240 x 320
-_OPTIONS = (*SCREEN_FIELDS, "actions", "config_path", "settings")
+_OPTIONS = (*SCREEN_FIELDS, "actions", "config_path", "settings", "pixels_only", "variables")
 # Told in every step's info, beside the scenario's own game variables.
 _VARIABLES = (
     *("HEALTH", "ARMOR", "AMMO2", "SELECTED_WEAPON_AMMO", "KILLCOUNT", "HITCOUNT", "DAMAGE_TAKEN"),
@@ -116,17 +121,49 @@ class VizDoomEngine(Engine):
             suite="vizdoom",
             protocol=self._options.fields | {"actions": env_kwargs.get("actions", "single")},
         )
-        super().__init__(n_envs, screen_space(self._options, *_FRAME), actions.space, spec)
-        told = [*_VARIABLES, *(v.name for v in game.get_available_game_variables())]
-        self._variables = [
-            (name, getattr(self._vizdoom.GameVariable, name)) for name in dict.fromkeys(told)
-        ]
+        available = [v.name for v in game.get_available_game_variables()]
+        self._seen = self._seen_variables(env_id, env_kwargs, available)
+        space: Space = screen_space(self._options, *_FRAME)
+        if self._seen:
+            numbers = gymnasium.spaces.Box(-np.inf, np.inf, (len(self._seen),), np.float32)
+            space = gymnasium.spaces.Dict({"screen": space, "variables": numbers})
+        super().__init__(n_envs, space, actions.space, spec)
+        named = dict.fromkeys([*_VARIABLES, *available, *self._seen])
+        self._variables = [(name, getattr(self._vizdoom.GameVariable, name)) for name in named]
         self._shrink = AreaResize(_FRAME, self._options.resize_obs or _FRAME)
         self._stack = FrameStack(n_envs, self._options.frame_stack)
         self._games: list[Any] = []
         self._pool: ThreadPoolExecutor | None = None
         self._frames = np.zeros((n_envs, 3, *_FRAME), np.uint8)
         self._rngs: list[np.random.Generator] = []
+
+    def _seen_variables(
+        self, env_id: str, env_kwargs: Mapping[str, Any], available: list[str]
+    ) -> list[str]:
+        """The game variables in the observation; none for pixels only."""
+        listed = env_kwargs.get("variables")
+        pixels_only = env_kwargs.get("pixels_only", listed is None)
+        if not isinstance(pixels_only, bool) or (pixels_only and listed is not None):
+            raise EnvError(
+                f"{env_id}: pixels_only must be true or false, and false where variables are "
+                f"listed, got {pixels_only!r}."
+            )
+        if pixels_only:
+            return []
+        known = self._vizdoom.GameVariable.__members__
+        if listed is not None and not isinstance(listed, list | tuple):
+            raise EnvError(f"{env_id}: variables must be a list of names, got {listed!r}.")
+        for name in listed or ():
+            if name not in known:
+                hint = did_you_mean(str(name), known) or "VizDoom's GameVariable lists them."
+                raise EnvError(f"{env_id}: there is no game variable {name!r}. {hint}")
+        seen = list(listed or available)
+        if not seen:
+            raise EnvError(
+                f"{env_id}: its scenario makes no game variables available. List some: "
+                "env_kwargs.variables: [HEALTH, AMMO2]."
+            )
+        return seen
 
     def _new_game(self, env_id: str) -> Any:
         vizdoom = self._vizdoom
@@ -170,12 +207,13 @@ class VizDoomEngine(Engine):
                 raise EnvError(f"{self.spec.env_id}: a game did not start: {error}") from error
         self._games = games
 
-    def _reset(self, seed: int) -> tuple[np.ndarray, Info]:
+    def _reset(self, seed: int) -> tuple[Obs, Info]:
         if not self._games:
             self._start()
         self._rngs = [np.random.default_rng(s) for s in env_seeds(seed, self.n_envs)]
         self._each(self._open)
-        return self._observe(np.ones(self.n_envs, np.bool_)), self._info()
+        info = self._info()
+        return self._observe(np.ones(self.n_envs, np.bool_), info), info
 
     def _each(self, work: Any) -> list[Any]:
         """Do work(row) for all rows; the games run while their threads wait."""
@@ -210,14 +248,17 @@ class VizDoomEngine(Engine):
         truncated = np.zeros(self.n_envs, np.bool_)
         if self.spec.max_episode_steps is not None:
             truncated = (self._length + 1 >= self.spec.max_episode_steps) & ~is_reset
-        reward = np.array(rewards, np.float32)
-        return self._observe(is_reset), reward, terminated, truncated, self._info()
+        reward, info = np.array(rewards, np.float32), self._info()
+        return self._observe(is_reset, info), reward, terminated, truncated, info
 
-    def _observe(self, opened: np.ndarray) -> np.ndarray:
+    def _observe(self, opened: np.ndarray, info: Info) -> Obs:
         planes = self._frames
         if self._options.grayscale_obs:
             planes = gray(planes, VIZDOOM_GRAY)[:, None]
-        return self._stack.push(self._shrink(planes), opened)
+        screen = self._stack.push(self._shrink(planes), opened)
+        if not self._seen:
+            return screen
+        return {"screen": screen, "variables": np.stack([info[n] for n in self._seen], axis=1)}
 
     def _info(self) -> Info:
         return {

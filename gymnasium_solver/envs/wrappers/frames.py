@@ -22,7 +22,7 @@ LEAST_SIDE = 8
 _spaces = gymnasium.spaces
 
 
-class Layout(NamedTuple):
+class FrameLayout(NamedTuple):
     """Where the channels of an image are."""
 
     channels: int
@@ -49,16 +49,18 @@ class Layout(NamedTuple):
         return np.ascontiguousarray(planes if self.axis == 1 else np.moveaxis(planes, 1, -1))
 
 
-def image_layout(space: Space) -> Layout | None:
+def frame_layout(space: Space) -> FrameLayout | None:
     """The layout of an image, or None if the space is not an image."""
     shape = space.shape or ()
     if not isinstance(space, _spaces.Box) or space.dtype != np.uint8:
         return None
     if len(shape) == 2:
-        layout = Layout(1, *shape, None)
+        layout = FrameLayout(1, *shape, None)
     elif len(shape) == 3:
         first, last = shape[0] <= shape[2], shape
-        layout = Layout(shape[0], *shape[1:], 1) if first else Layout(last[2], *shape[:2], -1)
+        layout = (
+            FrameLayout(shape[0], *shape[1:], 1) if first else FrameLayout(last[2], *shape[:2], -1)
+        )
     else:
         return None
     return layout if min(layout.height, layout.width) >= LEAST_SIDE else None
@@ -70,7 +72,7 @@ class ImageMap(ObservationMap):
     needs = "image (uint8)"
 
     def _applies(self, space: Space) -> bool:
-        return image_layout(space) is not None
+        return frame_layout(space) is not None
 
 
 class GrayscaleObservation(ImageMap):
@@ -83,11 +85,11 @@ class GrayscaleObservation(ImageMap):
         self._map_parts(key)
 
     def _applies(self, space: Space) -> bool:
-        layout = image_layout(space)
+        layout = frame_layout(space)
         return layout is not None and layout.channels in (1, 3)
 
     def _build(self, space: Any) -> tuple[Space, Map]:
-        layout = image_layout(space)
+        layout = frame_layout(space)
         assert layout is not None
         if layout.channels == 1:
             return space, lambda obs: obs
@@ -112,7 +114,7 @@ class ResizeObservation(ImageMap):
         self._map_parts(key)
 
     def _build(self, space: Any) -> tuple[Space, Map]:
-        layout = image_layout(space)
+        layout = frame_layout(space)
         assert layout is not None
         resize = AreaResize((layout.height, layout.width), self._size)
         shape = layout.shape(layout.channels, *self._size)
@@ -166,7 +168,7 @@ class PartStack:
     """The last observations of one part, for all envs."""
 
     def __init__(self, space: Any, n_envs: int, n: int) -> None:
-        self._layout = image_layout(space)
+        self._layout = frame_layout(space)
         shape = tuple(space.shape or ())
         if self._layout is not None:
             layout = self._layout

@@ -10,6 +10,7 @@ from gymnasium_solver.envs.suites.game_frames import AreaResize, gray
 from gymnasium_solver.envs.vector import Step, VectorEnv, VectorWrapper
 from gymnasium_solver.envs.wrappers.parameters import require
 from gymnasium_solver.errors import EnvError
+from gymnasium_solver.spaces.observations import obs_arrays, part_spaces
 
 NAME = "PixelObservationWrapper"
 
@@ -19,8 +20,8 @@ class PixelObservation(VectorWrapper):
     with `grayscale`. `render_kwargs: {height: 84, width: 84}` shrinks them by area.
 
     The env is made with render_mode rgb_array; `auto` takes an engine that can draw. Each env is
-    drawn at every step, which costs far more than the step itself. `pixels_only: false` (pixels
-    beside the state) is refused: an observation is one array.
+    drawn at every step, which costs far more than the step itself. With `pixels_only: false` the
+    observation is a Dict of `pixels` and `state` (or the parts that the env has).
     """
 
     def __init__(
@@ -31,23 +32,32 @@ class PixelObservation(VectorWrapper):
         grayscale: bool = False,
     ) -> None:
         super().__init__(env)
-        wrong = "pixels_only: false is not supported, an observation is one array. Leave it out"
-        require(pixels_only, NAME, wrong)
-        self._grayscale = grayscale
+        self._grayscale, self._pixels_only = grayscale, pixels_only
         env.reset(0)  # nothing can be drawn, and no size known, before
         frame = self._draw(0)
         size = _size(dict(render_kwargs or {}), frame.shape[:2])
         self._shrink = AreaResize(frame.shape[:2], size)
         shape = (*size, 1 if grayscale else 3)
-        self.observation_space = gymnasium.spaces.Box(0, 255, shape, np.uint8)
+        pixels = gymnasium.spaces.Box(0, 255, shape, np.uint8)
+        beside = {key or "state": part for key, part in part_spaces(env.observation_space).items()}
+        self.observation_space = (
+            pixels if pixels_only else gymnasium.spaces.Dict([("pixels", pixels), *beside.items()])
+        )
 
-    def reset(self, seed: int) -> np.ndarray:
-        self.env.reset(seed)
-        return self._frames()
+    def reset(self, seed: int) -> Any:
+        return self._seen(self.env.reset(seed))
 
     def step(self, actions: Any) -> Step:
         # At the end of an episode the env has not been reset yet: what is drawn is the true end.
-        return self.env.step(actions)._replace(obs=self._frames())
+        step = self.env.step(actions)
+        return step._replace(obs=self._seen(step.obs))
+
+    def _seen(self, state: Any) -> Any:
+        frames = self._frames()
+        if self._pixels_only:
+            return frames
+        beside = {key or "state": part for key, part in obs_arrays(state)}
+        return {"pixels": frames, **beside}
 
     def _frames(self) -> np.ndarray:
         frames = np.stack([self._draw(index) for index in range(self.n_envs)])

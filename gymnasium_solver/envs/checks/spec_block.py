@@ -12,6 +12,8 @@ import numpy as np
 
 from gymnasium_solver.config.spec import ActionSpec, Component, ObservationView, Spec
 from gymnasium_solver.envs.vector import VectorEnv, VectorWrapper
+from gymnasium_solver.spaces.native_actions import action_width
+from gymnasium_solver.spaces.observations import part_spaces
 
 ABSOLUTE = 2e-3
 """How far a written bound may be from the real one: 0.418 stands for 0.41887903."""
@@ -84,7 +86,7 @@ def n_parts(space: Any) -> int:
     """Actions to name: those of a Discrete, the buttons, or the numbers of any other space."""
     if isinstance(space, gymnasium.spaces.Discrete):
         return int(space.n)
-    return int(np.prod(space.shape))
+    return action_width(space)
 
 
 def _observation(view: ObservationView, space: Any, frame_stack: int) -> Iterator[str]:
@@ -96,16 +98,22 @@ def _observation(view: ObservationView, space: Any, frame_stack: int) -> Iterato
     if not view.components:
         yield f"observation_space.n is {view.n}, but the observations are {space}"
         return
-    size = int(np.prod(space.shape))
+    parts = part_spaces(space)
+    size = sum(int(np.prod(part.shape or (), dtype=int)) for part in parts.values())
     if view.size * frame_stack != size:
         told = f"{view.size} numbers" + (f" x {frame_stack} frames" if frame_stack > 1 else "")
         yield f"observation_space names {told}, but the env has {size}: {space}"
         return
-    if isinstance(space, gymnasium.spaces.Box):
+    if all(isinstance(part, gymnasium.spaces.Box) for part in parts.values()):
+        boxes: list[Any] = list(parts.values())
+        low, high = (
+            np.concatenate([getattr(box, end).reshape(-1) for box in boxes])
+            for end in ("low", "high")
+        )
         first = 0
-        for part in view.components:
-            yield from _bounds(part, space.low.flat[first], space.high.flat[first])
-            first += part.size
+        for component in view.components:
+            yield from _bounds(component, low[first], high[first])
+            first += component.size
 
 
 def _bounds(part: Component, low: float, high: float) -> Iterator[str]:
