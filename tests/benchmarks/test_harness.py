@@ -1,7 +1,6 @@
 """The benchmark harness: statistics by hand, tables from records, and failures that are told."""
 
 import json
-import os
 import re
 import sys
 from pathlib import Path
@@ -51,7 +50,7 @@ def test_meter_tells_others_from_our_own_work() -> None:
     harness.timed([sys.executable, "-c", "sum(range(5_000_000))"])
     wall_s, others = meter.read()
     assert wall_s > 0
-    assert others is None or 0 <= others <= (os.cpu_count() or 1)
+    assert others >= 0
 
 
 def test_threads_are_set_or_left_to_the_library(monkeypatch: pytest.MonkeyPatch) -> None:

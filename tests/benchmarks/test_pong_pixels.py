@@ -35,7 +35,7 @@ def test_a_run_leaves_figures_a_curve_and_a_picture(
     argv = ["Probe/Image-v0:ppo", "--minutes", "0.02", "--out", "out", "--device", "cpu", *small]
     pong_pixels.main(argv)
     result = json.loads((tmp_path / "out/pong_pixels.json").read_text())
-    assert result["wall_s"] < 20
+    assert result["env_steps"] < result["config"]["max_env_steps"]  # the minutes ended it
     assert result["steps_per_s"] > 0
     assert result["device"] == "cpu"
     assert set(result["parts"]) == {"env", "act", "update"}

@@ -105,6 +105,6 @@ def test_a_wheel_says_what_needs_a_checkout(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_the_first_line_is_timed_and_a_failure_told() -> None:
-    assert 0 < startup.first_line_s(("--version",)) < 30
+    assert startup.first_line_s(("--version",)) > 0
     with pytest.raises(harness.FailedProcess, match="unknown verb"):
         startup.first_line_s(("no-such-verb",))

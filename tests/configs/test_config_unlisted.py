@@ -105,12 +105,13 @@ def test_mistakes_are_explained(target, overrides, message):
 def test_a_plugin_is_imported_for_training_resuming_and_evaluating(mode, tmp_path):
     (tmp_path / "unlisted_corridor.py").write_text(CORRIDOR)
     run = [sys.executable, "-m", "gymnasium_solver"]
-    short = "--n-envs 2 --n-steps 32 --batch-size 32 --max-env-steps 128 --eval-episodes 2 -q"
+    short = "--n-envs 2 --n-steps 32 --batch-size 32 --max-env-steps 128 -q"
+    few = "--eval-episodes 2 --test-episodes 2"
     how = ["UnlistedCorridor-v0", "--plugins", "unlisted_corridor"]
     if mode == "async":
         how = ["unlisted_corridor:UnlistedCorridor-v0", "--vectorization-mode", "async"]
     for command in (
-        ["train", *how, "--algo-id", "ppo", *short.split()],
+        ["train", *how, "--algo-id", "ppo", *short.split(), *few.split()],
         ["train", "--resume", "@last", "--max-env-steps", "256", "-q"],
         ["eval", "@last", "--episodes", "2"],
     ):

@@ -40,7 +40,7 @@ FILE = re.compile(r"# ([\w./-]+\.(?:yaml|py))\n")
 INLINE = re.compile(r"`(gsolve [^`]+)`")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 FILL = {"env": "CartPole-v1", "lr": "0.001"}
-TINY = ["--eval-episodes", "2", "--n-eval-envs", "2", "--max-env-steps"]
+TINY = ["--eval-episodes", "2", "--test-episodes", "2", "--n-eval-envs", "2", "--max-env-steps"]
 
 
 def blocks(text: str, language: str) -> list[str]:
@@ -248,7 +248,9 @@ def python_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     train = gymnasium_solver.train
 
     def train_little(target: Any, **given: Any) -> Any:
-        return train(target, **{**given, "max_env_steps": 600, "eval_episodes": 2})
+        return train(
+            target, **{**given, "max_env_steps": 600, "eval_episodes": 2, "test_episodes": 2}
+        )
 
     monkeypatch.setattr(gymnasium_solver, "train", train_little)
     for page, text in PAGES.items():

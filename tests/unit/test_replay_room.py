@@ -3,7 +3,6 @@
 import subprocess
 import sys
 import textwrap
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -49,8 +48,8 @@ def test_the_estimate_by_hand():
 
 
 FILL = """
-    import os, resource
     import numpy as np
+    import psutil
     from gymnasium import spaces
     from gymnasium_solver.data.memory import Memory
     from gymnasium_solver.data.replay import Replay
@@ -58,10 +57,10 @@ FILL = """
     from gymnasium_solver.spaces.actions import action_kind
 
     def resident():
-        return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGESIZE")
+        return psutil.Process().memory_info().rss
 
     actions = action_kind(spaces.Discrete(6))
-    arguments = (100_000, 8, spaces.Box(0, 255, (4, 84, 84), np.uint8), actions)
+    arguments = (20_000, 8, spaces.Box(0, 255, (4, 84, 84), np.uint8), actions)
     rows = Rollout.allocate(32, *arguments[1:])
     rows.obs[:], rows.valid[:] = 7, True
     before = resident()
@@ -75,13 +74,12 @@ FILL = """
 """
 
 
-@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs Linux's /proc")
-def test_a_hundred_thousand_atari_transitions_stay_under_the_estimate():
+def test_atari_transitions_stay_under_the_estimate():
     command = [sys.executable, "-c", textwrap.dedent(FILL)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     n, estimate, grown = map(int, done.stdout.split())
-    assert n == 100_000
-    assert estimate < 720e6
+    assert n == 20_000
+    assert estimate < 145e6
     assert 0.95 * estimate < grown < estimate + 30e6  # slack: the batches, and the allocator's own
 
 
