@@ -14,6 +14,7 @@ from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.suggest import did_you_mean
 
 if TYPE_CHECKING:
+    from gymnasium_solver.algos.agent import AlgorithmClass
     from gymnasium_solver.plugins import HeadFactory, TorsoFactory
     from gymnasium_solver.training.observer import Observer
 
@@ -90,7 +91,7 @@ ALGOS = {
     "ddpg": "gymnasium_solver.algos.ddpg:DDPG",
 }
 
-algorithms: Registry[Any] = Registry("algorithm", "algo_id", ALGOS)
+algorithms: "Registry[AlgorithmClass]" = Registry("algorithm", "algo_id", ALGOS)
 networks: "Registry[TorsoFactory]" = Registry(
     "network", "policy", dict.fromkeys(("auto", "mlp", "cnn"), "")
 )

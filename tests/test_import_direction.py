@@ -36,9 +36,7 @@ LEVEL = {name: level for level, names in enumerate(LEVELS) for name in names}
 # Below, but not for algorithms: they are given environments and never see a run folder.
 FORBIDDEN = {"algos": ("envs.make", "runs")}
 # "importer -> imported": the reason why it is allowed.
-ALLOWED: dict[str, str] = {
-    "nets.encoder -> fast.cuda_graph": "uploads; goes with the next change of the encoder",
-}
+ALLOWED: dict[str, str] = {}
 
 
 def module_name(path: Path) -> str:

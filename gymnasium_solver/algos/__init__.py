@@ -9,14 +9,17 @@ Nothing heavy is imported until a class is asked for.
 """
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from gymnasium_solver.errors import ConfigError
-from gymnasium_solver.registry import ALGOS, algorithms
+from gymnasium_solver.registry import ALGOS, algorithms, source_of
+
+if TYPE_CHECKING:
+    from gymnasium_solver.algos.agent import AlgorithmClass
 
 __all__ = ["ALGOS", "algo_class", "algo_ids", "register_algorithm"]
 
-A = TypeVar("A", bound=type)
+A = TypeVar("A", bound="AlgorithmClass")
 
 
 def register_algorithm(algo_id: str) -> Callable[[A], A]:
@@ -29,10 +32,11 @@ def register_algorithm(algo_id: str) -> Callable[[A], A]:
         config = getattr(agent, "Config", None)
         if not (isinstance(config, type) and issubclass(config, Config)):
             raise ConfigError(
-                f"algorithm {algo_id!r}: {agent.__name__}.Config must be a class that derives from "
-                f"gymnasium_solver.config.schema.Config, got {config!r}"
+                f"algorithm {algo_id!r}: {source_of(agent)}.Config must be a class that derives "
+                f"from gymnasium_solver.config.schema.Config, got {config!r}"
             )
-        return algorithms.register(algo_id)(agent)
+        algorithms.register(algo_id)(agent)
+        return agent
 
     return add
 
@@ -42,6 +46,6 @@ def algo_ids() -> list[str]:
     return algorithms.names()
 
 
-def algo_class(algo_id: str) -> Any:
+def algo_class(algo_id: str) -> "AlgorithmClass":
     """The agent class of an algorithm; its `Config` attribute is the algorithm's config class."""
     return algorithms.get(algo_id)

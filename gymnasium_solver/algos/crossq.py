@@ -37,15 +37,15 @@ class CrossQConfig(SoftConfig):
     policy_lr: PositiveSchedule = Schedule.constant(1e-3)
     """Learning rate. Higher: faster, until it becomes unstable."""
     critic_hidden_dims: HiddenDims = (1024, 1024)
-    """Width of each hidden layer of the critics. Wider: learns from fewer steps, each slower."""
+    """Width of each hidden layer of the critics. Wider: fewer steps needed, each slower."""
     policy_delay: Count = 3
-    """Critic updates for each update of the actor and the temperature. More: steadier, faster."""
+    """Critic updates per update of the actor and the temperature. More: more stable, faster."""
     renorm_warmup: NonNegativeInt = 100_000
-    """Updates with plain batch norm, before running moments correct the batch's."""
+    """Updates with plain batch normalisation, before batch renormalisation sets in."""
     renorm_r_max: Annotated[Float, Field(ge=1)] = 3.0
-    """Largest correction of a batch's scale. 1: none."""
+    """Largest correction r of a batch's scale. 1: no correction."""
     renorm_d_max: Annotated[Float, Field(ge=0)] = 5.0
-    """Largest correction of a batch's mean, in deviations. 0: none."""
+    """Largest correction d of a batch's mean, in standard deviations. 0: no correction."""
 
 
 def critic_loss(

@@ -28,13 +28,13 @@ from gymnasium_solver.spaces.observations import Space
 
 class DDPGConfig(DeterministicConfig):
     critic_lr: PositiveSchedule | None = Schedule.constant(1e-3)
-    """Learning rate of the critic. null: as policy_lr."""
+    """Learning rate of the critic. null: same as policy_lr."""
     exploration_noise: NonNegativeSchedule = Schedule.constant(0.2)
-    """Deviation of the noise on actions in training, where 1 is half the range of an action.
-    Higher: explores more."""
+    """Standard deviation of the exploration noise, where 1 is half the range of an action. Higher:
+    explores more."""
     exploration_noise_type: NoiseType = "ou"
-    """gaussian: new in every step; ou: wanders (Ornstein-Uhlenbeck), which pushes one way longer;
-    its deviation over time is about twice exploration_noise."""
+    """gaussian: independent in every step. ou: correlated (Ornstein-Uhlenbeck), keeps a direction
+    for longer; its standard deviation over time is about twice exploration_noise."""
 
 
 def critic_loss(

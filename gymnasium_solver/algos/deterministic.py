@@ -28,18 +28,19 @@ NoiseType = Literal["gaussian", "ou"]
 
 class DeterministicConfig(OffPolicyConfig, CriticFields):
     buffer_size: Count = 1_000_000
-    """Transitions kept, over all envs; the oldest go first. More: more varied, older data."""
+    """Capacity of the replay buffer in transitions, over all environments. More: more varied, older
+    data."""
     max_grad_norm: Annotated[Float, Field(gt=0)] | None = None
-    """Longest gradient allowed; longer ones are shortened. null: no limit."""
+    """Clip the gradient norm to this value. null: no clipping."""
     tau: Annotated[Float, Field(gt=0, le=1)] = 0.005
-    """Share by which the target networks follow at each of their updates. Higher: faster, less
-    steady."""
+    """Polyak factor of the target networks at each of their updates. Higher: faster, less
+    stable."""
     exploration_noise: NonNegativeSchedule = Schedule.constant(0.1)
-    """Deviation of the noise on actions in training, where 1 is half the range of an action.
-    Higher: explores more."""
+    """Standard deviation of the exploration noise, where 1 is half the range of an action. Higher:
+    explores more."""
     exploration_noise_type: NoiseType = "gaussian"
-    """gaussian: new in every step; ou: wanders (Ornstein-Uhlenbeck), which pushes one way longer;
-    its deviation over time is about twice exploration_noise."""
+    """gaussian: independent in every step. ou: correlated (Ornstein-Uhlenbeck), keeps a direction
+    for longer; its standard deviation over time is about twice exploration_noise."""
 
 
 class DeterministicLearner(OffPolicyLearner):

@@ -32,46 +32,47 @@ from gymnasium_solver.spaces.observations import Space
 
 class DQNConfig(OffPolicyConfig):
     batch_size: Count = 64
-    """Transitions in a gradient step. Larger: steadier, slower."""
+    """Transitions per gradient step. Larger: less noisy, slower."""
     max_grad_norm: Annotated[Float, Field(gt=0)] | None = 10.0
-    """Longest gradient allowed; longer ones are shortened. null: no limit."""
+    """Clip the gradient norm to this value. null: no clipping."""
 
     # --- targets
     target_update_freq: Count = 500
-    """Env steps between two copies of the net into the target net, made before a round of updates.
-    More: steadier targets, slower learning. Read only while `tau` is 1."""
+    """Env steps between two copies of the network into the target network. More: more stable
+    targets, slower learning. Used only if `tau` is 1."""
     tau: Annotated[Float, Field(gt=0, le=1)] = 1.0
-    """Below 1 the target net follows by this share at every update instead of by copies."""
+    """Below 1: Polyak factor of the target network at every update, instead of copies."""
     double: bool = False
-    """The online net chooses the next action, the target net values it: less overestimation."""
+    """Double DQN: the online network chooses the next action, the target network evaluates it. Less
+    overestimation."""
     loss: Literal["huber", "mse"] = "huber"
-    """Huber is gentler with large errors. Not used by a distributional net."""
+    """Loss of the TD error. Huber is less sensitive to large errors. Not used if distributional."""
 
     # --- network
     dueling: bool = False
-    """Learn the value of a state and the advantages of its actions apart."""
+    """Dueling network: separate streams for the state value and the advantages."""
     noisy: bool = False
-    """Noise with a learnt size in the last layers."""
+    """Noisy networks: learned parameter noise in the last layers."""
     noisy_sigma: Annotated[Float, Field(gt=0)] = 0.5
-    """First size of that noise. Higher: explores more at first."""
+    """Initial size of that noise. Higher: explores more at first."""
     distributional: bool = False
     """Learn the distribution of returns on `n_atoms` points between `v_min` and `v_max` (C51)."""
     n_atoms: Annotated[Count, Field(ge=2)] = 51
-    """Points of the distribution. More: finer, slower."""
+    """Number of atoms of the distribution. More: finer, slower."""
     v_min: Float = 0.0
-    """Lowest return a distribution can hold; lower ones are counted as this."""
+    """Lowest return of the distribution; lower returns are clipped."""
     v_max: Float = 200.0
-    """Highest return a distribution can hold; higher ones are counted as this."""
+    """Highest return of the distribution; higher returns are clipped."""
 
     # --- exploration
     exploration: Literal["auto", "epsilon_greedy", "boltzmann", "greedy", "noisy"] = "auto"
-    """How training acts: auto is noisy where the net is, else epsilon_greedy."""
+    """Exploration in training. auto: noisy if the network is noisy, else epsilon_greedy."""
     epsilon: Annotated[Schedule, scheduled(ge=0, le=1)] = Schedule.parse(
         {"start": 1.0, "end": 0.05, "to": 0.1}
     )
-    """Share of random actions of epsilon_greedy."""
+    """Probability of a random action with epsilon_greedy."""
     temperature: PositiveSchedule = Schedule.constant(1.0)
-    """Of boltzmann, in units of the values. Higher: more random."""
+    """Temperature of boltzmann, in units of the values. Higher: more random."""
 
     @model_validator(mode="after")
     def _check_flags(self) -> Self:

@@ -37,53 +37,55 @@ PRIORITY_BYTES = 9  # of a transition in the sum tree, inner nodes included
 
 class OffPolicyConfig(LearnerConfig):
     n_envs: EnvCount = 1
-    """Environments stepped side by side; auto = one a CPU. More: faster collection and less
-    correlated data; the updates per env step stay the same."""
+    """Number of parallel environments. auto: one per CPU. More: faster collection and less
+    correlated data; the number of updates per env step stays the same."""
     n_steps: Count = 1000
-    """Rows of each env in an epoch, which is the unit of reports and evaluations alone. Fewer:
-    finer curves, more time spent on them."""
+    """Steps per environment in an epoch, the unit of reports and evaluations. Fewer: finer curves,
+    more overhead. Does not change learning."""
     policy_lr: PositiveSchedule = Schedule.constant(3e-4)
     """Learning rate. Higher: faster, until it becomes unstable."""
     batch_size: Count = 256
-    """Transitions in a gradient step. Larger: steadier, slower."""
+    """Transitions per gradient step. Larger: less noisy, slower."""
     hidden_dims: HiddenDims = (256, 256)
     """Width of each hidden layer. Wider: more capacity, slower, easier to overfit."""
     activation: Activation = "relu"
-    """Non-linearity between layers."""
+    """Activation function of the hidden layers."""
     adam_eps: Annotated[Float, Field(gt=0)] = 1e-8
-    """Keeps Adam from dividing by zero. Higher: smaller steps where gradients are small."""
+    """Epsilon of Adam's denominator. Higher: smaller steps where gradients are small."""
 
     # --- replay
     buffer_size: Count = 100_000
-    """Transitions kept, over all envs; the oldest go first. More: more varied, older data."""
+    """Capacity of the replay buffer in transitions, over all environments. More: more varied, older
+    data."""
     learning_starts: NonNegativeInt = 1000
-    """Env steps with random actions before the first update. More: more varied first data."""
+    """Env steps with random actions before the first update. More: more varied initial data."""
     train_freq: Count = 1
-    """Env steps between two rounds of updates, at least one of each env. More: fewer, longer
+    """Env steps between two rounds of updates, at least one per environment. More: fewer, longer
     rounds, which is faster; the number of updates stays the same."""
     updates_per_step: Annotated[Float, Field(gt=0)] = 1.0
-    """Gradient steps for each env step, whatever n_envs is. More: better use of the data, slower,
-    until it overfits the replay."""
+    """Gradient steps per env step, for any n_envs. More: better use of the data, slower, until it
+    overfits the replay."""
     n_step: Count = 1
-    """Rewards summed before the bootstrapped value. More: news travels faster, with more variance
-    and some bias by older policies."""
+    """Steps of n-step returns. More: rewards propagate faster, with more variance and off-policy
+    bias."""
     prioritized: bool = False
-    """Draw transitions in proportion to their last error instead of evenly."""
+    """Prioritised replay: sample transitions by their last TD error instead of uniformly."""
     per_alpha: Annotated[Float, Field(ge=0, le=1)] = 0.6
-    """How strongly the error decides in a prioritised draw: 0 is uniform, 1 is proportional."""
+    """Exponent of the priorities: 0 is uniform, 1 is proportional to the error."""
     per_beta: Annotated[Schedule, scheduled(ge=0, le=1)] = Schedule.parse({"start": 0.4, "end": 1})
-    """How much of the bias of a prioritised draw its weights undo: 0 none, 1 all."""
+    """Exponent of the importance weights that correct prioritised sampling: 0 none, 1 full."""
     per_eps: Annotated[Float, Field(gt=0)] = 1e-6
-    """Added to every error, so that no transition is forgotten."""
+    """Added to every priority, so that every transition can be sampled."""
     combined_replay: bool = False
-    """Put the newest transitions into every batch (Zhang and Sutton 2017)."""
+    """Combined replay: include the newest transitions in every batch (Zhang and Sutton 2017)."""
     replay_frame_stack: Literal["auto"] | Count = "auto"
-    """Frames stacked in an image observation, of which the replay keeps each but once. auto: the
-    first axis of a uint8 observation with three, if it is short; 1: observations kept whole."""
+    """Number of stacked frames in an image observation; the replay stores each frame once. auto:
+    the first axis of a uint8 observation with three axes, if it is short. 1: store whole
+    observations."""
     replay_dir: str | None = None
-    """Folder for a memory-mapped file that holds the replay, if memory cannot. Unset: in memory."""
+    """Folder of a memory-mapped file for a replay larger than memory. Unset: in memory."""
     save_replay: Literal["auto"] | bool = "auto"
-    """Keep the replay in checkpoints, which an exact resume needs. auto: if it is below 512 MB."""
+    """Save the replay in checkpoints, required for an exact resume. auto: if it is below 512 MB."""
 
     @property
     def gradient_samples(self) -> int:

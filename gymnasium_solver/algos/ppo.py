@@ -49,19 +49,20 @@ IMAGES_MEASURED = 512  # of a rollout, for the metrics of an update
 
 class PPOConfig(ActorCriticFields, MinibatchFields, LearnerConfig):
     n_steps: Count = 2048
-    """Rows each env contributes to a rollout. More: better advantage estimates, rarer updates."""
+    """Steps per environment in a rollout. More: better advantage estimates, fewer updates."""
     n_epochs: Count = 10
-    """Passes over each rollout. More: better use of the data, until the policy drifts too far."""
+    """Passes over each rollout. More: better use of the data, until the policy moves too far."""
     gae_lambda: Annotated[Float, Field(ge=0, le=1)] = 0.95
-    """Trade-off of the advantage estimate: 1 is all return (noisy), 0 is all critic (biased)."""
+    """Lambda of GAE: 1 uses full returns (high variance), 0 only the critic (biased)."""
     clip_range: PositiveSchedule = Schedule.constant(0.2)
-    """How far a probability ratio may move before the objective goes flat. Higher: bolder."""
+    """Clip the probability ratio to 1 +- this value. Higher: larger, riskier updates."""
     clip_range_vf: PositiveSchedule | None = None
-    """Clip the value's move likewise, in units of the return. null: no clipping."""
+    """Clip the change of the value to +- this, in units of the return. null: no clipping."""
     vf_coef: NonNegativeSchedule = Schedule.constant(0.5)
-    """Weight of the value loss. Higher: the critic learns faster, at the actor's cost if shared."""
+    """Weight of the value loss. Higher: the critic learns faster, in a shared trunk at the cost of
+    the actor."""
     target_kl: Annotated[Float, Field(gt=0)] | None = None
-    """End an update early once the policy has moved 1.5 times this far. null: never."""
+    """Stop an update early once the KL divergence exceeds 1.5 times this. null: never."""
     normalize_advantages: Literal["rollout", "batch", "off"] = "rollout"
     """Standardise advantages over the rollout, over each minibatch, or not at all."""
 

@@ -34,30 +34,31 @@ from gymnasium_solver.spaces.observations import Space
 
 class PQNConfig(MinibatchFields, LearnerConfig):
     n_envs: EnvCount = 32
-    """Environments stepped side by side; auto = one a CPU. They stand in for a replay: more give
+    """Number of parallel environments. auto: one per CPU. They replace a replay buffer: more give
     more varied, less correlated data."""
     n_steps: Count = 32
-    """Rows each env contributes to a rollout. More: longer returns, rarer updates."""
+    """Steps per environment in a rollout. More: longer returns, fewer updates."""
     batch_size: BatchSize = 128
-    """Samples in a minibatch, or a fraction in (0, 1] of the rollout (1.0: all of it; 1: one
-    sample). Larger: steadier gradients, fewer steps from the same data."""
+    """Samples per minibatch, or a fraction in (0, 1] of the rollout (1.0: the whole rollout; 1: one
+    sample). Larger: less noisy gradients, fewer gradient steps from the same data."""
     n_epochs: Count = 4
-    """Passes over each rollout. More: better use of the data, until it is overfitted."""
+    """Passes over each rollout. More: better use of the data, until it overfits."""
     td_lambda: Annotated[Float, Field(ge=0, le=1)] = 0.65
-    """Trade-off of the targets: 1 is all return (noisy), 0 is all bootstrap (biased)."""
+    """Lambda of the targets: 1 is the full return (high variance), 0 the one-step target
+    (biased)."""
     epsilon: Annotated[Schedule, scheduled(ge=0, le=1)] = Schedule.parse(
         {"start": 1.0, "end": 0.05, "to": 0.5}
     )
-    """Share of random actions while training. Higher: explores more, learns of worse play."""
+    """Probability of a random action in training. Higher: explores more."""
     max_grad_norm: Annotated[Float, Field(gt=0)] | None = 10.0
-    """Longest gradient allowed; longer ones are shortened. null: no limit."""
+    """Clip the gradient norm to this value. null: no clipping."""
     hidden_dims: HiddenDims = (128, 128)
     """Width of each hidden layer. Wider: more capacity, slower, easier to overfit."""
     activation: Activation = "relu"
-    """Non-linearity between layers."""
+    """Activation function of the hidden layers."""
     layer_norm: bool = True
-    """Normalise what each hidden layer computes, which keeps learning stable without a target net.
-    Turn it off to see why it is there."""
+    """Layer normalisation in every hidden layer, which keeps learning stable without a target
+    network."""
 
 
 class PQN(Learner):

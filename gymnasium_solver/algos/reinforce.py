@@ -41,22 +41,23 @@ from gymnasium_solver.spaces.observations import Space
 
 class ReinforceConfig(ActorCriticFields, MinibatchFields, LearnerConfig):
     n_steps: Count = 2048
-    """Rows each env contributes to a rollout. Should hold several whole episodes."""
+    """Steps per environment in a rollout. Should hold several whole episodes."""
     batch_size: BatchSize = 1.0  # type: ignore[assignment]
-    """Samples in a gradient step, or a fraction in (0, 1] of the rollout. 1.0: one step a rollout,
-    the policy gradient as it is written."""
+    """Samples per gradient step, or a fraction in (0, 1] of the rollout. 1.0: one step per rollout,
+    the textbook policy gradient."""
     policy_lr: PositiveSchedule = Schedule.constant(1e-2)
     """Learning rate. Higher: faster, until it becomes unstable."""
     ent_coef: NonNegativeSchedule = Schedule.constant(0.01)
     """Weight of the entropy bonus. Higher: explores more, converges later."""
     returns_type: Literal["mc:rtg", "mc:episode"] = "mc:rtg"
-    """What weighs an action: the rewards that follow it, or its whole episode's (more noise)."""
+    """Weight of an action: the rewards that follow it, or those of its whole episode (more
+    variance)."""
     policy_targets: Literal["returns", "advantages"] = "returns"
-    """Weigh actions by returns, or by returns minus a learnt value (less noise)."""
+    """Weight actions by returns, or by returns minus a learned value (less variance)."""
     normalize_returns: bool = True
     """Standardise the weights over the rollout. Off: the textbook gradient, sensitive to scale."""
     vf_coef: NonNegativeSchedule = Schedule.constant(0.5)
-    """Weight of the value loss, where a value is learnt."""
+    """Weight of the value loss, if a value is learned."""
 
 
 class LossTerms(NamedTuple):

@@ -37,16 +37,16 @@ from gymnasium_solver.spaces.observations import Space
 
 class SACConfig(SoftConfig):
     tau: Annotated[Float, Field(gt=0, le=1)] = 0.005
-    """Share by which the target critics follow at every update. Higher: faster, less steady."""
+    """Polyak factor of the target critics at every update. Higher: faster, less stable."""
     policy_delay: Count = 1
-    """Critic updates for each update of the actor and the temperature. More: steadier, faster."""
+    """Critic updates per update of the actor and the temperature. More: more stable, faster."""
     spectral_norm: bool = False
-    """Divide the critics' weights by their largest singular value: smoother, less able values."""
+    """Spectral normalisation of the critics' weights: smoother values, less capacity."""
     target_entropy_ratio: Annotated[Schedule, scheduled(ge=0, le=1)] = Schedule.constant(0.98)
-    """Discrete actions: share of the largest entropy that target_entropy auto aims at. Higher:
+    """Discrete actions: target_entropy auto is this fraction of the maximum entropy. Higher:
     explores more; the paper's 0.98 is nearly uniform."""
     entropy_penalty_coef: NonNegativeSchedule = Schedule.constant(0.0)
-    """Discrete actions: penalty on sudden changes of the entropy. Higher: steadier, slower."""
+    """Discrete actions: penalty on sudden changes of the entropy. Higher: more stable, slower."""
 
 
 class ActorBatch(NamedTuple):

@@ -34,28 +34,29 @@ from gymnasium_solver.spaces.observations import Obs, Space, map_obs
 
 class SarsaConfig(MinibatchFields, LearnerConfig):
     n_steps: Count = 32
-    """Rows each env contributes to a rollout. More: longer returns for td_lambda, rarer updates."""
+    """Steps per environment in a rollout. More: longer returns for td_lambda, fewer updates."""
     batch_size: BatchSize = 1.0  # type: ignore[assignment]
-    """Samples in a gradient step, or a fraction in (0, 1] of the rollout. 1.0: one step a rollout.
+    """Samples per gradient step, or a fraction in (0, 1] of the rollout. 1.0: one step per rollout.
     Smaller: more steps from the same data, each noisier."""
     policy_lr: PositiveSchedule = Schedule.constant(1e-3)
     """Learning rate. Higher: faster, until it becomes unstable."""
     td_lambda: Annotated[Float, Field(ge=0, le=1)] = 0.0
-    """Trade-off of the targets: 0 is the one-step rule (biased), 1 is all return (noisy)."""
+    """Lambda of the targets: 0 is the one-step target (biased), 1 the full return (high
+    variance)."""
     exploration: Literal["epsilon_greedy", "boltzmann", "greedy"] = "epsilon_greedy"
-    """How training acts, which is also what is valued."""
+    """Exploration in training. SARSA learns the values of this policy."""
     epsilon: Annotated[Schedule, scheduled(ge=0, le=1)] = Schedule.parse(
         {"start": 1.0, "end": 0.05, "to": 0.5}
     )
-    """Share of random actions of epsilon_greedy. Higher: explores more, values worse play."""
+    """Probability of a random action with epsilon_greedy. Higher: explores more."""
     temperature: PositiveSchedule = Schedule.constant(1.0)
-    """Of boltzmann, in units of the values. Higher: more random."""
+    """Temperature of boltzmann, in units of the values. Higher: more random."""
     max_grad_norm: Annotated[Float, Field(gt=0)] | None = 10.0
-    """Longest gradient allowed; longer ones are shortened. null: no limit."""
+    """Clip the gradient norm to this value. null: no clipping."""
     activation: Activation = "relu"
-    """Non-linearity between layers."""
+    """Activation function of the hidden layers."""
     layer_norm: bool = False
-    """Normalise what each hidden layer computes. On: steadier, a little slower."""
+    """Layer normalisation in every hidden layer. On: more stable, a little slower."""
 
 
 class Sarsa(Learner):

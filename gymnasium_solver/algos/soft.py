@@ -45,29 +45,30 @@ Auto = Annotated[
 
 class SoftConfig(OffPolicyConfig, CriticFields):
     buffer_size: Count = 1_000_000
-    """Transitions kept, over all envs; the oldest go first. More: more varied, older data."""
+    """Capacity of the replay buffer in transitions, over all environments. More: more varied, older
+    data."""
     max_grad_norm: Annotated[Float, Field(gt=0)] | None = None
-    """Longest gradient allowed; longer ones are shortened. null: no limit."""
+    """Clip the gradient norm to this value. null: no clipping."""
     n_critics: Count = 2
-    """Critics, of which the lowest value counts. More: less overestimation, slower."""
+    """Number of critics; the lowest value is used. More: less overestimation, slower."""
     noise_correlation: Annotated[Float, Field(ge=0, lt=1)] = 0.0
-    """How much of its noise an action keeps from the step before, in training; for discrete actions
-    the chance to keep all of it. Higher: pushes one way for longer, which finds rewards that single
-    steps of noise do not."""
+    """Correlation of the exploration noise between steps; for discrete actions the probability to
+    keep the noise. Higher: keeps a direction for longer, which finds rewards that independent noise
+    does not."""
 
     # --- entropy
     ent_coef: Auto | NonNegativeSchedule = "auto"
-    """Weight of the entropy (alpha): auto learns it, auto_0.1 from that value on; or a number or
-    schedule. Higher: explores more, converges later."""
+    """Weight of the entropy (alpha). auto: learned; auto_0.1: learned, starting there; or a number
+    or schedule. Higher: explores more, converges later."""
     target_entropy: Literal["auto"] | Scheduled = "auto"
-    """Entropy in nats that a learnt weight aims at. auto: minus the number of action components;
-    for discrete actions target_entropy_ratio of the largest possible. Higher: explores more."""
+    """Target entropy of a learned weight, in nats. auto: minus the number of action components; for
+    discrete actions target_entropy_ratio of the maximum. Higher: explores more."""
     alpha_lr: PositiveSchedule | None = None
-    """Learning rate of the entropy's weight. null: as policy_lr."""
+    """Learning rate of alpha. null: same as policy_lr."""
     log_alpha_min: Float | None = None
-    """Lowest logarithm of a learnt weight. null: no bound."""
+    """Lower bound of the log of a learned alpha. null: no bound."""
     log_alpha_max: Float | None = None
-    """Highest logarithm of a learnt weight. null: no bound; bound it if values explode."""
+    """Upper bound of the log of a learned alpha. null: no bound. Set it if values explode."""
 
     @property
     def first_alpha(self) -> float | None:

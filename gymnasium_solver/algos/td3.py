@@ -25,13 +25,13 @@ from gymnasium_solver.spaces.observations import Space
 
 class TD3Config(DeterministicConfig):
     policy_delay: Count = 2
-    """Critic updates for each update of the actor and the targets. More: steadier, slower."""
+    """Critic updates per update of the actor and the targets. More: more stable, slower."""
     target_noise: Annotated[Float, Field(ge=0)] = 0.2
-    """Deviation of the noise on the target actor's actions. Higher: smoother values."""
+    """Standard deviation of the noise on the target actor's actions. Higher: smoother values."""
     target_noise_clip: Annotated[Float, Field(ge=0)] = 0.5
-    """Largest size of that noise."""
+    """Clip that noise to +- this value."""
     n_critics: Count = 2
-    """Critics, of which the lowest value counts. More: less overestimation, slower."""
+    """Number of critics; the lowest value is used. More: less overestimation, slower."""
 
 
 def critic_loss(

@@ -29,6 +29,7 @@ from gymnasium_solver.config.types import (
     EpochsOrFraction,
     Float,
     FrameSize,
+    HeadKind,
     HiddenDims,
     Name,
     Names,
@@ -269,7 +270,7 @@ class NetworkFields(Fields):
     128, nature 512, impala 256, large 512."""
     activation: Activation = "tanh"
     """Activation function of the hidden layers."""
-    head: str = "linear"
+    head: HeadKind = "linear"
     """Output layer of the networks: linear, or a head registered by a plugin."""
 
     @property
