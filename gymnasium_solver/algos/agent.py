@@ -1,8 +1,8 @@
 """The contract between an algorithm and the rest of the program.
 
-The training loop, evaluations and checkpoints know an agent by `Agent` alone, and an algorithm's
-class by `AlgorithmClass`. `Learner` (learner.py) and `OffPolicyLearner` (off_policy.py) provide all
-of it except the update.
+The training loop, evaluation and checkpoints depend only on `Agent` and, for the class of an
+algorithm, on `AlgorithmClass`. `Learner` (learner.py) and `OffPolicyLearner` (off_policy.py)
+implement everything except the update.
 """
 
 from collections.abc import Mapping
@@ -23,11 +23,11 @@ Metrics = Mapping[str, float | Tensor]
 Tensors = dict[str, dict[str, Tensor]]
 """Tensors of a checkpoint, by file: "model", "optimizer", "target"."""
 Snapshot = Any
-"""Opaque: give it back to `restore`."""
+"""Opaque; pass it to `restore`."""
 
 
 class Agent(Protocol):
-    """Something that acts, and learns from rollouts."""
+    """A policy that acts, and learns from rollouts."""
 
     config: Any
     observation_space: Space
@@ -38,18 +38,18 @@ class Agent(Protocol):
     n_updates: int
     """Version of the policy: updates so far."""
     notes: list[str]
-    """What the user should know before the first step."""
+    """Notices to show to the user before training."""
 
     @property
     def net(self) -> nn.Module:
-        """What is trained and saved as the model."""
+        """The trained network, saved as the model."""
 
     @property
     def policy(self) -> Policy: ...
 
     @property
     def update_mode(self) -> str:
-        """How gradients are computed, in a few words for the user."""
+        """How gradients are computed, as a short text for the user."""
 
     # -- learning ---------------------------------------------------------------------------
 
@@ -57,37 +57,38 @@ class Agent(Protocol):
         """Validate the setup before training and collect notes for the user."""
 
     def before_rollout(self, env_steps: int, total_steps: int) -> None:
-        """Set what exploration depends on (a rate, a warm-up); called before each rollout."""
+        """Set the exploration parameters (epsilon, warm-up); called before each rollout."""
 
     def update(self, rollout: Rollout, env_steps: int, total_steps: int) -> Metrics:
-        """Learn from a rollout; the metrics of it. `env_steps` is the clock before the rollout."""
+        """Learn from a rollout and return metrics. `env_steps` is the count before the rollout."""
 
     # -- state ------------------------------------------------------------------------------
 
     def state(self) -> tuple[Tensors, dict[str, Any]]:
-        """Tensors by file, and the rest as JSON: everything that decides what is learnt next."""
+        """Return the complete training state: tensors by file, and the remaining state as JSON."""
 
     def load_state(self, tensors: dict[str, dict[str, Any]], extra: dict[str, Any]) -> None: ...
 
     def load_weights(self, model: dict[str, Any]) -> None:
-        """All weights and statistics of a network of exactly these shapes, in place."""
+        """Load all weights and statistics in place; names and shapes must match exactly."""
 
     def load_matching_weights(self, model: dict[str, Any]) -> list[str]:
-        """What fits by name and shape; the names, ours or theirs, that did not."""
+        """Load the tensors that match by name and shape. Return the names, from either side, that
+        did not match."""
 
     def export_flat(self) -> dict[str, np.ndarray]:
-        """What another process needs to act as this agent does: flat weights and statistics."""
+        """Flat weights and statistics: what another process needs to act like this agent."""
 
     def import_flat(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Act by what `export_flat` of an agent with the same config gave."""
+        """Load what `export_flat` returned for an agent with the same config."""
 
     def snapshot(self) -> Snapshot:
-        """A copy of weights, moments and statistics, to return to if an update meets a NaN."""
+        """Copy weights, optimiser moments and statistics, to restore after an update with NaNs."""
 
     def restore(self, snapshot: Snapshot) -> None: ...
 
     def learnt_weights(self) -> list[Tensor]:
-        """Everything the optimisers change, as flat vectors."""
+        """All trained parameters, as flat vectors."""
 
     # -- replay -----------------------------------------------------------------------------
 
@@ -96,25 +97,25 @@ class Agent(Protocol):
 
     @property
     def saves_replay(self) -> bool:
-        """Is the replay kept in checkpoints?"""
+        """Whether checkpoints include the replay buffer."""
 
     @property
     def memory(self) -> Memory | None: ...
 
     def open_memory(self, has_masks: bool) -> Memory:
-        """Allocate the replay; an agent that only acts has none."""
+        """Allocate the replay buffer. An agent that only acts has none."""
 
     # -- acting -----------------------------------------------------------------------------
 
     def act(self, obs: Any, greedy: bool = True, mask: Any = None, is_first: Any = None) -> Any:
-        """The environment's action for one observation or a batch: the best, or a draw."""
+        """The env's action for one observation or a batch: the greedy one, or a sample."""
 
     def reset(self) -> None:
-        """Forget the episode; only an agent with memory needs it."""
+        """Clear the memory at the start of an episode; needed by recurrent agents only."""
 
 
 class AlgorithmClass(Protocol):
-    """An algorithm: its config class, and a constructor of agents."""
+    """The class of an algorithm: its config class and the constructor of its agents."""
 
     @property
     def Config(self) -> type[Config]: ...

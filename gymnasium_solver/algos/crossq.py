@@ -1,12 +1,13 @@
-"""CrossQ: SAC without target networks, by batch normalisation done right (Bhatt et al. 2024).
+"""CrossQ: SAC without target networks, using batch renormalisation (Bhatt et al. 2024).
 
-The critics see (s, a) and (s', a') in one pass, so that both are normalised by moments of the same
-mixture; that makes targets from the critics themselves steady, and learning fast without a high
-ratio of updates. Batch renormalisation stands before every linear layer of critics and actor; Adam
-forgets faster (beta1 0.5), the actor moves every third update, critics are wide. Next actions, the
-values the actor climbs, and acting use running moments. Where this departs from the authors' code:
-a truncated episode bootstraps from its true final observation; log deviations are clamped to
-[-20, 2]; layers are initialised as torch does; Box actions only.
+The critics process (s, a) and (s', a') in one forward pass, so both are normalised by the
+statistics of the same mixture. This makes targets from the online critics stable, and learning fast
+with a low update-to-data ratio. Batch renormalisation precedes every linear layer of the critics
+and the actor. Adam uses beta1 0.5, the actor is updated every third step, and the critics are wide.
+Next actions, the critics in the actor's loss, and acting use running statistics. Differences from
+the authors' code: truncated episodes bootstrap from their true final observation; log standard
+deviations are clamped to [-20, 2]; layers use torch's default initialisation; only Box actions are
+supported.
 """
 
 from collections.abc import Sequence
@@ -30,12 +31,12 @@ from gymnasium_solver.policies.continuous import SoftPolicy
 from gymnasium_solver.spaces.actions import require_bounded_box
 from gymnasium_solver.spaces.observations import Space
 
-BETA1 = 0.5  # of Adam
+BETA1 = 0.5  # Adam
 
 
 class CrossQConfig(SoftConfig):
     policy_lr: PositiveSchedule = Schedule.constant(1e-3)
-    """Learning rate. Higher: faster, until it becomes unstable."""
+    """Learning rate. Higher: faster learning, until it becomes unstable."""
     critic_hidden_dims: HiddenDims = (1024, 1024)
     """Width of each hidden layer of the critics. Wider: fewer steps needed, each slower."""
     policy_delay: Count = 3
@@ -51,7 +52,7 @@ class CrossQConfig(SoftConfig):
 def critic_loss(
     net: ActorCritics, batch: ReplayBatch, alpha: Tensor, r_max: Tensor, d_max: Tensor
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """[the loss, the mean value, the absolute errors [B]], and the moments of the critics."""
+    """Return [loss, mean Q-value, absolute TD errors [B]] and the critics' batch statistics."""
     assert batch.noise is not None
     next_x = net.encoder(batch.next_obs)
     with torch.no_grad():
@@ -59,7 +60,7 @@ def critic_loss(
     now = net.critic.inputs(net.encoder(batch.obs), batch.actions)
     following = net.critic.inputs(next_x, next_actions)
     both, moments = train_pass(net.critic.mlps.layers, torch.cat([now, following]), r_max, d_max)
-    halves = both.view(len(both), 2, -1)  # [n, now and next, B]
+    halves = both.view(len(both), 2, -1)  # [n, current and next, B]
     next_value = halves[:, 1].detach().amin(0) - alpha * next_log_prob
     wanted = batch.reward + batch.discount * next_value
     return list(ops.critics_loss(halves[:, 0], wanted, batch.weight)), moments
@@ -73,7 +74,7 @@ def actor_loss(
     r_max: Tensor,
     d_max: Tensor,
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """[the loss, an estimate of the entropy], and the moments of the actor."""
+    """Return [loss, estimate of the entropy] and the actor's batch statistics."""
     x = net.encoder(obs)
     outputs, moments = train_pass(net.actor.layers, net.actor.features(x), r_max, d_max)
     actions, log_prob = squash(outputs, noise)
@@ -152,7 +153,7 @@ class CrossQ(OffPolicyLearner):
     # -- the update -------------------------------------------------------------------------
 
     def learn(self, batch: ReplayBatch, sample: Sample, hp: dict[str, float]) -> dict[str, Any]:
-        """One update of the critics and, if it is its turn, of the actor and the temperature."""
+        """Update the critics and, every `policy_delay` steps, the actor and the temperature."""
         net, timer = self.net, self.timer
         alpha = hp["ent_coef"] if net.temperature is None else net.temperature.alpha
         bounds = self._bounds(self.critic_optimizer.n_steps)
@@ -175,7 +176,7 @@ class CrossQ(OffPolicyLearner):
     def _learn_actor(
         self, batch: ReplayBatch, alpha: float | Tensor, hp: dict[str, float]
     ) -> dict[str, Any]:
-        """One step of the actor, and one of the temperature if it is learnt."""
+        """One gradient step of the actor and, if it is learnt, of the temperature."""
         cfg, net, timer = self.config, self.net, self.timer
         bounds = self._bounds(self.actor_optimizer.n_steps)
         noise = self.normal_noise(*batch.actions.shape)

@@ -1,10 +1,10 @@
 """DDPG: deep deterministic policy gradient (Lillicrap et al. 2016).
 
-One update: the critic towards reward plus the target critic's value of the target actor's action;
-the actor towards what the critic values most; both targets follow. TD3 mends its overestimation and
-is nearly always the better choice. Where this departs from the paper: no batch norm, no decay of
-the critic's weights (`weight_decay`), wider targets' steps (`tau` 0.005), and a truncated episode
-bootstraps from its true final observation.
+An update trains the critic on the value of the target actor's action under the target critic, then
+the actor to maximise the critic, and then updates both target networks. TD3 fixes its
+overestimation and is nearly always the better choice. Differences from the paper: no batch norm, no
+weight decay on the critic (`weight_decay`), a larger `tau` (0.005), and truncated episodes
+bootstrap from their true final observation.
 """
 
 from collections.abc import Sequence
@@ -40,7 +40,7 @@ class DDPGConfig(DeterministicConfig):
 def critic_loss(
     net: ActorCritics, target_actor: Actor, target_critic: Critics, batch: ReplayBatch
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The loss, the mean value and the absolute errors [B]."""
+    """Return the loss, the mean Q-value and the absolute TD errors [B]."""
     with torch.no_grad():
         next_x = net.encoder(batch.next_obs)
         next_q = target_critic(next_x, torch.tanh(target_actor(next_x))).view(-1)
@@ -70,7 +70,7 @@ class DDPG(DeterministicLearner):
         return terms[0], list(terms)
 
     def learn(self, batch: ReplayBatch, sample: Sample, hp: dict[str, float]) -> dict[str, Any]:
-        """One update of critic, actor and targets."""
+        """Update the critic, the actor and the target networks."""
         metrics = self.learn_critic(batch, sample, [], hp.get("critic_lr", hp["policy_lr"]))
         metrics |= self.learn_actor(batch, hp["policy_lr"])
         self.update_target(self.config.tau)

@@ -1,6 +1,6 @@
-"""What TD3 and DDPG share: settings, networks with their targets, exploration noise, actor steps.
+"""Shared parts of TD3 and DDPG: settings, networks, targets, exploration noise, gradient steps.
 
-Not a base algorithm: each has its own critic loss and its own update.
+Each algorithm adds its own critic loss and its own update.
 """
 
 from abc import abstractmethod
@@ -21,7 +21,7 @@ from gymnasium_solver.policies.continuous import DeterministicPolicy
 from gymnasium_solver.spaces.actions import require_bounded_box
 from gymnasium_solver.spaces.observations import Space
 
-# What noise keeps of itself in a step; of Ornstein-Uhlenbeck noise as in Lillicrap et al. 2016.
+# Correlation of the noise between two steps; for Ornstein-Uhlenbeck as in Lillicrap et al. 2016.
 KEEPS = {"gaussian": 0.0, "ou": 0.85}
 NoiseType = Literal["gaussian", "ou"]
 
@@ -97,7 +97,7 @@ class DeterministicLearner(OffPolicyLearner):
     def critic_terms(
         self, batch: ReplayBatch, coefficients: Sequence[Tensor]
     ) -> tuple[Tensor, list[Tensor]]:
-        """The critics' loss, and [loss, mean value, absolute errors [B]]."""
+        """Return the critics' loss and [loss, mean Q-value, absolute TD errors [B]]."""
 
     def _actor_terms(
         self, obs: TensorObs, coefficients: Sequence[Tensor]

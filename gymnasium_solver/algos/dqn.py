@@ -1,15 +1,16 @@
-"""DQN (Mnih et al. 2015) and, by flags of one update, all up to Rainbow (Hessel et al. 2018).
+"""DQN (Mnih et al. 2015) and its extensions up to Rainbow (Hessel et al. 2018), as flags.
 
-    double        the online net chooses the next action, the target net values it
-    dueling       value and advantage streams
-    prioritized   transitions drawn by their last error, weighted to undo the bias
-    n_step        rewards summed before the bootstrap
-    noisy         learnt noise in the last layers, which also explores
-    distributional   a distribution over returns (C51) instead of their mean
+    double           the online net selects the next action, the target net evaluates it
+    dueling          separate value and advantage streams
+    prioritized      sample by the last TD error, with importance weights
+    n_step           n-step returns
+    noisy            learnt noise in the last layers, used for exploration
+    distributional   categorical distribution of returns (C51) instead of the mean
 
-Each works without the others. Where this departs from common code: a truncated episode bootstraps
-from its true final observation; epsilon is drawn by each env for itself; forbidden actions are
-neither taken nor bootstrapped from; with `noisy`, on the CPU, every env acts by a noise of its own.
+The flags are independent of each other. Differences from common implementations: truncated episodes
+bootstrap from their true final observation; epsilon-greedy draws independently for each env;
+illegal actions are neither taken nor used in the bootstrap; with `noisy`, on the CPU, each env acts
+with its own noise.
 """
 
 from collections.abc import Sequence
@@ -56,7 +57,7 @@ class DQNConfig(OffPolicyConfig):
     noisy_sigma: Annotated[Float, Field(gt=0)] = 0.5
     """Initial size of that noise. Higher: explores more at first."""
     distributional: bool = False
-    """Learn the distribution of returns on `n_atoms` points between `v_min` and `v_max` (C51)."""
+    """C51: learn the distribution of returns on `n_atoms` atoms between `v_min` and `v_max`."""
     n_atoms: Annotated[Count, Field(ge=2)] = 51
     """Number of atoms of the distribution. More: finer, slower."""
     v_min: Float = 0.0
@@ -77,7 +78,7 @@ class DQNConfig(OffPolicyConfig):
     @model_validator(mode="after")
     def _check_flags(self) -> Self:
         if self.exploration == "noisy" and not self.noisy:
-            raise ValueError("exploration noisy needs a noisy net: set noisy: true")
+            raise ValueError("exploration: noisy requires noisy: true")
         if self.distributional and self.v_max <= self.v_min:
             raise ValueError(f"v_max {self.v_max} must be above v_min {self.v_min}")
         return self
@@ -90,12 +91,12 @@ class DQNConfig(OffPolicyConfig):
 
 
 def best_actions(q: Tensor, mask: Tensor | None) -> Tensor:
-    """The best legal action of each row [B]."""
+    """Best legal action of each row [B]."""
     return (q if mask is None else q.masked_fill(~mask, -torch.inf)).argmax(dim=1)
 
 
 def of_action(values: Tensor, actions: Tensor) -> Tensor:
-    """What [B, A] or [B, A, K] holds for the actions [B] taken: [B] or [B, K]."""
+    """Select the taken actions [B] from values [B, A] or [B, A, K]; returns [B] or [B, K]."""
     index = actions.view(-1, *[1] * (values.ndim - 1))
     return values.gather(1, index.expand(-1, 1, *values.shape[2:])).squeeze(1)
 
@@ -103,7 +104,7 @@ def of_action(values: Tensor, actions: Tensor) -> Tensor:
 def td_errors(
     net: QNetwork, target: QHead, batch: ReplayBatch, double: bool
 ) -> tuple[Tensor, Tensor]:
-    """Q(s, a) and Q(s, a) minus its target, both [B]."""
+    """Return Q(s, a) and the TD error Q(s, a) - target, both [B]."""
     with torch.no_grad():
         next_x = net.encoder(batch.next_obs)
         next_q = target(next_x)
@@ -116,7 +117,7 @@ def td_errors(
 def c51_errors(
     net: QNetwork, target: QHead, batch: ReplayBatch, double: bool
 ) -> tuple[Tensor, Tensor]:
-    """Expected Q(s, a), and the cross-entropy of its distribution to the target's, both [B]."""
+    """Return the expected Q(s, a) and the cross-entropy to the target distribution, both [B]."""
     with torch.no_grad():
         next_x = net.encoder(batch.next_obs)
         next_probs = torch.softmax(target(next_x), dim=2)

@@ -1,4 +1,4 @@
-"""The JSON schema of a config file, for editors (`gsolve schema`) and for flags."""
+"""JSON schema of a config file, for editors (`gsolve schema`) and for flags."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from gymnasium_solver.config.spec import Spec
 
 
 def json_schema() -> dict[str, Any]:
-    """Fields of all algorithms, at the top of the file and in each variant."""
+    """The fields of all algorithms, at the top level of the file and in each variant."""
     fields = _fields_of_all()
     fields["algo_id"] = {**fields["algo_id"], "enum": algo_ids()}
     spec = Spec.model_json_schema()
@@ -21,7 +21,7 @@ def json_schema() -> dict[str, Any]:
         "description": "Fields shared by all variants, and variants: blocks of fields.",
         "type": "object",
         "properties": fields,
-        "patternProperties": {"^_": {"description": "Shared lines (_base) or a template."}},
+        "patternProperties": {"^_": {"description": "Shared fields (_base) or a template."}},
         "additionalProperties": {"$ref": "#/$defs/variant"},
         "$defs": {
             **parts,

@@ -1,7 +1,7 @@
-"""What learners share: random streams, schedules, optimisers, gradients, and what is saved.
+"""Base of the learners: random streams, schedules, optimisers, gradients and saved state.
 
-Not a base algorithm: no update and no loss is in here. A learner sets `net` and `policy` and adds
-optimisers and gradients; this class turns them into state and back.
+It contains no loss and no update. A learner sets `net` and `policy` and adds its optimisers and
+gradients; this class saves and restores them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,8 +30,8 @@ from gymnasium_solver.spaces.json_form import space_to_json
 from gymnasium_solver.spaces.observations import Space
 from gymnasium_solver.timing import OFF, Timer
 
-LARGE_ROLLOUT_BYTES = 16 * 2**20  # worth a note before training, as images always are
-# Up to these sizes a recorded gradient is faster than torch on a CPU.
+LARGE_ROLLOUT_BYTES = 16 * 2**20  # larger ones are reported before training, images always
+# Up to these sizes recorded gradients are faster than torch on a CPU.
 WIDEST_RECORDED, LARGEST_RECORDED_BATCH = 512, 4096
 
 
@@ -61,7 +61,7 @@ class Learner:
         self.policy: Policy
         self.optimizers: dict[str, FlatOptimizer] = {}
         self.gradients: dict[str, LossGradient] = {}
-        self.n_updates = 0  # gradient steps, or rounds of them: the policy's version
+        self.n_updates = 0  # gradient steps, or rounds of them; the policy's version
         self.reward_normalizer = RewardNormalizer(
             int(config.n_envs), config.gamma, config.clip_reward
         )
@@ -74,7 +74,7 @@ class Learner:
         self.notes: list[str] = []
 
     def ignore(self, *names: str) -> None:
-        """Leave out scheduled fields that this learner does not read, and so does not report."""
+        """Drop scheduled fields that this learner does not read, so that they are not reported."""
         for name in names:
             self.schedules.pop(name, None)
 
@@ -86,7 +86,7 @@ class Learner:
     # -- parts ------------------------------------------------------------------------------
 
     def add_optimizer(self, name: str, module: nn.Module, **options: Any) -> FlatOptimizer:
-        """The config's optimiser on a module's parameters, saved with the learner."""
+        """Create the configured optimiser for a module; it is saved with the learner."""
         cfg = self.config
         settings: dict[str, Any] = {
             "eps": cfg.adam_eps,
@@ -104,10 +104,11 @@ class Learner:
         constants: Sequence[Tensor] = (),
         record: bool = True,
     ) -> LossGradient:
-        """The gradient of a loss by what an optimiser moves; how it is computed is saved.
+        """Gradient of a loss with respect to the optimiser's parameters. Its mode is saved.
 
-        `constants`: tensors besides these that the loss reads and that may change in place.
-        `record`: False for a loss that cannot be recorded, since it decides by its data."""
+        `constants`: other tensors that the loss reads and that may change in place. `record`: False
+        if the loss cannot be recorded because its control flow depends on data.
+        """
         gradient = LossGradient(
             loss,
             optimizer.params,
@@ -120,7 +121,7 @@ class Learner:
     # -- acting -----------------------------------------------------------------------------
 
     def act(self, obs: Any, greedy: bool = True, mask: Any = None, is_first: Any = None) -> Any:
-        """The environment's action for one observation or a batch: the best, or a draw."""
+        """The env's action for one observation or a batch: the greedy one, or a sample."""
         return self.policy.act(obs, greedy, mask, is_first)
 
     def reset(self) -> None:
@@ -133,29 +134,30 @@ class Learner:
             rows, n_envs, self.observation_space, self.actions, n_outputs=self.policy.n_outputs
         )
         if self.network.cnns or estimate >= LARGE_ROLLOUT_BYTES:
-            # The update copies the valid rows: for a while they exist twice.
+            # The update copies the valid rows, so they exist twice for a while.
             self.notes.append(
                 f"rollout: {rows:,} rows of {n_envs} envs take {estimate / 2**20:,.1f} MB, twice "
                 "that during an update"
             )
         check_fits(
-            2 * estimate, available_memory_bytes(), "the rollout", "Set smaller n_steps or n_envs."
+            2 * estimate, available_memory_bytes(), "the rollout", "Reduce n_steps or n_envs."
         )
 
     def before_rollout(self, env_steps: int, total_steps: int) -> None:
-        """Set what exploration depends on; called before each rollout."""
+        """Set the exploration parameters; called before each rollout."""
 
     def open_memory(self, has_masks: bool) -> Memory:
         raise RunError(f"{self.config.algo_id} has no replay buffer to load.")
 
-    # -- what updates need ------------------------------------------------------------------
+    # -- used by updates --------------------------------------------------------------------
 
     @property
     def may_record(self) -> bool:
-        """Record gradients (fast/recorded.py)? Always on a GPU, on a CPU up to these sizes."""
+        """Whether to record gradients (fast/recorded.py): always on a GPU, for small nets on a
+        CPU."""
         cfg = self.config
         if self.network.cnns and self.device.type == "cpu":
-            return False  # convolutions are arithmetic, not dispatch: torch is as fast
+            return False  # convolutions are compute-bound, so torch is as fast
         if cfg.compile != "auto":
             return bool(cfg.compile)
         if self.device.type == "cuda":
@@ -167,27 +169,28 @@ class Learner:
 
     @property
     def may_record_acting(self) -> bool:
-        """Record the acting network? Wherever its gradients are, and without regard to batches."""
+        """Whether to record the acting network: on a CPU, without a CNN, for any batch size."""
         return self.device.type == "cpu" and not self.network.cnns
 
     @property
     def update_mode(self) -> str:
-        """How gradients are computed, in a few words for the user."""
+        """How gradients are computed, as a short text for the user."""
         modes = {gradient.mode for gradient in self.gradients.values()}
         if modes == {"torch"}:
             return "plain torch, as configured" if self.config.compile is False else "plain torch"
         return "CUDA graphs" if "graph" in modes else "recorded updates in NumPy"
 
     def scheduled_values(self, env_steps: int, total_steps: int) -> dict[str, float]:
-        """Every scheduled field, by name; `env_steps` is the clock before the rollout."""
+        """Current value of every scheduled field. `env_steps` is the count before the rollout."""
         return {name: s.at(env_steps, total_steps) for name, s in self.schedules.items()}
 
     @contextmanager
     def observing(self, rollout: Rollout) -> Iterator[None]:
         """Update the observation normaliser after the wrapped update.
 
-        Only the very first rollout is taken in before it: without any statistics the first update
-        would learn from raw observations."""
+        The first rollout is the exception: it updates the normaliser before, so that the first
+        update does not train on raw observations.
+        """
         encoder = self.encoder
         if not encoder.learns_moments:
             yield
@@ -200,7 +203,7 @@ class Learner:
             encoder.observe(rollout.valid_obs())
 
     def normalized_reward(self, rollout: Rollout) -> np.ndarray:
-        """The rollout's rewards to learn from, scaled if the config says so."""
+        """The rollout's rewards, normalised if configured."""
         if not self.config.normalize_reward:
             return rollout.reward
         if rollout.is_restart:
@@ -213,7 +216,7 @@ class Learner:
     # -- state ------------------------------------------------------------------------------
 
     def state(self) -> tuple[Tensors, dict[str, Any]]:
-        """Tensors by file ("model", "optimizer"), and the rest as JSON."""
+        """Return tensors by file ("model", "optimizer") and the remaining state as JSON."""
         moments = {
             f"{name}.{key}": value
             for name, optimizer in self.optimizers.items()
@@ -251,7 +254,7 @@ class Learner:
             self.gradients[name].resume(mode)
 
     def snapshot(self) -> Snapshot:
-        """A copy of weights, moments and statistics, to return to when an update meets a NaN."""
+        """Copy weights, optimiser moments and statistics, to restore after an update with NaNs."""
         statistics = {name: value.clone() for name, value in self.net.named_buffers()}
         weights = [optimizer.snapshot() for optimizer in self.optimizers.values()]
         return [*weights, (torch.empty(0), statistics)]
@@ -264,13 +267,13 @@ class Learner:
             value.copy_(statistics[name])
 
     def learnt_weights(self) -> list[Tensor]:
-        """Everything the optimisers change, as flat vectors."""
+        """All trained parameters, as one flat vector per optimiser."""
         return [optimizer.flat for optimizer in self.optimizers.values()]
 
     # -- weights ----------------------------------------------------------------------------
 
     def export_flat(self) -> dict[str, np.ndarray]:
-        """What another process needs to act as this agent does: flat weights and statistics."""
+        """Flat weights and statistics: what another process needs to act like this agent."""
         weights = {f"weights.{name}": o.flat for name, o in self.optimizers.items()}
         statistics = {f"buffer.{name}": value for name, value in self.net.named_buffers()}
         arrays = {
@@ -280,13 +283,13 @@ class Learner:
         return arrays | {"version": np.array(self.n_updates)}
 
     def import_flat(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Act by what `export_flat` of an agent with the same config gave."""
+        """Load what `export_flat` returned for an agent with the same config."""
         own = {f"weights.{name}": o.flat for name, o in self.optimizers.items()}
         own |= {f"buffer.{name}": value for name, value in self.net.named_buffers()}
         for name, value in own.items():
             if name not in arrays or arrays[name].shape != tuple(value.shape):
                 raise RunError(
-                    f"the weights given do not fit this agent: {name} is missing or has another "
+                    f"the weights do not match this agent: {name} is missing or has a different "
                     "shape. Export them from an agent with the same config and spaces."
                 )
         with torch.no_grad():
@@ -295,17 +298,18 @@ class Learner:
         self.n_updates = int(arrays["version"])
 
     def load_weights(self, model: dict[str, Any]) -> None:
-        """All weights and statistics of a network of exactly these shapes, in place."""
+        """Load all weights and statistics in place; names and shapes must match exactly."""
         skipped = self.load_matching_weights(model)
         if skipped:
             raise RunError(
-                f"the saved weights do not fit this policy: {', '.join(skipped)}. Keep the spaces, "
-                "hidden_dims and share_trunk they were trained with, or take over what fits with "
-                "init_from_run."
+                f"the saved weights do not match this policy: {', '.join(skipped)}. Keep the "
+                "spaces, hidden_dims and share_trunk they were trained with, or take over what "
+                "fits with init_from_run."
             )
 
     def load_matching_weights(self, model: dict[str, Any]) -> list[str]:
-        """What fits by name and shape (transfer); the names, ours or theirs, that did not."""
+        """Load the tensors that match by name and shape (transfer). Return the names, from either
+        side, that did not match."""
         own = self.net.state_dict()
         fits = {
             name
@@ -313,11 +317,12 @@ class Learner:
             if name in model and tuple(model[name].shape) == tuple(target.shape)
         }
         statistics = {name for name in own if ".normalizer." in name}
-        if not statistics <= fits:  # a count without its mean would stop the mean from moving
+        if not statistics <= fits:  # a count without its mean would freeze the mean
             fits -= statistics
         with torch.no_grad():
             for name in fits:
-                # copy_ and not assignment: parameters are views of the optimiser's flat vector.
+                # copy_ instead of assignment: parameters are views into the optimiser's flat
+                # vector.
                 own[name].copy_(torch.as_tensor(model[name]))
         return sorted(set(model) - set(own)) + [name for name in own if name not in fits]
 

@@ -1,10 +1,10 @@
-"""What learners with a replay share: its settings, the round of updates after a rollout, targets.
+"""Base of the learners with a replay buffer: settings, update scheduling and target networks.
 
-An algorithm provides `learn`, one gradient step from one batch. `update` stores the rollout, counts
-the updates that are due and calls it for each.
+An algorithm implements `learn`, one gradient step on one batch. `update` stores the rollout,
+computes how many gradient steps are due, and calls `learn` for each of them.
 
-Updates per env step are a setting of their own (`updates_per_step`) that means the same for one env
-and for a hundred: what is due is counted from env steps, and fractions are carried over.
+`updates_per_step` is the ratio of gradient steps to env steps and means the same for one env and
+for a hundred. Due updates are counted from env steps; fractions carry over.
 """
 
 import copy
@@ -32,7 +32,7 @@ from gymnasium_solver.spaces.observations import Space, map_obs, part_spaces
 
 SMALL_REPLAY_BYTES = 512 * 2**20
 STACK_AT_MOST = 8
-PRIORITY_BYTES = 9  # of a transition in the sum tree, inner nodes included
+PRIORITY_BYTES = 9  # per transition in the sum tree, inner nodes included
 
 
 class OffPolicyConfig(LearnerConfig):
@@ -43,7 +43,7 @@ class OffPolicyConfig(LearnerConfig):
     """Steps per environment in an epoch, the unit of reports and evaluations. Fewer: finer curves,
     more overhead. Does not change learning."""
     policy_lr: PositiveSchedule = Schedule.constant(3e-4)
-    """Learning rate. Higher: faster, until it becomes unstable."""
+    """Learning rate. Higher: faster learning, until it becomes unstable."""
     batch_size: Count = 256
     """Transitions per gradient step. Larger: less noisy, slower."""
     hidden_dims: HiddenDims = (256, 256)
@@ -97,24 +97,24 @@ class OffPolicyConfig(LearnerConfig):
 
 
 class Target(NamedTuple):
-    """A copy of what an optimiser moves, which follows it."""
+    """Target network: a copy of the parameters of an optimiser, updated by `update_target`."""
 
     module: nn.Module
-    flat: Tensor  # its weights as one vector
-    source: Tensor  # the weights it follows
+    flat: Tensor  # parameters of the copy as one vector
+    source: Tensor  # parameters of the online network
 
 
 class ReplayBatch(NamedTuple):
-    """A batch from the replay as tensors to learn from."""
+    """A batch sampled from the replay buffer, as tensors."""
 
     obs: Any  # tree of tensors [B, ...]
     actions: Tensor  # [B] discrete, or [B, A]
-    reward: Tensor  # n-step, discounted [B]
-    discount: Tensor  # of the value that follows, 0 after a termination [B]
+    reward: Tensor  # discounted n-step reward [B]
+    discount: Tensor  # of the bootstrapped value, 0 after a termination [B]
     next_obs: Any
-    weight: Tensor  # of prioritised replay, or ones [B]
-    next_mask: Tensor | None = None  # legal actions at next_obs [B, A], where the env has masks
-    noise: Tensor | None = None  # random numbers of a loss, unit normal [B, A]
+    weight: Tensor  # importance weight of prioritised replay, or one [B]
+    next_mask: Tensor | None = None  # legal actions at next_obs [B, A], if the env provides masks
+    noise: Tensor | None = None  # standard normal noise for the loss [B, A]
 
 
 class OffPolicyLearner(Learner):
@@ -136,16 +136,16 @@ class OffPolicyLearner(Learner):
         self.targets: dict[str, Target] = {}
         self.update_credit = 0.0
         self.target_copy_freq: int | None = None
-        """Env steps between copies of the networks into their targets; None: never copied."""
+        """Env steps between hard updates of the target networks; None: no hard updates."""
 
     @abstractmethod
     def learn(self, batch: ReplayBatch, sample: Sample, hp: dict[str, float]) -> dict[str, Any]:
-        """One gradient step from one batch; its metrics."""
+        """Do one gradient step on one batch and return its metrics."""
 
     # -- targets ----------------------------------------------------------------------------
 
     def set_target(self, optimizer: FlatOptimizer) -> nn.Module:
-        """A copy of what an optimiser moves, which follows only by `update_target`."""
+        """Create a target network for the module of an optimiser."""
         name = next(name for name, own in self.optimizers.items() if own is optimizer)
         module = copy.deepcopy(optimizer.module).requires_grad_(False)
         self.targets[name] = Target(module, flatten_parameters(module), optimizer.flat)
@@ -153,7 +153,8 @@ class OffPolicyLearner(Learner):
 
     @torch.no_grad()
     def update_target(self, tau: float) -> None:
-        """Move the weights of every target by the share `tau` towards their source's."""
+        """Move every target network towards its online network: target += tau * (online -
+        target)."""
         with self.timer.detail("target network"):
             for target in self.targets.values():
                 if tau == 1.0:
@@ -161,10 +162,10 @@ class OffPolicyLearner(Learner):
                 else:
                     target.flat.lerp_(target.source, tau)
 
-    # -- the replay -------------------------------------------------------------------------
+    # -- replay buffer ----------------------------------------------------------------------
 
     def start_training(self) -> None:
-        """Note the size of the replay, and refuse one that cannot fit."""
+        """Report the size of the replay buffer and refuse one that does not fit."""
         cfg, estimate = self.replay_config, self.replay_bytes
         where = "in memory" if cfg.replay_dir is None else f"in a file in {cfg.replay_dir}"
         self.notes.append(
@@ -193,7 +194,8 @@ class OffPolicyLearner(Learner):
 
     @property
     def frame_stacks(self) -> dict[str, int]:
-        """Frames stacked in each image part, of which the replay stores only the newest."""
+        """Frames stacked in each image of the observation; the replay stores only the newest
+        frame."""
         setting = self.replay_config.replay_frame_stack
         stacks = {}
         for name, part in part_spaces(self.observation_space).items():
@@ -207,7 +209,7 @@ class OffPolicyLearner(Learner):
         return stacks
 
     def open_memory(self, has_masks: bool) -> Memory:
-        """The replay, allocated when it is first needed: an agent that only acts has none."""
+        """Allocate the replay buffer on first use. An agent that only acts never allocates it."""
         cfg = self.replay_config
         replay = Replay(
             cfg.buffer_size,
@@ -238,7 +240,7 @@ class OffPolicyLearner(Learner):
         self.policy.is_random = env_steps < self.replay_config.learning_starts
 
     def update(self, rollout: Rollout, env_steps: int, total_steps: int) -> dict[str, Any]:
-        """Store a rollout and do the updates that are due; their metrics, by name."""
+        """Store a rollout, do the updates that are due and return their mean metrics."""
         hp = self.scheduled_values(env_steps, total_steps)
         with self.timer.detail("store in the replay"):
             n_updates = self.remember(rollout)
@@ -251,7 +253,7 @@ class OffPolicyLearner(Learner):
         return ops.mean_metrics(steps) | hp_metrics(hp)
 
     def remember(self, rollout: Rollout) -> int:
-        """Store a rollout; the number of updates that are due after it."""
+        """Store a rollout and return the number of updates that are due."""
         cfg = self.replay_config
         memory = self.memory or self.open_memory(rollout.mask is not None)
         memory.add(rollout)
@@ -261,7 +263,8 @@ class OffPolicyLearner(Learner):
             if rollout.is_restart:
                 self.reward_normalizer.restart()
             self.reward_normalizer.update(rollout.reward, rollout.done, rollout.valid)
-        # By what the memory holds, too: a resume without a saved replay fills it again first.
+        # Check the buffer's length too: a resume without a saved replay buffer fills it again
+        # first.
         is_full = memory.replay.oldest_row > 0
         if len(memory) < max(1, cfg.learning_starts) and not is_full:
             return 0
@@ -272,7 +275,8 @@ class OffPolicyLearner(Learner):
         return n_updates
 
     def samples(self, n_updates: int, hp: dict[str, float]) -> Iterable[Sample]:
-        """n_updates draws from the replay, with rewards scaled as they are to be learnt from."""
+        """Sample `n_updates` batches from the replay buffer, with normalised rewards if
+        configured."""
         if n_updates == 0:
             return ()
         assert self.memory is not None
@@ -295,13 +299,13 @@ class OffPolicyLearner(Learner):
         )
 
     def set_priorities(self, sample: Sample, error: Tensor) -> None:
-        """Priorities of the sampled transitions from their TD errors [B]."""
+        """Set the priorities of the sampled transitions from their TD errors [B]."""
         if self.replay_config.prioritized:
             assert self.memory is not None
             self.memory.update_priorities(sample.index, error.cpu().numpy())
 
     def normal_noise(self, *shape: int) -> Tensor:
-        """Unit normal numbers for a loss, from the learner's own stream."""
+        """Standard normal noise for a loss, from the learner's own random stream."""
         return self.to_device(self.rng.standard_normal(shape, dtype=np.float32))
 
     # -- state ------------------------------------------------------------------------------

@@ -1,11 +1,12 @@
-"""What on-policy actor-critics share: their network, and turning a rollout into a batch.
+"""Shared parts of the on-policy actor-critics: building the network and preparing a batch.
 
     net, policy, optimizer = build_actor_critic(learner)
-    data = prepare(learner, rollout)            # values, log-probabilities, advantages, returns
+    data = prepare(learner, net, rollout, advantage, returns, values)
     for part in data.minibatches(...): ...
 
-Without memory a batch is the valid rows of the rollout, [n, ...]. A recurrent network learns from
-whole sequences: its batch keeps the rows [T + 1, N, ...], and minibatches are groups of envs.
+For a feed-forward network the batch holds the valid rows of the rollout, [n, ...]. A recurrent
+network trains on whole sequences: the batch keeps the rows [T + 1, N, ...], and a minibatch is a
+subset of the envs.
 """
 
 from collections.abc import Iterator
@@ -28,19 +29,19 @@ from gymnasium_solver.tree import map_tree
 
 
 class Batch(NamedTuple):
-    """What a policy-gradient loss learns from. Feed-forward: [n, ...] each."""
+    """Input of a policy-gradient loss. Feed-forward: all tensors are [n, ...]."""
 
-    obs: Any  # tree of tensors; of sequences [T + 1, B, ...]
+    obs: Any  # tree of tensors; [T + 1, B, ...] for sequences
     actions: Tensor
-    log_prob: Tensor  # under the policy that acted
+    log_prob: Tensor  # under the acting policy
     advantage: Tensor
     returns: Tensor
     value: Tensor  # before the update
-    mask: Tensor | None = None  # legal actions, where the env has masks
-    # Of sequences only:
-    valid: Tensor | None = None  # [T, B]: the rows that count
+    mask: Tensor | None = None  # legal actions, if the env provides masks
+    # Set for sequences only:
+    valid: Tensor | None = None  # [T, B]: valid rows
     is_first: Tensor | None = None  # [T + 1, B]
-    carry: Tensor | None = None  # before the first row [B, ...]
+    carry: Tensor | None = None  # state before the first row [B, ...]
 
     @property
     def is_sequence(self) -> bool:
@@ -50,12 +51,12 @@ class Batch(NamedTuple):
 class Prepared(NamedTuple):
     batch: Batch
     n: int
-    """Samples, or sequences, in the batch."""
+    """Number of samples, or of sequences."""
     n_samples: int
     explained_variance: float
 
     def take(self, index: Tensor | None) -> Batch:
-        """Some of the samples or sequences; None: all of them."""
+        """Select samples or sequences by index; None selects all of them."""
         if index is None:
             return self.batch
         if not self.batch.is_sequence:
@@ -67,7 +68,8 @@ class Prepared(NamedTuple):
     def minibatches(
         self, batch_size: int, rng: np.random.Generator, device: torch.device, n_rows: int
     ) -> Iterator[Batch]:
-        """Shuffled parts of about `batch_size` samples; of sequences as many as hold that many."""
+        """Yield shuffled minibatches of about `batch_size` samples. For sequences, each minibatch
+        has the number of sequences that contains about `batch_size` samples."""
         size, rows = batch_size, n_rows if device.type == "cuda" else None
         if self.batch.is_sequence:
             size, rows = max(1, round(batch_size * self.n / max(1, self.n_samples))), None
@@ -78,7 +80,7 @@ class Prepared(NamedTuple):
 def build_actor_critic(
     learner: Learner, critic: bool = True
 ) -> tuple[ActorCritic, ActorPolicy, FlatOptimizer]:
-    """The network that the config describes, its policy, and its optimiser."""
+    """Build the network described by the config, its policy and its optimiser."""
     cfg, network = learner.config, learner.network
     recurrence = None
     if cfg.recurrent is not None:
@@ -116,9 +118,10 @@ def build_actor_critic(
 def evaluate_actions(
     net: ActorCritic, actions: ActionKind, batch: Batch
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Log-probabilities, entropies and values under the network as it is.
+    """Return log-probabilities, entropies and values under the current network.
 
-    Of sequences for the rows [T * B], in the order of `batch.actions.flatten(0, 1)`."""
+    For sequences the results are [T * B], in the order of `batch.actions.flatten(0, 1)`.
+    """
     if not batch.is_sequence:
         if net.critic_head is None:
             outputs, value = net.actor(batch.obs), None
@@ -138,7 +141,7 @@ def evaluate_actions(
 
 
 def mean_over(values: Tensor, batch: Batch) -> Tensor:
-    """The mean over the samples that count."""
+    """Mean over the valid samples."""
     if batch.valid is None or values.ndim == 0:
         return values.mean()
     weight = batch.valid.flatten().to(values.dtype)
@@ -146,7 +149,7 @@ def mean_over(values: Tensor, batch: Batch) -> Tensor:
 
 
 def flat(column: Tensor, batch: Batch) -> Tensor:
-    """A column of a batch as `evaluate_actions` orders its results."""
+    """Flatten a column of a batch to the order of the results of `evaluate_actions`."""
     return column.flatten() if batch.is_sequence else column
 
 
@@ -167,8 +170,9 @@ def rollout_values(net: ActorCritic, rollout: Rollout, device: torch.device) -> 
 
 @torch.no_grad()
 def acting_log_prob(learner: Learner, rollout: Rollout, actions: Tensor) -> Tensor:
-    """Log-probabilities [T * N] under the policy that acted, from what the rollout recorded."""
-    assert rollout.outputs is not None, "an on-policy rollout records the policy's outputs"
+    """Log-probabilities [T * N] under the acting policy, from the outputs recorded in the
+    rollout."""
+    assert rollout.outputs is not None, "on-policy rollouts must record the policy's outputs"
     outputs = learner.to_device(rollout.outputs).flatten(0, 1)
     log_std = None if rollout.log_std is None else learner.to_device(rollout.log_std)
     log_prob, _ = learner.actions.log_prob_entropy(outputs, log_std, actions)
@@ -183,7 +187,7 @@ def prepare(
     returns: np.ndarray,
     values: np.ndarray,
 ) -> Prepared:
-    """A rollout with its advantages, returns and values [T, N] as a batch to learn from."""
+    """Build the training batch from a rollout and its advantages, returns and values [T, N]."""
     valid, device = rollout.valid, learner.device
     actions = learner.to_device(rollout.actions)
     flat_actions = actions.flatten(0, 1)

@@ -1,7 +1,7 @@
-"""The mathematics that algorithms share: pure functions of arrays, no state.
+"""Mathematics shared by the algorithms: pure functions of arrays.
 
-Shapes: T rows of a rollout, N envs. `valid` marks rows that are real env steps; a row that is
-not (a reset row, a row beyond the budget) neither learns nor passes anything on.
+Shapes: T rows of a rollout, N envs. `valid` marks rows that are real env steps. Invalid rows (reset
+rows, rows beyond the budget) are not trained on, and nothing propagates through them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,11 +20,11 @@ def gae(
     gamma: float,
     gae_lambda: float,
 ) -> np.ndarray:
-    """Generalised advantage estimates [T, N] (Schulman et al. 2016); `values` is [T + 1, N].
+    """Generalised advantage estimation [T, N] (Schulman et al. 2016); `values` is [T + 1, N].
 
-    Two masks, never one: a value is bootstrapped unless the episode `terminated`; the sum over
-    later steps stops where the episode ended in either way. values[t + 1] at an episode's end is
-    the value of its true final observation, which makes a truncation right without special case.
+    Termination and truncation are separate masks: the value is bootstrapped unless the episode
+    `terminated`, and the sum over later steps stops at both. At the end of an episode, values[t +
+    1] is the value of its true final observation, so truncation needs no special case.
     """
     delta = reward + gamma * ~terminated * values[1:] - values[:-1]
     return _sum_to_the_end(delta, gamma * gae_lambda, terminated | truncated, valid)
@@ -33,7 +33,7 @@ def gae(
 def _sum_to_the_end(
     x: np.ndarray, discount: float, done: np.ndarray, valid: np.ndarray
 ) -> np.ndarray:
-    """y[t] = x[t] + discount * y[t + 1], inside an episode and only into a row that counts."""
+    """y[t] = x[t] + discount * y[t + 1], within an episode and from valid rows only."""
     carry = discount * ~done
     carry[:-1] *= valid[1:]
     y = np.zeros(x.shape)
@@ -53,18 +53,20 @@ def lambda_returns(
     gamma: float,
     td_lambda: float,
 ) -> np.ndarray:
-    """What Q(s, a) of each row [T, N] should be: a mix of the n-step returns that start there.
+    """TD(lambda) targets of Q(s, a) for each row [T, N].
 
-    r + gamma * ((1 - lambda) * next_value + lambda * what the next row gets). `next_value` [T, N]
-    is the value after each step: with the best action's this is Peng's Q(lambda), with the next
-    action's SARSA(lambda). Where the next row cannot go on (the episode or the rollout ends there,
-    or the row does not count), next_value stands alone; after a termination there is nothing.
+        target[t] = r + gamma * ((1 - lambda) * next_value + lambda * target[t + 1])
+
+    `next_value` [T, N] is the value after each step: the best action's value gives Peng's
+    Q(lambda), the next action's value SARSA(lambda). At the end of an episode or of the rollout,
+    and before an invalid row, `next_value` replaces the whole bracket. After a termination the
+    bracket is zero.
     """
     done = terminated | truncated
     goes_on = ~done
     goes_on[:-1] &= valid[1:]
     goes_on[-1] = False
-    # where, and not a product: what follows a termination may be anything, even infinite.
+    # np.where instead of a product: the value after a termination may be anything, even infinite.
     own = np.where(terminated, 0.0, gamma * (1.0 - td_lambda * goes_on) * next_value)
     return _sum_to_the_end(reward + own, gamma * td_lambda, done, valid)
 
@@ -72,14 +74,14 @@ def lambda_returns(
 def returns_to_go(
     reward: np.ndarray, done: np.ndarray, valid: np.ndarray, gamma: float
 ) -> np.ndarray:
-    """Discounted sum of the rewards from each row to its episode's end, or the rollout's."""
+    """Discounted sum of the rewards from each row to the end of its episode or of the rollout."""
     return _sum_to_the_end(reward, gamma, done, valid)
 
 
 def episode_returns(
     reward: np.ndarray, done: np.ndarray, valid: np.ndarray, gamma: float
 ) -> np.ndarray:
-    """Every row of an episode segment gets the return of the segment's first row."""
+    """The return of the first row of each episode segment, repeated on all rows of the segment."""
     to_go = returns_to_go(reward, done, valid, gamma)
     returns = np.zeros_like(to_go)
     current = np.zeros(reward.shape[1], to_go.dtype)
@@ -93,14 +95,15 @@ def episode_returns(
 
 
 def standardize(x: np.ndarray, values: np.ndarray | None = None) -> np.ndarray:
-    """Zero mean and unit standard deviation; a single sample becomes zero.
+    """Scale to zero mean and unit standard deviation; a single sample becomes zero.
 
-    With `values`, these are shifted and scaled by the moments of x instead."""
+    If `values` is given, it is scaled instead, by the mean and standard deviation of x.
+    """
     return ((x if values is None else values) - x.mean()) / (x.std() + 1e-8)
 
 
 def explained_variance(predicted: np.ndarray, target: np.ndarray) -> float:
-    """1: the critic foresees everything; 0: no better than a constant; nan: nothing varies."""
+    """1: perfect predictions; 0: no better than a constant; nan: the returns do not vary."""
     variance = float(np.var(target))
     return float("nan") if variance == 0 else 1.0 - float(np.var(target - predicted)) / variance
 
@@ -108,13 +111,13 @@ def explained_variance(predicted: np.ndarray, target: np.ndarray) -> float:
 def minibatches(
     n_samples: int, batch_size: int, rng: np.random.Generator, n_rows: int | None = None
 ) -> Iterator[np.ndarray | None]:
-    """Shuffled index sets of nearly equal size, at most `batch_size` each.
+    """Yield shuffled index sets of nearly equal size, at most `batch_size` each.
 
-    Equal, so that no small remainder gets the weight of a whole minibatch. None stands for
-    "everything": one minibatch needs no shuffle and no copy.
+    Sizes are equal so that a small remainder does not get the weight of a whole minibatch. None
+    means all samples: a single minibatch needs no shuffle and no copy.
 
-    `n_rows`, at least `n_samples`, asks for the sizes that so many samples would have, the same
-    from rollout to rollout (a CUDA graph holds for one size): some samples are then taken twice.
+    `n_rows` (>= `n_samples`) keeps the sizes constant between rollouts, which CUDA graphs require:
+    the sizes are those for `n_rows` samples, and some samples are used twice.
     """
     n_parts = -(-(n_rows or n_samples) // batch_size)
     if n_parts <= 1 and n_rows in (None, n_samples):
@@ -125,7 +128,7 @@ def minibatches(
 
 
 def huber(error: Tensor) -> Tensor:
-    """Half the square up to 1, linear beyond."""
+    """Huber loss: x^2 / 2 up to 1, linear beyond."""
     size = error.abs()
     near = size.clamp(max=1.0)
     return near * (size - 0.5 * near)
@@ -134,10 +137,10 @@ def huber(error: Tensor) -> Tensor:
 def c51_project(
     probs: Tensor, reward: Tensor, discount: Tensor, support: Tensor, v_min: float, v_max: float
 ) -> Tensor:
-    """The distribution [B, K] of reward + discount * Z, put back onto the support of Z.
+    """Project the distribution of reward + discount * Z onto the support of Z [B, K].
 
-    Each shifted atom is shared between its two neighbours in proportion to nearness: atom i gets
-    the share max(0, 1 - |z - z_i| / spacing), which is the projection of Bellemare et al. (2017).
+    Each shifted atom is split between its two neighbours by distance: atom i gets the fraction
+    max(0, 1 - |z - z_i| / spacing). This is the projection of Bellemare et al. (2017).
     """
     spacing = (v_max - v_min) / (len(support) - 1)
     shifted = reward.unsqueeze(1) + discount.unsqueeze(1) * support  # [B, K]
@@ -147,10 +150,10 @@ def c51_project(
 
 
 def critics_loss(q: Tensor, wanted: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Half the weighted mean square errors of critics [n, B], added up.
+    """Half the weighted mean squared error of each critic [n, B], summed over critics.
 
-    Besides the loss: the mean value, and for priorities the error of each row [B], which is the
-    mean over critics of its size.
+    Returns the loss, the mean Q-value and, for priorities, the absolute error [B] averaged over
+    critics.
     """
     error = q - wanted
     loss = 0.5 * (weight * error.square()).mean(1).sum()
@@ -158,7 +161,7 @@ def critics_loss(q: Tensor, wanted: Tensor, weight: Tensor) -> tuple[Tensor, Ten
 
 
 def mean_metrics(steps: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Metrics of several gradient steps, each averaged over the steps that have it."""
+    """Average the metrics of several gradient steps, each over the steps that report it."""
     if len(steps) == 1:
         return dict(steps[0])
     values: dict[str, list[Any]] = {}

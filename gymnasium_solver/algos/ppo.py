@@ -1,13 +1,13 @@
 """PPO: proximal policy optimisation with a clipped objective (Schulman et al. 2017).
 
-One update: values of the rollout in one pass, GAE, `n_epochs` passes over shuffled minibatches.
-Where this departs from common code:
-- Values are computed here, not while acting, so acting runs the actor alone. Log-probabilities come
-  from the distribution that acted, which the rollout records.
+An update computes the values of the rollout in one pass, then GAE, then does `n_epochs` passes over
+shuffled minibatches. Differences from common implementations:
+- Values are computed here and not while acting, so acting runs the actor only. Log-probabilities
+  come from the acting distribution, which the rollout records.
 - Truncated episodes bootstrap from their true final observation (see ops.gae).
-- Minibatches are of nearly equal size; reset rows are never in one.
-- Loss metrics describe the policy after the update, measured once over the whole rollout (of
-  images over a part of it).
+- Minibatches have nearly equal sizes and never contain reset rows.
+- Loss metrics describe the policy after the update. They are measured once over the whole rollout,
+  or over a subset of it for image observations.
 """
 
 from collections.abc import Sequence
@@ -44,7 +44,7 @@ from gymnasium_solver.policies.policy import ActorPolicy
 from gymnasium_solver.spaces.actions import ActionKind
 from gymnasium_solver.spaces.observations import Space
 
-IMAGES_MEASURED = 512  # of a rollout, for the metrics of an update
+IMAGES_MEASURED = 512  # samples of a rollout used for the metrics of an update
 
 
 class PPOConfig(ActorCriticFields, MinibatchFields, LearnerConfig):
@@ -64,13 +64,13 @@ class PPOConfig(ActorCriticFields, MinibatchFields, LearnerConfig):
     target_kl: Annotated[Float, Field(gt=0)] | None = None
     """Stop an update early once the KL divergence exceeds 1.5 times this. null: never."""
     normalize_advantages: Literal["rollout", "batch", "off"] = "rollout"
-    """Standardise advantages over the rollout, over each minibatch, or not at all."""
+    """Standardise advantages over the rollout, per minibatch, or not at all."""
 
 
 class Coefficients(NamedTuple):
-    """What the loss reads of the config at this point of the schedules, as scalar tensors.
+    """Coefficients of the loss at the current point of their schedules, as scalar tensors.
 
-    None leaves a term out.
+    None drops the term from the loss.
     """
 
     clip_range: Tensor
@@ -147,7 +147,7 @@ class PPO(Learner):
         return terms.total, [approx_kl(terms.log_ratio, batch)] if self.config.target_kl else []
 
     def update(self, rollout: Rollout, env_steps: int, total_steps: int) -> dict[str, float]:
-        """Learn from one rollout; the metrics of the update, by name."""
+        """Update from one rollout and return the metrics."""
         with self.observing(rollout):
             return self._update(rollout, env_steps, total_steps)
 
@@ -175,7 +175,7 @@ class PPO(Learner):
         measured = self._measure(data, coefficients)
         if norms:
             measured["opt/grads/norm/all"] = torch.stack(norms).mean()
-        values = torch.stack(list(measured.values())).tolist()  # the one wait for the device
+        values = torch.stack(list(measured.values())).tolist()  # the only device synchronisation
         return {
             "opt/grads/norm/all": 0.0,
             **dict(zip(measured, values, strict=True)),
@@ -185,7 +185,7 @@ class PPO(Learner):
         }
 
     def _prepare(self, rollout: Rollout) -> Prepared:
-        """Values, GAE, and the rollout as a batch."""
+        """Compute values and advantages and build the training batch."""
         cfg, valid = self.config, rollout.valid
         values = rollout_values(self.net, rollout, self.device)
         advantage = ops.gae(
@@ -199,8 +199,8 @@ class PPO(Learner):
 
     @torch.no_grad()
     def _measure(self, data: Prepared, coefficients: dict[str, float]) -> dict[str, Tensor]:
-        """The loss and its parts after the update; of images on evenly spaced rows of the rollout,
-        since all of them would take the time of another third of an epoch."""
+        """Compute the loss terms after the update. Image observations are measured on evenly spaced
+        rows: measuring all of them would cost another third of an epoch."""
         batch = data.batch
         if self.net.has_images and not batch.is_sequence and data.n > IMAGES_MEASURED:
             rows = torch.arange(IMAGES_MEASURED, device=self.device) * data.n // IMAGES_MEASURED

@@ -1,11 +1,13 @@
-"""PQN: parallelised Q-learning without replay and without a target net (Gallici et al. 2024).
+"""PQN: parallelised Q-learning without replay buffer and target net (Gallici et al. 2024).
 
-Many envs take the replay's place, layer normalisation the target net's. One update: Q(lambda)
-returns of the rollout from the net as it is, then `n_epochs` passes over shuffled minibatches that
-move Q(s, a) towards them. Where this departs from the paper's code:
-- A truncated episode bootstraps from its true final observation (see ops.lambda_returns).
-- Adam and not RAdam, its variant with a warm-up of its own; `warmup` of a schedule gives that too.
-- Epsilon is drawn by each env for itself; forbidden actions are not taken nor bootstrapped from.
+Many parallel envs replace the replay buffer, and layer normalisation replaces the target net. An
+update computes the Q(lambda) returns of the rollout with the current net, then fits Q(s, a) to them
+in `n_epochs` passes over shuffled minibatches. Differences from the authors' code:
+- Truncated episodes bootstrap from their true final observation (see ops.lambda_returns).
+- Adam instead of RAdam. The `warmup` of a learning-rate schedule has the same effect as RAdam's
+  built-in warm-up.
+- Epsilon-greedy draws independently for each env. Illegal actions are neither taken nor used in the
+  bootstrap.
 - Rewards are scaled by normalize_reward instead of a constant.
 """
 
@@ -85,7 +87,7 @@ class PQN(Learner):
         self.policy.epsilon = self.config.epsilon.at(env_steps, total_steps)
 
     def update(self, rollout: Rollout, env_steps: int, total_steps: int) -> dict[str, float]:
-        """Learn from one rollout; the metrics of the update, by name."""
+        """Update from one rollout and return the metrics."""
         with self.observing(rollout):
             return self._update(rollout, env_steps, total_steps)
 
@@ -96,7 +98,7 @@ class PQN(Learner):
         return metrics | hp_metrics(hp)
 
     def _prepare(self, rollout: Rollout) -> QBatch:
-        """The rollout's valid rows, with what their Q(s, a) should be."""
+        """The rollout's valid rows with the targets of Q(s, a)."""
         cfg, q = self.config, self.fit.values(rollout)
         mask = None if rollout.mask is None else rollout.mask[1:]
         target = ops.lambda_returns(

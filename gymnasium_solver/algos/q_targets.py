@@ -1,7 +1,7 @@
-"""Action values from a rollout: what PQN, SARSA and DQN share.
+"""Shared parts of the Q-learning algorithms PQN, SARSA and DQN.
 
-`build_q_network` makes a Q network with its policy; `QFit` moves it towards targets that were
-computed from a rollout (PQN, SARSA).
+`build_q_network` creates a Q-network and its policy. `QFit` fits the network to targets computed
+from a rollout (PQN, SARSA).
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ from gymnasium_solver.tree import map_tree
 def build_q_network(
     learner: Learner, exploration: Exploration, **options: Any
 ) -> tuple[QNetwork, QPolicy, FlatOptimizer]:
-    """The Q network that the config describes, its policy, and its optimiser."""
+    """Build the Q-network described by the config, its policy and its optimiser."""
     cfg = learner.config
     actions = require_discrete(learner.action_space, cfg.algo_id, cfg.env_id)
     net = QNetwork(
@@ -45,7 +45,7 @@ def build_q_network(
         exploration,
         record=learner.may_record_acting,
     )
-    # Until a checkpoint or the schedule of a training sets them.
+    # Initial values, until a checkpoint or the training schedule sets them.
     last = {name: schedule.values[-1] for name, schedule in learner.schedules.items()}
     policy.epsilon, policy.temperature = last.get("epsilon", 0.0), last.get("temperature", 1.0)
     read_by = {"epsilon": "epsilon_greedy", "temperature": "boltzmann"}
@@ -56,11 +56,11 @@ def build_q_network(
 class QBatch(NamedTuple):
     obs: Any  # tree of tensors [B, ...]
     actions: Tensor  # [B]
-    target: Tensor  # what Q(s, a) should be [B]
+    target: Tensor  # target of Q(s, a) [B]
 
 
 def q_loss(net: QNetwork, batch: QBatch) -> tuple[Tensor, Tensor]:
-    """Mean square error of Q(s, a), and the mean of Q(s, a)."""
+    """Mean squared error of Q(s, a), and the mean of Q(s, a)."""
     q = net(batch.obs).gather(1, batch.actions.unsqueeze(1)).squeeze(1)
     return (q - batch.target).square().mean(), q.mean()
 
@@ -71,7 +71,7 @@ def take_rows_of(batch: QBatch, index: Tensor) -> QBatch:
 
 
 class QFit:
-    """Gradient steps of a Q network towards targets."""
+    """Gradient steps that fit a Q-network to targets."""
 
     def __init__(self, learner: Learner, net: QNetwork, optimizer: FlatOptimizer):
         self.learner, self.net, self.optimizer = learner, net, optimizer
@@ -82,7 +82,7 @@ class QFit:
         return loss, [loss, q_mean]
 
     def values(self, rollout: Rollout) -> np.ndarray:
-        """Q of all observations of a rollout [T + 1, N, A]."""
+        """Q-values of all observations of a rollout [T + 1, N, A]."""
         obs = rollout.obs_on(self.learner.device)
         rows = map_tree(lambda part: part.flatten(0, 1), obs)
         q: Tensor = in_chunks(self.net, rows, self.net.has_images)
@@ -102,9 +102,10 @@ class QFit:
     def __call__(
         self, batch: QBatch, n_epochs: int, batch_size: int, lr: float, n_rows: int
     ) -> dict[str, float]:
-        """`n_epochs` passes over shuffled minibatches; the metrics, averaged over the steps.
+        """Do `n_epochs` passes over shuffled minibatches and return the mean metrics.
 
-        On a GPU the sizes of minibatches are those of `n_rows` samples (ops.minibatches)."""
+        On a GPU the minibatch sizes are those for `n_rows` samples (see ops.minibatches).
+        """
         learner, timer, terms = self.learner, self.learner.timer, []
         fixed_rows = n_rows if learner.device.type == "cuda" else None
         for _ in range(n_epochs):

@@ -1,8 +1,8 @@
-"""REINFORCE: Monte Carlo policy gradient (Williams 1992), with or without a learnt baseline.
+"""REINFORCE: Monte Carlo policy gradient (Williams 1992), with an optional learnt baseline.
 
-One gradient step a minibatch, one pass over each rollout. Returns end where the episode or the
-rollout does: without a critic there is nothing to bootstrap from, so take n_steps well above the
-episode's length. `policy_targets: advantages` subtracts a learnt value, fitted to the returns.
+One pass over each rollout, one gradient step per minibatch. Returns end with the episode or the
+rollout: there is no bootstrap, so n_steps should be well above the episode length. `policy_targets:
+advantages` subtracts a learnt value baseline, fitted to the returns.
 """
 
 from collections.abc import Sequence
@@ -46,9 +46,9 @@ class ReinforceConfig(ActorCriticFields, MinibatchFields, LearnerConfig):
     """Samples per gradient step, or a fraction in (0, 1] of the rollout. 1.0: one step per rollout,
     the textbook policy gradient."""
     policy_lr: PositiveSchedule = Schedule.constant(1e-2)
-    """Learning rate. Higher: faster, until it becomes unstable."""
+    """Learning rate. Higher: faster learning, until it becomes unstable."""
     ent_coef: NonNegativeSchedule = Schedule.constant(0.01)
-    """Weight of the entropy bonus. Higher: explores more, converges later."""
+    """Weight of the entropy bonus. Higher: more exploration, slower convergence."""
     returns_type: Literal["mc:rtg", "mc:episode"] = "mc:rtg"
     """Weight of an action: the rewards that follow it, or those of its whole episode (more
     variance)."""
@@ -70,7 +70,7 @@ class LossTerms(NamedTuple):
 def reinforce_loss(
     net: ActorCritic, actions: ActionKind, batch: Batch, ent_coef: Tensor, vf_coef: Tensor
 ) -> LossTerms:
-    """`batch.advantage` weighs the log-probabilities."""
+    """`batch.advantage` is the weight of the log-probabilities."""
     log_prob, entropy, value = evaluate_actions(net, actions, batch)
     policy_loss = -mean_over(log_prob * flat(batch.advantage, batch), batch)
     if value is None:
@@ -109,7 +109,7 @@ class Reinforce(Learner):
         return terms.total, list(terms)
 
     def update(self, rollout: Rollout, env_steps: int, total_steps: int) -> dict[str, float]:
-        """Learn from one rollout; the metrics of the update, by name."""
+        """Update from one rollout and return the metrics."""
         with self.observing(rollout):
             return self._update(rollout, env_steps, total_steps)
 
@@ -117,7 +117,7 @@ class Reinforce(Learner):
         hp = self.scheduled_values(env_steps, total_steps)
         data = self._prepare(rollout)
         terms, norms = [], []
-        # No fixed size of minibatches: a sample taken twice would change the gradient.
+        # No constant minibatch sizes: using a sample twice would change the gradient.
         for part in data.minibatches(self.config.batch_size, self.rng, self.device, data.n):
             with self.timer.detail("gradient"):
                 grad, *values = self.gradient(part, [hp["ent_coef"], hp["vf_coef"]])
@@ -136,7 +136,7 @@ class Reinforce(Learner):
         }
 
     def _prepare(self, rollout: Rollout) -> Prepared:
-        """Returns, and what weighs the actions: returns, or returns minus values."""
+        """Compute the returns and the weights of the actions: returns, or returns minus values."""
         cfg, valid = self.config, rollout.valid
         sum_up = ops.returns_to_go if cfg.returns_type == "mc:rtg" else ops.episode_returns
         returns = sum_up(self.normalized_reward(rollout), rollout.done, valid, cfg.gamma)

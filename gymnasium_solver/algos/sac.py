@@ -1,17 +1,19 @@
-"""SAC: soft actor-critic (Haarnoja et al. 2018b), for continuous and for discrete actions.
+"""SAC: soft actor-critic (Haarnoja et al. 2018b), for continuous and discrete actions.
 
-One update: critics towards reward plus the next soft value, by target critics that follow slowly;
-the actor towards actions that are valued highly and keep its entropy; the entropy's weight towards
-a target entropy. The critics are one stack, the lowest of their values counts.
+An update trains the critics on the soft Bellman target, using slowly updated target critics; then
+the actor, to maximise value plus entropy; then the temperature, to hold the entropy at its target.
+The critics are stacked into one batched module, and the minimum of their values is used.
 
-Box actions: a Gaussian squashed by tanh, learnt through its noise. Discrete actions (Christodoulou
-2019): expectations over all actions are exact, forbidden actions have no part in any. Where this
-departs from common code:
-- A truncated episode bootstraps from its true final observation.
-- Log deviations are clamped to [-20, 2]; alpha's gradient is taken on log alpha (as in SB3).
-- `target_entropy_ratio` is of the largest entropy over the actions that are legal.
-- `entropy_penalty_coef` (Zhou et al. 2022) holds the entropy near that of a slowly following copy
-  of the actor; the paper takes the policy's that acted, which the replay would have to store.
+Box actions: a tanh-squashed Gaussian with the reparameterisation trick. Discrete actions
+(Christodoulou 2019): expectations over actions are exact, and illegal actions are excluded from all
+of them. Differences from common implementations:
+- Truncated episodes bootstrap from their true final observation.
+- Log standard deviations are clamped to [-20, 2]. The gradient of the temperature is taken with
+  respect to log alpha (as in SB3).
+- `target_entropy_ratio` refers to the maximum entropy over the legal actions.
+- `entropy_penalty_coef` (Zhou et al. 2022) penalises the distance to the entropy of a slowly
+  updated copy of the actor. The paper uses the entropy of the acting policy, which would have to be
+  stored in the replay buffer.
 """
 
 import math
@@ -50,11 +52,11 @@ class SACConfig(SoftConfig):
 
 
 class ActorBatch(NamedTuple):
-    """What the actor's loss needs of a batch."""
+    """Input of the actor's loss."""
 
     obs: Any  # tree of tensors [B, ...]
-    mask: Tensor | None = None  # legal actions [B, A], where the env has masks
-    noise: Tensor | None = None  # unit normal [B, A], for Box actions
+    mask: Tensor | None = None  # legal actions [B, A], if the env provides masks
+    noise: Tensor | None = None  # standard normal [B, A], for Box actions
 
 
 # -- Box actions ----------------------------------------------------------------------------------
@@ -63,7 +65,7 @@ class ActorBatch(NamedTuple):
 def critic_loss(
     net: ActorCritics, target: Critics, batch: ReplayBatch, alpha: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The loss, the mean value and the absolute errors [B]."""
+    """Return the loss, the mean Q-value and the absolute TD errors [B]."""
     assert batch.noise is not None
     with torch.no_grad():
         next_x = net.encoder(batch.next_obs)
@@ -77,7 +79,7 @@ def critic_loss(
 def actor_loss(
     net: ActorCritics, obs: TensorObs, noise: Tensor, alpha: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """The loss, and an estimate of the entropy."""
+    """Return the loss and an estimate of the entropy."""
     x = net.encoder(obs)
     actions, log_prob = squash(net.actor(x), noise)
     q = net.critic(x, actions).squeeze(2).amin(0)
@@ -92,7 +94,7 @@ def legal_log_probs(logits: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def soft_value(log_probs: Tensor, q: Tensor, alpha: Tensor) -> Tensor:
-    """Expected value plus weighted entropy [B], of probabilities and values [B, A]."""
+    """Soft state value [B] from log-probabilities and Q-values [B, A]."""
     return (log_probs.exp() * (q - alpha * log_probs)).sum(1)
 
 
@@ -221,7 +223,7 @@ class SAC(OffPolicyLearner):
     # -- the update -------------------------------------------------------------------------
 
     def learn(self, batch: ReplayBatch, sample: Sample, hp: dict[str, float]) -> dict[str, Any]:
-        """One update of everything, from one batch."""
+        """Update the critics, actor, temperature and target networks on one batch."""
         cfg, net, timer = self.config, self.net, self.timer
         alpha = hp["ent_coef"] if net.temperature is None else net.temperature.alpha
         if cfg.spectral_norm:
@@ -246,7 +248,7 @@ class SAC(OffPolicyLearner):
     def _learn_actor(
         self, batch: ReplayBatch, sample: Sample, alpha: float | Tensor, hp: dict[str, float]
     ) -> dict[str, Any]:
-        """One step of the actor, and one of the temperature if it is learnt."""
+        """One gradient step of the actor and, if it is learnt, of the temperature."""
         cfg, net, timer = self.config, self.net, self.timer
         part = self._actor_batch(batch, sample)
         coefficients = [alpha, hp["entropy_penalty_coef"]] if self.n_actions else [alpha]
@@ -269,13 +271,13 @@ class SAC(OffPolicyLearner):
         return metrics
 
     def _with_noise(self, batch: ReplayBatch) -> ReplayBatch:
-        """With noise for the next actions; discrete actions need none."""
+        """Add the noise for sampling next actions; discrete actions need none."""
         if self.n_actions:
             return batch
         return batch._replace(noise=self.normal_noise(self.config.batch_size, self.width))
 
     def _actor_batch(self, batch: ReplayBatch, sample: Sample) -> ActorBatch:
-        """Observations, and noise or the legal actions."""
+        """The observations, with noise (Box) or legal actions (discrete)."""
         if not self.n_actions:
             return ActorBatch(batch.obs, noise=self.normal_noise(len(batch.reward), self.width))
         assert self.memory is not None

@@ -1,12 +1,12 @@
-"""SARSA: temporal differences with the action really taken next (Rummery and Niranjan 1994).
+"""SARSA: on-policy TD learning with the next action taken (Rummery and Niranjan 1994).
 
-It learns what its own exploring policy is worth, not the best one. One gradient step a minibatch,
-one pass over each rollout, no replay and no target net; `td_lambda` above 0 makes it SARSA(lambda).
-Where this departs from common code:
-- Where no next action was taken (the final observation of a truncated episode, the rollout's last
-  row) one is drawn from the exploring policy there. Shifting the actions by a row, as is often
-  done, would take the next episode's first action, or action 0.
-- Epsilon is drawn by each env for itself; forbidden actions are neither taken nor drawn.
+It learns the value of its own exploring policy, not of the optimal one. One pass over each rollout,
+one gradient step per minibatch, no replay buffer and no target net. `td_lambda` above 0 makes it
+SARSA(lambda). Differences from common implementations:
+- If no next action was taken (final observation of a truncated episode, last row of the rollout),
+  it is sampled from the exploring policy. The common shift of the actions by one row would use the
+  first action of the next episode, or action 0.
+- Epsilon-greedy draws independently for each env. Illegal actions are never taken or sampled.
 """
 
 from typing import Annotated, Literal
@@ -39,7 +39,7 @@ class SarsaConfig(MinibatchFields, LearnerConfig):
     """Samples per gradient step, or a fraction in (0, 1] of the rollout. 1.0: one step per rollout.
     Smaller: more steps from the same data, each noisier."""
     policy_lr: PositiveSchedule = Schedule.constant(1e-3)
-    """Learning rate. Higher: faster, until it becomes unstable."""
+    """Learning rate. Higher: faster learning, until it becomes unstable."""
     td_lambda: Annotated[Float, Field(ge=0, le=1)] = 0.0
     """Lambda of the targets: 0 is the one-step target (biased), 1 the full return (high
     variance)."""
@@ -84,7 +84,7 @@ class Sarsa(Learner):
         self.policy.temperature = self.config.temperature.at(env_steps, total_steps)
 
     def update(self, rollout: Rollout, env_steps: int, total_steps: int) -> dict[str, float]:
-        """Learn from one rollout; the metrics of the update, by name."""
+        """Update from one rollout and return the metrics."""
         with self.observing(rollout):
             return self._update(rollout, env_steps, total_steps)
 
@@ -96,7 +96,7 @@ class Sarsa(Learner):
         return metrics | hp_metrics(hp)
 
     def _prepare(self, rollout: Rollout) -> QBatch:
-        """The rollout's valid rows, with what their Q(s, a) should be."""
+        """The rollout's valid rows with the targets of Q(s, a)."""
         cfg, q = self.config, self.fit.values(rollout)
         next_actions = self._next_actions(rollout)[..., None]
         next_q = np.take_along_axis(q[1:], next_actions, axis=2)[..., 0]
@@ -107,7 +107,7 @@ class Sarsa(Learner):
         return self.fit.batch(rollout, target)
 
     def _next_actions(self, rollout: Rollout) -> np.ndarray:
-        """The action after each row [T, N]: the one that was taken, or a draw where none was."""
+        """The action after each row [T, N]: the one taken, or a sample where none was taken."""
         next_actions = np.zeros_like(rollout.actions)
         next_actions[:-1] = rollout.actions[1:]
         was_taken = ~rollout.done
@@ -118,7 +118,7 @@ class Sarsa(Learner):
             mask = None if rollout.mask is None else rollout.mask[1:][draws]
             obs: Obs = map_obs(lambda part: part[1:][draws], rollout.obs)
             firsts = rollout.is_first[1:][draws]
-            # Not from the stream that acts: learning would change what is played.
+            # Not from the acting stream: learning must not change which actions are sampled.
             acting_rng, self.policy.rng = self.policy.rng, self.rng
             try:
                 next_actions[draws] = self.policy.sample(obs, {}, firsts, mask).actions

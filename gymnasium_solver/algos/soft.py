@@ -1,8 +1,9 @@
-"""What SAC and CrossQ share: the settings of a soft actor-critic, and its temperature.
+"""Shared parts of SAC and CrossQ: settings of a soft actor-critic, and its temperature.
 
-The temperature alpha weighs entropy against reward. It is learnt (`ent_coef: auto`), so that the
-policy's entropy stays at `target_entropy`, or it is a number or a schedule. Its gradient is taken
-on log alpha, as most code does; the paper's is on alpha, which only scales the steps.
+The temperature alpha weights entropy against reward. It is learnt (`ent_coef: auto`) so that the
+policy's entropy stays at `target_entropy`, or it is a number or a schedule. The gradient is taken
+with respect to log alpha, as in most implementations; the paper uses alpha, which only changes the
+step size.
 """
 
 import re
@@ -24,7 +25,7 @@ from gymnasium_solver.fast.optimizer import FlatOptimizer
 from gymnasium_solver.nets.actor_critics import Temperature
 
 _AUTO = re.compile(r"auto(?:_([0-9]+\.?[0-9]*(?:[eE][-+]?[0-9]+)?|\.[0-9]+))?")
-_AUTO_EXPECTED = "auto, auto_NUMBER (its first value, > 0)"
+_AUTO_EXPECTED = "auto, auto_NUMBER (initial value, > 0)"
 
 
 def _check_auto(text: str) -> str:
@@ -72,7 +73,7 @@ class SoftConfig(OffPolicyConfig, CriticFields):
 
     @property
     def first_alpha(self) -> float | None:
-        """What a learnt temperature begins with; None where it is not learnt."""
+        """Initial value of a learnt temperature; None if it is not learnt."""
         if not isinstance(self.ent_coef, str):
             return None
         match = _AUTO.fullmatch(self.ent_coef)
@@ -86,7 +87,8 @@ def learn_alpha(
     lr: float,
     bounds: tuple[float | None, float | None],
 ) -> Tensor:
-    """One step on log alpha * (entropy - target): too little entropy raises alpha. The loss."""
+    """One gradient step on log alpha * (entropy - target); too little entropy raises alpha. Returns
+    the loss."""
     log_alpha = temperature.log_alpha.detach()
     loss = log_alpha.squeeze(0) * entropy_gap
     optimizer.step(entropy_gap.reshape(1).clone(), lr)

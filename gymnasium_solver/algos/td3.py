@@ -1,10 +1,10 @@
 """TD3: twin delayed deep deterministic policy gradient (Fujimoto et al. 2018).
 
-One update: both critics towards reward plus the lower of the target critics' values, at the target
-actor's action with a little clipped noise (which smooths the value); every `policy_delay` updates
-the actor towards what the first critic values most, and the targets after both. Where this departs
-from common code: a truncated episode bootstraps from its true final observation; noise is in the
-policy's units, where [-1, 1] are the bounds of an action; layers are initialised as torch does.
+An update trains both critics on the minimum of the target critics, at the target actor's action
+plus clipped noise (target policy smoothing). Every `policy_delay` updates, the actor is trained to
+maximise the first critic, and the target networks are updated. Differences from common
+implementations: truncated episodes bootstrap from their true final observation; noise is in the
+policy's units, in which the action bounds are [-1, 1]; layers use torch's default initialisation.
 """
 
 from collections.abc import Sequence
@@ -42,7 +42,7 @@ def critic_loss(
     noise_std: Tensor,
     noise_clip: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The loss, the mean value and the absolute errors [B]."""
+    """Return the loss, the mean Q-value and the absolute TD errors [B]."""
     assert batch.noise is not None
     with torch.no_grad():
         next_x = net.encoder(batch.next_obs)
@@ -75,7 +75,7 @@ class TD3(DeterministicLearner):
         return terms[0], list(terms)
 
     def learn(self, batch: ReplayBatch, sample: Sample, hp: dict[str, float]) -> dict[str, Any]:
-        """One update of the critics and, if it is its turn, of the actor and the targets."""
+        """Update the critics and, every `policy_delay` steps, the actor and the target networks."""
         cfg = self.config
         noisy = batch._replace(noise=self.normal_noise(*batch.actions.shape))
         smoothing = [cfg.target_noise, cfg.target_noise_clip]

@@ -1,7 +1,7 @@
-"""Actor and critic as one module: encoder, torsos, an optional recurrent core, heads.
+"""Actor and critic in one module: encoder, torsos, an optional recurrent core, heads.
 
-`ActorCritic` is what is trained, saved (model.safetensors) and exported. It takes raw observations
-as tensors; acting and learning use the same methods (policies/policy.py, fast/recorded.py).
+`ActorCritic` is trained, saved (model.safetensors) and exported. It takes raw observations as
+tensors. Acting and learning use the same methods (policies/policy.py, fast/recorded.py).
 """
 
 from typing import NamedTuple
@@ -19,8 +19,8 @@ from gymnasium_solver.spaces.actions import ActionKind
 from gymnasium_solver.spaces.observations import Space
 from gymnasium_solver.tree import map_tree
 
-# Gains of orthogonal initialisation: 1 for the value (Andrychowicz et al. 2021); 0.01 for the
-# actor's head, so that the first policy is nearly uniform.
+# Gains of the orthogonal initialisation: 1 for the value (Andrychowicz et al. 2021); 0.01 for the
+# actor's head, so that the initial policy is nearly uniform.
 ACTOR_GAIN, CRITIC_GAIN = 0.01, 1.0
 
 
@@ -30,7 +30,7 @@ class Recurrence(NamedTuple):
 
 
 class ActorCritic(nn.Module):
-    """`critic=False` leaves the value out (REINFORCE without a baseline)."""
+    """`critic=False` builds no value head (REINFORCE without a baseline)."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class ActorCritic(nn.Module):
         self.actor_features, self.actor_torso, n_features = torso()
         self.core: RecurrentCore | None = None
         if recurrence is not None:
-            assert share_trunk or not critic, "a recurrent core is shared"
+            assert share_trunk or not critic, "a recurrent core requires a shared trunk"
             self.core = RecurrentCore(recurrence.kind, n_features, recurrence.dim, generator)
             n_features = recurrence.dim
         self.actor_head = output_layer(
@@ -95,7 +95,7 @@ class ActorCritic(nn.Module):
         return self.actor_head(self.actor_torso(self.actor_features(self.encoder(obs))))
 
     def value(self, obs: TensorObs) -> Tensor:
-        """Values [B] alone."""
+        """Values [B] only."""
         x = self.encoder(obs)
         if self.critic_torso is None:
             return self._value(x, self.actor_torso(self.actor_features(x)))

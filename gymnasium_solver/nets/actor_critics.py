@@ -1,9 +1,9 @@
-"""Actor and stacked critics apart, as SAC, TD3, DDPG and CrossQ have them.
+"""Separate actor and stacked critics, for SAC, TD3, DDPG and CrossQ.
 
-The actor's outputs are those of a Gaussian squashed by tanh (means, then log standard deviations),
-of a deterministic action before its tanh, or logits over discrete actions. Critics take observation
-and action, or the observation alone where they give a value for each discrete action. Actions are
-in the policy's units: [-1, 1] are the bounds of the environment's Box.
+The actor outputs the parameters of a tanh-squashed Gaussian (means, then log standard deviations),
+a deterministic action before its tanh, or logits over discrete actions. The critics take the
+observation and the action, or only the observation if they output one value per discrete action.
+Actions are in the policy's units: [-1, 1] are the bounds of the environment's Box.
 """
 
 import math
@@ -23,15 +23,16 @@ from gymnasium_solver.nets.stacked import StackedMLP
 from gymnasium_solver.spaces.actions import LOG_SQRT_2PI
 from gymnasium_solver.spaces.observations import Space
 
-# Bounds of the log deviation by clamping, as in Haarnoja's code and SB3.
+# The log standard deviation is clamped to these bounds, as in Haarnoja's code and SB3.
 LOG_STD_MIN, LOG_STD_MAX = -20.0, 2.0
 
 
 def squash(outputs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-    """Actions [B, A] in (-1, 1) and their log-probabilities [B], from unit normal noise [B, A].
+    """Squashed actions [B, A] in (-1, 1) and their log-probabilities [B], from noise [B, A].
 
-    `outputs` [B, 2 A] are means and log deviations of what is squashed. The logarithm of tanh's
-    slope, 1 - tanh(u)^2, is 2 (log 2 - u - softplus(-2 u)), which does not lose digits at large u.
+    `outputs` [B, 2 A] are the means and log standard deviations before squashing; the noise is
+    standard normal. The log derivative of tanh, log(1 - tanh(u)^2), is computed as 2 (log 2 - u -
+    softplus(-2 u)), which is accurate at large u.
     """
     mean, log_std = outputs.chunk(2, dim=1)
     log_std = log_std.clamp(LOG_STD_MIN, LOG_STD_MAX)
@@ -58,7 +59,7 @@ def actor_mlp(
 
 
 class Temperature(nn.Module):
-    """The weight of the entropy, alpha, as its logarithm."""
+    """The entropy coefficient alpha, parameterised by its logarithm."""
 
     def __init__(self, alpha: float):
         super().__init__()
@@ -66,12 +67,12 @@ class Temperature(nn.Module):
 
     @property
     def alpha(self) -> Tensor:
-        """A scalar tensor on the device: reading it does not wait for a GPU."""
+        """A scalar tensor on the device; reading it does not synchronise with a GPU."""
         return self.log_alpha.detach().exp().squeeze(0)
 
 
 class Actor(nn.Module):
-    """Features and an MLP: encoded observations -> outputs."""
+    """Features and an MLP: encoded observations -> actor outputs."""
 
     def __init__(
         self,
@@ -90,7 +91,7 @@ class Actor(nn.Module):
 
 
 class Critics(nn.Module):
-    """Several critics of one shape; they share the features of images, as DrQ's critics do."""
+    """Several critics of the same shape. They share the image features, as in DrQ."""
 
     def __init__(
         self,
@@ -99,7 +100,7 @@ class Critics(nn.Module):
         stack: Callable[[int], StackedMLP],
         generator: torch.Generator,
     ):
-        """`stack` builds the MLPs for a number of features."""
+        """`stack` builds the MLPs for a given number of features."""
         super().__init__()
         self.features = Features(encoder, network, None, generator)
         self.mlps = stack(self.features.width)
@@ -109,7 +110,7 @@ class Critics(nn.Module):
         return self.mlps(self.inputs(x, actions))
 
     def first(self, x: Encoded, actions: Tensor) -> Tensor:
-        """Values [B, outputs] of the first critic alone."""
+        """Values [B, outputs] of the first critic only."""
         return self.mlps.first(self.inputs(x, actions))
 
     def inputs(self, x: Encoded, actions: Tensor | None) -> Tensor:
@@ -118,9 +119,10 @@ class Critics(nn.Module):
 
 
 class ActorCritics(nn.Module):
-    """`actor`, `critic` and, with a first `alpha`, `temperature`: each for an optimiser of its own.
+    """`actor`, `critic` and, if `alpha` is given, `temperature`, each with its own optimiser.
 
-    Actor and critics take encoded observations (`encoder`) and have features of their own."""
+    Actor and critics take encoded observations (`encoder`) and have separate features.
+    """
 
     def __init__(
         self,
@@ -139,7 +141,7 @@ class ActorCritics(nn.Module):
         clip_obs: float = 10.0,
         generator: torch.Generator,
     ):
-        """`n_critic_actions`: numbers of an action that the critics take; 0: none."""
+        """`n_critic_actions`: width of the action input of the critics; 0: no action input."""
         super().__init__()
         self.encoder = ObsEncoder(
             observation_space, images=network.cnns, normalize=normalize_obs, clip=clip_obs

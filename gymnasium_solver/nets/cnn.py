@@ -1,4 +1,4 @@
-"""Convolutional torsos for images, and how an image lies in an observation.
+"""Convolutional torsos for images, and the layout of images in an observation.
 
     layout = image_layout(spaces.Box(0, 255, (84, 84, 3), np.uint8))   # 3 planes of 84 x 84
     planes = layout.planes(obs)                 # [B, 84, 84, 3] -> [B, 3, 84, 84], a view
@@ -11,8 +11,9 @@
                  (Espeholt et al. 2018)                               any size; then 256 units
     cnn_large    cnn_impala twice as wide: 32, 64, 64 (x2 in Cobbe et al. 2020); then 512 units
 
-ReLU throughout, as in the papers. The units after the convolutions belong to the network that is
-built on them (actor_critic.py, q_network.py): a dueling head has them twice, a noisy one noisily.
+ReLU throughout, as in the papers. The dense units after the convolutions belong to the network that
+uses them (actor_critic.py, q_network.py): a dueling head has them twice, a noisy head makes them
+noisy.
 """
 
 from itertools import pairwise
@@ -25,16 +26,16 @@ from torch import Tensor, nn
 
 from gymnasium_solver.errors import ConfigError
 
-MOST_CHANNELS_LAST = 4  # of a frame in a stack of frames: grey to RGBA
-LEAST_PLANE = 32  # a uint8 array with two axes is an image from this size on
-N_BLOCKS = 2  # residual blocks of a stage
+MOST_CHANNELS_LAST = 4  # of a frame in a frame stack: greyscale to RGBA
+LEAST_PLANE = 32  # a two-dimensional uint8 array is an image from this size on
+N_BLOCKS = 2  # residual blocks per stage
 
 
 class ImageLayout(NamedTuple):
-    """Where the planes of an image are: `order` brings the axes of one observation to
-    [channels, height, width] or, of a stack of frames, [frames, channels, height, width]."""
+    """The axes of an image: `order` permutes one observation to [channels, height, width] or, for a
+    frame stack, to [frames, channels, height, width]."""
 
-    channels: int  # of all frames together
+    channels: int  # total over all frames
     height: int
     width: int
     order: tuple[int, ...]
@@ -49,11 +50,11 @@ class ImageLayout(NamedTuple):
 
 
 def image_layout(space: spaces.Space) -> ImageLayout | None:
-    """How the image in an observation lies; None where it is none.
+    """Return the image layout, or None if the space is not an image.
 
-    Three axes: channels are the shorter one of first and last, the first where both are as long.
-    Four: a stack of frames with the channels last if these are at most 4, else behind the stack.
-    Two, of a uint8 array from 32 x 32 on: one grey plane.
+    Three axes: the shorter of the first and the last axis is the channels; if equal, the first.
+    Four axes: a frame stack, with channels last if there are at most 4, otherwise channels after
+    the stack axis. Two axes, uint8, at least 32 x 32: one greyscale plane.
     """
     shape = space.shape if isinstance(space, spaces.Box) else None
     if shape is None or min(shape, default=0) < 1:
@@ -86,7 +87,7 @@ class Convolution(NamedTuple):
 class Preset(NamedTuple):
     channels: tuple[int, ...]
     hidden_dims: tuple[int, ...]  # after the convolutions
-    plain: tuple[Convolution, ...] = ()  # empty: stages of residual blocks
+    plain: tuple[Convolution, ...] = ()  # empty: residual stages
 
 
 PRESETS: dict[str, Preset] = {
@@ -104,12 +105,13 @@ PRESETS: dict[str, Preset] = {
 
 
 def default_preset(layout: ImageLayout) -> str:
-    """cnn_nature where the image is large enough for it, else cnn_small."""
+    """cnn_nature if the image is large enough for it, otherwise cnn_small."""
     return "cnn_nature" if smallest_side(PRESETS["cnn_nature"]) <= shorter(layout) else "cnn_small"
 
 
 def smallest_side(preset: Preset) -> int:
-    """Pixels that a preset needs on each side, to have one left at its end."""
+    """Smallest image side of a preset, so that at least one pixel remains after its
+    convolutions."""
     side = 1
     for layer in reversed(preset.plain):
         side = max(1, (side - 1) * layer.stride + layer.size - 2 * layer.padding)
@@ -121,17 +123,17 @@ def shorter(layout: ImageLayout) -> int:
 
 
 class Cnn(NamedTuple):
-    """Which convolutions, for which images."""
+    """A convolutional torso and the layout of its images."""
 
     layout: ImageLayout
     preset_id: str = "cnn_nature"
-    channels: tuple[int, ...] | None = None  # another width for each layer, or stage
+    channels: tuple[int, ...] | None = None  # overrides the width of each layer or stage
 
 
 def convolutions(
     cnn: Cnn, gain: float | None, generator: torch.Generator
 ) -> tuple[nn.Sequential, int]:
-    """The convolutions, flattened at the end, and the number of their outputs.
+    """Build the convolutions with a flattened output; return them and the number of outputs.
 
     `gain` of the initial weights: see mlp.linear.
     """
@@ -140,14 +142,15 @@ def convolutions(
     widths = tuple(channels or preset.channels)
     if preset.plain and len(widths) != len(preset.plain):
         raise ConfigError(
-            f"cnn_channels: {list(widths)} with {preset_id}, which has {len(preset.plain)} layers: "
-            f"give as many widths, e.g. {list(preset.channels)}."
+            f"cnn_channels: {list(widths)} with {preset_id}, which has {len(preset.plain)} "
+            f"layers: give one width per layer, e.g. {list(preset.channels)}."
         )
     least = smallest_side(preset)
     if shorter(layout) < least:
         raise ConfigError(
             f"model_id: {preset_id} needs images of at least {least} x {least} pixels, but these "
-            f"are {layout.height} x {layout.width}: use cnn_small or cnn_impala, which take any."
+            f"are {layout.height} x {layout.width}: use cnn_small or cnn_impala, which take any "
+            "size."
         )
     sizes = (layout.channels, *widths)
     layers: list[nn.Module] = []
@@ -167,7 +170,7 @@ def convolutions(
 def conv(
     n_in: int, layer: Convolution, gain: float | None, generator: torch.Generator
 ) -> nn.Conv2d:
-    """Weights as mlp.linear has them: orthogonal times `gain`, or uniform in +-1/sqrt(fan in)."""
+    """Initialised like mlp.linear: orthogonal times `gain`, or uniform in +-1/sqrt(fan_in)."""
     module = nn.Conv2d(n_in, layer.channels, layer.size, layer.stride, layer.padding)
     assert module.bias is not None
     if gain is None:
@@ -186,7 +189,7 @@ class Stage(nn.Module):
     def __init__(
         self, n_in: int, n_out: int, n_blocks: int, gain: float | None, generator: torch.Generator
     ):
-        """`n_blocks`: of the whole torso."""
+        """`n_blocks`: number in the whole torso."""
         super().__init__()
         self.first = conv(n_in, Convolution(n_out, 3, 1, 1), gain, generator)
         self.pool = nn.MaxPool2d(3, stride=2, padding=1)
@@ -205,7 +208,8 @@ class ResidualBlock(nn.Module):
         super().__init__()
         layer = Convolution(n, 3, 1, 1)
         self.one = conv(n, layer, gain, generator)
-        # What blocks add sums up: scaled, so that the variance does not double with each of them.
+        # Residual branches add up, so their initial weights are scaled down; otherwise the variance
+        # would double with each block.
         last_gain = None if gain is None else gain * n_blocks**-0.5
         self.two = conv(n, layer, last_gain, generator)
 

@@ -1,14 +1,14 @@
-"""Raw observations to network input, part by part: the first step of every network.
+"""Converts raw observations to network input, part by part: the first step of every network.
 
     encoder = ObsEncoder(observation_space, images=("camera",), normalize="rolling", clip=10.0)
     x = encoder(obs)            # a tensor [B, width], or a dict with images and indices in it
 
-- Box and MultiBinary parts are flattened, joined and, if asked for, normalised. uint8 values are
+- Box and MultiBinary parts are flattened, concatenated and optionally normalised. uint8 values are
   scaled to [0, 1] by the bounds of their space.
-- Discrete and MultiDiscrete parts are one-hot. A Discrete part of more than `LARGEST_ONE_HOT`
-  values stays an index, for an embedding (features.py).
-- Image parts keep their axes for convolutions: [B, channels, height, width], uint8 scaled to
-  [0, 1] and, if asked for, each number normalised.
+- Discrete and MultiDiscrete parts are one-hot encoded. A Discrete part with more than
+  `LARGEST_ONE_HOT` values stays an index, for an embedding (features.py).
+- Image parts keep their axes for convolutions: [B, channels, height, width], with uint8 scaled to
+  [0, 1] and each value optionally normalised.
 
 The statistics of the normaliser are saved, loaded and frozen with the network's weights.
 """
@@ -29,13 +29,14 @@ from gymnasium_solver.spaces.observations import Obs, Space, part_spaces
 TensorObs = Tensor | dict[str, Tensor]
 """Raw observations as tensors on the network's device."""
 Encoded = Tensor | dict[str, Tensor]
-"""What torsos take: [B, width], or the vector under "" beside images and indices by name."""
+"""Input of the torsos: [B, width], or a dict of the vector (key "") and named images and
+indices."""
 
 LARGEST_ONE_HOT = 1024
-# Images that pass convolutions at once where no gradient is wanted: their activations are a hundred
-# times as large as the images.
+# Images per forward pass without gradients: activations of convolutions are a hundred times as
+# large as the images.
 IMAGES_AT_ONCE = {"cpu": 256, "cuda": 4096}
-OBS_AT_ONCE = 4096  # rows that the normaliser takes in at once
+OBS_AT_ONCE = 4096  # rows per update of the normaliser
 
 
 class ObsEncoder(nn.Module):
@@ -47,19 +48,19 @@ class ObsEncoder(nn.Module):
         normalize: NormalizeMode = False,
         clip: float = 10.0,
     ):
-        """`images`: the parts that go through convolutions, "" for the whole observation."""
+        """`images`: the parts for convolutions; "" for the whole observation."""
         super().__init__()
         self.parts = part_spaces(space)
         self.is_dict = isinstance(space, spaces.Dict)
         self.layouts: dict[str, ImageLayout] = {}
         self.images: list[_Image] = []
-        self.index_sizes: dict[str, int] = {}  # parts for an embedding, with their n
+        self.index_sizes: dict[str, int] = {}  # parts for an embedding, with their sizes
         self.vectors: list[_Vector] = []
         self.one_hots: list[_OneHot] = []
         for name, part in self.parts.items():
             if name in images:
                 layout = image_layout(part)
-                assert layout is not None, "network_for refuses other images"
+                assert layout is not None, "network_for rejects other images"
                 self.layouts[name] = layout
                 self.images.append(_Image(name, part, layout, normalize, clip))
             elif isinstance(part, spaces.Discrete) and part.n > LARGEST_ONE_HOT:
@@ -78,7 +79,7 @@ class ObsEncoder(nn.Module):
 
     @property
     def is_vector(self) -> bool:
-        """Is an encoded observation one tensor [B, width]?"""
+        """Whether an encoded observation is one tensor [B, width]."""
         return not self.layouts and not self.index_sizes
 
     def forward(self, obs: TensorObs) -> Encoded:
@@ -96,7 +97,7 @@ class ObsEncoder(nn.Module):
         return encoded
 
     def _vector(self, parts: dict[str, Tensor]) -> Tensor | None:
-        """Numbers, normalised, then one-hot parts: [B, width]."""
+        """Numbers (normalised) followed by one-hot parts: [B, width]."""
         columns = []
         if self.vectors:
             columns.append(self.normalizer(self._numbers(parts)))
@@ -114,17 +115,17 @@ class ObsEncoder(nn.Module):
 
     @property
     def learns_moments(self) -> bool:
-        """Does `observe` change anything?"""
+        """Whether `observe` has any effect."""
         return self.normalizer.mode == "rolling" and bool(self.vectors or self.images)
 
     @property
     def has_moments(self) -> bool:
-        """Was anything observed yet?"""
+        """Whether anything has been observed yet."""
         own = [self.normalizer, *(image.normalizer for image in self.images)]
         return any(part is not None and float(part.count) > 0 for part in own)
 
     def observe(self, obs: Obs) -> None:
-        """Take raw observations [n, ...] into the normalisers' running moments."""
+        """Update the normalisers' running moments with raw observations [n, ...]."""
         if not self.learns_moments:
             return
         arrays = obs if isinstance(obs, dict) else {"": obs}
@@ -177,10 +178,10 @@ class _Image(nn.Module):
             self.normalizer = ObsNormalizer(self._numbers.bounds, normalize, clip)
 
     def forward(self, obs: Tensor) -> Tensor:
-        if self.normalizer is not None:  # number by number, in the order of the space
+        if self.normalizer is not None:  # elementwise, in the order of the space
             return self.layout.planes(self.normalizer(self._numbers(obs)).view(obs.shape))
         planes = self.layout.planes(obs)
-        # A GPU convolves with the channels last in memory, and would reorder them for each layer.
+        # GPUs convolve in channels-last memory format and would otherwise convert for each layer.
         order = torch.channels_last if obs.is_cuda else torch.preserve_format
         planes = planes.to(torch.float32, memory_format=order)
         if self._range is None:
@@ -194,7 +195,7 @@ class _Image(nn.Module):
 
 
 class _OneHot(nn.Module):
-    """A Discrete or MultiDiscrete part: one 1 for each number."""
+    """A Discrete or MultiDiscrete part, one-hot per component."""
 
     values: Tensor
     columns: Tensor
@@ -208,7 +209,7 @@ class _OneHot(nn.Module):
             sizes = [int(n) for n in space.nvec.reshape(-1)]
             starts = [int(s) for s in space.start.reshape(-1)]
         self.width = sum(sizes)
-        # The value that each output column stands for, and the component it belongs to.
+        # The value of each output column, and the component it belongs to.
         values = np.concatenate([s + np.arange(n) for n, s in zip(sizes, starts, strict=True)])
         self._components = np.repeat(np.arange(len(sizes)), sizes)
         self.register_buffer("values", torch.from_numpy(values), persistent=False)
@@ -223,7 +224,7 @@ class _OneHot(nn.Module):
 
 
 def _uint8_range(space: Space) -> tuple[float, float]:
-    """Lowest and highest value of a uint8 space; [0, 255] where its bounds say nothing."""
+    """Lowest and highest value of a uint8 space; [0, 255] if its bounds are not informative."""
     box = cast(spaces.Box, space)
     low, high = float(box.low.min()), float(box.high.max())
     return (low, high) if high > low else (0.0, 255.0)
@@ -231,7 +232,7 @@ def _uint8_range(space: Space) -> tuple[float, float]:
 
 @torch.no_grad()
 def in_chunks(network: Callable[[Any], Any], obs: TensorObs, has_images: bool) -> Any:
-    """`network(obs)` without gradients, images some at a time."""
+    """`network(obs)` without gradients, in chunks for image observations."""
     first = next(iter(obs.values())) if isinstance(obs, dict) else obs
     at_once = IMAGES_AT_ONCE.get(first.device.type, IMAGES_AT_ONCE["cpu"])
     n = len(first)

@@ -1,11 +1,12 @@
-"""Encoded observations to one feature vector: images by convolutions, indices by embeddings.
+"""Converts encoded observations to one feature vector: convolutions for images, embeddings for
+indices.
 
     features = Features(encoder, network, gain, generator)
     features(encoder(obs))                      # [B, features.width]
 
-A torso of a plugin (`register_network`) comes after that. Every network has features of its own, so
-that actor and critic share only what they are meant to. Where an encoded observation is one vector
-already, this is the identity and has no weights.
+A plugin's torso (`register_network`) comes after the features. Every network has its own features,
+so that actor and critic share only what they should. If the encoded observation is already a
+vector, this is the identity and has no weights.
 """
 
 import torch

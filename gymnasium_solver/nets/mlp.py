@@ -25,9 +25,9 @@ HIDDEN_GAIN = math.sqrt(2.0)
 
 
 def linear(n_in: int, n_out: int, gain: float | None, generator: torch.Generator) -> nn.Linear:
-    """Orthogonal weights times `gain`, zero bias; with None both uniform in +-1/sqrt(n_in).
+    """Orthogonal weights times `gain` and zero bias; None: both uniform in +-1/sqrt(n_in).
 
-    The latter is torch's own, which value-based methods are tuned with.
+    The latter is torch's default, for which value-based methods are tuned.
     """
     layer = nn.Linear(n_in, n_out)
     if gain is None:

@@ -1,12 +1,12 @@
-"""Which layers a config means for an observation space.
+"""Selects the layers for a config and an observation space.
 
     network = network_for(config, observation_space)
     network.hidden_dims, network.activation     # of the dense layers
     network.cnns                                # {part: Cnn} of the image parts
 
-`policy: auto` (and a torso of a plugin) takes convolutions for uint8 images, alone or among the
-parts of a Dict, and an MLP for the rest. A network with convolutions has its own widths
-(`cnn_channels`, `cnn_hidden_dims`) and ReLU; `hidden_dims` and `activation` belong to an MLP.
+`policy: auto` (and a plugin's torso) uses convolutions for uint8 images, alone or as parts of a
+Dict, and an MLP for the rest. A network with convolutions has its own widths (`cnn_channels`,
+`cnn_hidden_dims`) and ReLU; `hidden_dims` and `activation` apply to an MLP.
 """
 
 import math
@@ -25,9 +25,9 @@ from gymnasium_solver.nets.cnn import PRESETS, Cnn, default_preset, image_layout
 from gymnasium_solver.plugins import head_factory, network_factory
 from gymnasium_solver.spaces.observations import Space, part_spaces
 
-LARGEST_FLAT_IMAGE = 4096  # pixels times channels that an MLP takes
+LARGEST_FLAT_IMAGE = 4096  # largest number of inputs (pixels times channels) of an MLP
 CNN_ACTIVATION = "relu"
-BUILT_IN = ("auto", "mlp", "cnn")  # values of `policy`; any other is a plugin's torso
+BUILT_IN = ("auto", "mlp", "cnn")  # values of `policy`; any other names a plugin's torso
 
 
 class Network(NamedTuple):
@@ -37,13 +37,13 @@ class Network(NamedTuple):
     activation: str
     cnns: dict[str, Cnn] = {}  # by image part; empty: an MLP
     torso: Callable[[int, torch.Generator], tuple[nn.Module, int]] | None = None
-    """Builds a plugin's layers, which take the place of the hidden layers."""
+    """Builds a plugin's layers, which replace the hidden layers."""
     head: Callable[[int, int, torch.Generator], nn.Module] | None = None
     """Builds a plugin's output layer; None: linear."""
 
 
 def network_for(config: LearnerConfig, space: Space) -> Network:
-    """ConfigError where the config asks for what does not fit the space."""
+    """Resolve the layers; raise ConfigError if the config does not fit the space."""
     images = image_parts(config, space)
     _check_flat_images(config, space, images)
     layers = _layers(config, space, images)
@@ -62,7 +62,7 @@ def _head(config: LearnerConfig, n_in: int, n_out: int, generator: torch.Generat
 
 
 def _layers(config: LearnerConfig, space: Space, images: list[str]) -> Network:
-    """The layers of this package: an MLP, or convolutions and dense layers after them."""
+    """The built-in layers: an MLP, or convolutions followed by dense layers."""
     if not images:
         _check_mlp(config)
         return Network(config.hidden_dims, config.activation)
@@ -79,7 +79,7 @@ def _layers(config: LearnerConfig, space: Space, images: list[str]) -> Network:
 
 
 def image_parts(config: LearnerConfig, space: Space) -> list[str]:
-    """The parts of an observation that go through convolutions; [""] for the whole of it."""
+    """The parts of an observation that use convolutions; [""] for the whole observation."""
     if config.policy == "mlp":
         return []
     parts = {
@@ -98,7 +98,7 @@ def image_parts(config: LearnerConfig, space: Space) -> list[str]:
 
 
 def is_cnn(config: LearnerConfig, space: Space) -> bool:
-    """Does this config use convolutions for these observations?"""
+    """Whether this config uses convolutions for these observations."""
     return bool(image_parts(config, space))
 
 
@@ -106,13 +106,13 @@ def _check_mlp(config: LearnerConfig) -> None:
     for name in ("cnn_channels", "cnn_hidden_dims"):
         if getattr(config, name) is not None:
             raise ConfigError(
-                f"{name}: {config.env_id} gets an mlp, which does not use it; remove it, or "
-                "set policy: cnn."
+                f"{name}: {config.env_id} uses an mlp, to which this field does not apply; remove "
+                "it, or set policy: cnn."
             )
 
 
 def _check_flat_images(config: LearnerConfig, space: Space, images: list[str]) -> None:
-    """Large images must not be flattened into an MLP by accident."""
+    """Reject an MLP on large images, which is usually a mistake."""
     for name, part in part_spaces(space).items():
         width = math.prod(part.shape or ())
         is_image = part.dtype == np.uint8 and image_layout(part) is not None
@@ -128,11 +128,11 @@ def _check_cnn(config: LearnerConfig) -> None:
     fields = type(config).model_fields
     if config.hidden_dims != fields["hidden_dims"].default:
         raise ConfigError(
-            f"hidden_dims: {list(config.hidden_dims)} is for an mlp, but {config.env_id} gets a "
-            "cnn: set cnn_hidden_dims, the layers after the convolutions."
+            f"hidden_dims: {list(config.hidden_dims)} applies to an mlp, but {config.env_id} uses "
+            "a cnn: set cnn_hidden_dims, the layers after the convolutions."
         )
     if config.activation not in (fields["activation"].default, CNN_ACTIVATION):
         raise ConfigError(
-            f"activation: {config.activation} is for an mlp, but {config.env_id} gets a cnn, "
-            f"which has {CNN_ACTIVATION}; remove it."
+            f"activation: {config.activation} applies to an mlp, but {config.env_id} uses a cnn "
+            f"with {CNN_ACTIVATION}; remove it."
         )

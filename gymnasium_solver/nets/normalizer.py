@@ -1,8 +1,8 @@
-"""Running statistics of observations and of returns.
+"""Running statistics of observations and returns.
 
 The observation normaliser is part of the policy: its buffers are saved, exported and frozen with
-the weights, so an evaluation can not see other statistics than training did. The reward
-normaliser only shapes the learning signal and lives in the learner's state.
+the weights, so evaluation uses the same statistics as training. The reward normaliser only scales
+the learning signal and is part of the learner's state.
 """
 
 from typing import Any, Literal
@@ -18,7 +18,7 @@ EPSILON = 1e-8
 def merge_moments(
     mean: np.ndarray, var: np.ndarray, count: float, batch: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, float]:
-    """Mean and variance of old and new samples together (Chan et al.), in float64."""
+    """Mean and variance of old and new samples combined (Chan et al.), in float64."""
     batch = batch.astype(np.float64)
     n = len(batch)
     total = count + n
@@ -39,7 +39,7 @@ class ObsNormalizer(nn.Module):
     count: Tensor
 
     def __init__(self, bounds: np.ndarray, mode: NormalizeMode, clip: float):
-        """`bounds` [2, width]: low and high of each component, which "static" scales by."""
+        """`bounds` [2, width]: low and high of each component, used by "static"."""
         super().__init__()
         self.mode = mode
         self.clip = clip
@@ -47,13 +47,14 @@ class ObsNormalizer(nn.Module):
         shift, scale = np.zeros(width), np.ones(width)
         if mode == "static":
             low, high = bounds
-            # Infinite bounds, and bounds that are only float limits, leave a component as it is.
+            # Components with infinite bounds, or with bounds at the float limits, are left
+            # unchanged.
             known = (np.abs(low) < 1e30) & (np.abs(high) < 1e30) & (high > low)
             shift[known] = (low[known] + high[known]) / 2.0
             scale[known] = 2.0 / (high[known] - low[known])
         self.register_buffer("shift", torch.from_numpy(shift.astype(np.float32)))
         self.register_buffer("scale", torch.from_numpy(scale.astype(np.float32)))
-        # Moments are kept in float64; the float32 shift and scale above are what is applied.
+        # Moments are kept in float64; the float32 shift and scale above are applied.
         self.register_buffer("mean", torch.zeros(width, dtype=torch.float64))
         self.register_buffer("var", torch.ones(width, dtype=torch.float64))
         self.register_buffer("count", torch.zeros((), dtype=torch.float64))
@@ -64,13 +65,13 @@ class ObsNormalizer(nn.Module):
         return ((x - self.shift) * self.scale).clamp(-self.clip, self.clip)
 
     def update(self, obs: np.ndarray) -> None:
-        """Take observations [n, width] into the running moments; a no-op unless rolling."""
+        """Update the running moments with observations [n, width]; no effect unless "rolling"."""
         if self.mode != "rolling" or len(obs) == 0:
             return
         mean, var, count = merge_moments(
             self.mean.cpu().numpy(), self.var.cpu().numpy(), float(self.count), obs
         )
-        # In place: recorded programs read these buffers where they are.
+        # In place: recorded programs hold references to these buffers.
         self.mean.copy_(torch.from_numpy(mean))
         self.var.copy_(torch.from_numpy(var))
         self.count.fill_(count)
@@ -81,7 +82,7 @@ class ObsNormalizer(nn.Module):
 class RewardNormalizer:
     """Divides rewards by the running standard deviation of the discounted return.
 
-    The mean is left alone: subtracting it would change which policy is best.
+    The mean is not subtracted, since that would change the optimal policy.
     """
 
     def __init__(self, n_envs: int, gamma: float, clip: float | None):
@@ -90,22 +91,22 @@ class RewardNormalizer:
         self.mean, self.var, self.count = np.zeros(()), np.ones(()), 0.0
 
     def restart(self) -> None:
-        """The envs were reset: no return continues."""
+        """Reset the running returns after a reset of the envs."""
         self.running_return = np.zeros_like(self.running_return)
 
     def __call__(self, reward: np.ndarray, done: np.ndarray, valid: np.ndarray) -> np.ndarray:
-        """Rewards [T, N] of one rollout, scaled by statistics that include it."""
+        """Scale the rewards [T, N] of one rollout, with statistics that include it."""
         self.update(reward, done, valid)
         scaled = (reward * self.scale).astype(np.float32)
         return scaled if self.clip is None else np.clip(scaled, -self.clip, self.clip)
 
     @property
     def scale(self) -> float:
-        """What a reward is multiplied with."""
+        """Factor applied to rewards."""
         return float(1.0 / np.sqrt(self.var + EPSILON))
 
     def update(self, reward: np.ndarray, done: np.ndarray, valid: np.ndarray) -> None:
-        """Take the rewards [T, N] of one rollout into the statistics."""
+        """Update the statistics with the rewards [T, N] of one rollout."""
         returns = np.empty(reward.shape)
         for t in range(len(reward)):
             self.running_return = np.where(
@@ -128,7 +129,7 @@ class RewardNormalizer:
 
     def load_state(self, state: dict[str, Any]) -> None:
         running_return = np.array(state["running_return"])
-        if running_return.shape == self.running_return.shape:  # else: other envs, new episodes
+        if running_return.shape == self.running_return.shape:  # else n_envs changed: new episodes
             self.running_return = running_return
         self.mean, self.var = np.array(state["mean"]), np.array(state["var"])
         self.count = state["count"]

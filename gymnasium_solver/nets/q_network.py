@@ -1,10 +1,10 @@
-"""Action values: Q(s, a) for every discrete action, plain, dueling, noisy or distributional.
+"""Q-networks: Q(s, a) for every discrete action, plain, dueling, noisy or distributional.
 
-`QHead` is everything after the encoded observation, convolutions included, so that a target network
-is a copy of it alone.
-It ends in one stream, or in two (dueling: value and advantage, Wang et al. 2016); a stream is the
-last hidden layer and the output, and these are the layers that `noisy_sigma` makes noisy (Fortunato
-et al. 2018). With `n_atoms` > 1 the outputs are logits over a fixed support (C51, Bellemare 2017).
+`QHead` is everything after the encoder, including convolutions, so a target network is a copy of
+the head only. It ends in one stream, or in two (dueling: value and advantage, Wang et al. 2016). A
+stream is the last hidden layer and the output layer; `noisy_sigma` makes these layers noisy
+(Fortunato et al. 2018). With `n_atoms` > 1 the outputs are logits over a fixed support (C51,
+Bellemare et al. 2017).
 """
 
 import math
@@ -24,9 +24,9 @@ from gymnasium_solver.spaces.observations import Space
 
 
 class NoisyLinear(nn.Module):
-    """Weights with learnt, factorised Gaussian noise: w + sigma * f(e_out) f(e_in)^T.
+    """Linear layer with learnt, factorised Gaussian noise: w + sigma * f(e_out) f(e_in)^T.
 
-    `resample` draws one noise for a whole batch; without any it is a plain linear layer.
+    `resample` draws one noise for the whole batch. Without noise it is a plain linear layer.
     """
 
     noise_in: Tensor
@@ -54,14 +54,14 @@ class NoisyLinear(nn.Module):
         return nn.functional.linear(x, weight, self.bias + self.bias_sigma * self.noise_out)
 
     def with_row_noise(self, x: Tensor, noise_in: Tensor, noise_out: Tensor) -> Tensor:
-        """Every row of `x` with noise of its own, [B, n_in] and [B, n_out]."""
+        """Forward pass with separate noise per row of `x`: [B, n_in] and [B, n_out]."""
         y = nn.functional.linear(x, self.weight, self.bias)
         spread = (x * noise_in) @ self.weight_sigma.t() + self.bias_sigma
         return y + spread * noise_out
 
 
 def factor_noise(rng: np.random.Generator, shape: Sequence[int]) -> np.ndarray:
-    """sign(e) sqrt|e| of unit normals."""
+    """sign(e) sqrt|e| of standard normal e."""
     noise = rng.standard_normal(tuple(shape), dtype=np.float32)
     return np.sign(noise) * np.sqrt(np.abs(noise))
 
@@ -112,7 +112,8 @@ class QHead(nn.Module):
     def forward(self, x: Encoded, noise: Sequence[Tensor] = ()) -> Tensor:
         """Encoded observations -> values [B, A], or logits [B, A, atoms].
 
-        `noise` gives every row noise of its own: two tensors for each noisy layer (`row_noise`)."""
+        `noise` gives each row its own noise: two tensors per noisy layer (`row_noise`).
+        """
         features = self.torso(self.features(x))
         given = list(noise)
         out = _run(self.advantage, features, given)
@@ -126,12 +127,12 @@ class QHead(nn.Module):
         return value + out - out.mean(dim=1, keepdim=True)
 
     def resample(self, rng: np.random.Generator | None) -> None:
-        """Draw new noise for every noisy layer; None: no noise."""
+        """Draw new noise for every noisy layer; None: remove the noise."""
         for layer in self.noisy_layers:
             layer.resample(rng)
 
     def row_noise(self, n: int, rng: np.random.Generator) -> list[np.ndarray]:
-        """Noise for `forward`, drawn for each of n rows on its own."""
+        """Noise for `forward`, independent for each of n rows."""
         shapes = [
             (n, noise.shape[0])
             for layer in self.noisy_layers
@@ -141,7 +142,8 @@ class QHead(nn.Module):
 
 
 def _run(layers: nn.Sequential, x: Tensor, noise: list[Tensor]) -> Tensor:
-    """The layers in turn; a noisy one takes two tensors from the front of `noise`, if there are."""
+    """Run the layers in order; each noisy layer takes two tensors from the front of `noise`, if
+    given."""
     for layer in layers:
         if noise and isinstance(layer, NoisyLinear):
             x = layer.with_row_noise(x, noise.pop(0), noise.pop(0))
@@ -151,7 +153,7 @@ def _run(layers: nn.Sequential, x: Tensor, noise: list[Tensor]) -> Tensor:
 
 
 class QNetwork(nn.Module):
-    """An encoder and a QHead; `support` [atoms] are the returns that logits stand for."""
+    """An encoder and a QHead. `support` [atoms] are the returns of the atoms."""
 
     support: Tensor
 
@@ -193,11 +195,11 @@ class QNetwork(nn.Module):
         return bool(self.encoder.layouts)
 
     def forward(self, obs: TensorObs) -> Tensor:
-        """Observations -> Q values [B, A], or logits [B, A, atoms]."""
+        """Observations -> Q-values [B, A], or logits [B, A, atoms]."""
         return self.q(self.encoder(obs))
 
     def q_values(self, obs: TensorObs, noise: Sequence[Tensor] = ()) -> Tensor:
-        """Expected returns [B, A], to act by; `noise`: see QHead.forward."""
+        """Expected returns [B, A], for acting; `noise`: see QHead.forward."""
         out = self.q(self.encoder(obs), noise)
         if self.q.n_atoms == 1:
             return out

@@ -1,10 +1,10 @@
-"""Recurrent cores: features of a sequence in, features that remember out.
+"""Recurrent cores (GRU, LSTM) over sequences of features.
 
     core = RecurrentCore("gru", n_in, 64, generator)
     y, carry = core(x, carry, is_first)         # x [L, B, n_in], carry [B, core.carry_width]
 
-The carry is set to zero wherever `is_first` marks the first observation of an episode, inside a
-sequence too. A sequence is cut at these places and each piece runs as one fused call.
+The carry is reset to zero where `is_first` marks the first observation of an episode, also inside a
+sequence. The sequence is split at these rows, and each piece runs as one fused call.
 """
 
 from collections.abc import Callable
@@ -27,13 +27,13 @@ class RecurrentCore(nn.Module):
         self.rnn = _MODULES[kind](n_in, dim)
         self.is_lstm = kind == "lstm"
         self.carry_width = 2 * dim if self.is_lstm else dim
-        """An LSTM's carry holds its output and its cell side by side."""
+        """The carry of an LSTM is its output and its cell state, concatenated."""
         for name, parameter in self.rnn.named_parameters():
             if "bias" in name:
                 nn.init.zeros_(parameter)
             else:
                 nn.init.orthogonal_(parameter, generator=generator)
-        if self.is_lstm:  # the forget gate begins open (Jozefowicz et al. 2015)
+        if self.is_lstm:  # the forget gate starts open (Jozefowicz et al. 2015)
             with torch.no_grad():
                 self.rnn.get_parameter("bias_ih_l0")[dim : 2 * dim].fill_(1.0)
 

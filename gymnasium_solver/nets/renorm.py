@@ -1,11 +1,11 @@
-"""Batch renormalisation (Ioffe 2017): batch norm that does the same in training and in acting.
+"""Batch renormalisation (Ioffe 2017): batch norm that behaves the same in training and inference.
 
-In training a batch is normalised by its own moments and then corrected towards the running ones by
-`r` and `d`, through which no gradient flows; `r` and `d` are bounded, and with bounds of 1 and 0 it
-is plain batch norm. Elsewhere the running moments alone decide.
+In training, a batch is normalised by its own statistics and then corrected towards the running ones
+by `r` and `d`. No gradient flows through `r` and `d`. Both are bounded; with bounds of 1 and 0 it
+is plain batch norm. In inference only the running statistics are used.
 
-Losses must not change the network, so a training pass returns the moments it saw; the learner takes
-them in after its step:
+A loss must not modify the network, so a training pass returns the batch statistics, and the learner
+applies them after its optimiser step:
 
     y, moments = train_pass(layers, x, r_max, d_max)
     take_moments(layers, moments)
@@ -16,12 +16,12 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor, nn
 
-MOMENTUM, EPSILON = 0.01, 1e-3  # as in the code of Bhatt et al. 2024
+MOMENTUM, EPSILON = 0.01, 1e-3  # as in the authors' code of CrossQ (Bhatt et al. 2024)
 
 
 class BatchRenorm(nn.Module):
-    """Over the last axis but one: [B, width] with `shape` (1, width), or [n, B, width] with
-    (n, 1, width), where each of n networks has moments of its own."""
+    """Normalises over the second-last axis: [B, width] with `shape` (1, width), or [n, B, width]
+    with (n, 1, width), where each of the n networks has its own statistics."""
 
     running_mean: Tensor
     running_var: Tensor
@@ -34,12 +34,12 @@ class BatchRenorm(nn.Module):
         self.register_buffer("running_var", torch.ones(shape))
 
     def forward(self, x: Tensor) -> Tensor:
-        """By the running moments."""
+        """Normalise by the running statistics."""
         scale = (self.running_var + EPSILON).rsqrt() * self.weight
         return (x - self.running_mean) * scale + self.bias
 
     def train_pass(self, x: Tensor, r_max: Tensor, d_max: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """By the batch's moments, corrected; and these moments, without gradient."""
+        """Normalise by the corrected batch statistics; also return these statistics, detached."""
         mean = x.mean(dim=-2, keepdim=True)
         centred = x - mean
         var = centred.square().mean(dim=-2, keepdim=True)
@@ -52,7 +52,7 @@ class BatchRenorm(nn.Module):
 
     @torch.no_grad()
     def take(self, mean: Tensor, var: Tensor) -> None:
-        """Move the running moments a little towards a batch's."""
+        """Update the running statistics with those of a batch."""
         self.running_mean.lerp_(mean, MOMENTUM)
         self.running_var.lerp_(var, MOMENTUM)
 
@@ -60,7 +60,8 @@ class BatchRenorm(nn.Module):
 def train_pass(
     layers: Iterable[nn.Module], x: Tensor, r_max: Tensor, d_max: Tensor
 ) -> tuple[Tensor, list[Tensor]]:
-    """A forward pass by batch moments, and these: mean and variance of each BatchRenorm in turn."""
+    """Forward pass with batch statistics. Returns the output, and the mean and variance of each
+    BatchRenorm in order."""
     moments: list[Tensor] = []
     for layer in layers:
         if isinstance(layer, BatchRenorm):
@@ -72,7 +73,7 @@ def train_pass(
 
 
 def take_moments(layers: Iterable[nn.Module], moments: Sequence[Tensor]) -> None:
-    """Take what a training pass saw into the running moments."""
+    """Update the running statistics with those of a training pass."""
     renorms = [layer for layer in layers if isinstance(layer, BatchRenorm)]
     for layer, mean, var in zip(renorms, moments[::2], moments[1::2], strict=True):
         layer.take(mean, var)

@@ -1,7 +1,7 @@
-"""Several MLPs of one shape as one module: twin critics in one batched product a layer.
+"""Several MLPs of the same shape as one module: twin critics in one batched product per layer.
 
-Weights are [n, in, out], so that two critics cost the dispatch of one. Every layer is initialised
-uniformly in +-1/sqrt(in), the last one too, which is what SB3 and CleanRL have (torch's own).
+Weights are [n, in, out], so two critics cost the dispatch overhead of one. Every layer, including
+the last, is initialised uniformly in +-1/sqrt(in), torch's default, as in SB3 and CleanRL.
 """
 
 from collections.abc import Sequence
@@ -15,10 +15,10 @@ from gymnasium_solver.nets.renorm import BatchRenorm
 
 
 class StackedLinear(nn.Module):
-    """n linear layers: [B, in] (the same for all) or [n, B, in] -> [n, B, out].
+    """n linear layers: [B, in] (shared input) or [n, B, in] -> [n, B, out].
 
     With `spectral_norm` each weight matrix is divided by its largest singular value (Miyato et al.
-    2018), as `power_iteration`, called once an update, tracks it.
+    2018), estimated by `power_iteration`, which is called once per update.
     """
 
     right: Tensor
@@ -40,7 +40,7 @@ class StackedLinear(nn.Module):
 
     @torch.no_grad()
     def power_iteration(self, n_iterations: int = 1) -> None:
-        """Turn the two vectors towards the pair with the largest singular value."""
+        """One step of power iteration on the singular vectors of the largest singular value."""
         for _ in range(n_iterations):
             right = torch.bmm(self.left, self.weight).transpose(1, 2)
             self.right.copy_(nn.functional.normalize(right, dim=1))
@@ -84,7 +84,7 @@ class StackedMLP(nn.Module):
         return self.layers(x)
 
     def first(self, x: Tensor) -> Tensor:
-        """The first MLP alone: [B, in] -> [B, out]."""
+        """The first MLP only: [B, in] -> [B, out]."""
         for layer in self.layers:
             if isinstance(layer, StackedLinear):
                 x = torch.addmm(layer.bias[0], x, layer.weight[0])

@@ -1,1 +1,1 @@
-"""What acts: observations in, actions out."""
+"""Policies: observations in, actions out."""

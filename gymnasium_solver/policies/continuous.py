@@ -1,4 +1,4 @@
-"""Acting by the actor of an ActorCritics: SAC draws from it, TD3 and DDPG add noise to it."""
+"""Policies on an ActorCritics: SAC samples from the actor, TD3 and DDPG add noise to it."""
 
 import math
 from typing import Any
@@ -14,7 +14,7 @@ from gymnasium_solver.spaces.observations import Space
 
 
 class NoisyPolicy(Policy):
-    """A policy on an ActorCritics that explores with noise that may last."""
+    """A policy on an ActorCritics with exploration noise that can be correlated over time."""
 
     def __init__(
         self,
@@ -37,9 +37,10 @@ class NoisyPolicy(Policy):
 
 
 class SoftPolicy(NoisyPolicy):
-    """Acts by a squashed Gaussian or a categorical actor: a draw, or the mode.
+    """A squashed Gaussian or categorical policy: a sample, or the mode.
 
-    Draws may be correlated from step to step (`keeps`); each alone has the actor's distribution.
+    Samples can be correlated between steps (`keeps`); each sample alone has the actor's
+    distribution.
     """
 
     def _draw(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask) -> Acted:
@@ -61,12 +62,12 @@ class SoftPolicy(NoisyPolicy):
 
 
 class DeterministicPolicy(NoisyPolicy):
-    """Acts by tanh of the actor's outputs; explores by adding noise of deviation `noise_std`.
+    """Acts with tanh of the actor's outputs; explores with additive noise of scale `noise_std`.
 
-    "ou" noise (Ornstein-Uhlenbeck) wanders: it keeps most of its last value.
+    "ou" noise (Ornstein-Uhlenbeck) is correlated: it keeps most of its last value.
     """
 
-    noise_std = 0.0  # set by the learner as its schedule goes
+    noise_std = 0.0  # set by the learner from its schedule
 
     def state(self) -> dict[str, Any]:
         return {"noise_std": self.noise_std}

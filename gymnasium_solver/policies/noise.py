@@ -1,19 +1,19 @@
-"""Exploration noise that lasts from step to step (Ornstein-Uhlenbeck and its like).
+"""Exploration noise that is correlated over time (Ornstein-Uhlenbeck and similar).
 
-The last noise of each env is part of the policy's carry; an episode begins with fresh noise.
+The last noise of each env is part of the policy's carry. Episodes start with new noise.
 """
 
 import numpy as np
 
 
 class Noise:
-    """`keeps` says how much of the noise stays from step to step; 0: it is new in every step."""
+    """`keeps` is the correlation of the noise between steps; 0: independent in each step."""
 
     def __init__(self, width: int, keeps: float):
         self.width, self.keeps = width, np.float32(keeps)
 
     def initial(self, n: int) -> dict[str, np.ndarray]:
-        """The carry of n envs; empty where nothing is kept."""
+        """The carry of n envs; empty if the noise is independent."""
         return {"noise": np.zeros((n, self.width), np.float32)} if self.keeps else {}
 
     def normal(
@@ -24,8 +24,8 @@ class Noise:
         first_std: float,
         rng: np.random.Generator,
     ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """keeps * (last noise) + std * (unit normal) [n, width]; first_std * (unit normal) at the
-        start of an episode. And the carry with it."""
+        """keeps * (last noise) + std * (standard normal) [n, width]; first_std * (standard normal)
+        at the start of an episode. Also returns the carry."""
         fresh = rng.standard_normal((len(is_first), self.width), dtype=np.float32)
         if not self.keeps:
             return np.float32(std) * fresh, carry
@@ -36,7 +36,8 @@ class Noise:
     def exponential(
         self, carry: dict[str, np.ndarray], is_first: np.ndarray, rng: np.random.Generator
     ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """Unit exponentials [n, width]: an env's last ones with probability `keeps`, else new."""
+        """Standard exponentials [n, width]: the env's last ones with probability `keeps`, otherwise
+        new ones."""
         n = len(is_first)
         fresh = rng.standard_exponential((n, self.width), dtype=np.float32)
         if not self.keeps:

@@ -1,15 +1,15 @@
-"""A policy acts: observations in, actions out, from its own random stream.
+"""Policies map observations to actions, using their own random stream.
 
     carry = policy.initial_carry(n_envs)
     acted = policy.sample(obs, carry, is_first, mask)       # or policy.greedy(...)
     env.step(policy.to_env(acted.actions)); carry = acted.carry
 
-`Policy` is what the collector, evaluations and users see. Actions are in the policy's units
-(spaces/actions.py), which is what is learnt from; `to_env` converts them to the environment's.
+`Policy` is the interface for the collector, evaluation and users. Actions are in the policy's units
+(spaces/actions.py), which learning also uses; `to_env` converts them to the environment's.
 
-The carry is what a policy keeps from step to step: arrays by name with one row for each env. It is
-{} for a feed-forward network; it holds the state of a recurrent core, and exploration noise that
-lasts. `is_first` marks the rows whose observation opens an episode: there the carry starts anew.
+The carry is the state a policy keeps between steps: arrays by name with one row per env. It is {}
+for a feed-forward network. It holds the state of a recurrent core, and of correlated exploration
+noise. `is_first` marks the rows whose observation starts an episode; their carry is reset.
 """
 
 import warnings
@@ -28,7 +28,7 @@ from gymnasium_solver.spaces.observations import Obs, Space, as_batch, obs_len
 from gymnasium_solver.tree import map_tree
 
 ActObs = Obs | Tensor | dict[str, Tensor]
-"""[N, ...] as the env gives them; tensors are on the network's device."""
+"""[N, ...] as returned by the env; tensors are on the network's device."""
 Mask = np.ndarray | None
 """[N, A] bool: the legal actions."""
 Carry = dict[str, np.ndarray]
@@ -38,35 +38,35 @@ class Acted(NamedTuple):
     actions: np.ndarray
     carry: Carry
     outputs: np.ndarray | None = None
-    """Parameters of the distribution that the actions were drawn from, where it has a density that
-    an algorithm learns from (`Policy.n_outputs`)."""
+    """Parameters of the distribution that the actions were sampled from, if it has a density used
+    for learning (`Policy.n_outputs`)."""
 
 
 class Policy(ABC):
     n_outputs: int | None = None
-    """Width of `Acted.outputs`; None: `sample` gives none."""
+    """Width of `Acted.outputs`; None: `sample` returns no outputs."""
 
     def __init__(self, observation_space: Space, actions: ActionKind, rng: np.random.Generator):
         self.observation_space = observation_space
         self.actions = actions
         self.rng = rng
-        self.is_random = False  # warm-up: `sample` draws uniformly
+        self.is_random = False  # warm-up: `sample` is uniform
         self.episode_limit: int | None = None
-        """Steps after which an episode is over, where that is known; for `act` of a policy with
-        memory, which notices that `reset` was forgotten."""
+        """Time limit of an episode, if known. `act` of a policy with memory uses it to detect a
+        missing `reset`."""
         self._user_carry: Carry | None = None
         self._n_acted = 0
 
     @abstractmethod
     def _draw(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask) -> Acted:
-        """Actions to explore with."""
+        """Actions for exploration."""
 
     @abstractmethod
     def _best(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask) -> Acted:
-        """Actions to score with."""
+        """Actions for evaluation."""
 
     def sample(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask = None) -> Acted:
-        """Draw actions for a batch of observations, in the policy's units."""
+        """Sample actions for a batch of observations, in the policy's units."""
         if self.is_random:
             return Acted(self.actions.uniform(obs_len(obs), self.rng, mask), carry)
         return self._draw(obs, carry, is_first, mask)
@@ -80,35 +80,36 @@ class Policy(ABC):
 
     @property
     def has_memory(self) -> bool:
-        """Do greedy actions depend on earlier observations?"""
+        """Whether greedy actions depend on earlier observations."""
         return False
 
     def log_std(self) -> np.ndarray | None:
-        """Log standard deviations that go with `Acted.outputs`, where they have some."""
+        """Log standard deviations that belong to `Acted.outputs`, if any."""
         return None
 
     def state(self) -> dict[str, Any]:
-        """Settings of exploration that change as a run goes on, as JSON."""
+        """Exploration settings that change during a run, as JSON."""
         return {}
 
     def load_state(self, state: dict[str, Any]) -> None:  # noqa: B027  (most have none)
-        """Take over what `state` gave."""
+        """Load what `state` returned."""
 
     def to_env(self, actions: np.ndarray) -> np.ndarray:
-        """From the policy's units to the environment's."""
+        """Convert from the policy's units to the environment's."""
         return self.actions.to_env(actions)
 
     # -- for users --------------------------------------------------------------------------
 
     def reset(self) -> None:
-        """Forget the episode: the next `act` opens a new one."""
+        """Clear the carry: the next `act` starts a new episode."""
         self._user_carry, self._n_acted = None, 0
 
     def act(self, obs: Any, greedy: bool = True, mask: Any = None, is_first: Any = None) -> Any:
-        """The environment's action for one observation, or for a batch of them.
+        """The env's action for one observation, or for a batch.
 
-        A policy with memory keeps its carry from call to call; `reset()` or `is_first=True` opens
-        a new episode."""
+        A policy with memory keeps its carry between calls; `reset()` or `is_first=True` starts a
+        new episode.
+        """
         batch, is_single = as_batch(self.observation_space, obs)
         n = obs_len(batch)
         if mask is not None:
@@ -125,15 +126,16 @@ class Policy(ABC):
         return np.stack(rows) if isinstance(rows[0], np.ndarray | np.generic) else rows
 
     def _carry_for(self, n: int, is_first: Any) -> tuple[Carry, np.ndarray]:
-        """The carry from the call before, and the rows that open an episode."""
+        """The carry of the previous call, and the rows that start an episode."""
         carry = self._user_carry
         if carry is None:
             return self.initial_carry(n), np.ones(n, bool)
         if self.has_memory and any(len(part) != n for part in carry.values()):
             n_before = len(next(iter(carry.values())))
             raise EnvError(
-                f"act() got {n} observations after {n_before}: a policy with memory takes the same "
-                "environments at every call. Call agent.reset() before other environments."
+                f"act() got {n} observations after {n_before}: a policy with memory needs the "
+                "same environments at every call. Call agent.reset() before switching "
+                "environments."
             )
         if any(len(part) != n for part in carry.values()):
             return self.initial_carry(n), np.ones(n, bool)
@@ -153,7 +155,7 @@ class Policy(ABC):
 
 
 class ActorPolicy(Policy):
-    """Acts by the actor of an ActorCritic: a draw from its distribution, or the mode."""
+    """Acts with the actor of an ActorCritic: a sample from its distribution, or the mode."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Acting by action values: the best legal action, and four ways to explore around it."""
+"""Policies on Q-values: the best legal action, and four exploration strategies."""
 
 from typing import Literal
 
@@ -14,7 +14,7 @@ Exploration = Literal["epsilon_greedy", "boltzmann", "greedy", "noisy"]
 
 
 class QPolicy(Policy):
-    """`epsilon` and `temperature` are set by the learner as their schedules go."""
+    """`epsilon` and `temperature` are set by the learner from their schedules."""
 
     def __init__(
         self,
@@ -50,24 +50,24 @@ class QPolicy(Policy):
             return legal(self._infer_noisy(obs, noise), mask).argmax(axis=1)
         q = legal(self._q_values(obs), mask)
         if self.exploration == "boltzmann":
-            # Shifted before the division: an illegal action keeps its infinite distance.
+            # Shift before the division: an illegal action keeps its infinite distance.
             logits = (q - q.max(axis=1, keepdims=True)) / np.float32(self.temperature)
             return self.actions.sample(logits, None, self.rng)
         best = q.argmax(axis=1)
         if self.exploration == "greedy":
             return best
-        # Each env draws for itself: with one draw for all they would explore in step.
+        # Each env draws independently; with one draw for all, they would explore in lockstep.
         explores = self.rng.random(len(best)) < self.epsilon
         if not explores.any():
             return best
         return np.where(explores, self.actions.uniform(len(best), self.rng, mask), best)
 
     def _q_values(self, obs: ActObs) -> np.ndarray:
-        self.net.q.resample(None)  # an update leaves its noise in the noisy layers
+        self.net.q.resample(None)  # remove the noise that an update left in the noisy layers
         values: np.ndarray = self._infer(obs)
         return values
 
 
 def legal(q: np.ndarray, mask: Mask) -> np.ndarray:
-    """Values with minus infinity where an action is illegal."""
+    """The values, with minus infinity for illegal actions."""
     return q if mask is None else np.where(mask, q, -np.inf)

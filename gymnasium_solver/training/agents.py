@@ -1,4 +1,4 @@
-"""Agents from configs and from checkpoints, and where they compute."""
+"""Builds agents from configs and checkpoints, and selects their device."""
 
 from pathlib import Path
 
@@ -18,25 +18,25 @@ from gymnasium_solver.training.prepare import load_config
 from gymnasium_solver.training.seeds import derive
 from gymnasium_solver.training.threads import largest_product
 
-# Multiplications in the largest product of an update from which a CUDA GPU pays. With SAC's default
-# (256^3) an H200 does 2.8 times the steps of the CPU beside it; with PPO's on 8 envs of CartPole
-# (256 x 64^2) 1.5 times, which a short run does not win back from the start of CUDA.
+# Multiplications in the largest matrix product of an update above which a CUDA GPU pays off. With
+# SAC's default (256^3) an H200 runs 2.8 times as many steps as its host CPU. With PPO on 8 envs of
+# CartPole (256 x 64^2) it is 1.5 times, which does not make up for CUDA's start-up in a short run.
 WORK_FOR_A_GPU = 256**3 // 2
 
 
 def pick_device(name: str, is_large: bool = False) -> str:
-    """`auto`: a CUDA GPU for large updates, if there is one; else the CPU."""
+    """`auto`: a CUDA GPU for large updates, if available; otherwise the CPU."""
     if name == "auto":
         return "cuda" if is_large and torch.cuda.is_available() else "cpu"
     if name.startswith("cuda") and not torch.cuda.is_available():
-        raise ConfigError(f"device: {name} was asked for, but torch sees no CUDA GPU; use cpu.")
+        raise ConfigError(f"device: {name} was requested, but torch finds no CUDA GPU; use cpu.")
     if name == "mps" and not torch.backends.mps.is_available():
-        raise ConfigError("device: mps was asked for, but torch sees no Apple GPU; use cpu.")
+        raise ConfigError("device: mps was requested, but torch finds no Apple GPU; use cpu.")
     return name
 
 
 def build_agent(config: Config, observation_space: Space, action_space: Space) -> Agent:
-    """The agent that `config.algo_id` names, freshly initialised from the seed."""
+    """A newly initialised agent of the algorithm `config.algo_id`."""
     is_large = isinstance(config, LearnerConfig) and (
         is_cnn(config, observation_space) or largest_product(config) >= WORK_FOR_A_GPU
     )
@@ -61,7 +61,7 @@ def agent_from_checkpoint(config: Config, checkpoint: LoadedCheckpoint) -> Agent
 
 
 def load_agent(ref: str, runs_dir: str | Path | None = None, device: str = "cpu") -> Agent:
-    """A trained agent: load_agent("@last/@best").act(obs). No environment is built."""
+    """Load a trained agent: load_agent("@last/@best").act(obs). No environment is built."""
     found = resolve_checkpoint(ref, runs_root(runs_dir))
     config = load_config(str(found.run.config_path)).replace(device=device)
     agent = agent_from_checkpoint(config, load_checkpoint(found.path))
@@ -70,20 +70,20 @@ def load_agent(ref: str, runs_dir: str | Path | None = None, device: str = "cpu"
 
 
 def transfer_weights(agent: Agent, ref: str, runs_dir: Path) -> str:
-    """Start from another run's weights, as far as they fit; a sentence about what did."""
+    """Initialise from the weights of another run, as far as they match; return a summary."""
     found = resolve_checkpoint(ref, runs_dir)
     model = load_checkpoint(found.path).tensors["model"]
     skipped = agent.load_matching_weights(model)
     own = agent.net.state_dict()
     taken = [name for name in own if name not in skipped]
-    if all(own[name].ndim < 2 for name in taken):  # a bias or a count alone carries nothing over
+    if all(own[name].ndim < 2 for name in taken):  # biases or counts alone transfer nothing
         raise RunError(
-            f"init_from_run: nothing in {found.run.id}/{found.label} fits this policy "
-            "by name and shape; use a run with the same spaces and hidden_dims."
+            f"init_from_run: nothing in {found.run.id}/{found.label} matches this policy by name "
+            "and shape; use a run with the same spaces and hidden_dims."
         )
-    note = f"started from {found.run.id}/{found.label}: {len(taken)} of {len(own)} tensors taken"
+    note = f"started from {found.run.id}/{found.label}: {len(taken)} of {len(own)} tensors loaded"
     left = {
-        "left as initialised": [name for name in skipped if name in own],
+        "left at initial values": [name for name in skipped if name in own],
         "not used": [name for name in skipped if name not in own],
     }
     return note + "".join(f"; {what}: {', '.join(names)}" for what, names in left.items() if names)

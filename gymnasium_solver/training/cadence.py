@@ -1,13 +1,13 @@
-"""When things happen: small objects asked in the loop, `if should_eval(epoch): ...`.
+"""When things happen: small objects queried by the loop, `if should_eval(epoch): ...`.
 
-Whatever affects learning depends on the epoch alone, so a resumed run does the same things at the
-same time.
+Everything that affects learning depends only on the epoch, so a resumed run does the same things at
+the same time.
 """
 
 import time
 from dataclasses import dataclass
 
-CHECKPOINT_SECONDS = 20.0  # the most that a crash can lose; a save takes about 10 ms
+CHECKPOINT_SECONDS = 20.0  # the most that a crash can lose; saving takes about 10 ms
 
 
 @dataclass(frozen=True)
@@ -25,15 +25,16 @@ class Every:
 
 
 def eval_cadence(freq: int | None, warmup: int | float, planned_epochs: int) -> Every:
-    """`warmup` in epochs, or as a fraction below 1 of the planned ones."""
+    """`warmup` in epochs or, below 1, as a fraction of the planned epochs."""
     is_fraction = isinstance(warmup, float) and 0 < warmup < 1
     return Every(freq, int(warmup * planned_epochs) if is_fraction else int(warmup))
 
 
 class EverySeconds:
-    """True once `seconds` have passed since it was last true.
+    """True if `seconds` have passed since it was last true.
 
-    Only for things that do not affect learning, such as checkpoints: no clock repeats itself.
+    Only for things that do not affect learning, such as checkpoints: wall-clock time is not
+    reproducible.
     """
 
     def __init__(self, seconds: float):

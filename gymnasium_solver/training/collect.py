@@ -1,4 +1,4 @@
-"""Collecting rollouts: act, step, store; episode statistics; the env state that resume needs."""
+"""Collects rollouts: act, step, store. Also episode statistics and the env state for resuming."""
 
 from collections import deque
 from typing import Any
@@ -18,13 +18,13 @@ from gymnasium_solver.training.seeds import derive
 
 EPISODE_WINDOW = 100
 BOUNDARY_STEPS = 250_000
-LONGEST_EPISODE = 30_000  # a longer time limit counts as none
-CARRY = "carry."  # prefix of the policy's carry among the saved arrays
+LONGEST_EPISODE = 30_000  # a longer time limit counts as no limit
+CARRY = "carry."  # prefix of the policy's carry in the saved arrays
 
 
 def boundary_steps(config: Config, spec: EnvSpec) -> int:
-    """Env steps between fresh resets of all envs. An episode that is longer than that would never
-    end, and its return never be known: many envs with long games need more."""
+    """Env steps between resets of all envs. Many envs with long episodes need a longer interval: an
+    episode longer than the interval would never finish."""
     if config.env_boundary_steps != "auto":
         return config.env_boundary_steps
     longest = min(spec.max_episode_steps or 0, LONGEST_EPISODE)
@@ -41,11 +41,11 @@ class Collector:
         boundary_steps: int,
         device: torch.device | None = None,
     ):
-        """`device`: where observations are kept for learning, besides here."""
+        """`device`: also keep the observations on this device, for learning."""
         self.env, self.policy, self.seed = env, policy, seed
         self.boundary_steps = boundary_steps
         self.n_rows = n_rows
-        # One row more than asked for: a rollout of nothing but reset rows gets another row.
+        # One extra row: a rollout that contains only reset rows gets another row.
         self.storage = Rollout.allocate(
             n_rows + 1,
             env.n_envs,
@@ -62,9 +62,9 @@ class Collector:
             }
         self.returns: deque[float] = deque(maxlen=EPISODE_WINDOW)
         self.lengths: deque[int] = deque(maxlen=EPISODE_WINDOW)
-        self.reward_parts: dict[str, deque[float]] = {}  # what shapers added, by part
+        self.reward_parts: dict[str, deque[float]] = {}  # rewards added by shapers, by part
         self.n_episodes = 0
-        self.timer = Timer()  # the training loop puts its own here
+        self.timer = Timer()  # replaced by the training loop
         self._boundary = 0
         self._restarted_at = 0
         self._obs: Obs | None = None
@@ -78,11 +78,11 @@ class Collector:
         n_rows: int | None = None,
         version: int = 0,
     ) -> Rollout:
-        """The next rollout: at most `n_rows` rows and exactly at most `budget` env steps.
+        """Collect a rollout of at most `n_rows` rows and at most `budget` env steps.
 
-        `env_steps` is the clock before it: at every multiple of `boundary_steps` all envs are reset
-        from a seed of that place, which bounds the length of the journal. `version` of the policy
-        is recorded with the rollout.
+        `env_steps` is the clock before the rollout. At every multiple of `boundary_steps` all envs
+        are reset with a seed derived from the clock, which bounds the length of the journal.
+        `version` is the policy's version, recorded with the rollout.
         """
         n_rows = n_rows or self.n_rows
         self._rows_done = 0
@@ -122,7 +122,7 @@ class Collector:
             rows.terminated[t], rows.truncated[t] = step.terminated, step.truncated
             valid = np.logical_not(step.is_reset, out=rows.valid[t])
             left -= int(np.count_nonzero(valid))
-            if left < 0:  # the last row holds more steps than the budget: drop the surplus
+            if left < 0:  # the last row exceeds the budget: drop the surplus
                 valid[np.flatnonzero(valid)[int(left) :]] = False
             over = step.is_over & valid
             if over.any():
@@ -138,7 +138,7 @@ class Collector:
 
     @property
     def unfinished(self) -> Rollout:
-        """The rows of a rollout that an error broke off, up to the last observation."""
+        """The rows of a rollout that was interrupted by an error, up to the last observation."""
         return self.storage.first(self._rows_done)
 
     def _keep_mask(self, row: int, mask: np.ndarray | None) -> None:
@@ -153,7 +153,8 @@ class Collector:
         self.n_episodes += len(returns)
 
     def state(self, with_env: bool = True) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Arrays (the journal), and the rest as JSON. Without env, a resume starts new episodes."""
+        """Arrays (the journal) and the remaining state as JSON. Without env state, a resume starts
+        new episodes."""
         journal = self.env.state() if with_env else {}
         arrays = {k: v for k, v in journal.items() if isinstance(v, np.ndarray)}
         if with_env:
@@ -171,7 +172,7 @@ class Collector:
         }
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Everything but the envs themselves: `restore_envs` or `restart_envs` comes next."""
+        """Load everything except the envs; call `restore_envs` or `restart_envs` next."""
         self._boundary = state["boundary"]
         self._restarted_at = state["restarted_at"]
         self.returns.extend(state["returns"])
@@ -181,7 +182,7 @@ class Collector:
         self.n_episodes = state["n_episodes"]
 
     def restore_envs(self, arrays: dict[str, np.ndarray], state: dict[str, Any]) -> None:
-        """Bring the envs to where they were, by replaying the journal; the carry with them."""
+        """Restore the envs by replaying the journal, and the policy's carry with them."""
         own = {"is_first", *(name for name in arrays if name.startswith(CARRY))}
         journal = {name: array for name, array in arrays.items() if name not in own}
         self._obs = self.env.restore({**journal, **state["journal"]})
@@ -190,6 +191,6 @@ class Collector:
             part[...] = arrays[f"{CARRY}{name}"]
 
     def restart_envs(self, env_steps: int) -> None:
-        """Start new episodes here, from a seed of this place."""
+        """Start new episodes, with a seed derived from the clock."""
         self._restarted_at = env_steps
         self._obs = None

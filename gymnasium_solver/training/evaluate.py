@@ -1,8 +1,8 @@
-"""Evaluation: exactly N whole episodes, balanced over envs, raw returns, statistics frozen.
+"""Evaluation on exactly N whole episodes, balanced over envs, with raw returns.
 
-An env that is done with its share goes on being stepped but is no longer counted, so that short
-episodes are not favoured over long ones. The environments are reset from `seed`, so the same
-policy and seed give the same numbers again.
+An env that has finished its share is still stepped but no longer counted, so that short episodes
+are not over-represented. Normalisation statistics are frozen. The environments are reset with
+`seed`: the same policy and seed give the same numbers.
 """
 
 import numpy as np
@@ -14,19 +14,20 @@ from gymnasium_solver.policies.policy import Policy
 from gymnasium_solver.training.observer import EvalResult
 
 MOST_EVAL_ENVS = 64
-MOST_IN_NUMPY = 256  # where one array holds all envs: a step of 100 costs what one of 50 does
+MOST_IN_NUMPY = 256  # for envs vectorised in NumPy: a step of 100 envs costs as much as one of 50
 
 
 def episode_shares(episodes: int, n_envs: int) -> np.ndarray:
-    """How many episodes each env contributes: they differ by one at most."""
+    """Number of episodes per env; the numbers differ by at most one."""
     return np.full(n_envs, episodes // n_envs) + (np.arange(n_envs) < episodes % n_envs)
 
 
 def n_eval_envs(config: Config, episodes: int) -> int:
-    """Envs that an evaluation uses: as few rounds of episodes as possible, and full rounds.
+    """Number of envs for an evaluation: as few rounds of episodes as possible, in full rounds.
 
-    Stepping 50 envs of a batch costs little more than stepping 10. Not so where each env is a
-    process or an emulator (envs/spec.py)."""
+    For vectorised envs, stepping 50 costs little more than stepping 10. This does not hold if each
+    env is a process or an emulator (envs/spec.py).
+    """
     most = {
         "array": MOST_IN_NUMPY,
         "many": MOST_EVAL_ENVS,
@@ -51,7 +52,7 @@ def evaluate(
     open_share = episode_shares(episodes, env.n_envs)
     returns: list[float] = []
     lengths: list[int] = []
-    # Sampling must not disturb the training's random stream, nor act randomly as a warm-up does.
+    # Sampling must neither advance the random stream of training nor use its random warm-up.
     before = policy.rng, policy.is_random
     policy.rng, policy.is_random = np.random.default_rng(seed), False
     try:

@@ -1,7 +1,7 @@
-"""Evaluations of one run: validation during training, held-out tests, and their environments.
+"""Evaluations of a run: validation during training, held-out tests, and their environments.
 
-Every evaluation resets its environments from a seed of its own, which depends on the stage and on
-the clock: validation and tests never share episodes, nor do two tests at different env steps.
+Every evaluation resets its environments with its own seed, derived from the stage and the clock.
+Validation and tests never share episodes, nor do two tests at different env steps.
 """
 
 from gymnasium_solver.config.schema import Config
@@ -16,12 +16,12 @@ from gymnasium_solver.training.seeds import derive, stage_seed
 
 
 def eval_seed(config: Config, stage: str, env_steps: int) -> int:
-    """Seed of the evaluation of a stage ("val" or "test") that is made at `env_steps`."""
+    """Seed of an evaluation in a stage ("val" or "test") at `env_steps`."""
     return derive(stage_seed(config, stage), env_steps)
 
 
 class Evaluator:
-    """Builds environments when they are first needed and never shares them with training."""
+    """Builds its environments on first use; they are separate from the training environments."""
 
     def __init__(self, config: Config, spec: EnvSpec):
         self.config = config
@@ -29,7 +29,7 @@ class Evaluator:
         self._env: VectorEnv | None = None
 
     def validate(self, policy: Policy, env_steps: int, epoch: int) -> EvalResult:
-        """Score the present policy to choose a checkpoint by."""
+        """Evaluate the current policy; the score selects the best checkpoint."""
         config = self.config
         return self._evaluate(
             policy,
@@ -43,7 +43,7 @@ class Evaluator:
     def test(
         self, policy: Policy, *, greedy: bool, clock: int, env_steps: int, epoch: int
     ) -> EvalResult:
-        """Score a checkpoint made at `env_steps` on held-out episodes, which `clock` selects."""
+        """Test a checkpoint made at `env_steps` on held-out episodes, selected by `clock`."""
         return self._evaluate(
             policy,
             self.test_episodes,

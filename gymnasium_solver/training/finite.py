@@ -1,7 +1,7 @@
-"""Finite checks: a NaN is found in the epoch it appears, with the values and what to do.
+"""Checks for NaN and infinity: reports them in the epoch they appear, with values and advice.
 
-One pass over the rollout and a look at a few scalars an epoch; weights are restored from a copy
-made before the update, so the last good state is never lost.
+The cost is one pass over the rollout and a check of a few scalars per epoch. Weights are restored
+from a copy made before the update, so the last good state is never lost.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,17 +15,17 @@ from gymnasium_solver.errors import DivergedError
 from gymnasium_solver.spaces.observations import obs_arrays
 
 ENV_ADVICE = (
-    "The environment (or a wrapper) produced it: check its physics, divisions and logarithms "
-    "there; `env_wrappers: [{id: RewardClip, ...}]` bounds a reward that explodes."
+    "The environment or a wrapper produced it: check its physics, divisions and logarithms; "
+    "`env_wrappers: [{id: RewardClip, ...}]` bounds a reward that explodes."
 )
 LEARNER_ADVICE = (
-    "Lower policy_lr or max_grad_norm, or turn on normalize_obs / normalize_reward; then go on "
+    "Lower policy_lr or max_grad_norm, or turn on normalize_obs / normalize_reward; then resume "
     "from the last good state."
 )
 
 
 def check_rollout(rollout: Rollout) -> None:
-    """DivergedError if an observation or a reward is not a finite number."""
+    """Raise DivergedError if an observation or a reward is not finite."""
     parts = [
         (f"observation {name!r}" if name else "observation", part)
         for name, part in obs_arrays(rollout.obs)
@@ -36,14 +36,15 @@ def check_rollout(rollout: Rollout) -> None:
         bad = np.argwhere(~np.isfinite(values))
         row, env = int(bad[0][0]), int(bad[0][1])
         raise DivergedError(
-            f"{len(bad)} value(s) of the {name} are not finite; the first in env {env} at row "
+            f"{len(bad)} value(s) of the {name} are not finite; the first is in env {env} at row "
             f"{row} of the rollout: {np.array2string(np.asarray(values[row, env]), threshold=12)}. "
             + ENV_ADVICE
         )
 
 
 def check_weights(weights: Sequence[torch.Tensor]) -> None:
-    """DivergedError if a weight is not finite: a step may overflow where its gradient did not."""
+    """Raise DivergedError if a weight is not finite: a step can overflow even if its gradient did
+    not."""
     n_bad = sum(int((~torch.isfinite(flat)).sum()) for flat in weights)
     if n_bad:
         n_all = sum(flat.numel() for flat in weights)
@@ -53,7 +54,7 @@ def check_weights(weights: Sequence[torch.Tensor]) -> None:
 
 
 def check_metrics(metrics: Mapping[str, float]) -> None:
-    """DivergedError if a loss or the gradient's norm is not finite."""
+    """Raise DivergedError if a loss or the gradient norm is not finite."""
     watched = {k: v for k, v in metrics.items() if k.startswith(("opt/loss/", "opt/grads/"))}
     bad = {name: value for name, value in watched.items() if not np.isfinite(value)}
     if bad:
@@ -62,7 +63,7 @@ def check_metrics(metrics: Mapping[str, float]) -> None:
 
 
 def dump_rollout(rollout: Rollout, folder: Path) -> None:
-    """What the run stumbled over, to look at: diverged.safetensors in its folder."""
+    """Save the offending rollout as diverged.safetensors in the run folder."""
     from safetensors.numpy import save_file
 
     arrays = {

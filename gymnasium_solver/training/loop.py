@@ -1,11 +1,11 @@
-"""The training loop: collect, learn, evaluate, save, until there is a reason to stop.
+"""The training loop: collect, learn, evaluate, save, until a stop condition is met.
 
     run = train(load_config("CartPole-v1:ppo"), runs_root=Path("runs"))
     run = resume("@last", runs_root=Path("runs"))
 
-An epoch is `n_steps` rows of the envs and what is learnt from them: one rollout and its update, or
-many short ones where an algorithm learns from a replay. All cadence is in epochs, all clocks in env
-steps. A run that is killed and resumed gives the same weights, bit for bit, as one that was not:
+An epoch is `n_steps` rows of the envs and the updates on them: one rollout and its update, or many
+short ones for algorithms with a replay buffer. All cadences are in epochs, all clocks in env steps.
+A run that is killed and resumed produces the same weights, bit for bit, as an uninterrupted one:
 the checkpoint holds everything that the loop depends on.
 """
 
@@ -52,7 +52,7 @@ from gymnasium_solver.training.signals import StopRequest, Terminated, stop_on_s
 from gymnasium_solver.training.threads import limited_threads, pick_threads
 
 REPLAY = "replay"  # folder in a run
-LONG_JOURNAL = 100_000  # env steps; slow envs take a minute to replay them
+LONG_JOURNAL = 100_000  # env steps; replaying them takes a minute in slow envs
 
 
 def train(
@@ -65,8 +65,8 @@ def train(
 ) -> Run:
     """Train from scratch in a new run folder.
 
-    The config's own observers come after `observers`. `timer`: measure with this one, and report
-    its table as `profile: true` does.
+    The observers of the config are called after `observers`. `timer`: use this timer and report its
+    table, as `profile: true` does.
     """
     if config.seed is None:
         config = config.replace(seed=draw_seed())
@@ -90,10 +90,10 @@ def resume(
     command: list[str] | None = None,
     observers: Sequence[Observer] = (),
 ) -> Run:
-    """Continue from a run's last checkpoint (or the one that `ref` names), in the same folder.
+    """Continue from a run's last checkpoint (or the one named by `ref`), in the same folder.
 
-    A run that was killed after its training, during the final test, is finished: it is tested and
-    gets its status and report.
+    A run that was killed after training, during the final test, is completed: it is tested and gets
+    its status and report.
     """
     found = resolve_checkpoint(ref, runs_root, default=LAST)
     run, checkpoint = found.run, load_checkpoint(found.path)
@@ -116,7 +116,7 @@ def _trainer(
 ) -> Iterator["Trainer"]:
     everyone = Observers([*observers, *configured_observers(config)])
     env = env_from_config(config, config.n_envs)
-    # Threads are limited before weights are drawn: their rounding depends on it too.
+    # Limit threads before initialising weights: the rounding of the initialisation depends on it.
     with limited_threads(pick_threads(config, env.observation_space)):
         trainer = Trainer(config, env, everyone, timer)
         try:
@@ -126,7 +126,7 @@ def _trainer(
 
 
 class Trainer:
-    """One run's parts and their loop."""
+    """The components of one run and the loop over them."""
 
     def __init__(
         self,
@@ -135,7 +135,7 @@ class Trainer:
         observer: Observer,
         timer: Timer | None = None,
     ):
-        """`env`: to train in; it is closed with the trainer."""
+        """`env`: the training environment; the trainer closes it."""
         self.config, self.observer = config, observer
         self.timer = timer or Timer(detailed=config.profile)
         self.control = Control()
@@ -166,7 +166,8 @@ class Trainer:
     # -- the loop ---------------------------------------------------------------------------
 
     def run_to_end(self, run: Run, resumed_from: int | None = None, over: str | None = None) -> Run:
-        """Train, unless training is `over` for this reason; then test, and write the report."""
+        """Train, unless training already ended for the reason `over`; then test and write the
+        report."""
         self.run = run
         try:
             self._announce(resumed_from)
@@ -200,7 +201,7 @@ class Trainer:
             is_best = result is not None and p.note_score(result.mean)
             if not stop_reason:
                 stop_reason = self._goal_reached(result, train_goal)
-            if p.passed_test and result is not None:  # what passed the test is what was chosen
+            if p.passed_test and result is not None:  # the tested checkpoint was selected
                 p.choose(result.mean)
                 is_best = True
             p.over = stop_reason
@@ -223,10 +224,10 @@ class Trainer:
                 return stop_reason
 
     def _asked_to_stop(self, stop: StopRequest) -> str | None:
-        """A stop that leaves something to resume: a signal's, or an observer's."""
+        """A stop that can be resumed: requested by a signal or an observer."""
         if stop.name:
             self.stop_detail = stop.name
-            self.observer.on_message("warning", f"{stop.name}: saving, then ending")
+            self.observer.on_message("warning", f"{stop.name}: saving, then stopping")
             return "interrupted"
         if self.control.stop_reason is not None:
             self.stop_detail = self.control.stop_reason
@@ -238,7 +239,7 @@ class Trainer:
         return is_asked
 
     def _collect_and_learn(self) -> dict[str, float]:
-        """One epoch; if anything in it is not finite, the weights stay as they were."""
+        """One epoch. If anything in it is not finite, the weights are restored."""
         p, agent, means = self.progress, self.agent, Means()
         snapshot = agent.snapshot() if self.config.check_finite else None
         rows_left = self.config.n_steps
@@ -247,8 +248,8 @@ class Trainer:
             while rows_left > 0 and not self.plan.steps_spent(p):
                 n_rows = min(rows_left, self.config.rollout_rows)
                 rows_left -= n_rows
-                # One clock for the rollout and its update: the last update of a linear schedule
-                # would otherwise have a learning rate of 0.
+                # Schedules use the same clock for the rollout and its update; otherwise the last
+                # update of a linear schedule would have a learning rate of 0.
                 clock = p.env_steps, self.plan.total_steps
                 agent.before_rollout(*clock)
                 rollout = self._collect(n_rows)
@@ -269,7 +270,7 @@ class Trainer:
     def _collect(self, n_rows: int) -> Rollout:
         p = self.progress
         try:
-            with self.timer.section("store"):  # the collector splits off acting and stepping
+            with self.timer.section("store"):  # the collector times acting and stepping separately
                 rollout = self.collector.collect(
                     p.env_steps, self.plan.steps_left(p), n_rows, self.agent.n_updates
                 )
@@ -301,7 +302,7 @@ class Trainer:
         return result
 
     def _goal_reached(self, result: EvalResult | None, train_goal: Goal | None) -> str | None:
-        """The stop reason of a goal that is reached and, where it must be, confirmed by a test."""
+        """The stop reason if a goal is reached and, where required, confirmed by a test."""
         goals = [goal for goal in (self.plan.eval_goal_reached(result), train_goal) if goal]
         untested = [goal for goal in goals if not goal.needs_test]
         if untested:
@@ -309,7 +310,7 @@ class Trainer:
         return goals[0].reason if goals and self._passes_test() else None
 
     def _passes_test(self) -> bool:
-        """Whether the present policy passes a held-out test, on episodes that no other test had."""
+        """Whether the current policy passes a held-out test, on episodes used by no other test."""
         p = self.progress
         with self.timer.section("eval"):
             result = self.evaluator.test(
@@ -342,27 +343,27 @@ class Trainer:
             self.replay_log.load(memory, tensors["replay"], state["replay"])
         elif self.agent.has_replay:
             self.notes.append(
-                "no replay was loaded: it is filled again before learning continues, which is "
-                "not an exact resume"
+                "no replay buffer was loaded: it is refilled before learning continues, so this "
+                "is not an exact resume"
             )
         self.collector.load_state(state["collector"])
 
     def training_is_over(self, run: Run, is_changed: bool) -> str | None:
-        """Why the loaded run needs no more training but is not finished, or None to train on.
+        """Why the loaded run needs no more training although it is not finished; None to continue.
 
-        RunError if it is finished and has no budget left.
+        Raises RunError if it is finished and has no budget left.
         """
         p, spent = self.progress, self.plan.budget_spent(self.progress)
         is_finished = run.meta()["status"] == "finished" and run.report_path.exists()
         if spent and is_finished:
             raise RunError(
-                f"{run.id} has used its budget, {spent} (it is at {p.env_steps:,} env steps, "
+                f"{run.id} has used up its budget, {spent} (it is at {p.env_steps:,} env steps, "
                 f"epoch {p.epoch}). Give it more, e.g. --max-env-steps {2 * p.env_steps}."
             )
         return None if is_finished else spent or (None if is_changed else p.over)
 
     def restore_envs(self, tensors: dict[str, dict[str, Any]], state: dict[str, Any]) -> None:
-        """Bring the training environments to where the checkpoint was made."""
+        """Restore the training environments to their state at the checkpoint."""
         env_steps = self.progress.env_steps
         try:
             if state["collector"]["journal"]:
@@ -374,7 +375,9 @@ class Trainer:
             else:
                 self.collector.restart_envs(env_steps)
         except EnvError as error:
-            self.notes.append(f"{error} New episodes are started instead: not an exact resume.")
+            self.notes.append(
+                f"{error} New episodes are started instead, so this is not an exact resume."
+            )
             self.collector.restart_envs(env_steps)
 
     def _announce(self, resumed_from: int | None) -> None:
@@ -438,12 +441,13 @@ class Trainer:
         self._update_meta()
         self.observer.on_checkpoint(path, kind)
 
-    # -- the end ----------------------------------------------------------------------------
+    # -- end of the run ---------------------------------------------------------------------
 
     def _finish(self, stop_reason: str) -> None:
-        """Test the chosen checkpoint, then write the verdict and the report.
+        """Test the selected checkpoint, then write the verdict and the report.
 
-        The run counts as running until then: one that is killed here is finished by a resume.
+        The status stays "running" until then, so a run that is killed here is completed by a
+        resume.
         """
         self._is_over = True
         status = "interrupted" if stop_reason in ("interrupted", "requested") else "finished"
@@ -463,15 +467,15 @@ class Trainer:
         self.observer.on_end(query.get_run(self.run), final)
 
     def _final_test(self) -> dict[str, EvalResult]:
-        """The chosen checkpoint on held-out episodes, greedy and sampled.
+        """Test the selected checkpoint on held-out episodes, greedy and sampled.
 
-        It is the best one by validation, or the last where nothing was evaluated. The test that
-        ended training is not repeated.
+        This is the best checkpoint by validation, or the last one if nothing was evaluated. A test
+        that ended training is not repeated.
         """
         p = self.progress
         chosen = load_checkpoint(resolve_checkpoint(self.run, self.run.path.parent).path)
         self.agent.load_weights(chosen.tensors["model"])
-        self.agent.policy.load_state(chosen.state["agent"]["policy"])  # as it explored there
+        self.agent.policy.load_state(chosen.state["agent"]["policy"])  # as it explored then
         passed = EvalResult.from_dict(p.passed_test) if p.passed_test else None
         results = {}
         for name, greedy in (("greedy", True), ("sampled", False)):
@@ -489,7 +493,7 @@ class Trainer:
         return results
 
     def _fail(self, error: BaseException) -> None:
-        """Leave a folder that says what happened and can be resumed."""
+        """Leave a folder that records the error and can be resumed."""
         if isinstance(error, DivergedError) and not self._is_over:
             self._save("last", with_env=False)
             self.run.log_event("diverged", env_steps=self.progress.env_steps, text=str(error))

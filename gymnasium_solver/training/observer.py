@@ -1,4 +1,4 @@
-"""What a run reports while it trains, and what an observer may ask of it.
+"""Callbacks of a training run, and the requests an observer can make.
 
     class StopWhenShort(Observer):
         def on_start(self, run, config, info):
@@ -10,8 +10,9 @@
 
     train(config, runs_root=Path("runs"), observers=[TrainConsole(), StopWhenShort()])
 
-Observers are called from the training loop, in order, at its cost. One that raises is reported and
-never stops training (training/observers.py). A plugin registers one by name for `observers: [...]`.
+Observers are called synchronously from the training loop, in order. An observer that raises is
+reported and never stops training (training/observers.py). A plugin can register an observer by name
+for `observers: [...]`.
 """
 
 import math
@@ -27,14 +28,14 @@ from gymnasium_solver.runs.run import Run
 
 
 class Control:
-    """Requests to the training loop, which looks at them at the end of every epoch."""
+    """Requests to the training loop, which checks them at the end of every epoch."""
 
     def __init__(self) -> None:
         self.stop_reason: str | None = None
         self.wants_checkpoint = self.wants_evaluation = False
 
     def stop(self, reason: str) -> None:
-        """Save and end the run after this epoch, as `requested`; it can be resumed."""
+        """Save and end the run after this epoch with stop reason `requested`; it can be resumed."""
         self.stop_reason = reason or "no reason given"
 
     def checkpoint(self) -> None:
@@ -42,32 +43,32 @@ class Control:
         self.wants_checkpoint = True
 
     def evaluate(self) -> None:
-        """Evaluate after the next update, whatever the cadence."""
+        """Evaluate after the next update, regardless of the cadence."""
         self.wants_evaluation = True
 
 
 @dataclass(frozen=True)
 class TrainInfo:
-    """Known before the first step."""
+    """What is known before the first step."""
 
     env_spec: EnvSpec
     n_parameters: int
     device: str
     update_mode: str
-    """How gradients are computed: by plain torch, replayed in NumPy, as CUDA graphs."""
+    """How gradients are computed: plain torch, recorded in NumPy, or CUDA graphs."""
     threshold: float | None
     planned_epochs: int
     test_episodes: int | None = None
-    """Held-out episodes of the final test; None where there is none."""
+    """Held-out episodes of the final test; None if there is no test."""
     resumed_from: int | None = None  # env steps
     notes: list[str] = field(default_factory=list)
     control: Control = field(default_factory=Control)
-    """For observers that ask for a stop, a checkpoint or an evaluation."""
+    """For observers that request a stop, a checkpoint or an evaluation."""
 
 
 @dataclass(frozen=True)
 class EvalResult:
-    """Raw returns of whole episodes; `seed` repeats the evaluation exactly."""
+    """Raw returns of whole episodes; `seed` reproduces the evaluation exactly."""
 
     env_steps: int
     epoch: int
@@ -82,7 +83,7 @@ class EvalResult:
     returns: list[float]
     lengths: list[int]
     protocol: dict[str, Any] = field(default_factory=dict)
-    """What the score depends on, where a suite (Atari) can be scored in more than one way."""
+    """Settings that affect the score, for suites (Atari) with more than one evaluation protocol."""
 
     @property
     def stderr(self) -> float | None:
@@ -94,7 +95,7 @@ class EvalResult:
         return fields | {"stderr": self.stderr}
 
     def score(self) -> TestScore:
-        """What a verdict shows of a test."""
+        """The fields of a test shown in a verdict."""
         return {
             "mean": self.mean,
             "stderr": self.stderr,
@@ -108,7 +109,7 @@ class EvalResult:
 
 
 class Observer:
-    """Does nothing; a subclass overrides what it needs."""
+    """Base class with empty callbacks; a subclass overrides the ones it needs."""
 
     def on_start(self, run: Run, config: Config, info: TrainInfo) -> None:
         """Before the first step."""
@@ -120,16 +121,17 @@ class Observer:
         """After each evaluation during training."""
 
     def on_test(self, result: EvalResult, required: float) -> None:
-        """After a held-out test during training; it passed if its mean reaches `required`."""
+        """After a held-out test during training; it passed if its mean is at least `required`."""
 
     def on_checkpoint(self, path: Path, kind: str) -> None:
         """A checkpoint was written: periodic, best or last."""
 
     def on_message(self, level: str, text: str) -> None:
-        """Something to know: level is info, warning or error."""
+        """A message for the user: level is info, warning or error."""
 
     def on_profile(self, table: list[str], trace: Path) -> None:
-        """After the end, however it came, of a run with `profile`: where its time went."""
+        """At the end of a run with `profile`, for any stop reason: time by section."""
 
     def on_end(self, summary: RunSummary, final: dict[str, EvalResult]) -> None:
-        """The end, unless by an error; `final` has the test, greedy and sampled."""
+        """At the end of the run, except after an error; `final` has the test, greedy and
+        sampled."""

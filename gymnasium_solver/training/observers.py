@@ -1,7 +1,7 @@
-"""Several observers as one: called in order, and none of them can stop training by failing.
+"""Calls several observers in order; a failing observer does not stop training.
 
-An observer that raises is reported once, to the others and in events.jsonl, with its name and the
-error. After `MOST_FAILURES` failures it is not called again in this run.
+An observer that raises is reported to the others and in events.jsonl, with its name and the error.
+After `MOST_FAILURES` failures it is no longer called in this run.
 """
 
 from collections.abc import Sequence
@@ -19,15 +19,15 @@ MOST_FAILURES = 3
 
 
 def configured_observers(config: Config) -> list[Observer]:
-    """The observers that `config.observers` names, freshly built."""
+    """Build the observers named in `config.observers`."""
     built = []
     for name in config.observers:
         try:
             built.append(observer_class(name)())
         except Exception as error:
             raise ConfigError(
-                f"observers: {name} could not be built, {type(error).__name__}: {error}. An "
-                "observer's class is called without arguments."
+                f"observers: {name} could not be built, {type(error).__name__}: {error}. The "
+                "class of an observer is called without arguments."
             ) from error
     return built
 
@@ -42,7 +42,7 @@ class Observers(Observer):
         for member in list(self.members):
             try:
                 getattr(member, method)(*args)
-            except Exception as error:  # an observer's failure must not end training
+            except Exception as error:  # a failing observer must not end training
                 self._failed(member, method, error)
 
     def _failed(self, member: Observer, method: str, error: Exception) -> None:
@@ -50,7 +50,7 @@ class Observers(Observer):
         name = type(member).__name__
         if count == MOST_FAILURES:
             self.members.remove(member)
-            self._report(f"observer {name} failed {count} times and is not called any more")
+            self._report(f"observer {name} failed {count} times and is no longer called")
         elif count == 1:
             text = f"observer {name} failed in {method}, {type(error).__name__}: {error}"
             self._report(text, besides=member)

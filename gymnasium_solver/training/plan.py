@@ -1,8 +1,8 @@
-"""How long a run goes and what it aims at: budgets, goals, the held-out test, the share done.
+"""Budgets, goals and the held-out test of a run, and its fraction done.
 
-Validation scores choose a checkpoint; they do not judge it. The best of many noisy scores is too
-high, so a run is solved only if the chosen checkpoint reaches the threshold on test episodes that
-had no part in choosing it.
+Validation scores select a checkpoint but do not judge it: the maximum of many noisy scores is
+biased upwards. A run is solved only if the selected checkpoint reaches the threshold on test
+episodes that were not used for the selection.
 """
 
 import math
@@ -17,19 +17,19 @@ from gymnasium_solver.training.observer import EvalResult
 from gymnasium_solver.training.progress import Progress
 
 TEST_EPISODES, FEWEST_TEST_EPISODES = 100, 30
-TEST_STEPS = 100_000  # at the time limit of an episode
+TEST_STEPS = 100_000  # if all episodes reach the time limit
 
 
 class Goal(NamedTuple):
-    """A return that ends the run when it is reached."""
+    """A mean return that ends the run when reached."""
 
     value: float
     reason: str  # the stop reason
-    needs_test: bool  # at or above the threshold: an evaluation alone does not end the run
+    needs_test: bool  # goal >= threshold: an evaluation alone does not end the run
 
 
 def n_test_episodes(config: Config, spec: EnvSpec) -> int:
-    """Episodes of a held-out test: from the config and the time limit alone."""
+    """Number of episodes of a held-out test, from the config and the time limit only."""
     if config.test_episodes != "auto":
         return config.test_episodes
     limit = spec.max_episode_steps
@@ -39,7 +39,7 @@ def n_test_episodes(config: Config, spec: EnvSpec) -> int:
 
 
 class Plan:
-    """`threshold` is the mean return that counts as solved, where there is one."""
+    """`threshold` is the mean return that counts as solved, if the env defines one."""
 
     def __init__(self, config: Config, env_threshold: float | None):
         self.config = config
@@ -47,14 +47,14 @@ class Plan:
         self.threshold = env_threshold if own is None else own
         rollout_steps = config.n_envs * config.n_steps
         by_steps = -(-(config.max_env_steps or 0) // rollout_steps)
-        # An estimate: reset rows make a rollout hold a little less than n_envs * n_steps.
+        # An estimate: reset rows leave a little less than n_envs * n_steps env steps per rollout.
         self.planned_epochs = min(x for x in (by_steps, config.max_epochs) if x)
         self.total_steps = config.max_env_steps or self.planned_epochs * rollout_steps
         self.eval_goal = self._goal("eval", config.early_stop_on_eval_threshold)
         self.train_goal = self._goal("train", config.early_stop_on_train_threshold)
 
     def _goal(self, stage: str, setting: bool | float | None) -> Goal | None:
-        """true: the solved threshold; a number: itself; false or null: none."""
+        """true: the solved threshold; a number: that return; false or null: no goal."""
         if setting is None or setting is False:
             return None
         value, threshold = self.threshold if setting is True else float(setting), self.threshold
@@ -78,7 +78,7 @@ class Plan:
         return limit is not None and p.env_steps >= limit
 
     def budget_spent(self, p: Progress) -> str | None:
-        """The limit that is reached, if one is."""
+        """The budget that is used up, if any."""
         config = self.config
         if self.steps_spent(p):
             return "max_env_steps"
@@ -98,7 +98,8 @@ class Plan:
         return self.evaluates or self.threshold is not None
 
     def train_goal_reached(self, p: Progress, collector: Collector) -> Goal | None:
-        """The training goal, if the last 100 episodes reach it; after a failed test, new ones."""
+        """The training goal, if the last 100 episodes reach it; after a failed test, only new
+        episodes count."""
         goal, returns = self.train_goal, collector.returns
         if goal is None or len(returns) < EPISODE_WINDOW:
             return None
@@ -113,17 +114,17 @@ class Plan:
     # -- the verdict ------------------------------------------------------------------------
 
     def required_mean(self, result: EvalResult, n_failed: int) -> float:
-        """What a test during training must reach, after `n_failed` failed ones.
+        """Mean that a test during training must reach after `n_failed` failed tests.
 
-        The first test must reach the threshold. A run that is tested again and again would pass by
-        luck one day, so test k must exceed the threshold by sqrt(2 ln k) standard errors, about
-        what the luckiest of k tests gains: 1.2 for the second, 2.1 for the tenth.
+        The first test must reach the threshold. With repeated tests one would eventually pass by
+        luck, so test k must exceed the threshold by sqrt(2 ln k) standard errors, about the
+        expected maximum of k tests: 1.2 for the second, 2.1 for the tenth.
         """
         assert self.threshold is not None
         return self.threshold + math.sqrt(2 * math.log(n_failed + 1)) * (result.stderr or 0.0)
 
     def solved(self, test: EvalResult | None) -> bool | None:
-        """None where no threshold says what solved is; False without a test."""
+        """None if there is no threshold; False without a test."""
         if self.threshold is None:
             return None
         return test is not None and test.mean >= self.threshold

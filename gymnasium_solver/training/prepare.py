@@ -1,13 +1,13 @@
-"""From a name or a file, and overrides, to a config that can be trained.
+"""From a name or a file, plus overrides, to a validated config.
 
     load_config("CartPole-v1:ppo")
     load_config("CartPole-v1", "ppo", overrides={"policy_lr": "lin_0.001", "env_kwargs.x": 1})
     load_config("my/config.yaml:ppo_small", fill={"lr": "1e-3"})
     load_config("runs/<id>/config.yaml")
 
-The order matters: plugins are imported first, so that they can bring what the config names; then
-the suite's defaults are filled in, the fields are checked by the algorithm's config class, and at
-last the wrappers and observers by their registries.
+Order: plugins are imported first, so that they can register what the config names; then the
+defaults of the suite are filled in, the fields are validated by the algorithm's config class, and
+finally wrappers and observers by their registries.
 """
 
 import re
@@ -34,10 +34,10 @@ def load_config(
     overrides: Mapping[str, Any] | None = None,
     fill: Mapping[str, str] | None = None,
 ) -> Config:
-    """Read, fill, override and check a config.
+    """Read, fill, override and validate a config.
 
-    `overrides` maps fields, or places inside one such as `env_kwargs.state`, to values. `fill` maps
-    the names of `${...}` placeholders to text; a name that is not a placeholder of the file
+    `overrides` maps fields, or entries inside one such as `env_kwargs.state`, to values. `fill`
+    maps the names of `${...}` placeholders to text; a name that is not a placeholder of the file
     overrides the field of that name, as `--set name=value` does.
     """
     settings = {key: parse_value(str(text)) for key, text in (fill or {}).items()}
@@ -58,12 +58,12 @@ def load_config(
         if missing:
             example = " ".join(f"--set {name}=VALUE" for name in missing)
             names = ", ".join(f"${{{name}}}" for name in missing)
-            raise ConfigError(f"{names} must be filled: add {example}")
+            raise ConfigError(f"{names} must be set: add {example}")
         return build_config(section)
 
 
 def build_config(data: Mapping[str, Any]) -> Config:
-    """A checked Config of the class that `algo_id` names, from plain fields and values."""
+    """Validate plain fields and values as a Config of the class for `algo_id`."""
     data = canonical(data)
     import_plugins(_names(data.get("plugins")))
     data = fill_defaults(data)
@@ -84,7 +84,7 @@ def build_config(data: Mapping[str, Any]) -> Config:
 
 
 def _import_plugins_of(target: str, changes: Mapping[str, Any]) -> None:
-    """Import what the overrides and the file name under `plugins`, before anything is looked up."""
+    """Import the `plugins` of the overrides and the file, before anything is looked up."""
     import_plugins(_names(changes.get("plugins")))
     path = own_file(target)
     if path is not None:
@@ -94,7 +94,8 @@ def _import_plugins_of(target: str, changes: Mapping[str, Any]) -> None:
 
 
 def _names(value: Any) -> list[str]:
-    """The names in a raw `plugins` line. Other values are reported by the config's own check."""
+    """The names in a raw `plugins` field. Other values are reported by the config's own
+    validation."""
     items = [value] if isinstance(value, str) else value
     return [item for item in items if isinstance(item, str)] if isinstance(items, list) else []
 
@@ -102,8 +103,8 @@ def _names(value: Any) -> list[str]:
 def _load_unlisted(
     target: str, variant: str | None, overrides: dict[str, Any], not_found: ConfigError
 ) -> Config:
-    """An environment without a config file, with an algorithm named by `algo_id` or after a colon:
-    fields that suit its spaces."""
+    """Build default fields for an environment without a config file. The algorithm is given by
+    `algo_id` or after a colon."""
     if Path(target).suffix in SUFFIXES:
         raise not_found
     entries = find_configs()
@@ -112,7 +113,7 @@ def _load_unlisted(
     if algo_id is None and head and tail in algo_ids():
         target, algo_id = head, tail
         if algo_id in ALGOS and any(entry.env_id == target for entry in entries):
-            raise not_found  # its variants are known, and this is not one of them
+            raise not_found  # the variants are known, and this is not one of them
     for entry in entries:
         if (entry.env_id, entry.variant) == (target, algo_id):
             return load_config(target, entry.variant, overrides=overrides)
@@ -122,13 +123,13 @@ def _load_unlisted(
         raise ConfigError(f"{not_found}. Or name an algorithm: --algo-id ppo")
     with _named(f"{target}:{algo_id} (no config)"):
         fields = apply_overrides({"env_id": target, "algo_id": algo_id}, overrides)
-        build_config(fields)  # errors in the fields are reported before those of the environment
+        build_config(fields)  # report errors in the fields before errors of the environment
         from gymnasium_solver.envs.defaults import default_fields  # imports Gymnasium
 
         try:
             chosen = default_fields(target, str(algo_id), fields)
         except EnvError as error:
-            raise ConfigError(f"{not_found}; and no environment either: {error}") from error
+            raise ConfigError(f"{not_found}; nor is it an environment: {error}") from error
         names = {"project_id": target.replace("/", "-").replace(":", "-"), "variant": algo_id}
         known = algo_class(str(algo_id)).Config.model_fields
         chosen = {name: value for name, value in chosen.items() if name in known}
@@ -137,7 +138,7 @@ def _load_unlisted(
 
 @contextmanager
 def _named(where: str) -> Iterator[None]:
-    """Put the config's name above the problems found in it."""
+    """Prefix validation errors with the name of the config."""
     try:
         yield
     except ConfigError as error:

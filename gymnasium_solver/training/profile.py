@@ -1,12 +1,11 @@
-"""Where the time of a run went: the table and the trace of `gsolve train CONFIG --profile`.
+"""Time by section: the table and the trace of `gsolve train CONFIG --profile`.
 
     timer = Timer(detailed=True)                      # timing.py
     train(config, runs_root=Path("runs"), timer=timer)
-    print("\\n".join(table(timer)))
+    print("\n".join(table(timer)))
 
-The trace holds the first and the last spans in the trace-event format that ui.perfetto.dev and
-chrome://tracing open. The spans in between are left out, so the file of a long run is as small as
-that of a short one.
+The trace contains the first and the last spans in the trace-event format of ui.perfetto.dev and
+chrome://tracing. The spans between them are dropped, so the file stays small for long runs.
 """
 
 import json
@@ -33,14 +32,14 @@ class Row(NamedTuple):
 
 
 def share_seconds(timer: Timer) -> dict[str, float]:
-    """Seconds by the sections that every run reports; an update includes its parts."""
-    seconds = dict(timer.seconds)  # a copy: reading must not add sections that did not run
+    """Seconds of the sections that every run reports; an update includes its parts."""
+    seconds = dict(timer.seconds)  # a copy: reading must not create sections that did not run
     found = {name: seconds.get(name, 0.0) for name in SHARES}
     return found | {"update": sum(seconds.get(name, 0.0) for name in ("update", *UPDATE_PARTS))}
 
 
 def rows(timer: Timer) -> list[Row]:
-    """All sections that ran, the parts of the update below it."""
+    """All sections that ran, with the parts of the update below it."""
     seconds, calls = timer.seconds, timer.calls
     found = []
     for name in PARTS:
@@ -57,7 +56,7 @@ def rows(timer: Timer) -> list[Row]:
 
 
 def table(timer: Timer) -> list[str]:
-    """The rows for people: share, seconds, calls and milliseconds per call."""
+    """The rows as text: share, seconds, calls and milliseconds per call."""
     total = sum(timer.seconds.values()) or 1.0
     lines = [f"{'':<24}{'share':>7}{'s':>9}{'calls':>10}{'ms/call':>10}"]
     for row in rows(timer):
@@ -69,7 +68,7 @@ def table(timer: Timer) -> list[str]:
 
 
 def write_trace(timer: Timer, folder: Path) -> Path:
-    """Write the spans that were kept, and the table, as a file that a browser opens."""
+    """Write the kept spans and the table as a trace file for a browser."""
     first, last = timer.spans
     left_out = timer.n_spans - len(first) - len(last)
     events = [_event(span) for span in (*first, *last)]

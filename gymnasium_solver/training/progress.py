@@ -1,4 +1,4 @@
-"""Where a run is, and the row of metrics that an epoch leaves behind."""
+"""Progress of a run, and the row of metrics of an epoch."""
 
 import math
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from gymnasium_solver.training.observer import EvalResult
 
 @dataclass
 class Progress:
-    """Where the run is; saved with every checkpoint."""
+    """Progress of the run; saved with every checkpoint."""
 
     env_steps: int = 0
     epoch: int = 0
@@ -25,14 +25,15 @@ class Progress:
     last_eval: dict[str, Any] | None = None
     failed_tests: int = 0
     next_train_test: int = 0
-    """Episodes that must have ended before the training goal may lead to a test again."""
+    """Number of finished episodes before the training goal may trigger a test again."""
     passed_test: dict[str, Any] | None = None
     """The held-out test that ended training."""
     over: str | None = None
     """Why training ended; set in the last checkpoint of a run that needs no more training."""
 
     def note_score(self, score: float) -> bool:
-        """Record an evaluation's score; is it the best so far? Ties go to the later checkpoint."""
+        """Record an evaluation score; return whether it is the best so far. Ties go to the later
+        one."""
         self.last_eval = {"score": score, "env_steps": self.env_steps, "epoch": self.epoch}
         if math.isnan(score) or (self.best_score is not None and score < self.best_score):
             return False
@@ -40,7 +41,7 @@ class Progress:
         return True
 
     def choose(self, score: float) -> None:
-        """Make the present weights the best ones."""
+        """Mark the current weights as the best."""
         self.best_score, self.best_env_steps, self.best_epoch = score, self.env_steps, self.epoch
 
     @property
@@ -55,9 +56,9 @@ class Progress:
 
 
 class Means:
-    """Metrics of an epoch's updates, averaged; what a schedule gave (hp/) as it was last.
+    """Mean metrics of an epoch's updates; scheduled values (hp/) keep their last value.
 
-    Tensors are added up where they are and fetched once, at the end.
+    Tensors are summed on their device and transferred once, at the end.
     """
 
     def __init__(self) -> None:
@@ -79,12 +80,12 @@ class Means:
 def epoch_row(
     p: Progress, collector: Collector, metrics: dict[str, float], result: EvalResult | None
 ) -> dict[str, Any]:
-    """One line of metrics.jsonl, without the timing."""
+    """One row of metrics.jsonl, without the timing."""
     row: dict[str, Any] = {"env_steps": p.env_steps, "epoch": p.epoch, "wall_s": p.wall_s}
     returns, lengths = collector.returns, collector.lengths
     if returns:
         mean = float(np.mean(returns))
-        if len(returns) == EPISODE_WINDOW:  # a mean of few episodes can be luck
+        if len(returns) == EPISODE_WINDOW:  # a mean over few episodes is too noisy
             p.best_train_mean = max(mean, p.best_train_mean or mean)
         row |= {
             "train/roll/ep_rew/mean": mean,
@@ -110,7 +111,7 @@ def epoch_row(
 def timing(
     p: Progress, share_done: float, fps_instant: float, seconds: dict[str, float]
 ) -> dict[str, float]:
-    """Speed, time left by what is done, and where the time went."""
+    """Speed, estimated time left, and time by section."""
     total = sum(seconds.values()) or 1.0
     return {
         "train/sys/timing/time_elapsed": p.wall_s,

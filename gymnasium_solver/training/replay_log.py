@@ -1,4 +1,5 @@
-"""A replay in a run folder: rows are written once, a checkpoint lists the segments it needs."""
+"""Stores a replay buffer in a run folder: each row is written once, and a checkpoint lists the
+segments it needs."""
 
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from gymnasium_solver.runs.segments import (
     referenced,
 )
 
-HEAD = "head."  # prefix of what belongs to the newest observation, which no row holds yet
+HEAD = "head."  # prefix of the data of the newest observation, which is in no row yet
 
 
 class ReplayLog:
@@ -25,7 +26,7 @@ class ReplayLog:
         self.segments: list[Segment] = []
 
     def save(self, memory: Memory) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Write the rows since the last save; arrays and JSON for the checkpoint."""
+        """Write the rows added since the last save; return arrays and JSON for the checkpoint."""
         replay = memory.replay
         written = self.segments[-1]["stop"] if self.segments else 0
         start, stop = max(written, replay.oldest_row), replay.n_added
@@ -44,11 +45,12 @@ class ReplayLog:
         }
 
     def load(self, memory: Memory, arrays: dict[str, np.ndarray], state: dict[str, Any]) -> None:
-        """Rebuild what `save` saw."""
+        """Rebuild the replay buffer as it was at `save`."""
         head = {k.removeprefix(HEAD): a for k, a in arrays.items() if k.startswith(HEAD)}
         self.segments = list(state["segments"])
         before: tuple[int, dict[str, np.ndarray]] | None = None
-        # A piece ends with the observation after its last row: the first of the piece that follows.
+        # A segment ends with the observation after its last row, which is the first one of the next
+        # segment.
         for start, rows in load_segments(self.directory, self.segments):
             if before is not None:
                 memory.replay.put_rows(before[0], _joined(before[1], rows, head))
@@ -59,7 +61,7 @@ class ReplayLog:
         memory.load_state(own, state["memory"])
 
     def prune(self, checkpoints_dir: Path) -> None:
-        """Remove what no checkpoint lists any more."""
+        """Delete segments that no checkpoint lists."""
         prune_segments(self.directory, referenced(checkpoints_dir))
 
 

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM ask the loop to stop after this epoch; a second one stops at once."""
+"""Ctrl-C and SIGTERM request a stop after the current epoch; a second signal stops immediately."""
 
 import signal
 import threading
@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from types import FrameType
 
 PREEMPTED = 75
-"""Exit code of a run ended by SIGTERM that can be resumed (EX_TEMPFAIL: try again)."""
+"""Exit code of a run that SIGTERM ended and that can be resumed (EX_TEMPFAIL: try again)."""
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM arrived where nothing is left to save."""
+    """SIGTERM arrived when there is nothing to save."""
 
 
 def _raise(number: int, frame: FrameType | None) -> None:
@@ -19,7 +19,7 @@ def _raise(number: int, frame: FrameType | None) -> None:
 
 
 class StopRequest:
-    """`name` is the signal that arrived, or None."""
+    """`name` is the received signal, or None."""
 
     name: str | None = None
 
@@ -31,10 +31,10 @@ class StopRequest:
 
 @contextmanager
 def stop_on_signals() -> Iterator[StopRequest]:
-    """Listen while the loop runs, then put the former handlers back."""
+    """Handle signals while the loop runs, then restore the previous handlers."""
     request = StopRequest()
     if threading.current_thread() is not threading.main_thread():
-        yield request  # only the main thread may set handlers: here nothing can be caught
+        yield request  # only the main thread can set handlers
         return
     former = {s: signal.signal(s, request.on_signal) for s in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -46,7 +46,7 @@ def stop_on_signals() -> Iterator[StopRequest]:
 
 @contextmanager
 def sigterm_raises() -> Iterator[None]:
-    """Turn SIGTERM into Terminated, outside the loop: while a run is set up and tested."""
+    """Turn SIGTERM into Terminated outside the loop, during setup and the final test."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,9 +1,9 @@
-"""Whether a config works at all: random actions in its environment, then two tiny epochs of
-training as it is shipped: engine, wrappers, normalisation, network, schedules.
+"""Smoke test of a config: random actions in its environment, then two short epochs of training.
 
     result = smoke("CartPole-v1:ppo")         # {"status": "pass", "env_steps_per_s": ..., ...}
 
-`gsolve smoke` does it for all configs, and a test does it for all shipped ones.
+It covers the engine, wrappers, normalisation, network and schedules. `gsolve smoke` runs it for all
+configs, and a test runs it for all configs of this package.
 """
 
 import tempfile
@@ -33,32 +33,33 @@ SHORT: dict[str, Any] = {
     "test_episodes": 1,
     "seed": 1,
 }
-# What learns from a replay must come to learn at all, and needs no room for a million images.
+# Algorithms with a replay buffer must reach their first update, and need no space for a million
+# images.
 SHORT_REPLAY: dict[str, Any] = {
     "learning_starts": 8,
     "train_freq": 8,
     "updates_per_step": 0.1,
     "buffer_size": 1000,
 }
-# A missing package is not a failure of the config; its error says how to install it.
+# A missing package is not a failure of the config; the error says how to install it.
 _ABSENT = "pip install"
 
 
 def short_config(name: str, **overrides: Any) -> Config:
-    """The config as it is, but for a budget of two tiny epochs."""
+    """The config with a budget of two short epochs."""
     has_replay = hasattr(load_config(name), "learning_starts")
     short = {**SHORT, **(SHORT_REPLAY if has_replay else {}), **overrides}
     return load_config(name, overrides=short)
 
 
 def short_training(name: str, runs_root: Path) -> Run:
-    """Two epochs, an evaluation and a test."""
+    """Train for two epochs, with an evaluation and a test."""
     return train(short_config(name), runs_root=runs_root)
 
 
 def random_steps(config: Config, n_steps: int) -> dict[str, Any]:
-    """Step a config's environments with random actions; all that comes back must be finite and
-    of the space's shape."""
+    """Step a config's environments with random actions. Observations and rewards must be finite,
+    and observations must have the shape of the space."""
     env = env_from_config(config, N_ENVS)
     try:
         policy = RandomPolicy(env.action_space, N_ENVS, seed=1)
@@ -67,7 +68,7 @@ def random_steps(config: Config, n_steps: int) -> dict[str, Any]:
         begun_s = time.perf_counter()
         for _ in range(n_steps):
             if obs.shape != shape or not np.isfinite(obs).all():
-                raise GsolveError(f"observations of shape {obs.shape} are not those of {space}")
+                raise GsolveError(f"observations of shape {obs.shape} do not match {space}")
             step = env.step(policy.act(env.action_mask))
             if not np.isfinite(step.reward).all():
                 raise GsolveError(f"a reward is not finite: {step.reward.tolist()}")
@@ -79,7 +80,8 @@ def random_steps(config: Config, n_steps: int) -> dict[str, Any]:
 
 
 def smoke(job: str | dict[str, Any]) -> dict[str, Any]:
-    """Try one config, by name or as {name, steps}: status pass, fail or skip, and why."""
+    """Test one config, given by name or as {name, steps}: status pass, fail or skip, and the
+    reason."""
     settings = {"name": job} if isinstance(job, str) else job
     name, n_steps = settings["name"], int(settings.get("steps", RANDOM_STEPS))
     begun_s, stage = time.perf_counter(), "load"
@@ -96,7 +98,7 @@ def smoke(job: str | dict[str, Any]) -> dict[str, Any]:
     except GsolveError as error:
         skipped = isinstance(error, MissingError) or _ABSENT in str(error)
         result |= {"status": "skip" if skipped else "fail", "reason": _one_line(stage, error)}
-    except Exception as error:  # a bug here or in the environment: reported in the table
+    except Exception as error:  # a bug here or in the environment, reported in the table
         result |= {"status": "fail", "reason": _one_line(stage, error, type(error).__name__)}
     else:
         result |= {"status": "pass", "reason": ""}

@@ -1,13 +1,13 @@
-"""How many CPU threads the learner uses.
+"""Number of CPU threads of the learner.
 
-A small matrix product is slower on two threads than on one, and far slower when another process
-wants the second core: each call then waits for a thread that is not running. So the number of
-threads follows the amount of work in a product. They are torch's threads. NumPy multiplies only
+A small matrix product is slower on two threads than on one, and much slower if another process uses
+the second core: each call then waits for a thread that is not running. The number of threads
+therefore depends on the size of the products. These are torch's threads. NumPy multiplies only
 small matrices here, so its BLAS gets one thread: a second pool of spinning threads on the same
 cores makes everything four times slower.
 
-The limits hold during a run and are restored afterwards. So is the treatment of denormal numbers,
-which is also a setting of the thread.
+The limits apply during a run and are restored afterwards, as is the handling of denormal numbers,
+which is also a per-thread setting.
 """
 
 import re
@@ -24,10 +24,10 @@ from threadpoolctl import ThreadpoolController
 from gymnasium_solver.config.schema import Config, LearnerConfig, cpu_count
 from gymnasium_solver.nets.network import is_cnn
 
-# Multiplications in the largest product for which another thread pays: 256 x 256 x 256 (SAC's
-# default) is 1.3 to 1.4 times as fast on two threads as on one, 64 x 256 x 256 no faster.
+# Multiplications in the largest product for which a second thread pays off: 256 x 256 x 256 (SAC's
+# default) is 1.3 to 1.4 times as fast on two threads, 64 x 256 x 256 no faster.
 WORK_A_THREAD = 256**3 // 2
-# Names for "whatever BLAS the system has": conda's NumPy, a torch built against a generic BLAS.
+# Names for an unspecified system BLAS: conda's NumPy, a torch built against a generic BLAS.
 GENERIC_BLAS = ("blas", "cblas", "auto", "generic")
 
 
@@ -51,11 +51,12 @@ def largest_product(config: LearnerConfig) -> int:
 
 @contextmanager
 def limited_threads(n_threads: int) -> Iterator[None]:
-    """Give torch `n_threads` threads and NumPy one, and restore both afterwards."""
+    """Give torch `n_threads` threads and NumPy one; restore both afterwards."""
     before = torch.get_num_threads()
     torch.set_num_threads(n_threads)
-    # Moments of weights whose gradient has become zero decay until they are denormal, numbers that
-    # the CPU computes with ten times slower; after a thousand updates of a ReLU net that is half.
+    # Adam moments of weights with zero gradient decay until they are denormal, and the CPU computes
+    # with denormals ten times slower. After a thousand updates of a ReLU net half of the moments
+    # are denormal.
     torch.set_flush_denormal(True)
     pools = ThreadpoolController()
     try:
@@ -73,13 +74,13 @@ def numpy_blas_files(
     numpy_blas: str | None = None,
     torch_blas: str | None = None,
 ) -> list[str]:
-    """The BLAS libraries among `pools` (threadpoolctl's info) that NumPy uses and torch does not.
+    """The BLAS libraries in `pools` (threadpoolctl's info) that NumPy uses and torch does not.
 
-    Torch may bring a BLAS of its own: its wheel for aarch64 holds an OpenBLAS that runs on torch's
-    OpenMP threads, so limiting it would limit torch. And both may share one, as in conda: there is
-    no second pool then, and nothing to limit. A library is NumPy's alone if it lies in NumPy's own
-    folders (wheels), or if NumPy was built against that kind of BLAS and torch against another.
-    The other arguments are facts about the installation, read from it by default.
+    Torch may bring its own BLAS: its aarch64 wheel contains an OpenBLAS that runs on torch's OpenMP
+    threads, so limiting it would limit torch. Both may also share one, as in conda; then there is
+    no second pool and nothing to limit. A library is NumPy's only if it is in NumPy's own folders
+    (wheels), or if NumPy was built against that kind of BLAS and torch against another. The other
+    arguments describe the installation and are read from it by default.
     """
     numpy_folder = numpy_folder or Path(np.__file__).resolve().parent
     torch_folder = torch_folder or Path(torch.__file__).resolve().parent
@@ -99,13 +100,13 @@ def numpy_blas_files(
 
 
 def _is_inside(file: str, package: Path) -> bool:
-    """Whether a library comes with a package: in `<package>/` or a wheel's `<package>.libs/`."""
+    """Whether a library belongs to a package: in `<package>/` or a wheel's `<package>.libs/`."""
     parents = Path(file).parents
     return package in parents or package.with_name(f"{package.name}.libs") in parents
 
 
 def _may_be(blas: str, api: str) -> bool:
-    """Whether a BLAS named by a build (`mkl-sdl`, `scipy-openblas`, ...) may be this library."""
+    """Whether a BLAS named by a build (`mkl-sdl`, `scipy-openblas`, ...) can be this library."""
     return api in blas.lower() or blas.lower() in GENERIC_BLAS
 
 

@@ -317,11 +317,9 @@ def test_placeholders() -> None:
     assert (config.env_id, config.description) == ("Pendulum-v1", "on Pendulum-v1")
     assert isinstance(config, LearnerConfig)
     assert config.policy_lr.start == 0.001
-    with pytest.raises(
-        ConfigError, match=r"\$\{env\}, \$\{lr\} must be filled: add --set env=VALUE"
-    ):
+    with pytest.raises(ConfigError, match=r"\$\{env\}, \$\{lr\} must be set: add --set env=VALUE"):
         load_config(f"{name}:ppo")
-    # Only what the chosen variant needs must be filled.
+    # Only what the chosen variant needs must be set.
     assert load_config(f"{name}:ppo_plain", fill={"env": "A-v0"}).n_envs == 2
     # A name that is no placeholder is a field, as with --set.
     config = load_config(

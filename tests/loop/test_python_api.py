@@ -135,13 +135,13 @@ def test_starting_from_another_run_takes_what_fits_and_says_what_did_not(
     heard = Notes()
     ten, four = {"n_arms": 10}, {"n_arms": 4}
     same = train("ppo", "Bandit-v0", init_from_run=source.id, observer=heard, env_kwargs=ten)
-    assert "tensors taken" in heard.notes[0]
+    assert "tensors loaded" in heard.notes[0]
     assert source.id in heard.notes[0]
-    assert "left as initialised" not in heard.notes[0]
+    assert "left at initial values" not in heard.notes[0]
     assert weight_hash(same) != weight_hash(train("ppo", "Bandit-v0", env_kwargs=ten))
 
     train("ppo", "Bandit-v0", init_from_run="@last/@last", observer=heard, env_kwargs=four)
-    assert "left as initialised: actor_head.weight, actor_head.bias" in heard.notes[0]
+    assert "left at initial values: actor_head.weight, actor_head.bias" in heard.notes[0]
     train("reinforce", "Bandit-v0", init_from_run=source.id, observer=heard)
     assert "not used: critic_head.bias" in heard.notes[0]
 
@@ -160,7 +160,7 @@ def test_the_weights_really_come_over(train: Call) -> None:
 def test_nothing_that_fits_is_an_error_and_leaves_no_run_behind(train: Call) -> None:
     source = train("ppo", "CartPole-v1", max_epochs=1)
     n_runs = len(list(Path("runs").iterdir()))
-    with pytest.raises(RunError, match=r"nothing in .* fits.*hidden_dims"):
+    with pytest.raises(RunError, match=r"nothing in .* matches.*hidden_dims"):
         train("ppo", "Pendulum-v1", init_from_run=source.id, hidden_dims=[5])
     with pytest.raises(RunError, match="no run 'nobody'"):
         train("ppo", "CartPole-v1", init_from_run="nobody")

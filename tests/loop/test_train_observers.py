@@ -61,7 +61,7 @@ def test_a_failing_observer_is_reported_once_and_never_stops_training(
     told = [text for text in heard if "warning" in text]
     assert told == [
         "a warning: observer Broken failed in on_epoch, ValueError: no such thing",
-        "a warning: observer Broken failed 3 times and is not called any more",
+        "a warning: observer Broken failed 3 times and is no longer called",
     ]
     assert [text for text in heard if text not in told] == ["a1", "a2", "a3", "a4", "a5"]
     assert [e["text"] for e in events(run, "observer_failed")] == [

@@ -258,7 +258,7 @@ def test_a_second_signal_stops_at_once(train: Call) -> None:
 
 def test_a_run_that_used_its_budget_says_how_to_give_it_more(train: Call, resume: Call) -> None:
     run = train("ppo", "Bandit-v0", max_epochs=2)
-    with pytest.raises(RunError, match=r"used its budget, max_epochs.*--max-e"):
+    with pytest.raises(RunError, match=r"used up its budget, max_epochs.*--max-e"):
         resume(run.id)
     assert run.meta()["status"] == "finished", "a refused resume leaves the run as it was"
 

@@ -173,7 +173,7 @@ def test_a_run_killed_in_its_final_test_is_finished_by_a_resume(
     assert run.report_path.exists()
     assert weight_hash(run) == weight_hash(whole)
     if threshold > 0:
-        with pytest.raises(RunError, match="used its budget"):
+        with pytest.raises(RunError, match="used up its budget"):
             resume(run.id)
 
 

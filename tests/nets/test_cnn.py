@@ -216,8 +216,8 @@ def test_layers_after_the_convolutions() -> None:
         (image(128), {"policy": "cnn"}, "policy: cnn needs images.*use policy: mlp"),
         (spaces.Discrete(4), {"model_id": "cnn_nature"}, "policy: cnn needs images"),
         (image(4, 84, 84), {"hidden_dims": [8]}, "set cnn_hidden_dims"),
-        (image(4, 84, 84), {"activation": "gelu"}, "which has relu"),
-        (image(128), {"cnn_channels": [8, 8, 8]}, "gets an mlp.*policy: cnn"),
+        (image(4, 84, 84), {"activation": "gelu"}, "cnn with relu"),
+        (image(128), {"cnn_channels": [8, 8, 8]}, "uses an mlp.*policy: cnn"),
     ],
 )
 def test_what_does_not_fit_is_refused(

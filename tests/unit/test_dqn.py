@@ -295,7 +295,7 @@ def test_the_recorded_gradient_is_autograds(flags: dict[str, Any], masked: bool)
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"exploration": "noisy"}, "set noisy: true"),
+        ({"exploration": "noisy"}, "requires noisy: true"),
         ({"distributional": True, "v_min": 3.0, "v_max": 3.0}, "v_max 3.0 must be above v_min"),
         ({"epsilon": 1.5}, "epsilon"),
         ({"updates_per_step": 0}, "updates_per_step"),

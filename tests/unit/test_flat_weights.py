@@ -154,7 +154,7 @@ def test_an_export_is_a_copy(case: str) -> None:
 def test_weights_of_another_shape_are_refused_and_nothing_changes(case: str) -> None:
     wide, agent = agent_for(case, hidden_dims=[6, 7]), agent_for(case)
     before = [flat.clone() for flat in agent.learnt_weights()]
-    with pytest.raises(RunError, match=r"weights\..* is missing or has another shape"):
+    with pytest.raises(RunError, match=r"weights\..* is missing or has a different shape"):
         agent.import_flat(wide.export_flat())
     arrays = agent.export_flat()
     del arrays[next(name for name in arrays if name.startswith("buffer."))]
