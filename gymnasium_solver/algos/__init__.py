@@ -17,6 +17,9 @@ from gymnasium_solver.registry import ALGOS, algorithms, source_of
 if TYPE_CHECKING:
     from gymnasium_solver.algos.agent import AlgorithmClass
 
+if TYPE_CHECKING:
+    from gymnasium_solver.algos.agent import AlgorithmClass
+
 __all__ = ["ALGOS", "algo_class", "algo_ids", "register_algorithm"]
 
 A = TypeVar("A", bound="AlgorithmClass")
@@ -48,4 +51,5 @@ def algo_ids() -> list[str]:
 
 def algo_class(algo_id: str) -> "AlgorithmClass":
     """The agent class of an algorithm; its `Config` attribute is the algorithm's config class."""
-    return algorithms.get(algo_id)
+    found: AlgorithmClass = algorithms.get(algo_id)
+    return found

@@ -13,7 +13,6 @@ from gymnasium_solver.training.profile import UPDATE_REST
 SMALL: dict[str, Any] = {"seed": 1, "n_threads": 1, "hidden_dims": (8,), "n_steps": 64}
 
 
-@pytest.mark.xfail(reason="the algorithms get their sections with the agent contract")
 @pytest.mark.parametrize("name", ["CartPole-v1:dqn", "Pendulum-v1:sac"])
 def test_a_training_is_split_into_parts(name: str) -> None:
     config = load_config(name).replace(

@@ -91,7 +91,6 @@ def test_a_run_learns_the_same_with_a_profile_and_tells_all_its_parts(
     assert found["act"]["calls"] == found["env"]["calls"]
 
 
-@pytest.mark.xfail(reason="the algorithms get their sections with the agent contract")
 @pytest.mark.parametrize("algo_id", ALGOS)
 def test_an_update_is_split_into_its_parts(
     algo_id: str, make_config: Callable[..., Config]
