@@ -72,6 +72,26 @@ def test_the_command_leaves_no_perf_maps_unless_asked_to(monkeypatch, given, exp
     assert {name: os.environ[name] for name in names if name in os.environ} == expected
 
 
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, {"GOMP_SPINCOUNT": "300"}),
+        ({"GOMP_SPINCOUNT": "7"}, {"GOMP_SPINCOUNT": "7"}),
+        ({"OMP_WAIT_POLICY": "active"}, {"OMP_WAIT_POLICY": "active"}),
+    ],
+)
+def test_the_command_lets_idle_threads_sleep_unless_told_otherwise(monkeypatch, given, expected):
+    names = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
+    for name in names:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "argv", ["gsolve", "--version"])
+    with pytest.raises(SystemExit):
+        cli.entry()
+    assert {name: os.environ[name] for name in names if name in os.environ} == expected
+
+
 @pytest.mark.parametrize("argv", [["--help"], ["list"]])
 def test_a_reader_that_goes_away_is_no_error(argv):
     with subprocess.Popen(
