@@ -178,7 +178,10 @@ class Learner:
         modes = {gradient.mode for gradient in self.gradients.values()}
         if modes == {"torch"}:
             return "plain torch, as configured" if self.config.compile is False else "plain torch"
-        return "CUDA graphs" if "graph" in modes else "recorded updates in NumPy"
+        if "graph" in modes:
+            return "CUDA graphs"
+        # None: not decided before the first update.
+        return "recorded NumPy programs" + (", in part in torch" if "torch" in modes else "")
 
     def scheduled_values(self, env_steps: int, total_steps: int) -> dict[str, float]:
         """Current value of every scheduled field. `env_steps` is the count before the rollout."""

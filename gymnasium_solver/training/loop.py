@@ -146,6 +146,7 @@ class Trainer:
         self._is_over = False
         self.replay_log: ReplayLog | None = None
         self.agent = build_agent(config, env.observation_space, env.action_space)
+        self._update_mode = self.agent.update_mode  # as the user knows it
         self.agent.start_training()
         self.collector = Collector(
             JournaledEnv(env),
@@ -265,7 +266,14 @@ class Trainer:
             if rollout is not None:
                 dump_rollout(rollout, self.run.path)
             raise
+        self._report_update_mode()
         return metrics
+
+    def _report_update_mode(self) -> None:
+        """Whether a loss can be recorded is known after its first update: correct the header."""
+        if self.agent.update_mode != self._update_mode:
+            self._update_mode = self.agent.update_mode
+            self.observer.on_message("info", f"updates run in {self._update_mode}")
 
     def _collect(self, n_rows: int) -> Rollout:
         p = self.progress
@@ -385,7 +393,7 @@ class Trainer:
             env_spec=self.collector.env.spec,
             n_parameters=sum(p.numel() for p in self.agent.net.parameters()),
             device=str(self.agent.device),
-            update_mode=self.agent.update_mode,
+            update_mode=self._update_mode,
             threshold=self.plan.threshold,
             planned_epochs=self.plan.planned_epochs,
             test_episodes=self.evaluator.test_episodes if self.plan.tests else None,

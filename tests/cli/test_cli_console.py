@@ -28,7 +28,7 @@ INFO = TrainInfo(
     env_spec=EnvSpec("CartPole-v1", "vector", "fastest here", 500, 475.0, "classic_control"),
     n_parameters=9155,
     device="cpu",
-    update_mode="updates replayed in NumPy",
+    update_mode="recorded NumPy programs",
     threshold=475.0,
     planned_epochs=N_EPOCHS,
     notes=["a note of the loop"],
@@ -116,7 +116,7 @@ def test_plain_lines_and_the_end(tmp_path):
     for fact in (
         "CartPole-v1 × 8 on vector (fastest here)",
         "9,155 parameters",
-        "cpu, updates replayed",
+        "cpu, recorded NumPy",
         "seed 7",
     ):
         assert fact in text
