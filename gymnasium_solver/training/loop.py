@@ -398,7 +398,12 @@ class Trainer:
             planned_epochs=self.plan.planned_epochs,
             test_episodes=self.evaluator.test_episodes if self.plan.tests else None,
             resumed_from=resumed_from,
-            notes=[*self.config.notices(), *self.agent.notes, *self.notes],
+            notes=[
+                *self.config.notices(),
+                *self.collector.env.spec.notes,
+                *self.agent.notes,
+                *self.notes,
+            ],
             control=self.control,
         )
         self.run.update_meta(

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
 
+from gymnasium_solver.envs.journal import same_obs
 from gymnasium_solver.envs.vector import Step, VectorEnv
 
 COUNTING = "GsolveTest/Counting-v0"
@@ -108,6 +109,17 @@ class TextEnv(CountingEnv):
     )
 
 
+class WordsEnv(CountingEnv):
+    """Numbers, and words beside them."""
+
+    observation_space = gymnasium.spaces.Dict(
+        {"count": CountingEnv.observation_space, "words": gymnasium.spaces.Text(5)}
+    )
+
+    def _obs(self) -> Any:
+        return {"count": super()._obs(), "words": "hello"}
+
+
 class PartsEnv(CountingEnv):
     """The counting env, its observation in parts of every kind."""
 
@@ -168,17 +180,18 @@ _register("GsolveTest/Undeclared-v0", vector_entry_point=UndeclaredVectorEnv)
 _register("GsolveTest/Drifting-v0", entry_point=DriftingEnv)
 _register("GsolveTest/Text-v0", entry_point=TextEnv)
 _register("GsolveTest/Parts-v0", entry_point=PartsEnv)
+_register("GsolveTest/Words-v0", entry_point=WordsEnv)
 _register("GsolveTest/Echo-v0", entry_point=EchoEnv)
 
 
 class Rollout:
     """T steps of N envs, stacked: obs[t] is what the agent saw, next_obs[t] what came back."""
 
-    def __init__(self, first_obs: np.ndarray, actions: list[np.ndarray], steps: list[Step]) -> None:
+    def __init__(self, first_obs: Any, actions: list[np.ndarray], steps: list[Step]) -> None:
         self.steps = steps
         self.actions = np.stack(actions)
-        self.next_obs = np.stack([s.obs for s in steps])
-        self.obs = np.concatenate([first_obs[None], self.next_obs[:-1]])
+        self.next_obs: Any = _stacked([s.obs for s in steps])
+        self.obs: Any = _stacked([first_obs, *(s.obs for s in steps[:-1])])
         self.reward = np.stack([s.reward for s in steps])
         self.terminated = np.stack([s.terminated for s in steps])
         self.truncated = np.stack([s.truncated for s in steps])
@@ -190,7 +203,13 @@ class Rollout:
     def same_as(self, other: "Rollout") -> bool:
         mine, theirs = vars(self), vars(other)
         names = [name for name in mine if name not in ("steps", "actions")]
-        return all(np.array_equal(mine[name], theirs[name]) for name in names)
+        return all(same_obs(mine[name], theirs[name]) for name in names)
+
+
+def _stacked(rows: list[Any]) -> Any:
+    if isinstance(rows[0], dict):
+        return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
+    return np.stack(rows)
 
 
 Recorder = Callable[..., Rollout]

@@ -1,4 +1,6 @@
-"""Observations in parts as one array, and frames as stacks of small ones."""
+"""Observations in parts, and frames as stacks of small ones."""
+
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -10,21 +12,34 @@ from gymnasium_solver.envs.suites.buttons import ActionSet
 from gymnasium_solver.envs.suites.game_frames import VIZDOOM_GRAY, AreaResize, FrameStack, gray
 from gymnasium_solver.envs.suites.minigrid import COLOURS, THINGS, VERBS, encode_mission
 from gymnasium_solver.errors import EnvError
+from gymnasium_solver.training.loop import train
+from gymnasium_solver.training.observer import Observer, TrainInfo
+from gymnasium_solver.training.prepare import build_config
 
 spaces = gymnasium.spaces
 
 
 @pytest.mark.parametrize("mode", ["sync", "async"])
-def test_parts_of_every_kind_are_one_vector(mode, record):
+def test_parts_of_every_kind_by_their_names(mode, record):
     env = make_vector_env("GsolveTest/Parts-v0", 2, vectorization_mode=mode)
-    assert env.observation_space.shape == (12,)
+    assert env.observation_space == spaces.Dict(
+        {
+            "count": spaces.Box(0, np.inf, (2,), np.float32),
+            "flags": spaces.MultiBinary(2),
+            "kinds.0": spaces.Discrete(3, start=5),
+            "kinds.1": spaces.MultiDiscrete([2, 3]),
+        }
+    )
     rollout = record(env, seed=1, n_steps=4)
     env.close()
-    # A Dict is in alphabetical order: count (2), flags (2), kinds: one-hot 3, 2 and 3.
     for step in (1, 2):
-        row = rollout.next_obs[step - 1, 0]
-        kinds = [*np.eye(3)[step % 3], *np.eye(2)[step % 2], *np.eye(3)[step % 3]]
-        assert row.tolist() == [0, step, step % 2, 1, *kinds]
+        row = {name: part[step - 1, 0].tolist() for name, part in rollout.next_obs.items()}
+        assert row == {
+            "count": [0, step],
+            "flags": [step % 2, 1],
+            "kinds.0": 5 + step % 3,
+            "kinds.1": [step % 2, step % 3],
+        }
 
 
 def test_blackjack_is_the_same_on_both_engines(record):
@@ -33,9 +48,9 @@ def test_blackjack_is_the_same_on_both_engines(record):
     assert pool.observation_space == gym.observation_space
     for env in (pool, gym):
         obs = record(env, seed=1, n_steps=20).next_obs
-        parts = [obs[..., :32], obs[..., 32:43], obs[..., 43:]]
-        assert all((part.sum(axis=-1) == 1).all() for part in parts)
-        assert parts[0].argmax(axis=-1).min() >= 4  # the smallest hand is two twos
+        assert obs["0"].min() >= 4  # the smallest hand is two twos
+        assert obs["1"].max() <= 10
+        assert set(obs["2"].reshape(-1)) == {0, 1}
         env.close()
 
 
@@ -127,3 +142,24 @@ def test_gray_is_integer_arithmetic(weights):
     assert gray(planes, weights).tolist() == expected
     assert np.array_equal(gray(np.stack([planes] * 3), weights)[1], expected)
     assert gray(np.full((3, 1, 1), 255, np.uint8), weights).tolist() == [[255]]
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_words_are_left_out_and_the_run_says_so(mode, tmp_path):
+    env = make_vector_env("GsolveTest/Words-v0", 2, vectorization_mode=mode)
+    assert list(env.reset(0)) == ["count"]
+    note = "observation part 'words' is left out: no network reads it"
+    assert env.spec.notes == (note,)
+    env.close()
+    if mode == "sync":
+        infos = []
+
+        class Listener(Observer):
+            def on_start(self, run: Any, config: Any, info: TrainInfo) -> None:
+                infos.append(info)
+
+        fields = {"env_id": "GsolveTest/Words-v0", "algo_id": "ppo", "max_env_steps": 64,
+                  "n_envs": 2, "n_steps": 16, "batch_size": 16, "eval_freq_epochs": None,
+                  "test_episodes": 1}  # fmt: skip
+        train(build_config(fields), runs_root=tmp_path, observers=[Listener()])
+        assert note in infos[0].notes

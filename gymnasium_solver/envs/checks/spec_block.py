@@ -104,6 +104,10 @@ def _observation(view: ObservationView, space: Any, frame_stack: int) -> Iterato
         told = f"{view.size} numbers" + (f" x {frame_stack} frames" if frame_stack > 1 else "")
         yield f"observation_space names {told}, but the env has {size}: {space}"
         return
+    if all(isinstance(part, gymnasium.spaces.Discrete) for part in parts.values()):
+        for component, part in zip(view.components, parts.values(), strict=True):
+            if component.values != part.n:  # type: ignore[attr-defined]
+                yield f"{component.name} has {component.values} values, but the env has {part}"
     if all(isinstance(part, gymnasium.spaces.Box) for part in parts.values()):
         boxes: list[Any] = list(parts.values())
         low, high = (

@@ -31,7 +31,6 @@ import numpy as np
 
 from gymnasium_solver.envs.engines.envpool_spaces import MINIGRID, mended, pool_reader
 from gymnasium_solver.envs.masks import KEY as MASK_KEY
-from gymnasium_solver.envs.readers import joined
 from gymnasium_solver.envs.spec import EnvSpec, UnknownId, Unsupported, registry_entry, suite_of
 from gymnasium_solver.envs.vector import Engine, Info, RawStep, env_seeds
 from gymnasium_solver.errors import EnvError, MissingError
@@ -119,14 +118,13 @@ class EnvPoolEngine(Engine):
             )
         with _quiet():
             observation, action = pool_spec.observation_space, pool_spec.action_space
-        read = pool_reader(
+        self._read = pool_reader(
             observation,
             self._pool_id,
             env_id,
             list(pool_spec._state_keys),
             env_kwargs.get("observation", "onehot"),
         )
-        self._read = joined(read, env_id)
         spec = EnvSpec(
             env_id=env_id,
             engine="envpool",
