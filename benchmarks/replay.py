@@ -25,7 +25,6 @@ from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.spaces.actions import action_kind
 
 CAPACITY, N_OBS, N_ACTIONS = 100_000, 17, 6
-BOX = spaces.Box(-1, 1, (N_OBS,), np.float32)
 ACTIONS = action_kind(spaces.Box(-1, 1, (N_ACTIONS,), np.float32))
 N_ROUNDS, N_CALLS = 60, 60
 
@@ -39,6 +38,7 @@ def rollout(n_steps: int, n_envs: int, n_obs: int = N_OBS) -> Rollout:
     rows.actions[:] = rng.random(rows.actions.shape)
     rows.reward[:], rows.valid[:] = rng.random(rows.reward.shape), True
     rows.valid[199::200] = False  # the reset rows of episodes of 199 steps
+    rows.is_first[0], rows.is_first[200::200] = True, True
     return rows
 
 

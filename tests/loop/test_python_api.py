@@ -122,7 +122,7 @@ def test_images_are_learnt_from(algo_id: str, mode: Any, train: Call) -> None:
         max_epochs=12,
     )
     agent = gs.load(run.id)
-    assert agent.observation_space.dtype == np.uint8
+    assert agent.policy.observation_space.dtype == np.uint8
     dark, bright = np.full((2, 8, 8, 3), 20, np.uint8), np.full((2, 8, 8, 3), 230, np.uint8)
     assert agent.act(dark).tolist() == [0, 0]
     assert agent.act(bright).tolist() == [1, 1]

@@ -31,5 +31,5 @@ def test_two_epochs(name: str) -> None:
         if metric not in ("env_steps", "epoch", "wall_s"):
             assert describe(metric).description, metric
     agent = load_agent(run.id, "runs")
-    obs = agent.observation_space.sample()
-    assert agent.action_space.contains(agent.act(obs))
+    obs = agent.policy.observation_space.sample()
+    assert agent.policy.actions.space.contains(agent.act(obs))
