@@ -1,4 +1,4 @@
-"""Training from Python: `gymnasium_solver.train`. The command line's `train` is the same call."""
+"""Training from Python: `gymnasium_solver.train`, the same call as `train` on the command line."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,8 +21,9 @@ def train(
 ) -> Run:
     """Train `target` ("CartPole-v1:ppo", a file, or a Config) and return its run folder.
 
-    `fields` override the config's; `fill` gives the values of its ${placeholders}. Silent unless
-    one of the `observers` prints. DivergedError if training met a value that is not finite.
+    `fields` override fields of the config; `fill` gives the values of its ${placeholders}. Prints
+    nothing unless one of the `observers` does. Raises DivergedError if a value in training is not
+    finite.
     """
     if isinstance(target, Config):
         config = target.replace(**fields) if fields else target

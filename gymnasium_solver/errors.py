@@ -1,8 +1,8 @@
-"""The errors a user can cause or meet. The command line prints their message alone and exits."""
+"""Errors caused by user input or the environment. The command line prints only their message."""
 
 
 class GsolveError(Exception):
-    """Base of all errors that are told to the user without a traceback."""
+    """Base of all errors that are shown to the user without a traceback."""
 
 
 class ConfigError(GsolveError):
@@ -10,11 +10,11 @@ class ConfigError(GsolveError):
 
 
 class EnvError(GsolveError):
-    """An environment cannot be built, or was used against its contract."""
+    """An environment cannot be built, or was used incorrectly."""
 
 
 class MissingError(EnvError):
-    """An environment needs a package, a library or a ROM that this machine lacks."""
+    """An environment needs a package, a library or a ROM that is not installed."""
 
 
 class RunError(GsolveError):
@@ -22,4 +22,4 @@ class RunError(GsolveError):
 
 
 class DivergedError(GsolveError):
-    """Training met a value that is not finite."""
+    """Training produced a value that is not finite."""

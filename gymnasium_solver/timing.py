@@ -15,13 +15,13 @@
             timer.switch()                # and from here on as "store" again
     timer.seconds["env"], timer.calls["update"]
 
-Every moment is charged once, to the innermost section or part that is running, so the seconds add
-up to the time since the timer was made. What runs outside every section counts as `REST`. Timing
-reads a clock and nothing else: what is learnt is the same with and without it. On a GPU this is
-the host's time: device work shows up where the host waits for it.
+All time is charged exactly once, to the innermost running section or part, so the seconds add up to
+the time since the timer was created. Time outside every section counts as `REST`. Timing only reads
+a clock and does not affect the results of training. On a GPU it measures the host's time: device
+work is charged where the host waits for it.
 
 Only a detailed timer keeps spans (name, start, end) for a trace: the first and the last ones, so
-that the trace of a long run is as small as that of a short one.
+that the trace of a long run stays small.
 
 An agent times its inner sections with its `timer` attribute, which the training loop sets;
 elsewhere it is `OFF`. Section names inside an update: "store in the replay", "sample", "gradient",
@@ -44,7 +44,7 @@ T = TypeVar("T")
 
 
 class Span(NamedTuple):
-    """One pass through a section, in seconds since the timer was made."""
+    """One pass through a section, in seconds since the timer was created."""
 
     name: str
     start_s: float
@@ -74,18 +74,18 @@ class Timer:
     # -- sections ---------------------------------------------------------------------------
 
     def section(self, name: str) -> AbstractContextManager[None]:
-        """Charge what runs inside to `name`."""
+        """Charge the time inside the block to `name`."""
         found = self._sections.get(name)
         if found is None:
             found = self._sections[name] = _Section(self, name)
         return found
 
     def detail(self, name: str) -> AbstractContextManager[None]:
-        """A section of a detailed timer; nothing otherwise."""
+        """A section of a detailed timer; no effect otherwise."""
         return self.section(name) if self.detailed else _NOTHING
 
     def each(self, name: str, items: Iterable[T]) -> Iterable[T]:
-        """The same items; a detailed timer charges the time to get each one to `name`."""
+        """Yield the same items; a detailed timer charges the time to get each one to `name`."""
         return self._timed_items(name, iter(items)) if self.detailed else items
 
     def switch(self, part: str | None = None) -> None:
@@ -100,7 +100,7 @@ class Timer:
         self._running = part or self._section
 
     def charge(self) -> float:
-        """Charge the time since the last look to what is running; returns the time now."""
+        """Charge the time since the last call to what is running; returns the current time."""
         now = self._now()
         self.seconds[self._running] += now - self._last
         self._last = now
@@ -113,7 +113,7 @@ class Timer:
             with self.section(name):
                 item = take()
             if item is end:
-                self.calls[name] -= 1  # looking for one more item is not an item
+                self.calls[name] -= 1  # the end of the iterator is not an item
                 return
             yield item
 
@@ -125,12 +125,12 @@ class Timer:
 
     @property
     def spans(self) -> tuple[list[Span], list[Span]]:
-        """The first and the last spans; `n_spans` counts those in between as well."""
+        """The first and the last spans; `n_spans` also counts those between them."""
         return self._first_spans, list(self._last_spans)
 
 
 class _Section:
-    """Holds no state of its own: one object serves every pass through a section, nested or not."""
+    """Stateless: one object serves every pass through a section, nested or not."""
 
     __slots__ = ("name", "timer")
 
@@ -160,4 +160,4 @@ class _Section:
 
 
 OFF = Timer()
-"""For agents outside a training: `detail` and `each` of it do nothing."""
+"""For agents outside training; `detail` and `each` have no effect."""

@@ -1,15 +1,15 @@
-"""Trees of tensors: what a loss takes may be nested, what records and captures it wants a list.
+"""Trees of tensors: a loss takes nested data; recording and CUDA graphs need flat lists.
 
     leaves, structure = flatten(batch)          # batch: named tuples, dicts, tuples, None
     batch = unflatten(structure, leaves)
 
-A leaf is anything that is neither a dict, a tuple, a list nor None.
+A leaf is anything that is not a dict, a tuple, a list or None.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-Structure = Any  # opaque: give it back to `unflatten`
+Structure = Any  # opaque; pass it to `unflatten`
 
 _LEAF = object()
 
@@ -38,7 +38,7 @@ def unflatten(structure: Structure, leaves: Sequence[Any]) -> Any:
 
 
 def map_tree(function: Callable[[Any], Any], tree: Any) -> Any:
-    """The same tree with the function applied to each leaf, in the order of `leaves_of`."""
+    """Apply a function to each leaf, in the order of `leaves_of`, and return the same tree."""
     if tree is None:
         return None
     if isinstance(tree, dict):

@@ -1,9 +1,9 @@
-"""What random actions score, stored as data, and scores measured from there.
+"""Scores of random actions, stored as data, and scores normalised by them.
 
-    normalized_score("CartPole-v1", 475)       # 1.0: solved; 0.0 is what random actions get
+    normalized_score("CartPole-v1", 475)       # 1.0: solved; 0.0 is the score of random actions
 
-`random.json` holds one record for each shipped environment and way it is set up, measured by
-`gsolve baselines --measure` (measure.py). Light to import.
+`random.json` has one record for each environment of this package and each of its setups, measured
+by `gsolve baselines --measure` (measure.py). Light to import.
 """
 
 import json
@@ -15,23 +15,24 @@ from pathlib import Path
 from typing import Any
 
 PATH = Path(__file__).with_name("random.json")
-# Fields of a config that change what an episode can score; the others only change what is seen or
-# how it is learnt.
+# Config fields that change the attainable score of an episode; the others only change what the
+# agent observes or how it learns.
 GAME_FIELDS = ("env_kwargs", "max_episode_steps", "frame_skip")
-# So it is with env_kwargs: scores are raw and of whole games, whatever the learner is given.
+# The same for env_kwargs: scores are raw and of whole games, whatever the learner receives.
 VIEW_KWARGS = (
     *("obs_type", "frame_stack", "grayscale_obs", "resize_obs", "max_pool"),
     *("reward_clip", "episodic_life"),
 )
 
 
-# A target no further from random actions than this share of their size or spread tells nothing.
+# A target that is closer to the random score than this fraction of its size or spread is not
+# informative.
 NEAR = 0.02
 
 
 @dataclass(frozen=True)
 class Baseline:
-    """How uniformly random actions do in one environment."""
+    """Score of uniformly random actions in one environment."""
 
     env_id: str
     mean: float
@@ -43,16 +44,16 @@ class Baseline:
     length_mean: float
     seed: int
     engine: str
-    """What stepped it, which is what `auto` takes."""
+    """The engine that stepped it, which is the one `auto` selects."""
     settings: dict[str, Any] = field(default_factory=dict)
-    """What is not the environment's default: env_kwargs, max_episode_steps, frame_skip."""
+    """Non-default settings: env_kwargs, max_episode_steps, frame_skip."""
     target: float | None = None
-    """Return that counts as 1: the solved threshold, or else the spec's reference."""
+    """Return that counts as 1: the solved threshold, otherwise the reference of the spec."""
     target_kind: str | None = None
     """threshold or reference."""
 
     def normalize(self, score: float, target: float | None = None) -> float | None:
-        """0 for random actions, 1 for the target; None where no target is clearly above them."""
+        """0 for random actions, 1 for the target; None if no target is clearly above random."""
         goal = self.target if self.target is not None else target
         if goal is None or not math.isfinite(score):
             return None
@@ -65,7 +66,7 @@ class Baseline:
 
 
 def game_settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a config that a baseline depends on, where they say something."""
+    """The config fields that a baseline depends on, if they are set."""
     settings = {name: config[name] for name in GAME_FIELDS if config.get(name)}
     kwargs = settings.pop("env_kwargs", {})
     kept = {k: v for k, v in kwargs.items() if v is not None and k not in VIEW_KWARGS}
@@ -73,8 +74,8 @@ def game_settings(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def random_baseline(env_id: str, settings: Mapping[str, Any] | None = None) -> Baseline | None:
-    """The record for an environment set up in this way, or without `settings` in the way that its
-    first config sets it up; None where it was not measured."""
+    """The record for an environment with these settings or, without `settings`, with those of its
+    first config; None if it was not measured."""
     if settings is not None:
         return _records().get(_key(env_id, settings))
     first = (record for record in _records().values() if record.env_id == env_id)
@@ -91,9 +92,10 @@ def normalized_score(
     settings: Mapping[str, Any] | None = None,
     target: float | None = None,
 ) -> float | None:
-    """(score - random) / (threshold or reference - random); None where nothing was measured.
+    """(score - random) / (threshold or reference - random); None if nothing was measured.
 
-    `target` counts where the record has none, such as the threshold that a run was given."""
+    `target` is used if the record has none, e.g. the threshold of a run.
+    """
     baseline = random_baseline(env_id, settings)
     return None if baseline is None else baseline.normalize(score, target)
 

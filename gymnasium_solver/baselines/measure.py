@@ -1,7 +1,7 @@
-"""Measure random baselines: whole episodes with uniformly random actions, in rounds.
+"""Measures random baselines: whole episodes with uniformly random actions, in rounds.
 
-In a round every one of N envs plays one episode to its end, so short episodes are not favoured; as
-many rounds are played as the episodes asked for need, or as the time allows (one at least).
+In a round each of N envs plays one whole episode, so that short episodes are not over-represented.
+The number of rounds follows from the requested episodes and the time limit (at least one).
 """
 
 import json
@@ -31,10 +31,10 @@ N_ENVS, N_SLOW_ENVS = 20, 10
 
 
 def games(entries: Iterable[ConfigEntry]) -> dict[str, str]:
-    """The different games among configs: a text that tells them apart -> a config's name."""
+    """The distinct games among configs: an identifying text -> the name of a config."""
     found: dict[str, str] = {}
     for entry in entries:
-        if "<" in entry.env_id:  # a file for any environment, to be filled
+        if "<" in entry.env_id:  # a template for any environment
             continue
         section = read_config_file(entry.path).section(entry.variant)
         settings = game_settings(config_dict(build_config(section)))
@@ -43,7 +43,7 @@ def games(entries: Iterable[ConfigEntry]) -> dict[str, str]:
 
 
 def measure(job: Mapping[str, Any]) -> dict[str, Any]:
-    """The record of one config's game; `job` has name, episodes, seconds and seed."""
+    """Measure the game of one config; `job` has name, episodes, seconds and seed."""
     config = load_config(job["name"])
     probe = env_from_config(config, 1)
     is_slow = len(probe.observation_space.shape or ()) > 1
@@ -91,7 +91,7 @@ def _record(
 
 
 def write_records(path: Path, new: Iterable[Mapping[str, Any]]) -> int:
-    """Put records into a file, in place of those of the same game; how many it has then."""
+    """Write records into a file, replacing those of the same game; return the number of records."""
     from gymnasium_solver.runs.files import write_atomic
     from gymnasium_solver.runs.machine import versions
 

@@ -1,9 +1,9 @@
-"""What `gsolve train` prints while it runs: an observer of the training loop.
+"""Output of `gsolve train` during a run: an observer of the training loop.
 
-On a terminal a live dashboard; into a file or a pipe one plain line an evaluation, or every few
-seconds; with `quiet` only the start, the result and the path. All output also goes to the
-run's `run.log`, without colours. Used as a context manager, so that the terminal is given back
-whatever happens.
+On a terminal it shows a live dashboard; in a file or a pipe, one plain line per evaluation or every
+few seconds; with `quiet`, only the start, the result and the path. All output is also written to
+the run's `run.log`, without colours. Used as a context manager, so that the terminal is always
+restored.
 """
 
 import time
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from gymnasium_solver.training.observer import EvalResult, TrainInfo
 
 SHORTEST_REFRESH_S, LONGEST_REFRESH_S = 1 / 8, 2.0
-COST = 0.01  # a refresh is followed by at least its own time / COST without one
+COST = 0.01  # after a refresh, pause for at least its own time / COST
 LINE_EVERY_S = 5.0
 
 
 class TrainConsole(Observer):
-    """Observer of one training. `quiet` and whether `console` is a terminal choose the form."""
+    """Observer of one training. `quiet`, and whether `console` is a terminal, select the output."""
 
     def __init__(
         self,
@@ -50,11 +50,11 @@ class TrainConsole(Observer):
         self.quiet = quiet
         self.notes = notes
         self.warnings = warnings
-        """Told before anything is drawn, so that they stay to be read."""
+        """Printed before the dashboard is drawn, so that they stay visible."""
         self.runs_dir = runs_dir
-        """The flag's value where it was given: what to type next needs it too."""
+        """Value of the --runs-dir flag, if given; the suggested commands include it."""
         self.exit_code = 1
-        """What the command should exit with: 1 until the run has ended by itself."""
+        """Exit code of the command: 1 until the run has ended normally."""
         self.live: Live | None = None
         self.state: State | None = None
         self.run: Run | None = None
@@ -140,7 +140,7 @@ class TrainConsole(Observer):
         self._progress_line(val=text + (" ★" if is_best else ""))
 
     def on_test(self, result: "EvalResult", required: float) -> None:
-        assert self.state is not None, "on_start comes first"
+        assert self.state is not None, "on_start must be called first"
         score = self._score(result.mean)
         text = f"test at {fmt.number(result.env_steps)}: {score.test(result.score())}"
         threshold = self.state.threshold or 0.0
@@ -182,8 +182,8 @@ class TrainConsole(Observer):
     # --- output
 
     def _digest(self) -> State:
-        """Take in the rows that came since the last look."""
-        assert self.state is not None, "on_start comes first"
+        """Process the rows received since the last call."""
+        assert self.state is not None, "on_start must be called first"
         for row in self._pending:
             self.state.add_row(row, self._seen_s)
         self._pending.clear()
@@ -205,7 +205,7 @@ class TrainConsole(Observer):
             self.state.messages.append(line)
 
     def _progress_line(self, val: str | None = None) -> None:
-        """One plain line: to the log always, to the screen where there is no dashboard."""
+        """One plain line: always to the log, and to the screen if there is no dashboard."""
         state = self._digest()
         self._next_line_s = time.monotonic() + LINE_EVERY_S
         if not state.row:
@@ -229,7 +229,7 @@ class TrainConsole(Observer):
             self._log(line)
 
     def _say(self, *lines: str | Text) -> None:
-        """To the screen and to the log."""
+        """Print to the screen and to the log."""
         for line in lines:
             self.console.print(line, soft_wrap=True, markup=False)
         self._log(*lines)
@@ -249,15 +249,15 @@ class TrainConsole(Observer):
 
 
 def exit_code(summary: "RunSummary") -> int:
-    """0 for a run that ended by itself or by an observer's request; 75 after SIGTERM ("try again":
-    a batch system may resume it); 130 after Ctrl-C."""
+    """0 for a run that ended normally or at an observer's request; 75 after SIGTERM ("try again": a
+    batch system may resume it); 130 after Ctrl-C."""
     if summary.stop_reason != "interrupted":
         return 0
     return PREEMPTED if summary.stop_detail == "SIGTERM" else 130
 
 
 def header(config: "Config", info: "TrainInfo") -> list[tuple[str, str]]:
-    """What is about to run, as (label, text)."""
+    """Description of the run to start, as (label, text)."""
     spec = info.env_spec
     reason = f" ({spec.engine_reason})" if spec.engine_reason else ""
     aim = ScoreText(info.threshold).threshold
@@ -283,7 +283,7 @@ def _header_lines(state: State) -> list[Text]:
 
 
 def _budget(config: "Config", info: "TrainInfo") -> str:
-    """The limit that ends the run; the other one only where it comes first."""
+    """The budget that ends the run: epochs or env steps, whichever is reached first."""
     if _ends_by_epochs(config, info):
         return f"{info.planned_epochs:,} epoch{'s' * (info.planned_epochs != 1)}"
     return f"{config.max_env_steps:,} env steps (about {info.planned_epochs:,} epochs)"

@@ -1,7 +1,7 @@
-"""The picture `gsolve train` keeps on the terminal: a pure function from what is known to lines.
+"""The live dashboard of `gsolve train`: a pure function from a state to lines.
 
-The lines are made by hand and handed to rich as segments: laying out rich tables takes 15-30 ms a
-refresh, this takes well under 1 ms, and the picture must cost less than 1 % of the run.
+The lines are built by hand and passed to rich as segments: laying out rich tables takes 15-30 ms
+per refresh, this takes well under 1 ms. The dashboard must cost less than 1 % of the run.
 """
 
 import time
@@ -30,7 +30,7 @@ WIDEST = 98
 SPARK = 28
 BLUE, ORANGE, GREEN, PINK, SKY = "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9"
 SHARES = (("env", BLUE), ("act", SKY), ("update", ORANGE), ("eval", PINK))
-HIDDEN = ("best", "std")  # these have columns, or a place in the lines, of their own
+HIDDEN = ("best", "std")  # shown in other columns or elsewhere
 
 
 def _shown(*groups: str) -> tuple[str, ...]:
@@ -48,7 +48,7 @@ BESTS = {name for name in (*TRAIN, *VAL) if "/ep_rew/" in name}
 
 @dataclass
 class State:
-    """What is known of the run so far."""
+    """What is known about the run so far."""
 
     run_id: str
     name: str
@@ -60,12 +60,12 @@ class State:
     best: dict[str, float] = field(default_factory=dict)
     messages: deque[Line] = field(default_factory=lambda: deque(maxlen=4))
     start_steps: int = 0
-    """Env steps at which this process began: more than 0 after a resume."""
+    """Env steps at which this process started; above 0 after a resume."""
     threshold: float | None = None
     start_fraction: float = 0.0
     started_s: float = field(default_factory=time.monotonic)
     seen_s: float = 0.0
-    """When the last row came, on the clock of `started_s`."""
+    """When the last row arrived, on the clock of `started_s`."""
 
     def add_row(self, row: dict[str, Any], seen_s: float) -> None:
         self.row, self.seen_s = row, seen_s
@@ -84,11 +84,11 @@ class State:
             self.best[name] = value
 
     def fraction(self) -> float:
-        """How much of the budget is done."""
+        """Fraction of the budget used."""
         return float(self.row.get("progress", 0.0))
 
     def remaining_s(self) -> float | None:
-        """The rest of the budget at the pace of this process."""
+        """Estimated time for the rest of the budget at the pace of this process."""
         done = self.fraction() - self.start_fraction
         return (self.seen_s - self.started_s) / done * (1 - self.fraction()) if done > 0 else None
 
@@ -133,7 +133,7 @@ def frame(state: State, width: int) -> list[Line]:
 
 
 def _fit(line: Line, width: int) -> Line:
-    """The line cut or padded to `width` cells."""
+    """Cut or pad the line to `width` cells."""
     fitted: Line = []
     left = width
     for text, style in line:
@@ -158,10 +158,10 @@ def _progress(state: State, width: int) -> list[Line]:
     first.append((f" {100 * fraction:5.1f} %", "bold"))
     row, dot = state.row, (" · ", "bright_black")
     total = f" / {fmt.number(state.max_env_steps)}" if state.max_env_steps else ""
-    # Where env steps are the budget the number of epochs is an estimate, which may be passed.
+    # With an env step budget the number of epochs is an estimate, which may be exceeded.
     exact = state.planned_epochs is not None and state.max_env_steps is None
     epochs = f" / {fmt.number(state.planned_epochs)}" if exact else ""
-    # What matters least stands last: a narrow terminal cuts it off.
+    # Least important last: a narrow terminal cuts it off.
     second: Line = [
         (fmt.number(row.get("env_steps", 0)), "bold"),
         (f"{total} env steps", "none"),
@@ -178,7 +178,7 @@ def _progress(state: State, width: int) -> list[Line]:
 
 
 def _time_shares(state: State, width: int) -> list[Line]:
-    """Where the time goes: one bar of four colours and its legend."""
+    """Time by section: one bar in four colours and its legend."""
     known = [
         (label, colour, share)
         for label, colour in SHARES
@@ -214,7 +214,7 @@ def _table(state: State, width: int) -> list[Line]:
 def _metric_row(state: State, name: str, spark: int) -> Line:
     metric, series = describe(name), state.series[name]
     now, best = series.last, state.best.get(name)
-    assert now is not None  # a series is made with its first value
+    assert now is not None  # a series is created with its first value
     shown: Callable[[float], str]
     if name in BESTS:
         shown = score = ScoreText(state.threshold, best)

@@ -1,7 +1,7 @@
-"""`gsolve eval RUN[/CHECKPOINT]`: score a trained agent, greedy and sampled, on fresh episodes.
+"""`gsolve eval RUN[/CHECKPOINT]`: evaluate a trained agent, greedy and sampled, on new episodes.
 
-The same checkpoint, seed and number of episodes give the same figures again: by default those of
-the run's held-out test, with `--seed val` those of the validation that chose the checkpoint.
+The same checkpoint, seed and number of episodes give the same scores: by default those of the run's
+held-out test, with `--seed val` those of the validation that selected the checkpoint.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def main(argv: Sequence[str]) -> int:
     parser = Parser(
         "eval",
-        "Score a trained agent: mean return over whole episodes, greedy and sampled.",
+        "Evaluate a trained agent: mean return over whole episodes, greedy and sampled.",
         "examples:\n  gsolve eval @last\n  gsolve eval a1b2/@best --episodes 100 --greedy\n"
         "  gsolve eval a1b2/50000 --seed val --json",
     )
@@ -32,7 +32,7 @@ def main(argv: Sequence[str]) -> int:
         "--episodes",
         type=int,
         metavar="N",
-        help="whole episodes (default: those of the run's test)",
+        help="number of whole episodes (default: as in the run's test)",
     )
     parser.add_argument(
         "--seed",
@@ -41,13 +41,13 @@ def main(argv: Sequence[str]) -> int:
         help="seed of the environments (default: test)",
     )
     mode = parser.add_mutually_exclusive_group()
-    mode.add_argument("--greedy", action="store_true", help="the most likely action only")
-    mode.add_argument("--sampled", action="store_true", help="sampled actions only")
+    mode.add_argument("--greedy", action="store_true", help="use only the most likely action")
+    mode.add_argument("--sampled", action="store_true", help="use only sampled actions")
     parser.add_json()
     parser.add_runs_dir()
     args = parser.read(argv)
     if args.episodes is not None and args.episodes < 1:
-        raise UsageError(f"--episodes {args.episodes}: at least 1 is needed")
+        raise UsageError(f"--episodes {args.episodes}: must be at least 1")
 
     from gymnasium_solver.runs.run import runs_root
 
@@ -68,7 +68,7 @@ def main(argv: Sequence[str]) -> int:
 def score(
     ref: str, root: Any, episodes: int | None, seed: str, modes: dict[str, bool]
 ) -> dict[str, Any]:
-    """Load the checkpoint, play the episodes, and gather the report."""
+    """Load the checkpoint, play the episodes and build the report."""
     from gymnasium_solver.envs.make import env_from_config
     from gymnasium_solver.runs.checkpoint import load_checkpoint
     from gymnasium_solver.runs.resolve import resolve_checkpoint
@@ -86,7 +86,7 @@ def score(
     env_seed = pick_seed(config, seed, checkpoint.env_steps, found.run)
     env = env_from_config(config, n_eval_envs(config, episodes))
     try:
-        # As in training: scores repeat exactly.
+        # As in training, so that scores are reproducible.
         with limited_threads(pick_threads(config, env.observation_space)):
             agent = agent_from_checkpoint(config, checkpoint)
             scores: dict[str, EvalResult] = {
@@ -117,7 +117,7 @@ def score(
 
 
 def pick_seed(config: "Config", seed: str, env_steps: int, run: "Run") -> int:
-    """The seed a stage uses for the checkpoint at `env_steps`, or a number as it is."""
+    """The seed that a stage uses for the checkpoint at `env_steps`, or the given number."""
     from gymnasium_solver.runs.query import get_events
     from gymnasium_solver.training.evaluator import eval_seed
     from gymnasium_solver.training.seeds import stage_seed

@@ -1,4 +1,4 @@
-"""`gsolve plot RUN...`: learning curves as a PNG, over env steps; several runs share the axes."""
+"""`gsolve plot RUN...`: learning curves over env steps as a PNG; several runs share the axes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 Points = list[tuple[int, float]]
 
 TRAIN, VAL, SPREAD = "train/roll/ep_rew/mean", "val/roll/ep_rew/mean", "val/roll/ep_rew/std"
-# Drawn under the returns of a single run, as far as it logged them and they changed.
+# Drawn below the returns of a single run, if they were logged and changed.
 DETAILS = (
     "train/opt/loss/policy",
     "train/opt/loss/value",
@@ -34,7 +34,7 @@ RETURNS = "returns"
 
 @dataclass
 class Curves:
-    """What of a run is drawn."""
+    """The curves of a run to draw."""
 
     id: str
     title: str
@@ -46,7 +46,7 @@ class Curves:
 def main(argv: Sequence[str]) -> int:
     parser = Parser(
         "plot",
-        "Learning curves: training and validation return over env steps, with the threshold;\n"
+        "Plot learning curves: training and validation return over env steps, with the threshold;\n"
         "for a single run also losses, entropy and the like.",
         "examples:\n  gsolve plot @last\n  gsolve plot a1b2 c3d4 -o compare.png\n"
         "  gsolve plot @last --metric entropy approx_kl",
@@ -58,7 +58,7 @@ def main(argv: Sequence[str]) -> int:
         "-o",
         "--output",
         metavar="FILE",
-        help="picture to write, .png, .svg or .pdf (default: curves.png in the run's folder, "
+        help="image file to write, .png, .svg or .pdf (default: curves.png in the run's folder, "
         "compare.png here for several runs)",
     )
     parser.add_argument(
@@ -66,7 +66,7 @@ def main(argv: Sequence[str]) -> int:
         nargs="+",
         action="extend",
         metavar="NAME",
-        help="draw these metrics instead, one panel each; a unique part of a name is enough",
+        help="plot these metrics instead, one panel each; a unique part of a name is enough",
     )
     parser.add_json()
     parser.add_runs_dir()
@@ -105,11 +105,11 @@ def read_curves(ref: str, root: Path) -> Curves:
 
 
 def choose_panels(curves: list[Curves], wanted: list[str] | None) -> list[str]:
-    """The panels to draw: "returns" and details, or the metrics asked for."""
+    """The panels to draw: "returns" and details, or the requested metrics."""
     known = sorted({name for run in curves for name in run.series})
     if not known:
         names = ", ".join(run.id for run in curves)
-        raise UsageError(f"nothing is logged yet in {names}: there is nothing to draw")
+        raise UsageError(f"nothing to plot: no metrics are logged yet in {names}")
     if wanted:
         return [match_metric(name, known) for name in wanted]
     if len(curves) > 1:
@@ -118,13 +118,14 @@ def choose_panels(curves: list[Curves], wanted: list[str] | None) -> list[str]:
 
 
 def _changes(points: Points) -> bool:
-    """A flat line (no critic, a fixed rate) shows nothing; a single point may still change."""
+    """Whether to draw it: a constant (no critic, a fixed rate) shows nothing; a single point may
+    still change."""
     values = {y for _, y in points}
     return len(values) > 1 or len(points) == 1
 
 
 def match_metric(name: str, known: list[str]) -> str:
-    """The metric of this name, or the only one that has it as a part."""
+    """The metric with this name, or the only one that contains it."""
     from gymnasium_solver.suggest import ask, nearest
 
     if name in known:
@@ -133,11 +134,11 @@ def match_metric(name: str, known: list[str]) -> str:
     if len(parts) == 1:
         return parts[0]
     if parts:
-        raise UsageError(f"'{name}' is part of several metrics: {', '.join(parts)}")
+        raise UsageError(f"'{name}' matches several metrics: {', '.join(parts)}")
     by_end = {metric.rpartition("/")[2]: metric for metric in known}
     near = nearest(name, [*known, *by_end], n=1, cutoff=0.5)
     hint = ask([by_end.get(metric, metric) for metric in near])
-    raise UsageError(f"no run has a metric '{name}'. {hint or 'There are: ' + ', '.join(known)}")
+    raise UsageError(f"no run has a metric '{name}'. {hint or 'Available: ' + ', '.join(known)}")
 
 
 def draw(curves: list[Curves], panels: list[str], output: Path) -> None:
@@ -160,13 +161,13 @@ def draw(curves: list[Curves], panels: list[str], output: Path) -> None:
         try:
             figure.savefig(output)
         except (OSError, ValueError) as error:
-            raise UsageError(f"the picture cannot be written to {output}: {error}") from error
+            raise UsageError(f"cannot write the image to {output}: {error}") from error
         finally:
             pyplot.close(figure)
 
 
 def _layout(n: int) -> "tuple[Figure, list[Axes]]":
-    """One wide panel, and under it the others in rows of up to three that fill the width."""
+    """One wide panel, and below it the others in rows of up to three that fill the width."""
     from matplotlib import pyplot
 
     n_rows = -(-(n - 1) // 3)
@@ -174,7 +175,7 @@ def _layout(n: int) -> "tuple[Figure, list[Axes]]":
     grid = figure.add_gridspec(1 + n_rows, 6, height_ratios=[4.2, *[2.3] * n_rows])
     axes = [figure.add_subplot(grid[0, :])]
     for row in range(n_rows):
-        n_panels = (n - 1 + row) // n_rows  # as even as can be, the shorter rows first
+        n_panels = (n - 1 + row) // n_rows  # as even as possible, shorter rows first
         width = 6 // n_panels
         for column in range(n_panels):
             axes.append(figure.add_subplot(grid[1 + row, column * width : (column + 1) * width]))
@@ -215,7 +216,7 @@ def _draw_metric(ax: "Axes", run: Curves, name: str, colour: str) -> None:
 
 
 def _finish(ax: "Axes", panel: str, curves: list[Curves]) -> None:
-    """Threshold, labels, legend, and ticks that read as steps."""
+    """Add the threshold, labels, legend and step ticks."""
     from matplotlib.ticker import EngFormatter, MaxNLocator
 
     from gymnasium_solver.runs.words import ScoreText

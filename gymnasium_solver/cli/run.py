@@ -1,4 +1,4 @@
-"""`gsolve run RUN`: one run in full: result, evaluations, checkpoints, files, what to type next."""
+"""`gsolve run RUN`: details of one run: result, evaluations, checkpoints, files, next commands."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -18,11 +18,13 @@ SHOWN_EVALS = 10
 def main(argv: Sequence[str]) -> int:
     parser = Parser(
         "run",
-        "One run in full.",
+        "Show one run in detail.",
         "examples:\n  gsolve run @last\n  gsolve run @last --log 20\n  gsolve run a1b2 --json",
     )
     parser.add_argument("run", metavar="RUN", help="@last, an id or a unique part of one, a path")
-    parser.add_argument("--log", type=int, metavar="N", help="the last N lines of its run.log only")
+    parser.add_argument(
+        "--log", type=int, metavar="N", help="show only the last N lines of its run.log"
+    )
     parser.add_json()
     parser.add_runs_dir()
     args = parser.read(argv)
@@ -80,10 +82,10 @@ def print_run(
         text = f"{'greedy' if greedy else 'sampled'} {score.test(test_score(test))}"
         rows.append(("test" if i == 0 else "", f"{text}, std {score(test.get('std'))}"))
     if n_failed := sum(event["stage"] == "failed_test" for event in evals):
-        rows.append(("", f"{n_failed} earlier test{'s' * (n_failed > 1)} fell short"))
+        rows.append(("", f"{n_failed} earlier test{'s' * (n_failed > 1)} failed"))
     rows.append(("folder", str(run.path)))
     print_pairs(console, rows)
-    for label, command in next_rows(run, runs_dir):  # never folded: they are there to be copied
+    for label, command in next_rows(run, runs_dir):  # not wrapped, so that they can be copied
         line = Text.assemble((f"  {label:<9}", "bright_black"), command)
         console.print(line, soft_wrap=True)
     _print_checkpoints(console, run, score)

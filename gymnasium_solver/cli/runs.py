@@ -18,16 +18,16 @@ SHORTEST_ID = 24  # "CartPole-v1-…040424-ab12"
 def main(argv: Sequence[str]) -> int:
     parser = Parser(
         "runs",
-        "All runs, newest first.",
+        "List all runs, newest first.",
         "examples:\n  gsolve runs\n  gsolve runs CartPole --limit 5\n  gsolve runs solved\n"
         "  gsolve runs --json",
     )
     parser.add_argument(
         "filter",
         nargs="?",
-        help="words that all occur in id, environment, algorithm or status; solved: the solved",
+        help="words that all occur in id, environment, algorithm or status; solved: solved runs",
     )
-    parser.add_argument("--limit", type=int, metavar="N", help="the N newest only")
+    parser.add_argument("--limit", type=int, metavar="N", help="show only the N newest")
     parser.add_json()
     parser.add_runs_dir()
     args = parser.read(argv)
@@ -43,15 +43,15 @@ def main(argv: Sequence[str]) -> int:
         return 0
     if not runs:
         what = f"no run matches '{args.filter}' in {root}" if args.filter else f"no runs in {root}"
-        make_console().print(f"{what}; gsolve train <env>:<variant> makes one", markup=False)
+        make_console().print(f"{what}; create one with gsolve train <env>:<variant>", markup=False)
         return 0
     print_runs(make_console(), runs)
     return 0
 
 
 def print_runs(console: "Console", runs: "list[RunSummary]") -> None:
-    """One line a run. Where the terminal is too narrow for all, ids are shortened in the middle,
-    then whole columns go; a status is never cut."""
+    """One line per run. On a narrow terminal ids are shortened in the middle, then whole columns
+    are dropped; a status is never cut."""
     from rich.text import Text
 
     from gymnasium_solver.cli.tables import plain_table, print_table, shorten_middle

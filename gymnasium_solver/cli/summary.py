@@ -1,4 +1,4 @@
-"""How a run ended, in words: for the end of `gsolve train` and for `gsolve run`."""
+"""The result of a run as text, for the end of `gsolve train` and for `gsolve run`."""
 
 from typing import TYPE_CHECKING
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 def score_text(summary: "RunSummary") -> ScoreText:
-    """How this run's scores are written."""
+    """The score format of this run."""
     scores = [found["score"] for found in (summary.best,) if found]
     return ScoreText(summary.threshold, scores + [test["mean"] for test in (summary.test,) if test])
 
 
 def verdict(summary: "RunSummary") -> Text:
-    """The run in a line: solved, or how far it came. Only a held-out test says solved."""
+    """The run in one line: solved, or its best score. Only a held-out test can make it solved."""
     threshold, text = summary.threshold, score_text(summary)
     score = _tested(summary, text) if summary.test else _untested(summary, text)
     after = f"{summary.env_steps:,} env steps, {fmt.duration(summary.wall_s)}"
@@ -43,14 +43,14 @@ def _tested(summary: "RunSummary", text: ScoreText) -> str:
 
 def _untested(summary: "RunSummary", text: ScoreText) -> str:
     best = f"best val {text(summary.best['score'])}" if summary.best else "no evaluation yet"
-    aim = "" if summary.threshold is None else f" (solved is a test of {text.threshold})"
+    aim = "" if summary.threshold is None else f" (solved at a test mean of {text.threshold})"
     return f"{best}, not tested{aim}"
 
 
 def measured_from_random(summary: "RunSummary") -> dict[str, float] | None:
     """The run's score on a scale from random actions (0) to the target (1), and both ends.
 
-    It is the score of the test, or without one the best validation. None without a baseline.
+    Uses the test score or, without a test, the best validation score. None without a baseline.
     """
     from pathlib import Path
 
@@ -62,7 +62,7 @@ def measured_from_random(summary: "RunSummary") -> dict[str, float] | None:
     try:
         settings = game_settings(get_config(Run(Path(summary.path))))
     except RunError:
-        return None  # a damaged folder still has a summary
+        return None  # a damaged folder still gets a summary
     baseline = random_baseline(summary.env_id, settings)
     if summary.test is not None:
         mean = summary.test["mean"]
@@ -80,7 +80,7 @@ def measured_from_random(summary: "RunSummary") -> dict[str, float] | None:
 
 
 def normalized_row(summary: "RunSummary") -> list[tuple[str, str]]:
-    """(label, text) of the normalised score, where there is one."""
+    """(label, text) of the normalised score, if available."""
     found = measured_from_random(summary)
     if found is None:
         return []
@@ -92,7 +92,7 @@ def normalized_row(summary: "RunSummary") -> list[tuple[str, str]]:
 def result(
     summary: "RunSummary", final: "dict[str, EvalResult]", runs_dir: str | None = None
 ) -> list[Text]:
-    """The end, in full. `runs_dir`: the flag's value, where it was given."""
+    """The full result of a run. `runs_dir`: value of the flag, if given."""
     score = score_text(summary)
     rows = [("stopped", stopped(summary, "-"))]
     if summary.best:
@@ -118,7 +118,7 @@ def result(
 
 
 def broken_off(run: "Run", runs_dir: str | None = None) -> list[Text]:
-    """The summary of a run that an error ended; the caller prints the error itself."""
+    """Summary of a run that ended with an error; the caller prints the error."""
     from gymnasium_solver.runs.query import get_run
 
     summary = get_run(run)
@@ -132,13 +132,13 @@ def broken_off(run: "Run", runs_dir: str | None = None) -> list[Text]:
 def quiet_result(summary: "RunSummary", final: "dict[str, EvalResult]") -> list[Text]:
     score = score_text(summary)
     line = verdict(summary)
-    for mode, test in final.items():  # the verdict has the other one
+    for mode, test in final.items():  # the verdict shows the other one
         if summary.test is None or test.greedy != summary.test["greedy"]:
             line.append(f"  {mode}: {score(test.mean)}")
     return [line, Text(str(summary.path))]
 
 
 def next_rows(summary: "RunSummary", runs_dir: str | None = None) -> list[tuple[str, str]]:
-    """What to type now, as (label, text)."""
+    """The next commands, as (label, text)."""
     steps = next_steps(summary, runs_dir)
     return [("next" if i == 0 else "", line) for i, line in enumerate(steps)]

@@ -30,7 +30,7 @@ OPTIONS = {
     "env_kwargs": MANY,
     "runs_dir": ONE,
     "resume": ONE,
-    # Spellings of the system whose users come here.
+    # Flag names of the system that users migrate from.
     "override": ONE,
     "config_id": ONE,
     "epoch": ONE,
@@ -42,24 +42,24 @@ usage: gsolve train <env>:<variant> [flags]
        gsolve train path/to/config.yaml[:variant] [flags]
        gsolve train --resume RUN [flags]
 
-Train an agent. Any field of the config is a flag, kebab or snake case, and means what the same
-line in the YAML means. gsolve train CartPole-v1:ppo --help shows every field with its value there.
+Train an agent. Any field of the config is a flag, in kebab or snake case, with the same meaning as
+in the YAML. gsolve train CartPole-v1:ppo --help shows every field with its value there.
 
 flags:
   --FIELD VALUE...         set a field: --policy-lr 1e-3, --hidden-dims 64 64,
                            --policy-lr "{start: 1e-3, end: 0}", --early-stop-on-eval-threshold null
   --FIELD, --no-FIELD      true and false, where the field takes them: --normalize-obs
   --env-kwargs KEY=VALUE   arguments of the environment, several at once
-  -s, --set KEY=VALUE      fill ${KEY} in the config, or set a field; may be given again
+  -s, --set KEY=VALUE      fill ${KEY} in the config, or set a field; repeatable
   --resume RUN             continue where a run stopped; further flags change its config.
                            RUN/@best goes back to that checkpoint and removes the later ones
   --init-from-run RUN/@best
                            start from the weights of another run
   --profile                print where the time went, and write trace.json, which opens
                            in a browser (ui.perfetto.dev)
-  --runs-dir DIR           where runs live (default: $GSOLVE_RUNS or ./runs)
+  --runs-dir DIR           folder of all runs (default: $GSOLVE_RUNS or ./runs)
   -q, --quiet              print only the start, the result and the path
-  -h, --help               this; after a target, all of its fields
+  -h, --help               show this help; after a target, all of its fields
 
 examples:
   gsolve train CartPole-v1:ppo
@@ -72,14 +72,14 @@ gsolve list shows all configs."""
 
 
 def main(argv: Sequence[str]) -> int:
-    """Exit codes besides those of every verb: 75 after SIGTERM, when the run can be resumed."""
+    """Additional exit code: 75 after SIGTERM, if the run can be resumed."""
     from gymnasium_solver.training.signals import PREEMPTED, Terminated, sigterm_raises
 
     with sigterm_raises():
         try:
             return run_command(argv)
         except Terminated:
-            print("gsolve train: ended by SIGTERM", file=sys.stderr)
+            print("gsolve train: terminated by SIGTERM", file=sys.stderr)
             return PREEMPTED
 
 
@@ -96,7 +96,7 @@ def run_command(argv: Sequence[str]) -> int:
     if args.has("resume"):
         return resume(args, target, ["gsolve", "train", *argv])
     if args.has("epoch"):
-        raise UsageError("--epoch goes with --resume; as in: gsolve train --resume RUN/@best")
+        raise UsageError("--epoch requires --resume, for example: gsolve train --resume RUN/@best")
     if target is None:
         print(f"{HELP}\n\ngsolve train: no target given", file=sys.stderr)
         return 2
@@ -123,12 +123,12 @@ def train(args: FieldArgs, config: "Config", command: list[str]) -> int:
 
 
 def resume(args: FieldArgs, target: str | None, command: list[str]) -> int:
-    """Go on with a run; the fields given now replace those of its saved config."""
+    """Continue a run; the fields given now replace those of its saved config."""
     ref = resume_ref(args)
     if target is not None:
         raise UsageError(
-            f"--resume {ref} continues with that run's own config: leave out '{target}', or leave "
-            "out --resume to start afresh (--init-from-run takes over the weights alone)"
+            f"--resume {ref} continues with that run's own config: remove '{target}', or remove "
+            "--resume to start a new run (--init-from-run loads only the weights)"
         )
     from gymnasium_solver.cli.console import TrainConsole
     from gymnasium_solver.runs.checkpoint import LAST
@@ -160,7 +160,7 @@ def resume(args: FieldArgs, target: str | None, command: list[str]) -> int:
 
 
 def going_back(found: "ResolvedCheckpoint") -> list[str]:
-    """What a resume from a checkpoint that is not the newest leaves behind."""
+    """A warning about what a resume from an older checkpoint removes."""
     from gymnasium_solver.runs.checkpoint import list_checkpoints
 
     env_steps = int(found.path.resolve().name)
@@ -169,13 +169,13 @@ def going_back(found: "ResolvedCheckpoint") -> list[str]:
         return []
     names = ", ".join(f"{c.env_steps}{' @best' * c.is_best}{' @last' * c.is_last}" for c in later)
     return [
-        f"going back to {env_steps:,} env steps; what came after is removed: "
+        f"going back to {env_steps:,} env steps; everything later is removed: "
         f"checkpoints {names}, and their metrics and evaluations"
     ]
 
 
 def check_is_no_run(target: str, runs_dir: str | None) -> None:
-    """A run where a config belongs: say how to continue it, and how to repeat it."""
+    """Reject a run given in place of a config, and say how to continue or repeat it."""
     from gymnasium_solver.runs.run import is_run, runs_root
     from gymnasium_solver.runs.words import runs_dir_flag
 
@@ -192,20 +192,20 @@ def check_is_no_run(target: str, runs_dir: str | None) -> None:
 
 
 def resume_ref(args: FieldArgs) -> str:
-    """RUN or RUN/CHECKPOINT; `--epoch @best` is what the reference calls a checkpoint."""
+    """RUN or RUN/CHECKPOINT; `--epoch @best` is an alternative spelling of a checkpoint."""
     ref, epoch = args.last("resume") or "", args.last("epoch")
     if epoch is None:
         return ref
     if epoch not in ("@best", "@last"):
         raise UsageError(
-            f"--epoch {epoch}: checkpoints are named by env steps; as in: "
+            f"--epoch {epoch}: checkpoints are named by env steps, for example: "
             f"gsolve train --resume {ref}/<env_steps>. gsolve run {ref} lists them"
         )
     return f"{ref}/{epoch}"
 
 
 def changes(before: "Config", after: "Config") -> list[str]:
-    """One line a field that differs."""
+    """One line per changed field."""
     from gymnasium_solver.cli.fieldhelp import shown
 
     return [

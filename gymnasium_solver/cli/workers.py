@@ -1,11 +1,11 @@
-"""Many small jobs in processes of their own, so that a crash or a hang costs one job, not the rest.
+"""Runs many small jobs in separate processes, so that a crash or a hang affects only one job.
 
     for outcome in run_isolated("gymnasium_solver.training.smoke:smoke", names, jobs=2):
         print(outcome.item, outcome.value, outcome.error)
 
-A process does one job after the other, since importing torch takes longer than most jobs; it is
-replaced when it dies or runs into the timeout. Items and results are JSON. What a job prints goes
-nowhere, except the last line of a process that died, which is part of its error.
+A process runs several jobs in sequence, since importing torch takes longer than most jobs. It is
+replaced when it dies or exceeds the timeout. Items and results are JSON. Output of a job is
+discarded, except for the last line of a process that died, which becomes part of its error.
 """
 
 import json
@@ -23,7 +23,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one item: the value that the task returned, or why there is none."""
+    """The result of one item: the value that the task returned, or an error."""
 
     item: Any
     value: Any = None
@@ -33,7 +33,7 @@ class Outcome:
 def run_isolated(
     task: str, items: Iterable[Any], *, jobs: int = 1, timeout_s: float = 120.0
 ) -> Iterator[Outcome]:
-    """Call the function `module:name` with each item; outcomes in the order they come."""
+    """Call the function `module:name` with each item; yields outcomes in order of completion."""
     own = threading.local()
     workers: list[_Worker] = []
 
@@ -56,7 +56,7 @@ def run_isolated(
 
 
 class _Worker:
-    """A process that does jobs, and its successor when it dies."""
+    """A process that runs jobs; it is restarted when it dies."""
 
     def __init__(self, task: str) -> None:
         self.task = task
@@ -76,7 +76,7 @@ class _Worker:
         timer = threading.Timer(timeout_s, end)
         timer.start()
         try:
-            self.noise.seek(0)  # of the process, too: what this job prints begins here
+            self.noise.seek(0)  # in the process too: output of this job starts here
             self.noise.truncate()
             process.stdin.write(json.dumps(item) + "\n")
             process.stdin.flush()
@@ -92,7 +92,7 @@ class _Worker:
 
     def _start(self) -> "subprocess.Popen[str]":
         self.noise = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 (as it lives)
-        # One thread: several processes with a thread pool each only get in each other's way.
+        # One thread: several processes with a thread pool each slow each other down.
         environment = {**os.environ, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
         self.process = subprocess.Popen(
             [sys.executable, "-m", "gymnasium_solver.cli.workers", self.task],
@@ -115,7 +115,7 @@ class _Worker:
         self.noise.seek(0)
         lines = [line for line in self.noise.read().splitlines() if line.strip()]
         last = f": {lines[-1].strip()}" if lines else ""
-        what = f"was ended by signal {-code}" if code < 0 else f"exited with {code}"
+        what = f"was killed by signal {-code}" if code < 0 else f"exited with {code}"
         return f"the process {what}{last}"
 
     def stop(self) -> None:
@@ -125,15 +125,15 @@ class _Worker:
 
 
 def serve(task: str) -> None:
-    """The other end: read items, answer each with one line."""
+    """The worker side: read items, answer each with one line."""
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # whatever the job prints must not mix with the answers
+    os.dup2(2, 1)  # output of the job must not mix with the answers
     module, _, name = task.partition(":")
     function = getattr(import_module(module), name)
     for line in sys.stdin:
         try:
             answer = {"value": function(json.loads(line))}
-        except Exception as error:  # reported in one line: the other jobs continue
+        except Exception as error:  # reported in one line; the other jobs continue
             text = (str(error).splitlines() or [""])[0]
             answer = {"error": f"{type(error).__name__}: {text}"}
         sys.stdout.flush()

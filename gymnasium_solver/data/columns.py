@@ -1,7 +1,7 @@
-"""The arrays of a replay: their names, shapes and dtypes, their size, and where they are kept.
+"""The arrays of a replay buffer: names, shapes, dtypes, size and storage.
 
-Observations have one column for each part: "obs" where they are one array, else "obs.<part>". A
-part that is a stack of frames has a further column "older.<part>" (frame_stacks.py).
+Observations have one column per part: "obs" for a single array, otherwise "obs.<part>". A part that
+is a frame stack has an additional column "older.<part>" (frame_stacks.py).
 """
 
 import math
@@ -35,14 +35,16 @@ def layout_of(
     frame_stacks: Mapping[str, int] | None = None,
     carry: Mapping[str, np.ndarray] | None = None,
 ) -> dict[str, Form]:
-    """Every array, [rows, envs, ...]: the rows to sample from, the head, and the look-back.
+    """Every array, [rows, envs, ...]: the rows to sample from, the head, and the look-back rows.
 
-    `frame_stacks`: frames in each stacked part. `carry`: an example of the carry to store."""
+    `frame_stacks`: number of frames of each stacked part. `carry`: an example of the carry to
+    store.
+    """
     stacks = {name: n for name, n in (frame_stacks or {}).items() if n != 1}
     deepest = max(stacks.values(), default=1)
     if capacity < 1 or n_envs < 1 or min(stacks.values(), default=1) < 1:
         raise ConfigError(
-            f"a replay buffer of {capacity} transitions of {n_envs} envs with replay_frame_stack: "
+            f"a replay buffer with {capacity} transitions, {n_envs} envs and replay_frame_stack: "
             f"{deepest}; all three must be at least 1."
         )
     n_rows = -(-capacity // n_envs) + 1 + (deepest - 1)
@@ -75,7 +77,7 @@ def _stored_dtype(actions: ActionKind) -> Any:
 
 
 def _smallest_int(space: spaces.Discrete) -> np.dtype[Any]:
-    """Fits the env's actions and the policy's, which count from 0."""
+    """The smallest dtype for the env's actions and the policy's, which start at 0."""
     first, last = int(space.start), int(space.start + space.n) - 1
     low, high = min(first, 0), max(last, int(space.n) - 1)
     return np.result_type(np.min_scalar_type(low), np.min_scalar_type(high))
@@ -86,15 +88,15 @@ def allocate(shape: tuple[int, ...], dtype: Any, directory: str | None) -> np.nd
         return np.zeros(shape, dtype)
     n_bytes = array_bytes(shape, dtype)
     try:
-        with tempfile.TemporaryFile(dir=directory) as file:  # has no name: nothing is left behind
-            if hasattr(os, "posix_fallocate"):  # a full disk must fail here, not at a later write
+        with tempfile.TemporaryFile(dir=directory) as file:  # unnamed: no file is left behind
+            if hasattr(os, "posix_fallocate"):  # fail now on a full disk, not at a later write
                 os.posix_fallocate(file.fileno(), 0, n_bytes)
             # A plain array over the map: the memmap class would slow down every access.
             return np.asarray(np.memmap(file, dtype, "w+", shape=shape))
     except OSError as error:
         raise ConfigError(
             f"replay_dir: {directory} cannot hold a file of {n_bytes / 2**30:.2f} GiB: {error}. "
-            "Give a folder that exists, on a disk with enough room, or a smaller buffer_size."
+            "Use an existing folder on a disk with enough space, or a smaller buffer_size."
         ) from error
 
 

@@ -1,13 +1,13 @@
-"""Frame stacks stored as single frames: consecutive stacks share all frames but the newest.
+"""Stores frame stacks as single frames: consecutive stacks share all frames but the newest.
 
     stacks = FrameStacks(4, observation_space)
-    older = stacks.older(stack, stack_before, older_before)     # at adding: uint8[N], one row
-    obs = stacks.rebuild(frames, older, index, n_envs)          # at sampling: [B, *shape]
+    older = stacks.older(stack, stack_before, older_before)     # when adding: uint8[N], one row
+    obs = stacks.rebuild(frames, older, index, n_envs)          # when sampling: [B, *shape]
 
-`older` tells of each row how many of its older frames lie in the rows before it (a new episode
-has none there), and how the rest is padded: engines repeat the first frame, or put zeros. Which
-of them it is, and whether a stack goes on at all, is read from the frames themselves, so a stack
-comes back exactly as it was given or is refused.
+`older` records for each row how many of its older frames are in the preceding rows (none at the
+start of an episode) and how the rest is padded: engines repeat the first frame, or use zeros. Both
+the padding and whether a stack continues are read from the frames themselves, so a stack is
+restored exactly as it was given, or rejected.
 """
 
 from typing import Any
@@ -19,7 +19,7 @@ from gymnasium_solver.errors import ConfigError, EnvError
 
 _ZERO_PADDED = 128  # added to the number of older frames
 _COUNT = 127
-_CHANNELS = (1, 3, 4)  # of one frame: grey, RGB, RGBA
+_CHANNELS = (1, 3, 4)  # per frame: greyscale, RGB, RGBA
 
 
 class FrameStacks:
@@ -29,21 +29,21 @@ class FrameStacks:
         if rest or channels not in _CHANNELS or frame_stack > _COUNT:
             raise ConfigError(
                 f"replay_frame_stack: {frame_stack} with observations of shape {shape}: their "
-                f"first axis must hold the {frame_stack} frames. Set replay_frame_stack: 1 to "
+                f"first axis must be the {frame_stack} frames. Set replay_frame_stack: 1 to "
                 "store whole observations."
             )
         self.n_frames = frame_stack
         self.frame_shape = (channels, *shape[1:])
         self._obs_shape = shape
-        self._back = np.arange(frame_stack - 1, -1, -1)  # how many rows back each frame lies
+        self._back = np.arange(frame_stack - 1, -1, -1)  # how many rows back each frame is
 
     def split(self, obs: np.ndarray) -> np.ndarray:
-        """Stacks as the env gives them, [..., *shape], as [..., k, *frame shape]; no copy."""
+        """View stacks from the env, [..., *shape], as [..., k, *frame shape]; no copy."""
         lead = obs.shape[: obs.ndim - len(self._obs_shape)]
         return obs.reshape(*lead, self.n_frames, *self.frame_shape)
 
     def older(self, stack: np.ndarray, before: np.ndarray, older_before: np.ndarray) -> np.ndarray:
-        """What to store of a row [N, k, *frame], given the row before it."""
+        """The entry to store for a row [N, k, *frame], given the previous row."""
         n_envs = len(stack)
         goes_on = (stack[:, :-1] == before[:, 1:]).reshape(n_envs, -1).all(axis=1)
         count = np.minimum((older_before & _COUNT) + 1, self.n_frames - 1)
@@ -53,16 +53,16 @@ class FrameStacks:
         return older
 
     def _padding(self, stack: np.ndarray, env: int) -> int:
-        """The first stack of an episode: no older frames, and how they are padded."""
+        """The entry for the first stack of an episode: no older frames, and the kind of padding."""
         if not stack[:-1].any():
             return _ZERO_PADDED
         if (stack[:-1] == stack[-1]).all():
             return 0
         raise EnvError(
-            f"env {env}: an observation whose older frames are neither those of the observation "
-            f"before it nor padding (zeros, or the newest frame repeated), so replay_frame_stack: "
-            f"{self.n_frames} cannot store single frames. Set replay_frame_stack: 1 to store whole "
-            "observations."
+            f"env {env}: the older frames of an observation are neither those of the previous "
+            "observation nor padding (zeros, or the newest frame repeated), so "
+            f"replay_frame_stack: {self.n_frames} cannot store single frames. Set "
+            "replay_frame_stack: 1 to store whole observations."
         )
 
     def rebuild(
@@ -71,7 +71,7 @@ class FrameStacks:
         """The stacks [B, *shape] at flat leaves; `frames` [leaves, *frame], `older` [leaves]."""
         code = older.take(index, mode="wrap")
         count = (code & _COUNT)[:, None]
-        # Where there are no older frames, the oldest one there is: the first frame, repeated.
+        # If there are no older frames, repeat the oldest available one, the first frame.
         source = index[:, None] - np.minimum(self._back, count) * n_envs
         stack = frames.take(source, axis=0, mode="wrap")
         if code.max(initial=0) >= _ZERO_PADDED:

@@ -1,4 +1,4 @@
-"""The memory of an off-policy agent: replay, how it is sampled, and n-step returns, as one object.
+"""The memory of an off-policy agent: replay buffer, sampling and n-step returns in one object.
 
     memory = Memory(replay, n_step=3, gamma=0.99, batch_size=64, rng=rng, prioritized=True)
     memory.add(rollout)
@@ -6,7 +6,7 @@
         td_error = ...
         memory.update_priorities(sample.index, td_error)
 
-Rows are saved by the replay itself (`replay.rows`); `state()` holds what is not in them.
+The replay buffer saves its rows itself (`replay.rows`); `state()` holds the rest.
 """
 
 from collections.abc import Iterator
@@ -20,14 +20,14 @@ from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.spaces.observations import Obs, take_rows
 
-# A gather pays by the call, so uniform batches are gathered many at once; more than this at once
-# leaves the processor's cache before it is used.
+# Gathering has a fixed cost per call, so many uniform batches are gathered at once. More than this
+# many would be evicted from the CPU cache before use.
 _MAX_GATHERED = 16_384
 _MAX_GATHERED_BYTES = 4 * 2**20
 
 
 class Sample(NamedTuple):
-    """One batch: the columns of `Transitions`, and what prioritised replay adds."""
+    """One batch: the columns of `Transitions`, plus the index and weights of prioritised replay."""
 
     obs: Obs
     actions: np.ndarray
@@ -35,7 +35,7 @@ class Sample(NamedTuple):
     discount: np.ndarray
     next_obs: Obs
     next_mask: np.ndarray | None
-    weight: np.ndarray  # float32[B]: importance weights, ones where uniform
+    weight: np.ndarray  # float32[B]: importance weights; ones for uniform sampling
     index: np.ndarray  # type: ignore[assignment]  # int64[B]: for update_priorities
 
 
@@ -53,7 +53,7 @@ class Memory:
         eps: float = 1e-6,
         combined: bool = False,
     ) -> None:
-        """`combined`: every batch ends with the newest transitions (Zhang & Sutton 2017)."""
+        """`combined`: every batch includes the newest transitions (Zhang & Sutton 2017)."""
         self.replay, self.n_step, self.gamma = replay, n_step, gamma
         self.batch_size, self.rng, self.combined = batch_size, rng, combined
         self.priorities = (
@@ -62,7 +62,7 @@ class Memory:
         self._ones = np.ones(batch_size, np.float32)
 
     def __len__(self) -> int:
-        """Transitions that can be sampled."""
+        """Number of transitions that can be sampled."""
         return self.replay.n_valid
 
     def add(self, rollout: Rollout) -> None:
@@ -79,19 +79,19 @@ class Memory:
         reward_scale: float = 1.0,
         reward_clip: float | None = None,
     ) -> Iterator[Sample]:
-        """n_batches samples, drawn as they are asked for. `beta`: how far importance weights
-        correct for priorities, 0 to 1. Use up the iterator before the next `add` or `state`."""
+        """Yield n_batches samples, drawn lazily. `beta`: exponent of the importance weights, 0 to
+        1. Exhaust the iterator before the next `add` or `state`."""
         self.replay.check_not_empty()
         if self.priorities is None:
             return self._uniform(n_batches, reward_scale, reward_clip)
         return self._prioritized(self.priorities, n_batches, beta, reward_scale, reward_clip)
 
     def sequences(self, n: int, length: int) -> Sequences:
-        """n sequences of `length` rows, drawn uniformly, for policies with memory."""
+        """n sequences of `length` rows, sampled uniformly, for policies with memory."""
         return self.replay.sequences(self.replay.sample_sequences(n, length, self.rng), length)
 
     def update_priorities(self, index: np.ndarray, td_error: np.ndarray) -> None:
-        """Set priorities from TD errors (any sign); nothing where sampling is uniform."""
+        """Set priorities from TD errors (any sign); no effect with uniform sampling."""
         if self.priorities is not None:
             self.priorities.update(index, td_error)
 
@@ -135,7 +135,7 @@ class Memory:
             yield Sample(*columns, weight, index)
 
     def _combine(self, index: np.ndarray) -> None:
-        """Put the newest transitions at the end of every batch of index [n, B]."""
+        """Replace the end of every batch of index [n, B] with the newest transitions."""
         if self.combined:
             newest = self.replay.newest()[: self.batch_size]
             index[:, self.batch_size - len(newest) :] = newest
@@ -143,7 +143,7 @@ class Memory:
     # -- state ------------------------------------------------------------------------------
 
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Arrays, and the rest as JSON: all but the rows, which `replay.rows` gives."""
+        """Arrays and JSON: everything except the rows, which `replay.rows` returns."""
         extra: dict[str, Any] = {
             "n_added": self.replay.n_added,
             "rng": self.rng.bit_generator.state,
@@ -154,19 +154,19 @@ class Memory:
         return arrays, extra | {"max_priority": self.priorities.max_leaf}
 
     def load_state(self, arrays: dict[str, np.ndarray], extra: dict[str, Any]) -> None:
-        """After the rows were put back into the replay."""
+        """Call after restoring the rows of the replay buffer."""
         if self.replay.n_added != extra["n_added"]:
             raise RunError(
-                f"the saved replay ends at row {self.replay.n_added}, its state was saved at row "
-                f"{extra['n_added']}: rows are missing. Use another checkpoint of this run."
+                f"the saved replay buffer ends at row {self.replay.n_added}, but its state is of "
+                f"row {extra['n_added']}: rows are missing. Use another checkpoint of this run."
             )
         if self.priorities is not None:
             leaves = arrays.get("priorities")
             if leaves is None or len(leaves) != self.priorities.n_leaves:
                 raise RunError(
-                    f"priorities of {0 if leaves is None else len(leaves)} transitions were saved, "
-                    f"expected {self.priorities.n_leaves}. Resume with the buffer_size, n_envs and "
-                    "prioritized that the run was started with."
+                    f"priorities of {0 if leaves is None else len(leaves)} transitions were "
+                    f"saved, expected {self.priorities.n_leaves}. Resume with the run's original "
+                    "buffer_size, n_envs and prioritized."
                 )
             self.priorities.load(leaves, float(extra["max_priority"]))
         self.rng.bit_generator.state = extra["rng"]

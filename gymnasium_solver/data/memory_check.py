@@ -1,4 +1,4 @@
-"""Check before training that the rollout and the replay buffer fit into memory."""
+"""Checks before training that the rollout and the replay buffer fit into memory."""
 
 from pathlib import Path
 
@@ -10,8 +10,8 @@ _GIB = 2**30
 
 
 REPLAY_ADVICE = (
-    "Set a smaller buffer_size, or replay_dir: a folder on a disk with that much room, to keep it "
-    "in a memory-mapped file there."
+    "Set a smaller buffer_size, or set replay_dir to a folder on a disk with that much free "
+    "space, to use a memory-mapped file."
 )
 
 
@@ -25,21 +25,22 @@ def check_fits(
     if estimate > available:
         raise ConfigError(
             f"{what} takes {estimate / _GIB:.2f} GiB, but only {available / _GIB:.2f} GiB of "
-            f"memory are free. {advice}"
+            f"memory is free. {advice}"
         )
 
 
 def available_memory_bytes(root: Path = Path("/")) -> int:
-    """Memory this process may still take: what the machine has left, or what the process's cgroup
-    leaves of it, whichever is less. `root` holds `proc` and `sys`."""
+    """Memory that this process can still allocate: the free memory of the machine or of the
+    process's cgroup, whichever is less. `root` contains `proc` and `sys`."""
     limits = [psutil.virtual_memory().available, *_cgroup_bytes(root)]
     return min(limit for limit in limits if limit is not None)
 
 
 def _cgroup_bytes(root: Path) -> list[int | None]:
-    """What each cgroup around this process leaves: any of its parents may set the limit.
+    """Free memory of each cgroup of this process; any of its parents may set the limit.
 
-    psutil knows the machine's memory only, not a container's limit."""
+    psutil reports the memory of the machine, not the limit of a container.
+    """
     left: list[int | None] = []
     mount = root / "sys/fs/cgroup"
     for line in _lines(root / "proc/self/cgroup"):
@@ -51,7 +52,7 @@ def _cgroup_bytes(root: Path) -> list[int | None]:
         else:
             continue
         folder = top / path.strip("/")
-        while True:  # inside a container the path may be the host's: only the top exists then
+        while True:  # in a container the path may be the host's; then only the root exists
             left.append(_left_in(folder, *files))
             if folder == top:
                 break
@@ -65,14 +66,15 @@ def _left_in(folder: Path, limit_file: str, usage_file: str) -> int | None:
         return None
     usage, cache = _number(folder / usage_file) or 0, 0
     for line in _lines(folder / "memory.stat"):
-        # File pages that nobody uses count as usage, but give way: also those of a hierarchy (v1).
+        # Inactive file pages count as usage but can be reclaimed, including those of child groups
+        # (v1).
         if line.startswith(("inactive_file ", "total_inactive_file ")):
             cache = int(line.split()[1])
     return max(0, limit - max(0, usage - cache))
 
 
 def _number(path: Path) -> int | None:
-    """The file's number; None where it is missing or says `max`."""
+    """The number in the file; None if it is missing or says `max`."""
     text = "".join(_lines(path)).strip()
     return int(text) if text.isdecimal() else None
 

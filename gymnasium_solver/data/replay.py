@@ -1,22 +1,22 @@
-"""Replay storage: a ring of rows x envs, from which n-step transitions are gathered.
+"""Replay buffer: a ring of rows x envs, from which n-step transitions are gathered.
 
     replay = Replay(100_000, n_envs, observation_space, action_space)
     replay.add(rollout)
     index = replay.sample(256, rng)
     batch = replay.transitions(index, n_step=3, gamma=0.99)
 
-Rows are stored as the rollout has them, reset rows too: a reset row holds the true final
-observation of the episode before it. So no next observation is stored, it is the observation of
-the row after; and the row after the newest one, the head, holds the newest observation until the
-next rollout writes over it. An n-step return goes on while the row after is `valid`; the first one
-that is not (a reset row, the head, a break) holds the observation to bootstrap from, unless the
-step before it `terminated`. Nothing else is needed to keep episodes apart, and every step can be
-sampled as soon as it is added, with fewer than n steps where there are no more yet.
+Rows are stored as in the rollout, including reset rows: a reset row holds the true final
+observation of the previous episode. Next observations are not stored, because they are the
+observations of the following rows. The row after the newest one, the head, holds the newest
+observation until the next rollout overwrites it. An n-step return continues while the following row
+is `valid`. The first invalid row (a reset row, the head, a break) holds the observation to
+bootstrap from, unless the step before it `terminated`. This alone keeps episodes apart. Every step
+can be sampled as soon as it is added, with fewer than n steps if there are no more yet.
 
-Rows count from the first one ever (`n_added` of them so far) and row r lies in slot r % n_rows. An
-index (a leaf) is slot * n_envs + env. The newest ceil(capacity / n_envs) rows can be sampled, that
-is at least `capacity` places; reset rows take some of them. Beyond those rows there is the head
-and, with frame stacks, as many older rows as a stack looks back.
+Rows are numbered from the start (`n_added` so far), and row r is in slot r % n_rows. An index (a
+leaf) is slot * n_envs + env. The newest ceil(capacity / n_envs) rows can be sampled, which is at
+least `capacity` entries, some of them reset rows. In addition there are the head and, with frame
+stacks, the older rows that a stack needs.
 """
 
 from collections.abc import Mapping
@@ -31,31 +31,31 @@ from gymnasium_solver.errors import ConfigError, RunError
 from gymnasium_solver.spaces.actions import ActionKind
 from gymnasium_solver.spaces.observations import Obs, Space, obs_arrays, part_spaces, take_rows
 
-_PER_OBSERVATION = ("obs", "mask", "older", "is_first")  # kinds of columns with a row for the head
+_PER_OBSERVATION = ("obs", "mask", "older", "is_first")  # kinds of columns that include the head
 
 
 class Transitions(NamedTuple):
     """B transitions of up to n steps: target = reward + discount * value(next_obs)."""
 
     obs: Obs  # [B, ...]
-    actions: np.ndarray  # int64[B] where discrete, float32[B, A] otherwise
+    actions: np.ndarray  # int64[B] if discrete, float32[B, A] otherwise
     reward: np.ndarray  # float32[B]: discounted sum
-    discount: np.ndarray  # float32[B]: gamma ** steps, 0 where terminated
+    discount: np.ndarray  # float32[B]: gamma ** steps, 0 if terminated
     next_obs: Obs  # [B, ...]
-    next_mask: np.ndarray | None  # bool[B, A]: legal actions at next_obs, where an env has masks
+    next_mask: np.ndarray | None  # bool[B, A]: legal actions at next_obs, if the env provides masks
 
 
 class Sequences(NamedTuple):
-    """B sequences of L rows, which may span several episodes (`is_first`)."""
+    """B sequences of L rows, which can span several episodes (`is_first`)."""
 
     obs: Obs  # [L + 1, B, ...]
     actions: np.ndarray  # [L, B, ...]
     reward: np.ndarray  # float32[L, B]
     terminated: np.ndarray  # bool[L, B]
     truncated: np.ndarray  # bool[L, B]
-    valid: np.ndarray  # bool[L, B]: rows to learn from; reset rows and breaks are not
-    is_first: np.ndarray  # bool[L + 1, B]: this observation opens an episode
-    carry: dict[str, np.ndarray]  # of the policy that acted, before the first row, [B, ...]
+    valid: np.ndarray  # bool[L, B]: rows to learn from, without reset rows and breaks
+    is_first: np.ndarray  # bool[L + 1, B]: this observation starts an episode
+    carry: dict[str, np.ndarray]  # of the acting policy, before the first row, [B, ...]
     mask: np.ndarray | None  # bool[L + 1, B, A]
 
 
@@ -72,10 +72,11 @@ class Replay:
         carry: Mapping[str, np.ndarray] | None = None,
         directory: str | None = None,
     ) -> None:
-        """`capacity` in transitions, over all envs. `frame_stacks` {part: k}: the part is k frames
-        along its first axis, of which only the newest is stored ("" names a plain array). `carry`:
-        an example of the policy's carry, which is then stored with every row. `directory`: keep the
-        arrays in memory-mapped files there, which vanish with the process."""
+        """`capacity`: in transitions, over all envs. `frame_stacks` {part: k}: the part is a stack
+        of k frames along its first axis, and only the newest frame is stored ("" names a plain
+        array). `carry`: an example of the policy's carry, which is then stored with every row.
+        `directory`: keep the arrays there in memory-mapped files, which are removed with the
+        process."""
         stacks = {name: n for name, n in (frame_stacks or {}).items() if n > 1}
         layout = layout_of(
             capacity, n_envs, observation_space, actions,
@@ -113,7 +114,7 @@ class Replay:
         has_masks: bool = False,
         frame_stacks: Mapping[str, int] | None = None,
     ) -> int:
-        """What the arrays of such a replay take; nothing is allocated."""
+        """Size of the arrays in bytes; nothing is allocated."""
         layout = layout_of(
             capacity, n_envs, observation_space, actions,
             has_masks=has_masks, frame_stacks=frame_stacks,
@@ -127,10 +128,11 @@ class Replay:
     # -- adding -----------------------------------------------------------------------------
 
     def add(self, rollout: Rollout) -> None:
-        """Append a rollout of any length; of one longer than the ring the newest rows stay."""
+        """Append a rollout of any length. If it is longer than the ring, its newest rows are
+        kept."""
         n_envs = rollout.valid.shape[1]
         if n_envs != self.n_envs:
-            raise ValueError(f"a rollout of {n_envs} envs, expected {self.n_envs}")
+            raise ValueError(f"the rollout has {n_envs} envs, expected {self.n_envs}")
         is_break = self._n_added > 0 and (rollout.is_restart or self._lacks_reset_row(rollout))
         columns = {
             "actions": rollout.actions,
@@ -148,17 +150,21 @@ class Replay:
             columns[column_name("carry", name)] = rollout.carry[name]
         if "mask" in self._columns:
             if rollout.mask is None:
-                raise ValueError("a rollout without mask, in a replay of an env with action masks")
+                raise ValueError(
+                    "the rollout has no action mask, but the replay buffer was created with masks"
+                )
             columns["mask"] = rollout.mask
         if is_break:
             self._step_over_head()
         self._write(self._n_added, columns)
 
     def _lacks_reset_row(self, rollout: Rollout) -> bool:
-        """An episode ended in the newest row and no reset row follows it. Without a break its
-        return, or its stack of frames, would continue into the next episode.
+        """Whether an episode ended in the newest row without a following reset row. Without a
+        break, its return or its frame stack would continue into the next episode.
 
-        A lost life is no such end: it terminates a return, and the same observation follows."""
+        A lost life does not count: it terminates the return, but the same episode's observations
+        follow.
+        """
         newest, is_step = (self._n_added - 1) % self.n_rows, rollout.valid[0]
         if (self._columns["truncated"][newest] & is_step).any():
             return True
@@ -171,14 +177,14 @@ class Replay:
         return not all(np.array_equal(a, b) for (_, a), (_, b) in parts)
 
     def _step_over_head(self) -> None:
-        """Keep the head as a row that is not valid: no chain goes on from it into what follows."""
+        """Keep the head as an invalid row, so that nothing continues from it into the next rows."""
         slot = self._n_added % self.n_rows
         for name in ("actions", "reward", "terminated", "truncated"):
-            self._columns[name][slot] = 0  # what remains of the row that was overwritten
+            self._columns[name][slot] = 0  # remains of the overwritten row
         self._n_added += 1
 
     def _write(self, start: int, columns: dict[str, np.ndarray]) -> None:
-        """Write rows from the absolute row `start` on; what follows them is the head."""
+        """Write rows starting at the absolute row `start`; the row after them becomes the head."""
         n_rows, n = self.n_rows, len(columns["valid"])
         n_skipped = max(0, n - n_rows + 1)
         slot = (start + n_skipped) % n_rows
@@ -196,7 +202,8 @@ class Replay:
         self._valid[self._n_added % n_rows] = False
         self.n_valid += self._count_valid(slot, n_kept)
         if self._n_look_back and self.oldest_row > 0:
-            # The oldest rows can no longer be sampled: the frames before them are gone.
+            # The oldest rows can no longer be sampled, since the frames before them are
+            # overwritten.
             rows = np.arange(self.oldest_row, self.oldest_row + self._n_look_back) % n_rows
             self.n_valid -= int(np.count_nonzero(self._valid[rows]))
             self._valid[rows] = False
@@ -210,8 +217,8 @@ class Replay:
     def _add_single_frames(
         self, columns: dict[str, np.ndarray], rollout: Rollout, is_break: bool
     ) -> None:
-        """Replace stacked parts by their newest frames, and by what rebuilds the stacks."""
-        if self._n_added == 0:  # maybe amid an episode (a resume): all frames of the first stacks
+        """Replace stacked parts with their newest frames and the data to rebuild the stacks."""
+        if self._n_added == 0:  # maybe mid-episode (a resume): keep all frames of the first stacks
             self._write(0, self._look_back_rows(rollout))
         for name, frames in self._frames.items():
             obs = columns[column_name("obs", name)]
@@ -228,7 +235,7 @@ class Replay:
             columns[column_name("older", name)] = older
 
     def _look_back_rows(self, rollout: Rollout) -> dict[str, np.ndarray]:
-        """Rows before the first one, which hold the older frames of its stacks; none is valid."""
+        """Invalid rows before the first one, which hold the older frames of its stacks."""
         n_rows = self._n_look_back
         rows = {"valid": np.zeros((n_rows, self.n_envs), bool)}
         for name, frames in self._frames.items():
@@ -245,7 +252,7 @@ class Replay:
     # -- sampling ---------------------------------------------------------------------------
 
     def sample(self, n: int, rng: np.random.Generator) -> np.ndarray:
-        """n indices drawn uniformly, with replacement, from the transitions stored."""
+        """Sample n indices uniformly, with replacement, from the stored transitions."""
         self.check_not_empty()
         n_leaves = min(self._n_added, self.n_rows) * self.n_envs
         found: list[np.ndarray] = []
@@ -253,7 +260,7 @@ class Replay:
             n_drawn = n
             if self.n_valid < n_leaves:
                 n_drawn = min(int(1.05 * n * n_leaves / self.n_valid) + 8, 2**20)
-            # Not rng.integers: twice the time for a batch. The product stays below n_leaves.
+            # rng.integers takes twice the time per batch. The product stays below n_leaves.
             index = (rng.random(n_drawn) * n_leaves).astype(np.int64)
             if self.n_valid < n_leaves:
                 index = index[self.is_valid(index)][:n]
@@ -264,12 +271,12 @@ class Replay:
     def check_not_empty(self) -> None:
         if self.n_valid == 0:
             raise ConfigError(
-                "the replay buffer holds no transition to sample. Collect env steps before the "
-                "first update (a longer warm-up)."
+                "the replay buffer has no transitions to sample. Collect env steps before the "
+                "first update (learning_starts)."
             )
 
     def newest(self) -> np.ndarray:
-        """Indices of the newest row that holds transitions, one for each env that made a step."""
+        """Indices of the newest row with transitions, one for each env that took a step."""
         for row in range(self._n_added - 1, self.oldest_row - 1, -1):
             index = self.leaves(row, row + 1)
             if (is_valid := self.is_valid(index)).any():
@@ -284,9 +291,10 @@ class Replay:
         reward_scale: float = 1.0,
         reward_clip: float | None = None,
     ) -> Transitions:
-        """The transitions at valid indices, each of at most n_step steps of one episode.
+        """The transitions at valid indices, each over at most n_step steps of one episode.
 
-        Rewards are scaled, then clipped to +-reward_clip, before they are summed."""
+        Rewards are scaled, then clipped to +-reward_clip, before they are summed.
+        """
         flat, n_envs = self._flat, self.n_envs
         if n_step == 1:
             last = index
@@ -296,7 +304,7 @@ class Replay:
         else:
             chain = index + np.arange(0, n_step * n_envs, n_envs)[:, None]  # [n, B]
             goes_on = flat["valid"].take(chain, mode="wrap")
-            # A reset row is not valid. After a lost life there is none, but `terminated` is set.
+            # Reset rows are invalid. A lost life has no reset row, but `terminated` is set.
             goes_on[1:] &= ~flat["terminated"].take(chain[:-1], mode="wrap")
             np.logical_and.accumulate(goes_on, axis=0, out=goes_on)
             n_steps = goes_on.sum(axis=0)
@@ -307,7 +315,7 @@ class Replay:
             reward = np.where(goes_on, rewards, np.float32(0)).sum(axis=0)
             discount = powers.take(n_steps)
             discount[flat["terminated"].take(last, mode="wrap")] = 0
-        following = last + n_envs  # may lie past the end: every gather wraps around
+        following = last + n_envs  # may exceed the end: every gather wraps around
         actions = flat["actions"].take(index, axis=0)
         return Transitions(
             self._observations(index),
@@ -319,18 +327,19 @@ class Replay:
         )
 
     def masks(self, index: np.ndarray) -> np.ndarray | None:
-        """Legal actions bool[B, A] at the observations themselves, where an env has masks."""
+        """Legal actions bool[B, A] at the observations, if the env provides masks."""
         return self._flat["mask"].take(index, axis=0) if "mask" in self._flat else None
 
     def is_valid(self, index: np.ndarray) -> np.ndarray:
         return self._flat["valid"].take(index)
 
     def leaves(self, start: int, stop: int) -> np.ndarray:
-        """The indices of absolute rows, all envs of a row together."""
+        """The indices of absolute rows, grouped by row."""
         return np.arange(start * self.n_envs, stop * self.n_envs) % self._n_leaves
 
     def changed_since(self, n_added: int) -> np.ndarray:
-        """Indices whose row was written, or can no longer be sampled, since `n_added` was so."""
+        """Indices whose rows were written, or became unavailable, since `n_added` had this
+        value."""
         changed = self.leaves(max(n_added, self._n_added + 1 - self.n_rows), self._n_added + 1)
         if not self._n_look_back:
             return changed
@@ -352,9 +361,10 @@ class Replay:
     # -- sequences --------------------------------------------------------------------------
 
     def sample_sequences(self, n: int, length: int, rng: np.random.Generator) -> np.ndarray:
-        """n indices, drawn uniformly with replacement, at which sequences of `length` rows begin.
+        """Sample n start indices, uniformly with replacement, of sequences of `length` rows.
 
-        A sequence never runs past the newest row into the oldest ones. Its first row is a step."""
+        A sequence never wraps from the newest row into the oldest ones. Its first row is a step.
+        """
         self.check_not_empty()
         first, n_starts = self.oldest_row, self._n_added - length - self.oldest_row + 1
         starts = np.arange(first, first + n_starts) if n_starts > 0 else np.empty(0, np.int64)
@@ -362,13 +372,13 @@ class Replay:
         index = index[self.is_valid(index)] if len(index) else index
         if len(index) == 0:
             raise ConfigError(
-                f"the replay holds no sequence of {length} rows yet: collect more env steps before "
-                "the first update (learning_starts), or use shorter sequences."
+                f"the replay buffer has no sequence of {length} rows yet: collect more env steps "
+                "before the first update (learning_starts), or use shorter sequences."
             )
         return index[rng.integers(len(index), size=n)]
 
     def sequences(self, index: np.ndarray, length: int) -> Sequences:
-        """The rows from `index` on, with the carry of the policy that acted before the first."""
+        """The rows from `index` on, with the acting policy's carry before the first row."""
         flat, n_envs = self._flat, self.n_envs
         rows = (index + np.arange(length + 1)[:, None] * n_envs) % self._n_leaves  # [L + 1, B]
         grid = rows.reshape(-1)
@@ -402,7 +412,7 @@ class Replay:
 
     @property
     def n_added(self) -> int:
-        """Rows ever written; the head is row n_added."""
+        """Number of rows ever written; the head is row n_added."""
         return self._n_added
 
     @property
@@ -411,13 +421,15 @@ class Replay:
         return max(self._first_row, self._n_added - self.n_rows + 1)
 
     def rows(self, start: int, stop: int) -> dict[str, np.ndarray]:
-        """Copies of stored rows; what belongs to an observation has one more, that of row `stop`.
+        """Copies of stored rows; columns that belong to observations also include row `stop`.
 
-        Rows saved piece by piece as they come, and given to `put_rows` in that order, rebuild
-        this very state: later rows do not change earlier ones."""
+        Saving rows in pieces as they come, and passing them to `put_rows` in that order, restores
+        this exact state: later rows do not change earlier ones.
+        """
         if not self.oldest_row <= start <= stop <= self._n_added:
             raise ValueError(
-                f"rows {start} to {stop}: those stored are {self.oldest_row} to {self._n_added}"
+                f"rows {start} to {stop} are not stored; available: {self.oldest_row} to "
+                f"{self._n_added}"
             )
         slots = np.arange(start, stop + 1) % self.n_rows
         return {
@@ -426,14 +438,14 @@ class Replay:
         }
 
     def put_rows(self, start: int, arrays: dict[str, np.ndarray]) -> None:
-        """Append what `rows(start, ...)` gave. Rows before a gap are dropped."""
+        """Append rows returned by `rows(start, ...)`. Rows before a gap are dropped."""
         given = {name: rows.shape[1:] for name, rows in arrays.items()}
         expected = {name: column.shape[1:] for name, column in self._columns.items()}
         if given != expected or start < self._n_added:
             raise RunError(
-                f"saved replay rows from row {start} on, of shapes {given}; expected them from "
-                f"row {self._n_added} on, of shapes {expected}. Resume with the env, n_envs and "
-                "replay_frame_stack that the run was started with, or without its saved replay."
+                f"the saved replay rows start at row {start} with shapes {given}; expected row "
+                f"{self._n_added} and shapes {expected}. Resume with the env, n_envs and "
+                "replay_frame_stack of the original run, or without its saved replay buffer."
             )
         if start > self._n_added:
             self._valid[:] = False
@@ -442,7 +454,7 @@ class Replay:
 
 
 def _shaped(reward: np.ndarray, scale: float, clip: float | None) -> np.ndarray:
-    """Scaled, then clipped, in place."""
+    """Scale, then clip, in place."""
     if scale != 1.0:
         reward *= scale
     if clip is not None:

@@ -1,13 +1,13 @@
-"""One rollout: T rows of N envs, as the vector contract gives them.
+"""A rollout: T rows of N envs, as returned by the vector environments.
 
-Row t holds the observation acted on, the action, and what the step returned. `obs` has one row
-more: obs[t + 1] is the observation after step t, and at the end of an episode that is the true
-final observation, so the value to bootstrap a truncation from is simply the value at row t + 1.
-`valid` marks the rows to learn from: not the reset rows, and not what exceeds the budget.
+Row t holds the observation, the action, and the result of the step. `obs` has one more row: obs[t +
+1] is the observation after step t. At the end of an episode this is the true final observation, so
+the bootstrap value of a truncation is the value at row t + 1. `valid` marks the rows to learn from:
+no reset rows, and no rows beyond the budget.
 
-Besides, a rollout says how it was acted: by which version of the policy (`version`), from which
-carry (`carry`, before each row) and with which distribution (`outputs`, `log_std`), so that the
-log-probabilities of its actions can be computed anywhere, whatever the learner's weights are now.
+A rollout also records how its actions were chosen: the version of the policy (`version`), its carry
+before each row (`carry`) and its distribution (`outputs`, `log_std`). The log-probabilities of its
+actions can therefore be computed anywhere, independent of the learner's current weights.
 """
 
 from dataclasses import dataclass, field, replace
@@ -37,14 +37,14 @@ class Rollout:
     terminated: np.ndarray  # [T, N] bool
     truncated: np.ndarray  # [T, N] bool
     valid: np.ndarray  # [T, N] bool
-    is_first: np.ndarray  # [T + 1, N] bool: obs[t] opens an episode
-    mask: np.ndarray | None = None  # [T + 1, N, A] bool: the legal actions, where an env has masks
-    outputs: np.ndarray | None = None  # [T, N, W] of the policy that acted
-    log_std: np.ndarray | None = None  # of the policy that acted, where its distribution has one
+    is_first: np.ndarray  # [T + 1, N] bool: obs[t] starts an episode
+    mask: np.ndarray | None = None  # [T + 1, N, A] bool: legal actions, if the env provides masks
+    outputs: np.ndarray | None = None  # [T, N, W] of the acting policy
+    log_std: np.ndarray | None = None  # of the acting policy, if its distribution has one
     carry: dict[str, np.ndarray] = field(default_factory=dict)  # before each row, [T, N, ...]
-    version: int = 0  # updates that the policy that acted had seen
-    is_restart: bool = False  # the envs were reset: obs[0] does not follow the rollout before
-    device_obs: Any = None  # `obs` as tensors on the GPU, where the network is on one
+    version: int = 0  # number of updates of the acting policy
+    is_restart: bool = False  # the envs were reset: obs[0] does not follow the previous rollout
+    device_obs: Any = None  # `obs` as tensors on the GPU, if the network is on one
 
     @classmethod
     def allocate(
@@ -57,12 +57,12 @@ class Rollout:
         n_outputs: int | None = None,
         device: torch.device | None = None,
     ) -> "Rollout":
-        """`n_outputs`: width of the outputs to keep; `device`: a GPU, for a second copy of the
-        observations there."""
+        """`n_outputs`: width of the outputs to store; `device`: a GPU for a second copy of the
+        observations."""
         obs = allocate_obs(observation_space, (n_steps + 1, n_envs))
         device_obs = None
         if device is not None and device.type == "cuda":
-            # Rows are copied from pinned memory while the host goes on.
+            # Rows are copied asynchronously from pinned memory.
             pinned = map_obs(lambda part: torch.from_numpy(part).pin_memory(), obs)
             obs = map_obs(lambda part: part.numpy(), pinned)
             device_obs = map_obs(lambda part: torch.zeros_like(part, device=device), pinned)
@@ -89,7 +89,7 @@ class Rollout:
         *,
         n_outputs: int | None = None,
     ) -> int:
-        """Bytes of what `allocate` gives, in the host's memory."""
+        """Host memory that `allocate` uses, in bytes."""
         one = cls.allocate(1, 1, observation_space, actions, n_outputs=n_outputs)
         seen = [one.is_first, *(part for _, part in obs_arrays(one.obs))]
         done = [one.actions, one.reward, one.terminated, one.truncated, one.valid]
@@ -98,7 +98,7 @@ class Rollout:
         return n_envs * (seen_bytes + n_steps * sum(array.nbytes for array in done))
 
     def put_obs(self, row: int, obs: Obs) -> Any:
-        """Keep a row of observations; the same to act on, where the network is."""
+        """Store a row of observations; return it on the network's device, for acting."""
         put_rows(self.obs, row, obs)
         if self.device_obs is None:
             return obs
@@ -113,7 +113,7 @@ class Rollout:
         return place[row].copy_(torch.from_numpy(part[row]), non_blocking=True)
 
     def first(self, n_rows: int) -> "Rollout":
-        """The first rows alone, without copying: a rollout that the budget cut short."""
+        """A view of the first rows: a rollout cut short by the budget."""
         rows, more = slice(n_rows), slice(n_rows + 1)
         return replace(
             self,
@@ -139,7 +139,7 @@ class Rollout:
         return int(self.valid.sum())
 
     def valid_obs(self) -> Obs:
-        """The observations acted on, [n, ...]."""
+        """The observations of the valid rows, [n, ...]."""
         rows: Obs = map_obs(lambda part: part[:-1][self.valid], self.obs)
         return rows
 

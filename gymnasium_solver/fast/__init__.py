@@ -1,1 +1,1 @@
-"""How updates and acting run fast: recorded programs, CUDA graphs, the flat optimizer."""
+"""Fast updates and acting: recorded programs, CUDA graphs, the flat optimiser."""

@@ -1,10 +1,10 @@
-"""ATen operations in NumPy: what a recorded gradient (fast/recorded.py) is replayed with.
+"""ATen operations in NumPy, which recorded gradients (fast/recorded.py) are replayed with.
 
-The table is for speed alone. An entry takes the arguments of the ATen overload and gives the same
-numbers, in float32 on the CPU; what is not in it, `through_torch` runs with torch's own kernel on
-the same memory, which costs a few microseconds more. Where arrays are large, torch's kernels (MKL)
-are the faster ones: there the entries use them too, chosen by the sizes at hand and nothing else,
-so that a replay gives the same bits whatever came before it.
+The table only affects speed. An entry takes the arguments of the ATen overload and returns the same
+numbers, in float32 on the CPU. For operations that are not in the table, `through_torch` runs
+torch's own kernel on the same memory, which costs a few microseconds more. For large arrays torch's
+kernels (MKL) are faster, and the entries use them too. The choice depends only on the sizes, so a
+replay gives the same bits regardless of earlier calls.
 """
 
 import operator
@@ -15,7 +15,8 @@ import numpy as np
 import torch
 
 Array = np.ndarray
-# Measured on x86-64: below, NumPy's lower cost of a call wins; above, torch's kernels do.
+# Measured on x86-64: below these sizes NumPy is faster because of its lower call overhead, above
+# them torch's kernels are.
 LARGE_PRODUCT = 1_000_000  # multiplications
 LARGE_ARRAY = 16_384  # elements
 ZERO, ONE = np.float32(0), np.float32(1)
@@ -51,13 +52,13 @@ def _to_numpy(value: Any) -> Any:
 
 
 def _is_large(x: Array, y: Array) -> bool:
-    # With an inner size of 1 NumPy takes no BLAS, and a hundred times as long.
+    # With an inner size of 1 NumPy does not use BLAS and takes a hundred times as long.
     limit = LARGE_ARRAY if x.shape[-1] == 1 else LARGE_PRODUCT
     return x.size * y.shape[-1] >= limit
 
 
 def _product(x: Array, y: Array, out: Array | None = None) -> Array:
-    """x @ y for two matrices, or for two stacks of as many."""
+    """x @ y for two matrices, or for two stacks of the same length."""
     if not _is_large(x, y):
         return np.multiply(x, y, out=out) if x.shape[-1] == 1 else np.matmul(x, y, out=out)
     product = torch.mm if x.ndim == 2 else torch.bmm
@@ -69,7 +70,7 @@ def _product(x: Array, y: Array, out: Array | None = None) -> Array:
 
 
 def _product_masked(x: Array, y: Array, relu_output: Array, threshold: float) -> Array:
-    """The backward pass through a linear layer and the ReLU before it."""
+    """Backward pass through a linear layer and the ReLU before it."""
     g = _product(x, y)
     return _threshold_backward(g, relu_output, threshold, out=g)
 
@@ -166,7 +167,7 @@ def _sum(x: Array, dims: Sequence[int], keepdim: bool = False) -> Array:
     if len(dims) != 1 or x.ndim < 2 or x.dtype != np.float32:
         return x.sum(tuple(dims) or None, keepdims=keepdim)
     axis = dims[0] % x.ndim
-    # BLAS sums faster than a reduction does.
+    # BLAS is faster than a NumPy reduction.
     if axis == x.ndim - 2:
         total = _ones(x.shape[-2]) @ x
     elif x.ndim == 2:
@@ -188,8 +189,8 @@ def _mean(x: Array, dims: Sequence[int] | None = None, keepdim: bool = False) ->
 def _reduction(reduce: np.ufunc) -> Callable[..., Array]:
     def run(x: Array, dims: Sequence[int] = (), keepdim: bool = False) -> Array:
         if x.ndim == 2 and len(dims) == 1 and dims[0] in (1, -1):
-            # Transposed: NumPy then takes whole rows, which is several times faster than a loop of
-            # two or six elements for each sample.
+            # Transposed, so that NumPy processes whole rows: several times faster than a loop of
+            # two or six elements per sample.
             best = reduce.reduce(np.ascontiguousarray(x.T))
             return best[:, None] if keepdim else best
         return reduce.reduce(x, tuple(dims) or None, keepdims=keepdim)
@@ -241,12 +242,12 @@ def _unsqueeze(x: Any, dim: int) -> Array:
 
 
 def _expand(x: Any, shape: Sequence[int]) -> Array:
-    if -1 in shape:  # as it is
+    if -1 in shape:  # keep this size
         sizes = (1,) * (len(shape) - x.ndim) + x.shape
         shape = [own if size == -1 else size for own, size in zip(sizes, shape, strict=True)]
     if x.shape == tuple(shape):
         return x
-    # A copy, and not np.broadcast_to, which runs in Python and forbids writing.
+    # A copy instead of np.broadcast_to, which runs in Python and returns a read-only view.
     out = np.empty(shape, x.dtype)
     out[...] = x
     return out
@@ -343,12 +344,12 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "zeros_like.default": lambda x, dtype=None: np.zeros_like(x, dtype),
     "scalar_tensor.default": lambda x, dtype=np.float32: dtype(x),
 }
-# Two operations in one: the second acts on the first's result, which nothing else reads.
+# Two operations fused: the second acts on the result of the first, which nothing else reads.
 FUSED: dict[tuple[str, str], Callable[..., Any]] = {
     ("addmm.default", "relu.default"): _affine_relu,
     ("baddbmm.default", "relu.default"): _affine_relu,
     ("mm.default", "threshold_backward.default"): _product_masked,
     ("bmm.default", "threshold_backward.default"): _product_masked,
 }
-# These can write their result to a given place.
+# These can write their result into a given array.
 WITH_OUT = {"mm.default", "bmm.default"}

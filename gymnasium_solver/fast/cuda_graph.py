@@ -1,15 +1,15 @@
-"""Work on a GPU, captured once as a CUDA graph and launched as one thing from then on.
+"""Captures GPU work once as a CUDA graph and replays it with a single launch.
 
-The update of a small network is a hundred kernels of a few microseconds, and launching each from
-Python takes longer than running it. A graph launches all of them at once. The code that is captured
-is the code that runs without it, and the numbers are the same.
+An update of a small network consists of about a hundred kernels of a few microseconds, and
+launching them from Python takes longer than running them. A graph launches all of them at once. It
+captures the same code that runs without it, and the results are the same.
 
     gradient = Graphed(function)              # of tensors on the GPU, gives tensors on it
     outputs = gradient([x, y])                # overwritten by the next call with the same shapes
 
-A graph reads and writes fixed places: inputs are copied to them, and whatever else the function
-reads (weights) or writes (moments) must stay where it is. It holds for one set of shapes, so each
-set gets its own after a few plain calls, as many as there are kinds of work to warm up.
+A graph reads and writes fixed addresses: inputs are copied to them, and everything else that the
+function reads (weights) or writes (moments) must stay in place. A graph is valid for one set of
+shapes. Each set gets its own graph after a few eager warm-up calls.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 N_PLAIN_CALLS = 3
-MAX_GRAPHS = 8  # shapes that differ from call to call are not worth a graph each
+MAX_GRAPHS = 8  # shapes that change on every call are not worth a graph each
 
 Function = Callable[[Sequence[Tensor]], list[Tensor]]
 Key = tuple[tuple[torch.Size, torch.dtype], ...]
@@ -34,7 +34,7 @@ class Capture(NamedTuple):
 class Graphed:
     def __init__(self, function: Function):
         self.function = function
-        self.failure: str | None = None  # why it is run plainly, if it cannot be captured
+        self.failure: str | None = None  # why it runs eagerly, if it cannot be captured
         self._captures: dict[Key, Capture] = {}
         self._n_calls: dict[Key, int] = {}
 
@@ -50,7 +50,7 @@ class Graphed:
         return capture.outputs
 
     def _warmed_up(self, key: Key, inputs: Sequence[Tensor]) -> Capture | None:
-        """The graph for these shapes, captured when the time has come; None: a plain call."""
+        """The graph for these shapes, captured after the warm-up; None: run eagerly."""
         if self.failure is not None or len(self._captures) == MAX_GRAPHS:
             return None
         self._n_calls[key] = self._n_calls.get(key, 0) + 1
@@ -58,7 +58,7 @@ class Graphed:
             return None
         try:
             self._captures[key] = _captured(self.function, inputs)
-        except RuntimeError as error:  # it waits for the GPU, or takes numbers from the host
+        except RuntimeError as error:  # it synchronises with the GPU, or copies from the host
             self.failure = str(error).splitlines()[0]
             torch.cuda.synchronize()
             return None
@@ -66,7 +66,7 @@ class Graphed:
 
 
 def _captured(function: Function, inputs: Sequence[Tensor]) -> Capture:
-    """Captured and not run: the weights stay as they are."""
+    """Capture without running: the weights do not change."""
     places = [t.clone() for t in inputs]
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):

@@ -1,13 +1,14 @@
-"""All parameters of a module as one flat vector, and Adam, AdamW or SGD on it.
+"""All parameters of a module as one flat vector, with Adam, AdamW or SGD on it.
 
-Clipping and the update then touch one tensor instead of a dozen, which on small networks is where
-the time goes: dispatch, not arithmetic. The module keeps its parameters as views of the vector.
+Clipping and the update then operate on one tensor instead of a dozen. For small networks this saves
+most of the time, which is dispatch, not arithmetic. The module's parameters are views of the
+vector.
 
 On a GPU a step is a CUDA graph (fast/cuda_graph.py).
 
-The rules are torch.optim's, up to rounding (a test holds them together). torch.optim itself is not
-used, because creating an optimiser imports torch's compiler, which takes more than a second of
-every start, and its bookkeeping costs more than the update of a small vector.
+The update rules are those of torch.optim, up to rounding (verified by a test). torch.optim itself
+is not used: creating an optimiser imports torch's compiler, which adds more than a second to every
+start, and its bookkeeping costs more than the update of a small vector.
 """
 
 from collections.abc import Sequence
@@ -23,7 +24,7 @@ BETA1, BETA2 = 0.9, 0.999
 
 
 def flatten_parameters(module: nn.Module) -> Tensor:
-    """All parameters of a module as one vector, of which they become views."""
+    """Move all parameters of a module into one vector; they become views of it."""
     params = list(module.parameters())
     flat = torch.cat([p.detach().reshape(-1) for p in params])
     offset = 0
@@ -52,13 +53,14 @@ class FlatOptimizer:
         self.n_steps = 0
         self.mean = torch.zeros_like(self.flat)
         self.mean_square = torch.zeros_like(self.flat)
-        # Where a graph finds what changes from step to step.
+        # The tensors through which a graph reads values that change from step to step.
         self._count, self._lr = (torch.zeros((), device=self.flat.device) for _ in range(2))
         self._graphed = Graphed(self._descend_from_places) if self.flat.is_cuda else None
 
     @torch.no_grad()
     def step(self, grad: Tensor, lr: float) -> Tensor:
-        """One descent step along a flat gradient, which is used up; its norm before clipping."""
+        """One optimiser step along a flat gradient, which is overwritten; returns its norm before
+        clipping."""
         self.n_steps += 1
         self._count.fill_(self.n_steps)
         if self._graphed is None:
@@ -84,15 +86,15 @@ class FlatOptimizer:
         return norm
 
     def _clip(self, grad: Tensor, norm: Tensor, limit: float) -> None:
-        if norm.is_cpu:  # where a number costs no wait for the device, arithmetic is cheaper on it
+        if norm.is_cpu:  # on the CPU reading a number needs no synchronisation, and is cheaper
             if float(norm) > limit:
                 grad.mul_(limit / (float(norm) + 1e-6))
         else:
             grad.mul_((limit / (norm + 1e-6)).clamp_(max=1.0))
 
     def _adam(self, grad: Tensor, lr: float | Tensor) -> None:
-        # torch's fused kernel, one pass over memory instead of five: half the time of the same
-        # written in operations. Weight decay is done already.
+        # torch's fused kernel makes one pass over memory instead of five: half the time of separate
+        # operations. Weight decay is already applied.
         torch._fused_adam_(
             [self.flat], [grad], [self.mean], [self.mean_square], [], [self._count],
             lr=lr, beta1=self.beta1, beta2=BETA2, weight_decay=0.0, eps=self.eps,
@@ -112,7 +114,7 @@ class FlatOptimizer:
         self.n_steps = int(state["n_steps"])
 
     def snapshot(self) -> tuple[Tensor, dict[str, Tensor]]:
-        """A copy of weights and moments, to go back to when an update meets a NaN."""
+        """Copy weights and moments, to restore after an update with NaNs."""
         return self.flat.clone(), {k: v.clone() for k, v in self.state().items()}
 
     def restore(self, snapshot: tuple[Tensor, dict[str, Tensor]]) -> None:

@@ -1,9 +1,9 @@
-"""Computations recorded once from torch and then run without its dispatch and autograd.
+"""Records a torch computation once and then runs it without dispatch and autograd.
 
-On a small MLP a torch update is mostly dispatch: a hundred operations of 5 to 20 us each around a
-few microseconds of arithmetic. A NumPy operation costs 1 us. So losses and networks are written in
-plain torch, the only code there is. Here their operations are recorded once under a dispatch mode
-(fast/tape.py), and the list becomes a Python function on NumPy arrays (fast/aten.py):
+A torch update of a small MLP is mostly dispatch: a hundred operations of 5 to 20 us each, around a
+few microseconds of arithmetic. A NumPy operation costs 1 us. Losses and networks are written once,
+in plain torch. Their operations are recorded under a dispatch mode (fast/tape.py), and the list
+becomes a Python function on NumPy arrays (fast/aten.py):
 
     gradient = LossGradient(loss, params, record=True, constants=target_params)
     flat_grad, *outputs = gradient(batch, coefficients)
@@ -11,10 +11,10 @@ plain torch, the only code there is. Here their operations are recorded once und
     infer = Inference(network, module, record=True)
     outputs = infer(obs)                            # arrays in, an array out, no gradients
 
-What changes from call to call enters in one of four ways. `params` and `constants` are read in
-place and may change there (constants are not differentiated). The batch (a tree of tensors, see
-tree.py) and the coefficients are arguments. Python numbers and flags that the function reads keep
-the values of the first call. Other tensors, randomness, and decisions that depend on data cannot be
+Values that change between calls are handled as follows. `params` and `constants` are read in place
+and may change there (constants are not differentiated). The batch (a tree of tensors, see tree.py)
+and the coefficients are arguments. Python numbers and flags that the function reads keep their
+values of the first call. Other tensors, randomness and data-dependent control flow cannot be
 recorded: such a function runs in torch.
 
 Two recordings at different batch sizes show which integers depend on the batch size. A recording is
@@ -44,7 +44,7 @@ from gymnasium_solver.fast.tape import (
     write,
 )
 
-# A loss of a tree of tensors: loss(batch, coefficients) -> (scalar, further outputs)
+# A loss on a tree of tensors: loss(batch, coefficients) -> (scalar, further outputs)
 TreeLoss = Callable[[Any, Sequence[Tensor]], tuple[Tensor, Sequence[Tensor]]]
 Coefficients = Sequence[float | Tensor]
 Gradient = Callable[[Sequence[Tensor], Coefficients], list[Tensor]]
@@ -55,10 +55,11 @@ N_CHECKS = 4
 
 
 class LossGradient:
-    """d loss / d params as one flat tensor: recorded, or captured as a CUDA graph, or by torch.
+    """d loss / d params as one flat tensor: recorded, captured as a CUDA graph, or by torch.
 
-    `mode` says which; on the CPU it is decided at the first call, from the data of that call. It is
-    part of a learner's state, so that a resumed run computes as the run before did."""
+    `mode` says which. On the CPU it is decided at the first call, from that call's data. It is part
+    of a learner's state, so that a resumed run computes in the same way.
+    """
 
     def __init__(
         self,
@@ -81,7 +82,8 @@ class LossGradient:
         self._coefficients: tuple[list[Any], Tensor] | None = None  # as last uploaded
 
     def __call__(self, batch: Any, coefficients: Coefficients) -> list[Tensor]:
-        """The flat gradient (overwritten by the next call), then the loss's further outputs."""
+        """Return the flat gradient (overwritten by the next call) and the further outputs of the
+        loss."""
         if self.mode == "torch":
             return eager(self.loss, self.params, batch, coefficients)
         columns = tree.leaves_of(batch)
@@ -101,7 +103,7 @@ class LossGradient:
         return self._recorded(columns, coefficients)
 
     def resume(self, mode: Mode | None) -> None:
-        """Compute as a saved run did, instead of deciding again from other data."""
+        """Use the mode of a saved run instead of deciding again from other data."""
         if self.mode is None and mode in ("torch", "recorded"):
             self.mode = mode
 
@@ -115,8 +117,8 @@ class LossGradient:
         return _gradient(self._on_columns, self.params, columns, coefficients.unbind())
 
     def _uploaded(self, coefficients: Coefficients) -> Tensor:
-        """Coefficients on the GPU: numbers, which mostly stay the same from call to call, are
-        uploaded when they change; tensors are there already, and nothing waits for them."""
+        """Coefficients on the GPU. Numbers rarely change between calls and are uploaded only when
+        they do; tensors are already there. No synchronisation."""
         device, numbers = self.params[0].device, list(coefficients)
         if any(isinstance(c, Tensor) for c in numbers):
             scalars = [torch.as_tensor(c, dtype=torch.float32, device=device) for c in numbers]
@@ -130,7 +132,7 @@ class LossGradient:
 def eager(
     loss: TreeLoss, params: Sequence[Tensor], batch: Any, coefficients: Coefficients
 ) -> list[Tensor]:
-    """The same by torch: the flat gradient, then the loss's further outputs."""
+    """The same in torch: the flat gradient and the further outputs of the loss."""
     device = params[0].device
     scalars = [
         torch.as_tensor(c, dtype=torch.float32, device=device).reshape(()) for c in coefficients
@@ -155,9 +157,10 @@ def record_gradient(
     *,
     check: bool = True,
 ) -> Gradient | None:
-    """The recorded gradient of a loss of columns, flattened, or None where it cannot be recorded.
+    """Record the gradient of a loss on flat columns; None if it cannot be recorded.
 
-    `check=False` skips the comparison with torch, for a loss that passed it before."""
+    `check=False` skips the comparison with torch, for a loss that passed it before.
+    """
     if any(not t.is_cpu for t in (*params, *batch, *constants)) or len(batch[0]) == 0:
         return None
     inputs = {"p": params, "k": constants, "c": [torch.tensor(float(c)) for c in coefficients]}
@@ -188,10 +191,10 @@ def _agrees(
     batch: Sequence[Tensor],
     coefficients: Coefficients,
 ) -> bool:
-    """Do both give the same on each quarter of the batch, repeated to its full size?
+    """Whether both agree on each quarter of the batch, repeated to its full size.
 
-    One quarter may differ: where a loss takes a minimum or an argmax, rounding can tip a sample
-    that is almost a tie, and that must not decide whether the recording is used.
+    One quarter may differ: if a loss takes a minimum or an argmax, rounding can flip a near tie,
+    and that must not decide whether the recording is used.
     """
     n = len(batch[0])
     parts = [[column[i::N_CHECKS] for column in batch] for i in range(min(N_CHECKS, n))]
@@ -216,8 +219,9 @@ def _is_close(a: Tensor, b: Tensor) -> bool:
 class Inference:
     """A forward pass for acting: arrays in, arrays out, without gradients.
 
-    On the CPU a recorded NumPy program where `record` allows it, on a GPU a CUDA graph, else torch.
-    The function takes trees of tensors and returns one tensor or a list of them."""
+    On the CPU a recorded NumPy program if `record` is set, on a GPU a CUDA graph, otherwise torch.
+    The function takes trees of tensors and returns one tensor or a list of them.
+    """
 
     def __init__(self, function: Callable[..., Any], module: nn.Module, *, record: bool):
         self.function, self.module = function, module
@@ -239,12 +243,12 @@ class Inference:
                 self._program = self._recorded_program(inputs)
                 self._address = self._weights_address()
             if self._program is not None:
-                with np.errstate(all="ignore"):  # as in torch: non-finite values are found later
+                with np.errstate(all="ignore"):  # as in torch: non-finite values are detected later
                     return self._program(tree.leaves_of(inputs))
         return self._by_torch(inputs)
 
     def _weights_address(self) -> int:
-        """Changes when the parameters were moved, and the views of them are stale."""
+        """Changes when the parameters are moved, which makes views of them stale."""
         return 0 if self._first is None else self._first.data_ptr()
 
     def _recorded_program(self, inputs: tuple[Any, ...]) -> Program | None:
@@ -293,9 +297,10 @@ class Inference:
 
 
 def on_device(array: np.ndarray | Tensor, device: torch.device) -> Tensor:
-    """An array as a tensor on the device; a tensor is taken to be there already.
+    """An array as a tensor on the device; a tensor must already be there.
 
-    To a GPU by way of pinned memory: the host does not wait for the copy."""
+    Copies to a GPU use pinned memory, so the host does not wait.
+    """
     if isinstance(array, Tensor):
         return array
     tensor = torch.from_numpy(np.ascontiguousarray(array))
@@ -325,7 +330,7 @@ def _bind(
     def gradient(batch: Sequence[Tensor], coefficients: Coefficients) -> list[Tensor]:
         columns = [column.numpy() for column in batch]
         scalars = [np.float32(c) for c in coefficients]
-        with np.errstate(all="ignore"):  # as in torch: a loss that is not finite is found later
+        with np.errstate(all="ignore"):  # as in torch: a non-finite loss is detected later
             outputs = run(weights, fixed, columns, scalars, grads)
         return [flat, *(torch.from_numpy(np.asarray(o)) for o in outputs)]
 
@@ -333,7 +338,7 @@ def _bind(
 
 
 def _bind_forward(tape: Tape, constants: Sequence[Tensor], n_columns: int) -> Program:
-    """The tape of a forward pass as a function of arrays that reads the weights in place."""
+    """The tape of a forward pass as a function on arrays that reads the weights in place."""
     fixed = [t.detach().numpy() for t in constants]
     run = _compiled(tape, {"p": 0, "k": len(constants), "b": n_columns, "c": 0, "g": 0})
 
@@ -352,7 +357,7 @@ def _compiled(tape: Tape, counts: dict[str, int]) -> Callable[..., Any]:
 
 
 def _program(tape: Tape, counts: dict[str, int]) -> tuple[str, dict[str, Any]]:
-    """Python source of the program, one line for each operation, and the names it uses."""
+    """Python source of the program, one line per operation, and the names it uses."""
     scope: dict[str, Any] = {"np": np, "torch": torch, "inf": float("inf"), "nan": float("nan")}
     last_read = {ref.variable: i for i, call in enumerate(tape.calls) for ref in refs_in(call)}
     kept = {ref.variable for ref in (*tape.grads, *tape.outputs)}
@@ -361,7 +366,7 @@ def _program(tape: Tape, counts: dict[str, int]) -> tuple[str, dict[str, Any]]:
     is_direct -= {ref.variable for ref in tape.outputs}
     body = []
     for i, call in enumerate(tape.calls):
-        # Plain names: no dictionary look-up while the program runs.
+        # Plain names avoid dictionary look-ups at run time.
         operation = "op_" + call.name.replace(".", "_").replace("+", "_")
         is_torch = call.name not in OPERATIONS and "+" not in call.name
         scope[operation] = _operation(call.name)
@@ -372,7 +377,7 @@ def _program(tape: Tape, counts: dict[str, int]) -> tuple[str, dict[str, Any]]:
         body.append(f"{call.variable} = {operation}({', '.join(args)})")
         dead = {r.variable for r in refs_in(call) if r.variable[0] in "vw"} - kept
         if gone := sorted(v for v in dead if last_read[v] == i):
-            body.append(f"del {', '.join(gone)}")  # its memory is warm: the next result goes there
+            body.append(f"del {', '.join(gone)}")  # the next result reuses its cached memory
     for i, grad in enumerate(tape.grads):
         if places[grad.variable] != f"g{i}" or grad.variable not in is_direct:
             body.append(f"g{i}[...] = {grad}")
@@ -393,11 +398,11 @@ def _operation(name: str) -> Callable[..., Any]:
     try:
         return OPERATIONS.get(name) or through_torch(name)
     except (AttributeError, ValueError) as error:
-        raise Unsupported(f"no operation {name} that makes a new value") from error
+        raise Unsupported(f"no out-of-place version of {name}") from error
 
 
 def _written(value: Any, is_torch: bool) -> str:
-    """A value as source code; `is_torch`: for torch's own operation, not for one of ours."""
+    """A value as source code. `is_torch`: for torch's own operation, not for one of the table."""
     if isinstance(value, list):
         return "[" + ", ".join(_written(v, is_torch) for v in value) + "]"
     if isinstance(value, torch.dtype):

@@ -1,8 +1,9 @@
-"""A torch computation written down: the ATen operations of a loss and of its gradient, in order.
+"""Records a torch computation: the ATen operations of a loss and its gradient, in order.
 
-`write` runs a loss and its backward pass under a dispatch mode and notes every call, with names in
-place of tensors; `generalise` joins two tapes of different batch sizes into one for all sizes;
-`simplified` drops what is doubled or not needed. fast/recorded.py makes a function of the result.
+`write` runs a loss and its backward pass under a dispatch mode and records every call, with names
+in place of tensors. `generalise` merges two tapes of different batch sizes into one for all sizes.
+`simplified` removes duplicate and unused operations. fast/recorded.py turns the result into a
+function.
 """
 
 import math
@@ -16,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 # loss(batch columns, coefficients) -> (scalar to differentiate, further outputs to return)
 Loss = Callable[[Sequence[Tensor], Sequence[Tensor]], tuple[Tensor | None, Sequence[Tensor]]]
-# Keywords that say where and how a tensor lies, not what is in it.
+# Keyword arguments about memory layout and device, which do not affect the values.
 PLACEMENT = {"layout", "device", "pin_memory", "memory_format", "non_blocking"}
 
 
@@ -26,7 +27,7 @@ class Unsupported(Exception):
 
 @dataclass(frozen=True)
 class Ref:
-    """A variable, or an element of one that holds several results."""
+    """A variable, or one element of a variable with several results."""
 
     variable: str
     index: int | None = None
@@ -40,7 +41,7 @@ class Size(str):
 
 
 class Call(NamedTuple):
-    name: str  # of the ATen overload: "mul.Tensor"
+    name: str  # of the ATen overload, e.g. "mul.Tensor"
     args: list[Any]
     kwargs: dict[str, Any]
     variable: str  # that holds the result
@@ -50,7 +51,7 @@ class Tape(NamedTuple):
     calls: list[Call]
     grads: list[Ref]
     outputs: list[Ref]
-    literals: list[Tensor]  # scalars that came from nowhere, held to tell new ones from old
+    literals: list[Tensor]  # scalars of unknown origin, kept to detect new ones
 
 
 class _Recorder(TorchDispatchMode):
@@ -60,7 +61,7 @@ class _Recorder(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        return False  # True, torch's default, imports its compiler: 1.3 s, and none is used here
+        return False  # True, the default, imports torch's compiler: 1.3 s, and it is not used
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
         result = func(*args, **(kwargs or {}))
@@ -69,11 +70,11 @@ class _Recorder(TorchDispatchMode):
 
 
 def write(loss: Loss, inputs: Mapping[str, Sequence[Tensor]]) -> Tape:
-    """The tape of a loss and its gradient.
+    """Record a loss and its gradient.
 
     `inputs` are parameters ("p"), constants ("k"), batch columns ("b") and coefficients ("c"); the
-    i-th of them is the variable `p<i>` and so on. Without parameters there is no gradient, and the
-    loss only has to give outputs.
+    i-th of them is the variable `p<i>` and so on. Without parameters there is no gradient, and only
+    the outputs of the loss are recorded.
     """
     grads: Sequence[Tensor] = ()
     with _Recorder() as recorder, torch.set_grad_enabled(bool(inputs["p"])):
@@ -81,7 +82,7 @@ def write(loss: Loss, inputs: Mapping[str, Sequence[Tensor]]) -> Tape:
         if inputs["p"]:
             assert total is not None
             grads = torch.autograd.grad(total, inputs["p"])
-    refs: dict[int, Ref] = {}  # by id: the recorder holds every tensor, so that none is used twice
+    refs: dict[int, Ref] = {}  # by id: the recorder holds every tensor, so ids are not reused
     for kind, tensors in inputs.items():
         refs |= {id(t): Ref(f"{kind}{i}") for i, t in enumerate(tensors)}
     literals: list[Tensor] = []
@@ -100,7 +101,7 @@ def write(loss: Loss, inputs: Mapping[str, Sequence[Tensor]]) -> Tape:
     for i, (func, args, kwargs, result) in enumerate(recorder.calls):
         if torch.Tag.nondeterministic_seeded in func.tags:
             raise Unsupported(f"{func} is random")
-        # A call in place is replayed as one that makes a new value: what reads it, comes later.
+        # An in-place call is replayed as an out-of-place one: its readers come later.
         call = Call(
             str(func).removeprefix("aten.").replace("_.", "."),
             [named(a) for a in args],
@@ -108,17 +109,17 @@ def write(loss: Loss, inputs: Mapping[str, Sequence[Tensor]]) -> Tape:
             f"v{i}",
         )
         if call.name == "ones_like.default" and result.ndim == 0:
-            # d loss / d loss: no need of the loss
+            # d loss / d loss is 1 and does not depend on the loss
             call = call._replace(name="scalar_tensor.default", args=[1.0])
         if isinstance(result, Tensor):
             refs[id(result)] = Ref(call.variable)
         elif isinstance(result, list | tuple):
             refs |= {id(r): Ref(call.variable, j) for j, r in enumerate(result) if r is not None}
         else:
-            raise Unsupported(f"{call.name} gives {type(result).__name__}, no tensor")
+            raise Unsupported(f"{call.name} returns {type(result).__name__}, not a tensor")
         calls.append(call)
         if any(_is_integer(a) for a in args) and getattr(result, "dtype", None) == torch.float32:
-            # NumPy makes float64 of integers and float32.
+            # NumPy promotes integers and float32 to float64.
             cast = Call("_to_copy.default", [Ref(call.variable)], {"dtype": torch.float32}, f"w{i}")
             refs[id(result)] = Ref(cast.variable)
             calls.append(cast)
@@ -135,7 +136,7 @@ def _is_integer(value: Any) -> bool:
 
 
 def generalise(first: Tape, second: Tape, sizes: tuple[int, int]) -> Tape:
-    """One tape from those of two batch sizes: numbers that differ become expressions in N."""
+    """Merge the tapes of two batch sizes: numbers that differ become expressions in N."""
     if [c.name for c in first.calls] != [c.name for c in second.calls]:
         raise Unsupported("the operations depend on the batch size")
     if {id(t) for t in first.literals} & {id(t) for t in second.literals}:
@@ -163,14 +164,15 @@ def _merged(a: Any, b: Any, sizes: tuple[int, int]) -> Any:
         for less in (0, 1):  # a mean, and a variance with Bessel's correction
             if math.isclose(a * (n - less), b * (m - less), rel_tol=1e-12):
                 return Size(f"({a * (n - less)!r} / (N - {less}))")
-    raise Unsupported(f"{a!r} depends on the batch in an unknown way")
+    raise Unsupported(f"{a!r} depends on the batch size in an unknown way")
 
 
 # -- simpler --------------------------------------------------------------------------------
 
 
 def simplified(tape: Tape, fusible: Collection[tuple[str, str]]) -> Tape:
-    """Each distinct and needed operation once; a pair of names in `fusible` as one, "a+b"."""
+    """Keep each distinct and needed operation once; fuse the pairs of names in `fusible` to
+    "a+b"."""
     return _fused(_needed(_distinct(tape)), fusible)
 
 

@@ -1,4 +1,5 @@
-"""Runs: one folder a training (`run`), its checkpoints, metrics and report, and `query` to read it.
+"""Runs: one folder per training (`run`) with checkpoints, metrics and report; `query` reads them.
 
-Nothing here imports torch or gymnasium; `query` is what command line, web pages and agents read by.
+Nothing here imports torch or gymnasium. The command line, web pages and agents read runs through
+`query`.
 """

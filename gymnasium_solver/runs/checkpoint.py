@@ -3,10 +3,10 @@
     path = save_checkpoint(run.checkpoints_dir, env_steps, {"model": {...}}, state, metrics)
     loaded = load_checkpoint(path)      # checks every byte; loaded.tensors["model"]["torso.0.bias"]
 
-A save writes `.tmp-<env_steps>-<pid>/`, `done` last, fsyncs all of it, renames it into place and
-only then switches the pointers: a kill at any moment leaves `last` at a whole checkpoint. What a
-kill leaves behind (`.tmp-*`, `.old-*`) is cleaned by the next save. One process writes a run at a
-time. Nothing is ever pickled.
+A save writes `.tmp-<env_steps>-<pid>/` with `done` as its last file, fsyncs everything, renames the
+folder into place and then updates the pointers. If the process is killed at any point, `last` still
+points to a complete checkpoint. Leftovers (`.tmp-*`, `.old-*`) are removed by the next save. Only
+one process may write a run at a time. Nothing is pickled.
 """
 
 import hashlib
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 BEST, LAST = "best", "last"
 FORMAT = 1
-SCORE_KEYS = ("score", "val/roll/ep_rew/mean")  # the first that a checkpoint's metrics have
+SCORE_KEYS = ("score", "val/roll/ep_rew/mean")  # the first one present in a checkpoint's metrics
 _FIX = "Use another checkpoint of this run (`gsolve run RUN` lists them)."
 
 
@@ -65,10 +65,10 @@ def save_checkpoint(
     best: bool = False,
     last: bool = True,
 ) -> Path:
-    """Write a checkpoint whole or not at all; then point `last` (and `best`) at it.
+    """Write a checkpoint atomically, then point `last` (and `best`) at it.
 
-    `tensors` maps file stems to named NumPy arrays or torch tensors. `state` comes back exactly
-    (tuples as lists); in `metrics` what is not finite becomes null.
+    `tensors` maps file stems to named NumPy arrays or torch tensors. `state` is restored exactly
+    (tuples as lists); non-finite values in `metrics` become null.
     """
     from safetensors import SafetensorError
 
@@ -79,7 +79,7 @@ def save_checkpoint(
         temp.mkdir()
         _write_files(temp, env_steps, tensors, state, metrics)
         final = _put_in_place(temp, directory / str(env_steps))
-        for name, wanted in ((BEST, best), (LAST, last)):  # a resume from `last` mends `best`
+        for name, wanted in ((BEST, best), (LAST, last)):  # a resume from `last` repairs `best`
             if wanted:
                 write_pointer(directory / name, str(env_steps))
     except (OSError, SafetensorError) as error:
@@ -93,20 +93,20 @@ def save_checkpoint(
 
 
 def point_to(directory: Path, name: str, env_steps: int) -> None:
-    """Switch `best` or `last` to a checkpoint that is already there."""
+    """Point `best` or `last` at an existing checkpoint."""
     if name not in (BEST, LAST):
         raise ValueError(f"pointer {name!r}; expected {BEST!r} or {LAST!r}")
     if find_checkpoint(directory, env_steps) is None:
-        raise RunError(f"{directory} has no checkpoint at {env_steps} env steps to call {name}.")
+        raise RunError(f"{directory} has no checkpoint at {env_steps} env steps for `{name}`.")
     write_pointer(directory / name, str(env_steps))
 
 
 def load_checkpoint(path: Path) -> LoadedCheckpoint:
-    """Read a checkpoint after checking every file against its manifest."""
+    """Read a checkpoint after verifying every file against its manifest."""
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
-    path = path.resolve()  # once: `last` may move to another checkpoint while we read
+    path = path.resolve()  # once: `last` may change while we read
     manifest = _verify(path)
     tensors = {}
     for name in manifest["files"]:
@@ -135,15 +135,15 @@ def list_checkpoints(directory: Path) -> list[CheckpointInfo]:
 
 
 def find_checkpoint(directory: Path, env_steps: int) -> Path | None:
-    """The folder of the finished checkpoint at exactly these env steps."""
+    """The folder of the finished checkpoint at exactly this number of env steps."""
     return _finished(directory).get(env_steps)
 
 
 def pointer_env_steps(directory: Path, name: str) -> int | None:
-    """The env steps that `best` or `last` points at; None without a finished checkpoint there."""
+    """The env steps that `best` or `last` points at; None without a finished checkpoint."""
     link = directory / name
     target = read_pointer(link)
-    if target is None and (link / "manifest.json").is_file():  # a copy that followed links
+    if target is None and (link / "manifest.json").is_file():  # a copy that followed the symlinks
         target = str(read_json(link / "manifest.json", _FIX).get("env_steps"))
     if target is None or not target.isdecimal():
         return None
@@ -151,7 +151,7 @@ def pointer_env_steps(directory: Path, name: str) -> int | None:
 
 
 def prune(directory: Path, keep: int) -> list[int]:
-    """Remove all but the newest `keep` checkpoints; `best` and `last` stay beside those."""
+    """Remove all but the newest `keep` checkpoints; `best` and `last` are always kept."""
     periodic = [c for c in list_checkpoints(directory) if not (c.is_best or c.is_last)]
     removed = periodic[: max(0, len(periodic) - keep)]
     for checkpoint in removed:
@@ -160,9 +160,10 @@ def prune(directory: Path, keep: int) -> list[int]:
 
 
 def rewind(directory: Path, env_steps: int) -> list[int]:
-    """Remove the checkpoints beyond `env_steps` and point `last` there: training continues from it.
+    """Remove the checkpoints after `env_steps` and point `last` there, to continue training from
+    it.
 
-    A `best` that was removed moves to the best score left, or goes.
+    A removed `best` moves to the best remaining score, or is deleted.
     """
     removed = [c for c in list_checkpoints(directory) if c.env_steps > env_steps]
     point_to(directory, LAST, env_steps)
@@ -179,7 +180,8 @@ def rewind(directory: Path, env_steps: int) -> list[int]:
 
 
 def clean_leftovers(directory: Path) -> None:
-    """Remove what dead saves left; put back a checkpoint whose replacement never arrived."""
+    """Remove leftovers of interrupted saves; restore a checkpoint that was not replaced
+    completely."""
     for path in directory.glob(".old-*"):
         final = directory / _old_name(path)
         if (final / "done").is_file():
@@ -222,15 +224,15 @@ def _as_array(value: Any, name: str) -> "np.ndarray":
 
     if hasattr(value, "detach"):  # a torch tensor; torch is not imported here
         value = value.detach().cpu().numpy()
-    array = np.asarray(value, order="C")  # safetensors writes raw memory: strides would be lost
+    array = np.asarray(value, order="C")  # safetensors writes raw memory and ignores strides
     if array.dtype.kind not in "biuf" and array.dtype != np.complex64:
         raise TypeError(f"tensor {name} has dtype {array.dtype}; expected numbers or booleans")
     return array
 
 
 def _put_in_place(temp: Path, final: Path) -> Path:
-    """Rename into place. A folder cannot replace a full one in one step, so an old checkpoint of
-    the same env steps steps aside first; readers look for it there until the new one stands."""
+    """Rename into place. A rename cannot replace a non-empty folder, so an old checkpoint with the
+    same env steps is renamed first; readers find it there until the new one is in place."""
     old = final.with_name(f".old-{final.name}-{os.getpid()}")
     if final.exists():
         os.rename(final, old)
@@ -242,7 +244,8 @@ def _put_in_place(temp: Path, final: Path) -> Path:
 
 
 def _remove(path: Path) -> None:
-    """Delete a checkpoint; renamed first, so that a kill half-way leaves no whole-looking rest."""
+    """Delete a checkpoint. It is renamed first, so that a kill leaves no seemingly complete
+    remainder."""
     doomed = path.with_name(f".tmp-removed-{path.name}-{os.getpid()}")
     os.rename(path, doomed)
     shutil.rmtree(doomed)
@@ -266,7 +269,7 @@ def _finished(directory: Path) -> dict[int, Path]:
 def _score(path: Path) -> float | None:
     try:
         metrics = read_json(path / "metrics.json", _FIX)
-    except RunError:  # a damaged checkpoint is still listed; loading it says what is wrong
+    except RunError:  # a damaged checkpoint is still listed; loading it reports the damage
         return None
     for key in SCORE_KEYS:
         if isinstance(metrics.get(key), (int, float)):
@@ -281,16 +284,16 @@ def _fingerprint(file: Path) -> dict[str, Any]:
 
 
 def _verify(path: Path) -> dict[str, Any]:
-    """The manifest of a checkpoint, once every file in it has been checked."""
+    """The manifest of a checkpoint, after verifying every file in it."""
     if not path.is_dir():
-        raise RunError(f"there is no checkpoint at {path}. {_FIX}")
+        raise RunError(f"no checkpoint at {path}. {_FIX}")
     if not (path / "done").is_file():
         raise RunError(f"{path} is unfinished: it has no `done` file. {_FIX}")
     manifest_file = path / "manifest.json"
     manifest = read_json(manifest_file, _FIX)
     wanted = (path / "done").read_text()
     if hashlib.sha256(manifest_file.read_bytes()).hexdigest() != wanted:
-        raise RunError(f"{manifest_file} is damaged: its checksum is not the one in `done`. {_FIX}")
+        raise RunError(f"{manifest_file} is damaged: its checksum does not match `done`. {_FIX}")
     if manifest.get("format") != FORMAT:
         raise RunError(
             f"{path} has checkpoint format {manifest.get('format')!r}, expected {FORMAT}: "

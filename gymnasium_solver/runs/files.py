@@ -1,8 +1,8 @@
-"""Files that survive a kill: atomic writes, atomic pointers, and JSON that is always valid.
+"""Crash-safe files: atomic writes, atomic pointers, and valid JSON.
 
-`write_atomic` and `write_pointer` leave either the old content or the new one, never a mixture:
-write beside, fsync, rename over. A pointer is a symlink, or a small text file where the file
-system has no symlinks.
+`write_atomic` and `write_pointer` leave either the old or the new content, never a mixture: they
+write a temporary file, fsync it, and rename it. A pointer is a symlink, or a small text file on
+file systems without symlinks.
 """
 
 import json
@@ -21,7 +21,7 @@ _FLOAT_TAG = "$float"
 
 
 def fsync_dir(directory: Path) -> None:
-    """Make renames inside a folder survive a power cut; Windows cannot open folders."""
+    """Make renames in a folder survive a power failure; Windows cannot open folders."""
     if sys.platform == "win32":
         return
     handle = os.open(directory, os.O_RDONLY)
@@ -40,7 +40,7 @@ def write_synced(path: Path, data: bytes) -> None:
 
 
 def write_atomic(path: Path, data: bytes) -> None:
-    """Replace a file so that a reader, or a kill at any moment, sees the old or the new one."""
+    """Replace a file so that a reader, or a kill at any point, sees the old or the new content."""
     temp = path.with_name(f".{path.name}.tmp-{secrets.token_hex(4)}")
     write_synced(temp, data)
     os.replace(temp, path)
@@ -52,16 +52,16 @@ def write_pointer(link: Path, target: str) -> None:
     temp = link.with_name(f".tmp-{link.name}-{secrets.token_hex(4)}")
     try:
         temp.symlink_to(target)
-    except (OSError, NotImplementedError):  # no symlinks on this file system, or not for this user
+    except (OSError, NotImplementedError):  # symlinks are not supported or not permitted
         write_synced(temp, target.encode())
-    if link.is_dir() and not link.is_symlink():  # a copy that followed links made it a real folder
+    if link.is_dir() and not link.is_symlink():  # a copy that followed symlinks made it a folder
         shutil.rmtree(link)
     os.replace(temp, link)
     fsync_dir(link.parent)
 
 
 def read_pointer(link: Path) -> str | None:
-    """The name a pointer holds, or None where there is none (or it is not a plain name)."""
+    """The name stored in a pointer; None if it is missing or not a plain name."""
     try:
         target = os.readlink(link) if link.is_symlink() else link.read_text().strip()
     except (OSError, UnicodeDecodeError):
@@ -70,10 +70,10 @@ def read_pointer(link: Path) -> str | None:
 
 
 def jsonable(value: Any, *, exact: bool = False, where: str = "value") -> Any:
-    """The value in JSON types. NumPy and torch numbers and arrays become numbers and lists.
+    """Convert a value to JSON types. NumPy and torch numbers and arrays become numbers and lists.
 
-    A float that is not finite becomes null; with `exact`, a tagged string that `read_json`
-    turns back into the same float, for state that has to come back as it was.
+    A non-finite float becomes null or, with `exact`, a tagged string that `read_json` converts back
+    to the same float, for state that must be restored exactly.
     """
     if value is None or isinstance(value, (bool, str)):
         return value
@@ -86,7 +86,7 @@ def jsonable(value: Any, *, exact: bool = False, where: str = "value") -> Any:
     if isinstance(value, Mapping):
         for key in value:
             if not isinstance(key, str):
-                raise TypeError(f"{where} has the key {key!r}; JSON takes only text as keys")
+                raise TypeError(f"{where} has the key {key!r}; JSON keys must be text")
         return {k: jsonable(v, exact=exact, where=f"{where}.{k}") for k, v in value.items()}
     if isinstance(value, (list, tuple)):
         return [jsonable(v, exact=exact, where=f"{where}[{i}]") for i, v in enumerate(value)]
@@ -94,7 +94,7 @@ def jsonable(value: Any, *, exact: bool = False, where: str = "value") -> Any:
         return str(value)
     if hasattr(value, "tolist"):
         return jsonable(value.tolist(), exact=exact, where=where)
-    raise TypeError(f"{where} is a {type(value).__name__}; expected what JSON can hold")
+    raise TypeError(f"{where} is a {type(value).__name__}; expected a JSON type")
 
 
 def dump_json(value: Any, *, exact: bool = False) -> bytes:
@@ -107,7 +107,8 @@ def _restore_float(mapping: dict[str, Any]) -> Any:
 
 
 def read_json(path: Path, fix: str) -> dict[str, Any]:
-    """A JSON file that must hold a mapping; RunError names the file and `fix` when it does not."""
+    """Read a JSON file that must contain a mapping; otherwise raise RunError with the file and
+    `fix`."""
     try:
         value = json.loads(path.read_bytes(), object_hook=_restore_float)
     except FileNotFoundError:
@@ -115,5 +116,5 @@ def read_json(path: Path, fix: str) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise RunError(f"{path} cannot be read: {error}. {fix}") from None
     if not isinstance(value, dict):
-        raise RunError(f"{path} holds a {type(value).__name__}, expected a mapping. {fix}")
+        raise RunError(f"{path} contains a {type(value).__name__}, expected a mapping. {fix}")
     return value

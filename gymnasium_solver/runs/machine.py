@@ -1,6 +1,7 @@
-"""What a run records about where it ran: versions, git state, machine, process.
+"""Provenance of a run: versions, git state, machine, process.
 
-psutil is imported inside the functions that need it: reading a finished run does without.
+psutil is imported inside the functions that need it, so that reading a finished run does not
+require it.
 """
 
 import os
@@ -12,11 +13,11 @@ from typing import Any
 from gymnasium_solver import __version__
 
 _PACKAGES = ("torch", "numpy", "gymnasium", "envpool")
-_MAX_DIFF_BYTES = 10_000_000  # a larger diff is data in the repository, not code
+_MAX_DIFF_BYTES = 10_000_000  # a larger diff is probably data, not code
 
 
 def versions() -> dict[str, str | None]:
-    """Installed versions, read from package metadata so that nothing heavy is imported."""
+    """Installed versions, read from package metadata so that no heavy package is imported."""
     from importlib import metadata
 
     found: dict[str, str | None] = {
@@ -45,9 +46,9 @@ def machine() -> dict[str, Any]:
 
 
 def git_state(directory: Path) -> tuple[dict[str, Any] | None, bytes]:
-    """Commit and dirtiness of the repository around `directory`, and the diff against the commit.
+    """Commit and dirty state of the repository at `directory`, and the diff against the commit.
 
-    (None, b"") outside a repository or without git. Untracked files do not count.
+    (None, b"") outside a repository or without git. Untracked files are ignored.
     """
     commit = _git(directory, "rev-parse", "HEAD")
     if commit is None:
@@ -61,10 +62,12 @@ def git_state(directory: Path) -> tuple[dict[str, Any] | None, bytes]:
 
 
 def process_start(pid: int) -> float | None:
-    """When a process started, to tell it from a later one with the same id; None if unknown.
+    """Start time of a process, to distinguish it from a later one with the same id; None if
+    unknown.
 
-    On Linux in seconds since boot, because there psutil derives the time of day from the clock,
-    which may be set while a run is training; elsewhere the time of day, as the kernel keeps it."""
+    On Linux in seconds since boot: there psutil derives the time of day from the clock, which may
+    be changed during training. Elsewhere the time of day, as stored by the kernel.
+    """
     import psutil
 
     try:
@@ -82,9 +85,9 @@ def is_alive(pid: int, started: float | None = None) -> bool:
         return False
     try:
         is_zombie = psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:  # it has ended since
+    except psutil.NoSuchProcess:  # it has ended in the meantime
         return False
-    except psutil.AccessDenied:  # it is running, and belongs to someone else
+    except psutil.AccessDenied:  # it is running as another user
         is_zombie = False
     return not is_zombie and started in (None, process_start(pid))
 

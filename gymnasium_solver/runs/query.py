@@ -1,10 +1,11 @@
-"""The one read API of runs: command line, web pages and agents show what these functions return.
+"""The read API of runs, used by the command line, web pages and agents.
 
     for run in list_runs(runs_root()): print(run.id, run.status, run.best)
     curve = get_metrics("@last", ["val/roll/ep_rew/mean"])["val/roll/ep_rew/mean"]
 
-Every `ref` is what a user may type (see `runs/resolve.py`) or a `Run`; `root` defaults to
-`runs_root()`. Results are frozen and turn into JSON types by `.to_dict()`. Light to import.
+Every `ref` is a reference as typed by a user (see `runs/resolve.py`) or a `Run`; `root` defaults to
+`runs_root()`. Results are frozen dataclasses; `.to_dict()` converts them to JSON types. Light to
+import.
 """
 
 import dataclasses
@@ -24,11 +25,12 @@ from gymnasium_solver.runs.run import Run, live_status, runs_root
 from gymnasium_solver.suggest import ask, nearest
 
 Curve = list[tuple[int, float | None]]
-"""(env_steps, value) in the order logged; None where the value was not finite."""
+"""(env_steps, value) in the order logged; None if the value was not finite."""
 
 
 class Best(TypedDict):
-    """The validation of the best checkpoint: the highest mean, or the one that passed the test."""
+    """Validation score of the best checkpoint: the highest mean, or the one that passed the
+    test."""
 
     score: float
     env_steps: int
@@ -36,7 +38,7 @@ class Best(TypedDict):
 
 
 class TestScore(TypedDict):
-    """The held-out test of the chosen checkpoint, which decides whether the run is solved."""
+    """Held-out test of the selected checkpoint, which decides whether the run is solved."""
 
     mean: float
     stderr: float | None
@@ -54,7 +56,7 @@ class CheckpointSummary(TypedDict):
 
 @dataclass(frozen=True)
 class RunSummary:
-    """What a run is and how far it got."""
+    """A run's identity, status and results."""
 
     id: str
     path: str
@@ -64,11 +66,11 @@ class RunSummary:
     seed: int | None
     created_at: str
     status: str
-    """created, running, finished, interrupted, failed; killed: its process is gone without a
-    word; broken: its meta.json cannot be read (`stop_reason` says why)."""
+    """created, running, finished, interrupted, failed; killed: its process ended without recording
+    it; broken: its meta.json cannot be read (`stop_reason` says why)."""
     stop_reason: str | None
     stop_detail: str | None
-    """The signal of an interruption, or what an observer gave as its reason."""
+    """The signal of an interruption, or the reason given by an observer."""
     solved: bool | None
     """Whether `test` reached the threshold; None without a threshold."""
     test: TestScore | None
@@ -80,19 +82,19 @@ class RunSummary:
     wall_s: float
     threshold: float | None
     best: Best | None
-    """Validation, as is `last_eval`."""
+    """Validation score, like `last_eval`."""
     last_eval: dict[str, Any] | None
     checkpoints: list[CheckpointSummary]
     config: dict[str, Any] | None = None
-    """The resolved config, where it was asked for."""
+    """The resolved config, if requested."""
 
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
 
 
 def list_runs(root: Path | None = None, filter: str | None = None) -> list[RunSummary]:
-    """All runs, newest first. `filter`: words that all occur in id, env, algorithm, status
-    or, of a solved run, in "solved"."""
+    """All runs, newest first. `filter`: words that must all occur in the id, env, algorithm or
+    status; "solved" selects solved runs."""
     root = root or runs_root()
     found = [_summary_or_broken(Run(root / run_id)) for run_id in run_ids(root)]
     words = (filter or "").lower().split()
@@ -108,7 +110,7 @@ def get_run(
 
 
 def get_meta(ref: str | Run, root: Path | None = None) -> dict[str, Any]:
-    """meta.json as it stands: command, versions, git, machine, resumes."""
+    """The content of meta.json: command, versions, git, machine, resumes."""
     return _resolve(ref, root).meta()
 
 
@@ -121,17 +123,17 @@ def get_config(ref: str | Run, root: Path | None = None) -> dict[str, Any]:
         config = yaml.safe_load(path.read_text())
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise RunError(
-            f"{path} cannot be read: {error}. Put it back; without it the run cannot be repeated."
+            f"{path} cannot be read: {error}. Restore it; without it the run cannot be repeated."
         ) from None
     if not isinstance(config, dict):
-        raise RunError(f"{path} holds a {type(config).__name__}, expected a mapping of fields.")
+        raise RunError(f"{path} contains a {type(config).__name__}, expected a mapping of fields.")
     return config
 
 
 def get_metrics(
     ref: str | Run, names: Iterable[str] | None = None, root: Path | None = None
 ) -> dict[str, Curve]:
-    """Curves by metric name; `names` may have wildcards (`train/opt/*`), none means all."""
+    """Curves by metric name; `names` may contain wildcards (`train/opt/*`); None: all metrics."""
     rows = read_jsonl(_resolve(ref, root).metrics_path)
     logged = list(dict.fromkeys(name for row in rows for name in row if name != "env_steps"))
     chosen = logged if names is None else _choose(names, logged)
@@ -141,7 +143,7 @@ def get_metrics(
 def get_events(
     ref: str | Run, kind: str | None = None, root: Path | None = None
 ) -> list[dict[str, Any]]:
-    """Evaluations, checkpoints, alerts, ... in the order logged; of one kind where given."""
+    """Evaluations, checkpoints and other events in the order logged, optionally of one kind."""
     events = read_jsonl(_resolve(ref, root).events_path)
     return [event for event in events if kind is None or event.get("kind") == kind]
 
@@ -156,7 +158,7 @@ def get_log(ref: str | Run, lines: int | None = None, root: Path | None = None) 
 
 
 def test_score(test: dict[str, Any]) -> TestScore:
-    """What a verdict shows of a test's event."""
+    """The fields of a test event shown in a verdict."""
     mean, stderr, n = test.get("mean"), test.get("stderr"), test.get("episodes")
     return {
         "mean": math.nan if mean is None else mean,
@@ -173,13 +175,13 @@ def _resolve(ref: str | Run, root: Path | None) -> Run:
 def _summary(run: Run) -> RunSummary:
     meta = run.meta()
     status = live_status(meta)
-    if status in ("running", "killed"):  # meta.json is written seldom; the metrics know better
+    if status in ("running", "killed"):  # meta.json is written rarely; the metrics are newer
         meta |= _latest_counts(run, meta)
     return _from_meta(run, meta | {"status": status})
 
 
 def _summary_or_broken(run: Run) -> RunSummary:
-    """One damaged folder must not hide the others."""
+    """A damaged folder must not hide the other runs."""
     try:
         return _summary(run)
     except RunError as error:
@@ -219,7 +221,7 @@ def _from_meta(run: Run, meta: dict[str, Any]) -> RunSummary:
 
 
 def _latest_counts(run: Run, meta: dict[str, Any]) -> dict[str, Any]:
-    """Counters of the last metrics row, where it is ahead of meta.json."""
+    """Counters of the last metrics row, if it is newer than meta.json."""
     rows = _tail_rows(run.metrics_path)
     row = rows[-1] if rows else {}
     if row.get("env_steps", -1) < meta.get("env_steps", 0):
@@ -234,7 +236,7 @@ def _latest_counts(run: Run, meta: dict[str, Any]) -> dict[str, Any]:
 
 
 def _tail_rows(path: Path, tail_bytes: int = 65_536) -> list[dict[str, Any]]:
-    """The last rows of a JSONL file without reading a long file whole."""
+    """The last rows of a JSONL file, without reading all of a long file."""
     if not path.is_file():
         return []
     with path.open("rb") as file:
@@ -242,7 +244,7 @@ def _tail_rows(path: Path, tail_bytes: int = 65_536) -> list[dict[str, Any]]:
         file.seek(max(0, size - tail_bytes))
         tail = file.read()
     if size > tail_bytes:
-        tail = tail.partition(b"\n")[2]  # the first line is cut
+        tail = tail.partition(b"\n")[2]  # the first line is incomplete
     return parse_jsonl(tail, path)
 
 

@@ -1,6 +1,6 @@
-"""report.md: one run on a page, from `runs/query.py` alone.
+"""report.md: one page about a run, from `runs/query.py` only.
 
-`write_report(run.path)` at the end of training; calling it again brings the page up to date.
+`write_report(run.path)` is called at the end of training; calling it again updates the page.
 """
 
 import shlex
@@ -14,12 +14,12 @@ from gymnasium_solver.runs.run import Run
 from gymnasium_solver.runs.words import ScoreText, resume_command, stopped
 
 _FILES = {
-    "config.yaml": "the resolved config; training from it repeats the run",
+    "config.yaml": "the resolved config; train from it to repeat the run",
     "meta.json": "command, versions, git commit, machine, status",
     "git.diff": "uncommitted changes of the working directory at the start",
-    "metrics.jsonl": "one row an epoch",
+    "metrics.jsonl": "one row per epoch",
     "events.jsonl": "evaluations, tests, checkpoints, changed settings",
-    "run.log": "what the console showed",
+    "run.log": "console output",
     "checkpoints": "weights and training state; `best` and `last` point into it",
 }
 
@@ -39,7 +39,7 @@ def write_report(run_dir: Path) -> Path:
         _result(summary, by_stage["test"], score),
         _reproduce(summary, meta),
         _evaluations("Validation", by_stage["val"], score),
-        _evaluations("Tests that fell short", by_stage["failed_test"], score)
+        _evaluations("Failed tests", by_stage["failed_test"], score)
         if by_stage["failed_test"]
         else "",
         _checkpoints(summary, score),
@@ -96,7 +96,7 @@ def _reproduce(run: RunSummary, meta: dict[str, Any]) -> str:
     commands = [f"gsolve train {shlex.quote(folder + '/config.yaml')}"]
     lines = ["## Reproduce", "", _code(commands), "", f"The seed is {run.seed}."]
     if meta.get("command"):
-        lines += ["", "It was started as", "", _code([shlex.join(meta["command"])])]
+        lines += ["", "Started with", "", _code([shlex.join(meta["command"])])]
     versions = meta.get("versions") or {}
     known = [f"{name} {version}" for name, version in versions.items() if version]
     lines += ["", f"Versions: {', '.join(known)}."]

@@ -1,7 +1,7 @@
-"""From what a user types to a run or a checkpoint.
+"""Resolves what a user types to a run or a checkpoint.
 
-A run: `@last`, an id, a unique part of an id, or a path to its folder.
-A checkpoint: a run, alone or followed by `/@best`, `/@last`, `/<env_steps>` or `/step=N`.
+A run: `@last`, an id, a unique part of an id, or a path to its folder. A checkpoint: a run, alone
+or followed by `/@best`, `/@last`, `/<env_steps>` or `/step=N`.
 """
 
 import re
@@ -29,7 +29,7 @@ class ResolvedCheckpoint(NamedTuple):
     run: Run
     path: Path
     label: str
-    """What was chosen: "@best", "@last" or the env steps."""
+    """The selected checkpoint: "@best", "@last" or the env steps."""
 
 
 def run_ids(root: Path) -> list[str]:
@@ -41,7 +41,7 @@ def run_ids(root: Path) -> list[str]:
 
 
 def resolve_run(ref: str | Run, root: Path, *, allow_paths: bool = True) -> Run:
-    """The run that `ref` names. `allow_paths=False` keeps a remote caller inside `root`."""
+    """The run named by `ref`. `allow_paths=False` restricts a remote caller to `root`."""
     if isinstance(ref, Run):
         return ref
     name = ref.rstrip("/")
@@ -63,7 +63,7 @@ def resolve_run(ref: str | Run, root: Path, *, allow_paths: bool = True) -> Run:
 def resolve_checkpoint(
     ref: str | Run, root: Path, *, allow_paths: bool = True, default: str = BEST
 ) -> ResolvedCheckpoint:
-    """The checkpoint that `ref` names; without a selector `default`, or else the last."""
+    """The checkpoint named by `ref`; without a selector `default`, otherwise the last one."""
     if isinstance(ref, Run):
         return _default_checkpoint(ref, default)
     run_ref, selector = _split(ref, allow_paths)
@@ -88,7 +88,7 @@ def resolve_checkpoint(
 
 
 def _split(ref: str, allow_paths: bool) -> tuple[str, str | None]:
-    """(run, selector) of "RUN/selector"; a path as tab completion gives it works too."""
+    """(run, selector) of "RUN/selector"; also accepts a path from tab completion."""
     ref = ref.rstrip("/")
     if allow_paths and "/" in ref and is_run(Path(ref).expanduser()):
         return ref, None
@@ -100,13 +100,13 @@ def _split(ref: str, allow_paths: bool) -> tuple[str, str | None]:
         selector = {BEST: "@best", LAST: "@last"}.get(selector, selector)
     is_path = "/" in run_ref and not is_run(Path(run_ref).expanduser())
     if is_path and not _SELECTOR.fullmatch(selector):
-        return ref, None  # a path to no run: let resolve_run say so
+        return ref, None  # a path without a run: resolve_run reports it
     return run_ref, selector
 
 
 def _match_id(name: str, root: Path) -> str:
     if name.startswith("@"):
-        raise RunError(f"{name!r} is not a run; of names with @ there is only @last.")
+        raise RunError(f"{name!r} is not a run; the only name with @ is @last.")
     if is_run(root / name):
         return name
     ids = run_ids(root)
@@ -115,14 +115,15 @@ def _match_id(name: str, root: Path) -> str:
         return matches[0]
     if matches:
         raise RunError(
-            f"{name!r} is part of {len(matches)} runs: {_listing(matches)}. Give more of the id."
+            f"{name!r} matches {len(matches)} runs: {_listing(matches)}. Give a longer part of "
+            "the id."
         )
     hint = did_you_mean(name, ids, n=3) or _existing(root)
     raise RunError(f"there is no run {name!r} in {root}. {hint}")
 
 
 def _last_run(root: Path) -> Run:
-    """The run that @last points at, or the newest where the pointer is lost."""
+    """The run that @last points at, or the newest if the pointer is missing."""
     target = read_pointer(root / LAST_RUN)
     if target and is_run(root / target):
         return Run(root / target)
@@ -133,7 +134,8 @@ def _last_run(root: Path) -> Run:
 
 
 def _created(path: Path) -> tuple[str, str]:
-    """Ids end in date-time-hex: sorts by age without opening a file; renamed folders sort first."""
+    """Sort key: ids end in date-time-hex, so no file has to be opened; renamed folders sort
+    first."""
     match = re.search(r"-(\d{8}-\d{6})-[0-9a-f]{4}$", path.name)
     return (match[1] if match else "", path.name)
 
@@ -158,7 +160,7 @@ def _default_checkpoint(run: Run, default: str) -> ResolvedCheckpoint:
 def _pointed(run: Run, pointer: str) -> ResolvedCheckpoint:
     env_steps = pointer_env_steps(run.checkpoints_dir, pointer)
     infos = list_checkpoints(run.checkpoints_dir)
-    if env_steps is None and pointer == LAST and infos:  # the pointer is lost, not the checkpoints
+    if env_steps is None and pointer == LAST and infos:  # only the pointer is lost
         env_steps = infos[-1].env_steps
     path = find_checkpoint(run.checkpoints_dir, env_steps) if env_steps is not None else None
     if path is None:

@@ -1,4 +1,4 @@
-"""A run is one folder: `runs/<id>/`. This file creates it and writes into it.
+"""A run is one folder, `runs/<id>/`. This module creates it and writes to it.
 
     run = Run.create(config_yaml, {"env_id": ..., "algo_id": ..., "variant": ..., "seed": ...},
                      runs_root(), command=sys.argv)
@@ -6,8 +6,8 @@
     run.log_event("eval", env_steps=1024, epoch=1, mean=23.1)
     run.update_meta(status="finished", stop_reason="solved")
 
-Readers use `runs/query.py`; references such as `@last` are resolved in `runs/resolve.py`.
-One process writes a run at a time.
+Readers use `runs/query.py`; references such as `@last` are resolved in `runs/resolve.py`. Only one
+process may write a run at a time.
 """
 
 import json
@@ -39,7 +39,7 @@ _ANSI = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
 
 
 def runs_root(cli_value: str | Path | None = None) -> Path:
-    """Where runs live: the command line's value, else $GSOLVE_RUNS, else ./runs."""
+    """The folder of all runs: the command line's value, then $GSOLVE_RUNS, then ./runs."""
     return Path(cli_value or os.environ.get("GSOLVE_RUNS") or "runs")
 
 
@@ -48,7 +48,7 @@ def utc_now() -> str:
 
 
 class Run:
-    """One run folder. Opening it reads nothing; each write leaves the folder whole."""
+    """One run folder. Opening it reads nothing; each write leaves the folder consistent."""
 
     def __init__(self, path: Path):
         self.path = path
@@ -98,10 +98,10 @@ class Run:
         root: Path,
         command: list[str] | None = None,
     ) -> Self:
-        """Make a new run folder under `root` and point `@last` at it.
+        """Create a new run folder under `root` and point `@last` at it.
 
-        `config` gives the identity: env_id, algo_id, and where known variant, seed,
-        reward_threshold, max_env_steps.
+        `config` gives the identity: env_id, algo_id and, if known, variant, seed, reward_threshold,
+        max_env_steps.
         """
         git, diff = machine.git_state(Path.cwd())
         run = cls(_make_folder(root, config))
@@ -120,7 +120,7 @@ class Run:
         return read_json(self.meta_path, "It is written at creation; is this a run folder?")
 
     def update_meta(self, **fields: Any) -> None:
-        """Set fields of meta.json, atomically; costs one fsync, so not for every epoch."""
+        """Set fields of meta.json atomically. Costs one fsync, so do not call it every epoch."""
         status = fields.get("status", "running")
         if status not in STATUSES:
             raise ValueError(f"status {status!r}; expected one of {', '.join(STATUSES)}")
@@ -128,29 +128,29 @@ class Run:
         write_atomic(self.meta_path, dump_json(meta))
 
     def log_metrics(self, row: Mapping[str, Any]) -> None:
-        """Append one row; `env_steps` is its clock. What is not finite becomes null."""
+        """Append one row; `env_steps` is its clock. Non-finite values become null."""
         if "env_steps" not in row:
             raise ValueError(f"a metrics row needs env_steps; got {sorted(row)}")
         self._append_json(self.metrics_path, row)
 
     def log_event(self, kind: str, **fields: Any) -> None:
-        """Append an evaluation, checkpoint, alert, ... with the time it happened."""
+        """Append an event (evaluation, checkpoint, ...) with a timestamp."""
         self._append_json(self.events_path, {"kind": kind, "at": utc_now()} | fields)
 
     def log_text(self, text: str) -> None:
-        """Append to run.log what the console showed, without its colours."""
+        """Append console output to run.log, without colours."""
         self._append(self.log_path, (_ANSI.sub("", text).rstrip("\n") + "\n").encode())
 
     def begin_resume(self, env_steps: int, command: list[str] | None = None) -> None:
-        """Go back to a checkpoint, whole, and record that this process trains on from it.
+        """Go back to a checkpoint and record that this process continues training from it.
 
-        Later checkpoints go first: a kill before the later rows go is mended by the next resume,
-        while the other way round `last` would be ahead of its metrics.
+        Later checkpoints are removed before later rows: if the process is killed in between, the
+        next resume repairs it. In the other order `last` would be ahead of its metrics.
         """
         meta = self.meta()
         if is_alive_here(meta) and meta["pid"] != os.getpid():
             raise RunError(
-                f"{self.id} is still {meta['status']}, as process {meta['pid']}. "
+                f"{self.id} is still {meta['status']} in process {meta['pid']}. "
                 "Stop it before resuming, or start a new run with `gsolve train`."
             )
         for leftover in self.path.glob(".*.tmp-*"):
@@ -171,9 +171,9 @@ class Run:
         self.update_meta(status="running", **verdict, **fields)
 
     def truncate_after(self, env_steps: int) -> None:
-        """Drop the rows and events beyond a checkpoint, the final test, and a torn last line.
+        """Drop rows and events after a checkpoint, the final test, and an incomplete last line.
 
-        A row at exactly `env_steps` stays: log it before saving the checkpoint.
+        A row at exactly `env_steps` is kept: log it before saving the checkpoint.
         """
         self.close()
         for path in (self.metrics_path, self.events_path):
@@ -185,7 +185,7 @@ class Run:
             write_atomic(path, b"".join(_json_line(row) for row in kept))
 
     def close(self) -> None:
-        """Close the append handles; a later append opens them again."""
+        """Close the append handles; a later append reopens them."""
         for file in self._appenders.values():
             file.close()
         self._appenders.clear()
@@ -217,14 +217,15 @@ def is_run(path: Path) -> bool:
 
 
 def is_alive_here(meta: Mapping[str, Any]) -> bool:
-    """Whether the process that writes the run lives on this machine and has not ended it."""
+    """Whether the process that writes the run is alive on this machine and has not finished the
+    run."""
     if meta.get("status") not in ("created", "running") or not isinstance(meta.get("pid"), int):
         return False
     return _is_here(meta) and machine.is_alive(meta["pid"], meta.get("pid_started"))
 
 
 def live_status(meta: Mapping[str, Any]) -> str:
-    """The status in meta.json; "killed" when the process it names is gone from this machine."""
+    """The status in meta.json; "killed" if the recorded process is gone from this machine."""
     status = str(meta.get("status"))
     if status in ("created", "running") and _is_here(meta) and not is_alive_here(meta):
         return "killed"
@@ -236,7 +237,7 @@ def _is_here(meta: Mapping[str, Any]) -> bool:
 
 
 def _make_folder(root: Path, config: Mapping[str, Any]) -> Path:
-    """A folder that no other process has: mkdir is the lock, the hex digits avoid the collision."""
+    """Create a folder owned by this process: mkdir is the lock, the hex digits avoid collisions."""
     name = f"{config['env_id']}-{config.get('variant') or config['algo_id']}"
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")
     try:
@@ -251,13 +252,13 @@ def _make_folder(root: Path, config: Mapping[str, Any]) -> Path:
             return path
     except OSError as error:
         raise RunError(
-            f"no run folder can be made in {root}: {error}. "
-            "Choose another place with --runs-dir or GSOLVE_RUNS."
+            f"cannot create a run folder in {root}: {error}. Choose another folder with "
+            "--runs-dir or GSOLVE_RUNS."
         ) from error
 
 
 def _process() -> dict[str, Any]:
-    """Who writes the run now; replaced on resume, perhaps on another machine."""
+    """The process that writes the run; replaced on resume, possibly on another machine."""
     pid = os.getpid()
     return {
         "pid": pid,
@@ -304,7 +305,7 @@ def _json_line(row: Mapping[str, Any]) -> bytes:
 
 
 def _open_for_append(path: Path) -> BufferedRandom:
-    """Open at the end of the last whole line: what a killed process tore is cut off first."""
+    """Open at the end of the last complete line; an incomplete one is cut off first."""
     path.touch()
     file = path.open("r+b")
     end = file.seek(0, os.SEEK_END)

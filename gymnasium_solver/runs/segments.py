@@ -1,8 +1,8 @@
 """Append-only segments of arrays: `replay/<start>-<stop>.safetensors`, each written once.
 
-Replay data is too large to be written again by every checkpoint. So rows (counted from the start of
-the run; the first axis of every array) go into segments as they come, and a checkpoint's state only
-lists those it needs, with their checksums, under state["replay"]["segments"]:
+Replay data is too large to be rewritten by every checkpoint. Rows (numbered from the start of the
+run; the first axis of every array) are written to segments as they come, and the state of a
+checkpoint only lists the segments it needs, with checksums, under state["replay"]["segments"]:
 
     new = append_segment(directory, start, stop, arrays, previous=segments)
     segments = needed(extended(segments, new), oldest_row)
@@ -10,12 +10,13 @@ lists those it needs, with their checksums, under state["replay"]["segments"]:
     prune(checkpoints_dir, keep)
     prune_segments(directory, referenced(checkpoints_dir))
 
-In this order a kill at any moment leaves every finished checkpoint with all its segments: a file is
-there before it is listed, and goes when no checkpoint lists it. After going back to an earlier
-checkpoint, `rewind` comes before the first append, which may replace files of the same names.
+In this order, a kill at any point leaves every finished checkpoint with all its segments: a file is
+written before it is listed, and deleted when no checkpoint lists it. After going back to an earlier
+checkpoint, call `rewind` before the first append, which may replace files of the same name.
 
-A segment below SMALL_BYTES is written again together with the rows that follow it, so that frequent
-checkpoints of a slow env do not make thousands of files. One process writes a run at a time.
+A segment below SMALL_BYTES is rewritten together with the rows that follow it, so that frequent
+checkpoints of a slow env do not create thousands of files. Only one process may write a run at a
+time.
 """
 
 import hashlib
@@ -33,14 +34,14 @@ if TYPE_CHECKING:
 
 SMALL_BYTES = 1_000_000
 _FILE = re.compile(r"\d+-\d+\.safetensors")
-_TEMP = re.compile(r"\.\d+-\d+\.safetensors\.tmp-\w+")  # as write_atomic names them
+_TEMP = re.compile(r"\.\d+-\d+\.safetensors\.tmp-\w+")  # the temporary names of write_atomic
 _FIX = (
-    "Resume from another checkpoint (`gsolve run RUN` lists them), or accept an empty replay: "
-    "the weights of this checkpoint are intact."
+    "Resume from another checkpoint (`gsolve run RUN` lists them), or accept an empty replay "
+    "buffer: the weights of this checkpoint are intact."
 )
 
 Segment = dict[str, Any]
-"""{file, start, stop, size, sha256}: what a checkpoint's state.json keeps of a segment."""
+"""{file, start, stop, size, sha256}: the entry for a segment in a checkpoint's state.json."""
 
 
 def append_segment(
@@ -52,9 +53,10 @@ def append_segment(
 ) -> Segment:
     """Write rows [start, stop) and return their descriptor; `extended` adds it to a list.
 
-    Where the last of `previous` is small and ends at `start`, the new segment holds its rows too;
-    the old file stays until it is pruned. A file of the same name, which a killed process left, is
-    replaced."""
+    If the last of `previous` is small and ends at `start`, the new segment includes its rows; the
+    old file stays until it is pruned. A file of the same name, left by a killed process, is
+    replaced.
+    """
     from safetensors import SafetensorError
     from safetensors.numpy import save
 
@@ -84,27 +86,29 @@ def append_segment(
 
 
 def extended(segments: Sequence[Segment], new: Segment) -> list[Segment]:
-    """The list with a new segment at its end, without those whose rows it took over."""
+    """The list with a new segment at its end, without the segments that it replaces."""
     return [*(segment for segment in segments if segment["stop"] <= new["start"]), new]
 
 
 def needed(segments: Iterable[Segment], oldest_row: int) -> list[Segment]:
-    """The segments that still hold rows from `oldest_row` on."""
+    """The segments that contain rows from `oldest_row` on."""
     return [segment for segment in segments if segment["stop"] > oldest_row]
 
 
 def load_segments(
     directory: Path, segments: Iterable[Segment]
 ) -> "Iterator[tuple[int, dict[str, np.ndarray]]]":
-    """(first row, arrays) of each segment, in order; each is checked before it is handed out.
+    """(first row, arrays) of each segment, in order; each is verified before it is returned.
 
-    One at a time, so that no more than one segment is in memory beside what the caller keeps."""
+    Segments are loaded one at a time, so that at most one is in memory in addition to the caller's
+    data.
+    """
     for segment in segments:
         yield int(segment["start"]), _load(directory, segment)
 
 
 def referenced(checkpoints_dir: Path) -> set[str]:
-    """The segment files that a finished checkpoint lists."""
+    """The segment files listed by finished checkpoints."""
     files: set[str] = set()
     for checkpoint in list_checkpoints(checkpoints_dir):
         try:
@@ -118,9 +122,10 @@ def referenced(checkpoints_dir: Path) -> set[str]:
 
 
 def prune_segments(directory: Path, keep: Iterable[str]) -> list[str]:
-    """Remove the segments that are not in `keep`, and what killed processes left half-written.
+    """Remove segments that are not in `keep`, and partial files of killed processes.
 
-    Returns the names of the segments removed; files of other names are left alone."""
+    Returns the names of the removed segments; files with other names are not touched.
+    """
     kept = set(keep)
     removed = [
         path.name
@@ -165,7 +170,7 @@ def _concatenated(
 
 
 def _load(directory: Path, segment: Segment) -> "dict[str, np.ndarray]":
-    """The arrays of a segment (writable), once its bytes are known to be those written."""
+    """The arrays of a segment (writable), after verifying its checksum."""
     from safetensors.numpy import load
 
     if not _FILE.fullmatch(segment["file"]):

@@ -1,4 +1,4 @@
-"""A run in words, the same on the console and in report.md: scores, stop reasons, next commands.
+"""Texts about a run for the console and report.md: scores, stop reasons, next commands.
 
 score = ScoreText(run.threshold)
 score(0.74), score.threshold      # "0.740", "0.7" where 0.7 counts as solved
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from gymnasium_solver.runs.query import RunSummary, TestScore
 
 STOPPED = {
-    "max_env_steps": "the budget of env steps is used up",
-    "max_epochs": "the budget of epochs is used up",
+    "max_env_steps": "the env step budget is used up",
+    "max_epochs": "the epoch budget is used up",
     "solved": "a held-out test reached the threshold",
     "goal_reached_eval": "an evaluation reached the goal",
     "goal_reached_train": "the training episodes reached the goal",
     "interrupted": "it was interrupted",
-    "requested": "an observer asked for it",
+    "requested": "an observer requested it",
     "diverged": "a value was not finite",
     "error": "an error ended it",
 }
@@ -27,16 +27,17 @@ MOST_DECIMALS = 6
 
 
 def stopped(run: "RunSummary", otherwise: str) -> str:
-    """Why a run ended, in words; `otherwise` if it has not."""
+    """Why a run ended, as text; `otherwise` if it has not ended."""
     reason = run.stop_reason or otherwise
     detail = f" ({run.stop_detail})" if run.stop_detail else ""
     return STOPPED.get(reason, reason) + detail
 
 
 class ScoreText:
-    """Writes scores of one scale with the same decimals: three figures count, one decimal at least.
+    """Formats scores of one scale with the same decimals: three significant digits, at least one
+    decimal.
 
-    The scale is that of the threshold, or without one that of the largest score given.
+    The scale is that of the threshold or, without one, of the largest score given.
     """
 
     def __init__(
@@ -69,7 +70,8 @@ class ScoreText:
 
 
 def resume_command(run: "RunSummary", runs_dir: str | None = None) -> str:
-    """The command that continues this run, with the flag that keeps it from stopping at once."""
+    """The command that continues this run, with the flag that keeps it from stopping
+    immediately."""
     command = f"gsolve train --resume {run.id}{runs_dir_flag(runs_dir)}"
     if run.stop_reason == "diverged":
         return f"{command} --policy-lr LOWER  # from the last good weights"
@@ -86,7 +88,7 @@ def resume_command(run: "RunSummary", runs_dir: str | None = None) -> str:
 
 
 def next_steps(run: "RunSummary", runs_dir: str | None = None) -> list[str]:
-    """What to type now, with the run's id, and the runs' place where one was given."""
+    """The next commands for this run, with --runs-dir if it was given."""
     place = runs_dir_flag(runs_dir)
     resume = resume_command(run, runs_dir)
     if run.status in ("interrupted", "failed", "killed"):
@@ -95,5 +97,5 @@ def next_steps(run: "RunSummary", runs_dir: str | None = None) -> list[str]:
 
 
 def runs_dir_flag(runs_dir: str | None) -> str:
-    """` --runs-dir DIR` to put behind a command, or nothing where the flag was not given."""
+    """` --runs-dir DIR` to append to a command, or nothing if the flag was not given."""
     return f" --runs-dir {shlex.quote(runs_dir)}" if runs_dir else ""

@@ -1,1 +1,1 @@
-"""Observation parts and action objects: what networks, storage, masks and JSON need to know."""
+"""Observation and action spaces: parts, storage, distributions, masks and JSON."""

@@ -1,4 +1,4 @@
-"""Action spaces: one object a space, which knows distribution, storage, masks and conversion.
+"""Action spaces: one object per space, with its distribution, storage, masks and conversion.
 
     actions = action_kind(env.action_space)
     actions.n_outputs, actions.n_log_std        # what an actor's head must provide
@@ -7,16 +7,16 @@
     log_prob, entropy = actions.log_prob_entropy(outputs, log_std, action)
     env.step(actions.to_env(action))
 
-Actions are in the policy's units: class indices, bits, or reals in which a bounded Box is [-1, 1],
-so that one initial exploration width fits every environment. `to_env` converts a batch to the
-environment's units, still as one array; `to_native` makes of one row what `step` of a single
+Actions are in the policy's units: class indices, bits, or real numbers in which a bounded Box is
+[-1, 1], so that one initial exploration scale suits every environment. `to_env` converts a batch to
+the environment's units, still as one array; `to_native` converts one row to what `step` of a single
 environment takes (an int, an array, a dict, a tuple).
 
 A Dict or Tuple of action spaces is a product of independent distributions. Its actions are stored
-side by side in one float array.
+as one float array of the concatenated leaves.
 
-Training needs log-probabilities and entropies with gradients (torch); acting needs draws and modes
-(NumPy, where a draw for eight environments costs microseconds).
+Training needs log-probabilities and entropies with gradients (torch). Acting needs samples and
+modes (NumPy, in which sampling for eight environments takes microseconds).
 """
 
 import math
@@ -34,20 +34,20 @@ from gymnasium_solver.spaces.native_actions import bounded, to_native
 from gymnasium_solver.spaces.observations import Space
 
 LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
-MASKED_LOGIT = -1e8  # of an illegal action: its probability and its share of the entropy are 0
+MASKED_LOGIT = -1e8  # of an illegal action: its probability and entropy contribution are 0
 
 
 class ActionKind(ABC):
-    """What the rest of the program needs to know about one action space."""
+    """Everything the rest of the program needs to know about an action space."""
 
     space: Space
     shape: tuple[int, ...]
     """Shape of one stored action."""
     dtype: type[np.generic]
     n_outputs: int
-    """Numbers that an actor's head gives for one state."""
+    """Number of outputs of the actor's head per state."""
     n_log_std: int = 0
-    """Learnt log standard deviations that do not depend on the state (Box parts)."""
+    """Number of learnt, state-independent log standard deviations (Box parts)."""
     n_mask: int | None = None
     """Columns of a mask of legal actions; None: the space cannot be masked."""
 
@@ -55,13 +55,14 @@ class ActionKind(ABC):
     def log_prob_entropy(
         self, outputs: Tensor, log_std: Tensor | None, actions: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Log-probabilities [B], and entropies [B] or, where all states share one, a scalar."""
+        """Log-probabilities [B], and entropies [B], or a scalar if the entropy is the same in all
+        states."""
 
     @abstractmethod
     def sample(
         self, outputs: np.ndarray, log_std: np.ndarray | None, rng: np.random.Generator
     ) -> np.ndarray:
-        """One draw for each row of outputs [B, n_outputs]."""
+        """One sample for each row of outputs [B, n_outputs]."""
 
     @abstractmethod
     def mode(self, outputs: np.ndarray) -> np.ndarray:
@@ -71,16 +72,18 @@ class ActionKind(ABC):
     def uniform(
         self, n: int, rng: np.random.Generator, mask: np.ndarray | None = None
     ) -> np.ndarray:
-        """n actions drawn uniformly from the legal ones; an unbounded Box from a unit normal."""
+        """Sample n actions uniformly from the legal ones; an unbounded Box from a standard
+        normal."""
 
     @abstractmethod
     def to_env(self, actions: np.ndarray) -> np.ndarray:
-        """From the policy's units to the environment's, [N, *shape of the environment's action].
+        """Convert to the environment's units, [N, *shape of the environment's action].
 
-        Of a Dict or Tuple: [N, width], the leaves side by side as float64."""
+        For a Dict or Tuple: [N, width], the leaves concatenated as float64.
+        """
 
     def to_native(self, action: np.ndarray) -> Any:
-        """One row of `to_env` as a single environment takes it."""
+        """Convert one row of `to_env` to the action of a single environment."""
         return to_native(self.space, action)
 
     def store(self, lead: tuple[int, ...]) -> np.ndarray:
@@ -89,7 +92,7 @@ class ActionKind(ABC):
 
 
 def mask_outputs(outputs: np.ndarray, mask: np.ndarray | None) -> np.ndarray:
-    """Outputs with illegal actions (mask False) made impossible."""
+    """Mask the outputs so that illegal actions (mask False) have probability 0."""
     return outputs if mask is None else np.where(mask, outputs, np.float32(MASKED_LOGIT))
 
 
@@ -98,12 +101,13 @@ def mask_tensor(outputs: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def gumbel_max(logits: np.ndarray, noise: np.ndarray) -> np.ndarray:
-    """Draws from softmax(logits) over the last axis, by unit exponential noise of its shape."""
-    noise = noise + np.float32(1e-30)  # the noise can be exactly 0, which has no logarithm
+    """Sample from softmax(logits) over the last axis, using standard exponential noise of that
+    shape."""
+    noise = noise + np.float32(1e-30)  # the noise can be exactly 0, whose logarithm is undefined
     return (logits - np.log(noise, out=noise)).argmax(axis=-1)
 
 
-# -- the kinds --------------------------------------------------------------------------------
+# -- action kinds -----------------------------------------------------------------------------
 
 
 class DiscreteActions(ActionKind):
@@ -144,7 +148,7 @@ class DiscreteActions(ActionKind):
 
 
 class BoxActions(ActionKind):
-    """Reals: independent normals whose standard deviation does not depend on the state."""
+    """Real numbers: independent normals with a state-independent standard deviation."""
 
     dtype = np.float32
 
@@ -192,7 +196,7 @@ class BoxActions(ActionKind):
 
 
 class MultiDiscreteActions(ActionKind):
-    """Several choices at once, each with a categorical distribution of its own."""
+    """Several choices at once, each with its own categorical distribution."""
 
     dtype = np.int64
 
@@ -235,7 +239,7 @@ class MultiDiscreteActions(ActionKind):
 
 
 class MultiBinaryActions(ActionKind):
-    """Several bits at once, each with a Bernoulli distribution of its own."""
+    """Several bits at once, each with its own Bernoulli distribution."""
 
     dtype = np.int64
 
@@ -272,7 +276,7 @@ class MultiBinaryActions(ActionKind):
 
 
 class ProductActions(ActionKind):
-    """A Dict or Tuple: the leaves are independent, and stored side by side in one float array."""
+    """A Dict or Tuple of independent leaves, stored as one float array."""
 
     dtype = np.float32
 
@@ -354,22 +358,22 @@ _KINDS: dict[type, Any] = {
 
 
 def action_kind(space: Space) -> ActionKind:
-    """The object for an action space; EnvError for kinds that no policy can act in."""
+    """The object for an action space; raises EnvError for unsupported spaces."""
     for kind, make in _KINDS.items():
         if isinstance(space, kind):
             made: ActionKind = make(space)
             return made
     raise EnvError(
-        f"actions of type {type(space).__name__} are not supported. Supported are Discrete, Box, "
+        f"actions of type {type(space).__name__} are not supported. Supported: Discrete, Box, "
         "MultiDiscrete, MultiBinary, and Dict and Tuple of these."
     )
 
 
-# -- what an algorithm can act in -------------------------------------------------------------
+# -- requirements of algorithms ---------------------------------------------------------------
 
 
 def require_discrete(space: Space, algo_id: str, env_id: str) -> DiscreteActions:
-    """ConfigError unless the space is Discrete."""
+    """Raise ConfigError unless the space is Discrete."""
     kind = action_kind(space)
     if not isinstance(kind, DiscreteActions):
         others = "ppo, sac or td3" if isinstance(kind, BoxActions) else "ppo or reinforce"
@@ -380,7 +384,7 @@ def require_discrete(space: Space, algo_id: str, env_id: str) -> DiscreteActions
 
 
 def require_bounded_box(space: Space, algo_id: str, env_id: str) -> BoxActions:
-    """ConfigError unless the space is a Box with finite bounds."""
+    """Raise ConfigError unless the space is a Box with finite bounds."""
     kind = action_kind(space)
     if not isinstance(kind, BoxActions):
         others = "dqn, ppo or sac" if isinstance(kind, DiscreteActions) else "ppo or reinforce"
@@ -391,7 +395,7 @@ def require_bounded_box(space: Space, algo_id: str, env_id: str) -> BoxActions:
     if not kind.is_bounded:
         raise ConfigError(
             f"algo_id: {algo_id} squashes its actions into the bounds of the Box, but {env_id} has "
-            f"{space}, which has none; give it finite bounds "
+            f"the unbounded {space}; give it finite bounds "
             "(env_wrappers: [{id: ActionRescale, ...}]), or use ppo."
         )
     return kind

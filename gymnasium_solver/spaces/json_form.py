@@ -45,17 +45,19 @@ def space_from_json(data: dict[str, Any]) -> Space:
     if kind == "MultiDiscrete":
         return spaces.MultiDiscrete(np.array(data["nvec"]), start=np.array(data["start"]))
     if kind == "MultiBinary":
-        shape = tuple(data["shape"])  # for one axis Gymnasium takes a number
+        shape = tuple(data["shape"])  # Gymnasium takes a number for one axis
         return spaces.MultiBinary(shape[0] if len(shape) == 1 else shape)
     if kind == "Dict":
         return spaces.Dict([(name, space_from_json(part)) for name, part in data["parts"]])
     if kind == "Tuple":
         return spaces.Tuple([space_from_json(part) for part in data["parts"]])
-    raise EnvError(f"a saved space of unknown kind {kind!r}; was it written by a newer version?")
+    raise EnvError(
+        f"the saved space has the unknown kind {kind!r}; was it written by a newer version?"
+    )
 
 
 def _bound_to_json(bound: np.ndarray) -> list[float | None]:
-    """JSON has no infinity: null. A bound that is the same everywhere is written once."""
+    """JSON has no infinity, so it becomes null. A constant bound is written once."""
     flat = bound.reshape(-1)
     flat = flat[:1] if len(flat) and (flat == flat[0]).all() else flat
     return [float(x) if np.isfinite(x) else None for x in flat]

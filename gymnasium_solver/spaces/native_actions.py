@@ -4,9 +4,9 @@
     to_native(space, row)                 # what `step` of one environment takes
     to_native_batch(space, rows)          # what `step` of a vectorised environment takes
 
-The action of a Dict or Tuple space is one float64 row, its leaves side by side in the order of the
-space (a Dict's is alphabetical). This module is light: environments import it, and they must not
-need torch. spaces/actions.py has the distributions.
+The action of a Dict or Tuple space is one float64 row of its concatenated leaves, in the order of
+the space (alphabetical for a Dict). This module must not import torch, because environments import
+it. spaces/actions.py has the distributions.
 """
 
 import math
@@ -20,7 +20,7 @@ from gymnasium_solver.errors import EnvError
 
 Space = spaces.Space[Any]
 LARGEST_BOUND = 1e30
-"""A bound beyond this is the limit of a float type and counts as none."""
+"""A larger bound is the limit of a float type and counts as unbounded."""
 _LEAVES = (spaces.Discrete, spaces.Box, spaces.MultiDiscrete, spaces.MultiBinary)
 
 
@@ -30,7 +30,7 @@ def is_product(space: Space) -> bool:
 
 
 def bounded(space: spaces.Box) -> np.ndarray:
-    """bool[*shape]: which numbers have two real bounds."""
+    """bool[*shape]: which components have two finite bounds."""
     mask: np.ndarray = (np.abs(space.low) < LARGEST_BOUND) & (np.abs(space.high) < LARGEST_BOUND)
     return mask
 
@@ -43,14 +43,14 @@ def action_leaves(space: Space) -> list[Space]:
         return [leaf for part in space.spaces for leaf in action_leaves(part)]
     if not isinstance(space, _LEAVES):
         raise EnvError(
-            f"actions of type {type(space).__name__} are not supported. Supported are Discrete, "
+            f"actions of type {type(space).__name__} are not supported. Supported: Discrete, "
             "Box, MultiDiscrete, MultiBinary, and Dict and Tuple of these."
         )
     return [space]
 
 
 def action_width(space: Space) -> int:
-    """Numbers in one action."""
+    """Number of components of one action."""
     return sum(math.prod(leaf.shape or ()) for leaf in action_leaves(space))
 
 
@@ -60,12 +60,12 @@ def action_shape(space: Space) -> tuple[int, ...]:
 
 
 def to_native(space: Space, row: np.ndarray) -> Any:
-    """One action as a single environment takes it: a dict or a tuple for product spaces."""
+    """Convert one action for a single environment: a dict or a tuple for product spaces."""
     return _build(space, row, lambda leaf, part: _typed(leaf, part.reshape(leaf.shape or ())))
 
 
 def to_native_batch(space: Space, rows: np.ndarray) -> Any:
-    """Actions [N, ...] as a vectorised environment takes them: a dict or tuple of batches."""
+    """Convert actions [N, ...] for a vectorised environment: a dict or tuple of batches."""
     n = len(rows)
     return _build(
         space, rows, lambda leaf, part: _typed(leaf, part.reshape(n, *(leaf.shape or ())))
@@ -87,7 +87,7 @@ def _build(space: Space, array: np.ndarray, leaf: Callable[[Space, np.ndarray], 
 
 
 def _typed(leaf: Space, values: np.ndarray) -> Any:
-    """The values in the leaf's own dtype, within its own bounds, to which float32 may not round."""
+    """Cast to the leaf's dtype and clip to its bounds, which rounding to float32 may exceed."""
     if isinstance(leaf, spaces.Box):
         values = np.clip(values, leaf.low, leaf.high)
     typed = values.astype(leaf.dtype)

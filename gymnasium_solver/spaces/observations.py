@@ -2,14 +2,14 @@
 
     Obs = np.ndarray | dict[str, np.ndarray]       # a batch, [N, ...] each
 
-An environment's observation space is delivered either as an array space (Box, Discrete,
-MultiDiscrete, MultiBinary) or as a flat Dict of array spaces. Nested Dict and Tuple spaces are
-flattened: the names of the parts are joined by dots, the entries of a Tuple are named "0", "1".
+An environment delivers its observations either as an array space (Box, Discrete, MultiDiscrete,
+MultiBinary) or as a flat Dict of array spaces. Nested Dict and Tuple spaces are flattened: the
+names of the parts are joined by dots, and the entries of a Tuple are named "0", "1", ...
 
     flat = flatten_space(env.observation_space)     # flat.space, flat(native) -> Obs
     flat.dropped                                    # names of parts that no network can read (Text)
 
-The helpers below treat both forms alike, so that storage and networks need no case distinction.
+The helpers below handle both forms, so that storage and networks need no case distinction.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -86,21 +86,22 @@ def allocate_obs(space: Space, lead: tuple[int, ...]) -> Obs:
 
 @dataclass(frozen=True)
 class FlatSpace:
-    """A delivered space, and how to read an environment's own observations into it."""
+    """A delivered space, and the conversion of an environment's own observations to it."""
 
     space: Space
     dropped: tuple[str, ...] = ()
-    """Names of the parts that were left out (Text, Graph, Sequence)."""
+    """Names of the dropped parts (Text, Graph, Sequence)."""
 
     def __call__(self, native: Any) -> Obs:
-        """A native observation, single or batched, in the delivered form; parts are not copied."""
+        """Convert a native observation, single or batched, to the delivered form; parts are not
+        copied."""
         if isinstance(self.space, spaces.Dict):
             return {name: np.asarray(native_part(native, name)) for name in self.space.spaces}
         return np.asarray(native)
 
 
 def flatten_space(space: Space) -> FlatSpace:
-    """The delivered form of any observation space; EnvError where no part can be delivered."""
+    """The delivered form of an observation space; raises EnvError if no part can be delivered."""
     if isinstance(space, ARRAYS):
         return FlatSpace(space)
     parts, dropped = {}, []
@@ -111,10 +112,10 @@ def flatten_space(space: Space) -> FlatSpace:
             dropped.append(name)
     if not parts:
         raise EnvError(
-            f"observations of type {type(space).__name__} are not supported. Supported are Box, "
+            f"observations of type {type(space).__name__} are not supported. Supported: Box, "
             "Discrete, MultiDiscrete, MultiBinary, and Dict and Tuple of these."
         )
-    # As pairs: of a plain dict Gymnasium sorts the keys.
+    # As pairs: Gymnasium sorts the keys of a plain dict.
     return FlatSpace(spaces.Dict(list(parts.items())), tuple(dropped))
 
 
@@ -132,7 +133,7 @@ def _leaves(space: Space, name: str) -> Iterator[tuple[str, Space]]:
 
 
 def native_part(native: Any, name: str) -> Any:
-    """The part of a nested observation that a flat name stands for."""
+    """The part of a nested observation with this flat name."""
     if isinstance(native, Mapping):
         if name in native:
             return native[name]
@@ -150,9 +151,10 @@ def native_part(native: Any, name: str) -> Any:
 
 
 def as_batch(space: Space, native: Any) -> tuple[Obs, bool]:
-    """An observation or a batch of them, as a batch of the delivered space; was it a single one?
+    """Convert an observation, or a batch of them, to a batch; also return whether it was single.
 
-    EnvError where it does not fit the space."""
+    Raises EnvError if it does not match the space.
+    """
     if isinstance(space, spaces.Dict):
         try:
             obs: Any = {

@@ -170,7 +170,7 @@ def test_quiet_is_start_result_and_path(tmp_path):
 def test_interruption_tells_how_to_resume(tmp_path):
     training = Training(tmp_path)
     text = training.go(epochs=5, end="interrupted")
-    verdict = "INTERRUPTED  no evaluation yet, not tested (solved is a test of 475)"
+    verdict = "INTERRUPTED  no evaluation yet, not tested (solved at a test mean of 475)"
     assert f"{verdict}  after 1,280 env steps" in text
     assert f"gsolve train --resume {training.run.id}" in text
     assert training.observer.exit_code == 130

@@ -117,8 +117,8 @@ def test_command_line_equals_yaml_file(tmp_path, capsys):
         (["-x"], "unknown flag '-x'"),
         (["--resume"], "--resume needs a value"),
         (["--quiet=yes"], "takes no value"),
-        (["--resume", "@last"], "leave out 'CartPole-v1:ppo'"),
-        (["--epoch", "@best"], "--epoch goes with --resume"),
+        (["--resume", "@last"], "remove 'CartPole-v1:ppo'"),
+        (["--epoch", "@best"], "--epoch requires --resume"),
     ],
 )
 def test_wrong_flags_exit_2_and_say_what_is_right(argv, hint, capsys):

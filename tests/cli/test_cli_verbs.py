@@ -172,7 +172,7 @@ def test_going_back_tells_what_it_removes(inside, tmp_path, capsys):
     assert "removed" not in capsys.readouterr().out
     assert cli.main([*again, "900", "--resume", f"@last/{before[1]}"]) == 0
     text = capsys.readouterr().out
-    assert f"warning: going back to {before[1]} env steps; what came after is removed: " in text
+    assert f"warning: going back to {before[1]} env steps; everything later is removed: " in text
     assert "800 @last" in text.partition("\n")[0]
 
 
@@ -317,8 +317,8 @@ def test_plot_one_and_several(inside, capsys):
     assert told["panels"] == ["train/opt/policy/entropy", "train/opt/ppo/approx_kl"]
     for flags, hint in (
         (["--metric", "entropie"], "Did you mean train/opt/policy/entropy?"),
-        (["--metric", "loss"], "part of several metrics"),
-        (["-o", "x.nonsense"], "cannot be written"),
+        (["--metric", "loss"], "matches several metrics"),
+        (["-o", "x.nonsense"], "cannot write the image"),
     ):
         assert cli.main(["plot", "@last", *flags]) == 2
         assert hint in capsys.readouterr().err

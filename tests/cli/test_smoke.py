@@ -62,7 +62,7 @@ def test_a_crash_a_hang_and_an_error_cost_one_job_each(monkeypatch: pytest.Monke
     items = ["a", "crash", "b", "exit", "raise", "hang", "c"]
     outcomes = {o.item: o for o in run_isolated("worker_jobs:job", items, timeout_s=3)}
     assert {o.item: o.value for o in outcomes.values() if o.value} == {"a": "A", "b": "B", "c": "C"}
-    assert outcomes["crash"].error == f"the process was ended by signal {int(signal.SIGSEGV)}"
+    assert outcomes["crash"].error == f"the process was killed by signal {int(signal.SIGSEGV)}"
     assert outcomes["exit"].error == "the process exited with 3"
     assert outcomes["raise"].error == "RuntimeError: first line"
     assert outcomes["hang"].error == "took longer than 3 s"

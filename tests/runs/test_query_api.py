@@ -207,7 +207,7 @@ def test_a_config_that_cannot_be_read_is_told(run: Run) -> None:
     with pytest.raises(RunError, match=r"config\.yaml cannot be read"):
         query.get_config(run)
     run.config_path.write_text("- 1\n")
-    with pytest.raises(RunError, match="holds a list"):
+    with pytest.raises(RunError, match="contains a list"):
         query.get_config(run)
     run.config_path.unlink()
     with pytest.raises(RunError, match=r"config\.yaml cannot be read"):

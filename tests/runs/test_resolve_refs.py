@@ -90,10 +90,10 @@ def test_last_survives_a_lost_pointer(root: Path) -> None:
 @pytest.mark.parametrize(
     ("ref", "message"),
     [
-        ("CartPole", f"part of 2 runs: {NEW}, {OLD}"),
+        ("CartPole", f"matches 2 runs: {NEW}, {OLD}"),
         ("LunarLander", f"no run 'LunarLander' in .* Runs in .*: {NEW}, {OLD}, {ANT}"),
         (NEW.replace("beef", "bead"), f"Did you mean {NEW}"),
-        ("@newest", "only @last"),
+        ("@newest", "@ is @last"),
         ("", "not a run"),
         ("/", "not a run"),
         ("notes", "no run 'notes'"),
@@ -110,7 +110,9 @@ def test_a_long_listing_is_cut(root: Path) -> None:
         folder = root / f"Taxi-v3-ppo-20260103-000000-{n:04x}"
         folder.mkdir()
         (folder / "meta.json").write_text("{}")
-    with pytest.raises(RunError, match=r"part of 15 runs: .* and 5 more\. Give more of the id"):
+    with pytest.raises(
+        RunError, match=r"matches 15 runs: .* and 5 more\. Give a longer part of the id"
+    ):
         resolve_run("Taxi", root)
 
 

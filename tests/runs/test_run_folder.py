@@ -236,7 +236,7 @@ def test_a_run_that_is_still_training_is_not_resumed(tmp_path: Path) -> None:
         run.update_meta(
             status="running", pid=other.pid, pid_started=machine.process_start(other.pid)
         )
-        with pytest.raises(RunError, match=f"still running, as process {other.pid}"):
+        with pytest.raises(RunError, match=f"still running in process {other.pid}"):
             run.begin_resume(400)
     finally:
         other.communicate(b"\n")

@@ -58,7 +58,7 @@ def test_report_of_a_solved_run(tmp_path: Path) -> None:
         "| env steps per second | 5,120 |",
         "| test, greedy actions | 500.0 ± 0.0 (standard error, 100 episodes) |",
         "| test, sampled actions | 487.1 ± 0.3 (standard error, 100 episodes) |",
-        "## Tests that fell short",
+        "## Failed tests",
         "| 25,600 | 471.2 | 31.0 |",
         f"gsolve train runs/{run.id}/config.yaml",
         "gsolve train CartPole-v1:ppo --description 'two words'",
@@ -84,7 +84,7 @@ def test_report_of_a_run_that_hardly_began(tmp_path: Path) -> None:
     text = write_report(run.path).read_text()
     assert "# CartPole-v1:ppo: interrupted" in text
     assert "## Validation\n\nNone." in text
-    assert "fell short" not in text
+    assert "Failed tests" not in text
     assert "| best validation | - |" in text
     assert "gsolve eval" not in text
     assert "--resume" not in text

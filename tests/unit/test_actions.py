@@ -472,7 +472,7 @@ def test_which_kind_for_which_space() -> None:
     "space", [spaces.Text(5), spaces.Tuple([spaces.Discrete(2), spaces.Text(3)])], ids=str
 )
 def test_spaces_without_a_distribution_are_named(space: Any) -> None:
-    with pytest.raises(EnvError, match=r"actions of type Text .*Supported are Discrete, Box"):
+    with pytest.raises(EnvError, match=r"actions of type Text .*Supported: Discrete, Box"):
         action_kind(space)
 
 

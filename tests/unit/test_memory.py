@@ -125,7 +125,7 @@ def test_large_observations_are_not_gathered_all_at_once():
 @pytest.mark.parametrize("prioritized", [False, True])
 def test_an_empty_memory_says_so_at_once(prioritized):
     memory = memory_of(prioritized=prioritized)
-    with pytest.raises(ConfigError, match="no transition to sample"):
+    with pytest.raises(ConfigError, match="no transitions to sample"):
         memory.batches(1)
 
 
@@ -257,7 +257,7 @@ def test_the_saved_priorities_are_a_copy():
 def test_state_without_its_rows_is_refused():
     memory = memory_of()
     memory.add(steady().rollout(10))
-    with pytest.raises(RunError, match="ends at row 0, its state was saved at row 10"):
+    with pytest.raises(RunError, match="ends at row 0, but its state is of row 10"):
         memory_of().load_state(*memory.state())
 
 

@@ -220,7 +220,7 @@ def test_next_mask_is_that_of_the_observation_bootstrapped_from():
         assert mask.dtype == bool
         assert (mask.sum(axis=1) == 1).all()
         assert mask.argmax(axis=1).tolist() == expected
-    with pytest.raises(ValueError, match="without mask"):
+    with pytest.raises(ValueError, match="no action mask"):
         replay.add(rollout([21, 22]))
 
 
@@ -287,10 +287,10 @@ def test_box_actions_and_the_dtypes_of_the_rest():
 
 def test_an_empty_replay_says_so():
     replay = Replay(10, 1, SCALAR, ACTIONS)
-    with pytest.raises(ConfigError, match="no transition to sample"):
+    with pytest.raises(ConfigError, match="no transitions to sample"):
         replay.sample(4, np.random.default_rng(0))
     replay.add(rollout([10, 11], invalid=[0]))
-    with pytest.raises(ConfigError, match="no transition to sample"):
+    with pytest.raises(ConfigError, match="no transitions to sample"):
         replay.sample(4, np.random.default_rng(0))
 
 
@@ -395,7 +395,7 @@ def test_the_wrong_number_of_envs_is_refused():
 
 
 def test_sizes_below_one_are_refused():
-    with pytest.raises(ConfigError, match="0 transitions of 1 envs"):
+    with pytest.raises(ConfigError, match="0 transitions, 1 envs"):
         Replay(0, 1, OBS_SPACE, ACTIONS)
 
 

@@ -115,5 +115,5 @@ def test_stacks_that_do_not_overlap_are_refused():
 @pytest.mark.parametrize("shape", [(3, 3, 2), (8, 3, 2), (84, 84, 4), ()])
 def test_a_space_without_the_frames_first_is_refused(shape):
     space = spaces.Box(0, 255, shape, np.uint8)
-    with pytest.raises(ConfigError, match="first axis must hold the 4 frames"):
+    with pytest.raises(ConfigError, match="first axis must be the 4 frames"):
         Replay(10, 1, space, ACTIONS, frame_stacks={"": K})

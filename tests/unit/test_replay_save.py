@@ -152,7 +152,7 @@ def test_rows_no_longer_stored_cannot_be_asked_for():
     _, next_rollout, replay = plain(9)
     replay.add(next_rollout(10))
     assert replay.oldest_row == 7
-    with pytest.raises(ValueError, match="those stored are 7 to 10"):
+    with pytest.raises(ValueError, match="available: 7 to 10"):
         replay.rows(6, 10)
 
 
@@ -160,7 +160,7 @@ def test_rows_out_of_order_or_of_another_env_are_refused():
     _, next_rollout, replay = plain(60)
     replay.add(next_rollout(5))
     saved = replay.rows(0, 5)
-    with pytest.raises(RunError, match="expected them from row 5 on"):
+    with pytest.raises(RunError, match="expected row 5 and shapes"):
         replay.put_rows(3, saved)
     other = Replay(60, 3, spaces.Box(-1, 1, (2,), np.float32), ACTIONS)
     with pytest.raises(RunError, match="Resume with the env, n_envs"):

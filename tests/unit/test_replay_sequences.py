@@ -154,7 +154,7 @@ def test_too_long_a_sequence_is_refused_in_words() -> None:
     assert len(replay.sample_sequences(3, 4, rng)) == 3
     with pytest.raises(ConfigError, match="no sequence of 5 rows yet: collect more"):
         replay.sample_sequences(3, 5, rng)
-    with pytest.raises(ConfigError, match="no transition to sample"):
+    with pytest.raises(ConfigError, match="no transitions to sample"):
         replay_of(1).sample_sequences(1, 1, rng)
 
 
