@@ -1,4 +1,4 @@
 """Environments under one contract (vector.py), made by make.py.
 
-This package imports nothing by itself, so that the command line stays light.
+Importing this package imports nothing else, so that the command line starts fast.
 """

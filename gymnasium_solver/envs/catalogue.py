@@ -1,4 +1,4 @@
-"""The environments that configs exist for, told from files alone: nothing heavy is imported.
+"""The environments that configs exist for, read from files alone: nothing heavy is imported.
 
     for env in list_environments("mujoco"): print(env.env_id, env.actions, env.threshold)
 
@@ -33,7 +33,7 @@ class EnvEntry:
     suite: str
     description: str
     observations: str
-    """Its space in short, or - where the spec does not tell."""
+    """Its space in short, or - if the spec does not give it."""
     actions: str
     threshold: float | None
     engine: str | None
@@ -111,19 +111,19 @@ def _read(entry: ConfigEntry) -> tuple[Spec, str]:
     try:
         spec = read_spec(block)
     except ConfigError:
-        spec = Spec()  # naming a config of the file tells what is wrong with it
+        spec = Spec()  # loading a config of the file reports what is wrong with it
     return spec, str(file.base.get("description") or entry.description)
 
 
-def action_text(told: ActionSpec) -> str:
+def action_text(stated: ActionSpec) -> str:
     """The action space in short: Discrete(4), Box(6), MultiBinary(8), or -."""
-    if told.multibinary:
-        return f"MultiBinary({told.multibinary})"
-    if told.multidiscrete:
-        return f"MultiDiscrete({_sizes(told.multidiscrete)})"
-    n = told.discrete or len(told.labels)
-    if told.range is not None or told.shape:
-        return f"Box({_sizes(told.shape) if told.shape else n})"
+    if stated.multibinary:
+        return f"MultiBinary({stated.multibinary})"
+    if stated.multidiscrete:
+        return f"MultiDiscrete({_sizes(stated.multidiscrete)})"
+    n = stated.discrete or len(stated.labels)
+    if stated.range is not None or stated.shape:
+        return f"Box({_sizes(stated.shape) if stated.shape else n})"
     return f"Discrete({n})" if n else "-"
 
 

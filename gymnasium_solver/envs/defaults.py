@@ -1,12 +1,12 @@
-"""Fields for an environment that has no config: what suits its spaces, where the algorithm's own
-defaults do not.
+"""Fields for an environment that has no config, chosen by its spaces where the algorithm's defaults
+do not fit.
 
     gsolve train Custom-v0 --algo-id ppo
     gsolve train my_module:Custom-v0 --algo-id sac --max-env-steps 1e6
 
-Nothing is known of such an environment but its spaces and its time limit, so scales are learnt
-(rolling observation statistics, rewards by the deviation of the return) rather than presumed, and
-the budget is one that a laptop gets through.
+Only the spaces and the time limit of such an environment are known. So scales are learnt (rolling
+observation statistics, rewards divided by the deviation of the return), and the budget is one that
+a laptop can finish.
 """
 
 from collections.abc import Mapping
@@ -23,8 +23,8 @@ ON_POLICY = ("ppo", "reinforce", "pqn")
 
 
 def default_fields(env_id: str, algo_id: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields for this env and algorithm; `given` are those that are decided already. EnvError
-    where there is no such env."""
+    """Fields for this env and algorithm; `given` are those already set. EnvError if there
+    is no such env."""
     env = make_vector_env(
         env_id,
         1,
@@ -58,7 +58,7 @@ def _fields(env: VectorEnv, algo_id: str) -> dict[str, Any]:
 
 
 def _ppo(is_continuous: bool, is_image: bool) -> dict[str, Any]:
-    """Rollouts of 2,048 rows in 8 envs; entropy where actions are chosen, not dosed."""
+    """Rollouts of 2,048 rows in 8 envs; an entropy bonus for discrete actions."""
     shared: dict[str, Any] = {
         "n_envs": 8,
         "n_steps": 256,

@@ -1,9 +1,9 @@
 """A record of seed and actions, from which an env's exact state can be rebuilt.
 
 Most engines cannot save the state of an environment (EnvPool has no call for it; Gymnasium's MuJoCo
-pickles without error and restores something else), but all are deterministic under their seed. So a
-checkpoint holds the seed of the last reset and the actions since, and `restore` replays them. The
-trainer resets the env every `env_boundary_steps`, which keeps the journal short.
+pickles without error and restores another state), but all are deterministic under their seed. So a
+checkpoint holds the seed of the last reset and the actions since then, and `restore` steps through
+them again. The trainer resets the env every `env_boundary_steps`, which keeps the journal short.
 
     env = JournaledEnv(make_vector_env(...))
     state = env.state()              # arrays and ints only, goes into a checkpoint

@@ -1,4 +1,4 @@
-"""Env id -> vector env under the contract of vector.py. This is the only door to environments.
+"""Env id -> vector env under the contract of vector.py. All environments are made here.
 
     env = make_vector_env("LunarLander-v3", 16)
     env = env_from_config(config, config.n_envs)
@@ -138,7 +138,7 @@ def _make_engine(
     try:
         return GymnasiumEngine(env_id, n_envs, mode, frame_skip=needs.frame_skip, **common)
     except EnvError as error:
-        # Why this engine and no other: the real mistake may be what ruled out EnvPool.
+        # Why this engine was chosen: the real mistake may be what ruled out EnvPool.
         raise error if reason == "asked for" else EnvError(f"{error} ({reason})") from error
 
 
@@ -194,7 +194,7 @@ def _choose(
     entry = registry_entry(env_id)
     if env_id in VECTOR_IS_FASTEST and render_mode is None and not needs.frame_skip:
         if n_envs == 1:
-            return "sync", "a single env of this kind is the fastest by itself"
+            return "sync", "a single env of this kind is fastest without batching"
         return "vector", "Gymnasium's vectorised class is the fastest for this env"
     from gymnasium_solver.envs.engines.envpool import translate
 
@@ -215,7 +215,7 @@ def _choose(
 
 
 def _unknown(env_id: str) -> EnvError:
-    """The error for an id that nobody has, with the nearest ones that exist."""
+    """The error for an unknown id, with the nearest ids that exist."""
     import gymnasium
 
     from gymnasium_solver.envs.suites.bandit import SETS

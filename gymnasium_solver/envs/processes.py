@@ -8,9 +8,9 @@ from contextlib import contextmanager
 
 @contextmanager
 def deaf_to_ctrl_c() -> Iterator[None]:
-    """Ctrl-C reaches every process of a terminal: those of environments must outlive it until the
-    run has saved itself. Processes started in here inherit that SIGINT is ignored; handlers that
-    are set in here, by libraries, are undone."""
+    """Ignore SIGINT in processes that are started inside. Ctrl-C reaches every process of a
+    terminal, but environments must live until the run has saved itself. Signal handlers that
+    libraries set inside are restored."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

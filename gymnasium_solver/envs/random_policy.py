@@ -1,11 +1,11 @@
-"""Uniformly random actions, the yardstick below every agent.
+"""Uniformly random actions, the baseline for every agent.
 
     policy = RandomPolicy(env.action_space, env.n_envs, seed=1)
     step = env.step(policy.act(env.action_mask))
     returns, lengths = random_episodes(env, seed=1)      # one whole episode of each env
 
-A bounded number is drawn evenly between its bounds, an unbounded one from a normal distribution;
-where the env has masks, evenly from the legal actions.
+A bounded number is drawn uniformly between its bounds, an unbounded one from a unit normal. Where
+the env has masks, actions are drawn uniformly from the legal ones.
 """
 
 from typing import Any
@@ -70,7 +70,7 @@ class RandomPolicy:
 def random_episodes(
     env: VectorEnv, seed: int, most_steps: int = 200_000
 ) -> tuple[list[float], list[int]]:
-    """Raw returns and lengths of the first episode of every env: none is favoured for being short.
+    """Raw returns and lengths of the first episode of every env: short ones are not favoured.
 
     EnvError where an episode is longer than `most_steps`: it may have no end."""
     policy = RandomPolicy(env.action_space, env.n_envs, seed)

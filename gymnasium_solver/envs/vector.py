@@ -1,4 +1,4 @@
-"""The vector env contract: the only shape in which the rest of the program sees an environment.
+"""The vector env contract: the form in which the rest of the program sees environments.
 
     env = make_vector_env("CartPole-v1", n_envs=8)      # envs/make.py
     obs = env.reset(seed=1)
@@ -7,11 +7,12 @@
 Autoreset is Gymnasium's NEXT_STEP, native to Gymnasium and EnvPool: at the step that ends an
 episode `obs` is the true final observation; the next row is a reset row, whose action was ignored
 and whose `obs` opens the new episode. So the value of the final observation is the value at the
-next row, and bootstrapping a truncated episode needs nothing special. Reset rows are no env steps.
+next row, and bootstrapping a truncated episode needs nothing special. Reset rows do not count as
+env steps.
 
-An environment may end what the learner sums up while its episode goes on (a lost life of an Atari
-game): `terminated` is true there, `is_over` is not, and the next row goes on from the same
-observation. Episodes are counted, and scored, where `is_over`.
+An environment may terminate the learner's return while the episode continues (a lost life of an
+Atari game): `terminated` is true there, `is_over` is not, and the next row continues from the same
+observation. Episodes are counted and scored where `is_over` is true.
 
 Observations are one array [N, ...] or a dict of named arrays (`Obs`, spaces/observations.py): the
 space is an array space or a flat Dict of such. Actions are always one array [N, ...]; those of Dict
@@ -20,8 +21,8 @@ and Tuple spaces have their leaves side by side (spaces/native_actions.py).
 `env.action_mask` has the legal actions at the observations just returned, for environments that
 provide them (masks.py).
 
-`Engine` is the contract written once over what an engine natively offers; an engine adds `_reset`
-and `_step`. `VectorWrapper` is the base of batch wrappers.
+`Engine` implements the contract once over what engines offer natively; an engine adds `_reset` and
+`_step`. `VectorWrapper` is the base of batch wrappers.
 """
 
 from abc import ABC, abstractmethod
@@ -47,7 +48,7 @@ class Step(NamedTuple):
 
     obs: Any
     """`Obs`: (N, *shape), or such arrays by name; float32, int64 for discrete parts, uint8 images.
-    Not typed as a union, since whoever knows the space knows which of the two it is."""
+    Not typed as a union: the observation space says which of the two it is."""
     reward: np.ndarray
     """float32[N]; 0 at reset rows."""
     terminated: np.ndarray
@@ -65,7 +66,7 @@ class Step(NamedTuple):
     """bool[N]: the episode is over, its return and length are final, and a reset row follows. The
     same as terminated | truncated, but for an env that terminates within an episode."""
     info: Info
-    """What else the engine tells, by its own names."""
+    """Further values from the engine, under its own names."""
 
 
 class VectorEnv(ABC):
@@ -87,7 +88,7 @@ class VectorEnv(ABC):
 
     @property
     def info(self) -> Info:
-        """What else the engine told with the last observations, of reset or step."""
+        """The info that came with the last observations, of reset or step."""
         return {}
 
     @abstractmethod
@@ -109,7 +110,7 @@ class VectorEnv(ABC):
 
 
 class VectorWrapper(VectorEnv):
-    """Passes everything through to `env`; subclasses change what they are about."""
+    """Passes everything through to `env`; subclasses override what they change."""
 
     def __init__(self, env: VectorEnv) -> None:
         self.env = env
@@ -229,7 +230,7 @@ class Engine(VectorEnv):
 
 
 def check_seed(seed: int, env_id: str) -> int:
-    """A seed is a whole number >= 0 (NumPy's SeedSequence takes no other)."""
+    """The seed as an int >= 0, as NumPy's SeedSequence requires; EnvError otherwise."""
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
         raise EnvError(f"{env_id}: reset(seed) takes an int >= 0, got {seed!r}.")
     return int(seed)
@@ -238,8 +239,8 @@ def check_seed(seed: int, env_id: str) -> int:
 def env_seeds(seed: int, n_envs: int) -> list[int]:
     """One seed for each env, a non-negative int32.
 
-    Engines would give env i seed + i, so that runs with adjacent seeds share almost every stream;
-    these are hashed apart, and env i keeps its seed when n_envs grows."""
+    Engines would give env i the seed + i, so that runs with adjacent seeds share almost every
+    stream. These seeds are hashed, and env i keeps its seed when n_envs grows."""
     return [int(s) for s in np.random.SeedSequence(seed).generate_state(n_envs) >> 1]
 
 

@@ -262,8 +262,13 @@ class RandomPolicy:
     def __init__(self, n_actions: int) -> None:
         self.n_actions, self.rng, self.is_random = n_actions, np.random.default_rng(0), False
 
-    def sample(self, obs: np.ndarray, mask: Any = None) -> np.ndarray:
-        return self.rng.integers(self.n_actions, size=len(obs))
+    def initial_carry(self, n_envs: int) -> dict[str, np.ndarray]:
+        return {}
+
+    def sample(
+        self, obs: np.ndarray, carry: Any, is_first: np.ndarray, mask: Any = None
+    ) -> tuple[np.ndarray, Any]:
+        return self.rng.integers(self.n_actions, size=len(obs)), carry
 
     greedy = sample
 

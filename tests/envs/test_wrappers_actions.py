@@ -58,10 +58,10 @@ def test_remap_moves_masks():
     ("mapping", "message"),
     [
         ([], "mapping is empty"),
-        ([0, 4], "mapping holds 4, which is no action of Discrete"),
-        ([0, -1], "mapping holds -1, which is no action"),
+        ([0, 4], "mapping holds 4, which is not in Discrete"),
+        ([0, -1], "mapping holds -1, which is not in"),
         ([0, 1.5], "mapping must be a list, each a whole number or a list of whole numbers, got"),
-        ([[0, 1]], r"mapping holds \[0, 1\], which is no action"),
+        ([[0, 1]], r"mapping holds \[0, 1\], which is not in"),
         ("01", "mapping must be a list"),
     ],
 )

@@ -172,13 +172,13 @@ def test_parts_are_selected():
     [
         (
             {"id": "ObservationScale", "key": "sound"},
-            "'sound' is no part; .* has kind, noise, signal",
+            "'sound' is not a part; .* has kind, noise, signal",
         ),
         ({"id": "DiscreteEncoder", "key": "noise"}, "needs Discrete observations; .* has Box"),
         ({"id": "GrayscaleObservation"}, "needs image .* has Dict"),
         ({"id": "ObservationParts", "drop": ["kind", "noise", "signal"]}, "leaves no part"),
         ({"id": "ObservationParts"}, "takes one of keep and drop"),
-        ({"id": "FrameStack", "num_stack": 2, "key": "x"}, "'x' is no part"),
+        ({"id": "FrameStack", "num_stack": 2, "key": "x"}, "'x' is not a part"),
     ],
 )
 def test_bad_parts(spec, words):

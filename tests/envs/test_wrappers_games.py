@@ -233,7 +233,9 @@ def test_vizdoom_by_the_buttons_that_the_engine_names():
     engine.button_table = np.array([[False, False], [True, False], [False, True]])
     _, *steps = played(wrap(engine, [{"id": "VizDoom_RewardShaper"}]), [0, 1, 2])
     assert [round(float(s.info["shaping_reward"][0]), 5) for s in steps] == [-0.005, 0.002, 0]
-    with pytest.raises(EnvError, match=r"cannot tell what the actions Discrete\(12\) of"):
+    with pytest.raises(
+        EnvError, match=r"does not know which buttons the actions Discrete\(12\) of"
+    ):
         wrap(doom(1, spaces.Discrete(12)), [{"id": "VizDoom_RewardShaper"}])
 
 

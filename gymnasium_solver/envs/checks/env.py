@@ -41,7 +41,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Rollout:
-    """T random steps of N envs; rows of a reset are marked, and are no steps."""
+    """T random steps of N envs; reset rows are marked and do not count as steps."""
 
     first_obs: Any
     """Observations [N, ...], or such arrays by name."""
@@ -201,9 +201,9 @@ def rewards(rollout: Rollout) -> Iterator[Finding]:
 def episodes(rollout: Rollout, limit: int | None) -> Iterator[Finding]:
     n_steps = len(rollout.reward)
     lengths, ends = rollout.lengths, rollout.ends
-    told = f"time limit {limit:,}" if limit else "no time limit"
+    limit_text = f"time limit {limit:,}" if limit else "no time limit"
     if not lengths:
-        text = f"none ended in {n_steps:,} steps, {told}"
+        text = f"none ended in {n_steps:,} steps, {limit_text}"
         if limit is None:
             fix = "give it one: max_episode_steps; without an end there is no score"
             yield Finding("episodes", "problem", text, fix)
@@ -213,7 +213,7 @@ def episodes(rollout: Rollout, limit: int | None) -> Iterator[Finding]:
     cut = sum(end != "terminated" for end in ends)
     text = (
         f"{len(lengths)} ended after {min(lengths):,} to {max(lengths):,} steps, {cut} of them by "
-        f"truncation, {told}"
+        f"truncation, {limit_text}"
     )
     alike = len(lengths) >= N_ENVS and len(set(lengths)) == 1 and set(ends) == {"terminated"}
     if limit is not None and max(lengths) > limit:
@@ -227,7 +227,7 @@ def episodes(rollout: Rollout, limit: int | None) -> Iterator[Finding]:
     elif limit is None and cut:
         yield Finding("episodes", "ok", f"{text} (the environment cuts them itself)")
     elif limit is None:
-        fix = "max_episode_steps, lest a good or a stuck policy plays for ever"
+        fix = "set max_episode_steps; otherwise an episode may never end"
         yield Finding("episodes", "advice", text, fix)
     else:
         yield Finding("episodes", "ok", text)

@@ -1,7 +1,7 @@
 """What a single Gymnasium environment returns, before any engine casts or copies it.
 
-An engine makes float32 of whatever comes; a wrong shape, dtype or type is told here, where it can
-be put right. Environments that only EnvPool or this project has are not looked at.
+Engines convert everything to float32; a wrong shape, dtype or type is reported here, where it can
+be fixed. Environments that only EnvPool or this project has are not checked.
 """
 
 from collections.abc import Iterator, Mapping

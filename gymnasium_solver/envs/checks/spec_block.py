@@ -1,4 +1,4 @@
-"""Whether a `spec` block (config/spec.py) tells the truth about an environment.
+"""Whether a `spec` block (config/spec.py) describes an environment correctly.
 
 `spec_mismatches(spec, env)` holds labels, ranges and components against the real spaces. A block
 may describe the observation as the engine gives it or as the wrappers leave it.
@@ -18,7 +18,7 @@ from gymnasium_solver.spaces.observations import part_spaces
 ABSOLUTE = 2e-3
 """How far a written bound may be from the real one: 0.418 stands for 0.41887903."""
 HUGE = 1e30
-"""Bounds beyond it are no bounds."""
+"""Bounds beyond it count as none."""
 
 
 def spec_mismatches(
@@ -36,9 +36,9 @@ def spec_mismatches(
 
 
 def missing_parts(spec: Spec) -> list[str]:
-    """What a shipped block must tell and this one does not."""
+    """Fields that a shipped block must have and this one lacks."""
     seen = spec.observation_space
-    told = {
+    stated = {
         "description": spec.description,
         "goal": spec.goal,
         "source": spec.source,
@@ -47,7 +47,7 @@ def missing_parts(spec: Spec) -> list[str]:
         "rewards": spec.reward_text or spec.rewards.events or spec.rewards.components,
         "episode": spec.episode,
     }
-    return [name for name, value in told.items() if not value]
+    return [name for name, value in stated.items() if not value]
 
 
 def _layers(env: VectorEnv) -> Iterator[Any]:
@@ -58,21 +58,21 @@ def _layers(env: VectorEnv) -> Iterator[Any]:
         yield env.observation_space
 
 
-def _actions(told: ActionSpec, space: Any) -> Iterator[str]:
+def _actions(stated: ActionSpec, space: Any) -> Iterator[str]:
     spaces = gymnasium.spaces
     kinds = {"discrete": spaces.Discrete, "multibinary": spaces.MultiBinary}
     kinds |= {"multidiscrete": spaces.MultiDiscrete}
     for name, kind in kinds.items():
-        if getattr(told, name) is not None and not isinstance(space, kind):
+        if getattr(stated, name) is not None and not isinstance(space, kind):
             yield f"action_space.{name} is given, but the actions are {space}"
-    n_labels, n_actions = len(told.labels), n_parts(space)
+    n_labels, n_actions = len(stated.labels), n_parts(space)
     if n_labels and n_labels != n_actions:
         yield f"action_space has {n_labels} labels, but the env has {n_actions}: {space}"
-    if told.discrete is not None and told.discrete != n_actions:
-        yield f"action_space.discrete is {told.discrete}, but the env has {space}"
-    if told.range is None or not isinstance(space, spaces.Box):
+    if stated.discrete is not None and stated.discrete != n_actions:
+        yield f"action_space.discrete is {stated.discrete}, but the env has {space}"
+    if stated.range is None or not isinstance(space, spaces.Box):
         return
-    pairs: Any = told.range if isinstance(told.range, list) else [told.range] * n_actions
+    pairs: Any = stated.range if isinstance(stated.range, list) else [stated.range] * n_actions
     if len(pairs) != n_actions:
         yield f"action_space has {len(pairs)} ranges, but {n_actions} numbers"
         return
@@ -93,7 +93,7 @@ def _observation(view: ObservationView, space: Any, frame_stack: int) -> Iterato
     if isinstance(space, gymnasium.spaces.Discrete):
         values = [part.values for part in view.components] or [view.n]
         if values != [space.n]:
-            yield f"observation_space tells {values} values, but the env has {space}"
+            yield f"observation_space names {values} values, but the env has {space}"
         return
     if not view.components:
         yield f"observation_space.n is {view.n}, but the observations are {space}"
@@ -101,8 +101,8 @@ def _observation(view: ObservationView, space: Any, frame_stack: int) -> Iterato
     parts = part_spaces(space)
     size = sum(int(np.prod(part.shape or (), dtype=int)) for part in parts.values())
     if view.size * frame_stack != size:
-        told = f"{view.size} numbers" + (f" x {frame_stack} frames" if frame_stack > 1 else "")
-        yield f"observation_space names {told}, but the env has {size}: {space}"
+        stated = f"{view.size} numbers" + (f" x {frame_stack} frames" if frame_stack > 1 else "")
+        yield f"observation_space names {stated}, but the env has {size}: {space}"
         return
     if all(isinstance(part, gymnasium.spaces.Discrete) for part in parts.values()):
         for component, part in zip(view.components, parts.values(), strict=True):
@@ -121,11 +121,11 @@ def _observation(view: ObservationView, space: Any, frame_stack: int) -> Iterato
 
 
 def _bounds(part: Component, low: float, high: float) -> Iterator[str]:
-    """A bounded component must say so; where the space has no bound, a known range may be told."""
+    """A bounded component must give its range; without bounds a range is optional."""
     if not (abs(low) < HUGE and abs(high) < HUGE) or (part.values and not part.range):
         return
     if part.range is None:
-        yield f"{part.name} is bounded by {_pair((low, high))}, which its range should tell"
+        yield f"{part.name} is bounded by {_pair((low, high))}, which its range should give"
     elif not np.allclose(np.asarray(part.range, float), (low, high), atol=ABSOLUTE):
         yield f"{part.name} has the range {list(part.range)}, but the env {_pair((low, high))}"
 

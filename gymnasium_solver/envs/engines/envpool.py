@@ -1,6 +1,6 @@
 """EnvPool under the contract: C++ environments on a thread pool, the default engine.
 
-What this adapter mends (EnvPool 1.2):
+What this adapter corrects (EnvPool 1.2):
 - seeds are fixed when a pool is built, and env i gets seed + i: reset(seed) builds a new pool
   (0.5 to 10 ms) with one hashed seed for each env;
 - a termination that falls on the time limit is reported as truncated only: the pool gets limit + 1
@@ -10,9 +10,10 @@ What this adapter mends (EnvPool 1.2):
 - MuJoCo observations and actions are float64: they are float32 here, as all others;
 - observations in parts (dm_control, MiniGrid) are a flat dict, and Blackjack's three numbers are
   parts too, as they are in Gymnasium (envpool_spaces.py, minigrid.py);
-- it calls masks `legal_action_mask` (Play2048; its board games have two players and are refused).
-  Its Taxi tells none, where Gymnasium's does: use vectorization_mode sync for a masked Taxi;
-- it is slow to import (1.5 s): nothing here imports it before an engine is chosen.
+- its masks are called `legal_action_mask` (Play2048; its board games have two players and are
+  refused). Its Taxi has no masks, unlike Gymnasium's: use vectorization_mode sync for a masked
+  Taxi;
+- it is slow to import (1.5 s): it is imported only once it has been chosen.
 
 The pool is stepped through `_send` and `_recv`, the two compiled calls that its Python `step`
 makes: 5 to 25 us a step less.
@@ -37,7 +38,7 @@ from gymnasium_solver.errors import EnvError, MissingError
 from gymnasium_solver.spaces.observations import Obs
 
 NO_LIMIT = 2**31 - 1
-# Keys of an EnvPool config that are not the user's to set: the contract has its own words for them.
+# Keys of an EnvPool config that users cannot set: the contract has its own settings for them.
 _RESERVED = {
     *("num_envs", "batch_size", "num_threads", "max_num_players", "thread_affinity_offset"),
     *("seed", "env_seed", "base_path", "gym_reset_return_info"),
@@ -51,16 +52,16 @@ _ILLEGAL_STARTS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 
 
 def translate(env_id: str, env_kwargs: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Gymnasium's id and kwargs in EnvPool's words; Unsupported where it has none."""
+    """EnvPool's names for Gymnasium's id and kwargs; Unsupported if it has none."""
     kwargs = dict(env_kwargs)
     if env_id.startswith(MINIGRID):
-        kwargs.pop("observation", None)  # how we read it
+        kwargs.pop("observation", None)  # applied by the reader
     if env_id.startswith("LunarLander-") and kwargs.pop("continuous", False):
         env_id = env_id.replace("LunarLander-", "LunarLanderContinuous-")
     if env_id == "FrozenLake-v1":
         _translate_frozen_lake(kwargs)
     if env_id.startswith("ALE/"):
-        return atari_id(env_id), kwargs  # atari.py has checked them; a spec would load the ROM
+        return atari_id(env_id), kwargs  # checked by atari.py; a spec would load the ROM
     if env_id not in _registry():
         raise UnknownId(f"EnvPool has no {env_id}")
     taken = set(_make_spec(env_id).config._fields) - _RESERVED
@@ -203,13 +204,13 @@ class EnvPoolEngine(Engine):
             self._n_cut = int(np.count_nonzero(self._cut))
             truncated = truncated | self._cut
         if n_reset:
-            state[self._reward_at][is_reset] = 0.0  # dm_control pays for a start
+            state[self._reward_at][is_reset] = 0.0  # dm_control gives a reward for a reset
             self._redraw_starts(state[self._obs_at], self._ids[is_reset])
         reward = state[self._reward_at]
         return self._read(state), reward, terminated, truncated, self._info(state)
 
     def _step_and_reset(self, actions: np.ndarray) -> list[np.ndarray]:
-        """Reset the rows cut at our time limit, of which the pool knows nothing; step the rest."""
+        """Reset the rows truncated at our own time limit, and step the others."""
         cut = self._ids[self._cut]
         self._pool._reset(cut)
         opened = self._pool._recv()
@@ -230,7 +231,7 @@ class EnvPoolEngine(Engine):
                 f"{self.spec.env_id}: render() needs render_mode='rgb_array' and a reset first."
             )
         if self.spec.suite == "toy_text":
-            return None  # EnvPool draws no toy-text env
+            return None  # EnvPool does not render toy-text envs
         frame: np.ndarray = self._pool.render(env_ids=[env_index])[0]
         return frame
 
@@ -287,8 +288,8 @@ def _num_threads(suite: str, n_envs: int) -> int:
 
 
 def _load_opengl(env_id: str) -> None:
-    """EnvPool's MuJoCo ends the whole process if it draws before libEGL is loaded: its own copy
-    where the wheel brings one (two copies do not mix), else the system's."""
+    """Load libEGL, without which EnvPool's MuJoCo aborts the process when it renders: the copy in
+    the wheel where there is one (two copies conflict), else the system's."""
     if sys.platform != "linux":
         return
     wheel_libraries = Path(_import_envpool().__file__).parent.parent / "envpool.libs"

@@ -9,11 +9,10 @@ core, EnvPool / ale-py: Pong 400 / 350, Breakout 500 / 442, SpaceInvaders 500 / 
 emulation takes 260 to 370; to build an env takes them 0.1 and 0.2 s.
 
 Both play whole games with raw rewards, so that `episode_return` is the score of the full game by
-construction; `AtariRules` then makes of it what the learner gets: a lost life as a termination, the
-sign of the reward, FIRE after a life. Where only a life is lost the game goes on in the next row,
-which is no reset row: `Step.is_over` tells the end of the game. The engines' own rules for lives
-are not used: EnvPool's plays up to 30 frames unseen and drops what they score, and ale-py's starts
-a new game.
+construction. `AtariRules` applies what the learner sees: a lost life as a termination, the sign of
+the reward, FIRE after a lost life. After a lost life the game continues in the next row, which is
+not a reset row: `Step.is_over` marks the end of the game. The engines' own rules for lives are not
+used: EnvPool's plays up to 30 unseen frames and drops their score, and ale-py's starts a new game.
 """
 
 from dataclasses import replace
@@ -51,7 +50,7 @@ def make_atari(
     takes EnvPool unless it lacks an option."""
     options = AtariOptions.read(env_id, env_kwargs)
     limit = _limit(options, max_episode_steps)
-    atari_id(env_id)  # a game that nobody has is told first
+    atari_id(env_id)  # an unknown game is reported first
     env: VectorEnv
     if mode == "auto":
         mode = "envpool" if options.max_pool else "vector"
@@ -126,7 +125,7 @@ class AtariPool(EnvPoolEngine):
 
 
 def _pool_kwargs(options: AtariOptions) -> dict[str, Any]:
-    """The options in EnvPool's words. Where nobody looks at the image it is one pixel."""
+    """The options under EnvPool's names. An image that is not used is one pixel."""
     height, width = options.resize_obs or (1, 1)
     return {
         "img_height": height,
@@ -191,7 +190,7 @@ def _ale_py(
 
 
 class AtariRules(VectorWrapper):
-    """What the learner is told of a whole game with raw rewards. Scores pass through untouched."""
+    """Lives, reward clipping and FIRE over whole games with raw rewards. Scores are not changed."""
 
     def __init__(self, env: VectorEnv, options: AtariOptions) -> None:
         super().__init__(env)
@@ -203,7 +202,7 @@ class AtariRules(VectorWrapper):
 
     def reset(self, seed: int) -> Obs:
         obs = self.env.reset(seed)
-        # Nobody is told the lives before the first step; nobody can have lost one by then.
+        # Lives are not known before the first step, when none can be lost.
         self._lives = np.zeros(self.n_envs, np.int64)
         self._lost = np.zeros(self.n_envs, np.bool_)
         return obs

@@ -9,7 +9,7 @@ vanish also gives 1 or 0, whether it is there, and zeros while it is not. Veloci
 are in units of 16 pixels, about a sprite: as shares of the screen, what decides whether a ball is
 hit would be a few hundredths. A velocity is the change since the last step, 0 where the object was
 not there before or has jumped (by more than 40 pixels: a new serve, the other end of a tunnel); a
-distance is told up to 80 pixels.
+distance is reported up to 80 pixels.
 
 The addresses were found by fitting bytes to the pixels of the sprites, and the tests hold each
 against the screen.
@@ -94,7 +94,7 @@ class ObjectReader:
         self._addresses = np.array([axis.address for axis in axes])
         self._signs = np.array([axis.sign for axis in axes], np.float32)
         self._offsets = np.array([axis.offset for axis in axes], np.float32)
-        # For each axis the byte that tells whether its thing is there; 128 stands for always.
+        # For each axis the byte that shows whether its object is present; 128 stands for always.
         self._shown = np.array([128 if address is None else address for address in columns.shown])
         flagged = [thing.shown_at for thing in things if thing.shown_at is not None]
         self._flags = np.array(flagged, np.int64)
@@ -130,7 +130,7 @@ class _Columns(NamedTuple):
     names: list[str]  # of all numbers
     axes: list[Axis]
     sizes: list[float]  # of each axis: half the screen
-    shown: list[int | None]  # of each axis: the byte that tells whether its thing is there
+    shown: list[int | None]  # of each axis: the byte that shows whether its object is present
     pairs: tuple[list[int], list[int]]  # axes, and the player's, from which they are measured
 
 

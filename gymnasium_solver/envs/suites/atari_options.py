@@ -55,17 +55,17 @@ def _plain(name: str, value: Any) -> Any:
 
 
 class AtariOptions(BaseModel):
-    """Everything that decides what is seen, what is played and what is learnt from."""
+    """Everything that decides observations, game rules and learnt rewards."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True
     )
 
     obs_type: Literal["rgb", "ram", "objects"] = "rgb"
-    """rgb: the screen; ram: the console's 128 bytes; objects: positions and velocities of what
-    moves, read from them."""
+    """rgb: the screen; ram: the console's 128 bytes; objects: positions and velocities of moving
+    objects, read from the ram."""
     frame_stack: Count | None = None
-    """Last observations seen at once. Unset: 4 of rgb, 1 of ram and objects."""
+    """Number of stacked observations. Unset: 4 for rgb, 1 for ram and objects."""
     frame_skip: Count = 4
     """Frames that an action is held for: one env step."""
     grayscale_obs: bool | None = None
@@ -74,25 +74,25 @@ class AtariOptions(BaseModel):
     """Height and width of rgb observations. Unset or true: 84 x 84; false: 210 x 160, the
     screen's."""
     max_pool: bool = True
-    """rgb: the brighter of the last two frames, pixel by pixel, since games draw some sprites in
-    every other frame only. false: the last frame, which ale-py alone gives."""
+    """rgb: the pixel-wise maximum of the last two frames, since games draw some sprites in every
+    other frame only. false: the last frame, which only ale-py provides."""
     repeat_action_probability: Annotated[Float, Field(ge=0, lt=1)] = 0.25
-    """Sticky actions: how often a frame repeats the former action. 0: off."""
+    """Sticky actions: the probability that a frame repeats the previous action. 0: off."""
     noop_max: NonNegativeInt = 30
-    """A game begins with 1 to so many frames in which nothing is pressed. 0: none."""
+    """A game begins with a random number of no-op frames, at most this many. 0: none."""
     fire_reset: bool = True
-    """Press FIRE when a game begins and after each life lost, in games that have FIRE: some wait
+    """Press FIRE when a game begins and after each lost life, in games that have FIRE: some wait
     for it."""
     episodic_life: bool = True
-    """A lost life ends what the learner sums up. The game goes on, and the score with it."""
+    """A lost life terminates the return that is learnt. The game and its score continue."""
     reward_clip: bool = True
     """The learner gets the sign of each reward. Scores are raw."""
     max_frames: Count = 108_000
-    """Frames after which a game is cut (30 minutes)."""
+    """Frames after which a game is truncated (30 minutes)."""
     full_action_space: bool = False
     """All 18 actions instead of those that the game reads."""
     mode: NonNegativeInt | None = None
-    """Variant of the game, by the number the console knows. Unset: the game's first."""
+    """Variant of the game, by its number on the console. Unset: the game's first."""
     difficulty: NonNegativeInt | None = None
     """Position of the difficulty switch. Unset: the game's first."""
 
@@ -113,7 +113,7 @@ class AtariOptions(BaseModel):
 
     @classmethod
     def read(cls, env_id: str, env_kwargs: Mapping[str, Any]) -> Self:
-        """The options, checked; EnvError with one line a problem."""
+        """The checked options; EnvError with one line for each problem."""
         try:
             return cls(**env_kwargs)
         except ValidationError as error:
@@ -124,7 +124,7 @@ class AtariOptions(BaseModel):
 
     @property
     def protocol(self) -> dict[str, Any]:
-        """What a score depends on, to be written beside it."""
+        """What a score depends on, recorded beside it."""
         return self.model_dump(mode="json")
 
 

@@ -1,8 +1,8 @@
-"""Bandit-v0 and Bandit/<name>: multi-armed bandits, the smallest tasks there are, in NumPy.
+"""Bandit-v0 and Bandit/<name>: multi-armed bandits, the smallest tasks, in NumPy.
 
-Each step pulls one arm (`Discrete(n_arms)`) and pays a normal draw with that arm's mean and
+Each step pulls one arm (`Discrete(n_arms)`); the reward is a normal draw with that arm's mean and
 standard deviation; the observation is a constant 0, shape (1,). The episode terminates after
-`episode_length` pulls. Means do not depend on the seed, so what was learnt holds in every episode.
+`episode_length` pulls. Means do not depend on the seed, so a policy stays valid in every episode.
 
 env_kwargs: `n_arms` (10), `means` (one for each arm; evenly spaced from 0 to 1), `stds` (a number,
 or one for each arm; 0.1), `episode_length` (10). Solved: halfway between the returns of always
@@ -27,7 +27,7 @@ SETS: dict[str, dict[str, Any]] = {
     "Noisy": {"n_arms": 10, "stds": 1.0, "episode_length": 100},
     "Deceptive": {"means": [0.5, 0.6, 0.0], "stds": [0.01, 0.1, 2.0], "episode_length": 50},
 }
-"""Deceptive: the worst arm now and then pays most of all."""
+"""Deceptive: the worst arm sometimes pays the most."""
 
 
 class Bandit(OwnEnv):

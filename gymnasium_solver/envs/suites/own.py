@@ -47,7 +47,7 @@ class OwnEnv(Engine):
 
     @abstractmethod
     def _advance(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Advance every row; fresh reward, terminated, truncated. Reset rows are overruled."""
+        """Advance every row; fresh reward, terminated, truncated. Reset rows are overwritten."""
 
     @abstractmethod
     def _observe(self) -> Obs:

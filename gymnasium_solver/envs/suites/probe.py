@@ -267,7 +267,7 @@ class Masked(Probe):
     obs 0         action 2 pays -1, actions 0 and 1 pay -2; the episode ends. Forbidden: action 3.
 
     So V(-1) = V(1) = Q(-1 or 1, 3) = 2, V(0) = -1, the other Q(-1 or 1, a) = 2 - gamma, and the
-    best return is 2, of action 3. Its value 2, learnt at -1 and 1, lies on both sides of obs 0: a
+    best return is 2, of action 3. Its value 2, learnt at -1 and 1, surrounds obs 0: a
     learner that bootstraps from it there expects more than 2 of the other actions, takes them, and
     gets 1."""
 
@@ -303,10 +303,10 @@ class Masked(Probe):
 
 
 class Image(OwnEnv):
-    """Does the policy see an image? A bright square lies in its left or its right half, somewhere;
-    reward 1 for the action that tells the side, else -1, and the episode ends. A mean of pixels
-    tells nothing. `shape` is [channels, height, width], the channels all alike (a stack of frames
-    that stand still), or [height, width, channels]; see nets/cnn.py."""
+    """Does the policy see an image? A bright square is somewhere in its left or its right half;
+    reward 1 for the action that names the side, else -1, and the episode ends. The mean of all
+    pixels is no help. `shape` is [channels, height, width], the channels all alike (a stack of
+    frames that stand still), or [height, width, channels]; see nets/cnn.py."""
 
     def __init__(
         self, env_id: str, n_envs: int, max_episode_steps: int | None, shape: tuple[int, ...]
@@ -344,7 +344,7 @@ class Image(OwnEnv):
 
 
 class Counting(OwnEnv):
-    """Observations that tell where they belong: (episode index, step index)."""
+    """Observations that name their place: (episode index, step index)."""
 
     def __init__(
         self, env_id: str, n_envs: int, max_episode_steps: int | None, length: int, ends: str

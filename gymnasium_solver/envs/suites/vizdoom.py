@@ -3,7 +3,7 @@
     make_vector_env("VizDoom-Basic-v0", 8)
     make_vector_env("VizDoom-Custom-v0", 8, env_kwargs={"config_path": "maps/my_maze.cfg"})
 
-A scenario is a .cfg file: the package's own, or one in the folder VIZDOOM_SCENARIOS_DIR
+A scenario is a .cfg file: one of the package, or one in the folder VIZDOOM_SCENARIOS_DIR
 (`VizDoom-MyMaze-v0` is my_maze.cfg or MyMaze.cfg there), or `config_path`. Observations are stacks
 of gray 84 x 84 frames (channels first), actions are Discrete: nothing, or one button. Rewards are
 the scenario's own.
@@ -61,7 +61,7 @@ SCENARIOS = (
 _E1M1_FILE, _E1M1_SETTINGS = "freedoom1.cfg", {"doom_map": "E1M1"}
 _FRAME = (120, 160)  # as the game draws for us: half the steps' time of 240 x 320
 _OPTIONS = (*SCREEN_FIELDS, "actions", "config_path", "settings", "pixels_only", "variables")
-# Told in every step's info, beside the scenario's own game variables.
+# In every step's info, beside the scenario's own game variables.
 _VARIABLES = (
     *("HEALTH", "ARMOR", "AMMO2", "SELECTED_WEAPON_AMMO", "KILLCOUNT", "HITCOUNT", "DAMAGE_TAKEN"),
 )
@@ -104,7 +104,7 @@ class VizDoomEngine(Engine):
         game = self._new_game(env_id)
         self._buttons = game.get_available_buttons()
         names = [button.name for button in self._buttons]
-        # A delta button takes a number of degrees or units, which no yes or no can be.
+        # A delta button takes a number of degrees or units, not yes or no.
         usable = [name for name in names if not name.endswith("_DELTA")]
         actions = ActionSet.read(env_id, env_kwargs.get("actions", "single"), usable, _OPPOSITE)
         columns = [names.index(name) for name in usable]
@@ -197,9 +197,9 @@ class VizDoomEngine(Engine):
         for index, game in enumerate(games):
             # Its ini file would appear in the working folder; two games must not share one.
             game.set_doom_config_path(f"{self._folder.name}/{index}.ini")
-            game.set_episode_timeout(0)  # cut here, where the last frame can still be seen
+            game.set_episode_timeout(0)  # truncated here, where the last frame is still available
             game.set_seed(0)
-        # VizDoom takes Ctrl-C for itself and ends the game: the run must save itself first.
+        # VizDoom ends the game on Ctrl-C, but the run must save itself first.
         with deaf_to_ctrl_c(), _working_in(Path(self._folder.name)):
             try:
                 list(self._pool.map(lambda game: game.init(), games))
@@ -221,7 +221,9 @@ class VizDoomEngine(Engine):
         try:
             return list(self._pool.map(work, range(self.n_envs)))
         except Exception as error:
-            raise EnvError(f"{self.spec.env_id}: a game ended by itself: {error}") from error
+            raise EnvError(
+                f"{self.spec.env_id}: a game process ended unexpectedly: {error}"
+            ) from error
 
     def _open(self, row: int) -> tuple[float, bool]:
         game = self._games[row]
@@ -239,7 +241,7 @@ class VizDoomEngine(Engine):
             game = self._games[row]
             reward = game.make_action(presses[row], skip)
             state = game.get_state()
-            if state is not None:  # an ended game has no frame: the last one is seen again
+            if state is not None:  # an ended game has no frame: the last one is repeated
                 self._frames[row] = state.screen_buffer
             return reward, state is None
 

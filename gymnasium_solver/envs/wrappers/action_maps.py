@@ -29,7 +29,7 @@ class ActionRemap(VectorWrapper):
         for item in mapping:
             is_list = isinstance(item, list | tuple)
             good = is_list == is_buttons and space.contains(np.array(item, space.dtype))
-            require(good, name, f"mapping holds {item!r}, which is no action of {space}")
+            require(good, name, f"mapping holds {item!r}, which is not in {space}")
         self._mapping = np.array(mapping, np.int64)
         self._columns = None if is_buttons else self._mapping - int(getattr(space, "start", 0))
         self._mask: np.ndarray | None = None
@@ -61,7 +61,7 @@ class ActionRemap(VectorWrapper):
                 f"{self.spec.env_id}: in env {stuck[0]} no action is left: the env forbids all "
                 "that the mapping of DiscreteActionSpaceRemapperWrapper has. Map more actions."
             )
-        mask[empty] = True  # final: nobody acts, but something must be legal
+        mask[empty] = True  # a final row: no action is taken, but one must be legal
         return mask
 
 

@@ -62,12 +62,12 @@ def require_game(env: VectorEnv, wrapper: str, game: str) -> None:
 
 
 def ram_of(env: VectorEnv, obs: np.ndarray, wrapper: str) -> np.ndarray:
-    """uint8[N, 128] at these observations: themselves, or what the engine tells beside them."""
+    """uint8[N, 128] at these observations: the observations, or the RAM in the info."""
     ram = obs if obs.shape[1:] == _RAM and obs.dtype == np.uint8 else env.info.get("ram")
     if ram is None or np.shape(ram)[1:] != _RAM:
         raise EnvError(
             f"{env.spec.env_id}: {wrapper} reads the console's memory, which the "
-            f"{env.spec.engine} engine does not tell. Use vectorization_mode auto or envpool, or "
-            "obs_type ram."
+            f"{env.spec.engine} engine does not provide. Use vectorization_mode auto or envpool, "
+            "or obs_type ram."
         )
     return np.asarray(ram, np.uint8)

@@ -80,11 +80,11 @@ class MountainCarRewardShaper(PotentialShaper):
 
 
 class MountainCarStateCountBonus(RewardShaper):
-    """MountainCar: pays for being where an env has seldom been. Part: exploration_bonus.
+    """MountainCar: rewards rarely visited states. Part: exploration_bonus.
 
     Position and velocity are sorted into bins; each env counts its own visits n of each bin, this
     one not included and at least `min_count`, over its episodes. The bonus is bonus_scale over
-    sqrt(n) (`count`), n (`inverse`) or ln(n + 1) (`log`). Counts begin anew where the run resets
+    sqrt(n) (`count`), n (`inverse`) or ln(n + 1) (`log`). Counts start again where the run resets
     its environments from a seed (`env_boundary_steps`), which an exact resume needs.
     """
 
@@ -115,7 +115,7 @@ class MountainCarStateCountBonus(RewardShaper):
         share = (step.obs - low) / span
         position, velocity = np.clip((share * self._bins).astype(np.int64), 0, self._bins - 1).T
         n = np.maximum(self._counts[self._rows, position, velocity], self._least)
-        # A reset row is no step: it is neither paid nor counted.
+        # A reset row is not a step: it gets no bonus and is not counted.
         self._counts[self._rows, position, velocity] += ~step.is_reset
         over = np.sqrt(n) if self._type == "count" else np.log1p(n) if self._type == "log" else n
         return {"exploration_bonus": (self._scale / over).astype(np.float32)}

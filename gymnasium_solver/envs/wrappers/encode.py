@@ -45,7 +45,7 @@ class ObservationMap(VectorWrapper):
         if key is not None:
             require(is_dict, self.name, f"key is for Dict observations; {env_id} has {space}")
             known = ", ".join(parts)
-            require(key in parts, self.name, f"key {key!r} is no part; {env_id} has {known}")
+            require(key in parts, self.name, f"key {key!r} is not a part; {env_id} has {known}")
         chosen = (
             [key] if key is not None else [n for n, part in parts.items() if self._applies(part)]
         )
@@ -218,7 +218,7 @@ class ObservationParts(VectorWrapper):
         require(is_dict, name, f"needs Dict observations; {has}")
         require((keep is None) != (drop is None), name, "takes one of keep and drop")
         for part in keep or drop or ():
-            require(part in parts, name, f"{part!r} is no part; {has}")
+            require(part in parts, name, f"{part!r} is not a part; {has}")
         self._names = [
             part
             for part in parts

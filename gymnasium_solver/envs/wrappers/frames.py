@@ -29,7 +29,7 @@ class FrameLayout(NamedTuple):
     height: int
     width: int
     axis: int | None
-    """Of the channels in (N, ...): 1 or -1; None: there is no such axis."""
+    """Of the channels in (N, ...): 1 or -1; None: no such axis."""
 
     def planes(self, obs: np.ndarray) -> np.ndarray:
         """(N, ...) -> (N, channels, height, width)."""
@@ -144,7 +144,7 @@ class FrameStackObservation(VectorWrapper):
         is_dict = isinstance(space, _spaces.Dict)
         if key is not None:
             has = f"{env.spec.env_id} has {', '.join(parts) if is_dict else space}"
-            require(is_dict and key in parts, self.name, f"key {key!r} is no part; {has}")
+            require(is_dict and key in parts, self.name, f"key {key!r} is not a part; {has}")
         chosen = [key] if key is not None else list(parts)
         self._stacks = {name: PartStack(parts[name], env.n_envs, stack_size) for name in chosen}
         self._array = None if is_dict else self._stacks[""]

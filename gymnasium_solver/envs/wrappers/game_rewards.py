@@ -1,4 +1,4 @@
-"""Reward shapers for VizDoom and Super Mario Bros, from what the engines tell in `info`."""
+"""Reward shapers for VizDoom and Super Mario Bros, from the values in `info`."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -18,7 +18,7 @@ _STANDARD = [
 ]
 
 
-class Told:
+class Reported:
     """Values that an info holds for all envs or, as Gymnasium marks them, for some."""
 
     def __init__(self, info: Mapping[str, Any], key: str, n_envs: int) -> None:
@@ -27,13 +27,14 @@ class Told:
             self.values = np.asarray(info[key], np.float64)
             self.known = np.asarray(info.get(f"_{key}", np.ones(n_envs)), np.bool_)
 
-    def since(self, before: "Told") -> np.ndarray:
+    def since(self, before: "Reported") -> np.ndarray:
         """float64[N]: the change, 0 where one of the two is not known."""
         return np.where(self.known & before.known, self.values - before.values, 0.0)
 
 
 class VizDoomRewardShaper(RewardShaper):
-    """VizDoom: against idling and waste. Parts: noop, move, turn, attack, ammo_waste, health_loss.
+    """VizDoom: penalties for idling and waste. Parts: noop, move, turn, attack, ammo_waste,
+    health_loss.
 
     A step takes off `noop_penalty` for pressing nothing, or adds `move_reward` for walking and
     `turn_reward` for turning, and takes off `attack_penalty` for a shot while standing. A step
@@ -67,15 +68,15 @@ class VizDoomRewardShaper(RewardShaper):
         self._ammo = self._tell(self._AMMO, self._ammo_penalty)
         self._health = self._tell(self._HEALTH, self._health_penalty)
 
-    def _tell(self, keys: tuple[str, ...], penalty: float) -> Told:
+    def _tell(self, keys: tuple[str, ...], penalty: float) -> Reported:
         info = self.env.info
         key = next((key for key in keys if key in info), None)
         if key is None and penalty:
             raise EnvError(
                 f"{self.spec.env_id}: VizDoom_RewardShaper needs info[{keys[-1]!r}] for its "
-                f"penalty of {penalty}, which this engine does not tell. Set it to 0."
+                f"penalty of {penalty}, which this engine does not provide. Set it to 0."
             )
-        return Told(info, key or "", self.n_envs)
+        return Reported(info, key or "", self.n_envs)
 
     def parts(self, actions: np.ndarray, step: Step) -> Parts:
         held = self._table[actions] if self._is_discrete else actions.astype(np.bool_)
@@ -113,7 +114,9 @@ def _buttons(env: VectorEnv) -> tuple[np.ndarray, list[str]]:
         fit = len(names) == space.n
     else:
         fit = isinstance(space, gymnasium.spaces.Discrete) and int(space.n) <= len(table)
-    wrong = f"cannot tell what the actions {space} of {env.spec.env_id} press: put it first"
+    wrong = (
+        f"does not know which buttons the actions {space} of {env.spec.env_id} press: put it first"
+    )
     require(bool(fit), "VizDoom_RewardShaper", wrong)
     return np.asarray(table, np.bool_), list(names)
 
@@ -151,20 +154,20 @@ class MarioRewardShaper(RewardShaper):
         self._x, self._score, self._lives = self._read()
         self._has_died = np.zeros(self.n_envs, np.bool_)
 
-    def _read(self) -> tuple[Told, Told, Told]:
+    def _read(self) -> tuple[Reported, Reported, Reported]:
         info, n = self.env.info, self.n_envs
-        x = Told(info, "x", n)
+        x = Reported(info, "x", n)
         if "x" not in info:
-            x, low = Told(info, "xscrollHi", n), Told(info, "xscrollLo", n)
+            x, low = Reported(info, "xscrollHi", n), Reported(info, "xscrollLo", n)
             x.values, x.known = x.values * 256 + low.values, x.known & low.known
-        return x, Told(info, "score", n), Told(info, "lives", n)
+        return x, Reported(info, "score", n), Reported(info, "lives", n)
 
     def parts(self, actions: np.ndarray, step: Step) -> Parts:
         x, score, lives = self._read()
         if not lives.known.any() and not step.is_reset.all():
             raise EnvError(
                 f"{self.spec.env_id}: RetroSuperMarioBros_RewardShaper needs info['lives'] and "
-                "info['x'] (or xscrollHi and xscrollLo), which this engine does not tell."
+                "info['x'] (or xscrollHi and xscrollLo), which this engine does not provide."
             )
         moved = x.since(self._x)
         moved[np.abs(moved) > self._longest_jump] = 0.0

@@ -42,8 +42,8 @@ class WrapperEntry:
 
 
 def wrapper_catalog() -> list[WrapperEntry]:
-    """Every wrapper once: ours in the order of their kinds, then those of plugins that are sound
-    (another is told of when a config uses it)."""
+    """Every wrapper once: ours in the order of their kinds, then the valid ones of plugins
+    (others are reported when a config uses them)."""
     ours = [_entry(name, True) for name in (*SHIPPED, *LOWERED)]
     sound = [name for name in sorted(registered) if is_batch_wrapper(registered[name])]
     return ours + [_entry(name, False) for name in sound]

@@ -1,4 +1,4 @@
-"""The wrappers that an engine carries out itself: how they are written, checked and told.
+"""The wrappers that an engine carries out itself: their options and their documentation.
 
 `lower` (this package's `__init__`) reads them, make.py hands them to the engine. Frames are skipped
 by `FrameSkipEnv`, around each env of Gymnasium's sync and async engines, or by EnvPool's
@@ -28,7 +28,7 @@ class TimeLimit:
 
 class FrameSkip:
     """Holds an action for `skip` frames and adds up their rewards; `[low, high]` draws a number of
-    frames anew for each step, both ends included. One env step is one action, whatever it skips."""
+    frames for each step, both ends included. One env step is one action, however many frames."""
 
     def __init__(self, env: Any, skip: int | list[int]) -> None:
         ends = [skip, skip] if isinstance(skip, int) else list(skip)

@@ -1,9 +1,9 @@
-"""Frames skipped inside EnvPool's engine, by stepping only the envs that are not yet done.
+"""Frame skipping inside EnvPool's engine: only the envs that are not done yet are stepped.
 
-A whole-batch repeat would not do: under NEXT_STEP autoreset an env that ends at the second frame
-would be reset at the third and lose the first frames of its new episode to an old action; to stop
-the skip for all would make an env's dynamics depend on its neighbours. A pool can step a part of
-its envs, so a row that is done (or that only opened an episode) waits.
+Repeating the action for the whole batch would be wrong: under NEXT_STEP autoreset an env that ends
+at the second frame would be reset at the third, and the first frames of its new episode would get
+an old action. Stopping the skip for all envs would make an env's dynamics depend on the others. A
+pool can step a part of its envs, so rows that are done, or that were just reset, wait.
 """
 
 from typing import Any

@@ -16,8 +16,8 @@ NAME = "PixelObservationWrapper"
 
 
 class PixelObservation(VectorWrapper):
-    """Shows the agent frames that the env draws: uint8 (height, width, 3), or (height, width, 1)
-    with `grayscale`. `render_kwargs: {height: 84, width: 84}` shrinks them by area.
+    """Shows the agent rendered frames: uint8 (height, width, 3), or (height, width, 1) with
+    `grayscale`. `render_kwargs: {height: 84, width: 84}` shrinks them by area.
 
     The env is made with render_mode rgb_array; `auto` takes an engine that can draw. Each env is
     drawn at every step, which costs far more than the step itself. With `pixels_only: false` the
@@ -33,7 +33,7 @@ class PixelObservation(VectorWrapper):
     ) -> None:
         super().__init__(env)
         self._grayscale, self._pixels_only = grayscale, pixels_only
-        env.reset(0)  # nothing can be drawn, and no size known, before
+        env.reset(0)  # frames and their size exist only after a reset
         frame = self._draw(0)
         size = _size(dict(render_kwargs or {}), frame.shape[:2])
         self._shrink = AreaResize(frame.shape[:2], size)

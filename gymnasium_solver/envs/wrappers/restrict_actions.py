@@ -59,7 +59,9 @@ class ValidActions(VectorWrapper):
                     f"{self.spec.env_id}: in env {stuck[0]} no action is left: the env forbids all "
                     f"that {FIELD} allows. Allow more actions there."
                 )
-            mask[empty] = self._valid[empty]  # final: nobody acts, but something must be legal
+            mask[empty] = self._valid[
+                empty
+            ]  # a final row: no action is taken, but one must be legal
         return mask
 
 

@@ -1,4 +1,4 @@
-"""Base of the reward shapers: rewards in named parts, told apart from the true reward.
+"""Base of the reward shapers: rewards in named parts, kept apart from the true reward.
 
 A shaper adds its parts to the reward that the learner sees. `episode_return`, and with it every
 score, stays the environment's own. `Step.info` has
