@@ -267,8 +267,8 @@ class RandomPolicy:
 
     def sample(
         self, obs: np.ndarray, carry: Any, is_first: np.ndarray, mask: Any = None
-    ) -> tuple[np.ndarray, Any]:
-        return self.rng.integers(self.n_actions, size=len(obs)), carry
+    ) -> tuple[np.ndarray, Any, np.ndarray]:
+        return self.rng.integers(self.n_actions, size=len(obs)), carry, np.zeros((len(obs), 0))
 
     greedy = sample
 
