@@ -8,6 +8,7 @@ takes the fastest engine that has the env: see `_choose`. The families of spec.p
 bandits, ...) have engines of their own.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -26,7 +27,7 @@ from gymnasium_solver.envs.vector import VectorEnv
 from gymnasium_solver.envs.wrappers import EngineNeeds, lower, with_frame_options, wrap
 from gymnasium_solver.envs.wrappers.restrict_actions import restrict_actions
 from gymnasium_solver.errors import EnvError
-from gymnasium_solver.suggest import did_you_mean
+from gymnasium_solver.suggest import ask, did_you_mean
 
 if TYPE_CHECKING:
     from gymnasium_solver.config.schema import Config
@@ -231,7 +232,10 @@ def _unknown(env_id: str) -> EnvError:
     else:
         specs = envpool.registration.registry.specs
         known += [f"ALE/{id}" if specs[id][0] == "envpool.atari" else id for id in specs]
-    hint = did_you_mean(env_id, known, n=5, cutoff=0.6) or "No registered id is like it."
+    old_atari = re.fullmatch(r"(\w+?)(NoFrameskip|Deterministic)?-v[04]", env_id)
+    near = [f"ALE/{old_atari[1]}-v5"] if old_atari and f"ALE/{old_atari[1]}-v5" in known else []
+    hint = ask(near) or did_you_mean(env_id, known, n=5, cutoff=0.6)
+    hint = hint or "No registered id is like it."
     return EnvError(
         f"Unknown environment {env_id!r}. {hint} An environment of your own must be registered "
         "with Gymnasium by a module named in `plugins`."

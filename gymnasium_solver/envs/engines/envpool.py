@@ -63,6 +63,9 @@ def translate(env_id: str, env_kwargs: Mapping[str, Any]) -> tuple[str, dict[str
     if env_id.startswith("ALE/"):
         return atari_id(env_id), kwargs  # checked by atari.py; a spec would load the ROM
     if env_id not in _registry():
+        package, _, name = env_id.rpartition(":")
+        if package and name in _registry():
+            raise UnknownId(f"{package} was asked for ({name} alone uses EnvPool, which is faster)")
         raise UnknownId(f"EnvPool has no {env_id}")
     taken = set(_make_spec(env_id).config._fields) - _RESERVED
     unknown = [name for name in kwargs if name not in taken]
