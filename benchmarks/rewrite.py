@@ -14,7 +14,7 @@ from gymnasium_solver.bench import report
 from gymnasium_solver.bench.harness import ROOT
 
 RESULTS = ROOT / "benchmarks/results"
-# Results whose page is written by hand: one run each, told together.
+# Results whose page is written by hand: one run each, described together.
 BY_HAND = ("pong_pixels", "pong_pixels_v4")
 
 

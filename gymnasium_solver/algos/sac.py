@@ -155,7 +155,7 @@ class SAC(OffPolicyLearner):
         is_discrete = isinstance(self.actions, DiscreteActions)
         self.n_actions = self.actions.n if isinstance(self.actions, DiscreteActions) else 0
         if not is_discrete:
-            require_bounded_box(action_space, "sac", config.env_id)
+            require_bounded_box(action_space, "sac", config.env_id, "Box or Discrete actions")
         self.width = self.n_actions or self.actions.shape[0]
         self.net = ActorCritics(
             observation_space,

@@ -383,14 +383,15 @@ def require_discrete(space: Space, algo_id: str, env_id: str) -> DiscreteActions
     return kind
 
 
-def require_bounded_box(space: Space, algo_id: str, env_id: str) -> BoxActions:
+def require_bounded_box(
+    space: Space, algo_id: str, env_id: str, needs: str = "continuous actions (a Box)"
+) -> BoxActions:
     """Raise ConfigError unless the space is a Box with finite bounds."""
     kind = action_kind(space)
     if not isinstance(kind, BoxActions):
         others = "dqn, ppo or sac" if isinstance(kind, DiscreteActions) else "ppo or reinforce"
         raise ConfigError(
-            f"algo_id: {algo_id} needs continuous actions (a Box), but {env_id} has {space}; "
-            f"use {others}."
+            f"algo_id: {algo_id} needs {needs}, but {env_id} has {space}; use {others}."
         )
     if not kind.is_bounded:
         raise ConfigError(

@@ -73,14 +73,14 @@ class Training:
         self.observer = TrainConsole(quiet=quiet, console=screen, notes=["seed: 1 → 7"])
 
     def go(self, epochs: int = N_EPOCHS, end: str | None = "solved") -> str:
-        with self.observer as told:
-            told.on_start(self.run, CONFIG, INFO)
+        with self.observer as listener:
+            listener.on_start(self.run, CONFIG, INFO)
             for epoch in range(1, epochs + 1):
-                told.on_epoch(row(epoch))
+                listener.on_epoch(row(epoch))
                 if epoch % 10 == 0:
-                    told.on_eval(evaluation(epoch, 12.5 * epoch), is_best=True)
-                    told.on_checkpoint(self.run.checkpoints_dir / str(256 * epoch), "best")
-            told.on_message("warning", "something odd")
+                    listener.on_eval(evaluation(epoch, 12.5 * epoch), is_best=True)
+                    listener.on_checkpoint(self.run.checkpoints_dir / str(256 * epoch), "best")
+            listener.on_message("warning", "something odd")
             if end is not None:
                 self.finish(epochs, end)
         return self.file.getvalue()
@@ -180,8 +180,8 @@ def test_an_error_gives_the_terminal_back_and_tells_the_folder(tmp_path):
     training = Training(tmp_path, terminal=True)
 
     def diverge() -> None:
-        with training.observer as told:
-            told.on_start(training.run, CONFIG, INFO)
+        with training.observer as listener:
+            listener.on_start(training.run, CONFIG, INFO)
             training.run.update_meta(status="failed", stop_reason="diverged")
             raise DivergedError("loss is nan")
 
@@ -208,11 +208,11 @@ def test_not_solved_and_no_threshold_are_said_so(tmp_path):
 
 def test_a_test_that_falls_short_is_told(tmp_path):
     training = Training(tmp_path)
-    with training.observer as told:
-        told.on_start(training.run, CONFIG, INFO)
-        told.on_test(evaluation(10, 471.0), required=475.0)
-        told.on_test(evaluation(20, 476.0), required=478.5)
-        told.on_test(evaluation(30, 480.0), required=478.5)
+    with training.observer as listener:
+        listener.on_start(training.run, CONFIG, INFO)
+        listener.on_test(evaluation(10, 471.0), required=475.0)
+        listener.on_test(evaluation(20, 476.0), required=478.5)
+        listener.on_test(evaluation(30, 480.0), required=478.5)
     text = training.file.getvalue()
     spread = "± 3.0 (standard error, 2 episodes)"
     assert f"test at 2,560: 471.0 {spread}, below 475; training continues" in text
@@ -305,20 +305,20 @@ def test_remaining_time_is_of_what_is_left_also_after_a_resume():
 
 def test_refreshes_are_at_most_8_a_second_and_paced_by_their_cost(tmp_path, monkeypatch):
     training = Training(tmp_path, terminal=True)
-    told, now = training.observer, [0.0]
+    listener, now = training.observer, [0.0]
     monkeypatch.setattr(console_module.time, "monotonic", lambda: now[0])
     refreshed: list[float] = []
-    with told:
-        told.on_start(training.run, CONFIG, INFO)
+    with listener:
+        listener.on_start(training.run, CONFIG, INFO)
 
         def refresh() -> None:
             refreshed.append(now[0])
             now[0] += 0.004  # a refresh takes 4 ms: one in 0.4 s is 1 %
 
-        monkeypatch.setattr(told.live, "refresh", refresh)
+        monkeypatch.setattr(listener.live, "refresh", refresh)
         for epoch in range(1, 4001):
             now[0] += 0.001
-            told.on_epoch(row(epoch))
+            listener.on_epoch(row(epoch))
         assert 8 <= len(refreshed) <= 11
 
 
