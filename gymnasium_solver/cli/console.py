@@ -25,6 +25,7 @@ from gymnasium_solver.training.signals import PREEMPTED
 
 if TYPE_CHECKING:
     from gymnasium_solver.config.schema import Config
+    from gymnasium_solver.runs.alert import Alert
     from gymnasium_solver.runs.query import RunSummary
     from gymnasium_solver.runs.run import Run
     from gymnasium_solver.training.observer import EvalResult, TrainInfo
@@ -155,6 +156,10 @@ class TrainConsole(Observer):
 
     def on_checkpoint(self, path: Path, kind: str) -> None:
         self._log(f"checkpoint ({kind}): {path}")
+
+    def on_alert(self, alert: "Alert") -> None:
+        word = "alert over" if alert.is_over else "alert"
+        self.on_message("warning", f"{word}: {alert.name}: {alert.text}")
 
     def on_message(self, level: str, text: str) -> None:
         colour = {"warning": ORANGE, "error": "red"}.get(level, "none")

@@ -23,6 +23,7 @@ from typing import Any, Self
 
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.envs.spec import EnvSpec
+from gymnasium_solver.runs.alert import Alert
 from gymnasium_solver.runs.query import RunSummary, TestScore
 from gymnasium_solver.runs.run import Run
 
@@ -125,6 +126,9 @@ class Observer:
 
     def on_checkpoint(self, path: Path, kind: str) -> None:
         """A checkpoint was written: periodic, best or last."""
+
+    def on_alert(self, alert: Alert) -> None:
+        """An alert began or, if `alert.is_over`, ended."""
 
     def on_message(self, level: str, text: str) -> None:
         """A message for the user: level is info, warning or error."""

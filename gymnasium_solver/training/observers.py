@@ -11,6 +11,7 @@ from typing import Any
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.plugins import observer_class
+from gymnasium_solver.runs.alert import Alert
 from gymnasium_solver.runs.query import RunSummary
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.training.observer import EvalResult, Observer, TrainInfo
@@ -80,6 +81,9 @@ class Observers(Observer):
 
     def on_checkpoint(self, path: Path, kind: str) -> None:
         self._call("on_checkpoint", path, kind)
+
+    def on_alert(self, alert: Alert) -> None:
+        self._call("on_alert", alert)
 
     def on_message(self, level: str, text: str) -> None:
         self._call("on_message", level, text)

@@ -13,6 +13,7 @@ from gymnasium_solver.plugins import register_observer
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.training import loop
 from gymnasium_solver.training.observer import Observer
+from gymnasium_solver.training.observers import Observers
 
 Call = Callable[..., Any]
 
@@ -143,3 +144,11 @@ def test_a_config_names_observers_of_plugins(
     assert heard == ["a1", "counts1"], "the config's own come last"
     with pytest.raises(ConfigError, match=r"observers: needs_more could not be built"):
         go(config.replace(observers=["needs_more"]))
+
+
+def test_every_callback_of_an_observer_reaches_all_members() -> None:
+    """`Observers` forwards each callback that `Observer` declares."""
+    callbacks = [name for name in vars(Observer) if name.startswith("on_")]
+    assert "on_alert" in callbacks
+    for name in callbacks:
+        assert name in vars(Observers), name
