@@ -40,7 +40,7 @@ TASKS = {algo: case.tasks[SB3] for algo, case in CASES.items()}
 NEUTRAL = {
     *("project_id", "variant", "description", "spec", "quiet", "profile"),
     *("n_threads", "device", "compile", "n_steps", "max_env_steps", "keep_checkpoints"),
-    *("eval_freq_epochs", "eval_episodes", "eval_warmup_epochs", "n_eval_envs"),
+    *("eval_freq_epochs", "eval_freq_steps", "eval_episodes", "eval_warmup_epochs", "n_eval_envs"),
     "early_stop_on_eval_threshold",
 }
 

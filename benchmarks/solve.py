@@ -133,7 +133,8 @@ def _turn(env_id: str, peers: Sequence[str], repeat: int, options: Options) -> l
 
 def eval_every(shown: dict[str, Any]) -> int:
     """Env steps between our evaluations, or more where that is too often for a peer."""
-    own = (shown["eval_freq_epochs"] or 1) * shown["n_envs"] * shown["n_steps"]
+    per_epoch = shown["n_envs"] * shown["n_steps"]
+    own = shown["eval_freq_steps"] or (shown["eval_freq_epochs"] or 1) * per_epoch
     return max(FEWEST_EVAL_STEPS, own)
 
 

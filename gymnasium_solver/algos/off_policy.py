@@ -40,8 +40,9 @@ class OffPolicyConfig(LearnerConfig):
     """Number of parallel environments. auto: one per CPU. More: faster collection and less
     correlated data; the number of updates per env step stays the same."""
     n_steps: Count = 1000
-    """Steps per environment in an epoch, the unit of reports and evaluations. Fewer: finer curves,
-    more overhead. Does not change learning."""
+    """Steps per environment in one epoch, the unit of reports and evaluations. Does not change
+    learning: train_freq and updates_per_step do. Fewer: earlier and finer curves, more overhead.
+    Not the n_step of n-step returns."""
     policy_lr: PositiveSchedule = Schedule.constant(3e-4)
     """Learning rate. Higher: faster learning, until it becomes unstable."""
     batch_size: Count = 256
@@ -66,8 +67,9 @@ class OffPolicyConfig(LearnerConfig):
     """Gradient steps per env step, for any n_envs. More: better use of the data, slower, until it
     overfits the replay."""
     n_step: Count = 1
-    """Steps of n-step returns. More: rewards propagate faster, with more variance and off-policy
-    bias."""
+    """Rewards summed before the bootstrapped value in the target (n-step returns). 1: one-step TD.
+    More: rewards propagate faster, with more variance and off-policy bias. Not the n_steps of an
+    epoch."""
     prioritized: bool = False
     """Prioritised replay: sample transitions by their last TD error instead of uniformly."""
     per_alpha: Annotated[Float, Field(ge=0, le=1)] = 0.6

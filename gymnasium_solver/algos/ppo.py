@@ -49,7 +49,8 @@ IMAGES_MEASURED = 512  # samples of a rollout used for the metrics of an update
 
 class PPOConfig(ActorCriticFields, MinibatchFields, LearnerConfig):
     n_steps: Count = 2048
-    """Steps per environment in a rollout. More: better advantage estimates, fewer updates."""
+    """Steps per environment in a rollout: one epoch is n_envs x n_steps env steps and one update.
+    More: better advantage estimates, fewer updates."""
     n_epochs: Count = 10
     """Passes over each rollout. More: better use of the data, until the policy moves too far."""
     gae_lambda: Annotated[Float, Field(ge=0, le=1)] = 0.95

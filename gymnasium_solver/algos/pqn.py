@@ -39,7 +39,8 @@ class PQNConfig(MinibatchFields, LearnerConfig):
     """Number of parallel environments. auto: one per CPU. They replace a replay buffer: more give
     more varied, less correlated data."""
     n_steps: Count = 32
-    """Steps per environment in a rollout. More: longer returns, fewer updates."""
+    """Steps per environment in a rollout: one epoch is n_envs x n_steps env steps and one update.
+    More: longer returns, fewer updates."""
     batch_size: BatchSize = 128
     """Samples per minibatch, or a fraction in (0, 1] of the rollout (1.0: the whole rollout; 1: one
     sample). Larger: less noisy gradients, fewer gradient steps from the same data."""

@@ -41,7 +41,8 @@ from gymnasium_solver.spaces.observations import Space
 
 class ReinforceConfig(ActorCriticFields, MinibatchFields, LearnerConfig):
     n_steps: Count = 2048
-    """Steps per environment in a rollout. Should hold several whole episodes."""
+    """Steps per environment in a rollout: one epoch is n_envs x n_steps env steps and one update.
+    Should hold several whole episodes."""
     batch_size: BatchSize = 1.0  # type: ignore[assignment]
     """Samples per gradient step, or a fraction in (0, 1] of the rollout. 1.0: one step per rollout,
     the textbook policy gradient."""

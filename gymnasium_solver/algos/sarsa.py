@@ -34,7 +34,8 @@ from gymnasium_solver.spaces.observations import Obs, Space, map_obs
 
 class SarsaConfig(MinibatchFields, LearnerConfig):
     n_steps: Count = 32
-    """Steps per environment in a rollout. More: longer returns for td_lambda, fewer updates."""
+    """Steps per environment in a rollout: one epoch is n_envs x n_steps env steps and one update.
+    More: longer returns for td_lambda, fewer updates."""
     batch_size: BatchSize = 1.0  # type: ignore[assignment]
     """Samples per gradient step, or a fraction in (0, 1] of the rollout. 1.0: one step per rollout.
     Smaller: more steps from the same data, each noisier."""

@@ -91,7 +91,8 @@ class BudgetFields(Fields):
     """Number of parallel environments. auto: one per CPU. More: faster, less correlated data, but
     larger and staler rollouts."""
     n_steps: Count = 128
-    """Steps per environment between two updates. More: better estimates, fewer updates."""
+    """Steps per environment in one epoch: a rollout of n_envs x n_steps env steps, followed by one
+    update. More: better estimates, fewer updates. Not the number of steps in n-step returns."""
     max_env_steps: Count | None = 100_000
     """Budget in env steps, summed over all environments. null: no limit, `max_epochs` decides."""
     max_epochs: Count | None = None
@@ -168,7 +169,12 @@ class EvalFields(Fields):
     title = "evaluation"
 
     eval_freq_epochs: NonNegativeInt | None = 10
-    """Epochs between evaluations. null or 0: never. Higher: less time spent, coarser curve."""
+    """Epochs between evaluations, so every eval_freq_epochs x n_envs x n_steps env steps. null or
+    0: never. Higher: less time spent, coarser curve."""
+    eval_freq_steps: Count | None = None
+    """Env steps between evaluations, in place of eval_freq_epochs: evaluate at the end of the first
+    epoch at or after each multiple of this number. It cannot be finer than an epoch of n_envs x
+    n_steps env steps."""
     eval_warmup_epochs: EpochsOrFraction = 0
     """Epochs before the first evaluation. A value below 1 is a fraction of the planned epochs."""
     eval_episodes: Count = 20
@@ -181,6 +187,23 @@ class EvalFields(Fields):
     eval_episodes. More: a surer verdict, slower."""
     n_eval_envs: Count | None = None
     """Environments used by an evaluation. Unset: chosen by the number of episodes."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_eval_freq(cls, data: Any) -> Any:
+        if isinstance(data, Mapping) and data.get("eval_freq_steps") is not None:
+            return {"eval_freq_epochs": None, **data}  # the default in epochs does not apply
+        return data
+
+    @model_validator(mode="after")
+    def _check_eval_freq(self) -> Self:
+        if self.eval_freq_epochs is not None and self.eval_freq_steps is not None:
+            raise ValueError(
+                f"eval_freq_epochs {self.eval_freq_epochs} and eval_freq_steps "
+                f"{self.eval_freq_steps:,} are both given: keep one of them, and remove the other "
+                "or set it to null"
+            )
+        return self
 
 
 class StopFields(Fields):

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gymnasium_solver.config.layers import layered
 from gymnasium_solver.config.schema import (
     ActorCriticFields,
     LearnerConfig,
@@ -45,7 +46,7 @@ class ConfigFile:
     def section(self, variant: str | None) -> dict[str, Any]:
         """All lines of a variant, or of a file without variants."""
         own = self.variants[variant] if variant is not None else {}
-        merged = {**self.base, **own}
+        merged = layered(self.base, own)
         if merged.get("project_id") is None:
             merged["project_id"] = self.path.stem
         if variant is not None:
@@ -90,7 +91,7 @@ def read_config_file(path: Path, fill: Mapping[str, str] | None = None) -> Confi
             variants[key] = _section(path, key, value)
         else:
             base[str(key)] = value
-    base = {**shared, **_section(path, "the top of the file", base)}
+    base = layered(shared, _section(path, "the top of the file", base))
     return ConfigFile(path, base, variants, frozenset(placeholders))
 
 

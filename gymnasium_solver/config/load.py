@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gymnasium_solver.config.find import ConfigFile
+from gymnasium_solver.config.layers import layered
 from gymnasium_solver.config.schema import ALIASES, Config, canonical
 from gymnasium_solver.config.types import DEEPEST
 from gymnasium_solver.config.yaml_file import dump_yaml
@@ -27,9 +28,8 @@ from gymnasium_solver.suggest import did_you_mean
 
 def apply_overrides(data: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
     """A copy of raw config lines with some replaced; `env_kwargs.state` reaches inside a block."""
-    result = copy.deepcopy(canonical(data))
     plain = {key: value for key, value in overrides.items() if "." not in key}
-    result.update(canonical(plain))
+    result = layered(copy.deepcopy(canonical(data)), canonical(plain))
     for key, value in overrides.items():
         if "." in key:
             first, *inner = key.split(".")

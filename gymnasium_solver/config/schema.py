@@ -36,6 +36,7 @@ from gymnasium_solver.config.blocks import (
     SystemFields,
 )
 from gymnasium_solver.config.explain import explain
+from gymnasium_solver.config.layers import layered
 from gymnasium_solver.config.schedule import Schedule
 from gymnasium_solver.config.types import (
     DEEPEST,
@@ -98,7 +99,7 @@ class Config(
 
     def replace(self, **changes: Any) -> Self:
         """A checked copy with some fields changed."""
-        return type(self)(**{**dict(self), **changes})
+        return type(self)(**layered(dict(self), changes))
 
     def notices(self) -> list[str]:
         """Settings that are valid but have no effect as written, one line each."""

@@ -159,9 +159,7 @@ class Trainer:
         self.agent.timer = self.collector.timer = self.timer
         self.plan = Plan(config, env.spec.reward_threshold)
         self.evaluator = Evaluator(config, env.spec)
-        self.should_eval = eval_cadence(
-            config.eval_freq_epochs, config.eval_warmup_epochs, self.plan.planned_epochs
-        )
+        self.should_eval = eval_cadence(config, self.plan.planned_epochs)
         self.should_checkpoint = checkpoint_cadence(config.checkpoint_freq_epochs)
 
     # -- the loop ---------------------------------------------------------------------------
@@ -196,7 +194,8 @@ class Trainer:
 
             stop_reason = self.plan.budget_spent(p)
             train_goal = self.plan.train_goal_reached(p, self.collector)
-            is_due = self.should_eval(p.epoch) or stop_reason or train_goal
+            is_due = self.should_eval(p.epoch, steps_before, p.env_steps)
+            is_due = is_due or stop_reason is not None or train_goal is not None
             is_asked, self.control.wants_evaluation = self.control.wants_evaluation, False
             result = self._evaluate() if is_asked or (is_due and self.plan.evaluates) else None
             is_best = result is not None and p.note_score(result.mean)

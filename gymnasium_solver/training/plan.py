@@ -90,7 +90,7 @@ class Plan:
 
     @property
     def evaluates(self) -> bool:
-        return bool(self.config.eval_freq_epochs)
+        return bool(self.config.eval_freq_epochs or self.config.eval_freq_steps)
 
     @property
     def tests(self) -> bool:

@@ -18,6 +18,7 @@ from typing import Any
 
 from gymnasium_solver.algos import ALGOS, algo_class, algo_ids
 from gymnasium_solver.config.find import SUFFIXES, find_configs, locate, own_file, read_config_file
+from gymnasium_solver.config.layers import layered
 from gymnasium_solver.config.load import apply_overrides, choose_variant
 from gymnasium_solver.config.schema import Config, canonical
 from gymnasium_solver.config.yaml_file import parse_value, unfilled
@@ -133,7 +134,7 @@ def _load_unlisted(
         names = {"project_id": target.replace("/", "-").replace(":", "-"), "variant": algo_id}
         known = algo_class(str(algo_id)).Config.model_fields
         chosen = {name: value for name, value in chosen.items() if name in known}
-        return build_config({**names, **chosen, **fields})
+        return build_config(layered({**names, **chosen}, fields))
 
 
 @contextmanager

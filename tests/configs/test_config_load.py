@@ -417,3 +417,29 @@ def test_an_env_id_imports_its_module_from_the_working_folder(
     finally:
         sys.modules.pop("config_test_envs", None)
         gymnasium.registry.pop("ConfigTest-v0", None)
+
+
+def test_the_nearer_layer_decides_how_the_cadence_is_given(tmp_path: Path) -> None:
+    """A file in epochs, a variant in env steps, and overrides of both."""
+    file = tmp_path / "own.yaml"
+    file.write_text(
+        "env_id: CartPole-v1\neval_freq_epochs: 10\n"
+        "ppo: {}\nppo_steps: {eval_freq_steps: 500}\nppo_both: "
+        "{eval_freq_steps: 500, eval_freq_epochs: 2}\n"
+    )
+
+    def cadence(variant: str, **overrides: Any) -> tuple[int | None, int | None]:
+        config = load_config(f"{file}:{variant}", overrides=overrides)
+        return config.eval_freq_epochs, config.eval_freq_steps
+
+    assert cadence("ppo") == (10, None)
+    assert cadence("ppo", eval_freq_steps=700) == (None, 700)
+    assert cadence("ppo_steps") == (None, 500)
+    assert cadence("ppo_steps", eval_freq_epochs=3) == (3, None)
+    assert cadence("ppo_steps", eval_freq_epochs=0) == (0, None)
+    assert cadence("ppo_steps", eval_freq_steps=None) == (10, None)
+    with pytest.raises(ConfigError, match="are both given"):
+        cadence("ppo_both")
+    with pytest.raises(ConfigError, match="are both given"):
+        cadence("ppo", eval_freq_steps=5, eval_freq_epochs=3)
+    assert load_config("Acrobot-v1:ppo", overrides={"eval_freq_steps": 9}).eval_freq_epochs is None

@@ -329,3 +329,20 @@ def test_json_schema_uses_standard_words() -> None:
     assert fields["n_steps"]["minimum"] == 1
     assert {"type": "null"} in fields["seed"]["anyOf"]
     assert not re.search(r"'(ge|gt|le|lt)':", str(fields))
+
+
+def test_the_cadence_of_evaluations_is_in_epochs_or_in_env_steps() -> None:
+    assert (toy().eval_freq_epochs, toy().eval_freq_steps) == (10, None)
+    by_steps = toy(eval_freq_steps=5000)
+    assert (by_steps.eval_freq_epochs, by_steps.eval_freq_steps) == (None, 5000)
+    assert toy(**by_steps.model_dump(mode="json")) == by_steps
+    assert toy(eval_freq_steps=None, eval_freq_epochs=3).eval_freq_epochs == 3
+    message = "eval_freq_epochs 3 and eval_freq_steps 5,000 are both given: keep one"
+    with pytest.raises(ConfigError, match=message):
+        toy(eval_freq_steps=5000, eval_freq_epochs=3)
+    for wrong in (0, -1, 2.5):
+        with pytest.raises(ConfigError, match="eval_freq_steps"):
+            toy(eval_freq_steps=wrong)
+    assert by_steps.replace(eval_freq_epochs=3).eval_freq_steps is None
+    assert toy(eval_freq_epochs=3).replace(eval_freq_steps=7).eval_freq_epochs is None
+    assert by_steps.replace(gamma=0.5).eval_freq_steps == 5000

@@ -12,7 +12,7 @@ from gymnasium_solver.envs.make import env_from_config, make_vector_env
 from gymnasium_solver.runs.checkpoint import load_checkpoint
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.training.agents import build_agent, load_agent
-from gymnasium_solver.training.cadence import eval_cadence
+from gymnasium_solver.training.cadence import EvalCadence, eval_cadence
 from gymnasium_solver.training.evaluate import episode_shares, evaluate, n_eval_envs
 from gymnasium_solver.training.observer import EvalResult, Observer
 from gymnasium_solver.training.prepare import load_config
@@ -218,15 +218,36 @@ def epochs_evaluated(run: Run, events: Call) -> list[int]:
     return [event["epoch"] for event in events(run, "eval") if event["stage"] == "val"]
 
 
+def due(should_eval: EvalCadence, n_epochs: int, steps_per_epoch: int = 1) -> list[int]:
+    """The epochs at which an evaluation is due."""
+    return [
+        epoch
+        for epoch in range(1, n_epochs + 1)
+        if should_eval(epoch, steps_per_epoch * (epoch - 1), steps_per_epoch * epoch)
+    ]
+
+
 def test_cadence_as_documented() -> None:
-    should_eval = eval_cadence(15, 50, planned_epochs=1000)
-    assert [epoch for epoch in range(1, 101) if should_eval(epoch)] == [60, 75, 90]
-    assert [e for e in range(1, 40) if eval_cadence(10, 0, 1000)(e)] == [10, 20, 30]
+    assert due(EvalCadence(15, warmup_epochs=50), 100) == [60, 75, 90]
+    assert due(EvalCadence(10), 39) == [10, 20, 30]
     # Up to and including the warm-up nothing is evaluated.
-    assert [e for e in range(1, 40) if eval_cadence(10, 20, 1000)(e)] == [30]
-    assert [e for e in range(1, 101) if eval_cadence(20, 0.5, 100)(e)] == [60, 80, 100]
+    assert due(EvalCadence(10, warmup_epochs=20), 39) == [30]
     for never in (None, 0):
-        assert not any(eval_cadence(never, 0, 100)(e) for e in range(1, 101))
+        assert due(EvalCadence(never), 100) == []
+
+
+def test_cadence_in_env_steps_is_the_first_epoch_at_or_after_each_multiple() -> None:
+    every_100 = EvalCadence(None, n_steps=100)
+    assert due(every_100, 12, steps_per_epoch=30) == [4, 7, 10]  # 120, 210, 300
+    assert due(every_100, 6, steps_per_epoch=100) == [1, 2, 3, 4, 5, 6]
+    assert due(every_100, 3, steps_per_epoch=250) == [1, 2, 3]  # several multiples: once
+    assert due(EvalCadence(None, n_steps=100, warmup_epochs=5), 12, steps_per_epoch=30) == [7, 10]
+
+
+def test_the_warm_up_may_be_a_fraction_of_the_planned_epochs(make_config: Call) -> None:
+    fields = {"max_epochs": 100, "eval_freq_epochs": 20}
+    config = make_config("ppo", "CartPole-v1", **fields, eval_warmup_epochs=0.5)
+    assert due(eval_cadence(config, planned_epochs=100), 100) == [60, 80, 100]
 
 
 @pytest.mark.parametrize(
@@ -236,6 +257,8 @@ def test_cadence_as_documented() -> None:
         ({"eval_freq_epochs": 2, "eval_warmup_epochs": 0.6}, [6, 7]),
         ({"eval_freq_epochs": 3}, [3, 6, 7]),
         ({"eval_freq_epochs": 100}, [7]),
+        ({"eval_freq_steps": 100}, [3, 5, 7]),  # about 41 env steps an epoch
+        ({"eval_freq_steps": 10_000}, [7]),
     ],
     ids=str,
 )
@@ -244,6 +267,19 @@ def test_cadence_of_a_run(
 ) -> None:
     run = train("ppo", "Probe/Counting-v0", max_epochs=7, eval_episodes=1, **fields)
     assert epochs_evaluated(run, events) == expected
+    assert run.meta()["test"] is not None
+
+
+@pytest.mark.parametrize("stop_at", [2, 3, 4])
+def test_a_cadence_in_env_steps_survives_a_resume(
+    stop_at: int, train: Call, resume: Call, events: Call
+) -> None:
+    """Epochs have about 41 env steps: whether one is due depends on the steps before it."""
+    fields = {"eval_freq_steps": 100, "eval_episodes": 1}
+    run = train("ppo", "Probe/Counting-v0", max_epochs=stop_at, **fields)
+    resume(run.id, max_epochs=7)
+    evaluated = [epoch for epoch in epochs_evaluated(run, events) if epoch != stop_at]
+    assert evaluated == [epoch for epoch in (3, 5, 7) if epoch != stop_at]
 
 
 @pytest.mark.parametrize("never", [None, 0])
