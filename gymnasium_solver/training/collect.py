@@ -1,5 +1,6 @@
 """Collects rollouts: act, step, store. Also episode statistics and the env state for resuming."""
 
+import math
 from collections import deque
 from typing import Any
 
@@ -14,6 +15,7 @@ from gymnasium_solver.envs.wrappers.shaping import EPISODE_PARTS
 from gymnasium_solver.policies.policy import Policy
 from gymnasium_solver.spaces.observations import Obs
 from gymnasium_solver.timing import Timer
+from gymnasium_solver.training.activity import Activity
 from gymnasium_solver.training.seeds import derive
 
 EPISODE_WINDOW = 100
@@ -64,7 +66,8 @@ class Collector:
         self.lengths: deque[int] = deque(maxlen=EPISODE_WINDOW)
         self.reward_parts: dict[str, deque[float]] = {}  # rewards added by shapers, by part
         self.n_episodes = 0
-        self.timer = Timer()  # replaced by the training loop
+        # Replaced by those of the training loop.
+        self.timer, self.activity = Timer(), Activity()
         self._boundary = 0
         self._restarted_at = 0
         self._obs: Obs | None = None
@@ -86,7 +89,7 @@ class Collector:
         """
         n_rows = n_rows or self.n_rows
         self._rows_done = 0
-        rows, timer = self.storage, self.timer
+        rows, timer, activity = self.storage, self.timer, self.activity
         boundary = env_steps // self.boundary_steps
         rows.is_restart = self._obs is None or boundary > self._boundary
         if rows.is_restart:
@@ -95,7 +98,7 @@ class Collector:
             self._is_first = np.ones(self.env.n_envs, bool)
         obs, mask = self._obs, self.env.action_mask
         assert obs is not None
-        left = float("inf") if budget is None else budget
+        limit, n_env_steps = math.inf if budget is None else budget, 0
         seen, policy = rows.put_obs(0, obs), self.policy
         is_first, carry = self._is_first, self._carry
         rows.is_first[0] = is_first
@@ -104,6 +107,8 @@ class Collector:
         for t in range(n_rows + 1):
             if t == n_rows and rows.valid[:t].any():
                 break
+            if activity.is_paused:
+                activity.wait_while_paused()
             for name, kept in rows.carry.items():
                 kept[t] = carry[name]
             timer.switch("act")
@@ -121,9 +126,10 @@ class Collector:
             rows.reward[t] = step.reward
             rows.terminated[t], rows.truncated[t] = step.terminated, step.truncated
             valid = np.logical_not(step.is_reset, out=rows.valid[t])
-            left -= int(np.count_nonzero(valid))
-            if left < 0:  # the last row exceeds the budget: drop the surplus
-                valid[np.flatnonzero(valid)[int(left) :]] = False
+            n_env_steps += int(np.count_nonzero(valid))
+            if n_env_steps > limit:  # the last row exceeds the budget: drop the surplus
+                valid[np.flatnonzero(valid)[int(limit) - n_env_steps :]] = False
+            activity.rollout_steps = n_env_steps
             over = step.is_over & valid
             if over.any():
                 self._count_episodes(step.episode_return[over], step.episode_length[over])
@@ -131,7 +137,7 @@ class Collector:
                     window = self.reward_parts.setdefault(name, deque(maxlen=EPISODE_WINDOW))
                     window.extend(totals[over].tolist())
             n_done = t + 1
-            if left <= 0:
+            if n_env_steps >= limit:
                 break
         self._obs, self._carry, self._is_first = obs, carry, is_first
         return rows.first(n_done)
@@ -151,6 +157,7 @@ class Collector:
         self.returns.extend(returns.tolist())
         self.lengths.extend(lengths.tolist())
         self.n_episodes += len(returns)
+        self.activity.episodes = self.n_episodes
 
     def state(self, with_env: bool = True) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Arrays (the journal) and the remaining state as JSON. Without env state, a resume starts
@@ -179,7 +186,7 @@ class Collector:
         self.lengths.extend(state["lengths"])
         for name, totals in state.get("reward_parts", {}).items():
             self.reward_parts[name] = deque(totals, maxlen=EPISODE_WINDOW)
-        self.n_episodes = state["n_episodes"]
+        self.n_episodes = self.activity.episodes = state["n_episodes"]
 
     def restore_envs(self, arrays: dict[str, np.ndarray], state: dict[str, Any]) -> None:
         """Restore the envs by replaying the journal, and the policy's carry with them."""

@@ -11,6 +11,7 @@ from gymnasium_solver.config.schema import Config
 from gymnasium_solver.envs.spec import eval_envs
 from gymnasium_solver.envs.vector import VectorEnv
 from gymnasium_solver.policies.policy import Policy
+from gymnasium_solver.training.activity import Activity
 from gymnasium_solver.training.observer import EvalResult
 
 MOST_EVAL_ENVS = 64
@@ -47,7 +48,10 @@ def evaluate(
     seed: int,
     env_steps: int = 0,
     epoch: int = 0,
+    activity: Activity | None = None,
 ) -> EvalResult:
+    """`activity`: told how far the evaluation is."""
+    activity = activity or Activity()
     choose = policy.greedy if greedy else policy.sample
     open_share = episode_shares(episodes, env.n_envs)
     returns: list[float] = []
@@ -59,14 +63,18 @@ def evaluate(
         obs, carry = env.reset(seed), policy.initial_carry(env.n_envs)
         is_first = np.ones(env.n_envs, bool)
         while len(returns) < episodes:
+            if activity.is_paused:
+                activity.wait_while_paused()
             actions, carry, _ = choose(obs, carry, is_first, env.action_mask)
             step = env.step(policy.to_env(actions))
             obs, is_first = step.obs, step.is_reset
+            activity.eval_rows += 1
             finished = step.is_over & (open_share > 0)
             if finished.any():
                 open_share[finished] -= 1
                 returns += step.episode_return[finished].tolist()
                 lengths += step.episode_length[finished].tolist()
+                activity.eval_episodes_done = len(returns)
     finally:
         policy.rng, policy.is_random = before
     return EvalResult(

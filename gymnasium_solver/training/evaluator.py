@@ -9,6 +9,7 @@ from gymnasium_solver.envs.make import env_from_config
 from gymnasium_solver.envs.spec import EnvSpec, closes_between_evals
 from gymnasium_solver.envs.vector import VectorEnv
 from gymnasium_solver.policies.policy import Policy
+from gymnasium_solver.training.activity import Activity
 from gymnasium_solver.training.evaluate import evaluate, n_eval_envs
 from gymnasium_solver.training.observer import EvalResult
 from gymnasium_solver.training.plan import n_test_episodes
@@ -23,14 +24,15 @@ def eval_seed(config: Config, stage: str, env_steps: int) -> int:
 class Evaluator:
     """Builds its environments on first use; they are separate from the training environments."""
 
-    def __init__(self, config: Config, spec: EnvSpec):
-        self.config = config
+    def __init__(self, config: Config, spec: EnvSpec, activity: Activity):
+        self.config, self.activity = config, activity
         self.test_episodes = n_test_episodes(config, spec)
         self._env: VectorEnv | None = None
 
     def validate(self, policy: Policy, env_steps: int, epoch: int) -> EvalResult:
         """Evaluate the current policy; the score selects the best checkpoint."""
         config = self.config
+        self.activity.begin_evaluation("evaluating", config.eval_episodes)
         return self._evaluate(
             policy,
             config.eval_episodes,
@@ -44,6 +46,7 @@ class Evaluator:
         self, policy: Policy, *, greedy: bool, clock: int, env_steps: int, epoch: int
     ) -> EvalResult:
         """Test a checkpoint made at `env_steps` on held-out episodes, selected by `clock`."""
+        self.activity.begin_evaluation("testing", self.test_episodes)
         return self._evaluate(
             policy,
             self.test_episodes,
@@ -58,7 +61,14 @@ class Evaluator:
     ) -> EvalResult:
         env = self._env_for(episodes)
         result = evaluate(
-            policy, env, episodes, greedy=greedy, seed=seed, env_steps=env_steps, epoch=epoch
+            policy,
+            env,
+            episodes,
+            greedy=greedy,
+            seed=seed,
+            env_steps=env_steps,
+            epoch=epoch,
+            activity=self.activity,
         )
         if closes_between_evals(self.config.env_id):
             self.close()

@@ -30,6 +30,7 @@ from gymnasium_solver.runs.report import write_report
 from gymnasium_solver.runs.resolve import resolve_checkpoint
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.timing import Timer
+from gymnasium_solver.training.activity import Activity
 from gymnasium_solver.training.agents import build_agent, transfer_weights
 from gymnasium_solver.training.cadence import checkpoint_cadence, eval_cadence
 from gymnasium_solver.training.collect import EPISODE_WINDOW, Collector, boundary_steps
@@ -48,7 +49,7 @@ from gymnasium_solver.training.profile import share_seconds, table, write_trace
 from gymnasium_solver.training.progress import Means, Progress, epoch_row, timing
 from gymnasium_solver.training.replay_log import ReplayLog
 from gymnasium_solver.training.seeds import draw_seed, stage_seed
-from gymnasium_solver.training.signals import StopRequest, Terminated, stop_on_signals
+from gymnasium_solver.training.signals import Terminated, stop_on_signals
 from gymnasium_solver.training.threads import limited_threads, pick_threads
 
 REPLAY = "replay"  # folder in a run
@@ -138,7 +139,9 @@ class Trainer:
         """`env`: the training environment; the trainer closes it."""
         self.config, self.observer = config, observer
         self.timer = timer or Timer(detailed=config.profile)
-        self.control = Control()
+        self.activity = Activity(self.timer)
+        self.activity.epoch_size = config.n_envs * config.n_steps
+        self.control = Control(self.activity)
         self.run: Run
         self.progress = Progress()
         self.notes: list[str] = []
@@ -157,8 +160,9 @@ class Trainer:
             None if self.agent.has_replay else self.agent.device,
         )
         self.agent.timer = self.collector.timer = self.timer
+        self.collector.activity = self.activity
         self.plan = Plan(config, env.spec.reward_threshold)
-        self.evaluator = Evaluator(config, env.spec)
+        self.evaluator = Evaluator(config, env.spec, self.activity)
         self.should_eval = eval_cadence(config, self.plan.planned_epochs)
         self.should_checkpoint = checkpoint_cadence(config.checkpoint_freq_epochs)
 
@@ -171,8 +175,8 @@ class Trainer:
         try:
             self._announce(resumed_from)
             if over is None:
-                with stop_on_signals() as stop:
-                    over = self._loop(stop)
+                with stop_on_signals(self.activity):
+                    over = self._loop()
             self._finish(over)
         except BaseException as error:
             self._fail(error)
@@ -184,20 +188,21 @@ class Trainer:
             run.close()
         return run
 
-    def _loop(self, stop: StopRequest) -> str:
-        p, started = self.progress, time.perf_counter() - self.progress.wall_s
+    def _loop(self) -> str:
+        p, started = self.progress, self._now_s() - self.progress.wall_s
         p.over = p.passed_test = None
         while True:
-            epoch_started, steps_before = time.perf_counter(), p.env_steps
+            epoch_started, steps_before = self._now_s(), p.env_steps
             p.epoch += 1
+            self.activity.begin_epoch(p.epoch)
             metrics = self._collect_and_learn()
 
             stop_reason = self.plan.budget_spent(p)
             train_goal = self.plan.train_goal_reached(p, self.collector)
             is_due = self.should_eval(p.epoch, steps_before, p.env_steps)
             is_due = is_due or stop_reason is not None or train_goal is not None
-            is_asked, self.control.wants_evaluation = self.control.wants_evaluation, False
-            result = self._evaluate() if is_asked or (is_due and self.plan.evaluates) else None
+            is_due = self.control.take_evaluation() or (is_due and self.plan.evaluates)
+            result = self._evaluate() if is_due else None
             is_best = result is not None and p.note_score(result.mean)
             if not stop_reason:
                 stop_reason = self._goal_reached(result, train_goal)
@@ -206,8 +211,8 @@ class Trainer:
                 is_best = True
             p.over = stop_reason
 
-            p.wall_s = time.perf_counter() - started
-            fps = (p.env_steps - steps_before) / (time.perf_counter() - epoch_started)
+            p.wall_s = self._now_s() - started
+            fps = (p.env_steps - steps_before) / (self._now_s() - epoch_started)
             row = epoch_row(p, self.collector, metrics, result)
             row |= timing(p, self.plan.share_done(p), fps, share_seconds(self.timer))
             with self.timer.section("log"):
@@ -215,28 +220,29 @@ class Trainer:
                 self.observer.on_epoch(row)
             if result is not None:
                 self.observer.on_eval(result, is_best)
-            stop_reason = stop_reason or self._asked_to_stop(stop)
-            if is_best or stop_reason or self.should_checkpoint(p.epoch) or self._asked_to_save():
+            stop_reason = stop_reason or self._asked_to_stop()
+            is_asked = self.control.take_checkpoint()
+            if is_best or stop_reason or self.should_checkpoint(p.epoch) or is_asked:
                 kind = "best" if is_best else "last" if stop_reason else "periodic"
                 with self.timer.section("checkpoint"):
                     self._save(kind, result)
             if stop_reason:
                 return stop_reason
 
-    def _asked_to_stop(self, stop: StopRequest) -> str | None:
+    def _now_s(self) -> float:
+        """A clock that stands still while training is paused."""
+        return time.perf_counter() - self.activity.paused_s
+
+    def _asked_to_stop(self) -> str | None:
         """A stop that can be resumed: requested by a signal or an observer."""
-        if stop.name:
-            self.stop_detail = stop.name
-            self.observer.on_message("warning", f"{stop.name}: saving, then stopping")
+        if self.activity.stop_signal is not None:
+            self.stop_detail = self.activity.stop_signal
+            self.observer.on_message("warning", f"{self.stop_detail}: saving, then stopping")
             return "interrupted"
         if self.control.stop_reason is not None:
             self.stop_detail = self.control.stop_reason
             return "requested"
         return None
-
-    def _asked_to_save(self) -> bool:
-        is_asked, self.control.wants_checkpoint = self.control.wants_checkpoint, False
-        return is_asked
 
     def _collect_and_learn(self) -> dict[str, float]:
         """One epoch. If anything in it is not finite, the weights are restored."""
@@ -244,6 +250,8 @@ class Trainer:
         snapshot = agent.snapshot() if self.config.check_finite else None
         rows_left = self.config.n_steps
         rollout = None
+        if agent.has_replay:  # collecting and learning take turns within milliseconds
+            self.activity.begin("training")
         try:
             while rows_left > 0 and not self.plan.steps_spent(p):
                 n_rows = min(rows_left, self.config.rollout_rows)
@@ -253,6 +261,8 @@ class Trainer:
                 clock = p.env_steps, self.plan.total_steps
                 agent.before_rollout(*clock)
                 rollout = self._collect(n_rows)
+                if not agent.has_replay:
+                    self.activity.begin("learning")
                 with self.timer.section("update"):
                     means.add(agent.update(rollout, *clock))
             metrics = means.values()
@@ -276,6 +286,8 @@ class Trainer:
 
     def _collect(self, n_rows: int) -> Rollout:
         p = self.progress
+        if not self.agent.has_replay:
+            self.activity.begin("collecting")
         try:
             with self.timer.section("store"):  # the collector times acting and stepping separately
                 rollout = self.collector.collect(
@@ -290,6 +302,7 @@ class Trainer:
                 check_weights(self.agent.learnt_weights())
             raise
         p.env_steps += rollout.env_steps
+        self.activity.count(p.env_steps)
         self._check_data(rollout)
         return rollout
 
@@ -354,6 +367,9 @@ class Trainer:
                 "is not an exact resume"
             )
         self.collector.load_state(state["collector"])
+        self.activity.count(self.progress.env_steps)
+        self.activity.epoch = self.progress.epoch
+        self.activity.saved_steps = self.progress.env_steps
 
     def training_is_over(self, run: Run, is_changed: bool) -> str | None:
         """Why the loaded run needs no more training although it is not finished; None to continue.
@@ -404,6 +420,7 @@ class Trainer:
                 *self.notes,
             ],
             control=self.control,
+            activity=self.activity,
         )
         self.run.update_meta(
             status="running",
@@ -431,6 +448,7 @@ class Trainer:
 
     def _save(self, kind: str, result: EvalResult | None = None, with_env: bool = True) -> None:
         p, directory = self.progress, self.run.checkpoints_dir
+        self.activity.begin("saving")
         agent_tensors, agent_extra = self.agent.state()
         env_arrays, collector_state = self.collector.state(with_env)
         tensors: dict[str, dict[str, Any]] = {**agent_tensors, "env": env_arrays}
@@ -446,6 +464,7 @@ class Trainer:
             {} if result is None else {"score": result.mean, "eval": result.to_dict()},
             best=kind == "best",
         )
+        self.activity.saved_steps = p.env_steps
         prune(directory, self.config.keep_checkpoints)
         if self.replay_log is not None:
             self.replay_log.prune(directory)
@@ -476,6 +495,7 @@ class Trainer:
             solved=self.plan.solved(test),
         )
         write_report(self.run.path)
+        self.activity.begin("over")
         self.observer.on_end(query.get_run(self.run), final)
 
     def _final_test(self) -> dict[str, EvalResult]:

@@ -26,26 +26,54 @@ from gymnasium_solver.envs.spec import EnvSpec
 from gymnasium_solver.runs.alert import Alert
 from gymnasium_solver.runs.query import RunSummary, TestScore
 from gymnasium_solver.runs.run import Run
+from gymnasium_solver.training.activity import Activity
 
 
 class Control:
-    """Requests to the training loop, which checks them at the end of every epoch."""
+    """Requests to the training loop, from any thread. The loop checks them at the end of every
+    epoch; a pause takes effect at the next env step. None of them changes what is learnt."""
 
-    def __init__(self) -> None:
+    def __init__(self, activity: Activity | None = None) -> None:
+        self.activity = activity or Activity()
         self.stop_reason: str | None = None
         self.wants_checkpoint = self.wants_evaluation = False
 
     def stop(self, reason: str) -> None:
         """Save and end the run after this epoch with stop reason `requested`; it can be resumed."""
         self.stop_reason = reason or "no reason given"
+        self.activity.is_paused = False
 
     def checkpoint(self) -> None:
         """Save a checkpoint after this epoch."""
         self.wants_checkpoint = True
 
     def evaluate(self) -> None:
-        """Evaluate after the next update, regardless of the cadence."""
+        """Evaluate after this epoch, regardless of the cadence. The result counts like any other:
+        it may choose the best checkpoint, and end the run if it reaches the goal."""
         self.wants_evaluation = True
+
+    def pause(self) -> None:
+        """Stop before the next env step and wait; the time does not count as training time."""
+        self.activity.is_paused = True
+
+    def resume(self) -> None:
+        self.activity.is_paused = False
+
+    # -- for the loop ---
+
+    def take_checkpoint(self) -> bool:
+        """Whether a checkpoint was requested since the last call."""
+        if self.wants_checkpoint:
+            self.wants_checkpoint = False
+            return True
+        return False
+
+    def take_evaluation(self) -> bool:
+        """Whether an evaluation was requested since the last call."""
+        if self.wants_evaluation:
+            self.wants_evaluation = False
+            return True
+        return False
 
 
 @dataclass(frozen=True)
@@ -64,7 +92,9 @@ class TrainInfo:
     resumed_from: int | None = None  # env steps
     notes: list[str] = field(default_factory=list)
     control: Control = field(default_factory=Control)
-    """For observers that request a stop, a checkpoint or an evaluation."""
+    """For observers that request a stop, a checkpoint, an evaluation or a pause."""
+    activity: Activity = field(default_factory=Activity)
+    """What the loop is doing right now, between the callbacks."""
 
 
 @dataclass(frozen=True)

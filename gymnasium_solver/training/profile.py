@@ -14,11 +14,12 @@ from typing import Any, NamedTuple
 
 from gymnasium_solver.runs.files import write_atomic
 from gymnasium_solver.timing import REST, Span, Timer
+from gymnasium_solver.training.activity import PAUSED
 
 TRACE = "trace.json"  # file in a run
 UPDATE_REST = "rest of the update"
 UPDATE_PARTS = ("store in the replay", "sample", "gradient", "optimiser", "target network")
-PARTS = ("env", "act", "store", "update", "eval", "log", "checkpoint", REST)
+PARTS = ("env", "act", "store", "update", "eval", "log", "checkpoint", PAUSED, REST)
 SHARES = ("env", "act", "update", "eval")
 
 

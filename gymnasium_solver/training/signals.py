@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from gymnasium_solver.training.activity import Activity
+
 PREEMPTED = 75
 """Exit code of a run that SIGTERM ended and that can be resumed (EX_TEMPFAIL: try again)."""
 
@@ -18,27 +20,21 @@ def _raise(number: int, frame: FrameType | None) -> None:
     raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
 
 
-class StopRequest:
-    """`name` is the received signal, or None."""
-
-    name: str | None = None
-
-    def on_signal(self, number: int, frame: FrameType | None) -> None:
-        if self.name is not None:
-            _raise(number, frame)
-        self.name = signal.Signals(number).name
-
-
 @contextmanager
-def stop_on_signals() -> Iterator[StopRequest]:
-    """Handle signals while the loop runs, then restore the previous handlers."""
-    request = StopRequest()
+def stop_on_signals(activity: Activity) -> Iterator[None]:
+    """Note signals in `activity.stop_signal` while the loop runs, then restore the handlers."""
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        if activity.stop_signal is not None:
+            _raise(number, frame)
+        activity.stop_signal = signal.Signals(number).name
+
     if threading.current_thread() is not threading.main_thread():
-        yield request  # only the main thread can set handlers
+        yield  # only the main thread can set handlers
         return
-    former = {s: signal.signal(s, request.on_signal) for s in (signal.SIGINT, signal.SIGTERM)}
+    former = {s: signal.signal(s, on_signal) for s in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield request
+        yield
     finally:
         for number, handler in former.items():
             signal.signal(number, handler)

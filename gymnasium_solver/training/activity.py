@@ -1,0 +1,81 @@
+"""What the training loop is doing right now: counters that a display may read at any time.
+
+    class Watch(Observer):
+        def on_start(self, run, config, info):
+            self.activity = info.activity          # then, from any thread:
+            ...                                    # activity.phase, activity.steps_now
+
+Callbacks of an observer come between epochs, which are minutes apart in a slow environment. The
+loop, the collector and evaluations store plain numbers here as they go. Only the pause and the stop
+signal are read by them, and neither changes what is learnt.
+"""
+
+from time import monotonic, perf_counter, sleep
+from typing import Literal
+
+from gymnasium_solver.timing import Timer
+
+Phase = Literal[
+    "starting", "training", "collecting", "learning", "evaluating", "testing", "saving", "over"
+]
+PAUSED = "paused"  # section of the timer
+POLL_S = 0.05
+
+
+class Activity:
+    def __init__(self, timer: Timer | None = None) -> None:
+        self.timer = timer or Timer()
+        self.phase: Phase = "starting"
+        """`training` stands for collecting and learning in turns, as with a replay buffer."""
+        self.phase_began_s = monotonic()
+        self.epoch = 0
+        self.epoch_size = 0
+        """Env steps of a whole epoch, counting reset rows; a cut epoch has fewer."""
+        self.epoch_began_steps = 0
+        self.env_steps = 0
+        """The clock of the run after the last whole rollout."""
+        self.rollout_steps = 0
+        """Env steps of the rollout that is under way."""
+        self.episodes = 0
+        """Finished training episodes."""
+        self.eval_episodes, self.eval_episodes_done = 0, 0
+        self.eval_rows = 0
+        """Steps that each env of the running evaluation has taken."""
+        self.saved_steps = 0
+        """The clock at the last checkpoint: a stop without saving loses what came after."""
+        self.stop_signal: str | None = None
+        """Name of the signal that asked for a stop after this epoch."""
+        self.is_paused = False
+        self.paused_s = 0.0
+
+    @property
+    def steps_now(self) -> int:
+        """Env steps so far, those of the running rollout included."""
+        return self.env_steps + self.rollout_steps
+
+    def begin(self, phase: Phase) -> None:
+        self.phase, self.phase_began_s = phase, monotonic()
+
+    def begin_epoch(self, epoch: int) -> None:
+        self.epoch, self.epoch_began_steps = epoch, self.env_steps
+
+    def begin_evaluation(self, phase: Phase, episodes: int) -> None:
+        self.eval_episodes, self.eval_episodes_done, self.eval_rows = episodes, 0, 0
+        self.begin(phase)
+
+    def count(self, env_steps: int) -> None:
+        """A rollout is complete, and the clock stands at `env_steps`."""
+        self.rollout_steps = 0
+        self.env_steps = env_steps
+
+    def wait_while_paused(self) -> None:
+        """Called by the loop if `is_paused`; returns when that has ended, or at a signal.
+
+        The time counts neither as training time nor as time of the running section.
+        """
+        began_s = perf_counter()
+        with self.timer.section(PAUSED):
+            # Polled: a signal handler may end the pause, and no lock is safe to take there.
+            while self.is_paused and self.stop_signal is None:
+                sleep(POLL_S)
+        self.paused_s += perf_counter() - began_s
