@@ -37,7 +37,9 @@ from gymnasium_solver.config.schema import ALIASES, Config, LearnerConfig
 from gymnasium_solver.config.yaml_file import parse_value
 from gymnasium_solver.data.replay import Replay
 from gymnasium_solver.envs.wrappers.listing import wrapper_catalog
-from gymnasium_solver.runs.metrics import METRICS
+from gymnasium_solver.runs.declared import all_metrics
+from gymnasium_solver.runs.metric import Metric
+from gymnasium_solver.runs.metric_aliases import SYSTEMS
 from gymnasium_solver.runs.query import RunSummary
 from gymnasium_solver.spaces.actions import action_kind
 from gymnasium_solver.training.observer import EvalResult
@@ -243,8 +245,34 @@ def replay_memory() -> str:
 
 
 def metrics() -> str:
-    rows = [[code(metric.name), metric.description] for metric in METRICS.values()]
-    return table(["metric", "meaning"], rows)
+    """A table per group, in the order of the declarations."""
+    parts = []
+    for group, members in groupby(all_metrics(), key=lambda metric: metric.group):
+        rows = [
+            [code(metric.name), metric.unit, _bounds(metric), metric.description]
+            for metric in members
+        ]
+        title = f"`{group}/`" if group else "The clock"
+        parts.append(f"**{title}**\n\n{table(['metric', 'unit', 'within', 'meaning'], rows)}")
+    return "\n\n".join(parts)
+
+
+def _bounds(metric: Metric) -> str:
+    low, high = metric.bounds
+    if low is None and high is None:
+        return ""
+    if high is None:
+        return f"≥ {low:g}"
+    return f"≤ {high:g}" if low is None else f"{low:g} to {high:g}"
+
+
+def metric_aliases() -> str:
+    rows = [
+        [system, code(other), " or ".join(code(name) for name in ours)]
+        for system, names in SYSTEMS.items()
+        for other, ours in names.items()
+    ]
+    return table(["library", "name there", "name here"], rows)
 
 
 def field_names(cls: type) -> str:
@@ -377,6 +405,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "ablations": ablations,
     "replay_memory": replay_memory,
     "metrics": metrics,
+    "metric_aliases": metric_aliases,
     "wrappers": wrappers,
     "wrapper_aliases": wrapper_aliases,
     "run_summary": lambda: field_names(RunSummary),

@@ -35,6 +35,7 @@ VERBS: dict[str, dict[str, str]] = {
         "runs": "list the runs",
         "run": "show one run: result, evaluations, checkpoints",
         "plot": "draw the learning curves of one or several runs",
+        "metrics": "list the metrics with their meaning",
     },
     "This machine": {
         "doctor": "check this installation; `doctor env ID` checks an environment",

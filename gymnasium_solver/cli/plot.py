@@ -66,7 +66,8 @@ def main(argv: Sequence[str]) -> int:
         nargs="+",
         action="extend",
         metavar="NAME",
-        help="plot these metrics instead, one panel each; a unique part of a name is enough",
+        help="plot these metrics instead, one panel each; a unique part of a name is enough, and "
+        "so is the name in another library, such as rollout/ep_rew_mean",
     )
     parser.add_json()
     parser.add_runs_dir()
@@ -125,11 +126,14 @@ def _changes(points: Points) -> bool:
 
 
 def match_metric(name: str, known: list[str]) -> str:
-    """The metric with this name, or the only one that contains it."""
+    """The metric with this name here or in another system, or the only one that contains it."""
+    from gymnasium_solver.runs.metric_aliases import canonical
     from gymnasium_solver.suggest import ask, nearest
 
     if name in known:
         return name
+    if (ours := canonical(name, known)) is not None:
+        return ours
     parts = [metric for metric in known if name.lower() in metric.lower()]
     if len(parts) == 1:
         return parts[0]

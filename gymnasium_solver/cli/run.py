@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from gymnasium_solver.cli import format as fmt
 from gymnasium_solver.cli.flags import Parser
+from gymnasium_solver.cli.run_metrics import add_metric_flags, show_metrics
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -19,12 +20,15 @@ def main(argv: Sequence[str]) -> int:
     parser = Parser(
         "run",
         "Show one run in detail.",
-        "examples:\n  gsolve run @last\n  gsolve run @last --log 20\n  gsolve run a1b2 --json",
+        "examples:\n  gsolve run @last\n  gsolve run @last --log 20\n  gsolve run a1b2 --json\n"
+        "  gsolve run @last --metrics approx_kl 'train/opt/loss/*'\n"
+        "  gsolve run @last --csv metrics.csv",
     )
     parser.add_argument("run", metavar="RUN", help="@last, an id or a unique part of one, a path")
     parser.add_argument(
         "--log", type=int, metavar="N", help="show only the last N lines of its run.log"
     )
+    add_metric_flags(parser)
     parser.add_json()
     parser.add_runs_dir()
     args = parser.read(argv)
@@ -38,6 +42,8 @@ def main(argv: Sequence[str]) -> int:
         lines = get_log(args.run, lines=args.log, root=root)
         print_json(lines) if args.json else print("\n".join(lines))
         return 0
+    if args.csv is not None or args.metrics is not None:
+        return show_metrics(args.run, root, args)
     run = get_run(args.run, root)
     evals = [e | {"stage": e.get("stage", "val")} for e in get_events(args.run, "eval", root)]
     if args.json:

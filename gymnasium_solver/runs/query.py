@@ -13,19 +13,15 @@ import math
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, TypedDict
 
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.runs.checkpoint import list_checkpoints
+from gymnasium_solver.runs.curves import Curve, Row, curves, event_rows
 from gymnasium_solver.runs.metrics import parse_jsonl, read_jsonl
 from gymnasium_solver.runs.resolve import resolve_run, run_ids
 from gymnasium_solver.runs.run import Run, live_status, runs_root
-from gymnasium_solver.suggest import ask, nearest
-
-Curve = list[tuple[int, float | None]]
-"""(env_steps, value) in the order logged; None if the value was not finite."""
 
 
 class Best(TypedDict):
@@ -133,11 +129,15 @@ def get_config(ref: str | Run, root: Path | None = None) -> dict[str, Any]:
 def get_metrics(
     ref: str | Run, names: Iterable[str] | None = None, root: Path | None = None
 ) -> dict[str, Curve]:
-    """Curves by metric name; `names` may contain wildcards (`train/opt/*`); None: all metrics."""
-    rows = read_jsonl(_resolve(ref, root).metrics_path)
-    logged = list(dict.fromkeys(name for row in rows for name in row if name != "env_steps"))
-    chosen = logged if names is None else _choose(names, logged)
-    return {name: [(row["env_steps"], row[name]) for row in rows if name in row] for name in chosen}
+    """Curves by metric name. `names` may contain wildcards (`train/opt/*`) and names of other
+    systems (`rollout/ep_rew_mean`); None: all metrics."""
+    return curves(get_rows(ref, root), names)
+
+
+def get_rows(ref: str | Run, root: Path | None = None) -> list[Row]:
+    """The rows of metrics.jsonl, then rows with the metrics of tests and alerts."""
+    run = _resolve(ref, root)
+    return [*read_jsonl(run.metrics_path), *event_rows(read_jsonl(run.events_path), run.meta())]
 
 
 def get_events(
@@ -246,19 +246,6 @@ def _tail_rows(path: Path, tail_bytes: int = 65_536) -> list[dict[str, Any]]:
     if size > tail_bytes:
         tail = tail.partition(b"\n")[2]  # the first line is incomplete
     return parse_jsonl(tail, path)
-
-
-def _choose(names: Iterable[str], logged: list[str]) -> list[str]:
-    chosen: dict[str, None] = {}
-    for name in names:
-        matches = [n for n in logged if n == name] or [n for n in logged if fnmatchcase(n, name)]
-        if not matches:
-            near = nearest(name, logged, cutoff=0.5)
-            near = near or [n for n in logged if name.lower() in n.lower()][:3]
-            hint = ask(near) or f"Logged: {', '.join(logged)}."
-            raise RunError(f"the run has no metric {name!r}. {hint}")
-        chosen |= dict.fromkeys(matches)
-    return list(chosen)
 
 
 def _searchable(run: RunSummary) -> str:

@@ -2,7 +2,8 @@
 
 import pytest
 
-from gymnasium_solver.runs.metrics import METRICS, describe
+from gymnasium_solver.runs.declared import all_metrics
+from gymnasium_solver.runs.metrics import METRICS, describe, find_metrics
 
 NAMES = [
     "train/roll/ep_rew/mean",
@@ -49,6 +50,41 @@ NAMES = [
     "val/roll/ep_rew/best",
     "val/roll/ep_len/mean",
     "progress",
+    "train/roll/ep_rew/std",
+    "train/roll/ep_len/last",
+    "train/roll/ep_truncated",
+    "train/roll/env_steps",
+    "train/roll/vec_steps",
+    "train/roll/episodes",
+    *(
+        f"train/roll/{what}/{statistic}"
+        for what in ("obs", "reward", "return", "adv", "adv_norm", "actions", "baseline")
+        for statistic in ("mean", "std")
+    ),
+    "train/roll/obs/outside",
+    "train/cnt/total_vec_steps",
+    "train/cnt/total_rollouts",
+    "train/cnt/total_updates",
+    "train/opt/loss/value_scaled",
+    "train/opt/loss/entropy",
+    "train/opt/loss/entropy_scaled",
+    "train/opt/ppo/kl",
+    "train/opt/ppo/clip_fraction_vf",
+    "train/opt/activations/dead",
+    "train/sys/timing/eps",
+    "train/plateau/env_steps",
+    "test/roll/ep_rew/mean",
+    "test/roll/ep_len/mean",
+    "test/solved",
+]
+PATTERNS = [
+    ("train/roll/actions/hist/03", "number 03"),
+    ("train/roll/obs/image/std", "part image"),
+    ("train/roll/ep_part/pole/mean", "part pole"),
+    ("train/opt/grads/norm/actor_head", "actor_head"),
+    ("train/opt/activations/actor_torso.1/dead", "actor_torso.1"),
+    ("train/hp/gamma", "gamma"),
+    ("alert/entropy_collapse", "entropy_collapse"),
 ]
 
 
@@ -78,3 +114,39 @@ def test_format() -> None:
     assert describe("train/sys/timing/fps").format(123456.7) == "123,457"
     assert describe("val/roll/ep_rew/mean").format(1.005e3) == "1,005.00"
     assert describe("progress").format(None) == "-"
+
+
+@pytest.mark.parametrize(("name", "text"), PATTERNS)
+def test_a_name_made_of_parts_is_described_by_its_pattern(name: str, text: str) -> None:
+    metric = describe(name)
+    assert metric.name == name
+    assert text in metric.description
+    assert "<" not in metric.description
+
+
+def test_every_metric_is_declared_once() -> None:
+    names = [metric.name for metric in all_metrics()]
+    assert len(names) == len(set(names)) == len(METRICS)
+
+
+def test_declarations_are_consistent() -> None:
+    for metric in METRICS.values():
+        low, high = metric.bounds
+        assert low is None or high is None or low < high, metric.name
+        assert not (metric.is_detail and metric.show), f"{metric.name} is not in every row"
+        assert metric.description[0].isupper() or metric.description[0].isdigit(), metric.name
+
+
+def test_the_console_shows_metrics_in_the_order_of_their_priority() -> None:
+    shown = [metric.priority for metric in METRICS.values() if metric.priority is not None]
+    assert shown == sorted(shown)
+    assert len(shown) == len(set(shown))
+    first = next(metric for metric in METRICS.values() if metric.group == "train/opt")
+    assert first.name == "train/opt/loss/total"
+
+
+def test_metrics_are_found_by_words_of_name_and_meaning() -> None:
+    found = [metric.name for metric in find_metrics("kl divergence")]
+    assert found == ["train/opt/ppo/approx_kl", "train/opt/ppo/kl"]
+    assert find_metrics("no such thing") == []
+    assert len(find_metrics()) == len(METRICS)

@@ -1,0 +1,105 @@
+"""The metrics of a run as rows and curves: metrics.jsonl, and what events.jsonl adds to it.
+
+Tests and alerts are events. As metrics they are called `test/...` and `alert/<rule>`.
+"""
+
+import csv
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any, TextIO
+
+from gymnasium_solver.errors import RunError
+from gymnasium_solver.runs.metric_aliases import canonical
+from gymnasium_solver.suggest import ask, nearest
+
+Row = dict[str, Any]
+Curve = list[tuple[int, float | None]]
+"""(env_steps, value) in the order logged; None if the value was not finite."""
+CLOCK = ("env_steps", "epoch", "wall_s")
+_OF_TEST = {
+    "mean": "roll/ep_rew/mean",
+    "std": "roll/ep_rew/std",
+    "min": "roll/ep_rew/min",
+    "max": "roll/ep_rew/max",
+    "length_mean": "roll/ep_len/mean",
+    "episodes": "roll/episodes",
+}
+
+
+def event_rows(events: Iterable[Mapping[str, Any]], meta: Mapping[str, Any]) -> list[Row]:
+    """Rows with the metrics of tests and alerts, by env steps."""
+    verdict = meta.get("test")
+    is_greedy = bool(verdict.get("greedy")) if isinstance(verdict, dict) else True
+    rows = []
+    best: float | None = None
+    for event in events:
+        kind, stage = event.get("kind"), event.get("stage")
+        if kind == "alert" and isinstance(event.get("name"), str):
+            rows.append(_at(event, {f"alert/{event['name']}": float(not event.get("is_over"))}))
+        elif kind == "eval" and stage in ("test", "failed_test"):
+            if stage == "test" and event.get("greedy", True) != is_greedy:
+                continue  # the other kind of actions is not the verdict
+            row = {f"test/{name}": event.get(field) for field, name in _OF_TEST.items()}
+            if (mean := event.get("mean")) is not None:
+                best = mean if best is None else max(best, mean)
+            row["test/roll/ep_rew/best"] = best
+            if stage == "failed_test" or meta.get("solved") is not None:
+                row["test/solved"] = float(stage == "test" and bool(meta.get("solved")))
+            rows.append(_at(event, row))
+    return sorted(rows, key=lambda row: row["env_steps"])
+
+
+def _at(event: Mapping[str, Any], values: Row) -> Row:
+    return {"env_steps": event.get("env_steps") or 0, **values}
+
+
+def curves(rows: Sequence[Row], names: Iterable[str] | None = None) -> dict[str, Curve]:
+    """Curves by metric name; see `choose_names` for `names`; None: all metrics."""
+    logged = logged_names(rows)
+    chosen = logged if names is None else choose_names(names, logged)
+    return {name: [(row["env_steps"], row[name]) for row in rows if name in row] for name in chosen}
+
+
+def logged_names(rows: Iterable[Row]) -> list[str]:
+    return list(dict.fromkeys(name for row in rows for name in row if name != "env_steps"))
+
+
+def choose_names(names: Iterable[str], logged: Sequence[str]) -> list[str]:
+    """The logged metrics that `names` mean: whole names, names with wildcards (`train/opt/*`), or
+    names of other systems."""
+    chosen: dict[str, None] = {}
+    for name in names:
+        matches = [n for n in logged if n == name] or [n for n in logged if fnmatchcase(n, name)]
+        alias = None if matches else canonical(name, logged)
+        matches = matches or ([] if alias is None else [alias])
+        if not matches:
+            near = nearest(name, logged, cutoff=0.5)
+            near = near or [n for n in logged if name.lower() in n.lower()][:3]
+            hint = ask(near) or f"Logged: {', '.join(logged)}."
+            raise RunError(f"the run has no metric {name!r}. {hint}")
+        chosen |= dict.fromkeys(matches)
+    return list(chosen)
+
+
+def write_csv(rows: Sequence[Row], file: TextIO, names: Iterable[str] | None = None) -> int:
+    """Write one line per env step of the clock and return the number of lines. A value that was
+    not logged, or was not finite, is an empty cell."""
+    logged = logged_names(rows)
+    chosen = logged if names is None else choose_names(names, logged)
+    columns = [*CLOCK, *(name for name in chosen if name not in CLOCK)]
+    writer = csv.DictWriter(file, columns, restval="", extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    n_lines = 0
+    for row in _merged(rows):
+        if names is None or any(name in row for name in chosen):
+            writer.writerow({k: "" if v is None else v for k, v in row.items()})
+            n_lines += 1
+    return n_lines
+
+
+def _merged(rows: Iterable[Row]) -> Iterator[Row]:
+    """Rows in the order of the clock; those of the same env steps become one."""
+    merged: dict[int, Row] = {}
+    for row in rows:
+        merged.setdefault(row["env_steps"], {}).update(row)
+    return iter(merged[steps] for steps in sorted(merged))
