@@ -31,7 +31,7 @@ from gymnasium_solver.bench.harness import unpublishable
 from gymnasium_solver.cli.fieldhelp import block_titles
 from gymnasium_solver.config.explain import describe
 from gymnasium_solver.config.find import SHIPPED, ConfigEntry, find_configs
-from gymnasium_solver.config.foreign import FOREIGN
+from gymnasium_solver.config.foreign import NAMES
 from gymnasium_solver.config.schedule import EXPECTED, Schedule
 from gymnasium_solver.config.schema import ALIASES, Config, LearnerConfig
 from gymnasium_solver.config.yaml_file import parse_value
@@ -178,11 +178,7 @@ def aliases() -> str:
 
 
 def foreign_names() -> str:
-    names: dict[str, list[str]] = {}
-    for theirs, ours in FOREIGN.items():
-        for field in (ours,) if isinstance(ours, str) else ours:
-            names.setdefault(field, []).append(code(theirs))
-    rows = [[code(ours), ", ".join(theirs)] for ours, theirs in names.items()]
+    rows = [[code(ours), ", ".join(map(code, names.split()))] for ours, names in NAMES.items()]
     return table(["field", "names elsewhere"], rows)
 
 

@@ -63,7 +63,7 @@ def print_run(
 ) -> None:
     from rich.text import Text
 
-    from gymnasium_solver.cli.summary import next_rows, normalized_row, verdict
+    from gymnasium_solver.cli.summary import next_rows, normalized_row, verdict, why_modes_differ
     from gymnasium_solver.cli.tables import print_pairs, status_text
     from gymnasium_solver.runs.query import test_score
     from gymnasium_solver.runs.words import ScoreText, stopped
@@ -87,6 +87,8 @@ def print_run(
     for i, (greedy, test) in enumerate(sorted(tests.items(), reverse=True)):
         text = f"{'greedy' if greedy else 'sampled'} {score.test(test_score(test))}"
         rows.append(("test" if i == 0 else "", f"{text}, std {score(test.get('std'))}"))
+    if why := why_modes_differ(run, list(tests.values())):
+        rows.append(("", why))
     if n_failed := sum(event["stage"] == "failed_test" for event in evals):
         rows.append(("", f"{n_failed} earlier test{'s' * (n_failed > 1)} failed"))
     rows.append(("folder", str(run.path)))

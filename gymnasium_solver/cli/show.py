@@ -22,7 +22,7 @@ OPTIONS = {
 }
 
 HELP = """\
-usage: gsolve show <env>:<variant> [flags]
+usage: gsolve show <env>[:<variant>] [flags]
        gsolve show path/to/config.yaml[:variant] [flags]
 
 The config that gsolve train would run with the same arguments: every field, resolved, as YAML that

@@ -1,12 +1,12 @@
 """The result of a run as text, for the end of `gsolve train` and for `gsolve run`."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
 from gymnasium_solver.cli import format as fmt
 from gymnasium_solver.cli.dashboard import GREEN, ORANGE
-from gymnasium_solver.runs.words import ScoreText, next_steps, stopped
+from gymnasium_solver.runs.words import ScoreText, disagreement, next_steps, stopped
 
 if TYPE_CHECKING:
     from gymnasium_solver.runs.query import RunSummary
@@ -111,10 +111,18 @@ def result(
                 f"{mode:<8} {score.test(test.score())}, std {score(test.std)}, seed {test.seed}",
             )
         )
+    if why := why_modes_differ(summary, [test.to_dict() for test in final.values()]):
+        rows.append(("", why))
     rows.append(("folder", str(summary.path)))
     rows += next_rows(summary, runs_dir)
     body = [Text.assemble((f"  {key:<9}", "bright_black"), text) for key, text in rows]
     return [Text(""), verdict(summary), *body]
+
+
+def why_modes_differ(summary: "RunSummary", tests: list[dict[str, Any]]) -> str | None:
+    """One sentence if the greedy and the sampled test differ clearly."""
+    is_judged_greedy = summary.test is None or summary.test["greedy"]
+    return disagreement(sorted(tests, key=lambda test: test["greedy"] != is_judged_greedy))
 
 
 def broken_off(run: "Run", runs_dir: str | None = None) -> list[Text]:

@@ -1,4 +1,4 @@
-"""`gsolve train <env>:<variant> [flags]`: train, or resume a run. Any config field is a flag."""
+"""`gsolve train <env>[:<variant>] [flags]`: train, or resume a run. Any config field is a flag."""
 
 import shlex
 import sys
@@ -38,12 +38,13 @@ OPTIONS = {
 }
 
 HELP = """\
-usage: gsolve train <env>:<variant> [flags]
+usage: gsolve train <env>[:<variant>] [flags]
        gsolve train path/to/config.yaml[:variant] [flags]
        gsolve train --resume RUN [flags]
 
-Train an agent. Any field of the config is a flag, in kebab or snake case, with the same meaning as
-in the YAML. gsolve train CartPole-v1:ppo --help shows every field with its value there.
+Train an agent, by PPO unless a variant or --algo-id says otherwise. Any field of the config is a
+flag, in kebab or snake case, with the same meaning as in the YAML. gsolve train CartPole-v1:ppo
+--help shows every field with its value there.
 
 flags:
   --FIELD VALUE...         set a field: --policy-lr 1e-3, --hidden-dims 64 64,

@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from gymnasium_solver.config.foreign import NOTES, foreign_names, our_names
+from gymnasium_solver.config.foreign import FOREIGN, NOTES, foreign_names, our_names
 from gymnasium_solver.registry import algorithms
 from gymnasium_solver.suggest import ask, nearest
 
@@ -90,7 +90,7 @@ def _hint(given: Any) -> str:
 def _suggestion(model: type[BaseModel], field: str) -> str:
     known = set(model.model_fields)
     ours = our_names(field, known)
-    if not ours:
+    if not ours and not (field in NOTES and field not in FOREIGN):
         # This imports every algorithm, and so torch. Only an error does it.
         owners = [
             name for name in algorithms.names() if field in algorithms.get(name).Config.model_fields

@@ -31,6 +31,8 @@ COMMON = {
     for block in (LearnerConfig, MinibatchFields, ActorCriticFields)
     for name in block.model_fields
 }
+DEFAULT_ALGO = "ppo"
+"""Where neither an algorithm nor a variant is named."""
 SHIPPED = Path(__file__).parent.parent / "configs"
 
 
@@ -197,8 +199,11 @@ def own_file(target: str) -> Path | None:
     return None
 
 
-def locate(target: str, variant: str | None = None) -> tuple[Path, str | None]:
-    """The file and variant of a config's name or path."""
+def locate(
+    target: str, variant: str | None = None, default: str | None = None
+) -> tuple[Path, str | None]:
+    """The file and variant of a config's name or path. `default`: the variant of a name that is
+    given without one."""
     if variant is None and Path(target).suffix not in SUFFIXES:
         head, colon, tail = target.rpartition(":")
         target, variant = (head, tail) if colon else (target, None)
@@ -206,19 +211,23 @@ def locate(target: str, variant: str | None = None) -> tuple[Path, str | None]:
         if not is_file(Path(target)):
             raise ConfigError(f"there is no config file {_cut(target)}")
         return Path(target), variant
+    wanted = default if variant is None else variant
     for root in config_folders():  # the file of that name first: reading all files is slow
         for path in config_files(root):
             if path.stem == target.replace("/", "-"):
                 for entry in _entries(path, root):
-                    if entry.name == f"{target}:{variant}":
+                    if entry.name == f"{target}:{wanted}":
                         return path, _variant_in_file(entry)
     entries = find_configs()
     for matches in (
-        [entry for entry in entries if entry.name == f"{target}:{variant}"],
-        [entry for entry in entries if (entry.env_id, entry.variant) == (target, variant)],
+        [entry for entry in entries if entry.name == f"{target}:{wanted}"],
+        [entry for entry in entries if (entry.env_id, entry.variant) == (target, wanted)],
     ):
         if matches:
             return matches[0].path, _variant_in_file(matches[0])
+    own = [entry for entry in entries if entry.name.rpartition(":")[0] == target]
+    if variant is None and default is not None and len(own) == 1:
+        return own[0].path, _variant_in_file(own[0])
     raise ConfigError(_not_found(target, variant, entries))
 
 

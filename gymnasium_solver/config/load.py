@@ -17,7 +17,7 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
-from gymnasium_solver.config.find import ConfigFile
+from gymnasium_solver.config.find import DEFAULT_ALGO, ConfigFile
 from gymnasium_solver.config.layers import layered
 from gymnasium_solver.config.schema import ALIASES, Config, canonical
 from gymnasium_solver.config.types import DEEPEST
@@ -59,8 +59,8 @@ def choose_variant(file: ConfigFile, variant: str | None) -> str | None:
         if variant is None or variant == recorded:
             return None
         raise ConfigError(f"{file.path} has no variants, so {variant!r} cannot be chosen from it")
-    if variant is None and len(names) == 1:
-        return names[0]
+    if variant is None and (len(names) == 1 or DEFAULT_ALGO in names):
+        return names[0] if len(names) == 1 else DEFAULT_ALGO
     listing = ", ".join(names)
     if variant is None:
         raise ConfigError(

@@ -11,7 +11,7 @@ from gymnasium_solver.runs import query
 from gymnasium_solver.runs.files import write_atomic
 from gymnasium_solver.runs.query import RunSummary, TestScore, test_score
 from gymnasium_solver.runs.run import Run
-from gymnasium_solver.runs.words import ScoreText, resume_command, stopped
+from gymnasium_solver.runs.words import ScoreText, disagreement, resume_command, stopped
 
 _FILES = {
     "config.yaml": "the resolved config; train from it to repeat the run",
@@ -81,14 +81,19 @@ def _result(run: RunSummary, tests: list[dict[str, Any]], score: ScoreText) -> s
         ("training time", f"{run.wall_s:,.1f} s"),
         ("env steps per second", f"{run.env_steps / run.wall_s:,.0f}" if run.wall_s else "-"),
     ]
+    why = None
     if run.test is not None:
-        others = [test_score(test) for test in tests if test.get("greedy") != run.test["greedy"]]
-        rows[3:3] = [(f"test, {_actions(test)}", score.test(test)) for test in (run.test, *others)]
+        newest = {test.get("greedy"): test for test in tests}
+        others = [test for greedy, test in newest.items() if greedy != run.test["greedy"]]
+        shown = [run.test, *(test_score(test) for test in others)]
+        rows[3:3] = [(f"test, {_actions(test)}", score.test(test)) for test in shown]
+        why = disagreement([newest.get(run.test["greedy"], {}), *others])
     protocol = tests[-1].get("protocol") if tests else None
     if protocol:
         text = ", ".join(f"{name} {value}" for name, value in protocol.items() if value is not None)
         rows.append(("protocol of all scores", text))
-    return "## Result\n\n" + _table(["", ""], rows)
+    note = f"\n\n{why[0].upper()}{why[1:]}." if why else ""
+    return "## Result\n\n" + _table(["", ""], rows) + note
 
 
 def _reproduce(run: RunSummary, meta: dict[str, Any]) -> str:

@@ -6,8 +6,8 @@ score(0.74), score.threshold      # "0.740", "0.7" where 0.7 counts as solved
 
 import math
 import shlex
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gymnasium_solver.runs.query import RunSummary, TestScore
@@ -24,6 +24,9 @@ STOPPED = {
     "error": "an error ended it",
 }
 MOST_DECIMALS = 6
+# Greedy and sampled actions disagree if their means differ by more than both of these: standard
+# errors, and a share of the range of returns and of the scores themselves.
+CLEAR_STDERRS, CLEAR_SHARE = 2.0, 0.1
 
 
 def stopped(run: "RunSummary", otherwise: str) -> str:
@@ -69,20 +72,45 @@ class ScoreText:
         return f"{spread} (standard error, {n:,} episodes)"
 
 
+def disagreement(tests: Iterable[Mapping[str, Any]]) -> str | None:
+    """Why greedy and sampled actions score differently, in one sentence; None if they do not
+    clearly. `tests`: the events of the final tests, the judged one first."""
+    newest = {bool(test.get("greedy")): test for test in tests}
+    if len(newest) < 2 or any(test.get("stderr") is None for test in newest.values()):
+        return None
+    judged = next(iter(newest))
+    greedy, sampled = newest[True], newest[False]
+    gap = greedy["mean"] - sampled["mean"]
+    returns = [test[end] for test in newest.values() for end in ("min", "max") if end in test]
+    spread = max(returns, default=0.0) - min(returns, default=0.0)
+    scale = max(spread, abs(greedy["mean"]), abs(sampled["mean"]))
+    error = math.hypot(greedy["stderr"], sampled["stderr"])
+    if abs(gap) <= max(CLEAR_STDERRS * error, CLEAR_SHARE * scale):
+        return None
+    if gap > 0:
+        why = "greedy actions score more than sampled ones: the policy still explores when sampled"
+    else:
+        why = (
+            "sampled actions score more than greedy ones: the most likely action alone gets stuck "
+            "where the policy is undecided"
+        )
+    return f"{why}; this run is judged by {'greedy' if judged else 'sampled'} actions " + (
+        f"(eval_deterministic: {str(judged).lower()})"
+    )
+
+
 def resume_command(run: "RunSummary", runs_dir: str | None = None) -> str:
-    """The command that continues this run, with the flag that keeps it from stopping
-    immediately."""
+    """The command that continues this run, with the flag that it needs to do so."""
     command = f"gsolve train --resume {run.id}{runs_dir_flag(runs_dir)}"
     if run.stop_reason == "diverged":
         return f"{command} --policy-lr LOWER  # from the last good weights"
     if run.status in ("interrupted", "failed", "killed"):
         return f"{command}  # continues exactly where it stopped"
+    if run.stop_reason in ("solved", "goal_reached_eval", "goal_reached_train"):
+        return f"{command}  # trains on to its budget"
     more = {
         "max_env_steps": f"--max-env-steps {2 * run.env_steps}",
         "max_epochs": f"--max-epochs {2 * run.epoch}",
-        "solved": "--early-stop-on-eval-threshold null",
-        "goal_reached_eval": "--early-stop-on-eval-threshold null",
-        "goal_reached_train": "--early-stop-on-train-threshold null",
     }.get(run.stop_reason or "", "")
     return f"{command} {more}".rstrip()
 

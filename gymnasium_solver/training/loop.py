@@ -43,7 +43,7 @@ from gymnasium_solver.training.finite import (
 )
 from gymnasium_solver.training.observer import Control, EvalResult, Observer, TrainInfo
 from gymnasium_solver.training.observers import Observers, configured_observers
-from gymnasium_solver.training.plan import Goal, Plan
+from gymnasium_solver.training.plan import Goal, Plan, goals_behind
 from gymnasium_solver.training.prepare import load_config
 from gymnasium_solver.training.profile import share_seconds, table, write_trace
 from gymnasium_solver.training.progress import Means, Progress, epoch_row, timing
@@ -94,20 +94,28 @@ def resume(
     """Continue from a run's last checkpoint (or the one named by `ref`), in the same folder.
 
     A run that was killed after training, during the final test, is completed: it is tested and gets
-    its status and report.
+    its status and report. A run that ended because it reached its goal trains on to its budget.
     """
     found = resolve_checkpoint(ref, runs_root, default=LAST)
     run, checkpoint = found.run, load_checkpoint(found.path)
-    config = load_config(str(run.config_path), overrides=overrides)
+    config, changed = load_config(str(run.config_path), overrides=overrides), dict(overrides or {})
+    goals = goals_behind(config, run.meta(), changed)
+    config = config.replace(**dict.fromkeys(goals, False))
     with _trainer(config, observers) as trainer:
+        if goals:
+            trainer.notes.append(
+                "the run reached its goal before, so it now trains on to its budget "
+                f"({', '.join(f'{name}: false' for name in goals)})"
+            )
         trainer.load_state(run, checkpoint.tensors, checkpoint.state)
         over = trainer.training_is_over(run, is_changed=bool(overrides))
         if over is None:
             trainer.restore_envs(checkpoint.tensors, checkpoint.state)
         run.begin_resume(checkpoint.env_steps, command)
-        if overrides:
+        changed |= dict.fromkeys(goals, False)
+        if changed:
             write_atomic(run.config_path, dump_config(config).encode())
-            run.log_event("config", env_steps=checkpoint.env_steps, changed=dict(overrides))
+            run.log_event("config", env_steps=checkpoint.env_steps, changed=changed)
         return trainer.run_to_end(run, resumed_from=checkpoint.env_steps, over=over)
 
 

@@ -6,7 +6,8 @@ episodes that were not used for the selection.
 """
 
 import math
-from typing import NamedTuple
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,6 +27,25 @@ class Goal(NamedTuple):
     value: float
     reason: str  # the stop reason
     needs_test: bool  # goal >= threshold: an evaluation alone does not end the run
+
+
+# The goals that can end a run with this stop reason.
+_GOALS = {
+    "solved": ("early_stop_on_eval_threshold", "early_stop_on_train_threshold"),
+    "goal_reached_eval": ("early_stop_on_eval_threshold",),
+    "goal_reached_train": ("early_stop_on_train_threshold",),
+}
+
+
+def goals_behind(config: Config, meta: Mapping[str, Any], given: Collection[str]) -> list[str]:
+    """Goals that a finished run has already reached, by field name. A resume switches them off,
+    since the run would stop again at its next evaluation. Fields in `given` keep their values, and
+    a new threshold is a new goal."""
+    if meta["status"] != "finished" or "reward_threshold" in given:
+        return []
+    names = _GOALS.get(meta.get("stop_reason") or "", ())
+    set_goals = [n for n in names if getattr(config, n) is not None]
+    return [n for n in set_goals if getattr(config, n) is not False and n not in given]
 
 
 def n_test_episodes(config: Config, spec: EnvSpec) -> int:

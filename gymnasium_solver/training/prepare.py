@@ -1,6 +1,6 @@
 """From a name or a file, plus overrides, to a validated config.
 
-    load_config("CartPole-v1:ppo")
+    load_config("CartPole-v1:ppo")         # PPO also without :ppo
     load_config("CartPole-v1", "ppo", overrides={"policy_lr": "lin_0.001", "env_kwargs.x": 1})
     load_config("my/config.yaml:ppo_small", fill={"lr": "1e-3"})
     load_config("runs/<id>/config.yaml")
@@ -17,7 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from gymnasium_solver.algos import ALGOS, algo_class, algo_ids
-from gymnasium_solver.config.find import SUFFIXES, find_configs, locate, own_file, read_config_file
+from gymnasium_solver.config.find import (
+    DEFAULT_ALGO,
+    SUFFIXES,
+    find_configs,
+    locate,
+    own_file,
+    read_config_file,
+)
 from gymnasium_solver.config.layers import layered
 from gymnasium_solver.config.load import apply_overrides, choose_variant
 from gymnasium_solver.config.schema import Config, canonical
@@ -45,7 +52,7 @@ def load_config(
     changes = {**settings, **(overrides or {})}
     _import_plugins_of(target, changes)
     try:
-        path, variant = locate(target, variant)
+        path, variant = locate(target, variant, None if "algo_id" in changes else DEFAULT_ALGO)
     except ConfigError as error:
         return _load_unlisted(target, variant, changes, error)
     file = read_config_file(path, fill)
@@ -105,7 +112,7 @@ def _load_unlisted(
     target: str, variant: str | None, overrides: dict[str, Any], not_found: ConfigError
 ) -> Config:
     """Build default fields for an environment without a config file. The algorithm is given by
-    `algo_id` or after a colon."""
+    `algo_id` or after a colon; otherwise it is PPO."""
     if Path(target).suffix in SUFFIXES:
         raise not_found
     entries = find_configs()
@@ -119,9 +126,9 @@ def _load_unlisted(
         if (entry.env_id, entry.variant) == (target, algo_id):
             return load_config(target, entry.variant, overrides=overrides)
     if algo_id is None:
-        if not re.search(r"-v\d+$", target) or "has no variant" in str(not_found):
-            raise not_found
-        raise ConfigError(f"{not_found}. Or name an algorithm: --algo-id ppo")
+        if not re.search(r"-v\d+$", target) or " variant" in str(not_found):
+            raise not_found  # no id, or the id of a config
+        algo_id = DEFAULT_ALGO
     with _named(f"{target}:{algo_id} (no config)"):
         fields = apply_overrides({"env_id": target, "algo_id": algo_id}, overrides)
         build_config(fields)  # report errors in the fields before errors of the environment

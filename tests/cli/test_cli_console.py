@@ -64,6 +64,8 @@ def evaluation(epoch: int, mean: float, greedy: bool = True) -> EvalResult:
 class Training:
     """A training as the loop would tell it, on a real run folder."""
 
+    sampled = 481.0  # score of the sampled test
+
     def __init__(self, tmp_path: Path, *, terminal: bool = False, quiet: bool = False, width=100):
         self.run = Run.create(dump_config(CONFIG), dict(CONFIG), tmp_path / "runs", ["test"])
         self.run.update_meta(threshold=475.0)
@@ -99,7 +101,7 @@ class Training:
             wall_s=4.2,
             best={"score": score, "env_steps": 256 * epochs, "epoch": epochs} if score else None,
         )
-        final = {"greedy": tested, "sampled": evaluation(epochs, 481.0, False)}
+        final = {"greedy": tested, "sampled": evaluation(epochs, self.sampled, False)}
         self.observer.on_end(get_run(self.run), {} if interrupted else final)
 
     @property
@@ -134,11 +136,20 @@ def test_plain_lines_and_the_end(tmp_path):
     assert "best     val 500.0 at 10,240 env steps" in text
     assert f"test     greedy   {score}, std 3.0, seed 11" in text
     assert "sampled  481.0" in text
+    assert "sampled ones" not in text, "the two scores are close"
     assert str(training.run.path) in text
     assert f"gsolve eval {run_id}" in text
     assert f"gsolve plot {run_id}" in text
-    assert f"gsolve train --resume {run_id} --early-stop-on-eval-threshold null" in text
+    assert f"gsolve train --resume {run_id}  # trains on to its budget" in text
     assert training.observer.exit_code == 0
+
+
+def test_scores_that_differ_widely_are_explained(tmp_path):
+    training = Training(tmp_path)
+    training.sampled = 140.0
+    text = training.go()
+    assert "sampled  140.0" in text
+    assert "greedy actions score more than sampled ones: the policy still explores" in text
 
 
 def test_everything_told_is_in_the_log_without_colours(tmp_path):

@@ -78,8 +78,8 @@ def test_foreign_files_do_not_disturb() -> None:
     ("target", "message"),
     [
         (
-            "CartPole-v1",
-            "^CartPole-v1 needs a variant: CartPole-v1:ppo, CartPole-v1:ppo_zoo",
+            "CartPole-v1-ablations",
+            "^CartPole-v1-ablations needs a variant: CartPole-v1-ablations:",
         ),
         ("CartPole-v1:pp", "^CartPole-v1 has no variant 'pp'; it has: CartPole-v1:ppo, "),
         ("CartPole-v1:", "^CartPole-v1 has no variant ''; it has: CartPole-v1:ppo, "),
@@ -97,6 +97,15 @@ def test_foreign_files_do_not_disturb() -> None:
 def test_misspelt_targets_list_the_nearest(target: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         load_config(target)
+
+
+def test_ppo_is_the_default() -> None:
+    assert load_config("CartPole-v1") == load_config("CartPole-v1:ppo")
+    assert load_config("Taxi-v3", overrides={"seed": 3}).algo_id == "ppo"
+    dqn = load_config("CartPole-v1", overrides={"algo_id": "dqn"})
+    assert dqn == load_config("CartPole-v1:dqn"), "an algorithm that is named wins"
+    write("configs/only.yaml", "env_id: Acrobot-v1\ndqn: {}\n")
+    assert load_config("only").algo_id == "dqn"
 
 
 def test_two_argument_form() -> None:

@@ -140,8 +140,10 @@ def test_file_targets() -> None:
     one = write("env_id: A-v0\nppo: {}\n", "one.yaml")
     assert load_config(one).variant == "ppo"
     two = write("env_id: A-v0\nppo: {}\nppo_b: {}\n", "two.yaml")
-    with pytest.raises(ConfigError, match=r"two.yaml needs a variant, .*it has: ppo, ppo_b"):
-        load_config(two)
+    assert load_config(two).variant == "ppo"
+    other = write("env_id: A-v0\ndqn: {}\nppo_b: {}\n", "other.yaml")
+    with pytest.raises(ConfigError, match=r"other.yaml needs a variant, .*it has: dqn, ppo_b"):
+        load_config(other)
     with pytest.raises(ConfigError, match=r"no variant 'ppo_c'\. It has: ppo, ppo_b\. Did you"):
         load_config(f"{two}:ppo_c")
     with pytest.raises(ConfigError, match=r"there is no config file none\.yaml"):

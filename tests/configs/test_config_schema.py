@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from gymnasium_solver.algos import algo_class
+from gymnasium_solver.algos import algo_class, algo_ids
+from gymnasium_solver.config.foreign import FOREIGN, NAMES, NOTES
 from gymnasium_solver.config.models import MLP_PRESETS
 from gymnasium_solver.config.schedule import PositiveSchedule, Schedule
 from gymnasium_solver.config.schema import (
@@ -62,6 +63,10 @@ def test_every_field_is_documented() -> None:
         ("learning_rat", "policy_lr"),
         ("actor_lr", "policy_lr"),
         ("normalize", "normalize_obs or normalize_reward"),
+        ("grad_clip", "max_grad_norm"),
+        ("hidden_sizes", "hidden_dims"),
+        ("training_num", "n_envs"),
+        ("env_wrapper", "env_wrappers"),
     ],
 )
 def test_unknown_key_is_an_error_with_a_suggestion(given: str, suggestion: str) -> None:
@@ -77,12 +82,25 @@ def test_unknown_key_is_an_error_with_a_suggestion(given: str, suggestion: str) 
         ("policy_kwargs", "Did you mean hidden_dims or activation? The layers are fields"),
         ("anneal_lr", "Did you mean policy_lr? For a linear decay to 0 write policy_lr: lin_"),
         ("num_minibatches", "Did you mean batch_size? A fraction is a share of the rollout"),
+        ("norm_adv", "Did you mean normalize_advantages? rollout, batch (as in SB3 and CleanRL)"),
+        ("num_sgd_iter", "Did you mean n_epochs?"),
+        ("lambda_", "Did you mean gae_lambda?"),
+        ("save_freq", "Did you mean checkpoint_freq_epochs? It counts epochs"),
+        ("use_sde", "State-dependent exploration is not available"),
+        ("kl_coeff", "PPO here clips; target_kl ends an update early"),
     ],
 )
 def test_a_foreign_name_with_another_meaning_says_how_to_convert(given: str, hint: str) -> None:
     with pytest.raises(ConfigError) as caught:
         algo_class("ppo").Config(env_id="E", algo_id="ppo", **{given: 1})
     assert str(caught.value).startswith(f"{given}: unknown field. {hint}")
+
+
+def test_every_name_elsewhere_leads_to_a_field_that_exists() -> None:
+    fields = {name for algo in algo_ids() for name in algo_class(algo).Config.model_fields}
+    assert set(NAMES) <= fields
+    assert not set(FOREIGN) & fields, "a name of ours needs no translation"
+    assert not set(NOTES) & fields
 
 
 def test_a_field_of_another_algorithm_is_named_as_such() -> None:

@@ -76,6 +76,12 @@ def test_what_is_given_wins() -> None:
     assert load_config("UnlistedEndless-v0:sac").algo_id == "sac"
 
 
+def test_ppo_is_the_default() -> None:
+    config = load_config("UnlistedEndless-v0")
+    assert config == load_config("UnlistedEndless-v0:ppo")
+    assert (config.algo_id, config.variant) == ("ppo", "ppo")
+
+
 def test_an_algorithm_finds_the_variant_named_after_it() -> None:
     assert load_config("CartPole-v1", overrides={"algo_id": "dqn"}) == load_config(
         "CartPole-v1:dqn"
@@ -85,7 +91,7 @@ def test_an_algorithm_finds_the_variant_named_after_it() -> None:
 @pytest.mark.parametrize(
     ("target", "overrides", "message"),
     [
-        ("UnlistedEndless-v0", {}, "--algo-id ppo"),
+        ("UnlistedEndles-v0", {}, "Did you mean UnlistedEndless-v0"),
         ("UnlistedEndles-v0", {"algo_id": "ppo"}, "Did you mean UnlistedEndless-v0"),
         ("UnlistedEndless-v0", {"algo_id": "pppo"}, "Did you mean ppo"),
         ("UnlistedEndless-v0", {"algo_id": "ppo", "n_env": 3}, "n_envs"),

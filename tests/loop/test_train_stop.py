@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+from gymnasium_solver.training.observer import Observer, TrainInfo
+from gymnasium_solver.training.prepare import load_config
+
 Call = Callable[..., Any]
 # One evaluation env: every evaluation and every test scores 5.
 EVAL: dict[str, Any] = {"eval_freq_epochs": 2, "eval_episodes": 2, "n_eval_envs": 1}
@@ -100,3 +103,37 @@ def test_a_good_start_is_not_enough(train: Call) -> None:
     meta = run.meta()
     assert 0 < meta["episodes"] < 100
     assert meta["stop_reason"] == "max_epochs"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "stop", "notes"),
+    [
+        ({"max_epochs": 6}, ("max_epochs", 6), 1),
+        ({}, ("max_epochs", 5), 1),
+        ({"early_stop_on_eval_threshold": True}, ("solved", 4), 0),  # as asked for
+        ({"reward_threshold": 4.9}, ("solved", 4), 0),  # another goal
+    ],
+)
+def test_a_solved_run_that_is_resumed_trains_on(
+    overrides: dict[str, Any], stop: tuple[str, int], notes: int, train: Call, resume: Call
+) -> None:
+    """It would stop again at its next evaluation."""
+    run = train("ppo", "Probe/Counting-v0", max_epochs=5, reward_threshold=5, **EVAL)
+    assert (run.meta()["stop_reason"], run.meta()["epoch"]) == ("solved", 2)
+    heard = Heard()
+    resume(run.id, observer=heard, **overrides)
+    meta = run.meta()
+    assert (meta["stop_reason"], meta["epoch"]) == stop
+    assert (meta["status"], meta["solved"]) == ("finished", True)
+    told = [note for note in heard.notes if "early_stop_on_eval_threshold: false" in note]
+    assert len(told) == notes
+    saved = load_config(str(run.config_path))
+    assert saved.early_stop_on_eval_threshold is (notes == 0), "recorded, so a resume repeats it"
+
+
+class Heard(Observer):
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def on_start(self, run: Any, config: Any, info: TrainInfo) -> None:
+        self.notes = info.notes

@@ -2,11 +2,14 @@
 
 import math
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from gymnasium_solver.runs.checkpoint import save_checkpoint
 from gymnasium_solver.runs.report import write_report
 from gymnasium_solver.runs.run import Run
-from gymnasium_solver.runs.words import ScoreText
+from gymnasium_solver.runs.words import ScoreText, disagreement
 
 TEST = {"mean": 500.0, "stderr": 0.0, "episodes": 100, "greedy": True}
 EVAL = {"std": 12.25, "min": 450, "max": 500, "length_mean": 480.5, "episodes": 20}
@@ -71,7 +74,7 @@ def test_report_of_a_solved_run(tmp_path: Path) -> None:
         "| 51200 | 480.5 | @best @last |",
         "| `config.yaml` |",
         f"gsolve eval {run.id}",
-        f"gsolve train --resume {run.id} --early-stop-on-eval-threshold null\n",
+        f"gsolve train --resume {run.id}  # trains on to its budget\n",
     ):
         assert part in text, part
     assert text.count("| 51,200 |") == 1
@@ -122,3 +125,43 @@ def test_scores_have_the_decimals_that_their_scale_calls_for() -> None:
     assert (ScoreText(None)(0.0), ScoreText(None).threshold) == ("0.0", "-")
     assert ScoreText(0.0, 2.5)(2.5) == "2.50"
     assert ScoreText(None, math.inf)(math.nan) == "-"
+
+
+GREEDY = {"greedy": True, "mean": 500.0, "stderr": 0.0, "min": 500.0, "max": 500.0}
+SAMPLED = {"greedy": False, "mean": 140.0, "stderr": 9.2, "min": 20.0, "max": 400.0}
+
+
+def test_greedy_and_sampled_scores_that_disagree_are_explained() -> None:
+    told = disagreement([GREEDY, SAMPLED])
+    assert told
+    assert "greedy actions score more than sampled ones" in told
+    assert told.endswith("judged by greedy actions (eval_deterministic: true)")
+    stuck = disagreement([{**SAMPLED, "mean": 400.0}, {**GREEDY, "mean": 20.0}])
+    assert stuck
+    assert "the most likely action alone gets stuck" in stuck
+    assert stuck.endswith("judged by sampled actions (eval_deterministic: false)")
+
+
+@pytest.mark.parametrize(
+    "sampled",
+    [
+        {"mean": 470.0},  # less than a tenth of the range
+        {"mean": 420.0, "stderr": 45.0},  # less than two standard errors
+        {"stderr": None},  # one episode
+    ],
+)
+def test_scores_that_do_not_clearly_differ_are_not_explained(sampled: dict[str, Any]) -> None:
+    assert disagreement([GREEDY, {**SAMPLED, **sampled}]) is None
+    assert disagreement([GREEDY]) is None
+
+
+def test_the_report_explains_the_newest_tests(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    for sampled in (499.0, 140.0):  # a resumed run is tested again
+        for test in (GREEDY, {**SAMPLED, "mean": sampled}):
+            run.log_event("eval", stage="test", env_steps=5, episodes=100, std=1.0, **test)
+    run.update_meta(status="finished", solved=True, threshold=475.0, test=TEST)
+    text = write_report(run.path).read_text()
+    assert "\n\nGreedy actions score more than sampled ones: " in text
+    assert text.count("| test, sampled actions |") == 1
+    assert "| test, sampled actions | 140.0 ± 9.2" in text

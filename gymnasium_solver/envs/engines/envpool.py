@@ -44,6 +44,12 @@ _RESERVED = {
     *("seed", "env_seed", "base_path", "gym_reset_return_info"),
     *("max_episode_steps", "reward_threshold"),
 }
+# Suites that repeat Gymnasium's own. Thresholds of other suites are placeholders: 0 for the 157
+# robotics ids; 10, the highest reward of one step, for the 50 of Meta-World. Random actions exceed
+# both.
+_GYMNASIUM_SUITES = (
+    *("envpool.box2d", "envpool.classic_control", "envpool.mujoco.gym", "envpool.toy_text"),
+)
 # Starts that Gymnasium rules out and EnvPool draws: Taxi's passenger waiting at the destination,
 # which makes a quarter of the episodes short and the threshold of 8 too easy.
 _ILLEGAL_STARTS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
@@ -113,8 +119,9 @@ class EnvPoolEngine(Engine):
         limit = max_episode_steps or (None if registered == NO_LIMIT else registered)
         import_path = _registry()[self._pool_id][0]
         entry = registry_entry(env_id)
-        # 160 robotics ids have 0.0 as a placeholder, which any positive score would "solve".
-        threshold = entry.reward_threshold if entry else pool_spec.reward_threshold or None
+        threshold = pool_spec.reward_threshold if import_path in _GYMNASIUM_SUITES else None
+        if entry is not None:
+            threshold = entry.reward_threshold
         if len(pool_spec._action_keys) != 3 or pool_spec.config.max_num_players > 1:
             raise EnvError(
                 f"{env_id} has several players or actions in parts, which EnvPool's engine here "
