@@ -3,8 +3,11 @@
     import gymnasium_solver as gs
 
     run = gs.train("CartPole-v1:ppo", max_env_steps=50_000)
-    agent = gs.load("@last/@best")
+    agent, env = run.agent(), gs.make_env(run)
     action = agent.act(obs)
+    gs.evaluate(run, episodes=100)
+
+docs/python.md is the guide.
 
 The names below are imported when they are first used: importing the package costs nothing.
 """
@@ -15,7 +18,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from gymnasium_solver.algos import register_algorithm
-    from gymnasium_solver.api import train
+    from gymnasium_solver.api import evaluate, list_runs, make_env, open_run, resume, train
     from gymnasium_solver.envs.wrappers import register_wrapper
     from gymnasium_solver.plugins import (
         register_env,
@@ -23,31 +26,49 @@ if TYPE_CHECKING:
         register_network,
         register_observer,
     )
+    from gymnasium_solver.runs.run import Run
     from gymnasium_solver.training.agents import load_agent as load
+    from gymnasium_solver.training.observer import EvalResult, Observer
     from gymnasium_solver.training.prepare import load_config
 
 __all__ = [
+    "EvalResult",
+    "Observer",
+    "Run",
     "__version__",
+    "evaluate",
+    "list_runs",
     "load",
     "load_config",
+    "make_env",
+    "open_run",
     "register_algorithm",
     "register_env",
     "register_head",
     "register_network",
     "register_observer",
     "register_wrapper",
+    "resume",
     "train",
 ]
 
 _HOMES = {
+    "EvalResult": "gymnasium_solver.training.observer:EvalResult",
+    "Observer": "gymnasium_solver.training.observer:Observer",
+    "Run": "gymnasium_solver.runs.run:Run",
+    "evaluate": "gymnasium_solver.api:evaluate",
+    "list_runs": "gymnasium_solver.api:list_runs",
     "load": "gymnasium_solver.training.agents:load_agent",
     "load_config": "gymnasium_solver.training.prepare:load_config",
+    "make_env": "gymnasium_solver.api:make_env",
+    "open_run": "gymnasium_solver.api:open_run",
     "register_algorithm": "gymnasium_solver.algos:register_algorithm",
     "register_env": "gymnasium_solver.plugins:register_env",
     "register_head": "gymnasium_solver.plugins:register_head",
     "register_network": "gymnasium_solver.plugins:register_network",
     "register_observer": "gymnasium_solver.plugins:register_observer",
     "register_wrapper": "gymnasium_solver.envs.wrappers:register_wrapper",
+    "resume": "gymnasium_solver.api:resume",
     "train": "gymnasium_solver.api:train",
 }
 

@@ -26,10 +26,11 @@ LEVELS = (
     ("policies",),
     ("algos",),
     ("training",),
-    ("baselines.measure", "experiments", "api"),
+    ("baselines.measure", "experiments"),
     ("backends", "share", "serve"),
     ("bench",),
     ("cli",),
+    ("api",),  # for the console; the package loads it where a name of it is used
     ("__main__",),
 )
 LEVEL = {name: level for level, names in enumerate(LEVELS) for name in names}

@@ -107,8 +107,18 @@ class Agent(Protocol):
 
     # -- acting -----------------------------------------------------------------------------
 
-    def act(self, obs: Any, greedy: bool = True, mask: Any = None, is_first: Any = None) -> Any:
-        """The env's action for one observation or a batch: the greedy one, or a sample."""
+    def act(
+        self,
+        obs: Any,
+        greedy: bool = True,
+        mask: Any = None,
+        is_first: Any = None,
+        as_trained: bool = False,
+    ) -> Any:
+        """The env's action for one observation or a batch: the greedy one, or a sample.
+
+        A loaded agent applies the run's observation wrappers; `as_trained`: `obs` is as the policy
+        saw it in training, with the wrappers applied."""
 
     def reset(self) -> None:
         """Clear the memory at the start of an episode; needed by recurrent agents only."""

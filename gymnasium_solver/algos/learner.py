@@ -120,9 +120,19 @@ class Learner:
 
     # -- acting -----------------------------------------------------------------------------
 
-    def act(self, obs: Any, greedy: bool = True, mask: Any = None, is_first: Any = None) -> Any:
-        """The env's action for one observation or a batch: the greedy one, or a sample."""
-        return self.policy.act(obs, greedy, mask, is_first)
+    def act(
+        self,
+        obs: Any,
+        greedy: bool = True,
+        mask: Any = None,
+        is_first: Any = None,
+        as_trained: bool = False,
+    ) -> Any:
+        """The env's action for one observation or a batch: the greedy one, or a sample.
+
+        A loaded agent applies the run's observation wrappers; `as_trained`: `obs` is as the policy
+        saw it in training, with the wrappers applied."""
+        return self.policy.act(obs, greedy, mask, is_first, as_trained)
 
     def reset(self) -> None:
         self.policy.reset()

@@ -1,163 +1,175 @@
 """`gsolve eval RUN[/CHECKPOINT]`: evaluate a trained agent, greedy and sampled, on new episodes.
 
 The same checkpoint, seed and number of episodes give the same scores: by default those of the run's
-held-out test, with `--seed val` those of the validation that selected the checkpoint.
+held-out test, with `--seed val` those of the validation that selected the checkpoint. Fields of the
+environment are flags, to evaluate an agent in a changed one.
 """
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from gymnasium_solver.cli import format as fmt
-from gymnasium_solver.cli.flags import Parser, UsageError
+from gymnasium_solver.cli.flags import (
+    MANY,
+    NONE,
+    ONE,
+    FieldArgs,
+    UsageError,
+    as_flag,
+    overrides_of,
+    parse_fields,
+    unknown_flag,
+)
 
 if TYPE_CHECKING:
-    from gymnasium_solver.config.schema import Config
-    from gymnasium_solver.runs.run import Run
-    from gymnasium_solver.training.observer import EvalResult
+    from gymnasium_solver.training.score import Scores
+    from gymnasium_solver.training.targets import Found
+
+OPTIONS = {
+    "help": NONE,
+    "episodes": ONE,
+    "seed": ONE,
+    "greedy": NONE,
+    "sampled": NONE,
+    "json": NONE,
+    "runs_dir": ONE,
+    "set": ONE,
+    "env_kwargs": MANY,
+}
+HELP = """\
+usage: gsolve eval RUN[/CHECKPOINT] [flags]
+
+Evaluate a trained agent: mean return over whole episodes, greedy and sampled. RUN is @last, an id
+or a part of one; CHECKPOINT is @best (default), @last or <env_steps>.
+
+flags:
+  --episodes N             number of whole episodes (default: as in the run's test)
+  --seed test|val|train|INT
+                           seed of the environments (default: test)
+  --greedy                 use only the most likely action
+  --sampled                use only sampled actions
+  --env-kwargs KEY=VALUE   change arguments of the environment, several at once
+  --FIELD VALUE...         change another field of the environment: --max-episode-steps 200,
+                           --vectorization-mode sync, --reward-threshold 300, --n-eval-envs 1
+  -s, --set KEY=VALUE      the same, for a field or a place in one; repeatable
+  --json                   print JSON, for programs
+  --runs-dir DIR           folder of all runs (default: $GSOLVE_RUNS or ./runs)
+  -h, --help               show this help
+
+The run itself is not changed. Fields that only matter in training are refused.
+
+examples:
+  gsolve eval @last
+  gsolve eval a1b2/@best --episodes 100 --greedy
+  gsolve eval a1b2/50000 --seed val --json
+  gsolve eval @last --env-kwargs gravity=-5 --max-episode-steps 2000"""
 
 
 def main(argv: Sequence[str]) -> int:
-    parser = Parser(
-        "eval",
-        "Evaluate a trained agent: mean return over whole episodes, greedy and sampled.",
-        "examples:\n  gsolve eval @last\n  gsolve eval a1b2/@best --episodes 100 --greedy\n"
-        "  gsolve eval a1b2/50000 --seed val --json",
-    )
-    parser.add_argument(
-        "checkpoint",
-        metavar="RUN[/CHECKPOINT]",
-        help="@last, an id or a part of one; then /@best, /@last or /<env_steps> (default: @best)",
-    )
-    parser.add_argument(
-        "--episodes",
-        type=int,
-        metavar="N",
-        help="number of whole episodes (default: as in the run's test)",
-    )
-    parser.add_argument(
-        "--seed",
-        default="test",
-        metavar="test|val|train|INT",
-        help="seed of the environments (default: test)",
-    )
-    mode = parser.add_mutually_exclusive_group()
-    mode.add_argument("--greedy", action="store_true", help="use only the most likely action")
-    mode.add_argument("--sampled", action="store_true", help="use only sampled actions")
-    parser.add_json()
-    parser.add_runs_dir()
-    args = parser.read(argv)
-    if args.episodes is not None and args.episodes < 1:
-        raise UsageError(f"--episodes {args.episodes}: must be at least 1")
+    args = parse_fields(argv, OPTIONS)
+    if args.has("help"):
+        print(HELP)
+        return 0
+    ref = _target(args)
+    modes = {"greedy": True, "sampled": False}
+    if args.has("greedy") and args.has("sampled"):
+        raise UsageError("--greedy and --sampled exclude each other: without both, both are shown")
+    if args.has("greedy") or args.has("sampled"):
+        modes = {"greedy": True} if args.has("greedy") else {"sampled": False}
+    episodes, seed = _episodes(args.last("episodes")), args.last("seed") or "test"
 
     from gymnasium_solver.runs.run import runs_root
+    from gymnasium_solver.training.score import score
+    from gymnasium_solver.training.targets import find_run
 
-    modes = {"greedy": True, "sampled": False}
-    if args.greedy or args.sampled:
-        modes = {"greedy": True} if args.greedy else {"sampled": False}
-    report = score(args.checkpoint, runs_root(args.runs_dir), args.episodes, args.seed, modes)
-    if args.json:
+    found = _changed(find_run(ref, runs_root(args.last("runs_dir"))), args)
+    scores = score(found, episodes, int(seed) if seed.isdecimal() else seed, modes)
+    if args.has("json"):
         from gymnasium_solver.cli.tables import print_json
 
-        scores = {name: result.to_dict() for name, result in report["scores"].items()}
-        print_json({**report, "scores": scores})
+        print_json(as_json(found, scores))
     else:
-        print_scores(report)
+        print_scores(found, scores)
     return 0
 
 
-def score(
-    ref: str, root: Any, episodes: int | None, seed: str, modes: dict[str, bool]
-) -> dict[str, Any]:
-    """Load the checkpoint, play the episodes and build the report."""
-    from gymnasium_solver.envs.make import env_from_config
-    from gymnasium_solver.runs.checkpoint import load_checkpoint
-    from gymnasium_solver.runs.resolve import resolve_checkpoint
-    from gymnasium_solver.training.agents import agent_from_checkpoint
-    from gymnasium_solver.training.evaluate import evaluate, n_eval_envs
-    from gymnasium_solver.training.prepare import load_config
-    from gymnasium_solver.training.threads import limited_threads, pick_threads
+def _target(args: FieldArgs) -> str:
+    given = list(args.positionals)
+    for values in (*args.fields.values(), args.options.get("env_kwargs", [])):
+        # `eval --max-episode-steps 9 @last`: the last word is the run, not a second value.
+        if not given and values and (len(values) > 1 or values[-1].startswith("@")):
+            given.append(values.pop())
+    if len(given) != 1:
+        wrong = "no run given" if not given else f"expected one run, got {', '.join(given)}"
+        raise UsageError(f"{wrong}. Usage: gsolve eval RUN[/CHECKPOINT]; see gsolve eval --help")
+    return given[0]
 
-    found = resolve_checkpoint(ref, root)
-    config = load_config(str(found.run.config_path))
-    checkpoint = load_checkpoint(found.path)
-    if episodes is None:
-        test_episodes = None if seed == "val" else found.run.meta().get("test_episodes")
-        episodes = int(test_episodes or config.eval_episodes)
-    env_seed = pick_seed(config, seed, checkpoint.env_steps, found.run)
-    env = env_from_config(config, n_eval_envs(config, episodes))
-    try:
-        # As in training, so that scores are reproducible.
-        with limited_threads(pick_threads(config, env.observation_space)):
-            agent = agent_from_checkpoint(config, checkpoint)
-            scores: dict[str, EvalResult] = {
-                name: evaluate(
-                    agent.policy,
-                    env,
-                    episodes,
-                    greedy=greedy,
-                    seed=env_seed,
-                    env_steps=checkpoint.env_steps,
-                    epoch=checkpoint.state["progress"]["epoch"],
-                )
-                for name, greedy in modes.items()
-            }
-    finally:
-        env.close()
-    own_threshold = config.reward_threshold
+
+def _episodes(text: str | None) -> int | None:
+    if text is None:
+        return None
+    if not text.isdecimal() or int(text) < 1:
+        raise UsageError(f"--episodes {text}: must be a whole number of at least 1")
+    return int(text)
+
+
+def _changed(found: "Found", args: FieldArgs) -> "Found":
+    """The run with the fields that the flags change."""
+    from gymnasium_solver.training.targets import EVAL_FIELDS, with_fields
+
+    known = {*type(found.config).model_fields, *EVAL_FIELDS}
+    for name, written in args.spelled.items():
+        if name.partition(".")[0].removeprefix("no_") not in known:
+            flags = [as_flag(flag) for flag in (*OPTIONS, *EVAL_FIELDS)]
+            raise UsageError(unknown_flag(written, flags, "gsolve eval"))
+    return with_fields(found, overrides_of(args), EVAL_FIELDS)
+
+
+def as_json(found: "Found", scores: "Scores") -> dict[str, Any]:
+    from gymnasium_solver.config.load import config_dict
+
+    assert found.run is not None
+    now = config_dict(found.config)
     return {
         "run": found.run.id,
         "checkpoint": found.label,
-        "env_steps": checkpoint.env_steps,
-        "env_id": config.env_id,
-        "seed": env_seed,
-        "threshold": env.spec.reward_threshold if own_threshold is None else own_threshold,
-        "stored": checkpoint.metrics.get("score"),
-        "scores": scores,
+        "env_steps": scores.env_steps,
+        "env_id": found.config.env_id,
+        "seed": scores.seed,
+        "threshold": scores.threshold,
+        "stored": scores.stored,
+        "changed": {name: now[name] for name in found.changed},
+        "scores": {name: result.to_dict() for name, result in scores.results.items()},
     }
 
 
-def pick_seed(config: "Config", seed: str, env_steps: int, run: "Run") -> int:
-    """The seed that a stage uses for the checkpoint at `env_steps`, or the given number."""
-    from gymnasium_solver.runs.query import get_events
-    from gymnasium_solver.training.evaluator import eval_seed
-    from gymnasium_solver.training.seeds import stage_seed
-
-    if seed == "test":
-        tests = [event for event in get_events(run, "eval") if event.get("stage") == "test"]
-        own = [event["seed"] for event in tests if event["env_steps"] == env_steps]
-        return int(own[-1]) if own else eval_seed(config, "test", env_steps)
-    if seed == "val":
-        return eval_seed(config, "val", env_steps)
-    if seed == "train":
-        return stage_seed(config, seed)
-    if not seed.isdigit() or int(seed) >= 2**31:
-        raise UsageError(f"--seed {seed}: expected test, val, train or a number below 2^31")
-    return int(seed)
-
-
-def print_scores(report: dict[str, Any]) -> None:
+def print_scores(found: "Found", scores: "Scores") -> None:
     from rich.text import Text
 
-    from gymnasium_solver.cli.dashboard import GREEN
+    from gymnasium_solver.cli.dashboard import GREEN, ORANGE
+    from gymnasium_solver.cli.fieldhelp import shown
     from gymnasium_solver.cli.tables import make_console, plain_table, print_table
     from gymnasium_solver.runs.words import ScoreText
 
+    assert found.run is not None
     console = make_console()
     console.print(
         Text.assemble(
-            (f"{report['run']}/{report['checkpoint']}", "bold"),
-            f"  {report['env_id']}, {report['env_steps']:,} env steps, seed {report['seed']}",
+            (f"{found.run.id}/{found.label}", "bold"),
+            f"  {found.config.env_id}, {scores.env_steps:,} env steps, seed {scores.seed}",
         )
     )
+    for name, (before, after) in found.changed.items():
+        console.print(Text(f"changed: {name} {shown(before)} → {shown(after)}", style=ORANGE))
     right = {"justify": "right"}
     table = plain_table(
         "",
         *((name, right) for name in ("mean", "stderr", "std", "min", "max", "length", "episodes")),
         "",
     )
-    threshold = report["threshold"]
-    text = ScoreText(threshold, [result.mean for result in report["scores"].values()])
-    for name, result in report["scores"].items():
+    threshold = scores.threshold
+    text = ScoreText(threshold, [result.mean for result in scores.results.values()])
+    for name, result in scores.results.items():
         reaches = threshold is not None and result.mean >= threshold
         figures = (result.mean, result.stderr, result.std, result.min, result.max)
         table.add_row(
@@ -168,6 +180,6 @@ def print_scores(report: dict[str, Any]) -> None:
             Text(f"★ reaches {text.threshold}", style=GREEN) if reaches else "",
         )
     print_table(console, table)
-    if report["stored"] is not None:
-        stored = text(report["stored"])
+    if scores.stored is not None:
+        stored = text(scores.stored)
         console.print(f"validation when this checkpoint was saved: {stored}", style="bright_black")

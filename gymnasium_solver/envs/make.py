@@ -14,6 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from gymnasium_solver.config.schema import LearnerConfig
+from gymnasium_solver.envs.given import cannot_rebuild
 from gymnasium_solver.envs.spec import (
     VECTOR_IS_FASTEST,
     Family,
@@ -27,6 +28,7 @@ from gymnasium_solver.envs.vector import VectorEnv
 from gymnasium_solver.envs.wrappers import EngineNeeds, lower, with_frame_options, wrap
 from gymnasium_solver.envs.wrappers.restrict_actions import restrict_actions
 from gymnasium_solver.errors import EnvError
+from gymnasium_solver.runs.words import is_python_env
 from gymnasium_solver.suggest import ask, did_you_mean
 
 if TYPE_CHECKING:
@@ -217,6 +219,8 @@ def _choose(
 
 def _unknown(env_id: str) -> EnvError:
     """The error for an unknown id, with the nearest ids that exist."""
+    if is_python_env(env_id):
+        return cannot_rebuild(env_id)
     import gymnasium
 
     from gymnasium_solver.envs.suites.bandit import SETS

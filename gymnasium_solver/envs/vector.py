@@ -26,8 +26,8 @@ provide them (masks.py).
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -109,8 +109,19 @@ class VectorEnv(ABC):
         """Free processes, threads and windows. Safe to call twice."""
 
 
+Effect = Literal["none", "pure", "new_obs", "other"]
+
+
 class VectorWrapper(VectorEnv):
     """Passes everything through to `env`; subclasses override what they change."""
+
+    effect: ClassVar[Effect] = "other"
+    """What it means for an agent that acts outside the trainer (envs/treatment.py). none: it
+    changes neither observations nor actions (rewards, say). pure: it maps each observation, or
+    masks actions, without a state, so that the agent can do it. new_obs: its observations have
+    another shape than those it is given (stacks, rendered frames). other: all else, and unknown."""
+    given: Mapping[str, Any] = {}
+    """The entry of `env_wrappers` that it was made from."""
 
     def __init__(self, env: VectorEnv) -> None:
         self.env = env

@@ -14,6 +14,7 @@ noise. `is_first` marks the rows whose observation starts an episode; their carr
 
 import warnings
 from abc import ABC, abstractmethod
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,6 +24,7 @@ from torch import Tensor
 from gymnasium_solver.errors import EnvError
 from gymnasium_solver.fast.recorded import Inference, on_device
 from gymnasium_solver.nets.actor_critic import ActorCritic
+from gymnasium_solver.policies.reader import ObsReader, Read
 from gymnasium_solver.spaces.actions import ActionKind, mask_outputs
 from gymnasium_solver.spaces.observations import Obs, Space, as_batch, obs_len
 from gymnasium_solver.tree import map_tree
@@ -54,6 +56,10 @@ class Policy(ABC):
         self.episode_limit: int | None = None
         """Time limit of an episode, if known. `act` of a policy with memory uses it to detect a
         missing `reset`."""
+        self.reader: ObsReader | None = None
+        """Of a loaded agent: how `act` reads observations. None: they are as in training."""
+        self.loaded_from: Path | None = None
+        """Folder of the checkpoint of a loaded agent."""
         self._user_carry: Carry | None = None
         self._n_acted = 0
 
@@ -104,26 +110,37 @@ class Policy(ABC):
         """Clear the carry: the next `act` starts a new episode."""
         self._user_carry, self._n_acted = None, 0
 
-    def act(self, obs: Any, greedy: bool = True, mask: Any = None, is_first: Any = None) -> Any:
+    def act(
+        self,
+        obs: Any,
+        greedy: bool = True,
+        mask: Any = None,
+        is_first: Any = None,
+        as_trained: bool = False,
+    ) -> Any:
         """The env's action for one observation, or for a batch.
 
-        A policy with memory keeps its carry between calls; `reset()` or `is_first=True` starts a
-        new episode.
+        A loaded agent takes observations of the environment, and applies the run's observation
+        wrappers itself; `as_trained`: they are applied already. A policy with memory keeps its
+        carry between calls; `reset()` or `is_first=True` starts a new episode.
         """
-        batch, is_single = as_batch(self.observation_space, obs)
+        if self.reader is None or as_trained:
+            batch, is_single, legal = Read(*as_batch(self.observation_space, obs))
+        else:
+            batch, is_single, legal = self.reader(obs)
         n = obs_len(batch)
         if mask is not None:
             mask = np.asarray(mask, bool)
             mask = mask[None] if is_single else mask
+        if legal is not None:
+            mask = np.broadcast_to(legal, (n, legal.shape[1])) if mask is None else mask & legal
         carry, firsts = self._carry_for(n, is_first)
         self._warn_of_forgotten_reset(firsts)
         choose = self.greedy if greedy else self.sample
         acted = choose(batch, carry, firsts, mask)
         self._user_carry = acted.carry
-        rows = [self.actions.to_native(row) for row in self.to_env(acted.actions)]
-        if is_single:
-            return rows[0]
-        return np.stack(rows) if isinstance(rows[0], np.ndarray | np.generic) else rows
+        rows = self.to_env(acted.actions)
+        return self.actions.to_native(rows[0]) if is_single else self.actions.to_native_batch(rows)
 
     def _carry_for(self, n: int, is_first: Any) -> tuple[Carry, np.ndarray]:
         """The carry of the previous call, and the rows that start an episode."""

@@ -11,7 +11,14 @@ from gymnasium_solver.runs import query
 from gymnasium_solver.runs.files import write_atomic
 from gymnasium_solver.runs.query import RunSummary, TestScore, test_score
 from gymnasium_solver.runs.run import Run
-from gymnasium_solver.runs.words import ScoreText, disagreement, resume_command, stopped
+from gymnasium_solver.runs.words import (
+    ScoreText,
+    disagreement,
+    eval_command,
+    is_python_env,
+    resume_command,
+    stopped,
+)
 
 _FILES = {
     "config.yaml": "the resolved config; train from it to repeat the run",
@@ -99,6 +106,8 @@ def _result(run: RunSummary, tests: list[dict[str, Any]], score: ScoreText) -> s
 def _reproduce(run: RunSummary, meta: dict[str, Any]) -> str:
     folder = f"{Path(run.path).parent.name}/{run.id}"
     commands = [f"gsolve train {shlex.quote(folder + '/config.yaml')}"]
+    if is_python_env(run.env_id):
+        commands = [f'python: gs.train("{folder}/config.yaml", env=...)']
     lines = ["## Reproduce", "", _code(commands), "", f"The seed is {run.seed}."]
     if meta.get("command"):
         lines += ["", "Started with", "", _code([shlex.join(meta["command"])])]
@@ -155,7 +164,7 @@ def _files(run: Run) -> str:
 def _next(run: RunSummary) -> str:
     commands = [f"gsolve run {run.id}", f"gsolve plot {run.id}"]
     if run.checkpoints:
-        commands.insert(0, f"gsolve eval {run.id}")
+        commands.insert(0, eval_command(run))
         commands.append(resume_command(run))
     return "## Next\n\n" + _code(commands)
 

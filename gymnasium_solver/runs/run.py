@@ -32,6 +32,7 @@ from gymnasium_solver.runs.files import (
     write_pointer,
 )
 from gymnasium_solver.runs.metrics import read_jsonl
+from gymnasium_solver.runs.results import RunResults
 
 LAST_RUN = "@last"
 STATUSES = ("created", "running", "finished", "interrupted", "failed")
@@ -47,16 +48,15 @@ def utc_now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
-class Run:
-    """One run folder. Opening it reads nothing; each write leaves the folder consistent."""
+class Run(RunResults):
+    """One run folder. Opening it reads nothing; each write leaves the folder consistent.
+
+    What it came to (`best`, `test`, `agent()`, ...) is in runs/results.py."""
 
     def __init__(self, path: Path):
         self.path = path
         self.id = path.name
         self._appenders: dict[Path, BufferedRandom] = {}
-
-    def __repr__(self) -> str:
-        return f"Run({str(self.path)!r})"
 
     @property
     def config_path(self) -> Path:

@@ -27,6 +27,8 @@ MOST_DECIMALS = 6
 # Greedy and sampled actions disagree if their means differ by more than both of these: standard
 # errors, and a share of the range of returns and of the scores themselves.
 CLEAR_STDERRS, CLEAR_SHARE = 2.0, 0.1
+PYTHON_ENV = "Python/"
+"""Prefix of the ids of environments that were given as Python code (envs/given.py)."""
 
 
 def stopped(run: "RunSummary", otherwise: str) -> str:
@@ -99,8 +101,15 @@ def disagreement(tests: Iterable[Mapping[str, Any]]) -> str | None:
     )
 
 
+def is_python_env(env_id: str) -> bool:
+    """Whether the environment was given as Python code, so that only Python can make it again."""
+    return env_id.startswith(PYTHON_ENV)
+
+
 def resume_command(run: "RunSummary", runs_dir: str | None = None) -> str:
     """The command that continues this run, with the flag that it needs to do so."""
+    if is_python_env(run.env_id):
+        return f'python: gs.resume("{run.id}", env=...)'
     command = f"gsolve train --resume {run.id}{runs_dir_flag(runs_dir)}"
     if run.stop_reason == "diverged":
         return f"{command} --policy-lr LOWER  # from the last good weights"
@@ -121,7 +130,13 @@ def next_steps(run: "RunSummary", runs_dir: str | None = None) -> list[str]:
     resume = resume_command(run, runs_dir)
     if run.status in ("interrupted", "failed", "killed"):
         return [resume, f"gsolve run {run.id}{place}"]
-    return [f"gsolve eval {run.id}{place}", f"gsolve plot {run.id}{place}", resume]
+    return [eval_command(run, runs_dir), f"gsolve plot {run.id}{place}", resume]
+
+
+def eval_command(run: "RunSummary", runs_dir: str | None = None) -> str:
+    if is_python_env(run.env_id):
+        return f'python: gs.evaluate("{run.id}", env=...)'
+    return f"gsolve eval {run.id}{runs_dir_flag(runs_dir)}"
 
 
 def runs_dir_flag(runs_dir: str | None) -> str:

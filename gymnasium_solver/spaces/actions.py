@@ -30,7 +30,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from gymnasium_solver.errors import ConfigError, EnvError
-from gymnasium_solver.spaces.native_actions import bounded, to_native
+from gymnasium_solver.spaces.native_actions import bounded, to_native, to_native_batch
 from gymnasium_solver.spaces.observations import Space
 
 LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
@@ -85,6 +85,10 @@ class ActionKind(ABC):
     def to_native(self, action: np.ndarray) -> Any:
         """Convert one row of `to_env` to the action of a single environment."""
         return to_native(self.space, action)
+
+    def to_native_batch(self, actions: np.ndarray) -> Any:
+        """Convert rows of `to_env` to the actions of a vectorised environment."""
+        return to_native_batch(self.space, actions)
 
     def store(self, lead: tuple[int, ...]) -> np.ndarray:
         """Zeros for actions [*lead, *shape]."""

@@ -3,6 +3,7 @@
     action_shape(space)                   # of one action: space.shape, or (k,) for a Dict or Tuple
     to_native(space, row)                 # what `step` of one environment takes
     to_native_batch(space, rows)          # what `step` of a vectorised environment takes
+    from_native(space, action), from_native_batch(space, actions)         # the inverses
 
 The action of a Dict or Tuple space is one float64 row of its concatenated leaves, in the order of
 the space (alphabetical for a Dict). This module must not import torch, because environments import
@@ -10,7 +11,7 @@ it. spaces/actions.py has the distributions.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -70,6 +71,35 @@ def to_native_batch(space: Space, rows: np.ndarray) -> Any:
     return _build(
         space, rows, lambda leaf, part: _typed(leaf, part.reshape(n, *(leaf.shape or ())))
     )
+
+
+def from_native(space: Space, action: Any) -> np.ndarray:
+    """One action of a single environment as an array."""
+    if not is_product(space):
+        return np.asarray(action)
+    return np.concatenate([np.ravel(np.asarray(part, float)) for part in _parts(space, action)])
+
+
+def from_native_batch(space: Space, actions: Any) -> np.ndarray:
+    """Actions of a vectorised environment as an array [N, ...]."""
+    if not is_product(space):
+        return np.asarray(actions)
+    parts = [np.asarray(part, float) for part in _parts(space, actions)]
+    return np.concatenate([part.reshape(len(part), -1) for part in parts], axis=1)
+
+
+def _parts(space: Space, action: Any) -> Iterator[Any]:
+    """The leaves of an action in the order of the space."""
+    if not isinstance(space, spaces.Dict | spaces.Tuple):
+        yield action
+        return
+    inner: Any = space.spaces
+    names = list(inner) if isinstance(inner, dict) else range(len(inner))
+    try:
+        for name in names:
+            yield from _parts(inner[name], action[name])
+    except (KeyError, IndexError, TypeError):
+        raise EnvError(f"the action {action!r} does not fit {space}.") from None
 
 
 def _build(space: Space, array: np.ndarray, leaf: Callable[[Space, np.ndarray], Any]) -> Any:

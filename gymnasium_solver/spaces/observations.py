@@ -153,18 +153,12 @@ def native_part(native: Any, name: str) -> Any:
 def as_batch(space: Space, native: Any) -> tuple[Obs, bool]:
     """Convert an observation, or a batch of them, to a batch; also return whether it was single.
 
-    Raises EnvError if it does not match the space.
+    A batch of observations in parts is one observation of arrays (as vectorised environments give
+    it), or a list of observations. Raises EnvError if it does not match the space.
     """
+    obs: Any
     if isinstance(space, spaces.Dict):
-        try:
-            obs: Any = {
-                name: _as_array(part, native_part(native, name))
-                for name, part in space.spaces.items()
-            }
-        except KeyError as error:
-            raise EnvError(
-                f"the observation has no part {error}; this policy takes {_listing(space)}."
-            ) from None
+        obs = {name: _part_array(space, native, name) for name in space.spaces}
     else:
         obs = _as_array(space, native)
     singles = {
@@ -182,10 +176,22 @@ def as_batch(space: Space, native: Any) -> tuple[Obs, bool]:
     return (map_obs(lambda array: array[None], obs) if is_single else obs), is_single
 
 
+def _part_array(space: spaces.Dict, native: Any, name: str) -> np.ndarray:
+    part = space.spaces[name]
+    try:
+        if isinstance(native, list) and native and isinstance(native[0], Mapping | tuple):
+            return _as_array(part, [native_part(item, name) for item in native])
+        return _as_array(part, native_part(native, name))
+    except (KeyError, IndexError, ValueError, TypeError):
+        raise EnvError(
+            f"the observation has no part {name!r}; this policy takes {_listing(space)}."
+        ) from None
+
+
 def _as_array(space: Space, value: Any) -> np.ndarray:
     array = np.asarray(value)
-    if array.dtype == np.float64 and space.dtype == np.float32:
-        return array.astype(np.float32)
+    if space.dtype == np.float32 and array.dtype.kind in "fiub":
+        return array.astype(np.float32, copy=False)
     return array
 
 

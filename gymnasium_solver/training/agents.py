@@ -7,11 +7,14 @@ import torch
 from gymnasium_solver.algos import algo_class
 from gymnasium_solver.algos.agent import Agent
 from gymnasium_solver.config.schema import Config, LearnerConfig
+from gymnasium_solver.envs.make import env_from_config
+from gymnasium_solver.envs.treatment import Treatment, treatment_of
 from gymnasium_solver.errors import ConfigError, RunError
 from gymnasium_solver.nets.network import is_cnn
+from gymnasium_solver.policies.reader import ObsReader
 from gymnasium_solver.runs.checkpoint import LoadedCheckpoint, load_checkpoint
 from gymnasium_solver.runs.resolve import resolve_checkpoint
-from gymnasium_solver.runs.run import runs_root
+from gymnasium_solver.runs.run import Run, runs_root
 from gymnasium_solver.spaces.json_form import space_from_json
 from gymnasium_solver.spaces.observations import Space
 from gymnasium_solver.training.prepare import load_config
@@ -60,13 +63,36 @@ def agent_from_checkpoint(config: Config, checkpoint: LoadedCheckpoint) -> Agent
     return agent
 
 
-def load_agent(ref: str, runs_dir: str | Path | None = None, device: str = "cpu") -> Agent:
-    """Load a trained agent: load_agent("@last/@best").act(obs). No environment is built."""
+def load_agent(ref: str | Run, runs_dir: str | Path | None = None, device: str = "cpu") -> Agent:
+    """Load a trained agent: load_agent("@last/@best").act(obs).
+
+    `act` takes observations as the environment gives them, and applies those of the run's wrappers
+    that are functions of the observation. No environment is built, except for runs of version
+    0.1.0 with wrappers, whose folder lacks the spaces.
+    """
     found = resolve_checkpoint(ref, runs_root(runs_dir))
     config = load_config(str(found.run.config_path)).replace(device=device)
     agent = agent_from_checkpoint(config, load_checkpoint(found.path))
     agent.policy.episode_limit = found.run.meta().get("max_episode_steps")
+    agent.policy.loaded_from = found.path
+    agent.policy.reader = ObsReader(
+        run_treatment(found.run, config, agent.observation_space), agent.action_space, found.run.id
+    )
     return agent
+
+
+def run_treatment(run: Run, config: Config, trained_on: Space | None = None) -> Treatment:
+    """The treatment of observations in a run; `trained_on` is the space of its policy."""
+    saved = run.meta().get("treatment")
+    if saved is not None:
+        return Treatment.from_json(saved)
+    if trained_on is not None and not config.env_wrappers and not config.spec:
+        return Treatment(trained_on)
+    env = env_from_config(config, 1)
+    try:
+        return treatment_of(env, config)
+    finally:
+        env.close()
 
 
 def transfer_weights(agent: Agent, ref: str, runs_dir: Path) -> str:

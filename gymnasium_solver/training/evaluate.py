@@ -12,7 +12,7 @@ from gymnasium_solver.envs.spec import eval_envs
 from gymnasium_solver.envs.vector import VectorEnv
 from gymnasium_solver.policies.policy import Policy
 from gymnasium_solver.training.activity import Activity
-from gymnasium_solver.training.observer import EvalResult
+from gymnasium_solver.training.observer import EvalResult, eval_result
 
 MOST_EVAL_ENVS = 64
 MOST_IN_NUMPY = 256  # for envs vectorised in NumPy: a step of 100 envs costs as much as one of 50
@@ -77,18 +77,12 @@ def evaluate(
                 activity.eval_episodes_done = len(returns)
     finally:
         policy.rng, policy.is_random = before
-    return EvalResult(
-        env_steps=env_steps,
-        epoch=epoch,
-        episodes=episodes,
+    return eval_result(
+        returns,
+        lengths,
         greedy=greedy,
         seed=seed,
-        mean=float(np.mean(returns)),
-        std=float(np.std(returns)),
-        min=float(np.min(returns)),
-        max=float(np.max(returns)),
-        length_mean=float(np.mean(lengths)),
-        returns=returns,
-        lengths=lengths,
+        env_steps=env_steps,
+        epoch=epoch,
         protocol=env.spec.protocol,
     )

@@ -21,6 +21,7 @@ from gymnasium_solver.config.schema import Config
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.envs.journal import JournaledEnv
 from gymnasium_solver.envs.make import env_from_config
+from gymnasium_solver.envs.treatment import treatment_of
 from gymnasium_solver.envs.vector import VectorEnv
 from gymnasium_solver.errors import DivergedError, EnvError, RunError
 from gymnasium_solver.runs import query
@@ -436,6 +437,7 @@ class Trainer:
             max_episode_steps=info.env_spec.max_episode_steps,
             **({"protocol": info.env_spec.protocol} if info.env_spec.protocol else {}),
             device=info.device,
+            treatment=treatment_of(self.collector.env.env, self.config).to_json(),
             threshold=self.plan.threshold,
             test_episodes=info.test_episodes,
             max_env_steps=self.config.max_env_steps,

@@ -21,6 +21,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
+
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.envs.spec import EnvSpec
 from gymnasium_solver.runs.alert import Alert
@@ -97,7 +99,7 @@ class TrainInfo:
     """What the loop is doing right now, between the callbacks."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class EvalResult:
     """Raw returns of whole episodes; `seed` reproduces the evaluation exactly."""
 
@@ -121,6 +123,14 @@ class EvalResult:
         """Standard error of the mean; None with a single episode."""
         return self.std / math.sqrt(self.episodes - 1) if self.episodes > 1 else None
 
+    def __repr__(self) -> str:
+        stderr = "" if self.stderr is None else f" ± {self.stderr:.3g}"
+        mode = "greedy" if self.greedy else "sampled"
+        return (
+            f"EvalResult(mean {self.mean:.6g}{stderr}, {self.episodes} episodes, {mode}, "
+            f"seed {self.seed})"
+        )
+
     def to_dict(self) -> dict[str, Any]:
         fields = {key: value for key, value in asdict(self).items() if key != "protocol" or value}
         return fields | {"stderr": self.stderr}
@@ -137,6 +147,35 @@ class EvalResult:
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Self:
         return cls(**{name: value for name, value in fields.items() if name != "stderr"})
+
+
+def eval_result(
+    returns: list[float],
+    lengths: list[int],
+    *,
+    greedy: bool,
+    seed: int,
+    env_steps: int = 0,
+    epoch: int = 0,
+    protocol: dict[str, Any] | None = None,
+) -> EvalResult:
+    """The result of whole episodes."""
+    scores = np.asarray(returns, float)
+    return EvalResult(
+        env_steps=env_steps,
+        epoch=epoch,
+        episodes=len(returns),
+        greedy=greedy,
+        seed=seed,
+        mean=float(scores.mean()),
+        std=float(scores.std()),
+        min=float(scores.min()),
+        max=float(scores.max()),
+        length_mean=float(np.mean(lengths)),
+        returns=returns,
+        lengths=lengths,
+        protocol=protocol or {},
+    )
 
 
 class Observer:

@@ -149,8 +149,8 @@ def test_nothing_typed_is_help_and_2(capsys):
         (["runs", "--jsn"], "Did you mean --json?"),
         (["runs", "a", "b"], "unexpected argument 'b'"),
         (["runs", "--limit", "many"], "invalid int value: 'many'"),
-        (["eval"], "required: RUN[/CHECKPOINT]"),
-        (["eval", "x", "--greedy", "--sampled"], "not allowed with"),
+        (["eval"], "no run given. Usage: gsolve eval RUN[/CHECKPOINT]"),
+        (["eval", "x", "--greedy", "--sampled"], "exclude each other"),
     ],
 )
 def test_wrong_command_lines_exit_2_with_a_hint(argv, hint, capsys):

@@ -173,7 +173,9 @@ def wrap(
     `defaults` are values of the run (its gamma) for options that a wrapper has and a spec lacks."""
     try:
         for spec in map(_canonical, specs):
-            env = wrapper_class(spec.get("id"))(env, **_options(spec, defaults or {}))
+            made: VectorWrapper = wrapper_class(spec["id"])(env, **_options(spec, defaults or {}))
+            made.given = spec
+            env = made
     except BaseException:
         env.close()
         raise

@@ -48,6 +48,7 @@ class _Motion:
 class _Features(VectorWrapper):
     """Base: observations replaced by features of the memory."""
 
+    effect = "new_obs"
     name: str
     game: str
 
@@ -238,6 +239,8 @@ class PongRewardShaper(RewardShaper):
 class ALEActionMasking(ValidActions):
     """Atari: gives the agent all 18 actions of the joystick, with a mask of those that the game has
     a use for. An action without use does nothing."""
+
+    effect = "other"
 
     def __init__(self, env: VectorEnv) -> None:
         name, space = "ALEActionMaskingWrapper", env.action_space

@@ -26,6 +26,7 @@ class ObservationMap(VectorWrapper):
 
     A subclass calls `_map_parts` last in its constructor."""
 
+    effect = "pure"
     name: ClassVar[str]
     needs: ClassVar[str]
     """What it can be applied to, in words: "needs ... observations"."""
@@ -207,6 +208,8 @@ class ObservationClip(BoxMap):
 class ObservationParts(VectorWrapper):
     """Keeps the parts of a Dict observation that `keep` lists, or all but those that `drop` lists.
     A single part that is left is delivered as a plain array."""
+
+    effect = "pure"
 
     def __init__(
         self, env: VectorEnv, keep: list[str] | None = None, drop: list[str] | None = None

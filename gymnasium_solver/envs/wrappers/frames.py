@@ -133,6 +133,7 @@ class FrameStackObservation(VectorWrapper):
     become a MultiDiscrete. Of a Dict observation every part is stacked, or the one that `key`
     names."""
 
+    effect = "new_obs"
     name = "FrameStackObservation"
 
     def __init__(self, env: VectorEnv, stack_size: int, key: str | None = None) -> None:

@@ -24,6 +24,8 @@ class PixelObservation(VectorWrapper):
     observation is a Dict of `pixels` and `state` (or the parts that the env has).
     """
 
+    effect = "new_obs"
+
     def __init__(
         self,
         env: VectorEnv,

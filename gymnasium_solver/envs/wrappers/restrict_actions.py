@@ -8,12 +8,12 @@ A config's `spec` block may name the actions that make sense, by number or by la
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
 
-from gymnasium_solver.envs.vector import Step, VectorEnv, VectorWrapper
+from gymnasium_solver.envs.vector import Effect, Step, VectorEnv, VectorWrapper
 from gymnasium_solver.errors import ConfigError, EnvError
 from gymnasium_solver.suggest import ask, nearest
 
@@ -23,6 +23,8 @@ FIELD = "spec.action_space.valid"
 class ValidActions(VectorWrapper):
     """Allows the actions in `valid` only: a constant `action_mask`. Where the env has masks of its
     own, an action must be legal by both."""
+
+    effect: ClassVar[Effect] = "pure"
 
     def __init__(self, env: VectorEnv, valid: Sequence[int]) -> None:
         super().__init__(env)
@@ -75,7 +77,10 @@ def restrict_actions(env: VectorEnv, spec: Mapping[str, Any]) -> VectorEnv:
         return env
     try:
         assert isinstance(block, Mapping)
-        return ValidActions(env, _numbers(valid, block.get("labels"), env.action_space))
+        numbers = _numbers(valid, block.get("labels"), env.action_space)
+        wrapped = ValidActions(env, numbers)
+        wrapped.given = {"id": "ValidActions", "valid": numbers}
+        return wrapped
     except ConfigError:
         env.close()
         raise

@@ -11,6 +11,8 @@ from gymnasium_solver.envs.wrappers.parameters import require
 class RewardScale(VectorWrapper):
     """Multiplies rewards by `scale`."""
 
+    effect = "none"
+
     def __init__(self, env: VectorEnv, scale: float) -> None:
         super().__init__(env)
         self._scale = np.float32(scale)
@@ -22,6 +24,8 @@ class RewardScale(VectorWrapper):
 
 class RewardClip(VectorWrapper):
     """Clips rewards to [low, high]."""
+
+    effect = "none"
 
     def __init__(self, env: VectorEnv, low: float = -1.0, high: float = 1.0) -> None:
         super().__init__(env)

@@ -29,6 +29,7 @@ Parts = dict[str, np.ndarray]
 class RewardShaper(VectorWrapper):
     """Adds the parts that a subclass works out; nothing is added at reset rows."""
 
+    effect = "none"
     keeps_reward: ClassVar[bool] = True
     """False where the parts take the place of the env's reward."""
 

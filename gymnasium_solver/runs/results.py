@@ -1,0 +1,110 @@
+"""The results of a run, for users in Python. Each access reads the folder as it is now.
+
+run = gs.train("CartPole-v1:ppo")
+run.solved, run.test.mean, run.best.score
+run.agent().act(obs)
+pandas.DataFrame(run.metrics())
+"""
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gymnasium_solver.errors import RunError
+from gymnasium_solver.runs.checkpoint import CheckpointInfo, list_checkpoints
+from gymnasium_solver.runs.metrics import read_jsonl
+
+if TYPE_CHECKING:
+    from gymnasium_solver.algos.agent import Agent
+
+
+@dataclass(frozen=True)
+class HeldOutTest:
+    """The held-out test of the selected checkpoint."""
+
+    mean: float
+    stderr: float | None
+    """Standard error of the mean; None with one episode."""
+    episodes: int
+    greedy: bool
+
+
+class RunResults(ABC):
+    """The read-only part of a Run."""
+
+    path: Path
+    id: str
+
+    @abstractmethod
+    def meta(self) -> dict[str, Any]:
+        """The content of meta.json."""
+
+    def __repr__(self) -> str:
+        try:
+            return f"Run({str(self.path)!r}, {self._state()})"
+        except RunError:
+            return f"Run({str(self.path)!r})"
+
+    def _state(self) -> str:
+        meta, test, best = self.meta(), self.test, self.best
+        parts = [str(meta["status"]), f"{meta.get('env_steps', 0):,} env steps"]
+        if meta.get("solved") is not None:
+            parts.append("solved" if meta["solved"] else "not solved")
+        if test is not None:
+            stderr = "" if test.stderr is None else f" ± {test.stderr:.3g}"
+            parts.append(f"test {test.mean:.4g}{stderr}")
+        elif best is not None and best.score is not None:
+            parts.append(f"best val {best.score:.4g}")
+        return ", ".join(parts)
+
+    @property
+    def status(self) -> str:
+        """created, running, finished, interrupted or failed."""
+        return str(self.meta()["status"])
+
+    @property
+    def solved(self) -> bool | None:
+        """Whether the test reached the threshold; None if the environment has none."""
+        solved = self.meta().get("solved")
+        return None if solved is None else bool(solved)
+
+    @property
+    def test(self) -> HeldOutTest | None:
+        """The held-out test of the best checkpoint; None until the run has been tested."""
+        test = self.meta().get("test")
+        if test is None:
+            return None
+        mean = math.nan if test["mean"] is None else float(test["mean"])
+        return HeldOutTest(mean, test["stderr"], int(test["episodes"]), bool(test["greedy"]))
+
+    @property
+    def best(self) -> CheckpointInfo | None:
+        """The checkpoint with the best validation score; None if nothing was evaluated."""
+        return next((c for c in self._checkpoints() if c.is_best), None)
+
+    @property
+    def last(self) -> CheckpointInfo | None:
+        """The newest checkpoint."""
+        return next((c for c in self._checkpoints() if c.is_last), None)
+
+    def _checkpoints(self) -> list[CheckpointInfo]:
+        return list_checkpoints(self.path / "checkpoints")
+
+    def agent(self, checkpoint: str = "@best", device: str = "cpu") -> "Agent":
+        """The trained agent: of @best (the last one if nothing was evaluated), @last or
+        <env_steps>."""
+        # The package itself loads this name where it is used: `runs` is below `training`.
+        import gymnasium_solver as gs
+
+        if checkpoint == "@best" and self.best is None:
+            checkpoint = "@last"
+        return gs.load(f"{self.path.resolve()}/{checkpoint}", device=device)
+
+    def metrics(self) -> dict[str, list[Any]]:
+        """Metrics in columns of the same length, one entry per epoch: {"env_steps": [...], ...}.
+        None where an epoch has no value. `pandas.DataFrame(run.metrics())` takes them."""
+        rows = read_jsonl(self.path / "metrics.jsonl")
+        names = dict.fromkeys(["env_steps", *(name for row in rows for name in row)])
+        return {name: [row.get(name) for row in rows] for name in names}

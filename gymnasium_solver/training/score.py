@@ -1,0 +1,210 @@
+"""Scores an agent on whole episodes: `gsolve eval` and `gs.evaluate`.
+
+    scores = score(find_target("@last/@best", root), 100, "test", {"greedy": True})
+    scores.results["greedy"].mean
+
+The same checkpoint, seed and number of episodes give the same scores. `seed` is a number, or the
+stage whose episodes are played: "test" (held-out), "val" (those that selected the checkpoint) or
+"train".
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from gymnasium_solver.algos.agent import Agent
+from gymnasium_solver.config.schema import Config
+from gymnasium_solver.envs.as_gymnasium import BatchEnv
+from gymnasium_solver.envs.make import env_from_config
+from gymnasium_solver.envs.treatment import layout
+from gymnasium_solver.envs.vector import VectorEnv
+from gymnasium_solver.errors import ConfigError, EnvError
+from gymnasium_solver.runs.checkpoint import load_checkpoint
+from gymnasium_solver.runs.query import get_events
+from gymnasium_solver.runs.run import Run
+from gymnasium_solver.training.agents import agent_from_checkpoint, load_agent
+from gymnasium_solver.training.evaluate import evaluate, n_eval_envs
+from gymnasium_solver.training.evaluator import eval_seed
+from gymnasium_solver.training.observer import EvalResult, eval_result
+from gymnasium_solver.training.seeds import stage_seed
+from gymnasium_solver.training.targets import Found
+from gymnasium_solver.training.threads import limited_threads, pick_threads
+
+STAGES = ("test", "val", "train")
+EPISODES = 100
+"""Where neither the caller nor a run says how many."""
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Evaluations of one agent on the same episodes, by name."""
+
+    results: dict[str, EvalResult]
+    seed: int
+    env_steps: int
+    threshold: float | None
+    stored: float | None
+    """Validation score when the checkpoint was saved."""
+
+
+@dataclass(frozen=True)
+class _Trained:
+    """An agent, and the place in training that it comes from."""
+
+    agent: Agent
+    env_steps: int = 0
+    epoch: int = 0
+    stored: float | None = None
+
+
+def score(
+    found: Found, episodes: int | None, seed: int | str | None, modes: Mapping[str, bool]
+) -> Scores:
+    """Play the episodes in each of `modes` (name -> greedy), in the run's environment.
+
+    `episodes` None: as many as the run's test."""
+    config = found.config
+    env_steps = 0 if found.checkpoint is None else int(found.checkpoint.resolve().name)
+    n_episodes = episodes or _own_episodes(found, seed)
+    env_seed = pick_seed(config, found.run, env_steps, seed)
+    env = env_from_config(config, n_eval_envs(config, n_episodes))
+    try:
+        # As in training, so that scores are reproducible.
+        with limited_threads(pick_threads(config, env.observation_space)):
+            trained = _trained(found)
+            _check_spaces(env, trained.agent, found.changed)
+            results = {
+                name: evaluate(
+                    trained.agent.policy,
+                    env,
+                    n_episodes,
+                    greedy=greedy,
+                    seed=env_seed,
+                    env_steps=trained.env_steps,
+                    epoch=trained.epoch,
+                )
+                for name, greedy in modes.items()
+            }
+    finally:
+        env.close()
+    own = config.reward_threshold
+    threshold = env.spec.reward_threshold if own is None else own
+    return Scores(results, env_seed, trained.env_steps, threshold, trained.stored)
+
+
+def score_in(
+    found: Found,
+    env: gymnasium.Env | gymnasium.vector.VectorEnv,
+    episodes: int,
+    seed: int | str | None,
+    greedy: bool,
+) -> EvalResult:
+    """Play the episodes in an environment that the caller made, and does not close it.
+
+    Its observations are those that `act` takes; the score is the sum of its rewards, or for
+    `gs.make_env` the raw return before reward wrappers."""
+    config = found.config
+    with limited_threads(pick_threads(config)):
+        trained = _trained(found, reads=True)
+        env_seed = pick_seed(config, found.run, trained.env_steps, seed)
+        clock: dict[str, Any] = {"env_steps": trained.env_steps, "epoch": trained.epoch}
+        if isinstance(env, BatchEnv):
+            _check_spaces(env.vector, trained.agent, {})
+            policy = trained.agent.policy
+            return evaluate(policy, env.vector, episodes, greedy=greedy, seed=env_seed, **clock)
+        if isinstance(env, gymnasium.vector.VectorEnv):
+            raise EnvError(
+                f"evaluate() got the vector env {env}. Pass a single env, a factory of one, or "
+                "what gs.make_env(run, n_envs=...) returns."
+            )
+        returns, lengths = _play(trained.agent, env, episodes, env_seed, greedy)
+    return eval_result(returns, lengths, greedy=greedy, seed=env_seed, **clock)
+
+
+def _play(
+    agent: Agent, env: gymnasium.Env[Any, Any], episodes: int, seed: int, greedy: bool
+) -> tuple[list[float], list[int]]:
+    policy = agent.policy
+    before = policy.rng, policy.is_random
+    policy.rng, policy.is_random = np.random.default_rng(seed), False
+    returns, lengths = [], []
+    try:
+        for episode in range(episodes):
+            obs, info = env.reset(seed=seed if episode == 0 else None)
+            agent.reset()
+            total, length, is_over = 0.0, 0, False
+            while not is_over:
+                action = agent.act(obs, greedy=greedy, mask=info.get("action_mask"))
+                obs, reward, terminated, truncated, info = env.step(action)
+                total, length = total + float(reward), length + 1
+                is_over = bool(terminated or truncated)
+            returns.append(float(info.get("episode_return", total)))
+            lengths.append(length)
+    finally:
+        policy.rng, policy.is_random = before
+        agent.reset()
+    return returns, lengths
+
+
+def _trained(found: Found, reads: bool = False) -> _Trained:
+    """The agent of the target; `reads`: with the reader of observations that `act` needs."""
+    if found.checkpoint is None or found.run is None:
+        if found.agent is None:
+            raise ConfigError(
+                f"{found.config.env_id}: a config has no trained agent to evaluate. Give a run or "
+                "an agent, such as gs.evaluate('@last')."
+            )
+        return _Trained(found.agent)
+    checkpoint = load_checkpoint(found.checkpoint)
+    if found.agent is not None:
+        agent = found.agent
+    elif reads:
+        agent = load_agent(f"{found.run.path}/{checkpoint.env_steps}")
+    else:
+        agent = agent_from_checkpoint(found.config, checkpoint)
+    epoch = int(checkpoint.state["progress"]["epoch"])
+    return _Trained(agent, checkpoint.env_steps, epoch, checkpoint.metrics.get("score"))
+
+
+def _own_episodes(found: Found, seed: int | str | None) -> int:
+    """As in the run: those of its test, or of a validation."""
+    if found.run is None:
+        return EPISODES
+    tested = None if seed == "val" else found.run.meta().get("test_episodes")
+    return int(tested or found.config.eval_episodes)
+
+
+def pick_seed(config: Config, run: Run | None, env_steps: int, seed: int | str | None) -> int:
+    """The given number, or the seed that a stage has for the checkpoint at `env_steps`."""
+    if seed is None:
+        seed = "test"
+    if isinstance(seed, str) and seed not in STAGES:
+        raise ConfigError(f"seed {seed!r}: expected test, val, train or a number")
+    if not isinstance(seed, str):
+        if isinstance(seed, bool) or not 0 <= int(seed) < 2**31:
+            raise ConfigError(f"seed {seed!r}: expected test, val, train or a number below 2^31")
+        return int(seed)
+    if config.seed is None:
+        config = config.replace(seed=0)
+    if seed == "test":
+        tests = [] if run is None else get_events(run, "eval")
+        tests = [event for event in tests if event.get("stage") == "test"]
+        own = [event["seed"] for event in tests if event["env_steps"] == env_steps]
+        return int(own[-1]) if own else eval_seed(config, "test", env_steps)
+    return eval_seed(config, "val", env_steps) if seed == "val" else stage_seed(config, seed)
+
+
+def _check_spaces(env: VectorEnv, agent: Agent, changed: Mapping[str, Any]) -> None:
+    """EnvError if the agent cannot play in this env."""
+    for kind, given, own in (
+        ("observations", env.observation_space, agent.observation_space),
+        ("actions", env.action_space, agent.action_space),
+    ):
+        if layout(given) != layout(own):
+            why = f" with {', '.join(changed)} changed" if changed else ""
+            raise EnvError(
+                f"{env.spec.env_id}{why} has the {kind} {given}; the agent was trained on {own}."
+            )
