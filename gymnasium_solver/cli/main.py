@@ -35,6 +35,7 @@ VERBS: dict[str, dict[str, str]] = {
         "runs": "list the runs",
         "run": "show one run: result, evaluations, checkpoints",
         "plot": "draw the learning curves of one or several runs",
+        "report": "write a page about one or several runs, as HTML and Markdown",
         "metrics": "list the metrics with their meaning",
     },
     "This machine": {

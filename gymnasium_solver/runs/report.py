@@ -1,23 +1,25 @@
-"""report.md: one page about a run, from `runs/query.py` only.
+"""report.md and report.html: one page about a run, from `runs/query.py` only.
 
-`write_report(run.path)` is called at the end of training; calling it again updates the page.
+`write_report(run.path)` is called at the end of training; calling it again updates both. The page
+for the browser is in `runs/report_page.py`.
 """
 
 import shlex
 from pathlib import Path
 from typing import Any
 
-from gymnasium_solver.runs import query
 from gymnasium_solver.runs.files import write_atomic
-from gymnasium_solver.runs.query import RunSummary, TestScore, test_score
+from gymnasium_solver.runs.query import RunSummary
+from gymnasium_solver.runs.report_facts import AlertRecap, Facts, read_facts
+from gymnasium_solver.runs.report_page import run_page
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.runs.words import (
     ScoreText,
-    disagreement,
     eval_command,
-    is_python_env,
+    result_rows,
     resume_command,
-    stopped,
+    train_command,
+    verdict_words,
 )
 
 _FILES = {
@@ -32,83 +34,80 @@ _FILES = {
 
 
 def write_report(run_dir: Path) -> Path:
-    """Write `report.md` into a run folder and return its path."""
+    """Write `report.md` and `report.html` into a run folder and return the path of the first."""
     run = Run(run_dir)
-    summary, meta = query.get_run(run, include_config=True), query.get_meta(run)
-    evaluations = query.get_events(run, "eval")
-    by_stage = {
-        stage: [event for event in evaluations if event.get("stage", "val") == stage]
-        for stage in ("val", "failed_test", "test")
-    }
-    score = ScoreText(summary.threshold, [event.get("mean") for event in evaluations])
+    facts = read_facts(run)
+    write_atomic(run.report_path, markdown(facts).encode())
+    write_atomic(run.page_path, run_page(facts).encode())
+    return run.report_path
+
+
+def markdown(facts: Facts) -> str:
+    summary = facts.summary
+    events = [*facts.validations, *facts.failed_tests, *facts.tests]
+    score = ScoreText(summary.threshold, [event.get("mean") for event in events])
     sections = [
         _what(summary),
-        _result(summary, by_stage["test"], score),
-        _reproduce(summary, meta),
-        _evaluations("Validation", by_stage["val"], score),
-        _evaluations("Failed tests", by_stage["failed_test"], score)
-        if by_stage["failed_test"]
-        else "",
+        _result(facts, score),
+        _alerts(facts.alerts),
+        _config(facts),
+        _reproduce(summary, facts.meta),
+        _evaluations("Validation", facts.validations, score),
+        _evaluations("Failed tests", facts.failed_tests, score) if facts.failed_tests else "",
         _checkpoints(summary, score),
-        _files(run),
+        _time(facts),
+        _videos(facts),
+        _files(facts.run),
         _next(summary),
     ]
-    write_atomic(run.report_path, ("\n\n".join(filter(None, sections)) + "\n").encode())
-    return run.report_path
+    return "\n\n".join(filter(None, sections)) + "\n"
 
 
 def _what(run: RunSummary) -> str:
     config = run.config or {}
     name = f"{run.env_id}:{run.variant or run.algo_id}"
-    lines = [f"# {name}: {_verdict(run)}", "", f"Run `{run.id}`, started {run.created_at}."]
+    lines = [f"# {name}: {verdict_words(run)}", "", f"Run `{run.id}`, started {run.created_at}."]
     if config.get("description"):
         lines += ["", str(config["description"])]
     return "\n".join(lines)
 
 
-def _verdict(run: RunSummary) -> str:
-    if run.status != "finished":
-        return f"{run.status}, solved" if run.solved else run.status
-    if run.solved:
-        return "solved"
-    return "finished" if run.threshold is None else "not solved"
+def _result(facts: Facts, score: ScoreText) -> str:
+    rows, why = result_rows(facts.summary, facts.tests, score)
+    return "## Result\n\n" + _table(["", ""], rows) + (f"\n\n{why}" if why else "")
 
 
-def _result(run: RunSummary, tests: list[dict[str, Any]], score: ScoreText) -> str:
-    best = run.best
+def _alerts(alerts: list[AlertRecap]) -> str:
+    if not alerts:
+        return ""
     rows = [
-        ("status", run.status),
-        ("stopped because", stopped(run, "unknown")),
-        ("solved", {True: "yes", False: "no", None: "not known"}[run.solved]),
-        ("threshold", score.threshold),
-        ("best validation", f"{score(best['score'])} at {best['env_steps']:,}" if best else "-"),
-        ("env steps", f"{run.env_steps:,}"),
-        ("epochs", f"{run.epoch:,}"),
-        ("episodes", f"{run.episodes:,}"),
-        ("training time", f"{run.wall_s:,.1f} s"),
-        ("env steps per second", f"{run.env_steps / run.wall_s:,.0f}" if run.wall_s else "-"),
+        [f"`{a.name}`", str(a.times), f"{a.first:,}", a.text, a.meaning, a.advice] for a in alerts
     ]
-    why = None
-    if run.test is not None:
-        newest = {test.get("greedy"): test for test in tests}
-        others = [test for greedy, test in newest.items() if greedy != run.test["greedy"]]
-        shown = [run.test, *(test_score(test) for test in others)]
-        rows[3:3] = [(f"test, {_actions(test)}", score.test(test)) for test in shown]
-        why = disagreement([newest.get(run.test["greedy"], {}), *others])
-    protocol = tests[-1].get("protocol") if tests else None
-    if protocol:
-        text = ", ".join(f"{name} {value}" for name, value in protocol.items() if value is not None)
-        rows.append(("protocol of all scores", text))
-    note = f"\n\n{why[0].upper()}{why[1:]}." if why else ""
-    return "## Result\n\n" + _table(["", ""], rows) + note
+    heads = ["alert", "times", "first at", "seen", "what it usually means", "what to try"]
+    return "## Alerts\n\n" + _table(heads, rows)
+
+
+def _config(facts: Facts) -> str:
+    if not facts.changed:
+        return ""
+    rows = [[f"`{name}`", str(old), str(new)] for name, (old, new) in facts.changed.items()]
+    text = "Fields that differ from the shipped config."
+    return f"## Config\n\n{text}\n\n" + _table(["field", "shipped", "this run"], rows)
+
+
+def _time(facts: Facts) -> str:
+    shares = sorted(facts.time_shares.items(), key=lambda item: -item[1])
+    rows = [[name, f"{share:.1%}"] for name, share in shares if share >= 0.0005]
+    return "## Time\n\n" + _table(["part", "share of the time"], rows) if rows else ""
+
+
+def _videos(facts: Facts) -> str:
+    links = [f"- [{path.name}](videos/{path.name})" for path in facts.videos]
+    return "## Videos\n\n" + "\n".join(links) if links else ""
 
 
 def _reproduce(run: RunSummary, meta: dict[str, Any]) -> str:
-    folder = f"{Path(run.path).parent.name}/{run.id}"
-    commands = [f"gsolve train {shlex.quote(folder + '/config.yaml')}"]
-    if is_python_env(run.env_id):
-        commands = [f'python: gs.train("{folder}/config.yaml", env=...)']
-    lines = ["## Reproduce", "", _code(commands), "", f"The seed is {run.seed}."]
+    lines = ["## Reproduce", "", _code([train_command(run)]), "", f"The seed is {run.seed}."]
     if meta.get("command"):
         lines += ["", "Started with", "", _code([shlex.join(meta["command"])])]
     versions = meta.get("versions") or {}
@@ -124,10 +123,6 @@ def _reproduce(run: RunSummary, meta: dict[str, Any]) -> str:
     if resumed:
         lines += ["", f"Resumed from env steps {', '.join(resumed)}."]
     return "\n".join(lines)
-
-
-def _actions(test: TestScore) -> str:
-    return "greedy actions" if test["greedy"] else "sampled actions"
 
 
 def _evaluations(title: str, events: list[dict[str, Any]], score: ScoreText) -> str:

@@ -83,6 +83,10 @@ class Run(RunResults):
         return self.path / "report.md"
 
     @property
+    def page_path(self) -> Path:
+        return self.path / "report.html"
+
+    @property
     def checkpoints_dir(self) -> Path:
         return self.path / "checkpoints"
 
@@ -101,7 +105,7 @@ class Run(RunResults):
         """Create a new run folder under `root` and point `@last` at it.
 
         `config` gives the identity: env_id, algo_id and, if known, variant, seed, reward_threshold,
-        max_env_steps.
+        max_env_steps, changed (fields that differ from the shipped config).
         """
         git, diff = machine.git_state(Path.cwd())
         run = cls(_make_folder(root, config))
@@ -279,6 +283,7 @@ def _first_meta(
         "seed": config.get("seed"),
         "threshold": config.get("reward_threshold"),
         "max_env_steps": config.get("max_env_steps"),
+        "changed": config.get("changed"),
         "created_at": now,
         "updated_at": now,
         "command": command,

@@ -7,6 +7,7 @@ score(0.74), score.threshold      # "0.740", "0.7" where 0.7 counts as solved
 import math
 import shlex
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -74,6 +75,51 @@ class ScoreText:
         return f"{spread} (standard error, {n:,} episodes)"
 
 
+def verdict_words(run: "RunSummary") -> str:
+    """The verdict in a word or two, as the title of a report."""
+    if run.status != "finished":
+        return f"{run.status}, solved" if run.solved else run.status
+    if run.solved:
+        return "solved"
+    return "finished" if run.threshold is None else "not solved"
+
+
+def result_rows(
+    run: "RunSummary", tests: list[dict[str, Any]], score: ScoreText
+) -> tuple[list[tuple[str, str]], str | None]:
+    """The result as rows of (what, value), and a sentence if greedy and sampled tests differ."""
+    from gymnasium_solver.runs.query import test_score
+
+    best = run.best
+    rows = [
+        ("status", run.status),
+        ("stopped because", stopped(run, "unknown")),
+        ("solved", {True: "yes", False: "no", None: "not known"}[run.solved]),
+        ("threshold", score.threshold),
+        ("best validation", f"{score(best['score'])} at {best['env_steps']:,}" if best else "-"),
+        ("env steps", f"{run.env_steps:,}"),
+        ("epochs", f"{run.epoch:,}"),
+        ("episodes", f"{run.episodes:,}"),
+        ("training time", f"{run.wall_s:,.1f} s"),
+        ("env steps per second", f"{run.env_steps / run.wall_s:,.0f}" if run.wall_s else "-"),
+    ]
+    why = None
+    if run.test is not None:
+        newest = {test.get("greedy"): test for test in tests}
+        others = [test for greedy, test in newest.items() if greedy != run.test["greedy"]]
+        shown = [run.test, *(test_score(test) for test in others)]
+        rows[3:3] = [
+            (f"test, {'greedy' if test['greedy'] else 'sampled'} actions", score.test(test))
+            for test in shown
+        ]
+        why = disagreement([newest.get(run.test["greedy"], {}), *others])
+    protocol = tests[-1].get("protocol") if tests else None
+    if protocol:
+        text = ", ".join(f"{name} {value}" for name, value in protocol.items() if value is not None)
+        rows.append(("protocol of all scores", text))
+    return rows, f"{why[0].upper()}{why[1:]}." if why else None
+
+
 def disagreement(tests: Iterable[Mapping[str, Any]]) -> str | None:
     """Why greedy and sampled actions score differently, in one sentence; None if they do not
     clearly. `tests`: the events of the final tests, the judged one first."""
@@ -131,6 +177,14 @@ def next_steps(run: "RunSummary", runs_dir: str | None = None) -> list[str]:
     if run.status in ("interrupted", "failed", "killed"):
         return [resume, f"gsolve run {run.id}{place}"]
     return [eval_command(run, runs_dir), f"gsolve plot {run.id}{place}", resume]
+
+
+def train_command(run: "RunSummary") -> str:
+    """The command that repeats the run from its config."""
+    path = f"{Path(run.path).parent.name}/{run.id}/config.yaml"
+    if is_python_env(run.env_id):
+        return f'python: gs.train("{path}", env=...)'
+    return f"gsolve train {shlex.quote(path)}"
 
 
 def eval_command(run: "RunSummary", runs_dir: str | None = None) -> str:

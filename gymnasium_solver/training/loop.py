@@ -45,7 +45,7 @@ from gymnasium_solver.training.finite import (
 from gymnasium_solver.training.observer import Control, EvalResult, Observer, TrainInfo
 from gymnasium_solver.training.observers import Observers, configured_observers
 from gymnasium_solver.training.plan import Goal, Plan, goals_behind
-from gymnasium_solver.training.prepare import load_config
+from gymnasium_solver.training.prepare import changed_from_shipped, load_config
 from gymnasium_solver.training.profile import share_seconds, table, write_trace
 from gymnasium_solver.training.progress import Means, Progress, epoch_row, timing
 from gymnasium_solver.training.replay_log import ReplayLog
@@ -79,6 +79,7 @@ def train(
             **{name: getattr(config, name) for name in ("env_id", "algo_id", "variant", "seed")},
             "reward_threshold": trainer.plan.threshold,
             "max_env_steps": config.max_env_steps,
+            "changed": changed_from_shipped(config),
         }
         run = Run.create(dump_config(config), identity, runs_root, command)
         return trainer.run_to_end(run)

@@ -19,14 +19,16 @@ from typing import Any
 from gymnasium_solver.algos import ALGOS, algo_class, algo_ids
 from gymnasium_solver.config.find import (
     DEFAULT_ALGO,
+    SHIPPED,
     SUFFIXES,
+    config_files,
     find_configs,
     locate,
     own_file,
     read_config_file,
 )
 from gymnasium_solver.config.layers import layered
-from gymnasium_solver.config.load import apply_overrides, choose_variant
+from gymnasium_solver.config.load import apply_overrides, choose_variant, config_dict
 from gymnasium_solver.config.schema import Config, canonical
 from gymnasium_solver.config.yaml_file import parse_value, unfilled
 from gymnasium_solver.envs.suites.game_options import fill_defaults
@@ -89,6 +91,28 @@ def build_config(data: Mapping[str, Any]) -> Config:
     for name in config.observers:
         observer_class(name)
     return config
+
+
+# Fields that say nothing about how a run was trained differently.
+_NOT_COMPARED = ("seed", "spec", "description", "project_id", "variant")
+
+
+def changed_from_shipped(config: Config) -> dict[str, list[Any]] | None:
+    """Fields whose value is not that of the shipped config of the same name: [shipped, used].
+    None if no config of this environment and variant is shipped."""
+    stems = {config.project_id, config.env_id.replace("/", "-")}
+    files = [read_config_file(path) for path in config_files(SHIPPED) if path.stem in stems]
+    sections = [file.section(config.variant) for file in files if config.variant in file.variants]
+    same = [section for section in sections if section.get("env_id") == config.env_id]
+    if not same or any(unfilled(same[0])):
+        return None
+    shipped = config_dict(build_config(same[0]))
+    own = config_dict(config)
+    return {
+        name: [shipped.get(name), own.get(name)]
+        for name in {**shipped, **own}
+        if name not in _NOT_COMPARED and shipped.get(name) != own.get(name)
+    }
 
 
 def _import_plugins_of(target: str, changes: Mapping[str, Any]) -> None:

@@ -14,6 +14,7 @@ from gymnasium_solver.errors import RunError
 from gymnasium_solver.runs.checkpoint import load_checkpoint
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.training.observer import Observer
+from gymnasium_solver.training.prepare import changed_from_shipped, load_config
 
 Call = Callable[..., Any]
 SMALL: dict[str, Any] = {
@@ -165,3 +166,10 @@ def test_nothing_that_fits_is_an_error_and_leaves_no_run_behind(train: Call) -> 
     with pytest.raises(RunError, match="no run 'nobody'"):
         train("ppo", "CartPole-v1", init_from_run="nobody")
     assert len(list(Path("runs").iterdir())) == n_runs
+
+
+def test_a_run_records_how_it_differs_from_the_shipped_config(tmp_path: Path) -> None:
+    config = load_config("CartPole-v1:ppo", overrides={"policy_lr": 0.002, "seed": 3})
+    assert changed_from_shipped(config) == {"policy_lr": [{"start": 0.003, "end": 0.0}, 0.002]}
+    assert changed_from_shipped(load_config("CartPole-v1:ppo")) == {}
+    assert changed_from_shipped(config.replace(variant="own")) is None

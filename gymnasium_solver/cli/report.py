@@ -1,0 +1,73 @@
+"""`gsolve report RUN...`: rebuild the report of a run, or write one page about several runs."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from gymnasium_solver.cli.flags import Parser, UsageError
+
+
+def main(argv: Sequence[str]) -> int:
+    parser = Parser(
+        "report",
+        "Write report.md and report.html: verdict, curves, alerts with advice, config,\n"
+        "evaluations, videos, machine, how to reproduce. For several runs: one page that compares\n"
+        "them.",
+        "examples:\n  gsolve report @last\n  gsolve report @last -o share.html\n"
+        "  gsolve report a1b2 c3d4 -o compare.html",
+    )
+    parser.add_argument(
+        "runs", nargs="+", metavar="RUN", help="@last, an id, a part of one, a path"
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="page to write, .html or .md (default: report.html and report.md in the run's folder; "
+        "report.html here for several runs)",
+    )
+    parser.add_json()
+    parser.add_runs_dir()
+    args = parser.read(argv)
+    output = None if args.output is None else Path(args.output)
+    if output is not None and output.suffix.lower() not in (".html", ".md"):
+        raise UsageError(f"a report is an .html or .md file, not {output}")
+
+    from gymnasium_solver.runs.resolve import resolve_run
+    from gymnasium_solver.runs.run import runs_root
+
+    root = runs_root(args.runs_dir)
+    runs = [resolve_run(ref, root) for ref in args.runs]
+    if len(runs) == 1 and output is None:
+        from gymnasium_solver.runs.report import write_report
+
+        write_report(runs[0].path)
+        paths = [runs[0].page_path, runs[0].report_path]
+    else:
+        paths = [output or Path("report.html")]
+        _write(paths[0], [run.path for run in runs])
+    if args.json:
+        from gymnasium_solver.cli.tables import print_json
+
+        print_json({"paths": [str(path) for path in paths], "runs": [run.id for run in runs]})
+    else:
+        print("\n".join(str(path) for path in paths))
+    return 0
+
+
+def _write(path: Path, folders: Sequence[Path]) -> None:
+    from gymnasium_solver.runs.files import write_atomic
+    from gymnasium_solver.runs.report import markdown
+    from gymnasium_solver.runs.report_facts import read_facts
+    from gymnasium_solver.runs.report_page import run_page, runs_page
+    from gymnasium_solver.runs.run import Run
+
+    facts = [read_facts(Run(folder)) for folder in folders]
+    if path.suffix.lower() == ".md":
+        text = "\n\n".join(markdown(one) for one in facts)
+    else:
+        text = run_page(facts[0]) if len(facts) == 1 else runs_page(facts)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(path, text.encode())
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}") from None

@@ -1,0 +1,115 @@
+"""What the report of a run tells, read once from its files through `runs/query.py`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gymnasium_solver.runs import query
+from gymnasium_solver.runs.curves import Curve, curves
+from gymnasium_solver.runs.query import RunSummary
+from gymnasium_solver.runs.run import Run
+
+TIMING = "train/sys/timing/"
+VIDEOS = (".mp4", ".webp", ".gif")
+
+
+@dataclass(frozen=True)
+class AlertRecap:
+    """All alerts of one rule."""
+
+    name: str
+    text: str  # of the last time
+    meaning: str
+    advice: str
+    times: int
+    first: int  # env steps
+    is_over: bool
+
+
+@dataclass(frozen=True)
+class Facts:
+    run: Run
+    summary: RunSummary
+    meta: dict[str, Any]
+    validations: list[dict[str, Any]]
+    failed_tests: list[dict[str, Any]]
+    tests: list[dict[str, Any]]
+    alerts: list[AlertRecap]
+    curves: dict[str, Curve]
+    time_shares: dict[str, float]
+    """Fraction of the training time by part: env, act, update, eval, ..."""
+    videos: list[Path]
+
+    @property
+    def name(self) -> str:
+        return f"{self.summary.env_id}:{self.summary.variant or self.summary.algo_id}"
+
+    @property
+    def changed(self) -> dict[str, tuple[Any, Any]] | None:
+        """Fields that differ from the shipped config: (shipped, used). None if there is none."""
+        changed = self.meta.get("changed")
+        if not isinstance(changed, dict):
+            return None
+        pairs = {name: pair for name, pair in changed.items() if isinstance(pair, list)}
+        return {name: (pair[0], pair[1]) for name, pair in pairs.items() if len(pair) == 2}
+
+
+def read_facts(run: Run) -> Facts:
+    events = query.get_events(run)
+    rows = query.get_rows(run)
+    evaluations = [event for event in events if event.get("kind") == "eval"]
+    stages: dict[str, list[dict[str, Any]]] = {"val": [], "failed_test": [], "test": []}
+    for event in evaluations:
+        stages.setdefault(str(event.get("stage", "val")), []).append(event)
+    return Facts(
+        run=run,
+        summary=query.get_run(run, include_config=True),
+        meta=query.get_meta(run),
+        validations=stages["val"],
+        failed_tests=stages["failed_test"],
+        tests=stages["test"],
+        alerts=recap([event for event in events if event.get("kind") == "alert"]),
+        curves=curves(rows),
+        time_shares=_time_shares(rows),
+        videos=_videos(run),
+    )
+
+
+def recap(events: list[dict[str, Any]]) -> list[AlertRecap]:
+    """One entry per rule, in the order of the first alert."""
+    by_name: dict[str, list[dict[str, Any]]] = {}
+    for event in events:
+        by_name.setdefault(str(event.get("name")), []).append(event)
+    entries = []
+    for name, all_of_it in by_name.items():
+        raised = [event for event in all_of_it if not event.get("is_over")]
+        if not raised:
+            continue
+        last = raised[-1]
+        texts = {key: str(last.get(key) or "") for key in ("text", "meaning", "advice")}
+        entries.append(
+            AlertRecap(
+                name,
+                **texts,
+                times=len(raised),
+                first=int(raised[0].get("env_steps") or 0),
+                is_over=bool(all_of_it[-1].get("is_over")),
+            )
+        )
+    return entries
+
+
+def _time_shares(rows: list[Mapping[str, Any]] | list[dict[str, Any]]) -> dict[str, float]:
+    last: dict[str, float] = {}
+    for row in rows:
+        for name, value in row.items():
+            if name.startswith(TIMING) and name.endswith("_share") and value is not None:
+                last[name.removeprefix(TIMING).removesuffix("_share")] = float(value)
+    return last
+
+
+def _videos(run: Run) -> list[Path]:
+    if not run.videos_dir.is_dir():
+        return []
+    return sorted(path for path in run.videos_dir.iterdir() if path.suffix.lower() in VIDEOS)
