@@ -1,24 +1,32 @@
 """Output of `gsolve train` during a run: an observer of the training loop.
 
-On a terminal it shows a live dashboard; in a file or a pipe, one plain line per evaluation or every
+On a terminal it shows a live dashboard; in a file or a pipe, a plain line per evaluation and every
 few seconds; with `quiet`, only the start, the result and the path. All output is also written to
-the run's `run.log`, without colours. Used as a context manager, so that the terminal is always
-restored.
+the run's `run.log`, without colours. A thread keeps the display moving while an epoch or an
+evaluation is long, and reads keys. Used as a context manager, so that the terminal is always
+restored:
+
+    with TrainConsole() as console:
+        loop.train(config, runs_root=root, observers=[console])
 """
 
 import time
+from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.live import Live
 from rich.text import Text
 
 from gymnasium_solver.cli import format as fmt
-from gymnasium_solver.cli.dashboard import ORANGE, SKY, Dashboard, Line, State
-from gymnasium_solver.cli.summary import broken_off, quiet_result, result
+from gymnasium_solver.cli.dashboard import GREY, ORANGE, SKY
+from gymnasium_solver.cli.display import OUTPUT, Display
+from gymnasium_solver.cli.live_state import Line, State
+from gymnasium_solver.cli.logs import LogCapture, rank
+from gymnasium_solver.cli.start_text import budget, ends_by_epochs, header
+from gymnasium_solver.cli.summary import alert_recap, broken_off, quiet_result, result, run_table
 from gymnasium_solver.runs.words import ScoreText
 from gymnasium_solver.training.observer import Observer
 from gymnasium_solver.training.signals import PREEMPTED
@@ -30,9 +38,8 @@ if TYPE_CHECKING:
     from gymnasium_solver.runs.run import Run
     from gymnasium_solver.training.observer import EvalResult, TrainInfo
 
-SHORTEST_REFRESH_S, LONGEST_REFRESH_S = 1 / 8, 2.0
-COST = 0.01  # after a refresh, pause for at least its own time / COST
-LINE_EVERY_S = 5.0
+LINE_EVERY_S, LONGEST_LINE_S = 5.0, 60.0
+COLOURS = {"debug": GREY, "warning": ORANGE, "error": "red"}
 
 
 class TrainConsole(Observer):
@@ -46,9 +53,13 @@ class TrainConsole(Observer):
         warnings: Sequence[str] = (),
         runs_dir: str | None = None,
         console: Console | None = None,
+        keys: bool = False,
+        log_level: str = "info",
     ) -> None:
+        """`keys`: read keys while the dashboard is shown, if the input is a terminal. `log_level`:
+        messages below it are not shown; run.log has them from info on."""
         self.console = console or Console(highlight=False)
-        self.quiet = quiet
+        self.quiet, self.with_keys, self.log_level = quiet, keys, log_level
         self.notes = notes
         self.warnings = warnings
         """Printed before the dashboard is drawn, so that they stay visible."""
@@ -56,15 +67,16 @@ class TrainConsole(Observer):
         """Value of the --runs-dir flag, if given; the suggested commands include it."""
         self.exit_code = 1
         """Exit code of the command: 1 until the run has ended normally."""
-        self.live: Live | None = None
         self.state: State | None = None
         self.run: Run | None = None
-        self._pending: list[dict[str, Any]] = []
-        self._next_refresh_s = 0.0
-        self._next_line_s = 0.0
-        self._seen_s = 0.0
+        self.display: Display | None = None
+        self._captured = LogCapture(self.on_message, log_level)
+        self._pending: deque[dict[str, Any]] = deque()
+        self._started_s = self._next_line_s = 0.0
+        self._told_requests: list[str] = []
 
     def __enter__(self) -> "TrainConsole":
+        self._captured.start()
         return self
 
     def __exit__(
@@ -73,7 +85,8 @@ class TrainConsole(Observer):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._stop_live()
+        self._stop_display()
+        self._captured.stop()
         if error is not None and self.run is not None:
             self._say(*broken_off(self.run, self.runs_dir))
             self._log(f"{type(error).__name__}: {error}")
@@ -87,58 +100,54 @@ class TrainConsole(Observer):
             run_id=run.id,
             name=name,
             header=header(config, info),
-            max_env_steps=None if _ends_by_epochs(config, info) else config.max_env_steps,
+            max_env_steps=None if ends_by_epochs(config, info) else config.max_env_steps,
             planned_epochs=info.planned_epochs,
+            activity=info.activity,
+            control=info.control,
             threshold=info.threshold,
+            start_steps=info.resumed_from or 0,
+            start_epoch=info.activity.epoch,
+            wall_before_s=info.wall_s,
         )
-        if info.resumed_from:
-            steps = self.state.max_env_steps or info.planned_epochs * config.n_envs * config.n_steps
-            self.state.start_steps = info.resumed_from
-            self.state.start_fraction = info.resumed_from / steps
-            if best := run.meta().get("best"):
-                self.state.best["val/roll/ep_rew/mean"] = best["score"]
-        self._next_line_s = time.monotonic() + LINE_EVERY_S
+        if info.resumed_from and (best := run.meta().get("best")):
+            self.state.best["val/roll/ep_rew/mean"] = best["score"]
+        self.display = Display(self.console, self.state, self._on_tick)
+        self._started_s = time.monotonic()
+        self._next_line_s = self._started_s + LINE_EVERY_S
         self._say(*(Text(f"warning: {warning}", style=ORANGE) for warning in self.warnings))
         if self.quiet:
             with_notes = f", with {', '.join(self.notes)}" if self.notes else ""
-            self._say(f"{name}: training for {_budget(config, info)}, run {run.id}{with_notes}")
+            self._say(f"{name}: training for {budget(config, info)}, run {run.id}{with_notes}")
         elif self.console.is_terminal and not self.console.is_dumb_terminal:
             self._log(f"{name}  {run.id}", *_header_lines(self.state))
-            self.live = Live(
-                Dashboard(self.state),
-                console=self.console,
-                auto_refresh=False,
-                vertical_overflow="crop",
-                redirect_stdout=True,
-                redirect_stderr=True,
-            )
-            self.live.start(refresh=True)
+            self.display.show_dashboard()
+            if self.with_keys:
+                self.display.read_keys(self._show)
         else:
             self._say(Text.assemble((name, "bold"), "  ", (run.id, SKY)))
             self._say(*_header_lines(self.state))
         for note in (*self.notes, *info.notes):
             self.on_message("info", note)
+        self.display.start_thread()
 
     def on_epoch(self, row: dict[str, Any]) -> None:
-        self._pending.append(row)
-        now_s = self._seen_s = time.monotonic()
-        if self.live is not None and now_s >= self._next_refresh_s:
-            self._refresh(self.live)
-        if now_s >= self._next_line_s:
-            self._progress_line()
+        self._pending.append(row)  # digested by the display's thread
+        if self.display is not None:
+            self.display.check()
 
     def on_eval(self, result: "EvalResult", is_best: bool) -> None:
-        self._digest().add_eval(result)
-        text = self._score(result.mean).spread(result.mean, result.std)
-        self._remember(
-            [
-                (f"{time.strftime('%H:%M:%S')}  ", "bright_black"),
-                (f"val at {fmt.number(result.env_steps)}: ", "none"),
-                (text, "bold"),
-                ("  ★ best so far" if is_best else "", ORANGE),
-            ]
-        )
-        self._progress_line(val=text + (" ★" if is_best else ""))
+        with OUTPUT:
+            self._digest().add_eval(result)
+            text = self._score(result.mean).spread(result.mean, result.std)
+            self._remember(
+                [
+                    (f"{time.strftime('%H:%M:%S')}  ", GREY),
+                    (f"val at {fmt.number(result.env_steps)}: ", "none"),
+                    (text, "bold"),
+                    ("  ★ best so far" if is_best else "", ORANGE),
+                ]
+            )
+            self._progress_line(val=text + (" ★" if is_best else ""))
 
     def on_test(self, result: "EvalResult", required: float) -> None:
         assert self.state is not None, "on_start must be called first"
@@ -156,51 +165,72 @@ class TrainConsole(Observer):
 
     def on_checkpoint(self, path: Path, kind: str) -> None:
         self._log(f"checkpoint ({kind}): {path}")
+        if self.display is not None and self.display.took_checkpoint():
+            self._show("info", f"checkpoint saved at {int(path.name):,} env steps")
+        elif rank(self.log_level) == rank("debug"):
+            self._show("debug", f"checkpoint ({kind}): {path.name}")
 
     def on_alert(self, alert: "Alert") -> None:
+        if self.state is not None:
+            self.state.add_alert(alert)
         word = "alert over" if alert.is_over else "alert"
         self.on_message("warning", f"{word}: {alert.name}: {alert.text}")
 
     def on_message(self, level: str, text: str) -> None:
-        colour = {"warning": ORANGE, "error": "red"}.get(level, "none")
-        prefix = "" if level == "info" else f"{level}: "
-        self._remember(
-            [(f"{time.strftime('%H:%M:%S')}  ", "bright_black"), (prefix + text, colour)]
-        )
-        if self.live is not None or (self.quiet and level == "info"):
-            self._log(prefix + text)
-        else:
-            self._say(Text(prefix + text, style=colour))
+        with OUTPUT:
+            if rank(level) >= min(rank("info"), rank(self.log_level)):
+                self._log(_prefixed(level, text))
+            if rank(level) >= rank("warning" if self.quiet else self.log_level):
+                self._show(level, text)
 
     def on_end(self, summary: "RunSummary", final: "dict[str, EvalResult]") -> None:
-        self._stop_live()
+        is_live = self._is_live
+        if self.state is not None:
+            self.state.refresh()
+            self.state.ended = True
+        self._stop_display()
         self.exit_code = exit_code(summary)
         if self.quiet:
             self._say(*quiet_result(summary, final))
-        else:
-            self._say(*result(summary, final, self.runs_dir))
+            return
+        if self.state is not None:
+            table = run_table(self.state)
+            self._log(*table) if is_live else self._say(*table)
+            self._say(*alert_recap(self.state))
+        self._say(*result(summary, final, self.runs_dir))
 
     def on_profile(self, table: list[str], trace: Path) -> None:
-        self._stop_live()
+        self._stop_display()
         self._say("", "where the time went", *table, f"  trace    {trace}")
 
     # --- output
 
+    def _on_tick(self) -> None:
+        """Called by the display's thread several times a second."""
+        state = self._digest()
+        state.refresh()
+        self._tell_requests(state)
+        if time.monotonic() >= self._next_line_s:
+            self._progress_line()
+
+    @property
+    def _is_live(self) -> bool:
+        return self.display is not None and self.display.is_live
+
+    def _stop_display(self) -> None:
+        if self.display is None:
+            return
+        with OUTPUT:
+            self._digest().refresh()
+        self.display.stop()
+        self.display = None
+
     def _digest(self) -> State:
         """Process the rows received since the last call."""
         assert self.state is not None, "on_start must be called first"
-        for row in self._pending:
-            self.state.add_row(row, self._seen_s)
-        self._pending.clear()
+        while self._pending:
+            self.state.add_row(self._pending.popleft())
         return self.state
-
-    def _refresh(self, live: Live) -> None:
-        begun_s = time.monotonic()
-        self._digest()
-        live.refresh()
-        ended_s = time.monotonic()
-        pause_s = (ended_s - begun_s) / COST
-        self._next_refresh_s = ended_s + min(max(SHORTEST_REFRESH_S, pause_s), LONGEST_REFRESH_S)
 
     def _score(self, score: float | None) -> ScoreText:
         return ScoreText(self.state.threshold if self.state else None, score)
@@ -209,48 +239,74 @@ class TrainConsole(Observer):
         if self.state is not None:
             self.state.messages.append(line)
 
+    def _show(self, level: str, text: str) -> None:
+        """Put a message into the dashboard, or print it if there is none."""
+        with OUTPUT:
+            colour, text = COLOURS.get(level, "none"), _prefixed(level, text)
+            self._remember([(f"{time.strftime('%H:%M:%S')}  ", GREY), (text, colour)])
+            if not self._is_live:
+                self.console.print(Text(text, style=colour), soft_wrap=True)
+
+    def _tell_requests(self, state: State) -> None:
+        """Without a dashboard: acknowledge Ctrl-C with a line."""
+        asked = [] if state.activity.stop_signal is None else state.requests()
+        if asked and not self._told_requests:
+            self._told_requests = asked
+            text = "; ".join(asked)
+            self._log(text)
+            if not self._is_live:
+                self.console.print(Text(text, style=ORANGE), soft_wrap=True)
+
     def _progress_line(self, val: str | None = None) -> None:
-        """One plain line: always to the log, and to the screen if there is no dashboard."""
+        """One plain line: always to the log, and to the screen if there is no dashboard. The longer
+        the run, the longer between two lines."""
         state = self._digest()
-        self._next_line_s = time.monotonic() + LINE_EVERY_S
-        if not state.row:
-            return
-        train = state.row.get("train/roll/ep_rew/mean")
-        parts = [
-            f"{100 * state.fraction():5.1f} %",
-            f"{fmt.number(state.row['env_steps']):>10} env steps",
-            f"train {self._score(train)(train):>8}",
-        ]
-        if val is not None:
-            parts.append(f"val {val}")
-        parts += [
-            fmt.steps_per_second(state.steps_per_s()),
-            f"{fmt.duration(state.remaining_s())} left",
-        ]
-        line = "  ".join(parts)
-        if self.live is None and not self.quiet:
-            self._say(line)
-        else:
-            self._log(line)
+        state.refresh()
+        now_s = time.monotonic()
+        every_s = min(max(LINE_EVERY_S, (now_s - self._started_s) / 100), LONGEST_LINE_S)
+        self._next_line_s = now_s + every_s
+        line = _plain_line(state, val)
+        shown = not self.quiet and rank("info") >= rank(self.log_level)
+        if shown and not self._is_live:
+            self.console.print(line, soft_wrap=True, markup=False)
+        self._log(line)
 
     def _say(self, *lines: str | Text) -> None:
         """Print to the screen and to the log."""
-        for line in lines:
-            self.console.print(line, soft_wrap=True, markup=False)
-        self._log(*lines)
+        with OUTPUT:
+            for line in lines:
+                self.console.print(line, soft_wrap=True, markup=False)
+            self._log(*lines)
 
     def _log(self, *lines: str | Text) -> None:
-        if self.run is not None:
+        if self.run is None or not lines:
+            return
+        with OUTPUT:
             self.run.log_text("\n".join(str(line).rstrip() for line in lines))
 
-    def _stop_live(self) -> None:
-        if self.live is None:
-            return
-        if self.state is not None:
-            self._digest()
-        self.live.refresh()
-        self.live.stop()
-        self.live = None
+
+def _plain_line(state: State, val: str | None) -> str:
+    train = state.row.get("train/roll/ep_rew/mean")
+    parts = [f"{100 * state.fraction():5.1f} %", f"{fmt.number(state.env_steps):>10} env steps"]
+    if train is not None:
+        parts.append(f"train {ScoreText(state.threshold, train)(train):>8}")
+    if val is not None:
+        parts.append(f"val {val}")
+    if (speed := state.steps_per_s()) is not None:
+        parts.append(fmt.steps_per_second(speed))
+    if (left_s := state.remaining_s()) is not None:
+        parts.append(f"{fmt.duration(left_s)} left")
+    if val is None and (doing := state.doing()[0]) != "training":
+        parts.append(doing)
+    return "  ".join(parts)
+
+
+def _prefixed(level: str, text: str) -> str:
+    return text if level == "info" else f"{level}: {text}"
+
+
+def _header_lines(state: State) -> list[Text]:
+    return [Text.assemble((f"  {key:<8}", GREY), " · ".join(parts)) for key, parts in state.header]
 
 
 def exit_code(summary: "RunSummary") -> int:
@@ -259,41 +315,3 @@ def exit_code(summary: "RunSummary") -> int:
     if summary.stop_reason != "interrupted":
         return 0
     return PREEMPTED if summary.stop_detail == "SIGTERM" else 130
-
-
-def header(config: "Config", info: "TrainInfo") -> list[tuple[str, str]]:
-    """Description of the run to start, as (label, text)."""
-    spec = info.env_spec
-    reason = f" ({spec.engine_reason})" if spec.engine_reason else ""
-    aim = ScoreText(info.threshold).threshold
-    threshold = "no threshold" if info.threshold is None else f"solved at {aim}"
-    lines = [
-        ("env", f"{spec.env_id} × {config.n_envs} on {spec.engine}{reason}"),
-        (
-            "agent",
-            f"{config.algo_id} · {info.n_parameters:,} parameters · {info.device}, "
-            f"{info.update_mode} · seed {config.seed}",
-        ),
-        ("budget", f"{_budget(config, info)} · {threshold}"),
-    ]
-    if info.test_episodes is not None:
-        lines.append(("test", f"{info.test_episodes:,} held-out episodes"))
-    if info.resumed_from is not None:
-        lines.append(("resumed", f"at {info.resumed_from:,} env steps"))
-    return lines
-
-
-def _header_lines(state: State) -> list[Text]:
-    return [Text.assemble((f"  {key:<8}", "bright_black"), text) for key, text in state.header]
-
-
-def _budget(config: "Config", info: "TrainInfo") -> str:
-    """The budget that ends the run: epochs or env steps, whichever is reached first."""
-    if _ends_by_epochs(config, info):
-        return f"{info.planned_epochs:,} epoch{'s' * (info.planned_epochs != 1)}"
-    return f"{config.max_env_steps:,} env steps (about {info.planned_epochs:,} epochs)"
-
-
-def _ends_by_epochs(config: "Config", info: "TrainInfo") -> bool:
-    """Whether `max_epochs` is reached before `max_env_steps`."""
-    return config.max_env_steps is None or info.planned_epochs == config.max_epochs

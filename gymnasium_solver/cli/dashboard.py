@@ -2,14 +2,13 @@
 
 The lines are built by hand and passed to rich as segments: laying out rich tables takes 15-30 ms
 per refresh, this takes well under 1 ms. The dashboard must cost less than 1 % of the run.
+
+It fits the height of the terminal: first come progress, requests and the newest messages, then as
+many rows of the table as there is room for, by the priority of the metrics, then blank lines.
 """
 
-import time
-from collections import deque
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console, ConsoleOptions
@@ -17,84 +16,19 @@ from rich.segment import Segment
 from rich.style import Style
 
 from gymnasium_solver.cli import format as fmt
-from gymnasium_solver.runs.metrics import METRICS, describe
+from gymnasium_solver.cli.live_state import BESTS, GROUPS, PLACES, SHOWN, Line, Span, State
+from gymnasium_solver.runs.metrics import describe
 from gymnasium_solver.runs.words import ScoreText
 
-if TYPE_CHECKING:
-    from gymnasium_solver.training.observer import EvalResult
-
-Span = tuple[str, str]  # text, style
-Line = list[Span]
-
-WIDEST = 98
-SPARK = 28
+WIDEST = 160
+LABEL = 8  # width of the labels on the left: env, agent, now, time
+GROUP, NAME, MARK, NUMBER = 7, 20, 2, 11
+LONGEST_SPARK, SHORTEST_SPARK = 60, 8
+ALERT_FROM = 130  # inner width from which alerts have a column of their own
 BLUE, ORANGE, GREEN, PINK, SKY = "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9"
+GREY = "bright_black"
 SHARES = (("env", BLUE), ("act", SKY), ("update", ORANGE), ("eval", PINK))
-HIDDEN = ("best", "std")  # shown in other columns or elsewhere
-
-
-def _shown(*groups: str) -> tuple[str, ...]:
-    return tuple(
-        name
-        for name, metric in METRICS.items()
-        if metric.show and metric.group in groups and name.rpartition("/")[2] not in HIDDEN
-    )
-
-
-TRAIN = _shown("train/roll", "train/opt", "train/hp")
-VAL = _shown("val/roll")
-BESTS = {name for name in (*TRAIN, *VAL) if "/ep_rew/" in name}
-
-
-@dataclass
-class State:
-    """What is known about the run so far."""
-
-    run_id: str
-    name: str
-    header: list[tuple[str, str]]
-    max_env_steps: int | None
-    planned_epochs: int | None
-    row: dict[str, Any] = field(default_factory=dict)
-    series: dict[str, fmt.Series] = field(default_factory=dict)
-    best: dict[str, float] = field(default_factory=dict)
-    messages: deque[Line] = field(default_factory=lambda: deque(maxlen=4))
-    start_steps: int = 0
-    """Env steps at which this process started; above 0 after a resume."""
-    threshold: float | None = None
-    start_fraction: float = 0.0
-    started_s: float = field(default_factory=time.monotonic)
-    seen_s: float = 0.0
-    """When the last row arrived, on the clock of `started_s`."""
-
-    def add_row(self, row: dict[str, Any], seen_s: float) -> None:
-        self.row, self.seen_s = row, seen_s
-        for name in TRAIN:
-            self.add_value(name, row.get(name))
-
-    def add_eval(self, result: "EvalResult") -> None:
-        self.add_value("val/roll/ep_rew/mean", result.mean)
-        self.add_value("val/roll/ep_len/mean", result.length_mean)
-
-    def add_value(self, name: str, value: float | None) -> None:
-        if value is None or value != value:
-            return
-        self.series.setdefault(name, fmt.Series()).add(value)
-        if name in BESTS and value > self.best.get(name, float("-inf")):
-            self.best[name] = value
-
-    def fraction(self) -> float:
-        """Fraction of the budget used."""
-        return float(self.row.get("progress", 0.0))
-
-    def remaining_s(self) -> float | None:
-        """Estimated time for the rest of the budget at the pace of this process."""
-        done = self.fraction() - self.start_fraction
-        return (self.seen_s - self.started_s) / done * (1 - self.fraction()) if done > 0 else None
-
-    def steps_per_s(self) -> float | None:
-        took_s = self.seen_s - self.started_s
-        return (self.row["env_steps"] - self.start_steps) / took_s if self.row and took_s else None
+DOT = " · "
 
 
 class Dashboard:
@@ -104,7 +38,9 @@ class Dashboard:
         self.state = state
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
-        for line in frame(self.state, min(options.max_width, WIDEST)):
+        # The last line stays free: a terminal scrolls when something is printed below it.
+        height = None if self.state.ended else console.size.height - 1
+        for line in frame(self.state, min(options.max_width, WIDEST), height):
             for text, style in line:
                 yield Segment(text, _style(style))
             yield Segment.line()
@@ -115,21 +51,57 @@ def _style(name: str) -> Style:
     return Style.parse(name)
 
 
-def frame(state: State, width: int) -> list[Line]:
-    """All lines, inside a border, exactly `width` wide."""
+def frame(state: State, width: int, height: int | None = None) -> list[Line]:
+    """All lines, inside a border, exactly `width` wide and at most `height` high."""
     inner = width - 4
-    lines = [*_header(state), [], *_progress(state, inner), [], *_table(state, inner)]
-    if state.messages:
-        lines += [[], *state.messages]
-    edge = "bright_black"
+    room = most = 10_000 if height is None else max(0, height - 2)
+    head, progress = _header(state, inner, room), _progress(state, inner, room)
+    bottom = _bottom(state, room)
+    room -= len(head) + len(progress) + len(bottom)
+    table = table_lines(state, inner, room)
+    lines = _spaced(head, progress, table, bottom, room - len(table))
+    body: list[Line] = [[("│ ", GREY), *_fit(line, inner), (" │", GREY)] for line in lines[:most]]
+    return [_top_edge(state, width), *body, _bottom_edge(state, width)]
+
+
+def _spaced(
+    head: list[Line], progress: list[Line], table: list[Line], bottom: list[Line], room: int
+) -> list[Line]:
+    """The blocks one below the other, with blank lines between them while there is room."""
+    apart = [table, bottom, progress][: max(0, room)]  # where a blank line helps most comes first
+    lines: list[Line] = []
+    for block in (head, progress, table, bottom):
+        if lines and block and any(block is other for other in apart):
+            lines.append([])
+        lines += block
+    return lines
+
+
+def _top_edge(state: State, width: int) -> Line:
     name, run_id = f" {state.name} ", f" {state.run_id} "
     rule = width - 4 - cell_len(name) - cell_len(run_id)
     if rule < 1:
         run_id, rule = "", max(0, width - 4 - cell_len(name))
-    top = _fit([(name, "bold"), ("─" * rule, edge), (run_id, SKY)], inner)
-    top = [("╭─", edge), *top, ("─╮", edge)]
-    body = [[("│ ", edge), *_fit(line, inner), (" │", edge)] for line in lines]
-    return [top, *body, [("╰" + "─" * (width - 2) + "╯", edge)]]
+    line = _fit([(name, "bold"), ("─" * rule, GREY), (run_id, SKY)], width - 4)
+    return [("╭─", GREY), *line, ("─╮", GREY)]
+
+
+def _bottom_edge(state: State, width: int) -> Line:
+    """The border, with the keys in it."""
+    if state.ended or not state.key_help or width < 24:
+        return [("╰" + "─" * (width - 2) + "╯", GREY)]
+    keys: Line = [(" ", GREY)]
+    for key, text in state.key_help:
+        added: Line = [(key, f"bold {SKY}"), (f" {text.partition(':')[0]} ", GREY)]
+        dot: Line = [("· ", GREY)] if len(keys) > 1 else []
+        if _length([*keys, *dot, *added]) > width - 4:
+            break
+        keys += [*dot, *added]
+    return [("╰─", GREY), *keys, ("─" * (width - 3 - _length(keys)) + "╯", GREY)]
+
+
+def _length(line: Line) -> int:
+    return sum(cell_len(text) for text, _ in line)
 
 
 def _fit(line: Line, width: int) -> Line:
@@ -146,35 +118,56 @@ def _fit(line: Line, width: int) -> Line:
     return [*fitted, (" " * left, "none")]
 
 
-def _header(state: State) -> list[Line]:
-    return [[(f"{key:<8}", "bright_black"), (text, "none")] for key, text in state.header]
+def _parts(label: str, parts: Sequence[Span], width: int) -> Line:
+    """A label and as many whole parts as fit; the first one is always there."""
+    line: Line = [(f"{label:<{LABEL}}", GREY)]
+    for i, part in enumerate(parts):
+        added: Line = [(DOT, GREY), part] if i else [part]
+        if i and _length([*line, *added]) > width:
+            break
+        line += added
+    return line
 
 
-def _progress(state: State, width: int) -> list[Line]:
+def _header(state: State, width: int, room: int) -> list[Line]:
+    shown = state.header if room >= 16 else state.header[:1] if room >= 10 else []
+    return [_parts(key, [(text, "none") for text in parts], width) for key, parts in shown]
+
+
+# --- progress
+
+
+def _progress(state: State, width: int, room: int) -> list[Line]:
     fraction = state.fraction()
-    bar = width - 8
+    bar = max(0, width - 8)
     done = round(fraction * bar)
-    first: Line = [("━" * done, GREEN), ("━" * (bar - done), "bright_black")]
+    first: Line = [("━" * done, GREEN), ("━" * (bar - done), GREY)]
     first.append((f" {100 * fraction:5.1f} %", "bold"))
-    row, dot = state.row, (" · ", "bright_black")
+    lines = [first, _parts("steps", _numbers(state), width)]
+    if not state.ended:
+        style = ORANGE if state.activity.is_paused else "none"
+        lines.append(_parts("now", [(part, style) for part in state.doing()], width))
+    for i, text in enumerate(state.requests()):
+        lines.append([(f"{'' if i else 'then':<{LABEL}}", GREY), (text, ORANGE)])
+    if room >= 16:
+        lines += _time_shares(state, width)
+    return lines
+
+
+def _numbers(state: State) -> list[Span]:
+    """Least important last: a narrow terminal leaves it out."""
     total = f" / {fmt.number(state.max_env_steps)}" if state.max_env_steps else ""
     # With an env step budget the number of epochs is an estimate, which may be exceeded.
-    exact = state.planned_epochs is not None and state.max_env_steps is None
-    epochs = f" / {fmt.number(state.planned_epochs)}" if exact else ""
-    # Least important last: a narrow terminal cuts it off.
-    second: Line = [
-        (fmt.number(row.get("env_steps", 0)), "bold"),
-        (f"{total} env steps", "none"),
-        dot,
-        (f"{fmt.duration(state.remaining_s())} left", "bold"),
-        dot,
-        (f"{fmt.duration(row.get('wall_s', 0.0))} so far", "none"),
-        dot,
-        (fmt.steps_per_second(state.steps_per_s()), "none"),
-        dot,
-        (f"epoch {fmt.number(row.get('epoch', 0))}{epochs}", "none"),
-    ]
-    return [first, second, *_time_shares(state, width)]
+    epochs = "" if state.max_env_steps else f" / {fmt.number(state.planned_epochs)}"
+    spans: list[Span] = [(f"{fmt.number(state.env_steps)}{total}", "bold")]
+    left_s = state.remaining_s()
+    if not state.ended and left_s is not None:
+        spans.append((f"{fmt.duration(left_s)} left", "bold"))
+    took = fmt.duration(state.wall_s())
+    spans.append((f"ended after {took}" if state.ended else f"{took} so far", "none"))
+    if (speed := state.steps_per_s()) is not None:
+        spans.append((fmt.steps_per_second(speed), "none"))
+    return [*spans, (f"epoch {fmt.number(state.epoch())}{epochs}", "none")]
 
 
 def _time_shares(state: State, width: int) -> list[Line]:
@@ -189,56 +182,101 @@ def _time_shares(state: State, width: int) -> list[Line]:
     legend: Line = []
     for label, colour, share in known:
         legend += [("  ■ ", colour), (f"{label} {100 * share:.0f} %", "none")]
-    length = max(8, min(SPARK, width - 6 - sum(len(text) for text, _ in legend)))
+    length = max(8, min(28, width - LABEL - _length(legend)))
     bar: Line = [("█" * round(share * length), colour) for _, colour, share in known]
-    drawn = sum(len(text) for text, _ in bar)
-    rest = ("░" * max(0, length - drawn), "bright_black")
-    return [[("time  ", "bright_black"), *bar, rest, *legend]]
+    rest = ("░" * max(0, length - _length(bar)), GREY)
+    return [[(f"{'time':<{LABEL}}", GREY), *bar, rest, *legend]]
 
 
-def _table(state: State, width: int) -> list[Line]:
-    spark = max(0, min(SPARK, width - 60))
-    head = f"{'':<24}{'now':>11}{'best':>12}{'change':>11}"
-    lines: list[Line] = [
-        [(head, "bright_black"), ("  over the run" if spark else "", "bright_black")]
-    ]
-    for title, names in (("train", TRAIN), ("val", VAL)):
-        shown = [name for name in names if name in state.series]
-        if not shown:
-            continue
-        lines.append([(title, "bold")])
-        lines += [_metric_row(state, name, spark) for name in shown]
+# --- messages
+
+
+def _bottom(state: State, room: int) -> list[Line]:
+    """The help, or the newest messages."""
+    if state.ended:
+        return []
+    if state.show_help:
+        keys = [*state.key_help, ("Ctrl-C", "save and stop; twice: stop at once")]
+        return [[(f"{key:<{LABEL}}", f"bold {SKY}"), (text, "none")] for key, text in keys]
+    most = 1 if room < 14 else 3 if room < 26 else 5 if room < 40 else 8
+    return list(state.messages)[-most:]
+
+
+# --- the table
+
+
+def table_lines(state: State, width: int, room: int) -> list[Line]:
+    """The heading and the rows that fit: chosen by priority, shown in groups."""
+    known = [name for name in SHOWN if name in state.series][: max(0, room - 1)]
+    if not known:
+        return []
+    spark = width - GROUP - NAME - MARK - 3 * NUMBER - 2
+    with_alerts = width >= ALERT_FROM and bool(state.alerts) and not state.ended
+    spark = min(LONGEST_SPARK, spark) if spark >= SHORTEST_SPARK else 0
+    numbers = ("last", "min", "max") if state.ended else ("now", "best", "change")
+    head = f"{'':<{GROUP + NAME + MARK}}{''.join(f'{text:>{NUMBER}}' for text in numbers)}"
+    over = "  over the run" if spark else ""
+    head += f"{over:<{spark + 2}}{'  alert'}" if with_alerts else over
+    lines: list[Line] = [[(head, GREY)]]
+    group = ""
+    for name in sorted(known, key=PLACES.__getitem__):
+        title = GROUPS[describe(name).group]
+        lines.append(_metric_row(state, name, title if title != group else "", spark, with_alerts))
+        group = title
     return lines
 
 
-def _metric_row(state: State, name: str, spark: int) -> Line:
-    metric, series = describe(name), state.series[name]
-    now, best = series.last, state.best.get(name)
-    assert now is not None  # a series is created with its first value
-    shown: Callable[[float], str]
-    if name in BESTS:
-        shown = score = ScoreText(state.threshold, best)
-        precision = score.decimals
-    else:
-        precision = metric.precision
-        shown = partial(fmt.number, precision=precision)
-    at_best = best is not None and now == best and len(series.means) > 1
-    label = name.partition("/")[2].removeprefix("roll/").removeprefix("opt/")
-    line: Line = [(f"  {label:<22}", "none")]
-    line.append((f"{shown(float(now)):>11}", f"bold {GREEN}" if at_best else "bold"))
-    best_text = "" if best is None else shown(float(best))
-    line.append(
-        (f"{('★ ' if best_text else '') + best_text:>12}", ORANGE if at_best else "bright_black")
-    )
-    line.append(_change(series.change(), precision, metric.better))
-    line.append(("  " + fmt.sparkline(series.values(), spark), SKY))
+def _metric_row(state: State, name: str, title: str, spark: int, with_alerts: bool) -> Line:
+    alert = None if state.ended else state.alert_of(name)
+    label = name.removeprefix(describe(name).group + "/")
+    line: Line = [(f"{title:<{GROUP}}", "bold"), (f"{label:<{NAME}.{NAME}}", "none")]
+    line.append((f"{'!' if alert else '':<{MARK}}", f"bold {ORANGE}"))
+    line += _ended_numbers(state, name) if state.ended else _live_numbers(state, name)
+    history = fmt.sparkline(state.series[name].values(), spark)
+    line.append((f"  {history:<{spark}}", SKY))
+    if with_alerts and alert is not None:
+        line.append((f"  {alert.text}", ORANGE))
     return line
+
+
+def _format(state: State, name: str) -> tuple[Callable[[float], str], int]:
+    """How values of a metric are written, and with how many decimals."""
+    if name in BESTS:
+        score = ScoreText(state.threshold, state.best.get(name))
+        return score, score.decimals
+    precision = describe(name).precision
+    return partial(fmt.number, precision=precision), precision
+
+
+def _live_numbers(state: State, name: str) -> Line:
+    series, best = state.series[name], state.best.get(name)
+    shown, precision = _format(state, name)
+    now = series.last
+    assert now is not None  # a series is created with its first value
+    at_best = best is not None and now == best and len(series.means) > 1
+    star = "" if best is None else f"★ {shown(float(best))}"
+    return [
+        (f"{shown(float(now)):>{NUMBER}}", f"bold {GREEN}" if at_best else "bold"),
+        (f"{star:>{NUMBER}}", ORANGE if at_best else GREY),
+        _change(series.change(), precision, describe(name).better),
+    ]
+
+
+def _ended_numbers(state: State, name: str) -> Line:
+    series, (shown, _) = state.series[name], _format(state, name)
+    last = series.last
+    assert last is not None
+    return [
+        (f"{shown(float(last)):>{NUMBER}}", "bold"),
+        (f"{shown(series.low):>{NUMBER}}", "none"),
+        (f"{shown(series.high):>{NUMBER}}", "none"),
+    ]
 
 
 def _change(change: float | None, precision: int, better: str | None) -> Span:
     if change is None:
-        return (" " * 11, "none")
+        return (" " * NUMBER, "none")
     text = fmt.signed(change, precision)
     good = better is not None and text != "·" and (change > 0) == (better == "up")
     bad = better is not None and text != "·" and not good
-    return (f"{text:>11}", GREEN if good else ORANGE if bad else "bright_black")
+    return (f"{text:>{NUMBER}}", GREEN if good else ORANGE if bad else GREY)

@@ -82,12 +82,14 @@ class Series:
         self.keep = keep
         self.means: list[float] = []
         self.last: float | None = None
+        self.low, self.high = math.inf, -math.inf
         self._per_mean = 1
         self._sum = 0.0
         self._count = 0
 
     def add(self, value: float) -> None:
         self.last = value
+        self.low, self.high = min(self.low, value), max(self.high, value)
         self._sum += value
         self._count += 1
         if self._count < self._per_mean:

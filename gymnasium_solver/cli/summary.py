@@ -5,10 +5,11 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from gymnasium_solver.cli import format as fmt
-from gymnasium_solver.cli.dashboard import GREEN, ORANGE
+from gymnasium_solver.cli.dashboard import GREEN, ORANGE, table_lines
 from gymnasium_solver.runs.words import ScoreText, disagreement, next_steps, stopped
 
 if TYPE_CHECKING:
+    from gymnasium_solver.cli.live_state import State
     from gymnasium_solver.runs.query import RunSummary
     from gymnasium_solver.runs.run import Run
     from gymnasium_solver.training.observer import EvalResult
@@ -123,6 +124,24 @@ def why_modes_differ(summary: "RunSummary", tests: list[dict[str, Any]]) -> str 
     """One sentence if the greedy and the sampled test differ clearly."""
     is_judged_greedy = summary.test is None or summary.test["greedy"]
     return disagreement(sorted(tests, key=lambda test: test["greedy"] != is_judged_greedy))
+
+
+def run_table(state: "State", width: int = 96) -> list[Text]:
+    """Last, lowest and highest value and the history of every shown metric."""
+    lines = table_lines(state, width, room=10_000)
+    return [Text(""), *(Text.assemble(*line) for line in lines)] if lines else []
+
+
+def alert_recap(state: "State") -> list[Text]:
+    """Every alert of the run: how often it began, what was seen first, what to try."""
+    lines = []
+    for name, alerts in state.alert_counts.items():
+        first = alerts[0]
+        often = f" ({len(alerts)} times)" if len(alerts) > 1 else ""
+        seen = f"  alert    {name}{often}, from {first.env_steps:,} env steps: {first.text}"
+        lines.append(Text(seen, style=ORANGE))
+        lines += [Text(f"           {text}") for text in (first.meaning, first.advice) if text]
+    return [Text(""), *lines] if lines else []
 
 
 def broken_off(run: "Run", runs_dir: str | None = None) -> list[Text]:

@@ -4,7 +4,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gymnasium_solver.cli.flags import (
     MANY,
@@ -29,6 +29,8 @@ OPTIONS = {
     "set": ONE,
     "env_kwargs": MANY,
     "runs_dir": ONE,
+    "log_level": ONE,
+    "no_keys": NONE,
     "resume": ONE,
     # Flag names of the system that users migrate from.
     "override": ONE,
@@ -59,6 +61,9 @@ flags:
   --profile                print where the time went, and write trace.json, which opens
                            in a browser (ui.perfetto.dev)
   --runs-dir DIR           folder of all runs (default: $GSOLVE_RUNS or ./runs)
+  --log-level LEVEL        show messages from debug, info (default), warning or error on
+  --no-keys                do not read keys; else on a terminal: c checkpoint, e evaluate,
+                           p pause, q save and stop, h help
   -q, --quiet              print only the start, the result and the path
   -h, --help               show this help; after a target, all of its fields
 
@@ -116,9 +121,8 @@ def train(args: FieldArgs, config: "Config", command: list[str]) -> int:
     from gymnasium_solver.runs.run import runs_root
     from gymnasium_solver.training import loop
 
-    runs_dir = args.last("runs_dir")
-    root = runs_root(runs_dir)
-    with TrainConsole(quiet=args.has("quiet") or config.quiet, runs_dir=runs_dir) as console:
+    root = runs_root(args.last("runs_dir"))
+    with TrainConsole(**console_options(args, config)) as console:
         loop.train(config, runs_root=root, command=command, observers=[console])
     return console.exit_code
 
@@ -136,19 +140,16 @@ def resume(args: FieldArgs, target: str | None, command: list[str]) -> int:
     from gymnasium_solver.runs.resolve import resolve_checkpoint
     from gymnasium_solver.runs.run import runs_root
 
-    runs_dir = args.last("runs_dir")
-    root = runs_root(runs_dir)
+    root = runs_root(args.last("runs_dir"))
     found = resolve_checkpoint(ref, root, default=LAST)
     run = found.run
     saved = load_target(FieldArgs(), str(run.config_path), OPTIONS)
     changed = load_target(args, str(run.config_path), OPTIONS)
     from gymnasium_solver.training import loop
 
+    options = console_options(args, changed)
     with TrainConsole(
-        quiet=args.has("quiet") or changed.quiet,
-        notes=changes(saved, changed),
-        warnings=going_back(found),
-        runs_dir=runs_dir,
+        **options, notes=changes(saved, changed), warnings=going_back(found)
     ) as console:
         loop.resume(
             ref,
@@ -158,6 +159,18 @@ def resume(args: FieldArgs, target: str | None, command: list[str]) -> int:
             observers=[console],
         )
     return console.exit_code
+
+
+def console_options(args: FieldArgs, config: "Config") -> dict[str, Any]:
+    """The flags about output, as arguments of TrainConsole."""
+    from gymnasium_solver.cli.logs import check_level
+
+    return {
+        "quiet": args.has("quiet") or config.quiet,
+        "runs_dir": args.last("runs_dir"),
+        "keys": not args.has("no_keys"),
+        "log_level": check_level(args.last("log_level") or "info"),
+    }
 
 
 def going_back(found: "ResolvedCheckpoint") -> list[str]:

@@ -215,7 +215,7 @@ def plateau() -> list[Metric]:
 def losses() -> list[Metric]:
     return _in_group(
         "train/opt",
-        Metric("loss/total", "Total loss, the weighted sum of its terms", priority=30),
+        Metric("loss/total", "Total loss, the weighted sum of its terms", priority=48),
         Metric("loss/policy", "Policy loss", priority=31),
         Metric("loss/value", "Value loss, before its weight", bounds=POSITIVE, priority=32),
         Metric("loss/value_scaled", "Value loss times vf_coef", bounds=POSITIVE),

@@ -20,7 +20,7 @@ STOPPED = {
     "goal_reached_eval": "an evaluation reached the goal",
     "goal_reached_train": "the training episodes reached the goal",
     "interrupted": "it was interrupted",
-    "requested": "an observer requested it",
+    "requested": "a stop was requested",
     "diverged": "a value was not finite",
     "error": "an error ended it",
 }

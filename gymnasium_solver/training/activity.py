@@ -10,7 +10,7 @@ loop, the collector and evaluations store plain numbers here as they go. Only th
 signal are read by them, and neither changes what is learnt.
 """
 
-from time import monotonic, perf_counter, sleep
+from time import perf_counter, sleep
 from typing import Literal
 
 from gymnasium_solver.timing import Timer
@@ -25,9 +25,13 @@ POLL_S = 0.05
 class Activity:
     def __init__(self, timer: Timer | None = None) -> None:
         self.timer = timer or Timer()
+        self.is_paused = False
+        self.paused_s = 0.0
+        """Length of all pauses that have ended."""
+        self._paused_since_s: float | None = None
         self.phase: Phase = "starting"
         """`training` stands for collecting and learning in turns, as with a replay buffer."""
-        self.phase_began_s = monotonic()
+        self.phase_began_s = self.epoch_began_s = self.clock_s()
         self.epoch = 0
         self.epoch_size = 0
         """Env steps of a whole epoch, counting reset rows; a cut epoch has fewer."""
@@ -45,8 +49,10 @@ class Activity:
         """The clock at the last checkpoint: a stop without saving loses what came after."""
         self.stop_signal: str | None = None
         """Name of the signal that asked for a stop after this epoch."""
-        self.is_paused = False
-        self.paused_s = 0.0
+
+    def clock_s(self) -> float:
+        """Seconds on a clock that stands still during a pause."""
+        return (self._paused_since_s or perf_counter()) - self.paused_s
 
     @property
     def steps_now(self) -> int:
@@ -54,10 +60,11 @@ class Activity:
         return self.env_steps + self.rollout_steps
 
     def begin(self, phase: Phase) -> None:
-        self.phase, self.phase_began_s = phase, monotonic()
+        self.phase, self.phase_began_s = phase, self.clock_s()
 
     def begin_epoch(self, epoch: int) -> None:
         self.epoch, self.epoch_began_steps = epoch, self.env_steps
+        self.epoch_began_s = self.clock_s()
 
     def begin_evaluation(self, phase: Phase, episodes: int) -> None:
         self.eval_episodes, self.eval_episodes_done, self.eval_rows = episodes, 0, 0
@@ -73,9 +80,10 @@ class Activity:
 
         The time counts neither as training time nor as time of the running section.
         """
-        began_s = perf_counter()
+        began_s = self._paused_since_s = perf_counter()
         with self.timer.section(PAUSED):
             # Polled: a signal handler may end the pause, and no lock is safe to take there.
             while self.is_paused and self.stop_signal is None:
                 sleep(POLL_S)
         self.paused_s += perf_counter() - began_s
+        self._paused_since_s = None

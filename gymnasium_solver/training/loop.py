@@ -9,7 +9,6 @@ A run that is killed and resumed produces the same weights, bit for bit, as an u
 the checkpoint holds everything that the loop depends on.
 """
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -199,10 +198,10 @@ class Trainer:
         return run
 
     def _loop(self) -> str:
-        p, started = self.progress, self._now_s() - self.progress.wall_s
+        p, started = self.progress, self.activity.clock_s() - self.progress.wall_s
         p.over = p.passed_test = None
         while True:
-            epoch_started, steps_before = self._now_s(), p.env_steps
+            epoch_started, steps_before = self.activity.clock_s(), p.env_steps
             p.epoch += 1
             self.activity.begin_epoch(p.epoch)
             metrics = self._collect_and_learn()
@@ -221,8 +220,9 @@ class Trainer:
                 is_best = True
             p.over = stop_reason
 
-            p.wall_s = self._now_s() - started
-            fps = (p.env_steps - steps_before) / (self._now_s() - epoch_started)
+            now = self.activity.clock_s()
+            p.wall_s = now - started
+            fps = (p.env_steps - steps_before) / (now - epoch_started)
             row = epoch_row(p, self.collector, metrics, result)
             row |= timing(p, self.plan.share_done(p), fps, share_seconds(self.timer))
             with self.timer.section("log"):
@@ -238,10 +238,6 @@ class Trainer:
                     self._save(kind, result)
             if stop_reason:
                 return stop_reason
-
-    def _now_s(self) -> float:
-        """A clock that stands still while training is paused."""
-        return time.perf_counter() - self.activity.paused_s
 
     def _asked_to_stop(self) -> str | None:
         """A stop that can be resumed: requested by a signal or an observer."""
@@ -423,6 +419,7 @@ class Trainer:
             planned_epochs=self.plan.planned_epochs,
             test_episodes=self.evaluator.test_episodes if self.plan.tests else None,
             resumed_from=resumed_from,
+            wall_s=self.progress.wall_s,
             notes=[
                 *self.config.notices(),
                 *self.collector.env.spec.notes,

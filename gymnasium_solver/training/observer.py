@@ -38,7 +38,9 @@ class Control:
     def __init__(self, activity: Activity | None = None) -> None:
         self.activity = activity or Activity()
         self.stop_reason: str | None = None
-        self.wants_checkpoint = self.wants_evaluation = False
+        self.wants_checkpoint = self.wants_evaluation = self.wants_video = False
+        self.can_record_video = False
+        """Set by whatever records the evaluation for which a video was requested."""
 
     def stop(self, reason: str) -> None:
         """Save and end the run after this epoch with stop reason `requested`; it can be resumed."""
@@ -53,6 +55,10 @@ class Control:
         """Evaluate after this epoch, regardless of the cadence. The result counts like any other:
         it may choose the best checkpoint, and end the run if it reaches the goal."""
         self.wants_evaluation = True
+
+    def record_video(self) -> None:
+        """Record a video of the next evaluation, if `can_record_video`."""
+        self.wants_video = True
 
     def pause(self) -> None:
         """Stop before the next env step and wait; the time does not count as training time."""
@@ -92,6 +98,8 @@ class TrainInfo:
     test_episodes: int | None = None
     """Held-out episodes of the final test; None if there is no test."""
     resumed_from: int | None = None  # env steps
+    wall_s: float = 0.0
+    """Training time before this process."""
     notes: list[str] = field(default_factory=list)
     control: Control = field(default_factory=Control)
     """For observers that request a stop, a checkpoint, an evaluation or a pause."""

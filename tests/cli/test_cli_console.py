@@ -1,9 +1,11 @@
 """What a training tells: live, plain, quiet; the run.log; and what it costs."""
 
 import io
+import logging
 import math
 import re
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +13,18 @@ import pytest
 from rich.console import Console
 
 from gymnasium_solver.cli import console as console_module
+from gymnasium_solver.cli import display as display_module
 from gymnasium_solver.cli import format as fmt
-from gymnasium_solver.cli.console import TrainConsole, header
-from gymnasium_solver.cli.dashboard import State, frame
+from gymnasium_solver.cli.console import TrainConsole
+from gymnasium_solver.cli.start_text import header
 from gymnasium_solver.config.load import dump_config
 from gymnasium_solver.envs.spec import EnvSpec
 from gymnasium_solver.errors import DivergedError
+from gymnasium_solver.runs.alert import Alert
 from gymnasium_solver.runs.query import get_run
 from gymnasium_solver.runs.run import Run
-from gymnasium_solver.training.observer import EvalResult, TrainInfo
+from gymnasium_solver.training.activity import Activity
+from gymnasium_solver.training.observer import Control, EvalResult, TrainInfo
 from gymnasium_solver.training.prepare import load_config
 
 N_EPOCHS, TOTAL = 40, 40 * 256
@@ -33,6 +38,12 @@ INFO = TrainInfo(
     planned_epochs=N_EPOCHS,
     notes=["a note of the loop"],
 )
+
+
+@pytest.fixture(autouse=True)
+def _no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing draws between the calls of a test."""
+    monkeypatch.setattr(display_module.Ticker, "start", lambda ticker: None)
 
 
 def row(epoch: int) -> dict[str, Any]:
@@ -66,18 +77,26 @@ class Training:
 
     sampled = 481.0  # score of the sampled test
 
-    def __init__(self, tmp_path: Path, *, terminal: bool = False, quiet: bool = False, width=100):
+    def __init__(self, tmp_path: Path, *, terminal: bool = False, size=(100, 60), **options: Any):
         self.run = Run.create(dump_config(CONFIG), dict(CONFIG), tmp_path / "runs", ["test"])
         self.run.update_meta(threshold=475.0)
         self.file = io.StringIO()
-        size = {"width": width, "height": 60}
-        screen = Console(file=self.file, force_terminal=terminal, highlight=False, **size)
-        self.observer = TrainConsole(quiet=quiet, console=screen, notes=["seed: 1 → 7"])
+        self.info = replace(INFO, activity=Activity(), control=Control())
+        self.info.activity.epoch_size = 256
+        screen = Console(
+            file=self.file,
+            force_terminal=terminal,
+            highlight=False,
+            width=size[0],
+            height=size[1],
+        )
+        self.observer = TrainConsole(console=screen, notes=["seed: 1 → 7"], **options)
 
     def go(self, epochs: int = N_EPOCHS, end: str | None = "solved") -> str:
         with self.observer as listener:
-            listener.on_start(self.run, CONFIG, INFO)
+            listener.on_start(self.run, CONFIG, self.info)
             for epoch in range(1, epochs + 1):
+                self.info.activity.count(256 * epoch)
                 listener.on_epoch(row(epoch))
                 if epoch % 10 == 0:
                     listener.on_eval(evaluation(epoch, 12.5 * epoch), is_best=True)
@@ -116,10 +135,9 @@ def test_plain_lines_and_the_end(tmp_path):
     assert "\x1b" not in text
     assert f"CartPole-v1:ppo  {run_id}" in text
     for fact in (
-        "CartPole-v1 × 8 on vector (fastest here)",
-        "9,155 parameters",
-        "cpu, recorded NumPy",
-        "seed 7",
+        "CartPole-v1 × 8 on vector · fastest here",
+        "ppo · seed 7 · 9,155 parameters",
+        "cpu · recorded NumPy",
     ):
         assert fact in text
     assert f"{TOTAL:,} env steps" in text
@@ -127,7 +145,7 @@ def test_plain_lines_and_the_end(tmp_path):
     assert "seed: 1 → 7" in text
     assert "a note of the loop" in text
     assert "warning: something odd" in text
-    evals = [line for line in text.splitlines() if "  val " in line and " left" in line]
+    evals = [line for line in text.splitlines() if " %" in line and "  val " in line]
     assert len(evals) == 4  # one line an evaluation
     assert evals[0].split()[:2] == ["25.0", "%"]
     assert "val 125.0 ± 3.0 ★" in evals[0]
@@ -192,7 +210,7 @@ def test_an_error_gives_the_terminal_back_and_tells_the_folder(tmp_path):
 
     def diverge() -> None:
         with training.observer as listener:
-            listener.on_start(training.run, CONFIG, INFO)
+            listener.on_start(training.run, CONFIG, training.info)
             training.run.update_meta(status="failed", stop_reason="diverged")
             raise DivergedError("loss is nan")
 
@@ -220,7 +238,7 @@ def test_not_solved_and_no_threshold_are_said_so(tmp_path):
 def test_a_test_that_falls_short_is_told(tmp_path):
     training = Training(tmp_path)
     with training.observer as listener:
-        listener.on_start(training.run, CONFIG, INFO)
+        listener.on_start(training.run, CONFIG, training.info)
         listener.on_test(evaluation(10, 471.0), required=475.0)
         listener.on_test(evaluation(20, 476.0), required=478.5)
         listener.on_test(evaluation(30, 480.0), required=478.5)
@@ -235,53 +253,16 @@ def test_the_limit_that_comes_first_is_announced():
     for fields, planned, expected in (
         ({"max_env_steps": 100_000, "max_epochs": 1}, 1, "1 epoch"),
         ({"max_env_steps": 100_000, "max_epochs": 900}, 98, "100,000 env steps (about 98 epochs)"),
+        ({"max_env_steps": 100, "max_epochs": None}, 1, "100 env steps (about 1 epoch)"),
         ({"max_env_steps": None, "max_epochs": 5}, 5, "5 epochs"),
     ):
         lines = dict(header(CONFIG.replace(**fields), replace(INFO, planned_epochs=planned)))
-        assert lines["budget"] == f"{expected} · solved at 475"
+        assert lines["budget"] == [expected, "solved at 475"]
 
 
 def test_the_number_of_test_episodes_is_said():
     lines = dict(header(CONFIG, replace(INFO, test_episodes=30)))
-    assert lines["test"] == "30 held-out episodes"
-
-
-@pytest.mark.parametrize("width", [12, 40, 60, 80, 98, 200])
-def test_the_dashboard_fits_its_width(tmp_path, width):
-    training = Training(tmp_path, terminal=True, width=width)
-    training.go(end=None)
-    state = training.observer.state
-    assert state is not None
-    lines = ["".join(text for text, _ in line) for line in frame(state, width)]
-    assert {len(line) for line in lines} == {width}
-    text = "\n".join(lines)
-    if width < 60:  # nothing to read, but nothing to fail over either
-        return
-    assert "100.0 %" in text
-    assert re.search(r"ep_rew/mean +460\.0 +★ 460\.0", text)
-    assert re.search(r"ep_rew/mean +500\.0 +★ 500\.0", text)  # val
-    assert "policy/entropy" in text
-    if width >= 80:
-        assert "env 31 %" in text
-        assert "eval 6 %" in text
-        assert "▁" in text
-        assert "█" in text
-
-
-def test_epochs_have_a_total_only_where_they_are_the_budget():
-    for max_env_steps, shown in ((TOTAL, "epoch 41 "), (None, "epoch 41 / 40 ")):
-        state = State("id", "name", [], max_env_steps, N_EPOCHS)
-        state.add_row(row(41), seen_s=1.0)
-        text = "\n".join("".join(text for text, _ in line) for line in frame(state, 98))
-        assert shown in text
-
-
-def test_scores_have_the_decimals_of_the_threshold():
-    state = State("id", "name", [], TOTAL, N_EPOCHS, threshold=0.7)
-    for mean in (0.0032, 0.74):
-        state.add_value("val/roll/ep_rew/mean", mean)
-    text = "\n".join("".join(text for text, _ in line) for line in frame(state, 98))
-    assert re.search(r"ep_rew/mean +0\.740 +★ 0\.740", text)
+    assert lines["budget"][-1] == "test of 30 episodes"
 
 
 def test_warnings_and_the_place_of_the_runs(tmp_path):
@@ -302,35 +283,183 @@ def test_an_interrupted_run_that_is_solved_says_both(tmp_path):
     assert line.startswith("INTERRUPTED ★ solved  test 498.0 ± 3.0 (standard error, 2 episodes) ≥")
 
 
-def test_remaining_time_is_of_what_is_left_also_after_a_resume():
-    state = State("id", "name", [], TOTAL, N_EPOCHS)
-    assert state.remaining_s() is None
-    state.started_s = 100.0
-    state.add_row(row(10), seen_s=110.0)  # a quarter in 10 s
-    assert state.remaining_s() == pytest.approx(30.0)
-    assert state.steps_per_s() == pytest.approx(256.0)
-    state.start_steps, state.start_fraction = 256 * 8, 0.2  # of which most was done before
-    assert state.remaining_s() == pytest.approx(150.0)
-    assert state.steps_per_s() == pytest.approx(51.2)
+def tick(training: Training) -> None:
+    assert training.observer.display is not None
+    training.observer.display.tick()
 
 
-def test_refreshes_are_at_most_8_a_second_and_paced_by_their_cost(tmp_path, monkeypatch):
-    training = Training(tmp_path, terminal=True)
-    listener, now = training.observer, [0.0]
+def test_lines_keep_coming_while_an_epoch_is_long(tmp_path, monkeypatch):
+    training, now = Training(tmp_path), [0.0]
     monkeypatch.setattr(console_module.time, "monotonic", lambda: now[0])
-    refreshed: list[float] = []
-    with listener:
-        listener.on_start(training.run, CONFIG, INFO)
+    activity = training.info.activity
+    activity.begin_epoch(1)
+    activity.begin("collecting")
+    activity.epoch_began_s -= 10.0
+    with training.observer as listener:
+        listener.on_start(training.run, CONFIG, training.info)
+        before = len(training.file.getvalue())
+        for second in range(1, 13):
+            now[0] = float(second)
+            activity.rollout_steps = 14 * second
+            tick(training)
+    lines = training.file.getvalue()[before:].splitlines()
+    assert len(lines) == 2, "one in five seconds"
+    assert "70 env steps" in lines[0]
+    assert lines[1].endswith("collecting 140 / 256 env steps of epoch 1")
+    assert all(line in training.log for line in lines)
 
-        def refresh() -> None:
-            refreshed.append(now[0])
-            now[0] += 0.004  # a refresh takes 4 ms: one in 0.4 s is 1 %
 
-        monkeypatch.setattr(listener.live, "refresh", refresh)
-        for epoch in range(1, 4001):
-            now[0] += 0.001
-            listener.on_epoch(row(epoch))
-        assert 8 <= len(refreshed) <= 11
+def test_lines_come_less_often_in_a_long_run(tmp_path, monkeypatch):
+    training, now = Training(tmp_path), [0.0]
+    monkeypatch.setattr(console_module.time, "monotonic", lambda: now[0])
+    told: list[float] = []
+    with training.observer as listener:
+        listener.on_start(training.run, CONFIG, training.info)
+        monkeypatch.setattr(training.observer, "_log", lambda *lines: told.append(now[0]))
+        for second in range(0, 10_000, 5):
+            now[0] = float(second)
+            tick(training)
+    gaps = [b - a for a, b in pairwise(told)]
+    assert gaps[0] == 5.0
+    assert gaps[-1] == 60.0
+    assert len(told) < 400
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+def test_ctrl_c_is_acknowledged_at_once_without_a_terminal(tmp_path, quiet):
+    training = Training(tmp_path, quiet=quiet)
+    with training.observer as listener:
+        listener.on_start(training.run, CONFIG, training.info)
+        training.info.activity.stop_signal = "SIGTERM"
+        tick(training)
+        tick(training)
+    text = training.file.getvalue()
+    assert text.count("SIGTERM: saves and stops after this epoch") == 1
+    assert "SIGTERM: saves and stops after this epoch" in training.log
+
+
+def test_the_dashboard_is_drawn_by_ticks(tmp_path):
+    training = Training(tmp_path, terminal=True)
+    with training.observer as listener:
+        listener.on_start(training.run, CONFIG, training.info)
+        training.info.activity.rollout_steps = 123
+        before = len(training.file.getvalue())
+        tick(training)
+    assert "123 / 10,240" in training.file.getvalue()[before:]
+
+
+def test_an_error_while_drawing_is_reported_once_and_training_goes_on(tmp_path):
+    training = Training(tmp_path)
+    with training.observer as listener:
+        listener.on_start(training.run, CONFIG, training.info)
+        assert listener.display is not None
+        assert listener.display._ticker is not None
+        listener.display._ticker.error = OSError("no space")
+        with pytest.raises(OSError, match="no space"):
+            listener.on_epoch(row(1))
+        listener.on_epoch(row(2))
+
+
+def test_the_end_has_every_metric_with_its_history(tmp_path):
+    training = Training(tmp_path)
+    text = training.go()
+    assert re.search(r"last +min +max  over the run", text)
+    assert re.search(r"train  ep_rew/mean +460\.0 +31\.0 +460\.0  ▁", text)
+    assert re.search(r"val    ep_rew/mean +500\.0 +125\.0 +500\.0  ▁", text)
+    assert text.index("over the run") < text.index("SOLVED")
+    live = Training(tmp_path, terminal=True)
+    assert "last        min        max" in live.go()
+    assert "last        min        max" in live.log
+    assert "SOLVED" in live.log
+
+
+def test_alerts_are_told_and_recapped_with_advice(tmp_path):
+    training = Training(tmp_path)
+    seen = Alert("kl_high", "approx_kl 0.3", 512, None, "steps too large", "--policy-lr 1e-4")
+    with training.observer as listener:
+        listener.on_start(training.run, CONFIG, training.info)
+        for alert in (seen, replace(seen, is_over=True), replace(seen, env_steps=4096)):
+            listener.on_alert(alert)
+        listener.on_epoch(row(1))
+        training.finish(1, "max_env_steps")
+    text = training.file.getvalue()
+    assert text.count("warning: alert: kl_high: approx_kl 0.3") == 2
+    assert "alert over: kl_high" in text
+    recap = text[text.index("  alert    kl_high") :]
+    assert recap.startswith("  alert    kl_high (2 times), from 512 env steps: approx_kl 0.3")
+    assert recap.splitlines()[1:3] == [11 * " " + seen.meaning, 11 * " " + seen.advice]
+
+
+@pytest.mark.parametrize(
+    ("level", "shown"),
+    [
+        ("debug", ["a detail", "a note", "careful", "broken"]),
+        ("info", ["a note", "careful", "broken"]),
+        ("warning", ["careful", "broken"]),
+        ("error", ["broken"]),
+    ],
+)
+def test_the_log_level_selects_messages(tmp_path, level, shown):
+    training = Training(tmp_path, log_level=level)
+    told = {"debug": "a detail", "info": "a note", "warning": "careful", "error": "broken"}
+    with training.observer as listener:
+        listener.on_start(training.run, CONFIG, training.info)
+        before = len(training.file.getvalue())
+        for message_level, text in told.items():
+            listener.on_message(message_level, text)
+        log = training.log
+    text = training.file.getvalue()[before:]
+    assert [word for word in told.values() if word in text] == shown
+    # run.log misses nothing but the details, unless they were asked for.
+    assert ("debug: a detail" in log) == (level == "debug")
+    assert all(word in log for word in ("a note", "warning: careful", "error: broken"))
+
+
+def test_progress_lines_are_of_level_info(tmp_path):
+    training = Training(tmp_path, log_level="warning")
+    text = training.go()
+    assert not [line for line in text.splitlines() if " %" in line]
+    assert "  val 500.0" in training.log
+    assert "SOLVED" in text, "the result is always printed"
+
+
+def test_messages_of_python_logging_are_shown_and_logged(tmp_path):
+    training = Training(tmp_path)
+    own, other = logging.getLogger("gymnasium_solver.envs"), logging.getLogger("some_env")
+    with training.observer as listener:
+        listener.on_start(training.run, CONFIG, training.info)
+        own.info("engine chosen")
+        own.debug("too much")
+        other.warning("wheel %d is loose", 3)
+        other.info("chatter")
+    own.warning("after the end")
+    text = training.file.getvalue()
+    assert "engine chosen" in text
+    assert "warning: some_env: wheel 3 is loose" in text
+    assert "warning: some_env: wheel 3 is loose" in training.log
+    assert "too much" not in text
+    assert "chatter" not in text
+    assert "after the end" not in text
+
+
+def test_a_key_that_asked_for_a_checkpoint_is_answered(tmp_path, monkeypatch):
+    class NoKeys:
+        close = wake = lambda keys: None
+
+    monkeypatch.setattr(display_module, "terminal_keys", NoKeys)
+    training = Training(tmp_path, terminal=True, keys=True)
+    with training.observer as listener:
+        listener.on_start(training.run, CONFIG, training.info)
+        assert listener.display is not None
+        assert listener.display._key_actions is not None
+        listener.on_checkpoint(Path("256"), "periodic")
+        listener.display._key_actions.press("c")
+        listener.on_checkpoint(Path("1536"), "periodic")
+        assert listener.state is not None
+        told = ["".join(text for text, _ in line) for line in listener.state.messages]
+    assert [text[10:] for text in told if "checkpoint" in text] == [
+        "checkpoint saved at 1,536 env steps"
+    ]
 
 
 def test_numbers():

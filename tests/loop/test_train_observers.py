@@ -96,7 +96,7 @@ def test_a_requested_stop_can_be_resumed_exactly(
     meta = run.meta()
     assert (meta["status"], meta["stop_reason"], meta["epoch"]) == ("interrupted", "requested", 2)
     assert (meta["stop_detail"], meta["solved"]) == ("it has seen enough", False)
-    assert "an observer requested it (it has seen enough)" in run.report_path.read_text()
+    assert "a stop was requested (it has seen enough)" in run.report_path.read_text()
     resume(run.id)
     assert weight_hash(run) == weight_hash(whole)
     assert learning_rows(run) == learning_rows(whole)

@@ -1,0 +1,142 @@
+"""Single keys from the terminal while training runs, without Enter; the terminal is given back.
+
+    keys = Keys(sys.stdin.fileno())
+    keys.wait(0.25)      # "c", or "" after the time is over, or after keys.wake()
+    keys.close()
+
+Ctrl-C and Ctrl-Z stay signals. Only a process in the foreground touches the terminal: another one
+would be stopped by the kernel. After Ctrl-Z and `fg` the terminal is taken again.
+"""
+
+import os
+import re
+import select
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from types import FrameType
+from typing import Any
+
+SEQUENCE = re.compile(rb"\x1b(\[[0-9;?]*[A-Za-z~]|O[A-Za-z]|.)?")
+"""What an arrow or a function key sends: Escape and more, the last of which may be a letter."""
+
+try:
+    import termios
+except ImportError:  # Windows
+    termios = None  # type: ignore[assignment]
+
+
+def terminal_keys() -> "Keys | None":
+    """The keys of this process's terminal; None if its input is no terminal."""
+    try:
+        is_terminal = termios is not None and sys.stdin is not None and sys.stdin.isatty()
+        return Keys(sys.stdin.fileno()) if is_terminal else None
+    except (OSError, ValueError):  # closed, or replaced by something without a descriptor
+        return None
+
+
+class Keys:
+    def __init__(self, fd: int) -> None:
+        self._fd: int | None = fd
+        self._former: list[Any] | None = None
+        """Settings of the terminal to restore, while it is taken."""
+        self._is_suspended = False
+        self._wake_out, self._wake_in = os.pipe()
+        self._lock = threading.Lock()
+
+    def wait(self, timeout_s: float) -> str:
+        """The keys typed until now, or "" after `timeout_s` or `wake`."""
+        fd = self._fd if self._take() else None
+        sources = [self._wake_out] if fd is None else [self._wake_out, fd]
+        try:
+            ready, _, _ = select.select(sources, [], [], timeout_s)
+            if self._wake_out in ready:
+                os.read(self._wake_out, 1)
+                return ""
+            if fd is None or fd not in ready or not self._is_foreground():
+                return ""
+            typed = os.read(fd, 64)
+        except (OSError, ValueError):  # the terminal has gone
+            self._fd = None
+            return ""
+        if not typed:
+            self._fd = None
+        return SEQUENCE.sub(b"", typed).decode(errors="ignore").lower()
+
+    def wake(self) -> None:
+        """Make `wait` return."""
+        os.write(self._wake_in, b".")
+
+    def close(self) -> None:
+        """Give the terminal back. Nothing may be waiting any more."""
+        self.suspend()
+        self._fd = None
+        os.close(self._wake_in)
+        os.close(self._wake_out)
+
+    def _is_foreground(self) -> bool:
+        try:
+            return self._fd is not None and os.tcgetpgrp(self._fd) == os.getpgrp()
+        except OSError:
+            return False
+
+    def _take(self) -> bool:
+        """Switch off echo and waiting for Enter; False if the terminal is not ours now."""
+        with self._lock:
+            if self._fd is None or self._is_suspended or not self._is_foreground():
+                return False
+            try:
+                mode = termios.tcgetattr(self._fd)
+                if mode[3] & termios.ICANON:
+                    self._former = termios.tcgetattr(self._fd)
+                    mode[3] &= ~(termios.ICANON | termios.ECHO)
+                    mode[6][termios.VMIN], mode[6][termios.VTIME] = 1, 0
+                    termios.tcsetattr(self._fd, termios.TCSANOW, mode)
+            except termios.error:
+                self._fd = None
+            return self._fd is not None
+
+    def resume(self) -> None:
+        """Take the terminal again at the next `wait`."""
+        self._is_suspended = False
+
+    def suspend(self) -> None:
+        """Restore the terminal's settings and leave it alone until `resume`."""
+        with self._lock:
+            self._is_suspended = True
+            if self._former is None or self._fd is None or not self._is_foreground():
+                return
+            with suppress(termios.error):  # the terminal has gone
+                termios.tcsetattr(self._fd, termios.TCSANOW, self._former)
+            self._former = None
+
+
+class Suspension:
+    """Calls `before` when Ctrl-Z is about to stop the process, and `after` when it continues."""
+
+    def __init__(self, before: Callable[[], None], after: Callable[[], None]) -> None:
+        self._before, self._after = before, after
+        self._former: object = None
+
+    def watch(self) -> None:
+        is_main = threading.current_thread() is threading.main_thread()
+        if not is_main or not hasattr(signal, "SIGTSTP"):
+            return
+        if signal.getsignal(signal.SIGTSTP) == signal.SIG_DFL:  # else the shell has no job control
+            self._former = signal.signal(signal.SIGTSTP, self._suspend)
+
+    def stop(self) -> None:
+        if self._former is not None:
+            signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+            self._former = None
+
+    def _suspend(self, number: int, frame: FrameType | None) -> None:
+        self._before()
+        signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGTSTP)  # stops here, until SIGCONT
+        time.sleep(0)  # the signal may be delivered at the next opportunity
+        signal.signal(signal.SIGTSTP, self._suspend)
+        self._after()
