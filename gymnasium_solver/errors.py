@@ -4,6 +4,9 @@
 class GsolveError(Exception):
     """Base of all errors that are shown to the user without a traceback."""
 
+    details = ""
+    """More lines to show below the message, such as the traceback of an environment's own error."""
+
 
 class ConfigError(GsolveError):
     """A config, an override or a config name is wrong."""
@@ -11,6 +14,18 @@ class ConfigError(GsolveError):
 
 class EnvError(GsolveError):
     """An environment cannot be built, or was used incorrectly."""
+
+
+class EnvBugError(EnvError):
+    """The code of an environment raised an exception; `details` is its traceback."""
+
+    def __init__(self, message: str, details: str = "") -> None:
+        super().__init__(message)
+        self.details = details
+
+
+class UnknownEnvError(EnvError):
+    """No environment has this id."""
 
 
 class MissingError(EnvError):
@@ -23,3 +38,14 @@ class RunError(GsolveError):
 
 class DivergedError(GsolveError):
     """Training produced a value that is not finite."""
+
+
+def details_of(error: BaseException | None) -> str:
+    """The details of an error, or of the one that caused it."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        if details := getattr(error, "details", ""):
+            return str(details)
+        seen.add(id(error))
+        error = error.__cause__ or error.__context__
+    return ""

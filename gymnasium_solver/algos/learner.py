@@ -16,7 +16,6 @@ from gymnasium_solver.algos.agent import Snapshot, Tensors
 from gymnasium_solver.config.schedule import Schedule
 from gymnasium_solver.config.schema import LearnerConfig
 from gymnasium_solver.data.memory import Memory
-from gymnasium_solver.data.memory_check import available_memory_bytes, check_fits
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.fast.optimizer import FlatOptimizer
@@ -149,9 +148,6 @@ class Learner:
                 f"rollout: {rows:,} rows of {n_envs} envs take {estimate / 2**20:,.1f} MB, twice "
                 "that during an update"
             )
-        check_fits(
-            2 * estimate, available_memory_bytes(), "the rollout", "Reduce n_steps or n_envs."
-        )
 
     def before_rollout(self, env_steps: int, total_steps: int) -> None:
         """Set the exploration parameters; called before each rollout."""

@@ -24,8 +24,6 @@ PACKAGES = (
     "matplotlib",
 )
 N_ENVS = 8
-# Packages that MuJoCo 4 breaks, and a version of MuJoCo that they were seen to work with.
-MUJOCO_3 = {"gymnasium-robotics": "3.3.7", "dm_control": "3.17.0"}
 # One environment for each engine, then one for each suite with the engine that `auto` picks.
 ENGINES = ("envpool", "vector", "sync", "async")
 SUITES = {
@@ -160,18 +158,11 @@ def extras() -> list[Check]:
 
 def conflicts() -> list[Check]:
     """Installed packages that fail with the installed MuJoCo, though they declare no limit."""
-    mujoco = installed("mujoco")
-    if mujoco is None or int(mujoco.partition(".")[0]) < 4:
-        return []
+    from gymnasium_solver.envs.env_bugs import mujoco_conflicts
+
     return [
-        Check(
-            package,
-            False,
-            f"{installed(package)} fails with mujoco {mujoco}: pip install mujoco=={works}",
-            needed=False,
-        )
-        for package, works in MUJOCO_3.items()
-        if installed(package) is not None
+        Check(package, False, advice, needed=False)
+        for package, advice in mujoco_conflicts().items()
     ]
 
 

@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import NoReturn
 
 from gymnasium_solver import __version__
-from gymnasium_solver.errors import DivergedError, GsolveError
+from gymnasium_solver.errors import DivergedError, GsolveError, details_of
 
 VERBS: dict[str, dict[str, str]] = {
     "Train": {
@@ -105,12 +105,11 @@ def call(verb: str, argv: list[str]) -> int:
     try:
         code: int = import_module(f"gymnasium_solver.cli.{verb}").main(argv)
         return code
-    except DivergedError as error:
-        print(f"gsolve {verb}: {error}", file=sys.stderr)
-        return 1
     except GsolveError as error:
         print(f"gsolve {verb}: {error}", file=sys.stderr)
-        return 2
+        if details := details_of(error):
+            print(f"\n{details}", file=sys.stderr)
+        return 1 if isinstance(error, DivergedError) else 2
     except SystemExit as stop:  # argparse, after it has printed the help
         return int(stop.code or 0)
     except KeyboardInterrupt:

@@ -159,6 +159,9 @@ class EnvFields(Fields):
     reward_threshold: Float | None = None
     """Mean return that counts as solved. Unset: the threshold the environment is registered
     with."""
+    env_timeout_s: Annotated[Float, Field(gt=0)] | None = 300.0
+    """Seconds that an environment in a process of its own (vectorization_mode async) may take for
+    a step or a reset, before the run stops with an error. null: no limit."""
     env_boundary_steps: Count | Literal["auto"] = "auto"
     """Env steps between fresh resets of all environments, which keep an exact resume fast. auto:
     250,000, or the longest possible episode in every environment if that is more. More: fewer

@@ -10,12 +10,14 @@ bandits, ...) have engines of their own.
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from gymnasium_solver.config.schema import LearnerConfig
 from gymnasium_solver.envs.given import cannot_rebuild
 from gymnasium_solver.envs.spec import (
+    ANSWER_WITHIN_S,
     VECTOR_IS_FASTEST,
     Family,
     UnknownId,
@@ -27,7 +29,7 @@ from gymnasium_solver.envs.spec import (
 from gymnasium_solver.envs.vector import VectorEnv
 from gymnasium_solver.envs.wrappers import EngineNeeds, lower, with_frame_options, wrap
 from gymnasium_solver.envs.wrappers.restrict_actions import restrict_actions
-from gymnasium_solver.errors import EnvError
+from gymnasium_solver.errors import EnvError, UnknownEnvError
 from gymnasium_solver.runs.words import is_python_env
 from gymnasium_solver.suggest import ask, did_you_mean
 
@@ -56,11 +58,13 @@ def make_vector_env(
     render_mode: str | None = None,
     frame_options: Mapping[str, Any] | None = None,
     gamma: float | None = None,
+    timeout_s: float | None = ANSWER_WITHIN_S,
 ) -> VectorEnv:
     """Build `n_envs` copies of an environment, wrapped as `env_wrappers` ([{id, **kwargs}]) say.
     `frame_options` are frame_stack, frame_skip, grayscale_obs and resize_obs, as a config's fields
     have them: options of the games that have them, wrappers around other environments. `gamma` is
-    the run's discount, for wrappers that shape rewards by a potential.
+    the run's discount, for wrappers that shape rewards by a potential. `timeout_s`: how long
+    vectorization_mode async waits for an env's answer.
 
     render_mode "rgb_array" makes `render` work; it may make `auto` take another engine."""
     if vectorization_mode not in MODES:
@@ -82,6 +86,7 @@ def make_vector_env(
     else:
         wrappers = with_frame_options(env_id, wrappers, given)
     needs, wrappers = lower(wrappers, max_episode_steps)
+    needs = replace(needs, timeout_s=timeout_s)
     render_mode = "rgb_array" if needs.draws else render_mode
     if family is not None:
         env = _make_family(family, env_id, n_envs, kwargs, needs, vectorization_mode, render_mode)
@@ -104,6 +109,7 @@ def env_from_config(config: "Config", n_envs: int, render_mode: str | None = Non
         render_mode=render_mode,
         frame_options={name: value for name, value in options.items() if value is not None},
         gamma=config.gamma if isinstance(config, LearnerConfig) else None,
+        timeout_s=getattr(config, "env_timeout_s", None),
     )
     return restrict_actions(env, config.spec)
 
@@ -138,11 +144,14 @@ def _make_engine(
         raise _unknown(env_id)
     from gymnasium_solver.envs.engines.gymnasium import GymnasiumEngine
 
+    common |= {"frame_skip": needs.frame_skip, "timeout_s": needs.timeout_s}
     try:
-        return GymnasiumEngine(env_id, n_envs, mode, frame_skip=needs.frame_skip, **common)
+        return GymnasiumEngine(env_id, n_envs, mode, **common)
     except EnvError as error:
-        # Why this engine was chosen: the real mistake may be what ruled out EnvPool.
-        raise error if reason == "asked for" else EnvError(f"{error} ({reason})") from error
+        if reason != "asked for":
+            # Why this engine was chosen: the real mistake may be what ruled out EnvPool.
+            error.args = (f"{error} ({reason})",)
+        raise
 
 
 def _make_pool(env_id: str, n_envs: int, needs: EngineNeeds, common: dict[str, Any]) -> VectorEnv:
@@ -240,7 +249,7 @@ def _unknown(env_id: str) -> EnvError:
     near = [f"ALE/{old_atari[1]}-v5"] if old_atari and f"ALE/{old_atari[1]}-v5" in known else []
     hint = ask(near) or did_you_mean(env_id, known, n=5, cutoff=0.6)
     hint = hint or "No registered id is like it."
-    return EnvError(
+    return UnknownEnvError(
         f"Unknown environment {env_id!r}. {hint} An environment of your own must be registered "
         "with Gymnasium by a module named in `plugins`."
     )

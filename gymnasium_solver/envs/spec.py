@@ -8,13 +8,15 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, Literal
 
-from gymnasium_solver.errors import EnvError
-
 EvalEnvs = Literal["array", "many", "as_training", "one"]
 # Gymnasium's NumPy CartPole against EnvPool's, us a step of 1 / 8 / 64 / 1024 envs on two cores:
 # 44 / 43 / 49 / 111 against 27 / 46 / 118 / 1500. It also saves the 1.5 s that EnvPool takes to
 # import. A single env is fastest without either, at 20 us.
 VECTOR_IS_FASTEST = ("CartPole-v0", "CartPole-v1")
+
+
+# How long vectorization_mode async waits for an environment, unless told otherwise.
+ANSWER_WITHIN_S = 300.0
 
 
 class Unsupported(Exception):
@@ -124,10 +126,12 @@ def registry_entry(env_id: str) -> Any | None:
 
     module, _, name = env_id.rpartition(":")
     if module:
+        from gymnasium_solver.envs.env_bugs import env_bug
+
         try:
             import_module(module)
-        except ImportError as error:
-            raise EnvError(f"{env_id}: cannot import {module!r}: {error}") from error
+        except (Exception, SystemExit) as error:  # a package may need a display, a licence, ...
+            raise env_bug(f"{env_id}: cannot import {module!r}:", error) from error
     return gymnasium.registry.get(name)
 
 

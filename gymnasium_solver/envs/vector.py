@@ -33,6 +33,7 @@ import gymnasium
 import numpy as np
 
 from gymnasium_solver.envs.action_checks import action_checker
+from gymnasium_solver.envs.env_bugs import env_bug
 from gymnasium_solver.envs.masks import MaskReader
 from gymnasium_solver.envs.spec import EnvSpec
 from gymnasium_solver.errors import EnvError
@@ -195,7 +196,13 @@ class Engine(VectorEnv):
     def reset(self, seed: int) -> Any:
         if self._closed:
             raise EnvError(f"{self.spec.env_id}: reset() after close().")
-        obs, info = self._reset(check_seed(seed, self.spec.env_id))
+        seed = check_seed(seed, self.spec.env_id)
+        try:
+            obs, info = self._reset(seed)
+        except EnvError:
+            raise
+        except Exception as error:
+            raise env_bug(f"{self.spec.env_id}: reset() raised", error) from error
         self._mask = self._masks.at_reset(info)
         self._last_info = info
         self._done = np.zeros(self.n_envs, np.bool_)
@@ -209,7 +216,12 @@ class Engine(VectorEnv):
         if is_reset is None:
             raise EnvError(f"{self.spec.env_id}: step() before reset(seed), or after close().")
         actions = self._check_actions(actions)
-        obs, reward, terminated, truncated, info = self._step(actions, is_reset, n_reset)
+        try:
+            obs, reward, terminated, truncated, info = self._step(actions, is_reset, n_reset)
+        except EnvError:
+            raise
+        except Exception as error:
+            raise env_bug(f"{self.spec.env_id}: step() raised", error) from error
         # New arrays each step, never changed once handed out.
         self._return = self._return + reward
         self._length = self._length + 1

@@ -10,8 +10,10 @@ import numpy as np
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.envs.spec import eval_envs
 from gymnasium_solver.envs.vector import VectorEnv
+from gymnasium_solver.errors import DivergedError
 from gymnasium_solver.policies.policy import Policy
 from gymnasium_solver.training.activity import Activity
+from gymnasium_solver.training.finite import ENV_ADVICE
 from gymnasium_solver.training.observer import EvalResult, eval_result
 
 MOST_EVAL_ENVS = 64
@@ -73,6 +75,11 @@ def evaluate(
             if finished.any():
                 open_share[finished] -= 1
                 returns += step.episode_return[finished].tolist()
+                if not np.isfinite(returns[-1]):
+                    raise DivergedError(
+                        f"{env.spec.env_id}: the return of an episode is {returns[-1]}, so the "
+                        f"policy has no score. {ENV_ADVICE}"
+                    )
                 lengths += step.episode_length[finished].tolist()
                 activity.eval_episodes_done = len(returns)
     finally:

@@ -24,7 +24,7 @@ LEARNER_ADVICE = (
 )
 
 
-def check_rollout(rollout: Rollout) -> None:
+def check_rollout(rollout: Rollout, env_id: str) -> None:
     """Raise DivergedError if an observation or a reward is not finite."""
     parts = [
         (f"observation {name!r}" if name else "observation", part)
@@ -35,10 +35,10 @@ def check_rollout(rollout: Rollout) -> None:
             continue
         bad = np.argwhere(~np.isfinite(values))
         row, env = int(bad[0][0]), int(bad[0][1])
+        shown = np.array2string(np.asarray(values[row, env]), threshold=12)
         raise DivergedError(
-            f"{len(bad)} value(s) of the {name} are not finite; the first is in env {env} at row "
-            f"{row} of the rollout: {np.array2string(np.asarray(values[row, env]), threshold=12)}. "
-            + ENV_ADVICE
+            f"{env_id}: {len(bad)} value(s) of the {name} are not finite; the first is in env "
+            f"{env} at row {row} of the rollout: {shown}. {ENV_ADVICE}"
         )
 
 

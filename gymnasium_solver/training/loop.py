@@ -22,7 +22,7 @@ from gymnasium_solver.envs.journal import JournaledEnv
 from gymnasium_solver.envs.make import env_from_config
 from gymnasium_solver.envs.treatment import treatment_of
 from gymnasium_solver.envs.vector import VectorEnv
-from gymnasium_solver.errors import DivergedError, EnvError, RunError
+from gymnasium_solver.errors import DivergedError, EnvError, RunError, details_of
 from gymnasium_solver.runs import query
 from gymnasium_solver.runs.checkpoint import LAST, load_checkpoint, prune, save_checkpoint
 from gymnasium_solver.runs.files import write_atomic
@@ -41,6 +41,7 @@ from gymnasium_solver.training.finite import (
     check_weights,
     dump_rollout,
 )
+from gymnasium_solver.training.memory import check_rollout_fits
 from gymnasium_solver.training.observer import Control, EvalResult, Observer, TrainInfo
 from gymnasium_solver.training.observers import Observers, configured_observers
 from gymnasium_solver.training.plan import Goal, Plan, goals_behind
@@ -157,6 +158,7 @@ class Trainer:
         self.stop_detail: str | None = None
         self._is_over = False
         self.replay_log: ReplayLog | None = None
+        check_rollout_fits(config, env.observation_space, env.action_space)
         self.agent = build_agent(config, env.observation_space, env.action_space)
         self._update_mode = self.agent.update_mode  # as the user knows it
         self.agent.start_training()
@@ -315,7 +317,7 @@ class Trainer:
     def _check_data(self, rollout: Rollout) -> None:
         if self.config.check_finite:
             try:
-                check_rollout(rollout)
+                check_rollout(rollout, self.config.env_id)
             except DivergedError:
                 dump_rollout(rollout, self.run.path)
                 raise
@@ -537,6 +539,8 @@ class Trainer:
         if isinstance(error, DivergedError) and not self._is_over:
             self._save("last", with_env=False)
             self.run.log_event("diverged", env_steps=self.progress.env_steps, text=str(error))
+        if details := details_of(error):
+            self.run.log_text(f"{error}\n\n{details}")
         is_signal = isinstance(error, KeyboardInterrupt)
         reason = "diverged" if isinstance(error, DivergedError) else "error"
         if is_signal:

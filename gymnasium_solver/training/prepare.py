@@ -33,7 +33,7 @@ from gymnasium_solver.config.schema import Config, canonical
 from gymnasium_solver.config.yaml_file import parse_value, unfilled
 from gymnasium_solver.envs.suites.game_options import fill_defaults
 from gymnasium_solver.envs.wrappers import check_wrappers
-from gymnasium_solver.errors import ConfigError, EnvError
+from gymnasium_solver.errors import ConfigError, EnvError, UnknownEnvError
 from gymnasium_solver.plugins import import_plugins, observer_class, see_working_folder
 
 
@@ -160,7 +160,7 @@ def _load_unlisted(
 
         try:
             chosen = default_fields(target, str(algo_id), fields)
-        except EnvError as error:
+        except UnknownEnvError as error:
             raise ConfigError(f"{not_found}; nor is it an environment: {error}") from error
         names = {"project_id": target.replace("/", "-").replace(":", "-"), "variant": algo_id}
         known = algo_class(str(algo_id)).Config.model_fields

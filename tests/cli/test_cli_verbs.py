@@ -353,12 +353,13 @@ def test_doctor_tells_a_missing_extra_with_the_command(monkeypatch):
 
 def test_doctor_warns_about_packages_that_mujoco_4_breaks(monkeypatch):
     from gymnasium_solver.cli import doctor
+    from gymnasium_solver.envs import env_bugs
 
     found = {"mujoco": "4.0.0", "dm_control": "1.0.50"}
-    monkeypatch.setattr(doctor, "installed", found.get)
+    monkeypatch.setattr(env_bugs, "installed", found.get)
     (check,) = doctor.conflicts()
     assert (check.name, check.ok, check.needed) == ("dm_control", False, False)
-    assert check.text == "1.0.50 fails with mujoco 4.0.0: pip install mujoco==3.17.0"
+    assert check.text == "dm_control 1.0.50 fails with mujoco 4.0.0: pip install mujoco==3.17.0"
     found["mujoco"] = "3.17.0"
     assert doctor.conflicts() == []
 

@@ -112,11 +112,11 @@ def test_a_part_of_a_dict_is_named_and_every_part_is_dumped(tmp_path: Path) -> N
     )
     actions = action_kind(gymnasium.spaces.Discrete(2))
     rollout = Rollout.allocate(5, 3, space, actions)
-    check_rollout(rollout)
+    check_rollout(rollout, "Some-v0")
     assert isinstance(rollout.obs, dict)
     rollout.obs["speed"][4, 2, 1] = np.nan
     with pytest.raises(DivergedError, match=r"observation 'speed'.*env 2 at row 4 .*nan"):
-        check_rollout(rollout)
+        check_rollout(rollout, "Some-v0")
     dump_rollout(rollout, tmp_path)
     dump = load_file(tmp_path / "diverged.safetensors")
     assert {"obs.camera", "obs.speed", "actions", "reward"} <= set(dump)

@@ -1,168 +1,36 @@
 """Gymnasium's environments under the contract: an env's vector entry point, sync, or async.
 
 An env that does not declare NEXT_STEP autoreset is refused: a guess about where an episode ended
-would silently corrupt every target learnt from it. `sync` steps the envs directly (`DirectEnvs`):
-Gymnasium's SyncVectorEnv spends up to half of a small env's time on batching.
+would silently corrupt every target learnt from it. `sync` steps the envs in this process
+(direct.py), `async` each in a process of its own (async_envs.py).
 
 Inside, each single env has observations that are an array or a flat dict of arrays, and takes its
 actions as arrays (`adapted`), so that both modes only ever move arrays.
 """
 
-import traceback
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, SupportsFloat
+from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
+from gymnasium.vector import AutoresetMode
 
-from gymnasium_solver.envs.processes import deaf_to_ctrl_c
-from gymnasium_solver.envs.readers import FlatObservations, Reader, reader
-from gymnasium_solver.envs.spec import EnvSpec, registry_entry, suite_of
+from gymnasium_solver.envs.engines.async_envs import AsyncEnvs
+from gymnasium_solver.envs.engines.direct import DirectEnvs, adapted
+from gymnasium_solver.envs.engines.guard import Guard
+from gymnasium_solver.envs.env_bugs import env_bug, one_line
+from gymnasium_solver.envs.fit import misfit
+from gymnasium_solver.envs.readers import Reader, reader
+from gymnasium_solver.envs.spec import ANSWER_WITHIN_S, EnvSpec, registry_entry, suite_of
 from gymnasium_solver.envs.suites.minigrid import minigrid_view
-from gymnasium_solver.envs.vector import Engine, Info, RawStep, as_float32, env_seeds
+from gymnasium_solver.envs.vector import Engine, Info, RawStep, env_seeds
 from gymnasium_solver.envs.wrappers.lowered import FrameSkipEnv
 from gymnasium_solver.errors import EnvError
-from gymnasium_solver.spaces.native_actions import (
-    action_shape,
-    is_product,
-    to_native,
-    to_native_batch,
-)
-from gymnasium_solver.spaces.observations import ARRAYS, Obs, map_obs
-
-# What constructors of environments raise for bad kwargs and missing packages.
-_MAKE_ERRORS = (
-    gymnasium.error.Error,
-    TypeError,
-    ValueError,
-    AssertionError,
-    ImportError,
-    KeyError,
-    AttributeError,
-)
-
-
-class ArrayActions(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """A single env with Dict or Tuple actions that takes them as one row of numbers."""
-
-    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
-        super().__init__(env)
-        self.native = env.action_space
-        shape = action_shape(self.native)
-        self.action_space = gymnasium.spaces.Box(-np.inf, np.inf, shape, np.float64)
-
-    def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
-        return self.env.step(to_native(self.native, action))
-
-
-def adapted(env: gymnasium.Env[Any, Any], env_id: str) -> gymnasium.Env[Any, Any]:
-    """An env whose observations are arrays or flat dicts of arrays and whose actions are arrays."""
-    if not isinstance(env.observation_space, ARRAYS):
-        env = FlatObservations(env, env_id)
-    return ArrayActions(env) if is_product(env.action_space) else env
-
-
-class DirectEnvs(VectorEnv):
-    """Adapted envs stepped one by one: what SyncVectorEnv gives, sooner, with float32 for float64.
-
-    The arrays are fresh at every step."""
-
-    metadata: dict[str, Any] = {"autoreset_mode": AutoresetMode.NEXT_STEP}
-
-    def __init__(self, envs: Sequence[gymnasium.Env], env_id: str = "DirectEnvs") -> None:
-        self.envs, self.num_envs, self._env_id = list(envs), len(envs), env_id
-        self.single_observation_space = space = envs[0].observation_space
-        self.single_action_space = envs[0].action_space
-        for env in envs:
-            spaces = env.observation_space, env.action_space
-            if spaces != (space, self.single_action_space):
-                raise ValueError(f"its copies differ in their spaces: {env} has {spaces}")
-        self._is_dict = isinstance(space, gymnasium.spaces.Dict)
-        parts = space.spaces if isinstance(space, gymnasium.spaces.Dict) else {"": space}
-        self._empty = {
-            name: partial(np.empty, (self.num_envs, *(part.shape or ())), as_float32(part).dtype)
-            for name, part in parts.items()
-        }
-        self._empty_array = self._empty[next(iter(parts))]
-        self._is_over = [False] * self.num_envs
-
-    def _new_obs(self) -> Any:
-        if self._is_dict:
-            return {name: empty() for name, empty in self._empty.items()}
-        return self._empty_array()
-
-    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Obs, Info]:
-        obs, info = self._new_obs(), Info()
-        for i, env in enumerate(self.envs):
-            seen, given = env.reset(seed=None if seed is None else seed[i], options=options)
-            self._put(obs, i, seen)
-            info = self._add_info(info, given, i)
-            self._is_over[i] = False
-        return obs, info
-
-    def step(self, actions: np.ndarray) -> RawStep:
-        obs, info = self._new_obs(), Info()
-        rewards: list[SupportsFloat] = [0.0] * self.num_envs
-        terminated, truncated = [False] * self.num_envs, [False] * self.num_envs
-        is_dict = self._is_dict
-        for i, env in enumerate(self.envs):
-            if self._is_over[i]:
-                seen, given = env.reset()
-                self._is_over[i] = False
-            else:
-                seen, rewards[i], ended, cut, given = env.step(actions[i])
-                if ended or cut:
-                    terminated[i], truncated[i], self._is_over[i] = ended, cut, True
-            if is_dict:
-                self._put(obs, i, seen)
-            else:
-                try:  # here and not in `_put`: calls are 3 % of a CartPole's step
-                    obs[i] = seen
-                except (ValueError, TypeError) as error:
-                    raise self._misfit(i, seen, error) from error
-            if given:
-                info = self._add_info(info, given, i)
-        flags = np.array([terminated, truncated], np.bool_)
-        return obs, self._numbers(rewards), flags[0], flags[1], info
-
-    def _put(self, obs: Any, i: int, seen: Any) -> None:
-        """Store what env i returned."""
-        try:
-            if not self._is_dict:
-                obs[i] = seen
-                return
-            for name, part in obs.items():
-                part[i] = seen[name]
-        except (ValueError, TypeError, KeyError, IndexError) as error:
-            raise self._misfit(i, seen, error) from error
-
-    def _misfit(self, i: int, seen: Any, error: Exception) -> EnvError:
-        return EnvError(
-            f"{self._env_id}: env {i} returned an observation that does not fit "
-            f"{self.single_observation_space}: {str(seen)[:100]} ({error})."
-        )
-
-    def _numbers(self, rewards: list[Any]) -> np.ndarray:
-        """The rewards as float32[N]; an array with one element counts as its number."""
-        try:
-            numbers = np.array(rewards, np.float32)
-        except ValueError:  # some are numbers, others arrays
-            numbers = np.empty(0, np.float32)
-        if numbers.shape == (self.num_envs,):
-            return numbers
-        for i, reward in enumerate(rewards):
-            if np.size(reward) != 1:
-                raise EnvError(
-                    f"{self._env_id}: env {i} returned the reward {reward!r}, expected a number."
-                )
-        return np.array([np.asarray(reward).item() for reward in rewards], np.float32)
-
-    def close_extras(self, **kwargs: Any) -> None:
-        for env in self.envs:
-            env.close()
+from gymnasium_solver.spaces.native_actions import is_product, to_native_batch
+from gymnasium_solver.spaces.observations import ARRAYS, Obs, map_obs, part_spaces
 
 
 @dataclass
@@ -188,6 +56,7 @@ class GymnasiumEngine(Engine):
         render_mode: str | None,
         reason: str,
         frame_skip: tuple[int, int] | None = None,
+        timeout_s: float | None = ANSWER_WITHIN_S,
     ) -> None:
         entry = registry_entry(env_id)
         assert entry is not None, "make.py asks for registered ids only"
@@ -199,7 +68,7 @@ class GymnasiumEngine(Engine):
         if render_mode is not None:
             kwargs["render_mode"] = render_mode
         inner = [partial(FrameSkipEnv, low=frame_skip[0], high=frame_skip[1])] if frame_skip else []
-        made = _make_vec(env_id, n_envs, mode, kwargs, inner)
+        made = _make_vec(env_id, n_envs, mode, kwargs, inner, timeout_s)
         self._vec = made.vec
         self._refuse_other_autoreset(env_id, mode)
         self._read = _reader(self._vec.single_observation_space, env_id, view)
@@ -216,6 +85,7 @@ class GymnasiumEngine(Engine):
         super().__init__(n_envs, self._read.space, made.action, spec)
         self._to_vec = self._action_conversion(made.action, mode)
         self._is_fresh = mode == "sync" and self._read.read is None
+        self._is_checked = False
         self._render_mode = render_mode
         if mode == "vector" and hasattr(self._vec, "action_space"):
             # CartPole's class checks its actions at each step, for 12 of 45 us: ours are checked.
@@ -247,6 +117,8 @@ class GymnasiumEngine(Engine):
         seeds = env_seeds(seed, self.n_envs)
         # Entry points take one seed for the whole batch.
         obs, info = self._vec.reset(seed=seeds[0] if self.spec.engine == "vector" else seeds)
+        self._is_checked = False
+        self._check_batch(obs)
         return self._fresh(obs), info
 
     def _step(self, actions: np.ndarray, is_reset: np.ndarray, n_reset: int) -> RawStep:
@@ -254,9 +126,12 @@ class GymnasiumEngine(Engine):
         obs, reward, terminated, truncated, info = self._vec.step(given)
         if self._is_fresh:
             return obs, reward, terminated, truncated, info
+        if not self._is_checked:
+            self._check_batch(obs)
+            self._is_checked = True
         return (
             self._fresh(obs),
-            np.array(reward, np.float32),
+            self._rewards(reward),
             np.array(terminated, np.bool_),
             np.array(truncated, np.bool_),
             info,
@@ -267,6 +142,33 @@ class GymnasiumEngine(Engine):
         obs = self._read(native)
         return obs if self._is_fresh else map_obs(np.array, obs)
 
+    def _check_batch(self, native: Any) -> None:
+        """Check what a vectorised env returns: at a reset, and at the first step after it. Single
+        envs are checked one by one."""
+        if self.spec.engine != "vector":
+            return
+        space = self._read.space
+        obs = self._read(native)
+        for name, part in part_spaces(space).items():
+            seen = obs[name] if name else obs
+            if problem := misfit(part, seen, self.n_envs):
+                what = f"observation part {name!r}" if name else "observations"
+                raise EnvError(
+                    f"{self.spec.env_id}: it returned {what} of {self.n_envs} envs that do not fit "
+                    f"{part}: the batch {problem}."
+                )
+
+    def _rewards(self, reward: Any) -> np.ndarray:
+        array = np.array(reward, np.float32)
+        if array.shape == (self.n_envs, 1):
+            return array[:, 0]
+        if array.shape != (self.n_envs,):
+            raise EnvError(
+                f"{self.spec.env_id}: it returned rewards of shape {array.shape}, expected "
+                f"({self.n_envs},): a number for each env."
+            )
+        return array
+
     def render(self, env_index: int = 0) -> np.ndarray | None:
         if self._render_mode is None:
             raise EnvError(f"{self.spec.env_id}: render() needs render_mode='rgb_array'.")
@@ -275,13 +177,19 @@ class GymnasiumEngine(Engine):
                 frame = self._vec.envs[env_index].render()
             else:
                 frame = self._vec.render()[env_index]
-        except gymnasium.error.DependencyNotInstalled as error:
-            raise EnvError(f"{self.spec.env_id}: cannot draw: {error}") from error
+        except EnvError:
+            raise
+        except Exception as error:
+            raise env_bug(f"{self.spec.env_id}: render() raised", error) from error
         return None if frame is None else np.asarray(frame)
 
     def close(self) -> None:
         if not self._closed:
-            self._vec.close()
+            try:
+                self._vec.close()
+            except Exception as error:  # what was learnt is worth more than an orderly end
+                text = f"{self.spec.env_id}: close() raised {one_line(error)}"
+                warnings.warn(text, stacklevel=2)
         super().close()
 
 
@@ -293,7 +201,12 @@ def _reader(space: gymnasium.spaces.Space[Any], env_id: str, view: Any) -> Reade
 
 
 def _make_vec(
-    env_id: str, n_envs: int, mode: str, kwargs: dict[str, Any], inner: list[Any]
+    env_id: str,
+    n_envs: int,
+    mode: str,
+    kwargs: dict[str, Any],
+    inner: list[Any],
+    timeout_s: float | None,
 ) -> Made:
     spec = registry_entry(env_id) or env_id
 
@@ -319,22 +232,10 @@ def _make_vec(
         if mode == "sync":
             vec = DirectEnvs([first, *(make_adapted() for _ in range(1, n_envs))], env_id)
             return Made(vec, action, notes)
-        first.close()
-        # copy=False: the buffer is copied once, by the engine, while it is cast.
-        options: dict[str, Any] = {"autoreset_mode": AutoresetMode.NEXT_STEP, "copy": False}
-        with deaf_to_ctrl_c():
-            return Made(AsyncVectorEnv([make_adapted] * n_envs, **options), action, notes)
-    except _MAKE_ERRORS as error:
+        Guard(first, env_id, 0).close()
+        return Made(AsyncEnvs(make_adapted, n_envs, env_id, timeout_s), action, notes)
+    except EnvError:
+        raise
+    except Exception as error:  # whatever constructors raise
         given = f" with {kwargs}" if kwargs else ""
-        raise EnvError(
-            f"{env_id} cannot be made by gymnasium ({mode}){given}: {type(error).__name__}: {error}"
-            f"{_place(error)}"
-        ) from error
-
-
-def _place(error: BaseException) -> str:
-    """Where in the environment's own code an error was raised; "" for errors of Gymnasium."""
-    frames = traceback.extract_tb(error.__traceback__)
-    if not frames or "/gymnasium/" in frames[-1].filename.replace("\\", "/"):
-        return ""
-    return f" ({frames[-1].filename}, line {frames[-1].lineno})"
+        raise env_bug(f"{env_id} cannot be made by gymnasium ({mode}){given}:", error) from error

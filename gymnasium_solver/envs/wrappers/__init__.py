@@ -90,6 +90,8 @@ class EngineNeeds:
     """Fewest and most frames that an action is held for."""
     draws: bool = False
     """The observations are rendered frames."""
+    timeout_s: float | None = None
+    """How long `async` waits for an answer."""
 
 
 def register_wrapper(name: str) -> Callable[[W], W]:

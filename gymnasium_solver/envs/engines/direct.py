@@ -1,0 +1,161 @@
+"""Single environments of Gymnasium: adapted to arrays, and stepped one by one.
+
+`adapted` gives an env observations that are an array or a flat dict of arrays, and actions that are
+arrays. `DirectEnvs` steps adapted envs in this process: Gymnasium's SyncVectorEnv spends up to half
+of a small env's time on batching. What an env returns is checked (guard.py) where that is cheap: at
+every reset, at the first step, and at each step the numbers of discrete parts.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, SupportsFloat
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+from gymnasium_solver.envs.engines.guard import Guard
+from gymnasium_solver.envs.fit import reward_number, whole_range
+from gymnasium_solver.envs.readers import FlatObservations
+from gymnasium_solver.envs.vector import Info, RawStep, as_float32
+from gymnasium_solver.errors import EnvError
+from gymnasium_solver.spaces.native_actions import action_shape, is_product, to_native
+from gymnasium_solver.spaces.observations import ARRAYS, Obs, part_spaces
+
+
+class ArrayActions(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """A single env with Dict or Tuple actions that takes them as one row of numbers."""
+
+    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+        super().__init__(env)
+        self.native = env.action_space
+        shape = action_shape(self.native)
+        self.action_space = gymnasium.spaces.Box(-np.inf, np.inf, shape, np.float64)
+
+    def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
+        return self.env.step(to_native(self.native, action))
+
+
+def adapted(env: gymnasium.Env[Any, Any], env_id: str) -> gymnasium.Env[Any, Any]:
+    """An env whose observations are arrays or flat dicts of arrays and whose actions are arrays."""
+    if not isinstance(env.observation_space, ARRAYS):
+        env = FlatObservations(env, env_id)
+    return ArrayActions(env) if is_product(env.action_space) else env
+
+
+class DirectEnvs(VectorEnv):
+    """Adapted envs stepped one by one: what SyncVectorEnv gives, sooner, with float32 for float64.
+
+    The arrays are fresh at every step."""
+
+    metadata: dict[str, Any] = {"autoreset_mode": AutoresetMode.NEXT_STEP}
+
+    def __init__(self, envs: Sequence[gymnasium.Env], env_id: str = "DirectEnvs") -> None:
+        self.envs, self.num_envs, self._env_id = list(envs), len(envs), env_id
+        self.single_observation_space = space = envs[0].observation_space
+        self.single_action_space = envs[0].action_space
+        for env in envs:
+            spaces = env.observation_space, env.action_space
+            if spaces != (space, self.single_action_space):
+                raise ValueError(f"its copies differ in their spaces: {env} has {spaces}")
+        self._guards = [Guard(env, env_id, i) for i, env in enumerate(envs)]
+        self._steps: list[Callable[[Any], Any]] = [guard.step for guard in self._guards]
+        self._is_checked = False
+        self._is_dict = isinstance(space, gymnasium.spaces.Dict)
+        parts = part_spaces(space)
+        self._empty = {
+            name: partial(np.empty, (self.num_envs, *(part.shape or ())), as_float32(part).dtype)
+            for name, part in parts.items()
+        }
+        self._empty_array = self._empty[next(iter(parts))]
+        # Networks take these numbers as indices: one outside would fail there, without a name.
+        discrete = gymnasium.spaces.Discrete | gymnasium.spaces.MultiDiscrete
+        ranges = {n: whole_range(part) for n, part in parts.items() if isinstance(part, discrete)}
+        self._ranges = [(n, low, np.uint64(high - low)) for n, (low, high) in ranges.items()]
+        self._is_over = [False] * self.num_envs
+
+    def _new_obs(self) -> Any:
+        if self._is_dict:
+            return {name: empty() for name, empty in self._empty.items()}
+        return self._empty_array()
+
+    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Obs, Info]:
+        obs, info = self._new_obs(), Info()
+        for i, guard in enumerate(self._guards):
+            seen, given = guard.reset(seed=None if seed is None else seed[i], options=options)
+            self._put(obs, i, seen)
+            info = self._add_info(info, given, i)
+            self._is_over[i] = False
+        return obs, info
+
+    def step(self, actions: np.ndarray) -> RawStep:
+        obs, info = self._new_obs(), Info()
+        rewards: list[SupportsFloat] = [0.0] * self.num_envs
+        terminated, truncated = [False] * self.num_envs, [False] * self.num_envs
+        is_dict, answer = self._is_dict, None
+        try:
+            for i, step in enumerate(self._steps):
+                if self._is_over[i]:
+                    seen, given = self._guards[i].reset()
+                    self._is_over[i] = False
+                else:
+                    answer = step(actions[i])
+                    seen, rewards[i], ended, cut, given = answer
+                    if ended or cut:
+                        terminated[i], truncated[i], self._is_over[i] = ended, cut, True
+                if is_dict:
+                    self._put(obs, i, seen)
+                else:
+                    obs[i] = seen  # here and not in `_put`: calls are 3 % of a CartPole's step
+                if given:
+                    info = self._add_info(info, given, i)
+        except EnvError:
+            raise
+        except Exception as error:
+            raise self._guards[i].explain(answer, error) from error
+        if self._ranges:
+            self._check_ranges(obs)
+        if not self._is_checked:
+            self._drop_guards()
+        flags = np.array([terminated, truncated], np.bool_)
+        return obs, self._numbers(rewards), flags[0], flags[1], info
+
+    def _put(self, obs: Any, i: int, seen: Any) -> None:
+        """Store what env i returned."""
+        if not self._is_dict:
+            obs[i] = seen
+            return
+        for name, part in obs.items():
+            part[i] = seen[name]
+
+    def _drop_guards(self) -> None:
+        """Step the envs themselves from now on, if what they return can be stored as it is."""
+        self._is_checked = True
+        pairs = zip(self.envs, self._guards, strict=True)
+        self._steps = [env.step if guard.is_exact else guard.step for env, guard in pairs]
+
+    def _check_ranges(self, obs: Any) -> None:
+        for name, low, span in self._ranges:
+            numbers = obs[name] if self._is_dict else obs
+            # Read as unsigned a negative number is huge: one comparison checks both ends.
+            fits = (numbers - low).astype(np.int64, copy=False).view(np.uint64) <= span
+            if np.count_nonzero(fits) != fits.size:
+                i = int(np.argwhere(~fits)[0][0])
+                raise self._guards[i].misfit(numbers[i], name)
+
+    def _numbers(self, rewards: list[Any]) -> np.ndarray:
+        """The rewards as float32[N]; an array with one element counts as its number."""
+        try:
+            numbers = np.array(rewards, np.float32)
+        except (ValueError, TypeError):  # some are numbers, others arrays
+            numbers = np.empty(0, np.float32)
+        if numbers.shape == (self.num_envs,):
+            return numbers
+        for i, reward in enumerate(rewards):
+            if reward_number(reward) is None:
+                raise self._guards[i].no_reward(reward)
+        return np.array([reward_number(reward) for reward in rewards], np.float32)
+
+    def close_extras(self, **kwargs: Any) -> None:
+        for guard in self._guards:
+            guard.close()

@@ -1,0 +1,102 @@
+"""Exceptions of an environment's own code, as one line with the environment's traceback.
+
+    except EnvError:
+        raise
+    except Exception as error:
+        raise env_bug(f"{env_id}: step() raised", error) from error
+
+The message names the environment, the exception and its place. The traceback is kept as
+`error.details` without the frames of this package and of Gymnasium above it: the command line
+prints it below the message, a run writes it into run.log.
+"""
+
+import traceback
+from importlib import metadata
+from pathlib import Path
+
+import gymnasium
+
+from gymnasium_solver.errors import EnvBugError, EnvError, MissingError
+
+LONGEST = 300
+_OURS = str(Path(__file__).parents[1])
+_GYMNASIUM = Path(gymnasium.__file__).parent
+# What calls an environment; the environments of Gymnasium itself are in its `envs`.
+_CALLERS = (
+    _OURS,
+    *(str(_GYMNASIUM / part) for part in ("core.py", "wrappers", "vector", "utils")),
+    str(_GYMNASIUM / "envs" / "registration.py"),
+    "<frozen",
+)
+# Packages that MuJoCo 4 breaks: their module, and a version of MuJoCo that they work with.
+NEEDS_MUJOCO_3 = {
+    "gymnasium-robotics": ("gymnasium_robotics", "3.3.7"),
+    "dm_control": ("dm_control", "3.17.0"),
+}
+
+
+def env_bug(happened: str, error: BaseException) -> EnvError:
+    """The error to raise for an exception of an environment; `happened` opens the message."""
+    frames = own_frames(error)
+    text = f"{happened} {one_line(error)}{place(frames)}{conflict(error)}"
+    if isinstance(error, ImportError | gymnasium.error.DependencyNotInstalled):
+        return MissingError(text)
+    return EnvBugError(text, format_traceback(error, frames))
+
+
+def own_frames(error: BaseException) -> list[traceback.FrameSummary]:
+    """The frames from the first one of the environment's own code on; none if it has none."""
+    frames = list(traceback.extract_tb(error.__traceback__))
+    for i, frame in enumerate(frames):
+        if not frame.filename.startswith(_CALLERS):
+            return frames[i:]
+    return []
+
+
+def place(frames: list[traceback.FrameSummary]) -> str:
+    """Where an exception was raised; "" for one of Gymnasium or of this package."""
+    return f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
+
+
+def format_traceback(error: BaseException, frames: list[traceback.FrameSummary]) -> str:
+    if not frames:
+        return ""
+    lines = traceback.format_list(frames) + traceback.format_exception_only(error)
+    return "Traceback of the environment (most recent call last):\n" + "".join(lines).rstrip()
+
+
+def one_line(error: BaseException) -> str:
+    """The kind and the text of an exception, on one line."""
+    text = " ".join(str(error).split())
+    text = text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def mujoco_conflicts() -> dict[str, str]:
+    """Installed packages that fail with the installed MuJoCo, and what to do about each."""
+    mujoco = installed("mujoco")
+    if mujoco is None or int(mujoco.partition(".")[0]) < 4:
+        return {}
+    return {
+        package: f"{package} {version} fails with mujoco {mujoco}: pip install mujoco=={works}"
+        for package, (_, works) in NEEDS_MUJOCO_3.items()
+        if (version := installed(package)) is not None
+    }
+
+
+def conflict(error: BaseException) -> str:
+    """The known conflict of packages behind an exception; "" if there is none."""
+    files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
+    for package, advice in mujoco_conflicts().items():
+        module = NEEDS_MUJOCO_3[package][0]
+        if any(f"/{module}/" in file.replace("\\", "/") for file in files):
+            return f". {advice}"
+    return ""
+
+
+def installed(package: str) -> str | None:
+    """The version of an installed distribution."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,187 @@
+"""Environments with bugs: one line that names the environment, with its own traceback."""
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+from gymnasium_solver.envs.make import make_vector_env
+from gymnasium_solver.envs.vector import VectorEnv
+from gymnasium_solver.errors import EnvError, details_of
+from tests.envs.faulty import FAULTY, Faulty
+
+MODES = ("sync", "async", "vector")
+ACTIONS = np.zeros(2, np.int64)
+
+
+def make(mode: str, **kwargs: Any) -> VectorEnv:
+    return make_vector_env(FAULTY, 2, vectorization_mode=mode, env_kwargs=kwargs)
+
+
+def play(mode: str, n_steps: int = 6, **kwargs: Any) -> tuple[Any, list[Any]]:
+    """The first observation and the steps; the env is closed whatever happens."""
+    env = make(mode, **kwargs)
+    try:
+        return env.reset(1), [env.step(ACTIONS) for _ in range(n_steps)]
+    finally:
+        env.close()
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("fault", ["init", "reset", "step"])
+def test_an_exception_of_the_env_keeps_its_traceback(mode: str, fault: str) -> None:
+    with pytest.raises(EnvError) as caught:
+        play(mode, fault=fault)
+    message, details = str(caught.value), details_of(caught.value)
+    assert message.startswith(FAULTY)
+    assert f"SizeError: size 3 is wrong in {fault}" in message
+    assert "faulty.py, line" in message
+    assert "\n" not in message
+    assert f"fail({fault!r})".replace("'", '"') in details  # the line that called it
+    assert "gymnasium_solver" not in details.replace("gymnasium_solver/tests", "")
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_sound_env_has_no_fault(mode: str) -> None:
+    first, steps = play(mode)
+    assert first.shape == (2, 3)
+    assert [step.reward.tolist() for step in steps[:4]] == [[1.0, 1.0]] * 4
+
+
+@pytest.mark.parametrize(
+    ("space", "value", "problem"),
+    [
+        ("box", np.zeros(4, np.float32), r"shape \(4,\), expected \(3,\)"),
+        ("box", np.zeros(1, np.float32), r"shape \(1,\), expected \(3,\)"),  # would be broadcast
+        ("box", "abc", "expected numbers"),
+        ("box", None, "expected numbers"),
+        ("bytes", np.full(3, 0.5), "0.5, expected whole numbers"),  # would be cut to 0
+        ("bytes", np.full(3, 300), "300, expected 0 to 255"),  # would wrap around
+        ("discrete", 7, "7, expected 0 to 3"),
+        ("discrete", -1, "-1, expected 0 to 3"),
+    ],
+)
+@pytest.mark.parametrize("mode", ["sync", "async"])
+@pytest.mark.parametrize("fault", ["reset_value", "obs"])
+def test_observations_that_do_not_fit(
+    mode: str, fault: str, space: str, value: Any, problem: str
+) -> None:
+    with pytest.raises(EnvError, match=rf"{FAULTY}: env 0 returned .*{problem}"):
+        play(mode, fault=fault, space=space, value=value)
+
+
+@pytest.mark.parametrize(
+    ("space", "value", "problem"),
+    [
+        ("box", np.zeros((2, 4), np.float32), r"shape \(2, 4\), expected \(2, 3\)"),
+        ("box", np.zeros(3, np.float32), r"shape \(3,\), expected \(2, 3\)"),
+        ("bytes", np.full((2, 3), 0.5), "0.5, expected whole numbers"),
+        ("discrete", np.array([1, 7]), "7, expected 0 to 3"),
+    ],
+)
+def test_batches_that_do_not_fit(space: str, value: Any, problem: str) -> None:
+    with pytest.raises(EnvError, match=rf"{FAULTY}: it returned .*{problem}"):
+        play("vector", fault="obs", space=space, value=value)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("space", ["scalar", "discrete", "bytes"])
+def test_spaces_of_any_shape_are_delivered(mode: str, space: str) -> None:
+    first, steps = play(mode, space=space)
+    assert first.shape == steps[0].obs.shape == ((2, 3) if space == "bytes" else (2,))
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_equal_numbers_in_another_form_are_taken(mode: str) -> None:
+    _, steps = play(mode, fault="obs", value=[[0.25, 0.5, 1.0]])  # a list, (1, 3)
+    assert steps[0].obs.tolist() == [[0.25, 0.5, 1.0]] * 2
+    _, steps = play(mode, fault="obs", space="discrete", value=np.array([2.0]))
+    assert steps[0].obs.tolist() == [2, 2]
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+@pytest.mark.parametrize("reward", [2, np.array([2.0]), np.array([[2.0]]), True])
+def test_rewards_that_are_one_number(mode: str, reward: Any) -> None:
+    _, steps = play(mode, fault="reward", value=reward)
+    assert steps[0].reward.tolist() == [float(np.asarray(reward).item())] * 2
+    assert steps[0].reward.dtype == np.float32
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+@pytest.mark.parametrize("reward", [np.zeros(3), "much", None, [1.0, 2.0]])
+def test_rewards_that_are_no_number(mode: str, reward: Any) -> None:
+    with pytest.raises(EnvError, match=rf"{FAULTY}: env 0 returned the reward .*expected a number"):
+        play(mode, fault="reward", value=reward)
+
+
+def test_batches_of_rewards() -> None:
+    _, steps = play("vector", fault="reward", value=np.array([[2.0], [3.0]]))
+    assert steps[0].reward.tolist() == [2.0, 3.0]
+    with pytest.raises(EnvError, match=rf"{FAULTY}: it returned rewards of shape \(3,\)"):
+        play("vector", fault="reward", value=np.zeros(3))
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_the_old_step_of_four_values(mode: str) -> None:
+    with pytest.raises(EnvError, match=r"step\(\) returned 4 values, expected 5"):
+        play(mode, fault="old")
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_an_env_that_cannot_be_closed_is_a_warning(mode: str) -> None:
+    with pytest.warns(UserWarning, match=rf"{FAULTY}.*close\(\) raised SizeError"):
+        play(mode, fault="close")
+
+
+def test_an_env_that_hangs_in_a_process_of_its_own() -> None:
+    env = make_vector_env(
+        FAULTY, 2, vectorization_mode="async", env_kwargs={"fault": "hang"}, timeout_s=0.3
+    )
+    env.reset(1)
+    started = time.perf_counter()
+    with pytest.raises(EnvError, match=r"env 0, 1 did not answer within 0.3 s.*env_timeout_s"):
+        env.step(ACTIONS)
+    env.close()
+    assert time.perf_counter() - started < 20  # it does not wait for what hangs
+
+
+def test_an_env_whose_process_dies() -> None:
+    class Dying(Faulty):
+        def step(self, action: int) -> Any:
+            os._exit(3)
+
+    gymnasium.register(
+        "GsolveTest/Dying-v0", entry_point=lambda **_: Dying(), disable_env_checker=True
+    )
+    env = make_vector_env("GsolveTest/Dying-v0", 2, vectorization_mode="async")
+    env.reset(1)
+    with pytest.raises(EnvError, match=r"Dying-v0: the process of env \d ended"):
+        env.step(ACTIONS)
+    env.close()
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "raise OSError('no display')",
+        "import no_such_package",
+        "1 +",
+        "raise SystemExit(3)",
+    ],
+)
+def test_a_module_that_cannot_be_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
+) -> None:
+    (tmp_path / "broken_envs.py").write_text(f"x = 1\n{source}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "broken_envs", raising=False)
+    with pytest.raises(EnvError) as caught:
+        make_vector_env("broken_envs:Some-v0", 1)
+    message = str(caught.value)
+    assert message.startswith("broken_envs:Some-v0: cannot import 'broken_envs'")
+    assert "\n" not in message
