@@ -15,6 +15,7 @@ from typing import Any
 
 import gymnasium
 
+from gymnasium_solver.envs.env_bugs import env_bug
 from gymnasium_solver.errors import EnvError
 from gymnasium_solver.runs.words import PYTHON_ENV
 
@@ -96,10 +97,8 @@ def _made(factory: Factory, kwargs: dict[str, Any]) -> gymnasium.Env[Any, Any]:
         env = factory(**kwargs)
     except Exception as error:
         given = f" with {kwargs}" if kwargs else ""
-        raise EnvError(
-            f"{_name(factory)}{given} failed to make an environment: {type(error).__name__}: "
-            f"{error}"
-        ) from error
+        happened = f"{_name(factory)}{given} failed to make an environment:"
+        raise env_bug(happened, error) from error
     if not isinstance(env, gymnasium.Env):
         raise EnvError(f"{_name(factory)} returned {type(env).__name__}, expected a gymnasium.Env.")
     return env
