@@ -23,6 +23,7 @@ VERBS: dict[str, dict[str, str]] = {
     "Configs": {
         "list": "list the configs",
         "show": "print one config, resolved, as YAML or JSON",
+        "check": "find every problem of config files",
         "schema": "print the JSON schema of config files, for editors",
         "smoke": "try every config briefly",
     },

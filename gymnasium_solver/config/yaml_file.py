@@ -158,8 +158,20 @@ def dump_yaml(data: Mapping[str, Any]) -> str:
     )  # fmt: skip
 
 
+def compose_yaml(text: str) -> yaml.Node | None:
+    """The nodes of a document that `parse_yaml` accepts, with their places."""
+    node: yaml.Node | None = yaml.compose(text, Loader=_Loader)
+    return node
+
+
 def read_file(path: Path, fill: Mapping[str, str] | None = None) -> tuple[Any, set[str]]:
     """The content of a YAML or JSON file, and the names of all placeholders in it."""
+    text, names = read_text(path, fill)
+    return parse_yaml(text, str(path)), names
+
+
+def read_text(path: Path, fill: Mapping[str, str] | None = None) -> tuple[str, set[str]]:
+    """The text of a file with its placeholders filled, and their names."""
     try:
         with path.open(encoding="utf-8") as file:
             text = file.read(MOST_CHARACTERS + 1)
@@ -173,7 +185,7 @@ def read_file(path: Path, fill: Mapping[str, str] | None = None) -> tuple[Any, s
     values = {name: str(value) for name, value in (fill or {}).items()}
     names = set(_PLACEHOLDER.findall(text))
     text = _PLACEHOLDER.sub(lambda m: values.get(m[1], f"__unfilled<{m[1]}>__"), text)
-    return parse_yaml(text, str(path)), names
+    return text, names
 
 
 def unfilled(data: Any) -> Iterator[str]:

@@ -114,6 +114,21 @@ def env_from_config(config: "Config", n_envs: int, render_mode: str | None = Non
     return restrict_actions(env, config.spec)
 
 
+def check_env_id(env_id: str) -> None:
+    """EnvError, with the nearest ids, if no engine here has an env of this id. Families are taken
+    at their word: their packages may be installed elsewhere."""
+    if family_of(env_id) is not None or registry_entry(env_id) is not None:
+        return
+    from gymnasium_solver.envs.engines.envpool import translate
+
+    try:
+        translate(env_id, {})
+    except UnknownId:
+        raise _unknown(env_id) from None
+    except Unsupported:
+        return
+
+
 def _make_engine(
     env_id: str,
     n_envs: int,

@@ -10,7 +10,7 @@ listing.py lists them all. Importing this module is light: names are known witho
 or Gymnasium.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -189,6 +189,20 @@ def check_wrappers(specs: Sequence[Spec]) -> None:
     for spec in map(_canonical, specs):
         wrapper_class(spec.get("id"))
         _options(spec)
+
+
+def wrapper_problems(spec: Spec) -> Iterator[tuple[str, str]]:
+    """(option, what is wrong) for each problem of an entry; the option "id" is its name."""
+    from gymnasium_solver.envs.wrappers.parameters import option_problems
+
+    spec = _canonical(spec)
+    try:
+        wrapper = wrapper_class(spec.get("id"))
+    except EnvError as error:
+        yield "id", str(error)
+        return
+    options = {key: value for key, value in spec.items() if key != "id"}
+    yield from option_problems(str(spec["id"]), wrapper, options)
 
 
 def wrapper_class(name: Any) -> Any:

@@ -7,7 +7,7 @@ number, "1" and true are not. Options without an annotation take any value.
 """
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any, get_type_hints
 
@@ -32,22 +32,29 @@ def options_of(wrapper: type) -> dict[str, inspect.Parameter]:
 
 def check_options(name: str, wrapper: type, given: Mapping[str, Any]) -> None:
     """EnvError if an option is unknown, missing or of the wrong type."""
+    for _, problem in option_problems(name, wrapper, given):
+        raise EnvError(problem)
+
+
+def option_problems(
+    name: str, wrapper: type, given: Mapping[str, Any]
+) -> Iterator[tuple[str, str]]:
+    """(option, what is wrong with it) for each."""
     options = options_of(wrapper)
     takes = f"It takes: {', '.join(options) or 'nothing'}."
     is_open = any(p.kind is p.VAR_KEYWORD for p in options.values())
     for key in given:
         if key not in options and not is_open:
             hint = " ".join(filter(None, (did_you_mean(key, options), takes)))
-            raise EnvError(f"Wrapper {name}: unknown option {key!r}. {hint}")
+            yield key, f"Wrapper {name}: unknown option {key!r}. {hint}"
     for key, option in options.items():
         is_variable = option.kind in (option.VAR_KEYWORD, option.VAR_POSITIONAL)
         if key not in given:
             if option.default is option.empty and not is_variable:
-                raise EnvError(f"Wrapper {name}: missing a required argument: {key!r}. {takes}")
+                yield key, f"Wrapper {name}: missing a required argument: {key!r}. {takes}"
         elif not is_variable and not _is_valid(option.annotation, given[key]):
-            raise EnvError(
-                f"Wrapper {name}: {key} must be {words_for(option.annotation)}, got {given[key]!r}."
-            )
+            expected = words_for(option.annotation)
+            yield key, f"Wrapper {name}: {key} must be {expected}, got {given[key]!r}."
 
 
 def words_for(annotation: Any) -> str:
