@@ -26,6 +26,7 @@ LEVELS = (
     ("policies",),
     ("algos",),
     ("training",),
+    ("media",),
     ("baselines.measure", "experiments"),
     ("backends", "share", "serve"),
     ("bench",),

@@ -19,6 +19,7 @@ VERBS: dict[str, dict[str, str]] = {
     "Train": {
         "train": "train an agent from a config, or resume a run",
         "eval": "score a trained agent on fresh episodes",
+        "video": "record episodes of a trained agent",
     },
     "Configs": {
         "list": "list the configs",
@@ -47,8 +48,8 @@ VERBS: dict[str, dict[str, str]] = {
 
 # Verbs that users of other systems look for, and the nearest alternative.
 NOT_YET = {
-    "play": "gsolve eval RUN scores an agent",
-    "enjoy": "gsolve eval RUN scores an agent",
+    "play": "gsolve video RUN records an agent",
+    "enjoy": "gsolve video RUN records an agent",
     "inspect": "gsolve run RUN shows a run, gsolve plot RUN draws it",
     "publish": "share the run folder, which is self-contained; report.md describes it",
     "sweep": "every field is a flag of gsolve train, for a loop in your shell",

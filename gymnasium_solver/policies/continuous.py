@@ -4,13 +4,22 @@ import math
 from typing import Any
 
 import numpy as np
+import torch
 
-from gymnasium_solver.fast.recorded import Inference
+from gymnasium_solver.fast.recorded import Inference, on_device
 from gymnasium_solver.nets.actor_critics import LOG_STD_MAX, LOG_STD_MIN, ActorCritics
 from gymnasium_solver.policies.noise import Noise
+from gymnasium_solver.policies.outlook import Outlook
 from gymnasium_solver.policies.policy import Acted, ActObs, Carry, Mask, Policy
-from gymnasium_solver.spaces.actions import ActionKind, DiscreteActions, gumbel_max, mask_outputs
+from gymnasium_solver.spaces.actions import (
+    ActionKind,
+    DiscreteActions,
+    gumbel_max,
+    mask_outputs,
+    softmax,
+)
 from gymnasium_solver.spaces.observations import Space
+from gymnasium_solver.tree import map_tree
 
 
 class NoisyPolicy(Policy):
@@ -34,6 +43,15 @@ class NoisyPolicy(Policy):
 
     def initial_carry(self, n: int) -> Carry:
         return self.noise.initial(n)
+
+    @torch.no_grad()
+    def _critic(self, obs: ActObs, actions: np.ndarray | None) -> np.ndarray:
+        """Values [N, outputs] of the lowest critic."""
+        device = next(self.net.parameters()).device
+        x = self.net.encoder(map_tree(lambda part: on_device(part, device), obs))
+        given = None if actions is None else on_device(actions, device)
+        lowest: np.ndarray = self.net.critic(x, given).amin(dim=0).cpu().numpy()
+        return lowest
 
 
 class SoftPolicy(NoisyPolicy):
@@ -60,6 +78,18 @@ class SoftPolicy(NoisyPolicy):
             return Acted(outputs.argmax(axis=1), carry)
         return Acted(np.tanh(outputs[:, : outputs.shape[1] // 2]), carry)
 
+    def outlook(
+        self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask = None
+    ) -> Outlook:
+        outputs = mask_outputs(self._infer(obs), mask)
+        if isinstance(self.actions, DiscreteActions):
+            chances, q = softmax(outputs), self._critic(obs, None)
+            return Outlook(probabilities=chances, q_values=q, value=(chances * q).sum(axis=1))
+        mean, log_std = np.split(outputs, 2, axis=1)
+        std = np.exp(np.clip(log_std, LOG_STD_MIN, LOG_STD_MAX))
+        best = np.tanh(mean)
+        return Outlook(mean=best, std=std, value=self._critic(obs, best)[:, 0])
+
 
 class DeterministicPolicy(NoisyPolicy):
     """Acts with tanh of the actor's outputs; explores with additive noise of scale `noise_std`.
@@ -81,3 +111,10 @@ class DeterministicPolicy(NoisyPolicy):
     def _draw(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask) -> Acted:
         noise, carry = self.noise.normal(carry, is_first, self.noise_std, self.noise_std, self.rng)
         return Acted(np.clip(np.tanh(self._infer(obs)) + noise, -1.0, 1.0), carry)
+
+    def outlook(
+        self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask = None
+    ) -> Outlook:
+        best = np.tanh(self._infer(obs))
+        std = np.full_like(best, self.noise_std)
+        return Outlook(mean=best, std=std, value=self._critic(obs, best)[:, 0])

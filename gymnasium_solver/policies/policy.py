@@ -24,6 +24,7 @@ from torch import Tensor
 from gymnasium_solver.errors import EnvError
 from gymnasium_solver.fast.recorded import Inference, on_device
 from gymnasium_solver.nets.actor_critic import ActorCritic
+from gymnasium_solver.policies.outlook import Outlook
 from gymnasium_solver.policies.reader import ObsReader, Read
 from gymnasium_solver.spaces.actions import ActionKind, mask_outputs
 from gymnasium_solver.spaces.observations import Obs, Space, as_batch, obs_len
@@ -79,6 +80,13 @@ class Policy(ABC):
 
     def greedy(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask = None) -> Acted:
         return self._best(obs, carry, is_first, mask)
+
+    def outlook(
+        self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask = None
+    ) -> Outlook:
+        """Probabilities, Q-values and values of the states that `sample` or `greedy` would act in.
+        For display: it changes nothing, and is slower than acting."""
+        return Outlook()
 
     def initial_carry(self, n: int) -> Carry:
         """The carry of n envs before their first observation."""
@@ -214,6 +222,36 @@ class ActorPolicy(Policy):
         core, first = on_device(carry["core"], device), on_device(is_first, device)
         outputs, _, after = self.net.sequence(row, core, first.unsqueeze(0))
         return outputs.cpu().numpy(), {"core": after.cpu().numpy()}
+
+    @torch.no_grad()
+    def outlook(
+        self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask = None
+    ) -> Outlook:
+        outputs, value = self._both(obs, carry, is_first)
+        outputs = mask_outputs(outputs, mask)
+        if not self.actions.n_log_std:
+            return Outlook(probabilities=self.actions.probabilities(outputs), value=value)
+        log_std = self.log_std()
+        if log_std is None or len(log_std) != outputs.shape[1]:  # a product of several kinds
+            return Outlook(value=value)
+        std = np.broadcast_to(np.exp(log_std), outputs.shape)
+        return Outlook(mean=outputs, std=std, value=value)
+
+    def _both(
+        self, obs: ActObs, carry: Carry, is_first: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        """The actor's outputs, and the values where the network has them."""
+        net, device = self.net, self.net.device
+        rows = map_tree(lambda part: on_device(part, device), obs)
+        if net.core is not None:
+            sequence = map_tree(lambda part: part.unsqueeze(0), rows)
+            core, first = on_device(carry["core"], device), on_device(is_first, device)
+            outputs, value, _ = net.sequence(sequence, core, first.unsqueeze(0))
+        elif net.critic_head is None:
+            outputs, value = net.actor(rows), None
+        else:
+            outputs, value = net(rows)
+        return outputs.cpu().numpy(), None if value is None else value.cpu().numpy()
 
     def initial_carry(self, n: int) -> Carry:
         if self.net.core is None:

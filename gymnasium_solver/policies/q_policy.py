@@ -6,6 +6,7 @@ import numpy as np
 
 from gymnasium_solver.fast.recorded import Inference
 from gymnasium_solver.nets.q_network import QNetwork
+from gymnasium_solver.policies.outlook import Outlook
 from gymnasium_solver.policies.policy import Acted, ActObs, Carry, Mask, Policy
 from gymnasium_solver.spaces.actions import DiscreteActions
 from gymnasium_solver.spaces.observations import Space, obs_len
@@ -43,6 +44,12 @@ class QPolicy(Policy):
 
     def _draw(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask) -> Acted:
         return Acted(self._explore(obs, mask), carry)
+
+    def outlook(
+        self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask = None
+    ) -> Outlook:
+        q = self._q_values(obs)
+        return Outlook(q_values=q, value=legal(q, mask).max(axis=1))
 
     def _explore(self, obs: ActObs, mask: Mask) -> np.ndarray:
         if self.exploration == "noisy":

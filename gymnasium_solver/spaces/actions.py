@@ -82,6 +82,11 @@ class ActionKind(ABC):
         For a Dict or Tuple: [N, width], the leaves concatenated as float64.
         """
 
+    def probabilities(self, outputs: np.ndarray) -> np.ndarray | None:
+        """Of each choice, in the order of the outputs; of each bit, that it is set. None: the
+        distribution is not over choices."""
+        return None
+
     def to_native(self, action: np.ndarray) -> Any:
         """Convert one row of `to_env` to the action of a single environment."""
         return to_native(self.space, action)
@@ -102,6 +107,12 @@ def mask_outputs(outputs: np.ndarray, mask: np.ndarray | None) -> np.ndarray:
 
 def mask_tensor(outputs: Tensor, mask: Tensor | None) -> Tensor:
     return outputs if mask is None else outputs.masked_fill(~mask, MASKED_LOGIT)
+
+
+def softmax(logits: np.ndarray) -> np.ndarray:
+    """Over the last axis."""
+    weights = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    return weights / weights.sum(axis=-1, keepdims=True)
 
 
 def gumbel_max(logits: np.ndarray, noise: np.ndarray) -> np.ndarray:
@@ -139,6 +150,9 @@ class DiscreteActions(ActionKind):
 
     def mode(self, outputs: np.ndarray) -> np.ndarray:
         return outputs.argmax(axis=1)
+
+    def probabilities(self, outputs: np.ndarray) -> np.ndarray:
+        return softmax(outputs)
 
     def uniform(
         self, n: int, rng: np.random.Generator, mask: np.ndarray | None = None
@@ -232,6 +246,10 @@ class MultiDiscreteActions(ActionKind):
         parts = np.split(outputs, self._splits, axis=1)
         return np.stack([part.argmax(axis=1) for part in parts], axis=1)
 
+    def probabilities(self, outputs: np.ndarray) -> np.ndarray:
+        parts = np.split(outputs, self._splits, axis=1)
+        return np.concatenate([softmax(part) for part in parts], axis=1)
+
     def uniform(
         self, n: int, rng: np.random.Generator, mask: np.ndarray | None = None
     ) -> np.ndarray:
@@ -269,6 +287,9 @@ class MultiBinaryActions(ActionKind):
 
     def mode(self, outputs: np.ndarray) -> np.ndarray:
         return (outputs > 0).astype(np.int64)
+
+    def probabilities(self, outputs: np.ndarray) -> np.ndarray:
+        return np.exp(-np.logaddexp(0.0, -outputs))  # the sigmoid, without overflow
 
     def uniform(
         self, n: int, rng: np.random.Generator, mask: np.ndarray | None = None

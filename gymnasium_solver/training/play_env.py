@@ -41,7 +41,7 @@ def play_env(
     if note:
         warnings.warn(note, stacklevel=3)
     treatment = treatment_of(env, config)
-    fps = _frames_per_second(config.env_id) if draws else None
+    fps = frames_per_second(config.env_id) if draws else None
     if n_envs is not None:
         return BatchEnv(env, treatment, seed=seed, render_mode=draws, fps=fps)
     single = SingleEnv(env, treatment, seed=seed, render_mode=draws, fps=fps)
@@ -94,7 +94,7 @@ def _check_layout(env: VectorEnv, config: Config, expected: Treatment | None) ->
         raise EnvError(f"Gymnasium's {config.env_id} has {got}; the run has {expected.space}.")
 
 
-def _frames_per_second(env_id: str) -> int | None:
+def frames_per_second(env_id: str) -> int | None:
     """As the environment's class declares it."""
     entry = None if family_of(env_id) else registry_entry(env_id)
     if entry is None or entry.entry_point is None:

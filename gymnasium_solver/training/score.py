@@ -75,7 +75,7 @@ def score(
         # As in training, so that scores are reproducible.
         with limited_threads(pick_threads(config, env.observation_space)):
             trained = _trained(found)
-            _check_spaces(env, trained.agent, found.changed)
+            check_spaces(env, trained.agent, found.changed)
             results = {
                 name: evaluate(
                     trained.agent.policy,
@@ -112,7 +112,7 @@ def score_in(
         env_seed = pick_seed(config, found.run, trained.env_steps, seed)
         clock: dict[str, Any] = {"env_steps": trained.env_steps, "epoch": trained.epoch}
         if isinstance(env, BatchEnv):
-            _check_spaces(env.vector, trained.agent, {})
+            check_spaces(env.vector, trained.agent, {})
             policy = trained.agent.policy
             return evaluate(policy, env.vector, episodes, greedy=greedy, seed=env_seed, **clock)
         if isinstance(env, gymnasium.vector.VectorEnv):
@@ -197,7 +197,7 @@ def pick_seed(config: Config, run: Run | None, env_steps: int, seed: int | str |
     return eval_seed(config, "val", env_steps) if seed == "val" else stage_seed(config, seed)
 
 
-def _check_spaces(env: VectorEnv, agent: Agent, changed: Mapping[str, Any]) -> None:
+def check_spaces(env: VectorEnv, agent: Agent, changed: Mapping[str, Any]) -> None:
     """EnvError if the agent cannot play in this env."""
     for kind, given, own in (
         ("observations", env.observation_space, agent.observation_space),

@@ -145,7 +145,7 @@ def test_nothing_typed_is_help_and_2(capsys):
         (["CartPole-v1:ppo"], "gsolve train CartPole-v1:ppo"),
         (["--qiet"], "before the verb"),
         (["xyzzy"], "Verbs: train, "),
-        (["play"], "'play' is not implemented. Alternative: gsolve eval RUN"),
+        (["enjoy"], "'enjoy' is not implemented. Alternative: gsolve"),
         (["runs", "--jsn"], "Did you mean --json?"),
         (["runs", "a", "b"], "unexpected argument 'b'"),
         (["runs", "--limit", "many"], "invalid int value: 'many'"),

@@ -1,0 +1,1 @@
+"""Watching agents: episodes step by step, videos, the play window and the terminal view."""

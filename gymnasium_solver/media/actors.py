@@ -1,0 +1,130 @@
+"""What chooses actions in an episode that is watched: a trained policy, chance, or a person.
+
+An actor decides for N environments at once. A `Decision` belongs to one of them. Its numbers are in
+the units of the environment.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+from gymnasium_solver.algos.agent import Agent
+from gymnasium_solver.envs.random_policy import RandomPolicy
+from gymnasium_solver.fast.recorded import on_device
+from gymnasium_solver.nets.encoder import ObsEncoder
+from gymnasium_solver.policies.outlook import Outlook
+from gymnasium_solver.spaces.actions import ActionKind
+from gymnasium_solver.spaces.observations import Space
+from gymnasium_solver.tree import map_tree
+
+
+@dataclass(frozen=True)
+class Decision:
+    action: np.ndarray
+    """As the environment's `step` takes it (one row of numbers for a Dict or Tuple)."""
+    probabilities: np.ndarray | None = None
+    """Of each choice, or of each bit being set."""
+    q_values: np.ndarray | None = None
+    """Of each discrete action."""
+    mean: np.ndarray | None = None
+    std: np.ndarray | None = None
+    """Of a continuous action; `std` is that of the noise before a squashing to the bounds."""
+    value: float | None = None
+    """Return that the agent expects from here on."""
+    is_greedy: bool = True
+    """Whether it is the action that the agent considers best."""
+    seen: dict[str, np.ndarray] = field(default_factory=dict)
+    """Input of the network: "" is its vector, "image NAME" are planes (channel, height, width)."""
+
+
+class Actor(Protocol):
+    def start(self, n_envs: int, seed: int) -> None:
+        """New episodes begin in all environments."""
+
+    def decide(self, obs: Any, is_first: np.ndarray, mask: np.ndarray | None) -> list[Decision]:
+        """One decision for each environment; `is_first` marks those where an episode begins."""
+
+
+class PolicyActor:
+    """A trained agent: its best action, or a sample. `explains` fills the fields that are for
+    display, which takes about twice as long."""
+
+    def __init__(self, agent: Agent, *, greedy: bool, explains: bool = False) -> None:
+        self.agent, self.greedy, self.explains = agent, greedy, explains
+        self._carry: dict[str, np.ndarray] = {}
+
+    def start(self, n_envs: int, seed: int) -> None:
+        policy = self.agent.policy
+        policy.rng, policy.is_random = np.random.default_rng(seed), False  # as in an evaluation
+        self._carry = policy.initial_carry(n_envs)
+
+    def decide(self, obs: Any, is_first: np.ndarray, mask: np.ndarray | None) -> list[Decision]:
+        policy = self.agent.policy
+        choose = policy.greedy if self.greedy else policy.sample
+        acted = choose(obs, self._carry, is_first, mask)
+        rows = policy.to_env(acted.actions)
+        if not self.explains:
+            self._carry = acted.carry
+            return [Decision(row) for row in rows]
+        best = policy.greedy(obs, self._carry, is_first, mask).actions
+        outlook = policy.outlook(obs, self._carry, is_first, mask)
+        self._carry = acted.carry
+        seen = network_input(self.agent, obs)
+        return [
+            _decision(i, row, acted.actions[i], best[i], outlook, seen, policy.actions)
+            for i, row in enumerate(rows)
+        ]
+
+
+def _decision(
+    i: int,
+    row: np.ndarray,
+    chosen: np.ndarray,
+    best: np.ndarray,
+    outlook: Outlook,
+    seen: dict[str, np.ndarray],
+    actions: ActionKind,
+) -> Decision:
+    mean = std = None
+    if outlook.mean is not None and outlook.std is not None:
+        mean = actions.to_env(outlook.mean[i : i + 1])[0]
+        ones = np.ones_like(outlook.std[i : i + 1])
+        unit = (actions.to_env(ones) - actions.to_env(-ones))[0] / 2  # 1 in the policy's units
+        std = outlook.std[i].reshape(mean.shape) * unit
+    return Decision(
+        action=row,
+        probabilities=None if outlook.probabilities is None else outlook.probabilities[i],
+        q_values=None if outlook.q_values is None else outlook.q_values[i],
+        mean=mean,
+        std=std,
+        value=None if outlook.value is None else float(outlook.value[i]),
+        is_greedy=bool(np.allclose(chosen, best)),
+        seen={name: array[i] for name, array in seen.items()},
+    )
+
+
+@torch.no_grad()
+def network_input(agent: Agent, obs: Any) -> dict[str, np.ndarray]:
+    """Encoded observations [N, ...] by part; {} for a network without an encoder of ours."""
+    encoder = getattr(agent.net, "encoder", None)
+    if not isinstance(encoder, ObsEncoder):
+        return {}
+    encoded = encoder(map_tree(lambda part: on_device(part, agent.device), obs))
+    parts = encoded if isinstance(encoded, dict) else {"": encoded}
+    return {name: part.cpu().numpy() for name, part in parts.items()}
+
+
+class RandomActor:
+    """Uniformly random legal actions."""
+
+    def __init__(self, action_space: Space) -> None:
+        self._space = action_space
+        self._policy = RandomPolicy(action_space, 1, 0)
+
+    def start(self, n_envs: int, seed: int) -> None:
+        self._policy = RandomPolicy(self._space, n_envs, seed)
+
+    def decide(self, obs: Any, is_first: np.ndarray, mask: np.ndarray | None) -> list[Decision]:
+        return [Decision(row) for row in self._policy.act(mask)]

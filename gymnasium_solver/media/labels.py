@@ -1,0 +1,155 @@
+"""Names of actions and observations, for display: from the config's spec, or from the spaces."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from gymnasium_solver.config.spec import Component
+from gymnasium_solver.envs.suites.atari_options import PREFIX as ATARI
+from gymnasium_solver.media.stage import Stage
+from gymnasium_solver.spaces.observations import obs_arrays, part_spaces
+
+MOST_COMPONENTS = 64
+HUGE = 1e30  # larger bounds count as unbounded
+MINIGRID = ("left", "right", "forward", "pickup", "drop", "toggle", "done")
+
+
+@dataclass(frozen=True)
+class Feature:
+    """One number of an observation."""
+
+    name: str
+    low: float | None = None
+    high: float | None = None
+    unit: str = ""
+
+
+def action_names(stage: Stage) -> list[str]:
+    """A name for each choice of a Discrete space, each bit, or each number of a Box."""
+    space = stage.env.action_space
+    n = _width(space)
+    given = stage.spec.action_space.label_list()
+    if len(given) == n:
+        return given
+    known = _known_names(stage, n)
+    if known:
+        return known
+    word = "action" if isinstance(space, gymnasium.spaces.Discrete) else "component"
+    if isinstance(space, gymnasium.spaces.MultiBinary):
+        word = "button"
+    start = int(space.start) if isinstance(space, gymnasium.spaces.Discrete) else 0
+    return [f"{word} {i + start}" for i in range(n)]
+
+
+def _width(space: Any) -> int:
+    if isinstance(space, gymnasium.spaces.Discrete):
+        return int(space.n)
+    return math.prod(space.shape or ()) if space.shape is not None else 0
+
+
+def _known_names(stage: Stage, n: int) -> list[str]:
+    if stage.env.spec.suite == "minigrid" and n == len(MINIGRID):
+        return list(MINIGRID)
+    if stage.config.env_id.startswith(ATARI) and not stage.config.env_wrappers:
+        names = _atari_names(stage.config.env_id)
+        return names if len(names) == n else []
+    return []
+
+
+def _atari_names(env_id: str) -> list[str]:
+    """The actions that a game uses, as ale-py names them; [] without ale-py."""
+    try:
+        from ale_py import ALEInterface, LoggerMode, roms
+    except ImportError:
+        return []
+    game = env_id.removeprefix(ATARI).removesuffix("-v5")
+    snake = "".join(f"_{c.lower()}" if c.isupper() else c for c in game).lstrip("_")
+    try:
+        ALEInterface.setLoggerMode(LoggerMode.Error)
+        ale = ALEInterface()
+        rom = roms.get_rom_path(snake)
+        if rom is None:
+            return []
+        ale.loadROM(rom)
+        return [action.name.lower() for action in ale.getMinimalActionSet()]
+    except (OSError, RuntimeError, AttributeError, TypeError):
+        return []
+
+
+def action_text(stage: Stage, names: Sequence[str], action: Any) -> str:
+    """One action in words: its label, the buttons held, or the numbers."""
+    space = stage.env.action_space
+    if isinstance(space, gymnasium.spaces.Discrete):
+        return names[int(action) - int(space.start)]
+    flat = np.asarray(action).reshape(-1)
+    if isinstance(space, gymnasium.spaces.MultiBinary):
+        held = [name for name, bit in zip(names, flat, strict=True) if bit]
+        return " + ".join(held) or "nothing"
+    if isinstance(space, gymnasium.spaces.Box):
+        shown = " ".join(f"{number:+.2f}" for number in flat[:6])
+        return shown + (" …" if len(flat) > 6 else "")
+    return " ".join(f"{number:g}" for number in flat)
+
+
+def features(stage: Stage) -> list[Feature]:
+    """The numbers of the raw observation in order; [] where they are an image or too many."""
+    space = stage.tap.observation_space
+    parts = part_spaces(space)
+    width = sum(_numbers(part) for part in parts.values())
+    if width == 0 or width > MOST_COMPONENTS:
+        return []
+    view = stage.spec.observation_space.view(stage.config.obs_type)
+    if view.components and view.size == width:
+        return [feature for component in view.components for feature in _of_component(component)]
+    return [feature for name, part in parts.items() for feature in _of_space(name or "obs", part)]
+
+
+def numbers(raw: Any) -> np.ndarray:
+    """The numbers of a raw observation, in the order of `features`."""
+    parts = [np.asarray(part, np.float64) for _, part in obs_arrays(raw) if np.ndim(part) < 3]
+    return np.concatenate([part.reshape(-1) for part in parts])
+
+
+def _numbers(part: Any) -> int:
+    shape = part.shape or ()
+    return 0 if len(shape) >= 3 else math.prod(shape)
+
+
+def _of_component(component: Component) -> list[Feature]:
+    low, high = _bounds(component)
+    unit = component.unit or ""
+    if component.size == 1:
+        return [Feature(component.name, low, high, unit)]
+    return [Feature(f"{component.name}[{i}]", low, high, unit) for i in range(component.size)]
+
+
+def _bounds(component: Component) -> tuple[float | None, float | None]:
+    if component.range is not None:
+        low, high = component.range
+        return (
+            low if isinstance(low, int | float) else None,
+            high if isinstance(high, int | float) else None,
+        )
+    values = component.values
+    if isinstance(values, int):
+        return 0.0, float(values - 1)
+    given = [float(value) for value in values or [] if isinstance(value, int | float)]
+    return (min(given), max(given)) if given else (None, None)
+
+
+def _of_space(name: str, part: Any) -> list[Feature]:
+    if isinstance(part, gymnasium.spaces.Discrete):
+        return [Feature(name, float(part.start), float(part.start + part.n - 1))]
+    n = _numbers(part)
+    low = np.broadcast_to(getattr(part, "low", 0.0), part.shape).reshape(-1)
+    high = np.broadcast_to(getattr(part, "high", 1.0), part.shape).reshape(-1)
+    names = [name] if n == 1 else [f"{name}[{i}]" for i in range(n)]
+    return [Feature(names[i], _finite(low[i]), _finite(high[i])) for i in range(n)]
+
+
+def _finite(bound: float) -> float | None:
+    return float(bound) if abs(bound) < HUGE else None

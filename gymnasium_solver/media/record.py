@@ -1,0 +1,203 @@
+"""Records episodes as a video: one after another, or up to 16 at once in a grid.
+
+    result = record(stage, actor, seed, Path("best.mp4"), Shots(episodes=3))
+
+In a grid, each tile is one episode; a finished tile is dimmed until all have finished.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gymnasium_solver.media.actors import Actor
+from gymnasium_solver.media.episodes import Moment, Player
+from gymnasium_solver.media.labels import action_names, action_text
+from gymnasium_solver.media.pictures import (
+    caption_height,
+    dimmed,
+    fit,
+    grid,
+    resized,
+    scale_for,
+    with_caption,
+)
+from gymnasium_solver.media.stage import Stage
+from gymnasium_solver.media.video import VideoError, open_video
+
+MOST_TILES = 16
+MOST_STEPS = 1000
+WIDTH, HEIGHT = 1280, 960  # a video is at most this large
+LEAST_HEIGHT = 320  # of a frame: smaller ones are enlarged by a whole number
+HOLD_S = 0.5  # the last frame of an episode stays this long
+TILE_TEXT, TEXT = 12, 14  # pixels
+
+
+@dataclass(frozen=True)
+class Shots:
+    """What to record."""
+
+    episodes: int = 1
+    rows: int = 0
+    """Of a grid; 0: no grid, one episode after another."""
+    columns: int = 0
+    most_steps: int = MOST_STEPS
+    """Steps after which an episode is cut."""
+    overlay: bool = True
+    title: str = ""
+    """First line of the caption."""
+
+    def titled(self, title: str) -> "Shots":
+        return replace(self, title=title)
+
+    @property
+    def is_grid(self) -> bool:
+        return self.rows > 0
+
+    @property
+    def n_envs(self) -> int:
+        return self.episodes if self.is_grid else 1
+
+
+@dataclass
+class Recorded:
+    path: str
+    n_frames: int
+    fps: float
+    width: int
+    height: int
+    seed: int
+    returns: list[float] = field(default_factory=list)
+    """Of each episode, up to where it was cut."""
+    lengths: list[int] = field(default_factory=list)
+    cut: list[int] = field(default_factory=list)
+    """Numbers of the episodes that had not ended, from 0."""
+    engine: str = ""
+    note: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def record(
+    stage: Stage, actor: Actor, seed: int, path: Path, shots: Shots, fps: float | None = None
+) -> Recorded:
+    """`stage` has `shots.n_envs` environments. `fps`: unless given, the natural speed."""
+    if shots.is_grid and not 1 <= shots.episodes <= min(MOST_TILES, shots.rows * shots.columns):
+        raise VideoError(
+            f"a grid of {shots.rows} x {shots.columns} holds up to "
+            f"{min(MOST_TILES, shots.rows * shots.columns)} episodes, got {shots.episodes}."
+        )
+    assert stage.env.n_envs == shots.n_envs
+    fps = fps or stage.fps
+    done = Recorded(str(path), 0, fps, 0, 0, seed, engine=stage.env.spec.engine, note=stage.note)
+    player = Player(stage, actor, seed)
+    frames = _tiles(player, shots, done) if shots.is_grid else _in_turn(player, shots, done)
+    n_hold = max(1, round(HOLD_S * fps))
+    with open_video(path, fps) as video:
+        for frame, is_last in frames:
+            for _ in range(n_hold if is_last else 1):
+                video.add(frame)
+    assert video.shape is not None
+    done.n_frames, done.height, done.width = video.n_frames, video.shape[0], video.shape[1]
+    return done
+
+
+def _note_end(done: Recorded, moment: Moment, episode: int) -> None:
+    done.returns.append(moment.episode_return)
+    done.lengths.append(moment.t)
+    if not moment.is_over:
+        done.cut.append(episode)
+
+
+# -- one after another ------------------------------------------------------------------------
+
+
+def _in_turn(player: Player, shots: Shots, done: Recorded) -> Iterator[tuple[np.ndarray, bool]]:
+    stage, names = player.stage, action_names(player.stage)
+    for episode in range(shots.episodes):
+        if episode and not player.is_over[0]:  # the one before was cut
+            player.restart(done.seed + episode)
+        which = f"   episode {episode + 1}/{shots.episodes}" if shots.episodes > 1 else ""
+        for moment in player.episode(shots.most_steps):
+            is_last = moment.is_over or moment.t >= shots.most_steps
+            if is_last:
+                _note_end(done, moment, episode)
+            picture = enlarged(_frame(moment))
+            if shots.overlay:
+                lines = [shots.title + which, status_line(stage, names, moment)]
+                picture = with_caption(picture, lines, TEXT)
+            yield picture, is_last
+
+
+def status_line(stage: Stage, names: list[str], moment: Moment) -> str:
+    """Step, return and action in words."""
+    line = f"step {moment.t}   return {moment.episode_return:.6g}"
+    if moment.is_over:
+        return f"{line}   {'terminated' if moment.terminated else 'time limit'}"
+    if moment.decision is None:
+        return line
+    return f"{line}   {action_text(stage, names, moment.decision.action)}"
+
+
+def enlarged(frame: np.ndarray) -> np.ndarray:
+    """A small frame enlarged by a whole number, a huge one shrunk."""
+    height, width = frame.shape[:2]
+    if height > HEIGHT or width > WIDTH:
+        return resized(frame, min(HEIGHT / height, WIDTH / width))
+    factor = min(-(-LEAST_HEIGHT // height), WIDTH // width, HEIGHT // height)
+    return resized(frame, float(max(1, factor)))
+
+
+def _frame(moment: Moment) -> np.ndarray:
+    assert moment.frame is not None, "the stage draws"
+    return moment.frame
+
+
+# -- in a grid --------------------------------------------------------------------------------
+
+
+def _tiles(player: Player, shots: Shots, done: Recorded) -> Iterator[tuple[np.ndarray, bool]]:
+    first = player.stage.frame()
+    assert first is not None, "the stage draws"
+    size = _tile_size(first.shape, shots)
+    last: dict[int, Moment] = {}
+    tiles = [np.zeros(0)] * player.n_envs
+    ended = [False] * player.n_envs
+    while True:
+        for row in range(player.n_envs):
+            if ended[row]:
+                continue
+            moment = last[row] = player.moment(row)
+            ended[row] = moment.is_over or moment.t >= shots.most_steps
+            tiles[row] = _tile(moment, size, shots, is_over=ended[row])
+        picture = grid(tiles, shots.rows, shots.columns)
+        if shots.overlay and shots.title:
+            picture = with_caption(picture, [shots.title], TEXT)
+        yield picture, all(ended)
+        if all(ended):
+            break
+        player.step()
+    for row, moment in last.items():
+        _note_end(done, moment, row)
+
+
+def _tile_size(shape: tuple[int, ...], shots: Shots) -> tuple[int, int]:
+    """Width and height of the picture in a tile."""
+    text = caption_height(1, TILE_TEXT) if shots.overlay else 0
+    width, height = WIDTH / shots.columns, HEIGHT / shots.rows - text
+    scale = scale_for(shape, width, height)
+    return max(1, math.ceil(shape[1] * scale)), max(1, math.ceil(shape[0] * scale))
+
+
+def _tile(moment: Moment, size: tuple[int, int], shots: Shots, is_over: bool) -> np.ndarray:
+    picture = fit(_frame(moment), *size)
+    if is_over:
+        picture = dimmed(picture)
+    if not shots.overlay:
+        return picture
+    line = f"{moment.row + 1}   step {moment.t}   return {moment.episode_return:.6g}"
+    return with_caption(picture, [line], TILE_TEXT)

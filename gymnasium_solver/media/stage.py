@@ -1,0 +1,180 @@
+"""The environment in which an agent is watched: with the run's wrappers, and drawn.
+
+    stage = open_stage(find_target("@last", root), n_envs=1, agent=agent)
+    stage.env, stage.fps, stage.note
+
+The engine of training is taken if it can draw, since its episodes are those of an evaluation with
+the same seed. Otherwise it is another engine's environment of the same id; `note` says so.
+"""
+
+import ctypes
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from gymnasium_solver.algos.agent import Agent
+from gymnasium_solver.config.schema import Config
+from gymnasium_solver.config.spec import Spec, read_spec
+from gymnasium_solver.envs.make import MODES, env_from_config
+from gymnasium_solver.envs.spec import family_of
+from gymnasium_solver.envs.treatment import Tap, tap_observations
+from gymnasium_solver.envs.vector import VectorEnv
+from gymnasium_solver.errors import EnvError, GsolveError
+from gymnasium_solver.media.pictures import rgb
+from gymnasium_solver.training.play_env import frames_per_second
+from gymnasium_solver.training.score import check_spaces
+from gymnasium_solver.training.targets import Found
+
+FPS = 30.0  # where nothing says how fast an environment runs
+# Frames a second of the consoles; an env step is `frame_skip` of them.
+CONSOLE_FPS = {"ALE/": 60.0, "Retro/": 60.0, "VizDoom-": 35.0}
+_ENGINES = {
+    "envpool": "EnvPool's",
+    "vector": "Gymnasium's vectorised",
+    "sync": "Gymnasium's",
+    "async": "Gymnasium's",
+}
+
+
+class CannotDraw(EnvError):
+    """An environment draws no frames here."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    env: VectorEnv
+    tap: Tap
+    """Has the last observations before the wrappers that map observations."""
+    config: Config
+    spec: Spec
+    """The facts in the config: labels and names."""
+    draws: bool
+    fps: float
+    """Env steps per second at the natural speed."""
+    note: str | None = None
+    """What differs from training."""
+    no_frames: str | None = None
+    """Why nothing is drawn."""
+
+    def frame(self, row: int = 0) -> np.ndarray | None:
+        """uint8 (height, width, 3) of one env."""
+        frame = self.env.render(row) if self.draws else None
+        return None if frame is None else rgb(frame)
+
+    def close(self) -> None:
+        self.env.close()
+
+
+def open_stage(
+    found: Found, n_envs: int = 1, *, agent: Agent | None = None, must_draw: bool = True
+) -> Stage:
+    """`agent`: what will act there. CannotDraw if no engine draws, unless `must_draw` is false."""
+    trained_on = None if found.run is None else found.run.meta().get("engine")
+    reasons: list[str] = []
+    for mode in _modes(found.config, trained_on):
+        try:
+            env = _drawing_env(found, mode, n_envs, agent)
+        except (GsolveError, ImportError, RuntimeError, OSError) as error:
+            reasons.append(_first_line(error))
+        except Exception as error:  # mujoco.FatalError and others derive from Exception directly
+            reasons.append(f"{type(error).__name__}: {_first_line(error)}")
+        else:
+            return _stage(env, found.config, True, trained_on)
+    env_id = found.config.env_id
+    why = f"{env_id} cannot be drawn: {reasons[0].removeprefix(f'{env_id}: ')}"
+    if must_draw:
+        raise CannotDraw(why)
+    env = env_from_config(found.config, n_envs)
+    if agent is not None:
+        check_spaces(env, agent, found.changed)
+    return _stage(env, found.config, False, trained_on, why)
+
+
+def _stage(
+    env: VectorEnv,
+    config: Config,
+    draws: bool,
+    trained_on: str | None,
+    no_frames: str | None = None,
+) -> Stage:
+    note = _difference(config.env_id, env.spec.engine, trained_on)
+    env, tap = tap_observations(env)
+    spec = read_spec(config.spec)
+    return Stage(env, tap, config, spec, draws, _fps(config, spec), note, no_frames)
+
+
+def _modes(config: Config, trained_on: str | None) -> Iterator[str]:
+    """Values of vectorization_mode to try, each once."""
+    # The vectorised classes draw all copies for a frame of one; other engines draw one.
+    first = {"async": "sync", "vector": "auto"}.get(trained_on or "", trained_on)
+    family = family_of(config.env_id)
+    allowed = MODES if family is None else family.modes
+    own = config.vectorization_mode
+    wanted = [first, "sync" if own == "async" else own, "auto", "sync"]
+    yield from dict.fromkeys(mode for mode in wanted if mode in allowed)
+
+
+def _drawing_env(found: Found, mode: str, n_envs: int, agent: Agent | None) -> VectorEnv:
+    """An env that has drawn a frame; an error otherwise."""
+    config = found.config
+    choose_gl()
+    env = env_from_config(config.replace(vectorization_mode=mode), n_envs, "rgb_array")
+    try:
+        if agent is not None:
+            check_spaces(env, agent, found.changed)
+        env.reset(0)  # most engines draw only after a reset
+        frame = env.render(0)
+        if frame is None or frame.ndim not in (2, 3):
+            raise EnvError("it draws nothing")
+    except BaseException:
+        env.close()
+        raise
+    return env
+
+
+def choose_gl() -> None:
+    """Choose how MuJoCo draws where there is no display, unless MUJOCO_GL says so."""
+    if sys.platform != "linux" or "MUJOCO_GL" in os.environ or has_display():
+        return
+    for name, library in (("egl", "libEGL.so.1"), ("osmesa", "libOSMesa.so.8")):
+        try:
+            ctypes.CDLL(library)
+        except OSError:
+            continue
+        os.environ["MUJOCO_GL"] = name
+        return
+
+
+def has_display() -> bool:
+    """Whether a window can be opened."""
+    if sys.platform != "linux":
+        return True
+    return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+
+
+def _difference(env_id: str, engine: str, trained_on: str | None) -> str | None:
+    """What the user should know where another engine steps the env than in training."""
+    now, before = _ENGINES.get(engine), _ENGINES.get(trained_on or "")
+    if now is None or before is None or now == before:
+        return None
+    return (
+        f"shown in {now} {env_id}, trained in {before}: the same task in other code, so single "
+        "episodes differ"
+    )
+
+
+def _fps(config: Config, spec: Spec) -> float:
+    if spec.render_fps:
+        return float(spec.render_fps)
+    skip = config.frame_skip or 1
+    for prefix, fps in CONSOLE_FPS.items():
+        if config.env_id.startswith(prefix):
+            return fps / skip
+    return max(1.0, (frames_per_second(config.env_id) or FPS) / skip)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
