@@ -5,7 +5,7 @@ algorithm, on `AlgorithmClass`. `Learner` (learner.py) and `OffPolicyLearner` (o
 implement everything except the update.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,6 +16,7 @@ from gymnasium_solver.config.schema import Config
 from gymnasium_solver.data.memory import Memory
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.policies.policy import Policy
+from gymnasium_solver.spaces.goals import GoalFunctions
 from gymnasium_solver.spaces.observations import Space
 from gymnasium_solver.timing import Timer
 
@@ -52,6 +53,11 @@ class Agent(Protocol):
         """How gradients are computed, as a short text for the user."""
 
     # -- learning ---------------------------------------------------------------------------
+
+    def use_goals(self, goals: Callable[[], GoalFunctions]) -> None:
+        """Take the env's goal functions, for hindsight replay; called before `start_training`. An
+        agent that needs none does not call `goals`, which raises EnvError where the env has
+        none."""
 
     def start_training(self) -> None:
         """Validate the setup before training and collect notes for the user."""

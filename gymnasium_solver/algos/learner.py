@@ -4,7 +4,7 @@ It contains no loss and no update. A learner sets `net` and `policy` and adds it
 gradients; this class saves and restores them.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -25,6 +25,7 @@ from gymnasium_solver.nets.network import network_for
 from gymnasium_solver.nets.normalizer import RewardNormalizer
 from gymnasium_solver.policies.policy import Policy
 from gymnasium_solver.spaces.actions import action_kind
+from gymnasium_solver.spaces.goals import GoalFunctions
 from gymnasium_solver.spaces.json_form import space_to_json
 from gymnasium_solver.spaces.observations import Space
 from gymnasium_solver.timing import OFF, Timer
@@ -135,6 +136,9 @@ class Learner:
 
     def reset(self) -> None:
         self.policy.reset()
+
+    def use_goals(self, goals: Callable[[], GoalFunctions]) -> None:
+        """Take the env's goal functions, if this learner replaces goals."""
 
     def start_training(self) -> None:
         """Validate the setup before training and collect notes for the user."""

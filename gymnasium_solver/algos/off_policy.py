@@ -9,7 +9,7 @@ for a hundred. Due updates are counted from env steps; fractions carry over.
 
 import copy
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
@@ -20,19 +20,24 @@ from torch import Tensor, nn
 from gymnasium_solver.algos import ops
 from gymnasium_solver.algos.agent import Snapshot, Tensors
 from gymnasium_solver.algos.learner import Learner, hp_metrics
+from gymnasium_solver.config.her import HerField
 from gymnasium_solver.config.schedule import PositiveSchedule, Schedule, scheduled
 from gymnasium_solver.config.schema import Activation, Count, Float, LearnerConfig, NonNegativeInt
 from gymnasium_solver.config.types import EnvCount, HiddenDims
+from gymnasium_solver.data.hindsight import Hindsight, with_achieved_goals
 from gymnasium_solver.data.memory import Memory, Sample
 from gymnasium_solver.data.memory_check import available_memory_bytes, check_fits
 from gymnasium_solver.data.replay import Replay
 from gymnasium_solver.data.rollout import Rollout
+from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.fast.optimizer import FlatOptimizer, flatten_parameters
+from gymnasium_solver.spaces.goals import GoalFunctions, check_goal_space
 from gymnasium_solver.spaces.observations import Space, map_obs, part_spaces
 
 SMALL_REPLAY_BYTES = 512 * 2**20
 STACK_AT_MOST = 8
 PRIORITY_BYTES = 9  # per transition in the sum tree, inner nodes included
+EPISODE_BYTES = 16  # per transition, of hindsight replay: the bounds of its episode
 
 
 class OffPolicyConfig(LearnerConfig):
@@ -80,6 +85,11 @@ class OffPolicyConfig(LearnerConfig):
     """Added to every priority, so that every transition can be sampled."""
     combined_replay: bool = False
     """Combined replay: include the newest transitions in every batch (Zhang and Sutton 2017)."""
+    her: HerField = None
+    """Hindsight experience replay, for goal environments (observation, achieved_goal,
+    desired_goal): a share k / (k + 1) of the sampled transitions gets a goal that was achieved in
+    the same episode. future: later in it; final: at its end; episode: anywhere in it. true is
+    {strategy: future, k: 4}."""
     replay_frame_stack: Literal["auto"] | Count = "auto"
     """Number of stacked frames in an image observation; the replay stores each frame once. auto:
     the first axis of a uint8 observation with three axes, if it is short. 1: store whole
@@ -135,6 +145,7 @@ class OffPolicyLearner(Learner):
         if not config.prioritized:
             self.ignore("per_beta")
         self.memory: Memory | None = None
+        self.goals: GoalFunctions | None = None  # of the env, for hindsight replay
         self.targets: dict[str, Target] = {}
         self.update_credit = 0.0
         self.target_copy_freq: int | None = None
@@ -166,6 +177,11 @@ class OffPolicyLearner(Learner):
 
     # -- replay buffer ----------------------------------------------------------------------
 
+    def use_goals(self, goals: Callable[[], GoalFunctions]) -> None:
+        if self.replay_config.her is not None:
+            check_goal_space(self.observation_space, self.config.env_id)
+            self.goals = goals()
+
     def start_training(self) -> None:
         """Report the size of the replay buffer and refuse one that does not fit."""
         cfg, estimate = self.replay_config, self.replay_bytes
@@ -187,7 +203,8 @@ class OffPolicyLearner(Learner):
             self.actions,
             frame_stacks=self.frame_stacks,
         )
-        return rows + (PRIORITY_BYTES * cfg.buffer_size if cfg.prioritized else 0)
+        more = PRIORITY_BYTES * cfg.prioritized + EPISODE_BYTES * (cfg.her is not None)
+        return rows + more * cfg.buffer_size
 
     @property
     def saves_replay(self) -> bool:  # type: ignore[override]
@@ -222,6 +239,7 @@ class OffPolicyLearner(Learner):
             frame_stacks=self.frame_stacks,
             carry=self.policy.initial_carry(1) if self.policy.has_memory else None,
             directory=cfg.replay_dir,
+            has_goals=cfg.her is not None,
         )
         self.memory = Memory(
             replay,
@@ -233,8 +251,17 @@ class OffPolicyLearner(Learner):
             alpha=cfg.per_alpha,
             eps=cfg.per_eps,
             combined=cfg.combined_replay,
+            hindsight=self._hindsight(),
         )
         return self.memory
+
+    def _hindsight(self) -> Hindsight | None:
+        settings = self.replay_config.her
+        if settings is None:
+            return None
+        if self.goals is None:
+            raise ConfigError("her: the agent was given no goal functions (use_goals).")
+        return Hindsight(settings, self.goals)
 
     # -- acting and learning ----------------------------------------------------------------
 
@@ -260,7 +287,8 @@ class OffPolicyLearner(Learner):
         memory = self.memory or self.open_memory(rollout.mask is not None)
         memory.add(rollout)
         if self.encoder.learns_moments:
-            self.encoder.observe(rollout.valid_obs())
+            obs = rollout.valid_obs()
+            self.encoder.observe(obs if cfg.her is None else with_achieved_goals(obs))
         if cfg.normalize_reward:
             if rollout.is_restart:
                 self.reward_normalizer.restart()

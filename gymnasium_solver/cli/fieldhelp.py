@@ -46,6 +46,7 @@ OWN_GROUPS = {
         "per_beta",
         "per_eps",
         "combined_replay",
+        "her",
         "replay_frame_stack",
         "replay_dir",
         "save_replay",

@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from gymnasium_solver.data.hindsight import Hindsight
 from gymnasium_solver.data.priorities import Priorities
-from gymnasium_solver.data.replay import Replay, Sequences
+from gymnasium_solver.data.replay import Replay, Sequences, Transitions
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.spaces.observations import Obs, take_rows
@@ -52,10 +53,13 @@ class Memory:
         alpha: float = 0.5,
         eps: float = 1e-6,
         combined: bool = False,
+        hindsight: Hindsight | None = None,
     ) -> None:
-        """`combined`: every batch includes the newest transitions (Zhang & Sutton 2017)."""
+        """`combined`: every batch includes the newest transitions (Zhang & Sutton 2017).
+        `hindsight`: replaces goals in every batch; needs a replay with `has_goals`."""
         self.replay, self.n_step, self.gamma = replay, n_step, gamma
         self.batch_size, self.rng, self.combined = batch_size, rng, combined
+        self.hindsight = hindsight
         self.priorities = (
             Priorities(replay.n_rows * replay.n_envs, alpha=alpha, eps=eps) if prioritized else None
         )
@@ -103,7 +107,7 @@ class Memory:
             n = min(most, n_batches - first)
             index = replay.sample(n * size, self.rng)
             self._combine(index.reshape(n, size))
-            columns = replay.transitions(index, self.n_step, self.gamma, scale, clip)
+            columns = self._transitions(index, scale, clip)
             for start in range(0, n * size, size):
                 part = slice(start, start + size)
                 obs, actions, reward, discount, next_obs, next_mask = columns
@@ -131,8 +135,14 @@ class Memory:
             index = priorities.sample(self.batch_size, self.rng)
             self._combine(index[None])
             weight = priorities.weights(index, replay.n_valid, beta)
-            columns = replay.transitions(index, self.n_step, self.gamma, scale, clip)
+            columns = self._transitions(index, scale, clip)
             yield Sample(*columns, weight, index)
+
+    def _transitions(self, index: np.ndarray, scale: float, clip: float | None) -> Transitions:
+        new = None
+        if self.hindsight is not None:
+            new = self.hindsight.draw(self.replay, index, self.rng)
+        return self.replay.transitions(index, self.n_step, self.gamma, scale, clip, new)
 
     def _combine(self, index: np.ndarray) -> None:
         """Replace the end of every batch of index [n, B] with the newest transitions."""

@@ -26,6 +26,7 @@ import numpy as np
 
 from gymnasium_solver.data.columns import allocate, array_bytes, column_name, layout_of
 from gymnasium_solver.data.frame_stacks import FrameStacks
+from gymnasium_solver.data.hindsight import EpisodeBounds, NewGoals
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.errors import ConfigError, RunError
 from gymnasium_solver.spaces.actions import ActionKind
@@ -71,12 +72,13 @@ class Replay:
         frame_stacks: Mapping[str, int] | None = None,
         carry: Mapping[str, np.ndarray] | None = None,
         directory: str | None = None,
+        has_goals: bool = False,
     ) -> None:
         """`capacity`: in transitions, over all envs. `frame_stacks` {part: k}: the part is a stack
         of k frames along its first axis, and only the newest frame is stored ("" names a plain
         array). `carry`: an example of the policy's carry, which is then stored with every row.
         `directory`: keep the arrays there in memory-mapped files, which are removed with the
-        process."""
+        process. `has_goals`: keep track of episodes, for hindsight replay."""
         stacks = {name: n for name, n in (frame_stacks or {}).items() if n > 1}
         layout = layout_of(
             capacity, n_envs, observation_space, actions,
@@ -99,6 +101,7 @@ class Replay:
             for name, column in self._columns.items()
         }
         self._valid = self._columns["valid"]
+        self.episodes = EpisodeBounds(self.n_rows, n_envs) if has_goals else None
         self.transition_bytes = 2 * sum(
             array_bytes(part.shape or (), part.dtype) for part in parts.values()
         )
@@ -198,6 +201,8 @@ class Replay:
             else:
                 target[slot:] = kept[:room]
                 target[: len(kept) - room] = kept[room:]
+        if self.episodes is not None:
+            self.episodes.add(start + n_skipped, columns["valid"][n_skipped:])
         self._n_added = start + n
         self._valid[self._n_added % n_rows] = False
         self.n_valid += self._count_valid(slot, n_kept)
@@ -227,7 +232,7 @@ class Replay:
             older[0] = self._columns[column_name("older", name)][self._n_added % self.n_rows]
             if is_break:
                 head = self.leaves(self._n_added, self._n_added + 1)
-                before = frames.split(self._part(name, head))
+                before = frames.split(self.part(name, head))
                 older[0] = frames.older(stacks[0], before, older[0])
             for t in range(1, len(stacks)):
                 older[t] = frames.older(stacks[t], stacks[t - 1], older[t - 1])
@@ -290,39 +295,47 @@ class Replay:
         gamma: float,
         reward_scale: float = 1.0,
         reward_clip: float | None = None,
+        new_goals: NewGoals | None = None,
     ) -> Transitions:
         """The transitions at valid indices, each over at most n_step steps of one episode.
 
-        Rewards are scaled, then clipped to +-reward_clip, before they are summed.
+        Rewards are scaled, then clipped to +-reward_clip, before they are summed. `new_goals`: of
+        hindsight replay; rewards and terminations are computed for them first.
         """
         flat, n_envs = self._flat, self.n_envs
+        chain = index if n_step == 1 else index + np.arange(0, n_step * n_envs, n_envs)[:, None]
+        reward = flat["reward"].take(chain, mode="wrap")  # [n, B], or [B] for one step
+        terminated = flat["terminated"].take(chain, mode="wrap")
+        if new_goals is not None:
+            new_goals.set_outcomes(self, chain, reward, terminated)
+        reward = _shaped(reward, reward_scale, reward_clip)
         if n_step == 1:
             last = index
-            reward = _shaped(flat["reward"].take(index), reward_scale, reward_clip)
-            is_open = np.logical_not(flat["terminated"].take(index))
-            discount = is_open * np.float32(gamma)
+            discount = np.logical_not(terminated) * np.float32(gamma)
         else:
-            chain = index + np.arange(0, n_step * n_envs, n_envs)[:, None]  # [n, B]
             goes_on = flat["valid"].take(chain, mode="wrap")
             # Reset rows are invalid. A lost life has no reset row, but `terminated` is set.
-            goes_on[1:] &= ~flat["terminated"].take(chain[:-1], mode="wrap")
+            goes_on[1:] &= ~terminated[:-1]
             np.logical_and.accumulate(goes_on, axis=0, out=goes_on)
             n_steps = goes_on.sum(axis=0)
             last = index + (n_steps - 1) * n_envs
             powers = (gamma ** np.arange(n_step + 1)).astype(np.float32)
-            rewards = _shaped(flat["reward"].take(chain, mode="wrap"), reward_scale, reward_clip)
-            rewards *= powers[:-1, None]
-            reward = np.where(goes_on, rewards, np.float32(0)).sum(axis=0)
+            reward *= powers[:-1, None]
+            reward = np.where(goes_on, reward, np.float32(0)).sum(axis=0)
             discount = powers.take(n_steps)
-            discount[flat["terminated"].take(last, mode="wrap")] = 0
+            discount[(terminated & goes_on).any(axis=0)] = 0
         following = last + n_envs  # may exceed the end: every gather wraps around
         actions = flat["actions"].take(index, axis=0)
+        obs, next_obs = self._observations(index), self._observations(following)
+        if new_goals is not None:
+            new_goals.set_goals(obs)
+            new_goals.set_goals(next_obs)
         return Transitions(
-            self._observations(index),
+            obs,
             actions.astype(self._action_dtype, copy=False),
             reward,
             discount,
-            self._observations(following),
+            next_obs,
             flat["mask"].take(following, axis=0, mode="wrap") if "mask" in flat else None,
         )
 
@@ -330,8 +343,16 @@ class Replay:
         """Legal actions bool[B, A] at the observations, if the env provides masks."""
         return self._flat["mask"].take(index, axis=0) if "mask" in self._flat else None
 
+    def rewards(self, index: np.ndarray) -> np.ndarray:
+        """The stored rewards float32[B]."""
+        return self._flat["reward"].take(index)
+
     def is_valid(self, index: np.ndarray) -> np.ndarray:
         return self._flat["valid"].take(index)
+
+    def row_of(self, index: np.ndarray) -> np.ndarray:
+        """The absolute rows of indices."""
+        return self._n_added - (self._n_added - index // self.n_envs) % self.n_rows
 
     def leaves(self, start: int, stop: int) -> np.ndarray:
         """The indices of absolute rows, grouped by row."""
@@ -348,10 +369,11 @@ class Replay:
 
     def _observations(self, index: np.ndarray) -> Obs:
         if self._is_dict:
-            return {name: self._part(name, index) for name in self._parts}
-        return self._part("", index)
+            return {name: self.part(name, index) for name in self._parts}
+        return self.part("", index)
 
-    def _part(self, name: str, index: np.ndarray) -> np.ndarray:
+    def part(self, name: str, index: np.ndarray) -> np.ndarray:
+        """One part of the observations at indices, which may exceed the end."""
         column = self._flat[column_name("obs", name)]
         if name not in self._frames:
             return column.take(index, axis=0, mode="wrap")
@@ -419,6 +441,11 @@ class Replay:
     def oldest_row(self) -> int:
         """The first absolute row still stored."""
         return max(self._first_row, self._n_added - self.n_rows + 1)
+
+    @property
+    def oldest_whole_row(self) -> int:
+        """The first absolute row whose frame stacks can be rebuilt."""
+        return self.oldest_row + (self._n_look_back if self.oldest_row > 0 else 0)
 
     def rows(self, start: int, stop: int) -> dict[str, np.ndarray]:
         """Copies of stored rows; columns that belong to observations also include row `stop`.

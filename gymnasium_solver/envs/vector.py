@@ -26,7 +26,7 @@ provide them (masks.py).
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import gymnasium
@@ -37,7 +37,8 @@ from gymnasium_solver.envs.env_bugs import env_bug
 from gymnasium_solver.envs.masks import MaskReader
 from gymnasium_solver.envs.spec import EnvSpec
 from gymnasium_solver.errors import EnvError
-from gymnasium_solver.spaces.observations import ARRAYS, Obs
+from gymnasium_solver.spaces.goals import ACHIEVED, DESIRED, GoalFunctions
+from gymnasium_solver.spaces.observations import ARRAYS, Obs, part_spaces
 
 Space = gymnasium.spaces.Space[Any]
 Info = dict[str, Any]
@@ -101,6 +102,14 @@ class VectorEnv(ABC):
     def step(self, actions: Any) -> Step:
         """Step all envs with actions (N, *action shape). Box actions are clipped to the bounds."""
 
+    def goal_functions(self) -> GoalFunctions:
+        """Reward and end of a step as functions of goals, for hindsight replay; EnvError where the
+        env has none."""
+        raise EnvError(
+            f"her: {self.spec.env_id} has no reward function of goals (engine {self.spec.engine}). "
+            "Remove her."
+        )
+
     @abstractmethod
     def render(self, env_index: int = 0) -> np.ndarray | None:
         """One RGB frame (H, W, 3) uint8 of one env; None where the env draws nothing."""
@@ -145,11 +154,29 @@ class VectorWrapper(VectorEnv):
     def step(self, actions: Any) -> Step:
         return self.env.step(actions)
 
+    def goal_functions(self) -> GoalFunctions:
+        refuse_changed_goals(self)
+        return self.env.goal_functions()
+
     def render(self, env_index: int = 0) -> np.ndarray | None:
         return self.env.render(env_index)
 
     def close(self) -> None:
         self.env.close()
+
+
+def refuse_changed_goals(wrapper: VectorWrapper, changed: Iterable[str] | None = None) -> None:
+    """EnvError if a wrapper changes goals, which the env's reward function would not understand.
+
+    `changed`: the parts of an observation that it changes; unset: those whose space differs."""
+    if changed is None:
+        before, after = part_spaces(wrapper.env.observation_space), wrapper.observation_space
+        changed = [name for name, part in part_spaces(after).items() if part != before.get(name)]
+    for name in {ACHIEVED, DESIRED} & set(changed):
+        raise EnvError(
+            f"her: {type(wrapper).__name__} changes {name}, from which {wrapper.spec.env_id} "
+            "computes its reward. Leave the goals out (key: observation), or remove her."
+        )
 
 
 class Engine(VectorEnv):

@@ -22,6 +22,7 @@ _OF_TEST = {
     "min": "roll/ep_rew/min",
     "max": "roll/ep_rew/max",
     "length_mean": "roll/ep_len/mean",
+    "success": "roll/success",
     "episodes": "roll/episodes",
 }
 

@@ -66,6 +66,14 @@ def episodes() -> list[Metric]:
             priority=3,
         ),
         Metric(
+            "success",
+            f"Share {window} that ended in success, where the env reports it",
+            2,
+            "up",
+            bounds=FRACTION,
+            priority=4,
+        ),
+        Metric(
             "ep_len/last",
             "Length of the last finished training episode, in steps",
             0,
@@ -163,6 +171,14 @@ def evaluations(stage: str, subject: str, first: int | None) -> list[Metric]:
             unit="steps",
             bounds=POSITIVE,
             priority=place(3),
+        ),
+        Metric(
+            "success",
+            f"Share of the episodes of {subject} that ended in success, where the env reports it",
+            2,
+            "up",
+            bounds=FRACTION,
+            priority=place(4),
         ),
         Metric("episodes", f"Episodes of {subject}", 0, bounds=POSITIVE),
     )

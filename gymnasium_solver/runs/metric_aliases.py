@@ -48,6 +48,8 @@ SYSTEMS: dict[str, Names] = {
         "train/ent_coef_loss": ("train/opt/loss/alpha",),
         "eval/mean_reward": ("val/roll/ep_rew/mean",),
         "eval/mean_ep_length": ("val/roll/ep_len/mean",),
+        "eval/success_rate": ("val/roll/success",),
+        "rollout/success_rate": ("train/roll/success",),
     },
     "CleanRL": {
         "global_step": _STEPS,

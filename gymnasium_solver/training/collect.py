@@ -9,6 +9,7 @@ import torch
 
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.data.rollout import Rollout
+from gymnasium_solver.envs.goals import successes
 from gymnasium_solver.envs.journal import JournaledEnv
 from gymnasium_solver.envs.spec import EnvSpec
 from gymnasium_solver.envs.wrappers.shaping import EPISODE_PARTS
@@ -65,6 +66,7 @@ class Collector:
         self.returns: deque[float] = deque(maxlen=EPISODE_WINDOW)
         self.lengths: deque[int] = deque(maxlen=EPISODE_WINDOW)
         self.reward_parts: dict[str, deque[float]] = {}  # rewards added by shapers, by part
+        self.successes: deque[bool] = deque(maxlen=EPISODE_WINDOW)  # where the env reports it
         self.n_episodes = 0
         # Replaced by those of the training loop.
         self.timer, self.activity = Timer(), Activity()
@@ -133,6 +135,8 @@ class Collector:
             over = step.is_over & valid
             if over.any():
                 self._count_episodes(step.episode_return[over], step.episode_length[over])
+                if (success := successes(step.info, self.env.n_envs)) is not None:
+                    self.successes.extend(success[over].tolist())
                 for name, totals in step.info.get(EPISODE_PARTS, {}).items():
                     window = self.reward_parts.setdefault(name, deque(maxlen=EPISODE_WINDOW))
                     window.extend(totals[over].tolist())
@@ -175,6 +179,7 @@ class Collector:
             "returns": list(self.returns),
             "lengths": list(self.lengths),
             "reward_parts": {name: list(window) for name, window in self.reward_parts.items()},
+            "successes": list(self.successes),
             "n_episodes": self.n_episodes,
         }
 
@@ -184,6 +189,7 @@ class Collector:
         self._restarted_at = state["restarted_at"]
         self.returns.extend(state["returns"])
         self.lengths.extend(state["lengths"])
+        self.successes.extend(state.get("successes", []))
         for name, totals in state.get("reward_parts", {}).items():
             self.reward_parts[name] = deque(totals, maxlen=EPISODE_WINDOW)
         self.n_episodes = self.activity.episodes = state["n_episodes"]

@@ -8,6 +8,7 @@ are not over-represented. Normalisation statistics are frozen. The environments 
 import numpy as np
 
 from gymnasium_solver.config.schema import Config
+from gymnasium_solver.envs.goals import successes
 from gymnasium_solver.envs.spec import eval_envs
 from gymnasium_solver.envs.vector import VectorEnv
 from gymnasium_solver.errors import DivergedError
@@ -58,6 +59,7 @@ def evaluate(
     open_share = episode_shares(episodes, env.n_envs)
     returns: list[float] = []
     lengths: list[int] = []
+    reached: list[bool] = []
     # Sampling must neither advance the random stream of training nor use its random warm-up.
     before = policy.rng, policy.is_random
     policy.rng, policy.is_random = np.random.default_rng(seed), False
@@ -82,6 +84,8 @@ def evaluate(
                     )
                 lengths += step.episode_length[finished].tolist()
                 activity.eval_episodes_done = len(returns)
+                if (success := successes(step.info, env.n_envs)) is not None:
+                    reached += success[finished].tolist()
     finally:
         policy.rng, policy.is_random = before
     return eval_result(
@@ -91,5 +95,6 @@ def evaluate(
         seed=seed,
         env_steps=env_steps,
         epoch=epoch,
+        success=float(np.mean(reached)) if reached else None,
         protocol=env.spec.protocol,
     )

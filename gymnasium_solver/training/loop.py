@@ -161,6 +161,7 @@ class Trainer:
         check_rollout_fits(config, env.observation_space, env.action_space)
         self.agent = build_agent(config, env.observation_space, env.action_space)
         self._update_mode = self.agent.update_mode  # as the user knows it
+        self.agent.use_goals(env.goal_functions)
         self.agent.start_training()
         self.collector = Collector(
             JournaledEnv(env),

@@ -123,6 +123,9 @@ class EvalResult:
     length_mean: float
     returns: list[float]
     lengths: list[int]
+    success: float | None = None
+    """Share of the episodes that ended in success, where the env reports it (`is_success` or
+    `success` in its info)."""
     protocol: dict[str, Any] = field(default_factory=dict)
     """Settings that affect the score, for suites (Atari) with more than one evaluation protocol."""
 
@@ -140,7 +143,9 @@ class EvalResult:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        fields = {key: value for key, value in asdict(self).items() if key != "protocol" or value}
+        given = asdict(self)
+        absent: dict[str, Any] = {"protocol": {}, "success": None}
+        fields = {k: v for k, v in given.items() if k not in absent or v != absent[k]}
         return fields | {"stderr": self.stderr}
 
     def score(self) -> TestScore:
@@ -165,6 +170,7 @@ def eval_result(
     seed: int,
     env_steps: int = 0,
     epoch: int = 0,
+    success: float | None = None,
     protocol: dict[str, Any] | None = None,
 ) -> EvalResult:
     """The result of whole episodes."""
@@ -182,6 +188,7 @@ def eval_result(
         length_mean=float(np.mean(lengths)),
         returns=returns,
         lengths=lengths,
+        success=success,
         protocol=protocol or {},
     )
 

@@ -93,6 +93,8 @@ def epoch_row(
             "train/roll/ep_rew/last": returns[-1],
             "train/roll/ep_len/mean": float(np.mean(lengths)),
         }
+        if collector.successes:
+            row["train/roll/success"] = float(np.mean(collector.successes))
         for name, totals in collector.reward_parts.items():
             row[f"train/roll/ep_part/{name}/mean"] = float(np.mean(totals))
     row |= {
@@ -105,6 +107,8 @@ def epoch_row(
         row |= {f"val/roll/ep_rew/{k}": getattr(result, k) for k in ("mean", "std", "min", "max")}
         row["val/roll/ep_rew/best"] = p.best_score
         row["val/roll/ep_len/mean"] = result.length_mean
+        if result.success is not None:
+            row["val/roll/success"] = result.success
     return row
 
 

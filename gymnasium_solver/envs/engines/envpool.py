@@ -30,11 +30,13 @@ from typing import Any
 
 import numpy as np
 
+from gymnasium_solver.envs.engines.envpool_goals import pool_goals
 from gymnasium_solver.envs.engines.envpool_spaces import MINIGRID, mended, pool_reader
 from gymnasium_solver.envs.masks import KEY as MASK_KEY
 from gymnasium_solver.envs.spec import EnvSpec, UnknownId, Unsupported, registry_entry, suite_of
 from gymnasium_solver.envs.vector import Engine, Info, RawStep, env_seeds
 from gymnasium_solver.errors import EnvError, MissingError
+from gymnasium_solver.spaces.goals import GoalFunctions
 from gymnasium_solver.spaces.observations import Obs
 
 NO_LIMIT = 2**31 - 1
@@ -146,7 +148,7 @@ class EnvPoolEngine(Engine):
             notes=self._read.notes,
         )
         super().__init__(n_envs, self._read.space, mended(action), spec)
-        self._limit = limit
+        self._limit, self._pool_config = limit, pool_spec.config
         self._action_dtype = pool_spec.action_array_spec[pool_spec._action_keys[-1]].dtype
         self._ids = np.arange(n_envs, dtype=np.int32)
         self._make_kwargs = kwargs | {
@@ -234,6 +236,16 @@ class EnvPoolEngine(Engine):
             both[cut], both[others] = from_reset, from_step
             state.append(both)
         return state
+
+    def goal_functions(self) -> GoalFunctions:
+        goals = pool_goals(self._pool_id, self._pool_config)
+        if goals is None:
+            raise EnvError(
+                f"her: the reward of EnvPool's {self.spec.env_id} is not known as a function of "
+                f"goals. Use the env of a Python package with compute_reward, as package:"
+                f"{self.spec.env_id}, or remove her."
+            )
+        return goals
 
     def render(self, env_index: int = 0) -> np.ndarray | None:
         if self._render_mode is None or self._pool is None:

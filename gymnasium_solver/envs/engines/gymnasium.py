@@ -23,12 +23,14 @@ from gymnasium_solver.envs.engines.direct import DirectEnvs, adapted
 from gymnasium_solver.envs.engines.guard import Guard
 from gymnasium_solver.envs.env_bugs import env_bug, one_line
 from gymnasium_solver.envs.fit import misfit
+from gymnasium_solver.envs.goals import goal_functions_of
 from gymnasium_solver.envs.readers import Reader, reader
 from gymnasium_solver.envs.spec import ANSWER_WITHIN_S, EnvSpec, registry_entry, suite_of
 from gymnasium_solver.envs.suites.minigrid import minigrid_view
 from gymnasium_solver.envs.vector import Engine, Info, RawStep, env_seeds
 from gymnasium_solver.envs.wrappers.lowered import FrameSkipEnv
 from gymnasium_solver.errors import EnvError
+from gymnasium_solver.spaces.goals import GoalFunctions
 from gymnasium_solver.spaces.native_actions import is_product, to_native_batch
 from gymnasium_solver.spaces.observations import ARRAYS, Obs, map_obs, part_spaces
 
@@ -70,6 +72,8 @@ class GymnasiumEngine(Engine):
         inner = [partial(FrameSkipEnv, low=frame_skip[0], high=frame_skip[1])] if frame_skip else []
         made = _make_vec(env_id, n_envs, mode, kwargs, inner, timeout_s)
         self._vec = made.vec
+        self._make_single = partial(gymnasium.make, entry, **kwargs)
+        self._goal_env: gymnasium.Env[Any, Any] | None = None
         self._refuse_other_autoreset(env_id, mode)
         self._read = _reader(self._vec.single_observation_space, env_id, view)
         threshold = entry.reward_threshold
@@ -169,6 +173,16 @@ class GymnasiumEngine(Engine):
             )
         return array
 
+    def goal_functions(self) -> GoalFunctions:
+        """Those of another copy of the env: in some, compute_terminated changes the env's goal."""
+        if self._goal_env is None:
+            try:
+                self._goal_env = self._make_single()
+                self._goal_env.reset(seed=0)
+            except Exception as error:
+                raise env_bug(f"her: {self.spec.env_id}: another copy raised", error) from error
+        return goal_functions_of(self._goal_env, self.spec.env_id)
+
     def render(self, env_index: int = 0) -> np.ndarray | None:
         if self._render_mode is None:
             raise EnvError(f"{self.spec.env_id}: render() needs render_mode='rgb_array'.")
@@ -187,6 +201,8 @@ class GymnasiumEngine(Engine):
         if not self._closed:
             try:
                 self._vec.close()
+                if self._goal_env is not None:
+                    self._goal_env.close()
             except Exception as error:  # what was learnt is worth more than an orderly end
                 text = f"{self.spec.env_id}: close() raised {one_line(error)}"
                 warnings.warn(text, stacklevel=2)

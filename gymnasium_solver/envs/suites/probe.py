@@ -23,11 +23,14 @@ MultiBinary                 obs -1 or 1, three bits; 1/3 for each right  [1, 0, 
 DictAction                  obs -1 or 1, actions {go: Discrete(2), how:  go = obs > 0,
                             Box(1)}; +-1 for go, -(how - obs / 2)^2      how = obs / 2; return 1
 Masked                      some actions forbidden, see the class        action 3, V = 2
+BitFlip                     goal environment: an action flips a bit;     flip the bits that differ
+                            -1 until the bits are the desired ones
 Image                       a bright square on the left or the right     action 0 left, 1 right
 Counting                    obs = (episode, step), reward 1              for tests of accounting
 
 Episodes end by termination, except TruncatedReward's; action probes last one step, Masked one or
 two.
+BitFlip takes env_kwargs `bits` (8), which is also its time limit.
 Counting takes env_kwargs `length` (5) and `ends` (terminated, truncated, both, alternate): env i
 has episodes of length + i steps, so that the envs are out of phase; `episode` counts from 0.
 """
@@ -40,6 +43,7 @@ import numpy as np
 from gymnasium_solver.envs.suites.own import OwnEnv, refuse_unknown
 from gymnasium_solver.envs.vector import Info, Space, VectorEnv
 from gymnasium_solver.errors import EnvError
+from gymnasium_solver.spaces.goals import ACHIEVED, DESIRED, GoalFunctions
 from gymnasium_solver.spaces.observations import Obs
 
 Outcome = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -343,6 +347,58 @@ class Image(OwnEnv):
         return np.broadcast_to(frames, (self.n_envs, *shape)).copy()
 
 
+class BitFlip(OwnEnv):
+    """Does hindsight replay make a sparse goal reachable (Andrychowicz et al. 2017)? An action
+    flips one of n bits. Every step costs 1, but the one that reaches the desired bits, which ends
+    the episode. It is cut after n steps. Start and goal are drawn and differ."""
+
+    def __init__(
+        self, env_id: str, n_envs: int, max_episode_steps: int | None, n_bits: int
+    ) -> None:
+        bits = gymnasium.spaces.Box(0.0, 1.0, (n_bits,), np.float32)
+        names = ("observation", ACHIEVED, DESIRED)
+        observation = gymnasium.spaces.Dict([(name, bits) for name in names])
+        action = gymnasium.spaces.Discrete(n_bits)
+        limit = max_episode_steps or n_bits
+        super().__init__(env_id, n_envs, observation, action, max_episode_steps=limit)
+        self._bits = np.zeros((n_envs, n_bits), np.float32)
+        self._goal = np.ones((n_envs, n_bits), np.float32)
+
+    def _begin(self, rows: np.ndarray) -> None:
+        shape = self._bits.shape
+        start = self._rng.integers(0, 2, shape)
+        # Differences from 1 to 2^n - 1: at least one bit differs.
+        differs = self._rng.integers(1, 2 ** shape[1], shape[0])[:, None] >> np.arange(shape[1])
+        goal = start ^ (differs & 1)
+        self._bits = np.where(rows[:, None], start, self._bits).astype(np.float32)
+        self._goal = np.where(rows[:, None], goal, self._goal).astype(np.float32)
+
+    def _advance(self, actions: np.ndarray) -> Outcome:
+        bits, envs = self._bits.copy(), np.arange(self.n_envs)
+        bits[envs, actions] = 1 - bits[envs, actions]
+        self._bits = bits
+        reached = _same_bits(bits, self._goal)
+        return reached.astype(np.float32) - 1, reached, np.zeros(self.n_envs, np.bool_)
+
+    def _observe(self) -> Obs:
+        return {
+            "observation": self._bits.copy(),
+            ACHIEVED: self._bits.copy(),
+            DESIRED: self._goal.copy(),
+        }
+
+    def _info(self) -> Info:
+        return {"is_success": _same_bits(self._bits, self._goal)}
+
+    def goal_functions(self) -> GoalFunctions:
+        return GoalFunctions(lambda a, d: _same_bits(a, d).astype(np.float32) - 1, _same_bits)
+
+
+def _same_bits(achieved: np.ndarray, desired: np.ndarray) -> np.ndarray:
+    same: np.ndarray = (achieved == desired).all(axis=1)
+    return same
+
+
 class Counting(OwnEnv):
     """Observations that name their place: (episode index, step index)."""
 
@@ -414,6 +470,12 @@ def make_probe(
         if ends not in ENDS:
             raise EnvError(f"{env_id}: ends must be one of {', '.join(ENDS)}, got {ends!r}.")
         return Counting(env_id, n_envs, max_episode_steps, length, ends)
+    if env_id == "Probe/BitFlip-v0":
+        refuse_unknown(env_id, env_kwargs, ("bits",))
+        bits = env_kwargs.get("bits", 8)
+        if isinstance(bits, bool) or not isinstance(bits, int) or not 1 <= bits <= 62:
+            raise EnvError(f"{env_id}: bits must be an int from 1 to 62, got {bits!r}.")
+        return BitFlip(env_id, n_envs, max_episode_steps, bits)
     if env_id == "Probe/Image-v0":
         refuse_unknown(env_id, env_kwargs, ("shape",))
         shape = env_kwargs.get("shape", IMAGE_SHAPE)
@@ -421,7 +483,7 @@ def make_probe(
             raise EnvError(f"{env_id}: shape must be three ints >= 1, got {shape!r}.")
         return Image(env_id, n_envs, max_episode_steps, tuple(shape))
     if env_id not in PROBES:
-        known = ", ".join([*PROBES, "Probe/Image-v0", "Probe/Counting-v0"])
+        known = ", ".join([*PROBES, *(f"Probe/{n}-v0" for n in ("BitFlip", "Image", "Counting"))])
         raise EnvError(f"Unknown environment {env_id!r}. Probes: {known}.")
     refuse_unknown(env_id, env_kwargs, ())
     return PROBES[env_id](env_id, n_envs, max_episode_steps)

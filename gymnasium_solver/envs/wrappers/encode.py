@@ -11,8 +11,9 @@ from typing import Any, ClassVar, Literal
 import gymnasium
 import numpy as np
 
-from gymnasium_solver.envs.vector import Step, VectorEnv, VectorWrapper
+from gymnasium_solver.envs.vector import Step, VectorEnv, VectorWrapper, refuse_changed_goals
 from gymnasium_solver.envs.wrappers.parameters import require
+from gymnasium_solver.spaces.goals import GoalFunctions
 from gymnasium_solver.spaces.observations import part_spaces
 
 PerComponent = float | list[float]
@@ -70,6 +71,10 @@ class ObservationMap(VectorWrapper):
     def step(self, actions: Any) -> Step:
         step = self.env.step(actions)
         return step._replace(obs=self._mapped(step.obs))
+
+    def goal_functions(self) -> GoalFunctions:
+        refuse_changed_goals(self, self._maps)
+        return self.env.goal_functions()
 
 
 class DiscreteEncoder(ObservationMap):

@@ -1,0 +1,168 @@
+"""Hindsight experience replay (Andrychowicz et al. 2017): sampled transitions with other goals.
+
+    hindsight = Hindsight(Her("future", k=4), goals)
+    new = hindsight.draw(replay, index, rng)              # which of a batch, and their goals
+    batch = replay.transitions(index, n_step, gamma, new_goals=new)
+
+A share k / (k + 1) of the sampled transitions gets a goal that was achieved in the same episode.
+Rewards and terminations are computed for it, at every step of an n-step return. Nothing is stored
+twice: the replay keeps what happened, and goals are replaced whenever a batch is drawn. In an
+episode that is not over, the goals are those achieved so far.
+
+What does not depend on the goal stays. If the env's reward is not compute_reward's alone, the
+difference is kept; an episode that ended for another reason than its goal still ends. An env that
+has no compute_terminated keeps its terminations.
+"""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gymnasium_solver.config.her import Her
+from gymnasium_solver.errors import ConfigError
+from gymnasium_solver.spaces.goals import ACHIEVED, DESIRED, GoalFunctions
+from gymnasium_solver.spaces.observations import Obs
+
+if TYPE_CHECKING:
+    from gymnasium_solver.data.replay import Replay
+
+CHECKED_STEPS = 100
+_OPEN = np.iinfo(np.int64).max  # as the end of an episode that is not over
+
+
+class EpisodeBounds:
+    """The first row of the episode of every stored step, and the row of its final observation.
+
+    An episode is a run of valid rows of one env. The row after it (a reset row, a break, the head)
+    holds its final observation. Both bounds follow from the valid rows, so they are not saved.
+    """
+
+    def __init__(self, n_rows: int, n_envs: int) -> None:
+        self._n_rows = n_rows
+        self._first = np.zeros((n_rows, n_envs), np.int64)
+        self._final = np.zeros((n_rows, n_envs), np.int64)
+        self._open_since = np.full(n_envs, -1)  # first row of the run that goes on; -1: none
+        self._next_row = 0
+
+    def add(self, start: int, valid: np.ndarray) -> None:
+        """Append rows [T, N] that begin at the absolute row `start`; rows between are invalid."""
+        if start > self._next_row:
+            self._close(self._open_since >= 0, np.full_like(self._open_since, self._next_row))
+        rows = np.arange(start, start + len(valid))[:, None]
+        was_open = self._open_since >= 0
+        first = np.where(valid, rows, -1)
+        first[1:][valid[:-1] & valid[1:]] = -1  # no beginning: continues the row before
+        first[0][was_open & valid[0]] = self._open_since[was_open & valid[0]]
+        np.maximum.accumulate(first, axis=0, out=first)
+        final = np.where(valid, _OPEN, rows)
+        np.minimum.accumulate(final[::-1], axis=0, out=final[::-1])
+        self._close(was_open & (final[0] < _OPEN), final[0])  # before its slots are used again
+        slots = rows[:, 0] % self._n_rows
+        self._first[slots], self._final[slots] = first, final
+        self._open_since = np.where(valid[-1], first[-1], -1)
+        self._next_row = start + len(valid)
+
+    def _close(self, ended: np.ndarray, final: np.ndarray) -> None:
+        """Set the final row of the runs that were open before `_next_row`."""
+        for env in np.flatnonzero(ended):
+            oldest = max(int(self._open_since[env]), self._next_row - self._n_rows)
+            slots = np.arange(oldest, self._next_row) % self._n_rows
+            self._final[slots, env] = final[env]
+        self._open_since = np.where(ended, -1, self._open_since)
+
+    def of(self, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """First and final absolute row of the episodes of steps; of an open one, the head."""
+        first, final = self._first.reshape(-1).take(index), self._final.reshape(-1).take(index)
+        return first, np.minimum(final, self._next_row)
+
+
+class NewGoals:
+    """Goals for some transitions of a batch."""
+
+    def __init__(self, functions: GoalFunctions, at: np.ndarray, goals: np.ndarray) -> None:
+        """`at`: positions in the batch; `goals`: one for each of them."""
+        self._functions, self._at, self._goals = functions, at, goals
+
+    def set_outcomes(
+        self, replay: "Replay", chain: np.ndarray, reward: np.ndarray, terminated: np.ndarray
+    ) -> None:
+        """Replace raw rewards and terminations of the steps at indices `chain` [..., B], in
+        place."""
+        if len(self._at) == 0:
+            return
+        steps = chain[..., self._at]
+        shape, flat = steps.shape, steps.reshape(-1)
+        achieved = replay.part(ACHIEVED, flat + replay.n_envs)
+        desired = replay.part(DESIRED, flat)
+        goals = np.broadcast_to(self._goals, (*shape, *self._goals.shape[1:]))
+        goals = goals.reshape(len(flat), *self._goals.shape[1:])
+        change = self._functions.reward(achieved, goals) - self._functions.reward(achieved, desired)
+        reward[..., self._at] += change.reshape(shape)
+        if (is_over := self._functions.terminated) is not None:
+            by_goal = is_over(achieved, desired).reshape(shape)
+            otherwise = terminated[..., self._at] & ~by_goal
+            terminated[..., self._at] = is_over(achieved, goals).reshape(shape) | otherwise
+
+    def set_goals(self, obs: Obs) -> None:
+        """Replace the desired goals of a batch of observations, in place."""
+        assert isinstance(obs, dict)
+        obs[DESIRED][self._at] = self._goals
+
+
+class Hindsight:
+    def __init__(self, settings: Her, functions: GoalFunctions) -> None:
+        self.settings, self.functions = settings, functions
+        self._is_checked = False
+
+    def draw(self, replay: "Replay", index: np.ndarray, rng: np.random.Generator) -> NewGoals:
+        """Draw which transitions get a new goal, and the goals."""
+        self.check(replay)
+        at = np.flatnonzero(rng.random(len(index)) < self.settings.share)
+        return NewGoals(
+            self.functions, at, replay.part(ACHIEVED, self.goal_index(replay, index[at], rng))
+        )
+
+    def goal_index(
+        self, replay: "Replay", index: np.ndarray, rng: np.random.Generator
+    ) -> np.ndarray:
+        """The index of the observation whose achieved goal each transition gets."""
+        assert replay.episodes is not None
+        first, final = replay.episodes.of(index)
+        strategy = self.settings.strategy
+        if strategy == "final":
+            row = final
+        else:
+            before = replay.row_of(index)
+            if strategy == "episode":
+                before = np.maximum(first, replay.oldest_whole_row)
+            # The observations after `before`, up to and including the final one.
+            row = before + 1 + (rng.random(len(index)) * (final - before)).astype(np.int64)
+        return row % replay.n_rows * replay.n_envs + index % replay.n_envs
+
+    def check(self, replay: "Replay") -> None:
+        """ConfigError if the rewards of the first steps are not those of compute_reward."""
+        if self._is_checked or replay.n_valid < 1:
+            return
+        self._is_checked = True
+        index = replay.leaves(replay.oldest_row, replay.n_added)
+        index = index[replay.is_valid(index)][-CHECKED_STEPS:]
+        given = replay.rewards(index)
+        achieved = replay.part(ACHIEVED, index + replay.n_envs)
+        computed = self.functions.reward(achieved, replay.part(DESIRED, index))
+        wrong = np.flatnonzero(~np.isclose(given, computed, rtol=1e-3, atol=1e-3))
+        if len(wrong) > len(index) / 2:
+            raise ConfigError(
+                f"her: in {len(wrong)} of {len(index)} steps the reward is not what the env's "
+                f"compute_reward gives: {given[wrong[0]]:g}, not {computed[wrong[0]]:g}. Replaced "
+                "goals would get other rewards. Remove wrappers that change rewards or skip "
+                "frames, or make compute_reward agree with step."
+            )
+
+
+def with_achieved_goals(obs: Obs) -> Obs:
+    """Observations [n, ...] once as they are and once with achieved goals for desired ones, for
+    the statistics of normalisation: networks see both kinds of goals."""
+    assert isinstance(obs, dict)
+    doubled = {name: np.concatenate([part, part]) for name, part in obs.items()}
+    doubled[DESIRED][len(obs[DESIRED]) :] = obs[ACHIEVED]
+    return doubled

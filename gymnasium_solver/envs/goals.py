@@ -1,0 +1,136 @@
+"""The reward of goal environments as a function of goals: Gymnasium's `compute_reward`.
+
+    goals = goal_functions_of(env, "FetchReach-v4")        # a single Gymnasium env
+    goals.reward(achieved, desired)                         # float32[B]
+
+A `compute_reward(achieved_goal, desired_goal, info)` that takes batches is called with them. One
+that takes a single pair is called for each row, which is slower. Which of the two it is, is found
+by comparing both on the first batch. The same holds for `compute_terminated`. Infos are not kept in
+a replay, so a function that reads `info` is refused.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
+
+import gymnasium
+import numpy as np
+
+from gymnasium_solver.errors import EnvError
+from gymnasium_solver.spaces.goals import GoalFunction, GoalFunctions
+
+COMPARED_ROWS = 16
+# What a function of a single pair may raise when it is given batches.
+_BATCH_ERRORS = (ValueError, TypeError, IndexError)
+
+
+def goal_functions_of(env: gymnasium.Env[Any, Any], env_id: str) -> GoalFunctions:
+    """The functions of a single env; EnvError if it has no compute_reward."""
+    reward = _method(env, "compute_reward")
+    if reward is None:
+        raise EnvError(
+            f"her: {env_id} has no compute_reward(achieved_goal, desired_goal, info), which "
+            "hindsight replay calls for replaced goals. Add this method to the env, or remove her."
+        )
+    terminated = _method(env, "compute_terminated")
+    return GoalFunctions(
+        Batched(reward, np.float32, f"{env_id}: compute_reward"),
+        None
+        if terminated is None
+        else Batched(terminated, np.bool_, f"{env_id}: compute_terminated"),
+    )
+
+
+def _method(env: gymnasium.Env[Any, Any], name: str) -> Callable[..., Any] | None:
+    try:
+        return env.get_wrapper_attr(name)
+    except AttributeError:
+        return None
+
+
+class NoInfo(dict[str, Any]):
+    """The `info` of a replaced goal: any reading of it is an error."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+
+    def _refuse(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise EnvError(
+            f"her: {self._what} reads info, which the replay does not keep. Compute the reward "
+            "from the goals alone (what else it needs can be a part of achieved_goal)."
+        )
+
+    __getitem__ = __contains__ = __iter__ = __len__ = _refuse
+    get = keys = values = items = _refuse
+
+
+class Batched:
+    """compute_reward or compute_terminated of an env, for batches of goals."""
+
+    def __init__(self, function: Callable[..., Any], dtype: Any, what: str) -> None:
+        self._function, self._dtype, self._what = function, dtype, what
+        self._info = NoInfo(what)
+        self._takes_batches: bool | None = None  # unknown before the first batch
+
+    def __call__(self, achieved: np.ndarray, desired: np.ndarray) -> np.ndarray:
+        if self._takes_batches is None and len(achieved) > 1:
+            few = slice(COMPARED_ROWS)
+            self._takes_batches = self._agrees(achieved[few], desired[few])
+        if self._takes_batches:
+            return np.asarray(self._function(achieved, desired, self._info), self._dtype)
+        return self._by_rows(achieved, desired)
+
+    def _agrees(self, achieved: np.ndarray, desired: np.ndarray) -> bool:
+        """Whether a batch gives what its rows give."""
+        rows = self._by_rows(achieved, desired)
+        try:
+            batch = np.asarray(self._function(achieved, desired, self._info))
+        except _BATCH_ERRORS:
+            return False
+        return batch.shape == rows.shape and np.allclose(batch, rows, rtol=1e-4)
+
+    def _by_rows(self, achieved: np.ndarray, desired: np.ndarray) -> np.ndarray:
+        info, pairs = self._info, zip(achieved, desired, strict=True)
+        found = [self._function(a, d, info) for a, d in pairs]
+        try:
+            return np.array(found, self._dtype).reshape(len(found))
+        except (ValueError, TypeError):
+            raise EnvError(
+                f"her: {self._what} returned {str(found[0])[:80]!r} for one pair of goals, "
+                "expected a number."
+            ) from None
+
+
+def successes(info: Mapping[str, Any], n_envs: int) -> np.ndarray | None:
+    """bool[N]: what the info of a step says about success; None where it says nothing."""
+    for key in ("is_success", "success"):
+        told = np.asarray(info.get(key))
+        if told.shape == (n_envs,) and told.dtype.kind in "biuf":
+            return told > 0
+    return None
+
+
+# -- rewards by distance ------------------------------------------------------------------------
+
+
+def distance_reward(reward_type: str, threshold: float) -> GoalFunction:
+    """-1 farther than the threshold, else 0; `dense`: minus the distance."""
+    if reward_type == "dense":
+        return lambda achieved, desired: -_distance(achieved, desired)
+    return lambda achieved, desired: -(_distance(achieved, desired) > threshold).astype(np.float32)
+
+
+def nearness_reward(reward_type: str, threshold: float) -> GoalFunction:
+    """1 within the threshold, else 0; `dense`: exp(-distance)."""
+    if reward_type == "dense":
+        return lambda achieved, desired: np.exp(-_distance(achieved, desired))
+    return lambda achieved, desired: is_near(threshold)(achieved, desired).astype(np.float32)
+
+
+def is_near(threshold: float) -> GoalFunction:
+    """Whether the goal is within the threshold."""
+    return lambda achieved, desired: _distance(achieved, desired) <= threshold
+
+
+def _distance(achieved: np.ndarray, desired: np.ndarray) -> np.ndarray:
+    gap = achieved - desired
+    return np.sqrt(np.einsum("...i,...i->...", gap, gap))
