@@ -60,6 +60,7 @@ NAMES: dict[str, str] = {
     "target_update_freq": "target_update_interval target_network_frequency "
     "target_network_update_freq",
     "prioritized": "replay_buffer_class prioritized_replay",
+    "her": "replay_buffer_class replay_buffer_kwargs n_sampled_goal goal_selection_strategy future_k",
     "epsilon": "exploration_fraction exploration_initial_eps exploration_final_eps start_e end_e "
     "eps_train epsilon_start epsilon_end exploration_config",
     "temperature": "softmax_temp",
@@ -85,6 +86,7 @@ _SDE = (
     "State-dependent exploration is not available; SAC's noise_correlation keeps the noise for "
     "several steps."
 )
+_HER = "Hindsight replay is one field: her: {strategy: future, k: 4}."
 _TRACKERS = "Runs are written to their own folder; gsolve plot draws them."
 
 NOTES = {
@@ -104,7 +106,10 @@ NOTES = {
     "clip_vloss": "clip_range_vf is the range itself, in units of the return; null: no clipping.",
     "norm_adv": "rollout, batch (as in SB3 and CleanRL) or off.",
     "normalize_advantage": "rollout, batch (as in SB3 and CleanRL) or off.",
-    "replay_buffer_class": "Prioritised replay is a switch: prioritized: true.",
+    "replay_buffer_class": "Both are switches: prioritized: true, her: true.",
+    **dict.fromkeys(
+        ("replay_buffer_kwargs", "n_sampled_goal", "goal_selection_strategy", "future_k"), _HER
+    ),
     "verbose": "quiet: true prints only the result.",
     "use_sde": _SDE,
     "sde_sample_freq": _SDE,

@@ -1,0 +1,70 @@
+"""The field `her`: how it is written, read back and refused."""
+
+from typing import Any
+
+import pytest
+
+from gymnasium_solver.config.her import Her
+from gymnasium_solver.config.load import config_dict
+from gymnasium_solver.config.yaml_file import parse_value
+from gymnasium_solver.errors import ConfigError
+from gymnasium_solver.training.prepare import build_config, load_config
+
+BASE = {"env_id": "Probe/BitFlip-v0", "algo_id": "dqn"}
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        ("true", Her("future", 4)),
+        ("false", None),
+        ("null", None),
+        ("{}", Her("future", 4)),
+        ("{k: 8}", Her("future", 8)),
+        ("{strategy: final, k: 1e1}", Her("final", 10)),
+        ("{strategy: episode}", Her("episode", 4)),
+    ],
+)
+def test_her_is_read_and_written_back(written: str, expected: Her | None) -> None:
+    config = build_config({**BASE, "her": parse_value(written)})
+    assert config.her == expected  # type: ignore[attr-defined]
+    assert build_config(config_dict(config)) == config
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("future", "expected true, false or"),
+        (
+            {"strategy": "futur"},
+            "strategy must be one of future, final, episode. Did you mean future",
+        ),
+        ({"k": 0}, "k must be a whole number >= 1, got 0"),
+        ({"k": True}, "k must be a whole number"),
+        ({"n": 4}, "unknown key 'n', expected strategy and k"),
+    ],
+)
+def test_what_her_cannot_be_is_refused(given: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        build_config({**BASE, "her": given})
+
+
+def test_a_share_of_k_in_k_plus_one_is_replaced() -> None:
+    assert Her(k=4).share == 0.8
+    assert repr(Her()) == "{strategy: future, k: 4}"
+
+
+def test_a_dotted_override_sets_one_part() -> None:
+    config = load_config("Probe/BitFlip-v0:dqn", overrides={"her.k": 2})
+    assert config.her == Her("future", 2)  # type: ignore[attr-defined]
+
+
+def test_her_needs_a_replay() -> None:
+    with pytest.raises(ConfigError, match="her: unknown field here; it belongs to"):
+        build_config({"env_id": "CartPole-v1", "algo_id": "ppo", "her": True})
+
+
+@pytest.mark.parametrize("name", ["n_sampled_goal", "goal_selection_strategy"])
+def test_names_of_other_libraries_lead_to_her(name: str) -> None:
+    with pytest.raises(ConfigError, match="Did you mean her"):
+        build_config({**BASE, name: 4})
