@@ -60,7 +60,8 @@ NAMES: dict[str, str] = {
     "target_update_freq": "target_update_interval target_network_frequency "
     "target_network_update_freq",
     "prioritized": "replay_buffer_class prioritized_replay",
-    "her": "replay_buffer_class replay_buffer_kwargs n_sampled_goal goal_selection_strategy future_k",
+    "her": "replay_buffer_class replay_buffer_kwargs n_sampled_goal goal_selection_strategy "
+    "future_k",
     "epsilon": "exploration_fraction exploration_initial_eps exploration_final_eps start_e end_e "
     "eps_train epsilon_start epsilon_end exploration_config",
     "temperature": "softmax_temp",
