@@ -15,12 +15,11 @@ from typing import Any, NoReturn
 import gymnasium
 import numpy as np
 
+from gymnasium_solver.envs.env_bugs import env_bug
 from gymnasium_solver.errors import EnvError
 from gymnasium_solver.spaces.goals import GoalFunction, GoalFunctions
 
 COMPARED_ROWS = 16
-# What a function of a single pair may raise when it is given batches.
-_BATCH_ERRORS = (ValueError, TypeError, IndexError)
 
 
 def goal_functions_of(env: gymnasium.Env[Any, Any], env_id: str) -> GoalFunctions:
@@ -76,21 +75,30 @@ class Batched:
             few = slice(COMPARED_ROWS)
             self._takes_batches = self._agrees(achieved[few], desired[few])
         if self._takes_batches:
-            return np.asarray(self._function(achieved, desired, self._info), self._dtype)
+            return np.asarray(self._call(achieved, desired), self._dtype)
         return self._by_rows(achieved, desired)
+
+    def _call(self, achieved: np.ndarray, desired: np.ndarray) -> Any:
+        try:
+            return self._function(achieved, desired, self._info)
+        except EnvError:
+            raise
+        except Exception as error:
+            raise env_bug(f"her: {self._what} raised", error) from error
 
     def _agrees(self, achieved: np.ndarray, desired: np.ndarray) -> bool:
         """Whether a batch gives what its rows give."""
         rows = self._by_rows(achieved, desired)
         try:
             batch = np.asarray(self._function(achieved, desired, self._info))
-        except _BATCH_ERRORS:
+        except EnvError:
+            raise
+        except Exception:  # whatever a function of a single pair raises for a batch
             return False
         return batch.shape == rows.shape and np.allclose(batch, rows, rtol=1e-4)
 
     def _by_rows(self, achieved: np.ndarray, desired: np.ndarray) -> np.ndarray:
-        info, pairs = self._info, zip(achieved, desired, strict=True)
-        found = [self._function(a, d, info) for a, d in pairs]
+        found = [self._call(*pair) for pair in zip(achieved, desired, strict=True)]
         try:
             return np.array(found, self._dtype).reshape(len(found))
         except (ValueError, TypeError):

@@ -132,9 +132,15 @@ def test_as_many_rows_as_numbers_in_a_goal_are_no_batch_by_chance() -> None:
     assert goal_functions_of(ByColumn(), "x").reward(achieved, desired).tolist() == [-3, -4]
 
 
+class Raises(Line):
+    def compute_reward(self, achieved: Any, desired: Any, info: Any) -> Any:
+        raise KeyError("goal")
+
+
 @pytest.mark.parametrize(
     ("env", "message"),
     [
+        (Raises(), "compute_reward raised KeyError: 'goal' .*line"),
         (gymnasium.make("CartPole-v1"), "has no compute_reward"),
         (ReadsInfo(), "compute_reward reads info, which the replay does not keep"),
         (ManyNumbers(), "compute_reward returned .* expected a number"),
