@@ -36,6 +36,10 @@ class RunError(GsolveError):
     """A run folder or a checkpoint cannot be found, read or trusted."""
 
 
+class WriteError(RunError):
+    """A run folder cannot be written: the disk is full, or the folder was deleted."""
+
+
 class DivergedError(GsolveError):
     """Training produced a value that is not finite."""
 

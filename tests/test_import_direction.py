@@ -17,8 +17,8 @@ PACKAGE = ROOT.name
 # another level than its room.
 LEVELS = (
     (PACKAGE,),  # for its version: it imports nothing until a name of it is used
-    ("errors", "suggest", "timing", "tree", "chart_style"),
-    ("registry",),
+    ("errors", "printable", "suggest", "timing", "tree", "chart_style"),
+    ("registry", "paths"),
     ("plugins", "baselines"),  # reads stored scores; measuring them is far above
     ("config",),
     ("spaces", "runs"),

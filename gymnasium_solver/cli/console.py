@@ -27,6 +27,7 @@ from gymnasium_solver.cli.live_state import Line, State
 from gymnasium_solver.cli.logs import LogCapture, rank
 from gymnasium_solver.cli.start_text import budget, ends_by_epochs, header
 from gymnasium_solver.cli.summary import alert_recap, broken_off, quiet_result, result, run_table
+from gymnasium_solver.cli.tables import SafeConsole
 from gymnasium_solver.runs.words import ScoreText
 from gymnasium_solver.training.observer import Observer
 from gymnasium_solver.training.signals import PREEMPTED
@@ -58,7 +59,7 @@ class TrainConsole(Observer):
     ) -> None:
         """`keys`: read keys while the dashboard is shown, if the input is a terminal. `log_level`:
         messages below it are not shown; run.log has them from info on."""
-        self.console = console or Console(highlight=False)
+        self.console = console or SafeConsole(highlight=False)
         self.quiet, self.with_keys, self.log_level = quiet, keys, log_level
         self.notes = notes
         self.warnings = warnings

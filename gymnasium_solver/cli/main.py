@@ -13,7 +13,8 @@ from importlib import import_module
 from typing import NoReturn
 
 from gymnasium_solver import __version__
-from gymnasium_solver.errors import DivergedError, GsolveError, details_of
+from gymnasium_solver.errors import DivergedError, GsolveError, WriteError, details_of
+from gymnasium_solver.printable import printable_lines
 
 VERBS: dict[str, dict[str, str]] = {
     "Train": {
@@ -108,10 +109,10 @@ def call(verb: str, argv: list[str]) -> int:
         code: int = import_module(f"gymnasium_solver.cli.{verb}").main(argv)
         return code
     except GsolveError as error:
-        print(f"gsolve {verb}: {error}", file=sys.stderr)
+        print(f"gsolve {verb}: {printable_lines(error)}", file=sys.stderr)
         if details := details_of(error):
-            print(f"\n{details}", file=sys.stderr)
-        return 1 if isinstance(error, DivergedError) else 2
+            print(f"\n{printable_lines(details)}", file=sys.stderr)
+        return 1 if isinstance(error, (DivergedError, WriteError)) else 2
     except SystemExit as stop:  # argparse, after it has printed the help
         return int(stop.code or 0)
     except KeyboardInterrupt:

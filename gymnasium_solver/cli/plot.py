@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from gymnasium_solver.chart_style import COLOURS, STYLE
 from gymnasium_solver.cli.flags import Parser, UsageError
+from gymnasium_solver.paths import cannot_write_file, output_file
+from gymnasium_solver.printable import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -81,14 +83,14 @@ def main(argv: Sequence[str]) -> int:
     panels = choose_panels(curves, args.metric)
     folder = Path(get_run(args.runs[0], root).path)
     default = folder / "curves.png" if len(curves) == 1 else Path("compare.png")
-    output = Path(args.output or default)
+    output = output_file(args.output or default, "the image", create_folder=True)
     draw(curves, panels, output)
     if args.json:
         from gymnasium_solver.cli.tables import print_json
 
         print_json({"path": str(output), "runs": [c.id for c in curves], "panels": panels})
     else:
-        print(output)
+        print(printable(output))
     return 0
 
 
@@ -151,7 +153,8 @@ def draw(curves: list[Curves], panels: list[str], output: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    with matplotlib.rc_context(STYLE):
+    # Names come from files: `$` is a character, not mathematics.
+    with matplotlib.rc_context({**STYLE, "text.parse_math": False}):
         figure, axes = _layout(len(panels))
         for ax, panel in zip(axes, panels, strict=True):
             for run, colour in zip(curves, _colours(len(curves)), strict=True):
@@ -161,11 +164,10 @@ def draw(curves: list[Curves], panels: list[str], output: Path) -> None:
                     _draw_metric(ax, run, panel, colour)
             _finish(ax, panel, curves)
         figure.suptitle(_title(curves), x=0.01, ha="left", fontweight="bold", fontsize=13)
-        output.parent.mkdir(parents=True, exist_ok=True)
         try:
             figure.savefig(output)
         except (OSError, ValueError) as error:
-            raise UsageError(f"cannot write the image to {output}: {error}") from error
+            raise cannot_write_file("the image", output, error) from error
         finally:
             pyplot.close(figure)
 
@@ -197,7 +199,7 @@ def _split(points: Points) -> tuple[list[int], list[float]]:
 def _draw_returns(ax: "Axes", run: Curves, colour: str, *, alone: bool) -> None:
     train, val = run.series.get(TRAIN, []), run.series.get(VAL, [])
     spread = dict(run.series.get(SPREAD, []))
-    name = "" if alone else f"{run.id} "
+    name = "" if alone else f"{printable(run.id)} "
     if train:
         label = "training episodes" if alone else None
         ax.plot(*_split(train), color=colour, linewidth=1.2, alpha=0.45, label=label)
@@ -216,7 +218,7 @@ def _draw_returns(ax: "Axes", run: Curves, colour: str, *, alone: bool) -> None:
 def _draw_metric(ax: "Axes", run: Curves, name: str, colour: str) -> None:
     points = run.series.get(name, [])
     marker = "o" if len(points) == 1 else None
-    ax.plot(*_split(points), color=colour, linewidth=1.4, marker=marker, label=run.id)
+    ax.plot(*_split(points), color=colour, linewidth=1.4, marker=marker, label=printable(run.id))
 
 
 def _finish(ax: "Axes", panel: str, curves: list[Curves]) -> None:
@@ -241,18 +243,18 @@ def _finish(ax: "Axes", panel: str, curves: list[Curves]) -> None:
     ax.set_xlabel("env steps")
     ax.margins(x=0.01)
     ax.set_xlim(left=0)
-    if panel == RETURNS or len(curves) > 1:
+    if (panel == RETURNS or len(curves) > 1) and ax.get_legend_handles_labels()[0]:
         ax.legend(fontsize=9, loc="best")
 
 
 def _panel_title(panel: str, *, several: bool) -> str:
     if panel != RETURNS:
-        return panel
+        return printable(panel)
     return "return (thick: evaluations ± std, thin: training)" if several else "return"
 
 
 def _title(curves: list[Curves]) -> str:
     if len(curves) == 1:
-        return f"{curves[0].title}   {curves[0].id}"
+        return f"{curves[0].title}   {printable(curves[0].id)}"
     titles = sorted({run.title for run in curves})
     return ", ".join(titles[:3]) + (f" and {len(titles) - 3} more" if len(titles) > 3 else "")

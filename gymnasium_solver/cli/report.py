@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gymnasium_solver.cli.flags import Parser, UsageError
+from gymnasium_solver.paths import cannot_write_file, output_file, user_path
+from gymnasium_solver.printable import printable
 
 
 def main(argv: Sequence[str]) -> int:
@@ -28,7 +30,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_json()
     parser.add_runs_dir()
     args = parser.read(argv)
-    output = None if args.output is None else Path(args.output)
+    output = None if args.output is None else user_path(args.output)
     if output is not None and output.suffix.lower() not in (".html", ".md"):
         raise UsageError(f"a report is an .html or .md file, not {output}")
 
@@ -43,14 +45,14 @@ def main(argv: Sequence[str]) -> int:
         write_report(runs[0].path)
         paths = [runs[0].page_path, runs[0].report_path]
     else:
-        paths = [output or Path("report.html")]
+        paths = [output_file(output or "report.html", "the report", create_folder=True)]
         _write(paths[0], [run.path for run in runs])
     if args.json:
         from gymnasium_solver.cli.tables import print_json
 
         print_json({"paths": [str(path) for path in paths], "runs": [run.id for run in runs]})
     else:
-        print("\n".join(str(path) for path in paths))
+        print("\n".join(printable(path) for path in paths))
     return 0
 
 
@@ -67,7 +69,6 @@ def _write(path: Path, folders: Sequence[Path]) -> None:
     else:
         text = run_page(facts[0]) if len(facts) == 1 else runs_page(facts)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, text.encode())
+        write_atomic(path, text.encode(errors="replace"))
     except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror}") from None
+        raise cannot_write_file("the report", path, error) from None

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gymnasium_solver.cli.flags import Parser, UsageError
+from gymnasium_solver.paths import is_file, is_folder, user_path
 
 
 def main(argv: Sequence[str]) -> int:
@@ -33,7 +34,7 @@ def main(argv: Sequence[str]) -> int:
         return print_games(data, args.what or "", args.all, args.json)
     if args.what is None:
         raise UsageError("import needs a folder; as in: gsolve roms import ~/roms")
-    return print_imported(import_roms(data, Path(args.what).expanduser()), args.json)
+    return print_imported(import_roms(data, user_path(args.what)), args.json)
 
 
 def games(data: Any) -> dict[str, bool]:
@@ -45,7 +46,7 @@ def games(data: Any) -> dict[str, bool]:
 
 def import_roms(data: Any, folder: Path) -> list[str]:
     """Copy the ROMs under a folder (or one file) to where stable-retro looks for them."""
-    if not folder.exists():
+    if not (is_folder(folder) or is_file(folder)):
         raise UsageError(f"{folder} does not exist")
     before = {game for game, is_here in games(data).items() if is_here}
     with tempfile.TemporaryDirectory() as unpacked:

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from gymnasium_solver.cli import format as fmt
-from gymnasium_solver.cli.flags import Parser
+from gymnasium_solver.cli.flags import Parser, UsageError
 from gymnasium_solver.cli.run_metrics import add_metric_flags, show_metrics
+from gymnasium_solver.printable import printable_lines
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -32,6 +33,8 @@ def main(argv: Sequence[str]) -> int:
     parser.add_json()
     parser.add_runs_dir()
     args = parser.read(argv)
+    if args.log is not None and args.log < 0:
+        raise UsageError(f"--log {args.log}: must be 0 or more")
 
     from gymnasium_solver.cli.tables import make_console, print_json
     from gymnasium_solver.runs.query import get_events, get_log, get_run
@@ -40,7 +43,7 @@ def main(argv: Sequence[str]) -> int:
     root = runs_root(args.runs_dir)
     if args.log is not None:
         lines = get_log(args.run, lines=args.log, root=root)
-        print_json(lines) if args.json else print("\n".join(lines))
+        print_json(lines) if args.json else print(printable_lines("\n".join(lines)))
         return 0
     if args.csv is not None or args.metrics is not None:
         return show_metrics(args.run, root, args)
@@ -83,7 +86,8 @@ def print_run(
         rows.append(("val", f"{fmt.sparkline(scores, 40)}  {len(scores)} evaluations"))
     rows += normalized_row(run)
     score = ScoreText(run.threshold, scores)
-    tests = {e["greedy"]: e for e in evals if e["stage"] == "test"}  # the newest of each kind
+    # The newest of each kind.
+    tests = {bool(e.get("greedy")): e for e in evals if e["stage"] == "test"}
     for i, (greedy, test) in enumerate(sorted(tests.items(), reverse=True)):
         text = f"{'greedy' if greedy else 'sampled'} {score.test(test_score(test))}"
         rows.append(("test" if i == 0 else "", f"{text}, std {score(test.get('std'))}"))

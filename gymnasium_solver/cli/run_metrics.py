@@ -1,12 +1,14 @@
 """The metrics of one run: `gsolve run RUN --metrics [NAME...]`, `gsolve run RUN --csv [FILE]`."""
 
 import argparse
-import sys
+import io
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gymnasium_solver.cli import format as fmt
 from gymnasium_solver.cli.flags import Parser, UsageError
+from gymnasium_solver.paths import cannot_write_file, output_file
+from gymnasium_solver.printable import printable_lines
 
 if TYPE_CHECKING:
     from gymnasium_solver.runs.curves import Curve
@@ -54,14 +56,17 @@ def _write_csv(rows: "list[dict[str, object]]", target: str, names: list[str] | 
     from gymnasium_solver.runs.curves import write_csv
 
     if target == STDOUT:
-        write_csv(rows, sys.stdout, names)
+        text = io.StringIO()
+        write_csv(rows, text, names)
+        print(printable_lines(text.getvalue()), end="")
         return 0
+    path = output_file(target, "the CSV file")
     try:
-        with Path(target).open("w", newline="", encoding="utf-8") as file:
+        with path.open("w", newline="", encoding="utf-8") as file:
             n_lines = write_csv(rows, file, names)
     except OSError as error:
-        raise UsageError(f"cannot write the CSV file {target}: {error}") from error
-    print(f"{target}: {n_lines:,} rows")
+        raise cannot_write_file("the CSV file", path, error) from error
+    print(f"{path}: {n_lines:,} rows")
     return 0
 
 

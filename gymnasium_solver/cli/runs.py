@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from gymnasium_solver.cli.flags import Parser
+from gymnasium_solver.cli.flags import Parser, UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -31,6 +31,8 @@ def main(argv: Sequence[str]) -> int:
     parser.add_json()
     parser.add_runs_dir()
     args = parser.read(argv)
+    if args.limit is not None and args.limit < 0:
+        raise UsageError(f"--limit {args.limit}: must be 0 or more")
 
     from gymnasium_solver.cli.tables import make_console, print_json
     from gymnasium_solver.runs.query import list_runs

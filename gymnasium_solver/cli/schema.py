@@ -2,9 +2,9 @@
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
 
-from gymnasium_solver.cli.flags import Parser, UsageError
+from gymnasium_solver.cli.flags import Parser
+from gymnasium_solver.paths import cannot_write_file, output_file
 
 
 def main(argv: Sequence[str]) -> int:
@@ -25,9 +25,10 @@ def main(argv: Sequence[str]) -> int:
     if args.output is None:
         print(text, end="")
         return 0
+    path = output_file(args.output, "the schema")
     try:
-        Path(args.output).write_text(text, encoding="utf-8")
+        path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise UsageError(f"cannot write the schema to {args.output}: {error}") from error
-    print(args.output)
+        raise cannot_write_file("the schema", path, error) from error
+    print(path)
     return 0

@@ -146,9 +146,13 @@ def alert_recap(state: "State") -> list[Text]:
 
 def broken_off(run: "Run", runs_dir: str | None = None) -> list[Text]:
     """Summary of a run that ended with an error; the caller prints the error."""
+    from gymnasium_solver.errors import RunError
     from gymnasium_solver.runs.query import get_run
 
-    summary = get_run(run)
+    try:
+        summary = get_run(run)
+    except RunError:  # the folder is gone
+        return []
     lines = [Text(""), verdict(summary)]
     rows = [("folder", str(summary.path))]
     if summary.checkpoints:

@@ -1,15 +1,17 @@
 """Printing for verbs that read: one console, one plain table style, JSON."""
 
 import json
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
 from gymnasium_solver.cli.dashboard import GREEN, ORANGE, SKY
+from gymnasium_solver.printable import escaped, printable_lines
+from gymnasium_solver.runs.files import jsonable
 
 if TYPE_CHECKING:
     from gymnasium_solver.runs.query import RunSummary
@@ -17,17 +19,33 @@ if TYPE_CHECKING:
 PIPED_WIDTH = 160  # without a terminal, do not wrap at 80 columns
 
 
+class SafeConsole(Console):
+    """A console on which no text moves the cursor or changes the terminal: what is printed may have
+    been read from the files of a stranger."""
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            text, style, control = segment
+            if control is None and not text.isprintable():  # isprintable is much the fastest test
+                segment = Segment(printable_lines(text), style)
+            yield segment
+
+
 def make_console(stderr: bool = False) -> Console:
     """A console as wide as the terminal, or wide enough for whole rows without one."""
-    console = Console(highlight=False, stderr=stderr)
+    console = SafeConsole(highlight=False, stderr=stderr)
     if not console.is_terminal:
-        console = Console(highlight=False, stderr=stderr, width=PIPED_WIDTH)
+        console = SafeConsole(highlight=False, stderr=stderr, width=PIPED_WIDTH)
     return console
 
 
 def print_json(value: Any) -> None:
-    json.dump(value, sys.stdout, indent=2, ensure_ascii=False, allow_nan=False)
-    print()
+    """Print a value as JSON: a number that is not finite is null, and control characters are
+    escaped."""
+    text = json.dumps(jsonable(value), indent=2, ensure_ascii=False, allow_nan=False)
+    print(escaped(text))
 
 
 def plain_table(*columns: str | tuple[str, Mapping[str, Any]]) -> Table:

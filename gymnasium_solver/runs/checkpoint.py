@@ -9,7 +9,6 @@ points to a complete checkpoint. Leftovers (`.tmp-*`, `.old-*`) are removed by t
 one process may write a run at a time. Nothing is pickled.
 """
 
-import hashlib
 import os
 import re
 import shutil
@@ -20,25 +19,27 @@ from typing import TYPE_CHECKING, Any
 
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.runs.files import (
+    cannot_write,
     dump_json,
+    finite,
     fsync_dir,
     read_json,
     read_pointer,
     write_pointer,
     write_synced,
 )
+from gymnasium_solver.runs.manifest import FIX, verified_manifest, write_manifest
 
 if TYPE_CHECKING:
     import numpy as np
 
 BEST, LAST = "best", "last"
-FORMAT = 1
 SCORE_KEYS = ("score", "val/roll/ep_rew/mean")  # the first one present in a checkpoint's metrics
-_FIX = "Use another checkpoint of this run (`gsolve run RUN` lists them)."
 
 
 @dataclass(frozen=True)
 class LoadedCheckpoint:
+    path: Path
     env_steps: int
     tensors: dict[str, dict[str, "np.ndarray"]]
     """File stem -> named arrays (writable)."""
@@ -72,10 +73,10 @@ def save_checkpoint(
     """
     from safetensors import SafetensorError
 
-    directory.mkdir(parents=True, exist_ok=True)
-    clean_leftovers(directory)
     temp = directory / f".tmp-{env_steps}-{os.getpid()}"
     try:
+        directory.mkdir(exist_ok=True)  # not its parents: a deleted run folder stays deleted
+        clean_leftovers(directory)
         temp.mkdir()
         _write_files(temp, env_steps, tensors, state, metrics)
         final = _put_in_place(temp, directory / str(env_steps))
@@ -83,10 +84,7 @@ def save_checkpoint(
             if wanted:
                 write_pointer(directory / name, str(env_steps))
     except (OSError, SafetensorError) as error:
-        raise RunError(
-            f"the checkpoint at {env_steps} env steps cannot be written to {directory}: {error}. "
-            "Earlier checkpoints are intact; free some space or check permissions, then resume."
-        ) from error
+        raise cannot_write(f"the checkpoint at {env_steps} env steps", directory, error) from error
     finally:
         shutil.rmtree(temp, ignore_errors=True)
     return final
@@ -107,7 +105,7 @@ def load_checkpoint(path: Path) -> LoadedCheckpoint:
     from safetensors.numpy import load_file
 
     path = path.resolve()  # once: `last` may change while we read
-    manifest = _verify(path)
+    manifest = verified_manifest(path)
     tensors = {}
     for name in manifest["files"]:
         file = path / name
@@ -115,12 +113,17 @@ def load_checkpoint(path: Path) -> LoadedCheckpoint:
             try:
                 tensors[file.stem] = load_file(file)
             except (OSError, SafetensorError) as error:
-                raise RunError(f"{file} cannot be read: {error}. {_FIX}") from None
+                raise RunError(f"{file} cannot be read: {error}. {FIX}") from None
+            except (AttributeError, KeyError, TypeError) as error:  # bfloat16, float8, ...
+                raise RunError(
+                    f"{file} has a tensor of a type that NumPy does not know: {error}. {FIX}"
+                ) from None
     return LoadedCheckpoint(
+        path=path,
         env_steps=manifest["env_steps"],
         tensors=tensors,
-        state=read_json(path / "state.json", _FIX),
-        metrics=read_json(path / "metrics.json", _FIX),
+        state=read_json(path / "state.json", FIX),
+        metrics=read_json(path / "metrics.json", FIX),
     )
 
 
@@ -144,7 +147,10 @@ def pointer_env_steps(directory: Path, name: str) -> int | None:
     link = directory / name
     target = read_pointer(link)
     if target is None and (link / "manifest.json").is_file():  # a copy that followed the symlinks
-        target = str(read_json(link / "manifest.json", _FIX).get("env_steps"))
+        try:
+            target = str(read_json(link / "manifest.json", FIX).get("env_steps"))
+        except RunError:
+            return None
     if target is None or not target.isdecimal():
         return None
     return int(target) if find_checkpoint(directory, int(target)) else None
@@ -206,16 +212,13 @@ def _write_files(
     from safetensors.numpy import save
 
     for stem, named in tensors.items():
-        if not re.fullmatch(r"\w+", stem):
+        if not re.fullmatch(r"[A-Za-z0-9_]+", stem):
             raise ValueError(f"tensor file stem {stem!r}; expected letters, digits and _")
         arrays = {name: _as_array(value, f"{stem}/{name}") for name, value in named.items()}
         write_synced(temp / f"{stem}.safetensors", save(arrays))
     write_synced(temp / "state.json", dump_json(state, exact=True))
     write_synced(temp / "metrics.json", dump_json(metrics))
-    files = {file.name: _fingerprint(file) for file in sorted(temp.iterdir())}
-    manifest = dump_json({"format": FORMAT, "env_steps": env_steps, "files": files})
-    write_synced(temp / "manifest.json", manifest)
-    write_synced(temp / "done", hashlib.sha256(manifest).hexdigest().encode())
+    write_manifest(temp, env_steps)
     fsync_dir(temp)
 
 
@@ -247,8 +250,11 @@ def _remove(path: Path) -> None:
     """Delete a checkpoint. It is renamed first, so that a kill leaves no seemingly complete
     remainder."""
     doomed = path.with_name(f".tmp-removed-{path.name}-{os.getpid()}")
-    os.rename(path, doomed)
-    shutil.rmtree(doomed)
+    try:
+        os.rename(path, doomed)
+        shutil.rmtree(doomed)
+    except OSError as error:
+        raise cannot_write("the removal of an old checkpoint", path, error) from error
 
 
 def _old_name(path: Path) -> str:
@@ -259,7 +265,11 @@ def _finished(directory: Path) -> dict[int, Path]:
     found: dict[int, Path] = {}
     if not directory.is_dir():
         return found
-    for path in sorted(directory.iterdir()):  # ".old-N-pid" sorts before "N": the new one wins
+    try:
+        entries = sorted(directory.iterdir())  # ".old-N-pid" sorts before "N": the new one wins
+    except OSError as error:
+        raise RunError(f"{directory} cannot be read: {error}.") from None
+    for path in entries:
         name = _old_name(path) if path.name.startswith(".old-") else path.name
         if name.isdecimal() and (path / "done").is_file():
             found[int(name)] = path
@@ -268,46 +278,10 @@ def _finished(directory: Path) -> dict[int, Path]:
 
 def _score(path: Path) -> float | None:
     try:
-        metrics = read_json(path / "metrics.json", _FIX)
+        metrics = read_json(path / "metrics.json", FIX)
     except RunError:  # a damaged checkpoint is still listed; loading it reports the damage
         return None
     for key in SCORE_KEYS:
-        if isinstance(metrics.get(key), (int, float)):
-            return float(metrics[key])
+        if (score := finite(metrics.get(key))) is not None:
+            return score
     return None
-
-
-def _fingerprint(file: Path) -> dict[str, Any]:
-    with file.open("rb") as stream:
-        digest = hashlib.file_digest(stream, "sha256").hexdigest()
-    return {"size": file.stat().st_size, "sha256": digest}
-
-
-def _verify(path: Path) -> dict[str, Any]:
-    """The manifest of a checkpoint, after verifying every file in it."""
-    if not path.is_dir():
-        raise RunError(f"no checkpoint at {path}. {_FIX}")
-    if not (path / "done").is_file():
-        raise RunError(f"{path} is unfinished: it has no `done` file. {_FIX}")
-    manifest_file = path / "manifest.json"
-    manifest = read_json(manifest_file, _FIX)
-    wanted = (path / "done").read_text()
-    if hashlib.sha256(manifest_file.read_bytes()).hexdigest() != wanted:
-        raise RunError(f"{manifest_file} is damaged: its checksum does not match `done`. {_FIX}")
-    if manifest.get("format") != FORMAT:
-        raise RunError(
-            f"{path} has checkpoint format {manifest.get('format')!r}, expected {FORMAT}: "
-            "another version of gymnasium-solver wrote it. Install that version to read it."
-        )
-    for name, expected in manifest["files"].items():
-        file = path / name
-        if not file.is_file():
-            raise RunError(f"{file} is missing. {_FIX}")
-        actual = _fingerprint(file)
-        if actual != expected:
-            what = "size" if actual["size"] != expected["size"] else "sha256"
-            raise RunError(
-                f"{file} is damaged: its {what} is {actual[what]}, "
-                f"the manifest says {expected[what]}. {_FIX}"
-            )
-    return manifest

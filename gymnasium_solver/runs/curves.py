@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 from typing import Any, TextIO
 
 from gymnasium_solver.errors import RunError
+from gymnasium_solver.runs.files import finite
 from gymnasium_solver.runs.metric_aliases import canonical
 from gymnasium_solver.suggest import ask, nearest
 
@@ -58,7 +59,10 @@ def curves(rows: Sequence[Row], names: Iterable[str] | None = None) -> dict[str,
     """Curves by metric name; see `choose_names` for `names`; None: all metrics."""
     logged = logged_names(rows)
     chosen = logged if names is None else choose_names(names, logged)
-    return {name: [(row["env_steps"], row[name]) for row in rows if name in row] for name in chosen}
+    return {
+        name: [(row["env_steps"], finite(row[name])) for row in rows if name in row]
+        for name in chosen
+    }
 
 
 def logged_names(rows: Iterable[Row]) -> list[str]:

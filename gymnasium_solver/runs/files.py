@@ -10,12 +10,14 @@ import math
 import os
 import secrets
 import shutil
+import stat
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path, PurePath
 from typing import Any
 
-from gymnasium_solver.errors import RunError
+from gymnasium_solver.errors import RunError, WriteError
 
 _FLOAT_TAG = "$float"
 
@@ -42,8 +44,13 @@ def write_synced(path: Path, data: bytes) -> None:
 def write_atomic(path: Path, data: bytes) -> None:
     """Replace a file so that a reader, or a kill at any point, sees the old or the new content."""
     temp = path.with_name(f".{path.name}.tmp-{secrets.token_hex(4)}")
-    write_synced(temp, data)
-    os.replace(temp, path)
+    try:
+        write_synced(temp, data)
+        os.replace(temp, path)
+    except OSError:
+        with suppress(OSError):  # on a full disk the partial file would take the space that is left
+            temp.unlink()
+        raise
     fsync_dir(path.parent)
 
 
@@ -67,6 +74,16 @@ def read_pointer(link: Path) -> str | None:
     except (OSError, UnicodeDecodeError):
         return None
     return target if target and target == PurePath(target).name else None
+
+
+def cannot_write(what: str, place: Path, error: Exception) -> WriteError:
+    """The error for a failed write into a run folder; the command line prints it as one line."""
+    if isinstance(error, FileNotFoundError):
+        reason, fix = "the folder is gone", "It was deleted or moved while the run was writing."
+    else:
+        reason = str(getattr(error, "strerror", None) or error)
+        fix = "Earlier checkpoints are intact; free some space or check permissions, then resume."
+    return WriteError(f"{what} cannot be written to {place}: {reason}. {fix}")
 
 
 def jsonable(value: Any, *, exact: bool = False, where: str = "value") -> Any:
@@ -98,23 +115,66 @@ def jsonable(value: Any, *, exact: bool = False, where: str = "value") -> Any:
 
 
 def dump_json(value: Any, *, exact: bool = False) -> bytes:
-    text = json.dumps(jsonable(value, exact=exact), indent=2, ensure_ascii=False, allow_nan=False)
-    return (text + "\n").encode()
+    return json_bytes(jsonable(value, exact=exact), indent=2)
+
+
+def json_bytes(value: Any, indent: int | None = None) -> bytes:
+    """A JSON text with a newline at its end, in UTF-8; what UTF-8 cannot hold is escaped."""
+    text = json.dumps(value, indent=indent, ensure_ascii=False, allow_nan=False)
+    try:
+        return (text + "\n").encode()
+    except UnicodeEncodeError:  # half of a surrogate pair, from a file of a stranger
+        return (json.dumps(value, indent=indent, allow_nan=False) + "\n").encode()
 
 
 def _restore_float(mapping: dict[str, Any]) -> Any:
     return float(mapping[_FLOAT_TAG]) if mapping.keys() == {_FLOAT_TAG} else mapping
 
 
+def parse_json(data: bytes) -> Any:
+    """The value of a JSON text; ValueError for anything else, also for one nested too deep."""
+    try:
+        return json.loads(data, object_hook=_restore_float)
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
+    except TypeError as error:  # a tagged float that is no text
+        raise ValueError(str(error)) from None
+
+
+def read_bytes(path: Path, fix: str) -> bytes:
+    """The content of a regular file; otherwise RunError with the file and `fix`.
+
+    Anything else that a copied folder may hold is refused: reading from a pipe would block.
+    """
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise RunError(f"{path} is not a file. {fix}")
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise RunError(f"{path} is missing. {fix}") from None
+    except OSError as error:
+        raise RunError(f"{path} cannot be read: {error}. {fix}") from None
+
+
 def read_json(path: Path, fix: str) -> dict[str, Any]:
     """Read a JSON file that must contain a mapping; otherwise raise RunError with the file and
     `fix`."""
+    data = read_bytes(path, fix)
     try:
-        value = json.loads(path.read_bytes(), object_hook=_restore_float)
-    except FileNotFoundError:
-        raise RunError(f"{path} is missing. {fix}") from None
-    except (OSError, ValueError) as error:
+        value = parse_json(data)
+    except ValueError as error:
         raise RunError(f"{path} cannot be read: {error}. {fix}") from None
     if not isinstance(value, dict):
         raise RunError(f"{path} contains a {type(value).__name__}, expected a mapping. {fix}")
     return value
+
+
+def finite(value: Any) -> float | None:
+    """A number as a float; None for anything else that a file may hold."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None

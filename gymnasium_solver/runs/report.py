@@ -4,11 +4,14 @@
 for the browser is in `runs/report_page.py`.
 """
 
+import re
 import shlex
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
-from gymnasium_solver.runs.files import write_atomic
+from gymnasium_solver.printable import markdown_text, printable
+from gymnasium_solver.runs.files import cannot_write, write_atomic
 from gymnasium_solver.runs.query import RunSummary
 from gymnasium_solver.runs.report_facts import AlertRecap, Facts, read_facts
 from gymnasium_solver.runs.report_page import run_page
@@ -37,8 +40,11 @@ def write_report(run_dir: Path) -> Path:
     """Write `report.md` and `report.html` into a run folder and return the path of the first."""
     run = Run(run_dir)
     facts = read_facts(run)
-    write_atomic(run.report_path, markdown(facts).encode())
-    write_atomic(run.page_path, run_page(facts).encode())
+    try:
+        write_atomic(run.report_path, markdown(facts).encode(errors="replace"))
+        write_atomic(run.page_path, run_page(facts).encode(errors="replace"))
+    except OSError as error:
+        raise cannot_write("the report", run.path, error) from error
     return run.report_path
 
 
@@ -66,23 +72,27 @@ def markdown(facts: Facts) -> str:
 def _what(run: RunSummary) -> str:
     config = run.config or {}
     name = f"{run.env_id}:{run.variant or run.algo_id}"
-    lines = [f"# {name}: {verdict_words(run)}", "", f"Run `{run.id}`, started {run.created_at}."]
+    lines = [f"# {markdown_text(name)}: {markdown_text(verdict_words(run))}", ""]
+    lines += [f"Run {_inline(run.id)}, started {markdown_text(run.created_at)}."]
     if config.get("description"):
-        lines += ["", str(config["description"])]
+        lines += ["", markdown_text(config["description"])]
     return "\n".join(lines)
 
 
 def _result(facts: Facts, score: ScoreText) -> str:
     rows, why = result_rows(facts.summary, facts.tests, score)
-    return "## Result\n\n" + _table(["", ""], rows) + (f"\n\n{why}" if why else "")
+    shown = [[what, markdown_text(value)] for what, value in rows]
+    return "## Result\n\n" + _table(["", ""], shown) + (f"\n\n{why}" if why else "")
 
 
 def _alerts(alerts: list[AlertRecap]) -> str:
     if not alerts:
         return ""
     rows = [
-        [f"`{a.name}`", str(a.times), f"{a.first:,}", a.text, a.meaning, a.advice] for a in alerts
-    ]
+        [_inline(a.name), str(a.times), f"{a.first:,}",
+         *map(markdown_text, (a.text, a.meaning, a.advice))]
+        for a in alerts
+    ]  # fmt: skip
     heads = ["alert", "times", "first at", "seen", "what it usually means", "what to try"]
     return "## Alerts\n\n" + _table(heads, rows)
 
@@ -90,7 +100,10 @@ def _alerts(alerts: list[AlertRecap]) -> str:
 def _config(facts: Facts) -> str:
     if not facts.changed:
         return ""
-    rows = [[f"`{name}`", str(old), str(new)] for name, (old, new) in facts.changed.items()]
+    rows = [
+        [_inline(name), markdown_text(old), markdown_text(new)]
+        for name, (old, new) in facts.changed.items()
+    ]
     text = "Fields that differ from the shipped config."
     return f"## Config\n\n{text}\n\n" + _table(["field", "shipped", "this run"], rows)
 
@@ -102,7 +115,7 @@ def _time(facts: Facts) -> str:
 
 
 def _videos(facts: Facts) -> str:
-    links = [f"- [{path.name}](videos/{path.name})" for path in facts.videos]
+    links = [f"- [{markdown_text(path.name)}](videos/{quote(path.name)})" for path in facts.videos]
     return "## Videos\n\n" + "\n".join(links) if links else ""
 
 
@@ -112,13 +125,14 @@ def _reproduce(run: RunSummary, meta: dict[str, Any]) -> str:
         lines += ["", "Started with", "", _code([shlex.join(meta["command"])])]
     versions = meta.get("versions") or {}
     known = [f"{name} {version}" for name, version in versions.items() if version]
-    lines += ["", f"Versions: {', '.join(known)}."]
+    lines += ["", f"Versions: {markdown_text(', '.join(known))}."]
     git = meta.get("git")
     if git:
         dirty = ", with the changes in `git.diff`" if git.get("dirty") else ""
-        lines += ["", f"Git commit `{git['commit']}`{dirty}."]
+        lines += ["", f"Git commit {_inline(git.get('commit'))}{dirty}."]
     machine = meta.get("machine") or {}
-    lines += ["", f"Machine: {machine.get('cpu')}, {machine.get('cpu_count')} CPUs."]
+    cpus = f"{machine.get('cpu')}, {machine.get('cpu_count')} CPUs"
+    lines += ["", f"Machine: {markdown_text(cpus)}."]
     resumed = [f"{entry['from_env_steps']:,}" for entry in meta.get("resumed") or []]
     if resumed:
         lines += ["", f"Resumed from env steps {', '.join(resumed)}."]
@@ -169,13 +183,19 @@ def _length(value: float | None) -> str:
 
 
 def _code(lines: list[str]) -> str:
-    return "\n".join(["```", *lines, "```"])
+    """A block of code: its fence is longer than any row of backticks inside."""
+    shown = [printable(line) for line in lines]
+    longest = max((len(row) for line in shown for row in re.findall("`+", line)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return "\n".join([fence, *shown, fence])
 
 
-def _table(heads: list[str], rows: list[Any]) -> str:
+def _inline(text: object) -> str:
+    shown = printable(text).replace("`", "").replace("|", "\\|")
+    return f"`{shown}`"
+
+
+def _table(heads: list[str], rows: list[list[str]]) -> str:
+    """A table of Markdown; what comes from files was escaped by the caller."""
     lines = [heads, ["---"] * len(heads), *rows]
-    return "\n".join(f"| {' | '.join(_cell(cell) for cell in line)} |" for line in lines)
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

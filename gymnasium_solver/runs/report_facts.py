@@ -7,6 +7,7 @@ from typing import Any
 
 from gymnasium_solver.runs import query
 from gymnasium_solver.runs.curves import Curve, curves
+from gymnasium_solver.runs.files import finite
 from gymnasium_solver.runs.query import RunSummary
 from gymnasium_solver.runs.run import Run
 
@@ -65,7 +66,7 @@ def read_facts(run: Run) -> Facts:
     return Facts(
         run=run,
         summary=query.get_run(run, include_config=True),
-        meta=query.get_meta(run),
+        meta=_provenance(query.get_meta(run)),
         validations=stages["val"],
         failed_tests=stages["failed_test"],
         tests=stages["test"],
@@ -74,6 +75,22 @@ def read_facts(run: Run) -> Facts:
         time_shares=_time_shares(rows),
         videos=_videos(run),
     )
+
+
+def _provenance(meta: dict[str, Any]) -> dict[str, Any]:
+    """meta.json without entries of other types than expected, which a damaged file may have."""
+    kinds = {"versions": dict, "git": dict, "machine": dict, "changed": dict}
+    kept = {name: value for name, value in meta.items() if name not in kinds}
+    kept |= {name: meta[name] for name, kind in kinds.items() if isinstance(meta.get(name), kind)}
+    command, resumed = meta.get("command"), meta.get("resumed")
+    return kept | {
+        "command": [str(word) for word in command] if isinstance(command, list) else [],
+        "resumed": [
+            entry
+            for entry in (resumed if isinstance(resumed, list) else [])
+            if isinstance(entry, dict) and isinstance(entry.get("from_env_steps"), int)
+        ],
+    }
 
 
 def recap(events: list[dict[str, Any]]) -> list[AlertRecap]:
@@ -105,7 +122,7 @@ def _time_shares(rows: list[Mapping[str, Any]] | list[dict[str, Any]]) -> dict[s
     for row in rows:
         for name, value in row.items():
             if name.startswith(TIMING) and name.endswith("_share") and value is not None:
-                last[name.removeprefix(TIMING).removesuffix("_share")] = float(value)
+                last[name.removeprefix(TIMING).removesuffix("_share")] = finite(value) or 0.0
     return last
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gymnasium_solver.errors import RunError
+from gymnasium_solver.paths import is_folder, user_path
 from gymnasium_solver.runs.checkpoint import (
     BEST,
     LAST,
@@ -21,7 +22,7 @@ from gymnasium_solver.runs.files import read_pointer
 from gymnasium_solver.runs.run import LAST_RUN, Run, is_run
 from gymnasium_solver.suggest import did_you_mean
 
-_SELECTOR = re.compile(r"@(?P<pointer>best|last)|(?:step=)?(?P<env_steps>[0-9]+)")
+_SELECTOR = re.compile(r"@(?P<pointer>best|last)|(?:step=)?(?P<env_steps>[0-9]{1,30})")
 _SHOWN = 10
 
 
@@ -34,7 +35,7 @@ class ResolvedCheckpoint(NamedTuple):
 
 def run_ids(root: Path) -> list[str]:
     """Ids of the runs under `root`, newest first."""
-    if not root.is_dir():
+    if not is_folder(root):
         return []
     found = [p for p in root.iterdir() if p.name[0] not in "@." and is_run(p)]
     return [p.name for p in sorted(found, key=_created, reverse=True)]
@@ -51,7 +52,7 @@ def resolve_run(ref: str | Run, root: Path, *, allow_paths: bool = True) -> Run:
             "for runs elsewhere use --runs-dir or an absolute path."
         )
     if "/" in name or "\\" in name or name == ".":
-        path = Path(name).expanduser()
+        path = user_path(name)
         if allow_paths and is_run(path):
             return Run(path.resolve() if path.name in ("", LAST_RUN) else path)
         raise RunError(f"{ref!r} is not a run folder: it has no meta.json. {_existing(root)}")
@@ -90,7 +91,7 @@ def resolve_checkpoint(
 def _split(ref: str, allow_paths: bool) -> tuple[str, str | None]:
     """(run, selector) of "RUN/selector"; also accepts a path from tab completion."""
     ref = ref.rstrip("/")
-    if allow_paths and "/" in ref and is_run(Path(ref).expanduser()):
+    if allow_paths and "/" in ref and is_run(user_path(ref)):
         return ref, None
     run_ref, slash, selector = ref.rpartition("/")
     if not slash:
@@ -98,7 +99,7 @@ def _split(ref: str, allow_paths: bool) -> tuple[str, str | None]:
     if run_ref.endswith("/checkpoints"):
         run_ref = run_ref.removesuffix("/checkpoints")
         selector = {BEST: "@best", LAST: "@last"}.get(selector, selector)
-    is_path = "/" in run_ref and not is_run(Path(run_ref).expanduser())
+    is_path = "/" in run_ref and not is_run(user_path(run_ref))
     if is_path and not _SELECTOR.fullmatch(selector):
         return ref, None  # a path without a run: resolve_run reports it
     return run_ref, selector

@@ -6,7 +6,6 @@ run.agent().act(obs)
 pandas.DataFrame(run.metrics())
 """
 
-import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.runs.checkpoint import CheckpointInfo, list_checkpoints
-from gymnasium_solver.runs.metrics import read_jsonl
+from gymnasium_solver.runs.jsonl import read_jsonl
+from gymnasium_solver.runs.summary import Fields, test_score
 
 if TYPE_CHECKING:
     from gymnasium_solver.algos.agent import Agent
@@ -48,10 +48,10 @@ class RunResults(ABC):
             return f"Run({str(self.path)!r})"
 
     def _state(self) -> str:
-        meta, test, best = self.meta(), self.test, self.best
-        parts = [str(meta["status"]), f"{meta.get('env_steps', 0):,} env steps"]
-        if meta.get("solved") is not None:
-            parts.append("solved" if meta["solved"] else "not solved")
+        test, best, solved = self.test, self.best, self.solved
+        parts = [self.status, f"{self._fields().count('env_steps') or 0:,} env steps"]
+        if solved is not None:
+            parts.append("solved" if solved else "not solved")
         if test is not None:
             stderr = "" if test.stderr is None else f" ± {test.stderr:.3g}"
             parts.append(f"test {test.mean:.4g}{stderr}")
@@ -59,25 +59,24 @@ class RunResults(ABC):
             parts.append(f"best val {best.score:.4g}")
         return ", ".join(parts)
 
+    def _fields(self) -> Fields:
+        return Fields(self.meta(), self.path / "meta.json")
+
     @property
     def status(self) -> str:
         """created, running, finished, interrupted or failed."""
-        return str(self.meta()["status"])
+        return self._fields().text("status") or ""
 
     @property
     def solved(self) -> bool | None:
         """Whether the test reached the threshold; None if the environment has none."""
-        solved = self.meta().get("solved")
-        return None if solved is None else bool(solved)
+        return self._fields().flag("solved")
 
     @property
     def test(self) -> HeldOutTest | None:
         """The held-out test of the best checkpoint; None until the run has been tested."""
-        test = self.meta().get("test")
-        if test is None:
-            return None
-        mean = math.nan if test["mean"] is None else float(test["mean"])
-        return HeldOutTest(mean, test["stderr"], int(test["episodes"]), bool(test["greedy"]))
+        test = self._fields().mapping("test")
+        return None if test is None else HeldOutTest(**test_score(test.values))
 
     @property
     def best(self) -> CheckpointInfo | None:

@@ -7,32 +7,38 @@
     run.update_meta(status="finished", stop_reason="solved")
 
 Readers use `runs/query.py`; references such as `@last` are resolved in `runs/resolve.py`. Only one
-process may write a run at a time.
+process may write a run at a time: `with run.lock(): ...`.
 """
 
-import json
 import os
 import re
 import secrets
+import shutil
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, suppress
 from datetime import UTC, datetime
-from io import BufferedRandom
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from gymnasium_solver.errors import RunError
+from gymnasium_solver.errors import RunError, WriteError
+from gymnasium_solver.paths import is_file, user_path
 from gymnasium_solver.runs import machine
+from gymnasium_solver.runs.append import Appender
 from gymnasium_solver.runs.checkpoint import rewind
 from gymnasium_solver.runs.files import (
+    cannot_write,
     dump_json,
+    json_bytes,
     jsonable,
     read_json,
     write_atomic,
     write_pointer,
 )
-from gymnasium_solver.runs.metrics import read_jsonl
+from gymnasium_solver.runs.jsonl import read_jsonl
+from gymnasium_solver.runs.lock import locked
 from gymnasium_solver.runs.results import RunResults
+from gymnasium_solver.runs.summary import check_evaluation, summary_of
 
 LAST_RUN = "@last"
 STATUSES = ("created", "running", "finished", "interrupted", "failed")
@@ -41,7 +47,7 @@ _ANSI = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
 
 def runs_root(cli_value: str | Path | None = None) -> Path:
     """The folder of all runs: the command line's value, then $GSOLVE_RUNS, then ./runs."""
-    return Path(cli_value or os.environ.get("GSOLVE_RUNS") or "runs")
+    return user_path(cli_value or os.environ.get("GSOLVE_RUNS") or "runs")
 
 
 def utc_now() -> str:
@@ -56,7 +62,7 @@ class Run(RunResults):
     def __init__(self, path: Path):
         self.path = path
         self.id = path.name
-        self._appenders: dict[Path, BufferedRandom] = {}
+        self._appenders: dict[Path, Appender] = {}
 
     @property
     def config_path(self) -> Path:
@@ -109,16 +115,24 @@ class Run(RunResults):
         """
         git, diff = machine.git_state(Path.cwd())
         run = cls(_make_folder(root, config))
-        run.checkpoints_dir.mkdir()
-        run.videos_dir.mkdir()
-        for path in (run.metrics_path, run.events_path, run.log_path):
-            path.touch()
-        write_atomic(run.config_path, config_yaml.encode())
-        if diff:
-            write_atomic(run.path / "git.diff", diff)
-        write_atomic(run.meta_path, dump_json(_first_meta(run.id, config, command or [], git)))
-        write_pointer(root / LAST_RUN, run.id)
+        try:
+            run.checkpoints_dir.mkdir()
+            run.videos_dir.mkdir()
+            for path in (run.metrics_path, run.events_path, run.log_path):
+                path.touch()
+            write_atomic(run.config_path, config_yaml.encode())
+            if diff:
+                write_atomic(run.path / "git.diff", diff)
+            write_atomic(run.meta_path, dump_json(_first_meta(run.id, config, command or [], git)))
+            write_pointer(root / LAST_RUN, run.id)
+        except OSError as error:
+            shutil.rmtree(run.path, ignore_errors=True)
+            raise cannot_write("a new run", root, error) from error
         return run
+
+    def lock(self) -> AbstractContextManager[None]:
+        """Keep other processes from writing this run; held while it trains."""
+        return locked(self.path)
 
     def meta(self) -> dict[str, Any]:
         return read_json(self.meta_path, "It is written at creation; is this a run folder?")
@@ -128,8 +142,20 @@ class Run(RunResults):
         status = fields.get("status", "running")
         if status not in STATUSES:
             raise ValueError(f"status {status!r}; expected one of {', '.join(STATUSES)}")
-        meta = self.meta() | fields | {"updated_at": utc_now()}
-        write_atomic(self.meta_path, dump_json(meta))
+        try:
+            if not self.meta_path.exists():
+                raise FileNotFoundError
+            meta = self.meta() | fields | {"updated_at": utc_now()}
+            write_atomic(self.meta_path, dump_json(meta))
+        except OSError as error:
+            raise cannot_write("the status", self.meta_path, error) from error
+
+    def write_config(self, config_yaml: str) -> None:
+        """Replace config.yaml, after a resume with changed fields."""
+        try:
+            write_atomic(self.config_path, config_yaml.encode())
+        except OSError as error:
+            raise cannot_write("the config", self.config_path, error) from error
 
     def log_metrics(self, row: Mapping[str, Any]) -> None:
         """Append one row; `env_steps` is its clock. Non-finite values become null."""
@@ -142,14 +168,19 @@ class Run(RunResults):
         self._append_json(self.events_path, {"kind": kind, "at": utc_now()} | fields)
 
     def log_text(self, text: str) -> None:
-        """Append console output to run.log, without colours."""
-        self._append(self.log_path, (_ANSI.sub("", text).rstrip("\n") + "\n").encode())
+        """Append console output to run.log, without colours. Nothing else depends on this file, so
+        a failed write is ignored: the metrics report a full disk."""
+        with suppress(WriteError):
+            line = _ANSI.sub("", text).rstrip("\n") + "\n"
+            self._append(self.log_path, line.encode(errors="replace"))
 
     def begin_resume(self, env_steps: int, command: list[str] | None = None) -> None:
         """Go back to a checkpoint and record that this process continues training from it.
 
-        Later checkpoints are removed before later rows: if the process is killed in between, the
-        next resume repairs it. In the other order `last` would be ahead of its metrics.
+        Rows and events after the checkpoint, the final test, and an incomplete last line are
+        dropped. A row at exactly `env_steps` is kept: log it before saving the checkpoint. Later
+        checkpoints are removed before later rows: if the process is killed in between, the next
+        resume repairs it. In the other order `last` would be ahead of its metrics.
         """
         meta = self.meta()
         if is_alive_here(meta) and meta["pid"] != os.getpid():
@@ -157,41 +188,36 @@ class Run(RunResults):
                 f"{self.id} is still {meta['status']} in process {meta['pid']}. "
                 "Stop it before resuming, or start a new run with `gsolve train`."
             )
-        for leftover in self.path.glob(".*.tmp-*"):
-            leftover.unlink()
-        rewind(self.checkpoints_dir, env_steps)
-        self.truncate_after(env_steps)
+        self.close()
+        summary_of(self.path, meta, [])  # RunError if a field is damaged: before files change
+        files = (self.metrics_path, self.events_path)
+        kept = {path: _rows_until(path, env_steps) for path in files}
+        try:  # from here on files change; everything that is needed was read
+            for leftover in self.path.glob(".*.tmp-*"):
+                leftover.unlink()
+            rewind(self.checkpoints_dir, env_steps)
+            for path, data in kept.items():
+                write_atomic(path, data)
+        except OSError as error:
+            raise cannot_write("the run to resume", self.path, error) from error
         entry = {
             "at": utc_now(),
             "from_env_steps": env_steps,
             "command": command or [],
             "versions": machine.versions(),
         }
-        resumed = [*meta.get("resumed", []), entry]
+        earlier = meta.get("resumed")
+        resumed = [*(earlier if isinstance(earlier, list) else []), entry]
         solved = None if meta.get("threshold") is None else False  # until it is tested again
         verdict: dict[str, Any] = {"test": None, "solved": solved}
         verdict |= {"stop_reason": None, "stop_detail": None}
         fields = {"env_steps": env_steps, "resumed": resumed} | _process()
         self.update_meta(status="running", **verdict, **fields)
 
-    def truncate_after(self, env_steps: int) -> None:
-        """Drop rows and events after a checkpoint, the final test, and an incomplete last line.
-
-        A row at exactly `env_steps` is kept: log it before saving the checkpoint.
-        """
-        self.close()
-        for path in (self.metrics_path, self.events_path):
-            kept = [
-                row
-                for row in read_jsonl(path)
-                if (row.get("env_steps") or 0) <= env_steps and row.get("stage") != "test"
-            ]
-            write_atomic(path, b"".join(_json_line(row) for row in kept))
-
     def close(self) -> None:
         """Close the append handles; a later append reopens them."""
-        for file in self._appenders.values():
-            file.close()
+        for appender in self._appenders.values():
+            appender.close()
         self._appenders.clear()
 
     def __enter__(self) -> Self:
@@ -209,23 +235,26 @@ class Run(RunResults):
         self._append(path, _json_line(row))
 
     def _append(self, path: Path, line: bytes) -> None:
-        file = self._appenders.get(path)
-        if file is None:
-            file = self._appenders[path] = _open_for_append(path)
-        file.write(line)
-        file.flush()
+        try:
+            appender = self._appenders.get(path)
+            if appender is None:
+                appender = self._appenders[path] = Appender(path)
+            appender.write(line)
+        except OSError as error:
+            raise cannot_write("a line", path, error) from error
 
 
 def is_run(path: Path) -> bool:
-    return (path / "meta.json").is_file()
+    return is_file(path / "meta.json")
 
 
 def is_alive_here(meta: Mapping[str, Any]) -> bool:
     """Whether the process that writes the run is alive on this machine and has not finished the
     run."""
-    if meta.get("status") not in ("created", "running") or not isinstance(meta.get("pid"), int):
+    pid = meta.get("pid")
+    if meta.get("status") not in ("created", "running") or type(pid) is not int:
         return False
-    return _is_here(meta) and machine.is_alive(meta["pid"], meta.get("pid_started"))
+    return _is_here(meta) and 0 < pid < 2**31 and machine.is_alive(pid, meta.get("pid_started"))
 
 
 def live_status(meta: Mapping[str, Any]) -> str:
@@ -237,7 +266,8 @@ def live_status(meta: Mapping[str, Any]) -> str:
 
 
 def _is_here(meta: Mapping[str, Any]) -> bool:
-    return (meta.get("machine") or {}).get("hostname") == machine.hostname()
+    recorded = meta.get("machine")
+    return isinstance(recorded, Mapping) and recorded.get("hostname") == machine.hostname()
 
 
 def _make_folder(root: Path, config: Mapping[str, Any]) -> Path:
@@ -305,23 +335,17 @@ def _first_meta(
 
 
 def _json_line(row: Mapping[str, Any]) -> bytes:
-    text = json.dumps(jsonable(row, where="row"), ensure_ascii=False, allow_nan=False)
-    return (text + "\n").encode()
+    return json_bytes(jsonable(row, where="row"))
 
 
-def _open_for_append(path: Path) -> BufferedRandom:
-    """Open at the end of the last complete line; an incomplete one is cut off first."""
-    path.touch()
-    file = path.open("r+b")
-    end = file.seek(0, os.SEEK_END)
-    while end > 0:
-        start = max(0, end - 4096)
-        file.seek(start)
-        newline = file.read(end - start).rfind(b"\n")
-        if newline >= 0:
-            end = start + newline + 1
-            break
-        end = start
-    file.truncate(end)
-    file.seek(end)
-    return file
+def _rows_until(path: Path, env_steps: int) -> bytes:
+    """The lines of a JSONL file up to a checkpoint, without the final test."""
+    rows = [
+        row
+        for row in read_jsonl(path)
+        if (row.get("env_steps") or 0) <= env_steps and row.get("stage") != "test"
+    ]
+    for row in rows:
+        if row.get("kind") == "eval":
+            check_evaluation(row, path)
+    return b"".join(map(_json_line, rows))

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.runs.checkpoint import list_checkpoints
-from gymnasium_solver.runs.files import read_json, write_atomic
+from gymnasium_solver.runs.files import cannot_write, read_bytes, read_json, write_atomic
 
 if TYPE_CHECKING:
     import numpy as np
@@ -67,15 +67,11 @@ def append_segment(
         start = last["start"]
     file = directory / f"{start}-{stop}.safetensors"
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        directory.mkdir(exist_ok=True)  # not its parents: a deleted run folder stays deleted
         data = save(named)
         write_atomic(file, data)
     except (OSError, SafetensorError) as error:
-        _remove_temps(directory)
-        raise RunError(
-            f"rows {start} to {stop} of the replay cannot be written to {directory}: {error}. "
-            "Earlier checkpoints are intact; free some space or check permissions, then resume."
-        ) from error
+        raise cannot_write(f"rows {start} to {stop} of the replay", directory, error) from error
     return {
         "file": file.name,
         "start": start,
@@ -103,8 +99,8 @@ def load_segments(
     Segments are loaded one at a time, so that at most one is in memory in addition to the caller's
     data.
     """
-    for segment in segments:
-        yield int(segment["start"]), _load(directory, segment)
+    for segment in check_segments(list(segments)):
+        yield segment["start"], _load(directory, segment)
 
 
 def referenced(checkpoints_dir: Path) -> set[str]:
@@ -117,7 +113,9 @@ def referenced(checkpoints_dir: Path) -> set[str]:
             continue
         replay = state.get("replay")
         segments = replay.get("segments", []) if isinstance(replay, dict) else []
-        files.update(segment["file"] for segment in segments)
+        for segment in segments if isinstance(segments, list) else []:
+            if isinstance(segment, dict):
+                files.add(str(segment.get("file")))
     return files
 
 
@@ -130,11 +128,14 @@ def prune_segments(directory: Path, keep: Iterable[str]) -> list[str]:
     removed = [
         path.name
         for path in _entries(directory)
-        if _FILE.fullmatch(path.name) and path.name not in kept
+        if _FILE.fullmatch(path.name) and path.name not in kept and path.is_file()
     ]
-    for name in removed:
-        (directory / name).unlink()
-    _remove_temps(directory)
+    try:
+        for name in removed:
+            (directory / name).unlink()
+        _remove_temps(directory)
+    except OSError as error:
+        raise cannot_write("the removal of old replay rows", directory, error) from error
     return removed
 
 
@@ -171,17 +172,11 @@ def _concatenated(
 
 def _load(directory: Path, segment: Segment) -> "dict[str, np.ndarray]":
     """The arrays of a segment (writable), after verifying its checksum."""
+    from safetensors import SafetensorError
     from safetensors.numpy import load
 
-    if not _FILE.fullmatch(segment["file"]):
-        raise RunError(f"{segment['file']!r} is not the name of a replay segment. {_FIX}")
     file = directory / segment["file"]
-    try:
-        data = file.read_bytes()
-    except FileNotFoundError:
-        raise RunError(f"{file} is missing. {_FIX}") from None
-    except OSError as error:
-        raise RunError(f"{file} cannot be read: {error}. {_FIX}") from None
+    data = read_bytes(file, _FIX)
     if len(data) != segment["size"]:
         raise RunError(
             f"{file} is damaged: its size is {len(data)}, the checkpoint says {segment['size']}. "
@@ -193,8 +188,27 @@ def _load(directory: Path, segment: Segment) -> "dict[str, np.ndarray]":
             f"{file} is damaged: its sha256 is {sha256}, the checkpoint says {segment['sha256']}. "
             f"{_FIX}"
         )
-    arrays = load(data)
+    try:
+        arrays = load(data)
+    except (SafetensorError, KeyError, ValueError) as error:
+        raise RunError(f"{file} cannot be read: {error}. {_FIX}") from None
     return {name: arrays[name] for name in sorted(arrays)}
+
+
+def check_segments(segments: Any) -> list[Segment]:
+    """The list of segments in a checkpoint's state; RunError if it is not one."""
+    kinds = {"file": str, "start": int, "stop": int, "size": int, "sha256": str}
+    if not isinstance(segments, list):
+        raise RunError(f"the replay segments are {segments!r}, expected a list. {_FIX}")
+    for segment in segments:
+        is_whole = isinstance(segment, dict) and all(
+            type(segment.get(name)) is kind for name, kind in kinds.items()
+        )
+        if not is_whole:
+            raise RunError(f"{segment!r} does not describe a replay segment. {_FIX}")
+        if not _FILE.fullmatch(segment["file"]):
+            raise RunError(f"{segment['file']!r} is not the name of a replay segment. {_FIX}")
+    return segments
 
 
 def _entries(directory: Path) -> list[Path]:

@@ -124,12 +124,15 @@ def disagreement(tests: Iterable[Mapping[str, Any]]) -> str | None:
     """Why greedy and sampled actions score differently, in one sentence; None if they do not
     clearly. `tests`: the events of the final tests, the judged one first."""
     newest = {bool(test.get("greedy")): test for test in tests}
-    if len(newest) < 2 or any(test.get("stderr") is None for test in newest.values()):
+    known = [test.get(name) for test in newest.values() for name in ("mean", "stderr")]
+    if len(newest) < 2 or None in known:
         return None
     judged = next(iter(newest))
     greedy, sampled = newest[True], newest[False]
     gap = greedy["mean"] - sampled["mean"]
-    returns = [test[end] for test in newest.values() for end in ("min", "max") if end in test]
+    returns = [
+        test[end] for test in newest.values() for end in ("min", "max") if test.get(end) is not None
+    ]
     spread = max(returns, default=0.0) - min(returns, default=0.0)
     scale = max(spread, abs(greedy["mean"]), abs(sampled["mean"]))
     error = math.hypot(greedy["stderr"], sampled["stderr"])

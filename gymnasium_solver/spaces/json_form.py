@@ -1,5 +1,6 @@
 """Spaces as JSON, so that a checkpoint can be loaded without its environment's package."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -7,6 +8,8 @@ from gymnasium import spaces
 
 from gymnasium_solver.errors import EnvError
 from gymnasium_solver.spaces.observations import Space
+
+MOST_VALUES = 100_000_000  # in one observation; a damaged file may say anything
 
 
 def space_to_json(space: Space) -> dict[str, Any]:
@@ -64,7 +67,9 @@ def _bound_to_json(bound: np.ndarray) -> list[float | None]:
 
 
 def _box_from_json(data: dict[str, Any]) -> spaces.Box:
-    dtype = np.dtype(data["dtype"])
+    dtype, n = np.dtype(data["dtype"]), math.prod(data["shape"])
+    if n > MOST_VALUES:
+        raise EnvError(f"the saved space has shape {data['shape']}, {n:,} values: it is damaged.")
 
     def bound(values: list[float | None], missing: float) -> np.ndarray:
         filled = np.array([missing if x is None else x for x in values], dtype)

@@ -17,6 +17,7 @@ from gymnasium_solver.runs.resolve import resolve_checkpoint
 from gymnasium_solver.runs.run import Run, runs_root
 from gymnasium_solver.spaces.json_form import space_from_json
 from gymnasium_solver.spaces.observations import Space
+from gymnasium_solver.training.fits import check_agent, check_spaces, fitting
 from gymnasium_solver.training.prepare import load_config
 from gymnasium_solver.training.seeds import derive
 from gymnasium_solver.training.threads import largest_product
@@ -53,13 +54,14 @@ def build_agent(config: Config, observation_space: Space, action_space: Space) -
 
 
 def agent_from_checkpoint(config: Config, checkpoint: LoadedCheckpoint) -> Agent:
-    extra = checkpoint.state["agent"]
-    agent = build_agent(
-        config,
-        space_from_json(extra["observation_space"]),
-        space_from_json(extra["action_space"]),
-    )
-    agent.load_state(checkpoint.tensors, extra)
+    path, extra = checkpoint.path, checkpoint.state.get("agent")
+    with fitting(path):
+        assert isinstance(extra, dict), "state.json has no agent"
+        saved = [space_from_json(extra[name]) for name in ("observation_space", "action_space")]
+        check_spaces(saved, checkpoint.tensors.get("model", {}), path)
+        agent = build_agent(config, *saved)
+        check_agent(agent, checkpoint.tensors, extra, path)
+        agent.load_state(checkpoint.tensors, extra)
     return agent
 
 
@@ -98,7 +100,7 @@ def run_treatment(run: Run, config: Config, trained_on: Space | None = None) -> 
 def transfer_weights(agent: Agent, ref: str, runs_dir: Path) -> str:
     """Initialise from the weights of another run, as far as they match; return a summary."""
     found = resolve_checkpoint(ref, runs_dir)
-    model = load_checkpoint(found.path).tensors["model"]
+    model = load_checkpoint(found.path).tensors.get("model", {})
     skipped = agent.load_matching_weights(model)
     own = agent.net.state_dict()
     taken = [name for name in own if name not in skipped]

@@ -64,7 +64,7 @@ def check_metrics(metrics: Mapping[str, float]) -> None:
 
 def dump_rollout(rollout: Rollout, folder: Path) -> None:
     """Save the offending rollout as diverged.safetensors in the run folder."""
-    from safetensors.numpy import save_file
+    from safetensors.numpy import save
 
     arrays = {
         name: np.ascontiguousarray(value)
@@ -73,4 +73,4 @@ def dump_rollout(rollout: Rollout, folder: Path) -> None:
     }
     if isinstance(rollout.obs, dict):
         arrays |= {f"obs.{name}": np.ascontiguousarray(part) for name, part in rollout.obs.items()}
-    save_file(arrays, folder / "diverged.safetensors")
+    (folder / "diverged.safetensors").write_bytes(save(arrays))

@@ -22,10 +22,15 @@ from gymnasium_solver.envs.journal import JournaledEnv
 from gymnasium_solver.envs.make import env_from_config
 from gymnasium_solver.envs.treatment import treatment_of
 from gymnasium_solver.envs.vector import VectorEnv
-from gymnasium_solver.errors import DivergedError, EnvError, RunError, details_of
+from gymnasium_solver.errors import DivergedError, EnvError, RunError, WriteError, details_of
 from gymnasium_solver.runs import query
-from gymnasium_solver.runs.checkpoint import LAST, load_checkpoint, prune, save_checkpoint
-from gymnasium_solver.runs.files import write_atomic
+from gymnasium_solver.runs.checkpoint import (
+    LAST,
+    LoadedCheckpoint,
+    load_checkpoint,
+    prune,
+    save_checkpoint,
+)
 from gymnasium_solver.runs.report import write_report
 from gymnasium_solver.runs.resolve import resolve_checkpoint
 from gymnasium_solver.runs.run import Run
@@ -40,6 +45,13 @@ from gymnasium_solver.training.finite import (
     check_rollout,
     check_weights,
     dump_rollout,
+)
+from gymnasium_solver.training.fits import (
+    check_agent,
+    check_collector,
+    check_journal,
+    fitting,
+    load_progress,
 )
 from gymnasium_solver.training.memory import check_rollout_fits
 from gymnasium_solver.training.observer import Control, EvalResult, Observer, TrainInfo
@@ -82,7 +94,8 @@ def train(
             "changed": changed_from_shipped(config),
         }
         run = Run.create(dump_config(config), identity, runs_root, command)
-        return trainer.run_to_end(run)
+        with run.lock():
+            return trainer.run_to_end(run)
 
 
 def resume(
@@ -99,26 +112,30 @@ def resume(
     its status and report. A run that ended because it reached its goal trains on to its budget.
     """
     found = resolve_checkpoint(ref, runs_root, default=LAST)
-    run, checkpoint = found.run, load_checkpoint(found.path)
-    config, changed = load_config(str(run.config_path), overrides=overrides), dict(overrides or {})
-    goals = goals_behind(config, run.meta(), changed)
-    config = config.replace(**dict.fromkeys(goals, False))
-    with _trainer(config, observers) as trainer:
-        if goals:
-            trainer.notes.append(
-                "the run reached its goal before, so it now trains on to its budget "
-                f"({', '.join(f'{name}: false' for name in goals)})"
-            )
-        trainer.load_state(run, checkpoint.tensors, checkpoint.state)
-        over = trainer.training_is_over(run, is_changed=bool(overrides))
-        if over is None:
-            trainer.restore_envs(checkpoint.tensors, checkpoint.state)
-        run.begin_resume(checkpoint.env_steps, command)
-        changed |= dict.fromkeys(goals, False)
-        if changed:
-            write_atomic(run.config_path, dump_config(config).encode())
-            run.log_event("config", env_steps=checkpoint.env_steps, changed=changed)
-        return trainer.run_to_end(run, resumed_from=checkpoint.env_steps, over=over)
+    run = found.run
+    with run.lock():
+        checkpoint = load_checkpoint(found.path)
+        config = load_config(str(run.config_path), overrides=overrides)
+        changed = dict(overrides or {})
+        goals = goals_behind(config, run.meta(), changed)
+        config = config.replace(**dict.fromkeys(goals, False))
+        with _trainer(config, observers) as trainer:
+            if goals:
+                trainer.notes.append(
+                    "the run reached its goal before, so it now trains on to its budget "
+                    f"({', '.join(f'{name}: false' for name in goals)})"
+                )
+            # Nothing in the folder changes before everything is loaded and checked.
+            trainer.load_state(run, checkpoint)
+            over = trainer.training_is_over(run, is_changed=bool(overrides))
+            if over is None:
+                trainer.restore_envs(checkpoint)
+            run.begin_resume(checkpoint.env_steps, command)
+            changed |= dict.fromkeys(goals, False)
+            if changed:
+                run.write_config(dump_config(config))
+                run.log_event("config", env_steps=checkpoint.env_steps, changed=changed)
+            return trainer.run_to_end(run, resumed_from=checkpoint.env_steps, over=over)
 
 
 @contextmanager
@@ -195,8 +212,7 @@ class Trainer:
             raise
         finally:
             if self.timer.detailed:
-                self.timer.charge()
-                self.observer.on_profile(table(self.timer), write_trace(self.timer, run.path))
+                self._report_profile()
             run.close()
         return run
 
@@ -282,7 +298,7 @@ class Trainer:
             if snapshot is not None:
                 agent.restore(snapshot)
             if rollout is not None:
-                dump_rollout(rollout, self.run.path)
+                self._dump(rollout)
             raise
         self._report_update_mode()
         return metrics
@@ -320,7 +336,7 @@ class Trainer:
             try:
                 check_rollout(rollout, self.config.env_id)
             except DivergedError:
-                dump_rollout(rollout, self.run.path)
+                self._dump(rollout)
                 raise
 
     def _evaluate(self) -> EvalResult:
@@ -361,21 +377,23 @@ class Trainer:
 
     # -- state ------------------------------------------------------------------------------
 
-    def load_state(
-        self, run: Run, tensors: dict[str, dict[str, Any]], state: dict[str, Any]
-    ) -> None:
-        self.progress = Progress(**state["progress"])
-        self.agent.load_state(tensors, state["agent"])
-        if self.agent.saves_replay and "replay" in state:
-            memory = self.agent.open_memory(state["replay"]["has_masks"])
-            self.replay_log = ReplayLog(run.path / REPLAY)
-            self.replay_log.load(memory, tensors["replay"], state["replay"])
-        elif self.agent.has_replay:
-            self.notes.append(
-                "no replay buffer was loaded: it is refilled before learning continues, so this "
-                "is not an exact resume"
-            )
-        self.collector.load_state(state["collector"])
+    def load_state(self, run: Run, checkpoint: LoadedCheckpoint) -> None:
+        path, tensors, state = checkpoint.path, checkpoint.tensors, checkpoint.state
+        self.progress = load_progress(state, checkpoint.env_steps, path)
+        check_agent(self.agent, tensors, state.get("agent"), path)
+        check_collector(self.collector.state(with_env=False)[1], state.get("collector"), path)
+        with fitting(path):
+            self.agent.load_state(tensors, state["agent"])
+            if self.agent.saves_replay and "replay" in state:
+                memory = self.agent.open_memory(state["replay"]["has_masks"])
+                self.replay_log = ReplayLog(run.path / REPLAY)
+                self.replay_log.load(memory, tensors["replay"], state["replay"])
+            elif self.agent.has_replay:
+                self.notes.append(
+                    "no replay buffer was loaded: it is refilled before learning continues, so "
+                    "this is not an exact resume"
+                )
+            self.collector.load_state(state["collector"])
         self.activity.count(self.progress.env_steps)
         self.activity.epoch = self.progress.epoch
         self.activity.saved_steps = self.progress.env_steps
@@ -386,7 +404,7 @@ class Trainer:
         Raises RunError if it is finished and has no budget left.
         """
         p, spent = self.progress, self.plan.budget_spent(self.progress)
-        is_finished = run.meta()["status"] == "finished" and run.report_path.exists()
+        is_finished = run.meta().get("status") == "finished" and run.report_path.exists()
         if spent and is_finished:
             raise RunError(
                 f"{run.id} has used up its budget, {spent} (it is at {p.env_steps:,} env steps, "
@@ -394,18 +412,21 @@ class Trainer:
             )
         return None if is_finished else spent or (None if is_changed else p.over)
 
-    def restore_envs(self, tensors: dict[str, dict[str, Any]], state: dict[str, Any]) -> None:
+    def restore_envs(self, checkpoint: LoadedCheckpoint) -> None:
         """Restore the training environments to their state at the checkpoint."""
-        env_steps = self.progress.env_steps
+        env_steps, state = self.progress.env_steps, checkpoint.state["collector"]
         try:
-            if state["collector"]["journal"]:
-                n_steps = len(tensors["env"]["actions"]) * self.config.n_envs
-                if n_steps >= LONG_JOURNAL:
-                    text = f"Replaying {n_steps:,} env steps to restore the environments' state."
-                    self.observer.on_message("info", text)
-                self.collector.restore_envs(tensors["env"], state["collector"])
-            else:
+            if not state["journal"]:
                 self.collector.restart_envs(env_steps)
+                return
+            arrays = checkpoint.tensors.get("env", {})
+            check_journal(arrays, checkpoint.path)
+            n_steps = len(arrays["actions"]) * self.config.n_envs
+            if n_steps >= LONG_JOURNAL:
+                text = f"Replaying {n_steps:,} env steps to restore the environments' state."
+                self.observer.on_message("info", text)
+            with fitting(checkpoint.path):
+                self.collector.restore_envs(arrays, state)
         except EnvError as error:
             self.notes.append(
                 f"{error} New episodes are started instead, so this is not an exact resume."
@@ -536,12 +557,19 @@ class Trainer:
         return results
 
     def _fail(self, error: BaseException) -> None:
-        """Leave a folder that records the error and can be resumed."""
-        if isinstance(error, DivergedError) and not self._is_over:
-            self._save("last", with_env=False)
-            self.run.log_event("diverged", env_steps=self.progress.env_steps, text=str(error))
+        """Leave a folder that records the error and can be resumed, as far as it can be written."""
         if details := details_of(error):
             self.run.log_text(f"{error}\n\n{details}")
+        try:
+            if isinstance(error, DivergedError) and not self._is_over:
+                self._save("last", with_env=False)
+                self.run.log_event("diverged", env_steps=self.progress.env_steps, text=str(error))
+            self._record_failure(error)
+        except WriteError as problem:
+            if not isinstance(error, WriteError):
+                self.observer.on_message("warning", f"how the run ended is not saved: {problem}")
+
+    def _record_failure(self, error: BaseException) -> None:
         is_signal = isinstance(error, KeyboardInterrupt)
         reason = "diverged" if isinstance(error, DivergedError) else "error"
         if is_signal:
@@ -552,6 +580,24 @@ class Trainer:
             stop_detail=self.stop_detail,
             error=str(error) or type(error).__name__,
         )
+
+    def _dump(self, rollout: Rollout) -> None:
+        """Save a rollout that holds a NaN, for whoever looks for its cause."""
+        try:
+            dump_rollout(rollout, self.run.path)
+        except OSError as error:
+            text = f"the rollout cannot be saved to {self.run.path}: {error.strerror}"
+            self.observer.on_message("warning", text)
+
+    def _report_profile(self) -> None:
+        self.timer.charge()
+        try:
+            trace = write_trace(self.timer, self.run.path)
+        except OSError as error:
+            text = f"the trace cannot be written to {self.run.path}: {error.strerror}"
+            self.observer.on_message("warning", text)
+        else:
+            self.observer.on_profile(table(self.timer), trace)
 
     def close(self) -> None:
         self.collector.env.close()

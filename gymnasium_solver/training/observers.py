@@ -5,11 +5,12 @@ After `MOST_FAILURES` failures it is no longer called in this run.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from gymnasium_solver.config.schema import Config
-from gymnasium_solver.errors import ConfigError
+from gymnasium_solver.errors import ConfigError, WriteError
 from gymnasium_solver.plugins import observer_class
 from gymnasium_solver.runs.alert import Alert
 from gymnasium_solver.runs.query import RunSummary
@@ -58,7 +59,8 @@ class Observers(Observer):
 
     def _report(self, text: str, besides: Observer | None = None) -> None:
         if self._run is not None:
-            self._run.log_event("observer_failed", text=text)
+            with suppress(WriteError):  # the metrics report it if the folder cannot be written
+                self._run.log_event("observer_failed", text=text)
         for member in list(self.members):
             if member is not besides:
                 try:

@@ -41,9 +41,9 @@ def goals_behind(config: Config, meta: Mapping[str, Any], given: Collection[str]
     """Goals that a finished run has already reached, by field name. A resume switches them off,
     since the run would stop again at its next evaluation. Fields in `given` keep their values, and
     a new threshold is a new goal."""
-    if meta["status"] != "finished" or "reward_threshold" in given:
+    if meta.get("status") != "finished" or "reward_threshold" in given:
         return []
-    names = _GOALS.get(meta.get("stop_reason") or "", ())
+    names = _GOALS.get(str(meta.get("stop_reason")), ())
     set_goals = [n for n in names if getattr(config, n) is not None]
     return [n for n in set_goals if getattr(config, n) is not False and n not in given]
 

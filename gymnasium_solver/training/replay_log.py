@@ -10,6 +10,7 @@ from gymnasium_solver.data.memory import Memory
 from gymnasium_solver.runs.segments import (
     Segment,
     append_segment,
+    check_segments,
     extended,
     load_segments,
     needed,
@@ -47,7 +48,7 @@ class ReplayLog:
     def load(self, memory: Memory, arrays: dict[str, np.ndarray], state: dict[str, Any]) -> None:
         """Rebuild the replay buffer as it was at `save`."""
         head = {k.removeprefix(HEAD): a for k, a in arrays.items() if k.startswith(HEAD)}
-        self.segments = list(state["segments"])
+        self.segments = check_segments(state["segments"])
         before: tuple[int, dict[str, np.ndarray]] | None = None
         # A segment ends with the observation after its last row, which is the first one of the next
         # segment.

@@ -23,11 +23,14 @@ from gymnasium_solver.envs.treatment import layout
 from gymnasium_solver.envs.vector import VectorEnv
 from gymnasium_solver.errors import ConfigError, EnvError
 from gymnasium_solver.runs.checkpoint import load_checkpoint
+from gymnasium_solver.runs.files import finite
 from gymnasium_solver.runs.query import get_events
 from gymnasium_solver.runs.run import Run
+from gymnasium_solver.runs.summary import Fields
 from gymnasium_solver.training.agents import agent_from_checkpoint, load_agent
 from gymnasium_solver.training.evaluate import evaluate, n_eval_envs
 from gymnasium_solver.training.evaluator import eval_seed
+from gymnasium_solver.training.fits import load_progress
 from gymnasium_solver.training.observer import EvalResult, eval_result
 from gymnasium_solver.training.seeds import stage_seed
 from gymnasium_solver.training.targets import Found
@@ -165,15 +168,17 @@ def _trained(found: Found, reads: bool = False) -> _Trained:
         agent = load_agent(f"{found.run.path}/{checkpoint.env_steps}")
     else:
         agent = agent_from_checkpoint(found.config, checkpoint)
-    epoch = int(checkpoint.state["progress"]["epoch"])
-    return _Trained(agent, checkpoint.env_steps, epoch, checkpoint.metrics.get("score"))
+    progress = load_progress(checkpoint.state, checkpoint.env_steps, checkpoint.path)
+    stored = finite(checkpoint.metrics.get("score"))
+    return _Trained(agent, checkpoint.env_steps, progress.epoch, stored)
 
 
 def _own_episodes(found: Found, seed: int | str | None) -> int:
     """As in the run: those of its test, or of a validation."""
     if found.run is None:
         return EPISODES
-    tested = None if seed == "val" else found.run.meta().get("test_episodes")
+    meta = Fields(found.run.meta(), found.run.meta_path)
+    tested = None if seed == "val" else meta.count("test_episodes")
     return int(tested or found.config.eval_episodes)
 
 
@@ -192,8 +197,8 @@ def pick_seed(config: Config, run: Run | None, env_steps: int, seed: int | str |
     if seed == "test":
         tests = [] if run is None else get_events(run, "eval")
         tests = [event for event in tests if event.get("stage") == "test"]
-        own = [event["seed"] for event in tests if event["env_steps"] == env_steps]
-        return int(own[-1]) if own else eval_seed(config, "test", env_steps)
+        own = [event.get("seed") for event in tests if event["env_steps"] == env_steps]
+        return int(own[-1]) if own and own[-1] is not None else eval_seed(config, "test", env_steps)
     return eval_seed(config, "val", env_steps) if seed == "val" else stage_seed(config, seed)
 
 

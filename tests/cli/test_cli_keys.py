@@ -12,7 +12,7 @@ from gymnasium_solver.cli.flags import parse_fields
 from gymnasium_solver.cli.keys import terminal_keys
 from gymnasium_solver.cli.train import OPTIONS, console_options
 from gymnasium_solver.errors import GsolveError
-from gymnasium_solver.runs.metrics import read_jsonl
+from gymnasium_solver.runs.jsonl import read_jsonl
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.training.prepare import load_config
 from tests.cli.terminal import Terminal

@@ -11,7 +11,7 @@ from gymnasium_solver.config.spec import read_spec
 from gymnasium_solver.envs.checks.spec_block import missing_parts, spec_mismatches
 from gymnasium_solver.envs.make import env_from_config
 from gymnasium_solver.errors import ConfigError
-from gymnasium_solver.runs.metrics import read_jsonl
+from gymnasium_solver.runs.jsonl import read_jsonl
 from gymnasium_solver.training.loop import resume, train
 from gymnasium_solver.training.prepare import load_config
 

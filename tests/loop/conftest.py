@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gymnasium_solver.config.schema import Config
-from gymnasium_solver.runs.metrics import read_jsonl
+from gymnasium_solver.runs.jsonl import read_jsonl
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.training import loop
 from gymnasium_solver.training.prepare import build_config

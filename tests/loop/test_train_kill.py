@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from gymnasium_solver.runs import query
-from gymnasium_solver.runs.metrics import read_jsonl
+from gymnasium_solver.runs.jsonl import read_jsonl
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.training import loop
 from gymnasium_solver.training.prepare import load_config

@@ -6,7 +6,8 @@ import pytest
 
 from gymnasium_solver.config.find import SHIPPED, find_configs
 from gymnasium_solver.errors import EnvError, MissingError
-from gymnasium_solver.runs.metrics import describe, read_jsonl
+from gymnasium_solver.runs.jsonl import read_jsonl
+from gymnasium_solver.runs.metrics import describe
 from gymnasium_solver.training.agents import load_agent
 from gymnasium_solver.training.smoke import short_training
 

@@ -14,7 +14,7 @@ from gymnasium_solver.config.schema import Config
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.envs.make import make_vector_env
 from gymnasium_solver.errors import ConfigError, EnvError
-from gymnasium_solver.runs.metrics import read_jsonl
+from gymnasium_solver.runs.jsonl import read_jsonl
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.spaces.actions import action_kind
 from gymnasium_solver.spaces.observations import take_rows

@@ -44,6 +44,7 @@ def rows(start: int, stop: int) -> dict[str, np.ndarray]:
 def save(run: Path, n_rows: int) -> int:
     """The next checkpoint, `n_rows` after the last; its row count."""
     directory, checkpoints = run / "replay", run / "checkpoints"
+    run.mkdir(exist_ok=True)
     start = pointer_env_steps(checkpoints, LAST) or 0
     segments = []
     if start:

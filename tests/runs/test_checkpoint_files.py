@@ -135,7 +135,7 @@ def test_missing_and_cut_files(tmp_path: Path) -> None:
 def test_a_format_of_another_version_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gymnasium_solver.runs.checkpoint.FORMAT", 99)
+    monkeypatch.setattr("gymnasium_solver.runs.manifest.FORMAT", 99)
     path = save(tmp_path, 10)
     monkeypatch.undo()
     with pytest.raises(RunError, match="format 99, expected 1"):
@@ -144,14 +144,14 @@ def test_a_format_of_another_version_is_refused(
 
 def test_reading_last_while_it_moves_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save_checkpoint(tmp_path, 100, {"model": {"w": np.array(1)}}, {"n": 1}, {})
-    verify = checkpoint._verify
+    verify = checkpoint.verified_manifest
 
     def verify_then_save(path: Path) -> dict[str, Any]:
         manifest = verify(path)
         save_checkpoint(tmp_path, 200, {"model": {"w": np.array(2)}}, {"n": 2}, {})
         return manifest
 
-    monkeypatch.setattr(checkpoint, "_verify", verify_then_save)
+    monkeypatch.setattr(checkpoint, "verified_manifest", verify_then_save)
     loaded = load_checkpoint(tmp_path / LAST)
     assert (loaded.env_steps, loaded.tensors["model"]["w"], loaded.state) == (100, 1, {"n": 1})
 

@@ -16,7 +16,7 @@ import torch
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.runs import machine
 from gymnasium_solver.runs.checkpoint import list_checkpoints, save_checkpoint
-from gymnasium_solver.runs.metrics import read_jsonl
+from gymnasium_solver.runs.jsonl import read_jsonl
 from gymnasium_solver.runs.run import Run, live_status, runs_root
 
 IDENTITY = {"env_id": "Probe/Counting-v0", "algo_id": "ppo", "variant": "ppo_fast", "seed": 3}
@@ -125,7 +125,7 @@ def test_meta_is_replaced_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         raise OSError("killed here")
 
     monkeypatch.setattr("gymnasium_solver.runs.files.os.replace", fail)
-    with pytest.raises(OSError, match="killed here"):
+    with pytest.raises(RunError, match="killed here"):
         run.update_meta(status="finished")
     assert run.meta_path.read_bytes() == before
     with pytest.raises(ValueError, match="status 'done'"):
@@ -188,15 +188,16 @@ def test_a_bad_line_in_the_middle_is_an_error(tmp_path: Path) -> None:
     assert read_jsonl(tmp_path / "none.jsonl") == []
 
 
-def test_truncate_after_goes_back_to_a_checkpoint(tmp_path: Path) -> None:
+def test_rows_after_the_checkpoint_are_dropped(tmp_path: Path) -> None:
     run = create(tmp_path)
+    save_checkpoint(run.checkpoints_dir, 200, {}, {}, {})
     for env_steps in (100, 200, 300):
         run.log_metrics({"env_steps": env_steps})
         run.log_event("eval", env_steps=env_steps)
     run.log_event("message", text="has no clock", env_steps=None)
     with run.metrics_path.open("a") as file:
         file.write('{"env_steps": 150, "to')
-    run.truncate_after(200)
+    run.begin_resume(200)
     assert [row["env_steps"] for row in read_jsonl(run.metrics_path)] == [100, 200]
     events = read_jsonl(run.events_path)
     assert [event.get("env_steps") for event in events] == [100, 200, None]

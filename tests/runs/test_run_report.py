@@ -52,7 +52,7 @@ def test_report_of_a_solved_run(tmp_path: Path) -> None:
     for part in (
         "# CartPole-v1:ppo: solved",
         f"Run `{run.id}`",
-        "Balance a | pole",
+        "Balance a \\| pole",
         "| stopped because | a held-out test reached the threshold |",
         "| best validation | 480.5 at 51,200 |",
         "| threshold | 475 |",

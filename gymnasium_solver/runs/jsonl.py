@@ -1,0 +1,116 @@
+"""JSONL files of a run: whole, or what was added since the last read.
+
+    rows = read_jsonl(run.metrics_path)
+    tail = follow_jsonl(run.metrics_path)                  # all rows so far
+    tail = follow_jsonl(run.metrics_path, tail.cursor)     # only the new ones
+
+An incomplete last line (of a killed or still writing process) is ignored until it is complete.
+"""
+
+import json
+import os
+import re
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gymnasium_solver.errors import RunError
+from gymnasium_solver.runs.files import read_bytes
+
+_FIX = "Delete the line to use the others."
+_CURSOR = re.compile(r"(\d{1,20})-(\d{1,20})-(\d{1,10})")
+_CHECKED_BYTES = 64
+
+
+@dataclass(frozen=True)
+class Tail:
+    """Rows that were added to a file, in order."""
+
+    rows: list[dict[str, Any]]
+    cursor: str
+    """Where to continue; opaque, and safe in a URL."""
+    is_reset: bool
+    """The file was rewritten since the last read (a resume goes back to a checkpoint): `rows` are
+    all its rows now, and what was read before is void."""
+
+
+def read_jsonl(path: Path) -> list[dict[str, Any]]:
+    """The rows of a JSONL file; empty if there is no file.
+
+    An invalid line is an error, since the rows after it would be lost silently.
+    """
+    if not path.exists():
+        return []
+    return parse_jsonl(read_bytes(path, "Remove it, or restore the file."), path)
+
+
+def tail_jsonl(path: Path, tail_bytes: int = 65_536) -> list[dict[str, Any]]:
+    """The last rows, without reading all of a long file."""
+    if not path.is_file():
+        return []
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - tail_bytes))
+            tail = file.read()
+    except OSError as error:
+        raise RunError(f"{path} cannot be read: {error}.") from None
+    if size > tail_bytes:
+        tail = tail.partition(b"\n")[2]  # the first line is incomplete
+    return parse_jsonl(tail, path)
+
+
+def follow_jsonl(path: Path, cursor: str | None = None) -> Tail:
+    """The rows added since `cursor`, the one of an earlier call; without one all rows.
+
+    A resume rewrites the file. That is noticed by its inode, its size, or the bytes before the
+    cursor, since a file system may give a new file the inode of a removed one.
+    """
+    wanted = _CURSOR.fullmatch(cursor or "")
+    inode, offset, checksum = (int(group) for group in wanted.groups()) if wanted else (0, 0, 0)
+    if not path.is_file():
+        return Tail([], "0-0-0", is_reset=offset > 0)
+    try:
+        with path.open("rb") as file:
+            status = os.fstat(file.fileno())
+            is_same = status.st_ino == inode and offset <= status.st_size
+            if is_same:
+                file.seek(max(0, offset - _CHECKED_BYTES))
+                is_same = zlib.crc32(file.read(min(offset, _CHECKED_BYTES))) == checksum
+            start = offset if is_same else 0
+            file.seek(start)
+            new = file.read()
+            whole = new[: new.rfind(b"\n") + 1]
+            end = start + len(whole)
+            file.seek(max(0, end - _CHECKED_BYTES))
+            checksum = zlib.crc32(file.read(min(end, _CHECKED_BYTES)))
+    except OSError as error:
+        raise RunError(f"{path} cannot be read: {error}.") from None
+    return Tail(
+        parse_jsonl(whole, path),
+        f"{status.st_ino}-{end}-{checksum}",
+        is_reset=offset > 0 and not is_same,
+    )
+
+
+def parse_jsonl(data: bytes, path: Path) -> list[dict[str, Any]]:
+    """The complete rows in bytes that were read from `path`."""
+    *whole, _torn = data.split(b"\n")  # the text after the last newline is empty or incomplete
+    rows = []
+    for number, line in enumerate(whole, start=1):
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise RunError(f"{path} line {number} is not JSON: {error}. {_FIX}") from None
+        if not isinstance(row, dict):
+            raise RunError(
+                f"{path} line {number} is a {type(row).__name__}, expected a mapping. {_FIX}"
+            )
+        clock = row.get("env_steps")
+        if clock is not None and (type(clock) is not int or not 0 <= clock < 2**63):
+            raise RunError(
+                f"{path} line {number} has env_steps {clock!r}, expected a whole number. {_FIX}"
+            )
+        rows.append(row)
+    return rows

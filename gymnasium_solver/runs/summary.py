@@ -1,0 +1,194 @@
+"""What meta.json and the events of a run say, checked: a file may be damaged or forged.
+
+Texts are stripped of control characters. A field of another type than expected is a RunError that
+names the file and the field.
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypedDict
+
+from gymnasium_solver.errors import RunError
+from gymnasium_solver.printable import printable
+from gymnasium_solver.runs.files import finite
+
+_FIX = "Restore the file from a copy, or delete the run."
+
+
+class Best(TypedDict):
+    """Validation score of the best checkpoint: the highest mean, or the one that passed the
+    test."""
+
+    score: float
+    env_steps: int
+    epoch: int | None
+
+
+class TestScore(TypedDict):
+    """Held-out test of the selected checkpoint, which decides whether the run is solved."""
+
+    mean: float
+    stderr: float | None
+    """Standard error of the mean; None with one episode."""
+    episodes: int
+    greedy: bool
+
+
+class CheckpointSummary(TypedDict):
+    env_steps: int
+    best: bool
+    last: bool
+    score: float | None
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """A run's identity, status and results."""
+
+    id: str
+    path: str
+    env_id: str
+    algo_id: str
+    variant: str | None
+    seed: int | None
+    created_at: str
+    status: str
+    """created, running, finished, interrupted, failed; killed: its process ended without recording
+    it; broken: its meta.json cannot be read (`stop_reason` says why)."""
+    stop_reason: str | None
+    stop_detail: str | None
+    """The signal of an interruption, or the reason given by an observer."""
+    solved: bool | None
+    """Whether `test` reached the threshold; None without a threshold."""
+    test: TestScore | None
+    """None until the run has been tested."""
+    env_steps: int
+    max_env_steps: int | None
+    epoch: int
+    episodes: int
+    wall_s: float
+    threshold: float | None
+    best: Best | None
+    """Validation score, like `last_eval`."""
+    last_eval: dict[str, Any] | None
+    checkpoints: list[CheckpointSummary]
+    config: dict[str, Any] | None = None
+    """The resolved config, if requested."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+
+class Fields:
+    """The fields of a mapping that was read from a file, by type."""
+
+    def __init__(self, values: Mapping[str, Any], file: Path) -> None:
+        self.values, self.file = values, file
+
+    def text(self, name: str) -> str | None:
+        value = self.values.get(name)
+        return None if value is None else printable(self._checked(name, value, str, "text"))
+
+    def count(self, name: str) -> int | None:
+        value = self._checked(name, self.values.get(name), int, "a whole number >= 0")
+        if value is not None and (isinstance(value, bool) or value < 0):
+            self._refuse(name, value, "a whole number >= 0")
+        return value
+
+    def number(self, name: str) -> float | int | None:
+        value = self.values.get(name)
+        if value is not None and finite(value) is None:
+            self._refuse(name, value, "a number")
+        return value
+
+    def flag(self, name: str) -> bool | None:
+        return self._checked(name, self.values.get(name), bool, "true or false")
+
+    def mapping(self, name: str) -> "Fields | None":
+        value = self._checked(name, self.values.get(name), dict, "a mapping")
+        return None if value is None else Fields(value, self.file)
+
+    def _checked(self, name: str, value: Any, kind: type, expected: str) -> Any:
+        if value is not None and not isinstance(value, kind):
+            self._refuse(name, value, expected)
+        return value
+
+    def _refuse(self, name: str, value: Any, expected: str) -> None:
+        shown = printable(repr(value))
+        shown = shown if len(shown) <= 60 else shown[:60] + "..."
+        raise RunError(f"{self.file}: {name} is {shown}, expected {expected}. {_FIX}")
+
+
+def summary_of(
+    path: Path, meta: Mapping[str, Any], checkpoints: list[CheckpointSummary]
+) -> RunSummary:
+    """The summary of the run in `path` with this content of meta.json."""
+    fields = Fields(meta, path / "meta.json")
+    threshold = fields.number("threshold")
+    tested = fields.mapping("test")
+    test = _test_score(tested) if tested is not None and "mean" in tested.values else None
+    last_eval = fields.mapping("last_eval")
+    return RunSummary(
+        id=path.name,
+        path=str(path),
+        env_id=fields.text("env_id") or "",
+        algo_id=fields.text("algo_id") or "",
+        variant=fields.text("variant"),
+        seed=fields.count("seed"),
+        created_at=fields.text("created_at") or "",
+        status=fields.text("status") or "",
+        stop_reason=fields.text("stop_reason"),
+        stop_detail=fields.text("stop_detail"),
+        solved=None if threshold is None else bool(test and fields.flag("solved")),
+        test=test,
+        env_steps=fields.count("env_steps") or 0,
+        max_env_steps=fields.count("max_env_steps"),
+        epoch=fields.count("epoch") or 0,
+        episodes=fields.count("episodes") or 0,
+        wall_s=fields.number("wall_s") or 0.0,
+        threshold=threshold,
+        best=_best(fields.mapping("best")),
+        last_eval=dict(last_eval.values) if last_eval else None,
+        checkpoints=checkpoints,
+    )
+
+
+def test_score(test: Mapping[str, Any]) -> TestScore:
+    """The fields of a test event shown in a verdict."""
+    return _test_score(Fields(test, Path("events.jsonl")))
+
+
+def check_evaluation(event: Mapping[str, Any], file: Path) -> None:
+    """RunError if a figure of an evaluation, read from `file`, has another type."""
+    fields = Fields(event, file)
+    if fields.count("env_steps") is None:
+        raise RunError(f"{file} has an evaluation without env_steps. {_FIX}")
+    for name in ("mean", "std", "min", "max", "length_mean", "stderr"):
+        fields.number(name)
+    for name in ("episodes", "seed", "epoch"):
+        fields.count(name)
+    for name in ("stage", "at"):
+        fields.text(name)
+    fields.flag("greedy")
+    fields.mapping("protocol")
+
+
+def _test_score(fields: Fields) -> TestScore:
+    mean = fields.number("mean")
+    return {
+        "mean": math.nan if mean is None else mean,
+        "stderr": fields.number("stderr"),
+        "episodes": fields.count("episodes") or 0,
+        "greedy": bool(fields.flag("greedy")),
+    }
+
+
+def _best(fields: Fields | None) -> Best | None:
+    score = fields.number("score") if fields else None
+    if fields is None or score is None:
+        return None
+    env_steps, epoch = fields.count("env_steps"), fields.count("epoch")
+    return {"score": score, "env_steps": env_steps or 0, "epoch": epoch}
