@@ -1,0 +1,1 @@
+"""Many runs: what is run together, and statistics over seeds and environments."""

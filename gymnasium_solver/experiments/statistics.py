@@ -1,0 +1,289 @@
+"""Statistics over seeds and tasks, with intervals that count seeds, not episodes.
+
+    interval(scores, iqm)                          # Estimate(value, low, high, n)
+    probability_of_improvement(ours, theirs)       # 0.5: no difference
+    performance_profile(scores, thresholds)
+
+Scores are arrays [seeds, tasks], or [seeds] for one task; for several tasks they must be on one
+scale (normalised). The definitions are those of rliable (Agarwal et al. 2021): IQM is the mean of
+the middle half of all scores, intervals are percentile bootstraps that draw seeds within each task.
+NaN marks a seed that a task does not have.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Array = NDArray[np.float64]
+Metric = Callable[[Array], Array]
+"""Scores [..., seeds, tasks] -> values [...]."""
+
+LEVEL, REPEATS = 0.95, 10_000
+FEWEST_SEEDS = 3  # fewer say nothing about the spread
+_CHUNK = 2_000_000  # values drawn at a time
+
+
+@dataclass(frozen=True)
+class Estimate:
+    value: float
+    low: float
+    high: float
+    n: int
+    """Seeds, the fewest of any task."""
+
+    def overlaps(self, other: "Estimate") -> bool:
+        return self.low <= other.high and other.low <= self.high
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"value": self.value, "low": self.low, "high": self.high, "n": self.n}
+
+
+def as_scores(scores: ArrayLike) -> Array:
+    """Scores as an array [seeds, tasks]."""
+    array = np.asarray(scores, dtype=np.float64)
+    array = array[:, None] if array.ndim == 1 else array
+    if array.ndim != 2 or not array.shape[0] or not array.shape[1]:
+        raise ValueError(f"expected scores of [seeds] or [seeds, tasks], got shape {array.shape}")
+    if np.isnan(array).all(axis=0).any():
+        raise ValueError("a task has no scores")
+    return array
+
+
+def mean(scores: Array) -> Array:
+    """Mean over tasks of the mean over seeds."""
+    return np.asarray(np.nanmean(np.nanmean(scores, axis=-2), axis=-1))
+
+
+def median(scores: Array) -> Array:
+    """Median over tasks of the mean over seeds; for one task the median over seeds."""
+    if scores.shape[-1] == 1:
+        return np.asarray(np.nanmedian(scores[..., 0], axis=-1))
+    return np.asarray(np.nanmedian(np.nanmean(scores, axis=-2), axis=-1))
+
+
+def iqm(scores: Array) -> Array:
+    """Mean of the middle half of all scores; a quarter, rounded down, is cut off at each end."""
+    flat = np.sort(scores.reshape(*scores.shape[:-2], -1), axis=-1)  # NaN goes to the end
+    n = int((~np.isnan(flat)).sum(axis=-1).min())
+    cut = n // 4
+    return np.asarray(flat[..., cut : n - cut].mean(axis=-1))
+
+
+def optimality_gap(scores: Array, target: float = 1.0) -> Array:
+    """How far the scores stay below `target`; scores above it do not make up for others."""
+    return np.asarray(target - np.nanmean(np.minimum(scores, target), axis=(-2, -1)))
+
+
+METRICS: dict[str, Metric] = {
+    "mean": mean,
+    "median": median,
+    "iqm": iqm,
+    "optimality_gap": optimality_gap,
+}
+
+
+def interval(
+    scores: ArrayLike,
+    metric: Metric = iqm,
+    *,
+    repeats: int = REPEATS,
+    level: float = LEVEL,
+    seed: int = 0,
+) -> Estimate:
+    """The metric with its percentile bootstrap interval. With one seed both ends are NaN."""
+    array = as_scores(scores)
+    n = n_seeds(array)
+    value = float(metric(array))
+    if n < 2:
+        return Estimate(value, np.nan, np.nan, n)
+    draws = np.concatenate([metric(part) for part in _resampled(array, repeats, seed)])
+    low, high = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2])
+    return Estimate(value, float(low), float(high), n)
+
+
+def n_seeds(scores: Array) -> int:
+    return int((~np.isnan(scores)).sum(axis=0).min())
+
+
+def _resampled(scores: Array, repeats: int, seed: int) -> list[Array]:
+    """Bootstrap samples [repeats, seeds, tasks] in chunks: seeds are drawn within each task."""
+    rng = np.random.default_rng(seed)
+    n, tasks = scores.shape
+    size = max(1, _CHUNK // (n * tasks))
+    parts = []
+    for start in range(0, repeats, size):
+        count = min(size, repeats - start)
+        part = np.full((count, n, tasks), np.nan)
+        for task in range(tasks):
+            own = scores[~np.isnan(scores[:, task]), task]
+            part[:, : len(own), task] = own[rng.integers(len(own), size=(count, len(own)))]
+        parts.append(part)
+    return parts
+
+
+def probability_of_improvement(ours: ArrayLike, theirs: ArrayLike) -> float:
+    """Chance that a random seed of ours scores higher than one of theirs, averaged over tasks.
+
+    A tie counts half: 0.5 means no difference.
+    """
+    a, b = as_scores(ours), as_scores(theirs)
+    if a.shape[1] != b.shape[1]:
+        raise ValueError(f"{a.shape[1]} tasks against {b.shape[1]}: compare the same tasks")
+    return float(np.mean([_beats(a[:, task], b[:, task]) for task in range(a.shape[1])]))
+
+
+def _beats(a: Array, b: Array) -> float:
+    difference = a[~np.isnan(a), None] - b[None, ~np.isnan(b)]
+    return float((difference > 0).mean() + 0.5 * (difference == 0).mean())
+
+
+def improvement_interval(
+    ours: ArrayLike,
+    theirs: ArrayLike,
+    *,
+    repeats: int = 2_000,
+    level: float = LEVEL,
+    seed: int = 0,
+) -> Estimate:
+    """Probability of improvement with its bootstrap interval over the seeds of both sides."""
+    a, b = as_scores(ours), as_scores(theirs)
+    value = probability_of_improvement(a, b)
+    n = min(n_seeds(a), n_seeds(b))
+    if n < 2:
+        return Estimate(value, np.nan, np.nan, n)
+    draws = [
+        np.mean([_pairs(x[..., task], y[..., task]) for task in range(a.shape[1])], axis=0)
+        for x, y in zip(
+            _resampled(a, repeats, seed), _resampled(b, repeats, seed + 1), strict=False
+        )
+    ]
+    low, high = np.quantile(np.concatenate(draws), [(1 - level) / 2, (1 + level) / 2])
+    return Estimate(value, float(low), float(high), n)
+
+
+def _pairs(a: Array, b: Array) -> Array:
+    """`_beats` for bootstrap samples [repeats, seeds]."""
+    size = min(len(a), len(b))
+    difference = a[:size, :, None] - b[:size, None, :]
+    known = ~np.isnan(difference)
+    wins = (difference > 0).sum(axis=(1, 2)) + 0.5 * (difference == 0).sum(axis=(1, 2))
+    return np.asarray(wins / known.sum(axis=(1, 2)))
+
+
+def performance_profile(scores: ArrayLike, thresholds: ArrayLike) -> Array:
+    """Fraction of runs with a score above each threshold, averaged over tasks."""
+    array, levels = as_scores(scores), np.asarray(thresholds, dtype=np.float64)
+    above = np.where(np.isnan(array), np.nan, array > levels[:, None, None])
+    return np.asarray(np.nanmean(np.nanmean(above, axis=1), axis=1))
+
+
+def mean_ranks(groups: Mapping[str, ArrayLike]) -> dict[str, float]:
+    """Rank of each group by its mean score in a task, averaged over tasks. 1 is best."""
+    means = np.stack([np.nanmean(as_scores(scores), axis=0) for scores in groups.values()])
+    better = (means[None] > means[:, None]).sum(axis=1)
+    equal = (means[None] == means[:, None]).sum(axis=1) - 1
+    ranks = 1.0 + better + 0.5 * equal
+    return {name: float(rank) for name, rank in zip(groups, ranks.mean(axis=1), strict=True)}
+
+
+# --- curves
+
+
+def on_grid(
+    curves: Sequence[Sequence[tuple[float, float | None]]], n_points: int = 100
+) -> tuple[Array, Array]:
+    """Curves of several seeds at the same x: (grid [points], values [seeds, points]).
+
+    The grid ends where the shortest curve ends. A value holds until the next one was measured, so
+    nothing is known before it is seen; before its first value a curve is NaN.
+    """
+    clean = [[(x, y) for x, y in curve if y is not None and np.isfinite(y)] for curve in curves]
+    clean = [curve for curve in clean if curve]
+    if not clean:
+        return np.zeros(0), np.zeros((0, 0))
+    end = min(curve[-1][0] for curve in clean)
+    start = min(curve[0][0] for curve in clean)
+    grid = np.linspace(start, end, n_points) if end > start else np.array([float(end)])
+    values = np.full((len(clean), len(grid)), np.nan)
+    for row, curve in enumerate(clean):
+        xs, ys = np.array([x for x, _ in curve]), np.array([y for _, y in curve])
+        index = np.searchsorted(xs, grid, side="right") - 1
+        values[row, index >= 0] = ys[index[index >= 0]]
+    return grid, values
+
+
+def band(values: Array, *, repeats: int = 2_000, seed: int = 0) -> tuple[Array, Array, Array]:
+    """IQM over seeds and its interval at each point of [seeds, points]: (iqm, low, high)."""
+    estimates = [
+        interval(column[~np.isnan(column)], repeats=repeats, seed=seed)
+        if (~np.isnan(column)).any()
+        else Estimate(np.nan, np.nan, np.nan, 0)
+        for column in values.T
+    ]
+    lines = [[e.value for e in estimates], [e.low for e in estimates], [e.high for e in estimates]]
+    middle, low, high = np.array(lines)
+    return middle, low, high
+
+
+def time_to_threshold(
+    curves: Sequence[Sequence[tuple[float, float | None]]], threshold: float
+) -> list[tuple[float, bool]]:
+    """For each seed (x, reached): where the curve first reaches the threshold or, if it never does,
+    where it ends."""
+    times = []
+    for curve in curves:
+        hits = [x for x, y in curve if y is not None and y >= threshold]
+        end = curve[-1][0] if curve else 0.0
+        times.append((float(hits[0]), True) if hits else (float(end), False))
+    return times
+
+
+def median_time(times: Sequence[tuple[float, bool]]) -> float | None:
+    """Median of times of which some are only lower bounds (Kaplan-Meier); None if half of the
+    seeds are not known to get there."""
+    alive = 1.0
+    for moment in sorted({x for x, reached in times if reached}):
+        at_risk = sum(x >= moment for x, _ in times)
+        events = sum(x == moment and reached for x, reached in times)
+        alive *= 1 - events / at_risk
+        if alive <= 0.5 + 1e-12:
+            return moment
+    return None
+
+
+# --- SLM-Lab's measures of a curve
+
+
+def curve_measures(
+    curve: Sequence[tuple[float, float | None]], random_score: float = 0.0
+) -> dict[str, float] | None:
+    """Strength (mean above random), its maximum and end, efficiency and stability of one seed.
+
+    Efficiency weighs the strengths by 1 / env steps: high if the score rises early. Stability is 1
+    minus the sum of all drops over the sum of strengths. None for an empty curve.
+    """
+    points = [(x, y) for x, y in curve if y is not None and np.isfinite(y) and x > 0]
+    if not points:
+        return None
+    steps = np.array([x for x, _ in points], dtype=np.float64)
+    strengths = np.array([y for _, y in points], dtype=np.float64) - random_score
+    drops = -np.minimum(np.diff(strengths), 0.0).sum()
+    total = strengths.sum()
+    before = strengths[:-1].sum()
+    return {
+        "strength": float(strengths.mean()),
+        "max_strength": float(strengths.max()),
+        "final_strength": float(strengths[-1]),
+        "sample_efficiency": float((strengths / steps).sum() / total) if total else np.nan,
+        "stability": float(1 - drops / before) if before else np.nan,
+    }
+
+
+def consistency(values: Array, random_score: float = 0.0) -> float:
+    """1 minus twice the spread over seeds relative to the mean strength; values [seeds, points]."""
+    strengths = values - random_score
+    total = np.nanmean(strengths, axis=0).sum()
+    return float(1 - 2 * np.nanstd(strengths, axis=0).sum() / total) if total else np.nan
