@@ -11,6 +11,7 @@ both are rewritten after each training. `python -m benchmarks.rewrite` makes the
 
 import argparse
 import json
+import math
 import shlex
 import tempfile
 from collections.abc import Sequence
@@ -24,16 +25,15 @@ from gymnasium_solver.bench.harness import (
     GSOLVE,
     ROOT,
     FailedProcess,
-    bootstrap_ci,
     describe,
     header,
-    iqm,
     say,
     spread,
     table,
     timed,
     write,
 )
+from gymnasium_solver.experiments.statistics import interval
 
 
 def main() -> None:
@@ -141,8 +141,9 @@ def statistics(runs: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
     scores = [run["score"] for run in runs if run.get("score") is not None]
     if not scores:
         return None
-    low, high = bootstrap_ci(scores)
-    return {"mean": float(np.mean(scores)), "iqm": iqm(scores), "low": low, "high": high}
+    found = interval(scores)
+    low, high = (x if math.isfinite(x) else found.value for x in (found.low, found.high))
+    return {"mean": float(np.mean(scores)), "iqm": found.value, "low": low, "high": high}
 
 
 def markdown(result: dict[str, Any]) -> str:

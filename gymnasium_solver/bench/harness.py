@@ -187,26 +187,6 @@ def spread(values: Sequence[float], digits: int = 0) -> str:
     return text if len(values) == 1 else f"{text} ({low:,.{digits}f}–{high:,.{digits}f})"
 
 
-def iqm(scores: Sequence[float]) -> float:
-    """Interquartile mean: without the lowest and the highest quarter (rounded down)."""
-    ordered = np.sort(np.asarray(scores, dtype=np.float64))
-    cut = len(ordered) // 4
-    return float(ordered[cut : len(ordered) - cut].mean())
-
-
-def bootstrap_ci(
-    scores: Sequence[float], repeats: int = 10_000, level: float = 0.95
-) -> tuple[float, float]:
-    """Percentile bootstrap interval of the IQM; the unit of replication is the seed."""
-    rng = np.random.default_rng(0)
-    draws = rng.choice(np.asarray(scores, dtype=np.float64), size=(repeats, len(scores)))
-    draws.sort(axis=1)
-    cut = len(scores) // 4
-    means = draws[:, cut : len(scores) - cut].mean(axis=1)
-    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
-    return float(low), float(high)
-
-
 # --- output
 
 

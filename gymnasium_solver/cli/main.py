@@ -38,6 +38,7 @@ VERBS: dict[str, dict[str, str]] = {
         "runs": "list the runs",
         "run": "show one run: result, evaluations, checkpoints",
         "plot": "draw the learning curves of one or several runs",
+        "compare": "compare groups of seeds: scores with intervals, and a verdict",
         "report": "write a page about one or several runs, as HTML and Markdown",
         "metrics": "list the metrics with their meaning",
     },

@@ -193,26 +193,28 @@ def mean_ranks(groups: Mapping[str, ArrayLike]) -> dict[str, float]:
 
 
 def on_grid(
-    curves: Sequence[Sequence[tuple[float, float | None]]], n_points: int = 100
+    curves: Sequence[Sequence[tuple[float, float | None]]],
+    n_points: int = 100,
+    *,
+    is_final: Sequence[bool] = (),
 ) -> tuple[Array, Array]:
     """Curves of several seeds at the same x: (grid [points], values [seeds, points]).
 
-    The grid ends where the shortest curve ends. A value holds until the next one was measured, so
-    nothing is known before it is seen; before its first value a curve is NaN.
+    Between two values of a curve the line counts. The grid is where all curves are known: from the
+    latest first value to the earliest end, except that a curve marked in `is_final`, such as a run
+    that stopped because it was solved, keeps its last value.
     """
+    marks = list(is_final) or [False] * len(curves)
     clean = [[(x, y) for x, y in curve if y is not None and np.isfinite(y)] for curve in curves]
-    clean = [curve for curve in clean if curve]
-    if not clean:
+    kept = [(curve, mark) for curve, mark in zip(clean, marks, strict=True) if curve]
+    if not kept:
         return np.zeros(0), np.zeros((0, 0))
-    end = min(curve[-1][0] for curve in clean)
-    start = min(curve[0][0] for curve in clean)
+    ends = [curve[-1][0] for curve, mark in kept if not mark]
+    end = min(ends) if ends else max(curve[-1][0] for curve, _ in kept)
+    start = max(curve[0][0] for curve, _ in kept)
     grid = np.linspace(start, end, n_points) if end > start else np.array([float(end)])
-    values = np.full((len(clean), len(grid)), np.nan)
-    for row, curve in enumerate(clean):
-        xs, ys = np.array([x for x, _ in curve]), np.array([y for _, y in curve])
-        index = np.searchsorted(xs, grid, side="right") - 1
-        values[row, index >= 0] = ys[index[index >= 0]]
-    return grid, values
+    values = [np.interp(grid, [x for x, _ in curve], [y for _, y in curve]) for curve, _ in kept]
+    return grid, np.array(values)
 
 
 def band(values: Array, *, repeats: int = 2_000, seed: int = 0) -> tuple[Array, Array, Array]:

@@ -1,5 +1,7 @@
 """The statistics against rliable's values on the same arrays, closed forms and simulation."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -48,6 +50,15 @@ RLIABLE = {
 def test_point_metrics_equal_rliable(name: str) -> None:
     for scores, expected in ((A, RLIABLE["a"]), (B, RLIABLE["b"])):
         assert float(METRICS[name](scores)) == pytest.approx(expected[name], abs=1e-9)
+
+
+def test_iqm_leaves_out_the_outer_quarters() -> None:
+    assert interval([100.0, 1.0, 2.0, 3.0, -50.0, 4.0, 2.0, 3.0]).value == 2.5
+    assert interval([1.0, 2.0, 6.0]).value == 3.0  # too few to leave out any
+
+
+def test_equal_scores_have_no_width() -> None:
+    assert interval([7.0, 7.0, 7.0]) == Estimate(7.0, 7.0, 7.0, 3)
 
 
 def test_one_task() -> None:
@@ -112,7 +123,7 @@ def test_missing_seeds_are_left_out() -> None:
 
 
 @pytest.mark.parametrize("bad", [[], [[]], [[[1.0]]], [[1.0, np.nan]]])
-def test_bad_scores_are_refused(bad: list[object]) -> None:
+def test_bad_scores_are_refused(bad: list[Any]) -> None:
     with pytest.raises(ValueError, match=r"scores|task"):
         interval(bad)
 
@@ -143,13 +154,20 @@ def test_overlap() -> None:
     assert not Estimate(1, 0, 1, 3).overlaps(Estimate(2, 1.5, 3, 3))
 
 
-def test_grid_holds_values_and_ends_with_the_shortest() -> None:
-    grid, values = on_grid([[(0, 1.0), (10, 3.0)], [(4, 5.0), (20, None), (40, 6.0)], []], 11)
-    assert (grid[0], grid[-1]) == (0, 10)
-    assert values[0].tolist() == [1.0] * 10 + [3.0]
-    assert np.isnan(values[1, :4]).all()
-    assert values[1, 4:].tolist() == [5.0] * 7
+def test_grid_is_where_all_curves_are_known() -> None:
+    grid, values = on_grid([[(0, 1.0), (10, 3.0)], [(5, 5.0), (20, None), (40, 12.0)], []], 6)
+    assert (grid[0], grid[-1]) == (5, 10)
+    assert values[0].tolist() == pytest.approx(np.linspace(2.0, 3.0, 6))
+    assert values[1].tolist() == pytest.approx(np.linspace(5.0, 6.0, 6))
     assert on_grid([[], []])[0].size == 0
+
+
+def test_a_solved_curve_keeps_its_last_value() -> None:
+    curves = [[(0, 1.0), (5, 9.0)], [(0, 1.0), (10, 2.0)]]
+    grid, values = on_grid(curves, 3, is_final=[True, False])
+    assert grid.tolist() == [0.0, 5.0, 10.0]
+    assert values[0].tolist() == [1.0, 9.0, 9.0]
+    assert on_grid(curves, 3, is_final=[True, True])[0][-1] == 10
 
 
 def test_band() -> None:

@@ -1,0 +1,217 @@
+"""Compares groups of runs: scores with intervals, and a verdict only where the seeds allow one.
+
+    comparison = compare(group_runs(["a1b2", "c3d4"], root))
+    comparison.verdicts[0].text      # "cannot tell: ..."
+
+The unit of replication is the seed. A group is called better only with at least three seeds on each
+side, intervals of the IQM that do not overlap, and an interval of the probability of improvement
+that excludes one half.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from gymnasium_solver.errors import RunError
+from gymnasium_solver.experiments.groups import VAL, Group, differing_fields
+from gymnasium_solver.experiments.statistics import (
+    FEWEST_SEEDS,
+    Estimate,
+    improvement_interval,
+    interval,
+    mean,
+    mean_ranks,
+    median,
+    median_time,
+    time_to_threshold,
+)
+
+# Seeds for a two-sided test at 5 % with a power of 80 %, per squared effect size.
+SEEDS_PER_EFFECT = 2 * (1.960 + 0.842) ** 2
+MOST_SEEDS = 100  # more are not a practical answer
+
+
+@dataclass(frozen=True)
+class GroupResult:
+    label: str
+    env_id: str
+    runs: list[str]
+    seeds: list[int | None]
+    scores: list[float]
+    n_untested: int
+    """Runs judged by their best validation, which is too high, because they were not tested."""
+    iqm: Estimate
+    mean: Estimate
+    median: float
+    threshold: float | None
+    n_solved: int
+    solved_at: float | None
+    """Median env steps until a validation reached the threshold; seeds that never do count as
+    later."""
+    wall_s: float  # median
+
+
+@dataclass(frozen=True)
+class Verdict:
+    first: str
+    second: str
+    env_id: str
+    word: str
+    """better, worse or cannot tell: the first against the second."""
+    text: str
+    improvement: Estimate
+    seeds_needed: int | None
+    """About how many seeds on each side would tell; None if the groups have no difference or
+    if more than MOST_SEEDS were needed."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    groups: list[GroupResult]
+    verdicts: list[Verdict]
+    differences: dict[str, list[Any]]
+    """Config fields that are not the same in all groups, with the value of each group."""
+    machines: dict[str, list[str]]
+    """The same for facts about the machines: cpu, versions."""
+    aggregate: dict[str, Estimate] | None
+    """IQM of normalised scores by config over all environments, if there are several."""
+    ranks: dict[str, float] | None
+
+    def to_dict(self) -> dict[str, Any]:
+        return _without_nan(asdict(self))
+
+
+def compare(groups: Sequence[Group]) -> Comparison:
+    for group in groups:
+        if not group.scores:
+            raise RunError(
+                f"{group.label} has no score yet: {', '.join(m.summary.id for m in group.members)} "
+                "was neither tested nor evaluated. Wait, or run `gsolve eval` on it."
+            )
+    results = [_result(group) for group in groups]
+    verdicts = []
+    for env_id in dict.fromkeys(group.env_id for group in groups):
+        first, *others = [result for result in results if result.env_id == env_id]
+        verdicts += [judge(other, first) for other in others]
+    aggregate, ranks = _over_environments(groups)
+    return Comparison(results, verdicts, _differences(groups), _machines(groups), aggregate, ranks)
+
+
+def _result(group: Group) -> GroupResult:
+    scores = group.scores
+    solved_at = None
+    if group.threshold is not None:
+        solved_at = median_time(time_to_threshold(group.curve_set(VAL), group.threshold))
+    return GroupResult(
+        label=group.label,
+        env_id=group.env_id,
+        runs=[member.summary.id for member in group.members],
+        seeds=[member.summary.seed for member in group.members],
+        scores=scores,
+        n_untested=sum(not member.is_tested for member in group.members),
+        iqm=interval(scores),
+        mean=interval(scores, mean),
+        median=float(median(np.asarray(scores)[:, None])),
+        threshold=group.threshold,
+        n_solved=group.n_solved,
+        solved_at=solved_at,
+        wall_s=float(np.median([member.summary.wall_s for member in group.members])),
+    )
+
+
+def judge(ours: GroupResult, theirs: GroupResult) -> Verdict:
+    """Whether the first group is better than the second."""
+    chance = improvement_interval(ours.scores, theirs.scores)
+    needed = seeds_needed(ours.scores, theirs.scores)
+    word, text = "cannot tell", ""
+    fewest = min(ours.iqm.n, theirs.iqm.n)
+    if fewest < FEWEST_SEEDS:
+        text = f"cannot tell: {_seeds(fewest)}, at least {FEWEST_SEEDS} on each side are needed"
+        needed = max(needed or 0, FEWEST_SEEDS)
+    elif ours.iqm.overlaps(theirs.iqm) or chance.low <= 0.5 <= chance.high:
+        text = "cannot tell: the intervals overlap"
+        if needed is None:
+            text += f"; more than {MOST_SEEDS} seeds would be needed"
+        elif needed > fewest:
+            text += f"; about {needed} seeds on each side would tell"
+    else:
+        word = "better" if chance.value > 0.5 else "worse"
+        p = chance if word == "better" else Estimate(
+            1 - chance.value, 1 - chance.high, 1 - chance.low, chance.n
+        )  # fmt: skip
+        text = f"{word} with probability {p.value:.2f} [{p.low:.2f}, {p.high:.2f}]"
+    return Verdict(ours.label, theirs.label, ours.env_id, word, text, chance, needed)
+
+
+def seeds_needed(ours: Sequence[float], theirs: Sequence[float]) -> int | None:
+    """Seeds on each side to see a difference as large as the one seen, by a normal approximation.
+    None if there is no difference, or if it is too small for MOST_SEEDS."""
+    a, b = np.asarray(ours, dtype=np.float64), np.asarray(theirs, dtype=np.float64)
+    gap = abs(a.mean() - b.mean())
+    spreads = [x.var(ddof=1) for x in (a, b) if len(x) > 1]
+    if gap == 0 or not spreads:
+        return None
+    needed = max(FEWEST_SEEDS, math.ceil(SEEDS_PER_EFFECT * float(np.mean(spreads)) / gap**2))
+    return needed if needed <= MOST_SEEDS else None
+
+
+def _seeds(n: int) -> str:
+    return f"{n} seed{'s' * (n != 1)}"
+
+
+def _differences(groups: Sequence[Group]) -> dict[str, list[Any]]:
+    configs = [group.config for group in groups]
+    return {name: [c.get(name) for c in configs] for name in differing_fields(configs)}
+
+
+def _machines(groups: Sequence[Group]) -> dict[str, list[str]]:
+    """Facts about the machines that are not the same for all groups."""
+    facts: list[dict[str, str]] = []
+    for group in groups:
+        seen: dict[str, dict[str, None]] = {}
+        for member in group.members:
+            machine = member.meta.get("machine") or {}
+            row = {"cpu": machine.get("cpu"), "cpu_count": machine.get("cpu_count")}
+            for name, value in (row | (member.meta.get("versions") or {})).items():
+                seen.setdefault(name, {})[str(value)] = None
+        facts.append({name: ", ".join(values) for name, values in seen.items()})
+    names = dict.fromkeys(name for row in facts for name in row)
+    table = {name: [row.get(name, "-") for row in facts] for name in names}
+    return {name: row for name, row in table.items() if len(set(row)) > 1}
+
+
+def _over_environments(
+    groups: Sequence[Group],
+) -> tuple[dict[str, Estimate] | None, dict[str, float] | None]:
+    """Normalised scores of configs that were run in the same environments, two or more."""
+    envs = list(dict.fromkeys(group.env_id for group in groups))
+    by_config: dict[str, dict[str, list[float]]] = {}
+    for group in groups:
+        scores = [s for member in group.members if (s := member.normalized()) is not None]
+        if scores:
+            name = group.label.partition(":")[2] or group.label
+            by_config.setdefault(name, {})[group.env_id] = scores
+    complete = {name: rows for name, rows in by_config.items() if list(rows) == envs}
+    if len(envs) < 2 or not complete:
+        return None, None
+    tables = {name: _table([rows[env] for env in envs]) for name, rows in complete.items()}
+    ranks = mean_ranks(tables) if len(tables) > 1 else None
+    return {name: interval(table) for name, table in tables.items()}, ranks
+
+
+def _table(columns: Sequence[Sequence[float]]) -> np.ndarray:
+    table = np.full((max(map(len, columns)), len(columns)), np.nan)
+    for i, column in enumerate(columns):
+        table[: len(column), i] = column
+    return table
+
+
+def _without_nan(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nan(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_without_nan(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,150 @@
+"""Runs as groups of seeds: runs whose configs differ only by the seed belong together.
+
+groups = group_runs(refs, root)        # refs: runs, or "label=run,run"
+groups[0].scores, groups[0].curve_set("val/roll/ep_rew/mean")
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gymnasium_solver.baselines import game_settings, random_baseline
+from gymnasium_solver.errors import RunError
+from gymnasium_solver.runs.curves import Curve
+from gymnasium_solver.runs.query import RunSummary, get_config, get_meta, get_metrics, get_run
+from gymnasium_solver.runs.resolve import resolve_run
+from gymnasium_solver.runs.run import Run
+
+VAL = "val/roll/ep_rew/mean"
+# Fields that do not make a run another experiment.
+NOT_COMPARED = ("seed", "spec", "description", "project_id", "variant", "device", "observers")
+
+
+@dataclass(frozen=True)
+class Member:
+    """One run of a group."""
+
+    summary: RunSummary
+    config: dict[str, Any]
+    meta: dict[str, Any]
+
+    @property
+    def score(self) -> float | None:
+        """Mean of the held-out test; without a test the best validation."""
+        if self.summary.test is not None:
+            return self.summary.test["mean"]
+        return self.summary.best["score"] if self.summary.best else None
+
+    @property
+    def is_tested(self) -> bool:
+        return self.summary.test is not None
+
+    def normalized(self) -> float | None:
+        """The score on a scale from random actions (0) to the threshold or reference (1)."""
+        baseline = random_baseline(self.summary.env_id, game_settings(self.config))
+        if baseline is None or self.score is None:
+            return None
+        return baseline.normalize(self.score, self.summary.threshold)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Seeds of one config in one environment."""
+
+    label: str
+    env_id: str
+    members: tuple[Member, ...]
+
+    @property
+    def scores(self) -> list[float]:
+        return [member.score for member in self.members if member.score is not None]
+
+    @property
+    def threshold(self) -> float | None:
+        return next((m.summary.threshold for m in self.members if m.summary.threshold), None)
+
+    @property
+    def n_solved(self) -> int:
+        return sum(bool(member.summary.solved) for member in self.members)
+
+    @property
+    def config(self) -> dict[str, Any]:
+        return self.members[0].config
+
+    def curve_set(self, name: str) -> list[Curve]:
+        """The curve of each seed; empty where it was not logged."""
+        return [
+            get_metrics(Run(Path(member.summary.path))).get(name, []) for member in self.members
+        ]
+
+
+def group_runs(refs: Sequence[str], root: Path) -> list[Group]:
+    """Group runs by their config, in the order given. `label=run,run` makes a group of these runs
+    whatever their configs are."""
+    found: dict[tuple[str, str, str], list[Member]] = {}
+    for ref in refs:
+        label, equals, names = ref.partition("=")
+        explicit = bool(equals) and not (root / ref).exists()
+        for name in names.split(",") if explicit else [ref]:
+            member = _member(name.strip(), root)
+            identity = "" if explicit else _identity(member.config)
+            key = (label if explicit else "", member.summary.env_id, identity)
+            members = found.setdefault(key, [])
+            if all(member.summary.id != other.summary.id for other in members):
+                members.append(member)
+    named = _labels([(key[0], members[0]) for key, members in found.items()])
+    return [
+        Group(label, key[1], tuple(members))
+        for label, (key, members) in zip(named, found.items(), strict=True)
+    ]
+
+
+def _member(ref: str, root: Path) -> Member:
+    if not ref:
+        raise RunError("a group has an empty run name; write label=run,run")
+    run = resolve_run(ref, root)
+    return Member(get_run(run), get_config(run), get_meta(run))
+
+
+def _identity(config: Mapping[str, Any]) -> str:
+    kept = {name: value for name, value in config.items() if name not in NOT_COMPARED}
+    return json.dumps(kept, sort_keys=True, default=str)
+
+
+def _labels(groups: Sequence[tuple[str, Member]]) -> list[str]:
+    """Given labels, otherwise the variant; groups of one variant are told apart by the fields that
+    differ."""
+    bases = [
+        given or f"{member.summary.env_id}:{member.summary.variant or member.summary.algo_id}"
+        for given, member in groups
+    ]
+    labels = []
+    for (given, member), base in zip(groups, bases, strict=True):
+        same = [other.config for (_, other), b in zip(groups, bases, strict=True) if b == base]
+        if given or len(same) == 1:
+            labels.append(base)
+            continue
+        fields = differing_fields(same)
+        texts = [f"{name}={_short(member.config.get(name))}" for name in fields[:3]]
+        labels.append(f"{base} ({', '.join(texts)})" if texts else base)
+    return labels
+
+
+def differing_fields(configs: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Names of fields whose values are not the same in all configs."""
+    every = list(configs)
+    names = dict.fromkeys(name for config in every for name in config if name not in NOT_COMPARED)
+    return [
+        name
+        for name in names
+        if len({json.dumps(config.get(name), sort_keys=True, default=str) for config in every}) > 1
+    ]
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, dict) and set(value) == {"start", "end"} and not value["end"]:
+        return f"lin_{value['start']:g}"
+    text = value if isinstance(value, str) else json.dumps(value, default=str)
+    return text if len(text) <= 24 else text[:21] + "..."

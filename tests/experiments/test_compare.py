@@ -1,0 +1,110 @@
+"""Groups of seeds, and verdicts that need evidence."""
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gymnasium_solver.cli.main import main
+from gymnasium_solver.errors import RunError
+from gymnasium_solver.experiments.compare import compare, seeds_needed
+from gymnasium_solver.experiments.groups import group_runs
+from gymnasium_solver.runs.run import Run
+
+
+def make_run(
+    root: Path, score: float | None, seed: int, lr: Any = 0.001, env_id: str = "CartPole-v1"
+) -> str:
+    yaml = f"env_id: {env_id}\npolicy_lr: {json.dumps(lr)}\nseed: {seed}\n"
+    identity = {"env_id": env_id, "algo_id": "ppo", "variant": "ppo", "seed": seed}
+    run = Run.create(yaml, identity | {"reward_threshold": 475.0}, root)
+    for step in (1, 2):
+        value = None if score is None else score * step / 2
+        row = {"env_steps": 100 * step, "epoch": step, "wall_s": 1.0 * step}
+        run.log_metrics(row | {"val/roll/ep_rew/mean": value})
+    if score is not None:
+        test = {"mean": score, "stderr": 1.0, "episodes": 100, "greedy": True}
+        run.update_meta(status="finished", test=test, solved=score >= 475, wall_s=2.0)
+    return run.id
+
+
+def test_seeds_of_one_config_form_a_group(tmp_path: Path) -> None:
+    ids = [make_run(tmp_path, 480.0 + seed, seed) for seed in (1, 2, 3)]
+    other = make_run(tmp_path, 100.0, 1, lr={"start": 0.003, "end": 0.0})
+    groups = group_runs([*ids, other, ids[0]], tmp_path)
+    assert [group.label for group in groups] == [
+        "CartPole-v1:ppo (policy_lr=0.001)",
+        "CartPole-v1:ppo (policy_lr=lin_0.003)",
+    ]
+    assert groups[0].scores == [481.0, 482.0, 483.0]
+
+
+def test_labels_group_by_hand(tmp_path: Path) -> None:
+    a, b, c = (make_run(tmp_path, 480.0, seed, lr) for seed, lr in ((1, 0.1), (2, 0.2), (3, 0.3)))
+    groups = group_runs([f"old={a},{b}", f"new={c}"], tmp_path)
+    assert [(g.label, len(g.members)) for g in groups] == [("old", 2), ("new", 1)]
+    with pytest.raises(RunError, match="empty run name"):
+        group_runs(["old="], tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "word"),
+    [
+        ([500, 499, 498], [100, 110, 120], "better"),
+        ([100, 110, 120], [500, 499, 498], "worse"),
+        ([500, 499], [100, 110, 120], "cannot tell"),
+        ([400, 500, 300, 450], [410, 490, 310, 455], "cannot tell"),
+    ],
+)
+def test_verdicts(tmp_path: Path, ours: list[int], theirs: list[int], word: str) -> None:
+    first = [make_run(tmp_path, x, i) for i, x in enumerate(theirs)]
+    second = [make_run(tmp_path, x, i, lr=0.01) for i, x in enumerate(ours)]
+    (verdict,) = compare(group_runs([*first, *second], tmp_path)).verdicts
+    assert verdict.word == word
+    assert verdict.text.startswith(word)
+
+
+def test_how_many_seeds_would_tell() -> None:
+    assert seeds_needed([10.0, 12.0, 14.0], [11.0, 13.0, 15.0]) == 63  # effect of half a deviation
+    assert seeds_needed([10.0, 12.0], [11.0, 11.0]) is None
+    assert seeds_needed([1.0, 1.0, 1.0], [9.0, 9.0, 9.0]) == 3
+
+
+def test_runs_without_a_score_are_told(tmp_path: Path) -> None:
+    run = make_run(tmp_path, None, 1)
+    with pytest.raises(RunError, match="no score yet"):
+        compare(group_runs([run], tmp_path))
+
+
+def test_several_environments_are_aggregated(tmp_path: Path) -> None:
+    ids = [
+        make_run(tmp_path, 300.0 if lr == 0.1 else 475.0, seed, lr, env_id)
+        for lr in (0.1, 0.2)
+        for env_id in ("CartPole-v1", "Acrobot-v1")
+        for seed in (1, 2, 3)
+    ]
+    named = [f"x:{'ab'[i // 6]}={run}" for i, run in enumerate(ids)]
+    found = compare(group_runs(named, tmp_path))
+    assert found.aggregate is not None
+    assert found.aggregate["b"].value > found.aggregate["a"].value
+    assert found.ranks == {"a": 2.0, "b": 1.0}
+
+
+def test_verb_prints_and_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = tmp_path / "runs"
+    ids = [make_run(root, 480.0 + i, i, lr) for lr in (0.1, 0.2) for i in range(3)]
+    files = [tmp_path / "out" / f"c.{kind}" for kind in ("csv", "md", "json", "svg")]
+    command = ["compare", *ids, "--runs-dir", str(root), "-o", *map(str, files)]
+    assert main(command) == 0
+    assert "cannot tell: the intervals overlap" in capsys.readouterr().out
+    assert len(list(csv.reader(files[0].open()))) == 7
+    assert "| policy_lr | 0.1 | 0.2 |" in files[1].read_text()
+    assert json.loads(files[2].read_text())["groups"][0]["iqm"]["value"] == 481.0
+    assert "<svg" in files[3].read_text()
+
+
+def test_verb_refuses_other_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", "x", "-o", "a.txt", "--runs-dir", str(tmp_path)]) == 2
+    assert "expected one of" in capsys.readouterr().err
