@@ -134,7 +134,7 @@ def _turn(env_id: str, peers: Sequence[str], repeat: int, options: Options) -> l
 def eval_every(shown: dict[str, Any]) -> int:
     """Env steps between our evaluations, or more where that is too often for a peer."""
     per_epoch = shown["n_envs"] * shown["n_steps"]
-    own = shown["eval_freq_steps"] or (shown["eval_freq_epochs"] or 1) * per_epoch
+    own = shown.get("eval_freq_steps") or (shown["eval_freq_epochs"] or 1) * per_epoch
     return max(FEWEST_EVAL_STEPS, own)
 
 
