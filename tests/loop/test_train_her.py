@@ -8,7 +8,7 @@ import pytest
 
 from gymnasium_solver.errors import ConfigError, EnvError
 from gymnasium_solver.runs.checkpoint import load_checkpoint
-from gymnasium_solver.runs.metrics import read_jsonl
+from gymnasium_solver.runs.jsonl import read_jsonl
 from gymnasium_solver.runs.query import get_meta
 from gymnasium_solver.training import loop
 from gymnasium_solver.training.observer import Observer
