@@ -92,6 +92,8 @@ class SingleEnv(gymnasium.Env[Any, Any]):
     def __repr__(self) -> str:
         return f"<{self.env_id} as a run sees it, {self.vector.spec.engine}>"
 
+    __str__ = __repr__  # Gymnasium's says the name of the class only
+
     @property
     def vector(self) -> VectorEnv:
         """The vector env of one copy beneath."""
