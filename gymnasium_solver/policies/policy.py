@@ -168,9 +168,12 @@ class Policy(ABC):
         return carry, np.broadcast_to(np.asarray(firsts, bool), (n,)).copy()
 
     def _warn_of_forgotten_reset(self, firsts: np.ndarray) -> None:
-        self._n_acted = 1 if firsts.all() else self._n_acted + 1
+        self._n_acted = 1 if firsts.any() else self._n_acted + 1
         limit = self.episode_limit
-        if self.has_memory and limit is not None and self._n_acted == limit + 1:
+        # A vector env that resets at the next step also asks for an action at the final
+        # observation.
+        most = None if limit is None else limit + (len(firsts) > 1)
+        if self.has_memory and most is not None and self._n_acted == most + 1:
             warnings.warn(
                 f"act() was called {self._n_acted} times in one episode, but episodes of this "
                 f"environment end after {limit} steps at the latest. The agent has memory: call "

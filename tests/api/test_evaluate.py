@@ -83,6 +83,38 @@ def test_an_environment_of_the_caller(make_run: MakeRun) -> None:
         gs.evaluate(run, 2, env=gymnasium.make("Pendulum-v1"))
 
 
+@pytest.mark.parametrize("recurrent", [None, "gru"])
+def test_a_made_environment_gives_the_same_episodes(
+    recurrent: str | None, make_run: MakeRun
+) -> None:
+    run = make_run(recurrent=recurrent, vectorization_mode="sync", env_wrappers=[SCALE])
+    expected = gs.evaluate(run, 4, seed=5, n_eval_envs=1)
+    got = gs.evaluate(run, 4, seed=5, env=gs.make_env(run))
+    assert (got.returns, got.lengths) == (expected.returns, expected.lengths)
+    both = gs.evaluate(run, 4, seed=5, n_eval_envs=2)
+    assert gs.evaluate(run, 4, seed=5, env=gs.make_env(run, 2)).returns == both.returns
+
+
+@pytest.mark.filterwarnings("error:act:UserWarning")
+def test_memory_in_a_vector_env(make_run: MakeRun) -> None:
+    """Rows that begin an episode forget; the others do not."""
+    run = make_run(recurrent="gru", max_episode_steps=3)
+    agent, env = run.agent(), gs.make_env(run, 2)
+    obs, _ = env.reset(seed=1)
+    over = np.ones(2, bool)
+    for step in range(8):
+        agent.act(obs, is_first=over)
+        carry = agent.policy._user_carry
+        assert carry is not None
+        other = run.agent()
+        other.act(obs)
+        begins = np.allclose(carry["core"], other.policy._user_carry["core"])  # type: ignore[index]
+        assert begins == (step % 4 == 0)
+        # The action at a row that is over does not count: the next one opens the new episode.
+        obs, _, terminated, truncated, info = env.step(np.zeros(2, int))
+        over = info["episode_length"] == 0
+
+
 def test_a_factory_takes_the_place_of_the_environment(make_run: MakeRun) -> None:
     run = make_run(env_wrappers=[SCALE])
 
