@@ -141,6 +141,7 @@ def evaluate(
     seed: int | str | None = None,
     greedy: bool = True,
     env: gymnasium.Env | gymnasium.vector.VectorEnv | Factory | None = None,
+    as_trained: bool = False,
     runs_dir: RunsDir = None,
     **fields: Any,
 ) -> EvalResult:
@@ -152,14 +153,17 @@ def evaluate(
 
     `env`: a class or factory takes the place of the run's environment, inside the run's wrappers.
     An environment object is played as it is and not closed; its observations must be those that
-    `agent.act` takes. `fields` change fields of the environment, such as `max_episode_steps=200`.
+    `agent.act` takes, or with `as_trained=True` exactly as the policy saw them. `fields` change
+    fields of the environment, such as `max_episode_steps=200`.
     """
     _check_count("episodes", episodes)
     found = find_target(target, runs_root(runs_dir))
     if isinstance(env, gymnasium.Env | gymnasium.vector.VectorEnv):
         if fields:
             raise ConfigError(f"{', '.join(fields)}: no effect on an environment that is given.")
-        return score_in(found, env, episodes or 100, seed, greedy)
+        return score_in(found, env, episodes or 100, seed, greedy, as_trained)
+    if as_trained:
+        raise ConfigError("as_trained is for an environment object that is given with env=.")
     found = with_fields(found, fields, EVAL_FIELDS)
     with _environment(env, found.config, "evaluate()", found.config.env_kwargs) as env_id:
         found = _in_env(found, env_id)

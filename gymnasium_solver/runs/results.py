@@ -44,7 +44,7 @@ class RunResults(ABC):
     def __repr__(self) -> str:
         try:
             return f"Run({str(self.path)!r}, {self._state()})"
-        except RunError:
+        except (RunError, OSError, KeyError):  # a damaged folder
             return f"Run({str(self.path)!r})"
 
     def _state(self) -> str:

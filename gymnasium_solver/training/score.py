@@ -104,11 +104,12 @@ def score_in(
     episodes: int,
     seed: int | str | None,
     greedy: bool,
+    as_trained: bool = False,
 ) -> EvalResult:
     """Play the episodes in an environment that the caller made, and does not close it.
 
-    Its observations are those that `act` takes; the score is the sum of its rewards, or for
-    `gs.make_env` the raw return before reward wrappers."""
+    Its observations are those that `act` takes (`as_trained` as there); the score is the sum of
+    its rewards, or for `gs.make_env` the raw return before reward wrappers."""
     config = found.config
     with limited_threads(pick_threads(config)):
         trained = _trained(found, reads=True)
@@ -123,12 +124,14 @@ def score_in(
                 f"evaluate() got the vector env {env}. Pass a single env, a factory of one, or "
                 "what gs.make_env(run, n_envs=...) returns."
             )
-        returns, lengths = _play(trained.agent, env, episodes, env_seed, greedy)
+        returns, lengths = _play(
+            trained.agent, env, episodes, env_seed, {"greedy": greedy, "as_trained": as_trained}
+        )
     return eval_result(returns, lengths, greedy=greedy, seed=env_seed, **clock)
 
 
 def _play(
-    agent: Agent, env: gymnasium.Env[Any, Any], episodes: int, seed: int, greedy: bool
+    agent: Agent, env: gymnasium.Env[Any, Any], episodes: int, seed: int, how: dict[str, bool]
 ) -> tuple[list[float], list[int]]:
     policy = agent.policy
     before = policy.rng, policy.is_random
@@ -140,7 +143,7 @@ def _play(
             agent.reset()
             total, length, is_over = 0.0, 0, False
             while not is_over:
-                action = agent.act(obs, greedy=greedy, mask=info.get("action_mask"))
+                action = agent.act(obs, mask=info.get("action_mask"), **how)
                 obs, reward, terminated, truncated, info = env.step(action)
                 total, length = total + float(reward), length + 1
                 is_over = bool(terminated or truncated)

@@ -135,6 +135,7 @@ def test_wrappers_that_only_the_runs_environment_has_are_refused(
     with pytest.raises(EnvError, match="as_trained=True"):
         gs.evaluate(agent, 1, env=raw)
     agent.act(obs, as_trained=True)
+    assert gs.evaluate(agent, 1, env=raw, as_trained=True).episodes == 1
     raw.close()
     for n_envs in (None, 2):
         env: Any = gs.make_env(run) if n_envs is None else gs.make_env(run, n_envs)

@@ -58,6 +58,8 @@ def test_changed_environments(make_run: MakeRun) -> None:
     for bad in ("tset", -1, True):
         with pytest.raises(ConfigError, match="expected test, val, train or a number"):
             gs.evaluate(run, 3, seed=bad)
+    with pytest.raises(ConfigError, match="as_trained is for an environment object"):
+        gs.evaluate(run, 3, as_trained=True)
     with pytest.raises(ConfigError, match="episodes must be a whole number"):
         gs.evaluate(run, 0)
 
@@ -111,7 +113,7 @@ def test_memory_in_a_vector_env(make_run: MakeRun) -> None:
         begins = np.allclose(carry["core"], other.policy._user_carry["core"])  # type: ignore[index]
         assert begins == (step % 4 == 0)
         # The action at a row that is over does not count: the next one opens the new episode.
-        obs, _, terminated, truncated, info = env.step(np.zeros(2, int))
+        obs, *_, info = env.step(np.zeros(2, int))
         over = info["episode_length"] == 0
 
 

@@ -33,6 +33,7 @@ def test_the_agent_of_a_run(make_run: MakeRun) -> None:
     run = make_run()
     env = gymnasium.make("CartPole-v1")
     obs, _ = env.reset(seed=1)
+    assert gs.load(run).act(obs) == run.agent().act(obs)
     for checkpoint in ("@best", "@last", str(run.last.env_steps if run.last else 0)):
         assert run.agent(checkpoint).act(obs) in (0, 1)
     with pytest.raises(RunError, match="has no checkpoint at 7"):
