@@ -574,6 +574,8 @@ class Trainer:
         reason = "diverged" if isinstance(error, DivergedError) else "error"
         if is_signal:
             self.stop_detail = "SIGTERM" if isinstance(error, Terminated) else "SIGINT"
+        elif reason == "error":
+            self.stop_detail = (str(error) or type(error).__name__).partition("\n")[0]
         self._update_meta(
             status="interrupted" if is_signal else "failed",
             stop_reason="interrupted" if is_signal else reason,
