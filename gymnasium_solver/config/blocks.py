@@ -190,6 +190,9 @@ class EvalFields(Fields):
     eval_episodes. More: a surer verdict, slower."""
     n_eval_envs: Count | None = None
     """Environments used by an evaluation. Unset: chosen by the number of episodes."""
+    video: Literal["off", "best", "every_eval"] | Count = "off"
+    """Record the first episode of evaluations as a video, in a process of its own: best (those that
+    are the best so far), every_eval, or a number N (every N-th). Training does not wait for it."""
 
     @model_validator(mode="before")
     @classmethod

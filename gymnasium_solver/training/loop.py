@@ -64,6 +64,7 @@ from gymnasium_solver.training.replay_log import ReplayLog
 from gymnasium_solver.training.seeds import draw_seed, stage_seed
 from gymnasium_solver.training.signals import Terminated, stop_on_signals
 from gymnasium_solver.training.threads import limited_threads, pick_threads
+from gymnasium_solver.training.videos import can_record
 
 REPLAY = "replay"  # folder in a run
 LONG_JOURNAL = 100_000  # env steps; replaying them takes a minute in slow envs
@@ -169,6 +170,7 @@ class Trainer:
         self.activity = Activity(self.timer)
         self.activity.epoch_size = config.n_envs * config.n_steps
         self.control = Control(self.activity)
+        self.control.can_record_video = can_record(config)
         self.run: Run
         self.progress = Progress()
         self.notes: list[str] = []

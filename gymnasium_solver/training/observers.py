@@ -16,13 +16,14 @@ from gymnasium_solver.runs.alert import Alert
 from gymnasium_solver.runs.query import RunSummary
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.training.observer import EvalResult, Observer, TrainInfo
+from gymnasium_solver.training.videos import VideoRecorder
 
 MOST_FAILURES = 3
 
 
 def configured_observers(config: Config) -> list[Observer]:
-    """Build the observers named in `config.observers`."""
-    built = []
+    """Build the observers named in `config.observers`, and the recorder of videos."""
+    built: list[Observer] = []
     for name in config.observers:
         try:
             built.append(observer_class(name)())
@@ -31,7 +32,7 @@ def configured_observers(config: Config) -> list[Observer]:
                 f"observers: {name} could not be built, {type(error).__name__}: {error}. The "
                 "class of an observer is called without arguments."
             ) from error
-    return built
+    return [*built, VideoRecorder(config.video)]
 
 
 class Observers(Observer):

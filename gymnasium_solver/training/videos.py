@@ -1,0 +1,232 @@
+"""Videos of evaluations, recorded by a process of their own while training continues.
+
+    video: best             # a video whenever an evaluation is the best so far
+    video: every_eval
+    video: 5                # of every fifth evaluation
+
+The recorder asks for a checkpoint at the evaluated policy and runs `gsolve video` on a copy of it,
+with low priority. One process runs at a time; of the videos that become due meanwhile, only the
+newest is kept. At the end of the run it waits for at most `WAIT_S`. Whatever goes wrong is a
+warning. Finished videos and failures are events in events.jsonl.
+"""
+
+import json
+import logging
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from gymnasium_solver.config.schema import Config
+from gymnasium_solver.runs.query import RunSummary, get_events
+from gymnasium_solver.runs.run import Run
+from gymnasium_solver.runs.words import is_python_env
+from gymnasium_solver.training.observer import Control, EvalResult, Observer, TrainInfo
+
+WAIT_S = 120.0
+LOWEST_PRIORITY = 19
+log = logging.getLogger(__name__)
+
+
+class Process(Protocol):
+    """The part of subprocess.Popen that is used."""
+
+    def poll(self) -> int | None: ...
+    def wait(self, timeout: float | None = None) -> int: ...
+    def kill(self) -> None: ...
+
+
+Launch = Callable[[list[str], Path], Process]
+"""Starts a command with its output in the files `out` and `err` of a folder."""
+
+
+def can_record(config: Config) -> bool:
+    """Whether another process can build the environment of this config."""
+    return not is_python_env(config.env_id)
+
+
+@dataclass(frozen=True)
+class Job:
+    env_steps: int
+    folder: Path
+    """Holds a copy of the checkpoint, and the output of the process."""
+
+    def remove(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class VideoRecorder(Observer):
+    """Records the evaluations that the config's `video` names, and those that are asked for by
+    `Control.record_video`."""
+
+    def __init__(self, when: str | int, launch: Launch | None = None) -> None:
+        self.when, self._launch = when, launch or start_process
+        self.run: Run | None = None
+        self._control = Control()
+        self._n_evals = 0
+        self._due: int | None = None  # env steps of the checkpoint to record
+        self._job: Job | None = None
+        self._process: Process | None = None
+        self._next: Job | None = None
+        self._is_hopeless = False
+
+    def on_start(self, run: Run, config: Config, info: TrainInfo) -> None:
+        self.run, self._control = run, info.control
+        for leftover in run.videos_dir.glob(".*"):  # of a process that was killed
+            shutil.rmtree(leftover, ignore_errors=True)
+        if isinstance(self.when, int) and info.resumed_from:
+            evals = get_events(run, "eval")
+            self._n_evals = sum(event.get("stage") == "val" for event in evals)
+        if self.when != "off" and not can_record(config):
+            self._is_hopeless = True
+            log.warning("video: %s was given as Python code, which no other process has", run.id)
+
+    def on_epoch(self, row: dict[str, Any]) -> None:
+        self._check()
+
+    def on_eval(self, result: EvalResult, is_best: bool) -> None:
+        self._n_evals += 1
+        is_asked, self._control.wants_video = self._control.wants_video, False
+        if (is_asked or self._wants(is_best)) and not self._is_hopeless:
+            self._due = result.env_steps
+            self._control.checkpoint()
+
+    def on_checkpoint(self, path: Path, kind: str) -> None:
+        env_steps = int(path.name)
+        if self._due != env_steps or self.run is None:
+            return
+        self._due = None
+        if self._next is not None:
+            self._next.remove()
+        self._next = self._prepare(path, env_steps)
+        self._check()
+
+    def on_end(self, summary: RunSummary, final: dict[str, EvalResult]) -> None:
+        self._check()
+        if self._process is not None:
+            log.info("waiting for the video at %s env steps", f"{self._last_steps():,}")
+        deadline = time.monotonic() + WAIT_S
+        while self._process is not None:
+            try:
+                self._process.wait(max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                self._give_up(f"was not finished after {WAIT_S:.0f} s")
+            except KeyboardInterrupt:  # the run itself is complete
+                self._give_up("was not finished")
+            else:
+                self._check()
+
+    # -- jobs -------------------------------------------------------------------------------
+
+    def _wants(self, is_best: bool) -> bool:
+        if isinstance(self.when, int):
+            return self._n_evals % self.when == 0
+        return self.when == "every_eval" or (self.when == "best" and is_best)
+
+    def _prepare(self, checkpoint: Path, env_steps: int) -> Job:
+        """Copy the checkpoint, which may be pruned before the process has read it."""
+        assert self.run is not None
+        job = Job(env_steps, self.run.videos_dir / f".{env_steps}")
+        job.remove()
+        job.folder.mkdir(parents=True)
+        copy = job.folder / str(env_steps)
+        try:
+            shutil.copytree(checkpoint, copy, copy_function=os.link)
+        except (OSError, shutil.Error):  # a file system without hard links
+            shutil.rmtree(copy, ignore_errors=True)
+            shutil.copytree(checkpoint, copy)
+        return job
+
+    def _check(self) -> None:
+        """Note a process that has ended, and start the next one."""
+        if self._process is not None and (code := self._process.poll()) is not None:
+            self._ended(code)
+        if self._process is None and self._next is not None:
+            self._job, self._next = self._next, None
+            assert self.run is not None
+            self._process = self._launch(command(self.run, self._job), self._job.folder)
+
+    def _ended(self, code: int) -> None:
+        job, self._job, self._process = self._job, None, None
+        assert job is not None
+        assert self.run is not None
+        if code == 0:
+            result = json.loads((job.folder / "out").read_text())
+            result["path"] = str(Path(result["path"]).relative_to(self.run.path.resolve()))
+            self.run.log_event("video", env_steps=job.env_steps, **result)
+            log.info("video: %s", result["path"])
+        else:
+            self._failed(job, code)
+        job.remove()
+
+    def _failed(self, job: Job, code: int) -> None:
+        said = (job.folder / "err").read_text(errors="replace").strip().splitlines()
+        why = said[-1] if said else f"exit code {code}"
+        # Exit code 2: what was asked for is not possible here, so the next one would fail too.
+        self._is_hopeless = code == 2
+        more = ". No more are tried in this run" if self._is_hopeless else ""
+        if self._is_hopeless and self._next is not None:
+            self._next.remove()
+            self._next = None
+        text = f"no video at {job.env_steps:,} env steps: {why.removeprefix('gsolve video: ')}"
+        assert self.run is not None
+        self.run.log_event("video_failed", env_steps=job.env_steps, text=text)
+        log.warning("%s%s", text, more)
+
+    def _last_steps(self) -> int:
+        last = self._next or self._job
+        return 0 if last is None else last.env_steps
+
+    def _give_up(self, why: str) -> None:
+        """End the process and say how to get its video."""
+        assert self._process is not None
+        assert self.run is not None
+        env_steps = self._last_steps()
+        self._process.kill()
+        self._process.wait()
+        for job in (self._job, self._next):
+            if job is not None:
+                job.remove()
+        self._process = self._job = self._next = None
+        text = f"the video at {env_steps:,} env steps {why}"
+        self.run.log_event("video_failed", env_steps=env_steps, text=text)
+        log.warning("%s: gsolve video %s/%s records it", text, self.run.id, env_steps)
+
+
+def command(run: Run, job: Job) -> list[str]:
+    return [
+        *(sys.executable, "-m", "gymnasium_solver", "video", str(run.path.resolve())),
+        *("--checkpoint-folder", str((job.folder / str(job.env_steps)).resolve())),
+        *("--seed", "val", "--json"),
+    ]
+
+
+def start_process(argv: list[str], folder: Path) -> "subprocess.Popen[bytes]":
+    """Run with low priority, on one thread and without the GPU."""
+    import psutil
+
+    environ = os.environ | {
+        "OMP_NUM_THREADS": "1",
+        "CUDA_VISIBLE_DEVICES": "",
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),  # the same modules are found
+    }
+    with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
+        process = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
+            env=environ,
+            start_new_session=os.name == "posix",  # Ctrl-C is for training
+        )
+    try:
+        low = LOWEST_PRIORITY if os.name == "posix" else psutil.BELOW_NORMAL_PRIORITY_CLASS
+        psutil.Process(process.pid).nice(low)
+    except psutil.Error:  # it has ended already, or may not be changed
+        pass
+    return process
