@@ -17,7 +17,8 @@ import numpy as np
 
 from gymnasium_solver.algos.agent import Agent
 from gymnasium_solver.config.schema import Config
-from gymnasium_solver.envs.as_gymnasium import BatchEnv
+from gymnasium_solver.envs.as_gymnasium import BatchEnv, SingleEnv
+from gymnasium_solver.envs.goals import successes
 from gymnasium_solver.envs.make import env_from_config
 from gymnasium_solver.envs.treatment import layout
 from gymnasium_solver.envs.vector import VectorEnv
@@ -110,9 +111,8 @@ def score_in(
 
     Its observations are those that `act` takes (`as_trained` as there); the score is the sum of
     its rewards, or for `gs.make_env` the raw return before reward wrappers."""
-    config = found.config
-    with limited_threads(pick_threads(config)):
-        trained = _trained(found, reads=True)
+    config, trained = found.config, _trained(found, reads=True)
+    with limited_threads(pick_threads(config, trained.agent.observation_space)):
         env_seed = pick_seed(config, found.run, trained.env_steps, seed)
         clock: dict[str, Any] = {"env_steps": trained.env_steps, "epoch": trained.epoch}
         if isinstance(env, BatchEnv):
@@ -124,19 +124,22 @@ def score_in(
                 f"evaluate() got the vector env {env}. Pass a single env, a factory of one, or "
                 "what gs.make_env(run, n_envs=...) returns."
             )
-        returns, lengths = _play(
+        played = _play(
             trained.agent, env, episodes, env_seed, {"greedy": greedy, "as_trained": as_trained}
         )
-    return eval_result(returns, lengths, greedy=greedy, seed=env_seed, **clock)
+    return eval_result(*played[:2], success=played[2], greedy=greedy, seed=env_seed, **clock)
 
 
 def _play(
     agent: Agent, env: gymnasium.Env[Any, Any], episodes: int, seed: int, how: dict[str, bool]
-) -> tuple[list[float], list[int]]:
-    policy = agent.policy
+) -> tuple[list[float], list[int], float | None]:
+    """Returns and lengths of the episodes, and the share of successes where the env tells."""
+    policy, is_made = agent.policy, isinstance(env.unwrapped, SingleEnv)
     before = policy.rng, policy.is_random
     policy.rng, policy.is_random = np.random.default_rng(seed), False
-    returns, lengths = [], []
+    returns: list[float] = []
+    lengths: list[int] = []
+    reached: list[bool] = []
     try:
         for episode in range(episodes):
             obs, info = env.reset(seed=seed if episode == 0 else None)
@@ -147,12 +150,14 @@ def _play(
                 obs, reward, terminated, truncated, info = env.step(action)
                 total, length = total + float(reward), length + 1
                 is_over = bool(terminated or truncated)
-            returns.append(float(info.get("episode_return", total)))
+            returns.append(float(info["episode_return"]) if is_made else total)
             lengths.append(length)
+            told = successes({name: [value] for name, value in info.items()}, 1)
+            reached += [] if told is None else told.tolist()
     finally:
         policy.rng, policy.is_random = before
         agent.reset()
-    return returns, lengths
+    return returns, lengths, float(np.mean(reached)) if reached else None
 
 
 def _trained(found: Found, reads: bool = False) -> _Trained:
