@@ -37,6 +37,7 @@ from gymnasium_solver.config.schema import ALIASES, Config, LearnerConfig
 from gymnasium_solver.config.yaml_file import parse_value
 from gymnasium_solver.data.replay import Replay
 from gymnasium_solver.envs.wrappers.listing import wrapper_catalog
+from gymnasium_solver.runs.alerts.judge import RULES
 from gymnasium_solver.runs.declared import all_metrics
 from gymnasium_solver.runs.metric import Metric
 from gymnasium_solver.runs.metric_aliases import SYSTEMS
@@ -245,7 +246,12 @@ def metrics() -> str:
     parts = []
     for group, members in groupby(all_metrics(), key=lambda metric: metric.group):
         rows = [
-            [code(metric.name), metric.unit, _bounds(metric), metric.description]
+            [
+                code(metric.name),
+                metric.unit,
+                _bounds(metric),
+                metric.description + (" (detail)" if metric.is_detail else ""),
+            ]
             for metric in members
         ]
         title = f"`{group}/`" if group else "The clock"
@@ -260,6 +266,13 @@ def _bounds(metric: Metric) -> str:
     if high is None:
         return f"≥ {low:g}"
     return f"≤ {high:g}" if low is None else f"{low:g} to {high:g}"
+
+
+def alert_rules() -> str:
+    rows = [
+        [code(rule.name), code(rule.metric), rule.when, rule.meaning] for rule in RULES.values()
+    ]
+    return table(["alert", "metric", "raised when", "what it usually means"], rows)
 
 
 def metric_aliases() -> str:
@@ -402,6 +415,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "replay_memory": replay_memory,
     "metrics": metrics,
     "metric_aliases": metric_aliases,
+    "alert_rules": alert_rules,
     "wrappers": wrappers,
     "wrapper_aliases": wrapper_aliases,
     "run_summary": lambda: field_names(RunSummary),

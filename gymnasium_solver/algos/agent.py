@@ -40,6 +40,8 @@ class Agent(Protocol):
     """Version of the policy: updates so far."""
     notes: list[str]
     """Notices to show to the user before training."""
+    wants_details: bool
+    """Whether the next update also reports metrics that cost time; set by the training loop."""
 
     @property
     def net(self) -> nn.Module:

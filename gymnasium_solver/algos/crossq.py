@@ -202,6 +202,9 @@ class CrossQ(OffPolicyLearner):
             )
         return metrics
 
+    def forward_all(self, batch: ReplayBatch) -> None:
+        self.net(batch.obs, batch.actions)
+
     def _bounds(self, n_steps: int) -> tuple[float, float]:
         """Bounds on r and d after n updates."""
         cfg = self.config

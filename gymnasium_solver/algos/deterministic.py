@@ -119,6 +119,9 @@ class DeterministicLearner(OffPolicyLearner):
         self.set_priorities(sample, error)
         return {"opt/loss/critic": loss, "opt/q/mean": q_mean, "opt/grads/norm/critic": norm}
 
+    def forward_all(self, batch: ReplayBatch) -> None:
+        self.net(batch.obs, batch.actions)
+
     def learn_actor(self, batch: ReplayBatch, lr: float) -> dict[str, Any]:
         with self.timer.detail("gradient"):
             grad, loss = self.actor_gradient(batch.obs, [])

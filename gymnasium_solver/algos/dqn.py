@@ -189,6 +189,9 @@ class DQN(OffPolicyLearner):
         self.policy.epsilon = self.config.epsilon.at(env_steps, total_steps)
         self.policy.temperature = self.config.temperature.at(env_steps, total_steps)
 
+    def forward_all(self, batch: ReplayBatch) -> None:
+        self.net(batch.obs)
+
     def learn(self, batch: ReplayBatch, sample: Sample, hp: dict[str, float]) -> dict[str, Any]:
         cfg = self.config
         if cfg.noisy:

@@ -72,6 +72,7 @@ class Learner:
         }
         self.network = network_for(config, observation_space)
         self.notes: list[str] = []
+        self.wants_details = False
 
     def ignore(self, *names: str) -> None:
         """Drop scheduled fields that this learner does not read, so that they are not reported."""
@@ -222,6 +223,11 @@ class Learner:
         if rollout.is_restart:
             self.reward_normalizer.restart()
         return self.reward_normalizer(rollout.reward, rollout.done, rollout.valid)
+
+    def take_details(self) -> bool:
+        """Whether to report the metrics that cost time: once for each request of the loop."""
+        wanted, self.wants_details = self.wants_details, False
+        return wanted
 
     def to_device(self, array: np.ndarray) -> Tensor:
         return on_device(array, self.device)

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from gymnasium_solver.algos import ops
 from gymnasium_solver.algos.agent import Snapshot, Tensors
 from gymnasium_solver.algos.learner import Learner, hp_metrics
+from gymnasium_solver.algos.units import watch_units
 from gymnasium_solver.config.her import HerField
 from gymnasium_solver.config.schedule import PositiveSchedule, Schedule, scheduled
 from gymnasium_solver.config.schema import Activation, Count, Float, LearnerConfig, NonNegativeInt
@@ -276,10 +277,28 @@ class OffPolicyLearner(Learner):
         freq, steps_after = self.target_copy_freq, env_steps + rollout.env_steps
         if freq is not None and steps_after // freq > env_steps // freq:
             self.update_target(1.0)
-        steps = []
+        steps, details = [], {}
         for sample in self.timer.each("sample", self.samples(n_updates, hp)):
-            steps.append(self.learn(self.on_device(sample), sample, hp))
-        return ops.mean_metrics(steps) | hp_metrics(hp)
+            batch = self.on_device(sample)
+            if self.take_details():
+                details = self.details(batch)
+            steps.append(self.learn(batch, sample, hp))
+        return ops.mean_metrics(steps) | details | hp_metrics(hp)
+
+    @torch.no_grad()
+    def details(self, batch: ReplayBatch) -> dict[str, float]:
+        """Metrics that cost time: hidden units on one batch, and the replay buffer."""
+        assert self.memory is not None
+        with watch_units(self.net) as units:
+            self.forward_all(batch)
+        found = units.metrics(batch.obs) | {"opt/replay/size": float(len(self.memory))}
+        if self.memory.priorities is not None:
+            found["opt/replay/priority_evenness"] = self.memory.priorities.evenness()
+        return found
+
+    def forward_all(self, batch: ReplayBatch) -> None:
+        """A forward pass through every trained network, for statistics of its units. An algorithm
+        that has none reports none."""
 
     def remember(self, rollout: Rollout) -> int:
         """Store a rollout and return the number of updates that are due."""

@@ -9,7 +9,7 @@ network trains on whole sequences: the batch keeps the rows [T + 1, N, ...], and
 subset of the envs.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,6 +26,25 @@ from gymnasium_solver.nets.encoder import in_chunks
 from gymnasium_solver.policies.policy import ActorPolicy
 from gymnasium_solver.spaces.actions import ActionKind, mask_tensor
 from gymnasium_solver.tree import map_tree
+
+
+class Targets(NamedTuple):
+    """What a rollout is learnt from, [T, N] each."""
+
+    advantage: np.ndarray  # as the loss uses it
+    returns: np.ndarray
+    values: np.ndarray  # before the update
+    raw_advantage: np.ndarray  # before standardisation
+
+    def details(self, valid: np.ndarray) -> dict[str, float]:
+        """Mean and standard deviation of each, over the valid rows."""
+        names = ("adv_norm", "return", "baseline", "adv")
+        found = {}
+        for name, column in zip(names, self, strict=True):
+            chosen = column[valid]
+            found[f"roll/{name}/mean"] = float(chosen.mean())
+            found[f"roll/{name}/std"] = float(chosen.std())
+        return found
 
 
 class Batch(NamedTuple):
@@ -54,6 +73,7 @@ class Prepared(NamedTuple):
     """Number of samples, or of sequences."""
     n_samples: int
     explained_variance: float
+    targets: Targets
 
     def take(self, index: Tensor | None) -> Batch:
         """Select samples or sequences by index; None selects all of them."""
@@ -148,6 +168,17 @@ def mean_over(values: Tensor, batch: Batch) -> Tensor:
     return (values * weight).sum() / weight.sum().clamp(min=1.0)
 
 
+def scaled_losses(
+    value: float, entropy: float, hp: Mapping[str, float], has_critic: bool = True
+) -> dict[str, float]:
+    """The terms of the loss with their weights."""
+    found = {
+        "opt/loss/entropy": -entropy,
+        "opt/loss/entropy_scaled": 0.0 - hp["ent_coef"] * entropy,
+    }
+    return found | ({"opt/loss/value_scaled": hp["vf_coef"] * value} if has_critic else {})
+
+
 def flat(column: Tensor, batch: Batch) -> Tensor:
     """Flatten a column of a batch to the order of the results of `evaluate_actions`."""
     return column.flatten() if batch.is_sequence else column
@@ -186,9 +217,14 @@ def prepare(
     advantage: np.ndarray,
     returns: np.ndarray,
     values: np.ndarray,
+    raw_advantage: np.ndarray | None = None,
 ) -> Prepared:
-    """Build the training batch from a rollout and its advantages, returns and values [T, N]."""
+    """Build the training batch from a rollout and its advantages, returns and values [T, N].
+
+    `raw_advantage`: before standardisation, for the metrics."""
     valid, device = rollout.valid, learner.device
+    raw_advantage = advantage if raw_advantage is None else raw_advantage
+    targets = Targets(advantage, returns, values, raw_advantage)
     actions = learner.to_device(rollout.actions)
     flat_actions = actions.flatten(0, 1)
     log_prob = acting_log_prob(learner, rollout, flat_actions)
@@ -210,7 +246,7 @@ def prepare(
             carry=learner.to_device(rollout.carry["core"][0]),
             **columns,
         )
-        return Prepared(batch, valid.shape[1], int(valid.sum()), quality)
+        return Prepared(batch, valid.shape[1], int(valid.sum()), quality, targets)
     rows = learner.to_device(np.flatnonzero(valid))
     batch = Batch(
         obs=map_tree(lambda part: part[:-1].flatten(0, 1)[rows], rollout.obs_on(device)),
@@ -220,4 +256,4 @@ def prepare(
         **{name: column.flatten()[rows] for name, column in columns.items()},
     )
     n = len(rows)
-    return Prepared(batch, n, n, quality)
+    return Prepared(batch, n, n, quality, targets)

@@ -11,6 +11,7 @@ shuffled minibatches. Differences from common implementations:
 """
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
@@ -29,7 +30,9 @@ from gymnasium_solver.algos.on_policy import (
     mean_over,
     prepare,
     rollout_values,
+    scaled_losses,
 )
+from gymnasium_solver.algos.units import watch_units
 from gymnasium_solver.config.schedule import NonNegativeSchedule, PositiveSchedule, Schedule
 from gymnasium_solver.config.schema import (
     ActorCriticFields,
@@ -86,6 +89,7 @@ class LossTerms(NamedTuple):
     value: Tensor
     entropy: Tensor
     log_ratio: Tensor  # [B]
+    values: Tensor  # [B]
 
 
 def ppo_loss(net: ActorCritic, actions: ActionKind, batch: Batch, c: Coefficients) -> LossTerms:
@@ -108,7 +112,7 @@ def ppo_loss(net: ActorCritic, actions: ActionKind, batch: Batch, c: Coefficient
     total = policy_loss + c.vf_coef * value_loss
     if c.ent_coef is not None:
         total = total - c.ent_coef * entropy_mean
-    return LossTerms(total, policy_loss, value_loss, entropy_mean, log_ratio)
+    return LossTerms(total, policy_loss, value_loss, entropy_mean, log_ratio, value)
 
 
 def approx_kl(log_ratio: Tensor, batch: Batch) -> Tensor:
@@ -158,7 +162,8 @@ class PPO(Learner):
         coefficients = {name: hp[name] for name in self.coefficient_names}
         data = self._prepare(rollout)
         norms: list[Tensor] = []
-        kl_stop = False
+        part_norms: dict[str, Tensor] = {}
+        kl_stop, is_detailed = False, self.take_details()
         for _ in range(cfg.n_epochs):
             for part in data.minibatches(cfg.batch_size, self.rng, self.device, rollout.valid.size):
                 if cfg.normalize_advantages == "batch":
@@ -168,18 +173,25 @@ class PPO(Learner):
                 kl_stop = bool(kl) and float(kl[0]) > 1.5 * (cfg.target_kl or 0)
                 if kl_stop:
                     break
+                if is_detailed and not norms:
+                    part_norms = self.optimizer.part_norms(grad)
                 with timer.detail("optimiser"):
                     norms.append(self.optimizer.step(grad, hp["policy_lr"]))
             if kl_stop:
                 break
         self.n_updates += 1
-        measured = self._measure(data, coefficients)
+        with watch_units(self.net) if is_detailed else nullcontext() as units:
+            measured = self._measure(data, coefficients)
         if norms:
             measured["opt/grads/norm/all"] = torch.stack(norms).mean()
+        measured |= {f"opt/grads/norm/{name}": norm for name, norm in part_norms.items()}
         values = torch.stack(list(measured.values())).tolist()  # the only device synchronisation
+        metrics = {"opt/grads/norm/all": 0.0, **dict(zip(measured, values, strict=True))}
+        metrics |= scaled_losses(metrics["opt/loss/value"], metrics["opt/policy/entropy"], hp)
+        if units is not None:
+            metrics |= data.targets.details(rollout.valid) | units.metrics(data.batch.obs)
         return {
-            "opt/grads/norm/all": 0.0,
-            **dict(zip(measured, values, strict=True)),
+            **metrics,
             "opt/value/explained_var": data.explained_variance,
             "opt/ppo/kl_stop_triggered": float(kl_stop),
             **hp_metrics(hp),
@@ -193,10 +205,10 @@ class PPO(Learner):
             self.normalized_reward(rollout), values, rollout.terminated, rollout.truncated, valid,
             cfg.gamma, cfg.gae_lambda,
         )  # fmt: skip
-        returns = advantage + values[:-1]
+        used, returns = advantage, advantage + values[:-1]
         if cfg.normalize_advantages == "rollout":
-            advantage = np.where(valid, ops.standardize(advantage[valid], advantage), 0.0)
-        return prepare(self, self.net, rollout, advantage, returns, values[:-1])
+            used = np.where(valid, ops.standardize(advantage[valid], advantage), 0.0)
+        return prepare(self, self.net, rollout, used, returns, values[:-1], advantage)
 
     @torch.no_grad()
     def _measure(self, data: Prepared, coefficients: dict[str, float]) -> dict[str, Tensor]:
@@ -210,14 +222,20 @@ class PPO(Learner):
         scalars = dict(zip(coefficients, numbers, strict=True))
         after = ppo_loss(self.net, self.actions, batch, Coefficients(**scalars))
         moved = (after.log_ratio.exp() - 1).abs() > coefficients["clip_range"]
-        return {
+        found = {
             "opt/loss/total": after.total,
             "opt/loss/policy": after.policy,
             "opt/loss/value": after.value,
             "opt/policy/entropy": after.entropy,
             "opt/ppo/approx_kl": approx_kl(after.log_ratio, batch),
+            "opt/ppo/kl": -mean_over(after.log_ratio, batch),
             "opt/ppo/clip_fraction": mean_over(moved.float(), batch),
         }
+        if "clip_range_vf" in coefficients:
+            change = (after.values - flat(batch.value, batch)).abs()
+            clipped = change > coefficients["clip_range_vf"]
+            found["opt/ppo/clip_fraction_vf"] = mean_over(clipped.float(), batch)
+        return found
 
 
 def _standardize(batch: Batch) -> Tensor:

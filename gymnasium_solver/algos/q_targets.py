@@ -13,6 +13,7 @@ from torch import Tensor
 
 from gymnasium_solver.algos import ops
 from gymnasium_solver.algos.learner import Learner
+from gymnasium_solver.algos.units import watch_units
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.fast.optimizer import FlatOptimizer
 from gymnasium_solver.nets.encoder import in_chunks
@@ -106,7 +107,10 @@ class QFit:
 
         On a GPU the minibatch sizes are those for `n_rows` samples (see ops.minibatches).
         """
-        learner, timer, terms = self.learner, self.learner.timer, []
+        learner, timer = self.learner, self.learner.timer
+        terms: list[Tensor] = []
+        details: dict[str, float] = {}
+        is_detailed = learner.take_details()
         fixed_rows = n_rows if learner.device.type == "cuda" else None
         for _ in range(n_epochs):
             for index in ops.minibatches(len(batch.target), batch_size, learner.rng, fixed_rows):
@@ -116,9 +120,27 @@ class QFit:
                     part = take_rows_of(batch, chosen)
                 with timer.detail("gradient"):
                     grad, loss, q_mean = self.gradient(part, [])
+                if is_detailed and not terms:
+                    details = self._details(part, grad)
                 with timer.detail("optimiser"):
                     norm = self.optimizer.step(grad, lr)
                 terms.append(torch.stack([loss, q_mean, norm]))
         learner.n_updates += 1
         loss, q_mean, norm = torch.stack(terms).mean(0).tolist()
-        return {"opt/loss/td": loss, "opt/q/mean": q_mean, "opt/grads/norm/all": norm}
+        metrics = {"opt/loss/td": loss, "opt/q/mean": q_mean, "opt/grads/norm/all": norm}
+        return metrics | details
+
+    @torch.no_grad()
+    def _details(self, part: QBatch, grad: Tensor) -> dict[str, float]:
+        """Metrics that cost time, from the first minibatch."""
+        with watch_units(self.net) as units:
+            self.net(part.obs)
+        norms = self.optimizer.part_norms(grad)
+        found = {f"opt/grads/norm/{name}": float(norm) for name, norm in norms.items()}
+        target = part.target
+        return {
+            **found,
+            "roll/return/mean": float(target.mean()),
+            "roll/return/std": float(target.std(correction=0)),
+            **units.metrics(part.obs),
+        }

@@ -23,7 +23,9 @@ from gymnasium_solver.algos.on_policy import (
     mean_over,
     prepare,
     rollout_values,
+    scaled_losses,
 )
+from gymnasium_solver.algos.units import watch_units
 from gymnasium_solver.config.schedule import NonNegativeSchedule, PositiveSchedule, Schedule
 from gymnasium_solver.config.schema import (
     ActorCriticFields,
@@ -117,23 +119,46 @@ class Reinforce(Learner):
     def _update(self, rollout: Rollout, env_steps: int, total_steps: int) -> dict[str, float]:
         hp = self.scheduled_values(env_steps, total_steps)
         data = self._prepare(rollout)
-        terms, norms = [], []
+        terms: list[Tensor] = []
+        norms: list[Tensor] = []
+        details: dict[str, float] = {}
+        is_detailed = self.take_details()
         # No constant minibatch sizes: using a sample twice would change the gradient.
         for part in data.minibatches(self.config.batch_size, self.rng, self.device, data.n):
             with self.timer.detail("gradient"):
                 grad, *values = self.gradient(part, [hp["ent_coef"], hp["vf_coef"]])
+            if is_detailed and not norms:
+                details = self._details(part, grad, data, rollout)
             with self.timer.detail("optimiser"):
                 norms.append(self.optimizer.step(grad, hp["policy_lr"]))
             terms.append(torch.stack(values))
         self.n_updates += 1
         total, policy, value, entropy = torch.stack(terms).mean(0).tolist()
+        has_critic = self.net.critic_head is not None
         return {
             "opt/loss/total": total,
             "opt/loss/policy": policy,
             "opt/loss/value": value,
             "opt/policy/entropy": entropy,
             "opt/grads/norm/all": float(torch.stack(norms).mean()),
+            **scaled_losses(value, entropy, hp, has_critic),
+            **({"opt/value/explained_var": data.explained_variance} if has_critic else {}),
+            **details,
             **hp_metrics(hp),
+        }
+
+    @torch.no_grad()
+    def _details(
+        self, part: Batch, grad: Tensor, data: Prepared, rollout: Rollout
+    ) -> dict[str, float]:
+        """Metrics that cost time, from the first minibatch."""
+        with watch_units(self.net) as units:
+            evaluate_actions(self.net, self.actions, part)
+        norms = self.optimizer.part_norms(grad)
+        return {
+            **{f"opt/grads/norm/{name}": float(norm) for name, norm in norms.items()},
+            **data.targets.details(rollout.valid),
+            **units.metrics(part.obs),
         }
 
     def _prepare(self, rollout: Rollout) -> Prepared:
@@ -144,7 +169,8 @@ class Reinforce(Learner):
         values = np.zeros_like(returns)
         if self.net.critic_head is not None:
             values = rollout_values(self.net, rollout, self.device)[:-1]
-        weight = returns - values
+        advantage = returns - values
+        weight = advantage
         if cfg.normalize_returns:
-            weight = ops.standardize(weight[valid], weight)
-        return prepare(self, self.net, rollout, weight, returns, values)
+            weight = ops.standardize(advantage[valid], advantage)
+        return prepare(self, self.net, rollout, weight, returns, values, advantage)

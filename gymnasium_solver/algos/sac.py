@@ -270,6 +270,9 @@ class SAC(OffPolicyLearner):
             metrics["opt/loss/alpha"] = loss
         return metrics
 
+    def forward_all(self, batch: ReplayBatch) -> None:
+        self.net(batch.obs, None if self.n_actions else batch.actions)
+
     def _with_noise(self, batch: ReplayBatch) -> ReplayBatch:
         """Add the noise for sampling next actions; discrete actions need none."""
         if self.n_actions:

@@ -1,5 +1,5 @@
 """`gsolve doctor`: checks this installation. `gsolve doctor env ID` (doctor_env.py) checks an
-environment."""
+environment, `gsolve doctor run RUN` (doctor_run.py) judges a run."""
 
 import os
 import platform
@@ -50,10 +50,14 @@ def main(argv: Sequence[str]) -> int:
         from gymnasium_solver.cli.doctor_env import main as check_env_main
 
         return check_env_main(argv[1:])
+    if argv and argv[0] == "run":
+        from gymnasium_solver.cli.doctor_run import main as judge_run_main
+
+        return judge_run_main(argv[1:])
     parser = Parser(
         "doctor",
         "Check this installation: versions, engines, suites, devices, extras. Takes some seconds.\n"
-        "`gsolve doctor env ID` checks one environment.",
+        "`gsolve doctor env ID` checks one environment, `gsolve doctor run RUN` judges a run.",
     )
     parser.add_json()
     args = parser.read(argv)

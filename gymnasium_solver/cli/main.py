@@ -43,7 +43,7 @@ VERBS: dict[str, dict[str, str]] = {
         "metrics": "list the metrics with their meaning",
     },
     "This machine": {
-        "doctor": "check this installation; `doctor env ID` checks an environment",
+        "doctor": "check this installation; `doctor env ID` an environment, `doctor run RUN` a run",
         "bench": "measure speed on this machine, and beside other libraries",
     },
 }

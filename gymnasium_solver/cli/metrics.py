@@ -53,9 +53,11 @@ def search(text: str) -> "list[Metric]":
 def to_json(metric: "Metric") -> dict[str, Any]:
     from dataclasses import asdict
 
+    from gymnasium_solver.runs.alerts.judge import RULES
     from gymnasium_solver.runs.metric_aliases import aliases_of
 
-    return asdict(metric) | {"aliases": aliases_of(metric.name)}
+    alerts = [rule.name for rule in RULES.values() if rule.metric == metric.name]
+    return asdict(metric) | {"alerts": alerts, "aliases": aliases_of(metric.name)}
 
 
 def print_metrics(metrics: "list[Metric]") -> None:

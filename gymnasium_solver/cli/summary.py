@@ -114,10 +114,26 @@ def result(
         )
     if why := why_modes_differ(summary, [test.to_dict() for test in final.values()]):
         rows.append(("", why))
+    rows += alert_rows(summary)
     rows.append(("folder", str(summary.path)))
     rows += next_rows(summary, runs_dir)
     body = [Text.assemble((f"  {key:<9}", "bright_black"), text) for key, text in rows]
     return [Text(""), verdict(summary), *body]
+
+
+def alert_rows(summary: "RunSummary") -> list[tuple[str, str]]:
+    """The alerts of the run with what to try, as (label, text)."""
+    from pathlib import Path
+
+    from gymnasium_solver.runs.query import get_alerts
+    from gymnasium_solver.runs.run import Run
+
+    rows: list[tuple[str, str]] = []
+    for record in get_alerts(Run(Path(summary.path))):
+        rows.append(("" if rows else "alerts", f"{record.name} {record.span}: {record.text}"))
+        if record.is_active and record.advice:
+            rows.append(("", f"  try {record.advice}"))
+    return rows
 
 
 def why_modes_differ(summary: "RunSummary", tests: list[dict[str, Any]]) -> str | None:

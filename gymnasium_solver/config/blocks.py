@@ -234,6 +234,17 @@ class CheckpointFields(Fields):
     """Number of periodic checkpoints to keep. The best and the last are always kept."""
 
 
+class LoggingFields(Fields):
+    title = "logging"
+
+    log_details_freq_epochs: Literal["auto"] | NonNegativeInt | None = "auto"
+    """Epochs between rows with detailed metrics: statistics of observations, rewards, actions and
+    advantages, gradient norms by part, dead units. auto: about every 4,096 env steps. null or 0:
+    never. Does not change training."""
+    mute_alerts: Names = []
+    """Alerts that are not raised, by name, or all. Alerts never change training."""
+
+
 class SystemFields(Fields):
     title = "system"
 

@@ -28,6 +28,7 @@ from gymnasium_solver.config.blocks import (
     EvalFields,
     IdentityFields,
     LearningFields,
+    LoggingFields,
     MinibatchFields,
     NetworkFields,
     NormalizeFields,
@@ -81,6 +82,7 @@ ALIASES = {
 
 class Config(
     SystemFields,
+    LoggingFields,
     CheckpointFields,
     StopFields,
     EvalFields,

@@ -93,6 +93,13 @@ class Priorities:
         weight /= weight.max()
         return weight.astype(np.float32)
 
+    def evenness(self) -> float:
+        """(sum p)^2 / (n sum p^2) of the transitions that can be sampled: 1 if all priorities are
+        equal, 1 / n if one has all the weight."""
+        leaves = self.leaves[self.leaves > 0]
+        squares = float(np.square(leaves).sum())
+        return float(leaves.sum()) ** 2 / (len(leaves) * squares) if squares else 1.0
+
     def _set(self, index: np.ndarray, leaf: np.ndarray) -> None:
         self._levels[0][index] = leaf  # in order, so the last value of a repeated index wins
         node = index

@@ -49,6 +49,7 @@ class FlatOptimizer:
         self.max_grad_norm = max_grad_norm
         self.module = module
         self.params = list(module.parameters())
+        self._part_names = [name.partition(".")[0] for name, _ in module.named_parameters()]
         self.flat = flatten_parameters(module)
         self.n_steps = 0
         self.mean = torch.zeros_like(self.flat)
@@ -100,6 +101,17 @@ class FlatOptimizer:
             lr=lr, beta1=self.beta1, beta2=BETA2, weight_decay=0.0, eps=self.eps,
             amsgrad=False, maximize=False,
         )  # fmt: skip
+
+    @torch.no_grad()
+    def part_norms(self, grad: Tensor) -> dict[str, Tensor]:
+        """Norms of a flat gradient by part of the module: its direct children and own
+        parameters."""
+        squares: dict[str, Tensor] = {}
+        parts = grad.split([p.numel() for p in self.params])
+        for name, part in zip(self._part_names, parts, strict=True):
+            square = part.square().sum()
+            squares[name] = square if name not in squares else squares[name] + square
+        return {name: square.sqrt() for name, square in squares.items()}
 
     def state(self) -> dict[str, Tensor]:
         return {

@@ -168,6 +168,12 @@ class ActorCritics(nn.Module):
     def has_images(self) -> bool:
         return bool(self.encoder.layouts)
 
+    def forward(self, obs: TensorObs, actions: Tensor | None) -> tuple[Tensor, Tensor]:
+        """The actor's outputs, and the critics' values of `actions` [B, A]; None: critics that
+        output one value per discrete action."""
+        x = self.encoder(obs)
+        return self.actor(x), self.critic(x, actions)
+
     def actor_outputs(self, obs: TensorObs) -> Tensor:
         """The actor's outputs for raw observations."""
         return self.actor(self.encoder(obs))

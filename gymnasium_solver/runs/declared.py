@@ -52,7 +52,14 @@ def episodes() -> list[Metric]:
     return _in_group(
         "train/roll",
         Metric("ep_rew/mean", f"Mean return {window}", 2, "up", priority=1),
-        Metric("ep_rew/best", "Highest mean return so far", 2, "up", priority=2),
+        Metric(
+            "ep_rew/best",
+            "Highest mean return so far, of 100 episodes",
+            2,
+            "up",
+            priority=2,
+            may_be_null=True,
+        ),
         Metric("ep_rew/last", "Return of the last finished training episode", 2, "up"),
         Metric("ep_rew/std", f"Standard deviation of the returns {window}", 2, bounds=POSITIVE),
         Metric("ep_rew/min", f"Lowest return {window}", 2, "up"),
@@ -126,6 +133,13 @@ def rollout() -> list[Metric]:
         *_mean_and_std("baseline", "the values predicted before the update"),
         *_mean_and_std(
             "actions", "the actions in the policy's units: class index, bit, or -1 to 1"
+        ),
+        Metric(
+            "actions/legal",
+            "Mean fraction of the actions that are legal, where the environment has masks",
+            3,
+            bounds=FRACTION,
+            is_detail=True,
         ),
         Metric(
             "actions/hist/<bin>",
@@ -264,11 +278,12 @@ def optimisation() -> list[Metric]:
         Metric(
             "value/explained_var",
             "Fraction of the variance of returns explained by the value: 1 perfect, 0 no better "
-            "than a constant, below 0 worse",
+            "than a constant, below 0 worse; null if the returns do not vary",
             3,
             "up",
             bounds=(None, 1.0),
             priority=43,
+            may_be_null=True,
         ),
         Metric(
             "ppo/approx_kl",
@@ -440,6 +455,11 @@ def timing() -> list[Metric]:
     )
 
 
+def machine() -> list[Metric]:
+    load = "Processes that wanted a CPU in the last minute, per CPU; above 1 the machine is busy"
+    return _in_group("train/sys", Metric("load", load, 2, "down", bounds=POSITIVE))
+
+
 def hyper_parameters() -> list[Metric]:
     return _in_group(
         "train/hp",
@@ -479,5 +499,6 @@ def all_metrics() -> Sequence[Metric]:
         *network(),
         *hyper_parameters(),
         *timing(),
+        *machine(),
         *alerts(),
     ]

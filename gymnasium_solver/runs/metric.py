@@ -27,6 +27,8 @@ class Metric:
     """Values outside are impossible and raise an alert."""
     priority: int | None = None
     """Place in the console table, the lowest first; None: not shown there."""
+    may_be_null: bool = False
+    """Whether a row may have null for it: where it is not defined, or not yet."""
     is_detail: bool = False
     """Computed only every few epochs (`log_details_freq_epochs`)."""
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from gymnasium_solver.errors import ConfigError, RunError
+from gymnasium_solver.runs.alerts.record import AlertRecord, alert_from_event, records
 from gymnasium_solver.runs.checkpoint import list_checkpoints
 from gymnasium_solver.runs.curves import Curve, Row, curves, event_rows
 from gymnasium_solver.runs.files import read_bytes
@@ -40,6 +41,7 @@ __all__ = [
     "TestScore",
     "follow_events",
     "follow_metrics",
+    "get_alerts",
     "get_config",
     "get_events",
     "get_log",
@@ -129,6 +131,12 @@ def follow_metrics(ref: str | Run, cursor: str | None = None, root: Path | None 
 def follow_events(ref: str | Run, cursor: str | None = None, root: Path | None = None) -> Tail:
     """The events logged since `cursor`."""
     return follow_jsonl(_resolve(ref, root).events_path, cursor)
+
+
+def get_alerts(ref: str | Run, root: Path | None = None) -> list[AlertRecord]:
+    """The alerts that were raised while training, one record per rule, active ones first."""
+    found = [alert_from_event(event) for event in get_events(ref, "alert", root)]
+    return records(alert for alert in found if alert is not None)
 
 
 def get_log(ref: str | Run, lines: int | None = None, root: Path | None = None) -> list[str]:

@@ -11,9 +11,10 @@ from typing import Any
 from urllib.parse import quote
 
 from gymnasium_solver.printable import markdown_text, printable
+from gymnasium_solver.runs.alerts.record import AlertRecord
 from gymnasium_solver.runs.files import cannot_write, write_atomic
 from gymnasium_solver.runs.query import RunSummary
-from gymnasium_solver.runs.report_facts import AlertRecap, Facts, read_facts
+from gymnasium_solver.runs.report_facts import Facts, read_facts
 from gymnasium_solver.runs.report_page import run_page
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.runs.words import (
@@ -85,15 +86,14 @@ def _result(facts: Facts, score: ScoreText) -> str:
     return "## Result\n\n" + _table(["", ""], shown) + (f"\n\n{why}" if why else "")
 
 
-def _alerts(alerts: list[AlertRecap]) -> str:
+def _alerts(alerts: list[AlertRecord]) -> str:
     if not alerts:
         return ""
     rows = [
-        [_inline(a.name), str(a.times), f"{a.first:,}",
-         *map(markdown_text, (a.text, a.meaning, a.advice))]
+        [_inline(a.name), *map(markdown_text, (a.span, a.text, a.meaning, a.advice))]
         for a in alerts
-    ]  # fmt: skip
-    heads = ["alert", "times", "first at", "seen", "what it usually means", "what to try"]
+    ]
+    heads = ["alert", "when", "seen", "what it usually means", "what to try"]
     return "## Alerts\n\n" + _table(heads, rows)
 
 

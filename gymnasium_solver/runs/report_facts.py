@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from gymnasium_solver.runs import query
+from gymnasium_solver.runs.alerts.record import AlertRecord
 from gymnasium_solver.runs.curves import Curve, curves
 from gymnasium_solver.runs.files import finite
 from gymnasium_solver.runs.query import RunSummary
@@ -16,19 +17,6 @@ VIDEOS = (".mp4", ".webp", ".gif")
 
 
 @dataclass(frozen=True)
-class AlertRecap:
-    """All alerts of one rule."""
-
-    name: str
-    text: str  # of the last time
-    meaning: str
-    advice: str
-    times: int
-    first: int  # env steps
-    is_over: bool
-
-
-@dataclass(frozen=True)
 class Facts:
     run: Run
     summary: RunSummary
@@ -36,7 +24,7 @@ class Facts:
     validations: list[dict[str, Any]]
     failed_tests: list[dict[str, Any]]
     tests: list[dict[str, Any]]
-    alerts: list[AlertRecap]
+    alerts: list[AlertRecord]
     curves: dict[str, Curve]
     time_shares: dict[str, float]
     """Fraction of the training time by part: env, act, update, eval, ..."""
@@ -70,7 +58,7 @@ def read_facts(run: Run) -> Facts:
         validations=stages["val"],
         failed_tests=stages["failed_test"],
         tests=stages["test"],
-        alerts=recap([event for event in events if event.get("kind") == "alert"]),
+        alerts=query.get_alerts(run),
         curves=curves(rows),
         time_shares=_time_shares(rows),
         videos=_videos(run),
@@ -91,30 +79,6 @@ def _provenance(meta: dict[str, Any]) -> dict[str, Any]:
             if isinstance(entry, dict) and isinstance(entry.get("from_env_steps"), int)
         ],
     }
-
-
-def recap(events: list[dict[str, Any]]) -> list[AlertRecap]:
-    """One entry per rule, in the order of the first alert."""
-    by_name: dict[str, list[dict[str, Any]]] = {}
-    for event in events:
-        by_name.setdefault(str(event.get("name")), []).append(event)
-    entries = []
-    for name, all_of_it in by_name.items():
-        raised = [event for event in all_of_it if not event.get("is_over")]
-        if not raised:
-            continue
-        last = raised[-1]
-        texts = {key: str(last.get(key) or "") for key in ("text", "meaning", "advice")}
-        entries.append(
-            AlertRecap(
-                name,
-                **texts,
-                times=len(raised),
-                first=int(raised[0].get("env_steps") or 0),
-                is_over=bool(all_of_it[-1].get("is_over")),
-            )
-        )
-    return entries
 
 
 def _time_shares(rows: list[Mapping[str, Any]] | list[dict[str, Any]]) -> dict[str, float]:

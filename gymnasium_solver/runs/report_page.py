@@ -105,7 +105,7 @@ def _score(facts: Facts) -> ScoreText:
 
 
 def _curves(facts: Facts) -> str:
-    marks = [Mark(alert.first, f"{alert.name}: {alert.text}") for alert in facts.alerts]
+    marks = [Mark(alert.first_env_steps, f"{alert.name}: {alert.text}") for alert in facts.alerts]
     lines = _return_lines(facts, COLOURS[0], "")
     threshold = facts.summary.threshold
     text = f"solved at {_score(facts).threshold}"
@@ -158,11 +158,9 @@ def _alerts(facts: Facts, of: str = "") -> str:
         return "" if of else "<h2>Alerts</h2><p>None.</p>"
     items = []
     for alert in facts.alerts:
-        times = "once" if alert.times == 1 else f"{alert.times} times"
-        end = ", over since" if alert.is_over else ""
         items.append(
             f'<div class="alert-box"><strong>{escape(alert.name)}</strong> '
-            f'<span class="quiet">{times}, first at {alert.first:,} env steps{end}</span>'
+            f'<span class="quiet">{alert.span}</span>'
             f"<p>{escape(alert.text)}</p>"
             f"<p>{escape(alert.meaning)}</p><p>Try: {escape(alert.advice)}</p></div>"
         )

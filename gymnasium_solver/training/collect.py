@@ -65,8 +65,10 @@ class Collector:
             }
         self.returns: deque[float] = deque(maxlen=EPISODE_WINDOW)
         self.lengths: deque[int] = deque(maxlen=EPISODE_WINDOW)
+        self.truncations: deque[int] = deque(maxlen=EPISODE_WINDOW)
+        """1 for each of these episodes that was cut off and did not terminate, else 0."""
         self.reward_parts: dict[str, deque[float]] = {}  # rewards added by shapers, by part
-        self.successes: deque[bool] = deque(maxlen=EPISODE_WINDOW)  # where the env reports it
+        self.successes: deque[int] = deque(maxlen=EPISODE_WINDOW)  # where the env reports it
         self.n_episodes = 0
         # Replaced by those of the training loop.
         self.timer, self.activity = Timer(), Activity()
@@ -134,9 +136,11 @@ class Collector:
             activity.rollout_steps = n_env_steps
             over = step.is_over & valid
             if over.any():
-                self._count_episodes(step.episode_return[over], step.episode_length[over])
+                self._count_episodes(
+                    step.episode_return[over], step.episode_length[over], step.terminated[over]
+                )
                 if (success := successes(step.info, self.env.n_envs)) is not None:
-                    self.successes.extend(success[over].tolist())
+                    self.successes.extend(success[over].astype(int).tolist())
                 for name, totals in step.info.get(EPISODE_PARTS, {}).items():
                     window = self.reward_parts.setdefault(name, deque(maxlen=EPISODE_WINDOW))
                     window.extend(totals[over].tolist())
@@ -157,9 +161,12 @@ class Collector:
                 self.storage.mask = np.ones((len(self.storage.is_first), *mask.shape), bool)
             self.storage.mask[row] = mask
 
-    def _count_episodes(self, returns: np.ndarray, lengths: np.ndarray) -> None:
+    def _count_episodes(
+        self, returns: np.ndarray, lengths: np.ndarray, terminated: np.ndarray
+    ) -> None:
         self.returns.extend(returns.tolist())
         self.lengths.extend(lengths.tolist())
+        self.truncations.extend((~terminated).astype(int).tolist())
         self.n_episodes += len(returns)
         self.activity.episodes = self.n_episodes
 
@@ -178,6 +185,7 @@ class Collector:
             "restarted_at": self._restarted_at,
             "returns": list(self.returns),
             "lengths": list(self.lengths),
+            "truncations": list(self.truncations),
             "reward_parts": {name: list(window) for name, window in self.reward_parts.items()},
             "successes": list(self.successes),
             "n_episodes": self.n_episodes,
@@ -190,6 +198,7 @@ class Collector:
         self.returns.extend(state["returns"])
         self.lengths.extend(state["lengths"])
         self.successes.extend(state.get("successes", []))
+        self.truncations.extend(state.get("truncations", ()))
         for name, totals in state.get("reward_parts", {}).items():
             self.reward_parts[name] = deque(totals, maxlen=EPISODE_WINDOW)
         self.n_episodes = self.activity.episodes = state["n_episodes"]

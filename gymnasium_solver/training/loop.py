@@ -34,11 +34,14 @@ from gymnasium_solver.runs.checkpoint import (
 from gymnasium_solver.runs.report import write_report
 from gymnasium_solver.runs.resolve import resolve_checkpoint
 from gymnasium_solver.runs.run import Run
+from gymnasium_solver.spaces.json_form import space_to_json
 from gymnasium_solver.timing import Timer
 from gymnasium_solver.training.activity import Activity
 from gymnasium_solver.training.agents import build_agent, transfer_weights
+from gymnasium_solver.training.alerting import Alerts
 from gymnasium_solver.training.cadence import checkpoint_cadence, eval_cadence
 from gymnasium_solver.training.collect import EPISODE_WINDOW, Collector, boundary_steps
+from gymnasium_solver.training.details import RolloutDetails, detail_epochs, is_detailed
 from gymnasium_solver.training.evaluator import Evaluator
 from gymnasium_solver.training.finite import (
     check_metrics,
@@ -58,8 +61,13 @@ from gymnasium_solver.training.observer import Control, EvalResult, Observer, Tr
 from gymnasium_solver.training.observers import Observers, configured_observers
 from gymnasium_solver.training.plan import Goal, Plan, goals_behind
 from gymnasium_solver.training.prepare import changed_from_shipped, load_config
-from gymnasium_solver.training.profile import share_seconds, table, write_trace
-from gymnasium_solver.training.progress import Means, Progress, epoch_row, timing
+from gymnasium_solver.training.profile import (
+    collect_seconds,
+    share_seconds,
+    table,
+    write_trace,
+)
+from gymnasium_solver.training.progress import EpochStart, Means, Progress, epoch_row, timing
 from gymnasium_solver.training.replay_log import ReplayLog
 from gymnasium_solver.training.seeds import draw_seed, stage_seed
 from gymnasium_solver.training.signals import Terminated, stop_on_signals
@@ -178,6 +186,7 @@ class Trainer:
         self._is_over = False
         self.replay_log: ReplayLog | None = None
         check_rollout_fits(config, env.observation_space, env.action_space)
+        self.alerts: Alerts | None = None  # once there is a run
         self.agent = build_agent(config, env.observation_space, env.action_space)
         self._update_mode = self.agent.update_mode  # as the user knows it
         self.agent.use_goals(env.goal_functions)
@@ -196,6 +205,7 @@ class Trainer:
         self.evaluator = Evaluator(config, env.spec, self.activity)
         self.should_eval = eval_cadence(config, self.plan.planned_epochs)
         self.should_checkpoint = checkpoint_cadence(config.checkpoint_freq_epochs)
+        self.details_freq = detail_epochs(config)
 
     # -- the loop ---------------------------------------------------------------------------
 
@@ -222,14 +232,14 @@ class Trainer:
         p, started = self.progress, self.activity.clock_s() - self.progress.wall_s
         p.over = p.passed_test = None
         while True:
-            epoch_started, steps_before = self.activity.clock_s(), p.env_steps
+            start = self._clocks()
             p.epoch += 1
             self.activity.begin_epoch(p.epoch)
             metrics = self._collect_and_learn()
 
             stop_reason = self.plan.budget_spent(p)
             train_goal = self.plan.train_goal_reached(p, self.collector)
-            is_due = self.should_eval(p.epoch, steps_before, p.env_steps)
+            is_due = self.should_eval(p.epoch, start.env_steps, p.env_steps)
             is_due = is_due or stop_reason is not None or train_goal is not None
             is_due = self.control.take_evaluation() or (is_due and self.plan.evaluates)
             result = self._evaluate() if is_due else None
@@ -241,14 +251,15 @@ class Trainer:
                 is_best = True
             p.over = stop_reason
 
-            now = self.activity.clock_s()
-            p.wall_s = now - started
-            fps = (p.env_steps - steps_before) / (now - epoch_started)
-            row = epoch_row(p, self.collector, metrics, result)
-            row |= timing(p, self.plan.share_done(p), fps, share_seconds(self.timer))
+            p.wall_s = self.activity.clock_s() - started
+            row = epoch_row(p, start, self.collector, metrics, result)
+            seconds = share_seconds(self.timer)
+            row |= timing(p, start, self._clocks(), self.plan.share_done(p), seconds)
             with self.timer.section("log"):
                 self.run.log_metrics(row)
                 self.observer.on_epoch(row)
+                if self.alerts is not None:
+                    self.alerts.see(row)
             if result is not None:
                 self.observer.on_eval(result, is_best)
             stop_reason = stop_reason or self._asked_to_stop()
@@ -259,6 +270,11 @@ class Trainer:
                     self._save(kind, result)
             if stop_reason:
                 return stop_reason
+
+    def _clocks(self) -> EpochStart:
+        p, episodes = self.progress, self.collector.n_episodes
+        collect_s = collect_seconds(self.timer)
+        return EpochStart(self.activity.clock_s(), p.env_steps, p.vec_steps, episodes, collect_s)
 
     def _asked_to_stop(self) -> str | None:
         """A stop that can be resumed: requested by a signal or an observer."""
@@ -276,6 +292,8 @@ class Trainer:
         p, agent, means = self.progress, self.agent, Means()
         snapshot = agent.snapshot() if self.config.check_finite else None
         rows_left = self.config.n_steps
+        agent.wants_details = is_detailed(p.epoch, self.details_freq)
+        details = self._new_details() if agent.wants_details else None
         rollout = None
         if agent.has_replay:  # collecting and learning take turns within milliseconds
             self.activity.begin("training")
@@ -288,11 +306,14 @@ class Trainer:
                 clock = p.env_steps, self.plan.total_steps
                 agent.before_rollout(*clock)
                 rollout = self._collect(n_rows)
+                if details is not None:
+                    details.add(rollout)
                 if not agent.has_replay:
                     self.activity.begin("learning")
                 with self.timer.section("update"):
                     means.add(agent.update(rollout, *clock))
-            metrics = means.values()
+            metrics = means.values() | ({} if details is None else details.metrics())
+            metrics["cnt/total_updates"] = agent.n_updates
             if snapshot is not None:
                 check_metrics(metrics)
                 check_weights(agent.learnt_weights())
@@ -304,6 +325,11 @@ class Trainer:
             raise
         self._report_update_mode()
         return metrics
+
+    def _new_details(self) -> RolloutDetails:
+        cfg, env = self.config, self.collector.env
+        n_rollouts = -(-cfg.n_steps // cfg.rollout_rows)
+        return RolloutDetails(env.observation_space, self.agent.policy.actions, n_rollouts)
 
     def _report_update_mode(self) -> None:
         """Whether a loss can be recorded is known after its first update: correct the header."""
@@ -329,6 +355,8 @@ class Trainer:
                 check_weights(self.agent.learnt_weights())
             raise
         p.env_steps += rollout.env_steps
+        p.vec_steps += len(rollout.valid)
+        p.rollouts += 1
         self.activity.count(p.env_steps)
         self._check_data(rollout)
         return rollout
@@ -459,6 +487,7 @@ class Trainer:
             status="running",
             engine=info.env_spec.engine,
             max_episode_steps=info.env_spec.max_episode_steps,
+            action_space=space_to_json(self.collector.env.action_space),
             **({"protocol": info.env_spec.protocol} if info.env_spec.protocol else {}),
             device=info.device,
             treatment=treatment_of(self.collector.env.env, self.config).to_json(),
@@ -467,6 +496,7 @@ class Trainer:
             max_env_steps=self.config.max_env_steps,
         )
         self.observer.on_start(self.run, self.config, info)
+        self.alerts = Alerts(self.run, self.observer)
 
     def _update_meta(self, **fields: Any) -> None:
         p = self.progress
@@ -566,6 +596,8 @@ class Trainer:
             if isinstance(error, DivergedError) and not self._is_over:
                 self._save("last", with_env=False)
                 self.run.log_event("diverged", env_steps=self.progress.env_steps, text=str(error))
+                if self.alerts is not None:
+                    self.alerts.diverged(str(error), self.progress.env_steps)
             self._record_failure(error)
         except WriteError as problem:
             if not isinstance(error, WriteError):

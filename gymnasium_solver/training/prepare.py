@@ -35,6 +35,7 @@ from gymnasium_solver.envs.suites.game_options import fill_defaults
 from gymnasium_solver.envs.wrappers import check_wrappers
 from gymnasium_solver.errors import ConfigError, EnvError, UnknownEnvError
 from gymnasium_solver.plugins import import_plugins, observer_class, see_working_folder
+from gymnasium_solver.runs.alerts.judge import check_muted
 
 
 def load_config(
@@ -90,6 +91,7 @@ def build_config(data: Mapping[str, Any]) -> Config:
         raise ConfigError(f"env_wrappers: {error}") from None
     for name in config.observers:
         observer_class(name)
+    check_muted(config.mute_alerts)
     return config
 
 

@@ -39,6 +39,11 @@ def share_seconds(timer: Timer) -> dict[str, float]:
     return found | {"update": sum(seconds.get(name, 0.0) for name in ("update", *UPDATE_PARTS))}
 
 
+def collect_seconds(timer: Timer) -> float:
+    """Seconds of collecting: acting, stepping and storing."""
+    return sum(timer.seconds.get(name, 0.0) for name in ("env", "act", "store"))
+
+
 def rows(timer: Timer) -> list[Row]:
     """All sections that ran, with the parts of the update below it."""
     seconds, calls = timer.seconds, timer.calls

@@ -1,6 +1,7 @@
 """Progress of a run, and the row of metrics of an epoch."""
 
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +23,10 @@ class Progress:
     best_env_steps: int = 0
     best_epoch: int = 0
     best_train_mean: float | None = None
+    best_train_steps: int = 0
+    best_train_epoch: int = 0
+    vec_steps: int = 0
+    rollouts: int = 0
     last_eval: dict[str, Any] | None = None
     failed_tests: int = 0
     next_train_test: int = 0
@@ -77,29 +82,37 @@ class Means:
         return {name: float(value) / self._counts[name] for name, value in self._sums.items()}
 
 
+@dataclass(frozen=True)
+class EpochStart:
+    """The clocks at the start of an epoch."""
+
+    now_s: float
+    env_steps: int
+    vec_steps: int
+    episodes: int
+    collect_s: float
+    """Seconds of collecting so far."""
+
+
 def epoch_row(
-    p: Progress, collector: Collector, metrics: dict[str, float], result: EvalResult | None
+    p: Progress,
+    start: EpochStart,
+    collector: Collector,
+    metrics: dict[str, float],
+    result: EvalResult | None,
 ) -> dict[str, Any]:
     """One row of metrics.jsonl, without the timing."""
     row: dict[str, Any] = {"env_steps": p.env_steps, "epoch": p.epoch, "wall_s": p.wall_s}
-    returns, lengths = collector.returns, collector.lengths
-    if returns:
-        mean = float(np.mean(returns))
-        if len(returns) == EPISODE_WINDOW:  # a mean over few episodes is too noisy
-            p.best_train_mean = max(mean, p.best_train_mean or mean)
-        row |= {
-            "train/roll/ep_rew/mean": mean,
-            "train/roll/ep_rew/best": p.best_train_mean,
-            "train/roll/ep_rew/last": returns[-1],
-            "train/roll/ep_len/mean": float(np.mean(lengths)),
-        }
-        if collector.successes:
-            row["train/roll/success"] = float(np.mean(collector.successes))
-        for name, totals in collector.reward_parts.items():
-            row[f"train/roll/ep_part/{name}/mean"] = float(np.mean(totals))
+    if collector.returns:
+        row |= _episodes(p, collector)
     row |= {
+        "train/roll/env_steps": p.env_steps - start.env_steps,
+        "train/roll/vec_steps": p.vec_steps - start.vec_steps,
+        "train/roll/episodes": collector.n_episodes - start.episodes,
         "train/cnt/total_env_steps": p.env_steps,
+        "train/cnt/total_vec_steps": p.vec_steps,
         "train/cnt/total_episodes": collector.n_episodes,
+        "train/cnt/total_rollouts": p.rollouts,
         "train/cnt/epoch": p.epoch,
     }
     row |= {f"train/{name}": value for name, value in metrics.items()}
@@ -109,19 +122,64 @@ def epoch_row(
         row["val/roll/ep_len/mean"] = result.length_mean
         if result.success is not None:
             row["val/roll/success"] = result.success
+        row["val/roll/episodes"] = result.episodes
+    return row
+
+
+def _episodes(p: Progress, collector: Collector) -> dict[str, Any]:
+    """Statistics of the last training episodes; notes the best mean."""
+    returns, cut = np.array(collector.returns), collector.truncations
+    mean = float(returns.mean())
+    # A mean over few episodes is too noisy.
+    if len(returns) == EPISODE_WINDOW and (p.best_train_mean is None or mean > p.best_train_mean):
+        p.best_train_mean = mean
+        p.best_train_steps, p.best_train_epoch = p.env_steps, p.epoch
+    row = {
+        "train/roll/ep_rew/mean": mean,
+        "train/roll/ep_rew/best": p.best_train_mean,
+        "train/roll/ep_rew/last": float(returns[-1]),
+        "train/roll/ep_rew/std": float(returns.std()),
+        "train/roll/ep_rew/min": float(returns.min()),
+        "train/roll/ep_rew/max": float(returns.max()),
+        "train/roll/ep_len/mean": float(np.mean(collector.lengths)),
+        "train/roll/ep_len/last": collector.lengths[-1],
+        "train/plateau/env_steps": p.env_steps - p.best_train_steps,
+        "train/plateau/epochs": p.epoch - p.best_train_epoch,
+    }
+    if cut:  # a run that was started by an earlier version has none at first
+        row["train/roll/ep_truncated"] = sum(cut) / len(cut)
+    if collector.successes:
+        row["train/roll/success"] = float(np.mean(collector.successes))
+    for name, totals in collector.reward_parts.items():
+        row[f"train/roll/ep_part/{name}/mean"] = float(np.mean(totals))
     return row
 
 
 def timing(
-    p: Progress, share_done: float, fps_instant: float, seconds: dict[str, float]
+    p: Progress,
+    start: EpochStart,
+    now: EpochStart,
+    share_done: float,
+    seconds: dict[str, float],
 ) -> dict[str, float]:
     """Speed, estimated time left, and time by section."""
     total = sum(seconds.values()) or 1.0
+    steps = p.env_steps - start.env_steps
     return {
         "train/sys/timing/time_elapsed": p.wall_s,
         "train/sys/timing/fps": p.env_steps / p.wall_s,
-        "train/sys/timing/fps_instant": fps_instant,
+        "train/sys/timing/fps_instant": steps / (now.now_s - start.now_s),
+        "train/sys/timing/collect_fps": steps / max(now.collect_s - start.collect_s, 1e-9),
+        "train/sys/timing/eps": now.episodes / p.wall_s,
         "train/sys/timing/eta_s": p.wall_s * (1 - share_done) / share_done,
         **{f"train/sys/timing/{name}_share": s / total for name, s in seconds.items()},
+        **_load(),
         "progress": share_done,
     }
+
+
+def _load() -> dict[str, float]:
+    """The load average per CPU, where the system tells it."""
+    if not hasattr(os, "getloadavg"):
+        return {}
+    return {"train/sys/load": os.getloadavg()[0] / (os.cpu_count() or 1)}

@@ -40,6 +40,7 @@ def test_metrics_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert one["name"] == "train/opt/ppo/clip_fraction"
     assert one["bounds"] == [0.0, 1.0]
     assert "losses/clipfrac" in one["aliases"]
+    assert one["alerts"] == ["clip_fraction_high", "clip_fraction_low"]
     assert other["name"].endswith("clip_fraction_vf")
 
 

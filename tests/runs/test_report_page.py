@@ -8,7 +8,7 @@ import pytest
 
 from gymnasium_solver.cli.main import main
 from gymnasium_solver.runs.report import write_report
-from gymnasium_solver.runs.report_facts import read_facts, recap
+from gymnasium_solver.runs.report_facts import read_facts
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.runs.svg_chart import Line, line_chart, short_number, ticks
 
@@ -133,17 +133,6 @@ def test_report_to_an_impossible_path(tmp_path: Path, capsys: pytest.CaptureFixt
     target = tmp_path / "file" / "a.html"
     assert main(["report", run.id, "--runs-dir", str(run.path.parent), "-o", str(target)]) == 2
     assert "cannot write" in capsys.readouterr().err
-
-
-def test_recap_counts_and_ends() -> None:
-    events = [
-        {"name": "a", "text": "1", "env_steps": 5},
-        {"name": "a", "is_over": True, "env_steps": 6},
-        {"name": "a", "text": "2", "env_steps": 7},
-        {"name": "b", "is_over": True, "env_steps": 9},
-    ]
-    (only,) = recap(events)
-    assert (only.times, only.first, only.text, only.is_over) == (2, 5, "2", False)
 
 
 def test_facts_of_a_damaged_difference(tmp_path: Path) -> None:

@@ -1,0 +1,135 @@
+"""What the rules know of a run: the newest row, and what the rows before it had.
+
+Values are read by `value(name)`: None if the row does not have the metric or it is not finite.
+"""
+
+import math
+from collections import deque
+from collections.abc import Mapping
+from statistics import fmean, median
+from typing import Any
+
+from gymnasium_solver.runs.alerts.facts import Facts
+
+SCORE, BEST = "train/roll/ep_rew/mean", "train/roll/ep_rew/best"
+ENTROPY, LR = "train/opt/policy/entropy", "train/hp/policy_lr"
+FPS = "train/sys/timing/fps_instant"
+N_EARLY = 3  # rows that count as the beginning
+LEAST_EPISODES = 20  # before the first score is taken
+N_SPEEDS = 20
+
+
+class History:
+    def __init__(self, facts: Facts) -> None:
+        self.facts = facts
+        self.row: Mapping[str, Any] = {}
+        self.previous: Mapping[str, Any] = {}
+        self.n_rows = 0
+        self.early_entropy: list[float] = []
+        self.first_score: float | None = None
+        self.first_spread = 0.0
+        """Standard deviation of the returns at the first score."""
+        self.best_score = -math.inf
+        self.best_eval = -math.inf
+        self.lowest_return, self.highest_return = math.inf, -math.inf
+        self.largest_reward = 0.0
+        self.reward_size = 0.0
+        """|mean| + standard deviation of the rewards in the last row that had them."""
+        self.peak_lr = 0.0
+        self.ever_terminated = False
+        self.early_speeds: list[float] = []
+        self.speeds: deque[float] = deque(maxlen=N_SPEEDS)
+
+    def value(self, name: str) -> float | None:
+        value = self.row.get(name)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return None
+        return float(value) if math.isfinite(value) else None
+
+    @property
+    def progress(self) -> float:
+        return self.value("progress") or 0.0
+
+    @property
+    def env_steps(self) -> int:
+        return int(self.value("env_steps") or 0)
+
+    @property
+    def total_steps(self) -> float | None:
+        """Env steps of the whole budget."""
+        return self.env_steps / self.progress if self.progress else None
+
+    @property
+    def is_good(self) -> bool:
+        """Whether training or an evaluation has reached the target."""
+        target = self.facts.target
+        return target is not None and max(self.best_score, self.best_eval) >= target
+
+    @property
+    def has_improved(self) -> bool:
+        """Whether the mean return rose clearly above the first one."""
+        if self.first_score is None:
+            return False
+        noise = max(self.first_spread, 1e-3 * abs(self.first_score))
+        return self.best_score - self.first_score > noise
+
+    @property
+    def learns_fast(self) -> bool:
+        """Whether the learning rate is still a fair share of its peak: small updates at the end of
+        a schedule are intended."""
+        rate = self.value(LR)
+        return rate is None or rate >= 0.2 * self.peak_lr
+
+    def see(self, row: Mapping[str, Any]) -> None:
+        self.previous, self.row = self.row, row
+        self.n_rows += 1
+        self._see_scores()
+        self._see_learning()
+        self._see_speed()
+
+    def _see_scores(self) -> None:
+        score, n_episodes = self.value(SCORE), self.value("train/cnt/total_episodes") or 0
+        if score is not None and n_episodes >= LEAST_EPISODES:
+            if self.first_score is None:
+                self.first_score = score
+                self.first_spread = self.value("train/roll/ep_rew/std") or 0.0
+            # The best of full windows, as logged; the mean of a few episodes until there is one.
+            best = self.value(BEST)
+            self.best_score = score if best is None else best
+        for name in ("train/roll/ep_rew/min", "train/roll/ep_rew/max"):
+            if (value := self.value(name)) is not None:
+                self.lowest_return = min(self.lowest_return, value)
+                self.highest_return = max(self.highest_return, value)
+        if (evaluation := self.value("val/roll/ep_rew/mean")) is not None:
+            self.best_eval = max(self.best_eval, evaluation)
+        if (cut := self.value("train/roll/ep_truncated")) is not None and cut < 1:
+            self.ever_terminated = True
+
+    def _see_learning(self) -> None:
+        if (entropy := self.value(ENTROPY)) is not None and len(self.early_entropy) < N_EARLY:
+            self.early_entropy.append(entropy)
+        if (rate := self.value(LR)) is not None:
+            self.peak_lr = max(self.peak_lr, rate)
+        low, high = self.value("train/roll/reward/min"), self.value("train/roll/reward/max")
+        if low is not None and high is not None:
+            self.largest_reward = max(self.largest_reward, abs(low), abs(high))
+            mean, std = self.value("train/roll/reward/mean"), self.value("train/roll/reward/std")
+            self.reward_size = abs(mean or 0.0) + (std or 0.0)
+
+    def _see_speed(self) -> None:
+        """Speeds of epochs that learn and do not evaluate."""
+        speed = self.value(FPS)
+        learns = any(name.startswith("train/opt/") for name in self.row)
+        if speed is None or not learns or "val/roll/ep_rew/mean" in self.row:
+            return
+        if len(self.early_speeds) < N_SPEEDS:
+            self.early_speeds.append(speed)
+        self.speeds.append(speed)
+
+    @property
+    def entropy_at_first(self) -> float | None:
+        return fmean(self.early_entropy) if len(self.early_entropy) == N_EARLY else None
+
+    @property
+    def speed_at_first(self) -> float:
+        return median(self.early_speeds)

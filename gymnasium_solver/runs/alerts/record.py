@@ -1,0 +1,66 @@
+"""The alerts of a run, one record per rule: how often it was raised and whether it still is."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
+
+from gymnasium_solver.runs.alert import Alert
+
+
+@dataclass(frozen=True)
+class AlertRecord:
+    name: str
+    times: int
+    """How often it was raised."""
+    first_env_steps: int
+    last_env_steps: int
+    """Where it was last raised or, if it is over, where it ended."""
+    is_active: bool
+    text: str
+    """What was seen when it was last raised."""
+    meaning: str
+    advice: str
+    metric: str | None
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @property
+    def span(self) -> str:
+        """When it was raised, in words."""
+        often = f", raised {self.times} times" if self.times > 1 else ""
+        if self.is_active:
+            return f"since {self.first_env_steps:,} env steps{often}"
+        return f"from {self.first_env_steps:,} to {self.last_env_steps:,} env steps{often}"
+
+
+def alert_from_event(event: Mapping[str, Any]) -> Alert | None:
+    """The alert of an event; None for other events and for damaged ones."""
+    names = [field.name for field in fields(Alert)]
+    if event.get("kind") != "alert" or not isinstance(event.get("name"), str):
+        return None
+    given: dict[str, Any] = {n: event[n] for n in names if event.get(n) is not None}
+    return Alert(**{"text": "", "env_steps": 0, **given})
+
+
+def records(alerts: Iterable[Alert]) -> list[AlertRecord]:
+    """One record per rule; those that are still active come first."""
+    found: dict[str, AlertRecord] = {}
+    for alert in alerts:
+        record = found.get(alert.name)
+        if alert.is_over:
+            if record is not None:
+                found[alert.name] = replace(record, is_active=False, last_env_steps=alert.env_steps)
+            continue
+        found[alert.name] = AlertRecord(
+            name=alert.name,
+            times=1 if record is None else record.times + 1,
+            first_env_steps=alert.env_steps if record is None else record.first_env_steps,
+            last_env_steps=alert.env_steps,
+            is_active=True,
+            text=alert.text,
+            meaning=alert.meaning,
+            advice=alert.advice,
+            metric=alert.metric,
+        )
+    return sorted(found.values(), key=lambda record: not record.is_active)

@@ -1,0 +1,107 @@
+"""Rules about the run itself: numbers that cannot be, the clock, the speed."""
+
+import math
+from statistics import median
+
+from gymnasium_solver.runs.alerts.history import FPS, N_SPEEDS, History
+from gymnasium_solver.runs.alerts.rule import Rule, Seen
+from gymnasium_solver.runs.metrics import describe
+
+TOLERANCE = 1e-5
+SLOWER = 3.0
+LEAST_SECONDS = 30.0
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _not_finite(h: History) -> Seen:
+    wrong = [
+        name
+        for name, value in h.row.items()
+        if (value is None or (_is_number(value) and not math.isfinite(value)))
+        and not describe(name).may_be_null
+    ]
+    if not wrong:
+        return ""
+    more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
+    return f"not finite: {', '.join(wrong[:3])}{more}"
+
+
+def _clock(h: History) -> Seen:
+    now, before = h.row.get("env_steps"), h.previous.get("env_steps")
+    if before is None or now is None:
+        return None
+    return f"env_steps went from {before:,} to {now:,}" if now <= before else ""
+
+
+def _bounds(h: History) -> Seen:
+    for name in h.row:
+        low, high = describe(name).bounds
+        value = h.value(name) if (low is not None or high is not None) else None
+        if value is None:
+            continue
+        if low is not None and value < low - TOLERANCE * (1 + abs(low)):
+            return f"{name} is {value:,.6g}, below its lowest possible value {low:g}"
+        if high is not None and value > high + TOLERANCE * (1 + abs(high)):
+            return f"{name} is {value:,.6g}, above its highest possible value {high:g}"
+    return ""
+
+
+def _speed(h: History) -> Seen:
+    if h.value(FPS) is None or h.n_rows < 3 * N_SPEEDS or len(h.early_speeds) < N_SPEEDS:
+        return None
+    if (h.value("wall_s") or 0.0) < LEAST_SECONDS:
+        return None
+    now, first = median(h.speeds), h.speed_at_first
+    if now * SLOWER > first:
+        return ""
+    load = h.value("train/sys/load")
+    busy = "" if load is None or load < 1.5 else f"; the machine is busy, load {load:.1f} per CPU"
+    return f"{now:,.0f} env steps/s, {first:,.0f} at the beginning{busy}"
+
+
+RULES = (
+    Rule(
+        "not_finite",
+        _not_finite,
+        "train/opt/loss/total",
+        when="a logged value is NaN or infinite, or the run ended because of one",
+        meaning="The update overflowed, or the environment returned NaN or infinity.",
+        advice=lambda h: (
+            "lower policy_lr or max_grad_norm, or normalize_obs: rolling and normalize_reward: "
+            f"true; `gsolve doctor env {h.facts.config.get('env_id')}` checks the environment"
+        ),
+    ),
+    Rule(
+        "clock_stalled",
+        _clock,
+        "train/cnt/total_env_steps",
+        when="env_steps does not grow from one row to the next",
+        meaning="An epoch collected nothing, or two processes write to one run folder.",
+        advice=lambda h: "stop the other process, or continue with `gsolve train --resume RUN`",
+    ),
+    Rule(
+        "bound_violated",
+        _bounds,
+        "train/opt/value/explained_var",
+        when="a metric is outside the bounds that it is declared with (gsolve metrics --json), "
+        "such as an explained variance above 1",
+        meaning="The number is impossible: a bug in an algorithm, a wrapper or a plugin.",
+        advice=lambda h: "check the code that computes it; report it if it is not your own",
+    ),
+    Rule(
+        "throughput_falling",
+        _speed,
+        FPS,
+        when="the median speed of the last 20 epochs is below a third of that of the first 20, "
+        "after 30 s",
+        meaning="The environment became slower, other processes use the CPU, or memory is short.",
+        advice=lambda h: (
+            "look at the machine (top, free memory); `gsolve train --resume RUN --profile` shows "
+            "where the time goes"
+        ),
+        rows=5,
+    ),
+)

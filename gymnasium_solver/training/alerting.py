@@ -1,0 +1,55 @@
+"""Alerts while training: every row is judged; what begins or ends goes to the observers and to
+events.jsonl. Judging only reads rows, and never stops or changes training."""
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any
+
+from gymnasium_solver.runs.alert import Alert
+from gymnasium_solver.runs.alerts.files import facts_of
+from gymnasium_solver.runs.alerts.judge import Judge
+from gymnasium_solver.runs.jsonl import read_jsonl
+from gymnasium_solver.runs.run import Run
+from gymnasium_solver.training.observer import Observer
+
+
+class Alerts:
+    def __init__(self, run: Run, observer: Observer) -> None:
+        """A resumed run has rows: they are judged again without raising anything, so that the state
+        is that of a run without a break. Observers are told what is still active."""
+        self.run, self.observer = run, observer
+        self.judge: Judge | None = Judge(facts_of(run))
+        active: dict[str, Alert] = {}
+        for row in read_jsonl(run.metrics_path):
+            for alert in self._ask(partial(_see, row)):
+                active[alert.name] = alert
+        for alert in active.values():
+            if not alert.is_over:
+                observer.on_alert(alert)
+
+    def see(self, row: Mapping[str, Any]) -> None:
+        self._tell(self._ask(partial(_see, row)))
+
+    def diverged(self, text: str, env_steps: int) -> None:
+        self._tell(self._ask(lambda judge: judge.see_divergence(text, env_steps)))
+
+    def _ask(self, question: Callable[[Judge], list[Alert]]) -> list[Alert]:
+        if self.judge is None:
+            return []
+        try:
+            return question(self.judge)
+        except Exception as error:  # a rule that fails must not end training
+            self.judge = None
+            text = f"alerts are off, a rule failed: {type(error).__name__}: {error}"
+            self.run.log_event("alerts_failed", text=text)
+            self.observer.on_message("warning", text)
+            return []
+
+    def _tell(self, alerts: Iterable[Alert]) -> None:
+        for alert in alerts:
+            self.run.log_event("alert", **alert.to_dict())
+            self.observer.on_alert(alert)
+
+
+def _see(row: Mapping[str, Any], judge: Judge) -> list[Alert]:
+    return judge.see(row)

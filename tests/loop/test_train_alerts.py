@@ -1,0 +1,164 @@
+"""Alerts of real runs: raised live, logged once, the same from the files, and without effect."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from gymnasium_solver.errors import ConfigError, DivergedError
+from gymnasium_solver.runs import query
+from gymnasium_solver.runs.alert import Alert
+from gymnasium_solver.runs.alerts.files import judge_run
+from gymnasium_solver.runs.alerts.record import alert_from_event
+from gymnasium_solver.runs.jsonl import read_jsonl
+from gymnasium_solver.runs.run import Run
+from gymnasium_solver.training.alerting import Alerts
+from gymnasium_solver.training.observer import Observer
+
+Call = Callable[..., Any]
+
+
+class Ear(Observer):
+    def __init__(self) -> None:
+        self.alerts: list[Alert] = []
+        self.messages: list[str] = []
+
+    def on_alert(self, alert: Alert) -> None:
+        self.alerts.append(alert)
+
+    def on_message(self, level: str, text: str) -> None:
+        self.messages.append(text)
+
+
+class Odd(gymnasium.Env[np.ndarray, np.int64]):
+    """Constant reward, episodes of ten steps, observations far outside their space."""
+
+    observation_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, **kwargs: Any) -> None:
+        self.t = 0
+
+    def _obs(self) -> np.ndarray:
+        return (100.0 * self.np_random.uniform(-1, 1, 2)).astype(np.float32)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict]:
+        super().reset(seed=seed)
+        self.t = 0
+        return self._obs(), {}
+
+    def step(self, action: np.int64) -> tuple[np.ndarray, float, bool, bool, dict]:
+        self.t += 1
+        return self._obs(), 1.0, False, self.t >= 10, {}
+
+
+@pytest.fixture
+def odd() -> Any:
+    gymnasium.register("Odd-v0", entry_point=Odd, disable_env_checker=True)
+    yield "Odd-v0"
+    del gymnasium.registry["Odd-v0"]
+
+
+def alerts_in(run: Run) -> list[Alert]:
+    found = [alert_from_event(event) for event in read_jsonl(run.events_path)]
+    return [alert for alert in found if alert is not None]
+
+
+def test_a_learning_rate_that_is_too_high_is_noticed(train: Call) -> None:
+    ear = Ear()
+    run = train("ppo", "CartPole-v1", ear, policy_lr=3.0, n_epochs=10, max_epochs=12)
+    names = {alert.name for alert in ear.alerts}
+    assert "kl_high" in names
+    assert alerts_in(run) == ear.alerts, "what observers are told is what is logged"
+    judged, _ = judge_run(run)
+    assert judged == ear.alerts, "the files tell the same"
+    report = run.report_path.read_text()
+    assert "## Alerts" in report
+    assert "| `entropy_collapse` | since" in report
+    records = {record.name: record for record in query.get_alerts(run)}
+    assert records["entropy_collapse"].is_active
+    assert not records["kl_high"].is_active, "a policy that no longer changes has no KL"
+    assert "--policy-lr" in records["kl_high"].advice
+
+
+def test_a_dead_environment_is_noticed(odd: str, train: Call) -> None:
+    ear = Ear()
+    train("ppo", odd, ear, n_envs=10, n_steps=33, max_epochs=7, log_details_freq_epochs=1)
+    names = {alert.name for alert in ear.alerts}
+    assert {"constant_return", "all_truncated", "observations_outside"} <= names
+
+
+def test_values_that_diverge_are_noticed(train: Call) -> None:
+    ear = Ear()
+    unstable = {"policy_lr": 0.1, "target_update_freq": 1, "max_grad_norm": None, "loss": "mse"}
+    train("dqn", "CartPole-v1", ear, max_epochs=8, train_freq=3, updates_per_step=2.0, **unstable)
+    assert "q_diverging" in {alert.name for alert in ear.alerts}
+
+
+def test_a_run_that_ends_with_nan_has_its_alert(train: Call, tmp_path: Path) -> None:
+    ear = Ear()
+    with pytest.raises(DivergedError):
+        train("ppo", "CartPole-v1", ear, policy_lr=1e30, max_grad_norm=None)
+    assert [alert.name for alert in ear.alerts] == ["not_finite"]
+    run = Run(next(path for path in (tmp_path / "runs").iterdir() if path.name != "@last"))
+    assert judge_run(run)[0] == ear.alerts
+
+
+def test_alerts_change_nothing(train: Call, weight_hash: Call) -> None:
+    settings = {"policy_lr": 3.0, "n_epochs": 10, "max_epochs": 12}
+    loud = train("ppo", "CartPole-v1", **settings)
+    muted = train("ppo", "CartPole-v1", mute_alerts=["all"], **settings)
+    assert weight_hash(loud) == weight_hash(muted)
+    assert alerts_in(loud)
+    assert alerts_in(muted) == []
+
+
+def test_a_resumed_run_repeats_no_alert(train: Call, resume: Call, learning_rows: Call) -> None:
+    settings = {"policy_lr": 3.0, "n_epochs": 10, "n_envs": 3, "n_steps": 16}
+    whole = train("ppo", "CartPole-v1", max_env_steps=700, **settings)
+    ear = Ear()
+    first = train("ppo", "CartPole-v1", max_env_steps=400, **settings)
+    assert alerts_in(first), "otherwise this test shows nothing"
+    n_before = len(alerts_in(first))
+    second = resume(first.id, ear, max_env_steps=700)
+    learnt = [alert for alert in alerts_in(whole) if not alert.name.startswith("throughput")]
+    assert [a.name for a in alerts_in(second)] == [a.name for a in learnt]
+    told = {alert.name for alert in ear.alerts}
+    active = {record.name for record in query.get_alerts(first) if record.is_active}
+    assert active <= told, "observers of the resumed run know what is still active"
+    assert len(alerts_in(second)) >= n_before
+
+
+def test_a_rule_that_fails_never_stops_training(
+    train: Call, monkeypatch: pytest.MonkeyPatch, weight_hash: Call, events: Call
+) -> None:
+    plain = train("ppo", "CartPole-v1")
+
+    def broken(self: Any, row: Any) -> Any:
+        raise ValueError("no such thing")
+
+    monkeypatch.setattr("gymnasium_solver.runs.alerts.judge.Judge.see", broken)
+    ear = Ear()
+    run = train("ppo", "CartPole-v1", ear)
+    assert weight_hash(run) == weight_hash(plain)
+    text = "alerts are off, a rule failed: ValueError: no such thing"
+    assert ear.messages.count(text) == 1
+    assert [event["text"] for event in events(run, "alerts_failed")] == [text]
+
+
+def test_a_muted_alert_must_exist(make_config: Call) -> None:
+    with pytest.raises(ConfigError, match=r"mute_alerts: there is no alert 'kl'"):
+        make_config("ppo", "CartPole-v1", mute_alerts=["kl"])
+
+
+def test_a_damaged_event_is_no_alert(train: Call) -> None:
+    run = train("ppo", "CartPole-v1", max_epochs=1)
+    run.log_event("alert", name=None)
+    run.log_event("alert", name="kl_high")
+    [record] = query.get_alerts(run)
+    assert (record.name, record.text, record.first_env_steps) == ("kl_high", "", 0)
+    Alerts(run, Ear())  # and a resume reads it
