@@ -110,3 +110,13 @@ class Series:
         if self.last is None or len(self.means) < 2:
             return None
         return self.last - self.means[-1 - max(1, len(self.means) // 10)]
+
+
+def file_size(n_bytes: int) -> str:
+    """812 B, 3.4 MB."""
+    size = float(n_bytes)
+    for unit in ("B", "kB", "MB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} GB"

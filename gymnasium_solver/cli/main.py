@@ -41,6 +41,11 @@ VERBS: dict[str, dict[str, str]] = {
         "compare": "compare groups of seeds: scores with intervals, and a verdict",
         "report": "write a page about one or several runs, as HTML and Markdown",
         "metrics": "list the metrics with their meaning",
+        "tag": "add tags to a run",
+        "note": "write a note to a run",
+        "archive": "move runs out of the listing, or back",
+        "prune": "delete checkpoints that are not needed",
+        "rm": "delete runs",
     },
     "This machine": {
         "doctor": "check this installation; `doctor env ID` an environment, `doctor run RUN` a run",

@@ -9,18 +9,21 @@ import.
 """
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from gymnasium_solver.errors import ConfigError, RunError
+from gymnasium_solver.printable import printable
 from gymnasium_solver.runs.alerts.record import AlertRecord, alert_from_event, records
 from gymnasium_solver.runs.checkpoint import list_checkpoints
 from gymnasium_solver.runs.curves import Curve, Row, curves, event_rows
 from gymnasium_solver.runs.files import read_bytes
 from gymnasium_solver.runs.jsonl import Tail, follow_jsonl, read_jsonl, tail_jsonl
+from gymnasium_solver.runs.labels import Labels, read_labels
 from gymnasium_solver.runs.resolve import resolve_run, run_ids
 from gymnasium_solver.runs.run import Run, live_status, runs_root
+from gymnasium_solver.runs.select import select, sort
 from gymnasium_solver.runs.summary import (
     Best,
     CheckpointSummary,
@@ -54,13 +57,24 @@ __all__ = [
 ]
 
 
-def list_runs(root: Path | None = None, filter: str | None = None) -> list[RunSummary]:
-    """All runs, newest first. `filter`: words that must all occur in the id, env, algorithm or
-    status; "solved" selects solved runs."""
+def list_runs(
+    root: Path | None = None, filter: str | Sequence[str] | None = None, sort_by: str | None = None
+) -> list[RunSummary]:
+    """All runs, newest first. `filter`: words and conditions that must all hold, `sort_by`: a field
+    (see `runs/select.py`)."""
     root = root or runs_root()
     found = [_summary_or_broken(Run(root / run_id)) for run_id in run_ids(root)]
-    words = (filter or "").lower().split()
-    return [run for run in found if all(word in _searchable(run) for word in words)]
+    words = filter.split() if isinstance(filter, str) else list(filter or ())
+    found = select(found, words, config_or_empty)
+    return found if sort_by is None else sort(found, sort_by, config_or_empty)
+
+
+def config_or_empty(run: RunSummary) -> dict[str, Any]:
+    """The config of a run; empty if it cannot be read, so that one run never hides the others."""
+    try:
+        return get_config(Run(Path(run.path)))
+    except RunError:
+        return {}
 
 
 def get_run(
@@ -159,7 +173,12 @@ def _summary(run: Run) -> RunSummary:
         meta |= _latest_counts(run, meta)
     if status == "killed":
         meta["status"] = status
-    return summary_of(run.path, meta, _checkpoints(run))
+    summary = summary_of(run.path, meta, _checkpoints(run))
+    labels = read_labels(run)
+    if labels == Labels():
+        return summary
+    tags = [printable(tag) for tag in labels.tags]
+    return dataclasses.replace(summary, tags=tags, note=printable(labels.note))
 
 
 def _checkpoints(run: Run) -> list[CheckpointSummary]:
@@ -194,9 +213,3 @@ def _latest_counts(run: Run, meta: dict[str, Any]) -> dict[str, Any]:
         "episodes": "train/cnt/total_episodes",
     }
     return {field: row[name] for field, name in names.items() if row.get(name) is not None}
-
-
-def _searchable(run: RunSummary) -> str:
-    solved = "solved" if run.solved else ""
-    fields = (run.id, run.env_id, run.algo_id, run.variant, run.status, solved)
-    return " ".join(str(field).lower() for field in fields)

@@ -93,6 +93,10 @@ class Run(RunResults):
         return self.path / "report.html"
 
     @property
+    def labels_path(self) -> Path:
+        return self.path / "labels.json"
+
+    @property
     def checkpoints_dir(self) -> Path:
         return self.path / "checkpoints"
 

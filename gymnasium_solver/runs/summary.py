@@ -75,6 +75,8 @@ class RunSummary:
     """Validation score, like `last_eval`."""
     last_eval: dict[str, Any] | None
     checkpoints: list[CheckpointSummary]
+    tags: list[str] = dataclasses.field(default_factory=list)
+    note: str = ""
     config: dict[str, Any] | None = None
     """The resolved config, if requested."""
 

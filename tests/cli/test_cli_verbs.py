@@ -16,7 +16,7 @@ from rich.console import Console
 import gymnasium_solver as gs
 from gymnasium_solver.cli import fieldhelp
 from gymnasium_solver.cli import main as cli
-from gymnasium_solver.cli.runs import print_runs
+from gymnasium_solver.cli.runs import runs_table
 from gymnasium_solver.cli.tables import status_text
 from gymnasium_solver.runs.query import list_runs
 
@@ -215,7 +215,7 @@ def test_runs_on_a_narrow_terminal(inside, capsys):
     ]
     for width in (50, 80, 100):
         screen = Console(file=io.StringIO(), force_terminal=True, width=width, color_system=None)
-        print_runs(screen, runs)
+        screen.print(runs_table(screen, runs))
         assert isinstance(screen.file, io.StringIO)
         head, *lines = screen.file.getvalue().splitlines()
         assert len(lines) == 2  # nothing is folded

@@ -1,0 +1,108 @@
+"""Removes, archives and prunes runs. Nothing here is called by training.
+
+Archived runs are moved into `<runs>/.archive/`, where listings do not look; `restore` moves them
+back. Pruning deletes checkpoints, never the best or the last one of a run.
+"""
+
+import shutil
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from gymnasium_solver.errors import RunError
+from gymnasium_solver.runs.checkpoint import list_checkpoints
+from gymnasium_solver.runs.files import read_pointer
+from gymnasium_solver.runs.run import LAST_RUN, Run, is_alive_here, is_run
+
+ARCHIVE = ".archive"
+
+
+@dataclass(frozen=True)
+class Spare:
+    """A checkpoint that pruning would delete."""
+
+    run: Run
+    path: Path
+    env_steps: int
+    score: float | None
+    size: int  # bytes
+
+
+def size_of(folder: Path) -> int:
+    """Bytes of all files below a folder."""
+    return sum(path.lstat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def refuse_running(runs: Iterable[Run]) -> None:
+    """RunError if a run is being trained in a process on this machine."""
+    for run in runs:
+        try:
+            meta = run.meta()
+        except RunError:
+            continue  # a broken run may be removed
+        if is_alive_here(meta):
+            raise RunError(f"{run.id} is still running in process {meta['pid']}; stop it first")
+
+
+def remove(runs: Iterable[Run]) -> None:
+    """Delete the folders of runs for good."""
+    for run in (every := list(runs)):
+        if not is_run(run.path):
+            raise RunError(f"{run.path} is not a run folder; nothing was removed")
+    refuse_running(every)
+    for run in every:
+        shutil.rmtree(run.path)
+        _drop_pointer(run)
+
+
+def archive(runs: Iterable[Run]) -> list[Path]:
+    """Move runs into the archive and return their new folders."""
+    refuse_running(every := list(runs))
+    return [_move(run, run.path.parent / ARCHIVE) for run in every]
+
+
+def restore(runs: Iterable[Run]) -> list[Path]:
+    """Move archived runs back."""
+    return [_move(run, run.path.parent.parent) for run in runs]
+
+
+def _move(run: Run, folder: Path) -> Path:
+    target = folder / run.id
+    if target.exists():
+        raise RunError(f"{target} exists already; move it away first")
+    folder.mkdir(exist_ok=True)
+    run.path.rename(target)
+    _drop_pointer(run)
+    return target
+
+
+def _drop_pointer(run: Run) -> None:
+    """`@last` must not point to a folder that is gone."""
+    pointer = run.path.parent / LAST_RUN
+    if read_pointer(pointer) == run.id:
+        pointer.unlink()
+
+
+def spare_checkpoints(runs: Iterable[Run], keep_top: int) -> list[Spare]:
+    """The checkpoints beyond the `keep_top` best ones of each run; best and last always stay."""
+    if keep_top < 0:
+        raise RunError(f"--keep-top is {keep_top}, expected 0 or more")
+    spare = []
+    for run in runs:
+        found = list_checkpoints(run.checkpoints_dir)
+        scored = [c for c in found if c.score is not None]
+        top = sorted(scored, key=lambda c: (c.score or 0.0, c.env_steps), reverse=True)[:keep_top]
+        kept = {c.env_steps for c in (*top, *(c for c in found if c.is_best or c.is_last))}
+        spare += [
+            Spare(run, c.path, c.env_steps, c.score, size_of(c.path))
+            for c in found
+            if c.env_steps not in kept
+        ]
+    return spare
+
+
+def prune(spare: Iterable[Spare]) -> None:
+    every = list(spare)
+    refuse_running({one.run.id: one.run for one in every}.values())
+    for one in every:
+        shutil.rmtree(one.path)

@@ -1,0 +1,137 @@
+"""Selects and sorts runs by what a user writes.
+
+    select(runs, ["CartPole", "solved", "test>400", "seed=1", "tag=paper", "policy_lr<0.01"])
+    sort(runs, "test")        # highest first; "-test" lowest first
+
+A word must occur in the id, env, algorithm, variant, status or a tag; "solved" selects solved runs.
+A condition compares a field: id, env, algo, variant, seed, status, test, val, steps, episodes, time,
+tag, or any field of the config.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from gymnasium_solver.errors import RunError
+from gymnasium_solver.runs.summary import RunSummary
+from gymnasium_solver.suggest import did_you_mean
+
+Config = Callable[[RunSummary], dict[str, Any]]
+_CONDITION = re.compile(r"(?P<name>[A-Za-z_][\w.]*)(?P<sign>>=|<=|!=|=|>|<)(?P<value>.*)", re.S)
+
+FIELDS: dict[str, Callable[[RunSummary], Any]] = {
+    "id": lambda run: run.id,
+    "env": lambda run: run.env_id,
+    "algo": lambda run: run.algo_id,
+    "variant": lambda run: run.variant,
+    "seed": lambda run: run.seed,
+    "status": lambda run: run.status,
+    "created": lambda run: run.created_at,
+    "solved": lambda run: run.solved,
+    "test": lambda run: run.test["mean"] if run.test else None,
+    "val": lambda run: run.best["score"] if run.best else None,
+    "steps": lambda run: run.env_steps,
+    "episodes": lambda run: run.episodes,
+    "time": lambda run: run.wall_s,
+    "fps": lambda run: run.env_steps / run.wall_s if run.wall_s else None,
+    "threshold": lambda run: run.threshold,
+    "tag": lambda run: list(run.tags),
+    "note": lambda run: run.note,
+}
+
+
+def select(
+    runs: Sequence[RunSummary], words: Iterable[str], config: Config | None = None
+) -> list[RunSummary]:
+    """The runs that all words and conditions accept. `config` reads the config of a run."""
+    tests = [_test(word, config) for word in words]
+    return [run for run in runs if all(test(run) for test in tests)]
+
+
+def sort(runs: Sequence[RunSummary], name: str, config: Config | None = None) -> list[RunSummary]:
+    """Highest value first, or lowest first for `-name`; runs without the value come last."""
+    wanted, is_up = name.removeprefix("-"), name.startswith("-")
+    values = [(value_of(run, wanted, config), run) for run in runs]
+    if runs and all(value is None for value, _ in values) and wanted not in FIELDS:
+        raise RunError(_unknown(wanted, runs, config))
+    known = [(_key(value), run) for value, run in values if value is not None]
+    rest = [run for value, run in values if value is None]
+    return [run for _, run in sorted(known, key=lambda p: p[0], reverse=not is_up)] + rest
+
+
+def value_of(run: RunSummary, name: str, config: Config | None = None) -> Any:
+    """A field of the run or of its config; `spec.goal` reaches inside a field."""
+    if name in FIELDS:
+        return FIELDS[name](run)
+    value: Any = config(run) if config is not None else None
+    for part in name.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    return value
+
+
+def _test(word: str, config: Config | None) -> Callable[[RunSummary], bool]:
+    match = _CONDITION.fullmatch(word)
+    if match is None:
+        return lambda run: word.lower() in searchable(run)
+    name, sign, text = match["name"], match["sign"], match["value"].strip()
+    if not text:
+        raise RunError(f"{word!r} has no value; write for example {name}{sign}1")
+    if sign not in ("=", "!=") and _number(text) is None:
+        raise RunError(f"{word!r}: {sign} needs a number, got {text!r}")
+    return lambda run: _holds(value_of(run, name, config), sign, text)
+
+
+def _holds(value: Any, sign: str, text: str) -> bool:
+    if sign in ("=", "!="):
+        values = value if isinstance(value, list) else [value]
+        return any(_equal(one, text) for one in values) == (sign == "=")
+    number, bound = _number(value), _number(text)
+    if number is None or bound is None:
+        return False
+    return {"<": number < bound, ">": number > bound, "<=": number <= bound, ">=": number >= bound}[
+        sign
+    ]
+
+
+def _equal(value: Any, text: str) -> bool:
+    number, wanted = _number(value), _number(text)
+    if number is not None and wanted is not None:
+        return number == wanted
+    words = {None: "null", True: "true", False: "false"}
+    shown = words[value] if value is None or isinstance(value, bool) else str(value)
+    return shown.lower() == text.lower()
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, bool) or value is None:
+        return None
+    try:
+        return float(str(value).replace("_", ""))
+    except ValueError:
+        return None
+
+
+def _key(value: Any) -> tuple[int, float, str]:
+    """Numbers among themselves, texts among themselves."""
+    number = float(value) if isinstance(value, bool) else _number(value)
+    return (1, number, "") if number is not None else (0, 0.0, str(value).lower())
+
+
+def searchable(run: RunSummary) -> str:
+    solved = "solved" if run.solved else ""
+    fields = (run.id, run.env_id, run.algo_id, run.variant, run.status, solved, *run.tags)
+    return " ".join(str(field).lower() for field in fields)
+
+
+def check_column(name: str, runs: Sequence[RunSummary], config: Config | None) -> None:
+    """RunError if no run has a field of this name."""
+    if name not in FIELDS and runs and all(value_of(run, name, config) is None for run in runs):
+        first = config(runs[0]) if config is not None else {}
+        if name not in first:
+            raise RunError(_unknown(name, runs, config))
+
+
+def _unknown(name: str, runs: Sequence[RunSummary], config: Config | None) -> str:
+    names = [*FIELDS, *(config(runs[0]) if config is not None and runs else {})]
+    hint = did_you_mean(name, names) or f"Expected {', '.join(FIELDS)} or a field of the config."
+    return f"no run has {name!r}. {hint}"
