@@ -8,8 +8,8 @@ from gymnasium_solver.cli.flags import Parser, UsageError
 def main(argv: Sequence[str]) -> int:
     parser = Parser(
         "archive",
-        "Move runs into the folder .archive of the runs folder, where gsolve runs does not list them.\n"
-        "Without --yes only what would be moved is shown.",
+        "Move runs into .archive in the runs folder, out of the listing of gsolve runs. Without\n"
+        "--yes only what would be moved is shown.",
         "examples:\n  gsolve archive a1b2 c3d4 --yes\n  gsolve archive --list\n"
         "  gsolve archive --restore a1b2 --yes",
     )

@@ -1,4 +1,4 @@
-"""`gsolve prune [RUN...]`: delete checkpoints that are neither the best, the last nor near the top."""
+"""`gsolve prune [RUN...]`: delete checkpoints; the best, the last and the top ones stay."""
 
 from collections.abc import Sequence
 
@@ -8,8 +8,8 @@ from gymnasium_solver.cli.flags import Parser
 def main(argv: Sequence[str]) -> int:
     parser = Parser(
         "prune",
-        "Delete checkpoints of runs, all runs or those named. The best and the last one of each run\n"
-        "stay, and the N with the highest validation score. Without --yes nothing is deleted.",
+        "Delete checkpoints of all runs, or of those named. The best and the last one of each run\n"
+        "stay, and the N with the highest validation. Without --yes nothing is deleted.",
         "examples:\n  gsolve prune --keep-top 3\n  gsolve prune a1b2 --keep-top 0 --yes",
     )
     parser.add_argument("runs", nargs="*", metavar="RUN", help="default: all runs")

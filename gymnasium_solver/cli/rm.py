@@ -8,7 +8,7 @@ from gymnasium_solver.cli.flags import Parser
 def main(argv: Sequence[str]) -> int:
     parser = Parser(
         "rm",
-        "Delete runs for good. Without --yes nothing is deleted: the runs and their sizes are shown.",
+        "Delete runs for good. Without --yes only the runs and their sizes are shown.",
         "examples:\n  gsolve rm a1b2 c3d4\n  gsolve rm a1b2 --yes",
     )
     parser.add_argument(

@@ -23,7 +23,8 @@ def main(argv: Sequence[str]) -> int:
     parser = Parser(
         "runs",
         "List all runs, newest first.",
-        "examples:\n  gsolve runs\n  gsolve runs CartPole --limit 5\n  gsolve runs solved tag=paper\n"
+        "examples:\n  gsolve runs\n  gsolve runs CartPole --limit 5\n"
+        "  gsolve runs solved tag=paper\n"
         "  gsolve runs 'test>400' 'policy_lr<0.001' --sort test\n"
         "  gsolve runs --columns seed test policy_lr hidden_dims\n  gsolve runs --watch",
     )

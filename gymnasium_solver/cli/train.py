@@ -32,6 +32,9 @@ OPTIONS = {
     "log_level": ONE,
     "no_keys": NONE,
     "resume": ONE,
+    "run_name": ONE,
+    "run_dir": ONE,
+    "if_exists": ONE,
     # Flag names of the system that users migrate from.
     "override": ONE,
     "config_id": ONE,
@@ -61,6 +64,10 @@ flags:
   --profile                print where the time went, and write trace.json, which opens
                            in a browser (ui.perfetto.dev)
   --runs-dir DIR           folder of all runs (default: $GSOLVE_RUNS or ./runs)
+  --run-name NAME          name of the run's folder in it (default: config, time and four digits)
+  --run-dir DIR            the run's folder, anywhere
+  --if-exists WHAT         if that folder exists: error (default), resume (continue it, or say that
+                           it is finished), restart (archive it), new (add a number)
   --log-level LEVEL        show messages from debug, info (default), warning or error on
   --no-keys                do not read keys; else on a terminal: c checkpoint, e evaluate,
                            p pause, q save and stop, h help
@@ -118,12 +125,27 @@ def run_command(argv: Sequence[str]) -> int:
 
 def train(args: FieldArgs, config: "Config", command: list[str]) -> int:
     from gymnasium_solver.cli.console import TrainConsole
-    from gymnasium_solver.runs.run import runs_root
+    from gymnasium_solver.cli.named_run import choose_place
     from gymnasium_solver.training import loop
 
-    root = runs_root(args.last("runs_dir"))
+    place = choose_place(args, config)
+    if place.is_finished:
+        print(f"{place.root / str(place.name)} is finished; gsolve run shows its result")
+        return 0
+    if place.note:
+        print(place.note)
     with TrainConsole(**console_options(args, config)) as console:
-        loop.train(config, runs_root=root, command=command, observers=[console])
+        if place.is_resume:
+            ref = str(place.root.absolute() / str(place.name))
+            loop.resume(ref, runs_root=place.root, command=command, observers=[console])
+        else:
+            loop.train(
+                config,
+                runs_root=place.root,
+                command=command,
+                observers=[console],
+                name=place.name,
+            )
     return console.exit_code
 
 

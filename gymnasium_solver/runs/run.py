@@ -111,14 +111,15 @@ class Run(RunResults):
         config: Mapping[str, Any],
         root: Path,
         command: list[str] | None = None,
+        name: str | None = None,
     ) -> Self:
-        """Create a new run folder under `root` and point `@last` at it.
+        """Create a new run folder under `root`, called `name` if given, and point `@last` at it.
 
         `config` gives the identity: env_id, algo_id and, if known, variant, seed, reward_threshold,
         max_env_steps, changed (fields that differ from the shipped config).
         """
         git, diff = machine.git_state(Path.cwd())
-        run = cls(_make_folder(root, config))
+        run = cls(_make_folder(root, config) if name is None else _named_folder(root, name))
         try:
             run.checkpoints_dir.mkdir()
             run.videos_dir.mkdir()
@@ -293,6 +294,23 @@ def _make_folder(root: Path, config: Mapping[str, Any]) -> Path:
             f"cannot create a run folder in {root}: {error}. Choose another folder with "
             "--runs-dir or GSOLVE_RUNS."
         ) from error
+
+
+def _named_folder(root: Path, name: str) -> Path:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+=-]{0,127}", name):
+        raise RunError(
+            f"{name!r} cannot name a run: expected up to 128 letters, digits and . _ + = -, "
+            "beginning with a letter or digit"
+        )
+    path = root / name
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        path.mkdir()
+    except FileExistsError:
+        raise RunError(f"{path} exists already") from None
+    except OSError as error:
+        raise cannot_write("a new run", root, error) from error
+    return path
 
 
 def _process() -> dict[str, Any]:

@@ -4,8 +4,8 @@
     sort(runs, "test")        # highest first; "-test" lowest first
 
 A word must occur in the id, env, algorithm, variant, status or a tag; "solved" selects solved runs.
-A condition compares a field: id, env, algo, variant, seed, status, test, val, steps, episodes, time,
-tag, or any field of the config.
+A condition compares a field: id, env, algo, variant, seed, status, test, val, steps, episodes,
+time, tag, or any field of the config.
 """
 
 import re

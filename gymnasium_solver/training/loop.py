@@ -85,8 +85,9 @@ def train(
     command: list[str] | None = None,
     observers: Sequence[Observer] = (),
     timer: Timer | None = None,
+    name: str | None = None,
 ) -> Run:
-    """Train from scratch in a new run folder.
+    """Train from scratch in a new run folder, called `name` if given.
 
     The observers of the config are called after `observers`. `timer`: use this timer and report its
     table, as `profile: true` does.
@@ -102,7 +103,7 @@ def train(
             "max_env_steps": config.max_env_steps,
             "changed": changed_from_shipped(config),
         }
-        run = Run.create(dump_config(config), identity, runs_root, command)
+        run = Run.create(dump_config(config), identity, runs_root, command, name)
         with run.lock():
             return trainer.run_to_end(run)
 

@@ -1,0 +1,99 @@
+"""A run with a name given by the user: `--run-name NAME` or `--run-dir DIR`, and `--if-exists`.
+
+A start that may be repeated, after a preemption or by a job array, is `--if-exists resume`: it
+trains, continues exactly, or says that the run is finished.
+"""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gymnasium_solver.cli.flags import FieldArgs, UsageError
+from gymnasium_solver.suggest import did_you_mean
+
+if TYPE_CHECKING:
+    from gymnasium_solver.config.schema import Config
+    from gymnasium_solver.runs.run import Run
+
+POLICIES = ("error", "resume", "restart", "new")
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a run goes: its folder is `root / name`, or a new one in `root` without a name."""
+
+    root: Path
+    name: str | None = None
+    is_resume: bool = False
+    is_finished: bool = False
+    note: str = ""
+
+
+def choose_place(args: FieldArgs, config: "Config") -> Place:
+    """The folder for this command line, after applying --if-exists to one that exists."""
+    from gymnasium_solver.runs.run import runs_root
+
+    root = runs_root(args.last("runs_dir"))
+    name, folder = args.last("run_name"), args.last("run_dir")
+    policy = args.last("if_exists")
+    if name is None and folder is None:
+        if policy is not None:
+            raise UsageError("--if-exists needs --run-name NAME or --run-dir DIR")
+        return Place(root)
+    if name is not None and folder is not None:
+        raise UsageError("give --run-name or --run-dir, not both")
+    path = root / str(name) if folder is None else Path(folder).expanduser()
+    if policy is not None and policy not in POLICIES:
+        hint = did_you_mean(policy, POLICIES) or f"Expected {', '.join(POLICIES)}."
+        raise UsageError(f"--if-exists {policy}: unknown. {hint}")
+    if not path.exists():
+        return Place(path.parent, path.name) if folder else Place(root, name)
+    return _existing(path.parent, path.name, policy or "error", config)
+
+
+def _existing(root: Path, name: str, policy: str, config: "Config") -> Place:
+    from gymnasium_solver.runs.checkpoint import list_checkpoints
+    from gymnasium_solver.runs.remove import archive, refuse_running
+    from gymnasium_solver.runs.run import Run, is_run
+
+    run = Run(root / name)
+    if not is_run(run.path):
+        raise UsageError(f"{run.path} exists and is not a run; choose another name")
+    if policy != "new":
+        refuse_running([run])
+    if policy == "error":
+        raise UsageError(
+            f"{run.path} exists; add --if-exists resume (continue it), restart (archive it and "
+            "train anew) or new (add a number to the name)"
+        )
+    if policy == "new":
+        number = 2
+        while (root / f"{name}-{number}").exists():
+            number += 1
+        return Place(root, f"{name}-{number}")
+    if policy == "resume" and list_checkpoints(run.checkpoints_dir):
+        _check_same(run, config)
+        is_finished = run.meta().get("status") == "finished"
+        return Place(root, name, is_resume=not is_finished, is_finished=is_finished)
+    # Killed before its first checkpoint, or to be trained anew.
+    created = str(run.meta().get("created_at", ""))[:19]
+    aside = Run(root / f"{name}-{re.sub('[^0-9]', '', created)}")
+    run.path.rename(aside.path)
+    return Place(root, name, note=f"the earlier run is now {archive([aside])[0]}")
+
+
+def _check_same(run: "Run", config: "Config") -> None:
+    """A resumed run keeps its config, so other flags now would be ignored: refuse them."""
+    from gymnasium_solver.config.load import config_dict
+    from gymnasium_solver.training.prepare import load_config
+
+    saved, given = config_dict(load_config(str(run.config_path))), config_dict(config)
+    if given.get("seed") is None:
+        given["seed"] = saved.get("seed")
+    other = [name for name in {**saved, **given} if saved.get(name) != given.get(name)]
+    if other:
+        raise UsageError(
+            f"{run.id} was started with other values of {', '.join(other)}. Continue it with "
+            f"gsolve train --resume {run.id}, or train anew with --if-exists restart"
+        )

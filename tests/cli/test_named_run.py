@@ -1,0 +1,88 @@
+"""`--run-name`, `--run-dir` and `--if-exists`: a start that can be repeated."""
+
+from pathlib import Path
+
+import pytest
+
+from gymnasium_solver.cli.flags import FieldArgs, UsageError
+from gymnasium_solver.cli.named_run import choose_place
+from gymnasium_solver.config.load import dump_config
+from gymnasium_solver.runs.checkpoint import save_checkpoint
+from gymnasium_solver.runs.remove import ARCHIVE
+from gymnasium_solver.runs.run import Run
+from gymnasium_solver.training.prepare import load_config
+
+CONFIG = load_config("CartPole-v1:ppo")
+
+
+def words(root: Path, **options: str) -> FieldArgs:
+    return FieldArgs(options={"runs_dir": [str(root)], **{k: [v] for k, v in options.items()}})
+
+
+def make_run(root: Path, *, status: str = "interrupted", has_checkpoint: bool = True) -> Run:
+    config = CONFIG.replace(seed=3)
+    identity = {"env_id": config.env_id, "algo_id": "ppo", "variant": "ppo", "seed": 3}
+    run = Run.create(dump_config(config), identity, root, name="mine")
+    if has_checkpoint:
+        save_checkpoint(run.checkpoints_dir, 100, {}, {}, {"score": 1.0})
+    run.update_meta(status=status)
+    return run
+
+
+def test_without_a_name_nothing_changes(tmp_path: Path) -> None:
+    place = choose_place(words(tmp_path), CONFIG)
+    assert (place.root, place.name) == (tmp_path, None)
+
+
+def test_a_folder_anywhere(tmp_path: Path) -> None:
+    place = choose_place(words(tmp_path, run_dir=str(tmp_path / "a" / "b")), CONFIG)
+    assert (place.root, place.name, place.is_resume) == (tmp_path / "a", "b", False)
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"if_exists": "resume"}, "needs --run-name"),
+        ({"run_name": "a", "run_dir": "b"}, "not both"),
+        ({"run_name": "a", "if_exists": "resum"}, "Did you mean resume"),
+        ({"run_name": "mine"}, "add --if-exists resume"),
+        ({"run_name": "file"}, "is not a run"),
+    ],
+)
+def test_refusals(tmp_path: Path, options: dict[str, str], match: str) -> None:
+    make_run(tmp_path)
+    (tmp_path / "file").mkdir()
+    with pytest.raises(UsageError, match=match):
+        choose_place(words(tmp_path, **options), CONFIG)
+
+
+def test_resume_or_finished(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    options = words(tmp_path, run_name="mine", if_exists="resume")
+    assert choose_place(options, CONFIG).is_resume
+    run.update_meta(status="finished")
+    place = choose_place(options, CONFIG)
+    assert (place.is_resume, place.is_finished) == (False, True)
+
+
+def test_resume_refuses_other_settings(tmp_path: Path) -> None:
+    make_run(tmp_path)
+    options = words(tmp_path, run_name="mine", if_exists="resume")
+    with pytest.raises(UsageError, match=r"other values of n_steps\."):
+        choose_place(options, CONFIG.replace(n_steps=64))
+
+
+def test_new_adds_a_number(tmp_path: Path) -> None:
+    make_run(tmp_path)
+    (tmp_path / "mine-2").mkdir()
+    place = choose_place(words(tmp_path, run_name="mine", if_exists="new"), CONFIG)
+    assert place.name == "mine-3"
+
+
+@pytest.mark.parametrize(("policy", "saved"), [("restart", True), ("resume", False)])
+def test_the_earlier_run_is_kept_aside(tmp_path: Path, policy: str, saved: bool) -> None:
+    make_run(tmp_path, has_checkpoint=saved)
+    place = choose_place(words(tmp_path, run_name="mine", if_exists=policy), CONFIG)
+    assert (place.name, place.is_resume) == ("mine", False)
+    assert not (tmp_path / "mine").exists()
+    assert len(list((tmp_path / ARCHIVE).iterdir())) == 1
