@@ -26,7 +26,14 @@ from gymnasium_solver.cli.display import OUTPUT, Display
 from gymnasium_solver.cli.live_state import Line, State
 from gymnasium_solver.cli.logs import LogCapture, rank
 from gymnasium_solver.cli.start_text import budget, ends_by_epochs, header
-from gymnasium_solver.cli.summary import alert_recap, broken_off, quiet_result, result, run_table
+from gymnasium_solver.cli.summary import (
+    alert_recap,
+    broken_off,
+    hanging,
+    quiet_result,
+    result,
+    run_table,
+)
 from gymnasium_solver.cli.tables import SafeConsole
 from gymnasium_solver.runs.words import ScoreText
 from gymnasium_solver.training.observer import Observer
@@ -89,7 +96,7 @@ class TrainConsole(Observer):
         self._stop_display()
         self._captured.stop()
         if error is not None and self.run is not None:
-            self._say(*broken_off(self.run, self.runs_dir))
+            self._say(*broken_off(self.run, self.runs_dir), hangs=True)
             self._log(f"{type(error).__name__}: {error}")
 
     # --- the observer
@@ -197,8 +204,8 @@ class TrainConsole(Observer):
         if self.state is not None:
             table = run_table(self.state)
             self._log(*table) if is_live else self._say(*table)
-            self._say(*alert_recap(self.state))
-        self._say(*result(summary, final, self.runs_dir))
+            self._say(*alert_recap(self.state), hangs=True)
+        self._say(*result(summary, final, self.runs_dir), hangs=True)
 
     def on_profile(self, table: list[str], trace: Path) -> None:
         self._stop_display()
@@ -272,11 +279,14 @@ class TrainConsole(Observer):
             self.console.print(line, soft_wrap=True, markup=False)
         self._log(line)
 
-    def _say(self, *lines: str | Text) -> None:
-        """Print to the screen and to the log."""
+    def _say(self, *lines: str | Text, hangs: bool = False) -> None:
+        """Print to the screen and to the log. `hangs`: wrap at the width of a terminal."""
+        hangs = hangs and self.console.is_terminal
         with OUTPUT:
             for line in lines:
-                self.console.print(line, soft_wrap=True, markup=False)
+                parts = hanging(Text() + line, self.console.width) if hangs else [line]
+                for part in parts:
+                    self.console.print(part, soft_wrap=True, markup=False)
             self._log(*lines)
 
     def _log(self, *lines: str | Text) -> None:

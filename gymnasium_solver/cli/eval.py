@@ -33,6 +33,7 @@ OPTIONS = {
     "sampled": NONE,
     "json": NONE,
     "runs_dir": ONE,
+    "log_level": ONE,
     "set": ONE,
     "env_kwargs": MANY,
 }
@@ -54,6 +55,7 @@ flags:
   -s, --set KEY=VALUE      the same, for a field or a place in one; repeatable
   --json                   print JSON, for programs
   --runs-dir DIR           folder of all runs (default: $GSOLVE_RUNS or ./runs)
+  --log-level LEVEL        show messages from debug, info (default), warning or error on
   -h, --help               show this help
 
 The run itself is not changed. Fields that only matter in training are refused.
@@ -78,12 +80,17 @@ def main(argv: Sequence[str]) -> int:
         modes = {"greedy": True} if args.has("greedy") else {"sampled": False}
     episodes, seed = _episodes(args.last("episodes")), args.last("seed") or "test"
 
+    from gymnasium_solver.cli.eval_progress import eval_progress
+    from gymnasium_solver.cli.logs import check_level, logged_to_stderr
     from gymnasium_solver.runs.run import runs_root
+    from gymnasium_solver.training.activity import Activity
     from gymnasium_solver.training.score import score
     from gymnasium_solver.training.targets import find_run
 
     found = _changed(find_run(ref, runs_root(args.last("runs_dir"))), args)
-    scores = score(found, episodes, int(seed) if seed.isdecimal() else seed, modes)
+    level, activity = check_level(args.last("log_level") or "info"), Activity()
+    with eval_progress(activity), logged_to_stderr(level):
+        scores = score(found, episodes, int(seed) if seed.isdecimal() else seed, modes, activity)
     if args.has("json"):
         from gymnasium_solver.cli.tables import print_json
 

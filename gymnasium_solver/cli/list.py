@@ -1,9 +1,18 @@
 """`gsolve list [filter]`: list all configs, shipped and your own."""
 
+import textwrap
 from collections.abc import Sequence
 from itertools import groupby
+from typing import TYPE_CHECKING
 
 from gymnasium_solver.cli.flags import Parser
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from gymnasium_solver.config.find import ConfigEntry
+
+NARROW = 100  # columns: below, descriptions have lines of their own
 
 
 def main(argv: Sequence[str]) -> int:
@@ -20,9 +29,7 @@ def main(argv: Sequence[str]) -> int:
 
 def print_configs(pattern: str | None, *, as_json: bool = False) -> int:
     """Print the matching configs; return 1 if there are none."""
-    from rich.text import Text
-
-    from gymnasium_solver.cli.tables import make_console, plain_table, print_json, print_table
+    from gymnasium_solver.cli.tables import make_console, print_json
     from gymnasium_solver.config.find import find_configs
 
     entries = find_configs(pattern)
@@ -35,6 +42,16 @@ def print_configs(pattern: str | None, *, as_json: bool = False) -> int:
         what = f"no config matches '{pattern}'" if pattern else "there are no configs"
         make_console(stderr=True).print(f"{what}. gsolve list shows all", markup=False)
         return 1
+    (_print_stacked if console.width < NARROW else _print_columns)(console, entries)
+    console.print(f"\ngsolve train {entries[0].name}", style="bright_black")
+    return 0
+
+
+def _print_columns(console: "Console", entries: "list[ConfigEntry]") -> None:
+    from rich.text import Text
+
+    from gymnasium_solver.cli.tables import plain_table, print_table
+
     table = plain_table(("config", {"no_wrap": True}), "algorithm", "description")
     for i, (suite, group) in enumerate(groupby(entries, key=lambda entry: entry.suite)):
         if i:
@@ -43,5 +60,22 @@ def print_configs(pattern: str | None, *, as_json: bool = False) -> int:
         for entry in group:
             table.add_row(Text(f"  {entry.name}"), entry.algo_id, Text(entry.description))
     print_table(console, table)
-    console.print(f"\ngsolve train {entries[0].name}", style="bright_black")
-    return 0
+
+
+def _print_stacked(console: "Console", entries: "list[ConfigEntry]") -> None:
+    """Each description once, below the configs that share it."""
+    from rich.text import Text
+
+    for i, (suite, group) in enumerate(groupby(entries, key=lambda entry: entry.suite)):
+        console.print(Text(("\n" if i else "") + (suite or "your own"), style="bold"))
+        for description, alike in groupby(group, key=lambda entry: entry.description):
+            for entry in alike:
+                own = f"  ({entry.algo_id})" if not _tells_algo(entry) else ""
+                console.print(Text(f"  {entry.name}{own}"), soft_wrap=True)
+            for line in textwrap.wrap(description, console.width - 6):
+                console.print(Text(f"      {line}", style="bright_black"))
+
+
+def _tells_algo(entry: "ConfigEntry") -> bool:
+    """Whether the name of the variant begins with the algorithm."""
+    return entry.variant is not None and entry.variant.startswith(entry.algo_id)

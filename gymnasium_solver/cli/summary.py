@@ -1,5 +1,6 @@
 """The result of a run as text, for the end of `gsolve train` and for `gsolve run`."""
 
+import textwrap
 from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
@@ -13,6 +14,9 @@ if TYPE_CHECKING:
     from gymnasium_solver.runs.query import RunSummary
     from gymnasium_solver.runs.run import Run
     from gymnasium_solver.training.observer import EvalResult
+
+
+INDENT = 11  # of the text of a row
 
 
 def score_text(summary: "RunSummary") -> ScoreText:
@@ -174,6 +178,22 @@ def broken_off(run: "Run", runs_dir: str | None = None) -> list[Text]:
     if summary.checkpoints:
         rows += next_rows(summary, runs_dir)
     return lines + [Text.assemble((f"  {key:<9}", "bright_black"), text) for key, text in rows]
+
+
+def hanging(line: Text, width: int) -> list[Text]:
+    """A line of a result wrapped at words to `width`, below its text. Commands and paths stay
+    whole, so that they can be copied."""
+    label, text = line[:INDENT], line[INDENT:]
+    is_row = line.plain.startswith("  ")
+    is_copied = label.plain.strip() in ("folder", "next") or text.plain.startswith("gsolve ")
+    if line.cell_len <= width or (is_row and is_copied):
+        return [line]
+    if not is_row:
+        label, text = Text(""), line
+    first, *rest = textwrap.wrap(text.plain, max(20, width - (INDENT if is_row else 2)))
+    start = text[: len(first)]
+    indent = " " * (INDENT if is_row else 2)
+    return [Text.assemble(label, start), *(Text(indent + part) for part in rest)]
 
 
 def quiet_result(summary: "RunSummary", final: "dict[str, EvalResult]") -> list[Text]:

@@ -8,7 +8,9 @@ takes the fastest engine that has the env: see `_choose`. The families of spec.p
 bandits, ...) have engines of their own.
 """
 
+import logging
 import re
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
@@ -35,6 +37,8 @@ from gymnasium_solver.suggest import ask, did_you_mean
 
 if TYPE_CHECKING:
     from gymnasium_solver.config.schema import Config
+
+log = logging.getLogger(__name__)
 
 MODES = ("auto", "envpool", "vector", "sync", "async")
 FRAME_OPTIONS = ("obs_type", "frame_stack", "frame_skip", "grayscale_obs", "resize_obs")
@@ -88,10 +92,13 @@ def make_vector_env(
     needs, wrappers = lower(wrappers, max_episode_steps)
     needs = replace(needs, timeout_s=timeout_s)
     render_mode = "rgb_array" if needs.draws else render_mode
+    began_s = time.perf_counter()
     if family is not None:
         env = _make_family(family, env_id, n_envs, kwargs, needs, vectorization_mode, render_mode)
     else:
         env = _make_engine(env_id, n_envs, kwargs, needs, vectorization_mode, render_mode)
+    took_s = time.perf_counter() - began_s
+    log.debug("made %s × %d on %s in %.2f s", env_id, n_envs, env.spec.engine, took_s)
     return wrap(env, wrappers, {} if gamma is None else {"gamma": gamma})
 
 

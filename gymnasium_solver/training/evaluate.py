@@ -5,6 +5,8 @@ are not over-represented. Normalisation statistics are frozen. The environments 
 `seed`: the same policy and seed give the same numbers.
 """
 
+import logging
+
 import numpy as np
 
 from gymnasium_solver.config.schema import Config
@@ -16,6 +18,8 @@ from gymnasium_solver.policies.policy import Policy
 from gymnasium_solver.training.activity import Activity
 from gymnasium_solver.training.finite import ENV_ADVICE
 from gymnasium_solver.training.observer import EvalResult, eval_result
+
+log = logging.getLogger(__name__)
 
 MOST_EVAL_ENVS = 64
 MOST_IN_NUMPY = 256  # for envs vectorised in NumPy: a step of 100 envs costs as much as one of 50
@@ -55,7 +59,7 @@ def evaluate(
 ) -> EvalResult:
     """`activity`: told how far the evaluation is."""
     activity = activity or Activity()
-    choose = policy.greedy if greedy else policy.sample
+    began_s, choose = activity.clock_s(), policy.greedy if greedy else policy.sample
     open_share = episode_shares(episodes, env.n_envs)
     returns: list[float] = []
     lengths: list[int] = []
@@ -88,6 +92,8 @@ def evaluate(
                     reached += success[finished].tolist()
     finally:
         policy.rng, policy.is_random = before
+    took_s = activity.clock_s() - began_s
+    log.debug("%d episodes in %d envs took %.2f s", episodes, env.n_envs, took_s)
     return eval_result(
         returns,
         lengths,

@@ -28,6 +28,7 @@ from gymnasium_solver.runs.files import finite
 from gymnasium_solver.runs.query import get_events
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.runs.summary import Fields
+from gymnasium_solver.training.activity import Activity
 from gymnasium_solver.training.agents import agent_from_checkpoint, load_agent
 from gymnasium_solver.training.evaluate import evaluate, n_eval_envs
 from gymnasium_solver.training.evaluator import eval_seed
@@ -65,12 +66,16 @@ class _Trained:
 
 
 def score(
-    found: Found, episodes: int | None, seed: int | str | None, modes: Mapping[str, bool]
+    found: Found,
+    episodes: int | None,
+    seed: int | str | None,
+    modes: Mapping[str, bool],
+    activity: Activity | None = None,
 ) -> Scores:
     """Play the episodes in each of `modes` (name -> greedy), in the run's environment.
 
-    `episodes` None: as many as the run's test."""
-    config = found.config
+    `episodes` None: as many as the run's test. `activity` is told how far it is."""
+    config, activity = found.config, activity or Activity()
     env_steps = 0 if found.checkpoint is None else int(found.checkpoint.resolve().name)
     n_episodes = episodes or _own_episodes(found, seed)
     env_seed = pick_seed(config, found.run, env_steps, seed)
@@ -80,8 +85,10 @@ def score(
         with limited_threads(pick_threads(config, env.observation_space)):
             trained = _trained(found)
             check_spaces(env, trained.agent, found.changed)
-            results = {
-                name: evaluate(
+            results = {}
+            for name, greedy in modes.items():
+                activity.begin_evaluation("evaluating", n_episodes)
+                results[name] = evaluate(
                     trained.agent.policy,
                     env,
                     n_episodes,
@@ -89,9 +96,8 @@ def score(
                     seed=env_seed,
                     env_steps=trained.env_steps,
                     epoch=trained.epoch,
+                    activity=activity,
                 )
-                for name, greedy in modes.items()
-            }
     finally:
         env.close()
     own = config.reward_threshold

@@ -10,6 +10,7 @@ The limits apply during a run and are restored afterwards, as is the handling of
 which is also a per-thread setting.
 """
 
+import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -23,6 +24,8 @@ from threadpoolctl import ThreadpoolController
 
 from gymnasium_solver.config.schema import Config, LearnerConfig, cpu_count
 from gymnasium_solver.nets.network import is_cnn
+
+log = logging.getLogger(__name__)
 
 # Multiplications in the largest product for which a second thread pays off: 256 x 256 x 256 (SAC's
 # default) is 1.3 to 1.4 times as fast on two threads, 64 x 256 x 256 no faster.
@@ -54,6 +57,7 @@ def limited_threads(n_threads: int) -> Iterator[None]:
     """Give torch `n_threads` threads and NumPy one; restore both afterwards."""
     before = torch.get_num_threads()
     torch.set_num_threads(n_threads)
+    log.debug("torch has %d threads, NumPy one", n_threads)
     # Adam moments of weights with zero gradient decay until they are denormal, and the CPU computes
     # with denormals ten times slower. After a thousand updates of a ReLU net half of the moments
     # are denormal.

@@ -3,7 +3,11 @@
 import io
 import logging
 import math
+import os
 import re
+import sys
+import threading
+import time
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -11,11 +15,13 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from rich.file_proxy import FileProxy
 
 from gymnasium_solver.cli import console as console_module
 from gymnasium_solver.cli import display as display_module
 from gymnasium_solver.cli import format as fmt
 from gymnasium_solver.cli.console import TrainConsole
+from gymnasium_solver.cli.eval_progress import EvalLine, eval_progress
 from gymnasium_solver.cli.start_text import header
 from gymnasium_solver.config.load import dump_config
 from gymnasium_solver.envs.spec import EnvSpec
@@ -27,6 +33,7 @@ from gymnasium_solver.training.activity import Activity
 from gymnasium_solver.training.observer import Control, EvalResult, TrainInfo
 from gymnasium_solver.training.prepare import load_config
 
+CODES = re.compile(r"\x1b\[[?0-9;]*[a-zA-Z]")
 N_EPOCHS, TOTAL = 40, 40 * 256
 CONFIG = load_config("CartPole-v1:ppo", overrides={"max_env_steps": TOTAL, "seed": 7})
 INFO = TrainInfo(
@@ -460,6 +467,65 @@ def test_a_key_that_asked_for_a_checkpoint_is_answered(tmp_path, monkeypatch):
     assert [text[10:] for text in told if "checkpoint" in text] == [
         "checkpoint saved at 1,536 env steps"
     ]
+
+
+def test_a_narrow_terminal_wraps_the_result_but_no_command(tmp_path):
+    training = Training(tmp_path, terminal=True, size=(60, 24))
+    text = CODES.sub("", training.go())
+    end = text[text.index("SOLVED") :].splitlines()
+    commands = [line for line in end if "gsolve " in line]
+    assert any(len(line) > 60 for line in commands), "a command is whole, to be copied"
+    folder = next(line for line in end if line.startswith("  folder"))
+    assert folder.endswith(training.run.id)
+    rest = [line for line in end if line not in (*commands, folder)]
+    assert max(map(len, rest)) <= 60
+    test = next(i for i, line in enumerate(rest) if line.startswith("  test"))
+    assert rest[test + 1].startswith(11 * " "), "below its text"
+    assert "SOLVED  test 498.0 ± 3.0 (standard error, 2 episodes) ≥ 475" in training.log
+
+
+def test_a_process_that_is_forked_while_a_line_is_written_can_print(tmp_path):
+    """Environments may be forked at any time; a lock that is held then would stay held in the
+    child, which would wait forever when it prints."""
+    ready, done = threading.Event(), threading.Event()
+
+    def write() -> None:
+        with display_module.OUTPUT:
+            ready.set()
+            time.sleep(0.05)
+        done.set()
+
+    training = Training(tmp_path, terminal=True)
+    with training.observer as listener:
+        listener.on_start(training.run, CONFIG, training.info)
+        writer = threading.Thread(target=write)
+        writer.start()
+        ready.wait()
+        child = os.fork()  # waits for the line
+        if child == 0:
+            is_free = display_module.OUTPUT.acquire(timeout=5)
+            is_direct = not isinstance(sys.stdout, FileProxy)
+            os._exit(0 if is_free and is_direct else 1)
+        assert isinstance(sys.stdout, FileProxy), "in the parent it is as it was"
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        writer.join()
+        assert done.is_set()
+
+
+def test_an_evaluation_tells_how_far_it_is_on_a_terminal():
+    activity = Activity()
+    shown = Console(file=io.StringIO(), force_terminal=True, width=80)
+    assert str(EvalLine(activity).__rich__()) == "starting the environments"
+    with eval_progress(activity, shown):
+        activity.begin_evaluation("evaluating", 100)
+        activity.eval_episodes_done, activity.eval_rows = 3, 412
+        text = str(EvalLine(activity).__rich__())
+        assert text.startswith("evaluating 3 / 100 episodes · 412 steps · 0.")
+    piped = Console(file=io.StringIO(), force_terminal=False)
+    with eval_progress(activity, piped):
+        pass
+    assert isinstance(piped.file, io.StringIO)
+    assert piped.file.getvalue() == ""
 
 
 def test_numbers():

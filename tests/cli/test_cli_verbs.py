@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 
 import gymnasium_solver as gs
-from gymnasium_solver.cli import fieldhelp
+from gymnasium_solver.cli import fieldhelp, tables
 from gymnasium_solver.cli import main as cli
 from gymnasium_solver.cli.runs import runs_table
 from gymnasium_solver.cli.tables import status_text
@@ -126,9 +126,16 @@ def test_eval_options(inside, capsys):
     for flags, hint in (
         (["--seed", "tset"], "expected test, val, train or a number"),
         (["--episodes", "0"], "at least 1"),
+        (["--log-level", "debg"], "Did you mean debug?"),
     ):
         assert cli.main(["eval", "@last", *flags]) == 2
         assert hint in capsys.readouterr().err
+    for level, told in (("info", False), ("debug", True)):
+        few = ["--episodes", "2", "--greedy", "--json", "--log-level", level]
+        assert cli.main(["eval", "@last", *few]) == 0
+        spoken = capsys.readouterr()
+        assert ("debug: made CartPole-v1 × 2 on vector" in spoken.err) == told
+        assert json.loads(spoken.out)["scores"]
 
 
 def test_resume_says_what_changes_and_goes_on(inside, tmp_path, capsys):
@@ -285,7 +292,7 @@ def test_init_from_run(inside, tmp_path, capsys):
         newest.rename(tmp_path / "done")
 
 
-def test_list(capsys):
+def test_list(capsys, monkeypatch):
     entries = read(capsys, "list")
     names = [entry["name"] for entry in entries]
     assert {"CartPole-v1:ppo", "LunarLander-v3:ppo", "Ant-v5:ppo"} <= set(names)
@@ -293,6 +300,14 @@ def test_list(capsys):
     text = capsys.readouterr().out
     assert "CartPole-v1:ppo" in text
     assert "Taxi" not in text
+    described = "\n      Balance a pole on a cart.\n"
+    assert described not in text
+    monkeypatch.setattr(tables, "PIPED_WIDTH", 80)
+    assert cli.main(["list", "cartpole"]) == 0
+    text = capsys.readouterr().out
+    assert max(map(len, text.splitlines())) <= 80
+    assert f"  CartPole-v1:reinforce\n  CartPole-v1:dqn{described}" in text, "once for both"
+    assert "  CartPole-v1:fast  (pqn)" in text
     assert cli.main(["list", "no-such-env"]) == 1
     assert "no config matches 'no-such-env'" in capsys.readouterr().err
 
