@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.text import Text
 
 from gymnasium_solver.cli import format as fmt
-from gymnasium_solver.cli.dashboard import GREY, ORANGE, SKY
+from gymnasium_solver.cli.colours import GREY, ORANGE, SKY
 from gymnasium_solver.cli.display import OUTPUT, Display
 from gymnasium_solver.cli.live_state import Line, State
 from gymnasium_solver.cli.logs import LogCapture, rank

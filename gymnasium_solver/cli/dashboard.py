@@ -7,8 +7,9 @@ It fits the height of the terminal: first come progress, requests and the newest
 many rows of the table as there is room for, by the priority of the metrics, then blank lines.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache, partial
+import textwrap
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console, ConsoleOptions
@@ -16,17 +17,13 @@ from rich.segment import Segment
 from rich.style import Style
 
 from gymnasium_solver.cli import format as fmt
-from gymnasium_solver.cli.live_state import BESTS, GROUPS, PLACES, SHOWN, Line, Span, State
-from gymnasium_solver.runs.metrics import describe
-from gymnasium_solver.runs.words import ScoreText
+from gymnasium_solver.cli.colours import BLUE, GREEN, GREY, ORANGE, PINK, SKY
+from gymnasium_solver.cli.live_state import Line, Span, State
+from gymnasium_solver.cli.metric_table import table_lines
 
 WIDEST = 160
 LABEL = 8  # width of the labels on the left: env, agent, now, time
-GROUP, NAME, MARK, NUMBER = 7, 20, 2, 11
-LONGEST_SPARK, SHORTEST_SPARK = 60, 8
-ALERT_FROM = 130  # inner width from which alerts have a column of their own
-BLUE, ORANGE, GREEN, PINK, SKY = "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9"
-GREY = "bright_black"
+LONGEST_MESSAGE = 3  # lines
 SHARES = (("env", BLUE), ("act", SKY), ("update", ORANGE), ("eval", PINK))
 DOT = " · "
 
@@ -56,7 +53,7 @@ def frame(state: State, width: int, height: int | None = None) -> list[Line]:
     inner = width - 4
     room = most = 10_000 if height is None else max(0, height - 2)
     head, progress = _header(state, inner, room), _progress(state, inner, room)
-    bottom = _bottom(state, room)
+    bottom = _bottom(state, inner, room)
     room -= len(head) + len(progress) + len(bottom)
     table = table_lines(state, inner, room)
     lines = _spaced(head, progress, table, bottom, room - len(table))
@@ -191,7 +188,7 @@ def _time_shares(state: State, width: int) -> list[Line]:
 # --- messages
 
 
-def _bottom(state: State, room: int) -> list[Line]:
+def _bottom(state: State, width: int, room: int) -> list[Line]:
     """The help, or the newest messages."""
     if state.ended:
         return []
@@ -199,84 +196,21 @@ def _bottom(state: State, room: int) -> list[Line]:
         keys = [*state.key_help, ("Ctrl-C", "save and stop; twice: stop at once")]
         return [[(f"{key:<{LABEL}}", f"bold {SKY}"), (text, "none")] for key, text in keys]
     most = 1 if room < 14 else 3 if room < 26 else 5 if room < 40 else 8
-    return list(state.messages)[-most:]
-
-
-# --- the table
-
-
-def table_lines(state: State, width: int, room: int) -> list[Line]:
-    """The heading and the rows that fit: chosen by priority, shown in groups."""
-    known = [name for name in SHOWN if name in state.series][: max(0, room - 1)]
-    if not known:
-        return []
-    spark = width - GROUP - NAME - MARK - 3 * NUMBER - 2
-    with_alerts = width >= ALERT_FROM and bool(state.alerts) and not state.ended
-    spark = min(LONGEST_SPARK, spark) if spark >= SHORTEST_SPARK else 0
-    numbers = ("last", "min", "max") if state.ended else ("now", "best", "change")
-    head = f"{'':<{GROUP + NAME + MARK}}{''.join(f'{text:>{NUMBER}}' for text in numbers)}"
-    over = "  over the run" if spark else ""
-    head += f"{over:<{spark + 2}}{'  alert'}" if with_alerts else over
-    lines: list[Line] = [[(head, GREY)]]
-    group = ""
-    for name in sorted(known, key=PLACES.__getitem__):
-        title = GROUPS[describe(name).group]
-        lines.append(_metric_row(state, name, title if title != group else "", spark, with_alerts))
-        group = title
+    lines: list[Line] = []
+    for message in reversed(state.messages):
+        wrapped = _wrapped(message, width)
+        if lines and len(lines) + len(wrapped) > most:
+            break
+        lines = [*wrapped, *lines]
     return lines
 
 
-def _metric_row(state: State, name: str, title: str, spark: int, with_alerts: bool) -> Line:
-    alert = None if state.ended else state.alert_of(name)
-    label = name.removeprefix(describe(name).group + "/")
-    line: Line = [(f"{title:<{GROUP}}", "bold"), (f"{label:<{NAME}.{NAME}}", "none")]
-    line.append((f"{'!' if alert else '':<{MARK}}", f"bold {ORANGE}"))
-    line += _ended_numbers(state, name) if state.ended else _live_numbers(state, name)
-    history = fmt.sparkline(state.series[name].values(), spark)
-    line.append((f"  {history:<{spark}}", SKY))
-    if with_alerts and alert is not None:
-        line.append((f"  {alert.text}", ORANGE))
-    return line
-
-
-def _format(state: State, name: str) -> tuple[Callable[[float], str], int]:
-    """How values of a metric are written, and with how many decimals."""
-    if name in BESTS:
-        score = ScoreText(state.threshold, state.best.get(name))
-        return score, score.decimals
-    precision = describe(name).precision
-    return partial(fmt.number, precision=precision), precision
-
-
-def _live_numbers(state: State, name: str) -> Line:
-    series, best = state.series[name], state.best.get(name)
-    shown, precision = _format(state, name)
-    now = series.last
-    assert now is not None  # a series is created with its first value
-    at_best = best is not None and now == best and len(series.means) > 1
-    star = "" if best is None else f"★ {shown(float(best))}"
-    return [
-        (f"{shown(float(now)):>{NUMBER}}", f"bold {GREEN}" if at_best else "bold"),
-        (f"{star:>{NUMBER}}", ORANGE if at_best else GREY),
-        _change(series.change(), precision, describe(name).better),
-    ]
-
-
-def _ended_numbers(state: State, name: str) -> Line:
-    series, (shown, _) = state.series[name], _format(state, name)
-    last = series.last
-    assert last is not None
-    return [
-        (f"{shown(float(last)):>{NUMBER}}", "bold"),
-        (f"{shown(series.low):>{NUMBER}}", "none"),
-        (f"{shown(series.high):>{NUMBER}}", "none"),
-    ]
-
-
-def _change(change: float | None, precision: int, better: str | None) -> Span:
-    if change is None:
-        return (" " * NUMBER, "none")
-    text = fmt.signed(change, precision)
-    good = better is not None and text != "·" and (change > 0) == (better == "up")
-    bad = better is not None and text != "·" and not good
-    return (f"{text:>{NUMBER}}", GREEN if good else ORANGE if bad else GREY)
+def _wrapped(message: Line, width: int) -> list[Line]:
+    """A message of a time and a text that is too long, in at most `LONGEST_MESSAGE` lines."""
+    if _length(message) <= width or len(message) != 2:
+        return [message]
+    (when, grey), (text, style) = message
+    indent = cell_len(when)
+    first, *rest = textwrap.wrap(text, max(20, width - indent)) or [""]
+    rest = rest[: LONGEST_MESSAGE - 1]
+    return [[(when, grey), (first, style)], *([(" " * indent + part, style)] for part in rest)]

@@ -10,12 +10,12 @@ from collections.abc import Callable
 
 from rich.console import Console
 from rich.file_proxy import FileProxy
-from rich.live import Live
 
 from gymnasium_solver.cli.dashboard import Dashboard
 from gymnasium_solver.cli.key_actions import KeyActions, Show
 from gymnasium_solver.cli.keys import Keys, Suspension, terminal_keys
 from gymnasium_solver.cli.live_state import State
+from gymnasium_solver.cli.steady_live import SteadyLive
 from gymnasium_solver.cli.ticker import Ticker
 
 OUTPUT = threading.RLock()
@@ -28,7 +28,7 @@ class Display:
     def __init__(self, console: Console, state: State, on_tick: Callable[[], None]) -> None:
         """`on_tick` is called by the thread before each drawing."""
         self._console, self._state, self._on_tick = console, state, on_tick
-        self._live: Live | None = None
+        self._live: SteadyLive | None = None
         self._keys: Keys | None = None
         self._key_actions: KeyActions | None = None
         self._suspension = Suspension(self._suspend, self._continue)
@@ -39,14 +39,7 @@ class Display:
         return self._live is not None
 
     def show_dashboard(self) -> None:
-        self._live = Live(
-            Dashboard(self._state),
-            console=self._console,
-            auto_refresh=False,
-            vertical_overflow="crop",
-            redirect_stdout=True,
-            redirect_stderr=True,
-        )
+        self._live = SteadyLive(Dashboard(self._state), console=self._console)
         self._live.start(refresh=True)
         self._suspension.watch()
 

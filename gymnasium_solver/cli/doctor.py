@@ -193,7 +193,7 @@ def _first_line(error: Exception) -> str:
 def print_report(report: dict[str, list[Check]], healthy: bool) -> None:
     from rich.text import Text
 
-    from gymnasium_solver.cli.dashboard import GREEN, ORANGE
+    from gymnasium_solver.cli.colours import GREEN, ORANGE
     from gymnasium_solver.cli.tables import make_console, print_pairs
 
     console = make_console()

@@ -176,7 +176,7 @@ class _Printed(list[Any]):
     def append(self, finding: Any) -> None:
         from rich.text import Text
 
-        from gymnasium_solver.cli.dashboard import GREEN, ORANGE
+        from gymnasium_solver.cli.colours import GREEN, ORANGE
         from gymnasium_solver.cli.tables import print_pairs
 
         if not self:
@@ -190,7 +190,7 @@ class _Printed(list[Any]):
 def _print_advice(findings: Any) -> None:
     from rich.text import Text
 
-    from gymnasium_solver.cli.dashboard import GREEN, ORANGE
+    from gymnasium_solver.cli.colours import GREEN, ORANGE
     from gymnasium_solver.cli.tables import print_pairs
 
     console = findings.console

@@ -119,7 +119,7 @@ def _print_sheet(
 ) -> None:
     from rich.text import Text
 
-    from gymnasium_solver.cli.dashboard import ORANGE
+    from gymnasium_solver.cli.colours import ORANGE
     from gymnasium_solver.cli.tables import print_pairs
 
     suite = facts.get("suite") or "other"

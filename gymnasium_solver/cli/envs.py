@@ -53,7 +53,7 @@ def main(argv: Sequence[str]) -> int:
 def print_environments(console: "Console", found: "list[EnvEntry]") -> None:
     from rich.text import Text
 
-    from gymnasium_solver.cli.dashboard import ORANGE
+    from gymnasium_solver.cli.colours import ORANGE
     from gymnasium_solver.cli.tables import plain_table, print_table
 
     is_wide = console.width >= WIDE

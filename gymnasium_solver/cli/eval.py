@@ -153,7 +153,7 @@ def as_json(found: "Found", scores: "Scores") -> dict[str, Any]:
 def print_scores(found: "Found", scores: "Scores") -> None:
     from rich.text import Text
 
-    from gymnasium_solver.cli.dashboard import GREEN, ORANGE
+    from gymnasium_solver.cli.colours import GREEN, ORANGE
     from gymnasium_solver.cli.fieldhelp import shown
     from gymnasium_solver.cli.tables import make_console, plain_table, print_table
     from gymnasium_solver.runs.words import ScoreText

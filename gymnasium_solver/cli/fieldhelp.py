@@ -8,7 +8,7 @@ from pydantic import BaseModel
 from rich.padding import Padding
 from rich.text import Text
 
-from gymnasium_solver.cli.dashboard import ORANGE
+from gymnasium_solver.cli.colours import ORANGE
 from gymnasium_solver.cli.flags import as_flag
 from gymnasium_solver.cli.tables import make_console, plain_table, print_table
 from gymnasium_solver.config.schedule import Schedule

@@ -89,7 +89,7 @@ def run(
 def _print_line(console: "Console", result: dict[str, Any], width: int) -> None:
     from rich.text import Text
 
-    from gymnasium_solver.cli.dashboard import GREEN, ORANGE
+    from gymnasium_solver.cli.colours import GREEN, ORANGE
 
     status = result["status"]
     colour = {"pass": GREEN, "skip": ORANGE}.get(status, "red")
@@ -110,7 +110,7 @@ def _print_line(console: "Console", result: dict[str, Any], width: int) -> None:
 def _print_end(console: "Console", results: list[dict[str, Any]], counts: "Counter[str]") -> None:
     from rich.text import Text
 
-    from gymnasium_solver.cli.dashboard import GREEN
+    from gymnasium_solver.cli.colours import GREEN
 
     failed = [result["name"] for result in results if result["status"] == "fail"]
     text = f"{counts['pass']} passed, {counts['skip']} skipped, {counts['fail']} failed"

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from gymnasium_solver.cli import format as fmt
-from gymnasium_solver.cli.dashboard import GREEN, ORANGE, table_lines
+from gymnasium_solver.cli.colours import GREEN, ORANGE
+from gymnasium_solver.cli.metric_table import table_lines
 from gymnasium_solver.runs.words import ScoreText, disagreement, next_steps, stopped
 
 if TYPE_CHECKING:

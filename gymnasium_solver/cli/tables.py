@@ -9,7 +9,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from gymnasium_solver.cli.dashboard import GREEN, ORANGE, SKY
+from gymnasium_solver.cli.colours import GREEN, ORANGE, SKY
 from gymnasium_solver.printable import escaped, printable_lines
 from gymnasium_solver.runs.files import jsonable
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from gymnasium_solver.cli.keys import Keys
 
-SHORTEST_S, LONGEST_S = 1 / 8, 0.8
+SHORTEST_S, LONGEST_S = 1 / 8, 0.5
 COST = 0.01
 
 

@@ -1,13 +1,16 @@
 """The live dashboard: what it shows at which size, and what it says while an epoch is long."""
 
+import io
 import re
 from typing import Any
 
 import pytest
+from rich.console import Console, Group
 
 from gymnasium_solver.cli.dashboard import frame
 from gymnasium_solver.cli.key_actions import KeyActions
 from gymnasium_solver.cli.live_state import Pace, State
+from gymnasium_solver.cli.steady_live import SteadyLive
 from gymnasium_solver.cli.ticker import pause_after
 from gymnasium_solver.runs.alert import Alert
 from gymnasium_solver.training import activity as activity_module
@@ -363,3 +366,55 @@ def test_drawing_is_paced_by_its_cost_but_at_least_once_a_second() -> None:
     assert pause_after(0.0) == 1 / 8
     assert pause_after(0.004) == pytest.approx(0.4)
     assert pause_after(1.0) < 1.0
+
+
+def test_a_long_message_is_wrapped_and_never_cut_in_the_middle() -> None:
+    state = trained()
+    text = " ".join(f"word{i}" for i in range(25))
+    state.messages.append([("10:15:00  ", "none"), (text, "none")])
+    shown = text_of(state, 80, 23)
+    assert "word0 " in shown
+    assert "word24" in shown
+    assert "…" not in shown
+    state.messages.append([("10:15:01  ", "none"), ("newest", "none")])
+    shown = text_of(state, 80, 23)
+    assert "newest" in shown
+    assert ("word0 " in shown) == ("word24" in shown), "whole or not at all"
+
+
+def screen_of(output: str, width: int) -> list[str]:
+    """The lines of a terminal after some output, by the few codes that the display uses."""
+    lines, y, x = [""], 0, 0
+    for code, letter, text in re.findall(r"\x1b\[([?0-9;]*)([a-zA-Z])|([^\x1b])", output):
+        if letter == "A":
+            y -= int(code or 1)
+        elif letter == "K":
+            lines[y] = ""
+        elif text == "\r":
+            x = 0
+        elif text == "\n":
+            x, y = 0, y + 1
+            lines += [""] * (y == len(lines))
+        elif text:
+            lines[y] = lines[y][:x].ljust(x) + text + lines[y][x + 1 :]
+            x += 1
+    return lines
+
+
+def test_a_refresh_overwrites_without_erasing_and_leaves_nothing_behind() -> None:
+    file = io.StringIO()
+    console = Console(file=file, force_terminal=True, width=40, height=20, color_system=None)
+    shown = [f"line {i}".ljust(40) for i in range(6)]
+    live = SteadyLive(Group(*shown), console=console)
+    live.start(refresh=True)
+    before = len(file.getvalue())
+    live.update(Group(*reversed(shown)), refresh=True)
+    assert "\x1b[2K" not in file.getvalue()[before:], "this would flicker"
+    assert screen_of(file.getvalue(), 40) == list(reversed(shown))
+    live.update(Group(*shown[:3]), refresh=True)
+    assert [line for line in screen_of(file.getvalue(), 40) if line] == shown[:3]
+    console.print("said")
+    assert [line for line in screen_of(file.getvalue(), 40) if line] == ["said", *shown[:3]]
+    live.update(Group(*shown), refresh=True)
+    live.stop()
+    assert [line for line in screen_of(file.getvalue(), 40) if line] == ["said", *shown]
