@@ -257,7 +257,8 @@ class TrainConsole(Observer):
 
     def _tell_requests(self, state: State) -> None:
         """Without a dashboard: acknowledge Ctrl-C with a line."""
-        asked = [] if state.activity.stop_signal is None else state.requests()
+        is_signalled = state.activity.stop_signal is not None or state.signal is not None
+        asked = state.requests() if is_signalled else []
         if asked and not self._told_requests:
             self._told_requests = asked
             text = "; ".join(asked)

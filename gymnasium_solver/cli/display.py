@@ -52,7 +52,7 @@ class Display:
     def start_thread(self) -> None:
         _guard_forks()
         press = None if self._key_actions is None else self._key_actions.press
-        self._ticker = Ticker(self.tick, self._keys, press)
+        self._ticker = Ticker(self.tick, self._keys, press, self._state.note_signal)
         self._ticker.start()
 
     def tick(self) -> None:

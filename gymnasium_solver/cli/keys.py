@@ -1,7 +1,8 @@
 """Single keys from the terminal while training runs, without Enter; the terminal is given back.
 
-    keys = Keys(sys.stdin.fileno())
-    keys.wait(0.25)      # "c", or "" after the time is over, or after keys.wake()
+    keys = terminal_keys()
+    select.select([keys.source()], [], [])
+    keys.read()          # "c"
     keys.close()
 
 Ctrl-C and Ctrl-Z stay signals. Only a process in the foreground touches the terminal: another one
@@ -10,7 +11,6 @@ would be stopped by the kernel. After Ctrl-Z and `fg` the terminal is taken agai
 
 import os
 import re
-import select
 import signal
 import sys
 import threading
@@ -39,43 +39,53 @@ def terminal_keys() -> "Keys | None":
 
 
 class Keys:
+    """Used by one thread; `suspend`, `resume` and `close` may be called by another one."""
+
     def __init__(self, fd: int) -> None:
         self._fd: int | None = fd
         self._former: list[Any] | None = None
         """Settings of the terminal to restore, while it is taken."""
         self._is_suspended = False
-        self._wake_out, self._wake_in = os.pipe()
         self._lock = threading.Lock()
 
-    def wait(self, timeout_s: float) -> str:
-        """The keys typed until now, or "" after `timeout_s` or `wake`."""
-        fd = self._fd if self._take() else None
-        sources = [self._wake_out] if fd is None else [self._wake_out, fd]
-        try:
-            ready, _, _ = select.select(sources, [], [], timeout_s)
-            if self._wake_out in ready:
-                os.read(self._wake_out, 1)
-                return ""
-            if fd is None or fd not in ready or not self._is_foreground():
-                return ""
-            typed = os.read(fd, 64)
-        except (OSError, ValueError):  # the terminal has gone
-            self._fd = None
+    def source(self) -> int | None:
+        """The descriptor to wait for; None while the terminal is not ours."""
+        return self._fd if self._take() else None
+
+    def read(self) -> str:
+        """The keys typed until now; call it when `source` can be read."""
+        if self._fd is None or not self._is_foreground():
             return ""
-        if not typed:
-            self._fd = None
+        try:
+            typed = os.read(self._fd, 64)
+        except OSError:
+            typed = b""
+        if not typed:  # the terminal has gone
+            self.forget()
         return SEQUENCE.sub(b"", typed).decode(errors="ignore").lower()
 
-    def wake(self) -> None:
-        """Make `wait` return."""
-        os.write(self._wake_in, b".")
+    def forget(self) -> None:
+        """Read no more keys: the terminal has gone."""
+        self._fd = None
 
     def close(self) -> None:
-        """Give the terminal back. Nothing may be waiting any more."""
+        """Give the terminal back, for good."""
         self.suspend()
-        self._fd = None
-        os.close(self._wake_in)
-        os.close(self._wake_out)
+        self.forget()
+
+    def resume(self) -> None:
+        """Take the terminal again."""
+        self._is_suspended = False
+
+    def suspend(self) -> None:
+        """Restore the terminal's settings and leave it alone until `resume`."""
+        with self._lock:
+            self._is_suspended = True
+            if self._former is None or self._fd is None or not self._is_foreground():
+                return
+            with suppress(termios.error):  # the terminal has gone
+                termios.tcsetattr(self._fd, termios.TCSANOW, self._former)
+            self._former = None
 
     def _is_foreground(self) -> bool:
         try:
@@ -98,20 +108,6 @@ class Keys:
             except termios.error:
                 self._fd = None
             return self._fd is not None
-
-    def resume(self) -> None:
-        """Take the terminal again at the next `wait`."""
-        self._is_suspended = False
-
-    def suspend(self) -> None:
-        """Restore the terminal's settings and leave it alone until `resume`."""
-        with self._lock:
-            self._is_suspended = True
-            if self._former is None or self._fd is None or not self._is_foreground():
-                return
-            with suppress(termios.error):  # the terminal has gone
-                termios.tcsetattr(self._fd, termios.TCSANOW, self._former)
-            self._former = None
 
 
 class Suspension:

@@ -23,7 +23,7 @@ GROUPS = {"train/roll": "train", "val/roll": "val", "train/opt": "learn", "train
 """The groups of the table in their order, and how it calls them."""
 HIDDEN = ("best", "std")  # shown in other columns or elsewhere
 QUICK_EPOCH_S = 1.0
-SIGNALS = {"SIGINT": "Ctrl-C"}  # as the user knows them
+STOP_SIGNALS = {"SIGINT": "Ctrl-C", "SIGTERM": "SIGTERM"}  # and how the user knows them
 
 SHOWN = tuple(
     name
@@ -87,6 +87,8 @@ class State:
     """(key, what it does), if keys are read."""
     show_help: bool = False
     ended: bool = False
+    signal: str | None = None
+    """The signal that asked for a stop, if one did."""
     row: dict[str, Any] = field(default_factory=dict)
     series: dict[str, fmt.Series] = field(default_factory=dict)
     best: dict[str, float] = field(default_factory=dict)
@@ -110,6 +112,11 @@ class State:
         self.env_steps = max(self.env_steps, self.activity.steps_now)
         self._steps_pace.add(self.clock_s, self.env_steps)
         self._fraction_pace.add(self.clock_s, self.fraction())
+
+    def note_signal(self, name: str) -> None:
+        """A signal has arrived; the loop itself notes it when its present call returns."""
+        if self.activity.takes_signals and name in STOP_SIGNALS:
+            self.signal = name
 
     def add_row(self, row: dict[str, Any]) -> None:
         self.row = row
@@ -214,15 +221,17 @@ class State:
             return []
         wishes = ["saves a checkpoint"] * control.wants_checkpoint
         wishes += ["evaluates"] * control.wants_evaluation
-        stops = a.stop_signal is not None or control.stop_reason is not None
+        stop_signal = a.stop_signal or self.signal
+        stops = stop_signal is not None or control.stop_reason is not None
         wishes = ["saves and stops"] if stops else wishes
         if not wishes:
             return []
-        by = "" if a.stop_signal is None else f"{SIGNALS.get(a.stop_signal, a.stop_signal)}: "
+        by = "" if stop_signal is None else f"{STOP_SIGNALS[stop_signal]}: "
         lines = [f"{by}{' and '.join(wishes)} after {self._the_next_gap()}"]
-        if a.stop_signal is not None:
+        if stop_signal is not None:
             lost = max(0, self.env_steps - a.saved_steps)
-            lines.append(f"Ctrl-C again: stops at once and loses the last {lost:,} env steps")
+            again = "Ctrl-C again" if stop_signal == "SIGINT" else "a second signal"
+            lines.append(f"{again}: stops at once and loses the last {lost:,} env steps")
         return lines
 
     def _the_next_gap(self) -> str:

@@ -47,6 +47,8 @@ class Activity:
         """Steps that each env of the running evaluation has taken."""
         self.saved_steps = 0
         """The clock at the last checkpoint: a stop without saving loses what came after."""
+        self.takes_signals = False
+        """Whether SIGINT and SIGTERM ask for a stop after this epoch, as they do in the loop."""
         self.stop_signal: str | None = None
         """Name of the signal that asked for a stop after this epoch."""
 

@@ -33,9 +33,11 @@ def stop_on_signals(activity: Activity) -> Iterator[None]:
         yield  # only the main thread can set handlers
         return
     former = {s: signal.signal(s, on_signal) for s in (signal.SIGINT, signal.SIGTERM)}
+    activity.takes_signals = True
     try:
         yield
     finally:
+        activity.takes_signals = False
         for number, handler in former.items():
             signal.signal(number, handler)
 

@@ -451,7 +451,7 @@ def test_messages_of_python_logging_are_shown_and_logged(tmp_path):
 
 def test_a_key_that_asked_for_a_checkpoint_is_answered(tmp_path, monkeypatch):
     class NoKeys:
-        close = wake = lambda keys: None
+        close = lambda keys: None  # noqa: E731
 
     monkeypatch.setattr(display_module, "terminal_keys", NoKeys)
     training = Training(tmp_path, terminal=True, keys=True)

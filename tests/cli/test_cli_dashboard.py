@@ -1,17 +1,21 @@
 """The live dashboard: what it shows at which size, and what it says while an epoch is long."""
 
 import io
+import os
 import re
+import signal
+import threading
 from typing import Any
 
 import pytest
 from rich.console import Console, Group
 
+from gymnasium_solver.cli import ticker as ticker_module
 from gymnasium_solver.cli.dashboard import frame
 from gymnasium_solver.cli.key_actions import KeyActions
 from gymnasium_solver.cli.live_state import Pace, State
 from gymnasium_solver.cli.steady_live import SteadyLive
-from gymnasium_solver.cli.ticker import pause_after
+from gymnasium_solver.cli.ticker import Ticker, pause_after
 from gymnasium_solver.runs.alert import Alert
 from gymnasium_solver.training import activity as activity_module
 from gymnasium_solver.training.observer import Control, EvalResult
@@ -418,3 +422,43 @@ def test_a_refresh_overwrites_without_erasing_and_leaves_nothing_behind() -> Non
     live.update(Group(*shown), refresh=True)
     live.stop()
     assert [line for line in screen_of(file.getvalue(), 40) if line] == ["said", *shown]
+
+
+def test_a_signal_wakes_the_display_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the main thread is in a long call and its own handler has not run yet."""
+    monkeypatch.setattr(ticker_module, "SHORTEST_S", 60.0)
+    heard: list[str] = []
+    ticked = threading.Event()
+    ticker = Ticker(ticked.set, on_signal=heard.append)
+    former = signal.signal(signal.SIGTERM, lambda number, frame: None)
+    ticker.start()
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert ticked.wait(10)
+        assert heard == ["SIGTERM"]
+    finally:
+        ticker.stop()
+        signal.signal(signal.SIGTERM, former)
+    assert signal.set_wakeup_fd(-1) == -1, "given back"
+
+
+def test_a_signal_is_told_before_the_loop_has_noted_it() -> None:
+    state = trained()
+    state.note_signal("SIGINT")
+    assert state.requests() == [], "outside of the loop it ends the program"
+    state.activity.takes_signals = True
+    state.note_signal("SIGWINCH")
+    assert state.requests() == []
+    state.note_signal("SIGINT")
+    assert state.requests()[0].startswith("Ctrl-C: saves and stops after this epoch")
+
+
+def test_a_thread_that_fails_keeps_its_error() -> None:
+    def fail() -> None:
+        raise OSError("no space")
+
+    ticker = Ticker(fail)
+    ticker.start()
+    ticker._thread.join(10)
+    ticker.stop()
+    assert str(ticker.error) == "no space"

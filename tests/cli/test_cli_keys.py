@@ -20,7 +20,7 @@ from tests.cli.terminal import Terminal
 Start = Callable[..., Terminal]
 PACKAGE = str(Path(__file__).parents[2])
 READER = """
-import sys, time
+import select, sys, time
 from gymnasium_solver.cli.keys import Suspension, terminal_keys
 keys = terminal_keys()
 def before():
@@ -34,8 +34,9 @@ suspension.watch()
 try:
     print("ready", flush=True)
     while True:
-        typed = keys.wait(0.05)
-        for key in typed:
+        sources = [source for source in [keys.source()] if source is not None]
+        ready = select.select(sources, [], [], 0.05)[0]
+        for key in keys.read() if ready else "":
             print("got", key, flush=True)
             if key == "x":
                 raise SystemExit("crashed")
