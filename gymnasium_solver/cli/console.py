@@ -35,7 +35,7 @@ from gymnasium_solver.cli.summary import (
     run_table,
 )
 from gymnasium_solver.cli.tables import SafeConsole
-from gymnasium_solver.runs.words import ScoreText
+from gymnasium_solver.runs.words import ScoreText, success_text
 from gymnasium_solver.training.observer import Observer
 from gymnasium_solver.training.signals import PREEMPTED
 
@@ -147,6 +147,7 @@ class TrainConsole(Observer):
         with OUTPUT:
             self._digest().add_eval(result)
             text = self._score(result.mean).spread(result.mean, result.std)
+            text += success_text(result.success)
             self._remember(
                 [
                     (f"{time.strftime('%H:%M:%S')}  ", GREY),

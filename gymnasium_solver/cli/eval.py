@@ -169,11 +169,10 @@ def print_scores(found: "Found", scores: "Scores") -> None:
     for name, (before, after) in found.changed.items():
         console.print(Text(f"changed: {name} {shown(before)} → {shown(after)}", style=ORANGE))
     right = {"justify": "right"}
-    table = plain_table(
-        "",
-        *((name, right) for name in ("mean", "stderr", "std", "min", "max", "length", "episodes")),
-        "",
-    )
+    heads = ["mean", "stderr", "std", "min", "max", "length", "episodes"]
+    if any(result.success is not None for result in scores.results.values()):
+        heads.append("success")
+    table = plain_table("", *((name, right) for name in heads), "")
     threshold = scores.threshold
     text = ScoreText(threshold, [result.mean for result in scores.results.values()])
     for name, result in scores.results.items():
@@ -184,6 +183,7 @@ def print_scores(found: "Found", scores: "Scores") -> None:
             *(text(figure) for figure in figures),
             fmt.number(result.length_mean, 1),
             str(result.episodes),
+            *([] if result.success is None else [f"{result.success:.2f}"]),
             Text(f"★ reaches {text.threshold}", style=GREEN) if reaches else "",
         )
     print_table(console, table)

@@ -126,6 +126,7 @@ class State:
     def add_eval(self, result: "EvalResult") -> None:
         self.add_value("val/roll/ep_rew/mean", result.mean)
         self.add_value("val/roll/ep_len/mean", result.length_mean)
+        self.add_value("val/roll/success", result.success)
 
     def add_value(self, name: str, value: float | None) -> None:
         if value is None or value != value:

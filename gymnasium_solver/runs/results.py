@@ -29,6 +29,8 @@ class HeldOutTest:
     """Standard error of the mean; None with one episode."""
     episodes: int
     greedy: bool
+    success: float | None = None
+    """Share of the episodes that ended in success, where the env reports it."""
 
 
 class RunResults(ABC):

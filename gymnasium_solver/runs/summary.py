@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.printable import printable
@@ -35,6 +35,8 @@ class TestScore(TypedDict):
     """Standard error of the mean; None with one episode."""
     episodes: int
     greedy: bool
+    success: NotRequired[float]
+    """Share of the episodes that ended in success, where the env reports it."""
 
 
 class CheckpointSummary(TypedDict):
@@ -168,7 +170,7 @@ def check_evaluation(event: Mapping[str, Any], file: Path) -> None:
     fields = Fields(event, file)
     if fields.count("env_steps") is None:
         raise RunError(f"{file} has an evaluation without env_steps. {_FIX}")
-    for name in ("mean", "std", "min", "max", "length_mean", "stderr"):
+    for name in ("mean", "std", "min", "max", "length_mean", "stderr", "success"):
         fields.number(name)
     for name in ("episodes", "seed", "epoch"):
         fields.count(name)
@@ -179,13 +181,14 @@ def check_evaluation(event: Mapping[str, Any], file: Path) -> None:
 
 
 def _test_score(fields: Fields) -> TestScore:
-    mean = fields.number("mean")
-    return {
+    mean, success = fields.number("mean"), fields.number("success")
+    score: TestScore = {
         "mean": math.nan if mean is None else mean,
         "stderr": fields.number("stderr"),
         "episodes": fields.count("episodes") or 0,
         "greedy": bool(fields.flag("greedy")),
     }
+    return score if success is None else {**score, "success": success}
 
 
 def _best(fields: Fields | None) -> Best | None:

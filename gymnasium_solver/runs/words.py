@@ -68,11 +68,16 @@ class ScoreText:
 
     def test(self, test: "TestScore") -> str:
         """A test with its precision: 471.3 ± 3.1 (standard error, 100 episodes)."""
-        n = test["episodes"]
+        n, success = test["episodes"], success_text(test.get("success"))
         if test["stderr"] is None:
-            return f"{self(test['mean'])} ({n} episode{'s' * (n != 1)})"
+            return f"{self(test['mean'])} ({n} episode{'s' * (n != 1)}){success}"
         spread = self.spread(test["mean"], test["stderr"])
-        return f"{spread} (standard error, {n:,} episodes)"
+        return f"{spread} (standard error, {n:,} episodes){success}"
+
+
+def success_text(share: float | None) -> str:
+    """ ", success 97 %" of episodes; "" where the env does not report it."""
+    return "" if share is None else f", success {share * 100:.3g} %"
 
 
 def verdict_words(run: "RunSummary") -> str:

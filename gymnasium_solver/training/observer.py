@@ -26,7 +26,7 @@ import numpy as np
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.envs.spec import EnvSpec
 from gymnasium_solver.runs.alert import Alert
-from gymnasium_solver.runs.query import RunSummary, TestScore
+from gymnasium_solver.runs.query import RunSummary, TestScore, test_score
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.training.activity import Activity
 
@@ -150,12 +150,7 @@ class EvalResult:
 
     def score(self) -> TestScore:
         """The fields of a test shown in a verdict."""
-        return {
-            "mean": self.mean,
-            "stderr": self.stderr,
-            "episodes": self.episodes,
-            "greedy": self.greedy,
-        }
+        return test_score(self.to_dict())
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Self:

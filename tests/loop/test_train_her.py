@@ -92,8 +92,14 @@ def test_success_is_logged_and_saved(train: Call, resume: Call) -> None:
     assert all(0 <= value <= 1 for value in values)
     evals = [e for e in read_jsonl(run.events_path) if e["kind"] == "eval"]
     assert [e["success"] for e in evals if e["stage"] == "val"] == values
+    test = run.test
+    assert test is not None
+    assert 0 <= test.success <= 1
+    assert f", success {test.success * 100:.3g} %" in run.report_path.read_text()
     saved = load_checkpoint(run.checkpoints_dir / "last").state["collector"]["successes"]
     assert sum(saved) / len(saved) == rows[-1]["train/roll/success"]
+    resumed = resume("@last", max_epochs=6)
+    assert len(read_jsonl(resumed.metrics_path)) == 6
     plain = train("dqn", "CartPole-v1", eval_freq_epochs=2, eval_episodes=2)
     assert not any("success" in name for row in read_jsonl(plain.metrics_path) for name in row)
 
