@@ -56,6 +56,10 @@ class Fields(BaseModel):
     title: ClassVar[str] = ""
     """Heading of the block in `--help` and in the docs."""
 
+    def notices(self) -> list[str]:
+        """What the user should know about valid settings, one line each."""
+        return []
+
 
 class IdentityFields(Fields):
     title = "identity"
@@ -140,7 +144,8 @@ class EnvFields(Fields):
     env_kwargs: Block = {}
     """Arguments for the environment's constructor."""
     env_wrappers: Wrappers = []
-    """Wrappers by name, innermost first: a list of {id: Name, option: value, ...}."""
+    """Wrappers, innermost first: a list of {id: Name, option: value, ...}. Gymnasium's and your
+    own are named by import path: {id: gymnasium.wrappers.ClipReward, max_reward: 1}."""
     vectorization_mode: Literal["auto", "envpool", "vector", "sync", "async"] = "auto"
     """Engine that steps the environments. auto: the fastest one that supports the environment."""
     obs_type: Literal["rgb", "ram", "objects"] | None = None
@@ -357,10 +362,11 @@ class MinibatchFields(BudgetFields):
         """Settings that are valid but have no effect as written, one line each."""
         rollout = self.n_envs * self.rollout_rows
         if self.batch_size <= rollout:
-            return []
+            return super().notices()
         return [
+            *super().notices(),
             f"batch_size {self.batch_size:,} is larger than the rollout (n_envs x n_steps = "
-            f"{rollout:,} samples): each minibatch is the whole rollout"
+            f"{rollout:,} samples): each minibatch is the whole rollout",
         ]
 
 

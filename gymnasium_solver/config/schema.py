@@ -12,10 +12,10 @@ values: `n_envs: auto` is a number, a fractional batch size is a count, `model_i
 `hidden_dims`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
-from pydantic import GetJsonSchemaHandler, ValidationError, model_validator
+from pydantic import GetJsonSchemaHandler, PrivateAttr, ValidationError, model_validator
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
@@ -93,6 +93,8 @@ class Config(
 ):
     """What every run has, whatever the algorithm: the fields that the training loop reads."""
 
+    _notes: tuple[str, ...] = PrivateAttr(default=())
+
     def __init__(self, /, **data: Any) -> None:
         try:
             super().__init__(**data)
@@ -101,11 +103,16 @@ class Config(
 
     def replace(self, **changes: Any) -> Self:
         """A checked copy with some fields changed."""
-        return type(self)(**layered(dict(self), changes))
+        return type(self)(**layered(dict(self), changes)).with_notes(self._notes)
+
+    def with_notes(self, notes: Iterable[str]) -> Self:
+        """The config with notes about how it was read, for the user; not part of its value."""
+        self._notes = tuple(notes)
+        return self
 
     def notices(self) -> list[str]:
-        """Settings that are valid but have no effect as written, one line each."""
-        return []
+        """What the user should know: how the config was read, and settings without effect."""
+        return [*self._notes, *super().notices()]
 
     @classmethod
     def __get_pydantic_json_schema__(

@@ -123,10 +123,12 @@ def _one_or_more(value: Any) -> Any:
 
 
 def _wrappers(value: Any) -> Any:
-    if isinstance(value, Mapping):
+    if isinstance(value, Mapping | str):
         value = [value]
     if not isinstance(value, list | tuple):
         return value
+    # A name alone is a wrapper without options.
+    value = [{"id": item} if isinstance(item, str) else item for item in value]
     for index, item in enumerate(value):
         if not isinstance(item, Mapping) or not isinstance(item.get("id"), str):
             raise ValueError(
@@ -179,7 +181,11 @@ Wrappers = Annotated[
     BeforeValidator(_wrappers),
     WithJsonSchema(
         {
-            "anyOf": [{"type": "array", "items": {"type": "object"}}, {"type": "object"}],
+            "anyOf": [
+                {"type": "array", "items": {"type": ["object", "string"]}},
+                {"type": "object"},
+                {"type": "string"},
+            ],
             "x-expected": "a list of {id: WrapperName, option: ...}",
         }
     ),

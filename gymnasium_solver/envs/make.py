@@ -4,12 +4,11 @@
     env = env_from_config(config, config.n_envs)
 
 `vectorization_mode`: envpool, vector (the env's own vectorised class), sync, async, or auto, which
-takes the fastest engine that has the env: see `_choose`. The families of spec.py (Atari, VizDoom,
+takes the fastest engine that has the env (choose.py). The families of spec.py (Atari, VizDoom,
 bandits, ...) have engines of their own.
 """
 
 import logging
-import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -17,23 +16,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from gymnasium_solver.config.schema import LearnerConfig
-from gymnasium_solver.envs.given import cannot_rebuild
+from gymnasium_solver.envs.choose import Choice, choose_engine, unknown_id
 from gymnasium_solver.envs.spec import (
     ANSWER_WITHIN_S,
-    VECTOR_IS_FASTEST,
     Family,
     UnknownId,
     Unsupported,
     family_of,
     registry_entry,
-    suite_of,
 )
+from gymnasium_solver.envs.suites.atari_ids import modern
 from gymnasium_solver.envs.vector import VectorEnv
 from gymnasium_solver.envs.wrappers import EngineNeeds, lower, with_frame_options, wrap
 from gymnasium_solver.envs.wrappers.restrict_actions import restrict_actions
-from gymnasium_solver.errors import EnvError, UnknownEnvError
-from gymnasium_solver.runs.words import is_python_env
-from gymnasium_solver.suggest import ask, did_you_mean
+from gymnasium_solver.errors import EnvError
 
 if TYPE_CHECKING:
     from gymnasium_solver.config.schema import Config
@@ -42,6 +38,7 @@ log = logging.getLogger(__name__)
 
 MODES = ("auto", "envpool", "vector", "sync", "async")
 FRAME_OPTIONS = ("obs_type", "frame_stack", "frame_skip", "grayscale_obs", "resize_obs")
+ASKED_FOR = "asked for"
 _NOT_ENV_KWARGS = {
     "max_episode_steps": "Set the field max_episode_steps instead.",
     "render_mode": "The framework chooses it: environments are trained without a window, and drawn "
@@ -84,6 +81,9 @@ def make_vector_env(
         if name in kwargs:
             raise EnvError(f"{env_id}: {name} cannot be given in env_kwargs. {instead}")
     wrappers, given = list(env_wrappers), dict(frame_options or {})
+    notes: list[str] = []
+    if old := modern(env_id):
+        env_id, kwargs, notes = old.env_id, {**old.options, **kwargs}, [old.note]
     family = family_of(env_id)
     if family is not None and family.has_frame_options:
         kwargs |= given
@@ -99,6 +99,7 @@ def make_vector_env(
         env = _make_engine(env_id, n_envs, kwargs, needs, vectorization_mode, render_mode)
     took_s = time.perf_counter() - began_s
     log.debug("made %s × %d on %s in %.2f s", env_id, n_envs, env.spec.engine, took_s)
+    env = _noted(env, notes)
     return wrap(env, wrappers, {} if gamma is None else {"gamma": gamma})
 
 
@@ -124,14 +125,14 @@ def env_from_config(config: "Config", n_envs: int, render_mode: str | None = Non
 def check_env_id(env_id: str) -> None:
     """EnvError, with the nearest ids, if no engine here has an env of this id. Families are taken
     at their word: their packages may be installed elsewhere."""
-    if family_of(env_id) is not None or registry_entry(env_id) is not None:
+    if modern(env_id) or family_of(env_id) is not None or registry_entry(env_id) is not None:
         return
     from gymnasium_solver.envs.engines.envpool import translate
 
     try:
         translate(env_id, {})
     except UnknownId:
-        raise _unknown(env_id) from None
+        raise unknown_id(env_id) from None
     except Unsupported:
         return
 
@@ -144,11 +145,15 @@ def _make_engine(
     mode: str,
     render_mode: str | None,
 ) -> VectorEnv:
-    mode, reason = (
-        _choose(env_id, n_envs, kwargs, render_mode, needs)
-        if mode == "auto"
-        else (mode, "asked for")
-    )
+    choice = Choice(mode, ASKED_FOR)
+    if mode == "auto":
+        choice = choose_engine(env_id, n_envs, kwargs, render_mode, needs)
+    mode = choice.mode
+    if needs.singles and mode in ("envpool", "vector"):
+        raise EnvError(
+            f"{env_id}: {needs.singles[0].name} wraps single environments, which the {mode} engine "
+            "does not give. Use vectorization_mode auto, sync or async."
+        )
     if needs.frame_skip and mode == "vector":
         raise EnvError(
             f"{env_id}: its vectorised class cannot skip frames (frame_skip, FrameSkipWrapper). "
@@ -158,22 +163,33 @@ def _make_engine(
         "env_kwargs": kwargs,
         "max_episode_steps": needs.max_episode_steps,
         "render_mode": render_mode,
-        "reason": reason,
+        "reason": choice.reason,
     }
     if mode == "envpool":
         return _make_pool(env_id, n_envs, needs, common)
     if registry_entry(env_id) is None:
-        raise _unknown(env_id)
+        raise unknown_id(env_id)
     from gymnasium_solver.envs.engines.gymnasium import GymnasiumEngine
 
-    common |= {"frame_skip": needs.frame_skip, "timeout_s": needs.timeout_s}
+    common |= {
+        "frame_skip": needs.frame_skip,
+        "singles": needs.singles,
+        "timeout_s": needs.timeout_s,
+    }
     try:
-        return GymnasiumEngine(env_id, n_envs, mode, **common)
+        return _noted(GymnasiumEngine(env_id, n_envs, mode, **common), choice.notes)
     except EnvError as error:
-        if reason != "asked for":
+        if choice.reason != ASKED_FOR and not needs.singles:
             # Why this engine was chosen: the real mistake may be what ruled out EnvPool.
-            error.args = (f"{error} ({reason})",)
+            error.args = (f"{error} ({choice.reason})",)
         raise
+
+
+def _noted(env: VectorEnv, notes: Sequence[str]) -> VectorEnv:
+    """The env, with further notes for the user."""
+    if notes:
+        env.spec = replace(env.spec, notes=(*env.spec.notes, *notes))
+    return env
 
 
 def _make_pool(env_id: str, n_envs: int, needs: EngineNeeds, common: dict[str, Any]) -> VectorEnv:
@@ -187,7 +203,7 @@ def _make_pool(env_id: str, n_envs: int, needs: EngineNeeds, common: dict[str, A
         return EnvPoolEngine(env_id, n_envs, **common)
     except Unsupported as error:
         if isinstance(error, UnknownId) and registry_entry(env_id) is None:
-            raise _unknown(env_id) from error
+            raise unknown_id(env_id) from error
         raise EnvError(f"{error}. Use vectorization_mode auto or sync.") from error
 
 
@@ -205,6 +221,14 @@ def _make_family(
         raise EnvError(
             f"{env_id} has no {mode} engine. Use vectorization_mode {' or '.join(family.modes)}."
         )
+    if needs.singles:
+        instead = "Remove it"
+        if family.has_frame_options:
+            instead = f"Its own options do what such wrappers do: {', '.join(FRAME_OPTIONS[1:])}"
+        raise EnvError(
+            f"{env_id} steps its copies itself, so {needs.singles[0].name} cannot wrap single "
+            f"environments. {instead}, or use a wrapper of batches (docs/wrappers.md)."
+        )
     if needs.frame_skip:
         instead = "Set the field frame_skip instead." if family.has_frame_options else "Remove it."
         raise EnvError(f"{env_id} cannot skip frames by FrameSkipWrapper. {instead}")
@@ -216,62 +240,5 @@ def _make_family(
     try:
         env: VectorEnv = maker(env_id, n_envs, needs.max_episode_steps, kwargs, **more)
     except UnknownId as error:
-        raise _unknown(env_id) from error
+        raise unknown_id(env_id) from error
     return env
-
-
-def _choose(
-    env_id: str, n_envs: int, kwargs: dict[str, Any], render_mode: str | None, needs: EngineNeeds
-) -> tuple[str, str]:
-    """The engine `auto` takes, and why: the measured exceptions, EnvPool, the env's own vectorised
-    class, sync. Never async, which is slower than sync for all but slow environments."""
-    entry = registry_entry(env_id)
-    if env_id in VECTOR_IS_FASTEST and render_mode is None and not needs.frame_skip:
-        if n_envs == 1:
-            return "sync", "a single env of this kind is fastest without batching"
-        return "vector", "Gymnasium's vectorised class is the fastest for this env"
-    from gymnasium_solver.envs.engines.envpool import translate
-
-    try:
-        translate(env_id, kwargs)
-        if needs.draws and entry is not None and suite_of(entry.entry_point) == "toy_text":
-            raise Unsupported(f"EnvPool does not draw {env_id}")
-        return "envpool", "EnvPool has this env"
-    except Unsupported as error:
-        why = str(error)
-        if entry is None:
-            raise _unknown(env_id) if isinstance(error, UnknownId) else EnvError(why) from error
-    if entry.vector_entry_point is not None and not needs.frame_skip:
-        return "vector", f"{why}; the env has a vectorised class"
-    if needs.frame_skip:
-        why += "; its vectorised class cannot skip frames" if entry.vector_entry_point else ""
-    return "sync", f"{why}; Gymnasium steps the envs one by one"
-
-
-def _unknown(env_id: str) -> EnvError:
-    """The error for an unknown id, with the nearest ids that exist."""
-    if is_python_env(env_id):
-        return cannot_rebuild(env_id)
-    import gymnasium
-
-    from gymnasium_solver.envs.suites.bandit import SETS
-    from gymnasium_solver.envs.suites.probe import PROBES
-    from gymnasium_solver.envs.suites.vizdoom import SCENARIOS
-
-    known = [*gymnasium.registry, "Bandit-v0", *PROBES]
-    known += [f"Bandit/{name}" for name in SETS] + [f"VizDoom-{name}-v0" for name in SCENARIOS]
-    try:
-        import envpool
-    except ImportError:
-        pass
-    else:
-        specs = envpool.registration.registry.specs
-        known += [f"ALE/{id}" if specs[id][0] == "envpool.atari" else id for id in specs]
-    old_atari = re.fullmatch(r"(\w+?)(NoFrameskip|Deterministic)?-v[04]", env_id)
-    near = [f"ALE/{old_atari[1]}-v5"] if old_atari and f"ALE/{old_atari[1]}-v5" in known else []
-    hint = ask(near) or did_you_mean(env_id, known, n=5, cutoff=0.6)
-    hint = hint or "No registered id is like it."
-    return UnknownEnvError(
-        f"Unknown environment {env_id!r}. {hint} An environment of your own must be registered "
-        "with Gymnasium by a module named in `plugins`."
-    )

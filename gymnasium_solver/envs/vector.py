@@ -40,6 +40,9 @@ from gymnasium_solver.errors import EnvError
 from gymnasium_solver.spaces.goals import ACHIEVED, DESIRED, GoalFunctions
 from gymnasium_solver.spaces.observations import ARRAYS, Obs, part_spaces
 
+RAW_REWARD = "raw_reward"
+"""Info of an engine: the rewards of the environments themselves, where wrappers inside the engine
+change them. Scores are made of these."""
 Space = gymnasium.spaces.Space[Any]
 Info = dict[str, Any]
 RawStep = tuple[Obs, np.ndarray, np.ndarray, np.ndarray, Info]
@@ -250,7 +253,7 @@ class Engine(VectorEnv):
         except Exception as error:
             raise env_bug(f"{self.spec.env_id}: step() raised", error) from error
         # New arrays each step, never changed once handed out.
-        self._return = self._return + reward
+        self._return = self._return + info.get(RAW_REWARD, reward)
         self._length = self._length + 1
         if n_reset:
             self._return[is_reset] = 0.0

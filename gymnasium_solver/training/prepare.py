@@ -31,6 +31,7 @@ from gymnasium_solver.config.layers import layered
 from gymnasium_solver.config.load import apply_overrides, choose_variant, config_dict
 from gymnasium_solver.config.schema import Config, canonical
 from gymnasium_solver.config.yaml_file import parse_value, unfilled
+from gymnasium_solver.envs.suites.atari_ids import modern, modernised
 from gymnasium_solver.envs.suites.game_options import fill_defaults
 from gymnasium_solver.envs.wrappers import check_wrappers
 from gymnasium_solver.errors import ConfigError, EnvError, UnknownEnvError
@@ -54,6 +55,7 @@ def load_config(
     settings = {key: parse_value(str(text)) for key, text in (fill or {}).items()}
     changes = {**settings, **(overrides or {})}
     _import_plugins_of(target, changes)
+    target, changes = _modern_target(target, changes)
     try:
         path, variant = locate(target, variant, None if "algo_id" in changes else DEFAULT_ALGO)
     except ConfigError as error:
@@ -77,14 +79,14 @@ def build_config(data: Mapping[str, Any]) -> Config:
     """Validate plain fields and values as a Config of the class for `algo_id`."""
     data = canonical(data)
     import_plugins(_names(data.get("plugins")))
+    data, notes = modernised(data)
     data = fill_defaults(data)
     algo_id = data.get("algo_id")
     if not isinstance(algo_id, str):
         given = "not given" if algo_id is None else f"got {algo_id!r}"
         raise ConfigError(f"algo_id: {given}, expected one of {', '.join(algo_ids())}")
     config: Config = algo_class(algo_id).Config(**data)
-    if ":" in config.env_id:
-        see_working_folder()
+    see_working_folder()  # `module:Id` and wrappers by import path may name a module in it
     try:
         check_wrappers(config.env_wrappers)
     except EnvError as error:
@@ -92,7 +94,25 @@ def build_config(data: Mapping[str, Any]) -> Config:
     for name in config.observers:
         observer_class(name)
     check_muted(config.mute_alerts)
-    return config
+    return config.with_notes([*notes, *_other_variant(config, notes)])
+
+
+def _modern_target(target: str, changes: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """A target with an old id of an Atari game as the target of its config; the id itself becomes
+    an override, by which `build_config` sets the options that it stands for."""
+    env_id, colon, variant = target.partition(":")
+    found = modern(env_id)
+    if found is None:
+        return target, changes
+    return f"{found.env_id}{colon}{variant}", {"env_id": env_id, **changes}
+
+
+def _other_variant(config: Config, notes: list[str]) -> list[str]:
+    """A note about the config that is made for the protocol of an old id."""
+    name = f"{config.env_id}:{config.variant}_v4"
+    if notes and any(entry.name == name for entry in find_configs(config.env_id)):
+        return [f"{name} is a config for games without sticky actions"]
+    return []
 
 
 # Fields that say nothing about how a run was trained differently.

@@ -203,7 +203,7 @@ def test_all_problems_are_told_one_line_each() -> None:
         ("env_kwargs", {"a": {1, 2}}, "env_kwargs.a is {1, 2}; expected numbers, text"),
         ("env_kwargs", {"a": [float("inf")]}, "env_kwargs.a[0] is inf"),
         ("env_wrappers", [{"scale": 1}], "entry 0 is {'scale': 1}; expected {id: WrapperName"),
-        ("env_wrappers", "X", "expected a list"),
+        ("env_wrappers", 3, "expected a list"),
         ("plugins", 3, "expected a list of names"),
         ("seed", -1, "a whole number >= 0 and < 2147483648"),
         ("env_id", 3, "got 3, expected text"),

@@ -320,14 +320,11 @@ def test_a_threshold_that_is_a_placeholder_counts_as_none(env_id, threshold):
     env.close()
 
 
-@pytest.mark.parametrize("env_id", ["PongNoFrameskip-v4", "PongDeterministic-v4", "Pong-v4"])
-def test_old_names_of_atari_games(env_id):
-    with pytest.raises(EnvError, match=r"Did you mean ALE/Pong-v5\?"):
-        make_vector_env(env_id, 1)
-
-
 def test_a_package_that_rules_out_envpool_is_named():
     env = make_vector_env("gymnasium:Acrobot-v1", 1)
     assert env.spec.engine == "sync"
-    assert "Acrobot-v1 alone uses EnvPool, which is faster" in env.spec.engine_reason
+    assert env.spec.notes == (
+        "EnvPool has this environment too and steps it much faster: use Acrobot-v1 for "
+        "gymnasium:Acrobot-v1",
+    )
     env.close()

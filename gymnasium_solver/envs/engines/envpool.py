@@ -71,15 +71,29 @@ def translate(env_id: str, env_kwargs: Mapping[str, Any]) -> tuple[str, dict[str
     if env_id.startswith("ALE/"):
         return atari_id(env_id), kwargs  # checked by atari.py; a spec would load the ROM
     if env_id not in _registry():
-        package, _, name = env_id.rpartition(":")
-        if package and name in _registry():
-            raise UnknownId(f"{package} was asked for ({name} alone uses EnvPool, which is faster)")
-        raise UnknownId(f"EnvPool has no {env_id}")
+        package, _, _ = env_id.rpartition(":")
+        raise UnknownId(f"{package} was asked for" if package else f"EnvPool has no {env_id}")
     taken = set(_make_spec(env_id).config._fields) - _RESERVED
     unknown = [name for name in kwargs if name not in taken]
     if unknown:
         raise Unsupported(f"EnvPool's {env_id} does not take {', '.join(unknown)}")
     return env_id, kwargs
+
+
+def has_id(env_id: str) -> bool:
+    """Whether EnvPool has an environment of this id."""
+    return env_id in _registry()
+
+
+def pool_twin(env_id: str) -> str | None:
+    """For an id with a package (minigrid:MiniGrid-Empty-5x5-v0) the id of the same environment in
+    EnvPool, if it has it."""
+    package, _, name = env_id.rpartition(":")
+    pool_id = name.removeprefix("ALE/")
+    try:
+        return name if package and pool_id in _registry() else None
+    except Unsupported:  # EnvPool is not installed
+        return None
 
 
 def atari_id(env_id: str) -> str:

@@ -9,7 +9,7 @@ actions as arrays (`adapted`), so that both modes only ever move arrays.
 """
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -21,6 +21,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium_solver.envs.engines.async_envs import AsyncEnvs
 from gymnasium_solver.envs.engines.direct import DirectEnvs, adapted
 from gymnasium_solver.envs.engines.guard import Guard
+from gymnasium_solver.envs.engines.scored import RawReward, Scored
 from gymnasium_solver.envs.env_bugs import env_bug, one_line
 from gymnasium_solver.envs.fit import misfit
 from gymnasium_solver.envs.goals import goal_functions_of
@@ -28,6 +29,7 @@ from gymnasium_solver.envs.readers import Reader, reader
 from gymnasium_solver.envs.spec import ANSWER_WITHIN_S, EnvSpec, registry_entry, suite_of
 from gymnasium_solver.envs.suites.minigrid import minigrid_view
 from gymnasium_solver.envs.vector import Engine, Info, RawStep, env_seeds
+from gymnasium_solver.envs.wrappers import SingleWrapper
 from gymnasium_solver.envs.wrappers.lowered import FrameSkipEnv
 from gymnasium_solver.errors import EnvError
 from gymnasium_solver.spaces.goals import GoalFunctions
@@ -58,6 +60,7 @@ class GymnasiumEngine(Engine):
         render_mode: str | None,
         reason: str,
         frame_skip: tuple[int, int] | None = None,
+        singles: Sequence[SingleWrapper] = (),
         timeout_s: float | None = ANSWER_WITHIN_S,
     ) -> None:
         entry = registry_entry(env_id)
@@ -69,8 +72,8 @@ class GymnasiumEngine(Engine):
             kwargs["max_episode_steps"] = max_episode_steps
         if render_mode is not None:
             kwargs["render_mode"] = render_mode
-        inner = [partial(FrameSkipEnv, low=frame_skip[0], high=frame_skip[1])] if frame_skip else []
-        made = _make_vec(env_id, n_envs, mode, kwargs, inner, timeout_s)
+        wrap = partial(_wrapped, env_id=env_id, frame_skip=frame_skip, singles=singles)
+        made = _make_vec(env_id, n_envs, mode, kwargs, wrap, timeout_s)
         self._vec = made.vec
         self._make_single = partial(gymnasium.make, entry, **kwargs)
         self._goal_env: gymnasium.Env[Any, Any] | None = None
@@ -216,21 +219,37 @@ def _reader(space: gymnasium.spaces.Space[Any], env_id: str, view: Any) -> Reade
     return reader(space, env_id)
 
 
+def _wrapped(
+    env: gymnasium.Env,
+    env_id: str,
+    frame_skip: tuple[int, int] | None,
+    singles: Sequence[SingleWrapper],
+) -> gymnasium.Env:
+    """A single env with its wrappers."""
+    raw = RawReward(env) if singles else None
+    env = raw or env
+    if frame_skip:
+        env = FrameSkipEnv(env, *frame_skip)
+    for single in singles:
+        try:
+            env = single.apply(env)
+        except Exception as error:
+            raise env_bug(f"{env_id}: wrapper {single.name}:", error) from error
+    return env if raw is None else Scored(env, raw)
+
+
 def _make_vec(
     env_id: str,
     n_envs: int,
     mode: str,
     kwargs: dict[str, Any],
-    inner: list[Any],
+    wrap: Callable[[gymnasium.Env], gymnasium.Env],
     timeout_s: float | None,
 ) -> Made:
     spec = registry_entry(env_id) or env_id
 
     def make() -> gymnasium.Env:
-        env = gymnasium.make(spec, **kwargs)
-        for wrapper in inner:
-            env = wrapper(env)
-        return env
+        return wrap(gymnasium.make(spec, **kwargs))
 
     def make_adapted() -> gymnasium.Env:
         return adapted(make(), env_id)

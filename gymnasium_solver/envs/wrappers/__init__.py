@@ -6,17 +6,19 @@ checked by their annotations (parameters.py). Write your own in a module named i
     @register_wrapper("HalfReward")
     class HalfReward(VectorWrapper): ...
 
-listing.py lists them all. Importing this module is light: names are known without importing NumPy
-or Gymnasium.
+A wrapper that is not registered is named by its import path: any of Gymnasium's, or a class of the
+user's own (by_path.py). listing.py lists the registered ones. Importing this module is light: names
+are known without importing NumPy or Gymnasium.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gymnasium_solver.errors import EnvError
-from gymnasium_solver.suggest import did_you_mean
+from gymnasium_solver.suggest import ask, nearest
 
 if TYPE_CHECKING:
     from gymnasium_solver.envs.vector import VectorEnv, VectorWrapper
@@ -76,9 +78,19 @@ ALIASES: dict[str, tuple[str, dict[str, str]]] = {
     "StickyActions": ("StickyActionsWrapper", {}),
     "StickyButtons": ("StickyActionsWrapper", {}),
 }
+# The same, by the import paths of Gymnasium's own.
+PATH_ALIASES = {"gymnasium.wrappers.TimeLimit": TIME_LIMIT}
 registered: dict[str, "type[VectorWrapper]"] = {}
 W = TypeVar("W", bound="type[VectorWrapper]")
 Spec = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class SingleWrapper:
+    """A wrapper around each environment by itself."""
+
+    name: str
+    apply: Callable[[Any], Any]
 
 
 @dataclass(frozen=True)
@@ -90,6 +102,8 @@ class EngineNeeds:
     """Fewest and most frames that an action is held for."""
     draws: bool = False
     """The observations are rendered frames."""
+    singles: tuple[SingleWrapper, ...] = ()
+    """Wrappers around each environment, innermost first."""
     timeout_s: float | None = None
     """How long `async` waits for an answer."""
 
@@ -126,23 +140,36 @@ def lower(
             raise EnvError(f"max_episode_steps must be an int >= 1 (or null), got {limit!r}.")
     skip: tuple[int, int] | None = None
     rest: list[Spec] = []
+    singles: list[SingleWrapper] = []
+    draws = False
     for spec in map(_canonical, specs):
         name = spec.get("id")
+        wrapper = wrapper_class(name)
+        if _is_single(name):
+            if rest:
+                raise EnvError(
+                    f"Wrapper {name} wraps single environments, so it must come before "
+                    f"{rest[0]['id']}, which wraps the whole batch. Move it to the front."
+                )
+            singles.append(SingleWrapper(str(name), partial(wrapper, **_options(spec))))
+            draws = draws or _draws(wrapper)
+            continue
         if name not in LOWERED:
             rest.append(spec)
             continue
-        made = wrapper_class(name)(None, **_options(spec))
+        made = wrapper(None, **_options(spec))
         if name == TIME_LIMIT:
             limits.append(made.max_episode_steps)
-        elif rest or skip:
+        elif rest or skip or singles:
+            before = rest[0]["id"] if rest else singles[0].name if singles else "the other"
             raise EnvError(
                 f"{FRAME_SKIP} must come first in env_wrappers, and once: the engine skips frames "
-                f"itself. Move it before {rest[0]['id'] if rest else 'the other'}."
+                f"itself. Move it before {before}."
             )
         else:
             skip = made.range
-    draws = any(spec.get("id") == PIXELS for spec in rest)
-    return EngineNeeds(min(limits, default=None), skip, draws), rest
+    draws = draws or any(spec.get("id") == PIXELS for spec in rest)
+    return EngineNeeds(min(limits, default=None), skip, draws, tuple(singles)), rest
 
 
 def with_frame_options(
@@ -189,6 +216,7 @@ def check_wrappers(specs: Sequence[Spec]) -> None:
     for spec in map(_canonical, specs):
         wrapper_class(spec.get("id"))
         _options(spec)
+    lower(specs)  # their order
 
 
 def wrapper_problems(spec: Spec) -> Iterator[tuple[str, str]]:
@@ -202,7 +230,12 @@ def wrapper_problems(spec: Spec) -> Iterator[tuple[str, str]]:
         yield "id", str(error)
         return
     options = {key: value for key, value in spec.items() if key != "id"}
-    yield from option_problems(str(spec["id"]), wrapper, options)
+    if _is_single(spec["id"]):
+        from gymnasium_solver.envs.wrappers.by_path import wrong_value
+
+        yield from option_problems(str(spec["id"]), wrapper, options, wrong_value)
+    else:
+        yield from option_problems(str(spec["id"]), wrapper, options)
 
 
 def wrapper_class(name: Any) -> Any:
@@ -217,11 +250,46 @@ def wrapper_class(name: Any) -> Any:
         return registered[name]
     target = SHIPPED.get(name) or LOWERED.get(name)
     if target is None:
-        known = wrapper_names()
-        hint = did_you_mean(str(name), known, n=3) or f"Known: {', '.join(known)}."
-        raise EnvError(f"Unknown env wrapper {name!r}. {hint}")
+        if _is_path(name):
+            from gymnasium_solver.envs.wrappers.by_path import wrapper_at
+
+            return wrapper_at(name)
+        raise _unknown(name)
     module, _, attribute = target.partition(":")
     return getattr(import_module(f"{__name__}.{module}"), attribute)
+
+
+def _unknown(name: Any) -> EnvError:
+    """The error for a name that is neither registered nor an import path."""
+    import gymnasium.wrappers
+
+    by_path = {wrapper: f"gymnasium.wrappers.{wrapper}" for wrapper in gymnasium.wrappers.__all__}
+    if name in by_path:
+        hint = f"Gymnasium's is named by its import path: {by_path[name]}."
+    else:
+        known = wrapper_names()
+        near = nearest(str(name), [*known, *by_path], n=3)
+        hint = ask([by_path.get(n, n) if n not in known else n for n in near])
+        hint = hint or f"Known: {', '.join(known)}; others by import path: module.ClassName."
+    return EnvError(f"Unknown env wrapper {name!r}. {hint}")
+
+
+def _is_path(name: Any) -> bool:
+    return isinstance(name, str) and ("." in name or ":" in name) and name not in registered
+
+
+def _is_single(name: Any) -> bool:
+    if not _is_path(name):
+        return False
+    from gymnasium_solver.envs.wrappers.by_path import is_single
+
+    return is_single(wrapper_class(name))
+
+
+def _draws(wrapper: type) -> bool:
+    from gymnasium_solver.envs.wrappers.by_path import draws
+
+    return draws(wrapper)
 
 
 def is_batch_wrapper(wrapper: Any) -> bool:
@@ -233,6 +301,9 @@ def is_batch_wrapper(wrapper: Any) -> bool:
 
 def _canonical(spec: Spec) -> dict[str, Any]:
     """A spec under our own names."""
+    path = str(spec.get("id")).replace(":", ".")
+    if path in PATH_ALIASES:
+        return {**spec, "id": PATH_ALIASES[path]}
     if spec.get("id") not in ALIASES:
         return dict(spec)
     name, renamed = ALIASES[spec["id"]]
@@ -245,6 +316,10 @@ def _options(spec: Spec, defaults: Mapping[str, Any] | None = None) -> dict[str,
 
     wrapper = wrapper_class(spec["id"])
     options = {key: value for key, value in spec.items() if key != "id"}
+    if _is_single(spec["id"]):
+        from gymnasium_solver.envs.wrappers.by_path import single_options
+
+        return single_options(str(spec["id"]), wrapper, options)
     check_options(str(spec["id"]), wrapper, options)
     known = options_of(wrapper) if defaults else {}
     return {key: value for key, value in (defaults or {}).items() if key in known} | options

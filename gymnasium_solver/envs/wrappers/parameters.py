@@ -7,7 +7,7 @@ number, "1" and true are not. Options without an annotation take any value.
 """
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, get_type_hints
 
@@ -17,6 +17,8 @@ from gymnasium_solver.config.explain import describe
 from gymnasium_solver.errors import EnvError
 from gymnasium_solver.suggest import did_you_mean
 
+WrongValue = Callable[[Any, Any], str | None]
+"""annotation, value -> what is wrong with it."""
 _STRICT = ConfigDict(strict=True, allow_inf_nan=False, arbitrary_types_allowed=True)
 
 
@@ -30,14 +32,23 @@ def options_of(wrapper: type) -> dict[str, inspect.Parameter]:
     return {p.name: p.replace(annotation=hints.get(p.name, Any)) for p in rest}
 
 
-def check_options(name: str, wrapper: type, given: Mapping[str, Any]) -> None:
+def wrong_value(annotation: Any, value: Any) -> str | None:
+    """What is wrong with the value of an option; None if it is of the annotated type."""
+    if is_valid(annotation, value):
+        return None
+    return f"must be {words_for(annotation)}, got {value!r}."
+
+
+def check_options(
+    name: str, wrapper: type, given: Mapping[str, Any], wrong: WrongValue = wrong_value
+) -> None:
     """EnvError if an option is unknown, missing or of the wrong type."""
-    for _, problem in option_problems(name, wrapper, given):
+    for _, problem in option_problems(name, wrapper, given, wrong):
         raise EnvError(problem)
 
 
 def option_problems(
-    name: str, wrapper: type, given: Mapping[str, Any]
+    name: str, wrapper: type, given: Mapping[str, Any], wrong: WrongValue = wrong_value
 ) -> Iterator[tuple[str, str]]:
     """(option, what is wrong with it) for each."""
     options = options_of(wrapper)
@@ -52,9 +63,8 @@ def option_problems(
         if key not in given:
             if option.default is option.empty and not is_variable:
                 yield key, f"Wrapper {name}: missing a required argument: {key!r}. {takes}"
-        elif not is_variable and not _is_valid(option.annotation, given[key]):
-            expected = words_for(option.annotation)
-            yield key, f"Wrapper {name}: {key} must be {expected}, got {given[key]!r}."
+        elif not is_variable and (problem := wrong(option.annotation, given[key])):
+            yield key, f"Wrapper {name}: {key} {problem}"
 
 
 def words_for(annotation: Any) -> str:
@@ -77,8 +87,9 @@ def _adapter(annotation: Any) -> TypeAdapter[Any]:
     return TypeAdapter(annotation, config=_STRICT)
 
 
-def _is_valid(annotation: Any, value: Any) -> bool:
-    # A YAML list may stand for a tuple, and from Python a tuple for a list.
+def is_valid(annotation: Any, value: Any) -> bool:
+    """Whether a value is of the annotated type. A YAML list may stand for a tuple, and from Python
+    a tuple for a list."""
     forms = [value]
     if isinstance(value, list | tuple):
         forms.append(tuple(value) if isinstance(value, list) else list(value))

@@ -1,0 +1,162 @@
+"""Wrappers by import path: of Gymnasium, of another package, or of a module of your own.
+
+    env_wrappers:
+      - {id: gymnasium.wrappers.RescaleObservation, min_obs: -1, max_obs: 1}
+      - {id: gymnasium.wrappers.TransformReward, func: my_module:half}
+
+A class that derives from gymnasium.Wrapper wraps each environment by itself, inside the engine, so
+it needs an engine that has single environments: Gymnasium's sync or async. One that derives from
+our VectorWrapper wraps the batch, on any engine. Options are checked by the signature of the
+constructor and, as far as YAML can hold them, by its annotations; functions and spaces are given by
+import path.
+"""
+
+import re
+import types
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any, Literal, Union, get_args, get_origin
+
+import gymnasium
+import numpy as np
+
+from gymnasium_solver.envs.wrappers import parameters
+from gymnasium_solver.envs.wrappers.parameters import check_options, options_of
+from gymnasium_solver.errors import EnvError
+from gymnasium_solver.suggest import did_you_mean
+
+Single = gymnasium.Wrapper[Any, Any, Any, Any]
+# Their statistics stay in the wrapper: they would be lost at a resume and missing in evaluations.
+_INSTEAD = {
+    "NormalizeObservation": "Set normalize_obs: rolling instead, whose statistics are saved with "
+    "the policy and frozen when it is evaluated.",
+    "NormalizeReward": "Set normalize_reward: true instead, whose statistics are saved with the "
+    "run.",
+    "Autoreset": "Engines reset an environment after its last step themselves. Leave it out.",
+}
+_DRAWING = ("AddRenderObservation", "RecordVideo")
+_PLAIN = (bool, int, float, str, type(None), list, tuple, dict)
+
+
+def is_path(name: Any) -> bool:
+    """Whether the id of a wrapper is an import path."""
+    return isinstance(name, str) and re.fullmatch(r"[^\W\d]\w*([.:]\w+)+", name) is not None
+
+
+def object_at(path: str, what: str) -> Any:
+    """What an import path (module.name or module:name) names; EnvError if there is no such."""
+    module_name, _, name = path.partition(":") if ":" in path else path.rpartition(".")
+    try:
+        module = import_module(module_name)
+    except Exception as error:
+        text = " ".join(str(error).split())
+        raise EnvError(
+            f"{what}: cannot import {module_name!r}: {type(error).__name__}: {text}"
+        ) from error
+    try:
+        return getattr(module, name)
+    except AttributeError as error:
+        if "renamed" in str(error):
+            raise EnvError(f"{what}: {' '.join(str(error).split())}.") from error
+        public = getattr(module, "__all__", None) or [n for n in dir(module) if n[:1] != "_"]
+        hint = did_you_mean(name, public, n=3)
+        raise EnvError(f"{what}: {module_name} has no {name}. {hint}".rstrip()) from error
+
+
+def wrapper_at(path: str) -> type:
+    """The wrapper class at an import path; EnvError for anything that cannot be used here."""
+    what = f"Wrapper {path}"
+    found = object_at(path, what)
+    from gymnasium_solver.envs.vector import VectorWrapper
+
+    if isinstance(found, type) and issubclass(found, gymnasium.vector.VectorWrapper):
+        name = found.__name__
+        single = f"Use gymnasium.wrappers.{name}" if hasattr(gymnasium.wrappers, name) else ""
+        raise EnvError(
+            f"{what} wraps Gymnasium's vector environments, which are not used here. "
+            f"{single or 'Use a wrapper of single environments'}."
+        )
+    if not isinstance(found, type) or not issubclass(found, gymnasium.Wrapper | VectorWrapper):
+        raise EnvError(
+            f"{what}: {found!r:.80} must be a class that derives from gymnasium.Wrapper (one "
+            "environment) or gymnasium_solver.envs.vector.VectorWrapper (a batch)."
+        )
+    for name, instead in _INSTEAD.items():
+        if issubclass(found, getattr(gymnasium.wrappers, name)):
+            raise EnvError(f"{what} cannot be used. {instead}")
+    return found
+
+
+def is_single(wrapper: type) -> bool:
+    """Whether a wrapper wraps one environment, not a batch."""
+    return issubclass(wrapper, gymnasium.Wrapper)
+
+
+def draws(wrapper: type) -> bool:
+    """Whether a wrapper needs render_mode rgb_array."""
+    return any(issubclass(wrapper, getattr(gymnasium.wrappers, name)) for name in _DRAWING)
+
+
+def single_options(name: str, wrapper: type, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The checked options of a wrapper of single environments, as its constructor takes them."""
+    check_options(name, wrapper, given, wrong_value)
+    options = options_of(wrapper)
+    return {
+        key: _native(options[key].annotation, value) if key in options else value
+        for key, value in given.items()
+    }
+
+
+def wrong_value(annotation: Any, value: Any) -> str | None:
+    """What is wrong with the value of an option. Types that YAML cannot hold are left to the
+    constructor."""
+    kinds = _leaves(annotation)
+    if value is None:
+        return None
+    if _is_object(kinds, annotation):
+        if not isinstance(value, str) or not is_path(value):
+            return f"must be an import path, module:name, got {value!r}."
+        try:
+            object_at(value, value)
+        except EnvError as error:
+            return f"cannot be found: {error}"
+        return None
+    if all(_is_plain(kind) for kind in kinds):
+        return parameters.wrong_value(annotation, value)
+    return None
+
+
+def _native(annotation: Any, value: Any) -> Any:
+    """A checked value as the constructor takes it."""
+    kinds = _leaves(annotation)
+    if _is_object(kinds, annotation) and value is not None:
+        return object_at(value, value)
+    if not isinstance(value, list):
+        return value
+    if np.ndarray in kinds:
+        return np.asarray(value, np.float32)
+    wants_tuple = any((get_origin(kind) or kind) is tuple for kind in kinds)
+    return tuple(value) if wants_tuple else value
+
+
+def _leaves(annotation: Any) -> list[Any]:
+    """The alternatives of a union, or the annotation itself."""
+    if get_origin(annotation) in (Union, types.UnionType):
+        return [leaf for part in get_args(annotation) for leaf in _leaves(part)]
+    return [annotation]
+
+
+def _is_object(kinds: list[Any], annotation: Any) -> bool:
+    """Whether an option is a function or a space, which YAML cannot hold."""
+    if isinstance(annotation, str):  # could not be resolved
+        return "Callable" in annotation or "Space" in annotation
+    origins = [get_origin(kind) or kind for kind in kinds]
+    return any(
+        origin is Callable or (isinstance(origin, type) and issubclass(origin, gymnasium.Space))
+        for origin in origins
+    )
+
+
+def _is_plain(kind: Any) -> bool:
+    origin = get_origin(kind) or kind
+    return origin is Literal or origin in _PLAIN
