@@ -34,6 +34,7 @@ from gymnasium_solver.config.types import (
     Name,
     Names,
     NonNegativeInt,
+    ObsKeys,
     ObsNormalization,
     PolicyKind,
     Seed,
@@ -146,6 +147,9 @@ class EnvFields(Fields):
     env_wrappers: Wrappers = []
     """Wrappers, innermost first: a list of {id: Name, option: value, ...}. Gymnasium's and your
     own are named by import path: {id: gymnasium.wrappers.ClipReward, max_reward: 1}."""
+    obs_keys: ObsKeys | None = None
+    """Parts of a Dict observation that the policy sees: a list of names, or {drop: [names]} for all
+    others. Unset: all parts."""
     vectorization_mode: Literal["auto", "envpool", "vector", "sync", "async"] = "auto"
     """Engine that steps the environments. auto: the fastest one that supports the environment."""
     obs_type: Literal["rgb", "ram", "objects"] | None = None

@@ -16,6 +16,7 @@ from gymnasium_solver.registry import heads, networks
 
 LONGEST_NAME = 150
 DEEPEST = 50  # levels of lists and blocks in a value
+_OBS_KEYS = "expected a list of different names, or {drop: [names]}"
 _LONG_NETWORKS = ("mlp_actorcritic", "cnn_actorcritic")
 
 
@@ -122,6 +123,22 @@ def _one_or_more(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
+def _obs_keys(value: Any) -> Any:
+    """A list of names, or {drop: [names]}; {keep: [names]} is the list."""
+    drops = False
+    if isinstance(value, Mapping):
+        if len(value) != 1 or not value.keys() <= {"keep", "drop"}:
+            raise ValueError(_OBS_KEYS)
+        drops = "drop" in value
+        (value,) = value.values()
+    names = _one_or_more(value)
+    if not isinstance(names, list | tuple) or not names or len({*map(str, names)}) != len(names):
+        raise ValueError(_OBS_KEYS)
+    if not all(isinstance(name, str) and name for name in names):
+        raise ValueError(_OBS_KEYS)
+    return {"drop": list(names)} if drops else list(names)
+
+
 def _wrappers(value: Any) -> Any:
     if isinstance(value, Mapping | str):
         value = [value]
@@ -187,6 +204,24 @@ Wrappers = Annotated[
                 {"type": "string"},
             ],
             "x-expected": "a list of {id: WrapperName, option: ...}",
+        }
+    ),
+]
+ObsKeys = Annotated[
+    list[str] | dict[Literal["drop"], list[str]],
+    BeforeValidator(_obs_keys),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "array", "items": {"type": "string"}},
+                {"type": "string"},
+                {
+                    "type": "object",
+                    "properties": {"drop": {"type": "array", "items": {"type": "string"}}},
+                    "additionalProperties": False,
+                },
+            ],
+            "x-expected": "a list of names, or {drop: [names]}",
         }
     ),
 ]

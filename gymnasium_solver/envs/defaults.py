@@ -15,7 +15,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from gymnasium_solver.envs.make import make_vector_env
+from gymnasium_solver.envs.make import FRAME_OPTIONS, make_vector_env
 from gymnasium_solver.envs.vector import VectorEnv
 from gymnasium_solver.spaces.observations import part_spaces
 
@@ -30,7 +30,9 @@ def default_fields(env_id: str, algo_id: str, given: Mapping[str, Any]) -> dict[
         1,
         env_kwargs=given.get("env_kwargs") or {},
         env_wrappers=given.get("env_wrappers") or (),
+        obs_keys=given.get("obs_keys"),
         vectorization_mode=given.get("vectorization_mode", "auto"),
+        frame_options={name: given[name] for name in FRAME_OPTIONS if given.get(name) is not None},
     )
     try:
         return {"description": f"{env_id}, fields chosen by its spaces.", **_fields(env, algo_id)}

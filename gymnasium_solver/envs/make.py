@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from gymnasium_solver.config.schema import LearnerConfig
 from gymnasium_solver.envs.choose import Choice, choose_engine, unknown_id
+from gymnasium_solver.envs.obs_keys import ObsKeys, in_parts, parts_wrapper
 from gymnasium_solver.envs.spec import (
     ANSWER_WITHIN_S,
     Family,
@@ -54,6 +55,7 @@ def make_vector_env(
     *,
     env_kwargs: Mapping[str, Any] | None = None,
     env_wrappers: Sequence[Mapping[str, Any]] = (),
+    obs_keys: ObsKeys | None = None,
     max_episode_steps: int | None = None,
     vectorization_mode: str = "auto",
     render_mode: str | None = None,
@@ -61,7 +63,8 @@ def make_vector_env(
     gamma: float | None = None,
     timeout_s: float | None = ANSWER_WITHIN_S,
 ) -> VectorEnv:
-    """Build `n_envs` copies of an environment, wrapped as `env_wrappers` ([{id, **kwargs}]) say.
+    """Build `n_envs` copies of an environment, wrapped as `env_wrappers` ([{id, **kwargs}]) say;
+    of a Dict observation with the parts that `obs_keys` chooses ([names], or {drop: [names]}).
     `frame_options` are frame_stack, frame_skip, grayscale_obs and resize_obs, as a config's fields
     have them: options of the games that have them, wrappers around other environments. `gamma` is
     the run's discount, for wrappers that shape rewards by a potential. `timeout_s`: how long
@@ -84,6 +87,7 @@ def make_vector_env(
     notes: list[str] = []
     if old := modern(env_id):
         env_id, kwargs, notes = old.env_id, {**old.options, **kwargs}, [old.note]
+    kwargs = in_parts(env_id, kwargs, obs_keys)
     family = family_of(env_id)
     if family is not None and family.has_frame_options:
         kwargs |= given
@@ -99,8 +103,13 @@ def make_vector_env(
         env = _make_engine(env_id, n_envs, kwargs, needs, vectorization_mode, render_mode)
     took_s = time.perf_counter() - began_s
     log.debug("made %s × %d on %s in %.2f s", env_id, n_envs, env.spec.engine, took_s)
-    env = _noted(env, notes)
-    return wrap(env, wrappers, {} if gamma is None else {"gamma": gamma})
+    try:
+        chosen, note = parts_wrapper(env, obs_keys)
+    except EnvError:
+        env.close()
+        raise
+    env = _noted(env, [*notes, *([note] if note else [])])
+    return wrap(env, [*chosen, *wrappers], {} if gamma is None else {"gamma": gamma})
 
 
 def env_from_config(config: "Config", n_envs: int, render_mode: str | None = None) -> VectorEnv:
@@ -112,6 +121,7 @@ def env_from_config(config: "Config", n_envs: int, render_mode: str | None = Non
         n_envs,
         env_kwargs=config.env_kwargs,
         env_wrappers=config.env_wrappers,
+        obs_keys=getattr(config, "obs_keys", None),
         max_episode_steps=config.max_episode_steps,
         vectorization_mode=config.vectorization_mode,
         render_mode=render_mode,

@@ -73,6 +73,7 @@ def treatment_of(env: VectorEnv, config: Config) -> Treatment:
     own = [_name(layer) for layer in _layers(beneath) if layer.effect == "other"]
     if _skips_frames(config):
         own.append("frame_skip")
+    own += [single.name for single in lower(config.env_wrappers)[0].singles[::-1]]
     return Treatment(beneath.observation_space, pure[::-1], own[::-1])
 
 

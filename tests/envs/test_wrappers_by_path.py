@@ -6,7 +6,8 @@ import gymnasium
 import numpy as np
 import pytest
 
-from gymnasium_solver.envs.make import make_vector_env
+from gymnasium_solver.envs.make import env_from_config, make_vector_env
+from gymnasium_solver.envs.treatment import treatment_of
 from gymnasium_solver.envs.vector import VectorEnv, VectorWrapper
 from gymnasium_solver.envs.wrappers import check_wrappers
 from gymnasium_solver.errors import ConfigError, EnvError
@@ -188,3 +189,11 @@ def test_a_resume_replays_what_wrappers_do(record: Any) -> None:
     assert record(env, 4, 20).same_as(record(again, 4, 20))
     env.close()
     again.close()
+
+
+def test_an_agent_knows_that_only_its_own_env_has_the_wrapper() -> None:
+    path = f"{G}.TimeAwareObservation"
+    config = load_config("MountainCar-v0:ppo", overrides={"env_wrappers": [path]})
+    env = env_from_config(config, 1)
+    assert treatment_of(env, config).own_env == [path]
+    env.close()
