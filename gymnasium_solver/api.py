@@ -108,17 +108,19 @@ def resume(
     on_eval: OnEval | None = None,
     observers: Sequence[Observer] = (),
     runs_dir: RunsDir = None,
+    trust: bool = False,
     **fields: Any,
 ) -> Run:
     """Continue a run from its last checkpoint, or from the one in "RUN/@best", in its folder.
 
     The result is the same, bit for bit, as without the interruption. `fields` change its config,
     such as `max_env_steps=200_000`. `env` is needed if the run was trained on an environment given
-    as Python code. The rest is as in `train`.
+    as Python code. `trust`: also import code that the config of a run made elsewhere names. The
+    rest is as in `train`.
     """
     root = runs_root(runs_dir)
     found = resolve_checkpoint(run, root, default=LAST)
-    config = load_config(str(found.run.config_path))
+    config = load_config(str(found.run.config_path), trust=trust)
     shows = _shows_progress(progress, fields)
     kwargs = fields.get("env_kwargs", config.env_kwargs)
     with (
@@ -131,6 +133,7 @@ def resume(
             overrides=fields,
             command=["gymnasium_solver.resume", found.run.id],
             observers=everyone,
+            trust=trust,
         )
 
 
@@ -143,6 +146,7 @@ def evaluate(
     env: gymnasium.Env | gymnasium.vector.VectorEnv | Factory | None = None,
     as_trained: bool = False,
     runs_dir: RunsDir = None,
+    trust: bool = False,
     **fields: Any,
 ) -> EvalResult:
     """Score an agent, a run (its best checkpoint) or "RUN/@last" on whole episodes.
@@ -154,10 +158,11 @@ def evaluate(
     `env`: a class or factory takes the place of the run's environment, inside the run's wrappers.
     An environment object is played as it is and not closed; its observations must be those that
     `agent.act` takes, or with `as_trained=True` exactly as the policy saw them. `fields` change
-    fields of the environment, such as `max_episode_steps=200`.
+    fields of the environment, such as `max_episode_steps=200`. `trust`: also import code that the
+    config of a run made elsewhere names.
     """
     _check_count("episodes", episodes)
-    found = find_target(target, runs_root(runs_dir))
+    found = find_target(target, runs_root(runs_dir), trust=trust)
     if isinstance(env, gymnasium.Env | gymnasium.vector.VectorEnv):
         if fields:
             raise ConfigError(f"{', '.join(fields)}: no effect on an environment that is given.")
@@ -180,6 +185,7 @@ def make_env(
     seed: int | None = None,
     env: Factory | None = None,
     runs_dir: RunsDir = None,
+    trust: bool = False,
     **fields: Any,
 ) -> gymnasium.Env: ...
 @overload
@@ -191,6 +197,7 @@ def make_env(
     seed: int | None = None,
     env: Factory | None = None,
     runs_dir: RunsDir = None,
+    trust: bool = False,
     **fields: Any,
 ) -> gymnasium.vector.VectorEnv: ...
 def make_env(
@@ -201,6 +208,7 @@ def make_env(
     seed: int | None = None,
     env: Factory | None = None,
     runs_dir: RunsDir = None,
+    trust: bool = False,
     **fields: Any,
 ) -> gymnasium.Env | gymnasium.vector.VectorEnv:
     """The environment of a run (or a config) as a Gymnasium env, in which `agent.act` plays.
@@ -209,9 +217,11 @@ def make_env(
     (scaling, one-hot) are applied by `act`, so `env.observation_space` is the space before them.
     With `n_envs` it is a Gymnasium vector env. A run that was trained on EnvPool gets Gymnasium's
     own environment of that id, and a warning says so. `fields` change fields of the environment.
+    `trust`: also import code that the config of a run made elsewhere names.
     """
     _check_count("n_envs", n_envs)
-    found = with_fields(find_target(target, runs_root(runs_dir)), fields, ENV_FIELDS)
+    target_found = find_target(target, runs_root(runs_dir), trust=trust)
+    found = with_fields(target_found, fields, ENV_FIELDS)
     with _environment(env, found.config, "make_env()", found.config.env_kwargs) as env_id:
         found = _in_env(found, env_id)
         return play_env(found, n_envs=n_envs, render_mode=render_mode, seed=seed)

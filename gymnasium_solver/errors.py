@@ -36,6 +36,10 @@ class RunError(GsolveError):
     """A run folder or a checkpoint cannot be found, read or trusted."""
 
 
+class TrustError(RunError):
+    """A run that was not made here names code to import, and the user has not agreed."""
+
+
 class WriteError(RunError):
     """A run folder cannot be written: the disk is full, or the folder was deleted."""
 

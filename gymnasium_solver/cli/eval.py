@@ -34,6 +34,7 @@ OPTIONS = {
     "json": NONE,
     "runs_dir": ONE,
     "log_level": ONE,
+    "trust": NONE,
     "set": ONE,
     "env_kwargs": MANY,
 }
@@ -53,6 +54,7 @@ flags:
   --FIELD VALUE...         change another field of the environment: --max-episode-steps 200,
                            --vectorization-mode sync, --reward-threshold 300, --n-eval-envs 1
   -s, --set KEY=VALUE      the same, for a field or a place in one; repeatable
+  --trust                  import the code that the config of a run made elsewhere names
   --json                   print JSON, for programs
   --runs-dir DIR           folder of all runs (default: $GSOLVE_RUNS or ./runs)
   --log-level LEVEL        show messages from debug, info (default), warning or error on
@@ -87,7 +89,8 @@ def main(argv: Sequence[str]) -> int:
     from gymnasium_solver.training.score import score
     from gymnasium_solver.training.targets import find_run
 
-    found = _changed(find_run(ref, runs_root(args.last("runs_dir"))), args)
+    root = runs_root(args.last("runs_dir"))
+    found = _changed(find_run(ref, root, trust=args.has("trust")), args)
     level, activity = check_level(args.last("log_level") or "info"), Activity()
     with eval_progress(activity), logged_to_stderr(level):
         scores = score(found, episodes, int(seed) if seed.isdecimal() else seed, modes, activity)

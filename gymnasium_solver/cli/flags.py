@@ -47,6 +47,13 @@ class Parser(argparse.ArgumentParser):
             "--runs-dir", metavar="DIR", help="folder of the runs (default: $GSOLVE_RUNS or ./runs)"
         )
 
+    def add_trust(self) -> None:
+        self.add_argument(
+            "--trust",
+            action="store_true",
+            help="import the code that the config of a run made elsewhere names",
+        )
+
     def add_json(self) -> None:
         self.add_argument("--json", action="store_true", help="print JSON, for programs")
 
@@ -202,18 +209,24 @@ def _pair(text: str, option: str) -> tuple[str, str]:
 
 
 def load_target(args: FieldArgs, target: str, options: Mapping[str, str]) -> "Config":
-    """The config for these arguments; UsageError for a flag that is not a field."""
+    """The config for these arguments; UsageError for a flag that is not a field. With --trust code
+    of a run made elsewhere is imported."""
     from gymnasium_solver.training.prepare import load_config
 
     if not all(args.fields.values()):
         _check_flags(args, options)
-    fill = dict(_pair(text, "--set") for text in _settings(args))
-    overrides = {key: value for key, value in overrides_of(args).items() if key not in fill}
+    overrides, fill = changes_of(args)
     try:
-        return load_config(target, overrides=overrides, fill=fill)
+        return load_config(target, overrides=overrides, fill=fill, trust=args.has("trust"))
     except GsolveError:
         _check_flags(args, options)  # a flag that is not a field is reported first
         raise
+
+
+def changes_of(args: FieldArgs) -> tuple[dict[str, Any], dict[str, str]]:
+    """The fields that the flags set, and the texts of `--set`, which fill placeholders."""
+    fill = dict(_pair(text, "--set") for text in _settings(args))
+    return {key: value for key, value in overrides_of(args).items() if key not in fill}, fill
 
 
 def _check_flags(args: FieldArgs, options: Mapping[str, str]) -> None:

@@ -13,7 +13,13 @@ from importlib import import_module
 from typing import NoReturn
 
 from gymnasium_solver import __version__
-from gymnasium_solver.errors import DivergedError, GsolveError, WriteError, details_of
+from gymnasium_solver.errors import (
+    DivergedError,
+    GsolveError,
+    TrustError,
+    WriteError,
+    details_of,
+)
 from gymnasium_solver.printable import printable_lines
 
 VERBS: dict[str, dict[str, str]] = {
@@ -114,6 +120,9 @@ def call(verb: str, argv: list[str]) -> int:
     try:
         code: int = import_module(f"gymnasium_solver.cli.{verb}").main(argv)
         return code
+    except TrustError as error:
+        print(f"gsolve {verb}: {printable_lines(error)}", file=sys.stderr)
+        return call(verb, [*argv, "--trust"]) if user_agrees("Import it now? [y/N] ") else 2
     except GsolveError as error:
         print(f"gsolve {verb}: {printable_lines(error)}", file=sys.stderr)
         if details := details_of(error):
@@ -124,6 +133,14 @@ def call(verb: str, argv: list[str]) -> int:
     except KeyboardInterrupt:
         print(f"gsolve {verb}: interrupted", file=sys.stderr)
         return 130
+
+
+def user_agrees(question: str) -> bool:
+    """The answer of whoever sits at the terminal; no without one."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return False
+    print(question, end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def verb_names() -> list[str]:

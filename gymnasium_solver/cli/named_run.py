@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gymnasium_solver.cli.flags import FieldArgs, UsageError
+from gymnasium_solver.paths import is_file, is_folder, user_path
 from gymnasium_solver.suggest import did_you_mean
 
 if TYPE_CHECKING:
@@ -43,16 +44,16 @@ def choose_place(args: FieldArgs, config: "Config") -> Place:
         return Place(root)
     if name is not None and folder is not None:
         raise UsageError("give --run-name or --run-dir, not both")
-    path = root / str(name) if folder is None else Path(folder).expanduser()
+    path = root / str(name) if folder is None else user_path(folder)
     if policy is not None and policy not in POLICIES:
         hint = did_you_mean(policy, POLICIES) or f"Expected {', '.join(POLICIES)}."
         raise UsageError(f"--if-exists {policy}: unknown. {hint}")
-    if not path.exists():
+    if not (is_folder(path) or is_file(path)):
         return Place(path.parent, path.name) if folder else Place(root, name)
-    return _existing(path.parent, path.name, policy or "error", config)
+    return _existing(path.parent, path.name, policy or "error", config, args.has("trust"))
 
 
-def _existing(root: Path, name: str, policy: str, config: "Config") -> Place:
+def _existing(root: Path, name: str, policy: str, config: "Config", trust: bool) -> Place:
     from gymnasium_solver.runs.checkpoint import list_checkpoints
     from gymnasium_solver.runs.remove import archive, refuse_running
     from gymnasium_solver.runs.run import Run, is_run
@@ -73,7 +74,7 @@ def _existing(root: Path, name: str, policy: str, config: "Config") -> Place:
             number += 1
         return Place(root, f"{name}-{number}")
     if policy == "resume" and list_checkpoints(run.checkpoints_dir):
-        _check_same(run, config)
+        _check_same(run, config, trust)
         is_finished = run.meta().get("status") == "finished"
         return Place(root, name, is_resume=not is_finished, is_finished=is_finished)
     # Killed before its first checkpoint, or to be trained anew.
@@ -83,12 +84,13 @@ def _existing(root: Path, name: str, policy: str, config: "Config") -> Place:
     return Place(root, name, note=f"the earlier run is now {archive([aside])[0]}")
 
 
-def _check_same(run: "Run", config: "Config") -> None:
+def _check_same(run: "Run", config: "Config", trust: bool) -> None:
     """A resumed run keeps its config, so other flags now would be ignored: refuse them."""
     from gymnasium_solver.config.load import config_dict
     from gymnasium_solver.training.prepare import load_config
 
-    saved, given = config_dict(load_config(str(run.config_path))), config_dict(config)
+    saved = config_dict(load_config(str(run.config_path), trust=trust))
+    given = config_dict(config)
     if given.get("seed") is None:
         given["seed"] = saved.get("seed")
     other = [name for name in {**saved, **given} if saved.get(name) != given.get(name)]

@@ -2,15 +2,19 @@
 
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from gymnasium_solver.cli.flags import (
     MANY,
     NONE,
     ONE,
+    FieldArgs,
+    changes_of,
     load_target,
     parse_fields,
     target_of,
 )
+from gymnasium_solver.printable import printable, printable_lines
 
 OPTIONS = {
     "help": NONE,
@@ -19,6 +23,7 @@ OPTIONS = {
     "env_kwargs": MANY,
     "override": ONE,
     "config_id": ONE,
+    "trust": NONE,
 }
 
 HELP = """\
@@ -32,6 +37,8 @@ flags:
   --FIELD VALUE...         set a field, as for gsolve train
   --env-kwargs KEY=VALUE   arguments of the environment
   -s, --set KEY=VALUE      fill ${KEY} in the config, or set a field
+  --trust                  import the code (plugins) that the config names, to check and resolve
+                           its fields; otherwise they are shown as written
   --json                   JSON instead of YAML
 
 examples:
@@ -49,24 +56,41 @@ def main(argv: Sequence[str]) -> int:
     if target is None:
         print(f"{HELP}\n\ngsolve show: no target given", file=sys.stderr)
         return 2
-    config = load_target(args, target, OPTIONS)
-    for notice in config.notices():
-        print(f"gsolve show: {notice}", file=sys.stderr)
-
-    from gymnasium_solver.config.load import config_dict, dump_config
-
+    fields, notices = read(args, target)
+    for notice in notices:
+        print(f"gsolve show: {printable(notice)}", file=sys.stderr)
     if args.has("json"):
         from gymnasium_solver.cli.tables import print_json
 
-        print_json(config_dict(config))
-    elif sys.stdout.isatty():
+        print_json(fields)
+        return 0
+
+    from gymnasium_solver.config.yaml_file import dump_yaml
+
+    text = dump_yaml(fields)
+    if sys.stdout.isatty():
         from rich.syntax import Syntax
 
         from gymnasium_solver.cli.tables import make_console
 
-        text = dump_config(config)
         colours = Syntax(text, "yaml", theme="ansi_dark", background_color="default")
         make_console().print(colours)
     else:
-        print(dump_config(config), end="")
+        print(printable_lines(text), end="")
     return 0
+
+
+def read(args: FieldArgs, target: str) -> tuple[dict[str, Any], list[str]]:
+    """The fields of the config and notices about it. A config that names code is not resolved,
+    unless --trust is given: showing a file never runs code of somebody else."""
+    from gymnasium_solver.config.code import code_named
+    from gymnasium_solver.config.load import config_dict
+    from gymnasium_solver.training.prepare import lines_with_code
+
+    lines = None if args.has("trust") else lines_with_code(target, *changes_of(args))
+    if lines is None:
+        config = load_target(args, target, OPTIONS)
+        return config_dict(config), config.notices()
+    names = ", ".join(code_named(lines))
+    text = f"the config names code, {names}, which is not imported: its lines are not resolved or"
+    return lines, [f"{text} checked. With --trust they are."]

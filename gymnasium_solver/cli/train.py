@@ -35,6 +35,7 @@ OPTIONS = {
     "run_name": ONE,
     "run_dir": ONE,
     "if_exists": ONE,
+    "trust": NONE,
     # Flag names of the system that users migrate from.
     "override": ONE,
     "config_id": ONE,
@@ -63,6 +64,7 @@ flags:
                            start from the weights of another run
   --profile                print where the time went, and write trace.json, which opens
                            in a browser (ui.perfetto.dev)
+  --trust                  import the code that the config of a run made elsewhere names
   --runs-dir DIR           folder of all runs (default: $GSOLVE_RUNS or ./runs)
   --run-name NAME          name of the run's folder in it (default: config, time and four digits)
   --run-dir DIR            the run's folder, anywhere
@@ -137,7 +139,13 @@ def train(args: FieldArgs, config: "Config", command: list[str]) -> int:
     with TrainConsole(**console_options(args, config)) as console:
         if place.is_resume:
             ref = str(place.root.absolute() / str(place.name))
-            loop.resume(ref, runs_root=place.root, command=command, observers=[console])
+            loop.resume(
+                ref,
+                runs_root=place.root,
+                command=command,
+                observers=[console],
+                trust=args.has("trust"),
+            )
         else:
             loop.train(
                 config,
@@ -165,7 +173,8 @@ def resume(args: FieldArgs, target: str | None, command: list[str]) -> int:
     root = runs_root(args.last("runs_dir"))
     found = resolve_checkpoint(ref, root, default=LAST)
     run = found.run
-    saved = load_target(FieldArgs(), str(run.config_path), OPTIONS)
+    trusted = FieldArgs(options={"trust": []} if args.has("trust") else {})
+    saved = load_target(trusted, str(run.config_path), OPTIONS)
     changed = load_target(args, str(run.config_path), OPTIONS)
     from gymnasium_solver.training import loop
 
@@ -179,6 +188,7 @@ def resume(args: FieldArgs, target: str | None, command: list[str]) -> int:
             overrides=overrides_of(args),
             command=command,
             observers=[console],
+            trust=args.has("trust"),
         )
     return console.exit_code
 

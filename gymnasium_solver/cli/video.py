@@ -27,7 +27,7 @@ def main(argv: Sequence[str]) -> int:
     from gymnasium_solver.runs.run import runs_root
     from gymnasium_solver.training.targets import ENV_FIELDS, find_run, with_fields
 
-    found = find_run(args.checkpoint, runs_root(args.runs_dir))
+    found = find_run(args.checkpoint, runs_root(args.runs_dir), trust=args.trust)
     if args.checkpoint_folder:
         found = dataclasses.replace(found, checkpoint=Path(args.checkpoint_folder))
     found = with_fields(found, env_kwargs, ENV_FIELDS)

@@ -30,6 +30,7 @@ def add_shared(parser: Parser) -> None:
         metavar="KEY=VALUE",
         help="change arguments of the environment",
     )
+    parser.add_trust()
     parser.add_runs_dir()
 
 

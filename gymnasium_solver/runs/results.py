@@ -93,15 +93,17 @@ class RunResults(ABC):
     def _checkpoints(self) -> list[CheckpointInfo]:
         return list_checkpoints(self.path / "checkpoints")
 
-    def agent(self, checkpoint: str = "@best", device: str = "cpu") -> "Agent":
+    def agent(
+        self, checkpoint: str = "@best", device: str = "cpu", *, trust: bool = False
+    ) -> "Agent":
         """The trained agent: of @best (the last one if nothing was evaluated), @last or
-        <env_steps>."""
+        <env_steps>. `trust`: also import code that the config of a run made elsewhere names."""
         # The package itself loads this name where it is used: `runs` is below `training`.
         import gymnasium_solver as gs
 
         if checkpoint == "@best" and self.best is None:
             checkpoint = "@last"
-        return gs.load(f"{self.path.resolve()}/{checkpoint}", device=device)
+        return gs.load(f"{self.path.resolve()}/{checkpoint}", device=device, trust=trust)
 
     def metrics(self) -> dict[str, list[Any]]:
         """Metrics in columns of the same length, one entry per epoch: {"env_steps": [...], ...}.

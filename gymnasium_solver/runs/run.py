@@ -14,7 +14,7 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -37,6 +37,7 @@ from gymnasium_solver.runs.files import (
 )
 from gymnasium_solver.runs.jsonl import read_jsonl
 from gymnasium_solver.runs.lock import locked
+from gymnasium_solver.runs.origin import signature
 from gymnasium_solver.runs.results import RunResults
 from gymnasium_solver.runs.summary import check_evaluation, summary_of
 
@@ -112,11 +113,13 @@ class Run(RunResults):
         root: Path,
         command: list[str] | None = None,
         name: str | None = None,
+        code: Sequence[str] = (),
     ) -> Self:
         """Create a new run folder under `root`, called `name` if given, and point `@last` at it.
 
         `config` gives the identity: env_id, algo_id and, if known, variant, seed, reward_threshold,
-        max_env_steps, changed (fields that differ from the shipped config).
+        max_env_steps, changed (fields that differ from the shipped config). `code`: the modules
+        that the config makes the program import.
         """
         git, diff = machine.git_state(Path.cwd())
         run = cls(_make_folder(root, config) if name is None else _named_folder(root, name))
@@ -128,7 +131,8 @@ class Run(RunResults):
             write_atomic(run.config_path, config_yaml.encode())
             if diff:
                 write_atomic(run.path / "git.diff", diff)
-            write_atomic(run.meta_path, dump_json(_first_meta(run.id, config, command or [], git)))
+            meta = _first_meta(run.id, config, command or [], git)
+            write_atomic(run.meta_path, dump_json(meta | {"signature": signature(run.id, code)}))
             write_pointer(root / LAST_RUN, run.id)
         except OSError as error:
             shutil.rmtree(run.path, ignore_errors=True)
@@ -156,7 +160,7 @@ class Run(RunResults):
             raise cannot_write("the status", self.meta_path, error) from error
 
     def write_config(self, config_yaml: str) -> None:
-        """Replace config.yaml, after a resume with changed fields."""
+        """Replace config.yaml, at a resume with changed fields."""
         try:
             write_atomic(self.config_path, config_yaml.encode())
         except OSError as error:
@@ -179,7 +183,9 @@ class Run(RunResults):
             line = _ANSI.sub("", text).rstrip("\n") + "\n"
             self._append(self.log_path, line.encode(errors="replace"))
 
-    def begin_resume(self, env_steps: int, command: list[str] | None = None) -> None:
+    def begin_resume(
+        self, env_steps: int, command: list[str] | None = None, code: Sequence[str] = ()
+    ) -> None:
         """Go back to a checkpoint and record that this process continues training from it.
 
         Rows and events after the checkpoint, the final test, and an incomplete last line are
@@ -217,6 +223,7 @@ class Run(RunResults):
         verdict: dict[str, Any] = {"test": None, "solved": solved}
         verdict |= {"stop_reason": None, "stop_detail": None}
         fields = {"env_steps": env_steps, "resumed": resumed} | _process()
+        fields["signature"] = signature(str(meta.get("id")), code)
         self.update_meta(status="running", **verdict, **fields)
 
     def close(self) -> None:

@@ -15,6 +15,7 @@ from gymnasium_solver.policies.reader import ObsReader
 from gymnasium_solver.runs.checkpoint import LoadedCheckpoint, load_checkpoint
 from gymnasium_solver.runs.resolve import resolve_checkpoint
 from gymnasium_solver.runs.run import Run, runs_root
+from gymnasium_solver.runs.summary import Fields
 from gymnasium_solver.spaces.json_form import space_from_json
 from gymnasium_solver.spaces.observations import Space
 from gymnasium_solver.training.fits import check_agent, check_spaces, fitting
@@ -65,17 +66,25 @@ def agent_from_checkpoint(config: Config, checkpoint: LoadedCheckpoint) -> Agent
     return agent
 
 
-def load_agent(ref: str | Run, runs_dir: str | Path | None = None, device: str = "cpu") -> Agent:
+def load_agent(
+    ref: str | Run,
+    runs_dir: str | Path | None = None,
+    device: str = "cpu",
+    *,
+    trust: bool = False,
+) -> Agent:
     """Load a trained agent: load_agent("@last/@best").act(obs).
 
     `act` takes observations as the environment gives them, and applies those of the run's wrappers
     that are functions of the observation. No environment is built, except for runs of version
-    0.1.0 with wrappers, whose folder lacks the spaces.
+    0.1.0 with wrappers, whose folder lacks the spaces. `trust`: also import code that the config
+    of a run made elsewhere names.
     """
     found = resolve_checkpoint(ref, runs_root(runs_dir))
-    config = load_config(str(found.run.config_path)).replace(device=device)
+    config = load_config(str(found.run.config_path), trust=trust).replace(device=device)
     agent = agent_from_checkpoint(config, load_checkpoint(found.path))
-    agent.policy.episode_limit = found.run.meta().get("max_episode_steps")
+    meta = Fields(found.run.meta(), found.run.meta_path)
+    agent.policy.episode_limit = meta.count("max_episode_steps")
     agent.policy.loaded_from = found.path
     agent.policy.reader = ObsReader(
         run_treatment(found.run, config, agent.observation_space), agent.action_space, found.run.id
@@ -87,7 +96,8 @@ def run_treatment(run: Run, config: Config, trained_on: Space | None = None) -> 
     """The treatment of observations in a run; `trained_on` is the space of its policy."""
     saved = run.meta().get("treatment")
     if saved is not None:
-        return Treatment.from_json(saved)
+        with fitting(run.meta_path):
+            return Treatment.from_json(saved)
     if trained_on is not None and not config.env_wrappers and not config.spec:
         return Treatment(trained_on)
     env = env_from_config(config, 1)

@@ -22,8 +22,9 @@ from gymnasium_solver.config.yaml_lines import Path as FieldPath
 from gymnasium_solver.envs.make import check_env_id
 from gymnasium_solver.envs.suites.game_options import fill_defaults
 from gymnasium_solver.envs.wrappers import lower, wrapper_problems
-from gymnasium_solver.errors import ConfigError, EnvError, GsolveError, MissingError
+from gymnasium_solver.errors import ConfigError, EnvError, GsolveError, MissingError, TrustError
 from gymnasium_solver.plugins import import_plugins, observer_class
+from gymnasium_solver.training.trust import check_trust
 
 Found = tuple[FieldPath, str]
 """A place in a config, and what is wrong there."""
@@ -56,7 +57,8 @@ def check_file(path: Path) -> FileReport:
     try:
         file = read_config_file(path)
         lines = field_lines(read_text(path)[0])
-    except ConfigError as error:
+        check_trust(path, [file.base, *file.variants.values()])
+    except (ConfigError, TrustError) as error:
         report.problems.append(_file_problem(path, str(error)))
         return report
     if not file.variants and not file.base:

@@ -15,7 +15,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from gymnasium_solver.config.load import dump_config
+from gymnasium_solver.config.code import code_named
+from gymnasium_solver.config.load import config_dict, dump_config
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.envs.journal import JournaledEnv
@@ -103,7 +104,7 @@ def train(
             "max_env_steps": config.max_env_steps,
             "changed": changed_from_shipped(config),
         }
-        run = Run.create(dump_config(config), identity, runs_root, command, name)
+        run = Run.create(dump_config(config), identity, runs_root, command, name, _code(config))
         with run.lock():
             return trainer.run_to_end(run)
 
@@ -115,17 +116,19 @@ def resume(
     overrides: Mapping[str, Any] | None = None,
     command: list[str] | None = None,
     observers: Sequence[Observer] = (),
+    trust: bool = False,
 ) -> Run:
     """Continue from a run's last checkpoint (or the one named by `ref`), in the same folder.
 
     A run that was killed after training, during the final test, is completed: it is tested and gets
     its status and report. A run that ended because it reached its goal trains on to its budget.
+    `trust`: also import code that the config of a run made elsewhere names.
     """
     found = resolve_checkpoint(ref, runs_root, default=LAST)
     run = found.run
     with run.lock():
         checkpoint = load_checkpoint(found.path)
-        config = load_config(str(run.config_path), overrides=overrides)
+        config = load_config(str(run.config_path), overrides=overrides, trust=trust)
         changed = dict(overrides or {})
         goals = goals_behind(config, run.meta(), changed)
         config = config.replace(**dict.fromkeys(goals, False))
@@ -140,12 +143,16 @@ def resume(
             over = trainer.training_is_over(run, is_changed=bool(overrides))
             if over is None:
                 trainer.restore_envs(checkpoint)
-            run.begin_resume(checkpoint.env_steps, command)
+            run.begin_resume(checkpoint.env_steps, command, _code(config))
             changed |= dict.fromkeys(goals, False)
             if changed:
                 run.write_config(dump_config(config))
                 run.log_event("config", env_steps=checkpoint.env_steps, changed=changed)
             return trainer.run_to_end(run, resumed_from=checkpoint.env_steps, over=over)
+
+
+def _code(config: Config) -> list[str]:
+    return code_named(config_dict(config))
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from gymnasium_solver.algos import ALGOS, algo_class, algo_ids
+from gymnasium_solver.config.code import code_named, named_plugins
 from gymnasium_solver.config.find import (
     DEFAULT_ALGO,
     SHIPPED,
@@ -37,6 +38,7 @@ from gymnasium_solver.envs.wrappers import check_wrappers
 from gymnasium_solver.errors import ConfigError, EnvError, UnknownEnvError
 from gymnasium_solver.plugins import import_plugins, observer_class, see_working_folder
 from gymnasium_solver.runs.alerts.judge import check_muted
+from gymnasium_solver.training.trust import check_trust
 
 
 def load_config(
@@ -45,16 +47,18 @@ def load_config(
     *,
     overrides: Mapping[str, Any] | None = None,
     fill: Mapping[str, str] | None = None,
+    trust: bool = False,
 ) -> Config:
     """Read, fill, override and validate a config.
 
     `overrides` maps fields, or entries inside one such as `env_kwargs.state`, to values. `fill`
     maps the names of `${...}` placeholders to text; a name that is not a placeholder of the file
-    overrides the field of that name, as `--set name=value` does.
+    overrides the field of that name, as `--set name=value` does. `trust`: import the modules that
+    the config of a run names, even if the run was not made here; otherwise that is a TrustError.
     """
     settings = {key: parse_value(str(text)) for key, text in (fill or {}).items()}
     changes = {**settings, **(overrides or {})}
-    _import_plugins_of(target, changes)
+    _import_plugins_of(target, changes, trust)
     target, changes = _modern_target(target, changes)
     try:
         path, variant = locate(target, variant, None if "algo_id" in changes else DEFAULT_ALGO)
@@ -75,10 +79,27 @@ def load_config(
         return build_config(section)
 
 
+def lines_with_code(
+    target: str, overrides: Mapping[str, Any], fill: Mapping[str, str]
+) -> dict[str, Any] | None:
+    """The lines of a config that names code to import: merged, filled and overridden, but not
+    checked, since that needs the code. None for any other config."""
+    try:
+        path, variant = locate(target, None, None if "algo_id" in overrides else DEFAULT_ALGO)
+        file = read_config_file(path, fill)
+        section = file.section(choose_variant(file, variant))
+    except ConfigError:
+        return None  # load_config reports it
+    settings = {key: parse_value(str(text)) for key, text in fill.items()}
+    changes = {k: v for k, v in settings.items() if k not in file.placeholders} | dict(overrides)
+    section = apply_overrides(section, changes)
+    return section if code_named(canonical(section)) else None
+
+
 def build_config(data: Mapping[str, Any]) -> Config:
     """Validate plain fields and values as a Config of the class for `algo_id`."""
     data = canonical(data)
-    import_plugins(_names(data.get("plugins")))
+    import_plugins(named_plugins(data))
     data, notes = modernised(data)
     data = fill_defaults(data)
     algo_id = data.get("algo_id")
@@ -137,21 +158,20 @@ def changed_from_shipped(config: Config) -> dict[str, list[Any]] | None:
     }
 
 
-def _import_plugins_of(target: str, changes: Mapping[str, Any]) -> None:
+def _import_plugins_of(target: str, changes: Mapping[str, Any], trust: bool) -> None:
     """Import the `plugins` of the overrides and the file, before anything is looked up."""
-    import_plugins(_names(changes.get("plugins")))
     path = own_file(target)
-    if path is not None:
-        file = read_config_file(path)
-        for lines in (file.base, *file.variants.values()):
-            import_plugins(_names(lines.get("plugins")))
+    lines = [] if path is None else _all_lines(path)
+    if path is not None and not trust:
+        check_trust(path, lines)
+    for fields in (changes, *lines):
+        import_plugins(named_plugins(fields))
 
 
-def _names(value: Any) -> list[str]:
-    """The names in a raw `plugins` field. Other values are reported by the config's own
-    validation."""
-    items = [value] if isinstance(value, str) else value
-    return [item for item in items if isinstance(item, str)] if isinstance(items, list) else []
+def _all_lines(path: Path) -> list[dict[str, Any]]:
+    """The lines that the variants of a file share, and those of each variant."""
+    file = read_config_file(path)
+    return [file.base, *file.variants.values()]
 
 
 def _load_unlisted(

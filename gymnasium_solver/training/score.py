@@ -179,7 +179,7 @@ def _trained(found: Found, reads: bool = False) -> _Trained:
     if found.agent is not None:
         agent = found.agent
     elif reads:
-        agent = load_agent(f"{found.run.path}/{checkpoint.env_steps}")
+        agent = load_agent(f"{found.run.path}/{checkpoint.env_steps}", trust=True)  # as `found` is
     else:
         agent = agent_from_checkpoint(found.config, checkpoint)
     progress = load_progress(checkpoint.state, checkpoint.env_steps, checkpoint.path)

@@ -15,7 +15,7 @@ from gymnasium_solver.config.blocks import EnvFields
 from gymnasium_solver.config.find import SUFFIXES
 from gymnasium_solver.config.load import apply_overrides, config_dict
 from gymnasium_solver.config.schema import Config
-from gymnasium_solver.errors import ConfigError, GsolveError, RunError
+from gymnasium_solver.errors import ConfigError, GsolveError, RunError, TrustError
 from gymnasium_solver.runs.resolve import resolve_checkpoint
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.suggest import did_you_mean
@@ -45,12 +45,13 @@ class Found:
     """Fields that differ from the run's config: before and now."""
 
 
-def find_target(target: Target, root: Path) -> Found:
-    """The config, and the run and checkpoint where there is one; GsolveError if there is none."""
+def find_target(target: Target, root: Path, *, trust: bool = False) -> Found:
+    """The config, and the run and checkpoint where there is one; GsolveError if there is none.
+    `trust`: also import code that the config of a run made elsewhere names."""
     if isinstance(target, Config):
         return Found(target)
     if isinstance(target, str | Run):
-        return _named(target, root)
+        return _named(target, root, trust)
     if hasattr(target, "policy") and hasattr(target, "config"):
         return _of_agent(target)
     raise ConfigError(
@@ -67,18 +68,20 @@ def _of_agent(agent: Agent) -> Found:
     return Found(agent.config, Run(path.parents[1]), path, path.name, agent)
 
 
-def find_run(ref: str | Run, root: Path) -> Found:
+def find_run(ref: str | Run, root: Path, *, trust: bool = False) -> Found:
     """The run and checkpoint of a reference such as @last/@best."""
     found = resolve_checkpoint(ref, root)
-    config = load_config(str(found.run.config_path))
+    config = load_config(str(found.run.config_path), trust=trust)
     return Found(config, found.run, found.path, found.label)
 
 
-def _named(target: str | Run, root: Path) -> Found:
+def _named(target: str | Run, root: Path, trust: bool) -> Found:
     if isinstance(target, str) and _is_config_name(target):
-        return Found(load_config(target))
+        return Found(load_config(target, trust=trust))
     try:
-        return find_run(target, root)
+        return find_run(target, root, trust=trust)
+    except TrustError:
+        raise
     except RunError as no_run:
         if not isinstance(target, str) or "/" in target or target.startswith("@"):
             raise

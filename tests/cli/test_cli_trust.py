@@ -1,0 +1,160 @@
+"""Code that the config of somebody else's run names is imported only if the user agrees."""
+
+import io
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import gymnasium_solver as gs
+from gymnasium_solver.cli import main as cli
+from gymnasium_solver.config.code import code_named
+from gymnasium_solver.errors import TrustError
+from gymnasium_solver.runs import origin
+from gymnasium_solver.runs.run import Run
+from gymnasium_solver.training import loop
+from gymnasium_solver.training.prepare import build_config
+
+TINY = {
+    "env_id": "Bandit-v0", "algo_id": "ppo", "seed": 1, "n_envs": 2, "n_steps": 16, "max_epochs": 2,
+    "batch_size": 16, "hidden_dims": [4], "eval_freq_epochs": None, "test_episodes": 1,
+}  # fmt: skip
+MODULE = "module_of_a_stranger"
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A module in the working folder; the file `imported` beside it tells that it was imported."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "settings"))
+    (tmp_path / f"{MODULE}.py").write_text("from pathlib import Path\nPath('imported').touch()\n")
+    yield tmp_path / "imported"
+    sys.modules.pop(MODULE, None)
+
+
+@pytest.fixture
+def run(module: Path, tmp_path: Path) -> Run:
+    """A run that names the module, made by somebody else."""
+    run = loop.train(build_config(TINY), runs_root=tmp_path / "runs")
+    with run.config_path.open("a") as file:
+        file.write(f"plugins: [{MODULE}]\n")
+    lines = [line for line in run.config_path.read_text().splitlines() if line != "plugins: []"]
+    run.config_path.write_text("\n".join(lines) + "\n")
+    return run
+
+
+RESUME = ["train", "--resume", "@last", "--max-epochs", "3", "-q"]
+EVAL = ["eval", "@last", "--episodes", "1", "--greedy"]
+
+
+def test_reading_never_imports(run: Run, module: Path, capsys: Any) -> None:
+    config = str(run.config_path)
+    for argv in (["runs"], ["run", "@last"], ["plot", "@last"], ["report", "@last"], ["list"],
+                 ["show", config], ["show", config, "--json"]):  # fmt: skip
+        assert cli.main(argv) == 0, argv
+        assert not module.exists(), argv
+    out, err = capsys.readouterr()
+    assert cli.main(["check", config]) == 1
+    assert "was not made here" in capsys.readouterr().out
+    assert not module.exists()
+    assert json.loads(out[out.rindex("\n{") :])["plugins"] == [MODULE]
+    assert f"names code, {MODULE}, which is not imported" in err
+    assert cli.main(["show", config, "--trust"]) == 0
+    assert module.exists()
+
+
+@pytest.mark.parametrize("argv", [EVAL, RESUME, ["train", "CONFIG", "-q"]])
+def test_running_it_needs_trust(run: Run, module: Path, argv: list[str], capsys: Any) -> None:
+    argv = [str(run.config_path) if word == "CONFIG" else word for word in argv]
+    before = {p: p.read_bytes() for p in run.path.rglob("*") if p.is_file()}
+    assert cli.main(argv) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"was not made here, and its config names code to import: {MODULE}" in line
+    assert "--trust" in line
+    assert not module.exists()
+    assert {p: p.read_bytes() for p in before} == before
+    assert cli.main([*argv, "--trust"]) == 0
+    assert module.exists()
+
+
+def test_from_python(run: Run, module: Path) -> None:
+    for call in (gs.load, gs.evaluate, gs.make_env, gs.resume):
+        with pytest.raises(TrustError, match="trust=True"):
+            call("@last")
+    with pytest.raises(TrustError):
+        run.agent()
+    assert not module.exists()
+    assert run.agent("@last", trust=True)
+    assert module.exists()
+    assert gs.evaluate("@last", 1, trust=True).episodes == 1
+    gs.make_env("@last", trust=True).close()
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("answer", "code"), [("y\n", 0), ("YES\n", 0), ("\n", 2), ("", 2)])
+def test_on_a_terminal_the_user_is_asked(
+    run: Run, module: Path, answer: str, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stdin", Terminal(answer))
+    monkeypatch.setattr(sys, "stderr", screen)
+    assert cli.main(EVAL) == code
+    assert "[y/N]" in screen.getvalue()
+    assert module.exists() == (code == 0)
+
+
+def test_ones_own_run_is_not_asked_about(
+    module: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    config = build_config({**TINY, "plugins": [MODULE]})
+    run = loop.train(config, runs_root=tmp_path / "runs")
+    assert cli.main(EVAL) == 0
+    assert cli.main(RESUME) == 0
+    moved = run.path.rename(run.path.with_name("renamed"))  # folders may be moved
+    assert cli.main(["eval", str(moved), "--episodes", "1"]) == 0
+    text = Run(moved).config_path.read_text()
+    Run(moved).config_path.write_text(text.replace(MODULE, "other_module"))
+    assert cli.main(["eval", str(moved), "--episodes", "1"]) == 2  # not what was signed
+    Run(moved).config_path.write_text(text)
+    key = tmp_path / "settings" / "gymnasium-solver" / "key"
+    assert key.stat().st_mode & 0o077 == 0
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "of_somebody_else"))
+    assert cli.main(["eval", str(moved), "--episodes", "1"]) == 2
+    again = ["train", "--resume", str(moved), "-q", "--max-epochs", "4"]
+    assert cli.main([*again, "--trust"]) == 0
+    assert cli.main(["eval", str(moved), "--episodes", "1"]) == 0  # trusted once, signed again
+
+
+def test_a_signature_cannot_be_taken_from_another_run(module: Path) -> None:
+    code = ["a", "b"]
+    meta = {"id": "x", "signature": origin.signature("x", code)}
+    assert origin.is_made_here(meta, ["b", "a"])
+    for forged in ({"id": "y"}, {"signature": None}, {"signature": 3}, {"signature": "é\ud800"}):
+        assert not origin.is_made_here(meta | forged, code)
+    assert not origin.is_made_here(meta, ["a"])
+    assert origin.signature("x", []) is None
+
+
+def test_without_a_home_folder_nothing_is_trusted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "file"))
+    assert origin.signature("x", ["a"]) is None
+    assert not origin.is_made_here({"id": "x", "signature": "ab"}, ["a"])
+
+
+def test_what_counts_as_code() -> None:
+    wrappers = [{"id": "my.mod:Wrap"}, {"id": "gymnasium.wrappers.Clip"}, "TimeLimit", {"id": 3}]
+    fields: dict[str, Any] = {"plugins": ["p"], "env_id": "mod:Env-v0", "env_wrappers": wrappers}
+    assert code_named(fields) == ["gymnasium.wrappers", "mod", "my.mod", "p"]
+    for plain in ({}, {"plugins": None, "env_id": "ALE/Pong-v5"}, {"plugins": 3, "env_id": []}):
+        assert code_named(plain) == []
