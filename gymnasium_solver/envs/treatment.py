@@ -22,10 +22,19 @@ import numpy as np
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.envs.spec import EnvSpec, family_of
 from gymnasium_solver.envs.vector import Space, Step, VectorEnv, VectorWrapper
-from gymnasium_solver.envs.wrappers import lower, wrap
+from gymnasium_solver.envs.wrappers import lower, wrap, wrapper_class
 from gymnasium_solver.errors import EnvError
 from gymnasium_solver.spaces.json_form import space_from_json, space_to_json
 from gymnasium_solver.spaces.observations import part_spaces
+
+# Gymnasium's wrappers that change neither observations nor actions.
+_HARMLESS = (
+    gymnasium.wrappers.OrderEnforcing,
+    gymnasium.wrappers.PassiveEnvChecker,
+    gymnasium.wrappers.RecordEpisodeStatistics,
+    gymnasium.wrappers.RecordVideo,
+    gymnasium.wrappers.TimeLimit,
+)
 
 
 @dataclass(frozen=True)
@@ -71,9 +80,7 @@ def treatment_of(env: VectorEnv, config: Config) -> Treatment:
     beneath = _beneath_pure(env)
     pure = [layer.given for layer in _layers(env, beneath) if layer.effect == "pure"]
     own = [_name(layer) for layer in _layers(beneath) if layer.effect == "other"]
-    if _skips_frames(config):
-        own.append("frame_skip")
-    own += [single.name for single in lower(config.env_wrappers)[0].singles[::-1]]
+    own += _inside_engine(config)[::-1]
     return Treatment(beneath.observation_space, pure[::-1], own[::-1])
 
 
@@ -108,12 +115,22 @@ def _name(layer: VectorWrapper) -> str:
     return str(layer.given.get("id") or type(layer).__name__)
 
 
-def _skips_frames(config: Config) -> bool:
-    """Whether the engine repeats actions where the environment itself does not."""
+def _inside_engine(config: Config) -> list[str]:
+    """Wrappers that the engine itself carries out and an agent cannot do without."""
+    needs = lower(config.env_wrappers)[0]
+    names = [single.name for single in needs.singles if _effect(single.name) != "none"]
     family = family_of(config.env_id)
-    if family is not None and family.has_frame_options:
-        return False
-    return (config.frame_skip or 1) > 1 or lower(config.env_wrappers)[0].frame_skip is not None
+    has_options = family is not None and family.has_frame_options
+    skips = needs.frame_skip is not None or (config.frame_skip or 1) > 1
+    return [*names, "frame_skip"] if skips and not has_options else names
+
+
+def _effect(name: str) -> str:
+    """The effect of a Gymnasium wrapper: "none" if it is known to leave observations and actions
+    alone."""
+    wrapper = wrapper_class(name)
+    harmless = issubclass(wrapper, (gymnasium.RewardWrapper, *_HARMLESS))
+    return str(getattr(wrapper, "effect", "none" if harmless else "other"))
 
 
 class Tap(VectorWrapper):

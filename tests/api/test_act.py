@@ -114,6 +114,11 @@ class Flip(VectorWrapper):
     [
         ("CartPole-v1:ppo", {"env_wrappers": [{"id": "Flip"}]}, "Flip"),
         ("CartPole-v1:ppo", {"frame_skip": 2}, "frame_skip"),
+        (
+            "CartPole-v1:ppo",
+            {"env_wrappers": [{"id": "gymnasium.wrappers.DelayObservation", "delay": 1}]},
+            "gymnasium.wrappers.DelayObservation",
+        ),
         ("Pendulum-v1:ppo", {"env_wrappers": [{"id": "ActionRescale"}]}, "ActionRescale"),
         (
             "CartPole-v1:ppo",
@@ -122,6 +127,7 @@ class Flip(VectorWrapper):
         ),
     ],
 )
+@pytest.mark.filterwarnings("ignore:make_env:UserWarning")
 def test_wrappers_that_only_the_runs_environment_has_are_refused(
     target: str, fields: Any, named: str, make_run: MakeRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -145,6 +151,22 @@ def test_wrappers_that_only_the_runs_environment_has_are_refused(
         with pytest.raises(EnvError, match="cannot apply"):
             agent.act(np.array(obs))
         env.close()
+
+
+def test_wrappers_that_change_rewards_alone_do_not_matter(make_run: MakeRun) -> None:
+    clip = {"id": "gymnasium.wrappers.ClipReward", "max_reward": 0.5}
+    run = make_run(env_wrappers=[clip, {"id": "RewardClip"}], vectorization_mode="sync")
+    assert run.agent().act(np.zeros(4, np.float32)) in (0, 1)
+    assert gs.evaluate(run, 2, env=gs.make_env(run)).mean > 1
+
+
+def test_chosen_parts_are_chosen_by_act(make_run: MakeRun) -> None:
+    run = make_run(Walk, obs_keys=["place"])
+    agent = run.agent()
+    assert agent.observation_space.shape == (2,)
+    agent.act(Walk().reset(seed=1)[0])
+    env = gs.make_env(run, env=Walk)
+    assert set(env.reset(seed=1)[0]) == {"place", "inner.0", "inner.1"}
 
 
 def test_a_list_of_whole_numbers_is_an_observation(make_run: MakeRun) -> None:

@@ -25,6 +25,7 @@ def episode(env: gymnasium.Env[Any, Any], agent: Any, seed: int | None = None) -
     return total, info
 
 
+@pytest.mark.filterwarnings("ignore:.*A Box observation space:UserWarning")
 def test_a_single_env_is_a_gymnasium_env_with_the_runs_settings(make_run: MakeRun) -> None:
     run = make_run(env_wrappers=[SCALE, {"id": "RewardScale", "scale": 0.5}], max_episode_steps=7)
     env = gs.make_env(run, seed=4)
