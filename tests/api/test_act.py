@@ -1,5 +1,6 @@
 """What `act` of a loaded agent takes: observations of the environment, treated as in training."""
 
+import json
 from typing import Any
 
 import gymnasium
@@ -167,6 +168,15 @@ def test_chosen_parts_are_chosen_by_act(make_run: MakeRun) -> None:
     agent.act(Walk().reset(seed=1)[0])
     env = gs.make_env(run, env=Walk)
     assert set(env.reset(seed=1)[0]) == {"place", "inner.0", "inner.1"}
+
+
+def test_a_folder_of_an_older_version_has_no_spaces_before_the_wrappers(make_run: MakeRun) -> None:
+    for specs in ([SCALE], []):
+        run = make_run(env_wrappers=specs)
+        expected = run.agent().act(np.full((9, 4), 0.5, np.float32))
+        meta = {name: value for name, value in run.meta().items() if name != "treatment"}
+        run.meta_path.write_text(json.dumps(meta))
+        np.testing.assert_array_equal(run.agent().act(np.full((9, 4), 0.5, np.float32)), expected)
 
 
 def test_a_list_of_whole_numbers_is_an_observation(make_run: MakeRun) -> None:
