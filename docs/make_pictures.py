@@ -1,32 +1,83 @@
-"""Makes the pictures of README.md: docs/images/train.svg and docs/images/curves.png.
+"""Makes the pictures of README.md and docs/cli.md: docs/images/*.svg of the console, curves.png.
 
-    .venv/bin/python docs/make_pictures.py
+    .venv/bin/python -m docs.make_pictures
 
 Nothing is drawn by hand: the real command runs in a pseudo terminal (so not on Windows), and what
-its screen shows at the end becomes the SVG; the curves are what `gsolve plot` draws of a second,
-longer run. Runs go to a temporary folder. Look at both pictures before you commit them.
+its screen shows becomes the SVG; the curves are what `gsolve plot` draws of a second, longer run.
+Runs go to a temporary folder. Look at the pictures before you commit them.
 """
 
+import fcntl
 import io
 import os
 import pty
 import re
+import select
+import struct
 import subprocess
 import sys
 import tempfile
+import termios
+import time
 from pathlib import Path
+from typing import NamedTuple
 
 from rich.console import Console
 from rich.text import Text
 
+from docs.terminal_screen import Screen
+
 IMAGES = Path(__file__).parent / "images"
-COLUMNS, LINES = 108, 60
 GSOLVE = [sys.executable, "-m", "gymnasium_solver.cli.main"]
 TRAIN = ["train", "CartPole-v1:ppo", "--seed", "1"]
-TRAIN_ON = [*TRAIN, "--early-stop-on-eval-threshold", "null", "-q"]
-# The control codes by which a live display goes back to its first line to draw itself anew.
-REDRAW = re.compile(r"\r\x1b\[2K(?:\x1b\[1A\x1b\[2K)*")
-OTHER_CODES = re.compile(r"\x1b\[\?[0-9;]*[a-z]")
+TRAIN_ON = [*TRAIN[:2], "--seed", "2", "--early-stop-on-eval-threshold", "null"]
+SLOW_ENV = '''\
+import time
+
+import gymnasium as gym
+import numpy as np
+
+
+class SlowDrive(gym.Env):
+    """Fourteen steps a second, as a simulator with pictures may have."""
+
+    observation_space = gym.spaces.Box(-1, 1, (4,), np.float32)
+    action_space = gym.spaces.Discrete(3)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.state = self.np_random.uniform(-1, 1, 4).astype(np.float32)
+        return self.state, {}
+
+    def step(self, action):
+        time.sleep(1 / 14)
+        self.state = self.np_random.uniform(-1, 1, 4).astype(np.float32)
+        return self.state, float(action == 1), False, False, {}
+
+
+gym.register("SlowDrive-v0", SlowDrive, max_episode_steps=20)
+'''
+SLOW = ["train", "slow_drive:SlowDrive-v0:ppo", "--n-envs", "1", "--max-env-steps", "20_000"]
+LIMIT_S = 120.0
+
+
+class Shot(NamedTuple):
+    """A picture of a command that runs: when the screen matches `when`, or at the end."""
+
+    name: str
+    arguments: list[str]
+    columns: int
+    lines: int
+    when: str | None = None
+    typed: str = ""
+    """Typed as soon as the screen matches; the picture is taken a moment later."""
+
+
+SHOTS = (
+    Shot("train", TRAIN, 108, 60),
+    Shot("console-80x24", TRAIN_ON, 80, 24, when=r" (3[5-9]|[4-9]\d)\.\d %"),
+    Shot("console-slow", SLOW, 100, 30, when=r"collecting 1\d\d /", typed="\x03"),
+)
 
 # rich's own template loads a font from a server, which no page of ours should do.
 SVG = """\
@@ -56,45 +107,58 @@ SVG = """\
 """
 
 
-def gsolve_in_terminal(arguments: list[str], folder: str) -> str:
-    """Everything the command writes to a terminal of COLUMNS x LINES."""
-    ours, theirs = pty.openpty()
-    size = {"COLUMNS": str(COLUMNS), "LINES": str(LINES)}
-    colours = {"TERM": "xterm-256color", "COLORTERM": "truecolor"}
-    process = subprocess.Popen(
-        [*GSOLVE, *arguments],
-        cwd=folder,
-        env=os.environ | size | colours,
-        stdout=theirs,
-        stderr=theirs,
-        stdin=subprocess.DEVNULL,
-    )
-    os.close(theirs)
-    written = b""
-    while True:
-        try:
-            block = os.read(ours, 65536)
-        except OSError:  # Linux's way to say that the other end is closed
+def screen_of(shot: Shot, folder: str) -> Screen:
+    """What the command shows in a terminal of its own when the picture is taken."""
+    pid, ours = pty.fork()
+    if pid == 0:  # the command
+        os.chdir(folder)
+        os.environ.update(TERM="xterm-256color", COLORTERM="truecolor")
+        os.environ.update(COLUMNS=str(shot.columns), LINES=str(shot.lines))
+        os.execv(GSOLVE[0], [*GSOLVE, *shot.arguments])
+    fcntl.ioctl(ours, termios.TIOCSWINSZ, struct.pack("HHHH", shot.lines, shot.columns, 0, 0))
+    screen, deadline_s = Screen(), time.monotonic() + LIMIT_S
+    while _read(ours, screen, 1.0):
+        if shot.when and re.search(shot.when, screen.text()):
+            os.write(ours, shot.typed.encode())
+            settled_s = time.monotonic() + 1.0
+            while time.monotonic() < settled_s:
+                _read(ours, screen, 0.05)
             break
-        if not block:
-            break
-        written += block
-    os.close(ours)
-    if process.wait() != 0:
-        raise SystemExit(f"gsolve {' '.join(arguments)} failed:\n{written.decode()}")
-    return written.decode().replace("\r\n", "\n")
+        if time.monotonic() > deadline_s:
+            raise SystemExit(f"gsolve {' '.join(shot.arguments)}:\n{screen.text()}")
+    os.close(ours)  # the kernel sends SIGHUP to the command
+    os.waitpid(pid, 0)
+    return screen
 
 
-def last_screen(written: str) -> Text:
-    """What stands on the screen when the command has ended."""
-    return Text.from_ansi(OTHER_CODES.sub("", REDRAW.split(written)[-1]).rstrip())
+def _read(terminal: int, screen: Screen, timeout_s: float) -> bool:
+    """Feed the screen; False at the end of the output."""
+    if not select.select([terminal], [], [], timeout_s)[0]:
+        return True
+    try:
+        block = os.read(terminal, 65536)
+    except OSError:  # Linux's way to say that the other end is closed
+        return False
+    while block and _is_cut(block):
+        block += os.read(terminal, 1)
+    screen.feed(block.decode())
+    return bool(block)
 
 
-def save_svg(screen: Text, title: str, path: Path) -> None:
+def _is_cut(block: bytes) -> bool:
+    """Whether a block ends inside a character or a code."""
+    try:
+        return re.search(r"\x1b(\[[?0-9;]*)?$", block.decode()) is not None
+    except UnicodeDecodeError:
+        return True
+
+
+def save_svg(screen: Screen, shot: Shot, path: Path) -> None:
     console = Console(
-        record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True, highlight=False
+        record=True, width=shot.columns, file=io.StringIO(), force_terminal=True, highlight=False
     )
-    console.print(screen, soft_wrap=True)
+    console.print(Text.from_ansi(screen.ansi().rstrip()), soft_wrap=True)
+    title = f"gsolve {' '.join(shot.arguments)}"
     svg = console.export_svg(title=title, code_format=SVG, unique_id="gsolve")
     path.write_text("".join(f"{line.rstrip()}\n" for line in svg.splitlines()), encoding="utf-8")
 
@@ -102,10 +166,11 @@ def save_svg(screen: Text, title: str, path: Path) -> None:
 def main() -> None:
     IMAGES.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
-        screen = last_screen(gsolve_in_terminal(TRAIN, folder))
-        save_svg(screen, f"gsolve {' '.join(TRAIN)}", IMAGES / "train.svg")
+        (Path(folder) / "slow_drive.py").write_text(SLOW_ENV)
+        for shot in SHOTS:
+            save_svg(screen_of(shot, folder), shot, IMAGES / f"{shot.name}.svg")
         picture = str(IMAGES.resolve() / "curves.png")
-        for arguments in (TRAIN_ON, ["plot", "@last", "-o", picture]):
+        for arguments in ([*TRAIN_ON, "-q"], ["plot", "@last", "-o", picture]):
             subprocess.run([*GSOLVE, *arguments], cwd=folder, check=True)
     for path in sorted(IMAGES.iterdir()):
         print(f"{path.name}: {path.stat().st_size / 1000:.0f} kB")

@@ -27,7 +27,6 @@ from gymnasium_solver.cli.live_state import Line, State
 from gymnasium_solver.cli.logs import LogCapture, rank
 from gymnasium_solver.cli.start_text import budget, ends_by_epochs, header
 from gymnasium_solver.cli.summary import (
-    alert_recap,
     broken_off,
     hanging,
     quiet_result,
@@ -177,20 +176,19 @@ class TrainConsole(Observer):
         if self.display is not None and self.display.took_checkpoint():
             self._show("info", f"checkpoint saved at {int(path.name):,} env steps")
         elif rank(self.log_level) == rank("debug"):
-            self._show("debug", f"checkpoint ({kind}): {path.name}")
+            self._show("debug", f"debug: checkpoint ({kind}): {path.name}")
 
     def on_alert(self, alert: "Alert") -> None:
-        if self.state is not None:
-            self.state.add_alert(alert)
-        word = "alert over" if alert.is_over else "alert"
-        self.on_message("warning", f"{word}: {alert.name}: {alert.text}")
+        with OUTPUT:
+            if self.state is not None:
+                self.state.add_alert(alert)
+        if alert.is_over:
+            self._tell("info", f"alert over: {alert.name}")
+        else:
+            self._tell("warning", f"alert: {alert.name}: {alert.text}")
 
     def on_message(self, level: str, text: str) -> None:
-        with OUTPUT:
-            if rank(level) >= min(rank("info"), rank(self.log_level)):
-                self._log(_prefixed(level, text))
-            if rank(level) >= rank("warning" if self.quiet else self.log_level):
-                self._show(level, text)
+        self._tell(level, text if level == "info" else f"{level}: {text}")
 
     def on_end(self, summary: "RunSummary", final: "dict[str, EvalResult]") -> None:
         is_live = self._is_live
@@ -205,7 +203,6 @@ class TrainConsole(Observer):
         if self.state is not None:
             table = run_table(self.state)
             self._log(*table) if is_live else self._say(*table)
-            self._say(*alert_recap(self.state), hangs=True)
         self._say(*result(summary, final, self.runs_dir), hangs=True)
 
     def on_profile(self, table: list[str], trace: Path) -> None:
@@ -248,10 +245,18 @@ class TrainConsole(Observer):
         if self.state is not None:
             self.state.messages.append(line)
 
+    def _tell(self, level: str, text: str) -> None:
+        """Log and show a message, as the log level says."""
+        with OUTPUT:
+            if rank(level) >= min(rank("info"), rank(self.log_level)):
+                self._log(text)
+            if rank(level) >= rank("warning" if self.quiet else self.log_level):
+                self._show(level, text)
+
     def _show(self, level: str, text: str) -> None:
         """Put a message into the dashboard, or print it if there is none."""
         with OUTPUT:
-            colour, text = COLOURS.get(level, "none"), _prefixed(level, text)
+            colour = COLOURS.get(level, "none")
             self._remember([(f"{time.strftime('%H:%M:%S')}  ", GREY), (text, colour)])
             if not self._is_live:
                 self.console.print(Text(text, style=colour), soft_wrap=True)
@@ -312,10 +317,6 @@ def _plain_line(state: State, val: str | None) -> str:
     if val is None and (doing := state.doing()[0]) != "training":
         parts.append(doing)
     return "  ".join(parts)
-
-
-def _prefixed(level: str, text: str) -> str:
-    return text if level == "info" else f"{level}: {text}"
 
 
 def _header_lines(state: State) -> list[Text]:

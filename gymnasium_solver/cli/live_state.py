@@ -95,8 +95,6 @@ class State:
     messages: deque[Line] = field(default_factory=lambda: deque(maxlen=8))
     alerts: "dict[str, Alert]" = field(default_factory=dict)
     """The active ones, by name."""
-    alert_counts: "dict[str, list[Alert]]" = field(default_factory=dict)
-    """Every beginning of an alert, by name."""
 
     def __post_init__(self) -> None:
         self.clock_s = self.started_s = self.activity.clock_s()
@@ -138,9 +136,8 @@ class State:
     def add_alert(self, alert: "Alert") -> None:
         if alert.is_over:
             self.alerts.pop(alert.name, None)
-            return
-        self.alerts[alert.name] = alert
-        self.alert_counts.setdefault(alert.name, []).append(alert)
+        else:
+            self.alerts[alert.name] = alert
 
     # --- what follows from it
 
@@ -162,11 +159,14 @@ class State:
         """The recent speed; of a run that has ended, that of this whole process."""
         if not self.ended:
             return self._steps_pace.per_second()
-        took_s = self.clock_s - self.started_s
+        took_s = self.wall_s() - self.wall_before_s
         return (self.env_steps - self.start_steps) / took_s if took_s > 0 else None
 
     def wall_s(self) -> float:
-        """Training time so far, over all resumes and without pauses."""
+        """Training time so far, over all resumes and without pauses; at the end without the final
+        test, as in the result."""
+        if self.ended and self.row:
+            return float(self.row["wall_s"])
         return self.wall_before_s + self.clock_s - self.started_s
 
     def epoch(self) -> int:

@@ -153,18 +153,6 @@ def run_table(state: "State", width: int = 96) -> list[Text]:
     return [Text(""), *(Text.assemble(*line) for line in lines)] if lines else []
 
 
-def alert_recap(state: "State") -> list[Text]:
-    """Every alert of the run: how often it began, what was seen first, what to try."""
-    lines = []
-    for name, alerts in state.alert_counts.items():
-        first = alerts[0]
-        often = f" ({len(alerts)} times)" if len(alerts) > 1 else ""
-        seen = f"  alert    {name}{often}, from {first.env_steps:,} env steps: {first.text}"
-        lines.append(Text(seen, style=ORANGE))
-        lines += [Text(f"           {text}") for text in (first.meaning, first.advice) if text]
-    return [Text(""), *lines] if lines else []
-
-
 def broken_off(run: "Run", runs_dir: str | None = None) -> list[Text]:
     """Summary of a run that ended with an error; the caller prints the error."""
     from gymnasium_solver.errors import RunError

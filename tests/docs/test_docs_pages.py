@@ -302,7 +302,9 @@ def test_links_lead_somewhere(page: str) -> None:
             assert place in [anchor(title) for title in titles], f"{page}: {link}"
 
 
-@pytest.mark.parametrize("picture", ["train.svg", "curves.png"])
+@pytest.mark.parametrize(
+    "picture", ["train.svg", "console-80x24.svg", "console-slow.svg", "curves.png"]
+)
 def test_pictures_are_small_and_load_nothing(picture: str) -> None:
     path = ROOT / "docs" / "images" / picture
     assert path.stat().st_size < 300_000
