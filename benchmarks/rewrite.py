@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from benchmarks import curves, gpu, learning, profile_updates
+from benchmarks import curves, gpu, learning, own_envs, profile_updates
 from gymnasium_solver.bench import report
 from gymnasium_solver.bench.harness import ROOT
 
@@ -30,7 +30,9 @@ def main() -> None:
 
 def page(result: dict[str, Any]) -> str:
     """The page of a result, by the benchmark that made it."""
-    if "parts" in result:
+    if result.get("benchmark") == "own_envs":
+        text = own_envs.markdown(result)
+    elif "parts" in result:
         text = report.markdown(result)
     elif "profiles" in result:
         text = profile_updates.markdown(result)

@@ -105,9 +105,9 @@ class CrossQ(OffPolicyLearner):
             n_critics=config.n_critics,
             n_critic_actions=self.width,
             critic_hidden_dims=config.critic_hidden_dims,
-            alpha=config.first_alpha,
+            alpha=config.first_alpha(is_discrete=False),
             renorm=True,
-            normalize_obs=config.normalize_obs,
+            normalize_obs=config.obs_normalization,
             clip_obs=config.clip_obs,
             generator=self.generator,
         ).to(self.device)

@@ -66,7 +66,7 @@ class DeterministicLearner(OffPolicyLearner):
             n_critics=n_critics,
             n_critic_actions=self.width,
             critic_hidden_dims=config.critic_hidden_dims,
-            normalize_obs=config.normalize_obs,
+            normalize_obs=config.obs_normalization,
             clip_obs=config.clip_obs,
             generator=self.generator,
         ).to(self.device)

@@ -218,7 +218,7 @@ class Learner:
 
     def normalized_reward(self, rollout: Rollout) -> np.ndarray:
         """The rollout's rewards, normalised if configured."""
-        if not self.config.normalize_reward:
+        if not self.config.scales_reward:
             return rollout.reward
         if rollout.is_restart:
             self.reward_normalizer.restart()

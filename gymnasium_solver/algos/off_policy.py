@@ -308,7 +308,7 @@ class OffPolicyLearner(Learner):
         if self.encoder.learns_moments:
             obs = rollout.valid_obs()
             self.encoder.observe(obs if cfg.her is None else with_achieved_goals(obs))
-        if cfg.normalize_reward:
+        if cfg.scales_reward:
             if rollout.is_restart:
                 self.reward_normalizer.restart()
             self.reward_normalizer.update(rollout.reward, rollout.done, rollout.valid)
@@ -330,7 +330,7 @@ class OffPolicyLearner(Learner):
             return ()
         assert self.memory is not None
         scale, clip = 1.0, None
-        if self.config.normalize_reward:
+        if self.config.scales_reward:
             scale, clip = self.reward_normalizer.scale, self.config.clip_reward
         return self.memory.batches(
             n_updates, beta=hp.get("per_beta", 1.0), reward_scale=scale, reward_clip=clip

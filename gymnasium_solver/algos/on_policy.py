@@ -119,7 +119,7 @@ def build_actor_critic(
         network,
         share_trunk=is_shared,
         log_std_init=cfg.log_std_init,
-        normalize_obs=cfg.normalize_obs,
+        normalize_obs=cfg.obs_normalization,
         clip_obs=cfg.clip_obs,
         critic=critic,
         recurrence=recurrence,

@@ -33,7 +33,7 @@ def build_q_network(
         learner.observation_space,
         actions.n,
         learner.network,
-        normalize_obs=cfg.normalize_obs,
+        normalize_obs=cfg.obs_normalization,
         clip_obs=cfg.clip_obs,
         generator=learner.generator,
         **options,

@@ -44,7 +44,7 @@ class SACConfig(SoftConfig):
     """Critic updates per update of the actor and the temperature. More: more stable, faster."""
     spectral_norm: bool = False
     """Spectral normalisation of the critics' weights: smoother values, less capacity."""
-    target_entropy_ratio: Annotated[Schedule, scheduled(ge=0, le=1)] = Schedule.constant(0.98)
+    target_entropy_ratio: Annotated[Schedule, scheduled(ge=0, le=1)] = Schedule.constant(0.3)
     """Discrete actions: target_entropy auto is this fraction of the maximum entropy. Higher:
     explores more; the paper's 0.98 is nearly uniform."""
     entropy_penalty_coef: NonNegativeSchedule = Schedule.constant(0.0)
@@ -165,9 +165,9 @@ class SAC(OffPolicyLearner):
             n_critic_actions=0 if self.n_actions else self.width,
             n_critic_outputs=self.n_actions or 1,
             critic_hidden_dims=config.critic_hidden_dims,
-            alpha=config.first_alpha,
+            alpha=config.first_alpha(is_discrete=is_discrete),
             spectral_norm=config.spectral_norm,
-            normalize_obs=config.normalize_obs,
+            normalize_obs=config.obs_normalization,
             clip_obs=config.clip_obs,
             generator=self.generator,
         ).to(self.device)

@@ -24,6 +24,12 @@ from gymnasium_solver.config.schema import Count, CriticFields, Float
 from gymnasium_solver.fast.optimizer import FlatOptimizer
 from gymnasium_solver.nets.actor_critics import Temperature
 
+# Where a learnt temperature starts. The entropy of discrete actions is positive, so each step earns
+# up to alpha * log(n): with an alpha of 1 that exceeds most rewards, and the policy avoids goals
+# that end an episode until alpha has fallen. Normalised rewards are small, as returns have a size
+# of 1.
+FIRST_ALPHA, LOW_FIRST_ALPHA = 1.0, 0.01
+
 _AUTO = re.compile(r"auto(?:_([0-9]+\.?[0-9]*(?:[eE][-+]?[0-9]+)?|\.[0-9]+))?")
 _AUTO_EXPECTED = "auto, auto_NUMBER (initial value, > 0)"
 
@@ -59,8 +65,9 @@ class SoftConfig(OffPolicyConfig, CriticFields):
 
     # --- entropy
     ent_coef: Auto | NonNegativeSchedule = "auto"
-    """Weight of the entropy (alpha). auto: learned; auto_0.1: learned, starting there; or a number
-    or schedule. Higher: explores more, converges later."""
+    """Weight of the entropy (alpha). auto: learned, starting at 1, or at 0.01 for discrete actions
+    and for normalised rewards; auto_0.1: learned, starting there; or a number or schedule. Higher:
+    explores more, converges later."""
     target_entropy: Literal["auto"] | Scheduled = "auto"
     """Target entropy of a learned weight, in nats. auto: minus the number of action components; for
     discrete actions target_entropy_ratio of the maximum. Higher: explores more."""
@@ -71,13 +78,14 @@ class SoftConfig(OffPolicyConfig, CriticFields):
     log_alpha_max: Float | None = None
     """Upper bound of the log of a learned alpha. null: no bound. Set it if values explode."""
 
-    @property
-    def first_alpha(self) -> float | None:
+    def first_alpha(self, *, is_discrete: bool) -> float | None:
         """Initial value of a learnt temperature; None if it is not learnt."""
         if not isinstance(self.ent_coef, str):
             return None
         match = _AUTO.fullmatch(self.ent_coef)
-        return float(match[1]) if match and match[1] else 1.0
+        if match and match[1]:
+            return float(match[1])
+        return LOW_FIRST_ALPHA if is_discrete or self.scales_reward else FIRST_ALPHA
 
 
 def learn_alpha(

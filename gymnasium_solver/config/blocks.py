@@ -286,16 +286,28 @@ class SystemFields(Fields):
 class NormalizeFields(Fields):
     title = "normalisation"
 
-    normalize_obs: ObsNormalization = False
+    normalize_obs: ObsNormalization = "auto"
     """Normalise observations. rolling (or true): by running mean and standard deviation. static:
-    by the bounds of the space."""
+    by the bounds of the space. auto: rolling if random steps of the environment show large, small
+    or uneven numbers, else false; decided at the start and recorded."""
     clip_obs: Annotated[Float, Field(gt=0)] = 10.0
     """Clip normalised observations to +- this value. Raise it if rare large values matter."""
-    normalize_reward: bool = False
+    normalize_reward: bool | Literal["auto"] = "auto"
     """Divide rewards by the running standard deviation of the discounted return. Reported returns
-    are never normalised."""
+    are never normalised. auto: if random steps of the environment show large rewards or returns;
+    decided at the start and recorded."""
     clip_reward: Annotated[Float, Field(gt=0)] | None = 10.0
     """Clip normalised rewards to +- this value. null: no clipping."""
+
+    @property
+    def obs_normalization(self) -> Literal[False, "rolling", "static"]:
+        """`normalize_obs`; off while `auto` is not decided (training/scales.py)."""
+        return False if self.normalize_obs == "auto" else self.normalize_obs
+
+    @property
+    def scales_reward(self) -> bool:
+        """`normalize_reward`; off while `auto` is not decided."""
+        return self.normalize_reward is True
 
 
 class NetworkFields(Fields):

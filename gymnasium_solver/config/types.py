@@ -254,9 +254,9 @@ FrameSize = Annotated[
     ),
 ]
 ObsNormalization = Annotated[
-    Literal[False, "rolling", "static"],
+    Literal[False, "rolling", "static", "auto"],
     BeforeValidator(lambda value: "rolling" if value is True else value),
-    WithJsonSchema({"enum": [False, True, "rolling", "static"]}),
+    WithJsonSchema({"enum": [False, True, "rolling", "static", "auto"]}),
 ]
 PolicyKind = Annotated[
     str,

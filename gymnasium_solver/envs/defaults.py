@@ -4,19 +4,19 @@ do not fit.
     gsolve train Custom-v0 --algo-id ppo
     gsolve train my_module:Custom-v0 --algo-id sac --max-env-steps 1e6
 
-Only the spaces and the time limit of such an environment are known. So scales are learnt (rolling
-observation statistics, rewards divided by the deviation of the return), and the budget is one that
-a laptop can finish.
+Only the spaces and the time limit of such an environment are known. So PPO, REINFORCE and PQN learn
+the scale of observations (rolling statistics), PPO also that of rewards; the others do so where the
+scales call for it (`normalize_obs: auto`). The budget is one that a laptop can finish.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
 import gymnasium
-import numpy as np
 
 from gymnasium_solver.envs.make import FRAME_OPTIONS, make_vector_env
 from gymnasium_solver.envs.vector import VectorEnv
+from gymnasium_solver.spaces.images import is_image
 from gymnasium_solver.spaces.observations import part_spaces
 
 ON_POLICY = ("ppo", "reinforce", "pqn")
@@ -42,15 +42,11 @@ def default_fields(env_id: str, algo_id: str, given: Mapping[str, Any]) -> dict[
 
 def _fields(env: VectorEnv, algo_id: str) -> dict[str, Any]:
     parts, action = part_spaces(env.observation_space).values(), env.action_space
-    images = [part.dtype == np.uint8 and len(part.shape or ()) >= 2 for part in parts]
-    is_image = any(images)
-    is_vector = any(
-        isinstance(part, gymnasium.spaces.Box) and not image
-        for part, image in zip(parts, images, strict=True)
-    )
-    fields: dict[str, Any] = {"max_env_steps": 1_000_000 if is_image else 300_000}
+    has_images = any(is_image(part) for part in parts)
+    is_vector = any(isinstance(part, gymnasium.spaces.Box) and not is_image(part) for part in parts)
+    fields: dict[str, Any] = {"max_env_steps": 1_000_000 if has_images else 300_000}
     if algo_id == "ppo":
-        fields |= _ppo(isinstance(action, gymnasium.spaces.Box), is_image)
+        fields |= _ppo(isinstance(action, gymnasium.spaces.Box), has_images)
     if is_vector and algo_id in ON_POLICY:
         fields["normalize_obs"] = "rolling"
     if env.spec.max_episode_steps is None:
@@ -59,7 +55,7 @@ def _fields(env: VectorEnv, algo_id: str) -> dict[str, Any]:
     return fields
 
 
-def _ppo(is_continuous: bool, is_image: bool) -> dict[str, Any]:
+def _ppo(is_continuous: bool, has_images: bool) -> dict[str, Any]:
     """Rollouts of 2,048 rows in 8 envs; an entropy bonus for discrete actions."""
     shared: dict[str, Any] = {
         "n_envs": 8,
@@ -67,7 +63,7 @@ def _ppo(is_continuous: bool, is_image: bool) -> dict[str, Any]:
         "normalize_reward": True,
         "eval_freq_epochs": 10,
     }
-    if is_image:
+    if has_images:
         shared |= {"n_steps": 128, "n_epochs": 4, "policy_lr": "lin_2.5e-4", "batch_size": 256}
         return {**shared, "clip_range": 0.1, "ent_coef": 0.0 if is_continuous else 0.01}
     if is_continuous:

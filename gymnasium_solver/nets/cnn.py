@@ -1,7 +1,5 @@
-"""Convolutional torsos for images, and the layout of images in an observation.
+"""Convolutional torsos for images.
 
-    layout = image_layout(spaces.Box(0, 255, (84, 84, 3), np.uint8))   # 3 planes of 84 x 84
-    planes = layout.planes(obs)                 # [B, 84, 84, 3] -> [B, 3, 84, 84], a view
     layers, n_features = convolutions(Cnn(layout, "cnn_nature"), gain, generator)
 
     cnn_small    16, 32, 64 channels of 3 x 3, strides 1, 2, 2        any size; then 128 units
@@ -19,57 +17,13 @@ noisy.
 from itertools import pairwise
 from typing import NamedTuple
 
-import numpy as np
 import torch
-from gymnasium import spaces
 from torch import Tensor, nn
 
 from gymnasium_solver.errors import ConfigError
+from gymnasium_solver.spaces.images import ImageLayout, shorter
 
-MOST_CHANNELS_LAST = 4  # of a frame in a frame stack: greyscale to RGBA
-LEAST_PLANE = 32  # a two-dimensional uint8 array is an image from this size on
 N_BLOCKS = 2  # residual blocks per stage
-
-
-class ImageLayout(NamedTuple):
-    """The axes of an image: `order` permutes one observation to [channels, height, width] or, for a
-    frame stack, to [frames, channels, height, width]."""
-
-    channels: int  # total over all frames
-    height: int
-    width: int
-    order: tuple[int, ...]
-
-    def planes(self, obs: Tensor) -> Tensor:
-        """[B, *shape] -> [B, channels, height, width]."""
-        if len(self.order) == 2:
-            return obs.unsqueeze(1)
-        if self.order != tuple(range(len(self.order))):
-            obs = obs.permute(0, *(axis + 1 for axis in self.order))
-        return obs.flatten(1, 2) if len(self.order) == 4 else obs
-
-
-def image_layout(space: spaces.Space) -> ImageLayout | None:
-    """Return the image layout, or None if the space is not an image.
-
-    Three axes: the shorter of the first and the last axis is the channels; if equal, the first.
-    Four axes: a frame stack, with channels last if there are at most 4, otherwise channels after
-    the stack axis. Two axes, uint8, at least 32 x 32: one greyscale plane.
-    """
-    shape = space.shape if isinstance(space, spaces.Box) else None
-    if shape is None or min(shape, default=0) < 1:
-        return None
-    if len(shape) == 2 and min(shape) >= LEAST_PLANE and space.dtype == np.uint8:
-        return ImageLayout(1, shape[0], shape[1], (0, 1))
-    order: tuple[int, ...]
-    if len(shape) == 3:
-        order = (0, 1, 2) if shape[0] <= shape[2] else (2, 0, 1)
-    elif len(shape) == 4:
-        order = (0, 3, 1, 2) if shape[3] <= MOST_CHANNELS_LAST else (0, 1, 2, 3)
-    else:
-        return None
-    *stack, height, width = (shape[axis] for axis in order)
-    return ImageLayout(int(np.prod(stack)), height, width, order)
 
 
 # -- torsos -----------------------------------------------------------------------------------
@@ -116,10 +70,6 @@ def smallest_side(preset: Preset) -> int:
     for layer in reversed(preset.plain):
         side = max(1, (side - 1) * layer.stride + layer.size - 2 * layer.padding)
     return side
-
-
-def shorter(layout: ImageLayout) -> int:
-    return min(layout.height, layout.width)
 
 
 class Cnn(NamedTuple):

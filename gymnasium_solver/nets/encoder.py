@@ -22,9 +22,9 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from gymnasium_solver.nets.cnn import ImageLayout, image_layout
 from gymnasium_solver.nets.normalizer import NormalizeMode, ObsNormalizer
-from gymnasium_solver.spaces.observations import Obs, Space, part_spaces
+from gymnasium_solver.spaces.images import ImageLayout, image_layout
+from gymnasium_solver.spaces.observations import Obs, Space, part_spaces, unit_scale
 
 TensorObs = Tensor | dict[str, Tensor]
 """Raw observations as tensors on the network's device."""
@@ -69,6 +69,7 @@ class ObsEncoder(nn.Module):
                 self.one_hots.append(_OneHot(name, part))
             else:
                 self.vectors.append(_Vector(name, part))
+        self._vector_modules = nn.ModuleList(self.vectors)
         self._one_hot_modules = nn.ModuleList(self.one_hots)
         self._image_modules = nn.ModuleList(self.images)
         bounds = [vector.bounds for vector in self.vectors] or [np.zeros((2, 0))]
@@ -139,28 +140,38 @@ class ObsEncoder(nn.Module):
                 image.observe(rows[image.name])
 
 
-class _Vector:
+class _Vector(nn.Module):
     """A Box or MultiBinary part: flat floats, uint8 scaled to [0, 1] by its bounds."""
 
+    low: Tensor
+    factor: Tensor
+
     def __init__(self, name: str, space: Space):
+        super().__init__()
         self.name = name
         self.width = math.prod(space.shape or ())
-        self._low, self._scale = 0.0, 1.0
         bounds = np.array([0.0, 1.0])[:, None].repeat(self.width, axis=1)
         if isinstance(space, spaces.Box):
             bounds = np.stack([space.low.reshape(-1), space.high.reshape(-1)]).astype(np.float64)
-            if space.dtype == np.uint8:
-                low, high = _uint8_range(space)
-                self._low, self._scale = low, 1.0 / (high - low)
-                bounds = (bounds - self._low) * self._scale
-        self.bounds = bounds
+        low, factor = unit_scale(space) or (np.zeros(1), np.ones(1))
+        self.bounds = (bounds - low) * factor
+        # Numbers if all components are scaled alike, else buffers.
+        self._alike = None
+        if len({*zip(low, factor, strict=True)}) == 1:
+            self._alike = float(low[0]), float(factor[0])
+        else:
+            for kind, values in (("low", low), ("factor", factor)):
+                self.register_buffer(kind, torch.from_numpy(values).float(), persistent=False)
 
-    def __call__(self, obs: Tensor) -> Tensor:
+    def forward(self, obs: Tensor) -> Tensor:
         flat = obs.flatten(1) if obs.ndim > 1 else obs.unsqueeze(1)
         flat = flat.float()
-        if self._low:
-            flat = flat - self._low
-        return flat if self._scale == 1.0 else flat * self._scale
+        if self._alike is None:
+            return (flat - self.low) * self.factor
+        low, factor = self._alike
+        if low:
+            flat = flat - low
+        return flat if factor == 1.0 else flat * factor
 
 
 class _Image(nn.Module):

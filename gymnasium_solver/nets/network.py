@@ -4,8 +4,8 @@
     network.hidden_dims, network.activation     # of the dense layers
     network.cnns                                # {part: Cnn} of the image parts
 
-`policy: auto` (and a plugin's torso) uses convolutions for uint8 images, alone or as parts of a
-Dict, and an MLP for the rest. A network with convolutions has its own widths (`cnn_channels`,
+`policy: auto` (and a plugin's torso) uses convolutions for images (`is_image`), alone or as parts
+of a Dict, and an MLP for the rest. A network with convolutions has its own widths (`cnn_channels`,
 `cnn_hidden_dims`) and ReLU; `hidden_dims` and `activation` apply to an MLP.
 """
 
@@ -21,8 +21,9 @@ from torch import nn
 
 from gymnasium_solver.config.schema import LearnerConfig
 from gymnasium_solver.errors import ConfigError
-from gymnasium_solver.nets.cnn import PRESETS, Cnn, default_preset, image_layout
+from gymnasium_solver.nets.cnn import PRESETS, Cnn, default_preset
 from gymnasium_solver.plugins import head_factory, network_factory
+from gymnasium_solver.spaces.images import image_layout, is_image
 from gymnasium_solver.spaces.observations import Space, part_spaces
 
 LARGEST_FLAT_IMAGE = 4096  # largest number of inputs (pixels times channels) of an MLP
@@ -82,19 +83,18 @@ def image_parts(config: LearnerConfig, space: Space) -> list[str]:
     """The parts of an observation that use convolutions; [""] for the whole observation."""
     if config.policy == "mlp":
         return []
-    parts = {
-        name: part for name, part in part_spaces(space).items() if image_layout(part) is not None
-    }
-    if config.policy == "cnn":
-        if not parts:
-            raise ConfigError(
-                f"policy: cnn needs images, a Box with 3 axes (or 4, a stack of frames), but "
-                f"{config.env_id} has {space}; use policy: mlp."
-            )
-        if isinstance(space, spaces.Dict):
-            return [name for name, part in parts.items() if part.dtype == np.uint8] or list(parts)
-        return list(parts)
-    return [name for name, part in parts.items() if part.dtype == np.uint8]
+    parts = part_spaces(space)
+    if config.policy != "cnn":
+        return [name for name, part in parts.items() if is_image(part)]
+    parts = {name: part for name, part in parts.items() if image_layout(part) is not None}
+    if not parts:
+        raise ConfigError(
+            f"policy: cnn needs images, a Box with 3 axes (or 4, a stack of frames), but "
+            f"{config.env_id} has {space}; use policy: mlp."
+        )
+    if isinstance(space, spaces.Dict):
+        return [name for name, part in parts.items() if part.dtype == np.uint8] or list(parts)
+    return list(parts)
 
 
 def is_cnn(config: LearnerConfig, space: Space) -> bool:
@@ -115,10 +115,10 @@ def _check_flat_images(config: LearnerConfig, space: Space, images: list[str]) -
     """Reject an MLP on large images, which is usually a mistake."""
     for name, part in part_spaces(space).items():
         width = math.prod(part.shape or ())
-        is_image = part.dtype == np.uint8 and image_layout(part) is not None
-        if is_image and name not in images and width > LARGEST_FLAT_IMAGE:
+        may_be_image = part.dtype == np.uint8 and image_layout(part) is not None
+        if may_be_image and name not in images and width > LARGEST_FLAT_IMAGE:
             raise ConfigError(
-                f"policy: mlp would flatten the images of {config.env_id}, {part.shape}, to "
+                f"an mlp would flatten the observations of {config.env_id}, {part.shape}, to "
                 f"{width:,} inputs; use policy: cnn, or smaller images (up to "
                 f"{LARGEST_FLAT_IMAGE:,} inputs)."
             )

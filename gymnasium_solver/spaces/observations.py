@@ -81,6 +81,21 @@ def allocate_obs(space: Space, lead: tuple[int, ...]) -> Obs:
     return arrays if isinstance(space, spaces.Dict) else arrays[""]
 
 
+def unit_scale(space: Space) -> tuple[np.ndarray, np.ndarray] | None:
+    """(low, factor), flat: `(x - low) * factor` takes a uint8 space to [0, 1] by its bounds.
+
+    None for other spaces, whose values networks read as they are. Numbers without a range (low =
+    high) have 0 and 1/255 if all are so, else a factor of 1.
+    """
+    if not isinstance(space, spaces.Box) or space.dtype != np.uint8:
+        return None
+    low, high = (b.reshape(-1).astype(np.float64) for b in (space.low, space.high))
+    span = high - low
+    if not span.any():
+        return np.zeros_like(low), np.full_like(low, 1 / 255)
+    return low, 1 / np.where(span > 0, span, 1.0)
+
+
 # -- from what an environment returns ---------------------------------------------------------
 
 

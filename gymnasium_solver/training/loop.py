@@ -70,6 +70,7 @@ from gymnasium_solver.training.profile import (
 )
 from gymnasium_solver.training.progress import EpochStart, Means, Progress, epoch_row, timing
 from gymnasium_solver.training.replay_log import ReplayLog
+from gymnasium_solver.training.scales import settle_scales
 from gymnasium_solver.training.seeds import draw_seed, stage_seed
 from gymnasium_solver.training.signals import Terminated, stop_on_signals
 from gymnasium_solver.training.threads import limited_threads, pick_threads
@@ -95,7 +96,12 @@ def train(
     """
     if config.seed is None:
         config = config.replace(seed=draw_seed())
+    source = None
+    if config.init_from_run:
+        source = query.get_config(resolve_checkpoint(config.init_from_run, runs_root).run)
+    config, notes = settle_scales(config, source)
     with _trainer(config, observers, timer) as trainer:
+        trainer.notes += notes
         if config.init_from_run:
             trainer.notes.append(transfer_weights(trainer.agent, config.init_from_run, runs_root))
         identity = {
@@ -131,8 +137,9 @@ def resume(
         config = load_config(str(run.config_path), overrides=overrides, trust=trust)
         changed = dict(overrides or {})
         goals = goals_behind(config, run.meta(), changed)
-        config = config.replace(**dict.fromkeys(goals, False))
+        config, notes = settle_scales(config.replace(**dict.fromkeys(goals, False)))
         with _trainer(config, observers) as trainer:
+            trainer.notes += notes
             if goals:
                 trainer.notes.append(
                     "the run reached its goal before, so it now trains on to its budget "

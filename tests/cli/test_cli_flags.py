@@ -129,7 +129,7 @@ def test_wrong_flags_exit_2_and_say_what_is_right(argv, hint, capsys):
 @pytest.mark.parametrize(
     ("target", "hint"),
     [
-        ("CartPole-v1", "CartPole-v1:ppo"),
+        ("CartPole-v1-ablations", "CartPole-v1-ablations:rainbow"),
         ("CartPol-v1:ppo", "CartPole-v1:ppo"),
         ("nowhere/file.yaml", "no config file nowhere/file.yaml"),
     ],

@@ -184,7 +184,7 @@ def test_all_problems_are_told_one_line_each() -> None:
         ("optimizer", "lion", "got 'lion', expected one of 'adam', 'adamw', 'sgd'"),
         ("activation", None, "got null, expected one of 'tanh'"),
         ("model_id", "mlp_huge", "got 'mlp_huge', expected one of 'mlp_tiny'"),
-        ("normalize_obs", "yes", "expected one of false, true, 'rolling', 'static'"),
+        ("normalize_obs", "yes", "expected one of false, true, 'rolling', 'static', 'auto'"),
         ("device", "tpu", "got 'tpu', expected auto, cpu, cuda, cuda:N or mps"),
         ("n_threads", 0, "got 0, expected a whole number >= 1 or 'auto'"),
         ("seed", -1, "got -1, expected a whole number >= 0"),

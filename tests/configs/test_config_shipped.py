@@ -7,6 +7,7 @@ import pytest
 from gymnasium_solver.algos.off_policy import OffPolicyConfig
 from gymnasium_solver.config.find import SHIPPED, find_configs
 from gymnasium_solver.config.load import config_dict, dump_config
+from gymnasium_solver.config.schema import LearnerConfig
 from gymnasium_solver.training.prepare import load_config
 
 ENTRIES = [entry for entry in find_configs() if entry.path.is_relative_to(SHIPPED)]
@@ -65,3 +66,12 @@ def test_the_budget_is_many_updates_and_evaluations(name: str) -> None:
     assert 10 <= epochs // config.eval_freq_epochs <= 60
     batch_size = getattr(config, "batch_size", 1)
     assert isinstance(config, OffPolicyConfig) or rollout % batch_size == 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_tuned_config_leaves_nothing_to_the_scales_that_auto_finds(name: str) -> None:
+    """Another rule behind `auto` must not change what was tuned."""
+    config = load_config(name)
+    assert isinstance(config, LearnerConfig)
+    assert config.normalize_obs != "auto"
+    assert config.normalize_reward != "auto"

@@ -11,7 +11,7 @@ import pytest
 
 from gymnasium_solver.config.load import config_dict
 from gymnasium_solver.config.schema import LearnerConfig
-from gymnasium_solver.errors import ConfigError
+from gymnasium_solver.errors import GsolveError
 from gymnasium_solver.training.prepare import build_config, load_config
 
 CORRIDOR = """
@@ -63,7 +63,7 @@ def test_fields_suit_the_spaces() -> None:
     assert build_config(config_dict(config)) == config  # so that the run can be resumed
     images = load_config("CarRacing-v2:ppo")
     assert isinstance(images, LearnerConfig)
-    assert not images.normalize_obs
+    assert images.normalize_obs == "auto"
     assert images.max_episode_steps is None
 
 
@@ -102,7 +102,7 @@ def test_an_algorithm_finds_the_variant_named_after_it() -> None:
     ],
 )
 def test_mistakes_are_explained(target, overrides, message):
-    with pytest.raises(ConfigError) as told:
+    with pytest.raises(GsolveError) as told:
         load_config(target, overrides=overrides)
     assert message in str(told.value)
 

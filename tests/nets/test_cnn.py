@@ -17,10 +17,8 @@ from gymnasium_solver.nets.actor_critics import ActorCritics
 from gymnasium_solver.nets.cnn import (
     PRESETS,
     Cnn,
-    ImageLayout,
     convolutions,
     default_preset,
-    image_layout,
     smallest_side,
 )
 from gymnasium_solver.nets.encoder import ObsEncoder, in_chunks
@@ -28,6 +26,7 @@ from gymnasium_solver.nets.network import Network, network_for
 from gymnasium_solver.nets.q_network import QNetwork
 from gymnasium_solver.policies.q_policy import Exploration, QPolicy
 from gymnasium_solver.spaces.actions import DiscreteActions
+from gymnasium_solver.spaces.images import ImageLayout, image_layout
 from gymnasium_solver.spaces.json_form import space_from_json, space_to_json
 from gymnasium_solver.training.prepare import build_config
 
@@ -185,7 +184,12 @@ def test_orthogonal_weights() -> None:
     ("space", "fields", "preset"),
     [
         (image(4, 84, 84), {}, "cnn_nature"),
-        (image(7, 7, 3), {}, "cnn_small"),
+        (image(8, 9, 3), {}, "cnn_small"),
+        (image(7, 7, 3), {}, None),  # MiniGrid's codes of cells
+        (image(7, 7, 3), {"policy": "cnn"}, "cnn_small"),
+        (spaces.Box(0, 1, (8, 8, 12), np.uint8), {}, None),  # a board, not pixels
+        (spaces.Box(0, 1, (8, 8, 12), np.uint8), {"policy": "cnn"}, "cnn_small"),
+        (spaces.Box(0, 1, (40, 40), np.uint8), {}, None),
         (image(64, 64, 3), {"model_id": "cnn_impala"}, "cnn_impala"),
         (image(64, 64, 3), {"model_id": "large"}, "cnn_large"),
         (image(64, 64, 3), {"policy": "cnn_actorcritic"}, "cnn_nature"),
@@ -205,14 +209,15 @@ def test_auto(space: spaces.Space, fields: dict[str, Any], preset: str | None) -
 
 
 def test_layers_after_the_convolutions() -> None:
-    assert network_for(config(cnn_hidden_dims=[64, 32]), image(7, 7, 3)).hidden_dims == (64, 32)
-    assert network_for(config(cnn_hidden_dims=[]), image(7, 7, 3)).hidden_dims == ()
+    assert network_for(config(cnn_hidden_dims=[64, 32]), image(9, 9, 3)).hidden_dims == (64, 32)
+    assert network_for(config(cnn_hidden_dims=[]), image(9, 9, 3)).hidden_dims == ()
 
 
 @pytest.mark.parametrize(
     ("space", "fields", "told"),
     [
         (image(4, 84, 84), {"policy": "mlp"}, "28,224 inputs; use policy: cnn"),
+        (spaces.Box(0, 1, (40, 40, 9), np.uint8), {}, "14,400 inputs; use policy: cnn"),
         (image(128), {"policy": "cnn"}, "policy: cnn needs images.*use policy: mlp"),
         (spaces.Discrete(4), {"model_id": "cnn_nature"}, "policy: cnn needs images"),
         (image(4, 84, 84), {"hidden_dims": [8]}, "set cnn_hidden_dims"),

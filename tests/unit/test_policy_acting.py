@@ -355,6 +355,18 @@ def test_uint8_is_scaled_by_the_bounds_of_its_space(low: int, high: int, is_imag
         np.testing.assert_allclose(static, 2 * expected.reshape(4, -1) - 1, atol=1e-5)
 
 
+def test_uint8_numbers_with_bounds_of_their_own() -> None:
+    """One range for all would leave the flag at 1 / 255."""
+    low, high = np.array([0, 0, 2], np.uint8), np.array([255, 1, 2], np.uint8)
+    space = spaces.Box(low, high, dtype=np.uint8)
+    obs = np.array([[255, 1, 2], [51, 0, 2]], np.uint8)
+    np.testing.assert_allclose(
+        encoded(space, obs).numpy(), [[1.0, 1.0, 0.0], [0.2, 0.0, 0.0]], atol=1e-6
+    )
+    static = encoded(space, obs, normalize="static").numpy()
+    np.testing.assert_allclose(static[:, :2], [[1.0, 1.0], [-0.6, -1.0]], atol=1e-6)
+
+
 def test_uint8_without_a_range_is_scaled_by_255() -> None:
     space = spaces.Box(5, 5, (2,), np.uint8)
     assert encoded(space, np.array([[255, 0]], np.uint8)).tolist() == [[1, 0]]

@@ -221,7 +221,7 @@ def test_target_entropies() -> None:
     assert target(agent_for(BOX)) == -2
     assert target(agent_for(BOX, target_entropy=-0.7)) == -0.7
     assert target(agent_for(BOX, target_entropy={"start": 0, "end": -4}), at=50) == -2
-    assert target(agent_for(DISCRETE)) == pytest.approx(0.98 * math.log(3))
+    assert target(agent_for(DISCRETE)) == pytest.approx(0.3 * math.log(3))
     half = agent_for(DISCRETE, target_entropy_ratio=0.5)
     assert target(half) == pytest.approx(0.5 * math.log(3))
     mask = torch.tensor([[True, True, False], [True, False, False]])
@@ -244,6 +244,22 @@ def test_the_temperature_is_learnt_or_given(ent_coef: Any, first: float | None) 
     else:
         assert agent.net.temperature.alpha == pytest.approx(first, rel=0.2)
         assert agent.net.temperature.alpha != pytest.approx(first, rel=0.001)
+
+
+@pytest.mark.parametrize(
+    ("space", "fields", "first"),
+    [
+        (BOX, {}, 1.0),
+        (BOX, {"normalize_reward": True}, 0.01),
+        (DISCRETE, {}, 0.01),
+        (DISCRETE, {"ent_coef": "auto_0.1"}, 0.1),
+    ],
+)
+def test_where_the_temperature_starts(space: Any, fields: dict[str, Any], first: float) -> None:
+    """At 1, entropy would pay more than a goal that ends the episode, and than small rewards."""
+    agent = agent_for(space, **fields)
+    assert agent.net.temperature is not None
+    assert float(agent.net.temperature.alpha) == pytest.approx(first)
 
 
 @pytest.mark.parametrize("ent_coef", ["auto_0", "auto_-1", "automatic", -0.1, True, "lin"])

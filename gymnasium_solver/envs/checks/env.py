@@ -14,17 +14,23 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from gymnasium_solver.envs.checks.rollout import N_ENVS, SEED, STACKED, Rollout, record
+from gymnasium_solver.envs.checks.scale import (
+    STILL,
+    as_numbers,
+    why_normalize_part,
+    why_normalize_reward,
+)
 from gymnasium_solver.envs.journal import same_obs
 from gymnasium_solver.envs.make import make_vector_env
 from gymnasium_solver.envs.random_policy import RandomPolicy
 from gymnasium_solver.envs.vector import VectorEnv
-from gymnasium_solver.spaces.observations import take_rows
+from gymnasium_solver.spaces.images import is_image
+from gymnasium_solver.spaces.observations import take_rows, unit_scale
 
-N_ENVS = 4
-SEED = 1
 SHORT = 5
-LARGE_OBS, UNEVEN_OBS = 10.0, 100.0
-LARGE_REWARD, LARGE_RETURN, RARE = 10.0, 200.0, 0.01
+RARE = 0.01  # share of rewards that are not 0
+CHOSEN = "chosen by normalize_{}: auto, the default"
 
 
 @dataclass(frozen=True)
@@ -37,54 +43,6 @@ class Finding:
     text: str
     fix: str = ""
     """What to write in the config, or to change in the environment."""
-
-
-@dataclass(frozen=True)
-class Rollout:
-    """T random steps of N envs; reset rows are marked and do not count as steps."""
-
-    first_obs: Any
-    """Observations [N, ...], or such arrays by name."""
-    obs: Any
-    """[T, N, ...], or such arrays by name."""
-    reward: np.ndarray
-    terminated: np.ndarray
-    truncated: np.ndarray
-    is_over: np.ndarray
-    is_reset: np.ndarray
-    lengths: list[int]
-    returns: list[float]
-    ends: list[str]
-    """How each episode ended: terminated, truncated or both."""
-
-
-def record(env: VectorEnv, n_steps: int, seed: int = SEED, action_seed: int = SEED) -> Rollout:
-    """Random steps from a reset, kept whole."""
-    policy = RandomPolicy(env.action_space, env.n_envs, action_seed)
-    first_obs = env.reset(seed)
-    steps = []
-    lengths: list[int] = []
-    returns: list[float] = []
-    ends: list[str] = []
-    for _ in range(n_steps):
-        step = env.step(policy.act(env.action_mask))
-        steps.append(step)
-        for row in np.flatnonzero(step.is_over):
-            both = step.terminated[row] and step.truncated[row]
-            ends.append("both" if both else "terminated" if step.terminated[row] else "truncated")
-            lengths.append(int(step.episode_length[row]))
-            returns.append(float(step.episode_return[row]))
-    stacked = {name: _stacked([getattr(step, name) for step in steps]) for name in _STACKED}
-    return Rollout(first_obs, lengths=lengths, returns=returns, ends=ends, **stacked)
-
-
-_STACKED = ("obs", "reward", "terminated", "truncated", "is_over", "is_reset")
-
-
-def _stacked(rows: list[Any]) -> Any:
-    if isinstance(rows[0], dict):
-        return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
-    return np.stack(rows)
 
 
 def examine(
@@ -134,11 +92,12 @@ def _array(space: Any, first: np.ndarray, then: np.ndarray) -> Iterator[Finding]
         yield Finding("finite", "problem", text, "no NaN or infinity may leave the environment")
         return
     yield Finding("finite", "ok", f"no NaN or infinity in {seen.size:,} numbers")
-    if not isinstance(space, gymnasium.spaces.Box) or space.dtype.kind != "f":
-        yield Finding("scale", "ok", f"{space}: the network takes it as it is")
+    if not isinstance(space, gymnasium.spaces.Box) or is_image(space):
+        kind = "an image" if isinstance(space, gymnasium.spaces.Box) else "discrete"
+        yield Finding("scale", "ok", f"{space}: {kind}, the network takes it as it is")
         return
     yield from _within_bounds(space, seen)
-    yield from _scale(space, seen)
+    yield _scale(space, seen, why_normalize_part(space, first, then))
 
 
 def _within_bounds(space: Any, seen: np.ndarray) -> Iterator[Finding]:
@@ -157,22 +116,21 @@ def _within_bounds(space: Any, seen: np.ndarray) -> Iterator[Finding]:
         yield Finding("bounds", "ok", "all observations lie in the declared space")
 
 
-def _scale(space: Any, seen: np.ndarray) -> Iterator[Finding]:
-    flat = seen.reshape(-1, int(np.prod(space.shape)))
-    spread, largest = flat.std(axis=0), float(np.abs(flat).max())
-    moving = spread[spread > 1e-8]
+def _scale(space: Any, seen: np.ndarray, why: str | None) -> Finding:
+    numbers = as_numbers(space, seen)
+    spread, largest = numbers.std(axis=0), float(np.abs(numbers).max())
+    text = f"up to {largest:.3g} in size, deviations {_span(spread[spread > STILL])}"
+    if unit_scale(space) is not None:
+        text += ", scaled by the bounds of the space"
     unbounded = ~(np.isfinite(space.low) & np.isfinite(space.high)).reshape(-1)
-    text = f"up to {largest:.3g} in size, deviations {_span(moving)}"
     if unbounded.any():
         text += f", {int(unbounded.sum())} of {unbounded.size} numbers unbounded"
-    still = int((spread <= 1e-8).sum())
+    still = int((spread <= STILL).sum())
     if still:
         text += f", {still} never change"
-    uneven = len(moving) > 0 and moving.max() / moving.min() > UNEVEN_OBS
-    if largest > LARGE_OBS or uneven:
-        yield Finding("scale", "advice", text, "normalize_obs: rolling")
-    else:
-        yield Finding("scale", "ok", text)
+    if why is None:
+        return Finding("scale", "ok", text)
+    return Finding("scale", "advice", text, f"normalize_obs: rolling ({CHOSEN.format('obs')})")
 
 
 def rewards(rollout: Rollout) -> Iterator[Finding]:
@@ -182,16 +140,15 @@ def rewards(rollout: Rollout) -> Iterator[Finding]:
         return
     share = float(np.mean(paid != 0)) if paid.size else 0.0
     text = f"{paid.min():.3g} to {paid.max():.3g}, mean {paid.mean():.3g}, not 0 in {share:.0%}"
-    largest = float(np.abs(paid).max())
-    size = max((abs(value) for value in rollout.returns), default=0.0)
     if rollout.returns:
         text += f"; returns {min(rollout.returns):.4g} to {max(rollout.returns):.4g}"
     if share == 0:
         yield Finding(
             "reward", "advice", text, "random actions never met one: expect to need exploration"
         )
-    elif largest > LARGE_REWARD or size > LARGE_RETURN:
-        yield Finding("reward", "advice", text, "normalize_reward: true (scores stay raw)")
+    elif why_normalize_reward(rollout) is not None:
+        fix = f"normalize_reward: true ({CHOSEN.format('reward')}; scores stay raw)"
+        yield Finding("reward", "advice", text, fix)
     elif share < RARE:
         yield Finding("reward", "advice", text, "rewards are rare: expect to need exploration")
     else:
@@ -251,7 +208,7 @@ def repeats(env: VectorEnv, rollout: Rollout) -> Iterator[Finding]:
     """The same seed and actions must give the same steps; another seed should not."""
     n_steps = len(rollout.reward)
     again = record(env, n_steps)
-    for name in ("first_obs", *_STACKED):
+    for name in ("first_obs", *STACKED):
         mine, theirs = getattr(rollout, name), getattr(again, name)
         if not same_obs(mine, theirs):
             when = 0 if name == "first_obs" else _first_difference(mine, theirs) + 1

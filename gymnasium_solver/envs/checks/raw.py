@@ -10,7 +10,8 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from gymnasium_solver.envs.checks.env import SEED, Finding
+from gymnasium_solver.envs.checks.env import Finding
+from gymnasium_solver.envs.checks.rollout import SEED
 from gymnasium_solver.envs.spec import registry_entry
 
 N_STEPS = 200

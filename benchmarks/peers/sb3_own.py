@@ -1,0 +1,60 @@
+"""Stable-Baselines3's defaults on an environment of own_tasks.py, as a process of its own.
+
+    .venv-peers/bin/python -m benchmarks.peers.sb3_own Grid-v0:ppo --steps 50000 --seed 1
+
+Nothing is set but the policy class that the spaces require. Prints one JSON line with the score of
+the last policy over whole greedy episodes.
+"""
+
+import argparse
+import json
+import time
+from importlib.metadata import version
+
+import gymnasium
+import numpy as np
+
+import benchmarks.own_tasks  # noqa: F401  (registers the environments)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("task", help="ENV:ALGO")
+    parser.add_argument("--steps", type=int, required=True)
+    parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--episodes", type=int, default=100)
+    args = parser.parse_args()
+    import stable_baselines3 as sb3
+    from stable_baselines3.common.evaluation import evaluate_policy
+    from stable_baselines3.common.monitor import Monitor
+
+    env_id, algo = args.task.split(":")
+    env = gymnasium.make(env_id)
+    is_dict = isinstance(env.observation_space, gymnasium.spaces.Dict)
+    policy = "MultiInputPolicy" if is_dict else "MlpPolicy"
+    began = time.perf_counter()
+    model = getattr(sb3, algo.upper())(policy, env, seed=args.seed, device="cpu", verbose=0)
+    model.learn(args.steps)
+    wall_s = time.perf_counter() - began
+    eval_env = Monitor(gymnasium.make(env_id))
+    eval_env.reset(seed=args.seed + 10_000)
+    returns, _ = evaluate_policy(
+        model, eval_env, args.episodes, deterministic=True, return_episode_rewards=True
+    )
+    print(
+        json.dumps(
+            {
+                "env_steps": model.num_timesteps,
+                "wall_s": wall_s,
+                "score": float(np.mean(returns)),
+                "stderr": float(np.std(returns, ddof=1) / len(returns) ** 0.5),
+                "versions": {"stable-baselines3": version("stable-baselines3")},
+            }
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()
