@@ -99,6 +99,12 @@ class Timer:
             self._part_start = now
         self._running = part or self._section
 
+    def exclude(self, name: str, seconds: float) -> None:
+        """Charge `seconds` of the time since the last call to `name`, not to what is running."""
+        self.charge()
+        self.seconds[self._running] -= seconds
+        self.seconds[name] += seconds
+
     def charge(self) -> float:
         """Charge the time since the last call to what is running; returns the current time."""
         now = self._now()

@@ -6,6 +6,7 @@ Without a terminal there is only the thread. Everything that writes holds `OUTPU
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable
 
 from rich.console import Console
@@ -13,7 +14,7 @@ from rich.file_proxy import FileProxy
 
 from gymnasium_solver.cli.dashboard import Dashboard
 from gymnasium_solver.cli.key_actions import KeyActions, Show
-from gymnasium_solver.cli.keys import Keys, Suspension, terminal_keys
+from gymnasium_solver.cli.keys import Keys, Suspension, is_in_background, terminal_keys
 from gymnasium_solver.cli.live_state import State
 from gymnasium_solver.cli.steady_live import SteadyLive
 from gymnasium_solver.cli.ticker import Ticker
@@ -33,6 +34,7 @@ class Display:
         self._key_actions: KeyActions | None = None
         self._suspension = Suspension(self._suspend, self._continue)
         self._ticker: Ticker | None = None
+        self._suspended_s = 0.0
 
     @property
     def is_live(self) -> bool:
@@ -58,8 +60,15 @@ class Display:
     def tick(self) -> None:
         with OUTPUT:
             self._on_tick()
-            if self._live is not None:
+            if self._live is not None and not self._is_in_background():
                 self._live.refresh()
+
+    def _is_in_background(self) -> bool:
+        """After `&` or `bg`: drawing would disturb what is typed into the shell."""
+        try:
+            return is_in_background(self._console.file.fileno())
+        except (OSError, ValueError):  # not a file
+            return False
 
     def check(self) -> None:
         """Raise, once, the error that ended the thread."""
@@ -86,6 +95,7 @@ class Display:
 
     def _suspend(self) -> None:
         """Ctrl-Z: leave the terminal as it was."""
+        self._suspended_s = time.perf_counter()
         with OUTPUT:
             if self._live is not None:
                 self._live.stop()
@@ -94,6 +104,7 @@ class Display:
                 self._keys.suspend()
 
     def _continue(self) -> None:
+        self._state.activity.exclude(time.perf_counter() - self._suspended_s)
         with OUTPUT:
             if self._keys is not None:
                 self._keys.resume()

@@ -38,6 +38,14 @@ def terminal_keys() -> "Keys | None":
         return None
 
 
+def is_in_background(fd: int) -> bool:
+    """Whether another process has the terminal, so that this one should leave it alone."""
+    try:
+        return os.tcgetpgrp(fd) != os.getpgrp()
+    except (OSError, AttributeError):  # no terminal, not that of this session, or Windows
+        return False
+
+
 class Keys:
     """Used by one thread; `suspend`, `resume` and `close` may be called by another one."""
 

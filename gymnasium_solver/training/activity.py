@@ -77,6 +77,11 @@ class Activity:
         self.rollout_steps = 0
         self.env_steps = env_steps
 
+    def exclude(self, seconds: float) -> None:
+        """The whole process stood still for `seconds`: they are no training time."""
+        self.timer.exclude(PAUSED, seconds)
+        self.paused_s += seconds
+
     def wait_while_paused(self) -> None:
         """Called by the loop if `is_paused`; returns when that has ended, or at a signal.
 

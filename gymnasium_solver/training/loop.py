@@ -277,7 +277,7 @@ class Trainer:
                     self.alerts.see(row)
             if result is not None:
                 self.observer.on_eval(result, is_best)
-            stop_reason = stop_reason or self._asked_to_stop()
+            stop_reason = self._asked_to_stop(stop_reason)
             is_asked = self.control.take_checkpoint()
             if is_best or stop_reason or self.should_checkpoint(p.epoch) or is_asked:
                 kind = "best" if is_best else "last" if stop_reason else "periodic"
@@ -291,16 +291,18 @@ class Trainer:
         collect_s = collect_seconds(self.timer)
         return EpochStart(self.activity.clock_s(), p.env_steps, p.vec_steps, episodes, collect_s)
 
-    def _asked_to_stop(self) -> str | None:
-        """A stop that can be resumed: requested by a signal or an observer."""
-        if self.activity.stop_signal is not None:
+    def _asked_to_stop(self, over: str | None) -> str | None:
+        """`over`, the reason why training ended by itself, or a stop that can be resumed: requested
+        by a signal or an observer. A signal does not wait for the final test either; a resume makes
+        it."""
+        if self.activity.stop_signal is not None and (over is None or self.plan.tests):
             self.stop_detail = self.activity.stop_signal
             self.observer.on_message("warning", f"{self.stop_detail}: saving, then stopping")
             return "interrupted"
-        if self.control.stop_reason is not None:
+        if over is None and self.control.stop_reason is not None:
             self.stop_detail = self.control.stop_reason
             return "requested"
-        return None
+        return over
 
     def _collect_and_learn(self) -> dict[str, float]:
         """One epoch. If anything in it is not finite, the weights are restored."""

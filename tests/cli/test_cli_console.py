@@ -355,6 +355,19 @@ def test_the_dashboard_is_drawn_by_ticks(tmp_path):
     assert "123 / 10,240" in training.file.getvalue()[before:]
 
 
+def test_nothing_is_drawn_in_the_background(tmp_path, monkeypatch):
+    """After `&` or `bg` a shell has the terminal."""
+    training = Training(tmp_path, terminal=True)
+    monkeypatch.setattr(training.file, "fileno", lambda: 1, raising=False)
+    with training.observer as listener:
+        listener.on_start(training.run, CONFIG, training.info)
+        for is_away in (True, False):
+            monkeypatch.setattr(display_module, "is_in_background", lambda fd, now=is_away: now)
+            before = len(training.file.getvalue())
+            tick(training)
+            assert (len(training.file.getvalue()) == before) == is_away
+
+
 def test_an_error_while_drawing_is_reported_once_and_training_goes_on(tmp_path):
     training = Training(tmp_path)
     with training.observer as listener:

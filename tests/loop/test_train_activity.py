@@ -9,6 +9,7 @@ import pytest
 
 from gymnasium_solver.envs.journal import JournaledEnv
 from gymnasium_solver.envs.suites.probe import Counting
+from gymnasium_solver.timing import Timer
 from gymnasium_solver.training import activity as activity_module
 from gymnasium_solver.training.activity import Activity
 from gymnasium_solver.training.observer import Observer
@@ -210,3 +211,52 @@ def test_the_clock_of_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     activity.is_paused = True
     activity.wait_while_paused()
     assert activity.paused_s == pytest.approx(60.0)
+
+
+def test_a_process_that_stood_still_was_not_training() -> None:
+    now = [100.0]
+    activity = Activity(Timer(now=lambda: now[0]))
+    with activity.timer.section("env"):
+        now[0] += 3 + 60
+        before_s = activity.clock_s()
+        activity.exclude(60.0)
+    assert activity.clock_s() < before_s - 59
+    assert activity.timer.seconds["env"] == pytest.approx(3.0)
+    assert activity.timer.seconds["paused"] == pytest.approx(60.0)
+
+
+@pytest.mark.parametrize("solved", [False, True])
+def test_a_signal_in_the_last_epoch_leaves_the_final_test_to_a_resume(
+    solved: bool, train: Call, resume: Call, monkeypatch: pytest.MonkeyPatch, events: Call
+) -> None:
+    """A test may take minutes, and whoever sends a signal does not wait for it."""
+
+    def interrupt(watch: Watch) -> None:
+        if len(watch.seen) == 20:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    fields: dict[str, Any] = {"eval_freq_epochs": 2, "eval_episodes": 2, "n_eval_envs": 1}
+    goal = {"reward_threshold": 5.0, "max_epochs": 4}
+    fields |= goal if solved else {"reward_threshold": 1000.0, "max_epochs": 2}
+    run = train("ppo", "Probe/Counting-v0", observer=Watch(monkeypatch, interrupt), **fields)
+    meta = run.meta()
+    assert (meta["status"], meta["stop_detail"], meta["test"]) == ("interrupted", "SIGTERM", None)
+    assert [event for event in events(run, "eval") if event["stage"] == "test"] == []
+    resume(run.id)
+    meta = run.meta()
+    reason = "solved" if solved else "max_epochs"
+    assert (meta["status"], meta["stop_reason"], meta["solved"]) == ("finished", reason, solved)
+    assert meta["epoch"] == 2
+    assert meta["test"]["mean"] == 5.0
+
+
+def test_a_signal_in_the_last_epoch_of_a_run_without_a_test_lets_it_finish(
+    train: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(watch: Watch) -> None:
+        if len(watch.seen) == 20:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    watch = Watch(monkeypatch, interrupt)
+    run = train("ppo", "Probe/Counting-v0", observer=watch, max_epochs=2)
+    assert (run.meta()["status"], run.meta()["stop_reason"]) == ("finished", "max_epochs")
