@@ -332,7 +332,7 @@ def test_plot_one_and_several(inside, capsys):
     assert told["panels"] == ["train/opt/policy/entropy", "train/opt/ppo/approx_kl"]
     for flags, hint in (
         (["--metric", "entropie"], "Did you mean train/opt/policy/entropy?"),
-        (["--metric", "loss"], "matches several metrics"),
+        (["--metric", "ep_rew"], "matches several metrics"),
         (["-o", "x.nonsense"], "cannot write the image"),
     ):
         assert cli.main(["plot", "@last", *flags]) == 2

@@ -193,7 +193,7 @@ def test_the_block_fits_the_environment(entry: ConfigEntry) -> None:
         if spec.threshold is None:
             assert env.spec.reward_threshold is None
         elif entry == next(e for e in ENTRIES if e.env_id == entry.env_id):
-            expected = config.reward_threshold or env.spec.reward_threshold
+            expected = env.spec.reward_threshold or config.reward_threshold
             assert spec.threshold == pytest.approx(expected, rel=1e-2)
     finally:
         env.close()
