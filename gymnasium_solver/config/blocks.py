@@ -199,6 +199,10 @@ class EvalFields(Fields):
     eval_episodes. More: a surer verdict, slower."""
     n_eval_envs: Count | None = None
     """Environments used by an evaluation. Unset: chosen by the number of episodes."""
+    eval_async: bool = False
+    """Evaluate in another process while training continues. A result counts when the next
+    evaluation is due, so early stopping comes one evaluation later; the run stays deterministic.
+    Saves time if evaluations are long and a CPU core is free."""
     video: Literal["off", "best", "every_eval"] | Count = "off"
     """Record the first episode of evaluations as a video, in a process of its own: best (those that
     are the best so far), every_eval, or a number N (every N-th). Training does not wait for it."""

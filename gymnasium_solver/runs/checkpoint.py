@@ -156,9 +156,31 @@ def pointer_env_steps(directory: Path, name: str) -> int | None:
     return int(target) if find_checkpoint(directory, int(target)) else None
 
 
-def prune(directory: Path, keep: int) -> list[int]:
-    """Remove all but the newest `keep` checkpoints; `best` and `last` are always kept."""
-    periodic = [c for c in list_checkpoints(directory) if not (c.is_best or c.is_last)]
+def set_metrics(directory: Path, env_steps: int, metrics: Mapping[str, Any]) -> Path | None:
+    """Replace the metrics of a checkpoint, atomically; None if it does not exist any more."""
+    path = find_checkpoint(directory, env_steps)
+    if path is None:
+        return None
+    temp = directory / f".tmp-{env_steps}-{os.getpid()}"
+    try:
+        shutil.copytree(path, temp)
+        for name in ("metrics.json", "manifest.json", "done"):
+            (temp / name).unlink()
+        write_synced(temp / "metrics.json", dump_json(metrics))
+        write_manifest(temp, env_steps)
+        fsync_dir(temp)
+        return _put_in_place(temp, directory / str(env_steps))
+    except OSError as error:
+        raise cannot_write(f"the checkpoint at {env_steps} env steps", directory, error) from error
+    finally:
+        shutil.rmtree(temp, ignore_errors=True)
+
+
+def prune(directory: Path, keep: int, needed: int | None = None) -> list[int]:
+    """Remove all but the newest `keep` checkpoints; `best`, `last` and the one at `needed` env
+    steps are always kept."""
+    every = [c for c in list_checkpoints(directory) if c.env_steps != needed]
+    periodic = [c for c in every if not (c.is_best or c.is_last)]
     removed = periodic[: max(0, len(periodic) - keep)]
     for checkpoint in removed:
         _remove(checkpoint.path)

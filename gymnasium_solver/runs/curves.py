@@ -17,6 +17,8 @@ Row = dict[str, Any]
 Curve = list[tuple[int, float | None]]
 """(env_steps, value) in the order logged; None if the value was not finite."""
 CLOCK = ("env_steps", "epoch", "wall_s")
+LOGGED_AT = "logged_at"
+"""Env steps when a row was written, if that was later: a result of `eval_async`."""
 _OF_TEST = {
     "mean": "roll/ep_rew/mean",
     "std": "roll/ep_rew/std",
@@ -66,7 +68,9 @@ def curves(rows: Sequence[Row], names: Iterable[str] | None = None) -> dict[str,
 
 
 def logged_names(rows: Iterable[Row]) -> list[str]:
-    return list(dict.fromkeys(name for row in rows for name in row if name != "env_steps"))
+    return list(
+        dict.fromkeys(name for row in rows for name in row if name not in ("env_steps", LOGGED_AT))
+    )
 
 
 def choose_names(names: Iterable[str], logged: Sequence[str]) -> list[str]:

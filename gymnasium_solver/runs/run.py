@@ -372,7 +372,8 @@ def _rows_until(path: Path, env_steps: int) -> bytes:
     rows = [
         row
         for row in read_jsonl(path)
-        if (row.get("env_steps") or 0) <= env_steps and row.get("stage") != "test"
+        if (row.get("logged_at") or row.get("env_steps") or 0) <= env_steps
+        and row.get("stage") != "test"
     ]
     for row in rows:
         if row.get("kind") == "eval":

@@ -26,11 +26,15 @@ from gymnasium_solver.envs.vector import VectorEnv
 from gymnasium_solver.errors import DivergedError, EnvError, RunError, WriteError, details_of
 from gymnasium_solver.runs import query
 from gymnasium_solver.runs.checkpoint import (
+    BEST,
     LAST,
     LoadedCheckpoint,
+    find_checkpoint,
     load_checkpoint,
+    point_to,
     prune,
     save_checkpoint,
+    set_metrics,
 )
 from gymnasium_solver.runs.report import write_report
 from gymnasium_solver.runs.resolve import resolve_checkpoint
@@ -40,6 +44,7 @@ from gymnasium_solver.timing import Timer
 from gymnasium_solver.training.activity import Activity
 from gymnasium_solver.training.agents import build_agent, transfer_weights
 from gymnasium_solver.training.alerting import Alerts
+from gymnasium_solver.training.async_eval import BackgroundEvaluator, check_async
 from gymnasium_solver.training.cadence import checkpoint_cadence, eval_cadence
 from gymnasium_solver.training.collect import EPISODE_WINDOW, Collector, boundary_steps
 from gymnasium_solver.training.details import RolloutDetails, detail_epochs, is_detailed
@@ -68,7 +73,14 @@ from gymnasium_solver.training.profile import (
     table,
     write_trace,
 )
-from gymnasium_solver.training.progress import EpochStart, Means, Progress, epoch_row, timing
+from gymnasium_solver.training.progress import (
+    EpochStart,
+    Means,
+    Progress,
+    epoch_row,
+    timing,
+    validation_row,
+)
 from gymnasium_solver.training.replay_log import ReplayLog
 from gymnasium_solver.training.scales import settle_scales
 from gymnasium_solver.training.seeds import draw_seed, stage_seed
@@ -199,8 +211,12 @@ class Trainer:
         self.notes: list[str] = []
         self.stop_detail: str | None = None
         self._is_over = False
+        self.beside: BackgroundEvaluator | None = None  # once there is a run, for eval_async
+        self._submits = False
         self.replay_log: ReplayLog | None = None
         check_rollout_fits(config, env.observation_space, env.action_space)
+        if config.eval_async:
+            check_async(config)
         self.alerts: Alerts | None = None  # once there is a run
         self.agent = build_agent(config, env.observation_space, env.action_space)
         self._update_mode = self.agent.update_mode  # as the user knows it
@@ -230,6 +246,9 @@ class Trainer:
         self.run = run
         try:
             self._announce(resumed_from)
+            if over is None and self.config.eval_async:
+                self.beside = BackgroundEvaluator(run)
+                self._submit_pending()
             if over is None:
                 with stop_on_signals(self.activity):
                     over = self._loop()
@@ -257,12 +276,19 @@ class Trainer:
             is_due = self.should_eval(p.epoch, start.env_steps, p.env_steps)
             is_due = is_due or stop_reason is not None or train_goal is not None
             is_due = self.control.take_evaluation() or (is_due and self.plan.evaluates)
-            result = self._evaluate() if is_due else None
-            is_best = result is not None and p.note_score(result.mean)
+            result = None
+            if is_due and self.beside is not None:
+                goal_reason = self._take_pending()
+                is_last = bool(stop_reason or goal_reason or train_goal)
+                stop_reason = stop_reason or goal_reason
+                self._submits = not is_last  # once this epoch is logged
+            if is_due and not self._submits and p.passed_test is None:
+                result = self._evaluate()
+            is_best = result is not None and p.note_score(result)
             if not stop_reason:
                 stop_reason = self._goal_reached(result, train_goal)
             if p.passed_test and result is not None:  # the tested checkpoint was selected
-                p.choose(result.mean)
+                p.choose(result)
                 is_best = True
             p.over = stop_reason
 
@@ -279,10 +305,16 @@ class Trainer:
                 self.observer.on_eval(result, is_best)
             stop_reason = self._asked_to_stop(stop_reason)
             is_asked = self.control.take_checkpoint()
+            if self._submits:
+                p.pending_eval = {"env_steps": p.env_steps, "epoch": p.epoch}
+                is_asked = True
             if is_best or stop_reason or self.should_checkpoint(p.epoch) or is_asked:
                 kind = "best" if is_best else "last" if stop_reason else "periodic"
                 with self.timer.section("checkpoint"):
                     self._save(kind, result)
+            if self._submits:
+                self._submits = False
+                self._submit_pending()
             if stop_reason:
                 return stop_reason
 
@@ -393,6 +425,50 @@ class Trainer:
             self.run.log_event("eval", stage="val", **result.to_dict())
         return result
 
+    def _submit_pending(self) -> None:
+        """Let the other process evaluate the checkpoint of the pending evaluation."""
+        pending, directory = self.progress.pending_eval, self.run.checkpoints_dir
+        if pending is None or self.beside is None:
+            return
+        path = find_checkpoint(directory, pending["env_steps"])
+        if path is None:  # a resume from an older checkpoint, whose neighbour was pruned
+            self.progress.pending_eval = None
+            return
+        self.beside.submit(path, pending["env_steps"], pending["epoch"])
+
+    def _take_pending(self) -> str | None:
+        """Wait for the pending evaluation and log it at its own env steps; the stop reason if it
+        reached the goal."""
+        p, pending, directory = self.progress, self.progress.pending_eval, self.run.checkpoints_dir
+        if pending is None or self.beside is None:
+            return None
+        self.activity.begin_evaluation("evaluating", self.config.eval_episodes)
+        with self.timer.section("eval"):
+            result = self.beside.result()
+        p.pending_eval = None
+        is_best = p.note_score(result)
+        late = {"logged_at": p.env_steps}
+        self.run.log_event("eval", stage="val", **late, **result.to_dict())
+        clock = {"env_steps": result.env_steps, "epoch": result.epoch, "wall_s": p.wall_s}
+        self.run.log_metrics(clock | late | validation_row(p, result))
+        scores = {"score": result.mean, "eval": result.to_dict()}
+        path = set_metrics(directory, result.env_steps, scores)
+        if path is not None and is_best:
+            point_to(directory, BEST, result.env_steps)
+        self.observer.on_eval(result, is_best)
+        if path is None:
+            return None
+        self.observer.on_checkpoint(path, "best" if is_best else "periodic")
+        goal = self.plan.eval_goal_reached(result)
+        if goal is None or not goal.needs_test:
+            return None if goal is None else goal.reason
+        self.beside.submit(path, result.env_steps, result.epoch, kind="test")
+        if not self._judge(self.beside.result()):
+            return None
+        p.choose(result)
+        point_to(directory, BEST, result.env_steps)
+        return goal.reason
+
     def _goal_reached(self, result: EvalResult | None, train_goal: Goal | None) -> str | None:
         """The stop reason if a goal is reached and, where required, confirmed by a test."""
         goals = [goal for goal in (self.plan.eval_goal_reached(result), train_goal) if goal]
@@ -412,6 +488,11 @@ class Trainer:
                 env_steps=p.env_steps,
                 epoch=p.epoch,
             )
+        return self._judge(result)
+
+    def _judge(self, result: EvalResult) -> bool:
+        """Record a held-out test during training, and whether it passed."""
+        p = self.progress
         required = self.plan.required_mean(result, p.failed_tests)
         self.observer.on_test(result, required)
         if result.mean >= required:
@@ -546,7 +627,8 @@ class Trainer:
             best=kind == "best",
         )
         self.activity.saved_steps = p.env_steps
-        prune(directory, self.config.keep_checkpoints)
+        pending = p.pending_eval or {}
+        prune(directory, self.config.keep_checkpoints, pending.get("env_steps"))
         if self.replay_log is not None:
             self.replay_log.prune(directory)
         self.run.log_event("checkpoint", env_steps=p.env_steps, epoch=p.epoch, reason=kind)
@@ -653,5 +735,7 @@ class Trainer:
             self.observer.on_profile(table(self.timer), trace)
 
     def close(self) -> None:
+        if self.beside is not None:
+            self.beside.close()
         self.collector.env.close()
         self.evaluator.close()

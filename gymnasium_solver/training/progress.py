@@ -35,19 +35,22 @@ class Progress:
     """The held-out test that ended training."""
     over: str | None = None
     """Why training ended; set in the last checkpoint of a run that needs no more training."""
+    pending_eval: dict[str, int] | None = None
+    """Clocks of the evaluation that another process is making (`eval_async`)."""
 
-    def note_score(self, score: float) -> bool:
-        """Record an evaluation score; return whether it is the best so far. Ties go to the later
-        one."""
-        self.last_eval = {"score": score, "env_steps": self.env_steps, "epoch": self.epoch}
+    def note_score(self, result: EvalResult) -> bool:
+        """Record an evaluation; return whether it is the best so far. Ties go to the later one."""
+        score = result.mean
+        self.last_eval = {"score": score, "env_steps": result.env_steps, "epoch": result.epoch}
         if math.isnan(score) or (self.best_score is not None and score < self.best_score):
             return False
-        self.choose(score)
+        self.choose(result)
         return True
 
-    def choose(self, score: float) -> None:
-        """Mark the current weights as the best."""
-        self.best_score, self.best_env_steps, self.best_epoch = score, self.env_steps, self.epoch
+    def choose(self, result: EvalResult) -> None:
+        """Mark the weights that were evaluated as the best."""
+        self.best_score = result.mean
+        self.best_env_steps, self.best_epoch = result.env_steps, result.epoch
 
     @property
     def best(self) -> dict[str, Any] | None:
@@ -116,13 +119,17 @@ def epoch_row(
         "train/cnt/epoch": p.epoch,
     }
     row |= {f"train/{name}": value for name, value in metrics.items()}
-    if result is not None:
-        row |= {f"val/roll/ep_rew/{k}": getattr(result, k) for k in ("mean", "std", "min", "max")}
-        row["val/roll/ep_rew/best"] = p.best_score
-        row["val/roll/ep_len/mean"] = result.length_mean
-        if result.success is not None:
-            row["val/roll/success"] = result.success
-        row["val/roll/episodes"] = result.episodes
+    return row if result is None else row | validation_row(p, result)
+
+
+def validation_row(p: Progress, result: EvalResult) -> dict[str, Any]:
+    """The metrics of an evaluation."""
+    row = {f"val/roll/ep_rew/{k}": getattr(result, k) for k in ("mean", "std", "min", "max")}
+    row["val/roll/ep_rew/best"] = p.best_score
+    row["val/roll/ep_len/mean"] = result.length_mean
+    if result.success is not None:
+        row["val/roll/success"] = result.success
+    row["val/roll/episodes"] = result.episodes
     return row
 
 
