@@ -12,16 +12,19 @@ import os
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
+import gymnasium
 import numpy as np
 
 from gymnasium_solver.algos.agent import Agent
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.config.spec import Spec, read_spec
+from gymnasium_solver.envs.engines.gymnasium import GymnasiumEngine
 from gymnasium_solver.envs.make import MODES, env_from_config
 from gymnasium_solver.envs.spec import family_of
 from gymnasium_solver.envs.treatment import Tap, tap_observations
-from gymnasium_solver.envs.vector import VectorEnv
+from gymnasium_solver.envs.vector import VectorEnv, VectorWrapper
 from gymnasium_solver.errors import EnvError, GsolveError
 from gymnasium_solver.media.pictures import rgb
 from gymnasium_solver.training.play_env import frames_per_second
@@ -63,6 +66,13 @@ class Stage:
         """uint8 (height, width, 3) of one env."""
         frame = self.env.render(row) if self.draws else None
         return None if frame is None else rgb(frame)
+
+    def single(self) -> gymnasium.Env[Any, Any] | None:
+        """Gymnasium's own environment beneath everything, where it is stepped as such."""
+        env = self.env
+        while isinstance(env, VectorWrapper):
+            env = env.env
+        return env.single_env if isinstance(env, GymnasiumEngine) else None
 
     def close(self) -> None:
         self.env.close()

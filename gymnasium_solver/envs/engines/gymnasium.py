@@ -186,6 +186,11 @@ class GymnasiumEngine(Engine):
                 raise env_bug(f"her: {self.spec.env_id}: another copy raised", error) from error
         return goal_functions_of(self._goal_env, self.spec.env_id)
 
+    @property
+    def single_env(self) -> gymnasium.Env[Any, Any] | None:
+        """The first environment itself, in mode sync."""
+        return self._vec.envs[0] if self.spec.engine == "sync" else None
+
     def render(self, env_index: int = 0) -> np.ndarray | None:
         if self._render_mode is None:
             raise EnvError(f"{self.spec.env_id}: render() needs render_mode='rgb_array'.")
