@@ -283,7 +283,7 @@ def _print_events(console: "Console", spec: "Spec") -> None:
 def _print_frame(console: "Console", frame: Any, drawn: str, path: str | None) -> None:
     from rich.text import Text
 
-    from gymnasium_solver.cli.frames import half_blocks
+    from gymnasium_solver.media.half_blocks import HalfBlocks
 
     if frame is None:
         if drawn != NO_FRAME:
@@ -291,7 +291,7 @@ def _print_frame(console: "Console", frame: Any, drawn: str, path: str | None) -
         return
     if console.is_terminal:
         console.print()
-        console.print(half_blocks(frame, min(PICTURE_COLUMNS, console.width), PICTURE_ROWS), end="")
+        console.print(HalfBlocks(frame, min(PICTURE_COLUMNS, console.width), PICTURE_ROWS), end="")
     height, width = frame.shape[:2]
     saved = f", saved as {path}" if path else ""
     console.print(

@@ -11,6 +11,7 @@ would be stopped by the kernel. After Ctrl-Z and `fg` the terminal is taken agai
 
 import os
 import re
+import select
 import signal
 import sys
 import threading
@@ -22,6 +23,9 @@ from typing import Any
 
 SEQUENCE = re.compile(rb"\x1b(\[[0-9;?]*[A-Za-z~]|O[A-Za-z]|.)?")
 """What an arrow or a function key sends: Escape and more, the last of which may be a letter."""
+
+ARROWS = {b"A": "up", b"B": "down", b"C": "right", b"D": "left"}
+NAMES = {" ": "space", "\r": "return", "\n": "return"}
 
 try:
     import termios
@@ -46,6 +50,20 @@ def is_in_background(fd: int) -> bool:
         return False
 
 
+def key_names(typed: bytes) -> list[str]:
+    """The keys of what a terminal sent; function keys are left out."""
+    names = []
+    while typed:
+        if match := SEQUENCE.match(typed):
+            arrow = ARROWS.get(match[0][-1:]) if len(match[0]) == 3 else None
+            names += [arrow] if arrow else []
+            typed = typed[match.end() :]
+            continue
+        key, typed = typed[:1].decode(errors="ignore").lower(), typed[1:]
+        names += [NAMES.get(key, key)] if key else []
+    return names
+
+
 class Keys:
     """Used by one thread; `suspend`, `resume` and `close` may be called by another one."""
 
@@ -61,16 +79,32 @@ class Keys:
         return self._fd if self._take() else None
 
     def read(self) -> str:
-        """The keys typed until now; call it when `source` can be read."""
+        """The letters typed until now; call it when `source` can be read."""
+        return SEQUENCE.sub(b"", self._typed()).decode(errors="ignore").lower()
+
+    def names(self, timeout_s: float) -> list[str]:
+        """Wait for keys; all of them by name: letters, left, right, up, down, space, return."""
+        source = self.source()
+        if source is None:
+            time.sleep(timeout_s)
+            return []
+        try:
+            is_ready = bool(select.select([source], [], [], timeout_s)[0])
+        except (OSError, ValueError):  # the terminal has gone
+            self.forget()
+            return []
+        return key_names(self._typed()) if is_ready else []
+
+    def _typed(self) -> bytes:
         if self._fd is None or not self._is_foreground():
-            return ""
+            return b""
         try:
             typed = os.read(self._fd, 64)
         except OSError:
             typed = b""
         if not typed:  # the terminal has gone
             self.forget()
-        return SEQUENCE.sub(b"", typed).decode(errors="ignore").lower()
+        return typed
 
     def forget(self) -> None:
         """Read no more keys: the terminal has gone."""

@@ -26,6 +26,7 @@ VERBS: dict[str, dict[str, str]] = {
     "Train": {
         "train": "train an agent from a config, or resume a run",
         "eval": "score a trained agent on fresh episodes",
+        "play": "watch an agent, or play yourself, in a window or in the terminal",
         "video": "record episodes of a trained agent",
     },
     "Configs": {
@@ -61,8 +62,7 @@ VERBS: dict[str, dict[str, str]] = {
 
 # Verbs that users of other systems look for, and the nearest alternative.
 NOT_YET = {
-    "play": "gsolve video RUN records an agent",
-    "enjoy": "gsolve video RUN records an agent",
+    "enjoy": "gsolve play RUN shows an agent, gsolve video RUN records it",
     "inspect": "gsolve run RUN shows a run, gsolve plot RUN draws it",
     "publish": "share the run folder, which is self-contained; report.md describes it",
     "sweep": "every field is a flag of gsolve train, for a loop in your shell",

@@ -111,13 +111,16 @@ class Player:
             **common,
         )
 
-    def step(self) -> None:
-        """Carry out the decisions. In an env whose episode is over, the next one opens."""
-        decisions = self.decide()
+    def step(self, action: np.ndarray | None = None) -> None:
+        """Carry out the decisions, or in the first env `action`. In an env whose episode is over,
+        the next one opens."""
+        actions = np.stack([decision.action for decision in self.decide()])
+        if action is not None:
+            actions[0] = action
         for row in np.flatnonzero(self.is_over):
             self._episodes[row] += 1
         self._before = np.zeros(self.n_envs) if self._step is None else self._step.episode_return
-        self._step = self.stage.env.step(np.stack([decision.action for decision in decisions]))
+        self._step = self.stage.env.step(actions)
         self._obs, self._is_first = self._step.obs, self._step.is_reset
         self._decisions = None
 

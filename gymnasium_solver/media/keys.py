@@ -2,7 +2,7 @@
 
     keys = key_map(stage, action_names(stage))
     keys.action({"left", "space"})       # as the environment's `step` takes it; None: no key counts
-    keys.help                            # [("←", "push_left"), ...], to be shown
+    keys.help                            # [("left or 0", "push_left"), ...], to be shown
 
 Keys are named as pygame names them. Labels are read as words: left, right, up, down, forward, fire,
 jump, ...; several words are several keys at once. An environment may bring its own keys
@@ -34,7 +34,7 @@ SIDESTEP = {"left": "a", "right": "d"}
 PAIRS = (("left", "right"), ("down", "up"), ("a", "d"), ("z", "x"), ("c", "v"), ("f", "g"),
          ("h", "j"), ("k", "l"))  # fmt: skip
 """Less and more of each number of a continuous action."""
-SHOWN = {"left": "←", "right": "→", "up": "↑", "down": "↓"}
+ARROWS = ("left", "right", "up", "down")
 _JOINED = re.compile(r"(?:up|down|left|right|fire)+")
 _WORD = re.compile(r"up|down|left|right|fire")
 MOST_SHOWN = 20
@@ -42,11 +42,7 @@ MOST_SHOWN = 20
 
 def shown(keys: Collection[str]) -> str:
     """Keys held together, as text."""
-    return "+".join(SHOWN.get(key, key) for key in sorted(keys, key=_arrows_first))
-
-
-def _arrows_first(key: str) -> tuple[bool, str]:
-    return key not in SHOWN, key
+    return "+".join(sorted(keys, key=lambda key: (key not in ARROWS, key)))
 
 
 Chord = tuple[frozenset[str], int]
@@ -104,12 +100,12 @@ class ChoiceKeys(KeyMap):
     def action(self, held: Collection[str], axes: Sequence[float] = ()) -> np.ndarray | None:
         for digit, action in self.digits.items():
             if digit in held:
-                return np.int64(action + self.start)  # type: ignore[return-value]
+                return np.array(action + self.start)
         best, size = self.idle, 0
         for chord, action in self.chords:
             if len(chord) > size and chord <= set(held):
                 best, size = action, len(chord)
-        return None if best is None else np.int64(best + self.start)  # type: ignore[return-value]
+        return None if best is None else np.array(best + self.start)
 
 
 @dataclass
@@ -206,7 +202,9 @@ def chords_of(names: Sequence[str]) -> list[Chord]:
     words = {i: _words(name) for i, name in enumerate(names) if i != idle_action(names)}
     given_words = [set(given) for given in words.values()]
     common = set.intersection(*given_words) if len(words) > 1 else set()
-    turns = "turn" in set().union(*given_words) and any(_sidesteps(given) for given in words.values())
+    turns = "turn" in set().union(*given_words) and any(
+        _sidesteps(given) for given in words.values()
+    )
     buttons = iter(BUTTONS)
     key_of: dict[str, str] = {}
     chords: dict[frozenset[str], int] = {}

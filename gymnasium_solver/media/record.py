@@ -95,7 +95,7 @@ def record(
     fps = fps or stage.fps
     done = Recorded(str(path), 0, fps, 0, 0, seed, engine=stage.env.spec.engine, note=stage.note)
     player = Player(stage, actor, seed)
-    frames = _tiles(player, shots, done) if shots.is_grid else _in_turn(player, shots, done)
+    frames = grid_frames(player, shots, done) if shots.is_grid else _in_turn(player, shots, done)
     n_hold = max(1, round(HOLD_S * fps))
     with open_video(path, fps) as video:
         for frame, is_last in frames:
@@ -160,7 +160,11 @@ def _frame(moment: Moment) -> np.ndarray:
 # -- in a grid --------------------------------------------------------------------------------
 
 
-def _tiles(player: Player, shots: Shots, done: Recorded) -> Iterator[tuple[np.ndarray, bool]]:
+def grid_frames(
+    player: Player, shots: Shots, done: Recorded | None = None
+) -> Iterator[tuple[np.ndarray, bool]]:
+    """Pictures of all episodes at once, each with whether it is the last; `done` takes their
+    results."""
     first = player.stage.frame()
     assert first is not None, "the stage draws"
     size = _tile_size(first.shape, shots)
@@ -181,8 +185,9 @@ def _tiles(player: Player, shots: Shots, done: Recorded) -> Iterator[tuple[np.nd
         if all(ended):
             break
         player.step()
-    for row, moment in last.items():
-        _note_end(done, moment, row)
+    if done is not None:
+        for row, moment in last.items():
+            _note_end(done, moment, row)
 
 
 def _tile_size(shape: tuple[int, ...], shots: Shots) -> tuple[int, int]:

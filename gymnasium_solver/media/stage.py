@@ -9,6 +9,7 @@ the same seed. Otherwise it is another engine's environment of the same id; `not
 
 import ctypes
 import os
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,12 +23,12 @@ from gymnasium_solver.config.schema import Config
 from gymnasium_solver.config.spec import Spec, read_spec
 from gymnasium_solver.envs.engines.gymnasium import GymnasiumEngine
 from gymnasium_solver.envs.make import MODES, env_from_config
-from gymnasium_solver.envs.spec import family_of
+from gymnasium_solver.envs.spec import EnvSpec, family_of, registry_entry
 from gymnasium_solver.envs.treatment import Tap, tap_observations
 from gymnasium_solver.envs.vector import VectorEnv, VectorWrapper
 from gymnasium_solver.errors import EnvError, GsolveError
 from gymnasium_solver.media.pictures import rgb
-from gymnasium_solver.training.play_env import frames_per_second
+from gymnasium_solver.training.play_env import env_metadata, frames_per_second
 from gymnasium_solver.training.score import check_spaces
 from gymnasium_solver.training.targets import Found
 
@@ -67,6 +68,18 @@ class Stage:
         frame = self.env.render(row) if self.draws else None
         return None if frame is None else rgb(frame)
 
+    def text(self) -> str | None:
+        """The first env as text, where it draws itself so (toy text does)."""
+        single = self.single()
+        if single is None or "ansi" not in single.metadata.get("render_modes", ()):
+            return None
+        env = single.unwrapped
+        before, env.render_mode = env.render_mode, "ansi"
+        try:
+            return str(env.render())
+        finally:
+            env.render_mode = before
+
     def single(self) -> gymnasium.Env[Any, Any] | None:
         """Gymnasium's own environment beneath everything, where it is stepped as such."""
         env = self.env
@@ -79,10 +92,18 @@ class Stage:
 
 
 def open_stage(
-    found: Found, n_envs: int = 1, *, agent: Agent | None = None, must_draw: bool = True
+    found: Found,
+    n_envs: int = 1,
+    *,
+    agent: Agent | None = None,
+    must_draw: bool = True,
+    as_text: bool = False,
 ) -> Stage:
-    """`agent`: what will act there. CannotDraw if no engine draws, unless `must_draw` is false."""
+    """`agent`: what will act there. CannotDraw if no engine draws, unless `must_draw` is false.
+    `as_text`: prefer Gymnasium's environment where it draws itself as text."""
     trained_on = None if found.run is None else found.run.meta().get("engine")
+    if as_text and (stage := _text_stage(found, n_envs, agent, trained_on)) is not None:
+        return stage
     reasons: list[str] = []
     for mode in _modes(found.config, trained_on):
         try:
@@ -103,6 +124,24 @@ def open_stage(
     return _stage(env, found.config, False, trained_on, why)
 
 
+def _text_stage(
+    found: Found, n_envs: int, agent: Agent | None, trained_on: str | None
+) -> Stage | None:
+    """A stage that is text; None if the environment has none."""
+    config = found.config
+    twin = twin_id(config.env_id)
+    if "ansi" not in env_metadata(twin).get("render_modes", ()):
+        return None
+    env = env_from_config(config.replace(env_id=twin, vectorization_mode="sync"), n_envs)
+    try:
+        if agent is not None:
+            check_spaces(env, agent, found.changed)
+    except EnvError:
+        env.close()
+        return None
+    return _stage(env, config, False, trained_on)
+
+
 def _stage(
     env: VectorEnv,
     config: Config,
@@ -110,7 +149,7 @@ def _stage(
     trained_on: str | None,
     no_frames: str | None = None,
 ) -> Stage:
-    note = _difference(config.env_id, env.spec.engine, trained_on)
+    note = _difference(config.env_id, env.spec, trained_on)
     env, tap = tap_observations(env)
     spec = read_spec(config.spec)
     return Stage(env, tap, config, spec, draws, _fps(config, spec), note, no_frames)
@@ -129,9 +168,11 @@ def _modes(config: Config, trained_on: str | None) -> Iterator[str]:
 
 def _drawing_env(found: Found, mode: str, n_envs: int, agent: Agent | None) -> VectorEnv:
     """An env that has drawn a frame; an error otherwise."""
-    config = found.config
+    config = found.config.replace(vectorization_mode=mode)
+    if mode == "sync":
+        config = config.replace(env_id=twin_id(config.env_id))
     choose_gl()
-    env = env_from_config(config.replace(vectorization_mode=mode), n_envs, "rgb_array")
+    env = env_from_config(config, n_envs, "rgb_array")
     try:
         if agent is not None:
             check_spaces(env, agent, found.changed)
@@ -143,6 +184,16 @@ def _drawing_env(found: Found, mode: str, n_envs: int, agent: Agent | None) -> V
         env.close()
         raise
     return env
+
+
+def twin_id(env_id: str) -> str:
+    """Gymnasium's id of a task: another version of it where EnvPool alone has this one (Taxi-v3,
+    which Gymnasium has as Taxi-v4)."""
+    match = re.fullmatch(r"(.+)-v\d+", env_id)
+    if match is None or family_of(env_id) is not None or registry_entry(env_id) is not None:
+        return env_id
+    others = [name for name in gymnasium.registry if re.fullmatch(rf"{match[1]}-v\d+", name)]
+    return max(others, key=lambda name: int(name.rpartition("-v")[2]), default=env_id)
 
 
 def choose_gl() -> None:
@@ -165,15 +216,13 @@ def has_display() -> bool:
     return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 
-def _difference(env_id: str, engine: str, trained_on: str | None) -> str | None:
+def _difference(env_id: str, spec: EnvSpec, trained_on: str | None) -> str | None:
     """What the user should know where another engine steps the env than in training."""
-    now, before = _ENGINES.get(engine), _ENGINES.get(trained_on or "")
+    now, before = _ENGINES.get(spec.engine), _ENGINES.get(trained_on or "")
     if now is None or before is None or now == before:
-        return None
-    return (
-        f"shown in {now} {env_id}, trained in {before}: the same task in other code, so single "
-        "episodes differ"
-    )
+        return None if spec.env_id == env_id else f"shown in {now} {spec.env_id}"
+    where = f"shown in {now} {spec.env_id}, trained in {before}"
+    return f"{where}: the same task in other code, so single episodes differ"
 
 
 def _fps(config: Config, spec: Spec) -> float:

@@ -5,6 +5,7 @@ can be drawn in a window, and other Gymnasium wrappers can be put around it.
 """
 
 import warnings
+from typing import Any
 
 import gymnasium
 from gymnasium.envs.registration import load_env_creator
@@ -94,12 +95,20 @@ def _check_layout(env: VectorEnv, config: Config, expected: Treatment | None) ->
         raise EnvError(f"Gymnasium's {config.env_id} has {got}; the run has {expected.space}.")
 
 
-def frames_per_second(env_id: str) -> int | None:
-    """As the environment's class declares it."""
+def env_metadata(env_id: str) -> dict[str, Any]:
+    """What the environment's class declares: render modes, frames per second."""
     entry = None if family_of(env_id) else registry_entry(env_id)
     if entry is None or entry.entry_point is None:
-        return None
+        return {}
     point = entry.entry_point
-    metadata = getattr(load_env_creator(point) if isinstance(point, str) else point, "metadata", {})
-    fps = metadata.get("render_fps") if isinstance(metadata, dict) else None
+    try:
+        creator = load_env_creator(point) if isinstance(point, str) else point
+    except (ImportError, gymnasium.error.Error):  # its package is not installed
+        return {}
+    metadata = getattr(creator, "metadata", {})
+    return metadata if isinstance(metadata, dict) else {}
+
+
+def frames_per_second(env_id: str) -> int | None:
+    fps = env_metadata(env_id).get("render_fps")
     return fps if isinstance(fps, int) else None

@@ -16,7 +16,6 @@ from rich.console import Console
 from gymnasium_solver import baselines
 from gymnasium_solver.baselines import Baseline, all_baselines, normalized_score, random_baseline
 from gymnasium_solver.baselines.measure import games, measure, write_records
-from gymnasium_solver.cli import frames
 from gymnasium_solver.cli.envs import print_environments
 from gymnasium_solver.cli.main import main
 from gymnasium_solver.config.find import SHIPPED, find_configs
@@ -163,17 +162,6 @@ def test_an_environment_that_cannot_be_drawn_says_so(capsys: Any, tmp_path: Path
     assert main(["envs", "show", "Bandit-v0", "--frame", str(path)]) == 1
     assert "no frame" in capsys.readouterr().err
     assert not path.exists()
-
-
-def test_half_blocks_keep_proportions_and_colours() -> None:
-    frame = np.zeros((100, 200, 3), np.uint8)
-    frame[:50] = (255, 0, 0)
-    picture = frames.half_blocks(frame, columns=40, rows=20)
-    lines = picture.plain.splitlines()
-    assert {len(line) for line in lines} == {40}
-    assert len(lines) == 10  # two pixels a sign: as wide as high
-    assert str(picture.spans[0].style) == "#ff0000 on #ff0000"
-    assert str(picture.spans[-2].style) == "#000000 on #000000"
 
 
 # --- random baselines

@@ -1,0 +1,242 @@
+"""`gsolve play TARGET`: watch an agent, watch random actions, or play yourself.
+
+In a window where there is a display, in the terminal otherwise; without a terminal it prints a line
+for each episode.
+"""
+
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gymnasium_solver.cli import watch_flags as flags
+from gymnasium_solver.cli.flags import Parser, UsageError
+
+if TYPE_CHECKING:
+    from gymnasium_solver.media.keys import KeyMap
+    from gymnasium_solver.media.session import Session
+    from gymnasium_solver.media.stage import Stage
+    from gymnasium_solver.training.targets import Found
+
+MODES = ("trained", "random", "user")
+DATA = ".npz"
+TURN_BASED = ("toy_text", "minigrid", "bandit", "probe")
+"""Suites in which nothing happens until a person has decided."""
+PLAIN_EPISODES = 10
+"""Where nobody can quit."""
+
+
+def main(argv: Sequence[str]) -> int:
+    args = _parser().read(argv)
+    if args.mode not in (None, *MODES):
+        raise UsageError(f"--mode {args.mode}: expected {', '.join(MODES)}")
+    episodes = flags.count("--episodes", args.episodes)
+    fps, record = flags.fps_of(args.fps), _record_paths(args.record)
+    env_kwargs = flags.env_kwargs_of(args.env_kwargs)
+
+    from gymnasium_solver.runs.run import runs_root
+    from gymnasium_solver.training.targets import ENV_FIELDS, with_fields
+
+    found = find(args.target, runs_root(args.runs_dir))
+    found = with_fields(found, env_kwargs, ENV_FIELDS)
+    place = _place(args.text or args.headless)
+    mode = args.mode or (
+        "trained" if found.checkpoint else "random" if place == "plain" else "user"
+    )
+    if mode == "user" and place == "plain":
+        raise UsageError("--mode user needs a window or a terminal: the input is neither")
+    if episodes is None and place == "plain":
+        episodes = PLAIN_EPISODES
+    session, keys = _open(args, found, mode, place, episodes, fps, record)
+    try:
+        _show(session, keys, place)
+    finally:
+        session.player.stage.close()
+    _print_end(session, place)
+    return 0
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        "play",
+        "Watch an agent, watch random actions, or play yourself: in a window, or in the terminal.",
+        "examples:\n  gsolve play @last\n  gsolve play a1b2/50000 --step-by-step\n"
+        "  gsolve play ALE/Breakout-v5 --mode user --record demo.npz\n"
+        "  gsolve play CartPole-v1:ppo --mode random --text\n\n"
+        "Keys: P pause, N step, + and - speed, R restart, S save the episode, Q quit.",
+    )
+    parser.add_argument(
+        "target",
+        metavar="TARGET",
+        help="a run (@last, an id), a checkpoint (RUN/@best, RUN/<env_steps>), a config or an "
+        "environment id",
+    )
+    parser.add_argument(
+        "--mode",
+        metavar="|".join(MODES),
+        help="who acts (default: trained for a run, otherwise user)",
+    )
+    parser.add_argument("--episodes", metavar="N", help="stop after N episodes")
+    parser.add_argument(
+        "--step-by-step", action="store_true", help="one step for each press of N, or of a key"
+    )
+    parser.add_argument("--text", action="store_true", help="in the terminal, without a window")
+    parser.add_argument("--headless", action="store_true", help="the same as --text")
+    parser.add_argument(
+        "--record",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="keep what is played: .npz as data (demonstrations), .mp4, .gif or .webp as a video; "
+        "repeatable",
+    )
+    flags.add_shared(parser)
+    return parser
+
+
+def find(target: str, root: Path) -> "Found":
+    """A run or checkpoint; a config; or an environment id, with the default config for it."""
+    from gymnasium_solver.training.prepare import load_config
+    from gymnasium_solver.training.targets import Found, find_target
+
+    if re.search(r"-v\d+$", target) and not target.startswith(("@", "/", ".")):
+        return Found(load_config(target))
+    return find_target(target, root)
+
+
+def _record_paths(given: list[str]) -> tuple[Path, ...]:
+    paths = tuple(Path(name) for name in given)
+    for path in paths:
+        if path.suffix not in (DATA, ".mp4", ".gif", ".webp"):
+            raise UsageError(f"--record {path}: expected a name in {DATA}, .mp4, .gif or .webp")
+    return paths
+
+
+def _place(wants_text: bool) -> str:
+    """window, terminal, or plain: neither."""
+    from gymnasium_solver.media.stage import has_display
+
+    if not wants_text and has_display():
+        return "window"
+    is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
+    return "terminal" if is_terminal else "plain"
+
+
+def _open(
+    args: Any,
+    found: "Found",
+    mode: str,
+    place: str,
+    episodes: int | None,
+    fps: float | None,
+    record: tuple[Path, ...],
+) -> "tuple[Session, KeyMap | None]":
+    from gymnasium_solver.media.actors import Actor, PolicyActor, RandomActor
+    from gymnasium_solver.media.agents import title_of, trained_agent
+    from gymnasium_solver.media.episodes import Player
+    from gymnasium_solver.media.session import Options, Session
+    from gymnasium_solver.media.stage import open_stage
+    from gymnasium_solver.training.score import pick_seed
+
+    agent, env_steps = None, 0
+    if mode == "trained" or (mode == "user" and found.checkpoint):
+        agent, env_steps = trained_agent(found)
+    seed = pick_seed(found.config, found.run, env_steps, flags.seed_of(args.seed))
+    films = any(path.suffix != DATA for path in record)
+    as_text = place == "terminal" and not films
+    stage = open_stage(found, agent=agent, must_draw=films, as_text=as_text)
+    try:
+        actor: Actor = RandomActor(stage.env.action_space)
+        if agent is not None:
+            greedy = flags.greedy_of(args)
+            greedy = found.config.eval_deterministic if greedy is None else greedy
+            actor = PolicyActor(agent, greedy=greedy, explains=place != "plain")
+        keys = _keys(stage) if mode == "user" else None
+        where = Path("episodes") if found.run is None else found.run.path / "episodes"
+        options = Options(
+            fps=fps or stage.fps,
+            mode=mode,  # type: ignore[arg-type]
+            episodes=episodes,
+            step_by_step=args.step_by_step,
+            waits_for_key=args.step_by_step or stage.env.spec.suite in TURN_BASED,
+            title=title_of(found, env_steps) if mode == "trained" else found.config.env_id,
+            folder=where,
+            record=record,
+        )
+        return Session(Player(stage, actor, seed), options, seed), keys
+    except BaseException:
+        stage.close()
+        raise
+
+
+def _keys(stage: "Stage") -> "KeyMap":
+    from gymnasium_solver.media.keys import key_map
+    from gymnasium_solver.media.labels import action_names
+
+    keys = key_map(stage, action_names(stage))
+    if keys is None:
+        raise UsageError(
+            f"--mode user: {stage.config.env_id} has the actions {stage.env.action_space}, which "
+            "keys cannot give; expected Discrete, MultiBinary or Box"
+        )
+    return keys
+
+
+def _show(session: "Session", keys: "KeyMap | None", place: str) -> None:
+    try:
+        if place == "window":
+            from gymnasium_solver.media.window import Window
+
+            Window(session, keys).run()
+        elif place == "terminal":
+            _in_terminal(session, keys)
+        else:
+            _plainly(session)
+    except KeyboardInterrupt:  # as good as Q: what was played is kept
+        session.quit()
+
+
+def _in_terminal(session: "Session", keys: "KeyMap | None") -> None:
+    from gymnasium_solver.cli.keys import terminal_keys
+    from gymnasium_solver.cli.tables import make_console
+    from gymnasium_solver.media.terminal import TerminalView
+
+    pressed = terminal_keys()
+    if pressed is None:
+        raise UsageError("the terminal's keys cannot be read here; use a window, or a pipe")
+    try:
+        TerminalView(session, make_console(), pressed.names, keys).run()
+    finally:
+        pressed.close()
+
+
+def _plainly(session: "Session") -> None:
+    """One line for each episode, at full speed."""
+    session.on_episode = _print_episode
+    session.is_paused = False
+    while not session.is_over:
+        session.advance()
+
+
+def _print_episode(session: "Session") -> None:
+    moment = session.moment
+    why = "terminated" if moment.terminated else "time limit"
+    print(
+        f"episode {len(session.returns)}: return {moment.episode_return:.6g} in {moment.t:,} "
+        f"steps, {why}",
+        flush=True,
+    )
+
+
+def _print_end(session: "Session", place: str) -> None:
+    written = session.close()
+    returns = session.returns
+    if returns and (place != "plain" or len(returns) > 1):
+        mean = sum(returns) / len(returns)
+        plural = "s" if len(returns) > 1 else ""
+        print(f"{len(returns)} episode{plural}, mean return {mean:.6g}")
+    for path in written:
+        print(f"recorded {path}")
+    if session.stage.note:
+        print(session.stage.note)

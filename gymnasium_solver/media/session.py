@@ -1,0 +1,240 @@
+"""One sitting of `gsolve play`: whose turn it is, how fast, and what is kept.
+
+    session = Session(player, Options(fps=30, episodes=3))
+    while not session.is_over:
+        if session.is_due(now_s):
+            session.advance()            # or session.advance(action) of a person
+        show(session)
+
+It knows neither a window nor a terminal; both show it and call its controls.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from gymnasium_solver.media.columns import EpisodeLog
+from gymnasium_solver.media.episodes import Moment, Player
+from gymnasium_solver.media.labels import Feature, action_names, action_text, features
+from gymnasium_solver.media.pictures import with_caption
+from gymnasium_solver.media.record import enlarged, status_line
+from gymnasium_solver.media.video import FrameTape, VideoWriter, ffmpeg_exe, open_video
+
+Mode = Literal["trained", "random", "user"]
+SPEEDS = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, float("inf"))
+MOST_KEPT = 20_000  # steps of an episode that are kept for saving
+REST_S = 1.0  # the end of an episode stays this long
+TEXT = 14
+
+
+@dataclass(frozen=True)
+class Options:
+    fps: float
+    """Steps per second at speed 1."""
+    mode: Mode = "trained"
+    episodes: int | None = None
+    """None: until the user quits."""
+    step_by_step: bool = False
+    waits_for_key: bool = False
+    """A person plays, and nothing happens without a key."""
+    title: str = ""
+    folder: Path = Path("episodes")
+    """Where saved episodes go."""
+    record: tuple[Path, ...] = ()
+    """Files that get everything that is played: .npz, or a video."""
+
+
+@dataclass
+class Track:
+    """What is plotted of the running episode."""
+
+    rewards: list[float] = field(default_factory=list)
+    returns: list[float] = field(default_factory=lambda: [0.0])
+    values: list[float | None] = field(default_factory=list)
+
+
+class Session:
+    def __init__(self, player: Player, options: Options, seed: int) -> None:
+        self.player, self.options = player, options
+        self.stage = player.stage
+        self.names: list[str] = action_names(self.stage)
+        self.features: list[Feature] = features(self.stage)
+        self.speed = 1.0
+        self.is_paused = options.step_by_step and options.mode != "user"
+        self.is_over = False
+        self.message = ""
+        self.last_action: np.ndarray | None = None
+        self.returns: list[float] = []
+        """Of the finished episodes."""
+        self.lengths: list[int] = []
+        self.on_episode: Callable[[Session], None] | None = None
+        """Called when an episode has ended."""
+        self._seed = seed
+        self._meta = {"env_id": self.stage.config.env_id, "seed": seed, "mode": options.mode}
+        self._log = EpisodeLog(**self._meta)  # all episodes, for `record`
+        self._keeps_all = any(path.suffix == ".npz" for path in options.record)
+        self._videos = [
+            open_video(path, options.fps) for path in options.record if path.suffix != ".npz"
+        ]
+        self._next_s = 0.0
+        self._n_saved = 0
+        self._begin()
+
+    # -- state ------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        self.track = Track()
+        self._tape = FrameTape()
+        self._own_log = EpisodeLog(**self._meta)  # this episode, for `save`
+        self.last_action = None
+        self._look()
+
+    def _look(self) -> None:
+        """Take in the state that the player is in."""
+        self.moment: Moment = self.player.moment()
+        decision = self.moment.decision
+        self.track.values.append(None if decision is None else decision.value)
+        if self.moment.frame is not None and len(self._tape) < MOST_KEPT:
+            self._tape.append(self.moment.frame)
+
+    @property
+    def status(self) -> str:
+        """The line below a frame."""
+        return status_line(self.stage, self.names, self._shown_moment())
+
+    def _shown_moment(self) -> Moment:
+        """In a person's hands, the last action is shown: the next one is not known."""
+        if self.options.mode != "user" or self.moment.decision is None:
+            return self.moment
+        if self.last_action is None:
+            return replace(self.moment, decision=None)
+        return replace(self.moment, decision=replace(self.moment.decision, action=self.last_action))
+
+    def action_text(self, action: np.ndarray) -> str:
+        return action_text(self.stage, self.names, action)
+
+    # -- time -------------------------------------------------------------------------------
+
+    def is_due(self, now_s: float) -> bool:
+        """Whether the next step should be taken now."""
+        return not self.is_paused and not self.is_over and now_s >= self._next_s
+
+    def wait_s(self, now_s: float) -> float:
+        """Seconds until the next step; a tenth while nothing is due."""
+        if self.is_paused:
+            return 0.1
+        return min(max(0.0, self._next_s - now_s), 0.1)
+
+    def advance(self, action: np.ndarray | None = None, now_s: float = 0.0) -> None:
+        """Take a step, or open the next episode if this one is over."""
+        if self.moment.is_over:
+            self._next_episode()
+            return
+        decided = self.player.decide()[0].action if action is None else action
+        self.last_action = np.asarray(decided)
+        self._keep(self.last_action)
+        self.player.step(None if action is None else np.asarray(action))
+        self._look()
+        self.track.rewards.append(self.moment.reward)
+        self.track.returns.append(self.moment.episode_return)
+        pause = 1.0 / (self.options.fps * self.speed)
+        self._next_s = now_s + pause
+        if self.moment.is_over:
+            self._keep(None)
+            self._next_s = now_s + max(pause, REST_S / max(1.0, self.speed))
+            self.returns.append(self.moment.episode_return)
+            self.lengths.append(self.moment.t)
+            if self.on_episode is not None:
+                self.on_episode(self)
+
+    def _next_episode(self) -> None:
+        if self.options.episodes is not None and len(self.returns) >= self.options.episodes:
+            self.is_over = True
+            return
+        self.player.step()
+        self._begin()
+
+    def _keep(self, action: np.ndarray | None) -> None:
+        if self._keeps_all:
+            self._log.add(self._state(), action)
+        if self.moment.t < MOST_KEPT or action is None:
+            self._own_log.add(self._state(), action)
+        if self.moment.frame is None:
+            return
+        for video in self._videos:
+            video.add(self._captioned(self.moment.frame, self.status))
+
+    def _state(self) -> Moment:
+        """The moment without its frame, which is kept on the tape."""
+        return replace(self.moment, frame=None)
+
+    def _captioned(self, frame: np.ndarray, line: str) -> np.ndarray:
+        return with_caption(enlarged(frame), [self.options.title, line], TEXT)
+
+    # -- controls ---------------------------------------------------------------------------
+
+    def toggle_pause(self) -> None:
+        self.is_paused = not self.is_paused
+        self._next_s = 0.0
+
+    def step_once(self, action: np.ndarray | None = None, now_s: float = 0.0) -> None:
+        """One step, and pause."""
+        self.is_paused = True
+        self.advance(action, now_s)
+
+    def change_speed(self, by: int) -> None:
+        index = SPEEDS.index(self.speed) + by
+        self.speed = SPEEDS[min(max(0, index), len(SPEEDS) - 1)]
+        self._next_s = 0.0
+        self.message = "as fast as possible" if self.speed == SPEEDS[-1] else f"{self.speed:g}x"
+
+    def restart(self) -> None:
+        """Begin the session's first episode again, or after finished ones another one."""
+        self._log.drop()
+        self.player.restart(self._seed + len(self.returns))
+        self._begin()
+        self._next_s = 0.0
+        self.message = "restarted"
+
+    def quit(self) -> None:
+        self.is_over = True
+
+    def save(self) -> list[Path]:
+        """Save the running episode as data and as video; its files."""
+        if not self.moment.t:
+            self.message = "no step yet"
+            return []
+        self._n_saved += 1
+        env = self.stage.config.env_id.replace("/", "-").replace(":", "-")
+        stem = f"{env}-{self.options.mode}-seed{self._seed}-{self._n_saved}"
+        files = [self.options.folder / f"{stem}.npz"]
+        self._own_log.save(files[0], self._state())
+        if len(self._tape):
+            files.append(self.options.folder / f"{stem}{'.mp4' if ffmpeg_exe() else '.webp'}")
+            with open_video(files[1], self.options.fps) as video:
+                self._write_tape(video)
+        self.message = f"saved {', '.join(path.name for path in files)}"
+        return files
+
+    def _write_tape(self, video: VideoWriter) -> None:
+        for t, frame in enumerate(self._tape):
+            video.add(self._captioned(frame, f"step {t}   return {self.track.returns[t]:.6g}"))
+
+    def close(self) -> list[Path]:
+        """Complete the files of `record`; those that were written."""
+        written = []
+        for video in self._videos:
+            if video.n_frames:
+                video.close()
+                written.append(video.path)
+            else:
+                video.discard()
+        for path in self.options.record:
+            if path.suffix == ".npz":
+                self._log.save(path, self._state())
+                written.append(path)
+        self._videos = []
+        return written
