@@ -147,7 +147,7 @@ def test_nothing_typed_is_help_and_2(capsys):
         (["xyzzy"], "Verbs: train, "),
         (["enjoy"], "'enjoy' is not implemented. Alternative: gsolve"),
         (["runs", "--jsn"], "Did you mean --json?"),
-        (["runs", "a", "b"], "unexpected argument 'b'"),
+        (["run", "a", "b"], "unexpected argument 'b'"),
         (["runs", "--limit", "many"], "invalid int value: 'many'"),
         (["eval"], "no run given. Usage: gsolve eval RUN[/CHECKPOINT]"),
         (["eval", "x", "--greedy", "--sampled"], "exclude each other"),
