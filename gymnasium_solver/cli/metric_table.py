@@ -11,7 +11,7 @@ from gymnasium_solver.runs.words import ScoreText
 
 GROUP, NAME, MARK, NUMBER = 7, 20, 2, 11  # widths of the columns
 LONGEST_SPARK, SHORTEST_SPARK = 60, 8
-ALERT_FROM = 130  # width from which alerts have a column of their own
+ALERT_FROM, ALERT = 116, 28  # width from which alerts have a column of their own, and its width
 
 
 def table_lines(state: State, width: int, room: int) -> list[Line]:
@@ -21,6 +21,7 @@ def table_lines(state: State, width: int, room: int) -> list[Line]:
         return []
     spark = width - GROUP - NAME - MARK - 3 * NUMBER - 2
     with_alerts = width >= ALERT_FROM and bool(state.alerts) and not state.ended
+    spark -= (ALERT + 2) * with_alerts
     spark = min(LONGEST_SPARK, spark) if spark >= SHORTEST_SPARK else 0
     numbers = ("last", "min", "max") if state.ended else ("now", "best", "change")
     head = f"{'':<{GROUP + NAME + MARK}}{''.join(f'{text:>{NUMBER}}' for text in numbers)}"
@@ -44,7 +45,7 @@ def _metric_row(state: State, name: str, title: str, spark: int, with_alerts: bo
     history = fmt.sparkline(state.series[name].values(), spark)
     line.append((f"  {history:<{spark}}", SKY))
     if with_alerts and alert is not None:
-        line.append((f"  {alert.text}", ORANGE))
+        line.append((f"  {alert.name}", ORANGE))
     return line
 
 
@@ -67,7 +68,7 @@ def _live_numbers(state: State, name: str) -> Line:
     return [
         (f"{shown(float(now)):>{NUMBER}}", f"bold {GREEN}" if at_best else "bold"),
         (f"{star:>{NUMBER}}", ORANGE if at_best else GREY),
-        _change(series.change(), precision, describe(name).better),
+        _change(series.change(), now, precision, describe(name).better),
     ]
 
 
@@ -82,9 +83,12 @@ def _ended_numbers(state: State, name: str) -> Line:
     ]
 
 
-def _change(change: float | None, precision: int, better: str | None) -> Span:
+def _change(change: float | None, now: float, precision: int, better: str | None) -> Span:
     if change is None:
         return (" " * NUMBER, "none")
+    smallest = 0.5 * 10**-precision
+    if abs(change) < smallest <= abs(now):  # nothing that the value beside it would show
+        change = 0.0
     text = fmt.signed(change, precision)
     good = better is not None and text != "·" and (change > 0) == (better == "up")
     bad = better is not None and text != "·" and not good

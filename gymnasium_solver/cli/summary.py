@@ -150,7 +150,10 @@ def why_modes_differ(summary: "RunSummary", tests: list[dict[str, Any]]) -> str 
 def run_table(state: "State", width: int = 96) -> list[Text]:
     """Last, lowest and highest value and the history of every shown metric."""
     lines = table_lines(state, width, room=10_000)
-    return [Text(""), *(Text.assemble(*line) for line in lines)] if lines else []
+    rows = [Text.assemble(*line) for line in lines]
+    for row in rows:
+        row.rstrip()
+    return [Text(""), *rows] if rows else []
 
 
 def broken_off(run: "Run", runs_dir: str | None = None) -> list[Text]:

@@ -57,7 +57,7 @@ def limited_threads(n_threads: int) -> Iterator[None]:
     """Give torch `n_threads` threads and NumPy one; restore both afterwards."""
     before = torch.get_num_threads()
     torch.set_num_threads(n_threads)
-    log.debug("torch has %d threads, NumPy one", n_threads)
+    log.debug("threads of torch: %d, of NumPy: 1", n_threads)
     # Adam moments of weights with zero gradient decay until they are denormal, and the CPU computes
     # with denormals ten times slower. After a thousand updates of a ReLU net half of the moments
     # are denormal.

@@ -285,8 +285,8 @@ def test_an_alert_marks_its_row_until_it_is_over() -> None:
     narrow = text_of(state, 80, 23)
     assert re.search(r"policy/entropy +! +0\.650", narrow)
     assert "3 % of its start" not in narrow
-    wide = text_of(state, 160, 49)
-    assert re.search(r"policy/entropy +! .*▁ +entropy 0\.02, 3 % of its start", wide)
+    for width in (120, 160):
+        assert re.search(r"policy/entropy +! .*▁ +entropy_collapse ", text_of(state, width, 49))
     over = Alert("entropy_collapse", "entropy 0.5", 1024, alert.metric, is_over=True)
     state.add_alert(over)
     assert "!" not in text_of(state, 160, 49)
@@ -450,3 +450,13 @@ def test_a_thread_that_fails_keeps_its_error() -> None:
     ticker._thread.join(10)
     ticker.stop()
     assert str(ticker.error) == "no space"
+
+
+def test_a_change_too_small_to_be_seen_is_a_dot() -> None:
+    state = make_state()
+    for i in range(20):
+        state.add_value("val/roll/ep_rew/mean", 9.2 + 1e-4 * i)
+        state.add_value("train/opt/loss/value", 1e-7 * (i + 1))
+    text = text_of(state)
+    assert re.search(r"val +ep_rew/mean +9\.2 +★ 9\.2 +· ", text)
+    assert re.search(r"learn +loss/value +2\.0e-06 +\+2\.0e-07 ", text), "as small as the value"
