@@ -4,14 +4,15 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gymnasium_solver.cli.flags import Parser, UsageError
+from gymnasium_solver.printable import printable
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from rich.console import Console, RenderableType
     from rich.table import Table
-    from rich.text import Text
 
+    from gymnasium_solver.cli.plain_rows import Column, PlainRows
     from gymnasium_solver.runs.query import RunSummary
 
 FIRST_TO_GO = ("note", "tags", "best val", "time", "env steps", "test / solved")
@@ -106,7 +107,7 @@ def _renderable(
     words: Sequence[str],
     columns: Sequence[str] | None,
     root: "Path",
-) -> "str | Table":
+) -> "str | Table | PlainRows":
     if not runs:
         text = " ".join(words)
         what = f"no run matches '{text}' in {root}" if text else f"no runs in {root}"
@@ -119,16 +120,11 @@ def chosen_table(runs: "list[RunSummary]", names: Sequence[str]) -> "Table":
     from rich.text import Text
 
     from gymnasium_solver.cli.tables import plain_table
-    from gymnasium_solver.runs.query import config_or_empty
-    from gymnasium_solver.runs.select import FIELDS, check_column, value_of
+    from gymnasium_solver.runs.query import configs_of
+    from gymnasium_solver.runs.select import check_column, value_of
 
     asked = [name for name in dict.fromkeys(names) if name not in ("run", "id")]
-    configs = {}
-    if any(name not in FIELDS for name in asked):
-        configs = {run.id: config_or_empty(run) for run in runs}
-
-    def config(run: "RunSummary") -> dict[str, Any]:
-        return configs.get(run.id, {})
+    config = configs_of(runs)
 
     for name in asked:
         check_column(name, runs, config)
@@ -141,8 +137,6 @@ def chosen_table(runs: "list[RunSummary]", names: Sequence[str]) -> "Table":
 def _cell(value: Any) -> str:
     import json
 
-    from gymnasium_solver.printable import printable
-
     if value is None:
         return "-"
     if isinstance(value, float):
@@ -153,64 +147,58 @@ def _cell(value: Any) -> str:
     return printable(text)
 
 
-def runs_table(console: "Console", runs: "list[RunSummary]") -> "Table":
+def runs_table(console: "Console", runs: "list[RunSummary]") -> "PlainRows":
     """One line per run. On a narrow terminal ids are shortened in the middle, then whole columns
     are dropped; a status is never cut."""
-    from rich.text import Text
-
-    from gymnasium_solver.cli.tables import plain_table, shorten_middle
+    from gymnasium_solver.cli.plain_rows import Cell, Column, PlainRows
+    from gymnasium_solver.cli.tables import shorten_middle
 
     columns = _columns(runs)
+    widths = {name: column.width for name, column in columns.items()}
+    gaps = 2 * (len(widths) - 1)
     for name in FIRST_TO_GO:
-        can_save = max(0, _width(columns["run"], "run") - SHORTEST_ID)
-        if name in columns and _table_width(columns) - can_save > console.width:
-            del columns[name]
-    excess = max(0, _table_width(columns) - console.width)
-    id_width = max(_width(columns["run"], "run") - excess, SHORTEST_ID)
-    columns["run"] = [Text(shorten_middle(run.id, id_width)) for run in runs]
-    right = {"justify": "right"}
-    left = ("run", "status", "tags", "note")
-    options = {name: {} if name in left else right for name in columns}
-    table = plain_table(*((name, {"no_wrap": True} | options[name]) for name in columns))
-    for row in zip(*columns.values(), strict=True):
-        table.add_row(*row)
-    return table
+        can_save = max(0, widths["run"] - SHORTEST_ID)
+        if name in widths and sum(widths.values()) + gaps - can_save > console.width:
+            del widths[name], columns[name]
+            gaps -= 2
+    excess = max(0, sum(widths.values()) + gaps - console.width)
+    id_width = max(widths["run"] - excess, SHORTEST_ID)
+    ids = [printable(run.id) for run in runs]
+    columns["run"] = Column("run", [Cell(shorten_middle(run_id, id_width)) for run_id in ids])
+    return PlainRows(list(columns.values()))
 
 
-def _columns(runs: "list[RunSummary]") -> "dict[str, list[Text]]":
-    from rich.text import Text
-
+def _columns(runs: "list[RunSummary]") -> "dict[str, Column]":
     from gymnasium_solver.cli import format as fmt
+    from gymnasium_solver.cli.plain_rows import Cell, Column
     from gymnasium_solver.cli.summary import score_text
-    from gymnasium_solver.cli.tables import status_text
+    from gymnasium_solver.cli.tables import status_cell
 
     best, tests = [], []
     for run in runs:
         score = score_text(run)
-        best.append(Text(score(run.best["score"]) if run.best else "-"))
+        best.append(score(run.best["score"]) if run.best else "-")
         test = score(run.test["mean"]) if run.test else "-"
-        tests.append(Text(test if run.threshold is None else f"{test} / {score.threshold}"))
-    columns = {
-        "run": [Text(run.id) for run in runs],
-        "status": [status_text(run) for run in runs],
-        "env steps": [Text(f"{run.env_steps:,}") for run in runs],
+        tests.append(test if run.threshold is None else f"{test} / {score.threshold}")
+    columns = {"run": [run.id for run in runs]}
+    columns |= {
+        "status": [],
+        "env steps": [f"{run.env_steps:,}" for run in runs],
         "best val": best,
         "test / solved": tests,
-        "time": [Text(fmt.duration(run.wall_s)) for run in runs],
+        "time": [fmt.duration(run.wall_s) for run in runs],
     }
     if any(run.tags for run in runs):
-        columns["tags"] = [Text(", ".join(run.tags)) for run in runs]
+        columns["tags"] = [", ".join(run.tags) for run in runs]
     if any(run.note for run in runs):
-        columns["note"] = [Text(shorten_end(run.note)) for run in runs]
-    return columns
-
-
-def _width(cells: "list[Text]", name: str) -> int:
-    return max(len(name), *(cell.cell_len for cell in cells))
-
-
-def _table_width(columns: "dict[str, list[Text]]") -> int:
-    return sum(_width(cells, name) for name, cells in columns.items()) + 2 * (len(columns) - 1)
+        columns["note"] = [shorten_end(run.note) for run in runs]
+    left = ("run", "status", "tags", "note")
+    made = {
+        name: Column(name, [Cell(printable(text)) for text in texts], name not in left)
+        for name, texts in columns.items()
+    }
+    made["status"].cells = [status_cell(run) for run in runs]
+    return made
 
 
 def shorten_end(text: str, width: int = 40) -> str:

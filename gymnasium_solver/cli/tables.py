@@ -10,7 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from gymnasium_solver.cli.colours import GREEN, ORANGE, SKY
-from gymnasium_solver.printable import escaped, printable_lines
+from gymnasium_solver.cli.plain_rows import Cell, PlainRows
+from gymnasium_solver.printable import escaped, printable, printable_lines
 from gymnasium_solver.runs.files import jsonable
 
 if TYPE_CHECKING:
@@ -57,10 +58,13 @@ def plain_table(*columns: str | tuple[str, Mapping[str, Any]]) -> Table:
     return table
 
 
-def print_table(console: Console, table: Table) -> None:
+def print_table(console: Console, table: Table | PlainRows) -> None:
     """Print a table; without a terminal, without trailing blanks."""
     if console.is_terminal:
         console.print(table)
+        return
+    if isinstance(table, PlainRows):
+        console.file.write("".join(f"{line}\n" for line in table.lines()))
         return
     with console.capture() as capture:
         console.print(table)
@@ -79,11 +83,17 @@ def print_pairs(console: Console, rows: Sequence[tuple[str, str | Text]], indent
 
 def status_text(run: "RunSummary") -> Text:
     """A run's status; a star where its held-out test reached the threshold."""
+    cell = status_cell(run)
+    return Text(cell.text, style=cell.style)
+
+
+def status_cell(run: "RunSummary") -> Cell:
+    """The same as a cell of a table."""
     if run.solved and run.status == "finished":
-        return Text("★ solved", style=GREEN)
+        return Cell("★ solved", GREEN)
     colour = {"running": SKY, "failed": "red", "killed": "red", "interrupted": ORANGE}
-    status = (run.status, colour.get(run.status, "none"))
-    return Text.assemble(status, (" ★" if run.solved else "", GREEN))
+    text = printable(run.status) + (" ★" if run.solved else "")
+    return Cell(text, colour.get(run.status, "none"))
 
 
 def shorten_middle(text: str, width: int, tail: int = 11) -> str:

@@ -9,7 +9,7 @@ import.
 """
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,8 @@ from gymnasium_solver.runs.curves import Curve, Row, curves, event_rows
 from gymnasium_solver.runs.files import read_bytes
 from gymnasium_solver.runs.jsonl import Tail, follow_jsonl, read_jsonl, tail_jsonl
 from gymnasium_solver.runs.labels import Labels, read_labels
-from gymnasium_solver.runs.resolve import resolve_run, run_ids
+from gymnasium_solver.runs.listing import configs, summaries
+from gymnasium_solver.runs.resolve import resolve_run
 from gymnasium_solver.runs.run import Run, live_status, runs_root
 from gymnasium_solver.runs.select import select, sort
 from gymnasium_solver.runs.summary import (
@@ -63,16 +64,33 @@ def list_runs(
     """All runs, newest first. `filter`: words and conditions that must all hold, `sort_by`: a field
     (see `runs/select.py`)."""
     root = root or runs_root()
-    found = [_summary_or_broken(Run(root / run_id)) for run_id in run_ids(root)]
+    found = summaries(root, _summary_or_broken)
     words = filter.split() if isinstance(filter, str) else list(filter or ())
-    found = select(found, words, config_or_empty)
-    return found if sort_by is None else sort(found, sort_by, config_or_empty)
+    config = configs_of(found)
+    found = select(found, words, config)
+    return found if sort_by is None else sort(found, sort_by, config)
 
 
-def config_or_empty(run: RunSummary) -> dict[str, Any]:
-    """The config of a run; empty if it cannot be read, so that one run never hides the others."""
+def configs_of(runs: Sequence[RunSummary]) -> Callable[[RunSummary], dict[str, Any]]:
+    """A function from a run to its config. The configs of all `runs` are read when it is first
+    called. One that cannot be read is empty, so that one run never hides the others."""
+    known: dict[str, dict[str, Any]] = {}
+
+    def config(run: RunSummary) -> dict[str, Any]:
+        if not known:
+            paths = [Path(one.path) for one in runs]
+            for root in dict.fromkeys(path.parent for path in paths):
+                ids = [path.name for path in paths if path.parent == root]
+                found = configs(root, ids, _config_or_empty)
+                known.update({str(root / run_id): content for run_id, content in found.items()})
+        return known.get(run.path, {})
+
+    return config
+
+
+def _config_or_empty(run: Run) -> dict[str, Any]:
     try:
-        return get_config(Run(Path(run.path)))
+        return get_config(run)
     except RunError:
         return {}
 

@@ -83,7 +83,8 @@ class RunSummary:
     """The resolved config, if requested."""
 
     def to_dict(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
+        """All fields, in order; the values are JSON types."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
 
 class Fields:

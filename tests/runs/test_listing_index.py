@@ -1,0 +1,217 @@
+"""The index of runs: always equal to what the files say, and never in the way."""
+
+import dataclasses
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gymnasium_solver.runs import index, listing, query
+from gymnasium_solver.runs.checkpoint import prune, save_checkpoint
+from gymnasium_solver.runs.labels import change_tags
+from gymnasium_solver.runs.run import Run
+
+N = 6
+
+
+def dead_pid() -> int:
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+def make(root: Path, number: int, **meta: Any) -> Run:
+    identity = {"env_id": "CartPole-v1", "algo_id": "ppo", "variant": "ppo", "seed": number}
+    with Run.create(f"env_id: CartPole-v1\npolicy_lr: {number}\n", identity, root) as run:
+        run.log_metrics({"env_steps": 10, "epoch": 1, "wall_s": 1.0})
+        save_checkpoint(run.checkpoints_dir, 10, {}, {}, {"score": 1.5}, best=True)
+        run.update_meta(**{"status": "finished", "env_steps": 10, "threshold": 5.0} | meta)
+    return run
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index, "FEWEST", N)
+    monkeypatch.setattr("gymnasium_solver.runs.machine.git_state", lambda folder: (None, b""))
+
+
+@pytest.fixture
+def settled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files count as settled at once."""
+    monkeypatch.setattr(index, "SETTLED_NS", -1)
+
+
+@pytest.fixture
+def root(tmp_path: Path, settled: None) -> Path:
+    for number in range(N):
+        make(tmp_path, number)
+    return tmp_path
+
+
+def plain(root: Path) -> dict[str, Any]:
+    """What the files say, without an index."""
+    folders = [path for path in root.iterdir() if path.name[0] not in "@."]
+    return {path.name: query._summary_or_broken(Run(path)) for path in folders}
+
+
+def check(root: Path) -> None:
+    listed = query.list_runs(root)
+    assert {run.id: run for run in listed} == plain(root)
+    created = [run.created_at for run in listed if run.created_at]
+    assert created == sorted(created, reverse=True)
+
+
+def count_reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    read: list[str] = []
+    original = query._summary_or_broken
+
+    def counted(run: Run) -> query.RunSummary:
+        read.append(run.id)
+        return original(run)
+
+    monkeypatch.setattr(query, "_summary_or_broken", counted)
+    return read
+
+
+def test_only_what_changed_is_read_again(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    check(root)
+    before = query.list_runs(root)
+    read = count_reads(monkeypatch)
+    assert query.list_runs(root) == before
+    assert read == []
+    changed, labelled, saved, pruned = (Run(Path(run.path)) for run in before[:4])
+    changed.update_meta(episodes=7)
+    change_tags(labelled, ["paper"])
+    save_checkpoint(saved.checkpoints_dir, 20, {}, {}, {"score": 2.5})
+    for env_steps in (20, 30):
+        save_checkpoint(pruned.checkpoints_dir, env_steps, {}, {}, {})
+    prune(pruned.checkpoints_dir, keep=0)
+    check(root)
+    after = {run.id: run for run in query.list_runs(root)}
+    assert set(read) >= {changed.id, labelled.id, saved.id, pruned.id}
+    assert (after[changed.id].episodes, after[labelled.id].tags) == (7, ["paper"])
+    assert [c["env_steps"] for c in after[saved.id].checkpoints] == [10, 20]
+    shutil.rmtree(changed.path)
+    make(root, 99)
+    check(root)
+
+
+def test_running_killed_and_broken_runs(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    running = make(root, 30, status="running")
+    killed = make(root, 31, status="running", pid=dead_pid())
+    broken = make(root, 32)
+    broken.meta_path.write_text("[")
+    check(root)
+    statuses = {run.id: run.status for run in query.list_runs(root)}
+    wanted = {running.id: "running", killed.id: "killed", broken.id: "broken"}
+    assert wanted.items() <= statuses.items()
+    read = count_reads(monkeypatch)
+    query.list_runs(root)
+    assert set(read) == {running.id, broken.id}
+    with killed as run:  # a copy of the folder went on elsewhere, say
+        run.log_metrics({"env_steps": 20, "epoch": 2, "wall_s": 2.0})
+    running.update_meta(pid=dead_pid())
+    check(root)
+    found = {run.id: run for run in query.list_runs(root)}
+    assert (found[running.id].status, found[killed.id].env_steps) == ("killed", 20)
+    monkeypatch.setattr("gymnasium_solver.runs.machine.hostname", lambda: "another-machine")
+    assert {run.id: run.status for run in query.list_runs(root)}[killed.id] == "running"
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda path: path.write_bytes(path.read_bytes()[:-100]),
+        lambda path: path.write_bytes(path.read_bytes().replace(b"finished", b"finishes", 1)),
+        lambda path: path.write_bytes(b""),
+        lambda path: path.write_bytes(b"[" * 100_000),
+        lambda path: path.write_bytes(b"\xff\n\xff"),
+        lambda path: path.write_bytes(b"3\n3"),
+        lambda path: (path.unlink(), path.mkdir()),
+        lambda path: path.unlink(),
+    ],
+)
+def test_a_damaged_index_is_ignored(root: Path, damage: Callable[[Path], Any]) -> None:
+    check(root)
+    damage(root / listing.INDEX)
+    check(root)
+    check(root)
+
+
+def test_an_index_of_another_version_is_ignored(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check(root)
+    monkeypatch.setattr(listing, "__version__", "9.9")
+    read = count_reads(monkeypatch)
+    query.list_runs(root)
+    assert len(read) == N
+
+
+def test_few_runs_and_folders_that_cannot_be_written(
+    tmp_path: Path, settled: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3):
+        make(tmp_path / "few", number)
+    check(tmp_path / "few")
+    assert not (tmp_path / "few" / listing.INDEX).exists()
+    for number in range(N):
+        make(tmp_path / "many", number)
+
+    def refuse(*_: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(Path, "write_bytes", refuse)
+    check(tmp_path / "many")
+    assert not list((tmp_path / "many").glob(".*"))
+
+
+def test_files_that_were_just_written_are_not_kept(tmp_path: Path) -> None:
+    """A second write within the resolution of the clock would not be noticed."""
+    for number in range(N):
+        make(tmp_path, number)
+    query.list_runs(tmp_path)
+    assert not (tmp_path / listing.INDEX).exists()
+    past = time.time_ns() - 10 * index.SETTLED_NS
+    for path in tmp_path.rglob("*"):
+        os.utime(path, ns=(past, past), follow_symlinks=False)
+    query.list_runs(tmp_path)
+    assert (tmp_path / listing.INDEX).exists()
+
+
+def test_many_readers_at_once(root: Path) -> None:
+    run = Run(Path(query.list_runs(root)[0].path))
+
+    def read(_: int) -> int:
+        return len(query.list_runs(root))
+
+    with ThreadPoolExecutor(4) as pool:
+        sizes = pool.map(read, range(24))
+        for episodes in range(10):
+            run.update_meta(episodes=episodes)
+        assert set(sizes) == {N}
+    check(root)
+    assert sorted(p.name for p in root.glob(".*")) == [listing.INDEX]
+
+
+def test_filters_on_the_config_use_an_index_too(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert [run.seed for run in query.list_runs(root, "policy_lr>3")] == [5, 4]
+    monkeypatch.setattr(query, "get_config", lambda run: pytest.fail("read again"))
+    assert [run.seed for run in query.list_runs(root, sort_by="-policy_lr")] == list(range(N))
+
+
+def test_a_summary_from_the_index_is_a_whole_one(root: Path) -> None:
+    query.list_runs(root)
+    run = query.list_runs(root)[0]
+    assert dataclasses.replace(run, note="x").note == "x"
+    assert list(run.to_dict()) == [field.name for field in dataclasses.fields(query.RunSummary)]
+    assert run == query.get_run(run.id, root)
