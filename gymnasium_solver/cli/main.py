@@ -28,6 +28,7 @@ VERBS: dict[str, dict[str, str]] = {
         "eval": "score a trained agent on fresh episodes",
         "play": "watch an agent, or play yourself, in a window or in the terminal",
         "video": "record episodes of a trained agent",
+        "explain": "look into the network of a trained agent",
     },
     "Configs": {
         "list": "list the configs",

@@ -1,4 +1,4 @@
-"""Flags that `gsolve video` and `gsolve play` share."""
+"""Flags that `gsolve video`, `gsolve play` and `gsolve explain` share."""
 
 import re
 from typing import Any
@@ -14,6 +14,11 @@ def add_shared(parser: Parser) -> None:
         help="seed of the environments (default: test)",
     )
     parser.add_argument("--fps", metavar="X", help="steps per second (default: the natural speed)")
+    add_acting(parser)
+
+
+def add_acting(parser: Parser) -> None:
+    """How the agent acts, in which environment, and where the run is."""
     mode = parser.add_mutually_exclusive_group()
     mode.add_argument(
         "--deterministic",

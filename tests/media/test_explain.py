@@ -1,0 +1,233 @@
+"""`gsolve explain`: the explained numbers of every kind of agent, and the verb on tiny runs."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import gymnasium_solver as gs
+from gymnasium_solver.cli.main import main
+from gymnasium_solver.errors import ConfigError
+from gymnasium_solver.media.explain_look import METHODS, View, look, methods_of
+from gymnasium_solver.media.explain_pictures import plane_groups
+from gymnasium_solver.media.explain_subject import Trace, TracingActor, subject_of
+from gymnasium_solver.spaces.images import image_layout
+from gymnasium_solver.training.agents import build_agent
+from gymnasium_solver.training.prepare import build_config
+
+IMAGE = spaces.Box(0, 255, (2, 12, 12), np.uint8)
+VECTOR = spaces.Box(-1.0, 1.0, (3,), np.float32)
+MIXED = spaces.Dict({"camera": IMAGE, "kind": spaces.Discrete(3), "speed": VECTOR})
+DISCRETE, BOX = spaces.Discrete(4), spaces.Box(-1.0, 1.0, (2,), np.float32)
+SMALL: dict[str, Any] = {"n_envs": 2, "cnn_channels": [4, 4, 4], "cnn_hidden_dims": [8]}
+
+
+def traced(
+    algo_id: str, space: spaces.Space, action_space: spaces.Space, **fields: Any
+) -> tuple[Any, Trace, np.ndarray]:
+    """An untrained agent after two decisions."""
+    small = {} if space is VECTOR else SMALL
+    base = {"env_id": "Probe/Image-v0", "algo_id": algo_id, "seed": 1, **small}
+    agent = build_agent(build_config({**base, **fields}), space, action_space)
+    actor = TracingActor(agent, greedy=False)
+    actor.start(1, 0)
+    space.seed(3)
+    for is_first in (True, False):
+        sample = space.sample()
+        obs = (
+            {name: np.asarray(part)[None] for name, part in sample.items()}
+            if isinstance(sample, dict)
+            else sample[None]
+        )
+        actor.decide(obs, np.array([is_first]), None)
+    assert actor.trace is not None
+    return agent, actor.trace, actor.trace.actions
+
+
+AGENTS: dict[str, tuple[str, spaces.Space, spaces.Space, dict[str, Any]]] = {
+    "ppo": ("ppo", IMAGE, DISCRETE, {}),
+    "ppo, own critic": ("ppo", IMAGE, DISCRETE, {"share_trunk": False}),
+    "ppo, recurrent": ("ppo", IMAGE, DISCRETE, {"recurrent": "gru"}),
+    "ppo, dict": ("ppo", MIXED, DISCRETE, {}),
+    "dqn": ("dqn", IMAGE, DISCRETE, {"dueling": True}),
+    "dqn, vector": ("dqn", VECTOR, DISCRETE, {}),
+    "sac": ("sac", IMAGE, BOX, {}),
+    "sac, discrete": ("sac", IMAGE, DISCRETE, {}),
+    "td3": ("td3", VECTOR, BOX, {}),
+}
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_the_explained_numbers_are_those_of_the_policy(name: str) -> None:
+    algo_id, space, action_space, fields = AGENTS[name]
+    agent, trace, actions = traced(algo_id, space, action_space, **fields)
+    outlook = agent.policy.outlook(trace.obs, trace.carry, trace.is_first, None)
+    value = subject_of(agent, trace, "value").number
+    action = subject_of(agent, trace, "action").number
+    if algo_id in ("ppo", "dqn"):
+        assert value == pytest.approx(trace.value, rel=1e-4)
+    if algo_id == "dqn":
+        assert action == pytest.approx(float(outlook.q_values[0, actions[0]]), rel=1e-4)
+    elif action_space is DISCRETE:
+        assert trace.chance is not None
+        assert action == pytest.approx(math.log(trace.chance / (1 - trace.chance)), rel=1e-3)
+    else:
+        assert action == pytest.approx(float(np.linalg.norm(outlook.mean[0])), rel=1e-4)
+    view = look(agent, trace, ("gradient", "gradcam"))
+    assert bool(view.images) == (space is not VECTOR)
+    for image in view.images:
+        assert image.gradient is not None
+        assert image.gradient.any()
+        assert image.cams["gradcam"].shape == (12, 12)
+    if space is not IMAGE:
+        assert any(number for _, number in view.contributions)
+
+
+def test_the_carry_of_a_recurrent_agent_is_held() -> None:
+    """The same observation, remembered or as the first one, is another number."""
+    agent, trace, _ = traced("ppo", IMAGE, DISCRETE, recurrent="lstm")
+    assert np.any(trace.carry["core"])
+    first = Trace(**{**vars(trace), "is_first": np.array([True])})
+    assert subject_of(agent, trace, "value").number != subject_of(agent, first, "value").number
+
+
+def test_parts_of_a_dict_are_named() -> None:
+    view = seen(MIXED)
+    assert [image.name for image in view.images] == ["camera"]
+    names = [name for name, _ in view.contributions]
+    assert names == ["speed[0]", "speed[1]", "speed[2]", "kind=0", "kind=1", "kind=2"]
+
+
+def seen(space: spaces.Space) -> View:
+    agent, trace, _ = traced("ppo", space, DISCRETE)
+    return look(agent, trace, ("gradient",))
+
+
+def test_a_value_of_an_agent_without_a_critic_is_refused() -> None:
+    agent, trace, _ = traced("reinforce", VECTOR, DISCRETE)
+    with pytest.raises(ConfigError, match="no value function"):
+        subject_of(agent, trace, "value")
+
+
+@pytest.mark.parametrize(
+    ("shape", "planes"),
+    [
+        ((4, 84, 84), [[0], [1], [2], [3]]),
+        ((84, 84, 3), [[0, 1, 2]]),
+        ((2, 64, 64, 3), [[0, 1, 2], [3, 4, 5]]),
+        ((84, 84), [[0]]),
+    ],
+)
+def test_a_stack_is_shown_by_frame(shape: tuple[int, ...], planes: list[list[int]]) -> None:
+    layout = image_layout(spaces.Box(0, 255, shape, np.uint8))
+    assert layout is not None
+    assert [group.planes for group in plane_groups(layout, shape)] == planes
+
+
+def test_names_of_methods() -> None:
+    assert methods_of([]) == methods_of(["all"]) == METHODS
+    assert methods_of(["Grad-CAM++", "gradient"]) == ("gradient", "gradcam++")
+    with pytest.raises(ConfigError, match="Did you mean gradcam"):
+        methods_of(["grdcam"])
+
+
+# -- the verb ---------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def image_run(tmp_path_factory: pytest.TempPathFactory) -> gs.Run:
+    fields = {"n_steps": 8, "batch_size": 16, "n_epochs": 1, "max_epochs": 1, "n_threads": 1}
+    config = build_config(
+        {
+            "env_id": "Probe/Image-v0",
+            "env_kwargs": {"shape": [2, 16, 16]},
+            "algo_id": "ppo",
+            "seed": 1,
+            "eval_freq_epochs": None,
+            **SMALL,
+            **fields,
+        }
+    )
+    return gs.train(config, runs_dir=tmp_path_factory.mktemp("image") / "runs")
+
+
+def explained(run: gs.Run, capsys: pytest.CaptureFixture[str], *argv: str) -> dict[str, Any]:
+    code = main(["explain", run.id, "--runs-dir", str(run.path.parent), "--json", *argv])
+    out = capsys.readouterr()
+    assert code == 0, out.err
+    result: dict[str, Any] = json.loads(out.out)
+    return result
+
+
+def refused(run: gs.Run, capsys: pytest.CaptureFixture[str], *argv: str) -> str:
+    code = main(["explain", run.id, "--runs-dir", str(run.path.parent), *argv])
+    assert code == 2
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert len(lines) == 1
+    return lines[0]
+
+
+def check_page(result: dict[str, Any]) -> str:
+    """One file: no script, every picture inside."""
+    page = Path(result["page"]).read_text()
+    assert "<script" not in page
+    assert "://" not in page
+    assert page.count("<img src=") == page.count('src="data:image/png;base64,')
+    assert page.count("<img src=") == len(result["files"])
+    for file in result["files"]:
+        assert (Path(result["folder"]) / file).read_bytes().startswith(b"\x89PNG")
+    return page
+
+
+def test_explain_writes_a_page_of_an_image_agent(
+    image_run: gs.Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = explained(image_run, capsys)
+    assert Path(result["folder"]).parent == image_run.path / "explain"
+    page = check_page(result)
+    for word in ("Receptive field", "Grad-CAM", "Occlusion", "Activations of conv 3"):
+        assert word.lower() in page.lower(), word
+    assert "cannot be drawn" in " ".join(result["notes"])
+    names = " ".join(result["files"])
+    for kind in ("filters-conv-1", "input", "gradient", "occlusion", "cams", "patches-conv-1"):
+        assert kind in names
+
+
+def test_explain_takes_methods_target_layer_and_folder(
+    image_run: gs.Run, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    argv = ["--method", "gradcam", "--target", "value", "--layer", "2", "--step", "0"]
+    result = explained(
+        image_run, capsys, *argv, "--episode-seed", "5", "--out", str(tmp_path / "o")
+    )
+    assert (result["seed"], result["target"]) == (5, "value")
+    assert result["steps"][0]["number"] == pytest.approx(result["steps"][0]["value"], rel=1e-4)
+    page = check_page(result)
+    assert "maps of conv 2" in page
+    assert "Occlusion" not in page
+
+
+def test_explain_refuses_in_one_line(image_run: gs.Run, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "Did you mean scorecam?" in refused(image_run, capsys, "--method", "scorcam")
+    assert "steps 0 to 0" in refused(image_run, capsys, "--step", "9")
+    assert "expected a whole number" in refused(image_run, capsys, "--step", "-1")
+    assert "layers 1 to 3" in refused(image_run, capsys, "--layer", "7")
+    assert "Did you mean value?" in refused(image_run, capsys, "--target", "valu")
+
+
+def test_explain_a_vector_agent_shows_frames_and_named_components(
+    shared_run: gs.Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = explained(shared_run, capsys, "--step", "0", "1")
+    assert [step["step"] for step in result["steps"]] == [0, 1]
+    assert set(result["steps"][0]["contributions"]) == {"count", "luck"}
+    assert result["files"] == [
+        f"step-000{t}-{kind}.png" for t in (0, 1) for kind in ("frame", "contributions")
+    ]
+    assert "gradient x input" in " ".join(result["notes"])
+    check_page(result)
+    assert "no convolution layers" in refused(shared_run, capsys, "--layer", "1")
