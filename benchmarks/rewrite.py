@@ -9,7 +9,16 @@ import json
 from pathlib import Path
 from typing import Any
 
-from benchmarks import curves, gpu, learning, own_envs, profile_updates
+from benchmarks import (
+    alerts_healthy,
+    alerts_ill,
+    curves,
+    gpu,
+    learning,
+    logging_cost,
+    own_envs,
+    profile_updates,
+)
 from gymnasium_solver.bench import report
 from gymnasium_solver.bench.harness import ROOT
 
@@ -32,6 +41,12 @@ def page(result: dict[str, Any]) -> str:
     """The page of a result, by the benchmark that made it."""
     if result.get("benchmark") == "own_envs":
         text = own_envs.markdown(result)
+    elif "ill_runs" in result:
+        text = alerts_ill.markdown(result)
+    elif "healthy_runs" in result:
+        text = alerts_healthy.markdown(result)
+    elif "same_weights" in result:
+        text = logging_cost.markdown(result)
     elif "parts" in result:
         text = report.markdown(result)
     elif "profiles" in result:

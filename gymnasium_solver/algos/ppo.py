@@ -162,7 +162,7 @@ class PPO(Learner):
         coefficients = {name: hp[name] for name in self.coefficient_names}
         data = self._prepare(rollout)
         norms: list[Tensor] = []
-        part_norms: dict[str, Tensor] = {}
+        part_norms: dict[str, float] = {}
         kl_stop, is_detailed = False, self.take_details()
         for _ in range(cfg.n_epochs):
             for part in data.minibatches(cfg.batch_size, self.rng, self.device, rollout.valid.size):
@@ -184,10 +184,10 @@ class PPO(Learner):
             measured = self._measure(data, coefficients)
         if norms:
             measured["opt/grads/norm/all"] = torch.stack(norms).mean()
-        measured |= {f"opt/grads/norm/{name}": norm for name, norm in part_norms.items()}
         values = torch.stack(list(measured.values())).tolist()  # the only device synchronisation
         metrics = {"opt/grads/norm/all": 0.0, **dict(zip(measured, values, strict=True))}
         metrics |= scaled_losses(metrics["opt/loss/value"], metrics["opt/policy/entropy"], hp)
+        metrics |= {f"opt/grads/norm/{name}": norm for name, norm in part_norms.items()}
         if units is not None:
             metrics |= data.targets.details(rollout.valid) | units.metrics(data.batch.obs)
         return {

@@ -136,7 +136,7 @@ class QFit:
         with watch_units(self.net) as units:
             self.net(part.obs)
         norms = self.optimizer.part_norms(grad)
-        found = {f"opt/grads/norm/{name}": float(norm) for name, norm in norms.items()}
+        found = {f"opt/grads/norm/{name}": norm for name, norm in norms.items()}
         target = part.target
         return {
             **found,

@@ -156,7 +156,7 @@ class Reinforce(Learner):
             evaluate_actions(self.net, self.actions, part)
         norms = self.optimizer.part_norms(grad)
         return {
-            **{f"opt/grads/norm/{name}": float(norm) for name, norm in norms.items()},
+            **{f"opt/grads/norm/{name}": norm for name, norm in norms.items()},
             **data.targets.details(rollout.valid),
             **units.metrics(part.obs),
         }

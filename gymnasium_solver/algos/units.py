@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from gymnasium_solver.nets.mlp import ACTIVATIONS
 from gymnasium_solver.tree import leaves_of
 
-HARDLY = 1e-3  # of the layer's mean size
+HARDLY = 1e-3  # of the root mean square of the layer
 _HIDDEN = tuple(kind for kind in set(ACTIVATIONS.values()) if kind is not nn.Identity)
 _N_COMPARED = 32
 
@@ -32,14 +32,14 @@ class Units:
         are the same, since then no unit can vary."""
         if not self.outputs or not _varies(obs):
             return {}
-        numbers = torch.stack([_statistics(y) for y in self.outputs.values()]).tolist()
         found: dict[str, float] = {}
-        n_dead = n_units = 0.0
-        for name, (mean, std, dead, size) in zip(self.outputs, numbers, strict=True):
+        n_dead = n_units = 0
+        worst = 0.0
+        for name, output in self.outputs.items():
+            mean, std, dead, size = _statistics(output)
             prefix = f"opt/activations/{name}"
             found |= {f"{prefix}/mean": mean, f"{prefix}/std": std, f"{prefix}/dead": dead / size}
-            n_dead, n_units = n_dead + dead, n_units + size
-        worst = max(dead / size for _, _, dead, size in numbers)
+            n_dead, n_units, worst = n_dead + dead, n_units + size, max(worst, dead / size)
         return found | {"opt/activations/dead": n_dead / n_units, "opt/activations/dead_max": worst}
 
 
@@ -64,13 +64,14 @@ def watch_units(net: nn.Module) -> Iterator[Units]:
             hook.remove()
 
 
-def _statistics(output: Tensor) -> Tensor:
+def _statistics(output: Tensor) -> tuple[float, float, int, int]:
     """Mean, standard deviation, number of dead units, number of units."""
-    y = _by_unit(output)
-    spread = y.std(dim=0, correction=0)
-    n_dead = (spread <= HARDLY * y.abs().mean()).sum()
-    size = torch.tensor(float(y.shape[1]), device=y.device)
-    return torch.stack([y.mean(), y.std(correction=0), n_dead.to(y.dtype), size])
+    variances, means = torch.var_mean(_by_unit(output), dim=0, correction=0)
+    variance, mean = variances.double().cpu().numpy(), means.double().cpu().numpy()
+    scale = float((variance + mean * mean).mean())  # mean square of the outputs
+    n_dead = int((variance <= HARDLY**2 * scale).sum())
+    average = float(mean.mean())
+    return average, max(0.0, scale - average * average) ** 0.5, n_dead, len(mean)
 
 
 def _by_unit(y: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ start, and its bookkeeping costs more than the update of a small vector.
 from collections.abc import Sequence
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -102,16 +103,16 @@ class FlatOptimizer:
             amsgrad=False, maximize=False,
         )  # fmt: skip
 
-    @torch.no_grad()
-    def part_norms(self, grad: Tensor) -> dict[str, Tensor]:
+    def part_norms(self, grad: Tensor) -> dict[str, float]:
         """Norms of a flat gradient by part of the module: its direct children and own
         parameters."""
-        squares: dict[str, Tensor] = {}
-        parts = grad.split([p.numel() for p in self.params])
-        for name, part in zip(self._part_names, parts, strict=True):
-            square = part.square().sum()
-            squares[name] = square if name not in squares else squares[name] + square
-        return {name: square.sqrt() for name, square in squares.items()}
+        values, start = grad.detach().cpu().numpy(), 0
+        squares: dict[str, float] = {}
+        for name, parameter in zip(self._part_names, self.params, strict=True):
+            part = values[start : start + parameter.numel()]
+            squares[name] = squares.get(name, 0.0) + float(np.dot(part, part))
+            start += parameter.numel()
+        return {name: square**0.5 for name, square in squares.items()}
 
     def state(self) -> dict[str, Tensor]:
         return {

@@ -457,7 +457,7 @@ def timing() -> list[Metric]:
 
 def machine() -> list[Metric]:
     load = "Processes that wanted a CPU in the last minute, per CPU; above 1 the machine is busy"
-    return _in_group("train/sys", Metric("load", load, 2, "down", bounds=POSITIVE))
+    return _in_group("train/sys", Metric("load", load, 2, "down", bounds=POSITIVE, is_detail=True))
 
 
 def hyper_parameters() -> list[Metric]:

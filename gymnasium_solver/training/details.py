@@ -9,6 +9,7 @@ they are measured on evenly spaced rows. They read rollouts and change nothing.
 """
 
 import math
+import os
 
 import numpy as np
 from gymnasium import spaces
@@ -71,7 +72,7 @@ class RolloutDetails:
             found["roll/actions/legal"] = sum(self._legal) / len(self._legal)
         for name, fraction in action_histogram(self.actions, actions).items():
             found[f"roll/actions/hist/{name}"] = fraction
-        return found | self._observed()
+        return found | self._observed() | _load()
 
     def _observed(self) -> dict[str, float]:
         found: dict[str, float] = {}
@@ -86,6 +87,13 @@ class RolloutDetails:
         if n_bounded:
             found["roll/obs/outside"] = n_outside / n_bounded
         return found
+
+
+def _load() -> dict[str, float]:
+    """The load average per CPU, where the system tells it."""
+    if not hasattr(os, "getloadavg"):
+        return {}
+    return {"sys/load": os.getloadavg()[0] / (os.cpu_count() or 1)}
 
 
 def _flat(array: np.ndarray) -> np.ndarray:

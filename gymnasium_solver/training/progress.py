@@ -1,7 +1,6 @@
 """Progress of a run, and the row of metrics of an epoch."""
 
 import math
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -135,8 +134,9 @@ def validation_row(p: Progress, result: EvalResult) -> dict[str, Any]:
 
 def _episodes(p: Progress, collector: Collector) -> dict[str, Any]:
     """Statistics of the last training episodes; notes the best mean."""
-    returns, cut = np.array(collector.returns), collector.truncations
-    mean = float(returns.mean())
+    # Plain Python: for a hundred numbers it is faster than NumPy.
+    returns, lengths, cut = list(collector.returns), collector.lengths, collector.truncations
+    mean = sum(returns) / len(returns)
     # A mean over few episodes is too noisy.
     if len(returns) == EPISODE_WINDOW and (p.best_train_mean is None or mean > p.best_train_mean):
         p.best_train_mean = mean
@@ -144,12 +144,12 @@ def _episodes(p: Progress, collector: Collector) -> dict[str, Any]:
     row = {
         "train/roll/ep_rew/mean": mean,
         "train/roll/ep_rew/best": p.best_train_mean,
-        "train/roll/ep_rew/last": float(returns[-1]),
-        "train/roll/ep_rew/std": float(returns.std()),
-        "train/roll/ep_rew/min": float(returns.min()),
-        "train/roll/ep_rew/max": float(returns.max()),
-        "train/roll/ep_len/mean": float(np.mean(collector.lengths)),
-        "train/roll/ep_len/last": collector.lengths[-1],
+        "train/roll/ep_rew/last": returns[-1],
+        "train/roll/ep_rew/std": math.sqrt(sum([(x - mean) ** 2 for x in returns]) / len(returns)),
+        "train/roll/ep_rew/min": min(returns),
+        "train/roll/ep_rew/max": max(returns),
+        "train/roll/ep_len/mean": sum(lengths) / len(lengths),
+        "train/roll/ep_len/last": lengths[-1],
         "train/plateau/env_steps": p.env_steps - p.best_train_steps,
         "train/plateau/epochs": p.epoch - p.best_train_epoch,
     }
@@ -180,13 +180,5 @@ def timing(
         "train/sys/timing/eps": now.episodes / p.wall_s,
         "train/sys/timing/eta_s": p.wall_s * (1 - share_done) / share_done,
         **{f"train/sys/timing/{name}_share": s / total for name, s in seconds.items()},
-        **_load(),
         "progress": share_done,
     }
-
-
-def _load() -> dict[str, float]:
-    """The load average per CPU, where the system tells it."""
-    if not hasattr(os, "getloadavg"):
-        return {}
-    return {"train/sys/load": os.getloadavg()[0] / (os.cpu_count() or 1)}

@@ -61,6 +61,7 @@ def healthy_row(epoch: int, n_epochs: int = N_EPOCHS) -> Row:
         "train/roll/obs/outside": 0.0,
         "train/roll/adv/std": 1.0,
         "train/roll/return/mean": 30.0,
+        "train/roll/return/std": 5.0,
         "train/roll/actions/mean": 0.5,
         "train/roll/actions/std": 0.5,
         "train/roll/actions/hist/00": 0.51,

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 
@@ -17,12 +18,12 @@ class Facts:
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         return float(value) if is_number else default  # type: ignore[arg-type]
 
-    @property
+    @cached_property
     def rollout_size(self) -> int:
         """Samples that an on-policy update learns from."""
         return int((self.number("n_envs") or 1) * (self.number("n_steps") or 1))
 
-    @property
+    @cached_property
     def target(self) -> float | None:
         """The return that counts as good: the threshold, or the spec's reference return."""
         threshold = self.meta.get("threshold")
@@ -33,12 +34,19 @@ class Facts:
         reference = returns.get("reference") if isinstance(returns, Mapping) else None
         return float(reference) if isinstance(reference, int | float) else None
 
-    @property
+    @cached_property
     def n_action_numbers(self) -> int | None:
         """Numbers in an action of a Box; None for other spaces, and where it is not known."""
         return _n_numbers(self.meta.get("action_space"))
 
-    @property
+    @cached_property
+    def n_actions(self) -> int | None:
+        """Number of discrete actions; None for other spaces, and where it is not known."""
+        space = self.meta.get("action_space")
+        is_discrete = isinstance(space, Mapping) and space.get("kind") == "Discrete"
+        return int(space["n"]) if is_discrete else None  # type: ignore[index]
+
+    @cached_property
     def uniform_entropy(self) -> float | None:
         """Entropy of the policy that takes all actions equally often, in nats; None for a Box, and
         where the space is not known."""

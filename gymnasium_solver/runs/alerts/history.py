@@ -10,13 +10,35 @@ from statistics import fmean, median
 from typing import Any
 
 from gymnasium_solver.runs.alerts.facts import Facts
+from gymnasium_solver.runs.metrics import describe
 
 SCORE, BEST = "train/roll/ep_rew/mean", "train/roll/ep_rew/best"
 ENTROPY, LR = "train/opt/policy/entropy", "train/hp/policy_lr"
+CLIP_RANGE = "train/hp/clip_range"
+KL, CLIPPED = "train/opt/ppo/approx_kl", "train/opt/ppo/clip_fraction"
+EXPLAINED = "train/opt/value/explained_var"
+NOISY, WINDOW = (KL, CLIPPED, EXPLAINED), 10
 FPS = "train/sys/timing/fps_instant"
 N_EARLY = 3  # rows that count as the beginning
 LEAST_EPISODES = 20  # before the first score is taken
 N_SPEEDS = 20
+MOST, TOLERANCE = 1.7e308, 1e-5
+BUSIER = 0.25  # more processes per CPU than at the beginning
+
+
+class _Limits(dict[str, tuple[float, float]]):
+    """The lowest and highest possible value by metric; infinity and NaN are beyond all limits."""
+
+    def __missing__(self, name: str) -> tuple[float, float]:
+        low, high = describe(name).bounds
+        self[name] = found = (
+            -MOST if low is None else low - TOLERANCE * (1 + abs(low)),
+            MOST if high is None else high + TOLERANCE * (1 + abs(high)),
+        )
+        return found
+
+
+_LIMITS = _Limits()
 
 
 class History:
@@ -25,6 +47,8 @@ class History:
         self.row: Mapping[str, Any] = {}
         self.previous: Mapping[str, Any] = {}
         self.n_rows = 0
+        self.odd: list[str] = []
+        """Metrics of the newest row that are null, not finite or outside their bounds."""
         self.early_entropy: list[float] = []
         self.first_score: float | None = None
         self.first_spread = 0.0
@@ -35,16 +59,25 @@ class History:
         self.largest_reward = 0.0
         self.reward_size = 0.0
         """|mean| + standard deviation of the rewards in the last row that had them."""
-        self.peak_lr = 0.0
+        self.peak_lr = self.peak_clip = 0.0
+        self._windows: dict[str, deque[float]] = {name: deque(maxlen=WINDOW) for name in NOISY}
         self.ever_terminated = False
         self.early_speeds: list[float] = []
         self.speeds: deque[float] = deque(maxlen=N_SPEEDS)
+        self.first_load: float | None = None
+        self.last_load = 0.0
 
     def value(self, name: str) -> float | None:
         value = self.row.get(name)
         if isinstance(value, bool) or not isinstance(value, int | float):
             return None
         return float(value) if math.isfinite(value) else None
+
+    def recent(self, name: str) -> float | None:
+        """The median of the last 10 values of a noisy metric; None until there are 10, and in rows
+        without it."""
+        window = self._windows[name]
+        return median(window) if len(window) == WINDOW and self.value(name) is not None else None
 
     @property
     def progress(self) -> float:
@@ -74,15 +107,31 @@ class History:
         return self.best_score - self.first_score > noise
 
     @property
+    def seems_solved(self) -> bool:
+        """Whether the target is reached or, without a target, the return rose clearly."""
+        return self.is_good or (self.facts.target is None and self.has_improved)
+
+    @property
     def learns_fast(self) -> bool:
         """Whether the learning rate is still a fair share of its peak: small updates at the end of
         a schedule are intended."""
         rate = self.value(LR)
         return rate is None or rate >= 0.2 * self.peak_lr
 
+    @property
+    def clips_wide(self) -> bool:
+        """The same of the clip range: one that is scheduled to 0 clips many samples."""
+        clip = self.value(CLIP_RANGE)
+        return clip is None or clip >= 0.2 * self.peak_clip
+
     def see(self, row: Mapping[str, Any]) -> None:
         self.previous, self.row = self.row, row
         self.n_rows += 1
+        self.odd = [
+            name
+            for name, value in row.items()
+            if value is None or not (low_high := _LIMITS[name])[0] <= value <= low_high[1]
+        ]
         self._see_scores()
         self._see_learning()
         self._see_speed()
@@ -108,8 +157,11 @@ class History:
     def _see_learning(self) -> None:
         if (entropy := self.value(ENTROPY)) is not None and len(self.early_entropy) < N_EARLY:
             self.early_entropy.append(entropy)
-        if (rate := self.value(LR)) is not None:
-            self.peak_lr = max(self.peak_lr, rate)
+        self.peak_lr = max(self.peak_lr, self.value(LR) or 0.0)
+        self.peak_clip = max(self.peak_clip, self.value(CLIP_RANGE) or 0.0)
+        for name, window in self._windows.items():
+            if (value := self.value(name)) is not None:
+                window.append(value)
         low, high = self.value("train/roll/reward/min"), self.value("train/roll/reward/max")
         if low is not None and high is not None:
             self.largest_reward = max(self.largest_reward, abs(low), abs(high))
@@ -118,9 +170,11 @@ class History:
 
     def _see_speed(self) -> None:
         """Speeds of epochs that learn and do not evaluate."""
+        if (load := self.value("train/sys/load")) is not None:
+            self.first_load = load if self.first_load is None else self.first_load
+            self.last_load = load
         speed = self.value(FPS)
-        learns = any(name.startswith("train/opt/") for name in self.row)
-        if speed is None or not learns or "val/roll/ep_rew/mean" in self.row:
+        if speed is None or LR not in self.row or "val/roll/ep_rew/mean" in self.row:
             return
         if len(self.early_speeds) < N_SPEEDS:
             self.early_speeds.append(speed)
@@ -133,3 +187,8 @@ class History:
     @property
     def speed_at_first(self) -> float:
         return median(self.early_speeds)
+
+    @property
+    def is_machine_busier(self) -> bool:
+        """Whether other processes want the CPUs that were free at the beginning."""
+        return self.first_load is not None and self.last_load - self.first_load > BUSIER

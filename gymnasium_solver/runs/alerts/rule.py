@@ -22,6 +22,8 @@ class Rule:
     """What it usually means."""
     advice: Callable[[History], str]
     """What to try: a command line or fields."""
+    needs_metric: bool = True
+    """Whether a row without `metric` cannot tell, so that it need not be checked."""
     at_once: Callable[[History], bool] = lambda h: False
     """Whether the newest row, if it is wrong, is bad enough to need no patience."""
     rows: int = 1
@@ -46,9 +48,12 @@ class Watch:
     def see(self, history: History) -> Seen:
         """What was seen if the alert is raised by this row; "" if it ends; None if nothing
         changed."""
-        if history.progress < self.rule.warm_up:
+        rule = self.rule
+        if rule.needs_metric and rule.metric not in history.row:
             return None
-        seen = self.rule.check(history)
+        if rule.warm_up and history.progress < rule.warm_up:
+            return None
+        seen = rule.check(history)
         if seen is None:
             return None
         self.has_judged = True

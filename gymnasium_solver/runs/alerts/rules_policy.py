@@ -2,13 +2,13 @@
 
 import math
 
-from gymnasium_solver.runs.alerts.history import ENTROPY, LR, History
+from gymnasium_solver.runs.alerts.history import CLIPPED, ENTROPY, KL, LR, History
 from gymnasium_solver.runs.alerts.rule import Rule, Seen
 
-KL, NAIVE_KL = "train/opt/ppo/approx_kl", "train/opt/ppo/kl"
-CLIPPED, VALUE_CLIPPED = "train/opt/ppo/clip_fraction", "train/opt/ppo/clip_fraction_vf"
+NAIVE_KL, VALUE_CLIPPED = "train/opt/ppo/kl", "train/opt/ppo/clip_fraction_vf"
 ALPHA, HISTOGRAM = "train/opt/policy/alpha", "train/roll/actions/hist/"
 LOW_ENTROPY = 0.25  # of the entropy at the beginning, for classes and bits
+FAR_TOO_FAR = 2.0  # nats in one update
 NARROWER = 2.5  # nats per component of a Box: a standard deviation 12 times smaller
 
 
@@ -19,10 +19,10 @@ def _entropy(h: History) -> Seen:
     if h.facts.n_action_numbers is not None:
         return _narrow(h, entropy, h.facts.n_action_numbers)
     # The space gives the entropy at the beginning even if the first update ruined the policy.
-    first = h.facts.uniform_entropy or h.entropy_at_first
+    first = h.facts.uniform_entropy
     if first is None:
         return None
-    if h.is_good or entropy >= LOW_ENTROPY * first:
+    if h.seems_solved or entropy >= LOW_ENTROPY * first:
         return ""
     return f"entropy {entropy:.3g} nats; a uniform policy has {first:.3g}"
 
@@ -31,7 +31,7 @@ def _narrow(h: History, entropy: float, n_numbers: int) -> Seen:
     first = h.entropy_at_first
     if first is None:
         return None
-    if h.is_good or first - entropy <= NARROWER * n_numbers:
+    if h.seems_solved or first - entropy <= NARROWER * n_numbers:
         return ""
     return f"entropy {entropy:.3g} nats, {first:.3g} at the beginning"
 
@@ -58,6 +58,8 @@ def _initial_actions(h: History) -> Seen:
 
 
 def _not_uniform(h: History) -> Seen:
+    if h.facts.n_actions is None:
+        return None
     fractions = [h.value(name) or 0.0 for name in h.row if name.startswith(HISTOGRAM)]
     n_samples = h.value("train/roll/env_steps") or 0.0
     if len(fractions) < 2 or n_samples < 1 or abs(sum(fractions) - 1.0) > 1e-6:
@@ -72,10 +74,14 @@ def _not_uniform(h: History) -> Seen:
 
 
 def _kl_high(h: History) -> Seen:
-    kl = h.value(KL)
+    kl, recent = h.value(KL), h.recent(KL)
     if kl is None:
         return None
-    return f"approx_kl {kl:.3g} nats per update" if kl > 0.1 else ""
+    if kl > FAR_TOO_FAR:
+        return f"approx_kl {kl:.3g} nats in one update"
+    if recent is None or recent <= 0.05:
+        return ""
+    return f"approx_kl {recent:.3g} nats per update, median of 10"
 
 
 def _kl_low(h: History) -> Seen:
@@ -87,11 +93,11 @@ def _kl_low(h: History) -> Seen:
 
 
 def _clip_high(h: History) -> Seen:
-    clipped, kl = h.value(CLIPPED), h.value(KL)
-    if clipped is None or kl is None:
+    recent = h.recent(CLIPPED)
+    if recent is None:
         return None
-    # A clip range that is scheduled to 0 clips many samples of tiny updates.
-    return f"{clipped:.0%} of the samples are clipped" if clipped > 0.5 and kl > 0.01 else ""
+    is_high = recent > 0.6 and h.clips_wide
+    return f"{recent:.0%} of the samples are clipped, median of 10 updates" if is_high else ""
 
 
 def _clip_low(h: History) -> Seen:
@@ -137,8 +143,9 @@ RULES = (
         "entropy_collapse",
         _entropy,
         ENTROPY,
-        when="below the target, the entropy is under 25 % of that of the first rows (a Box: its "
-        "standard deviation is 12 times smaller), for 5 % of the budget",
+        when="below the target (without one: while the return does not rise), the entropy is under "
+        "25 % of a uniform policy's (a Box: the standard deviation is 12 times smaller), for 5 % "
+        "of the budget",
         meaning="The policy stopped exploring before it found a good solution.",
         advice=lambda h: f"{h.facts.command('--ent-coef', '0.01')}; or a lower policy_lr",
         rows=5,
@@ -158,11 +165,11 @@ RULES = (
         "kl_high",
         _kl_high,
         KL,
-        when="approx_kl is above 0.1 in 5 updates in a row, or above 2 in one",
+        when="the median approx_kl of 10 updates is above 0.05, or that of one update above 2",
         meaning="Each update changes the policy too much; learning becomes unstable.",
         advice=lambda h: f"{_lower_lr(h)}; or target_kl: 0.02, or fewer n_epochs",
-        rows=5,
-        at_once=lambda h: (h.value(KL) or 0.0) > 2.0,
+        rows=3,
+        at_once=lambda h: (h.value(KL) or 0.0) > FAR_TOO_FAR,
     ),
     Rule(
         "kl_low",
@@ -179,10 +186,11 @@ RULES = (
         "clip_fraction_high",
         _clip_high,
         CLIPPED,
-        when="more than half of the samples are clipped in 8 updates in a row",
+        when="the median clip fraction of 10 updates is above 0.6, while the clip range is not "
+        "scheduled towards 0",
         meaning="Most samples have left the clip range and no longer teach anything.",
-        advice=lambda h: f"{_lower_lr(h)}; or fewer n_epochs, or a larger batch_size",
-        rows=8,
+        advice=lambda h: f"{_lower_lr(h)}; or fewer n_epochs, or a larger batch_size or clip_range",
+        rows=3,
     ),
     Rule(
         "clip_fraction_low",

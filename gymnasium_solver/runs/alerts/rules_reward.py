@@ -17,9 +17,7 @@ def _stalled(h: History) -> Seen:
     since, total = h.value("train/plateau/env_steps"), h.total_steps
     if since is None or not total or h.value("train/roll/ep_rew/best") is None:
         return None
-    if h.is_good or since < STALLED_SHARE * total:
-        return ""
-    if h.facts.target is None and h.has_improved:
+    if h.seems_solved or since < STALLED_SHARE * total:
         return ""  # without a target, a plateau may be the best there is
     return (
         f"no better mean return than {h.best_score:,.4g} for {since:,.0f} env steps, "
@@ -63,8 +61,8 @@ def _eval_below(h: History) -> Seen:
         return None  # too few training episodes to compare with
     n_episodes = max(1.0, h.value("val/roll/episodes") or 1.0)
     spread = (h.value("val/roll/ep_rew/std") or 0.0) / n_episodes**0.5
-    spread += h.value("train/roll/ep_rew/std") or 0.0
-    if not h.has_improved or train - val < 0.5 * abs(train - first) + spread:
+    spread += 2.0 * (h.value("train/roll/ep_rew/std") or 0.0)
+    if train - val < 0.5 * abs(train - first) + spread:
         return ""
     return f"evaluation {val:,.4g}, training {train:,.4g}"
 
@@ -74,7 +72,7 @@ def _short_horizon(h: History) -> Seen:
     if gamma is None or length is None:
         return None
     horizon = 1.0 / max(1e-9, 1.0 - gamma)
-    if horizon > 3.0 or length < 20 or h.has_improved or h.is_good:
+    if horizon > 3.0 or length < 10 or h.has_improved or h.is_good:
         return ""
     return f"gamma {gamma:g} looks {horizon:.1f} steps ahead; episodes last {length:,.0f} steps"
 
@@ -146,7 +144,7 @@ RULES = (
         _eval_below,
         VAL,
         when="two evaluations in a row are below the training return by half of what training has "
-        "gained, and by more than the spread of returns",
+        "gained and twice the spread of its returns",
         meaning="The most likely action is worse than a sampled one, or evaluation meets other "
         "conditions than training.",
         advice=lambda h: (
@@ -160,7 +158,7 @@ RULES = (
         "short_horizon",
         _short_horizon,
         LENGTH,
-        when="gamma looks at most 3 steps ahead, episodes last 20 steps or more, and the return "
+        when="gamma looks at most 3 steps ahead, episodes last 10 steps or more, and the return "
         "does not rise",
         meaning="Rewards that come later than the next steps are ignored.",
         advice=lambda h: h.facts.command("--gamma", "0.99"),

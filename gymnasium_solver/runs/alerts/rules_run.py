@@ -7,26 +7,21 @@ from gymnasium_solver.runs.alerts.history import FPS, N_SPEEDS, History
 from gymnasium_solver.runs.alerts.rule import Rule, Seen
 from gymnasium_solver.runs.metrics import describe
 
-TOLERANCE = 1e-5
 SLOWER = 3.0
 LEAST_SECONDS = 30.0
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 def _not_finite(h: History) -> Seen:
-    wrong = [
-        name
-        for name, value in h.row.items()
-        if (value is None or (_is_number(value) and not math.isfinite(value)))
-        and not describe(name).may_be_null
-    ]
+    wrong = [name for name in h.odd if not _is_finite(h.row[name])]
+    wrong = [name for name in wrong if not describe(name).may_be_null]
     if not wrong:
         return ""
     more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
     return f"not finite: {', '.join(wrong[:3])}{more}"
+
+
+def _is_finite(value: object) -> bool:
+    return isinstance(value, str) or (isinstance(value, int | float) and math.isfinite(value))
 
 
 def _clock(h: History) -> Seen:
@@ -37,15 +32,13 @@ def _clock(h: History) -> Seen:
 
 
 def _bounds(h: History) -> Seen:
-    for name in h.row:
-        low, high = describe(name).bounds
-        value = h.value(name) if (low is not None or high is not None) else None
+    for name in h.odd:
+        value, (low, high) = h.value(name), describe(name).bounds
         if value is None:
             continue
-        if low is not None and value < low - TOLERANCE * (1 + abs(low)):
-            return f"{name} is {value:,.6g}, below its lowest possible value {low:g}"
-        if high is not None and value > high + TOLERANCE * (1 + abs(high)):
+        if high is not None and value > high:
             return f"{name} is {value:,.6g}, above its highest possible value {high:g}"
+        return f"{name} is {value:,.6g}, below its lowest possible value {low:g}"
     return ""
 
 
@@ -55,11 +48,9 @@ def _speed(h: History) -> Seen:
     if (h.value("wall_s") or 0.0) < LEAST_SECONDS:
         return None
     now, first = median(h.speeds), h.speed_at_first
-    if now * SLOWER > first:
+    if now * SLOWER > first or h.is_machine_busier:
         return ""
-    load = h.value("train/sys/load")
-    busy = "" if load is None or load < 1.5 else f"; the machine is busy, load {load:.1f} per CPU"
-    return f"{now:,.0f} env steps/s, {first:,.0f} at the beginning{busy}"
+    return f"{now:,.0f} env steps/s, {first:,.0f} at the beginning"
 
 
 RULES = (
@@ -67,6 +58,7 @@ RULES = (
         "not_finite",
         _not_finite,
         "train/opt/loss/total",
+        needs_metric=False,
         when="a logged value is NaN or infinite, or the run ended because of one",
         meaning="The update overflowed, or the environment returned NaN or infinity.",
         advice=lambda h: (
@@ -78,6 +70,7 @@ RULES = (
         "clock_stalled",
         _clock,
         "train/cnt/total_env_steps",
+        needs_metric=False,
         when="env_steps does not grow from one row to the next",
         meaning="An epoch collected nothing, or two processes write to one run folder.",
         advice=lambda h: "stop the other process, or continue with `gsolve train --resume RUN`",
@@ -86,6 +79,7 @@ RULES = (
         "bound_violated",
         _bounds,
         "train/opt/value/explained_var",
+        needs_metric=False,
         when="a metric is outside the bounds that it is declared with (gsolve metrics --json), "
         "such as an explained variance above 1",
         meaning="The number is impossible: a bug in an algorithm, a wrapper or a plugin.",
@@ -96,11 +90,11 @@ RULES = (
         _speed,
         FPS,
         when="the median speed of the last 20 epochs is below a third of that of the first 20, "
-        "after 30 s",
-        meaning="The environment became slower, other processes use the CPU, or memory is short.",
+        "after 30 s, and the machine has not become busier with other processes",
+        meaning="The environment became slower, memory is short, or the device is throttled.",
         advice=lambda h: (
-            "look at the machine (top, free memory); `gsolve train --resume RUN --profile` shows "
-            "where the time goes"
+            "`gsolve train --resume RUN --profile` shows where the time goes; look at the free "
+            "memory"
         ),
         rows=5,
     ),

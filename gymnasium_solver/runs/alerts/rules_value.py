@@ -1,33 +1,38 @@
 """Rules about values, networks and the replay buffer."""
 
-from gymnasium_solver.runs.alerts.history import History
+from gymnasium_solver.runs.alerts.history import ENTROPY, EXPLAINED, History
 from gymnasium_solver.runs.alerts.rule import Rule, Seen
 
-EXPLAINED, Q = "train/opt/value/explained_var", "train/opt/q/mean"
-ALPHA, ENTROPY = "train/opt/policy/alpha", "train/opt/policy/entropy"
+Q, ALPHA = "train/opt/q/mean", "train/opt/policy/alpha"
 NORM, CRITIC_NORM = "train/opt/grads/norm/all", "train/opt/grads/norm/critic"
 DEAD, WORST = "train/opt/activations/dead", "train/opt/activations/dead_max"
 EVENNESS, OUTSIDE = "train/opt/replay/priority_evenness", "train/roll/obs/outside"
-MANY_DEAD = 0.8
+MANY_DEAD, MANY_IN_A_LAYER = 0.65, 0.9
 HUGE = 1e4  # times max_grad_norm
 
 
 def _explained(h: History) -> Seen:
-    explained = h.value(EXPLAINED)
-    if explained is None:
+    recent = h.recent(EXPLAINED)
+    if recent is None:
         return None
-    return f"explained variance {explained:.2f}" if explained < -0.2 else ""
+    return f"explained variance {recent:.2f}, median of 10 updates" if recent < -0.05 else ""
 
 
 def _no_signal(h: History) -> Seen:
-    """Advantages without variance, or returns without: then explained variance is null."""
+    """Advantages without variance, or returns without: then the explained variance is null or
+    meaningless."""
     if EXPLAINED not in h.row:
         return None
-    spread, size = h.value("train/roll/adv/std"), h.value("train/roll/return/mean")
-    if spread is not None and spread <= 1e-6 * (1.0 + abs(size or 0.0)):
-        return f"the advantages do not vary (standard deviation {spread:.1e})"
     if h.row[EXPLAINED] is None:
         return "the returns that the critic learns do not vary"
+    size = 1.0 + abs(h.value("train/roll/return/mean") or 0.0)
+    spreads = {"returns that the critic learns": h.value("train/roll/return/std")}
+    spreads |= {"advantages": h.value("train/roll/adv/std")}
+    if None in spreads.values():
+        return None  # a row without details
+    for what, spread in spreads.items():
+        if spread is not None and spread <= 1e-5 * size:
+            return f"the {what} do not vary (standard deviation {spread:.1e})"
     return ""
 
 
@@ -100,7 +105,7 @@ def _dead(h: History) -> Seen:
     dead, worst = h.value(DEAD), h.value(WORST)
     if dead is None or worst is None:
         return None
-    if dead <= MANY_DEAD and worst < 1.0:
+    if dead <= MANY_DEAD and worst < MANY_IN_A_LAYER:
         return ""
     return f"{dead:.0%} of the hidden units are dead, {worst:.0%} in the worst layer"
 
@@ -129,13 +134,13 @@ RULES = (
         "explained_variance_negative",
         _explained,
         EXPLAINED,
-        when="the explained variance is below -0.2 for 5 % of the budget",
+        when="the median explained variance of 10 updates is below -0.05 for 5 % of the budget",
         meaning="The critic predicts worse than a constant: its learning rate is too high, or the "
         "returns are too large for it.",
         advice=lambda h: (
             f"{h.facts.command('--normalize-reward')}; or a lower policy_lr, or share_trunk: false"
         ),
-        rows=10,
+        rows=3,
         share=0.05,
         warm_up=0.05,
     ),
@@ -209,8 +214,8 @@ RULES = (
         "dead_units",
         _dead,
         DEAD,
-        when="more than 80 % of the hidden units, or a whole layer, hardly vary over a batch, in 3 "
-        "measurements in a row",
+        when="more than 65 % of the hidden units, or 90 % of a layer, hardly vary over a batch, in "
+        "3 measurements in a row",
         meaning="A learning rate that is too high killed the units (ReLU) or saturated them "
         "(tanh); or observations are far too large.",
         advice=lambda h: (
