@@ -43,7 +43,7 @@ def run_one(config_name: str, seed: int, max_env_steps: int | None) -> dict[str,
     }
 
 
-def markdown(result: dict[str, Any]) -> str:
+def healthy_table(result: dict[str, Any]) -> str:
     by_config: dict[str, list[dict[str, Any]]] = {}
     for run in result["healthy_runs"]:
         by_config.setdefault(run["config"], []).append(run)
@@ -64,7 +64,11 @@ def markdown(result: dict[str, Any]) -> str:
             ]
         )
     heads = ["config", "seeds", "budget", "rows judged", "best evaluation", "runs with alerts"]
-    return "\n\n".join(["# Alerts of healthy runs", describe(result), table(heads, rows)])
+    return table(heads, rows)
+
+
+def markdown(result: dict[str, Any]) -> str:
+    return "\n\n".join(["# Alerts of healthy runs", describe(result), healthy_table(result)])
 
 
 def main() -> None:

@@ -164,19 +164,26 @@ def try_one(illness: Illness) -> list[dict[str, Any]]:
     return [alert.to_dict() for alert in ear.alerts]
 
 
-def markdown(result: dict[str, Any]) -> str:
+def ill_table(result: dict[str, Any]) -> str:
     rows = []
     for entry in result["ill_runs"]:
         seen = {alert["name"]: alert for alert in reversed(entry["alerts"])}
-        expected = [
-            f"`{name}`" + ("" if name in seen else " **missing**") for name in entry["expected"]
-        ]
+        missing = [name for name in entry["expected"] if name not in seen]
+        expected = [f"`{n}`" + " **missing**" * (n in missing) for n in entry["expected"]]
+        others = sorted(f"`{name}`" for name in seen if name not in entry["expected"])
         first = seen.get(entry["expected"][0])
-        others = [f"`{name}`" for name in seen if name not in entry["expected"]]
-        text = f"{first['text']}, at {first['env_steps']:,}" if first else "-"
-        rows.append([entry["what"], ", ".join(expected), text, ", ".join(sorted(others))])
-    heads = ["made ill by", "raises", "what was seen, at env steps", "also raised"]
-    return "\n\n".join(["# Runs made ill on purpose", describe(result), table(heads, rows)])
+        text = f"{_short(first['text'])}, at {first['env_steps']:,}" if first else "-"
+        rows.append([entry["what"], ", ".join(expected), text, ", ".join(others)])
+    return table(["made ill by", "raises", "what was seen, at env steps", "also raised"], rows)
+
+
+def _short(text: str) -> str:
+    """The first sentence, without the name of the environment before it."""
+    return text.partition(". ")[0].partition("; the first")[0].rpartition("-v0: ")[2]
+
+
+def markdown(result: dict[str, Any]) -> str:
+    return "\n\n".join(["# Runs made ill on purpose", describe(result), ill_table(result)])
 
 
 def main() -> None:

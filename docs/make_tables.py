@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from benchmarks import learning, solve
+from benchmarks import alerts_healthy, alerts_ill, learning, solve
 from benchmarks.libraries import OURS
 from gymnasium_solver.algos import ALGOS, algo_class
 from gymnasium_solver.bench import report
@@ -268,6 +268,11 @@ def _bounds(metric: Metric) -> str:
     return f"≤ {high:g}" if low is None else f"{low:g} to {high:g}"
 
 
+def raw_result(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((ROOT / f"benchmarks/results/{name}.json").read_text())
+    return found
+
+
 def alert_rules() -> str:
     rows = [
         [code(rule.name), code(rule.metric), rule.when, rule.meaning] for rule in RULES.values()
@@ -416,6 +421,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "metrics": metrics,
     "metric_aliases": metric_aliases,
     "alert_rules": alert_rules,
+    "ill_runs": lambda: alerts_ill.ill_table(raw_result("alerts_ill")),
+    "healthy_runs": lambda: alerts_healthy.healthy_table(raw_result("alerts_healthy")),
     "wrappers": wrappers,
     "wrapper_aliases": wrapper_aliases,
     "run_summary": lambda: field_names(RunSummary),

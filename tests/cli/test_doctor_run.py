@@ -1,0 +1,84 @@
+"""`gsolve doctor run RUN`: a run judged from its files."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gymnasium_solver.cli.main import main
+from gymnasium_solver.runs.run import Run
+from tests.runs.alert_rows import CONFIG, META, Change, rows
+
+
+def write_run(root: Path, change: Change | None = None) -> Run:
+    yaml = "".join(f"{name}: {value}\n" for name, value in CONFIG.items())
+    run = Run.create(yaml, {"env_id": "CartPole-v1", "algo_id": "ppo"}, root)
+    run.update_meta(**META)
+    for row in rows(change):
+        run.log_metrics(row)
+    run.close()
+    return run
+
+
+@pytest.fixture(autouse=True)
+def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("GSOLVE_RUNS", raising=False)
+
+
+def high_kl(last: int) -> Change:
+    return lambda e, s: (
+        {"train/opt/ppo/approx_kl": 0.4, "train/opt/ppo/kl": 0.4} if e < last else {}
+    )
+
+
+def doctor(capsys: pytest.CaptureFixture[str], *flags: str) -> tuple[int, str]:
+    code = main(["doctor", "run", "@last", *flags])
+    return code, capsys.readouterr().out
+
+
+def test_a_healthy_run(capsys: pytest.CaptureFixture[str]) -> None:
+    write_run(Path("runs"))
+    code, text = doctor(capsys)
+    assert code == 0
+    assert "rules found nothing in 100 rows" in text
+    assert "not judged" in text
+    assert "q_diverging" in text, "a PPO run has no Q-values"
+
+
+def test_an_ill_run(capsys: pytest.CaptureFixture[str]) -> None:
+    run = write_run(Path("runs"), high_kl(last=1000))
+    code, text = doctor(capsys)
+    assert code == 1
+    assert run.id in text
+    assert "kl_high  since 3,072 env steps" in text
+    assert "approx_kl 0.4 nats per update, median of 10" in text
+    assert "gsolve train CartPole-v1:ppo --policy-lr 0.0001" in text
+
+
+def test_an_alert_that_is_over(capsys: pytest.CaptureFixture[str]) -> None:
+    write_run(Path("runs"), high_kl(last=50))
+    code, text = doctor(capsys)
+    assert code == 0
+    assert "kl_high  from 3,072 to" in text
+
+
+def test_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    run = write_run(Path("runs"), high_kl(last=1000))
+    code, text = doctor(capsys, "--json")
+    found: dict[str, Any] = json.loads(text)
+    assert code == 1
+    assert (found["run"], found["healthy"], found["rows"]) == (run.id, False, 100)
+    [alert] = found["alerts"]
+    assert (alert["name"], alert["times"], alert["is_active"]) == ("kl_high", 1, True)
+    assert "alpha_high" in found["not_judged"]
+
+
+def test_a_run_without_rows_and_a_wrong_name(capsys: pytest.CaptureFixture[str]) -> None:
+    Run.create("env_id: X\n", {"env_id": "X", "algo_id": "ppo"}, Path("runs"))
+    code, text = doctor(capsys)
+    assert code == 0
+    assert "found nothing" not in text, "nothing was judged"
+    assert main(["doctor", "run", "nosuch"]) == 2
+    assert "nosuch" in capsys.readouterr().err
