@@ -28,9 +28,8 @@ def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def high_kl(last: int) -> Change:
-    return lambda e, s: (
-        {"train/opt/ppo/approx_kl": 0.4, "train/opt/ppo/kl": 0.4} if e < last else {}
-    )
+    high = {"train/opt/ppo/approx_kl": 0.4, "train/opt/ppo/kl": 0.4}
+    return lambda epoch, share: dict(high) if epoch < last else {}
 
 
 def doctor(capsys: pytest.CaptureFixture[str], *flags: str) -> tuple[int, str]:
