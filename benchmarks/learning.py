@@ -111,6 +111,7 @@ def outcome(summary: dict[str, Any]) -> dict[str, Any]:
         "solved": summary["solved"],
         "normalized": summary.get("normalized"),
         "test_episodes": test["episodes"] if test else 0,
+        **({"success": test["success"]} if test and "success" in test else {}),
         "threshold": threshold,
         "solved_env_steps": reached[0] if reached else None,
         "env_steps": summary["env_steps"],
@@ -124,6 +125,7 @@ def result_text(run: dict[str, Any]) -> str:
     if "error" in run:
         return f"failed, {run['error']}"
     score = "no test score" if run["score"] is None else f"test {run['score']:.1f}"
+    score += f", success {run['success']:.2f}" if "success" in run else ""
     return f"{score}, {run['env_steps']:,} env steps, {run['wall_s']:.0f} s"
 
 
