@@ -313,6 +313,7 @@ LEARNING = (
     "learning-classics",
     "learning-lunarlander",
     "learning-pqn",
+    "learning-fetchreach",
     "learning-fast",
     "learning-fast-retuned",
     "off_policy",

@@ -70,9 +70,9 @@ class ScoreText:
         """A test with its precision: 471.3 ± 3.1 (standard error, 100 episodes)."""
         n, success = test["episodes"], success_text(test.get("success"))
         if test["stderr"] is None:
-            return f"{self(test['mean'])} ({n} episode{'s' * (n != 1)}){success}"
+            return f"{self(test['mean'])} ({n} episode{'s' * (n != 1)}{success})"
         spread = self.spread(test["mean"], test["stderr"])
-        return f"{spread} (standard error, {n:,} episodes){success}"
+        return f"{spread} (standard error, {n:,} episodes{success})"
 
 
 def success_text(share: float | None) -> str:
