@@ -127,7 +127,7 @@ def _scale(space: Any, seen: np.ndarray, why: str | None) -> Finding:
         text += f", {int(unbounded.sum())} of {unbounded.size} numbers unbounded"
     still = int((spread <= STILL).sum())
     if still:
-        text += f", {still} never change"
+        text += f", {still} hardly change"
     if why is None:
         return Finding("scale", "ok", text)
     return Finding("scale", "advice", text, f"normalize_obs: rolling ({CHOSEN.format('obs')})")
