@@ -13,6 +13,7 @@ from benchmarks import (
     alerts_healthy,
     alerts_ill,
     curves,
+    envpool_families,
     gpu,
     learning,
     logging_cost,
@@ -53,6 +54,8 @@ def page(result: dict[str, Any]) -> str:
         text = profile_updates.markdown(result)
     elif "rows" in result:
         text = gpu.markdown(result)
+    elif "tried" in result:
+        text = envpool_families.markdown(result)
     elif "eval_every" in result:
         text = curves.markdown(result)
     else:

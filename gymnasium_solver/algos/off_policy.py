@@ -25,6 +25,7 @@ from gymnasium_solver.config.her import HerField
 from gymnasium_solver.config.schedule import PositiveSchedule, Schedule, scheduled
 from gymnasium_solver.config.schema import Activation, Count, Float, LearnerConfig, NonNegativeInt
 from gymnasium_solver.config.types import EnvCount, HiddenDims
+from gymnasium_solver.data.frame_stacks import FRAME_CHANNELS
 from gymnasium_solver.data.hindsight import Hindsight, with_achieved_goals
 from gymnasium_solver.data.memory import Memory, Sample
 from gymnasium_solver.data.memory_check import available_memory_bytes, check_fits
@@ -93,8 +94,8 @@ class OffPolicyConfig(LearnerConfig):
     {strategy: future, k: 4}."""
     replay_frame_stack: Literal["auto"] | Count = "auto"
     """Number of stacked frames in an image observation; the replay stores each frame once. auto:
-    the first axis of a uint8 observation with three axes, if it is short. 1: store whole
-    observations."""
+    frame_stack, or where it is not set the first axis of a uint8 observation with three axes, if it
+    is short and not 3 (colours). 1: store whole observations."""
     replay_dir: str | None = None
     """Folder of a memory-mapped file for a replay larger than memory. Unset: in memory."""
     save_replay: Literal["auto"] | bool = "auto"
@@ -222,11 +223,20 @@ class OffPolicyLearner(Learner):
             shape: tuple[int, ...] = part.shape or ()
             is_image = part.dtype == np.uint8 and len(shape) == 3
             if setting == "auto":
-                most = min(STACK_AT_MOST, *(side - 1 for side in shape[1:])) if is_image else 0
-                stacks[name] = shape[0] if is_image and shape[0] <= most else 1
+                stacks[name] = self._stacked_frames(shape) if is_image else 1
             elif name == "" or is_image:
                 stacks[name] = setting
         return stacks
+
+    def _stacked_frames(self, shape: tuple[int, ...]) -> int:
+        """Frames in an image of this shape: those that the config stacks, or the channels of an
+        image that the environment stacked itself. Three channels are a colour image."""
+        channels, *sides = shape
+        asked = self.config.frame_stack or 1
+        if asked > 1 and channels % asked == 0 and channels // asked in FRAME_CHANNELS:
+            return asked
+        is_colour = channels == 3
+        return channels if channels <= min(STACK_AT_MOST, min(sides) - 1) and not is_colour else 1
 
     def open_memory(self, has_masks: bool) -> Memory:
         """Allocate the replay buffer on first use. An agent that only acts never allocates it."""

@@ -19,14 +19,14 @@ from gymnasium_solver.errors import ConfigError, EnvError
 
 _ZERO_PADDED = 128  # added to the number of older frames
 _COUNT = 127
-_CHANNELS = (1, 3, 4)  # per frame: greyscale, RGB, RGBA
+FRAME_CHANNELS = (1, 3, 4)  # per frame: greyscale, RGB, RGBA
 
 
 class FrameStacks:
     def __init__(self, frame_stack: int, observation_space: spaces.Space[Any]) -> None:
         shape = observation_space.shape or (0,)
         channels, rest = divmod(shape[0], frame_stack)
-        if rest or channels not in _CHANNELS or frame_stack > _COUNT:
+        if rest or channels not in FRAME_CHANNELS or frame_stack > _COUNT:
             raise ConfigError(
                 f"replay_frame_stack: {frame_stack} with observations of shape {shape}: their "
                 f"first axis must be the {frame_stack} frames. Set replay_frame_stack: 1 to "

@@ -18,6 +18,7 @@ from gymnasium_solver.envs.make import env_from_config
 from gymnasium_solver.envs.random_policy import RandomPolicy
 from gymnasium_solver.errors import GsolveError, MissingError
 from gymnasium_solver.runs.run import Run
+from gymnasium_solver.spaces.observations import obs_arrays, part_spaces
 from gymnasium_solver.training.loop import train
 from gymnasium_solver.training.prepare import load_config
 
@@ -63,12 +64,10 @@ def random_steps(config: Config, n_steps: int) -> dict[str, Any]:
     env = env_from_config(config, N_ENVS)
     try:
         policy = RandomPolicy(env.action_space, N_ENVS, seed=1)
-        obs, space = env.reset(1), env.observation_space
-        shape = (N_ENVS, *(space.shape or ()))
+        obs = env.reset(1)
         begun_s = time.perf_counter()
         for _ in range(n_steps):
-            if obs.shape != shape or not np.isfinite(obs).all():
-                raise GsolveError(f"observations of shape {obs.shape} do not match {space}")
+            _check_observations(obs, env.observation_space)
             step = env.step(policy.act(env.action_mask))
             if not np.isfinite(step.reward).all():
                 raise GsolveError(f"a reward is not finite: {step.reward.tolist()}")
@@ -77,6 +76,15 @@ def random_steps(config: Config, n_steps: int) -> dict[str, Any]:
         return {"engine": env.spec.engine, "env_steps_per_s": speed}
     finally:
         env.close()
+
+
+def _check_observations(obs: Any, space: Any) -> None:
+    spaces = part_spaces(space)
+    for name, part in obs_arrays(obs):
+        shape = (N_ENVS, *(spaces[name].shape or ()))
+        if part.shape != shape or not np.isfinite(part).all():
+            what = f"observation part {name!r}" if name else "observations"
+            raise GsolveError(f"{what} of shape {part.shape} do not match {spaces[name]}")
 
 
 def smoke(job: str | dict[str, Any]) -> dict[str, Any]:

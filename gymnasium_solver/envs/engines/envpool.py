@@ -138,10 +138,15 @@ class EnvPoolEngine(Engine):
         threshold = pool_spec.reward_threshold if import_path in _GYMNASIUM_SUITES else None
         if entry is not None:
             threshold = entry.reward_threshold
-        if len(pool_spec._action_keys) != 3 or pool_spec.config.max_num_players > 1:
+        if pool_spec.config.max_num_players > 1:
             raise EnvError(
-                f"{env_id} has several players or actions in parts, which EnvPool's engine here "
-                "does not support. Use vectorization_mode sync with a package that has this env."
+                f"{env_id} is a game for {pool_spec.config.max_num_players} players, and here one "
+                "agent is trained alone. Of EnvPool's board games only Play2048-v1 has one player."
+            )
+        if len(pool_spec._action_keys) != 3:
+            raise EnvError(
+                f"{env_id} has actions in parts, which EnvPool's engine here does not support. Use "
+                "vectorization_mode sync with a package that has this env."
             )
         with _quiet():
             observation, action = pool_spec.observation_space, pool_spec.action_space
