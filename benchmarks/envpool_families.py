@@ -5,9 +5,9 @@
     .venv/bin/python -m benchmarks.envpool_families --all --jobs 4   # all 1,651
 
 An id is trained by PPO with the fields that `gsolve train ID` takes for it, cut to two short
-epochs, with an evaluation and a test. It is `trained`, `refused` (one line that says why), `missing`
+epochs, with an evaluation and a test. It is `trained`, `refused` (a line says why), `missing`
 (a library of the system or a package; the line says which), or `crashed` (anything else: a bug).
-The ids of a family are evenly spaced over its list. Raw figures go to results/envpool_families.json,
+The ids of a family are evenly spaced over its list. Figures go to results/envpool_families.json,
 the table to results/envpool_families.md; the exit code is 1 if one crashed.
 """
 
@@ -71,7 +71,7 @@ def chosen_ids(per_family: int | None, only: list[str]) -> dict[str, str]:
     unknown = set(only) - families.keys()
     if unknown:
         sys.exit(f"unknown family {', '.join(sorted(unknown))}; there are {', '.join(families)}")
-    chosen = {}
+    chosen: dict[str, str] = {}
     for family, ids in families.items():
         if only and family not in only:
             continue

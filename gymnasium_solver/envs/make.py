@@ -195,6 +195,20 @@ def _make_engine(
         raise
 
 
+def _frames_to_skip(family: Family, env_id: str, needs: EngineNeeds) -> dict[str, Any]:
+    """The maker's argument for skipping frames; EnvError for a family that cannot."""
+    if needs.frame_skip is None:
+        return {}
+    low, high = needs.frame_skip
+    if family.holds_actions and low == high:
+        return {"frame_skip": low}
+    if family.holds_actions:
+        raise EnvError(f"{env_id} skips a fixed number of frames, got {low} to {high}.")
+    if family.has_frame_options:
+        raise EnvError(f"{env_id}: set the field frame_skip instead of FrameSkipWrapper.")
+    raise EnvError(f"{env_id} cannot skip frames. Leave out frame_skip and FrameSkipWrapper.")
+
+
 def _noted(env: VectorEnv, notes: Sequence[str]) -> VectorEnv:
     """The env, with further notes for the user."""
     if notes:
@@ -239,12 +253,11 @@ def _make_family(
             f"{env_id} steps its copies itself, so {needs.singles[0].name} cannot wrap single "
             f"environments. {instead}, or use a wrapper of batches (docs/wrappers.md)."
         )
-    if needs.frame_skip:
-        instead = "Set the field frame_skip instead." if family.has_frame_options else "Remove it."
-        raise EnvError(f"{env_id} cannot skip frames by FrameSkipWrapper. {instead}")
+    more = _frames_to_skip(family, env_id, needs)
     module, _, name = family.maker.partition(":")
     maker = getattr(import_module(module), name)
-    more: dict[str, Any] = {"render_mode": render_mode} if family.draws else {}
+    if family.draws:
+        more["render_mode"] = render_mode
     if len(family.modes) > 2:
         more["mode"] = mode
     try:

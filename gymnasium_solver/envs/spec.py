@@ -40,6 +40,8 @@ class Family:
     """Values of vectorization_mode; a maker with more than these two takes `mode` as well."""
     has_frame_options: bool = False
     """Whether the env itself has frame_stack, frame_skip, grayscale_obs and resize_obs."""
+    holds_actions: bool = False
+    """Whether the maker takes `frame_skip`, the frames that an action is held for."""
     eval_envs: EvalEnvs = "many"
     closes_between_evals: bool = False
     """Whether evaluation copies are too heavy to be kept open during training."""
@@ -70,8 +72,8 @@ FAMILIES = (
         eval_envs="one",
         closes_between_evals=True,
     ),
-    Family("Brax/", f"{_JAX}:make_brax"),
-    Family("Gymnax/", f"{_JAX}:make_gymnax"),
+    Family("Brax/", f"{_JAX}:make_brax", holds_actions=True),
+    Family("Gymnax/", f"{_JAX}:make_gymnax", holds_actions=True),
 )
 
 

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -203,3 +204,26 @@ def test_pixels_beside_the_state():
     assert env.observation_space.contains({name: part[0] for name, part in step.obs.items()})
     env.close()
     plain.close()
+
+
+class FloatImages(gymnasium.Env[np.ndarray, int]):
+    observation_space = gymnasium.spaces.Box(0.0, 255.0, (10, 12, 3), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        return np.full((10, 12, 3), 200.0, np.float32), {}
+
+    def step(self, action):
+        return np.full((10, 12, 3), 200.0, np.float32), 0.0, False, False, {}
+
+
+def test_images_of_real_numbers_are_told_how_to_become_bytes():
+    if "GsolveTest/FloatImages-v0" not in gymnasium.registry:
+        gymnasium.register("GsolveTest/FloatImages-v0", FloatImages, disable_env_checker=True)
+    options: Any = {"frame_options": {"grayscale_obs": True, "resize_obs": [8, 8]}}
+    with pytest.raises(EnvError, match=r"dtype uint8.*gymnasium.wrappers.DtypeObservation"):
+        make_vector_env("GsolveTest/FloatImages-v0", 1, **options)
+    first = {"id": "gymnasium.wrappers.DtypeObservation", "dtype": "uint8"}
+    env = make_vector_env("GsolveTest/FloatImages-v0", 1, env_wrappers=[first], **options)
+    assert env.reset(1).tolist() == np.full((1, 8, 8, 1), 200).tolist()
+    env.close()

@@ -44,11 +44,19 @@ class Functions(NamedTuple):
 
 
 class JaxEngine(Engine):
-    """N rows of a functional environment, stepped together on JAX's default device."""
+    """N rows of a functional environment, stepped together on JAX's default device.
 
-    def __init__(self, n_envs: int, functions: Functions, spec: EnvSpec) -> None:
+    `frame_skip`: frames that an action is held for. The time limit is in frames, as elsewhere."""
+
+    def __init__(
+        self, n_envs: int, functions: Functions, spec: EnvSpec, frame_skip: int = 1
+    ) -> None:
         self._read = reader(functions.observation, spec.env_id)
         super().__init__(n_envs, self._read.space, functions.action, spec)
+        if frame_skip > 1:
+            functions = functions._replace(step=_held(functions.step, frame_skip))
+        limit = spec.max_episode_steps
+        self._most_steps = None if limit is None else -(-limit // frame_skip)
         self._begin, self._advance = _batched(functions, n_envs)
         self._state: Any = None
         self._key: Any = None
@@ -65,8 +73,8 @@ class JaxEngine(Engine):
             self._key, self._state, actions, is_reset
         )
         truncated = np.zeros(self.n_envs, np.bool_)
-        if self.spec.max_episode_steps is not None:
-            truncated = (self._length + 1 >= self.spec.max_episode_steps) & ~is_reset
+        if self._most_steps is not None:
+            truncated = (self._length + 1 >= self._most_steps) & ~is_reset
         return self._to_numpy(obs), to_numpy(reward), to_numpy(terminated), truncated, {}
 
     def _to_numpy(self, obs: Any) -> Obs:
@@ -108,6 +116,33 @@ def _batched(functions: Functions, n_envs: int) -> tuple[Callable[..., Any], Cal
     return jax.jit(begin), jax.jit(advance)
 
 
+def _held(step: Callable[..., Any], n_frames: int) -> Callable[..., Any]:
+    """A step of one row that holds its action for several frames and adds up their rewards. An
+    episode that ends within stops there."""
+    import jax
+    import jax.numpy as jnp
+
+    def held(key: Any, state: Any, action: Any) -> Any:
+        def frame(_: Any, carry: Any) -> Any:
+            obs, state, reward, ended, key = carry
+            key, inner = jax.random.split(key)
+            stepped = step(inner, state, action)
+            old = obs, state, jnp.zeros_like(stepped[2]), ended
+            obs, state, more, over = jax.tree.map(
+                lambda before, after: jnp.where(ended, before, after).astype(before.dtype),
+                old,
+                (*stepped[:3], stepped[3].astype(bool)),
+            )
+            return obs, state, reward + more, over, key
+
+        key, inner = jax.random.split(key)
+        obs, state, reward, ended = step(inner, state, action)
+        first = obs, state, reward, ended.astype(bool), key
+        return jax.lax.fori_loop(1, n_frames, frame, first)[:4]
+
+    return held
+
+
 def to_numpy(array: Any) -> np.ndarray:
     """A JAX array as NumPy's: the same memory on the CPU, else a copy."""
     try:
@@ -122,6 +157,7 @@ def make_brax(
     max_episode_steps: int | None,
     env_kwargs: dict[str, Any],
     render_mode: str | None = None,
+    frame_skip: int = 1,
 ) -> VectorEnv:
     """Build one of Brax's environments; env_kwargs: `backend` and others of its constructor."""
     try:
@@ -152,7 +188,7 @@ def make_brax(
         gymnasium.spaces.Box(-1.0, 1.0, (env.action_size,), np.float32),
     )
     limit = max_episode_steps or BRAX_LIMIT
-    return JaxEngine(n_envs, functions, _spec(env_id, "brax", limit))
+    return JaxEngine(n_envs, functions, _spec(env_id, "brax", limit), frame_skip)
 
 
 def _brax_observation(size: Any) -> Space:
@@ -170,6 +206,7 @@ def make_gymnax(
     max_episode_steps: int | None,
     env_kwargs: dict[str, Any],
     render_mode: str | None = None,
+    frame_skip: int = 1,
 ) -> VectorEnv:
     """Build one of gymnax's environments, or a class of the user's with the same methods."""
     env, params = _gymnax_env(env_id, env_kwargs)
@@ -187,7 +224,7 @@ def make_gymnax(
         _space(env.observation_space(params), env_id),
         _space(env.action_space(params), env_id),
     )
-    return JaxEngine(n_envs, functions, _spec(env_id, "gymnax", limit))
+    return JaxEngine(n_envs, functions, _spec(env_id, "gymnax", limit), frame_skip)
 
 
 def _gymnax_env(env_id: str, env_kwargs: dict[str, Any]) -> tuple[Any, Any]:

@@ -40,6 +40,10 @@ class ObservationMap(VectorWrapper):
     def _build(self, space: Any) -> tuple[Space, Map]:
         """The space that comes out, and a function from arrays (N, ...) to fresh arrays."""
 
+    def _advice(self, space: Space) -> str:
+        """What to do about a space that it cannot be applied to, after a dot; "": nothing known."""
+        return ""
+
     def _map_parts(self, key: str | None) -> None:
         space, env_id = self.env.observation_space, self.spec.env_id
         parts = part_spaces(space)
@@ -52,6 +56,7 @@ class ObservationMap(VectorWrapper):
             [key] if key is not None else [n for n, part in parts.items() if self._applies(part)]
         )
         wrong = f"needs {self.needs} observations; {env_id} has {parts.get(key or '', space)}"
+        wrong += self._advice(parts.get(key or "", space))
         require(all(self._applies(parts[n]) for n in chosen) and bool(chosen), self.name, wrong)
         built = {n: self._build(parts[n]) for n in chosen}
         self._maps = {n: mapped for n, (_, mapped) in built.items()}

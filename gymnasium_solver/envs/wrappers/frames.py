@@ -74,6 +74,15 @@ class ImageMap(ObservationMap):
     def _applies(self, space: Space) -> bool:
         return frame_layout(space) is not None
 
+    def _advice(self, space: Space) -> str:
+        is_image = isinstance(space, _spaces.Box) and len(space.shape or ()) == 3
+        if not is_image or space.dtype.kind != "f":  # type: ignore[union-attr]
+            return ""
+        return (
+            ". An image has dtype uint8 and values of 0 to 255; put before it: "
+            "{id: gymnasium.wrappers.DtypeObservation, dtype: uint8}"
+        )
+
 
 class GrayscaleObservation(ImageMap):
     """Makes RGB images gray, (H, W, 1) or (1, H, W); gray ones stay as they are."""
