@@ -17,6 +17,7 @@ from benchmarks import (
     gpu,
     learning,
     logging_cost,
+    newcomer,
     own_envs,
     profile_updates,
 )
@@ -56,6 +57,8 @@ def page(result: dict[str, Any]) -> str:
         text = gpu.markdown(result)
     elif "tried" in result:
         text = envpool_families.markdown(result)
+    elif "cases" in result:
+        text = newcomer.markdown(result)
     elif "eval_every" in result:
         text = curves.markdown(result)
     else:

@@ -38,7 +38,7 @@ NEEDS_MUJOCO_3 = {
 def env_bug(happened: str, error: BaseException) -> EnvError:
     """The error to raise for an exception of an environment; `happened` opens the message."""
     frames = own_frames(error)
-    text = f"{happened} {one_line(error)}{place(frames)}{conflict(error)}"
+    text = f"{happened} {one_line(error)}{place(frames)}{advice(error)}"
     if isinstance(error, ImportError | gymnasium.error.DependencyNotInstalled):
         return MissingError(text)
     return EnvBugError(text, format_traceback(error, frames))
@@ -84,13 +84,15 @@ def mujoco_conflicts() -> dict[str, str]:
     }
 
 
-def conflict(error: BaseException) -> str:
-    """The known conflict of packages behind an exception; "" if there is none."""
+def advice(error: BaseException) -> str:
+    """What is known to help against an exception; "" if nothing is."""
+    if "display" in f"{type(error).__name__} {error}".lower():
+        return ". It needs a display: run it under xvfb-run; for pyglet set PYGLET_HEADLESS=1"
     files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
-    for package, advice in mujoco_conflicts().items():
+    for package, problem in mujoco_conflicts().items():
         module = NEEDS_MUJOCO_3[package][0]
         if any(f"/{module}/" in file.replace("\\", "/") for file in files):
-            return f". {advice}"
+            return f". {problem}"
     return ""
 
 

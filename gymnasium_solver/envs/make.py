@@ -189,7 +189,7 @@ def _make_engine(
     try:
         return _noted(GymnasiumEngine(env_id, n_envs, mode, **common), choice.notes)
     except EnvError as error:
-        if choice.reason != ASKED_FOR and not needs.singles:
+        if choice.reason != ASKED_FOR and not needs.singles and ":" not in env_id:
             # Why this engine was chosen: the real mistake may be what ruled out EnvPool.
             error.args = (f"{error} ({choice.reason})",)
         raise

@@ -10,6 +10,7 @@ import gymnasium
 import numpy as np
 import pytest
 
+from gymnasium_solver.envs import env_bugs
 from gymnasium_solver.envs.make import make_vector_env
 from gymnasium_solver.envs.vector import VectorEnv
 from gymnasium_solver.errors import EnvError, details_of
@@ -185,3 +186,20 @@ def test_a_module_that_cannot_be_imported(
     message = str(caught.value)
     assert message.startswith("broken_envs:Some-v0: cannot import 'broken_envs'")
     assert "\n" not in message
+    assert ("xvfb-run" in message) == ("display" in source)
+
+
+def test_what_mujoco_4_breaks_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "gymnasium_robotics"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("assert 1 == 2\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "gymnasium_robotics", raising=False)
+    found = {"mujoco": "4.0.0", "gymnasium-robotics": "1.4.2"}
+    monkeypatch.setattr(env_bugs, "installed", found.get)
+    advice = r"gymnasium-robotics 1.4.2 fails with mujoco 4.0.0: pip install mujoco==3.3.7"
+    with pytest.raises(EnvError, match=rf"AssertionError.*{advice}"):
+        make_vector_env("gymnasium_robotics:FetchReach-v4", 1)
+    found["mujoco"] = "3.3.7"
+    with pytest.raises(EnvError, match=r"AssertionError \(.*__init__.py, line 1\)$"):
+        make_vector_env("gymnasium_robotics:FetchReach-v4", 1)

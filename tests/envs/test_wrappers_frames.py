@@ -206,7 +206,7 @@ def test_pixels_beside_the_state():
     plain.close()
 
 
-class FloatImages(gymnasium.Env[np.ndarray, int]):
+class FloatImages(gymnasium.Env[Any, Any]):
     observation_space = gymnasium.spaces.Box(0.0, 255.0, (10, 12, 3), np.float32)
     action_space = gymnasium.spaces.Discrete(2)
 
@@ -219,7 +219,9 @@ class FloatImages(gymnasium.Env[np.ndarray, int]):
 
 def test_images_of_real_numbers_are_told_how_to_become_bytes():
     if "GsolveTest/FloatImages-v0" not in gymnasium.registry:
-        gymnasium.register("GsolveTest/FloatImages-v0", FloatImages, disable_env_checker=True)
+        gymnasium.register(
+            "GsolveTest/FloatImages-v0", lambda **_: FloatImages(), disable_env_checker=True
+        )
     options: Any = {"frame_options": {"grayscale_obs": True, "resize_obs": [8, 8]}}
     with pytest.raises(EnvError, match=r"dtype uint8.*gymnasium.wrappers.DtypeObservation"):
         make_vector_env("GsolveTest/FloatImages-v0", 1, **options)
