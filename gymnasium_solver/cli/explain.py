@@ -6,12 +6,9 @@ from typing import TYPE_CHECKING
 
 from gymnasium_solver.cli import watch_flags as flags
 from gymnasium_solver.cli.flags import Parser, UsageError
-from gymnasium_solver.suggest import did_you_mean
 
 if TYPE_CHECKING:
     from gymnasium_solver.media.explain import Explained
-
-TARGETS = ("action", "value")
 
 
 def main(argv: Sequence[str]) -> int:
@@ -22,13 +19,10 @@ def main(argv: Sequence[str]) -> int:
         flags.count("--max-steps", args.max_steps),
         flags.count("--layer", args.layer),
     )
-    if args.target not in TARGETS:
-        hint = did_you_mean(args.target, TARGETS) or "Expected action or value."
-        raise UsageError(f"--target {args.target}: unknown. {hint}")
 
-    from gymnasium_solver.media.explain_look import methods_of
+    from gymnasium_solver.media.explain_look import methods_of, target_of
 
-    methods = methods_of(args.method)
+    methods, target = methods_of(args.method), target_of(args.target)
 
     from gymnasium_solver.media.explain import MOST_STEPS, Question, explain_run
     from gymnasium_solver.runs.run import runs_root
@@ -39,7 +33,7 @@ def main(argv: Sequence[str]) -> int:
     question = Question(
         steps=steps,
         methods=methods,
-        target=args.target,
+        target=target,
         layer=layer,
         seed=flags.seed_of(args.seed),
         greedy=flags.greedy_of(args),

@@ -7,6 +7,7 @@
 """
 
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,10 @@ from gymnasium_solver.errors import ConfigError, WriteError
 from gymnasium_solver.media.agents import title_of, trained_agent
 from gymnasium_solver.media.episodes import Player
 from gymnasium_solver.media.explain_album import PATCH_CHANNELS, Album, Step
-from gymnasium_solver.media.explain_look import METHODS, encoder_of, look, pick_layer
+from gymnasium_solver.media.explain_look import METHODS, groups_of, look, pick_layer
 from gymnasium_solver.media.explain_page import page
-from gymnasium_solver.media.explain_pictures import bounds_of, enlarge, image_of, plane_groups
-from gymnasium_solver.media.explain_subject import Trace, TracingActor, subject_of
+from gymnasium_solver.media.explain_pictures import bounds_of, enlarge, image_of
+from gymnasium_solver.media.explain_subject import Trace, TracingActor, encoder_of, subject_of
 from gymnasium_solver.media.filters import TopPatches, activations, conv_layers
 from gymnasium_solver.media.labels import action_names, action_text, features
 from gymnasium_solver.media.stage import Stage, open_stage
@@ -30,7 +31,7 @@ from gymnasium_solver.training.threads import limited_threads, pick_threads
 
 MOST_STEPS = 200
 N_STEPS = 3  # explained unless steps are named
-FRAME_HEIGHT = 240  # pixels of the environment's picture
+FRAME_HEIGHT = 150  # of the environment's picture: half of the largest, in pixels
 
 
 @dataclass(frozen=True)
@@ -77,87 +78,107 @@ class _Played:
     action: str
 
 
+@dataclass(frozen=True)
+class _Episode:
+    agent: Agent
+    title: str
+    env_steps: int
+    seed: int
+    n_steps: int
+    played: dict[int, _Played]
+    """The first `most_steps` steps, and those to explain."""
+    names: list[str]
+    """Of the components of the observation."""
+    notes: list[str]
+
+
 def explain_run(found: Found, question: Question, out: Path | None = None) -> Explained:
     """Write the pictures and the page. `out`: by default a folder in the run's explain/."""
     with limited_threads(pick_threads(found.config)):
-        agent, env_steps = trained_agent(found)
-        stage = open_stage(found, 1, agent=agent, must_draw=False)
-        try:
-            seed = pick_seed(found.config, found.run, env_steps, question.seed)
-            played = _play(stage, agent, found, question, seed)
-            names = [feature.name for feature in features(stage)]
-        finally:
-            stage.close()
-        steps = _chosen(question, len(played), seed)
-        _refuse_early(agent, played, question)
+        episode = _episode(found, question)
+        steps = _chosen(question, episode)
+        _refuse_early(episode, question)
         if out is None:
             assert found.run is not None, "an agent without a run needs a folder"
-            out = found.run.path / "explain" / f"{env_steps}-seed{seed}"
+            out = found.run.path / "explain" / f"{episode.env_steps}-seed{episode.seed}"
         try:
             out.mkdir(parents=True, exist_ok=True)
-            return _write(found, agent, env_steps, seed, question, played, steps, names, stage, out)
+            return _write(episode, question, steps, out)
         except OSError as error:
             raise WriteError(f"{out}: cannot write the pictures: {error.strerror}") from error
 
 
-def _play(stage: Stage, agent: Agent, found: Found, question: Question, seed: int) -> list[_Played]:
+def _episode(found: Found, question: Question) -> _Episode:
+    agent, env_steps = trained_agent(found)
     greedy = found.config.eval_deterministic if question.greedy is None else question.greedy
-    actor = TracingActor(agent, greedy=greedy)
-    labels = action_names(stage)
+    stage = open_stage(found, 1, agent=agent, must_draw=False)
+    try:
+        seed = pick_seed(found.config, found.run, env_steps, question.seed)
+        n_steps, played = _play(stage, TracingActor(agent, greedy=greedy), question, seed)
+        names = [feature.name for feature in features(stage)]
+    finally:
+        stage.close()
+    run = "" if found.run is None else f" ({found.run.id})"
+    title = title_of(found, env_steps) + run
+    return _Episode(agent, title, env_steps, seed, n_steps, played, names, _notes(agent, stage))
+
+
+def _play(
+    stage: Stage, actor: TracingActor, question: Question, seed: int
+) -> tuple[int, dict[int, _Played]]:
+    labels, n_steps = action_names(stage), 0
     most = max([question.most_steps, *(step + 1 for step in question.steps)])
-    played = []
+    played: dict[int, _Played] = {}
     for moment in Player(stage, actor, seed).episode(most):
         if moment.decision is None or moment.t >= most:
             break
+        n_steps += 1
+        if moment.t >= question.most_steps and moment.t not in question.steps:
+            continue
         assert actor.trace is not None
-        frame = None if moment.frame is None else enlarge(moment.frame, FRAME_HEIGHT)
-        played.append(
-            _Played(actor.trace, frame, action_text(stage, labels, moment.decision.action))
-        )
-    return played
+        frame = None
+        if moment.frame is not None and (not question.steps or moment.t in question.steps):
+            frame = enlarge(moment.frame, FRAME_HEIGHT).copy()  # engines reuse their buffers
+        action = action_text(stage, labels, moment.decision.action)
+        played[moment.t] = _Played(actor.trace, frame, action)
+    return n_steps, played
 
 
-def _chosen(question: Question, n_played: int, seed: int) -> list[int]:
+def _chosen(question: Question, episode: _Episode) -> list[int]:
     """The steps to explain."""
-    beyond = [step for step in question.steps if step >= n_played]
+    last = episode.n_steps - 1
+    beyond = [step for step in question.steps if step > last]
     if beyond:
         raise ConfigError(
-            f"--step {beyond[0]}: the episode with seed {seed} has steps 0 to {n_played - 1}."
+            f"--step {beyond[0]}: the episode with seed {episode.seed} has steps 0 to {last}."
         )
     if question.steps:
         return sorted(set(question.steps))
-    places = np.linspace(0, n_played - 1, min(N_STEPS, n_played))
+    places = np.linspace(0, last, min(N_STEPS, episode.n_steps))
     return sorted({round(float(place)) for place in places})
 
 
-def _refuse_early(agent: Agent, played: list[_Played], question: Question) -> None:
+def _refuse_early(episode: _Episode, question: Question) -> None:
     """Raise the errors of a question before anything is written."""
-    subject = subject_of(agent, played[0].trace, question.target)
+    subject = subject_of(episode.agent, episode.played[0].trace, question.target)
     for stack in subject.stacks.values():
         pick_layer(stack, question.layer)
     if not subject.stacks and question.layer is not None:
         raise ConfigError(f"--layer {question.layer}: the network has no convolution layers.")
 
 
-def _write(
-    found: Found,
-    agent: Agent,
-    env_steps: int,
-    seed: int,
-    question: Question,
-    played: list[_Played],
-    steps: list[int],
-    names: list[str],
-    stage: Stage,
-    out: Path,
-) -> Explained:
+def _write(episode: _Episode, question: Question, steps: list[int], out: Path) -> Explained:
     album = Album(out)
-    notes = _notes(agent, stage)
     told: list[dict[str, Any]] = []
     for t in steps:
-        one = played[t]
+        one = episode.played[t]
         view = look(
-            agent, one.trace, question.methods, question.target, layer=question.layer, names=names
+            episode.agent,
+            one.trace,
+            question.methods,
+            question.target,
+            layer=question.layer,
+            names=episode.names,
         )
         album.add_step(Step(t, one.frame, one.action, one.trace.value, one.trace.chance, view))
         told.append(
@@ -170,32 +191,32 @@ def _write(
                 "contributions": dict(view.contributions),
             }
         )
-    _add_patches(album, agent, played, question)
-    _add_network(album, agent, played[0].trace, question)
-    title = f"{found.config.env_id}: inside the network"
+    _add_patches(album, episode, question)
+    _add_network(album, episode, question)
     facts = [
-        ("agent", title_of(found, env_steps)),
-        *([("run", found.run.id)] if found.run is not None else []),
-        ("episode", f"seed {seed}, {len(played)} steps played"),
+        ("agent", episode.title),
+        ("episode", f"seed {episode.seed}, {episode.n_steps} steps played"),
         ("explained", told[0]["explained"]),
     ]
     index = out / "index.html"
-    index.write_text(page(title, facts, notes, album.sections, out), encoding="utf-8")
+    title = f"{episode.agent.config.env_id}: inside the network"
+    text = page(title, facts, episode.notes, album.sections, out)
+    index.write_text(text, encoding="utf-8")
     return Explained(
-        str(index),
-        str(out),
-        album.files,
-        env_steps,
-        seed,
-        question.target,
-        told,
-        len(played),
-        notes,
+        page=str(index),
+        folder=str(out),
+        files=album.files,
+        env_steps=episode.env_steps,
+        seed=episode.seed,
+        target=question.target,
+        steps=told,
+        n_steps=episode.n_steps,
+        notes=episode.notes,
     )
 
 
 def _notes(agent: Agent, stage: Stage) -> list[str]:
-    notes = [note for note in (stage.note,) if note]
+    notes = [f"{note[0].upper()}{note[1:]}." for note in (stage.note,) if note]
     encoder = encoder_of(agent)
     if stage.no_frames:
         notes.append(f"{stage.no_frames}. Only the input of the network is shown.")
@@ -207,30 +228,32 @@ def _notes(agent: Agent, stage: Stage) -> list[str]:
     return notes
 
 
-def _add_network(album: Album, agent: Agent, trace: Trace, question: Question) -> None:
-    subject = subject_of(agent, trace, question.target)
+def _add_network(album: Album, episode: _Episode, question: Question) -> None:
+    subject = subject_of(episode.agent, episode.played[0].trace, question.target)
     for key, stack in subject.stacks.items():
         layers = conv_layers(stack)
-        maps = activations(layers, lambda: stack(subject.inputs[key]))  # noqa: B023
+        maps = activations(layers, partial(stack, subject.inputs[key]))
         shapes = {name: output.shape[1:] for name, output in maps.items()}
         album.add_network(key.removeprefix("image "), layers, shapes)
 
 
-def _add_patches(album: Album, agent: Agent, played: list[_Played], question: Question) -> None:
+def _add_patches(album: Album, episode: _Episode, question: Question) -> None:
     """The patches of the whole episode, by layer."""
-    encoder = encoder_of(agent)
+    encoder = encoder_of(episode.agent)
+    subjects = {
+        t: subject_of(episode.agent, one.trace, question.target)
+        for t, one in episode.played.items()
+        if encoder.layouts
+    }
     for name, layout in encoder.layouts.items():
         key = f"image {name}"
-        groups = plane_groups(layout, encoder.parts[name].shape or ())
-        first = subject_of(agent, played[0].trace, question.target)
-        stack = first.stacks[key]
-        layers = conv_layers(stack)
+        newest = groups_of(episode.agent, name)[-1]
+        layers = conv_layers(subjects[0].stacks[key])
         kept = {
             layer.name: TopPatches(layer.field, layout.height, layout.width) for layer in layers
         }
-        for t, one in enumerate(played):
-            planes = subject_of(agent, one.trace, question.target).inputs[key]
-            maps = activations(layers, lambda: stack(planes))  # noqa: B023
+        for t, subject in subjects.items():
+            maps = activations(layers, partial(subject.stacks[key], subject.inputs[key]))
             for layer_name, output in maps.items():
                 kept[layer_name].see(t, output[0])
         for layer_name, patches in kept.items():
@@ -239,7 +262,6 @@ def _add_patches(album: Album, agent: Agent, played: list[_Played], question: Qu
                 continue
             pictures = {}
             for t in {patch.step for _, found in best for patch in found}:
-                inputs = subject_of(agent, played[t].trace, question.target).inputs
-                shown = inputs[key][0].cpu().numpy()
-                pictures[t] = image_of(shown, groups[-1], bounds_of(shown))
+                shown = subjects[t].inputs[key][0].cpu().numpy()
+                pictures[t] = image_of(shown, newest, bounds_of(shown))
             album.add_patches(name, layer_name, best, pictures)

@@ -123,7 +123,7 @@ class Album:
         if image.cams:
             newest = pictures[-1]
             shown = [
-                (_cam_label(method, map_), draw.enlarge(draw.overlay(newest, draw.unit(map_))))
+                (_cam_label(method, map_), draw.enlarge(draw.overlay(newest, draw.stretched(map_))))
                 for method, map_ in image.cams.items()
             ]
             titles = ", ".join(CAMS[method] for method in image.cams)
@@ -158,12 +158,14 @@ class Album:
     ) -> None:
         """`pictures` of the steps in which patches were found."""
         tiles = []
+        spans = [(p.bottom - p.top, p.right - p.left) for _, patches in best for p in patches]
+        largest = max(side for span in spans for side in span)
         for channel, patches in best:
             cut = [
                 pictures[patch.step][patch.top : patch.bottom, patch.left : patch.right]
                 for patch in patches
             ]
-            tiles.append((f"channel {channel + 1}", draw.patch_row(cut)))
+            tiles.append((f"channel {channel + 1}", draw.patch_row(cut, largest)))
         steps = sorted({patch.step for _, patches in best for patch in patches})
         caption = f"{layer}: the strongest patches of {len(best)} channels, best first (steps " + (
             f"{steps[0]} to {steps[-1]})" if len(steps) > 1 else f"{steps[0]})"

@@ -16,7 +16,7 @@ from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.media.cams import TITLES as CAMS
 from gymnasium_solver.media.cams import cam
 from gymnasium_solver.media.explain_pictures import Group, plane_groups
-from gymnasium_solver.media.explain_subject import Subject, Trace, subject_of
+from gymnasium_solver.media.explain_subject import TARGETS, Subject, Trace, encoder_of, subject_of
 from gymnasium_solver.media.filters import ConvLayer, activations, conv_layers
 from gymnasium_solver.media.saliency import gradient_saliency, gradient_times_input, occlusion
 from gymnasium_solver.nets.encoder import ObsEncoder
@@ -37,6 +37,13 @@ def methods_of(names: Sequence[str]) -> tuple[str, ...]:
             raise ConfigError(f"--method {name}: unknown. {hint}")
         chosen.add(plain)
     return tuple(name for name in METHODS if name in chosen) if chosen else METHODS
+
+
+def target_of(name: str) -> str:
+    if name not in TARGETS:
+        hint = did_you_mean(name, TARGETS) or f"Expected {' or '.join(TARGETS)}."
+        raise ConfigError(f"--target {name}: unknown. {hint}")
+    return name
 
 
 @dataclass(frozen=True)
@@ -71,10 +78,10 @@ class View:
     """Gradient x input of each component of the vector part."""
 
 
-def encoder_of(agent: Agent) -> ObsEncoder:
-    encoder = getattr(agent.net, "encoder", None)
-    assert isinstance(encoder, ObsEncoder), "subject_of refuses other networks"
-    return encoder
+def groups_of(agent: Agent, name: str) -> list[Group]:
+    """The frames of an image part."""
+    encoder, stacked = encoder_of(agent), getattr(agent.config, "frame_stack", None) or 1
+    return plane_groups(encoder.layouts[name], encoder.parts[name].shape or (), stacked)
 
 
 def pick_layer(stack: nn.Module, number: int | None) -> ConvLayer:
@@ -99,7 +106,10 @@ def look(
     """`names` of the components of the vector part; those of the spaces by default."""
     subject = subject_of(agent, trace, target)
     encoder = encoder_of(agent)
-    images = [_look_at_image(subject, encoder, name, methods, layer) for name in encoder.layouts]
+    images = [
+        _look_at_image(subject, name, groups_of(agent, name), methods, layer)
+        for name in encoder.layouts
+    ]
     contributions: list[tuple[str, float]] = []
     if "" in subject.inputs and encoder.width:
         numbers = gradient_times_input(subject.score_of(""), subject.inputs[""])
@@ -109,12 +119,11 @@ def look(
 
 
 def _look_at_image(
-    subject: Subject, encoder: ObsEncoder, name: str, methods: Sequence[str], number: int | None
+    subject: Subject, name: str, groups: list[Group], methods: Sequence[str], number: int | None
 ) -> ImageView:
     key = f"image {name}"
     planes, stack = subject.inputs[key], subject.stacks[key]
     score, layers, chosen = subject.score_of(key), conv_layers(stack), pick_layer(stack, number)
-    groups = plane_groups(encoder.layouts[name], encoder.parts[name].shape or ())
     maps = activations(layers, lambda: stack(planes))
     return ImageView(
         name,

@@ -28,6 +28,8 @@ TILE = 168  # pixels: images are enlarged to about this height
 SMALL_TEXT, LABEL = 12, 16  # size of letters; height of the line below a tile
 HEAT = np.array([(8, 8, 24), (96, 18, 110), (190, 52, 84), (246, 130, 38), (252, 250, 170)])
 BLUE, WHITE, ORANGE = (0, 114, 178), (245, 245, 245), (213, 94, 0)
+OPAQUE = 0.8  # of the strongest heat over a picture
+PAGE = 940  # width of a page in pixels
 MOST_KERNELS, MOST_INPUTS = 192, 12  # shown of a layer; the inputs of one channel
 MOST_MAPS = 64  # activations shown of a layer
 BAR_WIDTH, BAR_HEIGHT, NAME_WIDTH = 640, 22, 190
@@ -40,20 +42,25 @@ class Group:
         self.label, self.planes = label, list(planes)
 
 
-def plane_groups(layout: ImageLayout, shape: tuple[int, ...]) -> list[Group]:
-    """`shape` of the part in its space. Three planes are one picture in colour; other planes are
-    shown one by one, the last being the newest of a stack."""
-    n_frames = shape[layout.order[0]] if len(layout.order) == 4 else 1
+def plane_groups(layout: ImageLayout, shape: tuple[int, ...], stacked: int = 1) -> list[Group]:
+    """`shape` of the part in its space, `stacked` frames if a stack has no axis of its own. Three
+    planes of a frame are one picture in colour; other planes are shown one by one."""
+    n_frames = shape[layout.order[0]] if len(layout.order) == 4 else stacked
+    if layout.channels % n_frames:
+        n_frames = 1
     per_frame = layout.channels // n_frames
-    if n_frames > 1:
-        if per_frame in (1, 3):
-            return [
-                Group(f"frame {i + 1}", range(i * per_frame, (i + 1) * per_frame))
-                for i in range(n_frames)
-            ]
-    elif layout.channels in (1, 3):
-        return [Group("image", range(layout.channels))]
-    return [Group(f"plane {i + 1}", [i]) for i in range(layout.channels)]
+    if per_frame not in (1, 3):
+        return [Group(f"plane {i + 1}", [i]) for i in range(layout.channels)]
+    if n_frames == 1:
+        return [Group("image", range(per_frame))]
+    return [
+        Group(_frame_label(i, n_frames), range(i * per_frame, (i + 1) * per_frame))
+        for i in range(n_frames)
+    ]
+
+
+def _frame_label(i: int, n: int) -> str:
+    return "newest frame" if i == n - 1 else f"{n - 1 - i} before"
 
 
 def enlarge(picture: np.ndarray, height: int = TILE) -> np.ndarray:
@@ -85,6 +92,12 @@ def unit(map_: np.ndarray) -> np.ndarray:
     return map_ / top if top > 0 and math.isfinite(top) else np.zeros_like(map_)
 
 
+def stretched(map_: np.ndarray) -> np.ndarray:
+    """From its lowest value, as 0, to its highest, as 1; a constant map becomes 0."""
+    low, high = float(map_.min()), float(map_.max())
+    return (map_ - low) / (high - low) if high - low > 1e-6 * abs(high) else np.zeros_like(map_)
+
+
 def heat(map_: np.ndarray) -> np.ndarray:
     """Values from 0 to 1 as colours."""
     place = np.clip(map_, 0, 1) * (len(HEAT) - 1)
@@ -102,14 +115,14 @@ def signed(map_: np.ndarray) -> np.ndarray:
 
 def overlay(picture: np.ndarray, map_: np.ndarray) -> np.ndarray:
     """Heat over a grey version of a picture; `map_` from 0 to 1."""
-    part = np.clip(map_, 0, 1)[..., None] ** 0.7
+    part = OPAQUE * np.clip(map_, 0, 1)[..., None] ** 0.7
     grey = picture.mean(axis=2, keepdims=True) * 0.6
     return (grey * (1 - part) + heat(map_) * part).astype(np.uint8)
 
 
 def signed_overlay(picture: np.ndarray, map_: np.ndarray) -> np.ndarray:
     """Orange where the map is positive, blue where it is negative; `map_` from -1 to 1."""
-    part = np.clip(np.abs(map_), 0, 1)[..., None] ** 0.7
+    part = OPAQUE * np.clip(np.abs(map_), 0, 1)[..., None] ** 0.7
     grey = picture.mean(axis=2, keepdims=True) * 0.6
     ends = np.where((map_ >= 0)[..., None], (255, 140, 40), (60, 160, 255))
     return (grey * (1 - part) + ends * part).astype(np.uint8)
@@ -127,7 +140,7 @@ def strip(tiles: Sequence[tuple[str, np.ndarray]], columns: int = 5) -> np.ndarr
             (2, height + 2), cut(label, width - 4, SMALL_TEXT), TEXT, font(SMALL_TEXT)
         )
         labelled.append(np.asarray(canvas))
-    columns = min(columns, len(labelled))
+    columns = max(1, min(columns, len(labelled), (PAGE - GAP) // (width + GAP)))
     return grid(labelled, -(-len(labelled) // columns), columns)
 
 
@@ -136,7 +149,7 @@ def channel_grid(maps: np.ndarray) -> np.ndarray:
     scaled = unit(maps[:MOST_MAPS])
     side = max(1, round(64 / max(maps.shape[1:])))
     tiles = [resized(heat(np.maximum(one, 0)), float(side)) for one in scaled]
-    columns = min(len(tiles), max(1, min(16, 900 // (tiles[0].shape[1] + GAP))))
+    columns = min(len(tiles), max(1, min(16, PAGE // (tiles[0].shape[1] + GAP))))
     return grid(tiles, -(-len(tiles) // columns), columns)
 
 
@@ -155,12 +168,13 @@ def filter_grid(weights: np.ndarray) -> np.ndarray:
         grid([resized(signed(kernel), factor) for kernel in channel], 1, len(channel))
         for channel in shown
     ]
-    columns = max(1, min(len(blocks), 900 // (blocks[0].shape[1] + GAP)))
+    columns = max(1, min(len(blocks), PAGE // (blocks[0].shape[1] + GAP)))
     return grid(blocks, -(-len(blocks) // columns), columns)
 
 
-def patch_row(patches: Sequence[np.ndarray], side: int = 56) -> np.ndarray:
-    """Patches of one channel side by side, each enlarged into a square."""
+def patch_row(patches: Sequence[np.ndarray], largest: int) -> np.ndarray:
+    """Patches of one channel side by side, enlarged, in squares for patches of side `largest`."""
+    side = largest * max(1, round(60 / largest))
     return grid([fit(patch, side, side) for patch in patches], 1, len(patches))
 
 

@@ -100,12 +100,18 @@ class Subject:
         return score
 
 
+def encoder_of(agent: Agent) -> ObsEncoder:
+    encoder = getattr(agent.net, "encoder", None)
+    if not isinstance(encoder, ObsEncoder):
+        name = type(agent.net).__name__
+        raise ConfigError(f"{name}: explain needs a network with an ObsEncoder.")
+    return encoder
+
+
 def subject_of(agent: Agent, trace: Trace, target: str) -> Subject:
     """ConfigError if the agent has no such target, or a network that is not one of ours."""
     net, policy = agent.net, agent.policy
-    encoder = getattr(net, "encoder", None)
-    if not isinstance(encoder, ObsEncoder):
-        raise ConfigError(f"{type(net).__name__}: explain needs a network with an ObsEncoder.")
+    encoder = encoder_of(agent)
     if isinstance(net, ActorCritic):
         score, features, what = _of_actor_critic(net, policy, trace, target)
     elif isinstance(net, QNetwork):

@@ -114,18 +114,24 @@ def test_a_value_of_an_agent_without_a_critic_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("shape", "planes"),
+    ("shape", "stacked", "planes", "labels"),
     [
-        ((4, 84, 84), [[0], [1], [2], [3]]),
-        ((84, 84, 3), [[0, 1, 2]]),
-        ((2, 64, 64, 3), [[0, 1, 2], [3, 4, 5]]),
-        ((84, 84), [[0]]),
+        ((3, 84, 84), 3, [[0], [1], [2]], ["2 before", "1 before", "newest frame"]),
+        ((4, 84, 84), 1, [[0], [1], [2], [3]], ["plane 1", "plane 2", "plane 3", "plane 4"]),
+        ((84, 84, 3), 1, [[0, 1, 2]], ["image"]),
+        ((84, 84, 6), 2, [[0, 1, 2], [3, 4, 5]], ["1 before", "newest frame"]),
+        ((2, 64, 64, 3), 2, [[0, 1, 2], [3, 4, 5]], ["1 before", "newest frame"]),
+        ((84, 84), 1, [[0]], ["image"]),
     ],
 )
-def test_a_stack_is_shown_by_frame(shape: tuple[int, ...], planes: list[list[int]]) -> None:
+def test_a_stack_is_shown_by_frame(
+    shape: tuple[int, ...], stacked: int, planes: list[list[int]], labels: list[str]
+) -> None:
     layout = image_layout(spaces.Box(0, 255, shape, np.uint8))
     assert layout is not None
-    assert [group.planes for group in plane_groups(layout, shape)] == planes
+    groups = plane_groups(layout, shape, stacked)
+    assert [group.planes for group in groups] == planes
+    assert [group.label for group in groups] == labels
 
 
 def test_names_of_methods() -> None:
