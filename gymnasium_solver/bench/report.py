@@ -30,6 +30,7 @@ PARTS = {
     "engines": "gymnasium_solver.bench.engines",
     "scaling": "gymnasium_solver.bench.scaling",
     "startup": "gymnasium_solver.bench.startup",
+    "video": "gymnasium_solver.bench.video",
 }
 OWN_PARTS = [name for name, module in PARTS.items() if module.startswith("gymnasium_solver.")]
 QUIET_CORES = 0.15  # cores that other processes may use during a measurement for publishing

@@ -12,6 +12,7 @@ Measure speed on this machine. Parts:
   engines    env-only steps/s by engine and number of envs
   scaling    steps/s against n_envs (1 to 4,096), batch size and hidden size
   startup    seconds before a command does anything
+  video      training with and without videos of its evaluations
 
 The first two compare with other libraries and need a source checkout, where make bench installs
 them first; the others run anywhere. All sides take turns in each repeat; results are medians and

@@ -38,7 +38,7 @@ def main(argv: Sequence[str]) -> int:
     from gymnasium_solver.runs.run import runs_root
     from gymnasium_solver.training.targets import ENV_FIELDS, with_fields
 
-    found = find(args.target, runs_root(args.runs_dir))
+    found = find(args.target, runs_root(args.runs_dir), trust=args.trust)
     found = with_fields(found, env_kwargs, ENV_FIELDS)
     place = _place(args.text or args.headless)
     mode = args.mode or (
@@ -95,14 +95,14 @@ def _parser() -> Parser:
     return parser
 
 
-def find(target: str, root: Path) -> "Found":
+def find(target: str, root: Path, *, trust: bool = False) -> "Found":
     """A run or checkpoint; a config; or an environment id, with the default config for it."""
     from gymnasium_solver.training.prepare import load_config
     from gymnasium_solver.training.targets import Found, find_target
 
     if re.search(r"-v\d+$", target) and not target.startswith(("@", "/", ".")):
         return Found(load_config(target))
-    return find_target(target, root)
+    return find_target(target, root, trust=trust)
 
 
 def _record_paths(given: list[str]) -> tuple[Path, ...]:

@@ -68,8 +68,9 @@ class VideoRecorder(Observer):
         self.when, self._launch = when, launch or start_process
         self.run: Run | None = None
         self._control = Control()
-        self._n_evals = 0
+        self._n_evals = self._n_jobs = 0
         self._due: int | None = None  # env steps of the checkpoint to record
+        self._has_asked = False
         self._job: Job | None = None
         self._process: Process | None = None
         self._next: Job | None = None
@@ -94,6 +95,7 @@ class VideoRecorder(Observer):
         is_asked, self._control.wants_video = self._control.wants_video, False
         if (is_asked or self._wants(is_best)) and not self._is_hopeless:
             self._due = result.env_steps
+            self._has_asked = not self._control.wants_checkpoint
             self._control.checkpoint()
 
     def on_checkpoint(self, path: Path, kind: str) -> None:
@@ -101,6 +103,8 @@ class VideoRecorder(Observer):
         if self._due != env_steps or self.run is None:
             return
         self._due = None
+        if self._has_asked:  # a late evaluation (eval_async) has its checkpoint already
+            self._control.wants_checkpoint = False
         if self._next is not None:
             self._next.remove()
         self._next = self._prepare(path, env_steps)
@@ -131,8 +135,8 @@ class VideoRecorder(Observer):
     def _prepare(self, checkpoint: Path, env_steps: int) -> Job:
         """Copy the checkpoint, which may be pruned before the process has read it."""
         assert self.run is not None
-        job = Job(env_steps, self.run.videos_dir / f".{env_steps}")
-        job.remove()
+        self._n_jobs += 1
+        job = Job(env_steps, self.run.videos_dir / f".{self._n_jobs}")
         job.folder.mkdir(parents=True)
         copy = job.folder / str(env_steps)
         try:
@@ -202,7 +206,7 @@ def command(run: Run, job: Job) -> list[str]:
     return [
         *(sys.executable, "-m", "gymnasium_solver", "video", str(run.path.resolve())),
         *("--checkpoint-folder", str((job.folder / str(job.env_steps)).resolve())),
-        *("--seed", "val", "--json"),
+        *("--seed", "val", "--json", "--trust"),  # the run is that of this process
     ]
 
 

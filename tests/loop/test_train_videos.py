@@ -13,7 +13,7 @@ from gymnasium_solver.config.schema import Config
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.training import loop, observers, videos
-from gymnasium_solver.training.observer import Observer
+from gymnasium_solver.training.observer import Control, Observer, eval_result
 from gymnasium_solver.training.videos import VideoRecorder
 
 ENV = "Probe/Constant-v0"
@@ -209,6 +209,25 @@ def test_every_nth_counts_on_after_a_resume(
     monkeypatch.setattr(videos, "start_process", fake)
     run = loop.resume(str(first.path), runs_root=tmp_path / "runs", overrides={"max_epochs": 6})
     assert fake.started == evals(run)[3:4]
+
+
+def test_a_late_evaluation_has_its_checkpoint_already(watched: Watched, tmp_path: Path) -> None:
+    """With eval_async the checkpoint follows its evaluation at once: no other one is asked for."""
+    fake = Fake()
+    run = watched(fake)
+    path = (run.checkpoints_dir / "last").resolve()
+    recorder = VideoRecorder("every_eval", fake)
+    control = Control()
+    recorder.run, recorder._control = run, control
+    result = eval_result([1.0], [1], greedy=True, seed=1, env_steps=int(path.name))
+    recorder.on_eval(result, is_best=False)
+    recorder.on_checkpoint(path, "periodic")
+    assert fake.started == [int(path.name)]
+    assert not control.wants_checkpoint
+    control.checkpoint()  # a person asks, too
+    recorder.on_eval(result, is_best=False)
+    recorder.on_checkpoint(path, "periodic")
+    assert control.wants_checkpoint
 
 
 @pytest.mark.parametrize("value", ["sometimes", 0, True])
