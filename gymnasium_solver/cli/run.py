@@ -37,7 +37,7 @@ def main(argv: Sequence[str]) -> int:
         raise UsageError(f"--log {args.log}: must be 0 or more")
 
     from gymnasium_solver.cli.tables import make_console, print_json
-    from gymnasium_solver.runs.query import get_events, get_log, get_run
+    from gymnasium_solver.runs.query import get_alerts, get_events, get_log, get_run
     from gymnasium_solver.runs.run import runs_root
 
     root = runs_root(args.runs_dir)
@@ -52,7 +52,9 @@ def main(argv: Sequence[str]) -> int:
     if args.json:
         from gymnasium_solver.cli.summary import measured_from_random
 
-        print_json(run.to_dict() | {"normalized": measured_from_random(run), "evals": evals})
+        more = {"normalized": measured_from_random(run), "evals": evals}
+        more["alerts"] = [alert.to_dict() for alert in get_alerts(args.run, root)]
+        print_json(run.to_dict() | more)
     else:
         print_run(make_console(), run, evals, args.runs_dir)
     return 0
@@ -66,7 +68,13 @@ def print_run(
 ) -> None:
     from rich.text import Text
 
-    from gymnasium_solver.cli.summary import next_rows, normalized_row, verdict, why_modes_differ
+    from gymnasium_solver.cli.summary import (
+        alert_rows,
+        next_rows,
+        normalized_row,
+        verdict,
+        why_modes_differ,
+    )
     from gymnasium_solver.cli.tables import print_pairs, status_text
     from gymnasium_solver.runs.query import test_score
     from gymnasium_solver.runs.words import ScoreText, stopped
@@ -95,6 +103,7 @@ def print_run(
         rows.append(("", why))
     if n_failed := sum(event["stage"] == "failed_test" for event in evals):
         rows.append(("", f"{n_failed} earlier test{'s' * (n_failed > 1)} failed"))
+    rows += alert_rows(run)
     rows.append(("folder", str(run.path)))
     print_pairs(console, rows)
     for label, command in next_rows(run, runs_dir):  # not wrapped, so that they can be copied

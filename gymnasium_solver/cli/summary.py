@@ -8,6 +8,7 @@ from rich.text import Text
 from gymnasium_solver.cli import format as fmt
 from gymnasium_solver.cli.colours import GREEN, ORANGE
 from gymnasium_solver.cli.metric_table import table_lines
+from gymnasium_solver.printable import printable
 from gymnasium_solver.runs.words import ScoreText, disagreement, next_steps, stopped
 
 if TYPE_CHECKING:
@@ -135,9 +136,10 @@ def alert_rows(summary: "RunSummary") -> list[tuple[str, str]]:
 
     rows: list[tuple[str, str]] = []
     for record in get_alerts(Run(Path(summary.path))):
-        rows.append(("" if rows else "alerts", f"{record.name} {record.span}: {record.text}"))
+        text = f"{record.name} {record.span}: {record.text}"
+        rows.append(("" if rows else "alerts", printable(text)))
         if record.is_active and record.advice:
-            rows.append(("", f"  try {record.advice}"))
+            rows.append(("", printable(f"  try {record.advice}")))
     return rows
 
 

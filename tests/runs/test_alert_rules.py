@@ -114,6 +114,18 @@ def test_an_alert_says_what_was_seen_what_it_means_and_what_to_try() -> None:
     assert alert.advice.startswith("gsolve train CartPole-v1:ppo --policy-lr 0.0001;")
 
 
+def test_the_advice_fits_what_happened() -> None:
+    change, _ = ILL["entropy_collapse"]
+
+    def advice(*changes: Change) -> str:
+        merged = rows(lambda e, s: {k: v for c in changes for k, v in c(e, s).items()})
+        return next(a.advice for a in judged(merged) if a.name == "entropy_collapse")
+
+    assert advice(change).startswith("gsolve train CartPole-v1:ppo --ent-coef 0.01")
+    ruined = advice(change, lambda e, s: {"train/opt/ppo/approx_kl": 75.0} if e == 10 else {})
+    assert ruined.startswith("gsolve train CartPole-v1:ppo --policy-lr 3e-06")
+
+
 @pytest.mark.parametrize("rule", RULES.values(), ids=lambda rule: rule.name)
 def test_every_rule_is_documented(rule: Any) -> None:
     assert rule.when
@@ -206,12 +218,22 @@ def test_without_a_target_a_plateau_above_the_start_is_fine() -> None:
 
 
 def test_a_machine_that_became_busy_is_not_the_fault_of_the_run() -> None:
-    def busy(epoch: int, share: float) -> dict[str, Any]:
-        return {FPS: 9000.0, LOAD: 0.5} if epoch < 50 else {FPS: 900.0, LOAD: 2.5}
-
-    assert raised(rows(busy)) == []
     slow, _ = ILL["throughput_falling"]
-    assert raised(rows(lambda e, s: slow(e, s) | {LOAD: 3.0})) == ["throughput_falling"]
+
+    def with_load(first: float, later: float) -> list[str]:
+        return raised(rows(lambda e, s: slow(e, s) | {LOAD: first if e < 50 else later}))
+
+    assert with_load(0.5, 0.5) == ["throughput_falling"]
+    assert with_load(0.5, 0.9) == []
+    assert with_load(3.0, 3.0) == [], "the share of a busy CPU changes all the time"
+
+
+def test_collecting_before_learning_starts_is_not_the_speed_of_the_run() -> None:
+    def replay(epoch: int, share: float) -> dict[str, Any]:
+        norm = ... if epoch < 40 else 5.0
+        return {FPS: 9000.0 if epoch < 40 else 900.0, "train/opt/grads/norm/all": norm}
+
+    assert raised(rows(replay)) == []
 
 
 def test_episodes_that_are_always_truncated_are_fine_where_the_return_rises() -> None:

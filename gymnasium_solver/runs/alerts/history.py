@@ -18,12 +18,13 @@ CLIP_RANGE = "train/hp/clip_range"
 KL, CLIPPED = "train/opt/ppo/approx_kl", "train/opt/ppo/clip_fraction"
 EXPLAINED = "train/opt/value/explained_var"
 NOISY, WINDOW = (KL, CLIPPED, EXPLAINED), 10
+NORMS = ("train/opt/grads/norm/all", "train/opt/grads/norm/critic")
 FPS = "train/sys/timing/fps_instant"
 N_EARLY = 3  # rows that count as the beginning
 LEAST_EPISODES = 20  # before the first score is taken
 N_SPEEDS = 20
 MOST, TOLERANCE = 1.7e308, 1e-5
-BUSIER = 0.25  # more processes per CPU than at the beginning
+BUSY, BUSIER = 1.2, 0.25  # processes per CPU; how many more than at the beginning
 
 
 class _Limits(dict[str, tuple[float, float]]):
@@ -41,11 +42,24 @@ class _Limits(dict[str, tuple[float, float]]):
 _LIMITS = _Limits()
 
 
+def _odd(row: Mapping[str, Any]) -> list[str]:
+    return [
+        name
+        for name, value in row.items()
+        if value is None or not (limits := _LIMITS[name])[0] <= value <= limits[1]
+    ]
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 class History:
     def __init__(self, facts: Facts) -> None:
         self.facts = facts
         self.row: Mapping[str, Any] = {}
-        self.previous: Mapping[str, Any] = {}
+        self.steps_before: float | None = None
+        """Env steps of the row before."""
         self.n_rows = 0
         self.odd: list[str] = []
         """Metrics of the newest row that are null, not finite or outside their bounds."""
@@ -59,7 +73,7 @@ class History:
         self.largest_reward = 0.0
         self.reward_size = 0.0
         """|mean| + standard deviation of the rewards in the last row that had them."""
-        self.peak_lr = self.peak_clip = 0.0
+        self.peak_lr = self.peak_clip = self.peak_kl = 0.0
         self._windows: dict[str, deque[float]] = {name: deque(maxlen=WINDOW) for name in NOISY}
         self.ever_terminated = False
         self.early_speeds: list[float] = []
@@ -68,10 +82,10 @@ class History:
         self.last_load = 0.0
 
     def value(self, name: str) -> float | None:
-        value = self.row.get(name)
-        if isinstance(value, bool) or not isinstance(value, int | float):
+        value: Any = self.row.get(name)
+        if not _is_number(value) or not -MOST <= value <= MOST:
             return None
-        return float(value) if math.isfinite(value) else None
+        return float(value)
 
     def recent(self, name: str) -> float | None:
         """The median of the last 10 values of a noisy metric; None until there are 10, and in rows
@@ -125,13 +139,13 @@ class History:
         return clip is None or clip >= 0.2 * self.peak_clip
 
     def see(self, row: Mapping[str, Any]) -> None:
-        self.previous, self.row = self.row, row
+        self.steps_before = self.value("env_steps")
+        try:
+            self.row, self.odd = row, _odd(row)
+        except TypeError:  # texts and lists in a damaged file
+            self.row = {name: value for name, value in row.items() if _is_number(value)}
+            self.odd = _odd(self.row)
         self.n_rows += 1
-        self.odd = [
-            name
-            for name, value in row.items()
-            if value is None or not (low_high := _LIMITS[name])[0] <= value <= low_high[1]
-        ]
         self._see_scores()
         self._see_learning()
         self._see_speed()
@@ -159,6 +173,7 @@ class History:
             self.early_entropy.append(entropy)
         self.peak_lr = max(self.peak_lr, self.value(LR) or 0.0)
         self.peak_clip = max(self.peak_clip, self.value(CLIP_RANGE) or 0.0)
+        self.peak_kl = max(self.peak_kl, self.value(KL) or 0.0)
         for name, window in self._windows.items():
             if (value := self.value(name)) is not None:
                 window.append(value)
@@ -174,7 +189,8 @@ class History:
             self.first_load = load if self.first_load is None else self.first_load
             self.last_load = load
         speed = self.value(FPS)
-        if speed is None or LR not in self.row or "val/roll/ep_rew/mean" in self.row:
+        learns = any(name in self.row for name in NORMS)
+        if speed is None or not learns or "val/roll/ep_rew/mean" in self.row:
             return
         if len(self.early_speeds) < N_SPEEDS:
             self.early_speeds.append(speed)
@@ -189,6 +205,8 @@ class History:
         return median(self.early_speeds)
 
     @property
-    def is_machine_busier(self) -> bool:
-        """Whether other processes want the CPUs that were free at the beginning."""
-        return self.first_load is not None and self.last_load - self.first_load > BUSIER
+    def is_machine_busy(self) -> bool:
+        """Whether other processes want the CPUs: the load is high, or higher than at first."""
+        if self.first_load is None:
+            return False
+        return self.last_load > BUSY or self.last_load - self.first_load > BUSIER

@@ -41,7 +41,8 @@ def check_muted(names: Iterable[str]) -> None:
 
 class Judge:
     def __init__(self, facts: Facts) -> None:
-        muted = facts.config.get("mute_alerts") or ()
+        given = facts.config.get("mute_alerts")
+        muted = given if isinstance(given, list | tuple) else ()
         self.history = History(facts)
         self.watches = [
             Watch(rule) for name, rule in RULES.items() if name not in muted and ALL not in muted
@@ -96,5 +97,8 @@ def judge_rows(
     found = [alert for row in rows for alert in judge.see(row)]
     for event in events:
         if event.get("kind") == "diverged":
-            found += judge.see_divergence(str(event.get("text")), int(event.get("env_steps") or 0))
+            steps = event.get("env_steps")
+            found += judge.see_divergence(
+                str(event.get("text")), steps if isinstance(steps, int) else 0
+            )
     return found

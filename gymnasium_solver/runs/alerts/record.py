@@ -35,12 +35,13 @@ class AlertRecord:
 
 
 def alert_from_event(event: Mapping[str, Any]) -> Alert | None:
-    """The alert of an event; None for other events and for damaged ones."""
-    names = [field.name for field in fields(Alert)]
+    """The alert of an event; None for other events. What a damaged file spoilt is left out."""
     if event.get("kind") != "alert" or not isinstance(event.get("name"), str):
         return None
-    given: dict[str, Any] = {n: event[n] for n in names if event.get(n) is not None}
-    return Alert(**{"text": "", "env_steps": 0, **given})
+    kinds = {field.name: str for field in fields(Alert)} | {"env_steps": int, "is_over": bool}
+    given = {name: event[name] for name, kind in kinds.items() if type(event.get(name)) is kind}
+    empty: dict[str, Any] = {"text": "", "env_steps": 0}
+    return Alert(**(empty | given))
 
 
 def records(alerts: Iterable[Alert]) -> list[AlertRecord]:

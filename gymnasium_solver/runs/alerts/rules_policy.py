@@ -127,15 +127,21 @@ def _kl_disagree(h: History) -> Seen:
 
 
 def _lower_lr(h: History) -> str:
+    """The further the policy moved, the lower the learning rate to try."""
+    factor = 3 if h.peak_kl < 0.5 else 10 if h.peak_kl < 5 else 100
     rate = h.value(LR) or h.peak_lr
-    flags = ("--policy-lr", f"{rate / 3:.1g}") if rate else ("--policy-lr", "LOWER")
-    return h.facts.command(*flags)
+    return h.facts.command("--policy-lr", f"{rate / factor:.1g}" if rate else "LOWER")
+
+
+def _explore(h: History) -> str:
+    if h.peak_kl > 0.5:  # one update ruined the policy
+        return f"{_lower_lr(h)}; or target_kl: 0.02"
+    return f"{h.facts.command('--ent-coef', '0.01')}; or a lower policy_lr"
 
 
 def _higher_lr(h: History) -> str:
     rate = h.peak_lr
-    flags = ("--policy-lr", f"{rate * 10:.1g}") if rate else ("--policy-lr", "HIGHER")
-    return h.facts.command(*flags)
+    return h.facts.command("--policy-lr", f"{rate * 10:.1g}" if rate else "HIGHER")
 
 
 RULES = (
@@ -147,7 +153,7 @@ RULES = (
         "25 % of a uniform policy's (a Box: the standard deviation is 12 times smaller), for 5 % "
         "of the budget",
         meaning="The policy stopped exploring before it found a good solution.",
-        advice=lambda h: f"{h.facts.command('--ent-coef', '0.01')}; or a lower policy_lr",
+        advice=_explore,
         rows=5,
         share=0.05,
     ),

@@ -78,6 +78,8 @@ def _short_horizon(h: History) -> Seen:
 
 
 def _more_exploration(h: History) -> str:
+    if h.peak_kl > 0.5:
+        return "a much lower policy_lr"
     if h.value("train/opt/policy/entropy") is not None:
         return h.facts.command("--ent-coef", "0.01")
     return "explore longer (epsilon, exploration_noise, noise_correlation)"

@@ -1,9 +1,8 @@
 """Rules about the run itself: numbers that cannot be, the clock, the speed."""
 
-import math
 from statistics import median
 
-from gymnasium_solver.runs.alerts.history import FPS, N_SPEEDS, History
+from gymnasium_solver.runs.alerts.history import FPS, MOST, N_SPEEDS, History
 from gymnasium_solver.runs.alerts.rule import Rule, Seen
 from gymnasium_solver.runs.metrics import describe
 
@@ -21,14 +20,14 @@ def _not_finite(h: History) -> Seen:
 
 
 def _is_finite(value: object) -> bool:
-    return isinstance(value, str) or (isinstance(value, int | float) and math.isfinite(value))
+    return isinstance(value, int | float) and -MOST <= value <= MOST
 
 
 def _clock(h: History) -> Seen:
-    now, before = h.row.get("env_steps"), h.previous.get("env_steps")
+    now, before = h.value("env_steps"), h.steps_before
     if before is None or now is None:
         return None
-    return f"env_steps went from {before:,} to {now:,}" if now <= before else ""
+    return f"env_steps went from {before:,.0f} to {now:,.0f}" if now <= before else ""
 
 
 def _bounds(h: History) -> Seen:
@@ -48,7 +47,7 @@ def _speed(h: History) -> Seen:
     if (h.value("wall_s") or 0.0) < LEAST_SECONDS:
         return None
     now, first = median(h.speeds), h.speed_at_first
-    if now * SLOWER > first or h.is_machine_busier:
+    if now * SLOWER > first or h.is_machine_busy:
         return ""
     return f"{now:,.0f} env steps/s, {first:,.0f} at the beginning"
 
@@ -90,7 +89,7 @@ RULES = (
         _speed,
         FPS,
         when="the median speed of the last 20 epochs is below a third of that of the first 20, "
-        "after 30 s, and the machine has not become busier with other processes",
+        "after 30 s, while the machine is not busy with other processes",
         meaning="The environment became slower, memory is short, or the device is throttled.",
         advice=lambda h: (
             "`gsolve train --resume RUN --profile` shows where the time goes; look at the free "
