@@ -219,7 +219,7 @@ def printed_json(words: list[str], capsys: pytest.CaptureFixture[str]) -> Any:
 def test_the_first_session_python_and_json(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert len(session()) == 6
+    assert len(session()) == 7
     for words in session():
         run_tiny(words)
     assert query.get_run("@last").env_steps == 600
