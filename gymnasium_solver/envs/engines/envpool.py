@@ -141,7 +141,7 @@ class EnvPoolEngine(Engine):
         if pool_spec.config.max_num_players > 1:
             raise EnvError(
                 f"{env_id} is a game for {pool_spec.config.max_num_players} players, and here one "
-                "agent is trained alone. Of EnvPool's board games only Play2048-v1 has one player."
+                "agent is trained alone. Choose an environment for one player."
             )
         if len(pool_spec._action_keys) != 3:
             raise EnvError(
