@@ -23,6 +23,8 @@ def user_path(text: str | Path) -> Path:
 def output_file(text: str | Path, what: str, *, create_folder: bool = False) -> Path:
     """A file that is to be written."""
     path = user_path(text)
+    if "\0" in str(path):
+        raise PathError(f"cannot write {what} {path}: no file name has a NUL character.")
     try:
         if path.is_dir():
             raise PathError(f"cannot write {what} {path}: it is a folder; give a file name.")

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gymnasium_solver.cli.flags import Parser, UsageError
+from gymnasium_solver.paths import is_file, is_folder, user_path
 
 if TYPE_CHECKING:
     from gymnasium_solver.training.check import FileReport
@@ -54,8 +55,8 @@ def config_paths(given: Sequence[str]) -> Iterator[Path]:
 
     default = Path("configs") if any(config_files(Path("configs"))) else SHIPPED
     seen = set()
-    for path in [Path(text) for text in given] or [default]:
-        if not path.exists():
+    for path in [user_path(text) for text in given] or [default]:
+        if not (is_folder(path) or is_file(path)):
             raise UsageError(f"there is no file or folder {path}")
         if path.is_file() and path.suffix not in SUFFIXES:
             raise UsageError(f"{path}: config files end in {', '.join(SUFFIXES)}")

@@ -2,11 +2,11 @@
 
 import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gymnasium_solver.cli import format as fmt
 from gymnasium_solver.cli.flags import Parser
+from gymnasium_solver.paths import output_file
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -47,7 +47,7 @@ def show(argv: Sequence[str]) -> int:
     if args.frame or not (args.no_frame or args.json or not console.is_terminal):
         frame, drawn = render_frame(args.env_id)
     if args.frame and frame is not None:
-        save_png(frame, Path(args.frame))
+        save_png(frame, output_file(args.frame, "the frame", create_folder=True))
     if args.json:
         facts.pop("from_spaces", None)
         print_json(facts | {"frame": args.frame if frame is not None else None})

@@ -102,3 +102,17 @@ def allocate(shape: tuple[int, ...], dtype: Any, directory: str | None) -> np.nd
 
 def array_bytes(shape: tuple[int, ...], dtype: Any) -> int:
     return math.prod(shape) * np.dtype(dtype).itemsize
+
+
+def forms_of(columns: Mapping[str, np.ndarray]) -> dict[str, str]:
+    """Dtype and shape of a row of each array, as text."""
+    return {name: f"{a.dtype.name}{list(a.shape[1:])}" for name, a in columns.items()}
+
+
+def are_actions(stored: np.ndarray, space: Space) -> bool:
+    """Whether stored actions, which start at 0, are such that a network's outputs have them."""
+    if isinstance(space, spaces.Discrete):
+        return bool(((stored >= 0) & (stored < space.n)).all())
+    if isinstance(space, spaces.MultiDiscrete):
+        return bool(((stored >= 0) & (stored < space.nvec.reshape(stored.shape[2:]))).all())
+    return stored.dtype.kind != "f" or bool(np.isfinite(stored).all())

@@ -178,5 +178,12 @@ class Memory:
                     f"saved, expected {self.priorities.n_leaves}. Resume with the run's original "
                     "buffer_size, n_envs and prioritized."
                 )
-            self.priorities.load(leaves, float(extra["max_priority"]))
+            largest = float(extra["max_priority"])
+            is_empty = self.replay.n_valid > 0 and not leaves.any()
+            if is_empty or not (np.isfinite(leaves).all() and (leaves >= 0).all() and largest > 0):
+                raise RunError(
+                    "the saved priorities are not positive numbers: they are damaged. Use another "
+                    "checkpoint of this run."
+                )
+            self.priorities.load(leaves, largest)
         self.rng.bit_generator.state = extra["rng"]

@@ -24,7 +24,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gymnasium_solver.data.columns import allocate, array_bytes, column_name, layout_of
+from gymnasium_solver.data.columns import (
+    allocate,
+    are_actions,
+    array_bytes,
+    column_name,
+    forms_of,
+    layout_of,
+)
 from gymnasium_solver.data.frame_stacks import FrameStacks
 from gymnasium_solver.data.hindsight import EpisodeBounds, NewGoals
 from gymnasium_solver.data.rollout import Rollout
@@ -88,7 +95,7 @@ class Replay:
         self.n_valid = 0  # transitions that can be sampled
         self._n_added = self._first_row = 0
         self._n_leaves = self.n_rows * n_envs
-        self._action_dtype = actions.dtype
+        self._action_dtype, self._action_space = actions.dtype, actions.space
         parts = part_spaces(observation_space)
         self._parts = list(parts)
         self._is_dict = self._parts != [""]
@@ -466,13 +473,17 @@ class Replay:
 
     def put_rows(self, start: int, arrays: dict[str, np.ndarray]) -> None:
         """Append rows returned by `rows(start, ...)`. Rows before a gap are dropped."""
-        given = {name: rows.shape[1:] for name, rows in arrays.items()}
-        expected = {name: column.shape[1:] for name, column in self._columns.items()}
+        given, expected = forms_of(arrays), forms_of(self._columns)
         if given != expected or start < self._n_added:
             raise RunError(
                 f"the saved replay rows start at row {start} with shapes {given}; expected row "
                 f"{self._n_added} and shapes {expected}. Resume with the env, n_envs and "
                 "replay_frame_stack of the original run, or without its saved replay buffer."
+            )
+        if not are_actions(arrays["actions"], self._action_space):
+            raise RunError(
+                f"the saved replay rows from {start} on have actions that are not in "
+                f"{self._action_space}: they are damaged. Use another checkpoint of this run."
             )
         if start > self._n_added:
             self._valid[:] = False

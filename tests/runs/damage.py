@@ -149,6 +149,36 @@ def forge_tensor(run: Path, rng: random.Random) -> str:
     return f"{file.relative_to(run)}: {name} {change} {dtype} {shape}"
 
 
+def forge_segment(run: Path, rng: random.Random) -> str:
+    """Replay rows of another dtype, another shape or odd values, listed with their checksum."""
+    checkpoint = (run / "checkpoints" / "last").resolve()
+    state = json.loads((checkpoint / "state.json").read_text())
+    segments = state.get("replay", {}).get("segments")
+    if not segments:
+        return forge_tensor(run, rng)
+    entry = _pick(segments, rng)
+    file = run / "replay" / entry["file"]
+    tensors = read_safetensors(file)
+    name = _pick(sorted(tensors), rng)
+    dtype, shape, data = tensors[name]
+    change = rng.choice(("dtype", "shape", "values", "values", "missing"))
+    if change == "missing":
+        del tensors[name]
+    elif change == "dtype":
+        dtype = rng.choice(sorted(WIDTHS))
+        n = len(data) // WIDTHS.get(tensors[name][0], 4)
+        tensors[name] = (dtype, shape, (data * 8)[: n * WIDTHS[dtype]])
+    elif change == "shape":
+        tensors[name] = (dtype, [*shape, 1], data)
+    else:
+        tensors[name] = (dtype, shape, bytes([rng.choice((1, 0x7F, 0xFF))]) * len(data))
+    write_safetensors(file, tensors)
+    entry |= _fingerprint(file.read_bytes())
+    (checkpoint / "state.json").write_text(json.dumps(state))
+    sign(checkpoint)
+    return f"{file.relative_to(run)}: {name} {change} {dtype} {shape}"
+
+
 def forge_file(run: Path, rng: random.Random) -> str:
     """A file of tensors missing, empty, or of another name."""
     checkpoint = _checkpoint(run, rng)
@@ -180,7 +210,7 @@ def forge_name(run: Path, rng: random.Random) -> str:
 MUTATIONS: list[Mutation] = [
     truncate, flip, delete, put_folder, put_bytes, add_line, damage_segment,
     odd_meta, odd_row, odd_state, odd_state, odd_manifest,
-    forge_tensor, forge_tensor, forge_tensor, forge_file, forge_name,
+    forge_tensor, forge_tensor, forge_tensor, forge_file, forge_name, forge_segment,
 ]  # fmt: skip
 
 

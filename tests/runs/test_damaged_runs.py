@@ -265,6 +265,33 @@ def test_a_forged_state_is_refused_and_changes_nothing(
     assert after == {p: data for p, data in before.items() if p.name != ".lock"}
 
 
+@pytest.mark.parametrize(
+    ("name", "form", "message"),
+    [
+        ("actions", ("U8", 9), "actions that are not in Discrete"),
+        ("reward", ("U8", 1), "expected row 0 and shapes"),
+        ("reward", ("BF16", 0), "cannot be read"),
+    ],
+)
+def test_forged_replay_rows(
+    root: Path, name: str, form: tuple[str, int], message: str, capsys: Any
+) -> None:
+    folder = last(root, "dqn").resolve()
+    run = folder.parents[1]
+    state = json.loads((folder / "state.json").read_text())
+    for entry in state["replay"]["segments"]:
+        file = run / "replay" / entry["file"]
+        tensors = damage.read_safetensors(file)
+        shape, (dtype, value) = tensors[name][1], form
+        data = bytes([value]) * (shape[0] * shape[1] * damage.WIDTHS[dtype])
+        damage.write_safetensors(file, {**tensors, name: (dtype, shape, data)})
+        entry |= damage._fingerprint(file.read_bytes())
+    (folder / "state.json").write_text(json.dumps(state))
+    damage.sign(folder)
+    error = refused(["train", "--resume", run.name, "--max-env-steps", "300"], root, capsys)
+    assert message in error
+
+
 def test_a_sample_of_the_campaign(templates: list[Path], tmp_path: Path) -> None:
     """The whole one: python -m tests.runs.fuzz --trials 5000."""
     figures = fuzz.campaign(templates, trials=60, seed=3, work=tmp_path, quick=True)
