@@ -47,28 +47,25 @@ class EpisodeBounds:
     def add(self, start: int, valid: np.ndarray) -> None:
         """Append rows [T, N] that begin at the absolute row `start`; rows between are invalid."""
         if start > self._next_row:
-            self._close(self._open_since >= 0, np.full_like(self._open_since, self._next_row))
-        rows = np.arange(start, start + len(valid))[:, None]
-        was_open = self._open_since >= 0
-        first = np.where(valid, rows, -1)
-        first[1:][valid[:-1] & valid[1:]] = -1  # no beginning: continues the row before
-        first[0][was_open & valid[0]] = self._open_since[was_open & valid[0]]
-        np.maximum.accumulate(first, axis=0, out=first)
-        final = np.where(valid, _OPEN, rows)
-        np.minimum.accumulate(final[::-1], axis=0, out=final[::-1])
-        self._close(was_open & (final[0] < _OPEN), final[0])  # before its slots are used again
-        slots = rows[:, 0] % self._n_rows
-        self._first[slots], self._final[slots] = first, final
-        self._open_since = np.where(valid[-1], first[-1], -1)
-        self._next_row = start + len(valid)
+            self._close(self._open_since >= 0)
+            self._next_row = start
+        for is_step in valid:
+            was_open = self._open_since >= 0
+            if (is_over := was_open > is_step).any():
+                self._close(is_over)
+            row, slot = self._next_row, self._next_row % self._n_rows
+            since = np.where(was_open, self._open_since, row)
+            self._first[slot], self._final[slot] = since, _OPEN
+            self._open_since = np.where(is_step, since, -1)
+            self._next_row = row + 1
 
-    def _close(self, ended: np.ndarray, final: np.ndarray) -> None:
-        """Set the final row of the runs that were open before `_next_row`."""
-        for env in np.flatnonzero(ended):
+    def _close(self, is_over: np.ndarray) -> None:
+        """The runs of these envs ended: the next row holds their final observation."""
+        for env in np.flatnonzero(is_over):
             oldest = max(int(self._open_since[env]), self._next_row - self._n_rows)
             slots = np.arange(oldest, self._next_row) % self._n_rows
-            self._final[slots, env] = final[env]
-        self._open_since = np.where(ended, -1, self._open_since)
+            self._final[slots, env] = self._next_row
+        self._open_since[is_over] = -1
 
     def of(self, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """First and final absolute row of the episodes of steps; of an open one, the head."""

@@ -20,6 +20,8 @@ from gymnasium_solver.errors import EnvError
 from gymnasium_solver.spaces.goals import GoalFunction, GoalFunctions
 
 COMPARED_ROWS = 16
+# Gymnasium collects NumPy's bools as objects, with None for envs that tell nothing.
+_TOLD = (bool, np.bool_, type(None))
 
 
 def goal_functions_of(env: gymnasium.Env[Any, Any], env_id: str) -> GoalFunctions:
@@ -112,6 +114,8 @@ def successes(info: Mapping[str, Any], n_envs: int) -> np.ndarray | None:
     """bool[N]: what the info of a step says about success; None where it says nothing."""
     for key in ("is_success", "success"):
         told = np.asarray(info.get(key))
+        if told.dtype == object and all(isinstance(value, _TOLD) for value in told.ravel()):
+            told = np.array([bool(value) for value in told.ravel()])
         if told.shape == (n_envs,) and told.dtype.kind in "biuf":
             return told > 0
     return None

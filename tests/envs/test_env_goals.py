@@ -6,7 +6,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from gymnasium_solver.envs.goals import goal_functions_of
+from gymnasium_solver.envs.goals import goal_functions_of, successes
 from gymnasium_solver.envs.make import make_vector_env
 from gymnasium_solver.envs.vector import VectorEnv
 from gymnasium_solver.errors import EnvError
@@ -193,6 +193,25 @@ def test_observations_without_two_goals_alike_are_refused() -> None:
     wider = gymnasium.spaces.Box(-1, 1, (3,))
     with pytest.raises(EnvError, match="expected the same shape"):
         check_goal_space(gymnasium.spaces.Dict({ACHIEVED: wider, DESIRED: box}), "X")
+
+
+@pytest.mark.parametrize(
+    ("info", "expected"),
+    [
+        ({"is_success": np.array([1.0, 0.0])}, [True, False]),
+        ({"success": np.array([True, False])}, [True, False]),
+        ({"is_success": np.array([np.True_, None], object)}, [True, False]),
+        ({"success": np.array(["yes", "no"])}, None),
+        ({"success": np.array([{}, None], object)}, None),
+        ({"success": 1.0}, None),
+        ({}, None),
+    ],
+)
+def test_success_is_read_in_whichever_form_it_is_told(
+    info: dict[str, Any], expected: list[bool] | None
+) -> None:
+    told = successes(info, 2)
+    assert (None if told is None else told.tolist()) == expected
 
 
 def best_flip(obs: Any) -> np.ndarray:
