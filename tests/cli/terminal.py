@@ -23,6 +23,7 @@ class Terminal:
         if self.pid == 0:  # the command
             os.chdir(cwd)
             os.environ.update(env, TERM="xterm-256color", COLUMNS=str(size[0]), LINES=str(size[1]))
+            signal.signal(signal.SIGINT, signal.SIG_DFL)  # ignored in a suite in the background
             os.execvp(command[0], command)
         fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", size[1], size[0], 0, 0))
         self.raw = ""

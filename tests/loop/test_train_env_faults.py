@@ -15,6 +15,10 @@ from tests.loop.conftest import Train
 pytestmark = pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")
 
 
+# Without random steps before the run, which decide the normalisation.
+AS_IT_IS = {"normalize_obs": False, "normalize_reward": False}
+
+
 def last_run() -> Run:
     return Run(Path("runs/@last").resolve())
 
@@ -23,7 +27,7 @@ def last_run() -> Run:
 def test_the_traceback_of_a_step_is_in_run_log(train: Train, mode: str) -> None:
     kwargs = {"fault": "step", "at": 3}
     with pytest.raises(EnvError, match=rf"{FAULTY}.*step\(\) raised SizeError: size 3"):
-        train("ppo", FAULTY, env_kwargs=kwargs, vectorization_mode=mode)
+        train("ppo", FAULTY, env_kwargs=kwargs, vectorization_mode=mode, **AS_IT_IS)
     log = last_run().log_path.read_text()
     assert "Traceback of the environment" in log
     assert 'fail("step")' in log
@@ -80,4 +84,9 @@ def test_observations_that_no_memory_holds(train: Train) -> None:
         "GsolveTest/Huge-v0", entry_point=lambda **_: Huge(), disable_env_checker=True
     )
     with pytest.raises(ConfigError, match=r"GsolveTest/Huge-v0: the rollout .* GiB.*resize_obs"):
-        train("ppo", "GsolveTest/Huge-v0", vectorization_mode="sync", n_steps=1_000_000)
+        train(
+            *("ppo", "GsolveTest/Huge-v0"),
+            vectorization_mode="sync",
+            n_steps=1_000_000,
+            **AS_IT_IS,
+        )

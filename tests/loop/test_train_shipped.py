@@ -33,4 +33,4 @@ def test_two_epochs(name: str) -> None:
             assert describe(metric).description, metric
     agent = load_agent(run.id, "runs")
     obs = agent.policy.observation_space.sample()
-    assert agent.policy.actions.space.contains(agent.act(obs))
+    assert agent.policy.actions.space.contains(agent.act(obs, as_trained=True))

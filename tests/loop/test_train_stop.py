@@ -46,7 +46,7 @@ def test_by_evaluation(
     assert (meta["stop_reason"], meta["epoch"]) == stop
     assert meta["status"] == "finished"
     assert meta["solved"] is solved
-    assert meta["test"] == {"mean": 5, "stderr": 0, "episodes": 2, "greedy": True}
+    assert {"mean": 5, "stderr": 0, "episodes": 2, "greedy": True}.items() <= meta["test"].items()
 
 
 def test_the_registered_threshold_counts_where_none_is_set(train: Call) -> None:

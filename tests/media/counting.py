@@ -10,7 +10,7 @@ import pytest
 
 from gymnasium_solver.training.prepare import build_config
 
-COUNTING = "GsolveTest/Counting-v0"
+COUNTING = "GsolveMedia/Counting-v0"
 BLOCK = 8  # pixels of a bit
 SPEC: dict[str, Any] = {
     "render_fps": 20,

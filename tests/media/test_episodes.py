@@ -176,7 +176,7 @@ def test_the_reason_of_a_renderer_is_passed_on(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(Counting, "render", no_gl)
     with pytest.raises(
-        CannotDraw, match=r"^GsolveTest/Counting-v0 cannot be drawn: .*no GL library"
+        CannotDraw, match=r"^GsolveMedia/Counting-v0 cannot be drawn: .*no GL library"
     ):
         open_stage(Found(counting_config()))
 

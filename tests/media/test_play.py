@@ -155,7 +155,7 @@ def test_the_running_episode_is_saved_on_request(sitting: MakeSession) -> None:
     session.advance()
     [one] = read_episodes(session.save()[0])
     assert one.terminations.tolist() == [False, False, False, True]
-    assert session.message.startswith("saved GsolveTest-Counting-v0-trained-seed1-")
+    assert session.message.startswith("saved GsolveMedia-Counting-v0-trained-seed1-")
 
 
 def test_observations_in_parts_and_values_are_columns(tmp_path: Path) -> None:

@@ -98,7 +98,7 @@ LEARNERS: dict[str, tuple[str, dict[str, Any]]] = {
             "v_max": 2.0,
         },
     ),
-    "sac": ("sac", {**NARROW, "max_env_steps": 1000}),
+    "sac": ("sac", {**NARROW, "ent_coef": "auto_1.0", "max_env_steps": 1000}),
     "pqn": ("pqn", {**NARROW, "max_env_steps": 1500}),
 }
 
