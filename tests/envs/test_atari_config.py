@@ -99,7 +99,7 @@ SMALL = {
 
 
 def test_the_protocol_stands_beside_the_scores_of_a_run(tmp_path):
-    config = load_config("ALE/Pong-v5:ppo_objects", overrides=SMALL)
+    config = load_config("ALE/Pong-v5:ppo_objects", overrides=SMALL | {"test_episodes": 1})
     run = train(config, runs_root=tmp_path)
     protocol = run.meta()["protocol"]
     assert protocol["obs_type"] == "objects"
