@@ -22,7 +22,7 @@ from gymnasium_solver.training.prepare import load_config
 
 NAME = "alerts_healthy"
 CONFIGS = ("CartPole-v1:ppo", "Acrobot-v1:ppo", "Pendulum-v1:ppo", "LunarLander-v3:ppo")
-FIRST_SEED = 100  # not used to choose the rules
+FIRST_SEED = 200  # the rules were tuned on seeds 100 to 109
 
 
 def run_one(config_name: str, seed: int, max_env_steps: int | None) -> dict[str, Any]:
