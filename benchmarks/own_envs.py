@@ -82,8 +82,8 @@ def main() -> None:
             if who == OURS:
                 raise
             run["error"] = str(error)
-        told = run.get("error") or f"{run['score']:,.2f}, {run['wall_s']:.0f} s"
-        say(f"{NAME}: {n} of {len(jobs)}, {who} {name} seed {seed}: {told}")
+        outcome = run.get("error") or f"{run['score']:,.2f}, {run['wall_s']:.0f} s"
+        say(f"{NAME}: {n} of {len(jobs)}, {who} {name} seed {seed}: {outcome}")
         result["runs"].append(run)
         write(args.out, NAME, result, markdown(result))
     print(markdown(result))

@@ -137,7 +137,7 @@ def call(verb: str, argv: list[str]) -> int:
 
 
 def user_agrees(question: str) -> bool:
-    """The answer of whoever sits at the terminal; no without one."""
+    """The answer of the user at the terminal; no if there is no terminal."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         return False
     print(question, end="", file=sys.stderr, flush=True)

@@ -20,8 +20,8 @@ from gymnasium_solver.errors import EnvError
 from gymnasium_solver.spaces.goals import GoalFunction, GoalFunctions
 
 COMPARED_ROWS = 16
-# Gymnasium collects NumPy's bools as objects, with None for envs that tell nothing.
-_TOLD = (bool, np.bool_, type(None))
+# Gymnasium collects NumPy's bools as objects, with None for envs that report nothing.
+_REPORTED = (bool, np.bool_, type(None))
 
 
 def goal_functions_of(env: gymnasium.Env[Any, Any], env_id: str) -> GoalFunctions:
@@ -113,11 +113,13 @@ class Batched:
 def successes(info: Mapping[str, Any], n_envs: int) -> np.ndarray | None:
     """bool[N]: what the info of a step says about success; None where it says nothing."""
     for key in ("is_success", "success"):
-        told = np.asarray(info.get(key))
-        if told.dtype == object and all(isinstance(value, _TOLD) for value in told.ravel()):
-            told = np.array([bool(value) for value in told.ravel()])
-        if told.shape == (n_envs,) and told.dtype.kind in "biuf":
-            return told > 0
+        reported = np.asarray(info.get(key))
+        if reported.dtype == object and all(
+            isinstance(value, _REPORTED) for value in reported.ravel()
+        ):
+            reported = np.array([bool(value) for value in reported.ravel()])
+        if reported.shape == (n_envs,) and reported.dtype.kind in "biuf":
+            return reported > 0
     return None
 
 

@@ -15,7 +15,7 @@ EvalEnvs = Literal["array", "many", "as_training", "one"]
 VECTOR_IS_FASTEST = ("CartPole-v0", "CartPole-v1")
 
 
-# How long vectorization_mode async waits for an environment, unless told otherwise.
+# How long vectorization_mode async waits for an environment, unless set otherwise.
 ANSWER_WITHIN_S = 300.0
 
 

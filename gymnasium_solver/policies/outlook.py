@@ -1,4 +1,4 @@
-"""What a policy computes about a state besides its action, for whoever watches it."""
+"""What a policy computes about a state besides its action, for a viewer."""
 
 from dataclasses import dataclass
 

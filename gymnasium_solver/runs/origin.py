@@ -3,7 +3,7 @@
 A run whose config names code of its own (plugins, `module:Env-v0`) is signed with a random key of
 the user when it is created, and again at a resume. Only such a run is evaluated or resumed without
 asking: another one would import modules that a stranger has chosen. The signature covers the run's
-id and the names of the modules; it tells nothing about the user, and nobody without the key can
+id and the names of the modules; it says nothing about the user, and nobody without the key can
 make one. See docs/runs.md.
 """
 

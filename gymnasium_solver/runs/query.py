@@ -156,7 +156,7 @@ def get_events(
 
 
 def follow_metrics(ref: str | Run, cursor: str | None = None, root: Path | None = None) -> Tail:
-    """The rows of metrics logged since `cursor`, for whoever watches a run that is training."""
+    """The rows of metrics logged since `cursor`, for a reader that follows a run in training."""
     return follow_jsonl(_resolve(ref, root).metrics_path, cursor)
 
 

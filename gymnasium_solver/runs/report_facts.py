@@ -1,4 +1,4 @@
-"""What the report of a run tells, read once from its files through `runs/query.py`."""
+"""The content of a run's report, read once from its files through `runs/query.py`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -90,7 +90,7 @@ class RolloutDetails:
 
 
 def _load() -> dict[str, float]:
-    """The load average per CPU, where the system tells it."""
+    """The load average per CPU, where the system reports it."""
     if not hasattr(os, "getloadavg"):
         return {}
     return {"sys/load": os.getloadavg()[0] / (os.cpu_count() or 1)}

@@ -57,7 +57,7 @@ def evaluate(
     epoch: int = 0,
     activity: Activity | None = None,
 ) -> EvalResult:
-    """`activity`: told how far the evaluation is."""
+    """`activity`: receives the progress of the evaluation."""
     activity = activity or Activity()
     began_s, choose = activity.clock_s(), policy.greedy if greedy else policy.sample
     open_share = episode_shares(episodes, env.n_envs)

@@ -717,7 +717,7 @@ class Trainer:
         )
 
     def _dump(self, rollout: Rollout) -> None:
-        """Save a rollout that holds a NaN, for whoever looks for its cause."""
+        """Save a rollout that holds a NaN, to find its cause."""
         try:
             dump_rollout(rollout, self.run.path)
         except OSError as error:

@@ -74,7 +74,7 @@ def score(
 ) -> Scores:
     """Play the episodes in each of `modes` (name -> greedy), in the run's environment.
 
-    `episodes` None: as many as the run's test. `activity` is told how far it is."""
+    `episodes` None: as many as the run's test. `activity` receives its progress."""
     config, activity = found.config, activity or Activity()
     env_steps = 0 if found.checkpoint is None else int(found.checkpoint.resolve().name)
     n_episodes = episodes or _own_episodes(found, seed)
@@ -139,7 +139,7 @@ def score_in(
 def _play(
     agent: Agent, env: gymnasium.Env[Any, Any], episodes: int, seed: int, how: dict[str, bool]
 ) -> tuple[list[float], list[int], float | None]:
-    """Returns and lengths of the episodes, and the share of successes where the env tells."""
+    """Returns and lengths of the episodes, and the share of successes if the env reports them."""
     policy, is_made = agent.policy, isinstance(env.unwrapped, SingleEnv)
     before = policy.rng, policy.is_random
     policy.rng, policy.is_random = np.random.default_rng(seed), False

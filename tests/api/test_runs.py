@@ -1,4 +1,4 @@
-"""What a Run tells in Python."""
+"""The results of a Run in Python."""
 
 import gymnasium
 import numpy as np
