@@ -19,7 +19,7 @@ PIP_ENV = PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_CONSTRAINT=$(1) PIP_BUILD_CONSTRAI
 TEST_ENV := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 ONEDNN_JIT_PROFILE=0 GOMP_SPINCOUNT=300
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train test test-learning check format docs peers bench clean clean-venv
+.PHONY: help setup train test test-learning test-services check format docs peers bench clean clean-venv
 
 help: ## list the targets
 	@echo "usage: make <target>"
@@ -44,10 +44,14 @@ train: setup ## train; CONFIG=CartPole-v1:ppo ARGS="--seed 1" choose what and ho
 	@$(BIN)/gsolve train $(CONFIG) $(ARGS)
 
 test: setup ## the whole suite on two processes, without the long learning tests
-	@$(TEST_ENV) $(BIN)/python -m pytest -q -n 2 -m "not learning" $(ARGS)
+	@$(TEST_ENV) $(BIN)/python -m pytest -q -n 2 -m "not learning and not services" $(ARGS)
 
 test-learning: setup ## the tests that train to a score (many minutes)
 	@$(TEST_ENV) $(BIN)/python -m pytest -q -n 2 -m learning $(ARGS)
+
+test-services: setup ## the tests with Ray, Slurm, W&B and TensorBoard; installs them first
+	@$(call PIP_ENV,constraints.txt) $(BIN)/python -m pip install -q -e '.[dev,services]'
+	@$(TEST_ENV) $(BIN)/python -m pytest -q -n 2 -m services $(ARGS)
 
 check: setup ## formatting, lint and types
 	@$(BIN)/ruff format --check $(RUFF_PATHS)
