@@ -12,11 +12,11 @@ from gymnasium import spaces
 from docs import make_tables
 from gymnasium_solver.algos import ALGOS, algo_class
 from gymnasium_solver.cli.fieldhelp import OWN_GROUPS, field_groups
-from gymnasium_solver.cli.plot import DETAILS, RETURNS, Curves, choose_panels
 from gymnasium_solver.data.replay import Replay
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.runs import query
 from gymnasium_solver.runs.metrics import METRICS, describe
+from gymnasium_solver.runs.plots import DETAILS, RETURNS, Curves, choose_panels
 from gymnasium_solver.spaces.actions import action_kind
 from gymnasium_solver.training import loop
 from gymnasium_solver.training.prepare import build_config

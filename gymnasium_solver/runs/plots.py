@@ -1,0 +1,215 @@
+"""Learning curves as pictures: returns of one or several runs, and panels of other metrics.
+
+curves = [read_curves(ref, root) for ref in refs]
+draw(curves, choose_panels(curves, None), Path("curves.png"))
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from gymnasium_solver.chart_style import COLOURS, STYLE
+from gymnasium_solver.errors import RunError
+from gymnasium_solver.paths import cannot_write_file
+from gymnasium_solver.printable import printable
+from gymnasium_solver.runs.metric_aliases import canonical
+from gymnasium_solver.runs.query import get_metrics, get_run
+from gymnasium_solver.runs.run import Run
+from gymnasium_solver.runs.words import ScoreText
+from gymnasium_solver.suggest import ask, nearest
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Points = list[tuple[int, float]]
+
+TRAIN, VAL, SPREAD = "train/roll/ep_rew/mean", "val/roll/ep_rew/mean", "val/roll/ep_rew/std"
+# Drawn below the returns of a single run, if they were logged and changed.
+DETAILS = (
+    "train/opt/loss/policy",
+    "train/opt/loss/value",
+    "train/opt/loss/critic",
+    "train/opt/loss/td",
+    "train/opt/q/mean",
+    "train/opt/policy/entropy",
+    "train/opt/policy/alpha",
+    "train/opt/value/explained_var",
+    "train/opt/ppo/approx_kl",
+    "train/hp/epsilon",
+    "train/roll/ep_len/mean",
+)
+RETURNS = "returns"
+
+
+@dataclass
+class Curves:
+    """The curves of a run to draw."""
+
+    id: str
+    title: str
+    env_id: str
+    threshold: float | None
+    series: dict[str, Points]
+
+
+def read_curves(ref: str | Run, root: Path | None = None) -> Curves:
+    run = get_run(ref, root)
+    series = {
+        name: points
+        for name, all_points in get_metrics(ref, root=root).items()
+        if (points := [(x, y) for x, y in all_points if y is not None])
+    }
+    title = f"{run.env_id}:{run.variant or run.algo_id}"
+    return Curves(run.id, title, run.env_id, run.threshold, series)
+
+
+def choose_panels(curves: list[Curves], wanted: list[str] | None) -> list[str]:
+    """The panels to draw: "returns" and details, or the requested metrics."""
+    known = sorted({name for run in curves for name in run.series})
+    if not known:
+        names = ", ".join(run.id for run in curves)
+        raise RunError(f"nothing to plot: no metrics are logged yet in {names}")
+    if wanted:
+        return [match_metric(name, known) for name in wanted]
+    if len(curves) > 1:
+        return [RETURNS]
+    return [RETURNS, *(name for name in DETAILS if _changes(curves[0].series.get(name, [])))]
+
+
+def _changes(points: Points) -> bool:
+    """Whether to draw it: a constant (no critic, a fixed rate) shows nothing; a single point may
+    still change."""
+    values = {y for _, y in points}
+    return len(values) > 1 or len(points) == 1
+
+
+def match_metric(name: str, known: list[str]) -> str:
+    """The metric with this name here or in another system, or the only one that contains it."""
+    if name in known:
+        return name
+    if (ours := canonical(name, known)) is not None:
+        return ours
+    parts = [metric for metric in known if name.lower() in metric.lower()]
+    if len(parts) == 1:
+        return parts[0]
+    if parts:
+        raise RunError(f"'{name}' matches several metrics: {', '.join(parts)}")
+    by_end = {metric.rpartition("/")[2]: metric for metric in known}
+    near = nearest(name, [*known, *by_end], n=1, cutoff=0.5)
+    hint = ask([by_end.get(metric, metric) for metric in near])
+    raise RunError(f"no run has a metric '{name}'. {hint or 'Available: ' + ', '.join(known)}")
+
+
+def draw(curves: list[Curves], panels: list[str], output: Path | BinaryIO) -> None:
+    """Write the picture to a file, in the format of its suffix, or to a buffer as PNG."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    # Names come from files: `$` is a character, not mathematics.
+    with matplotlib.rc_context({**STYLE, "text.parse_math": False}):
+        figure, axes = _layout(len(panels))
+        for ax, panel in zip(axes, panels, strict=True):
+            for run, colour in zip(curves, _colours(len(curves)), strict=True):
+                if panel == RETURNS:
+                    _draw_returns(ax, run, colour, alone=len(curves) == 1)
+                else:
+                    _draw_metric(ax, run, panel, colour)
+            _finish(ax, panel, curves)
+        figure.suptitle(_title(curves), x=0.01, ha="left", fontweight="bold", fontsize=13)
+        try:
+            figure.savefig(output)
+        except (OSError, ValueError) as error:
+            if not isinstance(output, Path):
+                raise
+            raise cannot_write_file("the image", output, error) from error
+        finally:
+            pyplot.close(figure)
+
+
+def _layout(n: int) -> "tuple[Figure, list[Axes]]":
+    """One wide panel, and below it the others in rows of up to three that fill the width."""
+    from matplotlib import pyplot
+
+    n_rows = -(-(n - 1) // 3)
+    figure = pyplot.figure(figsize=(10, 4.6 + 2.3 * n_rows), layout="constrained")
+    grid = figure.add_gridspec(1 + n_rows, 6, height_ratios=[4.2, *[2.3] * n_rows])
+    axes = [figure.add_subplot(grid[0, :])]
+    for row in range(n_rows):
+        n_panels = (n - 1 + row) // n_rows  # as even as possible, shorter rows first
+        width = 6 // n_panels
+        for column in range(n_panels):
+            axes.append(figure.add_subplot(grid[1 + row, column * width : (column + 1) * width]))
+    return figure, axes
+
+
+def _colours(n: int) -> list[str]:
+    return [COLOURS[i % len(COLOURS)] for i in range(n)]
+
+
+def _split(points: Points) -> tuple[list[int], list[float]]:
+    return [x for x, _ in points], [y for _, y in points]
+
+
+def _draw_returns(ax: "Axes", run: Curves, colour: str, *, alone: bool) -> None:
+    train, val = run.series.get(TRAIN, []), run.series.get(VAL, [])
+    spread = dict(run.series.get(SPREAD, []))
+    name = "" if alone else f"{printable(run.id)} "
+    if train:
+        label = "training episodes" if alone else None
+        ax.plot(*_split(train), color=colour, linewidth=1.2, alpha=0.45, label=label)
+    if val:
+        x, mean = _split(val)
+        low = [y - spread.get(step, 0.0) for step, y in val]
+        high = [y + spread.get(step, 0.0) for step, y in val]
+        label = "evaluations (± std)" if alone else name
+        marker = "o" if len(val) <= 60 else None
+        ax.plot(x, mean, color=colour, linewidth=2.2, marker=marker, markersize=4, label=label)
+        ax.fill_between(x, low, high, color=colour, alpha=0.12, linewidth=0)
+    elif not alone and train:
+        ax.lines[-1].set_label(f"{name}(training)")
+
+
+def _draw_metric(ax: "Axes", run: Curves, name: str, colour: str) -> None:
+    points = run.series.get(name, [])
+    marker = "o" if len(points) == 1 else None
+    ax.plot(*_split(points), color=colour, linewidth=1.4, marker=marker, label=printable(run.id))
+
+
+def _finish(ax: "Axes", panel: str, curves: list[Curves]) -> None:
+    """Add the threshold, labels, legend and step ticks."""
+    from matplotlib.ticker import EngFormatter, MaxNLocator
+
+    if panel in (RETURNS, TRAIN, VAL):
+        thresholds = {run.threshold for run in curves if run.threshold is not None}
+        for threshold in sorted(thresholds):
+            ax.axhline(
+                threshold,
+                color="#666666",
+                linewidth=1.2,
+                linestyle=(0, (5, 4)),
+                label=f"solved at {ScoreText(threshold).threshold}",
+            )
+    ax.set_title(_panel_title(panel, several=len(curves) > 1))
+    ax.xaxis.set_major_formatter(EngFormatter(sep=""))
+    ax.xaxis.set_major_locator(MaxNLocator(nbins=10 if panel == RETURNS else 4))
+    ax.set_xlabel("env steps")
+    ax.margins(x=0.01)
+    ax.set_xlim(left=0)
+    if (panel == RETURNS or len(curves) > 1) and ax.get_legend_handles_labels()[0]:
+        ax.legend(fontsize=9, loc="best")
+
+
+def _panel_title(panel: str, *, several: bool) -> str:
+    if panel != RETURNS:
+        return printable(panel)
+    return "return (thick: evaluations ± std, thin: training)" if several else "return"
+
+
+def _title(curves: list[Curves]) -> str:
+    if len(curves) == 1:
+        return f"{curves[0].title}   {printable(curves[0].id)}"
+    titles = sorted({run.title for run in curves})
+    return ", ".join(titles[:3]) + (f" and {len(titles) - 3} more" if len(titles) > 3 else "")
