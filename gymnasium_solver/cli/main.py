@@ -44,6 +44,7 @@ VERBS: dict[str, dict[str, str]] = {
     },
     "Runs": {
         "runs": "list the runs",
+        "ui": "show runs, curves and comparisons in the browser; start trainings there",
         "run": "show one run: result, evaluations, checkpoints",
         "plot": "draw the learning curves of one or several runs",
         "compare": "compare groups of seeds: scores with intervals, and a verdict",

@@ -1,0 +1,1 @@
+"""`gsolve ui`: a Starlette app over `runs/query.py`; its pages are ES modules in `static/`."""

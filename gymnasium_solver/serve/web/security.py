@@ -1,0 +1,164 @@
+"""Checks before every request, and the headers of every response.
+
+- The Host header must name this server: a foreign page that lets its own name point to this address
+  (DNS rebinding) is refused with 421.
+- Whatever changes something (any method but GET and HEAD) needs the token in the header
+  `X-Gsolve-Token`, and must not come from another origin: 403.
+- If other machines can connect, or with --require-token, reading needs the token too, as a cookie
+  that `POST /api/login` sets: 401.
+- `--read-only` refuses every change: 403.
+- Pages load nothing from elsewhere and run no inline code (Content-Security-Policy).
+"""
+
+import ipaddress
+import json
+import socket
+from secrets import compare_digest
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import cookie_parser
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from gymnasium_solver.serve.web.settings import Settings, is_loopback
+
+TOKEN_HEADER = "x-gsolve-token"
+LOGIN = "/api/login"
+# What a browser may load before it has the token: the program of the page, no data.
+PUBLIC = ("/static/", LOGIN)
+READ_ONLY_MAY_POST = (LOGIN,)
+
+
+class SecurityMiddleware:
+    """Refuses requests as described above; strips the base path from the others."""
+
+    def __init__(self, app: ASGIApp, settings: Settings) -> None:
+        self.app, self.settings = app, settings
+        self.headers = fixed_headers(settings)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            if scope["type"] == "lifespan":
+                await self.app(scope, receive, send)
+            return  # there are no websockets
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in self.headers.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        scope = scope | self._without_base(scope["path"])
+        refused = self._refuse(scope)
+        if refused is None:
+            await self.app(scope, receive, send_with_headers)
+        else:
+            await _answer(*refused, send_with_headers)
+
+    def _without_base(self, path: str) -> dict[str, str]:
+        """A proxy may strip the prefix or leave it."""
+        base = self.settings.base_path
+        if base and (path == base or path.startswith(base + "/")):
+            path = path[len(base) :] or "/"
+        return {"path": path, "raw_path": path.encode()}  # type: ignore[dict-item]
+
+    def _refuse(self, scope: Scope) -> tuple[int, str] | None:
+        """The status and reason of a refusal; None to go on."""
+        headers, path = Headers(scope=scope), scope["path"]
+        host = headers.get("host", "")
+        if not host_is_allowed(host, self.settings):
+            name = host_name(host)
+            return 421, f"the host {name!r} is not served here; start with --allowed-host {name}"
+        if scope["method"] in ("GET", "HEAD"):
+            return self._refuse_reading(headers, path)
+        if self.settings.read_only and path not in READ_ONLY_MAY_POST:
+            return 403, "this server was started with --read-only"
+        if reason := foreign_origin(headers, host):
+            return 403, reason
+        if not self._has_token(headers.get(TOKEN_HEADER, "")):
+            return 403, "the token is missing or wrong; reload the page"
+        return None
+
+    def _refuse_reading(self, headers: Headers, path: str) -> tuple[int, str] | None:
+        is_data = path.startswith("/api/") and not path.startswith(PUBLIC)
+        if not (is_data and self.settings.reading_needs_token):
+            return None
+        cookies = cookie_parser(headers.get("cookie", ""))
+        given = cookies.get(self.settings.cookie) or headers.get(TOKEN_HEADER, "")
+        return None if self._has_token(given) else (401, "the token is needed")
+
+    def _has_token(self, given: str) -> bool:
+        return compare_digest(given.encode(), self.settings.token.encode())
+
+
+def host_name(host: str) -> str:
+    """The Host header without its port."""
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host.rpartition(":")[0] if host.count(":") == 1 else host
+
+
+def host_is_allowed(host: str, settings: Settings) -> bool:
+    name = host_name(host).lower().rstrip(".")
+    if not name:
+        return False
+    allowed = {"localhost", settings.host.lower(), *(h.lower() for h in settings.allowed_hosts)}
+    if name in allowed or is_loopback(name):
+        return True
+    if settings.is_loopback:
+        return False
+    return _is_address(name) or name == socket.gethostname().lower()
+
+
+def _is_address(name: str) -> bool:
+    """A page with a number for a host cannot be rebound to another one."""
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def foreign_origin(headers: Headers, host: str) -> str | None:
+    """Why a changing request is not from a page of this server; None if it is, or if it is from a
+    program that sends neither header."""
+    site = headers.get("sec-fetch-site")
+    if site is not None and site not in ("same-origin", "none"):
+        return "the request comes from another site"
+    origin = headers.get("origin")
+    if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
+        return "the request comes from another origin"
+    return None
+
+
+def fixed_headers(settings: Settings) -> dict[str, str]:
+    policy = {
+        "default-src": "'none'",
+        "script-src": "'self'",
+        "style-src": "'self'",
+        "img-src": "'self' data: blob:",
+        "media-src": "'self' blob:",
+        "connect-src": "'self'",
+        "base-uri": "'self'",
+        "form-action": "'none'",
+        "frame-ancestors": settings.frame_ancestors,
+    }
+    return {
+        "content-security-policy": "; ".join(f"{name} {value}" for name, value in policy.items()),
+        "x-content-type-options": "nosniff",
+        "referrer-policy": "no-referrer",
+        "cross-origin-resource-policy": "same-origin",
+        "cross-origin-opener-policy": "same-origin",
+        "cache-control": "no-cache",
+    }
+
+
+async def _answer(status: int, reason: str, send: Send) -> None:
+    body = json.dumps({"error": reason}).encode()
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(body)).encode()),
+    ]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,74 @@
+// The shell: navigation, theme, login, help, messages; shows the page that the address names.
+import { html, render, useEffect, useState } from "./vendor/ui.js";
+import { openSession, session, sessionError, login } from "./lib/api.js";
+import { href, place } from "./lib/router.js";
+import { liveState } from "./lib/stream.js";
+import { theme, toggleTheme } from "./lib/theme.js";
+import { Help, Toasts, helpOpen } from "./lib/parts.js";
+import { PAGES, match } from "./pages/index.js";
+
+function App() {
+  useEffect(() => { openSession(); }, []);
+  if (sessionError.value === "login") return html`<${Login} />`;
+  if (sessionError.value) return html`<p class="boot" role="alert">${sessionError.value}</p>`;
+  if (!session.value) return html`<p class="boot">Loading…</p>`;
+  return html`
+    <a class="skip" href="#main">Skip to the content</a>
+    <${Bar} />
+    <main id="main" tabindex="-1"><${Page} /></main>
+    <${Toasts} /><${Help} />`;
+}
+
+const LIVE = { live: "Live", paused: "Paused", waiting: "No connection; trying again", off: "" };
+
+function Bar() {
+  const current = place.value.path;
+  return html`<header class="bar">
+    <a class="brand" href=${href("/")} aria-label="gsolve, runs"><img src="static/icon.svg" alt="" width="20" height="20" /><span>gsolve</span></a>
+    <nav aria-label="Pages">${PAGES.filter((page) => page.nav).map((page) => html`
+      <a href=${href(page.path)} aria-current=${isCurrent(page, current) ? "page" : null}>${page.nav}</a>`)}
+    </nav>
+    <span class="grow"></span>
+    ${liveState.value !== "off" && html`<span class=${`live ${liveState.value}`} title=${LIVE[liveState.value]}><i></i><span class="wide-only">${LIVE[liveState.value]}</span></span>`}
+    ${session.value.read_only && html`<span class="chip">read-only</span>`}
+    <span class="quiet wide-only" title=${session.value.root}>${session.value.root.split("/").slice(-2).join("/")}</span>
+    <button class="plain" onClick=${toggleTheme} aria-label=${`Switch to the ${theme.value === "dark" ? "light" : "dark"} theme`} title="Theme">${theme.value === "dark" ? "☀" : "☾"}</button>
+    <button class="plain" onClick=${() => { helpOpen.value = true; }} aria-label="Help and keys" title="Help (?)">?</button>
+  </header>`;
+}
+
+const isCurrent = (page, path) =>
+  page.path === "/" ? path === "/" || path.startsWith("/runs/") : path.startsWith(page.path);
+
+function Page() {
+  const [loaded, setLoaded] = useState(null);
+  const found = match(place.value.path);
+  const page = found?.page;
+  useEffect(() => {
+    let isCurrentPage = true;
+    setLoaded(null);
+    page?.load().then(
+      (module) => isCurrentPage && setLoaded({ page, Component: module.default }),
+      (error) => isCurrentPage && setLoaded({ page, error }),
+    );
+    return () => { isCurrentPage = false; };
+  }, [page]);
+  useEffect(() => { document.title = `${found?.params.run ?? page?.nav ?? "Not found"} · gsolve`; }, [place.value.path]);
+  if (!found) return html`<section class="empty"><h1>Not found</h1><p>There is no page ${place.value.path}. <a href=${href("/")}>All runs</a></p></section>`;
+  if (loaded?.error) return html`<section class="empty" role="alert"><h1>This page cannot be shown</h1><p>${String(loaded.error.message)}</p></section>`;
+  if (loaded?.page !== page) return html`<p class="boot">Loading…</p>`;
+  return html`<${loaded.Component} key=${JSON.stringify(found.params)} params=${found.params} query=${place.value.query} />`;
+}
+
+function Login() {
+  const [failed, setFailed] = useState("");
+  const submit = async (event) => {
+    event.preventDefault();
+    try { await login(new FormData(event.target).get("token").trim()); } catch (error) { setFailed(error.message); }
+  };
+  return html`<main class="login"><h1>gsolve</h1><form onSubmit=${submit}>
+    <label>Token, as printed by <code>gsolve ui</code><input name="token" type="password" autocomplete="off" required autofocus /></label>
+    <button class="primary">Open</button>${failed && html`<p class="bad" role="alert">${failed}</p>`}</form></main>`;
+}
+
+render(html`<${App} />`, document.getElementById("app"));

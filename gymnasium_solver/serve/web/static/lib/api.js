@@ -1,0 +1,71 @@
+// Calls of the API. Paths are relative to the base of the page, so a proxy may add a prefix.
+import { signal } from "../vendor/ui.js";
+
+/** {version, root, read_only, token} once known. */
+export const session = signal(null);
+/** "" | "login" | a message: why there is no session. */
+export const sessionError = signal("");
+export const canWrite = () => session.value !== null && !session.value.read_only;
+
+export class ApiError extends Error {
+  constructor(status, message) { super(message); this.status = status; }
+}
+
+export function apiUrl(path, params = {}) {
+  const url = new URL(`api/${path}`, document.baseURI);
+  for (const [name, value] of Object.entries(params)) {
+    if (value === undefined || value === null || value === "") continue;
+    url.searchParams.set(name, Array.isArray(value) ? value.join(",") : String(value));
+  }
+  return url;
+}
+
+async function call(url, options) {
+  let response;
+  try {
+    response = await fetch(url, options);
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new ApiError(0, "the server does not answer");
+  }
+  if (response.status === 401) sessionError.value = "login";
+  if (!response.ok) {
+    const body = await response.json().catch(() => ({}));
+    throw new ApiError(response.status, body.error ?? `error ${response.status}`);
+  }
+  return response;
+}
+
+export const get = async (path, params, options) =>
+  (await call(apiUrl(path, params), options)).json();
+
+/** The answer itself, for bytes: `(await getResponse(...)).arrayBuffer()`. */
+export const getResponse = (path, params, options) => call(apiUrl(path, params), options);
+
+export const post = async (path, body = {}) =>
+  (await call(apiUrl(path), {
+    method: "POST",
+    headers: { "content-type": "application/json", "x-gsolve-token": session.value?.token ?? "" },
+    body: JSON.stringify(body),
+  })).json();
+
+/** Trade the token for a cookie; the token is in the fragment of the printed address. */
+export async function login(token) {
+  await call(apiUrl("login"), { method: "POST", headers: { "x-gsolve-token": token } });
+  await openSession();
+}
+
+export async function openSession() {
+  const given = new URLSearchParams(location.hash.slice(1)).get("token");
+  if (given) {
+    history.replaceState(null, "", location.pathname + location.search);
+    try { await login(given); } catch (error) { sessionError.value = error.message; }
+    return;
+  }
+  try {
+    session.value = await get("session");
+    sessionError.value = "";
+  } catch (error) {
+    if (error.status !== 401) sessionError.value = error.message;
+  }
+}

@@ -1,0 +1,63 @@
+// Numbers and times as text.
+const groups = new Intl.NumberFormat("en-US");
+
+export const count = (n) => (n === null || n === undefined ? "–" : groups.format(n));
+
+/** 1.2M, 340k, 12: for axes and narrow columns. */
+export function short(n) {
+  if (n === null || n === undefined || !Number.isFinite(n)) return "–";
+  const size = Math.abs(n);
+  if (size >= 1e9) return `${trim(n / 1e9)}B`;
+  if (size >= 1e6) return `${trim(n / 1e6)}M`;
+  if (size >= 1e4) return `${trim(n / 1e3)}k`;
+  if (size >= 1000) return groups.format(Math.round(n));
+  return trim(n);
+}
+
+/** Up to four significant digits. */
+export function value(n) {
+  if (n === null || n === undefined) return "–";
+  if (typeof n !== "number") return String(n);
+  if (!Number.isFinite(n)) return String(n);
+  const size = Math.abs(n);
+  if (n !== 0 && (size < 1e-3 || size >= 1e7)) return n.toExponential(2).replace("e+", "e");
+  if (size >= 1000) return groups.format(Number(n.toFixed(1)));
+  return String(Number(n.toPrecision(4)));
+}
+
+const trim = (n) => String(Number(n.toPrecision(3)));
+
+export function seconds(s) {
+  if (s === null || s === undefined) return "–";
+  if (s < 10) return `${s.toFixed(1)} s`;
+  if (s < 60) return `${Math.round(s)} s`;
+  const minutes = Math.floor(s / 60);
+  if (minutes < 60) return `${minutes} min ${String(Math.round(s % 60)).padStart(2, "0")} s`;
+  const hours = Math.floor(minutes / 60);
+  if (hours < 48) return `${hours} h ${String(minutes % 60).padStart(2, "0")} min`;
+  return `${Math.floor(hours / 24)} d ${hours % 24} h`;
+}
+
+export function ago(iso, now = Date.now()) {
+  const then = Date.parse(iso);
+  if (!Number.isFinite(then)) return "–";
+  const s = Math.max(0, (now - then) / 1000);
+  if (s < 60) return "just now";
+  if (s < 3600) return `${Math.floor(s / 60)} min ago`;
+  if (s < 86_400) return `${Math.floor(s / 3600)} h ago`;
+  if (s < 30 * 86_400) return `${Math.floor(s / 86_400)} d ago`;
+  return iso.slice(0, 10);
+}
+
+export function bytes(n) {
+  if (n < 1000) return `${n} B`;
+  if (n < 1e6) return `${trim(n / 1e3)} kB`;
+  return `${trim(n / 1e6)} MB`;
+}
+
+/** A value of a config as in YAML. */
+export function configText(v) {
+  if (v === null || v === undefined) return "null";
+  if (typeof v === "string") return v;
+  return JSON.stringify(v, null, 1).replace(/\n\s*/g, " ").replace(/([[{]) /g, "$1").replace(/ ([\]}])/g, "$1");
+}

@@ -1,0 +1,25 @@
+// The pages: path, title in the navigation (none: not listed), module. The default export of a
+// module is a component; it is given `params` (parts of the path) and `query`.
+export const PAGES = [
+  { path: "/", nav: "Runs", load: () => import("./runs.js") },
+  { path: "/runs/:run", load: () => import("./run.js") },
+  { path: "/compare", nav: "Compare", load: () => import("./compare.js") },
+  { path: "/start", nav: "Start", load: () => import("./start.js") },
+];
+
+/** The page of a path and the values of its parts. */
+export function match(path) {
+  const parts = path.split("/").filter(Boolean);
+  for (const page of PAGES) {
+    const wanted = page.path.split("/").filter(Boolean);
+    if (wanted.length !== parts.length) continue;
+    const params = {};
+    const fits = wanted.every((part, i) => {
+      if (!part.startsWith(":")) return part === parts[i];
+      params[part.slice(1)] = decodeURIComponent(parts[i]);
+      return true;
+    });
+    if (fits) return { page, params };
+  }
+  return null;
+}

@@ -1,0 +1,2 @@
+import { html } from "../vendor/ui.js";
+export default function Page() { return html`<h1>run</h1>`; }
