@@ -1,6 +1,7 @@
 """Who may read and change what: Host, origin, token, read-only, headers, paths."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,9 +16,9 @@ from gymnasium_solver.serve.web.settings import Settings, clean_base_path
 LOCAL = "http://127.0.0.1:7070"
 
 
-def client(tmp_path: Path, base_url: str = LOCAL, **settings: object) -> TestClient:
-    app = create_app(Settings(root=tmp_path, token="secret", **settings))  # type: ignore[arg-type]
-    return TestClient(app, base_url=base_url)
+def client(tmp_path: Path, **settings: Any) -> TestClient:
+    app = create_app(Settings(root=tmp_path, token="secret", **settings))
+    return TestClient(app, base_url=LOCAL)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +66,7 @@ def test_an_allowed_host_is_served(tmp_path: Path) -> None:
 def test_a_change_needs_the_token_and_the_same_origin(
     tmp_path: Path, headers: dict[str, str], status: int
 ) -> None:
-    encoded = {name: value.encode() for name, value in headers.items()}
+    encoded = {name.encode(): value.encode() for name, value in headers.items()}
     assert client(tmp_path).post("/api/login", headers=encoded).status_code == status
 
 

@@ -49,19 +49,20 @@ class SecurityMiddleware:
                     headers.setdefault(name, value)
             await send(message)
 
-        scope = scope | self._without_base(scope["path"])
+        path = self._without_base(scope["path"])
+        scope = {**scope, "path": path, "raw_path": path.encode()}
         refused = self._refuse(scope)
         if refused is None:
             await self.app(scope, receive, send_with_headers)
         else:
             await _answer(*refused, send_with_headers)
 
-    def _without_base(self, path: str) -> dict[str, str]:
+    def _without_base(self, path: str) -> str:
         """A proxy may strip the prefix or leave it."""
         base = self.settings.base_path
         if base and (path == base or path.startswith(base + "/")):
             path = path[len(base) :] or "/"
-        return {"path": path, "raw_path": path.encode()}  # type: ignore[dict-item]
+        return path
 
     def _refuse(self, scope: Scope) -> tuple[int, str] | None:
         """The status and reason of a refusal; None to go on."""
