@@ -113,6 +113,9 @@ class Agent(Protocol):
     def open_memory(self, has_masks: bool) -> Memory:
         """Allocate the replay buffer. An agent that only acts has none."""
 
+    def adopt_memory(self, memory: Memory) -> None:
+        """Continue with the replay buffer of an agent whose config differed."""
+
     # -- acting -----------------------------------------------------------------------------
 
     def act(

@@ -160,6 +160,9 @@ class Learner:
     def open_memory(self, has_masks: bool) -> Memory:
         raise RunError(f"{self.config.algo_id} has no replay buffer to load.")
 
+    def adopt_memory(self, memory: Memory) -> None:
+        """Continue with the replay buffer of an agent whose config differed."""
+
     # -- used by updates --------------------------------------------------------------------
 
     @property

@@ -252,7 +252,20 @@ class OffPolicyLearner(Learner):
             directory=cfg.replay_dir,
             has_goals=cfg.her is not None,
         )
-        self.memory = Memory(
+        self.memory = self._memory(replay)
+        return self.memory
+
+    def adopt_memory(self, memory: Memory) -> None:
+        self.memory = self._memory(memory.replay)
+        if self.memory.priorities is not None and memory.priorities is not None:
+            memory.priorities.alpha = self.memory.priorities.alpha
+            memory.priorities.eps = self.memory.priorities.eps
+            self.memory.priorities = memory.priorities
+
+    def _memory(self, replay: Replay) -> Memory:
+        """Sampling from a replay buffer, as configured."""
+        cfg = self.replay_config
+        return Memory(
             replay,
             n_step=cfg.n_step,
             gamma=cfg.gamma,
@@ -264,7 +277,6 @@ class OffPolicyLearner(Learner):
             combined=cfg.combined_replay,
             hindsight=self._hindsight(),
         )
-        return self.memory
 
     def _hindsight(self) -> Hindsight | None:
         settings = self.replay_config.her

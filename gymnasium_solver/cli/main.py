@@ -25,6 +25,7 @@ from gymnasium_solver.printable import printable_lines
 VERBS: dict[str, dict[str, str]] = {
     "Train": {
         "train": "train an agent from a config, or resume a run",
+        "set": "change fields of a run while it trains",
         "eval": "score a trained agent on fresh episodes",
         "play": "watch an agent, or play yourself, in a window or in the terminal",
         "video": "record episodes of a trained agent",

@@ -25,9 +25,14 @@ class Evaluator:
     """Builds its environments on first use; they are separate from the training environments."""
 
     def __init__(self, config: Config, spec: EnvSpec, activity: Activity):
-        self.config, self.activity = config, activity
-        self.test_episodes = n_test_episodes(config, spec)
+        self.activity = activity
         self._env: VectorEnv | None = None
+        self.follow(config, spec)
+
+    def follow(self, config: Config, spec: EnvSpec) -> None:
+        """Evaluate as this config says from now on."""
+        self.config = config
+        self.test_episodes = n_test_episodes(config, spec)
 
     def validate(self, policy: Policy, env_steps: int, epoch: int) -> EvalResult:
         """Evaluate the current policy; the score selects the best checkpoint."""

@@ -30,12 +30,14 @@ from gymnasium_solver.runs.checkpoint import (
     LAST,
     LoadedCheckpoint,
     find_checkpoint,
+    list_checkpoints,
     load_checkpoint,
     point_to,
     prune,
     save_checkpoint,
     set_metrics,
 )
+from gymnasium_solver.runs.edits import rewind_edits, rewound
 from gymnasium_solver.runs.report import write_report
 from gymnasium_solver.runs.resolve import resolve_checkpoint
 from gymnasium_solver.runs.run import Run
@@ -62,6 +64,7 @@ from gymnasium_solver.training.fits import (
     fitting,
     load_progress,
 )
+from gymnasium_solver.training.live import LiveEdits
 from gymnasium_solver.training.memory import check_rollout_fits
 from gymnasium_solver.training.observer import Control, EvalResult, Observer, TrainInfo
 from gymnasium_solver.training.observers import Observers, configured_observers
@@ -146,8 +149,14 @@ def resume(
     run = found.run
     with run.lock():
         checkpoint = load_checkpoint(found.path)
-        config = load_config(str(run.config_path), overrides=overrides, trust=trust)
         changed = dict(overrides or {})
+        is_last = not any(
+            c.env_steps > checkpoint.env_steps for c in list_checkpoints(found.run.checkpoints_dir)
+        )
+        edits = rewound(run, checkpoint.env_steps, is_last, changed)
+        config = load_config(
+            str(run.config_path), overrides={**edits.undone, **changed}, trust=trust
+        )
         goals = goals_behind(config, run.meta(), changed)
         config, notes = settle_scales(config.replace(**dict.fromkeys(goals, False)))
         with _trainer(config, observers) as trainer:
@@ -164,8 +173,10 @@ def resume(
                 trainer.restore_envs(checkpoint)
             run.begin_resume(checkpoint.env_steps, command, _code(config))
             changed |= dict.fromkeys(goals, False)
-            if changed:
+            if changed or edits.undone:
                 run.write_config(dump_config(config))
+            rewind_edits(run, edits)
+            if changed:
                 run.log_event("config", env_steps=checkpoint.env_steps, changed=changed)
             return trainer.run_to_end(run, resumed_from=checkpoint.env_steps, over=over)
 
@@ -200,7 +211,7 @@ class Trainer:
         timer: Timer | None = None,
     ):
         """`env`: the training environment; the trainer closes it."""
-        self.config, self.observer = config, observer
+        self.observer = observer
         self.timer = timer or Timer(detailed=config.profile)
         self.activity = Activity(self.timer)
         self.activity.epoch_size = config.n_envs * config.n_steps
@@ -232,8 +243,16 @@ class Trainer:
         )
         self.agent.timer = self.collector.timer = self.timer
         self.collector.activity = self.activity
-        self.plan = Plan(config, env.spec.reward_threshold)
         self.evaluator = Evaluator(config, env.spec, self.activity)
+        self.edits: LiveEdits | None = None  # once there is a run
+        self.follow(config)
+
+    def follow(self, config: Config) -> None:
+        """Plan by this config from now on: at the start, and after a live edit."""
+        self.config = config
+        spec = self.collector.env.spec
+        self.plan = Plan(config, spec.reward_threshold)
+        self.evaluator.follow(config, spec)
         self.should_eval = eval_cadence(config, self.plan.planned_epochs)
         self.should_checkpoint = checkpoint_cadence(config.checkpoint_freq_epochs)
         self.details_freq = detail_epochs(config)
@@ -265,7 +284,9 @@ class Trainer:
     def _loop(self) -> str:
         p, started = self.progress, self.activity.clock_s() - self.progress.wall_s
         p.over = p.passed_test = None
+        self.edits = LiveEdits(self, self.run)
         while True:
+            self.edits.make_due()
             start = self._clocks()
             p.epoch += 1
             self.activity.begin_epoch(p.epoch)

@@ -1,0 +1,159 @@
+"""Changes of a run's config while it trains, as files in its folder.
+
+    requests/<id>.json   a requested change: {"id", "changes", "source", "at_env_steps"}
+    edits.jsonl          the changes made: {"id", "env_steps", "epoch", "source", "changed"}
+
+Any process may request a change; the one that trains makes it between two epochs and deletes the
+request. A resume from a checkpoint undoes the changes made after it and requests them again for the
+same env steps, so that it repeats what happened.
+"""
+
+import secrets
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gymnasium_solver.errors import RunError
+from gymnasium_solver.runs.files import (
+    cannot_write,
+    dump_json,
+    json_bytes,
+    jsonable,
+    read_json,
+    write_atomic,
+)
+from gymnasium_solver.runs.jsonl import read_jsonl
+from gymnasium_solver.runs.run import Run
+
+BY_RULE = "rule"  # source of changes that a resume computes again by itself
+
+
+@dataclass(frozen=True)
+class Request:
+    """A change that was asked for."""
+
+    changes: dict[str, Any]
+    source: str = "gsolve set"
+    at_env_steps: int = 0
+    """Make the change at the first epoch boundary at or after this clock."""
+    id: str = field(default_factory=lambda: f"{time.time_ns():020d}-{secrets.token_hex(3)}")
+
+
+@dataclass(frozen=True)
+class Edit:
+    """A change that was made, after `epoch` epochs and `env_steps` env steps."""
+
+    id: str
+    env_steps: int
+    epoch: int
+    changed: dict[str, list[Any]]
+    """[old, new] by field."""
+    source: str
+
+    @property
+    def old(self) -> dict[str, Any]:
+        return {name: values[0] for name, values in self.changed.items()}
+
+    @property
+    def new(self) -> dict[str, Any]:
+        return {name: values[1] for name, values in self.changed.items()}
+
+
+def requests_dir(run: Run) -> Path:
+    return run.path / "requests"
+
+
+def edits_path(run: Run) -> Path:
+    return run.path / "edits.jsonl"
+
+
+def put_request(run: Run, request: Request) -> None:
+    """Leave a request in the run's folder."""
+    path = requests_dir(run) / f"{request.id}.json"
+    try:
+        path.parent.mkdir(exist_ok=True)
+        write_atomic(path, dump_json(asdict(request)))
+    except OSError as error:
+        raise cannot_write("a request", path, error) from error
+
+
+def pending_requests(run: Run) -> list[Request]:
+    """Requests that were not answered yet, oldest first. RunError names a damaged one."""
+    return [_read_request(path) for path in sorted(requests_dir(run).glob("*.json"))]
+
+
+def drop_request(run: Run, request_id: str) -> None:
+    (requests_dir(run) / f"{request_id}.json").unlink(missing_ok=True)
+
+
+def read_edits(run: Run) -> list[Edit]:
+    """The changes made so far, oldest first."""
+    try:
+        return [_edit(row) for row in read_jsonl(edits_path(run))]
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise RunError(f"{edits_path(run)} is damaged: {error!r}. Delete it.") from None
+
+
+def add_edit(run: Run, edit: Edit) -> None:
+    """Record a change; durable when this returns."""
+    _write_edits(run, [*read_edits(run), edit])
+
+
+@dataclass(frozen=True)
+class Rewound:
+    """The edits of a run as seen from a checkpoint."""
+
+    kept: list[Edit]
+    undone: dict[str, Any]
+    """Values at the checkpoint of the fields that were changed after it."""
+    again: list[Request]
+    """Changes to repeat."""
+
+
+def rewound(run: Run, env_steps: int, is_last: bool, overridden: Collection[str]) -> Rewound:
+    """What a resume at `env_steps` undoes and repeats. An edit at exactly `env_steps` came after
+    the checkpoint. Going back to an older checkpoint (`is_last` is False) repeats nothing; nor are
+    fields repeated that the resume itself sets."""
+    edits = read_edits(run)
+    later = [edit for edit in edits if edit.env_steps >= env_steps]
+    undone: dict[str, Any] = {}
+    for edit in reversed(later):
+        undone |= edit.old
+    again = []
+    for edit in later if is_last else []:
+        changes = {name: value for name, value in edit.new.items() if name not in overridden}
+        if changes and not edit.source.startswith(BY_RULE):
+            again.append(Request(changes, edit.source, edit.env_steps, edit.id))
+    return Rewound([edit for edit in edits if edit.env_steps < env_steps], undone, again)
+
+
+def rewind_edits(run: Run, to: Rewound) -> None:
+    """Write the requests first: killed in between, the next resume does the same again."""
+    for request in to.again:
+        put_request(run, request)
+    if edits_path(run).exists():
+        _write_edits(run, to.kept)
+
+
+def _write_edits(run: Run, edits: list[Edit]) -> None:
+    lines = b"".join(json_bytes(jsonable(asdict(edit), where="edit")) for edit in edits)
+    try:
+        write_atomic(edits_path(run), lines)
+    except OSError as error:
+        raise cannot_write("a change of the config", edits_path(run), error) from error
+
+
+def _read_request(path: Path) -> Request:
+    row = read_json(path, "Delete it.")
+    changes, at = row.get("changes"), row.get("at_env_steps", 0)
+    if not isinstance(changes, dict) or type(at) is not int or row.get("id") != path.stem:
+        raise RunError(f"{path} is not a request to change fields. Delete it.")
+    return Request(changes, str(row.get("source", "")), at, path.stem)
+
+
+def _edit(row: Mapping[str, Any]) -> Edit:
+    changed = {str(name): [old, new] for name, (old, new) in row["changed"].items()}
+    env_steps, epoch = int(row["env_steps"]), int(row["epoch"])
+    return Edit(str(row["id"]), env_steps, epoch, changed, str(row["source"]))

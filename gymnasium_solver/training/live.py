@@ -1,0 +1,274 @@
+"""Changing a run while it trains: `gsolve set RUN policy_lr=1e-4`, or an edit of its config.yaml.
+
+    request_edit(run, {"policy_lr": 1e-4})            # from any process
+    answer = wait_for(run, request, seconds=10)       # what the training process made of it
+
+Changes are made between two epochs. The agent is built anew with the changed config and takes over
+the state of the old one, exactly as a resume with changed fields does, so that every part reads the
+new values. An invalid change is refused and training continues unchanged.
+"""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from gymnasium_solver.algos.agent import Agent
+from gymnasium_solver.config.find import read_config_file
+from gymnasium_solver.config.live import check_live, differences
+from gymnasium_solver.config.load import apply_overrides, config_dict, dump_config
+from gymnasium_solver.config.schema import Config
+from gymnasium_solver.errors import ConfigError, GsolveError, RunError
+from gymnasium_solver.runs import query
+from gymnasium_solver.runs.edits import (
+    Edit,
+    Request,
+    add_edit,
+    drop_request,
+    pending_requests,
+    put_request,
+    read_edits,
+    requests_dir,
+)
+from gymnasium_solver.runs.files import write_atomic
+from gymnasium_solver.runs.run import Run, is_alive_here
+from gymnasium_solver.training.agents import build_agent
+from gymnasium_solver.training.prepare import build_config, changed_from_shipped, load_config
+from gymnasium_solver.training.threads import pick_threads
+
+if TYPE_CHECKING:
+    from gymnasium_solver.training.loop import Trainer
+
+FROM_FILE = "config.yaml"
+REFUSED_FILE = "config.refused.yaml"
+
+
+def edited(config: Config, changes: Mapping[str, Any]) -> Config:
+    """The config with some fields changed; ConfigError if it is invalid, or if one of them cannot
+    change while a run trains."""
+    before = config_dict(config)
+    after = build_config(apply_overrides(before, changes))
+    check_live(type(config), differences(before, config_dict(after)))
+    return after
+
+
+# -- requests, from any process -------------------------------------------------------------
+
+
+def request_edit(
+    run: Run,
+    changes: Mapping[str, Any],
+    source: str = "gsolve set",
+    at_env_steps: int = 0,
+    *,
+    trust: bool = False,
+) -> Request:
+    """Ask the process that trains `run` to change fields at its next epoch; checked here first.
+
+    `at_env_steps`: not before this clock. RunError if the run is not training.
+    """
+    if not changes:
+        raise ConfigError("no field to change was given, such as policy_lr=1e-4")
+    meta = run.meta()
+    if not is_alive_here(meta):
+        flags = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in changes.items())
+        raise RunError(
+            f"{run.id} is not training on this machine. Change it when you continue it: "
+            f"gsolve train --resume {run.id} {flags}"
+        )
+    config = load_config(str(run.config_path), trust=trust)
+    if not differences(config_dict(config), config_dict(edited(config, changes))):
+        raise ConfigError(f"nothing to change: {', '.join(changes)} already has this value")
+    request = Request(dict(changes), source, at_env_steps)
+    put_request(run, request)
+    return request
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the training process made of a request."""
+
+    env_steps: int
+    epoch: int
+    changed: dict[str, Any]
+    """New values by field; empty if it was refused."""
+    refused: str | None = None
+
+
+def wait_for(run: Run, request: Request, seconds: float) -> Answer | None:
+    """The answer to a request; None if there is none after `seconds`, or when the run ends."""
+    until = time.monotonic() + seconds
+    while True:
+        is_pending = (requests_dir(run) / f"{request.id}.json").exists()
+        if not is_pending:
+            for event in reversed(query.get_events(run)):
+                if event.get("id") == request.id:
+                    return Answer(
+                        event["env_steps"],
+                        event["epoch"],
+                        event.get("changed", {}),
+                        event.get("text"),
+                    )
+        if time.monotonic() > until or not is_alive_here(run.meta()):
+            return None
+        time.sleep(0.05)
+
+
+# -- the training process -------------------------------------------------------------------
+
+
+class LiveEdits:
+    """Makes the requested changes; asked by the training loop at the start of every epoch."""
+
+    def __init__(self, trainer: "Trainer", run: Run):
+        self.trainer, self.run = trainer, run
+        self._done = {edit.id for edit in read_edits(run)}
+        # A resume at the clock of an edit makes it again; its event is in the file already.
+        self._logged = {event.get("id") for event in query.get_events(run)}
+        self._file = self._signature()
+
+    def make_due(self) -> None:
+        """Make what was requested since the last call."""
+        if requests_dir(self.run).exists():
+            self._answer_requests()
+        if self._signature() != self._file:
+            self._read_file()
+
+    def change(self, changes: Mapping[str, Any], source: str, edit_id: str) -> Config | None:
+        """Change fields now. None if that is refused, which is reported, or changes nothing."""
+        trainer = self.trainer
+        try:
+            config = edited(trainer.config, changes)
+            changed = differences(config_dict(trainer.config), config_dict(config))
+            if changed:
+                reconfigure(trainer, config)
+        except GsolveError as error:
+            self._refuse(edit_id, source, str(error))
+            return None
+        if not changed:
+            self._log(edit_id, {}, source)
+            return None
+        p = trainer.progress
+        add_edit(self.run, Edit(edit_id, p.env_steps, p.epoch, changed, source))
+        self._done.add(edit_id)
+        self._write_config()
+        self.run.update_meta(
+            changed=changed_from_shipped(config), max_env_steps=config.max_env_steps
+        )
+        self._log(edit_id, changed, source)
+        return config
+
+    def _answer_requests(self) -> None:
+        try:
+            requests = pending_requests(self.run)
+        except RunError as error:
+            self.trainer.observer.on_message("warning", str(error))
+            return
+        for request in requests:
+            if request.at_env_steps > self.trainer.progress.env_steps:
+                continue
+            if request.id not in self._done:
+                self.change(request.changes, request.source, request.id)
+            drop_request(self.run, request.id)
+
+    def _read_file(self) -> None:
+        """Take over an edited config.yaml. If it is refused, the file is set back and the edited
+        one is kept beside it."""
+        path, edit_id = self.run.config_path, Request({}).id
+        try:
+            before = config_dict(self.trainer.config)
+            given = config_dict(build_config(read_config_file(path).section(None)))
+            given["project_id"] = before["project_id"]  # reading a file sets it where it is unset
+            new = {name: after for name, (_, after) in differences(before, given).items()}
+        except (GsolveError, OSError) as error:
+            self._refuse(edit_id, FROM_FILE, str(error))
+            self._set_back()
+            return
+        if new and self.change(new, FROM_FILE, edit_id) is None:
+            self._set_back()
+        self._file = self._signature()
+
+    def _set_back(self) -> None:
+        try:
+            text = self.run.config_path.read_bytes()
+            write_atomic(self.run.path / REFUSED_FILE, text)
+        except OSError:
+            pass  # deleted: there is nothing to keep
+        self._write_config()
+
+    def _write_config(self) -> None:
+        self.run.write_config(dump_config(self.trainer.config))
+        self._file = self._signature()
+
+    def _signature(self) -> tuple[int, int, int] | None:
+        try:
+            stat = self.run.config_path.stat()
+        except OSError:
+            return None
+        return stat.st_mtime_ns, stat.st_size, stat.st_ino
+
+    def _log(self, edit_id: str, changed: dict[str, list[Any]], source: str) -> None:
+        p = self.trainer.progress
+        if edit_id not in self._logged:
+            self.run.log_event(
+                "config",
+                env_steps=p.env_steps,
+                epoch=p.epoch,
+                changed={name: new for name, (_, new) in changed.items()},
+                before={name: old for name, (old, _) in changed.items()},
+                source=source,
+                id=edit_id,
+            )
+        for name, (old, new) in changed.items():
+            text = f"{name}: {_shown(old)} → {_shown(new)} at env step {p.env_steps:,} ({source})"
+            self.trainer.observer.on_message("info", text)
+
+    def _refuse(self, edit_id: str, source: str, text: str) -> None:
+        p = self.trainer.progress
+        self.run.log_event(
+            "config_refused",
+            env_steps=p.env_steps,
+            epoch=p.epoch,
+            text=text,
+            source=source,
+            id=edit_id,
+        )
+        self.trainer.observer.on_message("warning", f"{source} was refused: {text}")
+
+
+def reconfigure(trainer: "Trainer", config: Config) -> None:
+    """Continue training with a changed config: a new agent with the state of the old one."""
+    old, env = trainer.agent, trainer.collector.env
+    agent = build_agent(config, env.observation_space, env.action_space)
+    if agent.device != old.device:
+        raise ConfigError(
+            f"these values would move the networks from {old.device} to {agent.device}; set "
+            f"device: {old.device} at the start of the run to change them"
+        )
+    agent.use_goals(env.goal_functions)
+    _take_state(agent, old)
+    agent.timer = trainer.timer
+    if old.memory is not None:
+        agent.adopt_memory(old.memory)
+    trainer.agent, trainer.collector.policy = agent, agent.policy
+    trainer.follow(config)
+    torch.set_num_threads(pick_threads(config, env.observation_space))
+
+
+def _take_state(agent: Agent, old: Agent) -> None:
+    tensors, extra = old.state()
+    arrays: dict[str, dict[str, Any]] = {
+        stem: {name: value.detach().cpu().numpy() for name, value in named.items()}
+        for stem, named in tensors.items()
+    }
+    try:
+        agent.load_state(arrays, extra)
+    except Exception as error:  # a field of a plugin that decides what is built
+        what = f"{type(error).__name__}: {error}".partition("\n")[0]
+        raise ConfigError(f"the trained state does not fit the changed config ({what})") from None
+
+
+def _shown(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)

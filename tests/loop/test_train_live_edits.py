@@ -1,0 +1,199 @@
+"""Fields changed while a run trains: when they take effect, what is recorded, exact resume."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gymnasium_solver.config.live import live_fields
+from gymnasium_solver.errors import ConfigError, RunError
+from gymnasium_solver.runs.edits import Request, put_request, read_edits, requests_dir
+from gymnasium_solver.runs.run import Run
+from gymnasium_solver.training.live import edited, request_edit
+from gymnasium_solver.training.observer import Observer
+from gymnasium_solver.training.prepare import load_config
+
+Call = Callable[..., Any]
+
+
+class Crash(BaseException):
+    pass
+
+
+class Edits(Observer):
+    """Requests changes after some epochs, and crashes after one if asked to."""
+
+    def __init__(self, after: dict[int, Any], crash_at: int | None = None):
+        self.after, self.crash_at = after, crash_at
+        self.messages: list[str] = []
+
+    def on_start(self, run: Run, config: Any, info: Any) -> None:
+        self.run = run
+
+    def on_message(self, level: str, text: str) -> None:
+        self.messages.append(text)
+
+    def on_epoch(self, row: dict[str, Any]) -> None:
+        change = self.after.get(row["epoch"])
+        if callable(change):
+            change(self.run)
+        elif change is not None:
+            put_request(self.run, Request(change))
+        if row["epoch"] == self.crash_at:
+            raise Crash
+
+
+CHANGES: dict[str, dict[str, Any]] = {
+    "ppo": {"policy_lr": 0.05, "n_epochs": 3, "gamma": 0.5, "ent_coef": 0.1, "target_kl": 1.0},
+    "dqn": {"policy_lr": 0.05, "gamma": 0.5, "batch_size": 5, "n_step": 2, "epsilon": 0.5},
+    "pqn": {"policy_lr": 0.05, "td_lambda": 0.2, "max_grad_norm": None},
+    "sac": {"policy_lr": 0.05, "tau": 0.3, "updates_per_step": 1.5},
+}
+ENVS = {"sac": "Pendulum-v1"}
+
+
+@pytest.mark.parametrize("algo_id", list(CHANGES))
+def test_an_edited_run_that_crashed_resumes_exactly(
+    algo_id: str, train: Call, resume: Call, weight_hash: Call, learning_rows: Call, events: Call
+) -> None:
+    """The edit falls between the checkpoint and the crash, so that the resume must repeat it."""
+    env_id = ENVS.get(algo_id, "CartPole-v1")
+    fields = {"max_epochs": 8, "policy_lr": "lin_0.01", "max_episode_steps": 30}
+    plain = train(algo_id, env_id, **fields)
+    whole = train(algo_id, env_id, observer=Edits({5: CHANGES[algo_id]}), **fields)
+    assert weight_hash(whole) != weight_hash(plain)
+    assert learning_rows(whole)[:5] == learning_rows(plain)[:5]
+    observer = Edits({5: CHANGES[algo_id]}, crash_at=7)
+    with pytest.raises(Crash):
+        train(algo_id, env_id, observer=observer, checkpoint_freq_epochs=4, **fields)
+    run = resume("@last")
+    assert weight_hash(run) == weight_hash(whole)
+    assert learning_rows(run) == learning_rows(whole)
+    saved = load_config(str(whole.config_path)).replace(checkpoint_freq_epochs=4)
+    assert load_config(str(run.config_path)) == saved
+    made = events(run, "config")
+    assert [event["changed"].keys() for event in made] == [CHANGES[algo_id].keys()]
+
+
+def test_an_edit_at_the_very_checkpoint_is_logged_once(
+    train: Call, resume: Call, weight_hash: Call, events: Call
+) -> None:
+    fields = {"max_epochs": 6}
+    whole = train("ppo", "CartPole-v1", observer=Edits({4: {"policy_lr": 0.1}}), **fields)
+    observer = Edits({4: {"policy_lr": 0.1}}, crash_at=5)
+    with pytest.raises(Crash):
+        train("ppo", "CartPole-v1", observer=observer, checkpoint_freq_epochs=4, **fields)
+    run = resume("@last")
+    assert weight_hash(run) == weight_hash(whole)
+    assert len(events(run, "config")) == 1
+    assert len(read_edits(run)) == 1
+
+
+def test_the_value_takes_effect_at_the_next_epoch_and_is_recorded(
+    train: Call, learning_rows: Call, events: Call
+) -> None:
+    observer = Edits({2: {"policy_lr": 0.05}})
+    run = train("ppo", "CartPole-v1", observer=observer)
+    rows = learning_rows(run)
+    assert [row["train/hp/policy_lr"] for row in rows] == [3e-4, 3e-4, 0.05, 0.05]
+    (event,) = events(run, "config")
+    assert (event["changed"], event["before"]) == ({"policy_lr": 0.05}, {"policy_lr": 3e-4})
+    assert (event["env_steps"], event["epoch"]) == (rows[1]["env_steps"], 2)
+    assert load_config(str(run.config_path)).policy_lr.start == 0.05  # type: ignore[attr-defined]
+    assert any("policy_lr: 0.0003 → 0.05" in text for text in observer.messages)
+    assert not list(requests_dir(run).iterdir())
+
+
+def test_saving_the_config_file_does_the_same(train: Call, learning_rows: Call) -> None:
+    def save(run: Run) -> None:
+        text = run.config_path.read_text()
+        run.config_path.write_text(text.replace("policy_lr: 0.0003", "policy_lr: 5e-2"))
+
+    run = train("ppo", "CartPole-v1", observer=Edits({2: save}))
+    rows = learning_rows(run)
+    assert [row["train/hp/policy_lr"] for row in rows] == [3e-4, 3e-4, 0.05, 0.05]
+    assert read_edits(run)[0].source == "config.yaml"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        ("n_envs: 3", "n_envs: 4", "n_envs cannot change while a run trains"),
+        ("policy_lr: 0.0003", "policy_lr: -1", "policy_lr"),
+        ("policy_lr: 0.0003", "policy_lr: [", "config.yaml"),
+    ],
+)
+def test_a_wrong_edit_of_the_file_is_refused_and_set_back(
+    old: str, new: str, why: str, train: Call, events: Call, weight_hash: Call
+) -> None:
+    def save(run: Run) -> None:
+        self_text.append(run.config_path.read_text())
+        run.config_path.write_text(self_text[0].replace(old, new))
+
+    self_text: list[str] = []
+    plain = train("ppo", "CartPole-v1")
+    run = train("ppo", "CartPole-v1", observer=Edits({2: save}))
+    assert weight_hash(run) == weight_hash(plain)
+    (event,) = events(run, "config_refused")
+    assert why in event["text"]
+    assert run.config_path.read_text() == self_text[0]
+    assert new in (run.path / "config.refused.yaml").read_text()
+
+
+def test_a_request_for_later_waits(train: Call, learning_rows: Call) -> None:
+    def ask(run: Run) -> None:
+        put_request(run, Request({"policy_lr": 0.05}, at_env_steps=130))
+
+    run = train("ppo", "CartPole-v1", observer=Edits({1: ask}), max_epochs=5)
+    rows = learning_rows(run)
+    first = next(row for row in rows if row["train/hp/policy_lr"] == 0.05)
+    assert rows[first["epoch"] - 2]["env_steps"] >= 130 > rows[first["epoch"] - 3]["env_steps"]
+
+
+def test_going_back_before_an_edit_undoes_it(train: Call, resume: Call, weight_hash: Call) -> None:
+    plain = train("ppo", "CartPole-v1", max_epochs=4)
+    run = train(
+        "ppo", "CartPole-v1", observer=Edits({3: {"policy_lr": 0.1}}), max_epochs=4,
+        checkpoint_freq_epochs=1, keep_checkpoints=9,
+    )  # fmt: skip
+    assert weight_hash(run) != weight_hash(plain)
+    second = sorted(
+        (p for p in run.checkpoints_dir.iterdir() if p.name.isdigit()), key=lambda p: int(p.name)
+    )[1]
+    back = resume(f"{run.id}/{second.name}")
+    assert weight_hash(back) == weight_hash(plain)
+    assert read_edits(back) == []
+
+
+def test_a_damaged_request_does_not_stop_training(train: Call, weight_hash: Call) -> None:
+    def damage(run: Run) -> None:
+        requests_dir(run).mkdir()
+        (requests_dir(run) / "1.json").write_text("{")
+
+    observer = Edits({2: damage})
+    run = train("ppo", "CartPole-v1", observer=observer)
+    assert weight_hash(run) == weight_hash(train("ppo", "CartPole-v1"))
+    assert any("1.json" in text for text in observer.messages)
+
+
+def test_what_cannot_change_is_refused_before_it_is_asked(make_config: Call) -> None:
+    config = make_config("ppo", "CartPole-v1")
+    with pytest.raises(ConfigError, match="hidden_dims cannot change while a run trains"):
+        edited(config, {"hidden_dims": [16]})
+    with pytest.raises(ConfigError, match="policy_lr"):
+        edited(config, {"policy_l": 1e-3})
+    assert {"policy_lr", "gamma", "n_epochs", "max_env_steps"} <= set(live_fields(type(config)))
+
+
+def test_a_run_that_does_not_train_cannot_be_edited(train: Call) -> None:
+    run = train("ppo", "CartPole-v1", max_epochs=1)
+    with pytest.raises(RunError, match=r"gsolve train --resume .* --policy-lr 0\.1"):
+        request_edit(run, {"policy_lr": 0.1})
+
+
+def test_a_budget_can_grow_while_a_run_trains(train: Call) -> None:
+    run = train("ppo", "CartPole-v1", observer=Edits({2: {"max_epochs": 6}}), max_epochs=4)
+    assert run.meta()["epoch"] == 6
+    assert json.loads(Path(run.meta_path).read_text())["stop_reason"] == "max_epochs"
