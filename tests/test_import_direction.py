@@ -27,8 +27,9 @@ LEVELS = (
     ("algos",),
     ("training",),
     ("media",),
+    ("backends",),  # run an argv in a folder; experiments, the web app and agents start runs
     ("baselines.measure", "experiments"),
-    ("backends", "share", "serve"),
+    ("share", "serve"),
     ("bench",),
     ("cli",),
     ("api",),  # for the console; the package loads it where a name of it is used

@@ -56,9 +56,11 @@ def choose_place(args: FieldArgs, config: "Config") -> Place:
 def _existing(root: Path, name: str, policy: str, config: "Config", trust: bool) -> Place:
     from gymnasium_solver.runs.checkpoint import list_checkpoints
     from gymnasium_solver.runs.remove import archive, refuse_running
-    from gymnasium_solver.runs.run import Run, is_run
+    from gymnasium_solver.runs.run import JOB_FILES, Run, clear_run, is_run, is_unfinished
 
     run = Run(root / name)
+    if is_unfinished(run.path):
+        return Place(root, name)
     if not is_run(run.path):
         raise UsageError(f"{run.path} exists and is not a run; choose another name")
     if policy != "new":
@@ -77,7 +79,12 @@ def _existing(root: Path, name: str, policy: str, config: "Config", trust: bool)
         _check_same(run, config, trust)
         is_finished = run.meta().get("status") == "finished"
         return Place(root, name, is_resume=not is_finished, is_finished=is_finished)
-    # Killed before its first checkpoint, or to be trained anew.
+    if policy == "resume" and (run.path / JOB_FILES[0]).exists():
+        # Killed before its first checkpoint. The job that trains it anew is this very process,
+        # whose files must stay where they are.
+        clear_run(run.path)
+        return Place(root, name)
+    # The same without a job, or to be trained anew.
     created = str(run.meta().get("created_at", ""))[:19]
     aside = Run(root / f"{name}-{re.sub('[^0-9]', '', created)}")
     run.path.rename(aside.path)

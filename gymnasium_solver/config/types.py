@@ -6,12 +6,12 @@ constructed config holds plain numbers.
 """
 
 import math
-import os
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, WithJsonSchema
 
+from gymnasium_solver.config.cpus import cpu_count
 from gymnasium_solver.registry import heads, networks
 
 LONGEST_NAME = 150
@@ -48,13 +48,6 @@ def layers(value: Any) -> Any:
         return tuple(whole(item) for item in value)
     width = whole(value)
     return (width,) if isinstance(width, int) and not isinstance(width, bool) else value
-
-
-def cpu_count() -> int:
-    """CPUs that this process may use: in a container fewer than the machine has."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def is_too_deep(value: Any) -> bool:

@@ -43,6 +43,8 @@ from gymnasium_solver.runs.summary import check_evaluation, summary_of
 
 LAST_RUN = "@last"
 STATUSES = ("created", "running", "finished", "interrupted", "failed")
+# A backend puts these into the folder of a run before the run is created.
+JOB_FILES = ("job.json", "job.lock", "job.log")
 _ANSI = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
 
 
@@ -260,6 +262,30 @@ def is_run(path: Path) -> bool:
     return is_file(path / "meta.json")
 
 
+def is_unfinished(path: Path) -> bool:
+    """Whether a folder holds no run, only what a backend prepared or a creation that was killed
+    left behind: nothing in it can be continued."""
+    if is_run(path) or not path.is_dir():
+        return False
+    made = {"checkpoints", "videos", "metrics.jsonl", "events.jsonl", "run.log", "config.yaml"}
+    made |= {"git.diff", ".lock", *JOB_FILES}
+    names = [entry.name for entry in path.iterdir()]
+    is_ours = any(name in JOB_FILES for name in names) or "checkpoints" in names
+    return is_ours and all(name in made or ".tmp-" in name for name in names)
+
+
+def clear_run(path: Path) -> None:
+    """Remove a run that has no checkpoint, but not the files of its job; meta.json goes first, so
+    that a kill in between leaves a folder that `is_unfinished`."""
+    for entry in sorted(path.iterdir(), key=lambda entry: entry.name != "meta.json"):
+        if entry.name in JOB_FILES:
+            continue
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()
+
+
 def is_alive_here(meta: Mapping[str, Any]) -> bool:
     """Whether the process that writes the run is alive on this machine and has not finished the
     run."""
@@ -314,7 +340,9 @@ def _named_folder(root: Path, name: str) -> Path:
         root.mkdir(parents=True, exist_ok=True)
         path.mkdir()
     except FileExistsError:
-        raise RunError(f"{path} exists already") from None
+        if not is_unfinished(path):
+            raise RunError(f"{path} exists already") from None
+        clear_run(path)
     except OSError as error:
         raise cannot_write("a new run", root, error) from error
     return path

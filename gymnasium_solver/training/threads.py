@@ -22,7 +22,8 @@ import torch
 from gymnasium import spaces
 from threadpoolctl import ThreadpoolController
 
-from gymnasium_solver.config.schema import Config, LearnerConfig, cpu_count
+from gymnasium_solver.config.cpus import cpu_share
+from gymnasium_solver.config.schema import Config, LearnerConfig
 from gymnasium_solver.nets.network import is_cnn
 
 log = logging.getLogger(__name__)
@@ -43,8 +44,8 @@ def pick_threads(config: Config, observation_space: spaces.Space | None = None) 
     if not isinstance(config, LearnerConfig):
         return 1
     if observation_space is not None and is_cnn(config, observation_space):
-        return cpu_count()
-    return min(cpu_count(), max(1, largest_product(config) // WORK_A_THREAD))
+        return cpu_share()
+    return min(cpu_share(), max(1, largest_product(config) // WORK_A_THREAD))
 
 
 def largest_product(config: LearnerConfig) -> int:

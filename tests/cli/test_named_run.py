@@ -86,3 +86,46 @@ def test_the_earlier_run_is_kept_aside(tmp_path: Path, policy: str, saved: bool)
     assert (place.name, place.is_resume) == ("mine", False)
     assert not (tmp_path / "mine").exists()
     assert len(list((tmp_path / ARCHIVE).iterdir())) == 1
+
+
+def test_a_folder_prepared_for_a_job_is_no_run_yet(tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "job.json").write_text("{}")
+    (folder / "job.log").write_text("output\n")
+    options = words(tmp_path, run_name="mine", if_exists="resume")
+    place = choose_place(options, CONFIG)
+    assert (place.name, place.is_resume) == ("mine", False)
+    run = make_run(tmp_path, has_checkpoint=False)
+    assert (folder / "job.log").read_text() == "output\n"
+    assert run.meta()["seed"] == 3
+
+
+def test_a_job_that_died_before_its_first_checkpoint_starts_anew_in_place(tmp_path: Path) -> None:
+    run = make_run(tmp_path, has_checkpoint=False)
+    (run.path / "job.json").write_text("{}")
+    run.log_text("old")
+    place = choose_place(words(tmp_path, run_name="mine", if_exists="resume"), CONFIG)
+    assert (place.name, place.is_resume) == ("mine", False)
+    assert [path.name for path in run.path.iterdir()] == ["job.json"]
+
+
+@pytest.mark.parametrize("killed_after", ["checkpoints", "config.yaml"])
+def test_a_creation_that_was_killed_is_begun_anew(tmp_path: Path, killed_after: str) -> None:
+    run = make_run(tmp_path, has_checkpoint=False)
+    run.meta_path.unlink()
+    if killed_after == "checkpoints":
+        for path in run.path.iterdir():
+            if path.is_file():
+                path.unlink()
+    place = choose_place(words(tmp_path, run_name="mine", if_exists="resume"), CONFIG)
+    assert (place.name, place.is_resume) == ("mine", False)
+    assert make_run(tmp_path).meta()["seed"] == 3
+
+
+def test_a_folder_of_something_else_is_not_touched(tmp_path: Path) -> None:
+    (tmp_path / "mine" / "checkpoints").mkdir(parents=True)
+    (tmp_path / "mine" / "thesis.tex").write_text("x")
+    with pytest.raises(UsageError, match="is not a run"):
+        choose_place(words(tmp_path, run_name="mine", if_exists="resume"), CONFIG)
+    assert (tmp_path / "mine" / "thesis.tex").exists()

@@ -27,13 +27,13 @@ from gymnasium_solver.training.threads import limited_threads, numpy_blas_files,
     ],
 )
 def test_threads_follow_the_largest_product(monkeypatch, fields, expected):
-    monkeypatch.setattr(threads, "cpu_count", lambda: 8)
+    monkeypatch.setattr(threads, "cpu_share", lambda: 8)
     config = load_config("CartPole-v1:dqn").replace(**fields)
     assert pick_threads(config, spaces.Box(-1, 1, (4,))) == expected
 
 
 def test_images_take_every_cpu(monkeypatch):
-    monkeypatch.setattr(threads, "cpu_count", lambda: 8)
+    monkeypatch.setattr(threads, "cpu_share", lambda: 8)
     image = spaces.Box(0, 255, (4, 84, 84), np.uint8)
     assert pick_threads(load_config("CartPole-v1:dqn"), image) == 8
 

@@ -20,7 +20,6 @@ makes: 5 to 25 us a step less.
 """
 
 import ctypes
-import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -30,6 +29,7 @@ from typing import Any
 
 import numpy as np
 
+from gymnasium_solver.config.cpus import cpu_share
 from gymnasium_solver.envs.engines.envpool_goals import pool_goals
 from gymnasium_solver.envs.engines.envpool_spaces import MINIGRID, mended, pool_reader
 from gymnasium_solver.envs.masks import KEY as MASK_KEY
@@ -322,7 +322,7 @@ def _num_threads(suite: str, n_envs: int) -> int:
     for 64; BipedalWalker 585 / 327 for 8 envs and 213 / 238 for 4."""
     if suite in ("classic_control", "toy_text"):
         return 1
-    n_cpus = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+    n_cpus = cpu_share()
     if suite == "atari":  # a step takes a third of a millisecond: threads pay from two envs on
         return min(n_cpus, n_envs)
     return min(n_cpus, -(-n_envs // 4))

@@ -1,0 +1,215 @@
+"""Detached processes on this machine, each in a folder that is known before the start.
+
+    job = start(gsolve("train", "CartPole-v1:ppo", "--run-dir", str(folder)), folder)
+    find(folder).is_running
+    stop(folder)                     # SIGTERM: a training saves and exits with 75
+
+The process has its own session, so it outlives the one that started it. Its identity is in
+`job.json`: the process id with its start time, so that a reused id is never mistaken for it. Output
+goes to `job.log`. Both are in the folder itself; `gsolve train --run-dir` accepts such a folder.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from gymnasium_solver.config.cpus import CPUS
+from gymnasium_solver.errors import GsolveError, RunError
+from gymnasium_solver.runs import machine
+from gymnasium_solver.runs.files import read_json
+
+JOB, LOCK, LOG = "job.json", "job.lock", "job.log"
+START_S = 60.0  # on a busy machine Python itself may take seconds to start
+_children: dict[int, "subprocess.Popen[bytes]"] = {}
+
+
+class BackendError(GsolveError):
+    """A job cannot be started or stopped."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A process that was started in a folder."""
+
+    folder: Path
+    argv: list[str]
+    pid: int
+    pid_started: float | None
+    hostname: str
+    at: str
+    """When it was started, in UTC."""
+    starts: int = 1
+    """How often a job was started in this folder."""
+    from_env_steps: int | None = None
+    """The newest checkpoint at the start; None without one."""
+    stuck: int = 0
+    """How many starts before this one began from the same checkpoint."""
+    cpus: int | None = None
+
+    @property
+    def is_running(self) -> bool:
+        here = self.hostname == machine.hostname()
+        return here and machine.is_alive(self.pid, self.pid_started)
+
+    @property
+    def exit_code(self) -> int | None:
+        """The exit code, if this process started the job and it has ended; negative: a signal."""
+        child = _children.get(self.pid)
+        return None if child is None else child.poll()
+
+    @property
+    def log_path(self) -> Path:
+        return self.folder / LOG
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self) | {"folder": str(self.folder)}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any], folder: Path) -> Self:
+        known = {name: values[name] for name in cls.__dataclass_fields__ if name in values}
+        try:
+            return cls(**known | {"folder": folder})
+        except TypeError:
+            raise RunError(f"{folder / JOB} lacks fields. Delete it; the run is intact.") from None
+
+
+def gsolve(*words: str) -> list[str]:
+    """The argv of a gsolve command with this Python."""
+    return [sys.executable, "-m", "gymnasium_solver", *words]
+
+
+def start(
+    argv: Sequence[str],
+    folder: Path,
+    *,
+    cpus: int | None = None,
+    env: Mapping[str, str] | None = None,
+) -> Job:
+    """Start a process in the background and return once it has recorded itself.
+
+    `folder` is created if needed. The working folder stays the caller's. `cpus`: how many CPUs the
+    threads of a training may use. BackendError if a job is running in the folder.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        output = (folder / LOG).open("ab")
+    except OSError as error:
+        raise BackendError(f"cannot start a job in {folder}: {error.strerror}") from error
+    variables = {**os.environ, **(env or {})}
+    if cpus is not None:
+        variables[CPUS] = str(cpus)
+    # The process records itself and then becomes argv: killing the starter at any moment leaves
+    # either no process or one that can be found.
+    launcher = [sys.executable, "-m", "gymnasium_solver.backends.launch", str(folder)]
+    with output:
+        process = subprocess.Popen(
+            [*launcher, str(cpus or 0), "--", *argv],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            env=variables,
+        )
+    _children[process.pid] = process
+    return _recorded(process, folder)
+
+
+def _recorded(process: "subprocess.Popen[bytes]", folder: Path) -> Job:
+    deadline = time.monotonic() + START_S
+    while time.monotonic() < deadline:
+        has_ended = process.poll() is not None
+        if (job := find(folder)) is not None and job.pid == process.pid:
+            return job
+        if has_ended:
+            last = (tail(folder, 1) or ["it wrote nothing"])[-1]
+            raise BackendError(f"no job was started in {folder}: {last}")
+        time.sleep(0.01)
+    process.kill()
+    raise BackendError(f"no job was started in {folder} within {START_S:g} s")
+
+
+def find(folder: Path) -> Job | None:
+    """The newest job of a folder, running or not."""
+    path = folder / JOB
+    if not path.is_file():
+        return None
+    return Job.from_dict(read_json(path, "Delete it; the run is intact."), folder)
+
+
+def is_running(folder: Path) -> bool:
+    job = find(folder)
+    return job is not None and job.is_running
+
+
+def stop(folder: Path, *, kill_after_s: float | None = None) -> bool:
+    """Ask the job of a folder to save and end; False if none is running.
+
+    SIGTERM goes to the training process only, which needs its worker processes for saving. With
+    `kill_after_s` the whole session is killed if it is still running after that time.
+    """
+    job = find(folder)
+    if job is None or not job.is_running:
+        return False
+    with suppress(ProcessLookupError):
+        os.kill(job.pid, signal.SIGTERM)
+    if kill_after_s is not None and not wait(folder, kill_after_s):
+        kill(folder)
+    return True
+
+
+def kill(folder: Path) -> None:
+    """Kill the job of a folder with all of its processes, at once. A run can still be resumed."""
+    job = find(folder)
+    if job is None:
+        return
+    if job.is_running:
+        with suppress(ProcessLookupError):
+            os.killpg(job.pid, signal.SIGKILL)
+    else:
+        kill_orphans(job)
+
+
+def kill_orphans(job: Job) -> None:
+    """Kill what a dead job has left running in its session, such as environment processes.
+
+    While a group exists, its number is not given to a new process. So if no process has the number
+    and the group exists, the group is that of the job."""
+    if job.hostname == machine.hostname() and not _exists(job.pid):
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(job.pid, signal.SIGKILL)
+
+
+def _exists(pid: int) -> bool:
+    child = _children.get(pid)
+    if child is not None and child.poll() is not None:  # reaped: the number is free
+        return False
+    return machine.is_alive(pid)
+
+
+def wait(folder: Path, timeout_s: float) -> bool:
+    """Wait until no job is running in the folder; False after `timeout_s`."""
+    deadline = time.monotonic() + timeout_s
+    while is_running(folder):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def tail(folder: Path, lines: int = 20) -> list[str]:
+    """The last lines of a job's output."""
+    try:
+        with (folder / LOG).open("rb") as file:
+            file.seek(0, os.SEEK_END)
+            file.seek(max(0, file.tell() - 200 * lines - 4096))
+            text = file.read().decode(errors="replace")
+    except OSError:
+        return []
+    return text.splitlines()[-lines:]

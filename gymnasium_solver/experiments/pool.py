@@ -1,0 +1,252 @@
+"""Runs trainings side by side, and takes up where a killed coordinator or worker left off.
+
+    pool = Pool(jobs=2)
+    pool.add(Task(folder, ("CartPole-v1:ppo", "--seed", "1")))
+    pool.run(on_change=print)
+
+A task is `gsolve train ... --run-dir FOLDER --if-exists resume`. What is to be done with it is read
+from its folder: a running one is attached to, a finished one collected, a killed or preempted one
+resumed exactly, and one that was never started is started. Workers are detached: they survive the
+coordinator, and a new one finds them. A run that ends several times without a new checkpoint has
+failed.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from gymnasium_solver.backends import local
+from gymnasium_solver.config.cpus import cpu_count
+from gymnasium_solver.errors import RunError
+from gymnasium_solver.runs.run import Run, is_alive_here, is_run, live_status
+
+MAX_RESTARTS = 5  # in a row, from the same checkpoint
+POLL_S = 0.2
+WAITING, RUNNING = "waiting", "running"
+FINISHED, FAILED, STOPPED = "finished", "failed", "stopped"
+USAGE_ERROR = 2  # exit code of a command line or config that is wrong: no retry helps
+
+
+class Backend(Protocol):
+    """Where tasks run: an argv in a folder that is known before the start."""
+
+    def start(self, argv: Sequence[str], folder: Path, *, cpus: int | None = None) -> object: ...
+    def is_running(self, folder: Path) -> bool: ...
+    def exit_code(self, folder: Path) -> int | None: ...
+    def stuck(self, folder: Path) -> int: ...
+    def stop(self, folder: Path) -> object: ...
+    def tail(self, folder: Path, lines: int = 20) -> list[str]: ...
+
+
+class LocalBackend:
+    """Detached processes on this machine (backends/local.py)."""
+
+    def start(self, argv: Sequence[str], folder: Path, *, cpus: int | None = None) -> object:
+        return local.start(argv, folder, cpus=cpus)
+
+    def is_running(self, folder: Path) -> bool:
+        return local.is_running(folder)
+
+    def exit_code(self, folder: Path) -> int | None:
+        job = local.find(folder)
+        return None if job is None else job.exit_code
+
+    def stuck(self, folder: Path) -> int:
+        """How many starts in a row began from the newest checkpoint, the last one included."""
+        job = local.find(folder)
+        if job is None:
+            return 0
+        from gymnasium_solver.backends.launch import newest_checkpoint
+
+        return job.stuck + 1 if job.from_env_steps == newest_checkpoint(folder) else 0
+
+    def stop(self, folder: Path) -> object:
+        return local.stop(folder)
+
+    def tail(self, folder: Path, lines: int = 20) -> list[str]:
+        return local.tail(folder, lines)
+
+
+@dataclass
+class Task:
+    """One training: its folder, known before the start, and the words after `gsolve train`."""
+
+    folder: Path
+    words: tuple[str, ...]
+    label: str = ""
+    state: str = WAITING
+    reason: str = ""
+    """Why it failed."""
+    restarts: int = 0
+    """Starts by this coordinator after the first."""
+    is_stopping: bool = field(default=False, repr=False)
+
+    @property
+    def argv(self) -> list[str]:
+        place = ("--run-dir", str(self.folder), "--if-exists", "resume", "--quiet", "--no-keys")
+        return local.gsolve("train", *self.words, *place)
+
+    @property
+    def is_over(self) -> bool:
+        return self.state in (FINISHED, FAILED, STOPPED)
+
+
+OnChange = Callable[[Task], None]
+
+
+class Pool:
+    """Runs up to `jobs` tasks at a time. `step` does what is due now and returns at once."""
+
+    def __init__(
+        self,
+        jobs: int = 1,
+        *,
+        cpus: int | None = None,
+        backend: Backend | None = None,
+        max_restarts: int = MAX_RESTARTS,
+        retry_failed: bool = False,
+    ) -> None:
+        """`cpus`: for the threads of one task (default: an equal share of this machine's).
+        `retry_failed`: try runs that have failed earlier once more."""
+        self.jobs = max(1, jobs)
+        self.cpus = cpus or max(1, cpu_count() // self.jobs)
+        self.backend: Backend = backend or LocalBackend()
+        self.max_restarts = max_restarts
+        self.retry_failed = retry_failed
+        self.tasks: list[Task] = []
+
+    def add(self, task: Task) -> Task:
+        """Take up a task: attach to it, collect it, or queue it."""
+        self.tasks.append(task)
+        if self._is_running(task):
+            task.state = RUNNING
+        elif (state := outcome(task.folder)) == FINISHED:
+            task.state = FINISHED
+        elif state == FAILED and not self.retry_failed:
+            task.state, task.reason = FAILED, why(task.folder, self.backend)
+        return task
+
+    def step(self) -> list[Task]:
+        """Settle tasks that have ended, start those that are due; returns the changed ones."""
+        changed = [t for t in self.tasks if t.state == RUNNING and not self._is_running(t)]
+        for task in changed:
+            self._settle(task)
+        free = self.jobs - sum(task.state == RUNNING for task in self.tasks)
+        due = [task for task in self.tasks if task.state == WAITING][: max(0, free)]
+        for task in due:
+            self._start(task)
+        return changed + [task for task in due if task not in changed]
+
+    def run(self, on_change: OnChange | None = None, on_poll: Callable[[], None] | None = None,
+            poll_s: float = POLL_S) -> None:  # fmt: skip
+        """Run all tasks to their ends. An exception, such as Ctrl-C, stops the running ones; they
+        save, and can be resumed."""
+        try:
+            while not self.is_over:
+                for task in self.step():
+                    if on_change is not None:
+                        on_change(task)
+                if on_poll is not None:
+                    on_poll()
+                if not self.is_over:
+                    time.sleep(poll_s)
+        except BaseException:
+            self.stop_all()
+            raise
+
+    @property
+    def is_over(self) -> bool:
+        return all(task.is_over for task in self.tasks)
+
+    def running(self) -> list[Task]:
+        return [task for task in self.tasks if task.state == RUNNING]
+
+    def stop(self, task: Task) -> None:
+        """Ask a task to save and end; it is not started again."""
+        if task.state == WAITING:
+            task.state = STOPPED
+        elif task.state == RUNNING:
+            task.is_stopping = True
+            self.backend.stop(task.folder)
+
+    def stop_all(self, wait_s: float = 60.0) -> None:
+        """Stop every task and wait until the running ones have saved."""
+        for task in self.tasks:
+            self.stop(task)
+        deadline = time.monotonic() + wait_s
+        while self.running() and time.monotonic() < deadline:
+            self.step()
+            time.sleep(0.05)
+
+    def _is_running(self, task: Task) -> bool:
+        if self.backend.is_running(task.folder):
+            return True
+        run = Run(task.folder)  # by hand, with gsolve train --resume
+        return is_run(task.folder) and is_alive_here(run.meta())
+
+    def _start(self, task: Task) -> None:
+        task.state = RUNNING
+        try:
+            self.backend.start(task.argv, task.folder, cpus=self.cpus)
+        except local.BackendError as error:
+            if not self._is_running(task):  # another coordinator was faster
+                task.state, task.reason = FAILED, str(error)
+
+    def _settle(self, task: Task) -> None:
+        """Decide about a task whose process has ended."""
+        state = outcome(task.folder)
+        code = self.backend.exit_code(task.folder)
+        if state == FINISHED:
+            task.state = FINISHED
+        elif task.is_stopping:
+            task.state = STOPPED
+        elif state == FAILED or code == USAGE_ERROR:
+            task.state, task.reason = FAILED, why(task.folder, self.backend)
+        elif self.backend.stuck(task.folder) > self.max_restarts:
+            task.state = FAILED
+            task.reason = (
+                f"ended {self.max_restarts + 1} times without a new checkpoint: "
+                f"{why(task.folder, self.backend)}"
+            )
+        else:
+            task.state = WAITING
+            task.restarts += 1
+
+
+def outcome(folder: Path) -> str | None:
+    """What the folder of a run that is not running says: finished, failed, or None: to be started
+    or resumed."""
+    if not is_run(folder):
+        return None
+    status = live_status(Run(folder).meta())
+    return status if status in (FINISHED, FAILED) else None
+
+
+def why(folder: Path, backend: Backend) -> str:
+    """The reason of a failure: what the run recorded, or the last line of its output."""
+    if is_run(folder) and (detail := Run(folder).meta().get("stop_detail")):
+        return str(detail)
+    lines = [line.strip() for line in backend.tail(folder, 20) if line.strip()]
+    if not lines:
+        return "it wrote nothing"
+    errors = [line for line in lines if line.startswith("gsolve train:")]
+    return errors[-1] if errors else lines[-1]
+
+
+def run_all(tasks: Iterable[Task], jobs: int = 1, on_change: OnChange | None = None) -> list[Task]:
+    """Run tasks to their ends and return them."""
+    pool = Pool(jobs)
+    for task in tasks:
+        pool.add(task)
+    pool.run(on_change)
+    return pool.tasks
+
+
+def check_over(tasks: Sequence[Task]) -> None:
+    """RunError that names the tasks that failed."""
+    failed = [task for task in tasks if task.state == FAILED]
+    if failed:
+        lines = "\n".join(f"  {task.label or task.folder.name}: {task.reason}" for task in failed)
+        raise RunError(f"{len(failed)} of {len(tasks)} runs failed:\n{lines}")
