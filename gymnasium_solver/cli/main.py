@@ -29,6 +29,7 @@ VERBS: dict[str, dict[str, str]] = {
         "eval": "score a trained agent on fresh episodes",
         "play": "watch an agent, or play yourself, in a window or in the terminal",
         "video": "record episodes of a trained agent",
+        "inspect": "record episodes step by step: values, advantages, branches, worst moments",
         "explain": "look into the network of a trained agent",
     },
     "Configs": {
@@ -66,7 +67,6 @@ VERBS: dict[str, dict[str, str]] = {
 # Verbs that users of other systems look for, and the nearest alternative.
 NOT_YET = {
     "enjoy": "gsolve play RUN shows an agent, gsolve video RUN records it",
-    "inspect": "gsolve run RUN shows a run, gsolve plot RUN draws it",
     "publish": "share the run folder, which is self-contained; report.md describes it",
     "sweep": "every field is a flag of gsolve train, for a loop in your shell",
     "mcp": "verbs that read take --json, such as gsolve runs --json",

@@ -4,7 +4,7 @@ An actor decides for N environments at once. A `Decision` belongs to one of them
 the units of the environment.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,7 +15,7 @@ from gymnasium_solver.envs.random_policy import RandomPolicy
 from gymnasium_solver.fast.recorded import on_device
 from gymnasium_solver.nets.encoder import ObsEncoder
 from gymnasium_solver.policies.outlook import Outlook
-from gymnasium_solver.spaces.actions import ActionKind
+from gymnasium_solver.spaces.actions import ActionKind, MultiBinaryActions
 from gymnasium_solver.spaces.observations import Space
 from gymnasium_solver.tree import map_tree
 
@@ -35,8 +35,15 @@ class Decision:
     """Return that the agent expects from here on."""
     is_greedy: bool = True
     """Whether it is the action that the agent considers best."""
+    best: np.ndarray | None = None
+    """The action that the agent considers best, as `step` takes it."""
+    entropy: float | None = None
+    """Of the distribution that actions are sampled from, in the policy's units; that of a squashed
+    action before the squashing."""
     seen: dict[str, np.ndarray] = field(default_factory=dict)
     """Input of the network: "" is its vector, "image NAME" are planes (channel, height, width)."""
+    carry: dict[str, np.ndarray] = field(default_factory=dict)
+    """What a policy with memory remembered before this step."""
 
 
 class Actor(Protocol):
@@ -70,12 +77,32 @@ class PolicyActor:
             return [Decision(row) for row in rows]
         best = policy.greedy(obs, self._carry, is_first, mask).actions
         outlook = policy.outlook(obs, self._carry, is_first, mask)
+        carry = self._remembered(is_first)
         self._carry = acted.carry
         seen = network_input(self.agent, obs)
-        return [
-            _decision(i, row, acted.actions[i], best[i], outlook, seen, policy.actions)
+        decisions = [
+            _decision(i, row, acted.actions[i], best[i : i + 1], outlook, seen, policy.actions)
             for i, row in enumerate(rows)
         ]
+        return [
+            replace(one, carry={name: part[i] for name, part in carry.items()})
+            for i, one in enumerate(decisions)
+        ]
+
+    def _remembered(self, is_first: np.ndarray) -> dict[str, np.ndarray]:
+        """The carry that counts at this step: zeros where an episode begins."""
+        if not self.agent.policy.has_memory:
+            return {}
+        return {
+            name: np.where(is_first.reshape(-1, *[1] * (part.ndim - 1)), 0, part)
+            for name, part in self._carry.items()
+        }
+
+    def value_of(self, obs: Any, mask: np.ndarray | None) -> float | None:
+        """Return expected at the last observation of an episode, after the decisions in it."""
+        first = np.zeros(1, bool)
+        value = self.agent.policy.outlook(obs, self._carry, first, mask).value
+        return None if value is None else float(value[0])
 
 
 def _decision(
@@ -100,9 +127,24 @@ def _decision(
         mean=mean,
         std=std,
         value=None if outlook.value is None else float(outlook.value[i]),
-        is_greedy=bool(np.allclose(chosen, best)),
+        is_greedy=bool(np.allclose(chosen, best[0])),
+        best=actions.to_env(best)[0],
+        entropy=_entropy(i, outlook, actions),
         seen={name: array[i] for name, array in seen.items()},
     )
+
+
+def _entropy(i: int, outlook: Outlook, actions: ActionKind) -> float | None:
+    if outlook.probabilities is not None:
+        p = np.clip(outlook.probabilities[i].astype(np.float64), 1e-12, 1.0)
+        entropy = -(p * np.log(p)).sum()
+        if isinstance(actions, MultiBinaryActions):  # the other value of each bit
+            q = np.clip(1.0 - p, 1e-12, 1.0)
+            entropy -= (q * np.log(q)).sum()
+        return float(entropy)
+    if outlook.std is not None and (outlook.std[i] > 0).all():
+        return float((np.log(outlook.std[i]) + 0.5 * np.log(2 * np.pi * np.e)).sum())
+    return None
 
 
 @torch.no_grad()

@@ -95,12 +95,13 @@ def action_text(stage: Stage, names: Sequence[str], action: Any) -> str:
     return " ".join(f"{number:g}" for number in flat)
 
 
-def features(stage: Stage) -> list[Feature]:
-    """The numbers of the raw observation in order; [] where they are an image or too many."""
+def features(stage: Stage, most: int = MOST_COMPONENTS) -> list[Feature]:
+    """The numbers of the raw observation in order; [] where they are an image or more than
+    `most`."""
     space = stage.tap.observation_space
     parts = part_spaces(space)
     width = sum(_numbers(part) for part in parts.values())
-    if width == 0 or width > MOST_COMPONENTS:
+    if width == 0 or width > most:
         return []
     view = stage.spec.observation_space.view(stage.config.obs_type)
     if view.components and view.size == width:

@@ -1,0 +1,404 @@
+"""Plays episodes for the inspector and records everything about each step (runs/episodes.py).
+
+    studio = Studio(runs_root())
+    episode = studio.play(Ask("@last/@best", seed=7))
+    again = studio.play(Ask("@last", branch=Branch(episode.id, at=40, action=1)))
+
+A branch resets with the seed of another episode, repeats its actions up to a step, takes another
+action there or lets another checkpoint go on, and checks that the observations agree until then.
+"""
+
+import dataclasses
+import hashlib
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from gymnasium_solver.algos.agent import Agent
+from gymnasium_solver.config.schema import Config
+from gymnasium_solver.envs.action_checks import action_checker
+from gymnasium_solver.errors import ConfigError, EnvError
+from gymnasium_solver.media.actors import Decision, PolicyActor
+from gymnasium_solver.media.agents import title_of, trained_agent
+from gymnasium_solver.media.episodes import Moment, Player
+from gymnasium_solver.media.inspect_columns import Plan, derived
+from gymnasium_solver.media.inspect_frames import FrameEncoder, net_picture
+from gymnasium_solver.media.labels import action_names, action_text
+from gymnasium_solver.media.stage import Stage, open_stage
+from gymnasium_solver.runs.episode_writer import EpisodeWriter
+from gymnasium_solver.runs.episodes import Episode, get_episode
+from gymnasium_solver.runs.run import Run
+from gymnasium_solver.spaces.native_actions import action_shape
+from gymnasium_solver.spaces.observations import map_obs, obs_arrays
+from gymnasium_solver.training.score import pick_seed
+from gymnasium_solver.training.targets import ENV_FIELDS, Found, find_run, with_fields
+from gymnasium_solver.training.threads import limited_threads, pick_threads
+
+MOST_STEPS = 1000
+LIMIT_STEPS = 50_000
+GAE_LAMBDA = 0.95  # where the algorithm has none
+MOST_INFO = 64  # entries of a step's info that are kept
+MOST_TEXT = 200
+KEPT = 3  # environments that stay open
+
+
+@dataclass(frozen=True)
+class Branch:
+    of: str
+    """Id of the episode."""
+    at: int
+    """The first step that may differ."""
+    action: Any = None
+    """What to do there, as JSON or as its label; None: what the agent decides."""
+
+
+@dataclass(frozen=True)
+class Ask:
+    run: str | Run
+    """A run or a checkpoint of it, such as @last/@best."""
+    seed: int | str = "test"
+    greedy: bool | None = None
+    """None: as in the run's evaluations, or in the episode that is branched from."""
+    most_steps: int = MOST_STEPS
+    branch: Branch | None = None
+    env_kwargs: dict[str, Any] = dataclasses.field(default_factory=dict)
+    trust: bool = False
+
+
+@dataclass
+class Scene:
+    """An agent in its environment."""
+
+    found: Found
+    agent: Agent
+    env_steps: int
+    stage: Stage
+
+    @property
+    def run(self) -> Run:
+        assert self.found.run is not None, "an episode is kept in a run"
+        return self.found.run
+
+
+class Studio:
+    """Keeps agents and environments open between episodes. Not for several threads at once."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._scenes: OrderedDict[tuple[Any, ...], Scene] = OrderedDict()
+
+    def scene(self, ask: Ask) -> Scene:
+        found = find_run(ask.run, self.root, trust=ask.trust)
+        found = with_fields(found, ask.env_kwargs, ENV_FIELDS)
+        assert found.run is not None
+        assert found.checkpoint is not None
+        key = (found.checkpoint.resolve(), repr(sorted(ask.env_kwargs.items())))
+        if key in self._scenes:
+            self._scenes.move_to_end(key)
+            return self._scenes[key]
+        agent, env_steps = trained_agent(found)
+        stage = open_stage(found, 1, agent=agent, must_draw=False)
+        self._scenes[key] = Scene(found, agent, env_steps, stage)
+        while len(self._scenes) > KEPT:
+            self._scenes.popitem(last=False)[1].stage.close()
+        return self._scenes[key]
+
+    def play(
+        self,
+        ask: Ask,
+        on_start: Callable[[Episode], None] | None = None,
+        should_stop: Callable[[], bool] = lambda: False,
+    ) -> Episode:
+        """Record an episode in its run. `on_start` gets it as soon as it can be read."""
+        if not 1 <= ask.most_steps <= LIMIT_STEPS:
+            raise ConfigError(f"steps {ask.most_steps}: expected 1 to {LIMIT_STEPS}")
+        scene = self.scene(ask)
+        with limited_threads(pick_threads(scene.found.config)):
+            return _Recording(scene, ask, should_stop).play(on_start)
+
+    def close(self) -> None:
+        for scene in self._scenes.values():
+            scene.stage.close()
+        self._scenes.clear()
+
+
+def play_episode(ask: Ask, root: Path) -> Episode:
+    """One episode, without keeping anything open."""
+    studio = Studio(root)
+    try:
+        return studio.play(ask)
+    finally:
+        studio.close()
+
+
+class _Recording:
+    def __init__(self, scene: Scene, ask: Ask, should_stop: Callable[[], bool]) -> None:
+        self.scene, self.ask, self.should_stop = scene, ask, should_stop
+        self.script = Script.of(scene, ask.branch)
+        config, base = scene.found.config, self.script.base
+        greedy = ask.greedy
+        if greedy is None:
+            greedy = config.eval_deterministic if base is None else bool(base.facts["greedy"])
+        self.greedy = greedy
+        if base is None:
+            self.seed = pick_seed(config, scene.run, scene.env_steps, ask.seed)
+        else:
+            self.seed = int(base.facts["seed"])
+        self.actor = PolicyActor(scene.agent, greedy=greedy, explains=True)
+        self.encoders = {"render": FrameEncoder(), "net": FrameEncoder("png")}
+
+    def play(self, on_start: Callable[[Episode], None] | None) -> Episode:
+        started_s = time.perf_counter()
+        player = Player(self.scene.stage, self.actor, self.seed)
+        moment = player.moment()
+        plan = Plan.of(self.scene.stage, self.scene.agent, moment)
+        bodies, tiles = self._pictures(moment)  # before the facts, which tell their format
+        writer = EpisodeWriter.create(self.scene.run, self._facts(plan, tiles))
+        try:
+            for view, body in bodies.items():
+                writer.add_frame(view, body)
+            if on_start is not None:
+                on_start(Episode(writer.path))
+            last, ended = self._steps(player, plan, writer, moment)
+            result = {
+                "steps": last.t,
+                "return": last.episode_return,
+                "ended": ended,
+                "wall_s": time.perf_counter() - started_s,
+            }
+            return self._finish(writer, result)
+        except BaseException as error:
+            writer.fail(_first_line(error))
+            raise
+
+    def _steps(
+        self, player: Player, plan: Plan, writer: EpisodeWriter, moment: Moment
+    ) -> tuple[Moment, str]:
+        while True:
+            digest = digest_of(moment.obs)
+            self.script.check(moment.t, digest)
+            if ended := self._end(moment):
+                writer.add(plan.row(self._valued(moment), None, None), None, digest, self._text())
+                return moment, ended
+            assert moment.decision is not None
+            given = self.script.action(moment.t)
+            action = plan.exact(moment.decision.action if given is None else given)
+            told = self._told(plan, moment.decision, action) | self._text()
+            player.step(action)
+            after = player.moment()
+            is_forced = moment.t == self.script.forced_at
+            row = plan.row(moment, action, after, is_forced)
+            writer.add(row, action, digest, {**told, "info": plain_info(after.info)})
+            for view, body in self._pictures(after)[0].items():
+                writer.add_frame(view, body)
+            moment = after
+
+    def _end(self, moment: Moment) -> str:
+        if moment.is_over:
+            return "terminated" if moment.terminated else "truncated"
+        if moment.t >= self.ask.most_steps:
+            return "cut"
+        return "stopped" if self.should_stop() else ""
+
+    def _valued(self, moment: Moment) -> Moment:
+        """The last moment with the value of its state, from which a cut episode is bootstrapped."""
+        if moment.decision is not None or moment.terminated:
+            return moment
+        obs = map_obs(lambda part: np.asarray(part)[None], moment.obs)
+        mask = None if moment.mask is None else moment.mask[None]
+        value = self.actor.value_of(obs, mask)
+        return dataclasses.replace(moment, decision=Decision(np.array(np.nan), value=value))
+
+    def _told(self, plan: Plan, decision: Decision, action: np.ndarray) -> dict[str, Any]:
+        stage = self.scene.stage
+        told = {"action": action_text(stage, plan.names, action)}
+        if decision.best is not None:
+            told["greedy"] = action_text(stage, plan.names, decision.best)
+        return told
+
+    def _text(self) -> dict[str, Any]:
+        """The state as text, where nothing is drawn."""
+        text = None if self.scene.stage.draws else self.scene.stage.text()
+        return {} if text is None else {"text": text}
+
+    def _pictures(self, moment: Moment) -> tuple[dict[str, bytes], list[dict[str, Any]]]:
+        bodies: dict[str, bytes] = {}
+        tiles: list[dict[str, Any]] = []
+        if moment.frame is not None:
+            bodies["render"] = self.encoders["render"](moment.frame)
+        net = None if moment.decision is None else net_picture(self.scene.agent, moment.decision)
+        if net is not None:
+            bodies["net"], tiles = self.encoders["net"](net[0]), net[1]
+        return bodies, tiles
+
+    def _facts(self, plan: Plan, tiles: list[dict[str, Any]]) -> dict[str, Any]:
+        scene, ask = self.scene, self.ask
+        config, stage = scene.found.config, scene.stage
+        frames: dict[str, Any] = {
+            view: encoder.facts() for view, encoder in self.encoders.items() if encoder.size
+        }
+        if tiles:
+            frames["net"]["tiles"] = tiles
+        branch = ask.branch
+        return {
+            "env_id": config.env_id,
+            "algo_id": config.algo_id,
+            "title": title_of(scene.found, scene.env_steps),
+            "env_steps": scene.env_steps,
+            "seed": self.seed,
+            "greedy": self.greedy,
+            "max_steps": ask.most_steps,
+            "gamma": _gamma(config),
+            "gae_lambda": _gae_lambda(config),
+            "fps": stage.fps,
+            "note": stage.note,
+            "no_frames": stage.no_frames,
+            "changed": {name: str(now) for name, (_, now) in scene.found.changed.items()},
+            "parent": None
+            if branch is None or self.script.base is None
+            else {
+                "episode": self.script.base.id,
+                "step": branch.at,
+                "action": _plain(branch.action),
+                "env_steps": self.script.base.facts.get("env_steps"),
+            },
+            **plan.facts(),
+            "frames": frames,
+        }
+
+    def _finish(self, writer: EpisodeWriter, result: dict[str, Any]) -> Episode:
+        columns = Episode(writer.path).columns()
+        space = self.scene.stage.env.action_space
+        start = int(space.start) if isinstance(space, gymnasium.spaces.Discrete) else 0
+        config = self.scene.found.config
+        table, origin = derived(columns, _gamma(config), _gae_lambda(config), start)
+        return writer.finish(table, {**result, "advantage": origin})
+
+
+class Script:
+    """The actions that an episode repeats from another one, and the check that it does so."""
+
+    def __init__(
+        self,
+        base: Episode | None = None,
+        actions: list[np.ndarray] | None = None,
+        forced_at: int | None = None,
+    ) -> None:
+        self.base, self.actions, self.forced_at = base, actions or [], forced_at
+        self._digests = [] if base is None else base.digests()
+        self._checked = 0 if base is None else min(len(self.actions), len(self._digests))
+        if base is not None and forced_at is None:
+            self._checked = min(len(self.actions) + 1, len(self._digests))
+
+    @classmethod
+    def of(cls, scene: Scene, branch: Branch | None) -> "Script":
+        if branch is None:
+            return cls()
+        base = get_episode(scene.run, branch.of)
+        before = base.actions()
+        if not 0 <= branch.at <= len(before):
+            raise ConfigError(
+                f"step {branch.at}: {base.id} has steps 0 to {len(before)} to branch from."
+            )
+        actions = list(before[: branch.at])
+        if branch.action is None:
+            return cls(base, actions)
+        stage = scene.stage
+        other = parse_action(stage.env.action_space, action_names(stage), branch.action)
+        return cls(base, [*actions, other], forced_at=branch.at)
+
+    def action(self, t: int) -> np.ndarray | None:
+        return self.actions[t] if t < len(self.actions) else None
+
+    def check(self, t: int, digest: bytes) -> None:
+        if t < self._checked and digest != self._digests[t]:
+            assert self.base is not None
+            raise EnvError(
+                f"the environment is not deterministic under its seed: at step {t} the observation "
+                f"differs from that in {self.base.id}, so there is no branch from it. Was the "
+                "environment, its engine or its version changed?"
+            )
+
+
+def parse_action(space: Any, names: list[str], given: Any) -> np.ndarray:
+    """An action from JSON or a label, as `step` takes it; EnvError if the space has none such."""
+    if isinstance(given, str) and given in names:
+        index = names.index(given)
+        if isinstance(space, gymnasium.spaces.Discrete):
+            given = int(space.start) + index
+        elif isinstance(space, gymnasium.spaces.MultiBinary):
+            given = [int(i == index) for i in range(len(names))]
+    try:
+        if isinstance(given, str):
+            given = [float(part) for part in given.replace(",", " ").split()]
+        numbers = np.asarray(given, np.float64).reshape(action_shape(space))
+    except (ValueError, TypeError):
+        hint = f" Labels: {', '.join(names[:20])}." if names else ""
+        raise EnvError(f"{given!r} is not an action of {space}.{hint}") from None
+    if not np.isfinite(numbers).all():
+        raise EnvError(f"{given!r} is not an action of {space}: not finite.")
+    check = action_checker(space, 1, "branch")
+    is_whole = not isinstance(
+        space, gymnasium.spaces.Box | gymnasium.spaces.Dict | gymnasium.spaces.Tuple
+    )
+    if is_whole and (numbers != np.round(numbers)).any():
+        raise EnvError(f"{given!r} is not an action of {space}: expected whole numbers.")
+    checked: np.ndarray = np.asarray(
+        check(numbers.astype(np.int64 if is_whole else np.float64)[None])
+    )
+    return checked[0]
+
+
+def digest_of(obs: Any) -> bytes:
+    """8 bytes for an observation."""
+    digest = hashlib.blake2b(digest_size=8)
+    for name, part in obs_arrays(obs):
+        array = np.ascontiguousarray(part)
+        digest.update(f"{name}{array.dtype.str}{array.shape}".encode())
+        digest.update(array.tobytes())
+    return digest.digest()
+
+
+def plain_info(info: dict[str, Any]) -> dict[str, Any]:
+    """The numbers and short texts of a step's info; short vectors by component."""
+    kept: dict[str, Any] = {}
+    for name, value in info.items():
+        if name.startswith(("_", "final_")) or len(kept) >= MOST_INFO:
+            continue
+        array = np.asarray(value)
+        if array.ndim == 0:
+            plain = _plain(value)
+            if plain is not None:
+                kept[str(name)] = plain
+        elif array.ndim == 1 and array.size <= 8 and array.dtype.kind in "fiub":
+            kept |= {f"{name}[{i}]": _plain(one) for i, one in enumerate(array)}
+    return kept
+
+
+def _plain(value: Any) -> Any:
+    """As JSON; None for what is neither a number nor a text."""
+    if isinstance(value, np.generic | np.ndarray):
+        value = value.tolist()
+    if isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    return value[:MOST_TEXT] if isinstance(value, str) else None
+
+
+def _gamma(config: Config) -> float:
+    return float(getattr(config, "gamma", 1.0))
+
+
+def _gae_lambda(config: Config) -> float:
+    return float(getattr(config, "gae_lambda", GAE_LAMBDA))
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,264 @@
+"""The numbers that the inspector keeps of each step, in the columns of runs/episodes.py.
+
+plan = Plan.of(stage, agent, first_moment)
+plan.facts()                                  # what episode.json says about columns and actions
+plan.row(moment, action, after, forced=False) # f32[width]
+derived(columns, gamma, gae_lambda)           # return to go, TD error, advantage
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from gymnasium_solver.algos.agent import Agent
+from gymnasium_solver.algos.ops import gae, returns_to_go
+from gymnasium_solver.envs.journal import journal_dtype
+from gymnasium_solver.media.actors import Decision
+from gymnasium_solver.media.episodes import Moment
+from gymnasium_solver.media.explain_look import component_names
+from gymnasium_solver.media.labels import Feature, action_names, features, numbers
+from gymnasium_solver.media.stage import Stage
+from gymnasium_solver.nets.encoder import ObsEncoder
+from gymnasium_solver.spaces.native_actions import action_leaves, action_shape, is_product
+
+MOST_NUMBERS = 512  # of an observation, of the network's input, of a carry
+MOST_CHOICES = 2048
+SINGLE = ("reward", "learner_reward", "return", "value", "entropy")
+FLAGS = ("is_greedy", "forced", "terminated", "truncated")
+KINDS: dict[type, str] = {
+    gymnasium.spaces.Discrete: "discrete",
+    gymnasium.spaces.Box: "box",
+    gymnasium.spaces.MultiDiscrete: "multi_discrete",
+    gymnasium.spaces.MultiBinary: "multi_binary",
+}
+
+
+@dataclass(frozen=True)
+class Plan:
+    stage: Stage
+    agent: Agent
+    names: list[str]
+    """Of the actions."""
+    features: list[Feature]
+    columns: dict[str, list[str]]
+    """The labels of each column, one for each number."""
+
+    @classmethod
+    def of(cls, stage: Stage, agent: Agent, moment: Moment) -> "Plan":
+        """`moment`: the first one, with its decision."""
+        decision = moment.decision
+        assert decision is not None, "an episode has a first decision"
+        names, known = action_names(stage), features(stage, MOST_NUMBERS)
+        if known and numbers(moment.raw).size != len(known):
+            known = []
+        parts = action_parts(stage.env.action_space, names)
+        columns: dict[str, list[str]] = {name: [name] for name in (*SINGLE, *FLAGS)}
+        columns["action"] = parts
+        if decision.best is not None:
+            columns["greedy_action"] = parts
+        if moment.mask is not None and moment.mask.size <= MOST_CHOICES:
+            columns["legal"] = choice_labels(stage.env.action_space, names)
+        for name in ("probabilities", "q_values", "mean", "std"):
+            array = getattr(decision, name)
+            if array is not None and 0 < array.size <= MOST_CHOICES:
+                columns[name] = _labels(stage, names, array.size)
+        if known:
+            columns["obs"] = [feature.name for feature in known]
+        seen = decision.seen.get("")
+        if seen is not None and 0 < seen.size <= MOST_NUMBERS:
+            columns["seen"] = seen_names(agent, [feature.name for feature in known], seen.size)
+        for name, carry in decision.carry.items():
+            if carry.size <= MOST_NUMBERS:
+                columns[f"carry {name}"] = [str(i) for i in range(carry.size)]
+        return cls(stage, agent, names, known, columns)
+
+    @property
+    def action_dtype(self) -> np.dtype[Any]:
+        return journal_dtype(self.stage.env.action_space)
+
+    def facts(self) -> dict[str, Any]:
+        space = self.stage.env.action_space
+        return {
+            "columns": [
+                {"name": name, "width": len(labels), "labels": labels if len(labels) > 1 else []}
+                for name, labels in self.columns.items()
+            ],
+            "features": [
+                {"name": one.name, "low": one.low, "high": one.high, "unit": one.unit}
+                for one in self.features
+            ],
+            "action": {
+                "kind": "product" if is_product(space) else KINDS.get(type(space), "product"),
+                "names": self.names,
+                "dtype": self.action_dtype.newbyteorder("<").str,
+                "shape": list(action_shape(space)),
+                "leaves": [_leaf(leaf) for leaf in action_leaves(space)],
+            },
+        }
+
+    def exact(self, action: Any) -> np.ndarray:
+        """An action in the type that the record keeps, which the environment gets too."""
+        shaped = np.asarray(action).reshape(action_shape(self.stage.env.action_space))
+        return shaped.astype(self.action_dtype)
+
+    def row(
+        self, moment: Moment, action: np.ndarray | None, after: Moment | None, forced: bool = False
+    ) -> np.ndarray:
+        """`after`: the next moment, which has the reward; None in the last one."""
+        decision = moment.decision or Decision(np.array(np.nan))
+        is_done = after is None or action is None
+        values: dict[str, Any] = {
+            "reward": None if after is None else after.reward,
+            "learner_reward": None if after is None else self._learnt(after.learner_reward),
+            "return": moment.episode_return,
+            "value": decision.value,
+            "entropy": None if is_done else decision.entropy,
+            "is_greedy": None if is_done else _is_best(decision, action),
+            "forced": None if is_done else forced,
+            "terminated": None if after is None else after.terminated,
+            "truncated": None if after is None else after.truncated,
+            "action": None if is_done else action,
+            "greedy_action": None if is_done else decision.best,
+            "legal": moment.mask,
+            "obs": numbers(moment.raw) if self.features else None,
+            "seen": decision.seen.get(""),
+        }
+        if not is_done:
+            values |= {
+                name: getattr(decision, name)
+                for name in ("probabilities", "q_values", "mean", "std")
+            }
+        values |= {f"carry {name}": part for name, part in decision.carry.items()}
+        return np.concatenate(
+            [_numbers(values.get(name), len(labels)) for name, labels in self.columns.items()]
+        )
+
+    def _learnt(self, reward: float) -> float:
+        """The reward in the units in which the agent learns values."""
+        if not self.agent.config.scales_reward:
+            return reward
+        normalizer = self.agent.reward_normalizer  # type: ignore[attr-defined]
+        scaled = reward * float(normalizer.scale)
+        clip = normalizer.clip
+        return scaled if clip is None else float(np.clip(scaled, -clip, clip))
+
+
+def _numbers(value: Any, width: int) -> np.ndarray:
+    if value is None:
+        return np.full(width, np.nan, np.float32)
+    flat = np.asarray(value, np.float64).reshape(-1)
+    if flat.size != width:
+        return np.full(width, np.nan, np.float32)
+    with np.errstate(over="ignore"):
+        return flat.astype(np.float32)
+
+
+def _is_best(decision: Decision, action: np.ndarray | None) -> bool | None:
+    if decision.best is None or action is None:
+        return None
+    return bool(np.allclose(decision.best, action, atol=1e-6))
+
+
+def _leaf(space: Any) -> dict[str, Any]:
+    """What a person needs to know to choose an action."""
+    told: dict[str, Any] = {"kind": KINDS.get(type(space), "other"), "shape": list(space.shape)}
+    if isinstance(space, gymnasium.spaces.Discrete):
+        told |= {"n": int(space.n), "start": int(space.start)}
+    elif isinstance(space, gymnasium.spaces.MultiDiscrete):
+        told |= {
+            "sizes": space.nvec.reshape(-1).tolist(),
+            "start": space.start.reshape(-1).tolist(),
+        }
+    elif isinstance(space, gymnasium.spaces.Box):
+        low, high = (np.broadcast_to(b, space.shape).reshape(-1) for b in (space.low, space.high))
+        told |= {"low": [_bound(x) for x in low], "high": [_bound(x) for x in high]}
+    return told
+
+
+def _bound(value: Any) -> float | None:
+    return float(value) if abs(value) < 1e30 else None
+
+
+def action_parts(space: Any, names: list[str]) -> list[str]:
+    """A label for each number of an action."""
+    if isinstance(space, gymnasium.spaces.Discrete):
+        return ["action"]
+    width = sum(int(np.prod(leaf.shape or ())) for leaf in action_leaves(space))
+    return names if len(names) == width else [f"component {i}" for i in range(width)]
+
+
+def choice_labels(space: Any, names: list[str]) -> list[str]:
+    """A label for each choice: `names`, or for several components "name = value"."""
+    if not isinstance(space, gymnasium.spaces.MultiDiscrete):
+        return names
+    sizes, starts = space.nvec.reshape(-1), space.start.reshape(-1)
+    return [
+        f"{name} = {start + value}"
+        for name, size, start in zip(names, sizes, starts, strict=True)
+        for value in range(size)
+    ]
+
+
+def _labels(stage: Stage, names: list[str], size: int) -> list[str]:
+    space = stage.env.action_space
+    for labels in (choice_labels(space, names), action_parts(space, names)):
+        if len(labels) == size:
+            return labels
+    return [str(i) for i in range(size)]
+
+
+def seen_names(agent: Agent, known: list[str], size: int) -> list[str]:
+    """Names of the numbers that the network gets."""
+    encoder = getattr(agent.net, "encoder", None)
+    if len(known) == size:
+        return known
+    names = component_names(encoder) if isinstance(encoder, ObsEncoder) else []
+    return names if len(names) == size else [str(i) for i in range(size)]
+
+
+# -- what needs the whole episode -------------------------------------------------------------
+
+
+def derived(
+    columns: Mapping[str, np.ndarray], gamma: float, gae_lambda: float, start: int = 0
+) -> tuple[np.ndarray, str]:
+    """[rows, 3] (runs.episodes.DERIVED), and where the advantages are from. `start`: the first
+    action of a Discrete space.
+
+    In the units in which the agent learns values. With Q-values of each action the advantage is
+    Q(s, a) - V(s); otherwise it is estimated by GAE."""
+    reward, value = columns["learner_reward"][:-1, None], columns["value"][:, None]
+    terminated = columns["terminated"][:-1, None] == 1
+    truncated = columns["truncated"][:-1, None] == 1
+    rows, n = len(value), len(reward)
+    table = np.full((rows, 3), np.nan, np.float32)
+    if not n:
+        return table, "none"
+    valid = np.ones((n, 1), bool)
+    table[:-1, 0] = returns_to_go(reward, terminated | truncated, valid, gamma)[:, 0]
+    if not np.isfinite(value[:-1]).all():
+        return table, "none"
+    value = np.where(np.isfinite(value), value, 0.0)  # at the end of a terminated episode
+    goes_on = gamma * ~terminated * value[1:]
+    chosen = _chosen_q(columns, n, start)
+    if chosen is not None:
+        table[:-1, 1] = (reward + goes_on)[:, 0] - chosen
+        table[:-1, 2] = chosen - value[:-1, 0]
+        return table, "Q(s, a) - V(s)"
+    table[:-1, 1] = (reward + goes_on - value[:-1])[:, 0]
+    table[:-1, 2] = gae(reward, value, terminated, truncated, valid, gamma, gae_lambda)[:, 0]
+    return table, f"GAE with lambda {gae_lambda:g}"
+
+
+def _chosen_q(columns: Mapping[str, np.ndarray], n: int, start: int) -> np.ndarray | None:
+    q, action = columns.get("q_values"), columns["action"]
+    if q is None or action.ndim != 1 or q.ndim != 2:
+        return None
+    index = (action[:n] - start).astype(int)
+    if not ((index >= 0) & (index < q.shape[1])).all():
+        return None
+    chosen: np.ndarray = q[np.arange(n), index]
+    return chosen

@@ -1,0 +1,267 @@
+"""Recorded episodes of a run: `runs/<id>/episodes/<episode id>/`, the one format of all tools.
+
+    for episode in list_episodes(run): print(episode.id, episode.status, episode.result)
+    episode = get_episode(run, "50000-seed7-greedy-3fa2")
+    episode.columns()["value"]               # f32[n rows, width] by name
+    episode.frame("render", 12)              # an encoded image
+
+Files: `episode.json` (facts), `columns.f32` (a row of numbers for each state), `derived.f32` (what
+needs the whole episode: return to go, TD error, advantage), `actions.bin` (the exact actions),
+`digests.bin` (8 bytes for each observation), `info.jsonl`, and frame packs (runs/packs.py). An
+episode of T steps has T + 1 states. Row t is state t, the decision made in it and the reward of
+that decision; the last row has neither a decision nor a reward (NaN).
+
+Everything but `derived.f32` grows step by step, so an episode can be read while it is played, and
+after its player was killed. Reading needs no torch. runs/episode_writer.py writes.
+"""
+
+import re
+import shutil
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gymnasium_solver.errors import RunError
+from gymnasium_solver.runs.files import finite, read_bytes, read_json
+from gymnasium_solver.runs.jsonl import read_jsonl
+from gymnasium_solver.runs.packs import count_frames, frame_bytes, pack_bytes
+from gymnasium_solver.runs.run import Run, live_status
+
+if TYPE_CHECKING:
+    import numpy as np
+
+FORMAT = 1
+FACTS, COLUMNS, DERIVED_FILE = "episode.json", "columns.f32", "derived.f32"
+ACTIONS, DIGESTS, INFO = "actions.bin", "digests.bin", "info.jsonl"
+DERIVED = ("return_to_go", "td_error", "advantage")
+VIEWS = ("render", "net")
+MIME = {"png": "image/png", "jpeg": "image/jpeg"}
+DIGEST = 8  # bytes
+MOST_COLUMNS = 100_000
+_ID = re.compile(r"[0-9]{1,20}-seed[0-9]{1,10}-(?:greedy|sampled)-[0-9a-f]{4,16}")
+_DTYPES = re.compile(r"[<|]?[fiu][1248]|[<|]?b1")
+_FIX = "Delete this episode and record it again."
+
+
+def episodes_dir(run: Run) -> Path:
+    return run.path / "episodes"
+
+
+def is_episode_id(name: str) -> bool:
+    return _ID.fullmatch(name) is not None
+
+
+@dataclass(frozen=True)
+class Column:
+    name: str
+    start: int
+    width: int
+    labels: list[str]
+
+
+class Episode:
+    """One recorded episode. Facts are read when it is opened, all else when it is asked for."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.id = path, path.name
+        self.facts = read_json(path / FACTS, _FIX)
+        if self.facts.get("format") != FORMAT:
+            raise RunError(f"{path}: an episode of another version. {_FIX}")
+
+    @property
+    def status(self) -> str:
+        """running, done, failed, or interrupted: its player is gone."""
+        status = live_status(self.facts)
+        return "interrupted" if status == "killed" else status
+
+    @property
+    def is_running(self) -> bool:
+        return self.status == "running"
+
+    @property
+    def result(self) -> dict[str, Any]:
+        """steps, return, ended, ... of a finished episode; {} before."""
+        result = self.facts.get("result")
+        return result if isinstance(result, dict) else {}
+
+    @property
+    def total(self) -> float | None:
+        """The return, before reward wrappers."""
+        return finite(self.result.get("return"))
+
+    @cached_property
+    def layout(self) -> list[Column]:
+        """The columns of columns.f32, in order."""
+        found, start = [], 0
+        listed = self.facts.get("columns")
+        for entry in listed if isinstance(listed, list) else []:
+            width, name = entry.get("width"), entry.get("name")
+            if type(width) is not int or not 0 < width <= MOST_COLUMNS or not isinstance(name, str):
+                raise RunError(f"{self.path / FACTS}: a wrong column. {_FIX}")
+            labels = [str(label) for label in entry.get("labels") or []]
+            found.append(Column(name, start, width, labels))
+            start += width
+        if not found or start > MOST_COLUMNS:
+            raise RunError(f"{self.path / FACTS}: it has no columns. {_FIX}")
+        return found
+
+    @property
+    def width(self) -> int:
+        return self.layout[-1].start + self.layout[-1].width
+
+    @property
+    def n_rows(self) -> int:
+        return self._size(COLUMNS) // (4 * self.width)
+
+    def rows(self, start: int = 0) -> bytes:
+        """columns.f32 from a row on: whole rows of little-endian float32."""
+        data = self._read(COLUMNS)
+        whole = len(data) - len(data) % (4 * self.width)
+        return data[start * 4 * self.width : whole]
+
+    def columns(self) -> "dict[str, np.ndarray]":
+        """[rows, width] by name, and [rows] for those of width 1 and the derived ones."""
+        import numpy as np
+
+        table = np.frombuffer(self.rows(), "<f4").reshape(-1, self.width)
+        named = {
+            column.name: table[:, column.start]
+            if column.width == 1
+            else table[:, column.start : column.start + column.width]
+            for column in self.layout
+        }
+        return named | self.derived()
+
+    def derived_bytes(self) -> bytes:
+        """derived.f32: rows of DERIVED; empty while the episode is played."""
+        return self._read(DERIVED_FILE)
+
+    def derived(self) -> "dict[str, np.ndarray]":
+        import numpy as np
+
+        data = np.frombuffer(self.derived_bytes(), "<f4")
+        if not data.size or data.size % len(DERIVED):
+            return {}
+        table = data.reshape(-1, len(DERIVED))
+        return {name: table[:, i] for i, name in enumerate(DERIVED)}
+
+    def actions(self) -> "np.ndarray":
+        """[T, ...]: the exact actions, as `step` of the environment takes them."""
+        import numpy as np
+
+        facts = self.facts.get("action") or {}
+        dtype, shape = str(facts.get("dtype")), facts.get("shape")
+        if not _DTYPES.fullmatch(dtype) or not isinstance(shape, list):
+            raise RunError(f"{self.path / FACTS}: it does not describe its actions. {_FIX}")
+        one = np.dtype((np.dtype(dtype), tuple(int(n) for n in shape)))
+        data = self._read(ACTIONS)
+        return np.frombuffer(data[: len(data) - len(data) % one.itemsize], one)
+
+    def digests(self) -> list[bytes]:
+        """Of the observation of each state, as the agent gets it."""
+        data = self._read(DIGESTS)
+        return [data[i : i + DIGEST] for i in range(0, len(data) - DIGEST + 1, DIGEST)]
+
+    def info(self) -> list[dict[str, Any]]:
+        """What the environment told at each step."""
+        path = self.path / INFO
+        return read_jsonl(path) if path.is_file() and not path.is_symlink() else []
+
+    # -- frames -----------------------------------------------------------------------------
+
+    def n_frames(self, view: str) -> int:
+        return count_frames(self.path, _view(view))
+
+    def mime(self, view: str) -> str:
+        frames = self.facts.get("frames")
+        entry = frames.get(view) if isinstance(frames, dict) else None
+        return MIME.get(str((entry or {}).get("format")), "application/octet-stream")
+
+    def pack(self, view: str, chunk: int) -> bytes:
+        return pack_bytes(self.path, _view(view), chunk)
+
+    def frame(self, view: str, t: int) -> bytes:
+        return frame_bytes(self.path, _view(view), t)
+
+    # -- files ------------------------------------------------------------------------------
+
+    def _size(self, name: str) -> int:
+        try:
+            return (self.path / name).stat().st_size
+        except OSError:
+            return 0
+
+    def _read(self, name: str) -> bytes:
+        path = self.path / name
+        if path.is_symlink():  # in a copied folder it could point anywhere
+            raise RunError(f"{path} is a link. {_FIX}")
+        return read_bytes(path, _FIX) if path.exists() else b""
+
+    def delete(self) -> None:
+        """RunError while it is played."""
+        if self.is_running:
+            raise RunError(f"{self.id} is being played. Stop it first.")
+        shutil.rmtree(self.path)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The facts, and what has been recorded so far."""
+        frames = {view: n for view in VIEWS if (n := self.n_frames(view))}
+        counts = {
+            "n_rows": self.n_rows,
+            "n_frames": frames,
+            "has_derived": self._size(DERIVED_FILE) > 0,
+        }
+        hidden = ("pid", "pid_started", "machine")
+        facts = {name: value for name, value in self.facts.items() if name not in hidden}
+        return {**facts, "id": self.id, "status": self.status, **counts}
+
+
+def _view(name: str) -> str:
+    if name not in VIEWS:
+        raise RunError(f"there is no view {name!r} of an episode; expected {' or '.join(VIEWS)}.")
+    return name
+
+
+def get_episode(run: Run, episode_id: str) -> Episode:
+    """RunError if there is none of this id; a unique part of an id is enough."""
+    root = episodes_dir(run)
+    if is_episode_id(episode_id) and (root / episode_id / FACTS).is_file():
+        return Episode(root / episode_id)
+    ids = episode_ids(run)
+    matches = [name for name in ids if episode_id and episode_id in name]
+    if len(matches) == 1:
+        return Episode(root / matches[0])
+    if matches:
+        raise RunError(f"{episode_id!r} matches {len(matches)} episodes: {', '.join(matches[:6])}.")
+    known = f"It has {', '.join(ids[:6])}." if ids else "It has none; gsolve inspect records them."
+    raise RunError(f"{run.id} has no episode {episode_id!r}. {known}")
+
+
+def episode_ids(run: Run) -> list[str]:
+    root = episodes_dir(run)
+    if not root.is_dir():
+        return []
+    return sorted(
+        path.name for path in root.iterdir() if is_episode_id(path.name) and not path.is_symlink()
+    )
+
+
+def list_episodes(run: Run) -> list[Episode]:
+    """Those that can be read, newest first."""
+    found = []
+    for name in episode_ids(run):
+        try:
+            found.append(Episode(episodes_dir(run) / name))
+        except RunError:
+            continue  # one that is damaged, or just being created, hides no others
+    return sorted(found, key=lambda one: str(one.facts.get("created_at")), reverse=True)
+
+
+def worst_first(episodes: list[Episode]) -> list[Episode]:
+    """By return; those without one last."""
+
+    def key(episode: Episode) -> tuple[bool, float]:
+        return episode.total is None, episode.total or 0.0
+
+    return sorted(episodes, key=key)

@@ -1,0 +1,267 @@
+"""Episodes recorded for the inspector: what is in them, branches, other checkpoints, the verb."""
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import gymnasium_solver as gs
+from gymnasium_solver.algos.ops import gae
+from gymnasium_solver.cli.main import main
+from gymnasium_solver.errors import ConfigError, EnvError
+from gymnasium_solver.media.inspect import Ask, Branch, Studio, parse_action, play_episode
+from gymnasium_solver.media.inspect_saliency import Reasons
+from gymnasium_solver.runs.episode_tables import first_difference, reward_parts
+from gymnasium_solver.training.prepare import build_config
+from tests.media.counting import SMALL, count_in
+
+TINY = {**SMALL, "max_epochs": 1, "test_episodes": 1, "n_steps": 8, "batch_size": 8}
+
+
+def probe_run(env: str, algo_id: str = "ppo", **fields: Any) -> gs.Run:
+    base = {"env_id": f"Probe/{env}-v0", "algo_id": algo_id}
+    kept = {name: value for name, value in TINY.items() if name != "hidden_dims"}
+    return gs.train(build_config({**base, **kept, **fields}))
+
+
+@pytest.fixture(scope="module")
+def studio(shared_run: gs.Run) -> Any:
+    one = Studio(shared_run.path.parent)
+    yield one
+    one.close()
+
+
+def picture(episode: Any, t: int) -> np.ndarray:
+    return np.asarray(Image.open(io.BytesIO(episode.frame("render", t))))
+
+
+def test_the_frame_of_a_step_is_the_state_before_its_action(
+    studio: Studio, shared_run: gs.Run
+) -> None:
+    episode = studio.play(Ask(shared_run.id, seed=3))
+    n = len(episode.actions())
+    assert n >= 3
+    assert episode.n_rows == n + 1 == episode.n_frames("render")
+    assert [count_in(picture(episode, t)) for t in range(n + 1)] == list(range(n + 1))
+    columns = episode.columns()
+    assert columns["obs"][:, 0].tolist() == list(range(n + 1))
+    assert columns["reward"][:-1].tolist() == list(range(1, n + 1))  # of the action in this state
+    assert columns["return"].tolist() == [t * (t + 1) / 2 for t in range(n + 1)]
+    assert episode.result["ended"] == "terminated"
+    assert columns["terminated"][n - 1] == 1
+    assert episode.facts["action"]["names"] == ["go_left", "go_right"]
+    assert episode.facts["features"][0] == {"name": "count", "low": 0, "high": 10, "unit": ""}
+    assert [row["info"]["n"] for row in episode.info()[:-1]] == list(range(1, n + 1))
+
+
+def test_the_advantage_is_that_of_the_learner(studio: Studio, shared_run: gs.Run) -> None:
+    episode = studio.play(Ask(shared_run.id, seed=3, greedy=False))
+    columns, facts = episode.columns(), episode.facts
+    value = np.nan_to_num(columns["value"])
+    reward, done = columns["learner_reward"][:-1, None], columns["terminated"][:-1, None] == 1
+    wanted = gae(
+        reward, value[:, None], done, np.zeros_like(done), np.ones_like(done),
+        facts["gamma"], facts["gae_lambda"],
+    )  # fmt: skip
+    np.testing.assert_allclose(columns["advantage"][:-1], wanted[:, 0], rtol=1e-5)
+    p = columns["probabilities"][:-1]
+    np.testing.assert_allclose(p.sum(axis=1), 1.0, rtol=1e-5)
+    np.testing.assert_allclose(columns["entropy"][:-1], -(p * np.log(p)).sum(1), rtol=1e-4)
+
+
+def test_the_same_seed_repeats_the_episode_and_a_branch_its_beginning(
+    studio: Studio, shared_run: gs.Run
+) -> None:
+    first = studio.play(Ask(shared_run.id, seed=3, greedy=False))
+    again = studio.play(Ask(shared_run.id, seed=3, greedy=False))
+    assert first.rows() == again.rows()
+    assert first.digests() == again.digests()
+    other = 1 - int(first.actions()[1])
+    branch = studio.play(Ask(shared_run.id, branch=Branch(first.id, 1, other)))
+    assert first_difference(first, branch) == {"step": 1, "what": "action", "same_start": True}
+    assert branch.columns()["forced"][:3].tolist()[:2] == [0, 1]
+    assert branch.facts["parent"]["episode"] == first.id
+    assert branch.facts["greedy"] is False
+    on = studio.play(Ask(shared_run.id, branch=Branch(first.id, 2)))  # the agent goes on
+    assert on.rows() == first.rows(), "the random stream goes on as in the first episode"
+
+
+def test_another_checkpoint_goes_on_from_a_step(shared_run: gs.Run, studio: Studio) -> None:
+    steps = sorted(int(p.name) for p in shared_run.checkpoints_dir.iterdir() if p.name.isdecimal())
+    assert len(steps) > 1
+    ids = [f"{shared_run.id}/{steps[0]}", f"{shared_run.id}/{steps[-1]}"]
+    episode = studio.play(Ask(ids[0], seed=3, greedy=False))
+    on = studio.play(Ask(ids[1], branch=Branch(episode.id, 2)))
+    assert on.facts["env_steps"] == steps[-1]
+    assert on.facts["parent"]["env_steps"] == steps[0]
+    assert on.actions()[:2].tolist() == episode.actions()[:2].tolist()
+    assert not np.array_equal(on.columns()["value"][:2], episode.columns()["value"][:2])
+
+
+def test_a_branch_of_an_episode_that_cannot_be_repeated_is_refused(
+    studio: Studio, shared_run: gs.Run
+) -> None:
+    episode = studio.play(Ask(shared_run.id, seed=3))
+    path = episode.path / "digests.bin"
+    path.write_bytes(bytes(8) + path.read_bytes()[8:])
+    with pytest.raises(EnvError, match="not deterministic"):
+        studio.play(Ask(shared_run.id, branch=Branch(episode.id, 1, 0)))
+    with pytest.raises(ConfigError, match="has steps 0 to"):
+        studio.play(Ask(shared_run.id, branch=Branch(episode.id, 99, 0)))
+    episode.delete()
+
+
+def test_an_episode_that_is_cut_is_bootstrapped(studio: Studio, shared_run: gs.Run) -> None:
+    episode = studio.play(Ask(shared_run.id, seed=3, most_steps=2))
+    columns = episode.columns()
+    assert episode.result["ended"] == "cut"
+    assert np.isfinite(columns["value"]).all()
+    gamma = episode.facts["gamma"]
+    wanted = columns["learner_reward"][1] + gamma * columns["value"][2] - columns["value"][1]
+    assert columns["td_error"][1] == pytest.approx(wanted, rel=1e-5)
+
+
+KINDS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "multi_discrete": ("MultiDiscrete", "ppo", {}),
+    "multi_binary": ("MultiBinary", "ppo", {}),
+    "product": ("DictAction", "ppo", {}),
+    "box": ("ObsActionRewardContinuous", "ppo", {}),
+    "dict observations": ("DictObs", "ppo", {}),
+    "masked": ("Masked", "ppo", {}),
+    "recurrent": ("Memory", "ppo", {"recurrent": "gru"}),
+    "q": ("ObsActionReward", "dqn", {"learning_starts": 8, "buffer_size": 64}),
+    "sac": ("ObsActionRewardContinuous", "sac", {"learning_starts": 8, "buffer_size": 64}),
+    "reinforce": ("ObsActionReward", "reinforce", {}),
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_every_kind_of_agent_is_recorded(name: str) -> None:
+    env, algo_id, fields = KINDS[name]
+    unused = ("n_epochs", "batch_size") if algo_id == "reinforce" else ()
+    if algo_id in ("dqn", "sac"):
+        unused = ("n_epochs", "n_steps")
+    kept = {key: value for key, value in TINY.items() if key not in unused}
+    base = {"env_id": f"Probe/{env}-v0", "algo_id": algo_id}
+    run = gs.train(build_config({**base, **kept, **fields}))
+    episode = play_episode(Ask(run.id, seed=1, greedy=False), run.path.parent)
+    columns, facts = episode.columns(), episode.facts
+    n = len(episode.actions())
+    assert n >= 1
+    assert np.isfinite(columns["action"][:n]).all()
+    assert columns["is_greedy"][0] in (0, 1)
+    assert facts["no_frames"]
+    if name in ("multi_discrete", "multi_binary", "masked", "reinforce"):
+        labels = next(c for c in facts["columns"] if c["name"] == "probabilities")["labels"]
+        assert len(labels) == columns["probabilities"].shape[1]
+        assert np.isfinite(columns["entropy"][0])
+    if name in ("box", "sac"):
+        assert np.isfinite(columns["mean"][0]).all()
+        assert np.isfinite(columns["std"][0]).all()
+    if name == "q":
+        q, a = columns["q_values"][0], int(columns["action"][0])
+        assert columns["advantage"][0] == pytest.approx(q[a] - q.max(), abs=1e-6)
+    if name == "recurrent":
+        assert columns["carry core"].shape[1] > 1
+        assert (columns["carry core"][0] == 0).all()
+        assert (columns["carry core"][1] != 0).any()
+    if name == "masked":
+        assert set(np.unique(columns["legal"][:n])) == {0.0, 1.0}
+    other = play_episode(Ask(run.id, branch=Branch(episode.id, 0)), run.path.parent)
+    assert other.actions().tolist() == episode.actions().tolist()
+
+
+def test_images_are_shown_as_the_network_gets_them() -> None:
+    run = probe_run("Image", cnn_channels=[4, 4, 4], cnn_hidden_dims=[8])
+    studio = Studio(run.path.parent)
+    episode = studio.play(Ask(run.id, seed=1))
+    tiles = episode.facts["frames"]["net"]["tiles"]
+    seen = np.asarray(Image.open(io.BytesIO(episode.frame("net", 0))))
+    assert seen.shape[:2] == (tiles[0]["h"], tiles[-1]["x"] + tiles[-1]["w"])
+    reasons = Reasons(studio)
+    for method in ("gradcam", "occlusion", "gradient"):
+        told = reasons.at(episode, Ask(run.id), 0, method)
+        heat = np.asarray(Image.open(io.BytesIO(told["png"])))
+        assert heat.shape == seen.shape
+    with pytest.raises(ConfigError, match="has decisions at"):
+        reasons.at(episode, Ask(run.id), 500)
+    reasons.close()
+    studio.close()
+
+
+def test_contributions_name_the_components(studio: Studio, shared_run: gs.Run) -> None:
+    episode = studio.play(Ask(shared_run.id, seed=3))
+    reasons = Reasons(studio)
+    told = reasons.at(episode, Ask(shared_run.id), 2, "gradient", "value")
+    assert [name for name, _ in told["contributions"]] == ["count", "luck"]
+    reasons.close()
+
+
+def test_actions_given_by_a_person() -> None:
+    from gymnasium import spaces
+
+    discrete = spaces.Discrete(3, start=5)
+    assert parse_action(discrete, ["a", "b", "c"], "b") == 6
+    assert parse_action(discrete, [], 7) == 7
+    box = spaces.Box(-1.0, 1.0, (2,), np.float32)
+    assert parse_action(box, [], "0.5, -1").tolist() == [0.5, -1.0]
+    for space, given in ((discrete, 9), (discrete, "d"), (discrete, 5.5), (box, [1.0]), (box, "x")):
+        with pytest.raises(EnvError):
+            parse_action(space, [], given)
+
+
+def test_parts_of_a_reward_are_found(studio: Studio, shared_run: gs.Run) -> None:
+    episode = studio.play(Ask(shared_run.id, seed=3))
+    path = episode.path / "info.jsonl"
+    rows = [{"info": {"reward_ctrl": -0.5, "x": 1}}, {"info": {"reward_ctrl": -1.0}}]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert reward_parts(episode) == {"reward_ctrl": [-0.5, -1.0]}
+    episode.delete()
+
+
+# -- the verb ---------------------------------------------------------------------------------
+
+
+def test_the_verb_records_lists_and_exports(
+    counting_run: Callable[..., gs.Run], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    run = counting_run()
+    assert main(["inspect", run.id, "--episodes", "2", "--seed", "5", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)["episodes"]
+    assert [one["seed"] for one in told] == [5, 6]
+    assert told[0]["ended"] == "terminated"
+    assert main(["inspect", run.id, "--list"]) == 0
+    assert told[0]["id"] in capsys.readouterr().out
+    branch = f"{told[0]['id']}:1:go_left"
+    assert main(["inspect", run.id, "--branch", branch, "--csv", "out.csv"]) == 0
+    out = capsys.readouterr().out
+    assert "branch of" in out
+    assert "changed action" in out
+    assert "go_left" in Path("out.csv").read_text()
+    assert main(["inspect", run.id, "--remove", told[1]["id"]]) == 0
+    assert main(["inspect", run.id, "--compare", "@last", "--seed", "5"]) == 0
+    assert "difference" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--branch", "x"], "EPISODE:STEP:ACTION"),
+        (["--branch", "ffff:1:0"], "no episode 'ffff'"),
+        (["--episodes", "0"], "at least 1"),
+        (["--max-steps", "900000"], "expected 1 to"),
+        (["--episode", "nope"], "no episode"),
+    ],
+)
+def test_bad_input_is_one_line(
+    shared_run: gs.Run, capsys: pytest.CaptureFixture[str], flags: list[str], message: str
+) -> None:
+    assert main(["inspect", str(shared_run.path), *flags]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1

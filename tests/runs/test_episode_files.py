@@ -1,0 +1,275 @@
+"""Recorded episodes: packs, columns and their reader, also while they are written and damaged."""
+
+import io
+import os
+import struct
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gymnasium_solver.errors import RunError
+from gymnasium_solver.runs.episode_tables import first_difference, notable, table_head, write_csv
+from gymnasium_solver.runs.episode_writer import EpisodeWriter
+from gymnasium_solver.runs.episodes import (
+    Episode,
+    get_episode,
+    is_episode_id,
+    list_episodes,
+    worst_first,
+)
+from gymnasium_solver.runs.packs import (
+    CHUNK,
+    HEADER,
+    PackWriter,
+    count_frames,
+    frame_bytes,
+    offsets_of,
+    pack_bytes,
+    pack_path,
+)
+from gymnasium_solver.runs.run import Run
+
+FACTS: dict[str, Any] = {
+    "env_steps": 100,
+    "seed": 7,
+    "greedy": True,
+    "env_id": "Some-v0",
+    "columns": [
+        {"name": name, "width": 1, "labels": []}
+        for name in ("reward", "return", "is_greedy", "forced", "terminated", "truncated")
+    ]
+    + [
+        {"name": "action", "width": 1, "labels": []},
+        {"name": "obs", "width": 2, "labels": ["x", "y"]},
+    ],
+    "action": {"kind": "discrete", "dtype": "|u1", "shape": [], "names": ["a", "b"]},
+    "frames": {"render": {"format": "png", "width": 1, "height": 1}},
+}
+
+
+def make_run(path: Path) -> Run:
+    path.mkdir(parents=True)
+    (path / "meta.json").write_text("{}")
+    return Run(path)
+
+
+def write(run: Run, rewards: list[float], actions: list[int], *, ends: bool = True) -> Episode:
+    """An episode whose observations are its count and the last action."""
+    writer = EpisodeWriter.create(run, FACTS)
+    total, last = 0.0, 0
+    for t, (reward, action) in enumerate(zip(rewards, actions, strict=True)):
+        is_end = float(ends and t == len(rewards) - 1)
+        row = np.array([reward, total, 1, 0, is_end, 0, action, t, last], np.float32)
+        writer.add(row, np.array(action, np.uint8), bytes([t, last] * 4), {"action": "ab"[action]})
+        writer.add_frame("render", b"frame%d" % t)
+        total, last = total + reward, action
+    end = np.full(9, np.nan, np.float32)
+    writer.add(end, None, bytes([len(rewards), last] * 4))
+    writer.add_frame("render", b"frame%d" % len(rewards))
+    derived = np.zeros((len(rewards) + 1, 3), np.float32)
+    return writer.finish(derived, {"steps": len(rewards), "return": total, "ended": "terminated"})
+
+
+# -- packs ------------------------------------------------------------------------------------
+
+
+def test_a_pack_gives_every_frame_back_across_chunks(tmp_path: Path) -> None:
+    writer = PackWriter(tmp_path, "render")
+    bodies = [os.urandom(1 + i % 7) for i in range(2 * CHUNK + 5)]
+    for t, body in enumerate(bodies):
+        writer.add(body)
+        assert count_frames(tmp_path, "render") == t + 1  # readable while it is written
+    assert [frame_bytes(tmp_path, "render", t) for t in range(len(bodies))] == bodies
+    assert len(offsets_of(pack_bytes(tmp_path, "render", 1))) == CHUNK + 1
+    with pytest.raises(RunError, match=f"no frame of step {len(bodies)}"):
+        frame_bytes(tmp_path, "render", len(bodies))
+    with pytest.raises(RunError, match="no frames"):
+        frame_bytes(tmp_path, "render", 3 * CHUNK)
+
+
+def test_a_frame_that_was_being_written_at_a_kill_does_not_count(tmp_path: Path) -> None:
+    writer = PackWriter(tmp_path, "net")
+    writer.add(b"whole")
+    path = pack_path(tmp_path, "net", 0)
+    with path.open("ab") as file:
+        file.write(b"half of the next o")
+    assert count_frames(tmp_path, "net") == 1
+    assert frame_bytes(tmp_path, "net", 0) == b"whole"
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        struct.pack("<II", 65, HEADER),
+        struct.pack("<III", 1, HEADER, 1 << 20),
+        struct.pack("<III", 1, 0, HEADER),
+        struct.pack("<IIII", 2, HEADER, HEADER + 9, HEADER + 3),
+    ],
+)
+def test_damaged_packs_are_refused(tmp_path: Path, head: bytes) -> None:
+    pack_path(tmp_path, "net", 0).write_bytes(head + bytes(HEADER - len(head)) + b"0123456789")
+    with pytest.raises(RunError, match="damaged"):
+        frame_bytes(tmp_path, "net", 0)
+
+
+def test_a_pack_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_bytes(bytes(HEADER))
+    pack_path(tmp_path, "net", 0).symlink_to(tmp_path / "secret")
+    with pytest.raises(RunError, match="not a frame pack"):
+        pack_bytes(tmp_path, "net", 0)
+
+
+# -- episodes ---------------------------------------------------------------------------------
+
+
+def test_an_episode_reads_back_as_it_was_written(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "r")
+    episode = write(run, [1.0, 1.0, -5.0], [0, 1, 1])
+    again = get_episode(run, episode.id)
+    assert again.status == "done"
+    assert again.total == -3.0
+    assert again.n_rows == 4
+    assert again.actions().tolist() == [0, 1, 1]
+    columns = again.columns()
+    assert columns["obs"].shape == (4, 2)
+    assert columns["reward"][:3].tolist() == [1, 1, -5]
+    assert columns["advantage"].shape == (4,)
+    assert again.frame("render", 3) == b"frame3"
+    assert again.mime("render") == "image/png"
+    assert [row.get("action") for row in again.info()] == ["a", "b", "b", None]
+    assert get_episode(run, episode.id[-4:]).id == episode.id  # a unique part
+
+
+def test_an_episode_can_be_read_while_it_is_played(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "r")
+    writer = EpisodeWriter.create(run, FACTS)
+    writer.add(np.arange(9, dtype=np.float32), np.array(1, np.uint8), bytes(8))
+    episode = get_episode(run, writer.facts["id"])
+    assert episode.is_running
+    assert episode.n_rows == 1
+    assert episode.derived() == {}
+    with pytest.raises(RunError, match="being played"):
+        episode.delete()
+    writer.fail("it broke")
+    failed = get_episode(run, episode.id)
+    assert failed.status == "failed"
+    assert failed.facts["why"] == "it broke"
+    failed.delete()
+    assert list_episodes(run) == []
+
+
+def test_an_episode_whose_player_was_killed_is_interrupted(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "r")
+    code = (
+        "import os, sys, numpy as np; from pathlib import Path\n"
+        "from gymnasium_solver.runs.run import Run\n"
+        "from gymnasium_solver.runs.episode_writer import EpisodeWriter\n"
+        "from tests.runs.test_episode_files import FACTS\n"
+        "writer = EpisodeWriter.create(Run(Path(sys.argv[1])), FACTS)\n"
+        "writer.add(np.zeros(9, np.float32), np.array(1, np.uint8), bytes(8))\n"
+        "os.kill(os.getpid(), 9)\n"
+    )
+    subprocess.run([sys.executable, "-c", code, str(run.path)], check=False)
+    (episode,) = list_episodes(run)
+    assert episode.status == "interrupted"
+    assert episode.n_rows == 1
+
+
+def test_reading_episodes_imports_no_torch(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "r")
+    episode = write(run, [1.0], [0])
+    code = (
+        "import sys; from pathlib import Path\n"
+        "from gymnasium_solver.runs.run import Run\n"
+        "from gymnasium_solver.runs.episodes import get_episode\n"
+        "from gymnasium_solver.runs.episode_tables import notable\n"
+        "one = get_episode(Run(Path(sys.argv[1])), sys.argv[2])\n"
+        "one.columns(), one.frame('render', 0), notable(one)\n"
+        "assert not {'torch', 'gymnasium'} & sys.modules.keys()"
+    )
+    subprocess.run([sys.executable, "-c", code, str(run.path), episode.id], check=True)
+
+
+@pytest.mark.parametrize("name", ["../x", "1-seed1-greedy-ab/..", "", "/etc", "1-seed1-greedy-zz"])
+def test_ids_with_paths_name_no_episode(tmp_path: Path, name: str) -> None:
+    run = make_run(tmp_path / "r")
+    write(run, [1.0], [0])
+    assert not is_episode_id(name)
+    with pytest.raises(RunError, match=r"no episode|matches"):
+        get_episode(run, name)
+
+
+def _read_all(run: Run, name: str) -> None:
+    episode = get_episode(run, name)
+    episode.columns()
+    episode.actions()
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        "{}",
+        "[1]",
+        '{"format": 2}',
+        '{"format": 1, "columns": [{"name": "x", "width": -1}]}',
+        '{"format": 1, "columns": []}',
+        '{"format": 1, "columns": [{"name": "x", "width": 1}], "action": {"dtype": "O"}}',
+    ],
+)
+def test_damaged_facts_are_an_error_of_one_line(tmp_path: Path, facts: str) -> None:
+    run = make_run(tmp_path / "r")
+    episode = write(run, [1.0], [0])
+    (episode.path / "episode.json").write_text(facts)
+    with pytest.raises(RunError) as error:
+        _read_all(run, episode.id)
+    assert "\n" not in str(error.value)
+
+
+def test_worst_first(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "r")
+    totals = [3.0, -1.0, 2.0]
+    for total in totals:
+        write(run, [total], [0])
+    assert [one.total for one in worst_first(list_episodes(run))] == sorted(totals)
+
+
+# -- what is read out of them -----------------------------------------------------------------
+
+
+def test_notable_steps_are_unusual_rewards_and_ends(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "r")
+    rewards = [1.0] * 10 + [-100.0]
+    episode = write(run, rewards, [0] * 11)
+    assert notable(episode) == [{"step": 10, "why": ["reward -100", "terminated"]}]
+
+
+def test_the_first_difference_is_the_first_other_action(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "r")
+    one = write(run, [1.0] * 4, [0, 1, 0, 0])
+    other = write(run, [1.0] * 4, [0, 1, 1, 0])
+    longer = write(run, [1.0] * 6, [0, 1, 0, 0, 1, 1])
+    assert first_difference(one, other) == {"step": 2, "what": "action", "same_start": True}
+    assert first_difference(one, longer)["step"] is None
+
+
+def test_the_table_has_a_row_for_each_state_and_no_formulas(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "r")
+    writer = EpisodeWriter.create(run, FACTS)
+    writer.add(
+        np.arange(9, dtype=np.float32),
+        np.array(1, np.uint8),
+        bytes(8),
+        {"action": "=SUM(A1)", "info": {"lives": 3}},
+    )
+    episode = writer.finish(None, {"return": 1.0})
+    file = io.StringIO()
+    write_csv(episode, file)
+    head, row = file.getvalue().splitlines()
+    assert head.split(",") == table_head(episode)
+    assert "obs x" in head
+    assert "lives" in head
+    assert row.split(",")[:2] == ["0", "'=SUM(A1)"]
