@@ -68,6 +68,7 @@ SCHEDULES = (
     "{start: 0.001, end: 0.0001}",
     "{start: 0.001, end: 0.0001, schedule: cosine}",
     "{start: 0.001, end: 0.0001, schedule: exponential}",
+    "{start: 0.001, end: 0.0001, schedule: polynomial, power: 2}",
     "{start: 0.001, end: 0.0001, from: 0.25, to: 0.75}",
     "{start: 0.001, end: 0.0, warmup: 0.25}",
     "{start: 0.001, end: 0.0001, schedule: rate, rate: 0.5, every: 0.25}",
@@ -121,6 +122,7 @@ def field_rows(cls: type[Config], names: list[str]) -> Iterator[list[str]]:
 def takes(schema: dict[str, Any]) -> str:
     """The values a field takes, in words; how a schedule is written has a section of its own."""
     words = describe(schema).replace(str(2**31), "2^31")
+    words = words.replace(", or a schedule", ", or a [schedule](config.md#schedules)")
     return words.replace(EXPECTED, "a [schedule](config.md#schedules)")
 
 

@@ -64,6 +64,9 @@ class Agent(Protocol):
     def start_training(self) -> None:
         """Validate the setup before training and collect notes for the user."""
 
+    def set_clock(self, env_steps: int, total_steps: int) -> None:
+        """Read numbers that are given as schedules at this clock; called before each rollout."""
+
     def before_rollout(self, env_steps: int, total_steps: int) -> None:
         """Set the exploration parameters (epsilon, warm-up); called before each rollout."""
 

@@ -12,7 +12,7 @@ from pydantic import Field
 from torch import Tensor
 
 from gymnasium_solver.algos.off_policy import OffPolicyConfig, OffPolicyLearner, ReplayBatch
-from gymnasium_solver.config.schedule import NonNegativeSchedule, Schedule
+from gymnasium_solver.config.schedule import NonNegativeSchedule, Schedule, changing
 from gymnasium_solver.config.schema import Count, CriticFields, Float
 from gymnasium_solver.data.memory import Sample
 from gymnasium_solver.nets.actor_critics import Actor, ActorCritics, Critics
@@ -32,7 +32,7 @@ class DeterministicConfig(OffPolicyConfig, CriticFields):
     data."""
     max_grad_norm: Annotated[Float, Field(gt=0)] | None = None
     """Clip the gradient norm to this value. null: no clipping."""
-    tau: Annotated[Float, Field(gt=0, le=1)] = 0.005
+    tau: Annotated[float, changing(gt=0, le=1)] = 0.005
     """Polyak factor of the target networks at each of their updates. Higher: faster, less
     stable."""
     exploration_noise: NonNegativeSchedule = Schedule.constant(0.1)

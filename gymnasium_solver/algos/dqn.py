@@ -23,7 +23,7 @@ from torch import Tensor
 from gymnasium_solver.algos import ops
 from gymnasium_solver.algos.off_policy import OffPolicyConfig, OffPolicyLearner, ReplayBatch
 from gymnasium_solver.algos.q_targets import build_q_network
-from gymnasium_solver.config.schedule import PositiveSchedule, Schedule, scheduled
+from gymnasium_solver.config.schedule import PositiveSchedule, Schedule, changing, scheduled
 from gymnasium_solver.config.schema import Count, Float
 from gymnasium_solver.data.memory import Sample
 from gymnasium_solver.nets.q_network import QHead, QNetwork
@@ -34,14 +34,14 @@ from gymnasium_solver.spaces.observations import Space
 class DQNConfig(OffPolicyConfig):
     batch_size: Count = 64
     """Transitions per gradient step. Larger: less noisy, slower."""
-    max_grad_norm: Annotated[Float, Field(gt=0)] | None = 10.0
+    max_grad_norm: Annotated[float, changing(gt=0)] | None = 10.0
     """Clip the gradient norm to this value. null: no clipping."""
 
     # --- targets
     target_update_freq: Count = 500
     """Env steps between two copies of the network into the target network. More: more stable
     targets, slower learning. Used only if `tau` is 1."""
-    tau: Annotated[Float, Field(gt=0, le=1)] = 1.0
+    tau: Annotated[float, changing(gt=0, le=1)] = 1.0
     """Below 1: Polyak factor of the target network at every update, instead of copies."""
     double: bool = False
     """Double DQN: the online network chooses the next action, the target network evaluates it. Less
@@ -202,7 +202,7 @@ class DQN(OffPolicyLearner):
         with self.timer.detail("optimiser"):
             norm = self.optimizer.step(grad, hp["policy_lr"])
         self.set_priorities(sample, error)
-        if cfg.tau < 1:
+        if self.target_copy_freq is None:
             self.update_target(cfg.tau)
         return {"opt/loss/td": loss, "opt/q/mean": q, "opt/grads/norm/all": norm}
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from gymnasium_solver.algos.agent import Snapshot, Tensors
-from gymnasium_solver.config.schedule import Schedule
+from gymnasium_solver.config.schedule import Schedule, at_start, marks_of
 from gymnasium_solver.config.schema import LearnerConfig
 from gymnasium_solver.data.memory import Memory
 from gymnasium_solver.data.rollout import Rollout
@@ -63,13 +63,23 @@ class Learner:
         self.gradients: dict[str, LossGradient] = {}
         self.n_updates = 0  # gradient steps, or rounds of them; the policy's version
         self.reward_normalizer = RewardNormalizer(
-            int(config.n_envs), config.gamma, config.clip_reward
+            int(config.n_envs), at_start(config.gamma), config.clip_reward
         )
         self.schedules = {
             name: value
             for name in type(config).model_fields
             if isinstance(value := getattr(config, name), Schedule)
         }
+        self._written_config = config
+        self._followed: dict[str, list[str]] = {}  # settings of optimisers that are schedules
+        markers = {
+            name: mark
+            for name, info in type(config).model_fields.items()
+            for mark in marks_of(info)
+            if name in self.schedules
+        }
+        self._changing = list(markers)
+        self._whole = [name for name, mark in markers.items() if mark.whole]
         self.network = network_for(config, observation_space)
         self.notes: list[str] = []
         self.wants_details = False
@@ -94,7 +104,12 @@ class Learner:
             "weight_decay": cfg.weight_decay,
             "max_grad_norm": cfg.max_grad_norm,
         }
-        self.optimizers[name] = FlatOptimizer(module, cfg.optimizer, **{**settings, **options})
+        settings |= options
+        follows = [key for key, value in settings.items() if isinstance(value, Schedule)]
+        self._followed[name] = follows
+        settings |= {key: at_start(settings[key]) for key in follows}
+        graph = not follows  # a CUDA graph would keep the first values
+        self.optimizers[name] = FlatOptimizer(module, cfg.optimizer, graph=graph, **settings)
         return self.optimizers[name]
 
     def add_gradient(
@@ -153,6 +168,20 @@ class Learner:
                 f"rollout: {rows:,} rows of {n_envs} envs take {estimate / 2**20:,.1f} MB, twice "
                 "that during an update"
             )
+
+    def set_clock(self, env_steps: int, total_steps: int) -> None:
+        """Read numbers that are given as schedules at this clock; called before each rollout."""
+        if not self._changing:
+            return
+        now = {}
+        for name in self._changing:
+            value = self.schedules[name].at(env_steps, total_steps)
+            now[name] = round(value) if name in self._whole else value
+        self.config = self._written_config.model_copy(update=now)
+        self.reward_normalizer.gamma = self.config.gamma
+        for optimizer_name, keys in self._followed.items():
+            for key in keys:
+                setattr(self.optimizers[optimizer_name], key, now[key])
 
     def before_rollout(self, env_steps: int, total_steps: int) -> None:
         """Set the exploration parameters; called before each rollout."""

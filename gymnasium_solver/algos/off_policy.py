@@ -22,7 +22,13 @@ from gymnasium_solver.algos.agent import Snapshot, Tensors
 from gymnasium_solver.algos.learner import Learner, hp_metrics
 from gymnasium_solver.algos.units import watch_units
 from gymnasium_solver.config.her import HerField
-from gymnasium_solver.config.schedule import PositiveSchedule, Schedule, scheduled
+from gymnasium_solver.config.schedule import (
+    PositiveSchedule,
+    Schedule,
+    at_start,
+    changing,
+    scheduled,
+)
 from gymnasium_solver.config.schema import Activation, Count, Float, LearnerConfig, NonNegativeInt
 from gymnasium_solver.config.types import EnvCount, HiddenDims
 from gymnasium_solver.data.frame_stacks import FRAME_CHANNELS
@@ -70,7 +76,7 @@ class OffPolicyConfig(LearnerConfig):
     train_freq: Count = 1
     """Env steps between two rounds of updates, at least one per environment. More: fewer, longer
     rounds, which is faster; the number of updates stays the same."""
-    updates_per_step: Annotated[Float, Field(gt=0)] = 1.0
+    updates_per_step: Annotated[float, changing(gt=0)] = 1.0
     """Gradient steps per env step, for any n_envs. More: better use of the data, slower, until it
     overfits the replay."""
     n_step: Count = 1
@@ -79,7 +85,7 @@ class OffPolicyConfig(LearnerConfig):
     epoch."""
     prioritized: bool = False
     """Prioritised replay: sample transitions by their last TD error instead of uniformly."""
-    per_alpha: Annotated[Float, Field(ge=0, le=1)] = 0.6
+    per_alpha: Annotated[float, changing(ge=0, le=1)] = 0.6
     """Exponent of the priorities: 0 is uniform, 1 is proportional to the error."""
     per_beta: Annotated[Schedule, scheduled(ge=0, le=1)] = Schedule.parse({"start": 0.4, "end": 1})
     """Exponent of the importance weights that correct prioritised sampling: 0 none, 1 full."""
@@ -268,11 +274,11 @@ class OffPolicyLearner(Learner):
         return Memory(
             replay,
             n_step=cfg.n_step,
-            gamma=cfg.gamma,
+            gamma=at_start(cfg.gamma),
             batch_size=cfg.batch_size,
             rng=self.rng,
             prioritized=cfg.prioritized,
-            alpha=cfg.per_alpha,
+            alpha=at_start(cfg.per_alpha),
             eps=cfg.per_eps,
             combined=cfg.combined_replay,
             hindsight=self._hindsight(),
@@ -287,6 +293,14 @@ class OffPolicyLearner(Learner):
         return Hindsight(settings, self.goals)
 
     # -- acting and learning ----------------------------------------------------------------
+
+    def set_clock(self, env_steps: int, total_steps: int) -> None:
+        super().set_clock(env_steps, total_steps)
+        self.replay_config = self.config
+        if self.memory is not None:
+            self.memory.gamma = self.config.gamma
+            if self.memory.priorities is not None:
+                self.memory.priorities.alpha = self.config.per_alpha
 
     def before_rollout(self, env_steps: int, total_steps: int) -> None:
         self.policy.is_random = env_steps < self.replay_config.learning_starts

@@ -16,7 +16,6 @@ from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 import torch
-from pydantic import Field
 from torch import Tensor
 
 from gymnasium_solver.algos import ops
@@ -33,11 +32,15 @@ from gymnasium_solver.algos.on_policy import (
     scaled_losses,
 )
 from gymnasium_solver.algos.units import watch_units
-from gymnasium_solver.config.schedule import NonNegativeSchedule, PositiveSchedule, Schedule
+from gymnasium_solver.config.schedule import (
+    NonNegativeSchedule,
+    PositiveSchedule,
+    Schedule,
+    changing,
+)
 from gymnasium_solver.config.schema import (
     ActorCriticFields,
     Count,
-    Float,
     LearnerConfig,
     MinibatchFields,
 )
@@ -54,9 +57,9 @@ class PPOConfig(ActorCriticFields, MinibatchFields, LearnerConfig):
     n_steps: Count = 2048
     """Steps per environment in a rollout: one epoch is n_envs x n_steps env steps and one update.
     More: better advantage estimates, fewer updates."""
-    n_epochs: Count = 10
+    n_epochs: Annotated[int, changing(ge=1, whole=True)] = 10
     """Passes over each rollout. More: better use of the data, until the policy moves too far."""
-    gae_lambda: Annotated[Float, Field(ge=0, le=1)] = 0.95
+    gae_lambda: Annotated[float, changing(ge=0, le=1)] = 0.95
     """Lambda of GAE: 1 uses full returns (high variance), 0 only the critic (biased)."""
     clip_range: PositiveSchedule = Schedule.constant(0.2)
     """Clip the probability ratio to 1 +- this value. Higher: larger, riskier updates."""
@@ -65,7 +68,7 @@ class PPOConfig(ActorCriticFields, MinibatchFields, LearnerConfig):
     vf_coef: NonNegativeSchedule = Schedule.constant(0.5)
     """Weight of the value loss. Higher: the critic learns faster, in a shared trunk at the cost of
     the actor."""
-    target_kl: Annotated[Float, Field(gt=0)] | None = None
+    target_kl: Annotated[float, changing(gt=0)] | None = None
     """Stop an update early once the KL divergence exceeds 1.5 times this. null: never."""
     normalize_advantages: Literal["rollout", "batch", "off"] = "rollout"
     """Standardise advantages over the rollout, per minibatch, or not at all."""

@@ -13,17 +13,14 @@ in `n_epochs` passes over shuffled minibatches. Differences from the authors' co
 
 from typing import Annotated
 
-from pydantic import Field
-
 from gymnasium_solver.algos import ops
 from gymnasium_solver.algos.learner import Learner, hp_metrics
 from gymnasium_solver.algos.q_targets import QBatch, QFit, build_q_network
-from gymnasium_solver.config.schedule import Schedule, scheduled
+from gymnasium_solver.config.schedule import Schedule, changing, scheduled
 from gymnasium_solver.config.schema import (
     Activation,
     BatchSize,
     Count,
-    Float,
     LearnerConfig,
     MinibatchFields,
 )
@@ -44,16 +41,16 @@ class PQNConfig(MinibatchFields, LearnerConfig):
     batch_size: BatchSize = 128
     """Samples per minibatch, or a fraction in (0, 1] of the rollout (1.0: the whole rollout; 1: one
     sample). Larger: less noisy gradients, fewer gradient steps from the same data."""
-    n_epochs: Count = 4
+    n_epochs: Annotated[int, changing(ge=1, whole=True)] = 4
     """Passes over each rollout. More: better use of the data, until it overfits."""
-    td_lambda: Annotated[Float, Field(ge=0, le=1)] = 0.65
+    td_lambda: Annotated[float, changing(ge=0, le=1)] = 0.65
     """Lambda of the targets: 1 is the full return (high variance), 0 the one-step target
     (biased)."""
     epsilon: Annotated[Schedule, scheduled(ge=0, le=1)] = Schedule.parse(
         {"start": 1.0, "end": 0.05, "to": 0.5}
     )
     """Probability of a random action in training. Higher: explores more."""
-    max_grad_norm: Annotated[Float, Field(gt=0)] | None = 10.0
+    max_grad_norm: Annotated[float, changing(gt=0)] | None = 10.0
     """Clip the gradient norm to this value. null: no clipping."""
     hidden_dims: HiddenDims = (128, 128)
     """Width of each hidden layer. Wider: more capacity, slower, easier to overfit."""

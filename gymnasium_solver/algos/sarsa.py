@@ -12,17 +12,15 @@ SARSA(lambda). Differences from common implementations:
 from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import Field
 
 from gymnasium_solver.algos import ops
 from gymnasium_solver.algos.learner import Learner, hp_metrics
 from gymnasium_solver.algos.q_targets import QBatch, QFit, build_q_network
-from gymnasium_solver.config.schedule import PositiveSchedule, Schedule, scheduled
+from gymnasium_solver.config.schedule import PositiveSchedule, Schedule, changing, scheduled
 from gymnasium_solver.config.schema import (
     Activation,
     BatchSize,
     Count,
-    Float,
     LearnerConfig,
     MinibatchFields,
 )
@@ -41,7 +39,7 @@ class SarsaConfig(MinibatchFields, LearnerConfig):
     Smaller: more steps from the same data, each noisier."""
     policy_lr: PositiveSchedule = Schedule.constant(1e-3)
     """Learning rate. Higher: faster learning, until it becomes unstable."""
-    td_lambda: Annotated[Float, Field(ge=0, le=1)] = 0.0
+    td_lambda: Annotated[float, changing(ge=0, le=1)] = 0.0
     """Lambda of the targets: 0 is the one-step target (biased), 1 the full return (high
     variance)."""
     exploration: Literal["epsilon_greedy", "boltzmann", "greedy"] = "epsilon_greedy"
@@ -52,7 +50,7 @@ class SarsaConfig(MinibatchFields, LearnerConfig):
     """Probability of a random action with epsilon_greedy. Higher: explores more."""
     temperature: PositiveSchedule = Schedule.constant(1.0)
     """Temperature of boltzmann, in units of the values. Higher: more random."""
-    max_grad_norm: Annotated[Float, Field(gt=0)] | None = 10.0
+    max_grad_norm: Annotated[float, changing(gt=0)] | None = 10.0
     """Clip the gradient norm to this value. null: no clipping."""
     activation: Activation = "relu"
     """Activation function of the hidden layers."""

@@ -17,7 +17,12 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from gymnasium_solver.config.models import ModelId, read_preset
-from gymnasium_solver.config.schedule import NonNegativeSchedule, PositiveSchedule, Schedule
+from gymnasium_solver.config.schedule import (
+    NonNegativeSchedule,
+    PositiveSchedule,
+    Schedule,
+    changing,
+)
 from gymnasium_solver.config.spec import read_spec
 from gymnasium_solver.config.types import (
     Activation,
@@ -358,11 +363,11 @@ class LearningFields(Fields):
     """Optimiser of all networks."""
     adam_eps: Annotated[Float, Field(gt=0)] = 1e-5
     """Epsilon of Adam's denominator. Higher: smaller steps where gradients are small."""
-    weight_decay: Annotated[Float, Field(ge=0)] = 0.0
+    weight_decay: Annotated[float, changing(ge=0)] = 0.0
     """Weight decay. Higher: smaller weights."""
-    max_grad_norm: Annotated[Float, Field(gt=0)] | None = 0.5
+    max_grad_norm: Annotated[float, changing(gt=0)] | None = 0.5
     """Clip the gradient norm to this value. null: no clipping."""
-    gamma: Annotated[Float, Field(ge=0, le=1)] = 0.99
+    gamma: Annotated[float, changing(ge=0, le=1)] = 0.99
     """Discount factor. Higher: looks further ahead, with more variance."""
 
 

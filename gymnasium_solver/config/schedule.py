@@ -5,6 +5,7 @@ Any field that an algorithm reads once per update may be written as
     policy_lr: 0.001                                 constant
     policy_lr: lin_0.001                             linear, 0.001 at the start, 0 at the end
     policy_lr: {start: 0.001, end: 0.0001}           linear between the two
+    gamma: {start: 0.9, end: 0.99, schedule: polynomial, power: 2}
     policy_lr: {start: 0.001, end: 0.0001, schedule: cosine, from: 0.2, to: 80000, warmup: 0.05}
     ent_coef: {schedule: piecewise, points: [[0, 0.01], [0.5, 0.001], [1.0, 0.0]]}
 
@@ -16,15 +17,16 @@ The trainer asks `schedule.at(env_steps, total_env_steps)`; config fields are de
 
     policy_lr: PositiveSchedule = Schedule.constant(3e-4)
     beta: Annotated[Schedule, scheduled(ge=0, le=1)] = Schedule.constant(0.4)
+    gamma: Annotated[float, changing(ge=0, le=1)] = 0.99    a number, unless it is a schedule
 """
 
 import math
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from itertools import pairwise
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import core_schema
@@ -37,6 +39,7 @@ _NEEDS: dict[str, tuple[str, ...]] = {
     "linear": ("start", "end"),
     "cosine": ("start", "end"),
     "exponential": ("start", "end"),
+    "polynomial": ("start", "end", "power"),
     "rate": ("start", "end", "rate", "every"),
     "periodic": ("start", "end", "cycles"),
     "piecewise": ("points",),
@@ -60,6 +63,7 @@ class Schedule:
     from_: float = 0.0
     to: float = 1.0
     warmup: float = 0.0
+    power: float = 1.0
     rate: float = 1.0
     every: float = 1.0
     cycles: float = 1.0
@@ -114,6 +118,8 @@ class Schedule:
                 return self.end + (self.start - self.end) * (1 + math.cos(math.pi * done)) / 2
             case "exponential":
                 return self.start * (self.end / self.start) ** done
+            case "polynomial":
+                return self.end + (self.start - self.end) * (1 - done) ** self.power
             case "periodic":
                 wave = math.cos(2 * math.pi * self.cycles * done)
                 return self.end + (self.start - self.end) * (1 + wave) / 2
@@ -142,6 +148,15 @@ class Schedule:
         if self.shape == "piecewise":
             return tuple(value for _, value in self.points)
         return (self.start,) if self.shape == "constant" else (self.start, self.end)
+
+    def scaled(self, factor: float, plus: float = 0.0) -> "Schedule":
+        """The same shape with every value times `factor`, plus `plus`."""
+        return replace(
+            self,
+            start=self.start * factor + plus,
+            end=self.end * factor + plus,
+            points=tuple((at, value * factor + plus) for at, value in self.points),
+        )
 
     def check(self, total_env_steps: float) -> None:
         """ValueError if its places are out of order in a run of this length."""
@@ -257,6 +272,8 @@ def _check_numbers(schedule: Schedule) -> None:
         raise ValueError(
             "an exponential schedule needs `start` and `end` above 0: it cannot reach 0"
         )
+    if schedule.shape == "polynomial" and schedule.power <= 0:
+        raise ValueError(f"`power` must be above 0, not {schedule.power:g}")
     if schedule.shape == "periodic" and schedule.cycles <= 0:
         raise ValueError(f"`cycles` must be above 0, not {schedule.cycles:g}")
     if schedule.shape == "rate":
@@ -285,10 +302,14 @@ class scheduled:  # lower case: it is used like a function, Annotated[Schedule, 
     @property
     def expected(self) -> str:
         """The bounds in words, for error messages and help."""
-        names = {"gt": "> ", "ge": ">= ", "lt": "< ", "le": "<= ", "peak_gt": "a largest one > "}
-        given = [(names[f.name], getattr(self, f.name)) for f in fields(self)]
-        bounds = " and ".join(f"{sign}{bound:g}" for sign, bound in given if bound is not None)
+        bounds = self._bounds
         return EXPECTED + (f" with values {bounds}" if bounds else "")
+
+    @property
+    def _bounds(self) -> str:
+        names = {"gt": "> ", "ge": ">= ", "lt": "< ", "le": "<= ", "peak_gt": "a largest one > "}
+        given = [(names[f.name], getattr(self, f.name)) for f in fields(self) if f.name in names]
+        return " and ".join(f"{sign}{bound:g}" for sign, bound in given if bound is not None)
 
     def validate(self, given: Any) -> Schedule:
         """Parse, then check every value against the bounds."""
@@ -337,6 +358,7 @@ class scheduled:  # lower case: it is used like a function, Annotated[Schedule, 
                         **dict.fromkeys((*_SPAN, "every"), place),
                         "rate": {"type": "number", "exclusiveMinimum": 0},
                         "cycles": {"type": "number", "exclusiveMinimum": 0},
+                        "power": {"type": "number", "exclusiveMinimum": 0},
                         "points": {
                             "type": "array",
                             "items": {"type": "array", "items": {"type": "number"}},
@@ -347,6 +369,55 @@ class scheduled:  # lower case: it is used like a function, Annotated[Schedule, 
             ],
             "x-expected": self.expected,
         }
+
+
+@dataclass(frozen=True, kw_only=True)
+class changing(scheduled):
+    """Makes a field of plain numbers accept a schedule too: Annotated[float, changing(ge=0, le=1)].
+
+    A number stays a number. A learner with a schedule in such a field reads the current value from
+    its `config`, which it renews before every rollout (`Learner.set_clock`)."""
+
+    whole: bool = False
+    """Only whole numbers; a schedule is rounded."""
+
+    @property
+    def expected(self) -> str:
+        number = "a whole number" if self.whole else "a number"
+        return " ".join(filter(None, (number, self._bounds))) + ", or a schedule"
+
+    def validate(self, given: Any) -> Any:
+        if not isinstance(given, Schedule | Mapping) and not str(given).startswith("lin_"):
+            number = not isinstance(given, bool) and isinstance(given, int | float)
+            if not number or (self.whole and given % 1):
+                raise ValueError(f"expected {self.expected}")
+        schedule = super().validate(given)
+        if not schedule.is_constant:
+            return schedule
+        return int(schedule.start) if self.whole else schedule.start
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> core_schema.CoreSchema:
+        return core_schema.no_info_plain_validator_function(
+            self.validate,
+            serialization=core_schema.plain_serializer_function_ser_schema(_dump_number),
+        )
+
+
+def _dump_number(value: Any) -> Any:
+    return value.dump() if isinstance(value, Schedule) else value
+
+
+def marks_of(field: Any) -> list[changing]:
+    """The `changing` marks of a field of a config class; those of `X | None` are inside."""
+    inner = [mark for part in get_args(field.annotation) for mark in get_args(part)]
+    return [mark for mark in (*field.metadata, *inner) if isinstance(mark, changing)]
+
+
+def at_start(value: Any) -> Any:
+    """The first value of a `changing` field."""
+    return value.at(0, 1) if isinstance(value, Schedule) else value
 
 
 Scheduled = Annotated[Schedule, scheduled()]

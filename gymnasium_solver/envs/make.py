@@ -15,6 +15,7 @@ from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from gymnasium_solver.config.schedule import at_start
 from gymnasium_solver.config.schema import LearnerConfig
 from gymnasium_solver.envs.choose import Choice, choose_engine, unknown_id
 from gymnasium_solver.envs.obs_keys import ObsKeys, in_parts, parts_wrapper
@@ -126,7 +127,7 @@ def env_from_config(config: "Config", n_envs: int, render_mode: str | None = Non
         vectorization_mode=config.vectorization_mode,
         render_mode=render_mode,
         frame_options={name: value for name, value in options.items() if value is not None},
-        gamma=config.gamma if isinstance(config, LearnerConfig) else None,
+        gamma=at_start(config.gamma) if isinstance(config, LearnerConfig) else None,
         timeout_s=getattr(config, "env_timeout_s", None),
     )
     return restrict_actions(env, config.spec)

@@ -45,6 +45,7 @@ class FlatOptimizer:
         weight_decay: float = 0.0,
         max_grad_norm: float | None = None,
         beta1: float = BETA1,
+        graph: bool = True,
     ):
         self.kind, self.eps, self.weight_decay, self.beta1 = kind, eps, weight_decay, beta1
         self.max_grad_norm = max_grad_norm
@@ -57,7 +58,7 @@ class FlatOptimizer:
         self.mean_square = torch.zeros_like(self.flat)
         # The tensors through which a graph reads values that change from step to step.
         self._count, self._lr = (torch.zeros((), device=self.flat.device) for _ in range(2))
-        self._graphed = Graphed(self._descend_from_places) if self.flat.is_cuda else None
+        self._graphed = Graphed(self._descend_from_places) if self.flat.is_cuda and graph else None
 
     @torch.no_grad()
     def step(self, grad: Tensor, lr: float) -> Tensor:

@@ -374,6 +374,7 @@ class Trainer:
                 # Schedules use the same clock for the rollout and its update; otherwise the last
                 # update of a linear schedule would have a learning rate of 0.
                 clock = p.env_steps, self.plan.total_steps
+                agent.set_clock(*clock)
                 agent.before_rollout(*clock)
                 rollout = self._collect(n_rows)
                 if details is not None:
