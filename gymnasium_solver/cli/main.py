@@ -58,6 +58,9 @@ VERBS: dict[str, dict[str, str]] = {
         "prune": "delete checkpoints that are not needed",
         "rm": "delete runs",
     },
+    "Share": {
+        "export": "write a policy as an ONNX file or a C header",
+    },
     "This machine": {
         "doctor": "check this installation; `doctor env ID` an environment, `doctor run RUN` a run",
         "bench": "measure speed on this machine, and beside other libraries",
@@ -70,7 +73,6 @@ NOT_YET = {
     "publish": "share the run folder, which is self-contained; report.md describes it",
     "sweep": "every field is a flag of gsolve train, for a loop in your shell",
     "mcp": "verbs that read take --json, such as gsolve runs --json",
-    "export": "gymnasium_solver.load(RUN) loads the agent in Python; checkpoints are safetensors",
 }
 
 EXAMPLES = (
