@@ -125,9 +125,9 @@ def check_refused_if_different(run: Run, data: bytes) -> None:
 
 
 def docs_loop() -> str:
-    """The first Python block after the heading "Run it" of docs/share.md."""
+    """The code after the heading "Run it" of docs/share.md."""
     after = DOCS.read_text(encoding="utf-8").partition("### Run it")[2]
-    code = after.partition("```python\n")[2].partition("```")[0]
+    code = after.partition("```py\n")[2].partition("```")[0]
     assert len(code.strip().splitlines()) <= 15
     return code
 
