@@ -236,6 +236,43 @@ class ObservationClip(BoxMap):
         return Box(*bounds, dtype=space.dtype.type), clipped
 
 
+class ObservationComponents(BoxMap):
+    """Keeps the components (of the last axis) that `keep` lists by index, or all but those that
+    `drop` lists: without the velocities of CartPole, an agent needs memory."""
+
+    name = "ObservationComponents"
+
+    def __init__(
+        self,
+        env: VectorEnv,
+        keep: list[int] | None = None,
+        drop: list[int] | None = None,
+        key: str | None = None,
+    ) -> None:
+        super().__init__(env)
+        require((keep is None) != (drop is None), self.name, "takes one of keep and drop")
+        self._keep, self._drop = keep, drop
+        self._map_parts(key)
+
+    def _applies(self, space: Space) -> bool:
+        return super()._applies(space) and bool(space.shape)
+
+    def _build(self, space: Any) -> tuple[Space, Map]:
+        n = space.shape[-1]
+        for index in self._keep or self._drop or ():
+            known = f"{index} is not one of the components 0 to {n - 1} of {self.spec.env_id}"
+            require(0 <= index < n, self.name, known)
+        kept = self._keep
+        if kept is None:
+            kept = [index for index in range(n) if index not in (self._drop or ())]
+        require(bool(kept), self.name, f"leaves no component of the {n} of {self.spec.env_id}")
+
+        def chosen(obs: np.ndarray) -> np.ndarray:
+            return obs[..., kept]
+
+        return Box(chosen(space.low), chosen(space.high), dtype=space.dtype.type), chosen
+
+
 class ObservationParts(VectorWrapper):
     """Keeps the parts of a Dict observation that `keep` lists, or all but those that `drop` lists.
     A single part that is left is delivered as a plain array."""
