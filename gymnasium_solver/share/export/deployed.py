@@ -27,7 +27,6 @@ from gymnasium_solver.share.export.actions import best_actions, output_names
 from gymnasium_solver.share.export.wrappers import legal_actions, observation_maps
 from gymnasium_solver.spaces.actions import BoxActions
 from gymnasium_solver.spaces.observations import Obs, obs_arrays, part_spaces
-from gymnasium_solver.tree import map_tree
 
 Core = Callable[[Any, Tensor, Tensor], tuple[Tensor, Tensor]]
 
@@ -126,8 +125,7 @@ def _sequence(net: Any) -> Core:
     """One step of a recurrent network."""
 
     def step(obs: Any, carry: Tensor, is_first: Tensor) -> tuple[Tensor, Tensor]:
-        row = map_tree(lambda part: part.unsqueeze(0), obs)
-        outputs, _, after = net.sequence(row, carry, is_first.unsqueeze(0))
+        outputs, after = net.step(obs, carry, is_first)
         return outputs, after
 
     return step
