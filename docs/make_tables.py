@@ -28,8 +28,8 @@ from benchmarks.libraries import OURS
 from gymnasium_solver.algos import ALGOS, algo_class
 from gymnasium_solver.bench import report
 from gymnasium_solver.bench.harness import unpublishable
-from gymnasium_solver.cli.fieldhelp import block_titles
 from gymnasium_solver.config.explain import describe
+from gymnasium_solver.config.field_groups import block_titles
 from gymnasium_solver.config.find import SHIPPED, ConfigEntry, find_configs
 from gymnasium_solver.config.foreign import NAMES
 from gymnasium_solver.config.schedule import EXPECTED, Schedule

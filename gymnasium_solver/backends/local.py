@@ -118,11 +118,7 @@ def start(
             env=variables,
         )
     _children[process.pid] = process
-    try:
-        return _recorded(process, folder)
-    except BaseException:  # Ctrl-C now would leave a job that nobody knows of yet
-        process.terminate()
-        raise
+    return _recorded(process, folder)
 
 
 def _recorded(process: "subprocess.Popen[bytes]", folder: Path) -> Job:

@@ -1,16 +1,15 @@
 """`gsolve train <target> --help`: every field of this config, its value and its documentation."""
 
-import inspect
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel
 from rich.padding import Padding
 from rich.text import Text
 
 from gymnasium_solver.cli.colours import ORANGE
 from gymnasium_solver.cli.flags import as_flag
 from gymnasium_solver.cli.tables import make_console, plain_table, print_table
+from gymnasium_solver.config.field_groups import field_groups
 from gymnasium_solver.config.schedule import Schedule
 from gymnasium_solver.config.schema import Config
 
@@ -18,69 +17,10 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-# Fields that algorithms declare themselves and that belong together. The rest of an algorithm's own
-# fields is listed under its name, the fields of a block under the block's title.
-OWN_GROUPS = {
-    "exploration": (
-        "exploration",
-        "epsilon",
-        "temperature",
-        "exploration_noise",
-        "exploration_noise_type",
-        "noise_correlation",
-    ),
-    "entropy": (
-        "ent_coef",
-        "target_entropy",
-        "target_entropy_ratio",
-        "alpha_lr",
-        "log_alpha_min",
-        "log_alpha_max",
-        "entropy_penalty_coef",
-    ),
-    "replay": (
-        "buffer_size",
-        "n_step",
-        "prioritized",
-        "per_alpha",
-        "per_beta",
-        "per_eps",
-        "combined_replay",
-        "her",
-        "replay_frame_stack",
-        "replay_dir",
-        "save_replay",
-    ),
-}
 LONGEST_VALUE = 24
 FLAG = 33
 SIDE_BY_SIDE = 110  # columns
 Row = tuple[str, Text, Text]
-
-
-def field_groups(cls: type[Config]) -> dict[str, list[str]]:
-    """Field names by title: the algorithm's own first (title ""), then those of the blocks, most
-    specific first."""
-    titles = block_titles(cls)
-    together = {name: title for title, names in OWN_GROUPS.items() for name in names}
-    groups: dict[str, list[str]] = {"": [], **{title: [] for title in OWN_GROUPS}}
-    specific = [title for title in titles.values() if title not in block_titles(Config).values()]
-    groups |= {title: [] for title in specific}
-    for name in cls.model_fields:
-        title = titles.get(name) or together.get(name, "")
-        groups.setdefault(title, []).append(name)
-    return {title: names for title, names in groups.items() if names}
-
-
-def block_titles(cls: type[BaseModel]) -> dict[str, str]:
-    """The title of the block that declares a field, by the name of the field."""
-    titles: dict[str, str] = {}
-    for block in reversed(cls.__mro__):
-        title = vars(block).get("title")
-        for name in inspect.get_annotations(block):
-            if title and name in cls.model_fields:
-                titles.setdefault(name, title)
-    return titles
 
 
 def print_field_help(target: str, config: Config) -> None:

@@ -23,7 +23,7 @@ _OWN = ("id", "path", "config")  # not stored: they depend on where the folder i
 _NAMES = [field.name for field in dataclasses.fields(RunSummary) if field.name not in _OWN]
 _STATUS, _CHECKPOINTS = _NAMES.index("status"), _NAMES.index("checkpoints")
 _DATE = re.compile(r"-(\d{4})(\d\d)(\d\d)-(\d\d)(\d\d)(\d\d)-[0-9a-f]{4}$")
-_LASTING = ("finished", "interrupted", "failed", "killed")
+LASTING = ("finished", "interrupted", "failed", "killed")
 
 
 def summaries(root: Path, read: Callable[[Run], RunSummary]) -> list[RunSummary]:
@@ -33,21 +33,23 @@ def summaries(root: Path, read: Callable[[Run], RunSummary]) -> list[RunSummary]
     index = Index(root, INDEX, version)
     found = []
     folder = str(root)
-    for name in _folders(root):
-        files = _stamp(f"{folder}/{name}")
+    for name in folders(root):
+        files = run_stamp(f"{folder}/{name}")
         if files is None:
             continue
         stored = index.get(name, files)
-        if stored is None or (stored[_STATUS] == "killed" and stored[-1] != _metrics(folder, name)):
+        if stored is None or (
+            stored[_STATUS] == "killed" and stored[-1] != metrics_stamp(folder, name)
+        ):
             summary = read(Run(root / name))
-            if summary.status in _LASTING:
-                index.put(name, files, _to_store(summary, _metrics(folder, name)))
+            if summary.status in LASTING:
+                index.put(name, files, _to_store(summary, metrics_stamp(folder, name)))
         else:
             summary = _from_stored(root, name, stored)
         found.append(summary)
     index.keep(summary.id for summary in found)
     index.save()
-    found.sort(key=_created, reverse=True)
+    found.sort(key=created_key, reverse=True)
     return found
 
 
@@ -64,25 +66,25 @@ def configs(
             config = read(Run(root / run_id))
             index.put(run_id, file, config)
         found[run_id] = config
-    index.keep(_folders(root))
+    index.keep(folders(root))
     index.save()
     return found
 
 
-def _folders(root: Path) -> list[str]:
+def folders(root: Path) -> list[str]:
     if not is_folder(root):
         return []
     with os.scandir(root) as entries:
         return [entry.name for entry in entries if entry.name[0] not in "@."]
 
 
-def _stamp(run: str) -> Stamp | None:
+def run_stamp(run: str) -> Stamp | None:
     """Of what a summary depends on: meta.json, the run's folder, in which labels.json is replaced,
     and the checkpoints. None if this is not a run."""
     return stamp(f"{run}/meta.json", run, f"{run}/checkpoints")
 
 
-def _metrics(folder: str, name: str) -> Stamp | None:
+def metrics_stamp(folder: str, name: str) -> Stamp | None:
     """The counts of a killed run are those of its last row of metrics."""
     return stamp(f"{folder}/{name}/metrics.jsonl")
 
@@ -104,7 +106,7 @@ def _from_stored(root: Path, name: str, values: list[Any]) -> RunSummary:
     return summary
 
 
-def _created(run: RunSummary) -> tuple[str, str]:
+def created_key(run: RunSummary) -> tuple[str, str]:
     """Sort key: when the run was created; of a broken run its id may tell."""
     if run.created_at:
         return run.created_at, run.id

@@ -64,7 +64,7 @@ def list_runs(
     """All runs, newest first. `filter`: words and conditions that must all hold, `sort_by`: a field
     (see `runs/select.py`)."""
     root = root or runs_root()
-    found = summaries(root, _summary_or_broken)
+    found = summaries(root, summary_or_broken)
     words = filter.split() if isinstance(filter, str) else list(filter or ())
     config = configs_of(found)
     found = select(found, words, config)
@@ -206,7 +206,7 @@ def _checkpoints(run: Run) -> list[CheckpointSummary]:
     ]
 
 
-def _summary_or_broken(run: Run) -> RunSummary:
+def summary_or_broken(run: Run) -> RunSummary:
     """A damaged folder must not hide the other runs."""
     try:
         return _summary(run)

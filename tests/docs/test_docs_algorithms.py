@@ -11,7 +11,7 @@ from gymnasium import spaces
 
 from docs import make_tables
 from gymnasium_solver.algos import ALGOS, algo_class
-from gymnasium_solver.cli.fieldhelp import OWN_GROUPS, field_groups
+from gymnasium_solver.config.field_groups import OWN_GROUPS, field_groups
 from gymnasium_solver.data.replay import Replay
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.runs import query

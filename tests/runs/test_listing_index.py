@@ -58,7 +58,7 @@ def root(tmp_path: Path, settled: None) -> Path:
 def plain(root: Path) -> dict[str, Any]:
     """What the files say, without an index."""
     folders = [path for path in root.iterdir() if path.name[0] not in "@."]
-    return {path.name: query._summary_or_broken(Run(path)) for path in folders}
+    return {path.name: query.summary_or_broken(Run(path)) for path in folders}
 
 
 def check(root: Path) -> None:
@@ -70,13 +70,13 @@ def check(root: Path) -> None:
 
 def count_reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     read: list[str] = []
-    original = query._summary_or_broken
+    original = query.summary_or_broken
 
     def counted(run: Run) -> query.RunSummary:
         read.append(run.id)
         return original(run)
 
-    monkeypatch.setattr(query, "_summary_or_broken", counted)
+    monkeypatch.setattr(query, "summary_or_broken", counted)
     return read
 
 

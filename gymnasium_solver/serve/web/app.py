@@ -21,21 +21,32 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from gymnasium_solver.errors import GsolveError
+from gymnasium_solver.runs.catalogue import Catalogue
+from gymnasium_solver.serve.web.live import Live
 from gymnasium_solver.serve.web.respond import answer, on_error
 from gymnasium_solver.serve.web.routes import TOPICS
 from gymnasium_solver.serve.web.security import SecurityMiddleware
 from gymnasium_solver.serve.web.settings import Settings
+from gymnasium_solver.serve.web.tables import Tables
+from gymnasium_solver.serve.web.workers import LineWorker
 
 STATIC = Path(__file__).parent / "static"
 
 
 class Web:
-    """What the requests share. A topic may add objects of its own with `part`."""
+    """What the requests share."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
+        self.catalogue = Catalogue(settings.root)
+        self.tables = Tables()
+        self.live = Live(self.catalogue)
+        self.config_worker = LineWorker("gymnasium_solver.serve.web.config_worker")
+        self.whole_list: tuple[str, bytes] | None = None
+        """The list of all runs as JSON, and its cursor."""
         self.closing = AsyncExitStack()
         """Push a callback to run when the server stops, such as ending a worker."""
+        self.closing.push_async_callback(self.config_worker.close)
 
 
 def create_app(settings: Settings) -> Starlette:

@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -12,6 +12,9 @@ from starlette.responses import Response
 from gymnasium_solver.errors import GsolveError, RunError
 from gymnasium_solver.runs.resolve import resolve_run
 from gymnasium_solver.runs.run import Run
+
+if TYPE_CHECKING:
+    from gymnasium_solver.serve.web.app import Web
 
 Handler = Callable[[Request], Awaitable[Response]]
 LARGEST_BODY = 1_000_000
@@ -113,10 +116,15 @@ def number(request: Request, name: str, default: int, low: int, high: int) -> in
     return min(max(int(text), low), high)
 
 
+def web_of(request: Request) -> "Web":
+    web: Web = request.app.state.web
+    return web
+
+
 def run_of(request: Request, ref: str | None = None) -> Run:
     """The run that the path names; only an id, or a unique part of one, in the served folder."""
     name = request.path_params["run"] if ref is None else ref
-    return resolve_run(name, request.app.state.web.settings.root, allow_paths=False)
+    return resolve_run(name, web_of(request).settings.root, allow_paths=False)
 
 
 def runs_of(request: Request, name: str = "runs", most: int = 500) -> list[Run]:

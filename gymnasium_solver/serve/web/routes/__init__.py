@@ -5,11 +5,21 @@ from typing import Protocol
 
 from starlette.routing import BaseRoute
 
-from gymnasium_solver.serve.web.routes import session
+from gymnasium_solver.serve.web.routes import (
+    groups,
+    jobs,
+    reports,
+    run,
+    runs,
+    series,
+    session,
+    start,
+    stream,
+)
 
 
 class Topic(Protocol):
     def routes(self) -> list[BaseRoute]: ...
 
 
-TOPICS: Sequence[Topic] = (session,)
+TOPICS: Sequence[Topic] = (session, runs, series, groups, jobs, start, reports, stream, run)

@@ -14,6 +14,14 @@ export function short(n) {
   return trim(n);
 }
 
+/** The same for the ticks of an axis, which share their suffix. */
+export function tick(n, largest) {
+  if (Math.abs(largest) >= 1e9) return n === 0 ? "0" : `${trim(n / 1e9)}B`;
+  if (Math.abs(largest) >= 1e6) return n === 0 ? "0" : `${trim(n / 1e6)}M`;
+  if (Math.abs(largest) >= 1e4) return n === 0 ? "0" : `${trim(n / 1e3)}k`;
+  return value(n);
+}
+
 /** Up to four significant digits. */
 export function value(n) {
   if (n === null || n === undefined) return "–";
@@ -59,5 +67,6 @@ export function bytes(n) {
 export function configText(v) {
   if (v === null || v === undefined) return "null";
   if (typeof v === "string") return v;
+  if (typeof v === "object" && Object.keys(v).join() === "start,end" && v.end === 0) return `lin_${v.start}`;
   return JSON.stringify(v, null, 1).replace(/\n\s*/g, " ").replace(/([[{]) /g, "$1").replace(/ ([\]}])/g, "$1");
 }

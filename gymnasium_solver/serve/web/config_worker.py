@@ -1,0 +1,92 @@
+"""A process that knows the config classes, which need torch; the server asks it by JSON lines.
+
+    {"id": 1, "target": "CartPole-v1:ppo", "fields": {"policy_lr": "1e-3"}}
+    {"id": 1, "ok": true, "values": {...}, "groups": [...], "errors": []}
+
+It ends when its input does.
+"""
+
+import json
+import sys
+from typing import Any
+
+from gymnasium_solver.errors import GsolveError
+
+
+def main() -> int:
+    replies = sys.stdout
+    sys.stdout = sys.stderr  # whatever a plugin prints must not become a reply
+    for line in sys.stdin:
+        try:
+            request = json.loads(line)
+            reply = answer(request["target"], request.get("fields") or {})
+        except GsolveError as error:
+            reply = {"ok": False, "error": str(error)}
+        except Exception as error:  # a plugin may raise anything
+            reply = {"ok": False, "error": f"{type(error).__name__}: {error}"}
+        replies.write(json.dumps({"id": request.get("id"), **reply}, default=str) + "\n")
+        replies.flush()
+    return 0
+
+
+def answer(target: str, fields: dict[str, str]) -> dict[str, Any]:
+    """The config with these changes: every field with its value, documentation and kind."""
+    from gymnasium_solver.config.field_groups import field_groups
+    from gymnasium_solver.config.load import config_dict
+    from gymnasium_solver.config.yaml_file import parse_value
+    from gymnasium_solver.training.prepare import changed_from_shipped, load_config
+
+    overrides = {name: parse_value(text) for name, text in fields.items()}
+    config = load_config(target, overrides=overrides)
+    schema = type(config).model_json_schema()["properties"]
+    values = config_dict(config)
+    defaults = {
+        name: field.get_default(call_default_factory=True)
+        for name, field in type(config).model_fields.items()
+    }
+    groups = [
+        {
+            "title": title or config.algo_id,
+            "fields": [
+                {
+                    "name": name,
+                    "doc": " ".join(schema[name].get("description", "").split()),
+                    "kind": kind_of(schema[name]),
+                    "choices": choices_of(schema[name]),
+                    "is_default": getattr(config, name) == defaults[name],
+                }
+                for name in names
+            ],
+        }
+        for title, names in field_groups(type(config)).items()
+    ]
+    return {
+        "ok": True,
+        "values": values,
+        "groups": groups,
+        "description": config.description,
+        "changed": changed_from_shipped(config),
+    }
+
+
+def kind_of(schema: dict[str, Any]) -> str:
+    """boolean, choice, number or text: what the form shows."""
+    if schema.get("type") == "boolean":
+        return "boolean"
+    if choices_of(schema):
+        return "choice"
+    return "number" if schema.get("type") in ("integer", "number") else "text"
+
+
+def choices_of(schema: dict[str, Any]) -> list[Any]:
+    """The values of a field that takes nothing else."""
+    options = schema.get("anyOf") or [schema]
+    allowed = [option for option in options if option.get("type") != "null"]
+    if not allowed or not all("enum" in option or "const" in option for option in allowed):
+        return []
+    values = [v for option in allowed for v in option.get("enum", [option.get("const")])]
+    return [*values, None] if len(allowed) < len(options) else values
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,27 @@
+"""`GET api/report.html?runs`: one file about one run or several that opens without a server."""
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from gymnasium_solver.runs.report_facts import read_facts
+from gymnasium_solver.runs.report_page import run_page, runs_page
+from gymnasium_solver.serve.web.respond import in_thread, runs_of
+
+MOST_RUNS = 50
+
+
+def routes() -> list[BaseRoute]:
+    return [Route("/api/report.html", in_thread(report))]
+
+
+def report(request: Request) -> Response:
+    facts = [read_facts(run) for run in runs_of(request, most=MOST_RUNS)]
+    text = run_page(facts[0]) if len(facts) == 1 else runs_page(facts)
+    headers = {
+        "content-disposition": 'attachment; filename="report.html"',
+        # Should a browser show it after all, then without rights on this server.
+        "content-security-policy": "sandbox; default-src 'none'; style-src 'unsafe-inline'; "
+        "img-src data:; media-src data:",
+    }
+    return Response(text.encode(errors="replace"), media_type="text/html", headers=headers)

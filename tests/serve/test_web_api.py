@@ -1,0 +1,388 @@
+"""The API: what the pages read and change."""
+
+import asyncio
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("starlette")
+pytest.importorskip("httpx")
+from starlette.testclient import TestClient
+
+from gymnasium_solver.backends import local
+from gymnasium_solver.runs.query import get_run
+from gymnasium_solver.runs.run import Run
+from gymnasium_solver.serve.web.app import create_app
+from gymnasium_solver.serve.web.settings import Settings
+from tests.serve.made_runs import log_row, made_run
+
+TOKEN = {"x-gsolve-token": "secret"}
+VAL = "val/roll/ep_rew/mean"
+
+
+@pytest.fixture
+def web(runs: Path) -> TestClient:
+    app = create_app(Settings(root=runs, token="secret"))
+    return TestClient(app, base_url="http://127.0.0.1:7070")
+
+
+def rows_of(answer: dict[str, Any]) -> list[dict[str, Any]]:
+    return [dict(zip(answer["columns"], row, strict=True)) for row in answer["rows"]]
+
+
+def get(web: TestClient, path: str, **params: Any) -> Any:
+    response = web.get(f"/api/{path}", params=params)
+    assert response.status_code == 200, response.text
+    return response.json()
+
+
+def post(web: TestClient, path: str, **body: Any) -> Any:
+    response = web.post(f"/api/{path}", json=body, headers=TOKEN)
+    assert response.status_code == 200, response.text
+    return response.json()
+
+
+# --- the list
+
+
+def test_the_list_and_what_changed_since(web: TestClient, runs: Path) -> None:
+    first = get(web, "runs")
+    assert len(first["rows"]) == 8
+    assert first["reset"] is True
+    row = next(r for r in rows_of(first) if r["id"] == "cart-0.001-2")
+    assert (row["seed"], row["test"], row["solved"], row["best"]) == (2, 482.0, True, 482.0)
+    time.sleep(0.35)
+    assert get(web, "runs", cursor=first["cursor"])["rows"] == []
+    made_run(runs, "new")
+    post(web, "runs/tags", runs=["cart-0.001-2"], add=["paper"])
+    time.sleep(0.35)
+    later = get(web, "runs", cursor=first["cursor"])
+    assert {r["id"] for r in rows_of(later)} == {"new", "cart-0.001-2"}
+    assert later["reset"] is False
+    post(web, "runs/archive", runs=["new"])
+    time.sleep(0.35)
+    last = get(web, "runs", cursor=later["cursor"])
+    assert last["rows"] == []
+    assert last["removed"] == [next(r["n"] for r in rows_of(later) if r["id"] == "new")]
+    assert get(web, "runs", cursor="of-another-server")["reset"] is True
+
+
+def test_filters_are_those_of_gsolve_runs(web: TestClient) -> None:
+    names = {r["n"]: r["id"] for r in rows_of(get(web, "runs"))}
+
+    def found(q: str, **more: Any) -> list[str]:
+        return [names[n] for n in get(web, "select", q=q, **more)["order"]]
+
+    assert len(found("policy_lr<0.0005")) == 4
+    assert found("solved seed=3") == ["cart-0.001-3"]
+    assert found("test>=302", sort="-test")[0] == "cart-0.0003-2"
+    answer = get(web, "select", q="seed=0", columns="policy_lr,threshold")
+    assert sorted(answer["columns"]["policy_lr"]) == [0.0003, 0.001]
+    assert "policy_lr" in get(web, "select", fields="1")["fields"]
+
+
+@pytest.mark.parametrize("q", ["test>high", "seed="])
+def test_a_wrong_filter_is_explained(web: TestClient, q: str) -> None:
+    response = web.get("/api/select", params={"q": q})
+    assert response.status_code == 404
+    assert "number" in response.json()["error"] or "value" in response.json()["error"]
+
+
+def test_an_open_quote_is_no_error(web: TestClient) -> None:
+    assert get(web, "select", q="note='two wor")["order"] == []
+
+
+# --- one run
+
+
+def test_a_run_with_everything_but_curves(web: TestClient) -> None:
+    run = get(web, "runs/cart-0.001-1")
+    assert run["summary"]["test"]["mean"] == 481.0
+    assert run["summary"]["path"] is None  # no paths of the server
+    assert run["changed"] == {"policy_lr": [0.003, 0.001]}
+    assert run["alerts"][0]["advice"] == "ent_coef: 0.01"
+    assert [c["best"] for c in run["summary"]["checkpoints"]] == [False, True]
+    assert len([e for e in run["evaluations"] if e["stage"] == "val"]) == 5
+    assert VAL in [metric["name"] for metric in run["metrics"]]
+    assert run["config"]["policy_lr"] == 0.001
+    assert "epoch 2" in get(web, "runs/cart-0.001-1/log")["text"]
+
+
+def test_series_by_three_clocks_and_smoothed(web: TestClient) -> None:
+    def line(**params: Any) -> dict[str, Any]:
+        return get(web, "series", runs="cart-0.001-0", metrics=VAL, **params)["series"][0]
+
+    assert line()["x"] == [4000, 8000, 12000, 16000, 20000]
+    assert line(x="wall_s")["x"] == [2, 4, 6, 8, 10]
+    assert line(x="epoch")["x"] == [4, 8, 12, 16, 20]
+    smooth = line(smooth="0.5")
+    assert smooth["smooth"][0] == smooth["y"][0]  # debiased: the first point is itself
+    assert smooth["smooth"][1] == pytest.approx((0.5 * 96 + 192) / 1.5)
+    assert get(web, "series", runs="cart-0.001-0", metrics="nothing")["series"] == []
+    test = get(web, "series", runs="cart-0.001-0", metrics="test/roll/ep_rew/mean", x="wall_s")
+    assert test["series"][0]["x"] == [10]
+
+
+def test_series_grow_and_start_anew_after_a_resume(web: TestClient, runs: Path) -> None:
+    run = Run(runs / "cart-0.001-0")
+
+    def n() -> int:
+        found = get(web, "series", runs=run.id, metrics="train/roll/ep_rew/mean")["series"]
+        return int(found[0]["n"])
+
+    assert n() == 20
+    log_row(run, 21, 1.0)
+    assert n() == 21
+    run.begin_resume(10_000)
+    assert n() == 10
+    run.close()
+
+
+def test_thinning_keeps_the_extremes(web: TestClient, runs: Path) -> None:
+    run = Run(runs / "cart-0.001-0")
+    for i in range(100):
+        run.log_metrics({"env_steps": 30_000 + i, "spiky": 1000.0 if i == 57 else float(i)})
+    run.close()
+    line = get(web, "series", runs=run.id, metrics="spiky", points=10)["series"][0]
+    assert len(line["x"]) == 10
+    assert max(line["hi"]) == 1000
+    assert line["x"][-1] == 30_099
+
+
+def test_csv_has_every_value(web: TestClient) -> None:
+    response = web.get("/api/runs/cart-0.001-0/metrics.csv", params={"metrics": VAL})
+    lines = response.text.strip().split("\n")
+    assert lines[0] == f"env_steps,epoch,wall_s,{VAL}"
+    assert len(lines) == 6
+    assert "attachment" in response.headers["content-disposition"]
+
+
+@pytest.mark.parametrize("params", [{"smooth": "1"}, {"smooth": "x"}, {"points": "many"}])
+def test_wrong_arguments_are_explained(web: TestClient, params: dict[str, str]) -> None:
+    query = {"runs": "cart-0.001-0", "metrics": VAL} | params
+    assert web.get("/api/series", params=query).status_code == 400
+
+
+# --- comparing
+
+
+def test_seeds_are_grouped_and_judged(web: TestClient, runs: Path) -> None:
+    ids = ",".join(sorted(path.name for path in runs.iterdir() if path.name.startswith("cart")))
+    answer = get(web, "groups", runs=ids)
+    assert [group["n"] for group in answer["groups"]] == [4, 4]
+    center = answer["groups"][0]["center"]
+    assert len(center["x"]) == len(center["lo"]) == len(center["hi"])
+    verdict = answer["comparison"]["verdicts"][0]
+    assert verdict["word"] in ("better", "worse")
+    assert "probability" in verdict["text"]
+    assert list(answer["comparison"]["differences"]) == ["policy_lr"]
+    # The same figures as `gsolve compare`.
+    from gymnasium_solver.experiments.compare import compare
+    from gymnasium_solver.experiments.groups import group_runs
+
+    expected = compare(group_runs(ids.split(","), runs))
+    assert verdict["text"] == expected.verdicts[0].text
+
+
+def test_two_seeds_give_lines_but_no_band_and_no_verdict(web: TestClient) -> None:
+    ids = "cart-0.001-0,cart-0.001-1,cart-0.0003-0,cart-0.0003-1"
+    answer = get(web, "groups", runs=ids, x="wall_s", smooth="0.3")
+    assert "lo" not in answer["groups"][0]["center"]
+    assert answer["comparison"]["verdicts"][0]["word"] == "cannot tell"
+    by_seed = get(web, "groups", runs=ids, by="seed")
+    assert [group["label"] for group in by_seed["groups"]] == ["seed 0", "seed 1"]
+    assert len(get(web, "groups", runs=ids, by="run")["groups"]) == 4
+    reference = answer["groups"][1]["label"]
+    other = get(web, "groups", runs=ids, ref=reference)
+    assert other["comparison"]["verdicts"][0]["second"] == reference
+
+
+def test_the_diff_puts_what_differs_first(web: TestClient) -> None:
+    answer = get(web, "diff", runs="cart-0.001-0,cart-0.0003-1")
+    assert [f["path"] for f in answer["fields"] if not f["same"]] == ["seed", "policy_lr"]
+    assert answer["fields"][0]["same"] is False
+
+
+# --- changes
+
+
+def test_tags_and_notes(web: TestClient, runs: Path) -> None:
+    post(web, "runs/tags", runs=["cart-0.001-0", "cart-0.001-1"], add=["a", "b"])
+    post(web, "runs/tags", runs=["cart-0.001-0", "cart-0.0003-0"], remove=["a"])
+    assert get_run("cart-0.001-0", runs).tags == ["b"]
+    post(web, "runs/note", run="cart-0.001-0", note="look again")
+    assert get_run("cart-0.001-0", runs).note == "look again"
+    response = web.post(
+        "/api/runs/tags", json={"runs": ["cart-0.001-0"], "add": ["<b>"]}, headers=TOKEN
+    )
+    assert response.status_code == 404
+    assert "not a tag" in response.json()["error"]
+
+
+@pytest.mark.parametrize("body", [b"[", b"[]", b'{"runs": 1}', b'{"runs": []}', b"{}"])
+def test_wrong_bodies_are_refused(web: TestClient, body: bytes) -> None:
+    response = web.post("/api/runs/tags", content=body, headers=TOKEN)
+    assert response.status_code == 400
+    assert response.json()["error"]
+
+
+def test_stop_refuses_a_run_that_is_not_running(web: TestClient) -> None:
+    response = web.post("/api/runs/cart-0.001-0/stop", json={}, headers=TOKEN)
+    assert response.status_code == 404
+    assert "not running" in response.json()["error"]
+
+
+def test_jobs_are_started_with_checked_arguments(
+    web: TestClient, runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The program that would train is replaced by one that prints its arguments."""
+    program = [sys.executable, "-c", "import sys; print(sys.argv[1:])"]
+    monkeypatch.setattr(local, "gsolve", lambda *words: [*program, *words])
+    job = post(web, "start", config="CartPole-v1:ppo", fields={"policy_lr": "1e-3"})
+    folder = runs / job["run"]
+    assert local.wait(folder, 20)
+    printed = (folder / "job.log").read_text()
+    assert "'train', 'CartPole-v1:ppo', '--run-dir'" in printed
+    assert "'--set=policy_lr=1e-3'" in printed
+    assert get(web, f"jobs/{job['job']['id']}")["job"]["is_running"] is False
+    done = post(web, "runs/cart-0.001-0/evaluate", checkpoint="@best", episodes=5)["job"]
+    assert local.wait(runs / ".jobs" / done["id"], 20)
+    assert "cart-0.001-0/@best" in (runs / ".jobs" / done["id"] / "job.log").read_text()
+    assert [j["id"] for j in get(web, "jobs")["jobs"]] == [done["id"]]
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("start", {"config": "/etc/passwd"}),
+        ("start", {"config": "../secret.yaml"}),
+        ("start", {"config": "--help"}),
+        ("start", {"config": "own.yaml"}),
+        ("start", {"config": "run:../x"}),
+        ("start", {"config": "CartPole-v1:ppo", "fields": {"a b": "1"}}),
+        ("start", {"config": "CartPole-v1:ppo", "fields": {"seed": 1}}),
+        ("start", {"config": "CartPole-v1:ppo", "name": "../up"}),
+        ("start", {"config": "CartPole-v1:ppo", "name": "cart-0.001-0"}),
+        ("runs/cart-0.001-0/evaluate", {"checkpoint": "../../x"}),
+        ("runs/cart-0.001-0/evaluate", {"checkpoint": "123"}),
+        ("runs/cart-0.001-0/record", {"episodes": 1_000}),
+        ("config", {"config": "../../x.yaml"}),
+    ],
+)
+def test_jobs_with_wrong_arguments_are_refused(
+    web: TestClient, path: str, body: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "start", lambda *_, **__: pytest.fail("it was started"))
+    response = web.post(f"/api/{path}", json=body, headers=TOKEN)
+    assert response.status_code in (400, 404)
+    assert response.json()["error"]
+
+
+def test_configs_are_listed(web: TestClient) -> None:
+    names = [c["name"] for c in get(web, "configs", q="cartpole")["configs"]]
+    assert "CartPole-v1:ppo" in names
+
+
+# --- damage and malice
+
+
+@pytest.mark.parametrize(
+    "ref",
+    [
+        "%2e%2e",
+        "%2e%2e/%2e%2e/etc",
+        "..%2f..%2fetc",
+        "/etc",
+        "%2fetc%2fpasswd",
+        "@nothing",
+        "no-such",
+    ],
+)
+def test_ids_never_leave_the_folder(web: TestClient, ref: str) -> None:
+    for path in (f"/api/runs/{ref}", f"/api/runs/{ref}/log", f"/api/runs/{ref}/metrics.csv"):
+        assert web.get(path).status_code in (404, 400), path
+    assert web.get("/api/series", params={"runs": ref, "metrics": "x"}).status_code in (404, 400)
+
+
+def test_unnormalised_paths_never_leave_the_folder(web: TestClient) -> None:
+    """A browser removes `..` from a path before it asks; another program need not."""
+
+    async def ask(path: str) -> int:
+        sent: list[Any] = []
+
+        async def receive() -> Any:
+            return {"type": "http.request", "body": b""}
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        host = [(b"host", b"127.0.0.1:7070")]
+        scope = {"type": "http", "method": "GET", "path": path, "raw_path": path.encode(),
+                 "query_string": b"", "headers": host, "root_path": ""}  # fmt: skip
+        await web.app(scope, receive, send)
+        return int(sent[0]["status"])
+
+    for path in ("/api/runs/..", "/api/runs/../log", "/api/runs/../../etc/passwd/log",
+                 "/api/runs/cart-0.001-0/videos/..", "/api/runs/cart-0.001-0/videos/../meta.json",
+                 "/static/../app.py", "/static/../../../pyproject.toml"):  # fmt: skip
+        assert asyncio.run(ask(path)) == 404, path
+
+
+def test_videos_are_served_by_name_from_their_folder_alone(web: TestClient, runs: Path) -> None:
+    run = Run(runs / "cart-0.001-0")
+    (run.videos_dir / "a.mp4").write_bytes(b"0123456789")
+    (run.videos_dir / "evil.html").write_text("<script>")
+    (run.videos_dir / "link.mp4").symlink_to(run.meta_path)
+    base = f"/api/runs/{run.id}/videos"
+    whole = web.get(f"{base}/a.mp4")
+    assert whole.headers["content-type"] == "video/mp4"
+    part = web.get(f"{base}/a.mp4", headers={"range": "bytes=2-4"})
+    assert (part.status_code, part.content) == (206, b"234")
+    for name in ("evil.html", "link.mp4", "..%2fmeta.json", "%2e%2e%2fconfig.yaml"):
+        assert web.get(f"{base}/{name}").status_code == 404, name
+
+
+def test_a_damaged_run_does_not_hide_the_others(web: TestClient, runs: Path) -> None:
+    (runs / "cart-0.001-0" / "meta.json").write_text("{")
+    (runs / "cart-0.001-1" / "metrics.jsonl").write_text('{"env_steps": 1, "a": 1}\n[]\n')
+    (runs / "cart-0.001-2" / "config.yaml").write_text("a: [")
+    listed = {r["id"]: r["status"] for r in rows_of(get(web, "runs"))}
+    assert len(listed) == 8
+    assert listed["cart-0.001-0"] == "broken"
+    assert len(get(web, "select", q="policy_lr=0.001")["order"]) == 3  # 2's config is unreadable
+    assert web.get("/api/runs/cart-0.001-0").status_code == 404
+    bad = web.get("/api/runs/cart-0.001-1")
+    assert bad.status_code == 404
+    assert "line 2" in bad.json()["error"]
+
+
+def test_html_in_a_run_stays_text_in_json(web: TestClient, runs: Path) -> None:
+    script = "<script>alert(1)</script>"
+    run = Run(runs / "cart-0.001-0")
+    run.log_metrics({"env_steps": 50_000, script: 1.0})
+    run.update_meta(env_id=script)
+    run.close()
+    response = web.get("/api/runs/cart-0.001-0")
+    assert response.headers["content-type"] == "application/json"
+    assert script in json.dumps(response.json())
+    report = web.get("/api/report.html", params={"runs": "cart-0.001-0"})
+    assert script not in report.text
+    assert "attachment" in report.headers["content-disposition"]
+    assert report.headers["content-security-policy"].startswith("sandbox")
+
+
+def test_the_server_imports_no_torch() -> None:
+    import subprocess
+
+    code = (
+        "import sys; from pathlib import Path; import gymnasium_solver.serve.web.app as a;"
+        "from gymnasium_solver.serve.web.settings import Settings;"
+        "a.create_app(Settings(root=Path('.')));"
+        "print([m for m in ('torch', 'gymnasium', 'envpool', 'matplotlib') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
