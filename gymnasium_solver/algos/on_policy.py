@@ -5,8 +5,8 @@
     for part in data.minibatches(...): ...
 
 For a feed-forward network the batch holds the valid rows of the rollout, [n, ...]. A recurrent
-network trains on whole sequences: the batch keeps the rows [T + 1, N, ...], and a minibatch is a
-subset of the envs.
+network trains on sequences of `sequence_length` rows, [S, L, ...], each with the carry that the
+acting policy had before its first row; a minibatch is a subset of the sequences.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,8 +19,10 @@ from torch import Tensor
 from gymnasium_solver.algos import ops
 from gymnasium_solver.algos.learner import Learner
 from gymnasium_solver.data.rollout import Rollout
+from gymnasium_solver.data.sequences import Cut
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.fast.optimizer import FlatOptimizer
+from gymnasium_solver.fast.recorded import on_device
 from gymnasium_solver.nets.actor_critic import ActorCritic, Recurrence
 from gymnasium_solver.nets.encoder import in_chunks
 from gymnasium_solver.policies.policy import ActorPolicy
@@ -48,9 +50,9 @@ class Targets(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Input of a policy-gradient loss. Feed-forward: all tensors are [n, ...]."""
+    """Input of a policy-gradient loss: tensors [n, ...], for sequences [S, L, ...]."""
 
-    obs: Any  # tree of tensors; [T + 1, B, ...] for sequences
+    obs: Any  # tree of tensors
     actions: Tensor
     log_prob: Tensor  # under the acting policy
     advantage: Tensor
@@ -58,9 +60,9 @@ class Batch(NamedTuple):
     value: Tensor  # before the update
     mask: Tensor | None = None  # legal actions, if the env provides masks
     # Set for sequences only:
-    valid: Tensor | None = None  # [T, B]: valid rows
-    is_first: Tensor | None = None  # [T + 1, B]
-    carry: Tensor | None = None  # state before the first row [B, ...]
+    valid: Tensor | None = None  # [S, L]: rows to learn from
+    is_first: Tensor | None = None  # [S, L]
+    carry: Tensor | None = None  # state before the first row [S, ...]
 
     @property
     def is_sequence(self) -> bool:
@@ -79,20 +81,17 @@ class Prepared(NamedTuple):
         """Select samples or sequences by index; None selects all of them."""
         if index is None:
             return self.batch
-        if not self.batch.is_sequence:
-            return map_tree(lambda column: column[index], self.batch)
-        carry = self.batch.carry
-        part: Batch = map_tree(lambda column: column[:, index], self.batch._replace(carry=None))
-        return part._replace(carry=None if carry is None else carry[index])
+        part: Batch = map_tree(lambda column: column[index], self.batch)
+        return part
 
     def minibatches(
         self, batch_size: int, rng: np.random.Generator, device: torch.device, n_rows: int
     ) -> Iterator[Batch]:
         """Yield shuffled minibatches of about `batch_size` samples. For sequences, each minibatch
-        has the number of sequences that contains about `batch_size` samples."""
+        has as many sequences as have `batch_size` rows."""
         size, rows = batch_size, n_rows if device.type == "cuda" else None
-        if self.batch.is_sequence:
-            size, rows = max(1, round(batch_size * self.n / max(1, self.n_samples))), None
+        if self.batch.valid is not None:
+            size, rows = max(1, round(batch_size / self.batch.valid.shape[1])), None
         for index in ops.minibatches(self.n, size, rng, rows):
             yield self.take(None if index is None else torch.from_numpy(index).to(device))
 
@@ -140,7 +139,7 @@ def evaluate_actions(
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Return log-probabilities, entropies and values under the current network.
 
-    For sequences the results are [T * B], in the order of `batch.actions.flatten(0, 1)`.
+    For sequences the results are [S * L], in the order of `batch.actions.flatten(0, 1)`.
     """
     if not batch.is_sequence:
         if net.critic_head is None:
@@ -152,8 +151,7 @@ def evaluate_actions(
         return log_prob, entropy, value
     assert batch.is_first is not None
     assert batch.carry is not None
-    obs = map_tree(lambda part: part[:-1], batch.obs)
-    outputs, value, _ = net.sequence(obs, batch.carry, batch.is_first[:-1])
+    outputs, value, _ = net.sequence(batch.obs, batch.carry, batch.is_first)
     mask = None if batch.mask is None else batch.mask.flatten(0, 1)
     outputs = mask_tensor(outputs, mask)
     log_prob, entropy = actions.log_prob_entropy(outputs, net.log_std, batch.actions.flatten(0, 1))
@@ -184,19 +182,25 @@ def flat(column: Tensor, batch: Batch) -> Tensor:
     return column.flatten() if batch.is_sequence else column
 
 
+def sequence_cut(learner: Learner, rollout: Rollout) -> Cut:
+    """Into sequences of the configured length. It is the same for a rollout cut short by the
+    budget: recorded gradients have a fixed length."""
+    cfg = learner.config
+    return Cut(len(rollout.valid), min(cfg.sequence_length or cfg.rollout_rows, cfg.rollout_rows))
+
+
 @torch.no_grad()
 def rollout_values(net: ActorCritic, rollout: Rollout, device: torch.device) -> np.ndarray:
-    """Values [T + 1, N] of every observation of a rollout."""
-    obs = rollout.obs_on(device)
-    n_rows, n_envs = rollout.is_first.shape
+    """Values [T + 1, N] of every observation of a rollout. With a recurrent core, each has the
+    carry of the acting policy, also the final observation of a truncated episode."""
+    rows = map_tree(lambda part: part.flatten(0, 1), rollout.obs_on(device))
     if net.core is not None:
-        carry = torch.from_numpy(rollout.carry["core"][0]).to(device)
-        _, values, _ = net.sequence(obs, carry, torch.from_numpy(rollout.is_first).to(device))
-        assert values is not None
+        carry, first = (on_device(x, device) for x in (rollout.carry["core"], rollout.is_first))
+        given = (rows, carry.flatten(0, 1), first.flatten(0, 1))
+        values = in_chunks(lambda parts: net.step_value(*parts), given, net.has_images)
     else:
-        rows = map_tree(lambda part: part.flatten(0, 1), obs)
         values = in_chunks(net.value, rows, net.has_images)
-    return values.view(n_rows, n_envs).cpu().numpy()
+    return values.view(rollout.is_first.shape).cpu().numpy()
 
 
 @torch.no_grad()
@@ -236,17 +240,18 @@ def prepare(
     mask = None if rollout.mask is None else learner.to_device(rollout.mask[:-1])
     quality = ops.explained_variance(values[valid], returns[valid])
     if net.core is not None:
+        cut = sequence_cut(learner, rollout)
         batch = Batch(
-            obs=rollout.obs_on(device),
-            actions=actions,
-            log_prob=log_prob.view(valid.shape),
-            mask=mask,
-            valid=learner.to_device(valid),
-            is_first=learner.to_device(rollout.is_first),
-            carry=learner.to_device(rollout.carry["core"][0]),
-            **columns,
+            obs=map_tree(cut, rollout.obs_on(device)),
+            actions=cut(actions),
+            log_prob=cut(log_prob.view(valid.shape)),
+            mask=None if mask is None else cut(mask),
+            valid=cut.valid(learner.to_device(valid)),
+            is_first=cut(learner.to_device(rollout.is_first)),
+            carry=cut.starts(learner.to_device(rollout.carry["core"])),
+            **{name: cut(column) for name, column in columns.items()},
         )
-        return Prepared(batch, valid.shape[1], int(valid.sum()), quality, targets)
+        return Prepared(batch, len(batch.advantage), int(valid.sum()), quality, targets)
     rows = learner.to_device(np.flatnonzero(valid))
     batch = Batch(
         obs=map_tree(lambda part: part[:-1].flatten(0, 1)[rows], rollout.obs_on(device)),

@@ -146,7 +146,7 @@ class PPO(Learner):
             if name in self.schedules and (name != "ent_coef" or has_entropy_bonus)
         ]
         self.gradient = self.add_gradient(
-            "policy", self._loss, self.optimizer, record=self.net.core is None
+            "policy", self._loss, self.optimizer, record=config.has_short_sequences
         )
 
     def _loss(self, batch: Batch, coefficients: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:

@@ -104,7 +104,7 @@ class Reinforce(Learner):
             self, critic=config.policy_targets == "advantages"
         )
         self.gradient = self.add_gradient(
-            "policy", self._loss, self.optimizer, record=self.net.core is None
+            "policy", self._loss, self.optimizer, record=config.has_short_sequences
         )
 
     def _loss(self, batch: Batch, coefficients: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:

@@ -118,7 +118,11 @@ def start(
             env=variables,
         )
     _children[process.pid] = process
-    return _recorded(process, folder)
+    try:
+        return _recorded(process, folder)
+    except BaseException:  # Ctrl-C now would leave a job that nobody knows of yet
+        process.terminate()
+        raise
 
 
 def _recorded(process: "subprocess.Popen[bytes]", folder: Path) -> Job:

@@ -60,11 +60,11 @@ def main(argv: Sequence[str]) -> int:
 
         print_json(comparison.to_dict() | {"files": [str(path) for path in outputs]})
     else:
-        _print(comparison, outputs)
+        print_comparison(comparison, outputs)
     return 0
 
 
-def _print(comparison: "Comparison", outputs: Sequence[Path]) -> None:
+def print_comparison(comparison: "Comparison", outputs: Sequence[Path] = ()) -> None:
     from gymnasium_solver.cli.tables import make_console, plain_table, print_table
     from gymnasium_solver.experiments.tables import HEADS, notes, rows
 

@@ -49,6 +49,7 @@ VERBS: dict[str, dict[str, str]] = {
         "ui": "show runs, curves and comparisons in the browser; start trainings there",
         "run": "show one run: result, evaluations, checkpoints",
         "plot": "draw the learning curves of one or several runs",
+        "experiments": "list the experiments, or the runs of one",
         "compare": "compare groups of seeds: scores with intervals, and a verdict",
         "report": "write a page about one or several runs, as HTML and Markdown",
         "metrics": "list the metrics with their meaning",
@@ -57,6 +58,9 @@ VERBS: dict[str, dict[str, str]] = {
         "archive": "move runs out of the listing, or back",
         "prune": "delete checkpoints that are not needed",
         "rm": "delete runs",
+    },
+    "Share": {
+        "export": "write a policy as an ONNX file or a C header",
     },
     "This machine": {
         "doctor": "check this installation; `doctor env ID` an environment, `doctor run RUN` a run",
@@ -70,7 +74,6 @@ NOT_YET = {
     "publish": "share the run folder, which is self-contained; report.md describes it",
     "sweep": "every field is a flag of gsolve train, for a loop in your shell",
     "mcp": "verbs that read take --json, such as gsolve runs --json",
-    "export": "gymnasium_solver.load(RUN) loads the agent in Python; checkpoints are safetensors",
 }
 
 EXAMPLES = (
@@ -175,7 +178,7 @@ def help_text() -> str:
     ]
     for group, verbs in VERBS.items():
         lines += ["", f"{group}:"]
-        lines += [f"  {name:<9} {text}" for name, text in verbs.items()]
+        lines += [f"  {name:<11} {text}" for name, text in verbs.items()]
     lines += ["", "Examples:"]
     width = max(len(command) for command, _ in EXAMPLES)
     lines += [f"  {command:<{width}}  # {note}" for command, note in EXAMPLES]

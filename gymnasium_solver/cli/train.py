@@ -36,6 +36,10 @@ OPTIONS = {
     "run_dir": ONE,
     "if_exists": ONE,
     "trust": NONE,
+    "seeds": ONE,
+    "jobs": ONE,
+    "ablations": ONE,
+    "experiment": ONE,
     # Flag names of the system that users migrate from.
     "override": ONE,
     "config_id": ONE,
@@ -46,7 +50,8 @@ OPTIONS = {
 HELP = """\
 usage: gsolve train <env>[:<variant>] [flags]
        gsolve train path/to/config.yaml[:variant] [flags]
-       gsolve train --resume RUN [flags]
+       gsolve train CONFIG... --seeds 5 [--jobs N] [flags]
+       gsolve train --resume RUN|EXPERIMENT [flags]
 
 Train an agent, by PPO unless a variant or --algo-id says otherwise. Any field of the config is a
 flag, in kebab or snake case, with the same meaning as in the YAML. gsolve train CartPole-v1:ppo
@@ -70,6 +75,11 @@ flags:
   --run-dir DIR            the run's folder, anywhere
   --if-exists WHAT         if that folder exists: error (default), resume (continue it, or say that
                            it is finished), restart (archive it), new (add a number)
+  --seeds 5                train five seeds; --seeds 1,2,7 or --seeds 3..7 chooses them. Several
+                           configs, CartPole-v1:ppo,dqn and 'CartPole-v1:*' are trained together
+  --jobs N                 runs at a time (default: one per CPU)
+  --ablations FILE         also train each config with each overlay in this YAML list
+  --experiment NAME        name of the experiment, to continue it by the same command
   --log-level LEVEL        show messages from debug, info (default), warning or error on
   --no-keys                do not read keys; else on a terminal: c checkpoint, e evaluate,
                            p pause, q save and stop, h help
@@ -82,6 +92,7 @@ examples:
   gsolve train LunarLander-v3:ppo --n-envs 16 --policy-lr lin_0.001 --hidden-dims 128 128
   gsolve train FrozenLake-v1:ppo --env-kwargs is_slippery=false
   gsolve train --resume @last --max-env-steps 1e6
+  gsolve train CartPole-v1:ppo CartPole-v1:dqn --seeds 5 --jobs 2
 
 gsolve list shows all configs."""
 
@@ -104,6 +115,13 @@ def run_command(argv: Sequence[str]) -> int:
         from gymnasium_solver.cli.list import print_configs
 
         return print_configs(args.last("list_envs"))
+    from gymnasium_solver.cli.many import is_many, train_many
+
+    command = ["gsolve", "train", *argv]
+    if args.has("resume") and (experiment := find_experiment(args)) is not None:
+        return experiment
+    if is_many(args) and not args.has("help") and not args.has("resume"):
+        return train_many(args, command, OPTIONS)
     target = target_of(args)
     if args.has("help") and target is None:
         print(HELP)
@@ -123,6 +141,26 @@ def run_command(argv: Sequence[str]) -> int:
         print_field_help(target, config)
         return 0
     return train(args, config, ["gsolve", "train", *argv])
+
+
+def find_experiment(args: FieldArgs) -> int | None:
+    """Continue the experiment that --resume names; None if it names a run."""
+    from gymnasium_solver.experiments.experiment import FOLDER, find, load
+    from gymnasium_solver.runs.run import is_run, runs_root
+
+    root, ref = runs_root(args.last("runs_dir")), args.last("resume") or ""
+    if ref.startswith("@") or is_run(root / ref) or not (root / FOLDER).is_dir():
+        found = find(ref, root) if "/" in ref else None
+    else:
+        found = find(ref, root)
+    if found is None:
+        return None
+    if args.fields or args.positionals:
+        word = next(iter([*args.spelled.values(), *args.positionals]))
+        raise UsageError(f"{word}: an experiment is continued as it was started; remove it")
+    from gymnasium_solver.cli.many import run_experiment
+
+    return run_experiment(load(found), args)
 
 
 def train(args: FieldArgs, config: "Config", command: list[str]) -> int:

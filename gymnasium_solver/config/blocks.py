@@ -47,6 +47,8 @@ from gymnasium_solver.config.types import (
 )
 from gymnasium_solver.errors import ConfigError
 
+LONGEST_RECORDED = 128  # rows of a sequence; recording longer ones takes too long
+
 
 class Fields(BaseModel):
     """Base of all blocks: frozen, strict, without unknown fields."""
@@ -395,17 +397,39 @@ class MinibatchFields(BudgetFields):
         ]
 
 
-class ActorCriticFields(Fields):
+class RecurrentFields(Fields):
+    title = "memory"
+
+    recurrent: Literal["gru", "lstm", "rnn"] | None = None
+    """Recurrent core after the hidden layers, which remembers what is no longer observed. Learns
+    from sequences, which is slower. null: none."""
+    recurrent_dim: Count = 64
+    """Width of the recurrent core. Wider: remembers more, slower."""
+    sequence_length: Count | None = 16
+    """Rows of a sequence that a recurrent network learns from: gradients go back this many steps.
+    Memory itself lasts longer: each sequence starts with the state that the acting policy had
+    there. Longer: learns to use older observations, slower. null: the whole rollout."""
+
+    @property
+    def has_short_sequences(self) -> bool:
+        """Whether sequences are short enough for recorded gradients; also without memory."""
+        length = self.sequence_length
+        return self.recurrent is None or (length is not None and length <= LONGEST_RECORDED)
+
+    def notices(self) -> list[str]:
+        changed = self.sequence_length != type(self).model_fields["sequence_length"].default
+        if self.recurrent is not None or not changed:
+            return super().notices()
+        text = "sequence_length has no effect without a recurrent core (recurrent: gru)"
+        return [*super().notices(), text]
+
+
+class ActorCriticFields(RecurrentFields):
     title = "actor and critic"
 
     share_trunk: Literal["auto"] | bool = "auto"
     """Share the hidden layers between policy and value function. Smaller and faster, but the two
     interfere. auto: shared in a CNN and in a recurrent network, separate in an MLP."""
-    recurrent: Literal["gru", "lstm", "rnn"] | None = None
-    """Recurrent core after the hidden layers, which remembers what is no longer observed. Learns
-    from whole sequences, which is slower. null: none."""
-    recurrent_dim: Count = 64
-    """Width of the recurrent core. Wider: remembers more, slower."""
     log_std_init: Float = 0.0
     """Initial log standard deviation of continuous actions. Higher: more exploration."""
     ent_coef: NonNegativeSchedule = Schedule.constant(0.0)

@@ -157,7 +157,7 @@ class Replay:
         if self._frames:
             self._add_single_frames(columns, rollout, is_break)
         for name in self._carry_names:
-            columns[column_name("carry", name)] = rollout.carry[name]
+            columns[column_name("carry", name)] = rollout.carry[name][: len(rollout.valid)]
         if "mask" in self._columns:
             if rollout.mask is None:
                 raise ValueError(

@@ -58,6 +58,7 @@ FAMILIES = (
     ),
     Family("Bandit-", f"{_SUITES}.bandit:make_bandit", draws=False),
     Family("Bandit/", f"{_SUITES}.bandit:make_bandit", draws=False),
+    Family("Memory/", f"{_SUITES}.memory:make_memory", draws=False),
     Family("Probe/", f"{_SUITES}.probe:make_probe", draws=False),
     Family(
         "VizDoom-",
@@ -115,7 +116,7 @@ class EnvSpec:
     reward_threshold: float | None
     """Mean episode return at which the env counts as solved, as registered; None = undefined."""
     suite: str
-    """classic_control, toy_text, box2d, mujoco, atari, bandit, probe, ..., or other."""
+    """classic_control, toy_text, box2d, mujoco, atari, bandit, memory, probe, ..., or other."""
     protocol: dict[str, Any] = field(default_factory=dict)
     """What a score depends on, in suites that can be set up in more than one way (Atari)."""
     notes: tuple[str, ...] = ()

@@ -162,6 +162,12 @@ class Applied:
         return self._chain.reset(0), self._chain.action_mask
 
 
+def applied_layers(treatment: Treatment, action_space: Space) -> list[VectorWrapper]:
+    """The wrappers of a treatment, innermost first."""
+    source = _Source(treatment.space, action_space)
+    return [*_layers(wrap(source, treatment.wrappers))][::-1]
+
+
 class _Source(VectorEnv):
     """Stands in for an environment: its reset gives the batch that was put into it."""
 

@@ -1,21 +1,29 @@
 """Runs as groups of seeds: runs whose configs differ only by the seed belong together.
 
-groups = group_runs(refs, root)        # refs: runs, or "label=run,run"
+groups = group_runs(refs, root)        # refs: runs, experiments, checkpoints, "label=run,run"
 groups[0].scores, groups[0].curve_set("val/roll/ep_rew/mean")
 """
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from gymnasium_solver.baselines import game_settings, random_baseline
 from gymnasium_solver.errors import RunError
+from gymnasium_solver.experiments.experiment import Experiment, find, load
 from gymnasium_solver.runs.curves import Curve
-from gymnasium_solver.runs.query import RunSummary, get_config, get_meta, get_metrics, get_run
-from gymnasium_solver.runs.resolve import resolve_run
-from gymnasium_solver.runs.run import Run
+from gymnasium_solver.runs.query import (
+    CheckpointSummary,
+    RunSummary,
+    get_config,
+    get_meta,
+    get_metrics,
+    get_run,
+)
+from gymnasium_solver.runs.resolve import resolve_checkpoint, resolve_run
+from gymnasium_solver.runs.run import Run, is_run
 
 VAL = "val/roll/ep_rew/mean"
 # Fields that do not make a run another experiment.
@@ -29,17 +37,22 @@ class Member:
     summary: RunSummary
     config: dict[str, Any]
     meta: dict[str, Any]
+    checkpoint: CheckpointSummary | None = None
+    """The checkpoint that was named, if it was one and not the run."""
 
     @property
     def score(self) -> float | None:
-        """Mean of the held-out test; without a test the best validation."""
+        """Mean of the held-out test; without a test the best validation. Of a checkpoint its own
+        validation."""
+        if self.checkpoint is not None:
+            return self.checkpoint["score"]
         if self.summary.test is not None:
             return self.summary.test["mean"]
         return self.summary.best["score"] if self.summary.best else None
 
     @property
     def is_tested(self) -> bool:
-        return self.summary.test is not None
+        return self.checkpoint is None and self.summary.test is not None
 
     def normalized(self) -> float | None:
         """The score on a scale from random actions (0) to the threshold or reference (1)."""
@@ -88,17 +101,51 @@ def group_runs(refs: Sequence[str], root: Path) -> list[Group]:
         label, equals, names = ref.partition("=")
         explicit = bool(equals) and not (root / ref).exists()
         for name in names.split(",") if explicit else [ref]:
-            member = _member(name.strip(), root)
-            identity = "" if explicit else _identity(member.config)
-            key = (label if explicit else "", member.summary.env_id, identity)
-            members = found.setdefault(key, [])
-            if all(member.summary.id != other.summary.id for other in members):
-                members.append(member)
+            for group, member in _members(name.strip(), root):
+                # An experiment has labels of its own for its groups.
+                given = label if explicit else group
+                key = (given, member.summary.env_id, "" if given else _identity(member.config))
+                members = found.setdefault(key, [])
+                if all(member.summary.id != other.summary.id for other in members):
+                    members.append(member)
     named = _labels([(key[0], members[0]) for key, members in found.items()])
     return [
         Group(label, key[1], tuple(members))
         for label, (key, members) in zip(named, found.items(), strict=True)
     ]
+
+
+def experiment_groups(experiment: Experiment) -> list[Group]:
+    """The runs of an experiment that exist, grouped by config."""
+    runs = [(m.group, str(experiment.folder(m))) for m in experiment.members]
+    return labelled_groups(runs, experiment.root)
+
+
+def _members(ref: str, root: Path) -> list[tuple[str, Member]]:
+    """The runs that a reference names: a run, a checkpoint (labelled as one), an experiment."""
+    path = None if ref.startswith("@") or is_run(root / ref) else find(ref, root)
+    if path is not None:
+        groups = experiment_groups(load(path))
+        return [(group.label, member) for group in groups for member in group.members]
+    _, slash, selector = ref.rpartition("/")
+    is_checkpoint = slash and (selector in ("@best", "@last") or selector.isdecimal())
+    if not is_checkpoint or is_run(Path(ref)):
+        return [("", _member(ref, root))]
+    found = resolve_checkpoint(ref, root)
+    env_steps = int(found.path.resolve().name)
+    member = _member(str(found.run.path.resolve()), root)
+    kept = next(c for c in member.summary.checkpoints if c["env_steps"] == env_steps)
+    return [(f"{member.summary.id}/{found.label}", replace(member, checkpoint=kept))]
+
+
+def labelled_groups(runs: Sequence[tuple[str, str]], root: Path) -> list[Group]:
+    """Groups of (label, run), in the order given; runs that do not exist yet are left out."""
+    found: dict[tuple[str, str], list[Member]] = {}
+    for label, ref in runs:
+        if is_run(Path(ref)):
+            member = _member(ref, root)
+            found.setdefault((label, member.summary.env_id), []).append(member)
+    return [Group(label, env_id, tuple(members)) for (label, env_id), members in found.items()]
 
 
 def _member(ref: str, root: Path) -> Member:

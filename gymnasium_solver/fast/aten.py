@@ -120,6 +120,13 @@ def _sigmoid(x: Array) -> Array:
     return np.reciprocal(y, out=y)
 
 
+def _sigmoid_backward(g: Array, y: Array) -> Array:
+    slope = ONE - y
+    slope *= y
+    slope *= g
+    return slope
+
+
 def _softplus(x: Array, beta: float = 1, threshold: float = 20) -> Array:
     y = np.exp(-np.abs(x if beta == 1 else beta * x))
     np.log1p(y, out=y)
@@ -265,6 +272,11 @@ def _split(x: Array, size: int, dim: int = 0) -> list[Array]:
     return [_slice(x, dim, a, a + size) for a in range(0, x.shape[dim], size)]
 
 
+def _split_sizes(x: Array, sizes: Sequence[int], dim: int = 0) -> list[Array]:
+    stops = np.cumsum(sizes).tolist()
+    return [_slice(x, dim, b - n, b) for n, b in zip(sizes, stops, strict=True)]
+
+
 _BINARY: dict[str, Callable[..., Any]] = {
     "add": _add,
     "sub": _sub,
@@ -289,6 +301,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "slice.Tensor": _slice,
     "select.int": _select,
     "split.Tensor": _split,
+    "split_with_sizes.default": _split_sizes,
     "unbind.int": lambda x, d=0: [_select(x, d, i) for i in range(x.shape[d])],
     "cat.default": lambda arrays, dim=0: np.concatenate(arrays, dim),
     "stack.default": lambda arrays, dim=0: np.stack(arrays, dim),
@@ -304,6 +317,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "tanh.default": np.tanh,
     "tanh_backward.default": _tanh_backward,
     "sigmoid.default": _sigmoid,
+    "sigmoid_backward.default": _sigmoid_backward,
     "softplus.default": _softplus,
     "softplus_backward.default": _softplus_backward,
     "exp.default": np.exp,
@@ -353,3 +367,22 @@ FUSED: dict[tuple[str, str], Callable[..., Any]] = {
 }
 # These can write their result into a given array.
 WITH_OUT = {"mm.default", "bmm.default"}
+
+
+def inlined(name: str, args: Sequence[str]) -> str | None:
+    """An operation as a Python expression of its written arguments, which saves a call; None for
+    those that are called."""
+    if name in ("mul.Tensor", "add.Tensor", "sub.Tensor"):
+        sign = {"mul": "*", "add": "+", "sub": "-"}[name.partition(".")[0]]
+        return f"{args[0]} {sign} {args[1]}"
+    if name == "t.default":
+        return f"{args[0]}.T"
+    if name in ("view.default", "_unsafe_view.default"):
+        return f"{args[0]}.reshape({args[1]})"
+    if name not in ("select.int", "slice.Tensor", "unsqueeze.default") or not args[1].isdigit():
+        return None
+    if name == "slice.Tensor":
+        index = ":".join(args[2:])
+    else:
+        index = args[2] if name == "select.int" else "None"
+    return f"{args[0]}[{':, ' * int(args[1])}{index}]"

@@ -30,7 +30,7 @@ import torch
 from torch import Tensor, nn
 
 from gymnasium_solver import tree
-from gymnasium_solver.fast.aten import FUSED, OPERATIONS, WITH_OUT, through_torch
+from gymnasium_solver.fast.aten import FUSED, OPERATIONS, WITH_OUT, inlined, through_torch
 from gymnasium_solver.fast.cuda_graph import Graphed
 from gymnasium_solver.fast.tape import (
     Loss,
@@ -369,12 +369,15 @@ def _program(tape: Tape, counts: dict[str, int]) -> tuple[str, dict[str, Any]]:
         # Plain names avoid dictionary look-ups at run time.
         operation = "op_" + call.name.replace(".", "_").replace("+", "_")
         is_torch = call.name not in OPERATIONS and "+" not in call.name
-        scope[operation] = _operation(call.name)
         args = [_written(a, is_torch) for a in call.args]
-        args += [f"{key}={_written(v, is_torch)}" for key, v in call.kwargs.items()]
-        if call.variable in is_direct:
-            args.append(f"out={places[call.variable]}")
-        body.append(f"{call.variable} = {operation}({', '.join(args)})")
+        expression = None if call.kwargs else inlined(call.name, args)
+        if expression is None:
+            scope[operation] = _operation(call.name)
+            args += [f"{key}={_written(v, is_torch)}" for key, v in call.kwargs.items()]
+            if call.variable in is_direct:
+                args.append(f"out={places[call.variable]}")
+            expression = f"{operation}({', '.join(args)})"
+        body.append(f"{call.variable} = {expression}")
         dead = {r.variable for r in refs_in(call) if r.variable[0] in "vw"} - kept
         if gone := sorted(v for v in dead if last_read[v] == i):
             body.append(f"del {', '.join(gone)}")  # the next result reuses its cached memory

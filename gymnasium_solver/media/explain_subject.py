@@ -149,7 +149,7 @@ def _of_actor_critic(net: ActorCritic, policy: Policy, trace: Trace, target: str
         n = len(y)
         carry = on_device(trace.carry["core"], net.device).expand(n, -1)
         first = on_device(trace.is_first, net.device).expand(n)
-        return net.core(y.unsqueeze(0), carry, first.unsqueeze(0))[0][0]
+        return net.core.step(y, carry, first)[0]
 
     def trunk(x: Encoded) -> Tensor:
         return remembered(net.actor_torso(net.actor_features(x)))

@@ -118,12 +118,27 @@ class ActorCritic(nn.Module):
     def sequence(
         self, obs: TensorObs, carry: Tensor, is_first: Tensor
     ) -> tuple[Tensor, Tensor | None, Tensor]:
-        """Sequences [L, B, ...] -> outputs [L * B, W], values [L * B], and the carry after them."""
+        """Sequences [B, L, ...] -> outputs [B * L, W], values [B * L], and the carry after them."""
         assert self.core is not None
-        n_rows, n = is_first.shape
+        n, n_rows = is_first.shape
         x = self.encoder(map_tree(lambda part: part.flatten(0, 1), obs))
-        features = self.actor_torso(self.actor_features(x)).view(n_rows, n, -1)
+        features = self.actor_torso(self.actor_features(x)).view(n, n_rows, -1)
         y, carry = self.core(features, carry, is_first)
         y = y.flatten(0, 1)
         value = None if self.critic_head is None else self.critic_head(y).squeeze(1)
         return self.actor_head(y), value, carry
+
+    def step(self, obs: TensorObs, carry: Tensor, is_first: Tensor) -> list[Tensor]:
+        """One row of every env [B, ...] -> the actor's outputs [B, W] and the new carry."""
+        y, carry = self._remember(obs, carry, is_first)
+        return [self.actor_head(y), carry]
+
+    def step_value(self, obs: TensorObs, carry: Tensor, is_first: Tensor) -> Tensor:
+        """Values [B] of observations, each with the carry before it."""
+        assert self.critic_head is not None, "this network was built without a critic"
+        return self.critic_head(self._remember(obs, carry, is_first)[0]).squeeze(1)
+
+    def _remember(self, obs: TensorObs, carry: Tensor, is_first: Tensor) -> tuple[Tensor, Tensor]:
+        assert self.core is not None
+        features = self.actor_torso(self.actor_features(self.encoder(obs)))
+        return self.core.step(features, carry, is_first)

@@ -15,6 +15,7 @@ The statistics of the normaliser are saved, loaded and frozen with the network's
 
 import math
 from collections.abc import Callable, Collection
+from operator import itemgetter
 from typing import Any, cast
 
 import numpy as np
@@ -25,6 +26,7 @@ from torch import Tensor, nn
 from gymnasium_solver.nets.normalizer import NormalizeMode, ObsNormalizer
 from gymnasium_solver.spaces.images import ImageLayout, image_layout
 from gymnasium_solver.spaces.observations import Obs, Space, part_spaces, unit_scale
+from gymnasium_solver.tree import leaves_of, map_tree
 
 TensorObs = Tensor | dict[str, Tensor]
 """Raw observations as tensors on the network's device."""
@@ -242,9 +244,9 @@ def _uint8_range(space: Space) -> tuple[float, float]:
 
 
 @torch.no_grad()
-def in_chunks(network: Callable[[Any], Any], obs: TensorObs, has_images: bool) -> Any:
-    """`network(obs)` without gradients, in chunks for image observations."""
-    first = next(iter(obs.values())) if isinstance(obs, dict) else obs
+def in_chunks(network: Callable[[Any], Any], obs: Any, has_images: bool) -> Any:
+    """`network(obs)` without gradients, in chunks for image observations; any tree of tensors."""
+    first = leaves_of(obs)[0]
     at_once = IMAGES_AT_ONCE.get(first.device.type, IMAGES_AT_ONCE["cpu"])
     n = len(first)
     if not has_images or n <= at_once:
@@ -252,8 +254,7 @@ def in_chunks(network: Callable[[Any], Any], obs: TensorObs, has_images: bool) -
     parts = []
     for start in range(0, n, at_once):
         rows = slice(start, start + at_once)
-        chunk = {k: v[rows] for k, v in obs.items()} if isinstance(obs, dict) else obs[rows]
-        parts.append(network(chunk))
+        parts.append(network(map_tree(itemgetter(rows), obs)))
     if isinstance(parts[0], Tensor):
         return torch.cat(parts)
     return tuple(torch.cat(outputs) for outputs in zip(*parts, strict=True))

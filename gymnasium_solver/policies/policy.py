@@ -197,7 +197,7 @@ class ActorPolicy(Policy):
         super().__init__(observation_space, actions, rng)
         self.net = net
         self.n_outputs = actions.n_outputs
-        self._infer = Inference(net.actor, net, record=record and net.core is None)
+        self._infer = Inference(net.actor if net.core is None else net.step, net, record=record)
 
     def _draw(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask) -> Acted:
         outputs, carry = self._outputs(obs, carry, is_first, mask)
@@ -212,19 +212,8 @@ class ActorPolicy(Policy):
     ) -> tuple[np.ndarray, Carry]:
         if self.net.core is None:
             return mask_outputs(self._infer(obs), mask), carry
-        outputs, carry = self._remember(obs, carry, is_first)
-        return mask_outputs(outputs, mask), carry
-
-    @torch.no_grad()
-    def _remember(
-        self, obs: ActObs, carry: Carry, is_first: np.ndarray
-    ) -> tuple[np.ndarray, Carry]:
-        """One step of the recurrent core."""
-        device = self.net.device
-        row = map_tree(lambda part: on_device(part, device).unsqueeze(0), obs)
-        core, first = on_device(carry["core"], device), on_device(is_first, device)
-        outputs, _, after = self.net.sequence(row, core, first.unsqueeze(0))
-        return outputs.cpu().numpy(), {"core": after.cpu().numpy()}
+        outputs, core = self._infer(obs, carry["core"], is_first)
+        return mask_outputs(outputs, mask), {"core": core}
 
     @torch.no_grad()
     def outlook(
@@ -247,9 +236,9 @@ class ActorPolicy(Policy):
         net, device = self.net, self.net.device
         rows = map_tree(lambda part: on_device(part, device), obs)
         if net.core is not None:
-            sequence = map_tree(lambda part: part.unsqueeze(0), rows)
+            sequence = map_tree(lambda part: part.unsqueeze(1), rows)
             core, first = on_device(carry["core"], device), on_device(is_first, device)
-            outputs, value, _ = net.sequence(sequence, core, first.unsqueeze(0))
+            outputs, value, _ = net.sequence(sequence, core, first.unsqueeze(1))
         elif net.critic_head is None:
             outputs, value = net.actor(rows), None
         else:

@@ -178,8 +178,8 @@ class BoxActions(ActionKind):
         self.is_bounded = bool(bounded(space).all())
         if self.is_bounded:
             low, high = space.low.astype(np.float64), space.high.astype(np.float64)
-            self._middle = ((high + low) / 2).astype(np.float32)
-            self._half_width = ((high - low) / 2).astype(np.float32)
+            self.middle = ((high + low) / 2).astype(np.float32)
+            self.half_width = ((high - low) / 2).astype(np.float32)
 
     def log_prob_entropy(
         self, outputs: Tensor, log_std: Tensor | None, actions: Tensor
@@ -210,7 +210,7 @@ class BoxActions(ActionKind):
         shaped = actions.reshape(len(actions), *(self.space.shape or ()))
         if not self.is_bounded:
             return shaped
-        return self._middle + self._half_width * np.clip(shaped, -1.0, 1.0)
+        return self.middle + self.half_width * np.clip(shaped, -1.0, 1.0)
 
 
 class MultiDiscreteActions(ActionKind):
@@ -220,17 +220,17 @@ class MultiDiscreteActions(ActionKind):
 
     def __init__(self, space: spaces.MultiDiscrete):
         self.space = space
-        self._sizes = [int(n) for n in space.nvec.reshape(-1)]
-        self._start = space.start.reshape(-1).astype(np.int64)
-        self.shape = (len(self._sizes),)
-        self.n_outputs = self.n_mask = sum(self._sizes)
-        self._splits = np.cumsum(self._sizes)[:-1]
+        self.sizes = [int(n) for n in space.nvec.reshape(-1)]
+        self.start = space.start.reshape(-1).astype(np.int64)
+        self.shape = (len(self.sizes),)
+        self.n_outputs = self.n_mask = sum(self.sizes)
+        self._splits = np.cumsum(self.sizes)[:-1]
 
     def log_prob_entropy(
         self, outputs: Tensor, log_std: Tensor | None, actions: Tensor
     ) -> tuple[Tensor, Tensor]:
         log_prob, entropy = outputs.new_zeros(()), outputs.new_zeros(())
-        for i, logits in enumerate(outputs.split(self._sizes, dim=1)):
+        for i, logits in enumerate(outputs.split(self.sizes, dim=1)):
             log_probs = torch.log_softmax(logits, dim=-1)
             log_prob = log_prob + log_probs.gather(1, actions[:, i : i + 1]).squeeze(1)
             entropy = entropy - (log_probs.exp() * log_probs).sum(-1)
@@ -257,7 +257,7 @@ class MultiDiscreteActions(ActionKind):
         return self.mode(scores if mask is None else np.where(mask, scores, -1.0))
 
     def to_env(self, actions: np.ndarray) -> np.ndarray:
-        return (actions + self._start).reshape(len(actions), *(self.space.shape or ()))
+        return (actions + self.start).reshape(len(actions), *(self.space.shape or ()))
 
 
 class MultiBinaryActions(ActionKind):

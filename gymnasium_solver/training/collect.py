@@ -60,7 +60,7 @@ class Collector:
         self._carry = policy.initial_carry(env.n_envs)
         if policy.has_memory:
             self.storage.carry = {
-                name: np.zeros((n_rows + 1, *part.shape), part.dtype)
+                name: np.zeros((n_rows + 2, *part.shape), part.dtype)
                 for name, part in self._carry.items()
             }
         self.returns: deque[float] = deque(maxlen=EPISODE_WINDOW)
@@ -147,6 +147,8 @@ class Collector:
             n_done = t + 1
             if n_env_steps >= limit:
                 break
+        for name, kept in rows.carry.items():
+            kept[n_done] = carry[name]
         self._obs, self._carry, self._is_first = obs, carry, is_first
         return rows.first(n_done)
 

@@ -23,7 +23,7 @@ import pytest
 import gymnasium_solver
 from gymnasium_solver.algos import file_schema
 from gymnasium_solver.cli import eval as eval_verb
-from gymnasium_solver.cli import flags
+from gymnasium_solver.cli import flags, many
 from gymnasium_solver.cli.doctor import Check
 from gymnasium_solver.cli.main import main, verb_names
 from gymnasium_solver.config.find import read_config_file
@@ -143,6 +143,11 @@ def check(words: list[str]) -> None:
             module.main(argv)
         return
     args = flags.parse_fields(argv, module.OPTIONS)
+    if verb == "train" and many.is_many(args) and not args.has("resume"):
+        many.parse_seeds(args.last("seeds"), None)
+        for name in many.expand(args.positionals):
+            flags.load_target(args, name, module.OPTIONS)
+        return
     target = flags.target_of(args)
     if args.has("resume"):
         assert target is None, "a resume takes no target"

@@ -10,10 +10,12 @@ from gymnasium_solver.envs.make import make_vector_env
 from gymnasium_solver.envs.random_policy import RandomPolicy
 
 
-def best(name: str, obs: Any, cue: np.ndarray) -> np.ndarray:
+def best(name: str, obs: Any, cue: np.ndarray, legal: Any) -> np.ndarray:
     """The best actions at these observations; `cue` is the first observation of each episode."""
     if name == "Memory":
         return (cue > 0).astype(np.int64)
+    if name == "MemoryParts":
+        return np.where(legal[:, 2], 2, cue > 0).astype(np.int64)
     if name == "DictObs":
         return (obs["signal"][:, 0] > 0).astype(np.int64)
     up = obs[:, 0] > 0
@@ -25,7 +27,7 @@ def best(name: str, obs: Any, cue: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    "name", ["Memory", "DictObs", "MultiDiscrete", "MultiBinary", "DictAction"]
+    "name", ["Memory", "MemoryParts", "DictObs", "MultiDiscrete", "MultiBinary", "DictAction"]
 )
 def test_the_best_play_scores_one(name: str) -> None:
     env = make_vector_env(f"Probe/{name}-v0", 8)
@@ -34,10 +36,11 @@ def test_the_best_play_scores_one(name: str) -> None:
     first = np.ones(8, bool)
     returns = []
     for _ in range(60):
-        if name == "Memory":
-            cue = np.where(first, obs[:, 0], cue)
-            assert ((obs[:, 0] == 0) | first).all()
-        step = env.step(best(name, obs, cue))
+        if name.startswith("Memory"):
+            seen = obs[:, 0] if name == "Memory" else obs["cue"][:, 0]
+            cue = np.where(first, seen, cue)
+            assert ((seen == 0) | first).all()
+        step = env.step(best(name, obs, cue, env.action_mask))
         obs, first = step.obs, step.is_reset
         returns += step.episode_return[step.is_over].tolist()
         assert all(env.observation_space.contains(row) for row in rows_of(obs))

@@ -49,6 +49,16 @@ def test_observation_clip():
     assert space.high.tolist() == [2.0, 2.0]
 
 
+def test_observation_components():
+    for chosen in ({"keep": [1]}, {"drop": [0]}):
+        rows, space = seen(OBS, {"id": "ObservationComponents", **chosen})
+        assert rows == [[-4.0], [20.0], [0.5]]
+    box = spaces.Box(np.array([-30, -10], np.float32), np.array([10, 30], np.float32))
+    rows, space = seen(OBS, {"id": "ObservationComponents", "keep": [1, 0]}, observation=box)
+    assert rows[1] == [20.0, 3.0]
+    assert space.high.tolist() == [30.0, 10.0]
+
+
 def test_observation_rescale():
     box = spaces.Box(np.array([-30, -10], np.float32), np.array([10, 30], np.float32))
     rows, space = seen(OBS, {"id": "RescaleObservation", "min_obs": 0.0, "max_obs": 1.0},
@@ -63,6 +73,9 @@ def test_observation_rescale():
         ({"id": "ObservationScale", "scale": [1, 2, 3]}, r"scale has 3 numbers, .* shape \(2,\)"),
         ({"id": "ObservationScale", "scale": "x"}, "scale must be a number or a list of n"),
         ({"id": "ObservationClip", "low": [0, 9], "high": 5}, r"low \[0, 9\] is above high 5"),
+        ({"id": "ObservationComponents"}, "takes one of keep and drop"),
+        ({"id": "ObservationComponents", "keep": [2]}, "2 is not one of the components 0 to 1"),
+        ({"id": "ObservationComponents", "drop": [0, 1]}, "leaves no component"),
         ({"id": "ObservationRescale"}, "needs bounded observations; .*Use ObservationScale"),
         ({"id": "ObservationRescale", "low": 1}, "low 1 must be below high 1.0"),
     ],

@@ -49,7 +49,19 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "parts": ("Probe/DictObs-v0", {"normalize_obs": "rolling"}),
     "action parts": ("Probe/DictAction-v0", {}),
     "gru": ("Probe/Memory-v0", {"recurrent": "gru", "recurrent_dim": 8}),
-    "lstm": ("CartPole-v1", {"recurrent": "lstm", "recurrent_dim": 8, "normalize_obs": "rolling"}),
+    "lstm": (
+        "CartPole-v1",
+        {
+            "recurrent": "lstm",
+            "recurrent_dim": 8,
+            "sequence_length": 6,
+            "normalize_obs": "rolling",
+        },
+    ),
+    "memory in parts": (
+        "Probe/MemoryParts-v0",
+        {"recurrent": "gru", "recurrent_dim": 8, "sequence_length": 4},
+    ),
 }
 DISCRETE = ("envpool", "sync", "own", "adamw", "plain torch", "discrete normalised", "parts")
 # Cases, for what an algorithm can act on.

@@ -57,6 +57,11 @@ def test_a_recurrent_policy_remembers_the_first_observation(learn: Learn, recurr
     assert score(agent, "Memory") == 1.0
 
 
+def test_memory_with_a_dict_observation_and_masks(learn: Learn) -> None:
+    agent = learn("MemoryParts", 10_000, recurrent="gru", sequence_length=8, **MEMORY)
+    assert score(agent, "MemoryParts") == 1.0
+
+
 def test_without_memory_the_cue_is_lost(learn: Learn) -> None:
     """What makes the test above a test of memory."""
     agent = learn("Memory")

@@ -357,13 +357,14 @@ def test_a_recurrent_learner_goes_on_exactly(algo_id: str, kind: str) -> None:
     def rollout(agent: Any, seed: int) -> Rollout:
         rows = random_rollout(DISCRETE, seed)
         carry = agent.policy.initial_carry(N_ENVS)
-        rows.carry = {name: np.zeros((N_STEPS, *part.shape)) for name, part in carry.items()}
+        rows.carry = {name: np.zeros((N_STEPS + 1, *part.shape)) for name, part in carry.items()}
         rows.carry = {name: part.astype(np.float32) for name, part in rows.carry.items()}
         assert rows.outputs is not None
         for t in range(N_STEPS):
             rows.carry["core"][t] = carry["core"]
             step = agent.policy.sample(array_of(rows)[t], carry, rows.is_first[t])
             carry, rows.outputs[t], rows.actions[t] = step.carry, step.outputs, step.actions
+        rows.carry["core"][N_STEPS] = carry["core"]
         return rows
 
     one, two = agent_for(algo_id, **fields), agent_for(algo_id, seed=5, **fields)

@@ -1,4 +1,4 @@
-"""Base of this project's own environments, vectorised in NumPy (bandit.py, probe.py).
+"""Base of this project's own environments, vectorised in NumPy (bandit.py, memory.py, probe.py).
 
 A subclass holds its state in arrays of N rows and says how to begin episodes, advance and observe,
 and which actions are legal where not all are; autoreset, the time limit and the episode totals are

@@ -14,6 +14,9 @@ TwoStepDiscountContinuous, TruncatedRewardContinuous: as above, with actions tha
 Memory                      obs -1 or 1, then 0; reward at the last of   action = first obs > 0;
                             4 steps: 1 if action 1 <=> first obs 1,      return 1, without memory 0
                             else -1
+MemoryParts                 the same with a Dict: cue and noise;         as Memory; return 1
+                            action 2 is legal before the last step
+                            only, and there the only one
 DictObs                     signal -1 or 1, noise and kind at random;    action = signal > 0
                             reward 1 if action 1 <=> signal 1, else -1
 MultiDiscrete               obs -1 or 1, actions [2, 3]; 1/2 for each    [1, 2] at obs 1,
@@ -186,6 +189,44 @@ class Memory(Probe):
         reward = np.where(terminated, np.where(right, 1.0, -1.0), 0.0).astype(np.float32)
         self._obs = np.zeros(self.n_envs, np.float32)
         return reward, terminated, truncated
+
+
+class MemoryParts(Memory):
+    """Do memory, a Dict observation and masks work together? As Memory; action 2, the only legal
+    one before the last step, is forbidden there. Stepping with a forbidden action is an
+    EnvError."""
+
+    observation = gymnasium.spaces.Dict(
+        {
+            "cue": gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32),
+            "noise": gymnasium.spaces.Box(-1.0, 1.0, (2,), np.float32),
+        }
+    )
+    action = gymnasium.spaces.Discrete(3)
+
+    def __init__(self, env_id: str, n_envs: int, max_episode_steps: int | None) -> None:
+        super().__init__(env_id, n_envs, max_episode_steps)
+        self._step_in_episode = np.zeros(n_envs, np.int64)
+
+    def _begin(self, rows: np.ndarray) -> None:
+        super()._begin(rows)
+        self._step_in_episode[rows] = 0
+
+    def _advance(self, actions: np.ndarray) -> Outcome:
+        assert self._done is not None, "stepped, therefore reset"
+        legal = self._legal()[np.arange(self.n_envs), actions]
+        if not (legal | self._done).all():
+            raise EnvError(f"{self.spec.env_id}: an action that its mask forbids.")
+        self._step_in_episode += 1
+        return super()._advance(actions)
+
+    def _legal(self) -> np.ndarray:
+        is_last = self._step_in_episode + 1 >= self.length
+        return np.stack([is_last, is_last, ~is_last], axis=1)
+
+    def _observe(self) -> Obs:
+        noise = self._rng.uniform(-1.0, 1.0, (self.n_envs, 2)).astype(np.float32)
+        return {"cue": self._obs[:, None].copy(), "noise": noise}
 
 
 class DictObs(Probe):
@@ -447,6 +488,7 @@ PROBES: dict[str, type[Probe]] = {
         TwoStepDiscountContinuous,
         TruncatedRewardContinuous,
         Memory,
+        MemoryParts,
         DictObs,
         MultiDiscrete,
         MultiBinary,

@@ -40,6 +40,7 @@ SHIPPED = {
     "ObservationScale": "encode:ObservationScale",
     "ObservationClip": "encode:ObservationClip",
     "ObservationRescale": "encode:ObservationRescale",
+    "ObservationComponents": "encode:ObservationComponents",
     PIXELS: "rendered:PixelObservation",
     "ObservationParts": "encode:ObservationParts",
     GRAYSCALE: "frames:GrayscaleObservation",

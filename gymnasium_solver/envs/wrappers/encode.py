@@ -65,6 +65,11 @@ class ObservationMap(VectorWrapper):
         # As pairs: of a plain dict Gymnasium sorts the keys.
         self.observation_space = gymnasium.spaces.Dict(list(new.items())) if is_dict else new[""]
 
+    @property
+    def mapped_parts(self) -> list[str]:
+        """Names of the parts that it maps; [""] for a plain observation."""
+        return list(self._maps)
+
     def _mapped(self, obs: Any) -> Any:
         if self._array_map is not None:
             return self._array_map(obs)
@@ -102,10 +107,13 @@ class DiscreteEncoder(ObservationMap):
         return isinstance(space, gymnasium.spaces.Discrete)
 
     def _build(self, space: Any) -> tuple[Space, Map]:
-        start = int(space.start)
-        table = _table(int(space.n), start, self._encoding)
+        start, table = int(space.start), self.table(space)
         box = Box(table.min(axis=0), table.max(axis=0), dtype=np.float32)
         return box, lambda obs: table[obs - start]
+
+    def table(self, space: Any) -> np.ndarray:
+        """Row i is the encoding of the i-th value of the space."""
+        return _table(int(space.n), int(space.start), self._encoding)
 
 
 def _table(n: int, start: int, encoding: str) -> np.ndarray:
@@ -144,9 +152,13 @@ class ObservationScale(BoxMap):
         self._scale, self._shift = scale, shift
         self._map_parts(key)
 
-    def _build(self, space: Any) -> tuple[Space, Map]:
+    def coefficients(self, space: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Scale and shift."""
         scale = _components(self.name, "scale", self._scale, space)
-        shift = _components(self.name, "shift", self._shift, space)
+        return scale, _components(self.name, "shift", self._shift, space)
+
+    def _build(self, space: Any) -> tuple[Space, Map]:
+        scale, shift = self.coefficients(space)
 
         def scaled(obs: np.ndarray) -> np.ndarray:
             mapped: np.ndarray = obs.astype(np.float32) * scale + shift
@@ -165,19 +177,24 @@ class ObservationRescale(BoxMap):
     ) -> None:
         super().__init__(env)
         require(low < high, self.name, f"low {low} must be below high {high}")
-        self._low, self._high = np.float32(low), np.float32(high)
+        self.low, self.high = np.float32(low), np.float32(high)
         self._map_parts(key)
 
+    def coefficients(self, space: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Scale and shift."""
+        first, last = (bound.astype(np.float64) for bound in (space.low, space.high))
+        slope = (float(self.high) - float(self.low)) / (last - first)
+        shift = float(self.low) - first * slope
+        return slope.astype(np.float32), shift.astype(np.float32)
+
     def _build(self, space: Any) -> tuple[Space, Map]:
-        low, high = self._low, self._high
+        low, high = self.low, self.high
         first, last = (bound.astype(np.float64) for bound in (space.low, space.high))
         # Huge bounds stand for none: scaled by them, every observation would be close to 0.
         is_bounded = bool((np.maximum(np.abs(first), np.abs(last)) < 1e30).all())
         wrong = f"needs bounded observations; {self.spec.env_id} has {space}. Use ObservationScale"
         require(is_bounded and bool((first < last).all()), self.name, wrong)
-        slope = (float(high) - float(low)) / (last - first)
-        scale = slope.astype(np.float32)
-        shift = (float(low) - first * slope).astype(np.float32)
+        scale, shift = self.coefficients(space)
 
         def rescaled(obs: np.ndarray) -> np.ndarray:
             mapped = obs.astype(np.float32) * scale + shift
@@ -202,9 +219,13 @@ class ObservationClip(BoxMap):
         self._low, self._high = low, high
         self._map_parts(key)
 
-    def _build(self, space: Any) -> tuple[Space, Map]:
+    def limits(self, space: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Lowest and highest values, in the type of the space."""
         lows = _components(self.name, "low", self._low, space).astype(space.dtype)
-        highs = _components(self.name, "high", self._high, space).astype(space.dtype)
+        return lows, _components(self.name, "high", self._high, space).astype(space.dtype)
+
+    def _build(self, space: Any) -> tuple[Space, Map]:
+        lows, highs = self.limits(space)
         above = f"low {self._low} is above high {self._high}"
         require(bool((lows <= highs).all()), self.name, above)
 
@@ -213,6 +234,43 @@ class ObservationClip(BoxMap):
 
         bounds = clipped(space.low), clipped(space.high)
         return Box(*bounds, dtype=space.dtype.type), clipped
+
+
+class ObservationComponents(BoxMap):
+    """Keeps the components (of the last axis) that `keep` lists by index, or all but those that
+    `drop` lists: without the velocities of CartPole, an agent needs memory."""
+
+    name = "ObservationComponents"
+
+    def __init__(
+        self,
+        env: VectorEnv,
+        keep: list[int] | None = None,
+        drop: list[int] | None = None,
+        key: str | None = None,
+    ) -> None:
+        super().__init__(env)
+        require((keep is None) != (drop is None), self.name, "takes one of keep and drop")
+        self._keep, self._drop = keep, drop
+        self._map_parts(key)
+
+    def _applies(self, space: Space) -> bool:
+        return super()._applies(space) and bool(space.shape)
+
+    def _build(self, space: Any) -> tuple[Space, Map]:
+        n = space.shape[-1]
+        for index in self._keep or self._drop or ():
+            known = f"{index} is not one of the components 0 to {n - 1} of {self.spec.env_id}"
+            require(0 <= index < n, self.name, known)
+        kept = self._keep
+        if kept is None:
+            kept = [index for index in range(n) if index not in (self._drop or ())]
+        require(bool(kept), self.name, f"leaves no component of the {n} of {self.spec.env_id}")
+
+        def chosen(obs: np.ndarray) -> np.ndarray:
+            return obs[..., kept]
+
+        return Box(chosen(space.low), chosen(space.high), dtype=space.dtype.type), chosen
 
 
 class ObservationParts(VectorWrapper):
@@ -232,18 +290,18 @@ class ObservationParts(VectorWrapper):
         require((keep is None) != (drop is None), name, "takes one of keep and drop")
         for part in keep or drop or ():
             require(part in parts, name, f"{part!r} is not a part; {has}")
-        self._names = [
+        self.names = [
             part
             for part in parts
             if (part in keep if keep is not None else part not in drop)  # type: ignore[operator]
         ]
-        require(bool(self._names), name, f"leaves no part; {has}")
-        kept = [(part, parts[part]) for part in self._names]
-        self._single = self._names[0] if len(kept) == 1 else None
+        require(bool(self.names), name, f"leaves no part; {has}")
+        kept = [(part, parts[part]) for part in self.names]
+        self._single = self.names[0] if len(kept) == 1 else None
         self.observation_space = kept[0][1] if self._single else gymnasium.spaces.Dict(kept)
 
     def _kept(self, obs: Any) -> Any:
-        return obs[self._single] if self._single else {name: obs[name] for name in self._names}
+        return obs[self._single] if self._single else {name: obs[name] for name in self.names}
 
     def reset(self, seed: int) -> Any:
         return self._kept(self.env.reset(seed))

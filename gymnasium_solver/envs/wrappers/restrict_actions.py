@@ -32,6 +32,8 @@ class ValidActions(VectorWrapper):
         if not isinstance(space, gymnasium.spaces.Discrete):
             raise EnvError(f"ValidActions needs Discrete actions; {env.spec.env_id} has {space}.")
         is_valid = np.isin(np.arange(space.n) + space.start, np.asarray(valid))
+        self.legal: np.ndarray = is_valid
+        """bool[A]"""
         self._valid = np.tile(is_valid, (env.n_envs, 1))
         self._mask: np.ndarray | None = None
 

@@ -1,0 +1,109 @@
+"""Observations of a run's own environment, and the actions of its policy there.
+
+    seen = observe(found, agent, treatment, n=1000)
+    for step in seen.steps: step.obs, step.mask, step.is_first, step.action
+
+An exported policy is compared with these. Half of the environments follow the policy, the others
+act at random, so that the observations are not only those of a good agent. Where the environment
+cannot be built here, observations are drawn from its space.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gymnasium_solver.algos.agent import Agent
+from gymnasium_solver.config.schema import Config
+from gymnasium_solver.envs.make import env_from_config
+from gymnasium_solver.envs.treatment import Applied, Treatment, tap_observations
+from gymnasium_solver.errors import EnvError
+from gymnasium_solver.spaces.observations import Obs, allocate_obs, map_obs, part_spaces
+
+N_ENVS = 8
+SEED = 20_240_117
+"""Of the played episodes. Any number does: the comparison is of two forms of one policy."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One step of N environments."""
+
+    obs: Obs
+    """As the environment gives it, before the wrappers that an agent applies itself."""
+    mask: np.ndarray | None
+    is_first: np.ndarray
+    action: Any
+    """The policy's greedy action, as the environment takes it."""
+
+
+@dataclass(frozen=True)
+class Observed:
+    steps: list[Seen]
+    source: str
+    """Where the observations come from, in words."""
+
+    @property
+    def n(self) -> int:
+        return sum(len(step.is_first) for step in self.steps)
+
+
+def observe(config: Config, agent: Agent, treatment: Treatment, n: int = 1000) -> Observed:
+    """At least n observations of the environment, or of its space if it cannot be built."""
+    try:
+        return _played(config, agent, n)
+    except EnvError as error:
+        steps = _drawn(agent, treatment, n)
+        return Observed(steps, f"{n} random points of the observation space ({error})")
+
+
+def _played(config: Config, agent: Agent, n: int) -> Observed:
+    policy, rng = agent.policy, np.random.default_rng(SEED)
+    env, tap = tap_observations(env_from_config(config, min(N_ENVS, n)))
+    steps: list[Seen] = []
+    try:
+        obs, is_first = env.reset(SEED), np.ones(env.n_envs, bool)
+        carry = policy.initial_carry(env.n_envs)
+        while len(steps) * env.n_envs < n:
+            acted = policy.greedy(obs, carry, is_first, env.action_mask)
+            carry = acted.carry
+            best = policy.to_env(acted.actions)
+            native = policy.actions.to_native_batch(best)
+            raw = map_obs(np.copy, tap.obs)
+            steps.append(Seen(raw, _copy(tap.action_mask), is_first.copy(), native))
+            chance = policy.to_env(policy.actions.uniform(env.n_envs, rng, env.action_mask))
+            taken = best.copy()
+            taken[1::2] = chance[1::2]
+            step = env.step(taken)
+            obs, is_first = step.obs, step.is_reset
+    finally:
+        env.close()
+    return Observed(steps, f"{len(steps) * env.n_envs} observations of {config.env_id}")
+
+
+def _drawn(agent: Agent, treatment: Treatment, n: int) -> list[Seen]:
+    policy, apply = agent.policy, Applied(treatment, agent.action_space)
+    treatment.space.seed(SEED)
+    steps, carry = [], policy.initial_carry(N_ENVS)
+    is_first = np.ones(N_ENVS, bool)
+    for _ in range(-(-n // N_ENVS)):
+        raw = allocate_obs(treatment.space, (N_ENVS,))
+        for row in range(N_ENVS):
+            sample = treatment.space.sample()
+            for name in part_spaces(treatment.space):
+                if isinstance(raw, dict):
+                    raw[name][row] = sample[name]
+                else:
+                    raw[row] = sample
+        obs, legal = apply(raw)
+        mask = None if legal is None else np.broadcast_to(legal, (N_ENVS, legal.shape[1]))
+        acted = policy.greedy(obs, carry, is_first, mask)
+        carry = acted.carry
+        native = policy.actions.to_native_batch(policy.to_env(acted.actions))
+        steps.append(Seen(raw, None, is_first, native))
+        is_first = np.zeros(N_ENVS, bool)
+    return steps
+
+
+def _copy(mask: np.ndarray | None) -> np.ndarray | None:
+    return None if mask is None else mask.copy()
