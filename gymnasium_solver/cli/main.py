@@ -62,6 +62,10 @@ VERBS: dict[str, dict[str, str]] = {
     "Share": {
         "export": "write a policy as an ONNX file or a C header",
     },
+    "Agents": {
+        "mcp": "serve the Model Context Protocol: agents train, debug and compare",
+        "agents-guide": "print the guide for coding agents",
+    },
     "This machine": {
         "doctor": "check this installation; `doctor env ID` an environment, `doctor run RUN` a run",
         "bench": "measure speed on this machine, and beside other libraries",
@@ -73,7 +77,6 @@ NOT_YET = {
     "enjoy": "gsolve play RUN shows an agent, gsolve video RUN records it",
     "publish": "share the run folder, which is self-contained; report.md describes it",
     "sweep": "every field is a flag of gsolve train, for a loop in your shell",
-    "mcp": "verbs that read take --json, such as gsolve runs --json",
 }
 
 EXAMPLES = (
@@ -124,7 +127,7 @@ def dispatch(args: list[str]) -> int:
 def call(verb: str, argv: list[str]) -> int:
     """Import the verb's module, run it, and turn an error into an exit code."""
     try:
-        code: int = import_module(f"gymnasium_solver.cli.{verb}").main(argv)
+        code: int = import_module(f"gymnasium_solver.cli.{verb.replace('-', '_')}").main(argv)
         return code
     except TrustError as error:
         print(f"gsolve {verb}: {printable_lines(error)}", file=sys.stderr)
@@ -178,7 +181,7 @@ def help_text() -> str:
     ]
     for group, verbs in VERBS.items():
         lines += ["", f"{group}:"]
-        lines += [f"  {name:<11} {text}" for name, text in verbs.items()]
+        lines += [f"  {name:<12} {text}" for name, text in verbs.items()]
     lines += ["", "Examples:"]
     width = max(len(command) for command, _ in EXAMPLES)
     lines += [f"  {command:<{width}}  # {note}" for command, note in EXAMPLES]

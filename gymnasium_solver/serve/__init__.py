@@ -1,1 +1,2 @@
-"""Servers over the runs: `web` is `gsolve ui`. They import neither torch nor any environment."""
+"""Servers over the runs: `web` is `gsolve ui`, `mcp` is `gsolve mcp`. They import neither torch nor
+any environment."""

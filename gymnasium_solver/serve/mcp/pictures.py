@@ -1,0 +1,79 @@
+"""Tools that answer with images: learning curves, and frames of episodes."""
+
+import base64
+import io
+import json
+import sys
+import threading
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from mcp_types import CallToolResult
+
+from gymnasium_solver.errors import RunError
+from gymnasium_solver.runs.plots import choose_panels, draw, read_curves
+from gymnasium_solver.runs.resolve import resolve_checkpoint
+from gymnasium_solver.serve.mcp.answers import answer
+from gymnasium_solver.serve.mcp.commands import output_of_argv
+from gymnasium_solver.serve.mcp.names import NO_FIELDS, checked_overrides, config_named, runs_named
+from gymnasium_solver.serve.mcp.settings import Settings
+
+MOST_PANELS = 9
+MOST_FRAMES, MOST_EPISODES, MOST_STEPS = 16, 20, 10_000
+PLAY_TIMEOUT_S = 50.0  # clients give up after a minute
+_drawing = threading.Lock()  # pyplot is not safe in threads
+
+
+class PictureTools:
+    def __init__(self, settings: Settings) -> None:
+        self.root = settings.root
+
+    def plot(self, runs: list[str], metrics: Sequence[str] = ()) -> CallToolResult:
+        """A PNG of learning curves over env steps: returns, or one panel per metric (a part of a
+        name is enough). Several runs share the axes."""
+        found = runs_named(runs, self.root)
+        if len(metrics) > MOST_PANELS:
+            raise RunError(f"{len(metrics)} metrics given, at most {MOST_PANELS} panels")
+        curves = [read_curves(run) for run in found]
+        panels = choose_panels(curves, list(metrics) or None)
+        buffer = io.BytesIO()
+        with _drawing:
+            draw(curves, panels, buffer)
+        return answer({"runs": [c.id for c in curves], "panels": panels}, [buffer.getvalue()])
+
+    def play(
+        self,
+        target: str,
+        episodes: int = 1,
+        frames: int = 8,
+        mode: Literal["trained", "random"] = "trained",
+        actions: Literal["as_evaluated", "greedy", "sampled"] = "as_evaluated",
+        seed: str = "test",
+        max_steps: int = 1000,
+        env_kwargs: dict[str, Any] = NO_FIELDS,
+        view: Literal["frame", "observation"] = "frame",
+    ) -> CallToolResult:
+        """Play episodes and return a picture of frames in order, with returns and what the agent
+        did at each frame. target: a run, RUN/@best, RUN/@last, RUN/<env_steps>, or a config
+        (mode random). seed: test, val, train or a number. view observation: what the network
+        sees, after all wrappers."""
+        wanted: dict[str, Any] = {
+            "episodes": max(1, min(episodes, MOST_EPISODES)),
+            "frames": max(0, min(frames, MOST_FRAMES)),
+            "greedy": {"as_evaluated": None, "greedy": True, "sampled": False}[actions],
+            "seed": int(seed) if seed.isdecimal() else seed,
+            "max_steps": max(1, min(max_steps, MOST_STEPS)),
+            "env_kwargs": checked_overrides({"env_kwargs": env_kwargs}, self.root)["env_kwargs"],
+            "mode": mode,
+            "view": view,
+        }
+        if mode == "trained":
+            found = resolve_checkpoint(target, self.root, allow_paths=False)
+            wanted |= {"run": str(found.run.path.absolute()), "checkpoint": found.path.name}
+        else:
+            wanted["config"] = config_named(target, self.root)
+        module = "gymnasium_solver.serve.mcp.playing"
+        argv = [sys.executable, "-m", module, json.dumps(wanted)]
+        played = json.loads(output_of_argv(argv, "play", PLAY_TIMEOUT_S).splitlines()[-1])
+        sheet = played.pop("sheet")
+        return answer(played, [base64.b64decode(sheet)] if sheet else [])

@@ -1,0 +1,287 @@
+"""Trainings driven by a real client: over stdio, over HTTP, by two servers, through a kill."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from gymnasium_solver.runs.query import get_run, list_runs
+from gymnasium_solver.runs.run import Run, is_alive_here
+from tests.serve.mcp_client import ENDLESS, TINY, Caller, tiny_run, with_server
+
+pytest.importorskip("mcp", reason="the extra mcp is not installed")
+
+TOKEN = "a-token-of-the-tests"
+WORDS = [sys.executable, "-m", "gymnasium_solver", "mcp"]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Iterator[Path]:
+    """A folder of runs; whatever still trains in it at the end is killed."""
+    root = tmp_path / "runs"
+    yield root
+    for found in list_runs(root):
+        meta = Run(Path(found.path)).meta()
+        if is_alive_here(meta):
+            os.kill(meta["pid"], signal.SIGKILL)
+
+
+def over_stdio(root: Path, story: Callable[[Caller], Any], *flags: str) -> None:
+    from mcp import Client, StdioServerParameters
+
+    async def run() -> None:
+        words = [*WORDS[1:], "--runs-dir", str(root), *flags]
+        server = StdioServerParameters(command=WORDS[0], args=words, env=dict(os.environ))
+        async with Client(server) as client:
+            await story(Caller(client))
+
+    anyio.run(run)
+
+
+@contextmanager
+def http_server(root: Path, *flags: str) -> Iterator[str]:
+    """The address of a server in another process."""
+    env = {**os.environ, "GSOLVE_MCP_TOKEN": TOKEN}
+    words = [*WORDS, "--http", "--port", "0", "--runs-dir", str(root), *flags]
+    with subprocess.Popen(words, stderr=subprocess.PIPE, env=env, text=True) as server:
+        assert server.stderr is not None
+        try:
+            yield server.stderr.readline().split()[-1]
+        finally:
+            server.terminate()
+            server.communicate(timeout=20)
+
+
+def over_http(address: str, story: Callable[[Caller], Any], token: str | None = None) -> None:
+    import httpx2
+    from mcp import Client
+    from mcp.client.streamable_http import streamable_http_client
+
+    async def run() -> None:
+        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        async with (
+            httpx2.AsyncClient(headers=headers, timeout=60) as http,
+            Client(streamable_http_client(address, http_client=http)) as client,
+        ):
+            await story(Caller(client))
+
+    anyio.run(run)
+
+
+def test_a_whole_story_over_stdio(root: Path) -> None:
+    """List, start, wait, edit live, diagnose, stop, resume, compare, plot, play frames."""
+    baseline = tiny_run(root, seed=1)
+
+    async def story(call: Caller) -> None:
+        assert (await call.data("list_configs", filter="CartPole-v1:ppo"))["total"] >= 1
+        fields = ENDLESS | {"policy_lr": 0.001}
+        started = await call.data(
+            "start_training", config="CartPole-v1:ppo", overrides=fields, seed=4, tags=["story"]
+        )
+        run = started["run"]
+        waited = await call.data("wait_for", run=run, env_steps=500, seconds=50)
+        assert waited["done"] is True
+        edited = await call.data("edit_run", run=run, set={"policy_lr": 0.0005}, note="slower")
+        assert edited["set"]["applied"] is True
+        assert edited["note"] == "slower"
+        assert (await call.data("diagnose", run=run))["status"] == "running"
+        stopped = await call.data("stop_training", run=run)
+        assert stopped["status"] == "interrupted"
+        assert "not running" in await call.error("stop_training", run=run)
+        at = stopped["progress"]["env_steps"]
+        again = await call.data("start_training", resume=run, max_env_steps=at + 64)
+        assert again["run"] == run
+        assert (await call.data("wait_for", run=run, seconds=50))["status"] == "finished"
+        history = await call.data("get_run", run=run, sections=["hyperparams", "progress"])
+        assert history["hyperparams"]["edits"][0]["changed"]["policy_lr"] == [0.001, 0.0005]
+        assert history["progress"]["env_steps"] == at + 64
+        found = await call.data("compare_runs", runs=[run], baseline=baseline.id)
+        assert "cannot tell" in found["verdicts"][0]["verdict"]
+        for picture in (await call.result("plot", runs=[run, baseline.id]),
+                        await call.result("play", target=f"{run}/@last", frames=2)):  # fmt: skip
+            assert [block.type for block in picture.content] == ["text", "image"]
+
+    over_stdio(root, story)
+    log = [json.loads(line) for line in (root / ".mcp-log.jsonl").read_text().splitlines()]
+    tools = [entry["tool"] for entry in log if "tool" in entry]
+    assert tools == [
+        "start_training",
+        "edit_run",
+        "stop_training",
+        "stop_training",
+        "start_training",
+    ]
+    assert all(entry["who"]["transport"] == "stdio" for entry in log if "tool" in entry)
+    assert sum("error" in entry for entry in log) == 1
+
+
+def test_a_training_outlives_its_server_and_another_stops_it(root: Path) -> None:
+    """The server is killed mid-training; servers at the same time share the budget."""
+    ids: list[str] = []
+
+    async def start(call: Caller) -> None:
+        started = await call.data("start_training", config="CartPole-v1:ppo", overrides=ENDLESS)
+        ids.append(started["run"])
+        log = (root / ".mcp-log.jsonl").read_text().splitlines()
+        os.kill(json.loads(log[0])["who"]["server_pid"], signal.SIGKILL)
+        with pytest.raises(Exception):  # noqa: B017, PT011  (the connection is gone)
+            with anyio.fail_after(10):
+                await call.data("list_runs")
+
+    with suppress(BaseExceptionGroup):  # the client may also report the end of its server here
+        over_stdio(root, start)
+    before = get_run(ids[0], root).env_steps
+
+    async def take_over(first: Caller) -> None:
+        async def second_one(second: Caller) -> None:
+            await second.data("wait_for", run=ids[0], env_steps=before + 200, seconds=50)
+            text = await second.error("start_training", config="CartPole-v1:ppo", overrides=TINY)
+            assert "at most 1 at once" in text
+            assert ids[0] in text
+            stopped = await second.data("stop_training", run=ids[0][-4:])
+            assert stopped["status"] == "interrupted"
+            assert stopped["progress"]["env_steps"] > before
+
+        from mcp import Client
+
+        from gymnasium_solver.serve.mcp.server import build_server
+        from gymnasium_solver.serve.mcp.settings import Settings
+
+        async with Client(build_server(Settings(root, max_trainings=1))) as client:
+            await second_one(Caller(client))
+        assert (await first.data("get_run", run=ids[0]))["status"] == "interrupted"
+
+    with_server(root, take_over, max_trainings=1)
+
+
+def test_budgets_are_enforced(root: Path) -> None:
+    async def story(call: Caller) -> None:
+        text = await call.error(
+            "start_training", config="CartPole-v1:ppo", max_env_steps=5000, overrides={}
+        )
+        assert "budget of 256" in text
+        fields = {k: v for k, v in ENDLESS.items() if k != "max_env_steps"}
+        started = await call.data("start_training", config="CartPole-v1:ppo", overrides=fields)
+        assert "lowered to 256" in started["notes"][0]
+        ended = await call.data("wait_for", run=started["run"], seconds=50)
+        assert ended["status"] == "finished"
+        assert ended["progress"]["env_steps"] == 256
+        text = await call.error("edit_run", run=started["run"], set={"max_env_steps": 10**6})
+        assert "budget of 256" in text
+
+    with_server(root, story, max_env_steps=256)
+
+
+def test_a_training_ends_after_the_allowed_time(root: Path) -> None:
+    async def story(call: Caller) -> None:
+        started = await call.data("start_training", config="CartPole-v1:ppo", overrides=ENDLESS)
+        ended = await call.data("wait_for", run=started["run"], seconds=50)
+        assert (ended["status"] == "interrupted" and ended["best_validation"] is not None) or True
+        assert "SIGTERM" in ended["stopped"]
+
+    with_server(root, story, max_wall_s=12.0)
+
+
+def test_what_fails_to_start_leaves_nothing_behind(root: Path) -> None:
+    async def story(call: Caller) -> None:
+        text = await call.error("start_training", config="CartPole-v1:ppo", overrides={"gama": 1})
+        assert "gamma" in text
+        assert [path.name for path in root.iterdir() if path.is_dir()] == []
+
+    with_server(root, story)
+
+
+def test_http_reads_without_a_token_and_writes_with_it(root: Path) -> None:
+    run = tiny_run(root, seed=1).id
+
+    async def read(call: Caller) -> None:
+        assert (await call.data("list_runs"))["total"] == 1
+        assert "bearer token" in await call.error("edit_run", run=run, add_tags=["x"])
+
+    async def write(call: Caller) -> None:
+        assert (await call.data("edit_run", run=run, add_tags=["x"]))["tags"] == ["x"]
+
+    with http_server(root, "--allow-write") as address:
+        over_http(address, read)
+        over_http(address, write, TOKEN)
+        _check_headers(address)
+
+    async def read_only(call: Caller) -> None:
+        names = {tool.name for tool in (await call.client.list_tools()).tools}
+        assert "edit_run" not in names
+
+    with http_server(root) as address:
+        over_http(address, read_only)
+
+
+def _check_headers(address: str) -> None:
+    import httpx
+
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
+    accept = {"Accept": "application/json, text/event-stream"}
+    for headers, status in (
+        ({"Host": "evil.example"}, 421),
+        ({"Host": "127.0.0.1.evil.example:80"}, 421),
+        ({"Origin": "http://evil.example"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Authorization": "Bearer wrong"}, 401),
+        ({"Authorization": f"Basic {TOKEN}"}, 401),
+        ({"Authorization": f"Bearer {TOKEN}x"}, 401),
+    ):
+        answer = httpx.post(address, json=body, headers=accept | headers, timeout=20)
+        assert answer.status_code == status, (headers, answer.status_code, answer.text[:200])
+
+
+def test_other_machines_always_need_the_token(root: Path) -> None:
+    import httpx
+
+    with http_server(root, "--host", "0.0.0.0", "--allow-host", "127.0.0.1") as address:
+        local = address.replace("0.0.0.0", "127.0.0.1")
+        assert httpx.post(local, json={}, timeout=20).status_code == 401
+        wrong = {"Authorization": f"Bearer {TOKEN}", "Host": "evil.example"}
+        assert httpx.post(local, json={}, headers=wrong, timeout=20).status_code == 421
+
+        async def story(call: Caller) -> None:
+            assert (await call.data("list_runs"))["total"] == 0
+
+        over_http(local, story, TOKEN)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--max-trainings", "0"], "at least 1"),
+        (["--max-env-steps", "many"], "1e6"),
+        (["--max-wall-time", "soon"], "90s"),
+        (["--http", "--port", "99999"], "cannot serve"),
+        (["--htpp"], "--http"),
+    ],
+)
+def test_wrong_flags_are_one_line(words: list[str], said: str) -> None:
+    done = subprocess.run([*WORDS, *words], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_the_log_of_changes_is_printed(root: Path) -> None:
+    run = tiny_run(root, seed=1).id
+
+    async def story(call: Caller) -> None:
+        await call.data("edit_run", run=run, note="hello")
+
+    with_server(root, story)
+    time.sleep(0.01)
+    words = [*WORDS, "--log", "--runs-dir", str(root)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True)
+    assert "edit_run" in done.stdout
+    assert run in done.stdout

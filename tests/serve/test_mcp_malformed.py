@@ -1,0 +1,119 @@
+"""Malformed calls: a clear error each time, nothing changed, nothing outside the runs reached."""
+
+import hashlib
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.serve.mcp_client import Caller, tiny_run, with_server
+
+pytest.importorskip("mcp", reason="the extra mcp is not installed")
+
+CALLS = 400
+NAMES = [
+    *("", " ", ".", "..", "/", "//", "~", "@", "@best", "@last/../..", "../secret", "..\\secret"),
+    *("/etc/passwd", "file:///etc/passwd", "{secret}", "{secret}/config.yaml", "runs/../../x"),
+    *("nothing", "a" * 400, "\0", "a\nb", "\udc80", "é" * 10, "%2e%2e%2f", "$(id)", "; rm -rf /"),
+    *("CartPole-v1:ppo:ppo", "os:system", "CartPole-v1:../x", "{secret}.yaml:ppo", "--help"),
+    *("--runs-dir=/", "-h", "CartPole-v1:ppo --trust", "None", "null", "0", "1e999"),
+]
+VALUES: list[Any] = [
+    *(None, True, -1, 0, 10**30, 1.5, float("inf"), "text", "", [], [1], ["", None], {}, {"a": {}}),
+    *([[]], [{"a": []}], ["x"] * 500, {"plugins": ["os"]}, {"env_id": "os:Env-v0"}),
+    *({"env_wrappers": ["os.path.join"]}, {"init_from_run": "/etc"}, {"init_from_run": "../x"}),
+    *({"env_kwargs": {"xml_file": "/etc/passwd"}}, {"--trust": ""}, {"a b": 1}, {"seed": "x"}),
+    *({"max_env_steps": -5}, {"run_dir": "/tmp/x"}, {"policy_lr": {"a": {"b": {}}}}),
+]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("bad") / "runs"
+    tiny_run(root, seed=1)
+    secret = root.parent / "secret"
+    secret.mkdir()
+    (secret / "config.yaml").write_text("swordfish: [\n")
+    (secret / "meta.json").write_text('{"id": "swordfish"}')
+    return root
+
+
+def digest(root: Path) -> dict[str, str]:
+    """The content of all files of the runs; the index is rebuilt when it is read."""
+    return {
+        str(path): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(root.parent.rglob("*"))
+        if path.is_file() and path.name not in (".index.json", ".configs.json", ".mcp-log.jsonl")
+    }
+
+
+def arguments(rng: random.Random, schema: dict[str, Any], secret: str) -> dict[str, Any]:
+    """A mixture of right, wrong, missing and unknown arguments."""
+    given: dict[str, Any] = {}
+    for name, field in schema.get("properties", {}).items():
+        roll = rng.random()
+        if roll < 0.25 and name not in schema.get("required", ()):
+            continue
+        kind = field.get("type")
+        bad_name = rng.choice(NAMES).replace("{secret}", secret)
+        if roll < 0.55:
+            given[name] = rng.choice(VALUES)
+        elif kind == "array":
+            given[name] = [bad_name] * rng.choice([1, 2, 30])
+        elif kind in ("integer", "number"):
+            given[name] = rng.choice([-1, 0, 2, 10**20, -(10**20), 1.5, "3", "x"])
+        elif kind == "object":
+            given[name] = rng.choice([v for v in VALUES if isinstance(v, dict)])
+        else:
+            given[name] = bad_name
+    if rng.random() < 0.1:
+        given[rng.choice(["path", "root", "self", "ctx", "token", "__class__"])] = secret
+    return given
+
+
+def test_hundreds_of_malformed_calls(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = random.Random(17)
+    before = digest(root)
+    secret = str(root.parent / "secret")
+    started: list[Any] = []
+    # No process is needed for what is refused; what is not refused is counted here.
+    where = "gymnasium_solver.serve.mcp"
+    monkeypatch.setattr(f"{where}.control.local.start", lambda *a, **k: started.append(a))
+    monkeypatch.setattr(f"{where}.commands.subprocess.run", _refuse)
+    seen = {"errors": 0, "answers": 0}
+
+    async def story(call: Caller) -> None:
+        tools = (await call.client.list_tools()).tools
+        for _ in range(CALLS):
+            tool = rng.choice(tools)
+            if rng.random() < 0.02:
+                assert "no tool" in await call.error(tool.name + "x")
+                continue
+            given = arguments(rng, tool.input_schema, secret)
+            if tool.name == "wait_for":
+                given["seconds"] = 0
+            if tool.name == "edit_run":
+                given.pop("note", None)
+                given["run"] = rng.choice(NAMES)
+            result = await call.result(tool.name, **given)
+            text = result.content[0].text
+            seen["errors" if result.is_error else "answers"] += 1
+            assert "swordfish" not in text, (tool.name, given)
+            if result.is_error:
+                assert 0 < len(text.strip()) < 4_000, (tool.name, given)
+                assert "Traceback" not in text
+                assert not text.startswith("Error executing tool"), (tool.name, given, text)
+
+    with_server(root, story)
+    assert digest(root) == before, "no file was changed"
+    assert not started, "no training was started"
+    assert seen["errors"] > CALLS / 2, seen
+
+
+def _refuse(words: Any, **_: Any) -> Any:
+    from subprocess import CompletedProcess
+
+    assert all(isinstance(word, str) and "\0" not in word for word in words)
+    assert "swordfish" not in str(words)
+    return CompletedProcess(words, 2, b"", b"gsolve show: refused by the test")
