@@ -134,7 +134,7 @@ def check(words: list[str]) -> None:
         assert verb == "--help", "not a flag of gsolve itself"
         return
     assert verb in verb_names(), f"there is no verb {verb}"
-    module = import_module(f"gymnasium_solver.cli.{verb}")
+    module = import_module(f"gymnasium_solver.cli.{verb.replace('-', '_')}")
     if verb == "eval":
         check_eval(argv)
         return
