@@ -110,7 +110,7 @@ def test_help_names_every_verb_and_each_has_a_module_and_help(capsys):
     text = capsys.readouterr().out
     for verb in cli.verb_names():
         assert f"\n  {verb} " in text
-        assert (Path(cli.__file__).parent / f"{verb}.py").is_file()
+        assert (Path(cli.__file__).parent / f"{verb.replace('-', '_')}.py").is_file()
         assert cli.main([verb, "--help"]) == 0
         assert f"gsolve {verb}" in capsys.readouterr().out
     assert cli.main(["help", "train"]) == 0
