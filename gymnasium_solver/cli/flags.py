@@ -217,7 +217,13 @@ def load_target(args: FieldArgs, target: str, options: Mapping[str, str]) -> "Co
         _check_flags(args, options)
     overrides, fill = changes_of(args)
     try:
-        return load_config(target, overrides=overrides, fill=fill, trust=args.has("trust"))
+        return load_config(
+            target,
+            overrides=overrides,
+            fill=fill,
+            overlays=args.options.get("overlay", []),
+            trust=args.has("trust"),
+        )
     except GsolveError:
         _check_flags(args, options)  # a flag that is not a field is reported first
         raise

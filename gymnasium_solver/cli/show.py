@@ -20,6 +20,7 @@ OPTIONS = {
     "help": NONE,
     "json": NONE,
     "set": ONE,
+    "overlay": MANY,
     "env_kwargs": MANY,
     "override": ONE,
     "config_id": ONE,

@@ -27,6 +27,7 @@ OPTIONS = {
     "help": NONE,
     "quiet": NONE,
     "set": ONE,
+    "overlay": MANY,
     "env_kwargs": MANY,
     "runs_dir": ONE,
     "log_level": ONE,
@@ -63,6 +64,7 @@ flags:
   --FIELD, --no-FIELD      true and false, where the field takes them: --normalize-obs
   --env-kwargs KEY=VALUE   arguments of the environment, several at once
   -s, --set KEY=VALUE      fill ${KEY} in the config, or set a field; repeatable
+  --overlay NAME...        lay named sets of fields over the config, such as quick or wide
   --resume RUN             continue where a run stopped; further flags change its config.
                            RUN/@best goes back to that checkpoint and removes the later ones
   --init-from-run RUN/@best

@@ -21,7 +21,15 @@ _BLOCKS = (IdentityFields, SeedFields, EnvFields, NetworkFields, SystemFields)
 _LIVE = ("reward_threshold", "check_finite")  # fields of these blocks that may change
 _FIXED = frozenset(
     {
-        *("n_envs", "n_steps", "max_episode_steps", "eval_async", "video", "optimizer"),
+        *(
+            "n_envs",
+            "n_steps",
+            "interventions",
+            "max_episode_steps",
+            "eval_async",
+            "video",
+            "optimizer",
+        ),
         *("normalize_obs", "normalize_reward", "share_trunk", "recurrent", "recurrent_dim"),
         *("log_std_init", "train_freq", "buffer_size", "her", "replay_frame_stack", "replay_dir"),
         *("save_replay", "prioritized", "dueling", "noisy", "noisy_sigma", "distributional"),

@@ -158,6 +158,15 @@ class Schedule:
             points=tuple((at, value * factor + plus) for at, value in self.points),
         )
 
+    def limited(self, low: float, high: float) -> "Schedule":
+        """The same shape with every value between `low` and `high`."""
+
+        def clip(value: float) -> float:
+            return min(max(value, low), high)
+
+        points = tuple((at, clip(value)) for at, value in self.points)
+        return replace(self, start=clip(self.start), end=clip(self.end), points=points)
+
     def check(self, total_env_steps: float) -> None:
         """ValueError if its places are out of order in a run of this length."""
         pairs = list(pairwise(at for at, _ in self.points))

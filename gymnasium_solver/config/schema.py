@@ -26,6 +26,7 @@ from gymnasium_solver.config.blocks import (
     CriticFields,
     EnvFields,
     EvalFields,
+    Fields,
     IdentityFields,
     LearningFields,
     LoggingFields,
@@ -37,6 +38,7 @@ from gymnasium_solver.config.blocks import (
     SystemFields,
 )
 from gymnasium_solver.config.explain import explain
+from gymnasium_solver.config.interventions import Interventions
 from gymnasium_solver.config.layers import layered
 from gymnasium_solver.config.schedule import Schedule
 from gymnasium_solver.config.types import (
@@ -80,7 +82,16 @@ ALIASES = {
 }
 
 
+class InterventionFields(Fields):
+    title = "interventions"
+
+    interventions: Interventions = []
+    """Changes to make when a metric stalls, each {metric, patience, change: {field: value or
+    {multiply: X}}, cooldown, max_times, revert_after, ...}. Recorded as events."""
+
+
 class Config(
+    InterventionFields,
     SystemFields,
     LoggingFields,
     CheckpointFields,

@@ -98,7 +98,10 @@ def load_progress(state: Mapping[str, Any], env_steps: int, path: Path) -> Progr
     """The progress in a checkpoint's state."""
     fields = state.get("progress")
     if isinstance(fields, dict):
-        fields = {"pending_eval": None} | fields  # older checkpoints do not have it
+        fields = {
+            "pending_eval": None,
+            "interventions": {},
+        } | fields  # older checkpoints do not have it
     _check_like(asdict(Progress()), fields, "progress", path)
     assert isinstance(fields, dict)
     if fields["env_steps"] != env_steps:

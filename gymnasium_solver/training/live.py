@@ -23,6 +23,7 @@ from gymnasium_solver.config.schema import Config
 from gymnasium_solver.errors import ConfigError, GsolveError, RunError
 from gymnasium_solver.runs import query
 from gymnasium_solver.runs.edits import (
+    BY_RULE,
     Edit,
     Request,
     add_edit,
@@ -35,6 +36,7 @@ from gymnasium_solver.runs.edits import (
 from gymnasium_solver.runs.files import write_atomic
 from gymnasium_solver.runs.run import Run, is_alive_here
 from gymnasium_solver.training.agents import build_agent
+from gymnasium_solver.training.interventions import take_due
 from gymnasium_solver.training.prepare import build_config, changed_from_shipped, load_config
 from gymnasium_solver.training.threads import pick_threads
 
@@ -130,7 +132,10 @@ class LiveEdits:
         self._file = self._signature()
 
     def make_due(self) -> None:
-        """Make what was requested since the last call."""
+        """Make what was requested, and what rules decided, since the last call."""
+        p = self.trainer.progress
+        for source, changes in take_due(self.trainer.config, p.interventions):
+            self.change(changes, source, f"{BY_RULE}-{p.env_steps}-{source}")
         if requests_dir(self.run).exists():
             self._answer_requests()
         if self._signature() != self._file:

@@ -64,6 +64,7 @@ from gymnasium_solver.training.fits import (
     fitting,
     load_progress,
 )
+from gymnasium_solver.training.interventions import check_interventions, watch_row
 from gymnasium_solver.training.live import LiveEdits
 from gymnasium_solver.training.memory import check_rollout_fits
 from gymnasium_solver.training.observer import Control, EvalResult, Observer, TrainInfo
@@ -225,6 +226,7 @@ class Trainer:
         self.beside: BackgroundEvaluator | None = None  # once there is a run, for eval_async
         self._submits = False
         self.replay_log: ReplayLog | None = None
+        check_interventions(config)
         check_rollout_fits(config, env.observation_space, env.action_space)
         if config.eval_async:
             check_async(config)
@@ -319,6 +321,7 @@ class Trainer:
             row |= timing(p, start, self._clocks(), self.plan.share_done(p), seconds)
             with self.timer.section("log"):
                 self.run.log_metrics(row)
+                watch_row(self.config, p.interventions, row)
                 self.observer.on_epoch(row)
                 if self.alerts is not None:
                     self.alerts.see(row)
@@ -472,7 +475,9 @@ class Trainer:
         late = {"logged_at": p.env_steps}
         self.run.log_event("eval", stage="val", **late, **result.to_dict())
         clock = {"env_steps": result.env_steps, "epoch": result.epoch, "wall_s": p.wall_s}
-        self.run.log_metrics(clock | late | validation_row(p, result))
+        row = clock | late | validation_row(p, result)
+        self.run.log_metrics(row)
+        watch_row(self.config, p.interventions, row)
         scores = {"score": result.mean, "eval": result.to_dict()}
         path = set_metrics(directory, result.env_steps, scores)
         if path is not None and is_best:

@@ -11,7 +11,7 @@ finally wrappers and observers by their registries.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from gymnasium_solver.config.find import (
 )
 from gymnasium_solver.config.layers import layered
 from gymnasium_solver.config.load import apply_overrides, choose_variant, config_dict
+from gymnasium_solver.config.overlays import expanded, is_pattern, overlay_changes
 from gymnasium_solver.config.schema import Config, canonical
 from gymnasium_solver.config.yaml_file import parse_value, unfilled
 from gymnasium_solver.envs.suites.atari_ids import modern, modernised
@@ -47,9 +48,12 @@ def load_config(
     *,
     overrides: Mapping[str, Any] | None = None,
     fill: Mapping[str, str] | None = None,
+    overlays: Sequence[str] = (),
     trust: bool = False,
 ) -> Config:
     """Read, fill, override and validate a config.
+
+    `overlays`: names of sets of fields to lay over it (config/overlays.py).
 
     `overrides` maps fields, or entries inside one such as `env_kwargs.state`, to values. `fill`
     maps the names of `${...}` placeholders to text; a name that is not a placeholder of the file
@@ -63,6 +67,8 @@ def load_config(
     try:
         path, variant = locate(target, variant, None if "algo_id" in changes else DEFAULT_ALGO)
     except ConfigError as error:
+        if overlays:
+            changes = {**overlay_changes(overlays, None), **changes}
         return _load_unlisted(target, variant, changes, error)
     file = read_config_file(path, fill)
     section = file.section(choose_variant(file, variant))
@@ -70,7 +76,9 @@ def load_config(
                if key not in file.placeholders or key in (overrides or {})}  # fmt: skip
     where = f"{target}:{variant}" if variant and not target.endswith(f":{variant}") else target
     with _named(where if path.name in where else f"{where} ({path.name})"):
-        section = apply_overrides(section, changes)
+        laid = overlay_changes(overlays, path) if overlays else {}
+        section = apply_overrides(section, _by_name(laid, section, changes))
+        section = apply_overrides(section, _by_name(changes, section, changes))
         missing = sorted(set(unfilled(section)))
         if missing:
             example = " ".join(f"--set {name}=VALUE" for name in missing)
@@ -96,6 +104,16 @@ def lines_with_code(
     return section if code_named(canonical(section)) else None
 
 
+def _by_name(
+    changes: Mapping[str, Any], section: Mapping[str, Any], overrides: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The changes with patterns replaced by the fields of the algorithm that they match."""
+    if not any(map(is_pattern, changes)):
+        return dict(changes)
+    algo_id = overrides.get("algo_id", section.get("algo_id", DEFAULT_ALGO))
+    return expanded(changes, algo_class(str(algo_id)).Config.model_fields, str(algo_id))
+
+
 def build_config(data: Mapping[str, Any]) -> Config:
     """Validate plain fields and values as a Config of the class for `algo_id`."""
     data = canonical(data)
@@ -106,6 +124,10 @@ def build_config(data: Mapping[str, Any]) -> Config:
     if not isinstance(algo_id, str):
         given = "not given" if algo_id is None else f"got {algo_id!r}"
         raise ConfigError(f"algo_id: {given}, expected one of {', '.join(algo_ids())}")
+    if any(map(is_pattern, data)):
+        patterns = {key: value for key, value in data.items() if is_pattern(key)}
+        own = {key: value for key, value in data.items() if not is_pattern(key)}
+        data = expanded(patterns, algo_class(algo_id).Config.model_fields, algo_id) | own
     config: Config = algo_class(algo_id).Config(**data)
     see_working_folder()  # `module:Id` and wrappers by import path may name a module in it
     try:
@@ -196,7 +218,8 @@ def _load_unlisted(
             raise not_found  # no id, or the id of a config
         algo_id = DEFAULT_ALGO
     with _named(f"{target}:{algo_id} (no config)"):
-        fields = apply_overrides({"env_id": target, "algo_id": algo_id}, overrides)
+        given = {"env_id": target, "algo_id": algo_id}
+        fields = apply_overrides(given, _by_name(overrides, given, overrides))
         build_config(fields)  # report errors in the fields before errors of the environment
         from gymnasium_solver.envs.defaults import default_fields  # imports Gymnasium
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -36,6 +36,8 @@ class Progress:
     """Why training ended; set in the last checkpoint of a run that needs no more training."""
     pending_eval: dict[str, int] | None = None
     """Clocks of the evaluation that another process is making (`eval_async`)."""
+    interventions: dict[str, Any] = field(default_factory=dict)
+    """State of the rules by name (training/interventions.py)."""
 
     def note_score(self, result: EvalResult) -> bool:
         """Record an evaluation; return whether it is the best so far. Ties go to the later one."""
