@@ -13,7 +13,6 @@ from typing import Any
 from gymnasium_solver.config.interventions import Intervention
 from gymnasium_solver.config.load import config_dict
 from gymnasium_solver.config.schema import Config
-from gymnasium_solver.errors import ConfigError
 
 
 @dataclass
@@ -79,19 +78,3 @@ def _see(rule: Intervention, state: RuleState, value: float, config: Config) -> 
     if rule.revert_after is not None or rule.revert_on_improvement:
         state.old, state.age = {name: now[name] for name in rule.change}, 0
     state.times, state.stalled, state.cooldown = state.times + 1, 0, rule.cooldown
-
-
-def check_interventions(config: Config) -> None:
-    """ConfigError if a rule changes a field that does not exist, cannot change, or would get an
-    invalid value."""
-    from gymnasium_solver.training.live import edited
-
-    bare = config.replace(interventions=[])
-    for rule in config.interventions:
-        try:
-            unknown = [name for name in rule.change if name not in type(config).model_fields]
-            if unknown:
-                raise ConfigError(f"{config.algo_id} has no field {', '.join(unknown)}")
-            edited(bare, rule.new_values(config_dict(bare)))
-        except (ConfigError, ValueError) as error:
-            raise ConfigError(f"interventions: {rule.name}: {error}") from None

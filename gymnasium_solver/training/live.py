@@ -56,6 +56,20 @@ def edited(config: Config, changes: Mapping[str, Any]) -> Config:
     return after
 
 
+def check_interventions(config: Config) -> None:
+    """ConfigError if a rule changes a field that does not exist, cannot change, or would get an
+    invalid value."""
+    bare = config.replace(interventions=[])
+    for rule in config.interventions:
+        try:
+            unknown = [name for name in rule.change if name not in type(config).model_fields]
+            if unknown:
+                raise ConfigError(f"{config.algo_id} has no field {', '.join(unknown)}")
+            edited(bare, rule.new_values(config_dict(bare)))
+        except (ConfigError, ValueError) as error:
+            raise ConfigError(f"interventions: {rule.name}: {error}") from None
+
+
 # -- requests, from any process -------------------------------------------------------------
 
 

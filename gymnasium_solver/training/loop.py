@@ -64,8 +64,8 @@ from gymnasium_solver.training.fits import (
     fitting,
     load_progress,
 )
-from gymnasium_solver.training.interventions import check_interventions, watch_row
-from gymnasium_solver.training.live import LiveEdits
+from gymnasium_solver.training.interventions import watch_row
+from gymnasium_solver.training.live import LiveEdits, check_interventions
 from gymnasium_solver.training.memory import check_rollout_fits
 from gymnasium_solver.training.observer import Control, EvalResult, Observer, TrainInfo
 from gymnasium_solver.training.observers import Observers, configured_observers

@@ -7,7 +7,8 @@ import pytest
 
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.runs.edits import read_edits
-from gymnasium_solver.training.interventions import check_interventions, watch_row
+from gymnasium_solver.training.interventions import watch_row
+from gymnasium_solver.training.live import check_interventions
 from gymnasium_solver.training.observer import Observer
 
 Call = Callable[..., Any]
