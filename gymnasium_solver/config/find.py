@@ -146,7 +146,8 @@ def config_files(root: Path) -> Iterator[Path]:
     except OSError:  # not a folder that can be read
         return
     for path in paths:
-        if path.suffix in SUFFIXES and is_file(path):
+        # Names that begin with _ are not configs: _overlays.yaml (overlays.py).
+        if path.suffix in SUFFIXES and not path.name.startswith("_") and is_file(path):
             yield path
 
 
