@@ -26,7 +26,8 @@ def main(argv: Sequence[str]) -> int:
         "runs",
         nargs="+",
         metavar="RUN",
-        help="@last, an id, a part of one, a path; label=RUN,RUN groups runs by hand",
+        help="@last, an id, a part of one, a path; an experiment; RUN/@last or RUN/<env_steps> for "
+        "one checkpoint; label=RUN,RUN groups runs by hand",
     )
     parser.add_argument(
         "-o",
@@ -103,6 +104,6 @@ def _write(path: Path, comparison: "Comparison", groups: "Sequence[Group]", x: s
             case _:
                 from gymnasium_solver.experiments.pictures import draw
 
-                draw(groups, path, x)
+                draw(groups, path, x, over=comparison.over_environments)
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror or error}") from None

@@ -17,15 +17,18 @@ import numpy as np
 
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.experiments.groups import VAL, Group, differing_fields
+from gymnasium_solver.experiments.measures import baseline_of, measures
 from gymnasium_solver.experiments.statistics import (
     FEWEST_SEEDS,
     Estimate,
+    aggregates,
     improvement_interval,
     interval,
     mean,
-    mean_ranks,
     median,
     median_time,
+    profile_band,
+    rank_table,
     time_to_threshold,
 )
 
@@ -52,6 +55,10 @@ class GroupResult:
     """Median env steps until a validation reached the threshold; seeds that never do count as
     later."""
     wall_s: float  # median
+    random: float | None
+    """What random actions score; None if it was not measured."""
+    measures: dict[str, float]
+    """SLM-Lab's strength, efficiency, stability and consistency (measures.py)."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +76,20 @@ class Verdict:
 
 
 @dataclass(frozen=True)
+class OverEnvironments:
+    """Normalised scores (random 0, threshold or reference 1) over several environments."""
+
+    env_ids: list[str]
+    aggregates: dict[str, dict[str, Estimate]]
+    """Mean, median, IQM and optimality gap by config."""
+    ranks: dict[str, list[float]]
+    """Rank in each environment by config."""
+    thresholds: list[float]
+    profiles: dict[str, list[list[float]]]
+    """Share of runs above each threshold, with the ends of its interval: [share, low, high]."""
+
+
+@dataclass(frozen=True)
 class Comparison:
     groups: list[GroupResult]
     verdicts: list[Verdict]
@@ -79,6 +100,8 @@ class Comparison:
     aggregate: dict[str, Estimate] | None
     """IQM of normalised scores by config over all environments, if there are several."""
     ranks: dict[str, float] | None
+    over_environments: "OverEnvironments | None" = None
+    """More about configs that were run in the same environments."""
 
     def to_dict(self) -> dict[str, Any]:
         return _without_nan(asdict(self))
@@ -96,12 +119,19 @@ def compare(groups: Sequence[Group]) -> Comparison:
     for env_id in dict.fromkeys(group.env_id for group in groups):
         first, *others = [result for result in results if result.env_id == env_id]
         verdicts += [judge(other, first) for other in others]
-    aggregate, ranks = _over_environments(groups)
-    return Comparison(results, verdicts, _differences(groups), _machines(groups), aggregate, ranks)
+    over = _over_environments(groups)
+    aggregate = ranks = None
+    if over is not None:
+        aggregate = {name: found["iqm"] for name, found in over.aggregates.items()}
+        if len(over.ranks) > 1:
+            ranks = {name: float(np.mean(places)) for name, places in over.ranks.items()}
+    differences, machines = _differences(groups), _machines(groups)
+    return Comparison(results, verdicts, differences, machines, aggregate, ranks, over)
 
 
 def _result(group: Group) -> GroupResult:
     scores = group.scores
+    baseline = baseline_of(group)
     solved_at = None
     if group.threshold is not None:
         solved_at = median_time(time_to_threshold(group.curve_set(VAL), group.threshold))
@@ -119,6 +149,8 @@ def _result(group: Group) -> GroupResult:
         n_solved=group.n_solved,
         solved_at=solved_at,
         wall_s=float(np.median([member.summary.wall_s for member in group.members])),
+        random=None if baseline is None else baseline.mean,
+        measures=measures(group),
     )
 
 
@@ -183,9 +215,7 @@ def _machines(groups: Sequence[Group]) -> dict[str, list[str]]:
     return {name: row for name, row in table.items() if len(set(row)) > 1}
 
 
-def _over_environments(
-    groups: Sequence[Group],
-) -> tuple[dict[str, Estimate] | None, dict[str, float] | None]:
+def _over_environments(groups: Sequence[Group]) -> OverEnvironments | None:
     """Normalised scores of configs that were run in the same environments, two or more."""
     envs = list(dict.fromkeys(group.env_id for group in groups))
     by_config: dict[str, dict[str, list[float]]] = {}
@@ -196,10 +226,21 @@ def _over_environments(
             by_config.setdefault(name, {})[group.env_id] = scores
     complete = {name: rows for name, rows in by_config.items() if list(rows) == envs}
     if len(envs) < 2 or not complete:
-        return None, None
+        return None
     tables = {name: _table([rows[env] for env in envs]) for name, rows in complete.items()}
-    ranks = mean_ranks(tables) if len(tables) > 1 else None
-    return {name: interval(table) for name, table in tables.items()}, ranks
+    high = max(1.0, *(float(np.nanmax(table)) for table in tables.values()))
+    levels = np.linspace(0.0, high, 51)
+    profiles = {
+        name: [[float(v) for v in line] for line in profile_band(table, levels)]
+        for name, table in tables.items()
+    }
+    return OverEnvironments(
+        envs,
+        {name: aggregates(table) for name, table in tables.items()},
+        rank_table(tables),
+        [float(level) for level in levels],
+        profiles,
+    )
 
 
 def _table(columns: Sequence[Sequence[float]]) -> np.ndarray:

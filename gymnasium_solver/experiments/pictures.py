@@ -1,12 +1,13 @@
 """Curves of groups of seeds: IQM with its interval where there are three seeds, thin raw lines."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gymnasium_solver.chart_style import COLOURS, STYLE
+from gymnasium_solver.experiments.compare import OverEnvironments
 from gymnasium_solver.experiments.groups import VAL, Group
-from gymnasium_solver.experiments.statistics import FEWEST_SEEDS, band, on_grid
+from gymnasium_solver.experiments.statistics import FEWEST_SEEDS, band, moving_average, on_grid
 from gymnasium_solver.runs.query import get_rows
 from gymnasium_solver.runs.run import Run
 
@@ -18,31 +19,75 @@ REACHED = ("solved", "goal_reached_eval", "goal_reached_train")
 X_LABELS = {"env_steps": "env steps", "wall_s": "seconds of training"}
 
 
-def draw(groups: Sequence[Group], path: Path, x: str = "env_steps", metric: str = VAL) -> None:
-    """One panel per environment."""
+# Algorithms have the same colour in every picture; the others take the colours that are left.
+FIXED = {"ppo": 0, "dqn": 1, "sac": 2, "reinforce": 3, "pqn": 4, "td3": 5, "sarsa": 6}
+
+
+def colours(groups: Sequence[Group]) -> list[str]:
+    """A colour for each group: that of its algorithm, if no other group has taken it."""
+    taken: list[int | None] = []
+    for group in groups:
+        place = FIXED.get(group.members[0].summary.algo_id)
+        taken.append(None if place in taken else place)
+    free = iter([i for i in range(len(COLOURS)) if i not in taken] or range(len(COLOURS)))
+    chosen = []
+    for i, place in enumerate(taken):
+        chosen.append(place if place is not None else next(free, i))
+    return [COLOURS[i % len(COLOURS)] for i in chosen]
+
+
+def draw(
+    groups: Sequence[Group],
+    path: Path,
+    x: str = "env_steps",
+    metric: str = VAL,
+    smooth: int = 1,
+    over: OverEnvironments | None = None,
+) -> None:
+    """One panel per environment, and the performance profiles if there are several. `smooth`: the
+    window of a moving average, in points."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
     envs = list(dict.fromkeys(group.env_id for group in groups))
-    with matplotlib.rc_context(STYLE):
+    own_colours: dict[str, str] = {}
+    n_panels = len(envs) + (over is not None)
+    with matplotlib.rc_context({**STYLE, "text.parse_math": False}):
         figure, axes = pyplot.subplots(
-            len(envs), 1, figsize=(9, 4.4 * len(envs)), layout="constrained", squeeze=False
+            n_panels, 1, figsize=(9, 4.4 * n_panels), layout="constrained", squeeze=False
         )
-        for env_id, ax in zip(envs, axes[:, 0], strict=True):
+        for env_id, ax in zip(envs, axes[:, 0], strict=False):
             own = [group for group in groups if group.env_id == env_id]
-            for i, group in enumerate(own):
-                _draw_group(ax, group, COLOURS[i % len(COLOURS)], x, metric)
-            _finish(ax, own, x)
+            for group, colour in zip(own, colours(own), strict=True):
+                own_colours.setdefault(group.label.partition(":")[2] or group.label, colour)
+                _draw_group(ax, group, colour, x, metric, smooth)
+            _finish(ax, own, x, metric)
+        if over is not None:
+            _draw_profiles(axes[-1, 0], over, own_colours)
         try:
             figure.savefig(path)
         finally:
             pyplot.close(figure)
 
 
-def _draw_group(ax: "Axes", group: Group, colour: str, x: str, metric: str) -> None:
-    curves = [_points(Run(Path(member.summary.path)), x, metric) for member in group.members]
+def _draw_profiles(ax: "Axes", over: OverEnvironments, own_colours: Mapping[str, str]) -> None:
+    for name, (share, low, high) in over.profiles.items():
+        colour = own_colours.get(name, COLOURS[-1])
+        ax.plot(over.thresholds, share, color=colour, linewidth=2.2, label=name)
+        ax.fill_between(over.thresholds, low, high, color=colour, alpha=0.18, linewidth=0)
+    ax.set_title(f"performance profile over {len(over.env_ids)} environments")
+    ax.set_xlabel("normalised score (0: random actions, 1: threshold or reference)")
+    ax.set_ylabel("share of runs above")
+    ax.legend(fontsize=9)
+
+
+def _draw_group(
+    ax: "Axes", group: Group, colour: str, x: str, metric: str, smooth: int = 1
+) -> None:
+    raw = [_points(Run(Path(member.summary.path)), x, metric) for member in group.members]
+    curves = [_smoothed(curve, smooth) for curve in raw]
     n = sum(bool(curve) for curve in curves)
     label = f"{group.label} (n = {n})"
     for curve in curves:
@@ -58,19 +103,28 @@ def _draw_group(ax: "Axes", group: Group, colour: str, x: str, metric: str) -> N
         ax.fill_between(grid, low, high, color=colour, alpha=0.18, linewidth=0)
 
 
+def _smoothed(curve: Points, window: int) -> Points:
+    if window <= 1:
+        return curve
+    values = moving_average([y for _, y in curve], window)
+    return [(x, y) for (x, _), y in zip(curve, values, strict=True)]
+
+
 def _points(run: Run, x: str, metric: str) -> Points:
     rows = get_rows(run)
     return [(row[x], row[metric]) for row in rows if row.get(metric) is not None and x in row]
 
 
-def _finish(ax: "Axes", groups: Sequence[Group], x: str) -> None:
+def _finish(ax: "Axes", groups: Sequence[Group], x: str, metric: str = VAL) -> None:
     from matplotlib.ticker import EngFormatter
 
-    for threshold in sorted({g.threshold for g in groups if g.threshold is not None}):
+    thresholds = {g.threshold for g in groups if g.threshold is not None}
+    for threshold in sorted(thresholds) if metric == VAL else ():
         ax.axhline(threshold, color="#666666", linewidth=1.1, linestyle=(0, (5, 4)))
     ax.set_title(groups[0].env_id)
     ax.set_xlabel(X_LABELS[x])
-    ax.set_ylabel("return, evaluations: IQM and 95 % interval")
+    what = "return, evaluations" if metric == VAL else metric
+    ax.set_ylabel(f"{what}: IQM and 95 % interval")
     ax.xaxis.set_major_formatter(EngFormatter(sep=""))
     ax.margins(x=0.01)
     ax.legend(fontsize=9)

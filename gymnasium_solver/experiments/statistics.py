@@ -180,13 +180,35 @@ def performance_profile(scores: ArrayLike, thresholds: ArrayLike) -> Array:
     return np.asarray(np.nanmean(np.nanmean(above, axis=1), axis=1))
 
 
-def mean_ranks(groups: Mapping[str, ArrayLike]) -> dict[str, float]:
-    """Rank of each group by its mean score in a task, averaged over tasks. 1 is best."""
+def profile_band(
+    scores: ArrayLike, thresholds: ArrayLike, *, repeats: int = 500, level: float = LEVEL
+) -> tuple[Array, Array, Array]:
+    """The performance profile with its pointwise bootstrap interval: (profile, low, high)."""
+    array = as_scores(scores)
+    samples = [sample for part in _resampled(array, repeats, seed=0) for sample in part]
+    draws = np.stack([performance_profile(sample, thresholds) for sample in samples])
+    low, high = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    return performance_profile(array, thresholds), low, high
+
+
+def aggregates(scores: ArrayLike, *, repeats: int = REPEATS) -> dict[str, Estimate]:
+    """Mean, median, IQM and optimality gap of normalised scores [seeds, tasks], each with its
+    interval."""
+    return {name: interval(scores, metric, repeats=repeats) for name, metric in METRICS.items()}
+
+
+def rank_table(groups: Mapping[str, ArrayLike]) -> dict[str, list[float]]:
+    """Rank of each group in each task by its mean score; 1 is best, equal means share a rank."""
     means = np.stack([np.nanmean(as_scores(scores), axis=0) for scores in groups.values()])
     better = (means[None] > means[:, None]).sum(axis=1)
     equal = (means[None] == means[:, None]).sum(axis=1) - 1
     ranks = 1.0 + better + 0.5 * equal
-    return {name: float(rank) for name, rank in zip(groups, ranks.mean(axis=1), strict=True)}
+    return {name: [float(r) for r in row] for name, row in zip(groups, ranks, strict=True)}
+
+
+def mean_ranks(groups: Mapping[str, ArrayLike]) -> dict[str, float]:
+    """Rank of each group by its mean score in a task, averaged over tasks. 1 is best."""
+    return {name: float(np.mean(ranks)) for name, ranks in rank_table(groups).items()}
 
 
 # --- curves
@@ -230,6 +252,14 @@ def band(values: Array, *, repeats: int = 2_000, seed: int = 0) -> tuple[Array, 
     return middle, low, high
 
 
+def moving_average(values: Sequence[float], window: int) -> list[float]:
+    """The mean of the last `window` values at each point, of fewer at the beginning."""
+    sums = np.cumsum(np.concatenate([[0.0], np.asarray(values, dtype=np.float64)]))
+    ends = np.arange(1, len(sums))
+    starts = np.maximum(0, ends - window)
+    return [float(value) for value in (sums[ends] - sums[starts]) / (ends - starts)]
+
+
 def time_to_threshold(
     curves: Sequence[Sequence[tuple[float, float | None]]], threshold: float
 ) -> list[tuple[float, bool]]:
@@ -260,28 +290,37 @@ def median_time(times: Sequence[tuple[float, bool]]) -> float | None:
 
 
 def curve_measures(
-    curve: Sequence[tuple[float, float | None]], random_score: float = 0.0
+    curve: Sequence[tuple[float, float | None]],
+    random_score: float = 0.0,
+    updates: Sequence[float] | None = None,
 ) -> dict[str, float] | None:
     """Strength (mean above random), its maximum and end, efficiency and stability of one seed.
 
-    Efficiency weighs the strengths by 1 / env steps: high if the score rises early. Stability is 1
-    minus the sum of all drops over the sum of strengths. None for an empty curve.
+    Sample efficiency weighs the strengths by 1 / env steps: high if the score rises early. Training
+    efficiency does so by 1 / `updates`, the number of updates at each point, if it is given.
+    Stability is 1 minus the sum of all drops over the sum of strengths. None for an empty curve.
     """
-    points = [(x, y) for x, y in curve if y is not None and np.isfinite(y) and x > 0]
-    if not points:
+    kept = [i for i, (x, y) in enumerate(curve) if y is not None and np.isfinite(y) and x > 0]
+    if not kept:
         return None
+    points = [(curve[i][0], curve[i][1] or 0.0) for i in kept]
     steps = np.array([x for x, _ in points], dtype=np.float64)
     strengths = np.array([y for _, y in points], dtype=np.float64) - random_score
     drops = -np.minimum(np.diff(strengths), 0.0).sum()
     total = strengths.sum()
     before = strengths[:-1].sum()
-    return {
+    found = {
         "strength": float(strengths.mean()),
         "max_strength": float(strengths.max()),
         "final_strength": float(strengths[-1]),
         "sample_efficiency": float((strengths / steps).sum() / total) if total else np.nan,
         "stability": float(1 - drops / before) if before else np.nan,
     }
+    if updates is not None:
+        counts = np.maximum(1.0, np.array([updates[i] for i in kept], dtype=np.float64))
+        found["training_efficiency"] = (strengths / counts).sum() / total if total else np.nan
+        found["training_efficiency"] = float(found["training_efficiency"])
+    return found
 
 
 def consistency(values: Array, random_score: float = 0.0) -> float:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from gymnasium_solver.experiments.compare import Comparison
+from gymnasium_solver.experiments.compare import Comparison, OverEnvironments
 from gymnasium_solver.experiments.groups import Group
 from gymnasium_solver.experiments.tables import csv_text, markdown
 from gymnasium_solver.runs.files import cannot_write, write_atomic
@@ -17,7 +17,7 @@ def write_summary(folder: Path, comparison: Comparison, groups: Sequence[Group])
     """Write report.md, scores.csv, comparison.json and curves.png; returns the report."""
     text = markdown(comparison)
     try:
-        has_picture = _draw(groups, folder / PICTURE)
+        has_picture = _draw(groups, folder / PICTURE, comparison.over_environments)
         picture = f"\n![Learning curves]({PICTURE})\n" if has_picture else ""
         write_atomic(folder / REPORT, f"# {folder.name}\n\n{text}{picture}".encode())
         write_atomic(folder / "scores.csv", csv_text(comparison).encode())
@@ -28,12 +28,12 @@ def write_summary(folder: Path, comparison: Comparison, groups: Sequence[Group])
     return folder / REPORT
 
 
-def _draw(groups: Sequence[Group], path: Path) -> bool:
+def _draw(groups: Sequence[Group], path: Path, over: OverEnvironments | None) -> bool:
     """Curves, if matplotlib is installed."""
     try:
         from gymnasium_solver.experiments.pictures import draw
 
-        draw(groups, path)
+        draw(groups, path, over=over)
     except ImportError:
         return False
     return True

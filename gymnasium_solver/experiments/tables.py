@@ -6,8 +6,11 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from gymnasium_solver.experiments.compare import Comparison, GroupResult
-from gymnasium_solver.experiments.statistics import Estimate
+import numpy as np
+
+from gymnasium_solver.experiments.compare import Comparison, GroupResult, OverEnvironments
+from gymnasium_solver.experiments.measures import NAMES
+from gymnasium_solver.experiments.statistics import METRICS, Estimate
 from gymnasium_solver.runs.words import ScoreText
 
 HEADS = ("group", "seeds", "IQM [95 %]", "mean", "solved", "solved after", "time")
@@ -41,6 +44,7 @@ def estimate(found: Estimate, score: ScoreText) -> str:
 def notes(comparison: Comparison) -> list[str]:
     """Sentences below the table: verdicts, and what limits them."""
     lines = [f"{v.first} against {v.second}: {v.text}" for v in comparison.verdicts]
+    lines += [text for group in comparison.groups if (text := _against_random(group))]
     if comparison.aggregate:
         for name, found in comparison.aggregate.items():
             text = estimate(found, ScoreText(1.0))
@@ -53,8 +57,46 @@ def notes(comparison: Comparison) -> list[str]:
     return lines
 
 
+def measure_rows(groups: Sequence[GroupResult]) -> list[tuple[str, ...]]:
+    """Random score and SLM-Lab's measures of each group."""
+    return [
+        (
+            group.label,
+            "-" if group.random is None else f"{group.random:.4g}",
+            *(f"{group.measures[n]:.4g}" if n in group.measures else "-" for n in NAMES),
+        )
+        for group in groups
+    ]
+
+
+def aggregate_rows(over: OverEnvironments) -> list[tuple[str, ...]]:
+    """Normalised aggregates and ranks of each config."""
+    text = ScoreText(1.0)
+    return [
+        (name, *(estimate(found[m], text) for m in METRICS), f"{np.mean(over.ranks[name]):.2f}")
+        for name, found in over.aggregates.items()
+    ]
+
+
+def _against_random(group: GroupResult) -> str:
+    """A sentence where a group is not clearly above random actions."""
+    if group.random is None or group.iqm.n < 2 or group.iqm.low > group.random:
+        return ""
+    score = ScoreText(group.threshold, [*group.scores, group.random])
+    return f"{group.label}: not clearly above random actions ({score(group.random)})"
+
+
 def markdown(comparison: Comparison) -> str:
     parts = [_table(HEADS, rows(comparison.groups)), "\n".join(f"- {n}" for n in notes(comparison))]
+    if any(group.measures for group in comparison.groups):
+        heads = ("group", "random", *(name.replace("_", " ") for name in NAMES))
+        parts += ["## Measures", _table(heads, measure_rows(comparison.groups))]
+    if comparison.over_environments is not None:
+        heads = ("config", *(name.replace("_", " ") for name in METRICS), "mean rank")
+        parts += [
+            "## Normalised scores over environments",
+            _table(heads, aggregate_rows(comparison.over_environments)),
+        ]
     labels = [group.label for group in comparison.groups]
     for title, table in (
         ("Fields that differ", comparison.differences),

@@ -4,6 +4,7 @@ curves = [read_curves(ref, root) for ref in refs]
 draw(curves, choose_panels(curves, None), Path("curves.png"))
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -13,7 +14,7 @@ from gymnasium_solver.errors import RunError
 from gymnasium_solver.paths import cannot_write_file
 from gymnasium_solver.printable import printable
 from gymnasium_solver.runs.metric_aliases import canonical
-from gymnasium_solver.runs.query import get_metrics, get_run
+from gymnasium_solver.runs.query import get_metrics, get_rows, get_run
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.runs.words import ScoreText
 from gymnasium_solver.suggest import ask, nearest
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Points = list[tuple[int, float]]
+Points = Sequence[tuple[float, float]]
 
 TRAIN, VAL, SPREAD = "train/roll/ep_rew/mean", "val/roll/ep_rew/mean", "val/roll/ep_rew/std"
 # Drawn below the returns of a single run, if they were logged and changed.
@@ -50,16 +51,25 @@ class Curves:
     title: str
     env_id: str
     threshold: float | None
-    series: dict[str, Points]
+    series: Mapping[str, Points]
 
 
-def read_curves(ref: str | Run, root: Path | None = None) -> Curves:
+def read_curves(ref: str | Run, root: Path | None = None, x: str = "env_steps") -> Curves:
+    """The curves of a run over env steps, or over `wall_s`, the seconds at which these env steps
+    were reached."""
     run = get_run(ref, root)
-    series = {
+    series: dict[str, Points] = {
         name: points
         for name, all_points in get_metrics(ref, root=root).items()
-        if (points := [(x, y) for x, y in all_points if y is not None])
+        if (points := [(step, y) for step, y in all_points if y is not None])
     }
+    if x != "env_steps":
+        known = {row["env_steps"]: row[x] for row in get_rows(ref, root) if row.get(x) is not None}
+        series = {
+            name: moved
+            for name, points in series.items()
+            if (moved := [(known[step], y) for step, y in points if step in known])
+        }
     title = f"{run.env_id}:{run.variant or run.algo_id}"
     return Curves(run.id, title, run.env_id, run.threshold, series)
 
@@ -101,7 +111,12 @@ def match_metric(name: str, known: list[str]) -> str:
     raise RunError(f"no run has a metric '{name}'. {hint or 'Available: ' + ', '.join(known)}")
 
 
-def draw(curves: list[Curves], panels: list[str], output: Path | BinaryIO) -> None:
+def draw(
+    curves: list[Curves],
+    panels: list[str],
+    output: Path | BinaryIO,
+    x_label: str = "env steps",
+) -> None:
     """Write the picture to a file, in the format of its suffix, or to a buffer as PNG."""
     import matplotlib
 
@@ -117,7 +132,7 @@ def draw(curves: list[Curves], panels: list[str], output: Path | BinaryIO) -> No
                     _draw_returns(ax, run, colour, alone=len(curves) == 1)
                 else:
                     _draw_metric(ax, run, panel, colour)
-            _finish(ax, panel, curves)
+            _finish(ax, panel, curves, x_label)
         figure.suptitle(_title(curves), x=0.01, ha="left", fontweight="bold", fontsize=13)
         try:
             figure.savefig(output)
@@ -149,7 +164,7 @@ def _colours(n: int) -> list[str]:
     return [COLOURS[i % len(COLOURS)] for i in range(n)]
 
 
-def _split(points: Points) -> tuple[list[int], list[float]]:
+def _split(points: Points) -> tuple[list[float], list[float]]:
     return [x for x, _ in points], [y for _, y in points]
 
 
@@ -178,7 +193,7 @@ def _draw_metric(ax: "Axes", run: Curves, name: str, colour: str) -> None:
     ax.plot(*_split(points), color=colour, linewidth=1.4, marker=marker, label=printable(run.id))
 
 
-def _finish(ax: "Axes", panel: str, curves: list[Curves]) -> None:
+def _finish(ax: "Axes", panel: str, curves: list[Curves], x_label: str) -> None:
     """Add the threshold, labels, legend and step ticks."""
     from matplotlib.ticker import EngFormatter, MaxNLocator
 
@@ -195,7 +210,7 @@ def _finish(ax: "Axes", panel: str, curves: list[Curves]) -> None:
     ax.set_title(_panel_title(panel, several=len(curves) > 1))
     ax.xaxis.set_major_formatter(EngFormatter(sep=""))
     ax.xaxis.set_major_locator(MaxNLocator(nbins=10 if panel == RETURNS else 4))
-    ax.set_xlabel("env steps")
+    ax.set_xlabel(x_label)
     ax.margins(x=0.01)
     ax.set_xlim(left=0)
     if (panel == RETURNS or len(curves) > 1) and ax.get_legend_handles_labels()[0]:

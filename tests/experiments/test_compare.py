@@ -11,6 +11,8 @@ from gymnasium_solver.cli.main import main
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.experiments.compare import compare, seeds_needed
 from gymnasium_solver.experiments.groups import group_runs
+from gymnasium_solver.experiments.pictures import colours
+from gymnasium_solver.runs.checkpoint import save_checkpoint
 from gymnasium_solver.runs.run import Run
 
 
@@ -108,3 +110,35 @@ def test_verb_prints_and_writes(tmp_path: Path, capsys: pytest.CaptureFixture[st
 def test_verb_refuses_other_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", "x", "-o", "a.txt", "--runs-dir", str(tmp_path)]) == 2
     assert "expected one of" in capsys.readouterr().err
+
+
+def test_bands_smoothing_and_time_in_plots(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ids = [make_run(tmp_path, 480.0 + seed, seed) for seed in (1, 2, 3)]
+    picture = tmp_path / "p.png"
+    words = ["--runs-dir", str(tmp_path), "-o", str(picture), "--x", "wall_s", "--smooth", "2"]
+    assert main(["plot", *ids, "--bands", "--json", *words]) == 0
+    assert json.loads(capsys.readouterr().out)["groups"] == ["CartPole-v1:ppo"]
+    assert picture.stat().st_size > 10_000
+    picture.unlink()
+    assert main(["plot", *ids, *words]) == 0
+    assert picture.stat().st_size > 10_000
+    assert main(["plot", ids[0], "--smooth", "0", "--runs-dir", str(tmp_path)]) == 2
+    assert "--smooth 0" in capsys.readouterr().err
+
+
+def test_algorithms_keep_their_colours(tmp_path: Path) -> None:
+    ids = [make_run(tmp_path, 1.0, 1), make_run(tmp_path, 1.0, 1, lr=0.1)]
+    groups = group_runs(ids, tmp_path)
+    assert len(set(colours(groups))) == 2
+    assert colours(groups)[0] == colours(groups[:1])[0]
+
+
+def test_a_checkpoint_is_judged_by_its_own_score(tmp_path: Path) -> None:
+    run = Run(tmp_path / make_run(tmp_path, 400.0, 1))
+    for steps, score in ((100, 10.0), (200, 30.0)):
+        save_checkpoint(run.checkpoints_dir, steps, {}, {}, {"score": score})
+    groups = group_runs([f"{run.id}/100", f"{run.id}/@last", run.id], tmp_path)
+    assert [group.scores for group in groups] == [[10.0], [30.0], [400.0]]
+    assert groups[0].label == f"{run.id}/100"

@@ -8,6 +8,7 @@ import pytest
 from gymnasium_solver.experiments.statistics import (
     METRICS,
     Estimate,
+    aggregates,
     band,
     consistency,
     curve_measures,
@@ -17,10 +18,13 @@ from gymnasium_solver.experiments.statistics import (
     mean,
     mean_ranks,
     median_time,
+    moving_average,
     on_grid,
     optimality_gap,
     performance_profile,
     probability_of_improvement,
+    profile_band,
+    rank_table,
     time_to_threshold,
 )
 
@@ -211,3 +215,56 @@ def test_curve_measures() -> None:
 def test_consistency() -> None:
     assert consistency(np.array([[1.0, 2.0], [1.0, 2.0]])) == 1.0
     assert consistency(np.array([[0.0, 0.0], [2.0, 2.0]])) == pytest.approx(-1.0)
+
+
+def test_training_efficiency_counts_updates() -> None:
+    curve = [(1, 1.0), (2, None), (3, 3.0)]
+    found = curve_measures(curve, updates=[0, 5, 10])
+    assert found is not None
+    assert found["training_efficiency"] == pytest.approx((1 / 1 + 3 / 10) / 4)
+
+
+def test_moving_average() -> None:
+    assert moving_average([1.0, 3.0, 5.0, 7.0], 2) == [1.0, 2.0, 4.0, 6.0]
+    assert moving_average([1.0, 3.0], 10) == [1.0, 2.0]
+    assert moving_average([], 3) == []
+
+
+def test_rank_table_shares_ranks() -> None:
+    groups = {"a": [[3.0, 1.0]], "b": [[2.0, 1.0]], "c": [[1.0, 0.0]]}
+    assert rank_table(groups) == {"a": [1.0, 1.5], "b": [2.0, 1.5], "c": [3.0, 3.0]}
+
+
+def test_aggregates_have_every_metric() -> None:
+    found = aggregates(A, repeats=200)
+    assert found["iqm"] == interval(A, repeats=200)
+    assert set(found) == set(METRICS)
+
+
+def test_profile_band_encloses_the_profile() -> None:
+    levels = np.linspace(-1, 2, 7)
+    share, low, high = profile_band(A, levels, repeats=200)
+    assert np.array_equal(share, performance_profile(A, levels))
+    assert (low <= share + 1e-12).all()
+    assert (share <= high + 1e-12).all()
+
+
+@pytest.mark.parametrize(("n", "least"), [(3, 0.70), (5, 0.80), (10, 0.86)])
+def test_coverage_with_few_seeds(n: int, least: float) -> None:
+    """Percentile bootstraps are too narrow with few seeds; the verdict therefore asks for more."""
+    rng = np.random.default_rng(n)
+    found = [interval(rng.normal(size=n), repeats=300, seed=i) for i in range(400)]
+    share = np.mean([e.low <= 0.0 <= e.high for e in found])
+    assert least <= share <= 0.97
+
+
+def test_verdicts_rarely_see_what_is_not_there() -> None:
+    """Equal groups of five seeds: the rule of compare.judge says better or worse in under 6 %."""
+    rng = np.random.default_rng(1)
+    wrong = 0
+    for _ in range(200):
+        a, b = rng.normal(size=5), rng.normal(size=5)
+        one, two = interval(a, repeats=300), interval(b, repeats=300)
+        chance = improvement_interval(a, b, repeats=300)
+        wrong += not one.overlaps(two) and not chance.low <= 0.5 <= chance.high
+    assert wrong / 200 < 0.06
