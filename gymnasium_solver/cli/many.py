@@ -1,7 +1,7 @@
 """`gsolve train` with several runs: seeds, configs, ablations, side by side."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -79,6 +79,11 @@ def _without_jobs(command: Sequence[str]) -> list[str]:
 
 def run_experiment(experiment: "Experiment", args: FieldArgs) -> int:
     """Run what is left of an experiment, show it, and print and write the summary."""
+    return run_tasks(experiment, args, lambda: summarise(experiment))
+
+
+def run_tasks(experiment: "Experiment", args: FieldArgs, at_end: Callable[[], None]) -> int:
+    """Run what is left of an experiment and show it. Exit code 1 if a run has failed."""
     from gymnasium_solver.cli.many_table import ManyTable
     from gymnasium_solver.experiments.pool import FAILED
     from gymnasium_solver.experiments.progress import Progress
@@ -94,7 +99,7 @@ def run_experiment(experiment: "Experiment", args: FieldArgs) -> int:
         except KeyboardInterrupt:
             print(f"stopped; continue with gsolve train --resume {experiment.id}")
             raise
-        summarise(experiment)
+        at_end()
     failed = [task for task in pool.tasks if task.state == FAILED]
     for task in failed:
         print(f"{task.label} failed: {task.reason}")

@@ -1,0 +1,132 @@
+"""Declared benchmarks: the file, and the table that comes from run folders only."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from gymnasium_solver.cli.benchmark import take_up
+from gymnasium_solver.cli.flags import UsageError
+from gymnasium_solver.cli.main import main
+from gymnasium_solver.errors import ConfigError
+from gymnasium_solver.experiments.benchmark import read_benchmark, rows_of, verdict, write_tables
+from gymnasium_solver.experiments.experiment import FOLDER
+from gymnasium_solver.experiments.statistics import Estimate
+from gymnasium_solver.runs.run import Run
+
+ROOT = Path(__file__).parents[2]
+FILE = """
+name: mine
+seeds: 3
+set: {max_env_steps: 4000}
+entries:
+  - {config: "CartPole-v1:ppo", reference: {score: 300, source: them}}
+  - {config: "CartPole-v1:ppo", label: wide, set: {hidden_dims: [128]}, threshold: 200}
+"""
+
+
+def declare(folder: Path, text: str = FILE) -> Path:
+    path = folder / "bench.yaml"
+    path.write_text(text)
+    return path
+
+
+def test_the_file(tmp_path: Path) -> None:
+    found = read_benchmark(declare(tmp_path))
+    assert (found.name, found.seeds) == ("mine", [1, 2, 3])
+    first, second = found.entries
+    assert (first.reference, first.source, first.changes) == (
+        300.0,
+        "them",
+        {"max_env_steps": 4000},
+    )
+    assert (second.label, second.threshold) == ("wide", 200)
+    assert second.changes == {"max_env_steps": 4000, "hidden_dims": [128]}
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        ("3", "expected `key: value` lines"),
+        ("entries: []", "expected a list of configs"),
+        ("entrys: [a]\n", "entrys: unknown key. Did you mean entries"),
+        ("entries: [{confg: a}]", "confg: unknown key. Did you mean config"),
+        ("entries: [{label: a}]", "needs `config: NAME`"),
+        ("entries: [a, a]", "given twice: a"),
+        ("entries: [{suite: toy_txt}]", "Did you mean toy_text"),
+        ("seeds: x\nentries: [a]", "seeds: expected a number"),
+        ("set: {seed: 3}\nentries: [a]", "use `seeds`"),
+        ("entries: [{config: a, reference: {score: x}}]", "reference: expected"),
+        ("entries: [{config: a, threshold: x}]", "threshold: expected a number"),
+    ],
+)
+def test_wrong_files(tmp_path: Path, text: str, match: str) -> None:
+    with pytest.raises(ConfigError, match=match):
+        read_benchmark(declare(tmp_path, text))
+
+
+def test_the_shipped_file_has_every_classic() -> None:
+    from gymnasium_solver.config.find import find_configs
+
+    found = read_benchmark(ROOT / "benchmarks" / "classics.yaml")
+    classics = {e.name for e in find_configs() if e.suite in ("classic_control", "toy_text")}
+    assert {entry.config for entry in found.entries} == classics
+    assert len(found.seeds) == 5
+
+
+def test_the_table_comes_from_run_folders(tmp_path: Path) -> None:
+    declared = read_benchmark(declare(tmp_path))
+    experiment = take_up(declared, tmp_path)
+    assert experiment == take_up(declared, tmp_path)  # the second time it is there
+    assert [row.score for row in rows_of(declared, experiment)] == [None, None]
+    scores = dict(zip(experiment.members, (400.0, 410.0, 420.0, 100.0, 250.0), strict=False))
+    for member, score in scores.items():
+        identity = {"env_id": "CartPole-v1", "algo_id": "ppo", "seed": member.seed}
+        identity["reward_threshold"] = 475.0
+        run = Run.create("env_id: CartPole-v1\n", identity, tmp_path, name=member.run)
+        run.log_metrics({"env_steps": 10, "wall_s": 1.0, "val/roll/ep_rew/mean": score})
+        test = {"mean": score, "stderr": 0.0, "episodes": 9, "greedy": True}
+        run.update_meta(status="finished", test=test, env_steps=4000, wall_s=3.0)
+    first, second = rows_of(declared, experiment)
+    assert first.score is not None
+    assert first.score.value == pytest.approx(410.0)
+    assert (first.seeds, first.n_solved, first.verdict) == (3, 0, "above")
+    assert (second.status, second.n_solved, second.verdict) == ("2 of 3 finished", 1, "")
+    assert second.command.endswith("--max-env-steps 4000 --hidden-dims [128] --seed <seed>")
+    files = write_tables(declared, experiment, tmp_path / "out")
+    assert [path.suffix for path in files] == [".md", ".csv", ".json", ".png"]
+    text = files[0].read_text()
+    assert "| CartPole-v1:ppo | 3 of 3 finished | 3 | 410.0 |" in text
+    assert "300.0 (them)" in text
+    table = list(csv.DictReader(files[1].open()))
+    assert [row["label"] for row in table] == ["CartPole-v1:ppo", "wide"]
+    assert json.loads(files[2].read_text())["rows"][0]["score"]["n"] == 3
+
+
+def test_another_file_of_the_same_name_is_refused(tmp_path: Path) -> None:
+    take_up(read_benchmark(declare(tmp_path)), tmp_path)
+    changed = read_benchmark(declare(tmp_path, FILE.replace("[128]", "[64]")))
+    with pytest.raises(UsageError, match="other settings of wide"):
+        take_up(changed, tmp_path)
+    more = read_benchmark(declare(tmp_path, FILE.replace("seeds: 3", "seeds: 4")))
+    with pytest.raises(UsageError, match="seeds"):
+        take_up(more, tmp_path)
+    assert take_up(changed, tmp_path, is_new_allowed=False).id == "benchmark-mine"
+
+
+def test_verdicts() -> None:
+    assert verdict(Estimate(2.0, 1.5, 2.5, 3), 1.0) == "above"
+    assert verdict(Estimate(2.0, 1.5, 2.5, 3), 2.2) == "within the interval"
+    assert verdict(Estimate(2.0, 1.5, 2.5, 3), 3.0) == "below"
+    assert verdict(Estimate(2.0, 1.5, 2.5, 2), 1.0) == "cannot tell: 2 seeds"
+    assert verdict(None, 1.0) == verdict(Estimate(2.0, 1.5, 2.5, 3), None) == ""
+
+
+def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(declare(tmp_path))
+    assert main(["benchmark", path, "--list", "--runs-dir", str(tmp_path)]) == 0
+    assert "6 runs" in capsys.readouterr().out
+    assert main(["benchmark", path, "--table", "--runs-dir", str(tmp_path)]) == 2
+    assert "has not been run" in capsys.readouterr().err
+    assert not (tmp_path / FOLDER).exists()
