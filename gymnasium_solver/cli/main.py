@@ -51,6 +51,7 @@ VERBS: dict[str, dict[str, str]] = {
         "plot": "draw the learning curves of one or several runs",
         "experiments": "list the experiments, or the runs of one",
         "compare": "compare groups of seeds: scores with intervals, and a verdict",
+        "repro": "repeat a run, and say whether it came to the same",
         "benchmark": "run a declared set of configs and seeds, and write its table",
         "report": "write a page about one or several runs, as HTML and Markdown",
         "metrics": "list the metrics with their meaning",
@@ -69,6 +70,7 @@ VERBS: dict[str, dict[str, str]] = {
     },
     "This machine": {
         "doctor": "check this installation; `doctor env ID` an environment, `doctor run RUN` a run",
+        "tune-envs": "find the fastest engine, number of environments and threads for a config",
         "bench": "measure speed on this machine, and beside other libraries",
     },
 }

@@ -104,7 +104,7 @@ def group_runs(refs: Sequence[str], root: Path) -> list[Group]:
             for group, member in _members(name.strip(), root):
                 # An experiment has labels of its own for its groups.
                 given = label if explicit else group
-                key = (given, member.summary.env_id, "" if given else _identity(member.config))
+                key = (given, member.summary.env_id, "" if given else identity_of(member.config))
                 members = found.setdefault(key, [])
                 if all(member.summary.id != other.summary.id for other in members):
                     members.append(member)
@@ -155,7 +155,7 @@ def _member(ref: str, root: Path) -> Member:
     return Member(get_run(run), get_config(run), get_meta(run))
 
 
-def _identity(config: Mapping[str, Any]) -> str:
+def identity_of(config: Mapping[str, Any]) -> str:
     kept = {name: value for name, value in config.items() if name not in NOT_COMPARED}
     return json.dumps(kept, sort_keys=True, default=str)
 

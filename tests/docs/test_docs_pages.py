@@ -138,7 +138,7 @@ def check(words: list[str]) -> None:
     if verb == "eval":
         check_eval(argv)
         return
-    if verb not in ("train", "show"):
+    if verb not in ("train", "show", "tune-envs"):
         with pytest.raises(Parsed):
             module.main(argv)
         return
