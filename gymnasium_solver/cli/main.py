@@ -63,6 +63,9 @@ VERBS: dict[str, dict[str, str]] = {
     },
     "Share": {
         "export": "write a policy as an ONNX file or a C header",
+        "publish": "put a run with its model card on the Hugging Face Hub",
+        "pull": "get a published run, verified",
+        "hub": "datasets of runs on the Hub: push, pull, list",
     },
     "Agents": {
         "mcp": "serve the Model Context Protocol: agents train, debug and compare",
@@ -78,7 +81,6 @@ VERBS: dict[str, dict[str, str]] = {
 # Verbs that users of other systems look for, and the nearest alternative.
 NOT_YET = {
     "enjoy": "gsolve play RUN shows an agent, gsolve video RUN records it",
-    "publish": "share the run folder, which is self-contained; report.md describes it",
     "sweep": "every field is a flag of gsolve train, for a loop in your shell",
 }
 

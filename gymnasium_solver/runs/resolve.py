@@ -1,10 +1,11 @@
 """Resolves what a user types to a run or a checkpoint.
 
-A run: `@last`, an id, a unique part of an id, or a path to its folder. A checkpoint: a run, alone
-or followed by `/@best`, `/@last`, `/<env_steps>` or `/step=N`.
+A run: `@last`, an id, a unique part of an id, a path to its folder, or `hub:USER/REPO`. A
+checkpoint: a run, alone or followed by `/@best`, `/@last`, `/<env_steps>` or `/step=N`.
 """
 
 import re
+from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,6 +25,9 @@ from gymnasium_solver.suggest import did_you_mean
 
 _SELECTOR = re.compile(r"@(?P<pointer>best|last)|(?:step=)?(?P<env_steps>[0-9]{1,30})")
 _SHOWN = 10
+# Runs elsewhere: what a reference starts with, and the function (reference, root) -> (run,
+# selector) that brings it here. By name, because it stands far above this module.
+_REMOTE = {"hub:": "gymnasium_solver.share.hub.pull:hub_run"}
 
 
 class ResolvedCheckpoint(NamedTuple):
@@ -45,6 +49,8 @@ def resolve_run(ref: str | Run, root: Path, *, allow_paths: bool = True) -> Run:
     """The run named by `ref`. `allow_paths=False` restricts a remote caller to `root`."""
     if isinstance(ref, Run):
         return ref
+    if (remote := _remote(ref, root, allow_paths)) is not None:
+        return remote[0]
     name = ref.rstrip("/")
     if not name or ".." in re.split(r"[/\\]", name):
         raise RunError(
@@ -67,8 +73,12 @@ def resolve_checkpoint(
     """The checkpoint named by `ref`; without a selector `default`, otherwise the last one."""
     if isinstance(ref, Run):
         return _default_checkpoint(ref, default)
-    run_ref, selector = _split(ref, allow_paths)
-    run = resolve_run(run_ref, root, allow_paths=allow_paths)
+    remote = _remote(ref, root, allow_paths)
+    if remote is not None:
+        run, selector = remote
+    else:
+        run_ref, selector = _split(ref, allow_paths)
+        run = resolve_run(run_ref, root, allow_paths=allow_paths)
     if selector is None:
         return _default_checkpoint(run, default)
     match = _SELECTOR.fullmatch(selector)
@@ -86,6 +96,19 @@ def resolve_checkpoint(
             f"{run.id} has no checkpoint at {env_steps} env steps. {_checkpoints_text(run)}"
         )
     return ResolvedCheckpoint(run, path, str(env_steps))
+
+
+def _remote(ref: str, root: Path, allow_paths: bool) -> tuple[Run, str | None] | None:
+    """The run and selector of "hub:USER/REPO/..."; None for a run of this machine."""
+    for scheme, place in _REMOTE.items():
+        if not ref.startswith(scheme):
+            continue
+        if not allow_paths:
+            raise RunError(f"{ref!r}: only runs of this machine can be named here.")
+        module, _, name = place.partition(":")
+        run, selector = getattr(import_module(module), name)(ref, root)
+        return run, selector or None
+    return None
 
 
 def _split(ref: str, allow_paths: bool) -> tuple[str, str | None]:

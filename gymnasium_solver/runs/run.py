@@ -329,12 +329,17 @@ def _make_folder(root: Path, config: Mapping[str, Any]) -> Path:
         ) from error
 
 
-def _named_folder(root: Path, name: str) -> Path:
+def check_run_name(name: str) -> None:
+    """RunError if a run cannot have this name."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+=-]{0,127}", name):
         raise RunError(
             f"{name!r} cannot name a run: expected up to 128 letters, digits and . _ + = -, "
             "beginning with a letter or digit"
         )
+
+
+def _named_folder(root: Path, name: str) -> Path:
+    check_run_name(name)
     path = root / name
     try:
         root.mkdir(parents=True, exist_ok=True)

@@ -93,6 +93,8 @@ def _named(target: str | Run, root: Path, trust: bool) -> Found:
 
 def _is_config_name(target: str) -> bool:
     """`CartPole-v1:ppo` or a file; ids of runs have neither a colon nor a suffix."""
+    if target.startswith("hub:"):
+        return False
     return ":" in target or Path(target).suffix in SUFFIXES
 
 

@@ -1,0 +1,145 @@
+"""`gsolve publish`: a run with its model card, in one commit.
+
+plan = plan_publication("@last", root, repo_id=None)      # nothing has left the machine
+plan.package.files, plan.repo_id
+address = send(plan, private=True)
+"""
+
+import importlib.util
+import re
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from gymnasium_solver.errors import GsolveError
+from gymnasium_solver.runs.checkpoint import BEST, LAST, pointer_env_steps
+from gymnasium_solver.runs.files import dump_json
+from gymnasium_solver.runs.query import RunSummary, get_run
+from gymnasium_solver.runs.resolve import resolve_run
+from gymnasium_solver.runs.run import Run
+from gymnasium_solver.share.hub.card import model_card
+from gymnasium_solver.share.hub.client import check_repo, commit, user_name
+from gymnasium_solver.share.hub.package import Package, package_run
+from gymnasium_solver.share.hub.results import Results, read_results
+from gymnasium_solver.share.hub.scrub import Scrub
+
+
+@dataclass(frozen=True)
+class Options:
+    checkpoints: str = "best"
+    """best, last (best and last) or all."""
+    allow_diff: bool = False
+    video: bool = True
+    onnx: bool = False
+    licence: str = "mit"
+
+
+@dataclass(frozen=True)
+class Publication:
+    run: Run
+    repo_id: str
+    package: Package
+    results: Results
+    notes: list[str]
+
+
+def plan_publication(
+    ref: str,
+    root: Path,
+    repo_id: str | None = None,
+    options: Options | None = None,
+    scrub: Scrub | None = None,
+) -> Publication:
+    """All files that would leave the machine. Nothing is sent."""
+    options = options or Options()
+    run = resolve_run(ref, root)
+    summary = get_run(run, include_config=True)
+    repo_id = check_repo(repo_id or f"{_user_or_placeholder()}/{default_name(summary)}")
+    package = package_run(
+        run, checkpoints=options.checkpoints, allow_diff=options.allow_diff, scrub=scrub
+    )
+    notes: list[str] = []
+    results = read_results(run, summary, root)
+    package.files["results.json"] = dump_json(package.scrub.value(results.to_dict()))
+    _add_curves(package, run)
+    if options.video:
+        _add_video(package, run, root, notes)
+    if options.onnx:
+        _add_onnx(package, run, root)
+    public = _scrubbed_summary(summary, package.scrub)
+    card = model_card(public, results, repo_id, list(package.files), options.licence)
+    package.files["README.md"] = card.encode()
+    package.seal()
+    return Publication(run, repo_id, package, results, notes)
+
+
+def send(plan: Publication, *, private: bool = True) -> str:
+    """Upload in one commit; return the address of the repository."""
+    message = f"{plan.run.id}: {plan.results.text}"
+    message = plan.package.scrub.text(message)
+    return commit(plan.repo_id, plan.package.files, message, private=private, kind="model")
+
+
+def default_name(summary: RunSummary) -> str:
+    """`algo-Env-v1`, as the zoo names its repositories."""
+    return re.sub(r"[^\w.-]+", "-", f"{summary.algo_id}-{summary.env_id}").strip("-.")
+
+
+def _user_or_placeholder() -> str:
+    """The name of the account; a dry run works without one."""
+    try:
+        return user_name()
+    except GsolveError:
+        return "USER"
+
+
+def _scrubbed_summary(summary: RunSummary, scrub: Scrub) -> RunSummary:
+    from dataclasses import replace
+
+    return replace(summary, config=scrub.value(summary.config))
+
+
+def _add_curves(package: Package, run: Run) -> None:
+    from gymnasium_solver.runs.plots import choose_panels, draw, read_curves
+
+    with tempfile.TemporaryDirectory(prefix="gsolve-publish-") as folder:
+        path = Path(folder) / "curves.png"
+        try:
+            curves = [read_curves(str(run.path.resolve()), run.path.parent)]
+            draw(curves, choose_panels(curves, None), path)
+        except GsolveError:  # a run without rows has no curve
+            return
+        package.files["curves.png"] = path.read_bytes()
+
+
+def _add_video(package: Package, run: Run, root: Path, notes: list[str]) -> None:
+    """replay.mp4: the newest recorded video of the published checkpoint, or a new one."""
+    folder = run.checkpoints_dir
+    steps = pointer_env_steps(folder, BEST) or pointer_env_steps(folder, LAST)
+    recorded = run.videos_dir / f"{steps}.mp4"
+    if recorded.is_file():
+        package.files["replay.mp4"] = recorded.read_bytes()
+        return
+    if importlib.util.find_spec("imageio_ffmpeg") is None:
+        notes.append("no video: pip install 'gymnasium-solver[video]' adds one")
+        return
+    from gymnasium_solver.media.agents import record_run
+    from gymnasium_solver.media.record import Shots
+    from gymnasium_solver.training.targets import find_run
+
+    with tempfile.TemporaryDirectory(prefix="gsolve-publish-") as place:
+        path = Path(place) / "replay.mp4"
+        try:
+            record_run(find_run(str(run.path.resolve()), root), Shots(1), out=path)
+            package.files["replay.mp4"] = path.read_bytes()
+        except (GsolveError, OSError) as error:
+            notes.append(f"no video: {error}")
+
+
+def _add_onnx(package: Package, run: Run, root: Path) -> None:
+    from gymnasium_solver.share.export.files import export_run
+
+    with tempfile.TemporaryDirectory(prefix="gsolve-publish-") as place:
+        path = Path(place) / "policy.onnx"
+        export_run(str(run.path.resolve()), root, "onnx", path)
+        package.files["policy.onnx"] = path.read_bytes()
