@@ -73,6 +73,9 @@ class Agent(Protocol):
     def update(self, rollout: Rollout, env_steps: int, total_steps: int) -> Metrics:
         """Learn from a rollout and return metrics. `env_steps` is the count before the rollout."""
 
+    def side_metrics(self) -> Metrics:
+        """Metrics of the last update beside those it returned."""
+
     # -- state ------------------------------------------------------------------------------
 
     def state(self) -> tuple[Tensors, dict[str, Any]]:

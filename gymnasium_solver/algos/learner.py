@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from gymnasium_solver.algos.agent import Snapshot, Tensors
+from gymnasium_solver.algos.intrinsic import IntrinsicReward
 from gymnasium_solver.config.schedule import Schedule, at_start, marks_of
 from gymnasium_solver.config.schema import LearnerConfig
 from gymnasium_solver.data.memory import Memory
@@ -81,6 +82,21 @@ class Learner:
         self._changing = list(markers)
         self._whole = [name for name, mark in markers.items() if mark.whole]
         self.network = network_for(config, observation_space)
+        self.clock = (0, 1)  # env steps before the rollout, and of the whole run
+        self.intrinsic: IntrinsicReward | None = None
+        if config.intrinsic is not None:
+            # A generator of its own: the networks start with the same weights as without it.
+            own = torch.Generator().manual_seed(int(init_seed.generate_state(2)[1]))
+            self.intrinsic = IntrinsicReward(
+                config.intrinsic,
+                observation_space,
+                self.network,
+                int(config.n_envs),
+                generator=own,
+                rng=self.rng,
+                device=self.device,
+                record=self.may_record,
+            )
         self.notes: list[str] = []
         self.wants_details = False
 
@@ -171,6 +187,7 @@ class Learner:
 
     def set_clock(self, env_steps: int, total_steps: int) -> None:
         """Read numbers that are given as schedules at this clock; called before each rollout."""
+        self.clock = (env_steps, total_steps)
         if not self._changing:
             return
         now = {}
@@ -249,12 +266,15 @@ class Learner:
             encoder.observe(rollout.valid_obs())
 
     def normalized_reward(self, rollout: Rollout) -> np.ndarray:
-        """The rollout's rewards, normalised if configured."""
-        if not self.config.scales_reward:
-            return rollout.reward
-        if rollout.is_restart:
-            self.reward_normalizer.restart()
-        return self.reward_normalizer(rollout.reward, rollout.done, rollout.valid)
+        """The rollout's rewards, normalised if configured, and the intrinsic ones."""
+        reward = rollout.reward
+        if self.config.scales_reward:
+            if rollout.is_restart:
+                self.reward_normalizer.restart()
+            reward = self.reward_normalizer(reward, rollout.done, rollout.valid)
+        if self.intrinsic is not None:
+            reward = reward + self.intrinsic(rollout, *self.clock)
+        return reward
 
     def take_details(self) -> bool:
         """Whether to report the metrics that cost time: once for each request of the loop."""
@@ -263,6 +283,10 @@ class Learner:
 
     def to_device(self, array: np.ndarray) -> Tensor:
         return on_device(array, self.device)
+
+    def side_metrics(self) -> dict[str, float]:
+        """Metrics of the last update beside those it returned."""
+        return {} if self.intrinsic is None else self.intrinsic.metrics
 
     # -- state ------------------------------------------------------------------------------
 
@@ -283,7 +307,10 @@ class Learner:
             "n_updates": self.n_updates,
             "gradients": {name: gradient.mode for name, gradient in self.gradients.items()},
         }
-        return {"model": dict(self.net.state_dict()), "optimizer": moments}, extra
+        tensors = {"model": dict(self.net.state_dict()), "optimizer": moments}
+        if self.intrinsic is not None:
+            tensors["intrinsic"], extra["intrinsic"] = self.intrinsic.state()
+        return tensors, extra
 
     def load_state(self, tensors: dict[str, dict[str, Any]], extra: dict[str, Any]) -> None:
         self.load_weights(tensors["model"])
@@ -301,6 +328,8 @@ class Learner:
         self.rng.bit_generator.state = extra["learn_rng"]
         self.reward_normalizer.load_state(extra["reward_normalizer"])
         self.n_updates = extra.get("n_updates", 0)
+        if self.intrinsic is not None:
+            self.intrinsic.load_state(tensors["intrinsic"], extra["intrinsic"])
         for name, mode in extra.get("gradients", {}).items():
             self.gradients[name].resume(mode)
 

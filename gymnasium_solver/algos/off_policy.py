@@ -10,11 +10,12 @@ for a hundred. Due updates are counted from env steps; fractions carry over.
 import copy
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
-from typing import Annotated, Any, Literal, NamedTuple
+from dataclasses import replace
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import numpy as np
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from gymnasium_solver.algos import ops
@@ -106,6 +107,12 @@ class OffPolicyConfig(LearnerConfig):
     """Folder of a memory-mapped file for a replay larger than memory. Unset: in memory."""
     save_replay: Literal["auto"] | bool = "auto"
     """Save the replay in checkpoints, required for an exact resume. auto: if it is below 512 MB."""
+
+    @model_validator(mode="after")
+    def _check_rewards(self) -> Self:
+        if self.her is not None and self.intrinsic is not None:
+            raise ValueError("her computes rewards anew, so it cannot be used with intrinsic")
+        return self
 
     @property
     def gradient_samples(self) -> int:
@@ -340,7 +347,7 @@ class OffPolicyLearner(Learner):
         """Store a rollout and return the number of updates that are due."""
         cfg = self.replay_config
         memory = self.memory or self.open_memory(rollout.mask is not None)
-        memory.add(rollout)
+        memory.add(self._with_intrinsic(rollout))
         if self.encoder.learns_moments:
             obs = rollout.valid_obs()
             self.encoder.observe(obs if cfg.her is None else with_achieved_goals(obs))
@@ -358,6 +365,12 @@ class OffPolicyLearner(Learner):
         self.update_credit -= n_updates
         self.n_updates += n_updates
         return n_updates
+
+    def _with_intrinsic(self, rollout: Rollout) -> Rollout:
+        """The rollout with the intrinsic reward in its rewards, as it is stored."""
+        if self.intrinsic is None:
+            return rollout
+        return replace(rollout, reward=rollout.reward + self.intrinsic(rollout, *self.clock))
 
     def samples(self, n_updates: int, hp: dict[str, float]) -> Iterable[Sample]:
         """Sample `n_updates` batches from the replay buffer, with normalised rewards if

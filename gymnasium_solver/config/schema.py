@@ -39,6 +39,7 @@ from gymnasium_solver.config.blocks import (
 )
 from gymnasium_solver.config.explain import explain
 from gymnasium_solver.config.interventions import Interventions
+from gymnasium_solver.config.intrinsic import IntrinsicFields
 from gymnasium_solver.config.layers import layered
 from gymnasium_solver.config.schedule import Schedule
 from gymnasium_solver.config.types import (
@@ -151,7 +152,7 @@ class Config(
         return self
 
 
-class LearnerConfig(LearningFields, NetworkFields, NormalizeFields, Config):
+class LearnerConfig(IntrinsicFields, LearningFields, NetworkFields, NormalizeFields, Config):
     """What every algorithm that trains a network by gradients has."""
 
     @property

@@ -114,6 +114,15 @@ def rollout() -> list[Metric]:
     """Statistics of what was collected and of what is learnt from it."""
     return _in_group(
         "train/roll",
+        Metric("intrinsic/raw", "Novelty of the rollout's states before normalisation, mean", 4),
+        Metric(
+            "intrinsic/mean",
+            "Intrinsic reward of a step, mean, before its coefficient",
+            4,
+            bounds=POSITIVE,
+        ),
+        Metric("intrinsic/max", "Highest intrinsic reward, before its coefficient", 4),
+        Metric("intrinsic/states", "Different states visited (intrinsic: count)", 0, "up"),
         *_mean_and_std("obs", "the observations, over all their numbers"),
         *_mean_and_std("obs/<part>", "the part <part> of a Dict observation"),
         Metric(
@@ -246,6 +255,7 @@ def losses() -> list[Metric]:
     return _in_group(
         "train/opt",
         Metric("loss/total", "Total loss, the weighted sum of its terms", priority=48),
+        Metric("intrinsic/loss", "Loss of RND's predictor", 5, bounds=POSITIVE),
         Metric("loss/policy", "Policy loss", priority=31),
         Metric("loss/value", "Value loss, before its weight", bounds=POSITIVE, priority=32),
         Metric("loss/value_scaled", "Value loss times vf_coef", bounds=POSITIVE),

@@ -14,6 +14,9 @@ TwoStepDiscountContinuous, TruncatedRewardContinuous: as above, with actions tha
 Memory                      obs -1 or 1, then 0; reward at the last of   action = first obs > 0;
                             4 steps: 1 if action 1 <=> first obs 1,      return 1, without memory 0
                             else -1
+Corridor                    obs from -1 to 1; actions lead left and      action 1; return 1,
+                            right; reward 1 at the right end, after      0 without exploration
+                            30 steps at least; 60 steps at most
 MemoryParts                 the same with a Dict: cue and noise;         as Memory; return 1
                             action 2 is legal before the last step
                             only, and there the only one
@@ -189,6 +192,25 @@ class Memory(Probe):
         reward = np.where(terminated, np.where(right, 1.0, -1.0), 0.0).astype(np.float32)
         self._obs = np.zeros(self.n_envs, np.float32)
         return reward, terminated, truncated
+
+
+class Corridor(Probe):
+    """Does the agent explore? The reward is at the end of a corridor of 30 cells; an episode has 60
+    steps, in which a random walk hardly ever gets there."""
+
+    length = 60
+    ends = "truncated"
+    cells = 30
+
+    def _begin(self, rows: np.ndarray) -> None:
+        self._obs = np.where(rows, -1.0, self._obs).astype(np.float32)
+
+    def _advance(self, actions: np.ndarray) -> Outcome:
+        step = np.where(actions == 1, 2.0, -2.0) / self.cells
+        self._obs = np.clip(self._obs + step, -1.0, 1.0).astype(np.float32)
+        arrived = self._obs > 1.0 - 1e-3
+        _, _, truncated = super()._advance(actions)
+        return arrived.astype(np.float32), arrived, truncated & ~arrived
 
 
 class MemoryParts(Memory):
@@ -488,6 +510,7 @@ PROBES: dict[str, type[Probe]] = {
         TwoStepDiscountContinuous,
         TruncatedRewardContinuous,
         Memory,
+        Corridor,
         MemoryParts,
         DictObs,
         MultiDiscrete,

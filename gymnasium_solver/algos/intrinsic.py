@@ -1,0 +1,255 @@
+"""Intrinsic reward: what a learner adds to the rewards of a rollout (config/intrinsic.py).
+
+    intrinsic = IntrinsicReward(settings, space, network, n_envs, generator, rng, device)
+    reward = extrinsic + intrinsic(rollout, env_steps, total_steps)
+    intrinsic.metrics                           # of the last rollout
+
+The reward of a step is for the state it leads to. It joins the environment's reward before
+advantages or targets are computed, so one critic learns both; the RND paper has a critic for each,
+and lets the intrinsic return run on beyond the end of an episode. With a replay buffer it is stored
+with the transition and does not fade there. Scores and episode returns are never touched.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from gymnasium_solver.algos import ops
+from gymnasium_solver.config.intrinsic import Intrinsic
+from gymnasium_solver.data.novelty import EpisodeMemory, FirstVisits, StateIds, VisitCounts, columns
+from gymnasium_solver.data.rollout import Rollout
+from gymnasium_solver.fast.optimizer import FlatOptimizer
+from gymnasium_solver.fast.recorded import LossGradient, on_device
+from gymnasium_solver.nets.encoder import ObsEncoder, in_chunks
+from gymnasium_solver.nets.features import Features
+from gymnasium_solver.nets.mlp import HIDDEN_GAIN, linear, mlp_torso
+from gymnasium_solver.nets.network import Network
+from gymnasium_solver.nets.normalizer import RewardNormalizer
+from gymnasium_solver.spaces.observations import Space, map_obs
+from gymnasium_solver.tree import map_tree
+
+CLIP_OBS = 5.0  # normalised observations of RND, as in the paper
+
+
+class RandomNetwork(nn.Module):
+    """Observations -> embeddings [B, embed_dim]."""
+
+    def __init__(
+        self, encoder: ObsEncoder, network: Network, cfg: Intrinsic, generator: torch.Generator
+    ):
+        super().__init__()
+        self.features = Features(encoder, network, HIDDEN_GAIN, generator)
+        dims = cfg.hidden_dims
+        self.torso = mlp_torso(self.features.width, dims, "relu", generator)
+        width = dims[-1] if dims else self.features.width
+        self.head = linear(width, cfg.embed_dim, 1.0, generator)
+
+    def forward(self, x: Any) -> Tensor:
+        out: Tensor = self.head(self.torso(self.features(x)))
+        return out
+
+
+class Rnd:
+    """Random network distillation: the error of a network that learns to predict a random one."""
+
+    def __init__(
+        self,
+        cfg: Intrinsic,
+        space: Space,
+        network: Network,
+        generator: torch.Generator,
+        device: torch.device,
+        record: bool,
+    ):
+        self.cfg, self.device = cfg, device
+        plain = network._replace(torso=None, head=None)
+        self.encoder = ObsEncoder(space, images=network.cnns, normalize="rolling", clip=CLIP_OBS)
+        self.encoder.to(device)
+        self.target = RandomNetwork(self.encoder, plain, cfg, generator).to(device)
+        self.target.requires_grad_(False)
+        self.predictor = RandomNetwork(self.encoder, plain, cfg, generator).to(device)
+        self.optimizer = FlatOptimizer(self.predictor, "adam", eps=1e-8)
+        self.has_images = bool(network.cnns)
+        self.gradient = LossGradient(
+            self._loss,
+            self.optimizer.params,
+            record=record and not self.has_images,
+            constants=[*self.encoder.buffers(), *self.target.parameters()],
+        )
+
+    def _loss(self, obs: Any, coefficients: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        x = self.encoder(obs)
+        loss = (self.predictor(x) - self.target(x).detach()).square().mean()
+        return loss, [loss]
+
+    @torch.no_grad()
+    def _errors(self, obs: Any) -> Tensor:
+        x = self.encoder(obs)
+        return (self.predictor(x) - self.target(x)).square().mean(1)
+
+    def novelty(self, obs: Any) -> np.ndarray:
+        """Errors [n] of observations [n, ...]."""
+        self.encoder.observe(obs)
+        rows = map_tree(lambda part: on_device(part, self.device), obs)
+        errors: Tensor = in_chunks(self._errors, rows, self.has_images)
+        return errors.cpu().numpy()
+
+    def learn(self, obs: Any, n: int, n_rows: int, rng: np.random.Generator) -> float:
+        """One pass over the n observations of a rollout of `n_rows`; the mean loss."""
+        losses = []
+        fixed = n_rows if self.device.type == "cuda" else None  # CUDA graphs need equal sizes
+        for index in ops.minibatches(n, min(self.cfg.batch_size, n), rng, fixed):
+            chosen = obs if index is None else map_obs(lambda part: part[index], obs)  # noqa: B023
+            rows = map_tree(lambda part: on_device(part, self.device), chosen)
+            grad, loss = self.gradient(rows, [])
+            self.optimizer.step(grad, self.cfg.lr)
+            losses.append(loss)
+        return float(torch.stack([torch.as_tensor(loss) for loss in losses]).mean())
+
+    def tensors(self) -> dict[str, Tensor]:
+        named = {f"encoder.{k}": v for k, v in self.encoder.state_dict().items()}
+        named |= {f"target.{k}": v for k, v in self.target.state_dict().items()}
+        named |= {f"predictor.{k}": v for k, v in self.predictor.state_dict().items()}
+        return named | {f"optimizer.{k}": v for k, v in self.optimizer.state().items()}
+
+    def load(self, tensors: dict[str, Any]) -> None:
+        own = self.tensors()
+        with torch.no_grad():
+            for name, value in own.items():
+                if not name.startswith("optimizer."):
+                    value.copy_(torch.as_tensor(tensors[name]))
+        prefix = "optimizer."
+        moments = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+        self.optimizer.load_state(moments)
+
+
+class IntrinsicReward:
+    def __init__(
+        self,
+        cfg: Intrinsic,
+        space: Space,
+        network: Network,
+        n_envs: int,
+        *,
+        generator: torch.Generator,
+        rng: np.random.Generator,
+        device: torch.device,
+        record: bool,
+    ):
+        """`rng`: the learner's stream, used for the order of minibatches."""
+        self.cfg, self.rng = cfg, rng
+        # Fixed random numbers, drawn from the generator of the initial weights.
+        fixed = np.random.default_rng(int(torch.randint(2**31, (1,), generator=generator)))
+        self.states = StateIds(
+            space, by=cfg.by, n_bins=cfg.n_bins, n_signs=cfg.n_signs,
+            table_bits=cfg.table_bits, rng=fixed,
+        )  # fmt: skip
+        self.counts = VisitCounts(cfg.table_bits) if cfg.kind == "count" else None
+        self.first = FirstVisits(n_envs, cfg.table_bits) if cfg.first_visit else None
+        self.rnd: Rnd | None = None
+        self.memory: EpisodeMemory | None = None
+        if cfg.kind == "rnd":
+            self.rnd = Rnd(cfg, space, network, generator, device, record)
+        elif cfg.kind == "episodic":
+            width = len(self.states.low)
+            self.embed_dim = min(cfg.embed_dim, width)
+            shape = (width, self.embed_dim)
+            self.projection = (fixed.standard_normal(shape) / np.sqrt(width)).astype(np.float32)
+            self.memory = EpisodeMemory(n_envs, cfg.capacity, self.embed_dim, cfg.neighbors)
+        self.normalizer = RewardNormalizer(n_envs, cfg.gamma, None)
+        self.metrics: dict[str, float] = {}
+
+    @property
+    def normalizes(self) -> bool:
+        setting = self.cfg.normalize
+        return self.cfg.kind == "rnd" if setting == "auto" else setting
+
+    def __call__(self, rollout: Rollout, env_steps: int, total_steps: int) -> np.ndarray:
+        """Intrinsic rewards [T, N], times their coefficient; learns from the rollout."""
+        cfg, valid = self.cfg, rollout.valid
+        after = map_obs(lambda part: part[1:], rollout.obs)
+        bonus, found = self._novelty(rollout, after)
+        if self.first is not None:
+            ids = self.states(_flat(after)).reshape(valid.shape)
+            before = self.states(map_obs(lambda part: part[0], rollout.obs))
+            start = before if rollout.is_restart else None
+            bonus = bonus * self.first(start, ids, rollout.is_first[1:])
+        bonus = np.where(valid, bonus, 0.0).astype(np.float32)
+        raw = bonus
+        if self.normalizes:
+            if rollout.is_restart:
+                self.normalizer.restart()
+            bonus = self.normalizer(bonus, rollout.done, valid)
+        if cfg.clip is not None:
+            bonus = np.minimum(bonus, cfg.clip)
+        coef = cfg.coef.at(env_steps, total_steps)
+        self.metrics = {
+            "roll/intrinsic/raw": float(raw[valid].mean()) if valid.any() else 0.0,
+            "roll/intrinsic/mean": float(bonus[valid].mean()) if valid.any() else 0.0,
+            "roll/intrinsic/max": float(bonus[valid].max()) if valid.any() else 0.0,
+            "hp/intrinsic_coef": coef,
+            **found,
+        }
+        return (coef * bonus).astype(np.float32)
+
+    def _novelty(self, rollout: Rollout, after: Any) -> tuple[np.ndarray, dict[str, float]]:
+        """Novelty [T, N] of the states that the steps lead to, and metrics."""
+        valid, flat = rollout.valid, _flat(after)
+        if self.counts is not None:
+            ids = self.states(flat).reshape(valid.shape)
+            bonus = self.counts(ids, valid)
+            return bonus, {"roll/intrinsic/states": float(self.counts.n_states)}
+        if self.memory is not None:
+            x = self._embedded(flat).reshape(*valid.shape, -1)
+            before = self._embedded(map_obs(lambda part: part[0], rollout.obs))
+            start = before if rollout.is_restart else None
+            return self.memory(start, x, rollout.is_first[1:]), {}
+        assert self.rnd is not None
+        rows = np.flatnonzero(valid)
+        bonus = np.zeros(valid.size, np.float32)
+        if len(rows) == 0:
+            return bonus.reshape(valid.shape), {}
+        chosen = map_obs(lambda part: part[rows], flat)
+        bonus[rows] = self.rnd.novelty(chosen)
+        loss = self.rnd.learn(chosen, len(rows), valid.size, self.rng)
+        return bonus.reshape(valid.shape), {"opt/intrinsic/loss": loss}
+
+    def _embedded(self, obs: Any) -> np.ndarray:
+        unit: np.ndarray = self.states._unit(columns(obs))
+        embedded: np.ndarray = unit @ self.projection
+        return embedded
+
+    # -- state ------------------------------------------------------------------------------
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        tensors = {} if self.rnd is None else self.rnd.tensors()
+        tensors |= {name: torch.from_numpy(array) for name, array in self._arrays().items()}
+        mode = None if self.rnd is None else self.rnd.gradient.mode
+        return tensors, {"normalizer": self.normalizer.state(), "gradient": mode}
+
+    def load_state(self, tensors: dict[str, Any], extra: dict[str, Any]) -> None:
+        for name, array in self._arrays().items():
+            array[...] = np.asarray(tensors[name])
+        self.normalizer.load_state(extra["normalizer"])
+        if self.rnd is not None:
+            self.rnd.load(tensors)
+            self.rnd.gradient.resume(extra["gradient"])
+
+    def _arrays(self) -> dict[str, np.ndarray]:
+        named: dict[str, np.ndarray] = {}
+        if self.counts is not None:
+            named["counts"] = self.counts.counts
+        if self.first is not None:
+            named["first_visits"] = self.first.seen
+        if self.memory is not None:
+            named |= {"memory": self.memory.states, "memory_size": self.memory.n_seen}
+            named["memory_distance"] = self.memory.mean_distance
+        return named
+
+
+def _flat(obs: Any) -> Any:
+    """Rows and environments as one axis: [T, N, ...] -> [T * N, ...]."""
+    return map_obs(lambda part: part.reshape(-1, *part.shape[2:]), obs)

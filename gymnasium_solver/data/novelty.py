@@ -1,0 +1,189 @@
+"""How new a state is: visit counts in a table, and the states of the running episodes.
+
+    states = StateIds(space, by="auto", n_bins=16, n_signs=24, table_bits=16, rng=rng)
+    ids = states(obs)                            # [n] entries of a table
+    bonus = VisitCounts(16)(ids, valid)          # [T, N] -> 1 / sqrt(visits)
+
+NumPy only. All arrays have fixed sizes, so that they can be saved and checked like weights.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from gymnasium_solver.spaces.observations import Obs, Space, part_spaces
+
+MOST_BINNED = 8  # numbers in an observation that `auto` puts into bins
+EPSILON = 1e-3  # of the kernel of episodic novelty
+
+
+def as_parts(obs: Obs) -> dict[str, np.ndarray]:
+    return obs if isinstance(obs, dict) else {"": obs}
+
+
+def columns(obs: Obs) -> np.ndarray:
+    """All parts of the observations as numbers [n, width]."""
+    parts = [part.reshape(len(part), -1).astype(np.float32) for part in as_parts(obs).values()]
+    return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+
+
+class StateIds:
+    """Maps observations to entries of a table. Depends only on the space, the settings and the
+    random numbers drawn at the start, so nothing of it is saved."""
+
+    def __init__(
+        self,
+        space: Space,
+        *,
+        by: str,
+        n_bins: int,
+        n_signs: int,
+        table_bits: int,
+        rng: np.random.Generator,
+    ):
+        parts = part_spaces(space).values()
+        self.low, self.high = _bounds(parts)
+        width = len(self.low)
+        if by == "auto":
+            is_whole = all(np.issubdtype(part.dtype, np.integer) for part in parts)
+            by = "exact" if is_whole else "bins" if width <= MOST_BINNED else "simhash"
+        self.by, self.n_bins, self.table_bits = by, n_bins, table_bits
+        self._odd = rng.integers(0, 2**63, width, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
+        self._projection = rng.standard_normal((width, n_signs), dtype=np.float32)
+
+    def __call__(self, obs: Obs) -> np.ndarray:
+        """Entries [n] of observations [n, ...]."""
+        x = columns(obs)
+        if self.by == "exact":
+            words = np.ascontiguousarray(x).view(np.uint32).astype(np.uint64)
+        elif self.by == "bins":
+            words = np.floor(self._unit(x) * self.n_bins).clip(0, self.n_bins - 1).astype(np.uint64)
+        else:
+            signs = (self._unit(x) * 2 - 1) @ self._projection > 0
+            powers = np.uint64(1) << np.arange(signs.shape[1], dtype=np.uint64)
+            words = (signs * powers).sum(axis=1, dtype=np.uint64)[:, None]
+            return self._entry(words * self._odd[:1])
+        return self._entry(words * self._odd)
+
+    def _unit(self, x: np.ndarray) -> np.ndarray:
+        """Numbers in [0, 1]: by their bounds, or squashed where they have none."""
+        finite = np.isfinite(self.low) & np.isfinite(self.high)
+        width = np.where(finite & (self.high > self.low), self.high - self.low, 1.0)
+        scaled = (x - np.where(finite, self.low, 0.0)) / width
+        return np.where(finite, scaled, 0.5 + 0.5 * np.tanh(x / 2)).astype(np.float32)
+
+    def _entry(self, words: np.ndarray) -> np.ndarray:
+        """Mix the words [n, k] to one entry each (multiply and xor-shift)."""
+        mixed = words.sum(axis=1, dtype=np.uint64)
+        for shift in (29, 32):
+            mixed ^= mixed >> np.uint64(shift)
+            mixed *= np.uint64(0xBF58476D1CE4E5B9)
+        return (mixed >> np.uint64(64 - self.table_bits)).astype(np.int64)
+
+
+def _bounds(parts: Iterable[Any]) -> tuple[np.ndarray, np.ndarray]:
+    lows, highs = [], []
+    for part in parts:
+        size = int(np.prod(part.shape)) if part.shape else 1
+        if isinstance(part, spaces.Box):
+            lows.append(part.low.reshape(-1).astype(np.float64))
+            highs.append(part.high.reshape(-1).astype(np.float64))
+        elif isinstance(part, spaces.MultiDiscrete):
+            start = part.start.reshape(-1).astype(np.float64)
+            lows.append(start)
+            highs.append(start + part.nvec.reshape(-1))
+        else:
+            start_at = float(getattr(part, "start", 0))
+            lows.append(np.full(size, start_at))
+            highs.append(np.full(size, start_at + float(getattr(part, "n", 2))))
+    # Bounds such as 3.4e38 say nothing.
+    low, high = np.concatenate(lows), np.concatenate(highs)
+    return np.where(np.abs(low) > 1e6, -np.inf, low), np.where(np.abs(high) > 1e6, np.inf, high)
+
+
+class VisitCounts:
+    """Visits of every state over the whole run."""
+
+    def __init__(self, table_bits: int):
+        self.counts = np.zeros(2**table_bits, np.int64)
+
+    def __call__(self, ids: np.ndarray, valid: np.ndarray) -> np.ndarray:
+        """Count the visits [T, N] row by row; 1 / sqrt(visits), this one included."""
+        bonus = np.zeros(ids.shape, np.float32)
+        for t in range(len(ids)):
+            np.add.at(self.counts, ids[t][valid[t]], 1)
+            bonus[t] = 1.0 / np.sqrt(np.maximum(self.counts[ids[t]], 1))
+        return np.where(valid, bonus, 0.0).astype(np.float32)
+
+    @property
+    def n_states(self) -> int:
+        return int(np.count_nonzero(self.counts))
+
+
+class FirstVisits:
+    """Which states an environment has visited in its running episode."""
+
+    def __init__(self, n_envs: int, table_bits: int):
+        self.seen = np.zeros((n_envs, 2**table_bits), bool)
+
+    def __call__(self, start: np.ndarray | None, ids: np.ndarray, is_first: np.ndarray) -> Any:
+        """1 where a state [T, N] is new in its episode. `start`: the states before the first row,
+        at a restart; `is_first` [T, N]: the state opens an episode."""
+        envs = np.arange(ids.shape[1])
+        if start is not None:
+            self.seen[:] = False
+            self.seen[envs, start] = True
+        new = np.zeros(ids.shape, np.float32)
+        for t in range(len(ids)):
+            self.seen[is_first[t]] = False
+            new[t] = ~self.seen[envs, ids[t]]
+            self.seen[envs, ids[t]] = True
+        return new
+
+
+class EpisodeMemory:
+    """The states of the running episodes, as embeddings; novelty by the nearest of them (NGU).
+
+    bonus = 1 / sqrt(sum over the k nearest of K + c), with K = e / (d^2 / mean d^2 + e), scaled so
+    that a state without neighbours gets 1.
+    """
+
+    def __init__(self, n_envs: int, capacity: int, width: int, neighbors: int):
+        self.states = np.zeros((n_envs, capacity, width), np.float32)
+        self.n_seen = np.zeros(n_envs, np.int64)
+        self.mean_distance = np.zeros(1)  # running mean of the squared distance to the k-th nearest
+        self.neighbors = neighbors
+
+    def __call__(self, start: np.ndarray | None, x: np.ndarray, is_first: np.ndarray) -> np.ndarray:
+        """Bonus [T, N] of embeddings [T, N, width]; arguments as in FirstVisits."""
+        if start is not None:
+            self.n_seen[:] = 0
+            for env in range(len(start)):
+                self._add(env, start[env])
+        bonus = np.zeros(x.shape[:2], np.float32)
+        for t in range(len(x)):
+            for env in range(x.shape[1]):
+                if is_first[t, env]:
+                    self.n_seen[env] = 0
+                bonus[t, env] = self._novelty(env, x[t, env])
+                self._add(env, x[t, env])
+        return bonus
+
+    def _add(self, env: int, x: np.ndarray) -> None:
+        capacity = self.states.shape[1]
+        self.states[env, int(self.n_seen[env]) % capacity] = x
+        self.n_seen[env] += 1
+
+    def _novelty(self, env: int, x: np.ndarray) -> float:
+        n = min(int(self.n_seen[env]), self.states.shape[1])
+        if n == 0:
+            return 1.0
+        distance = np.square(self.states[env, :n] - x).sum(axis=1)
+        k = min(self.neighbors, n)
+        nearest = np.partition(distance, k - 1)[:k]
+        self.mean_distance += 0.001 * (float(nearest.max()) - self.mean_distance)
+        scale = max(float(self.mean_distance[0]), 1e-8)
+        similarity = float((EPSILON / (nearest / scale + EPSILON)).sum())
+        return 1.0 / np.sqrt(1.0 + similarity)

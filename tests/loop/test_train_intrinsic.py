@@ -1,0 +1,142 @@
+"""Intrinsic reward in training: exact resume, scores, and that it is learnt from."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gymnasium_solver.algos.ppo import PPO
+from gymnasium_solver.errors import ConfigError
+from gymnasium_solver.training.agents import build_agent
+from gymnasium_solver.training.observer import Observer
+
+Call = Callable[..., Any]
+KINDS: dict[str, Any] = {
+    "rnd": {"kind": "rnd", "hidden_dims": [8], "embed_dim": 4, "batch_size": 20, "coef": 0.5},
+    "count": {"kind": "count", "coef": {"start": 1.0, "end": 0.1}, "first_visit": True},
+    "episodic": {"kind": "episodic", "capacity": 20, "coef": 0.5, "normalize": True},
+}
+CASES = [
+    *(("ppo", "CartPole-v1", kind) for kind in KINDS),
+    ("dqn", "CartPole-v1", "rnd"),
+    ("sac", "Pendulum-v1", "count"),
+    ("pqn", "CartPole-v1", "episodic"),
+    ("reinforce", "Probe/DictObs-v0", "rnd"),
+]
+
+
+class Crash(BaseException):
+    pass
+
+
+class CrashAt(Observer):
+    def on_epoch(self, row: dict[str, Any]) -> None:
+        if row["epoch"] == 6:
+            raise Crash
+
+
+@pytest.mark.parametrize(("algo_id", "env_id", "kind"), CASES)
+def test_a_run_with_intrinsic_reward_resumes_exactly(
+    algo_id: str,
+    env_id: str,
+    kind: str,
+    train: Call,
+    resume: Call,
+    weight_hash: Call,
+    learning_rows: Call,
+) -> None:
+    fields = {"max_epochs": 7, "max_episode_steps": 30, "env_boundary_steps": 130}
+    fields["intrinsic"] = KINDS[kind]
+    whole = train(algo_id, env_id, **fields)
+    rows = learning_rows(whole)
+    assert all(row["train/roll/intrinsic/mean"] > 0 for row in rows)
+    with pytest.raises(Crash):
+        train(algo_id, env_id, observer=CrashAt(), checkpoint_freq_epochs=4, **fields)
+    run = resume("@last")
+    assert weight_hash(run) == weight_hash(whole)
+    assert learning_rows(run) == rows
+
+
+def test_scores_stay_those_of_the_environment(train: Call, learning_rows: Call) -> None:
+    fields = {"max_epochs": 1, "n_steps": 64, "max_episode_steps": 30}
+    plain = train("ppo", "CartPole-v1", **fields)
+    other = train("ppo", "CartPole-v1", intrinsic={"kind": "count", "coef": 100.0}, **fields)
+    a, b = learning_rows(plain)[0], learning_rows(other)[0]
+    assert a["train/roll/ep_rew/mean"] == b["train/roll/ep_rew/mean"]
+    assert a["train/opt/loss/value"] != b["train/opt/loss/value"]
+
+
+def test_the_networks_start_with_the_same_weights(make_config: Call) -> None:
+    from gymnasium import make
+
+    env = make("CartPole-v1")
+    spaces = (env.observation_space, env.action_space)
+    nets = [
+        build_agent(make_config("ppo", "CartPole-v1", intrinsic=kind), *spaces).net.state_dict()
+        for kind in (None, "rnd")
+    ]
+    for name, value in nets[0].items():
+        assert (value == nets[1][name]).all(), name
+
+
+def test_the_predictor_learns_what_it_sees(make_config: Call) -> None:
+    """The error of states that were learnt from falls below that of others."""
+    from gymnasium import make
+
+    env = make("CartPole-v1")
+    settings = {"kind": "rnd", "lr": 1e-3}
+    config = make_config("ppo", "CartPole-v1", intrinsic=settings)
+    agent = build_agent(config, env.observation_space, env.action_space)
+    assert isinstance(agent, PPO)
+    assert agent.intrinsic is not None
+    rnd = agent.intrinsic.rnd
+    assert rnd is not None
+    rng = np.random.default_rng(0)
+    seen = rng.normal(size=(256, 4)).astype(np.float32)
+    rnd.encoder.observe(seen)
+    before = rnd.novelty(seen).mean()
+    for _ in range(200):
+        rnd.learn(seen, 256, 256, rng)
+    assert rnd.novelty(seen).mean() < 0.1 * before
+    far = (seen + 3.0).astype(np.float32)
+    assert rnd.novelty(far).mean() > 3 * rnd.novelty(seen).mean()
+
+
+def test_a_sparse_corridor_is_crossed_with_it_and_not_without(train: Call) -> None:
+    """The reward lies at the end of 30 cells; a random walk does not get there in time."""
+    fields = {
+        "n_envs": 4,
+        "n_steps": 64,
+        "max_env_steps": 20_000,
+        "eval_freq_epochs": 20,
+        "eval_episodes": 4,
+        "gamma": 0.98,
+        "policy_lr": 3e-3,
+        "n_epochs": 4,
+        "batch_size": 64,
+        "max_epochs": None,
+        "hidden_dims": [32],
+        "reward_threshold": 0.9,
+        "early_stop_on_eval_threshold": True,
+    }
+    bonus = {"kind": "count", "coef": 0.3}
+    plain = train("ppo", "Probe/Corridor-v0", **fields)
+    curious = train("ppo", "Probe/Corridor-v0", intrinsic=bonus, **fields)
+    assert curious.meta()["best"]["score"] >= 0.9
+    assert plain.meta()["best"]["score"] < 0.5
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ("rndd", "kind"),
+        ({"kind": "count", "coeff": 1}, "coeff"),
+        ({"kind": "count", "coef": -1}, "coef"),
+        ({"coef": 1}, "kind: required"),
+        (3, "expected a block"),
+    ],
+)
+def test_wrong_settings_are_refused(make_config: Call, given: Any, why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        make_config("ppo", "CartPole-v1", intrinsic=given)

@@ -1,0 +1,114 @@
+"""Counting states, first visits in an episode, and novelty by nearest neighbours."""
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from gymnasium_solver.data.novelty import EPSILON, EpisodeMemory, FirstVisits, StateIds, VisitCounts
+
+SETTINGS: dict[str, Any] = {"by": "auto", "n_bins": 10, "n_signs": 24, "table_bits": 16}
+
+
+def state_ids(space: Any, **settings: Any) -> StateIds:
+    return StateIds(space, **{**SETTINGS, **settings}, rng=np.random.default_rng(0))
+
+
+def test_exact_states_are_equal_observations() -> None:
+    space = spaces.Box(0, 255, (4, 4, 3), np.uint8)
+    states = state_ids(space)
+    assert states.by == "exact"
+    rng = np.random.default_rng(1)
+    obs = rng.integers(0, 256, (200, 4, 4, 3), dtype=np.uint8)
+    ids = states(np.concatenate([obs, obs]))
+    assert (ids[:200] == ids[200:]).all()
+    assert len(set(ids.tolist())) >= 199, "200 states in 65,536 entries: hardly a collision"
+
+
+def test_bins_follow_the_bounds() -> None:
+    space = spaces.Box(np.array([-1.2, -0.07]), np.array([0.6, 0.07]), dtype=np.float64)
+    states = state_ids(space)
+    assert states.by == "bins"
+    width = 1.8 / 10
+    here = np.array([[-1.2 + 3.5 * width, 0.0]])
+    near = here + np.array([[0.4 * width, 0.001]])
+    far = here + np.array([[0.6 * width, 0.0]])
+    a, b, c = (states(x)[0] for x in (here, near, far))
+    assert a == b
+    assert a != c
+    outside = states(np.array([[9.0, 0.0], [0.6, 0.0]]))
+    assert outside[0] == outside[1], "what lies beyond a bound is in the last bin"
+
+
+def test_unbounded_numbers_and_dicts_have_states() -> None:
+    box = spaces.Box(-np.inf, np.inf, (3,), np.float32)
+    assert len(set(state_ids(box)(np.array([[0, 0, 0], [1, 0, 0], [50, 0, 0]])).tolist())) == 3
+    both = spaces.Dict({"a": spaces.Discrete(5), "b": box})
+    obs = {"a": np.array([0, 1, 0]), "b": np.zeros((3, 3), np.float32)}
+    first, second, third = state_ids(both)(obs)
+    assert first == third
+    assert first != second
+
+
+def test_simhash_joins_what_is_alike() -> None:
+    space = spaces.Box(-1, 1, (20,), np.float32)
+    states = state_ids(space)
+    assert states.by == "simhash"
+    x = np.random.default_rng(2).uniform(-1, 1, (1, 20)).astype(np.float32)
+    assert states(x)[0] == states(x + 1e-6)[0]
+    assert states(x)[0] != states(-x)[0]
+
+
+def test_counts_against_a_dictionary() -> None:
+    rng = np.random.default_rng(3)
+    ids, valid = rng.integers(0, 5, (30, 4)), rng.random((30, 4)) < 0.8
+    counts, seen = VisitCounts(8), Counter[int]()
+    bonus = counts(ids, valid)
+    for t in range(30):
+        seen.update(ids[t][valid[t]].tolist())
+        for env in range(4):
+            expected = 1 / np.sqrt(seen[int(ids[t, env])]) if valid[t, env] else 0.0
+            assert bonus[t, env] == pytest.approx(expected)
+    assert counts.n_states == len(seen)
+
+
+def test_first_visits_start_anew_with_an_episode() -> None:
+    visits = FirstVisits(1, 8)
+    ids = np.array([[1], [2], [1], [3], [3], [2]])
+    is_first = np.array([[0], [0], [0], [1], [0], [0]], bool)
+    new = visits(np.array([0]), ids, is_first)
+    assert new[:, 0].tolist() == [1, 1, 0, 1, 0, 1]
+    assert visits(None, np.array([[2], [0]]), np.zeros((2, 1), bool))[:, 0].tolist() == [0, 1]
+
+
+def test_episodic_novelty_against_brute_force() -> None:
+    rng = np.random.default_rng(4)
+    x = rng.normal(size=(25, 2, 3)).astype(np.float32)
+    is_first = np.zeros((25, 2), bool)
+    is_first[10, 0] = True
+    memory = EpisodeMemory(2, capacity=50, width=3, neighbors=4)
+    start = rng.normal(size=(2, 3)).astype(np.float32)
+    bonus = memory(start, x, is_first)
+    mean, episodes = 0.0, [[start[0]], [start[1]]]
+    for t in range(25):
+        for env in range(2):
+            if is_first[t, env]:
+                episodes[env] = []
+            expected = 1.0
+            if episodes[env]:
+                d = sorted(float(((x[t, env] - y) ** 2).sum()) for y in episodes[env])[:4]
+                mean += 0.001 * (d[-1] - mean)
+                kernel = sum(EPSILON / (one / max(mean, 1e-8) + EPSILON) for one in d)
+                expected = 1 / np.sqrt(1 + kernel)
+            assert bonus[t, env] == pytest.approx(expected, rel=1e-4)
+            episodes[env].append(x[t, env])
+
+
+def test_a_state_seen_again_and_again_is_worth_less() -> None:
+    memory = EpisodeMemory(1, capacity=8, width=2, neighbors=10)
+    same = np.ones((6, 1, 2), np.float32)
+    bonus = memory(np.zeros((1, 2), np.float32), same, np.zeros((6, 1), bool))[:, 0]
+    assert (np.diff(bonus[1:]) < 0).all()
+    assert bonus[2] == pytest.approx(1 / np.sqrt(1 + 2), abs=0.02), "as a count would be"
