@@ -83,7 +83,7 @@ class Plan:
         space = self.stage.env.action_space
         return {
             "columns": [
-                {"name": name, "width": len(labels), "labels": labels if len(labels) > 1 else []}
+                {"name": name, "width": len(labels), "labels": [] if labels == [name] else labels}
                 for name, labels in self.columns.items()
             ],
             "features": [

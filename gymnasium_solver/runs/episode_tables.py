@@ -15,10 +15,11 @@ from gymnasium_solver.runs.episodes import DERIVED, Episode
 if TYPE_CHECKING:
     import numpy as np
 
-FAR = 4.0  # spreads from the middle at which a number stands out
+FAR = 4.0  # robust deviations from the median at which a number stands out
 SURE = 0.9  # probability of the best action above which another one is a surprise
 MOST_NOTABLE = 200
 _PART = re.compile(r"reward|cost|bonus|penalt|shaping", re.IGNORECASE)
+_WHOLE = ("reward", "raw_reward")  # the reward itself, as some engines repeat it
 _HIDDEN = ("terminated", "truncated", "is_greedy", "forced")
 
 
@@ -85,12 +86,12 @@ def _far(numbers: "np.ndarray") -> "np.ndarray":
         return np.array([], int)
     middle = np.median(known)
     spread = np.median(np.abs(known - middle)) * 1.4826
-    if spread == 0:
-        spread = float(known.std())
-    if spread == 0:
+    # The deviation too: where most steps are nearly equal, the median distance is tiny.
+    least = max(FAR * float(spread), 2 * float(known.std()))
+    if least == 0:
         return np.array([], int)
     with np.errstate(invalid="ignore"):
-        return np.flatnonzero(np.abs(numbers - middle) > FAR * spread)
+        return np.flatnonzero(np.abs(numbers - middle) > least)
 
 
 def first_difference(one: Episode, other: Episode) -> dict[str, Any]:
@@ -114,7 +115,7 @@ def reward_parts(episode: Episode) -> dict[str, list[float | None]]:
         name
         for row in rows
         for name, value in row.items()
-        if _PART.search(name) and isinstance(value, int | float)
+        if _PART.search(name) and name not in _WHOLE and isinstance(value, int | float)
     )
     return {name: [row.get(name) for row in rows] for name in names}
 

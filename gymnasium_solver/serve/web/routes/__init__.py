@@ -6,6 +6,7 @@ from typing import Protocol
 from starlette.routing import BaseRoute
 
 from gymnasium_solver.serve.web.routes import (
+    episodes,
     groups,
     jobs,
     reports,
@@ -22,4 +23,4 @@ class Topic(Protocol):
     def routes(self) -> list[BaseRoute]: ...
 
 
-TOPICS: Sequence[Topic] = (session, runs, series, groups, jobs, start, reports, stream, run)
+TOPICS: Sequence[Topic] = (session, runs, series, groups, jobs, start, reports, stream, run, episodes)

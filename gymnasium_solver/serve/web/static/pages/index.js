@@ -3,6 +3,8 @@
 export const PAGES = [
   { path: "/", nav: "Runs", load: () => import("./runs.js") },
   { path: "/runs/:run", load: () => import("./run.js") },
+  { path: "/inspect", nav: "Inspect", load: () => import("./inspect.js") },
+  { path: "/inspect/:run", load: () => import("./inspect.js") },
   { path: "/compare", nav: "Compare", load: () => import("./compare.js") },
   { path: "/start", nav: "Start", load: () => import("./start.js") },
 ];

@@ -1,0 +1,304 @@
+// One episode on the screen: frame, decision, observation, charts, table, and its clock.
+//
+//   const view = new EpisodeView(root, data, frames, { onStep(t), onAction(value) });
+//   view.setStep(12); view.play(); view.refresh(); view.destroy();
+import { text } from "./data.js";
+import { Chart, HeatStrip, h } from "./charts.js";
+import { ActionPanel, ObsPanel, StepTable } from "./panels.js";
+
+export const SPEEDS = [0.1, 0.25, 0.5, 1, 2, 4, 8, 16];
+
+export class EpisodeView {
+  constructor(root, data, frames, options = {}) {
+    Object.assign(this, { root, data, frames, options, t: 0, speed: 1, isPlaying: false, marks: [] });
+    this.view = frames.has("render") ? "render" : frames.has("net") ? "net" : "text";
+    this.why = null;
+    // By hand; a step of the address that was not there yet is then no longer wanted.
+    this.seek = (t) => { this.isMoved = true; this.pause(); this.setStep(t); };
+    this.actions = new ActionPanel(data, options.onAction);
+    this.obs = new ObsPanel(data);
+    this.table = new StepTable(data, this.seek);
+    this.charts = this.makeCharts();
+    root.classList.add("ep");
+    root.replaceChildren(
+      this.makeClock(),
+      h("div", { class: "ep-top" }, this.makeStage(), h("div", { class: "ep-side" }, this.actions.element, this.obs.element)),
+      h("div", { class: "ep-charts" }, ...this.charts.map((chart) => chart.element)),
+      this.makeTable(),
+    );
+    this.showSpeed();
+    this.refresh();
+  }
+
+  // --- parts
+
+  makeStage() {
+    const views = [["render", "Frame"], ["net", "Network's view"]].filter(([name]) => this.frames.has(name));
+    this.viewButtons = views.map(([name, label]) => h("button", { type: "button", "aria-pressed": String(name === this.view), onclick: () => this.setView(name) }, label));
+    this.zoom = h("select", { "aria-label": "Size of the frame", onchange: () => this.fit() },
+      ...[["fit", "fit"], ["1", "1×"], ["2", "2×"], ["3", "3×"], ["4", "4×"], ["6", "6×"]].map(([value, label]) => h("option", { value }, label)));
+    this.canvas = h("canvas", { class: "ep-frame", role: "img", "aria-label": "Frame of the step", width: "8", height: "8" });
+    this.pre = h("pre", { class: "ep-text" });
+    this.tiles = h("p", { class: "ep-tiles quiet" });
+    this.whyText = h("p", { class: "ep-why quiet", role: "status" });
+    const note = this.view === "text" ? this.data.facts.no_frames ?? "" : "";
+    return h("section", { class: "ep-panel ep-stage", "aria-label": "Frame" },
+      h("div", { class: "row" }, h("span", { class: "seg" }, ...this.viewButtons), h("span", { class: "grow" }), this.options.tools ?? null, this.zoom),
+      h("div", { class: "ep-screen" }, this.canvas, this.pre), this.tiles, this.whyText, note ? h("p", { class: "quiet" }, note) : null);
+  }
+
+  makeClock() {
+    const button = (label, title, action) => h("button", { type: "button", title, "aria-label": title, onclick: action }, label);
+    this.playButton = button("▶", "Play (space)", () => this.toggle());
+    this.slider = h("input", { type: "range", min: "0", max: "0", value: "0", step: "1", "aria-label": "Step", class: "ep-slider",
+      oninput: () => this.seek(Number(this.slider.value)) });
+    this.ticks = h("div", { class: "ep-ticks", "aria-hidden": "true" });
+    this.place = h("output", { class: "ep-place" });
+    this.speedText = h("span", { class: "ep-speed quiet" });
+    this.facts = h("span", { class: "ep-facts" });
+    return h("div", { class: "ep-clock ep-panel" },
+      h("div", { class: "row" },
+        button("|◀", "First step (Home)", () => this.seek(0)), button("‹", "Back one step (←)", () => this.seek(this.t - 1)), this.playButton,
+        button("›", "Forward one step (→)", () => this.seek(this.t + 1)), button("▶|", "Last step (End)", () => this.seek(this.data.last)),
+        button("‹ notable", "Previous notable step (,)", () => this.jump(-1)), button("notable ›", "Next notable step (.)", () => this.jump(1)),
+        this.place, this.facts, h("span", { class: "grow" }),
+        button("–", "Slower ([)", () => this.changeSpeed(-1)), this.speedText, button("+", "Faster (])", () => this.changeSpeed(1))),
+      h("div", { class: "ep-line" }, this.slider, this.ticks));
+  }
+
+  makeCharts() {
+    const { data } = this;
+    const line = (name, label, colour, more = {}) => ({ label, values: data.series(name), colour, ...more });
+    const value = () => [line("value", "value", "--c0"), line("return_to_go", "return to go", "--c1", { dash: [5, 3] })];
+    const reward = () => [line("reward", "reward", "--c2", { steps: true }),
+      ...Object.keys(data.parts).slice(0, 5).map((name, i) => line(name, name, `--c${[3, 4, 5, 6, 7][i]}`, { dash: [2, 2] }))];
+    const advantage = () => [line("advantage", "advantage", "--c0"), line("td_error", "TD error", "--c1", { dash: [5, 3] })];
+    const entropy = () => [line("entropy", "entropy", "--c3")];
+    const total = () => [line("return", "return so far", "--c2")];
+    const charts = [["Value and return to go", value], ["Reward", reward], ["Advantage and TD error", advantage], ["Return so far", total]];
+    if (data.has("entropy") && data.series("entropy").some(Number.isFinite)) charts.push(["Entropy", entropy]);
+    const made = charts.map(([title, lines]) => new Chart(title, lines, this.seek));
+    for (const name of data.columns.keys()) {
+      if (name.startsWith("carry ")) made.push(new HeatStrip(`Memory (${name.slice(6)}): units by step`, data, name, this.seek));
+    }
+    return made;
+  }
+
+  makeTable() {
+    const details = h("details", { class: "ep-panel ep-steps" }, h("summary", {}, "Steps as a table"), ...(this.options.tableTools ? [this.options.tableTools] : []), this.table.element);
+    details.addEventListener("toggle", () => { if (details.open) { this.table.update(); this.table.show(this.t, true); } });
+    this.details = details;
+    return details;
+  }
+
+  // --- state
+
+  /** After rows, frames or facts were added. */
+  refresh() {
+    this.slider.max = String(this.data.last);
+    for (const chart of this.charts) chart.update(this.data.n, this.marks);
+    this.drawTicks();
+    this.showFacts();
+    if (this.details.open) this.table.update();
+    this.setStep(this.t);
+  }
+
+  /** Lines on the charts: [{t, colour, label}]. */
+  setMarks(marks) {
+    this.marks = marks;
+    this.refresh();
+  }
+
+  drawTicks() {
+    const last = Math.max(1, this.data.last);
+    const tick = (t, title, kind) => { const mark = h("i", { title, class: kind }); mark.style.left = `${(100 * t) / last}%`; return mark; };
+    this.ticks.replaceChildren(...this.data.notable.map(({ step, why }) => tick(step, `${step}: ${why.join(", ")}`, "notable")),
+      ...this.marks.map((mark) => tick(mark.t, mark.label, "mark")));
+  }
+
+  showFacts() {
+    const { facts } = this.data;
+    const result = facts.result ?? {};
+    const words = facts.status === "running" ? "being played …" : result.ended ?? facts.status;
+    this.facts.replaceChildren(h("span", { class: "chip" }, words), result.return === undefined ? "" : ` return ${text(result.return)}`);
+    this.facts.dataset.status = facts.status;
+  }
+
+  setStep(t) {
+    this.t = Math.max(0, Math.min(this.data.last, Math.round(t)));
+    this.slider.value = String(this.t);
+    this.root.dataset.step = String(this.t);
+    this.place.textContent = `step ${this.t} of ${this.data.last}`;
+    this.slider.setAttribute("aria-valuetext", `step ${this.t}`);
+    this.clearWhy();
+    this.actions.show(this.t);
+    this.obs.show(this.t);
+    for (const chart of this.charts) chart.setStep(this.t);
+    if (this.details.open) this.table.show(this.t, true);
+    this.drawFrame();
+    this.options.onStep?.(this.t);
+  }
+
+  // --- the frame
+
+  setView(view) {
+    this.view = view;
+    this.viewButtons.forEach((button) => button.setAttribute("aria-pressed", String(button.textContent === (view === "render" ? "Frame" : "Network's view"))));
+    this.drawFrame();
+  }
+
+  async drawFrame() {
+    const [t, view] = [this.t, this.view];
+    this.canvas.hidden = view === "text";
+    this.pre.hidden = view !== "text";
+    this.tiles.hidden = view !== "net";
+    if (view === "text") { this.pre.textContent = this.data.text(t) ?? "This environment draws nothing."; this.pre.dataset.step = String(t); return; }
+    let bitmap = this.frames.ready(view, t);
+    if (!bitmap) {
+      try { bitmap = await this.frames.bitmap(view, t); } catch (error) { this.whyText.textContent = error.message; return; }
+    }
+    if (this.t !== t || this.view !== view) return;  // a newer step was asked for meanwhile
+    if (bitmap) this.paint(bitmap, t);
+    else if (view === "net") this.whyText.textContent = "no decision in the last state, so the network was not asked";
+    for (let ahead = 1; ahead <= 3; ahead++) {
+      if (t + ahead <= this.data.last) this.frames.bitmap(view, t + ahead).catch(() => {});
+    }
+  }
+
+  paint(bitmap, t) {
+    if (this.canvas.width !== bitmap.width || this.canvas.height !== bitmap.height) {
+      this.canvas.width = bitmap.width;
+      this.canvas.height = bitmap.height;
+    }
+    this.canvas.getContext("2d").drawImage(bitmap, 0, 0);
+    this.canvas.dataset.step = String(t);
+    this.canvas.dataset.view = this.view;
+    this.fit();
+    const tiles = this.view === "net" ? this.data.facts.frames?.net?.tiles ?? [] : [];
+    this.tiles.textContent = tiles.map((tile) => tile.label).join(" · ");
+  }
+
+  fit() {
+    const { canvas } = this;
+    const zoom = this.zoom.value;
+    canvas.classList.toggle("fit", zoom === "fit");
+    const small = canvas.width < 300;
+    canvas.classList.toggle("pixels", small || zoom !== "fit");
+    canvas.style.width = zoom === "fit" ? "" : `${canvas.width * Number(zoom)}px`;
+    canvas.style.aspectRatio = `${canvas.width} / ${canvas.height}`;
+  }
+
+  /** A map or contributions from the worker, for the step shown. */
+  async showWhy(why) {
+    if (why.step !== this.t) return;
+    this.why = why;
+    this.whyText.textContent = `${why.method}: ${why.what} = ${text(why.number)}`;
+    if (why.contributions) { this.obs.setWhy(why); return; }
+    const bytes = Uint8Array.from(atob(why.png), (c) => c.charCodeAt(0));
+    const bitmap = await createImageBitmap(new Blob([bytes], { type: "image/png" }));
+    if (why.step !== this.t) return;
+    this.setViewQuietly("net");
+    this.paint(bitmap, this.t);
+    this.canvas.dataset.why = why.method;
+  }
+
+  setViewQuietly(view) {
+    this.view = view;
+    this.viewButtons.forEach((button) => button.setAttribute("aria-pressed", String(button.textContent === "Network's view")));
+    this.tiles.hidden = false;
+  }
+
+  clearWhy() {
+    if (!this.why) { this.whyText.textContent = ""; return; }
+    this.why = null;
+    this.whyText.textContent = "";
+    delete this.canvas.dataset.why;
+    this.obs.setWhy(null);
+  }
+
+  // --- the clock
+
+  toggle() { if (this.isPlaying) this.pause(); else this.play(); }
+
+  play() {
+    if (this.isPlaying) return;
+    if (this.t >= this.data.last && this.data.isDone) this.setStep(0);
+    this.isPlaying = true;
+    this.playButton.textContent = "❚❚";
+    this.playButton.setAttribute("aria-label", "Pause (space)");
+    let before = performance.now();
+    let due = 0;
+    const tick = (now) => {
+      if (!this.isPlaying) return;
+      due += ((now - before) / 1000) * (this.data.facts.fps || 30) * this.speed;
+      before = now;
+      const whole = Math.floor(due);
+      if (whole >= 1) {
+        due -= whole;
+        const next = Math.min(this.data.last, this.t + whole);
+        if (next !== this.t) this.setStep(next);
+        else if (this.data.isDone) { this.pause(); return; }
+      }
+      requestAnimationFrame(tick);
+    };
+    requestAnimationFrame(tick);
+  }
+
+  pause() {
+    this.isPlaying = false;
+    this.playButton.textContent = "▶";
+    this.playButton.setAttribute("aria-label", "Play (space)");
+  }
+
+  changeSpeed(by) {
+    const index = Math.max(0, Math.min(SPEEDS.length - 1, SPEEDS.indexOf(this.speed) + by));
+    this.speed = SPEEDS[index];
+    this.showSpeed();
+  }
+
+  showSpeed() { this.speedText.textContent = `${this.speed}×`; }
+
+  /** To the next (1) or previous (-1) notable step. */
+  jump(direction) {
+    const steps = [...this.data.notable.map((entry) => entry.step), ...this.marks.map((mark) => mark.t)].sort((a, b) => a - b);
+    const next = direction > 0 ? steps.find((step) => step > this.t) : steps.filter((step) => step < this.t).at(-1);
+    if (next !== undefined) this.seek(next);
+  }
+
+  destroy() {
+    this.pause();
+    for (const chart of this.charts) chart.destroy();
+    this.root.replaceChildren();
+  }
+}
+
+/** What the keys of a clock do, by key. `view()` is the view that has the clock. */
+export function clockKeys(view) {
+  return {
+    " ": () => view().toggle(),
+    ArrowRight: (event) => view().seek(view().t + (event.shiftKey ? 10 : 1)),
+    ArrowLeft: (event) => view().seek(view().t - (event.shiftKey ? 10 : 1)),
+    Home: () => view().seek(0),
+    End: () => view().seek(view().data.last),
+    "[": () => view().changeSpeed(-1),
+    "]": () => view().changeSpeed(1),
+    ",": () => view().jump(-1),
+    ".": () => view().jump(1),
+  };
+}
+
+/** Listen for keys, but not while somebody types, or presses a button with the space bar. */
+export function bindKeys(bindings) {
+  const onKey = (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
+    const { target } = event;
+    if (target instanceof Element) {
+      if (target.matches("input:not([type=range]), textarea, select")) return;
+      if (event.key === " " && target.closest("button, a, summary")) return;
+    }
+    const action = bindings()[event.key];
+    if (action) { event.preventDefault(); action(event); }
+  };
+  addEventListener("keydown", onKey);
+  return () => removeEventListener("keydown", onKey);
+}

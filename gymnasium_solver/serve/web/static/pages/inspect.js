@@ -1,0 +1,357 @@
+// The inspector: pick, play, scrub, branch and compare episodes of a run. The episode itself is drawn
+// by inspect/view.js; this page has the pickers, the strip of episodes and the dialogs.
+import { html, useEffect, useRef, useState } from "../vendor/ui.js";
+import { canWrite, get } from "../lib/api.js";
+import { count, value } from "../lib/format.js";
+import { Dialog, Select, attempt, helpOpen, pageKeys, toast } from "../lib/parts.js";
+import { go, href, setQuery } from "../lib/router.js";
+import { h } from "../inspect/charts.js";
+import { EpisodeView, bindKeys, clockKeys } from "../inspect/view.js";
+import { askWhy, csvUrl, deleteEpisode, difference, followEpisode, frameUrl, listEpisodes, openEpisode, pageUrl, playEpisode, stopEpisode } from "../inspect/remote.js";
+
+const METHODS = ["gradcam", "gradcam++", "xgradcam", "layercam", "hirescam", "scorecam", "eigencam", "gradient", "occlusion"];
+const KEYS = [
+  ["Space", "play, pause"], ["← →", "one step; with Shift 10"], ["Home End", "first, last step"], ["[ ]", "slower, faster"],
+  [", .", "previous, next notable step"], ["b", "branch from this step"], ["1 … 9", "branch with this action"],
+  ["c", "compare with another checkpoint"], ["s", "saliency of the decision"],
+];
+
+export default function Inspect({ params, query }) {
+  if (!params.run) return html`<${PickRun} />`;
+  return html`<${Inspector} run=${params.run} query=${query} />`;
+}
+
+/** Without a run in the address: the newest ones that have a checkpoint. */
+function PickRun() {
+  const [runs, setRuns] = useState(null);
+  const [failed, setFailed] = useState("");
+  useEffect(() => { get("runs").then((found) => setRuns(rowsOf(found)), (error) => setFailed(error.message)); }, []);
+  if (failed) return html`<section class="empty" role="alert"><p>${failed}</p></section>`;
+  if (!runs) return html`<p class="boot">Loading…</p>`;
+  if (!runs.length) return html`<section class="empty"><h1>Inspect</h1><p>There are no runs yet. <code>gsolve train CartPole-v1:ppo</code> makes one.</p></section>`;
+  return html`<section class="panel in-pick"><header><h1>Inspect a run</h1></header><ul class="body">
+    ${runs.slice(0, 100).map((run) => html`<li key=${run.id}><a href=${href(`/inspect/${encodeURIComponent(run.id)}`)}>${run.id}</a> <span class="quiet">${run.env_id ?? ""}</span></li>`)}
+  </ul></section>`;
+}
+
+/** Rows of the runs' table, whether they come as objects or as columns. */
+function rowsOf(found) {
+  const rows = found.rows ?? found.runs ?? [];
+  if (!Array.isArray(found.columns)) return rows;
+  return rows.map((row) => (Array.isArray(row) ? Object.fromEntries(found.columns.map((name, i) => [name.name ?? name, row[i]])) : row));
+}
+
+function Inspector({ run, query }) {
+  const [list, setList] = useState(null);
+  const [failed, setFailed] = useState("");
+  const [dialog, setDialog] = useState(null);
+  const views = useRef({});
+  const episode = query.get("episode");
+  const other = query.get("with");
+  const reload = () => listEpisodes(run).then((found) => { setList(found); return found; }, (error) => setFailed(error.message));
+
+  useEffect(() => {
+    reload().then((found) => { if (!episode && found?.episodes.length) setQuery({ episode: found.episodes[0].id }); });
+  }, [run]);
+  useKeysOf(views, list, setDialog);
+
+  /** Play an episode and show it; asks first where the run names code of a stranger. */
+  async function play(wanted, { compare = false } = {}) {
+    const { branch } = wanted;
+    try {
+      const { episode: id } = await playEpisode(run, wanted);
+      setDialog(null);
+      await reload();
+      if (compare) setQuery({ with: id }, { replace: false });
+      else if (branch) go(`/inspect/${encodeURIComponent(run)}`, { episode: id, with: branch.of, t: branch.at || "" });
+      else go(`/inspect/${encodeURIComponent(run)}`, { episode: id, play: 1 });
+      return true;
+    } catch (error) {
+      if (error.status === 409) setDialog({ kind: "trust", text: error.message, again: () => play({ ...wanted, trust: true }, { compare }) });
+      else toast(error.message, "bad");
+      return false;
+    }
+  }
+
+  if (failed) return html`<section class="empty" role="alert"><h1>Inspect</h1><p>${failed}</p><a href=${href("/inspect")}>Pick a run</a></section>`;
+  if (!list) return html`<p class="boot">Loading…</p>`;
+  const onDone = () => { reload(); };
+  return html`
+    <div class="in-head"><h1><a href=${href(`/runs/${encodeURIComponent(run)}`)}>${list.run}</a></h1><span class="grow"></span>
+      ${canWrite() && html`<${PlayForm} list=${list} play=${play} />`}</div>
+    <${Strip} list=${list} run=${run} episode=${episode} other=${other} onDone=${onDone} />
+    ${!episode && html`<section class="empty"><h2>No episodes yet</h2><p>Play one with the form above, or with <code>gsolve inspect ${list.run}</code>.</p></section>`}
+    ${other && html`<${Difference} run=${run} a=${episode} b=${other} views=${views} />`}
+    ${episode && html`<div class=${`in-views ${other ? "two" : ""}`}>
+      <${One} key=${`a ${episode}`} slot="a" run=${run} id=${episode} views=${views} query=${query} setDialog=${setDialog} onDone=${onDone} />
+      ${other && html`<${One} key=${`b ${other}`} slot="b" run=${run} id=${other} views=${views} query=${query} setDialog=${setDialog} onDone=${onDone} />`}
+    </div>`}
+    ${dialog?.kind === "trust" && html`<${TrustDialog} dialog=${dialog} onClose=${() => setDialog(null)} />`}
+    ${dialog?.kind === "branch" && html`<${BranchDialog} dialog=${dialog} list=${list} play=${play} onClose=${() => setDialog(null)} />`}
+    ${dialog?.kind === "compare" && html`<${CompareDialog} dialog=${dialog} list=${list} play=${play} onClose=${() => setDialog(null)} />`}`;
+}
+
+function useKeysOf(views, list, setDialog) {
+  const current = useRef({});
+  current.current = { list, setDialog };
+  useEffect(() => {
+    pageKeys.value = KEYS;
+    const view = () => views.current.a;
+    const branch = (action) => view() && canWrite() && current.current.setDialog({ kind: "branch", view: view(), action });
+    const digits = Object.fromEntries([..."123456789"].map((digit) => [digit, () => {
+      const names = view()?.data.facts.action;
+      if (names?.kind === "discrete" && Number(digit) <= names.leaves[0].n) branch(names.leaves[0].start + Number(digit) - 1);
+    }]));
+    const unbind = bindKeys(() => (view() ? {
+      ...clockKeys(view), ...digits,
+      b: () => branch(null),
+      c: () => canWrite() && current.current.setDialog({ kind: "compare", view: view() }),
+      s: () => view().toggleWhy?.(),
+      "?": () => { helpOpen.value = true; },  // also while the slider has the focus
+    } : {}));
+    return () => { unbind(); pageKeys.value = []; };
+  }, []);
+}
+
+// --- one episode
+
+function One({ slot, run, id, views, query, setDialog, onDone }) {
+  const root = useRef(null);
+  const [failed, setFailed] = useState("");
+  useEffect(() => {
+    let view = null;
+    let unfollow = () => {};
+    let isGone = false;
+    openEpisode(run, id).then(({ data, frames }) => {
+      if (isGone) return;
+      view = makeView(root.current, { run, id, slot, data, frames, views, setDialog });
+      views.current = { ...views.current, [slot]: view };
+      const wanted = Number(query.get("t"));
+      const twin = slot === "b" ? views.current.a : null;  // whose clock counts
+      if (twin || wanted) view.setStep(twin ? twin.t : wanted);
+      if (slot === "a" && query.get("play") && !matchMedia("(prefers-reduced-motion: reduce)").matches) view.play();
+      root.current.dispatchEvent(new CustomEvent("episode-open", { bubbles: true }));
+      unfollow = followEpisode(run, id, data, (facts) => {
+        view.refresh();
+        const due = twin ? twin.t : wanted;
+        if (due && view.t < due && !view.isPlaying && !view.isMoved) view.setStep(due);
+        if (facts.status !== "running") {
+          if (facts.why) toast(facts.why, "bad");
+          onDone();
+          root.current?.dispatchEvent(new CustomEvent("episode-open", { bubbles: true }));
+        }
+      });
+    }, (error) => setFailed(error.message));
+    return () => {
+      isGone = true;
+      unfollow();
+      view?.destroy();
+      if (views.current[slot] === view) views.current = { ...views.current, [slot]: null };
+    };
+  }, [run, id]);
+  return html`<section class="in-one" aria-label=${`Episode ${id}`}>
+    <${Title} id=${id} run=${run} slot=${slot} views=${views} setDialog=${setDialog} onDone=${onDone} />
+    ${failed && html`<p class="bad" role="alert">${failed}</p>`}
+    <div ref=${root}></div></section>`;
+}
+
+function Title({ id, run, slot, views, setDialog, onDone }) {
+  const remove = () => attempt(async () => { await deleteEpisode(run, id); setQuery(slot === "a" ? { episode: "", with: "" } : { with: "" }); onDone(); }, "Episode deleted");
+  return html`<div class="row in-title"><h2 class="mono">${id}</h2><span class="grow"></span>
+    ${slot === "a" && canWrite() && html`<button type="button" onClick=${() => setDialog({ kind: "branch", view: views.current.a, action: null })} title="Branch from this step (b)">Branch</button>
+    <button type="button" onClick=${() => setDialog({ kind: "compare", view: views.current.a })} title="Compare with another checkpoint (c)">Compare</button>`}
+    ${slot === "b" && html`<button type="button" onClick=${() => setQuery({ with: "" })}>Close</button>`}
+    <a class="button" href=${pageUrl(run, id)} download title="One file that plays without a server">HTML</a>
+    ${canWrite() && html`<button type="button" class="danger" onClick=${remove}>Delete</button>`}</div>`;
+}
+
+/** The view with its tools: saliency, CSV, and the clock that is locked to the other view. */
+function makeView(root, { run, id, slot, data, frames, views, setDialog }) {
+  const method = h("select", { "aria-label": "Method of the saliency" }, ...METHODS.map((name) => h("option", { value: name }, name)));
+  const target = h("select", { "aria-label": "What is explained" }, h("option", { value: "action" }, "of the action"), h("option", { value: "value" }, "of the value"));
+  const button = h("button", { type: "button", title: "Saliency of the decision (s)", "aria-pressed": "false", onclick: () => view.toggleWhy() }, "Saliency");
+  const tools = canWrite() ? h("span", { class: "row" }, button, frames.has("net") ? method : "", target) : null;
+  const csv = h("a", { class: "button", href: csvUrl(run, id), download: `${id}.csv` }, "CSV");
+  let isOn = false;
+  let shownBefore = "";
+  let timer = 0;
+  const view = new EpisodeView(root, data, frames, {
+    tools, tableTools: csv,
+    onAction: canWrite() ? (action) => setDialog({ kind: "branch", view, action }) : null,
+    onStep: (t) => {
+      const twin = views.current[slot === "a" ? "b" : "a"];
+      if (twin && twin.t !== t && twin.t !== Math.min(t, twin.data.last)) twin.setStep(t);
+      clearTimeout(timer);
+      timer = setTimeout(() => {
+        if (slot === "a") history.replaceState(null, "", withStep(t));
+        if (isOn && !view.isPlaying) ask();
+      }, 150);
+    },
+  });
+  async function ask(trust = false) {
+    const { t } = view;
+    if (t >= data.last) { view.whyText.textContent = "no decision in the last state"; return; }
+    if (!view.why) view.whyText.textContent = "computing …";
+    try {
+      const why = await askWhy(run, id, { t, method: frames.has("net") ? method.value : "gradient", target: target.value, trust });
+      if (isOn) await view.showWhy(why);
+    } catch (error) {
+      if (error.status === 409) setDialog({ kind: "trust", text: error.message, again: () => ask(true) });
+      else { toast(error.message, "bad"); off(); }
+    }
+  }
+  function off() { isOn = false; button.setAttribute("aria-pressed", "false"); view.clearWhy(); view.setView(shownBefore); }
+  view.toggleWhy = () => {
+    if (isOn) { off(); return; }
+    isOn = true;
+    shownBefore = view.view;
+    button.setAttribute("aria-pressed", "true");
+    ask();
+  };
+  for (const select of [method, target]) select.addEventListener("change", () => { if (isOn) ask(); });
+  view.id = id;
+  view.run = run;
+  return view;
+}
+
+function withStep(t) {
+  const url = new URL(location.href);
+  if (t) url.searchParams.set("t", String(t)); else url.searchParams.delete("t");
+  url.searchParams.delete("play");
+  return url.pathname + url.search;
+}
+
+// --- strip of episodes
+
+function Strip({ list, run, episode, other, onDone }) {
+  const running = list.episodes.some((one) => one.status === "running");
+  useEffect(() => {
+    if (!running) return undefined;
+    const timer = setInterval(onDone, 1500);
+    return () => clearInterval(timer);
+  }, [running]);
+  if (!list.episodes.length) return null;
+  return html`<ol class="in-strip" aria-label="Recorded episodes, worst first">${list.episodes.map((one) => html`<${Card} key=${one.id} one=${one} run=${run}
+    isShown=${one.id === episode} isOther=${one.id === other} />`)}</ol>`;
+}
+
+function Card({ one, run, isShown, isOther }) {
+  const middle = Math.floor((one.n_frames - 1) / 2);
+  const stop = (event) => { event.preventDefault(); attempt(() => stopEpisode(run, one.id)); };
+  return html`<li class=${isShown ? "shown" : isOther ? "other" : ""}>
+    <a href=${href(`/inspect/${encodeURIComponent(run)}`, { episode: one.id })} aria-current=${isShown ? "true" : null} title=${one.id}>
+      ${one.n_frames > 0 ? html`<img src=${frameUrl(run, one.id, middle)} alt="" loading="lazy" />` : html`<span class="in-noframe">no frames</span>`}
+      <b>${one.return === undefined ? one.status : value(one.return)}</b>
+      <span class="quiet">${one.steps === undefined ? "" : `${one.steps} steps, ${one.ended}`}</span>
+      <span class="quiet">${count(one.env_steps)} · seed ${one.seed}${one.greedy ? "" : " · sampled"}${one.parent ? ` · branch at ${one.parent.step}` : ""}</span>
+    </a>${one.status === "running" && canWrite() && html`<button type="button" onClick=${stop}>Stop</button>`}</li>`;
+}
+
+// --- forms
+
+const checkpointOptions = (list) => list.checkpoints.slice().reverse().map((c) => [String(c.env_steps),
+  `${count(c.env_steps)}${c.best ? " best" : ""}${c.last ? " last" : ""}${c.score === null ? "" : ` (${value(c.score)})`}`]);
+const bestOf = (list) => String((list.checkpoints.find((c) => c.best) ?? list.checkpoints.at(-1))?.env_steps ?? "");
+
+function PlayForm({ list, play }) {
+  const [busy, setBusy] = useState(false);
+  const [checkpoint, setCheckpoint] = useState(bestOf(list));
+  const [mode, setMode] = useState("");
+  const submit = async (event) => {
+    event.preventDefault();
+    const form = new FormData(event.target);
+    const given = String(form.get("seed")).trim();
+    const seed = /^\d+$/.test(given) ? Number(given) : given || "test";
+    setBusy(true);
+    await play({ checkpoint, seed, greedy: mode === "" ? null : mode === "greedy", max_steps: Number(form.get("steps")) || 1000 });
+    setBusy(false);
+  };
+  if (!list.checkpoints.length) return html`<p class="quiet">This run has no checkpoint yet.</p>`;
+  return html`<form class="row in-form" onSubmit=${submit}>
+    <${Select} label="Checkpoint" value=${checkpoint} options=${checkpointOptions(list)} onChange=${setCheckpoint} />
+    <label class="field"><span>Seed</span><input name="seed" size="8" placeholder="test" pattern="\\d{1,9}|test|val|train" title="test, val, train or a number" /></label>
+    <${Select} label="Actions" value=${mode} options=${[["", "as evaluated"], ["greedy", "best"], ["sampled", "sampled"]]} onChange=${setMode} />
+    <label class="field"><span>Steps</span><input name="steps" type="number" min="1" max="50000" value="1000" /></label>
+    <button class="primary" disabled=${busy}>${busy ? "Starting…" : "Play"}</button></form>`;
+}
+
+function BranchDialog({ dialog, list, play, onClose }) {
+  const { view } = dialog;
+  const { facts } = view.data;
+  const at = Math.min(view.t, Math.max(0, view.data.last - (view.data.isDone ? 1 : 0)));
+  const [checkpoint, setCheckpoint] = useState(String(facts.env_steps));
+  const [action, setAction] = useState(dialog.action === null ? "" : String(dialog.action));
+  const [busy, setBusy] = useState(false);
+  const { kind, names, leaves } = facts.action;
+  const choices = kind === "discrete" ? names.map((name, i) => [String(leaves[0].start + i), name]) : null;
+  const submit = async (event) => {
+    event.preventDefault();
+    setBusy(true);
+    const parsed = parseAction(action, kind);
+    await play({ checkpoint, max_steps: facts.max_steps, branch: { of: view.id, at, action: parsed } });
+    setBusy(false);
+  };
+  const width = view.data.labels("action").length;
+  return html`<${Dialog} title=${`Branch at step ${at}`} onClose=${onClose}><form class="in-dialog" onSubmit=${submit}>
+    <p class="quiet">The episode is repeated up to step ${at}, where the agent did <b>${view.data.actionText(at)}</b>.</p>
+    ${choices ? html`<${Select} label="Action" value=${action} options=${[["", "what the agent decides"], ...choices]} onChange=${setAction} />`
+      : html`<label class="field"><span>Action</span><input value=${action} onInput=${(e) => setAction(e.target.value)} placeholder=${`${width} numbers, or empty: what the agent decides`} /></label>`}
+    <${Select} label="Go on with" value=${checkpoint} options=${checkpointOptions(list)} onChange=${setCheckpoint} />
+    <div class="row"><span class="grow"></span><button class="primary" autofocus disabled=${busy}>${busy ? "Starting…" : "Branch"}</button></div></form><//>`;
+}
+
+function parseAction(text, kind) {
+  const trimmed = text.trim();
+  if (!trimmed) return null;
+  if (kind === "discrete") return Number(trimmed);
+  return trimmed.replace(/[[\]]/g, "").split(/[\s,]+/).filter(Boolean).map(Number);
+}
+
+function CompareDialog({ dialog, list, play, onClose }) {
+  const { facts } = dialog.view.data;
+  const others = list.episodes.filter((one) => one.seed === facts.seed && one.id !== dialog.view.id);
+  const checkpoints = checkpointOptions(list);
+  const first = checkpoints.find(([steps]) => steps !== String(facts.env_steps)) ?? checkpoints[0];
+  const [checkpoint, setCheckpoint] = useState(first?.[0] ?? "");
+  const [episode, setEpisode] = useState("");
+  const [busy, setBusy] = useState(false);
+  const submit = async (event) => {
+    event.preventDefault();
+    if (episode) { onClose(); setQuery({ with: episode }, { replace: false }); return; }
+    setBusy(true);
+    await play({ checkpoint, seed: facts.seed, greedy: facts.greedy, max_steps: facts.max_steps }, { compare: true });
+    setBusy(false);
+  };
+  return html`<${Dialog} title="Compare on the same seed" onClose=${onClose}><form class="in-dialog" onSubmit=${submit}>
+    <${Select} label="Play with" value=${checkpoint} options=${checkpoints} onChange=${setCheckpoint} />
+    ${others.length > 0 && html`<${Select} label="Or show" value=${episode} options=${[["", "–"], ...others.map((one) => [one.id, `${one.id} (${one.return === undefined ? one.status : value(one.return)})`])]} onChange=${setEpisode} />`}
+    <div class="row"><span class="grow"></span><button class="primary" autofocus disabled=${busy}>${busy ? "Starting…" : "Compare"}</button></div></form><//>`;
+}
+
+function TrustDialog({ dialog, onClose }) {
+  return html`<${Dialog} title="Import code of this run?" onClose=${onClose}><p>${dialog.text}</p>
+    <div class="row"><span class="grow"></span><button type="button" onClick=${onClose}>Cancel</button>
+    <button type="button" class="danger" onClick=${() => { onClose(); dialog.again(); }}>Import it</button></div><//>`;
+}
+
+/** The first step at which two episodes differ, marked in both. */
+function Difference({ run, a, b, views }) {
+  const [found, setFound] = useState(null);
+  useEffect(() => {
+    let isGone = false;
+    const look = () => difference(run, a, b).then((one) => {
+      if (isGone) return;
+      setFound(one);
+      const marks = one.step === null ? [] : [{ t: one.step, colour: "--alert", label: `first difference: ${one.what}` }];
+      for (const view of [views.current.a, views.current.b]) view?.setMarks(marks);
+    }, () => {});
+    look();
+    addEventListener("episode-open", look);
+    return () => { isGone = true; removeEventListener("episode-open", look); views.current.a?.setMarks([]); };
+  }, [run, a, b]);
+  if (!found) return null;
+  const text = !found.same_start ? "The episodes begin differently: another environment or seed."
+    : found.step === null ? "No difference as far as both go." : `First difference at step ${found.step}: another ${found.what}.`;
+  return html`<p class="in-difference" role="status" data-step=${found.step}>${text}
+    ${found.step !== null && html` <button type="button" onClick=${() => views.current.a?.seek(found.step)}>Go there</button>`}</p>`;
+}
