@@ -23,4 +23,15 @@ class Topic(Protocol):
     def routes(self) -> list[BaseRoute]: ...
 
 
-TOPICS: Sequence[Topic] = (session, runs, series, groups, jobs, start, reports, stream, run, episodes)
+TOPICS: Sequence[Topic] = (
+    session,
+    runs,
+    series,
+    groups,
+    jobs,
+    start,
+    reports,
+    stream,
+    run,
+    episodes,
+)
