@@ -19,7 +19,7 @@ PIP_ENV = PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_CONSTRAINT=$(1) PIP_BUILD_CONSTRAI
 TEST_ENV := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 ONEDNN_JIT_PROFILE=0 GOMP_SPINCOUNT=300
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train test test-learning test-services check format docs peers bench clean clean-venv
+.PHONY: help setup train test test-slow test-learning test-services check format docs peers bench clean clean-venv
 
 help: ## list the targets
 	@echo "usage: make <target>"
@@ -43,8 +43,11 @@ $(VENV)/.setup-done: pyproject.toml constraints.txt
 train: setup ## train; CONFIG=CartPole-v1:ppo ARGS="--seed 1" choose what and how
 	@$(BIN)/gsolve train $(CONFIG) $(ARGS)
 
-test: setup ## the whole suite on two processes, without the long learning tests
-	@$(TEST_ENV) $(BIN)/python -m pytest -q -n 2 -m "not learning and not services" $(ARGS)
+test: setup ## the suite on two processes, without the long tests (test-slow, test-learning, test-services)
+	@$(TEST_ENV) $(BIN)/python -m pytest -q -n 2 -m "not learning and not services and not slow" $(ARGS)
+
+test-slow: setup ## the tests that take seconds each and that make test leaves out
+	@$(TEST_ENV) $(BIN)/python -m pytest -q -n 2 -m "slow and not learning and not services" $(ARGS)
 
 test-learning: setup ## the tests that train to a score (many minutes)
 	@$(TEST_ENV) $(BIN)/python -m pytest -q -n 2 -m learning $(ARGS)
