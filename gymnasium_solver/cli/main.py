@@ -62,6 +62,7 @@ VERBS: dict[str, dict[str, str]] = {
         "rm": "delete runs",
     },
     "Share": {
+        "track": "send a run to W&B, TensorBoard, CSV or Trackio, now or while it trains",
         "export": "write a policy as an ONNX file or a C header",
         "publish": "put a run with its model card on the Hugging Face Hub",
         "pull": "get a published run, verified",

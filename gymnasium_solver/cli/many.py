@@ -1,5 +1,6 @@
 """`gsolve train` with several runs: seeds, configs, ablations, side by side."""
 
+import os
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -73,7 +74,7 @@ def _check_same(found: "Experiment", command: Sequence[str]) -> None:
 def _without_jobs(command: Sequence[str]) -> list[str]:
     """The words that decide what is run, not how."""
     text = "\0".join(command)
-    text = re.sub(r"\0--(jobs|backend|runs[-_]dir)(=|\0)[^\0]*", "", text)
+    text = re.sub(r"\0--(jobs|backend|track|runs[-_]dir)(=|\0)[^\0]*", "", text)
     return [w for w in text.split("\0") if w not in ("-q", "--quiet", "--detach", "--no-keys")]
 
 
@@ -90,6 +91,10 @@ def run_tasks(experiment: "Experiment", args: FieldArgs, at_end: Callable[[], No
     from gymnasium_solver.runs.lock import locked
 
     experiment.check_trust(args.has("trust"))
+    if args.has("track"):
+        from gymnasium_solver.share.trackers.launch import read_names
+
+        os.environ["GSOLVE_TRACK"] = ",".join(read_names(",".join(args.options["track"])))
     jobs = parse_jobs(args.last("jobs"), len(experiment.members))
     with locked(experiment.path):
         pool = experiment.pool(jobs)

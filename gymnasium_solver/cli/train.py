@@ -1,5 +1,6 @@
 """`gsolve train <env>[:<variant>] [flags]`: train, or resume a run. Any config field is a flag."""
 
+import os
 import shlex
 import sys
 from collections.abc import Sequence
@@ -22,6 +23,7 @@ from gymnasium_solver.cli.flags import (
 if TYPE_CHECKING:
     from gymnasium_solver.config.schema import Config
     from gymnasium_solver.runs.resolve import ResolvedCheckpoint
+    from gymnasium_solver.training.observer import Observer
 
 OPTIONS = {
     "help": NONE,
@@ -41,6 +43,7 @@ OPTIONS = {
     "jobs": ONE,
     "ablations": ONE,
     "experiment": ONE,
+    "track": ONE,
     # Flag names of the system that users migrate from.
     "override": ONE,
     "config_id": ONE,
@@ -82,6 +85,8 @@ flags:
   --jobs N                 runs at a time (default: one per CPU)
   --ablations FILE         also train each config with each overlay in this YAML list
   --experiment NAME        name of the experiment, to continue it by the same command
+  --track NAME,NAME        follow the run with csv, tensorboard, wandb or trackio, each in a process
+                           of its own (gsolve track)
   --log-level LEVEL        show messages from debug, info (default), warning or error on
   --no-keys                do not read keys; else on a terminal: c checkpoint, e evaluate,
                            p pause, q save and stop, h help
@@ -183,7 +188,7 @@ def train(args: FieldArgs, config: "Config", command: list[str]) -> int:
                 ref,
                 runs_root=place.root,
                 command=command,
-                observers=[console],
+                observers=[console, *trackers(args)],
                 trust=args.has("trust"),
             )
         else:
@@ -191,7 +196,7 @@ def train(args: FieldArgs, config: "Config", command: list[str]) -> int:
                 config,
                 runs_root=place.root,
                 command=command,
-                observers=[console],
+                observers=[console, *trackers(args)],
                 name=place.name,
             )
     return console.exit_code
@@ -227,10 +232,21 @@ def resume(args: FieldArgs, target: str | None, command: list[str]) -> int:
             runs_root=root,
             overrides=overrides_of(args),
             command=command,
-            observers=[console],
+            observers=[console, *trackers(args)],
             trust=args.has("trust"),
         )
     return console.exit_code
+
+
+def trackers(args: FieldArgs) -> "list[Observer]":
+    """What starts the followers of `--track`, or of $GSOLVE_TRACK, which the runs of an experiment
+    inherit."""
+    names = ",".join(args.options.get("track", [])) or os.environ.get("GSOLVE_TRACK", "")
+    if not names:
+        return []
+    from gymnasium_solver.share.trackers.launch import Launcher, read_names
+
+    return [Launcher(read_names(names))]
 
 
 def console_options(args: FieldArgs, config: "Config") -> dict[str, Any]:

@@ -1,0 +1,247 @@
+"""Weights & Biases: a run with our id, config, metrics over env_steps, videos, alerts, checkpoints.
+
+Row i of metrics.jsonl is step i. So the server itself says how many rows it has, and a follower
+that was killed continues there; a rewind is W&B's own (`resume_from`). Offline, W&B cannot resume:
+a follower that is started again writes its offline folder anew, from the first row.
+
+`WANDB_*` variables count as always: WANDB_MODE, WANDB_PROJECT, WANDB_ENTITY, WANDB_RUN_GROUP, ...
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from gymnasium_solver.errors import GsolveError
+from gymnasium_solver.experiments.experiment import FILE, FOLDER, load
+from gymnasium_solver.runs.checkpoint import find_checkpoint
+from gymnasium_solver.runs.curves import event_rows
+from gymnasium_solver.runs.labels import read_labels
+from gymnasium_solver.runs.query import RunSummary
+from gymnasium_solver.runs.run import Run
+from gymnasium_solver.share.trackers.sink import Sent, Sink, Subject, TrackError, numbers
+
+# Fields that do not make a run another experiment (experiments/groups.py compares by the same).
+NOT_GROUPED = ("seed", "spec", "description", "project_id", "variant", "device", "observers")
+RUN_FILES = (
+    "config.yaml",
+    "meta.json",
+    "metrics.jsonl",
+    "events.jsonl",
+    "report.md",
+    "labels.json",
+)
+DEFAULT_PROJECT = "gymnasium-solver"
+
+
+def wandb_module() -> Any:
+    os.environ.setdefault("WANDB_SILENT", "true")
+    try:
+        import wandb
+    except ImportError:
+        raise TrackError("W&B needs its package: pip install 'gymnasium-solver[wandb]'") from None
+    return wandb
+
+
+class WandbSink(Sink):
+    def open(self, subject: Subject, state: Mapping[str, Any], sent: Sent) -> Sent:
+        self._subject = subject
+        self._wandb = wandb_module()
+        self._mode = chosen_mode(self._wandb, subject.options.mode)
+        if self._mode != "online":
+            self._drop_offline()
+            self._init()
+            return Sent()
+        self._init(resume="allow")
+        # The server knows the rows that arrived; a row that did not is sent again.
+        rows = min(sent.rows, int(self._run.step)) if self._run.resumed else 0
+        self._at = rows
+        return Sent(rows, sent.events if rows else 0)
+
+    def _init(self, **how: Any) -> None:
+        subject, options = self._subject, self._subject.options
+        config = subject.config
+        env = os.environ
+        given = {
+            "project": options.project or env.get("WANDB_PROJECT") or project_of(config),
+            "entity": options.entity,
+            "group": env.get("WANDB_RUN_GROUP") or group_of(subject.run, config),
+            "job_type": env.get("WANDB_JOB_TYPE") or f"seed-{config.get('seed')}",
+            "name": env.get("WANDB_NAME") or subject.run.id,
+            "notes": env.get("WANDB_NOTES") or read_labels(subject.run).note or None,
+            "tags": [str(config["env_id"]), str(config["algo_id"]), *read_labels(subject.run).tags],
+        }
+        settings = self._wandb.Settings(
+            silent=True, console="off", x_disable_stats=True, disable_git=True, save_code=False
+        )
+        folder = env.get("WANDB_DIR") or str(subject.folder)
+        try:
+            self._run = self._wandb.init(
+                id=run_id(subject.run.id), dir=folder, config=dict(config), mode=self._mode,
+                settings=settings, **given, **how,
+            )  # fmt: skip
+        except self._wandb.Error as error:
+            raise TrackError(f"W&B: {_first_line(error)}") from None
+        self._run.define_metric("env_steps")
+        self._run.define_metric("*", step_metric="env_steps")
+        self._at = 0
+        self._folder = Path(self._run.dir).parent.absolute()
+        self._url: str | None = self._run.url if self._mode == "online" else None
+
+    def rewind(self, kept: Sent) -> Sent:
+        if self._mode != "online":
+            self._run.finish()
+            self._drop_offline()
+            self._init()
+            return Sent()
+        self._run.finish()
+        run = run_id(self._subject.run.id)
+        if kept.rows == 0:
+            self._init(resume="allow")
+        else:
+            self._init(resume_from=f"{run}?_step={kept.rows - 1}")
+        self._at = kept.rows
+        return kept
+
+    def row(self, index: int, row: Mapping[str, Any]) -> None:
+        self._at = index
+        self._run.log(numbers(row) | {"env_steps": row["env_steps"]}, step=index)
+
+    def event(self, index: int, event: Mapping[str, Any]) -> None:
+        for row in event_rows([event], self._subject.run.meta()):
+            self._log(numbers(row))
+        step, kind = int(event.get("env_steps") or 0), event.get("kind")
+        if kind == "video":
+            path = self._subject.run.path / str(event.get("path"))
+            if path.is_file():
+                film = self._wandb.Video(str(path), format=path.suffix.removeprefix("."))
+                self._log({"video": film})
+        elif kind == "alert" and not event.get("is_over"):
+            level = self._wandb.AlertLevel.WARN
+            text = f"{event.get('text', '')} {event.get('advice', '')}".strip()
+            self._run.alert(title=str(event.get("name")), text=text, level=level)
+        elif kind == "config" and isinstance(event.get("changed"), dict):
+            new = {
+                k: v[1] for k, v in event["changed"].items() if isinstance(v, list) and len(v) == 2
+            }
+            self._run.config.update(new, allow_val_change=True)
+        elif kind == "checkpoint" and self._subject.options.checkpoints:
+            self._save_checkpoint(step, str(event.get("reason")))
+
+    def _log(self, values: dict[str, Any]) -> None:
+        """Values of an event join the last row, and its env_steps."""
+        if values:
+            self._run.log(values, step=self._at)
+
+    def _save_checkpoint(self, env_steps: int, reason: str) -> None:
+        """One version per checkpoint; W&B uploads only files that changed."""
+        folder = find_checkpoint(self._subject.run.checkpoints_dir, env_steps)
+        if folder is None or reason not in ("best", "last"):
+            return  # removed since, or one of many
+        artifact = self._wandb.Artifact(
+            checkpoint_artifact(self._subject.run.id), "model", metadata={"env_steps": env_steps}
+        )
+        artifact.add_dir(str(folder))
+        self._run.log_artifact(artifact, aliases=[reason, f"step-{env_steps}", "latest"])
+
+    def commit(self) -> dict[str, Any]:
+        return {"url": self._url, "folder": str(self._folder), "mode": self._mode}
+
+    def close(self, summary: RunSummary) -> str:
+        result: dict[str, Any] = {"status": summary.status, "solved": summary.solved}
+        if summary.test is not None:
+            result |= {f"test/{name}": value for name, value in summary.test.items()}
+        if summary.best is not None:
+            result |= {f"best/{name}": value for name, value in summary.best.items()}
+        self._run.summary.update({k: v for k, v in result.items() if v is not None})
+        files = [path for name in RUN_FILES if (path := self._subject.run.path / name).exists()]
+        artifact = self._wandb.Artifact(run_artifact(self._subject.run.id), "run")
+        for path in files:
+            artifact.add_file(str(path))
+        self._run.log_artifact(artifact)
+        self._run.finish(exit_code=1 if summary.status == "failed" else 0)
+        return self._url or f"wandb sync {self._folder}"
+
+    def _drop_offline(self) -> None:
+        """Remove the offline folders of this run: its rows are written again."""
+        folder = Path(os.environ.get("WANDB_DIR") or self._subject.folder) / "wandb"
+        for old in folder.glob(f"offline-run-*-{run_id(self._subject.run.id)}"):
+            with suppress(OSError):
+                shutil.rmtree(old)
+
+
+def chosen_mode(wandb: Any, wanted: str | None) -> str:
+    """As asked, else as WANDB_MODE says, else online if an account is known."""
+    mode = wanted or os.environ.get("WANDB_MODE")
+    if mode in ("online", "offline", "disabled"):
+        return mode
+    if mode in ("dryrun", "dry-run"):
+        return "offline"
+    if mode is not None:
+        raise TrackError(f"W&B mode {mode!r}: expected online or offline")
+    return "online" if has_account(wandb) else "offline"
+
+
+def has_account(wandb: Any) -> bool:
+    """Whether a key is configured, without asking for one."""
+    if os.environ.get("WANDB_API_KEY"):
+        return True
+    from wandb.sdk.lib.wbauth import wbnetrc
+
+    host = os.environ.get("WANDB_BASE_URL") or "https://api.wandb.ai"
+    try:
+        return wbnetrc.read_netrc_auth(host=host) is not None
+    except Exception:  # a damaged netrc says nothing about the run
+        return False
+
+
+def run_id(name: str) -> str:
+    """Our id; W&B forbids a few characters that a folder may have."""
+    return "".join("-" if c in "/\\#?%:" else c for c in name)[:128]
+
+
+def run_artifact(name: str) -> str:
+    return f"run-{_artifact_name(name)}"
+
+
+def checkpoint_artifact(name: str) -> str:
+    return f"checkpoint-{_artifact_name(name)}"
+
+
+def _artifact_name(name: str) -> str:
+    return "".join(c if c.isalnum() or c in "-_." else "-" for c in name)[:110]
+
+
+def project_of(config: Mapping[str, Any]) -> str:
+    name = str(config.get("project_id") or DEFAULT_PROJECT)
+    return "".join("-" if c in "/\\#?%:" else c for c in name)[:128]
+
+
+def group_of(run: Run, config: Mapping[str, Any]) -> str:
+    """The experiment, or the config without the seed: runs that differ only by it share a group."""
+    experiment = experiment_of(run)
+    if experiment is not None:
+        return experiment[:128]
+    kept = {name: value for name, value in config.items() if name not in NOT_GROUPED}
+    digest = hashlib.sha256(json.dumps(kept, sort_keys=True, default=str).encode()).hexdigest()
+    return f"{config['env_id']}:{config.get('variant') or config['algo_id']}-{digest[:8]}"[:128]
+
+
+def experiment_of(run: Run) -> str | None:
+    """The id of the newest experiment that names this run."""
+    files = sorted(run.path.absolute().parent.glob(f"{FOLDER}/*/{FILE}"), reverse=True)
+    for path in files:
+        try:
+            if any(member.run == run.id for member in load(path.parent).members):
+                return path.parent.name
+        except GsolveError:  # a damaged experiment says nothing about this run
+            continue
+    return None
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
