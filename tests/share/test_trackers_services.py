@@ -1,11 +1,14 @@
 """Trackers with the real packages: TensorBoard reads our files, W&B writes its own offline."""
 
+import importlib
+import json
 import random
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PIL import Image
@@ -50,15 +53,12 @@ def test_tensorboard_reads_scalars_histograms_images_text_and_hparams(tmp_path: 
 
 def history(run: Run) -> list[tuple[int, float]]:
     """(env_steps, reward) in the offline folder that W&B would sync."""
-    import json
-
-    from wandb.proto import wandb_internal_pb2
-
+    proto: Any = importlib.import_module("wandb.proto.wandb_internal_pb2")
     [folder] = (run.path / "trackers/wandb").glob("offline-run-*")
     [path] = folder.glob("*.wandb")
     found = []
     for data in _records(path.read_bytes()):
-        record = wandb_internal_pb2.Record()
+        record = proto.Record()
         record.ParseFromString(data)
         if record.WhichOneof("record_type") == "history":
             items = {
