@@ -43,8 +43,14 @@ def print_configs(pattern: str | None, *, as_json: bool = False) -> int:
         make_console(stderr=True).print(f"{what}. gsolve list shows all", markup=False)
         return 1
     (_print_stacked if console.width < NARROW else _print_columns)(console, entries)
-    console.print(f"\ngsolve train {entries[0].name}", style="bright_black")
+    console.print(f"\ngsolve train {_example(entries).name}", style="bright_black")
     return 0
+
+
+def _example(entries: "list[ConfigEntry]") -> "ConfigEntry":
+    """What a reader would try first: PPO of a config that is not part of an ablation."""
+    tuned = [entry for entry in entries if entry.suite != "ablations"] or entries
+    return next((entry for entry in tuned if entry.variant == "ppo"), tuned[0])
 
 
 def _print_columns(console: "Console", entries: "list[ConfigEntry]") -> None:

@@ -297,6 +297,8 @@ def test_list(capsys, monkeypatch):
     names = [entry["name"] for entry in entries]
     assert {"CartPole-v1:ppo", "LunarLander-v3:ppo", "Ant-v5:ppo"} <= set(names)
     assert cli.main(["list", "cartpole"]) == 0
+    assert capsys.readouterr().out.rstrip().endswith("gsolve train CartPole-v1:ppo")
+    assert cli.main(["list", "cartpole"]) == 0
     text = capsys.readouterr().out
     assert "CartPole-v1:ppo" in text
     assert "Taxi" not in text
