@@ -191,6 +191,46 @@ def test_a_training_ends_after_the_allowed_time(root: Path) -> None:
     with_server(root, story, max_wall_s=12.0)
 
 
+def test_an_experiment_runs_within_the_budget_and_is_compared(root: Path) -> None:
+    async def story(call: Caller) -> None:
+        started = await call.data(
+            "start_experiment", configs=["CartPole-v1:ppo"], seeds=2, overrides=TINY, name="mine"
+        )
+        assert started["id"] == "mine"
+        assert "mine" in await call.error("start_training", config="CartPole-v1:ppo")
+        deadline = time.monotonic() + 90
+        found = await call.data("get_experiment", id="mine")
+        while found["status"] != "finished" or found["running"]:
+            assert time.monotonic() < deadline, found
+            await anyio.sleep(0.3)
+            found = await call.data("get_experiment", id="min")
+        assert [row["status"] for row in found["runs"]] == ["finished", "finished"]
+        assert len(found["groups"][0]["runs"]) == 2
+        assert (await call.data("get_experiment"))["experiments"][0]["id"] == "mine"
+        assert "not running" in await call.error("stop_training", run="mine")
+        text = await call.error("start_experiment", configs=["CartPole-v1:ppo"], name="mine")
+        assert "exists already" in text
+
+    with_server(root, story, max_trainings=1)
+
+
+def test_an_experiment_is_stopped_with_its_runs(root: Path) -> None:
+    async def story(call: Caller) -> None:
+        started = await call.data(
+            "start_experiment", configs=["CartPole-v1:ppo"], seeds=3, overrides=ENDLESS
+        )
+        deadline = time.monotonic() + 60
+        while "1 running" not in (await call.data("get_experiment", id=started["id"]))["counts"]:
+            assert time.monotonic() < deadline
+            await anyio.sleep(0.2)
+        stopped = await call.data("stop_training", run=started["id"])
+        assert stopped["status"] == "stopped"
+        after = await call.data("get_experiment", id=started["id"])
+        assert {row["status"] for row in after["runs"]} <= {"interrupted", "waiting"}
+
+    with_server(root, story, max_trainings=1)
+
+
 def test_what_fails_to_start_leaves_nothing_behind(root: Path) -> None:
     async def story(call: Caller) -> None:
         text = await call.error("start_training", config="CartPole-v1:ppo", overrides={"gama": 1})

@@ -18,9 +18,9 @@ pytest.importorskip("mcp", reason="the extra mcp is not installed")
 
 READING = {
     *("list_configs", "get_config", "list_runs", "get_run", "get_metrics", "get_logs", "diagnose"),
-    *("compare_runs", "plot", "query", "wait_for", "play"),
+    *("compare_runs", "plot", "query", "wait_for", "play", "get_experiment"),
 }
-CHANGING = {"start_training", "stop_training", "edit_run"}
+CHANGING = {"start_training", "start_experiment", "stop_training", "edit_run"}
 
 
 @pytest.fixture(scope="module")

@@ -6,8 +6,8 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Literal
 
 import anyio
@@ -40,6 +40,8 @@ class Refused(GsolveError):
 class ControlTools:
     def __init__(self, settings: Settings) -> None:
         self.settings, self.root = settings, settings.root
+        self.stop_experiment: Callable[[str], tuple[str, str]] | None = None
+        """Stops an experiment by its name; its id and what became of it."""
 
     def start_training(
         self,
@@ -58,10 +60,10 @@ class ControlTools:
         as {"policy_lr": 0.001, "hidden_dims": [64, 64]}. resume: continue this run exactly,
         instead of a config. name: of the run's folder."""
         arguments = {k: v for k, v in locals().items() if k not in ("self", "ctx")}
-        self._require_write(ctx)
+        self.require_write(ctx)
         if bool(config) == bool(resume):
             raise RunError("give either config or resume")
-        with self._audited(ctx, "start_training", arguments) as outcome:
+        with self.audited(ctx, "start_training", arguments) as outcome:
             fields = checked_overrides(overrides, self.root)
             if seed >= 0:
                 fields["seed"] = seed
@@ -83,14 +85,11 @@ class ControlTools:
 
     def _start(self, config: str, fields: dict[str, Any], name: str) -> tuple[Run, list[str]]:
         target = config_named(config, self.root)
-        notes: list[str] = []
-        if self.settings.max_env_steps is not None:
-            shown = shown_config(config, fields, self.root)
-            fields, notes = self._within_budget(fields, shown.get("max_env_steps"))
+        fields, notes = self.budgeted([config], fields)
         with a_slot(self.root, self.settings.max_trainings):
             folder = new_folder(self.root, name, config)
             words = [target, "--run-dir", str(folder), "--quiet", "--no-keys", *as_flags(fields)]
-            job = local.start(self._argv("train", *words), folder)
+            job = local.start(self.argv("train", *words), folder)
         return self._appeared(job), notes
 
     def _resume(self, run: Run, fields: dict[str, Any]) -> tuple[Run, list[str]]:
@@ -102,13 +101,26 @@ class ControlTools:
         before = len(run.meta().get("resumed") or [])
         with a_slot(self.root, self.settings.max_trainings):
             words = ["--resume", run.id, "--runs-dir", str(self.root.absolute()), "--quiet"]
-            job = local.start(self._argv("train", *words, "--no-keys", *as_flags(fields)), run.path)
+            job = local.start(self.argv("train", *words, "--no-keys", *as_flags(fields)), run.path)
         deadline = time.monotonic() + APPEARS_S
         while len(run.meta().get("resumed") or []) == before and time.monotonic() < deadline:
             if not job.is_running and len(run.meta().get("resumed") or []) == before:
                 raise RunError("\n".join(local.tail(run.path, 3)) or f"{run.id} did not resume")
             time.sleep(0.05)
         return run, notes
+
+    def budgeted(
+        self, configs: Sequence[str], fields: dict[str, Any]
+    ) -> tuple[dict[str, Any], list[str]]:
+        """Fields with the budget of env steps applied; notes about it."""
+        notes: list[str] = []
+        if self.settings.max_env_steps is None:
+            return fields, notes
+        for config in configs:
+            shown = shown_config(config, fields, self.root)
+            fields, more = self._within_budget(fields, shown.get("max_env_steps"))
+            notes += more
+        return fields, notes
 
     def _within_budget(
         self, fields: dict[str, Any], planned: Any
@@ -127,7 +139,7 @@ class ControlTools:
             raise Refused(f"max_env_steps must be a whole number up to {most:,}")
         return fields, []
 
-    def _argv(self, *words: str) -> list[str]:
+    def argv(self, *words: str) -> list[str]:
         if self.settings.max_wall_s is None:
             return local.gsolve(*words)
         timed = "gymnasium_solver.serve.mcp.timed"
@@ -150,12 +162,25 @@ class ControlTools:
 
     def stop_training(self, run: str, ctx: Context, force: bool = False) -> CallToolResult:
         """Stop a training, whoever started it: it saves a checkpoint, ends, and can be resumed.
-        force: kill it without saving."""
-        self._require_write(ctx)
-        found = run_named(run, self.root)
-        with self._audited(ctx, "stop_training", {"run": found.id, "force": force}) as outcome:
+        force: kill it without saving. run: also the id of an experiment or a search."""
+        self.require_write(ctx)
+        try:
+            found = run_named(run, self.root)
+        except RunError as no_run:
+            return self._stop_experiment(run, ctx, no_run)
+        with self.audited(ctx, "stop_training", {"run": found.id, "force": force}) as outcome:
             outcome["status"] = self._stop(found, force)
         return answer(facts.summary(found) | {"progress": facts.progress(found)})
+
+    def _stop_experiment(self, name: str, ctx: Context, no_run: RunError) -> CallToolResult:
+        with self.audited(ctx, "stop_training", {"run": name}) as outcome:
+            try:
+                assert self.stop_experiment is not None
+                found, status = self.stop_experiment(name)
+            except LookupError:
+                raise no_run from None
+            outcome |= {"id": found, "status": status}
+        return answer({"id": found, "status": status})
 
     def _stop(self, run: Run, force: bool) -> str:
         meta = run.meta()
@@ -216,7 +241,7 @@ class ControlTools:
     ) -> CallToolResult:
         """Tag a run or write its note ("" removes it). set: change config fields while it trains,
         such as {"policy_lr": 0.0001}, from the next epoch or from at_env_steps on."""
-        self._require_write(ctx)
+        self.require_write(ctx)
         found = run_named(run, self.root)
         given: dict[str, Any] = {
             "run": found.id,
@@ -225,7 +250,7 @@ class ControlTools:
             "note": note,
         }
         given |= {"set": set, "at_env_steps": at_env_steps}
-        with self._audited(ctx, "edit_run", given) as outcome:
+        with self.audited(ctx, "edit_run", given) as outcome:
             if set:
                 fields, _ = self._within_budget(checked_overrides(set, self.root), 0)
                 outcome["set"] = changed_live(found, fields, at_env_steps)
@@ -236,10 +261,12 @@ class ControlTools:
             outcome["run"] = found.id
         return answer(facts.summary(found) | outcome)
 
-    def _audited(self, ctx: Context, tool: str, arguments: dict[str, Any]) -> Any:
+    def audited(
+        self, ctx: Context, tool: str, arguments: dict[str, Any]
+    ) -> AbstractContextManager[dict[str, Any]]:
         return audited(self.root, ctx, tool, arguments, self.settings.transport)
 
-    def _require_write(self, ctx: Context) -> None:
+    def require_write(self, ctx: Context) -> None:
         if self.settings.is_read_only:
             raise Refused("this server is read-only; start it without --read-only to change runs")
         if self.settings.transport == "stdio":
@@ -254,8 +281,3 @@ class ControlTools:
 
 def _evaluations(run: Run) -> int:
     return len(query.get_events(run, "eval"))
-
-
-def running_in(root: Path) -> list[str]:
-    """Ids of runs in training, for the instructions of the server."""
-    return [run.id for run in query.list_runs(root) if run.status in ("created", "running")]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from gymnasium_solver.backends import local
 from gymnasium_solver.errors import GsolveError, RunError
+from gymnasium_solver.experiments.experiment import FOLDER, load
 from gymnasium_solver.runs import query
 from gymnasium_solver.runs.run import is_run
 
@@ -19,6 +20,8 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 LOCK = ".mcp-lock"
+JOBS = ".mcp-jobs"
+"""Folder of the processes that coordinate experiments and searches; `slots` of them are in it."""
 LOCK_S = 60.0
 _DATED = re.compile(r"-\d{8}-\d{6}-[0-9a-f]{4}$")  # of a run that is repeated
 
@@ -31,14 +34,43 @@ class Full(GsolveError):
 def a_slot(root: Path, most: int) -> Iterator[None]:
     """Hold the right to start one more training: servers of one folder take turns."""
     with _locked(root):
-        running = live(root)
-        if len(running) >= most:
-            names = ", ".join(running[:5])
-            raise Full(
-                f"{len(running)} trainings are running, at most {most} at once: {names}. Wait for "
-                "one or stop it."
-            )
+        _free(root, most)
         yield
+
+
+@contextmanager
+def slots(root: Path, most: int, wanted: int, name: str) -> Iterator[tuple[int, Path]]:
+    """The right to keep several trainings going, and the folder of what coordinates them."""
+    with _locked(root):
+        n = min(wanted, _free(root, most))
+        folder = root.absolute() / JOBS / name
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "slots").write_text(str(n))
+        yield n, folder
+
+
+def _free(root: Path, most: int) -> int:
+    """How many more trainings may be started; Full if there is no room."""
+    reserved = {}
+    for folder in sorted((root / JOBS).glob("*/")):
+        if local.is_running(folder):
+            reserved[folder.name] = int((folder / "slots").read_text() or 1)
+    members = {run for name in reserved for run in _members(root, name)}
+    running = [run for run in live(root) if run not in members]
+    n = len(running) + sum(reserved.values())
+    if n >= most:
+        names = ", ".join([*running, *reserved][:5])
+        raise Full(
+            f"{n} trainings are running, at most {most} at once: {names}. Wait for one or stop it."
+        )
+    return most - n
+
+
+def _members(root: Path, name: str) -> list[str]:
+    try:
+        return [member.run for member in load(root / FOLDER / name).members]
+    except RunError:  # a search, whose runs are in a folder of its own
+        return []
 
 
 def live(root: Path) -> list[str]:

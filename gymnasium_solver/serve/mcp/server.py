@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from gymnasium_solver import __version__
 from gymnasium_solver.serve.mcp.answers import guarded, guarded_async
 from gymnasium_solver.serve.mcp.control import ControlTools
+from gymnasium_solver.serve.mcp.experiments import ExperimentTools
 from gymnasium_solver.serve.mcp.pictures import PictureTools
 from gymnasium_solver.serve.mcp.prompts import add_prompts
 from gymnasium_solver.serve.mcp.read import ReadTools
@@ -82,15 +83,17 @@ def build_server(settings: Settings) -> SolverServer:
     )
     read, pictures = ReadTools(settings), PictureTools(settings)
     sql, control = SqlTools(settings), ControlTools(settings)
+    experiments = ExperimentTools(control)
     reading: list[Callable[..., Any]] = [
         *(read.list_configs, read.get_config, read.list_runs, read.get_run, read.get_metrics),
         *(read.get_logs, read.diagnose, read.compare_runs, pictures.plot, sql.query),
-        *(control.wait_for, pictures.play),
+        *(control.wait_for, pictures.play, experiments.get_experiment),
     ]
     for tool in reading:
         _add(server, tool, READS)
     if not settings.is_read_only:
         _add(server, control.start_training, ADDS, settings.budget())
+        _add(server, experiments.start_experiment, ADDS)
         _add(server, control.stop_training, STOPS)
         _add(server, control.edit_run, ADDS)
     add_resources(server, settings)
