@@ -14,6 +14,7 @@ from typing import Any
 import anyio
 import pytest
 
+from gymnasium_solver.cli.main import main
 from gymnasium_solver.runs.query import get_run, list_runs
 from gymnasium_solver.runs.run import Run, is_alive_here
 from tests.serve.mcp_client import ENDLESS, TINY, Caller, tiny_run, with_server
@@ -163,6 +164,7 @@ def test_a_training_outlives_its_server_and_another_stops_it(root: Path) -> None
     with_server(root, take_over, max_trainings=1)
 
 
+@pytest.mark.slow
 def test_budgets_are_enforced(root: Path) -> None:
     async def story(call: Caller) -> None:
         text = await call.error(
@@ -181,6 +183,7 @@ def test_budgets_are_enforced(root: Path) -> None:
     with_server(root, story, max_env_steps=256)
 
 
+@pytest.mark.slow
 def test_a_training_ends_after_the_allowed_time(root: Path) -> None:
     async def story(call: Caller) -> None:
         started = await call.data("start_training", config="CartPole-v1:ppo", overrides=ENDLESS)
@@ -214,6 +217,7 @@ def test_an_experiment_runs_within_the_budget_and_is_compared(root: Path) -> Non
     with_server(root, story, max_trainings=1)
 
 
+@pytest.mark.slow
 def test_an_experiment_is_stopped_with_its_runs(root: Path) -> None:
     async def story(call: Caller) -> None:
         started = await call.data(
@@ -281,6 +285,7 @@ def _check_headers(address: str) -> None:
         assert answer.status_code == status, (headers, answer.status_code, answer.text[:200])
 
 
+@pytest.mark.slow
 def test_other_machines_always_need_the_token(root: Path) -> None:
     import httpx
 
@@ -306,22 +311,23 @@ def test_other_machines_always_need_the_token(root: Path) -> None:
         (["--htpp"], "--http"),
     ],
 )
-def test_wrong_flags_are_one_line(words: list[str], said: str) -> None:
-    done = subprocess.run([*WORDS, *words], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 2
-    assert said in done.stderr
-    assert len(done.stderr.splitlines()) == 1
+def test_wrong_flags_are_one_line(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["mcp", *words]) == 2
+    text = capsys.readouterr().err
+    assert said in text
+    assert len(text.splitlines()) == 1
 
 
-def test_the_log_of_changes_is_printed(root: Path) -> None:
+def test_the_log_of_changes_is_printed(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = tiny_run(root, seed=1).id
 
     async def story(call: Caller) -> None:
         await call.data("edit_run", run=run, note="hello")
 
     with_server(root, story)
-    time.sleep(0.01)
-    words = [*WORDS, "--log", "--runs-dir", str(root)]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True)
-    assert "edit_run" in done.stdout
-    assert run in done.stdout
+    assert main(["mcp", "--log", "--runs-dir", str(root)]) == 0
+    text = capsys.readouterr().out
+    assert "edit_run" in text
+    assert run in text

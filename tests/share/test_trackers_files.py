@@ -149,6 +149,7 @@ def test_every_row_once_when_killed_at_any_moment(
     check(run, name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["csv", "tensorboard"])
 def test_every_row_once_after_kill_9(name: str, tmp_path: Path) -> None:
     """A real process, killed while the run grows and is rewound."""
