@@ -43,6 +43,7 @@ def main(argv: Sequence[str]) -> int:
         max_wall_s=_seconds(args.max_wall_time),
         token=token,
         transport="http" if args.http else "stdio",
+        allow_publish=args.allow_publish,
     )
     return _serve_http(settings, args) if args.http else _serve_stdio(settings)
 
@@ -67,6 +68,9 @@ def _parser() -> Parser:
     parser.add_argument("--read-only", action="store_true", help="nothing can be changed")
     parser.add_argument(
         "--allow-write", action="store_true", help="over HTTP: allow changes with the token"
+    )
+    parser.add_argument(
+        "--allow-publish", action="store_true", help="runs may be published on the Hub"
     )
     parser.add_argument(
         "--max-trainings", default="2", metavar="N", help="trainings at once (default: 2)"

@@ -74,6 +74,29 @@ def test_a_read_only_server_has_no_tools_that_change_anything(root: Path) -> Non
     with_server(root, story, is_read_only=True)
 
 
+def test_publishing_is_offered_only_if_the_person_allows_it(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words: list[str] = []
+
+    def output(*given: str, **_: Any) -> str:
+        words.extend(given)
+        return '{"repo": "ann/x"}'
+
+    monkeypatch.setattr("gymnasium_solver.serve.mcp.publishing.output_of", output)
+
+    async def story(call: Caller) -> None:
+        names = {tool.name for tool in (await call.client.list_tools()).tools}
+        assert names == {*READING, *CHANGING, "publish_run"}
+        assert (await call.data("publish_run", run="@last", repo="ann/x"))["repo"] == "ann/x"
+        assert "--dry-run" in words
+        assert "--public" not in words
+        for bad in ("--help", "ann", "ann/x/y", "../x"):
+            assert "repository" in await call.error("publish_run", run="@last", repo=bad)
+
+    with_server(root, story, allow_publish=True)
+
+
 def test_configs_are_listed_resolved_and_explained(root: Path) -> None:
     async def story(call: Caller) -> None:
         listed = await call.data("list_configs", filter="CartPole-v1:*", limit=3)

@@ -19,6 +19,7 @@ from gymnasium_solver.serve.mcp.control import ControlTools
 from gymnasium_solver.serve.mcp.experiments import ExperimentTools
 from gymnasium_solver.serve.mcp.pictures import PictureTools
 from gymnasium_solver.serve.mcp.prompts import add_prompts
+from gymnasium_solver.serve.mcp.publishing import PublishTools
 from gymnasium_solver.serve.mcp.read import ReadTools
 from gymnasium_solver.serve.mcp.resources import add_resources
 from gymnasium_solver.serve.mcp.settings import Settings
@@ -38,6 +39,8 @@ ADDS = ToolAnnotations(read_only_hint=False, destructive_hint=False, open_world_
 STOPS = ToolAnnotations(
     read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=False
 )
+
+SENDS = ToolAnnotations(read_only_hint=False, destructive_hint=False, open_world_hint=True)
 
 
 class SolverServer(MCPServer[Any]):
@@ -96,6 +99,8 @@ def build_server(settings: Settings) -> SolverServer:
         _add(server, experiments.start_experiment, ADDS)
         _add(server, control.stop_training, STOPS)
         _add(server, control.edit_run, ADDS)
+        if settings.allow_publish:
+            _add(server, PublishTools(control).publish_run, SENDS)
     add_resources(server, settings)
     add_prompts(server)
     return server

@@ -20,6 +20,8 @@ class Settings:
     token: str | None = None
     """Over HTTP only a request with this bearer token may change anything."""
     transport: str = "stdio"
+    allow_publish: bool = False
+    """Whether runs may be sent to the Hub."""
 
     def budget(self) -> str:
         """The limits in words, for the model."""
