@@ -218,6 +218,38 @@ def test_an_experiment_runs_within_the_budget_and_is_compared(root: Path) -> Non
 
 
 @pytest.mark.slow
+def test_a_search_finds_hyperparameters(root: Path) -> None:
+    pytest.importorskip("optuna", reason="the extra sweep is not installed")
+
+    async def story(call: Caller) -> None:
+        ranges = {"policy_lr": "log:1e-4..1e-2", "n_epochs": "1,2"}
+        started = await call.data(
+            "start_experiment",
+            configs=["CartPole-v1:ppo"],
+            search=ranges,
+            trials=2,
+            overrides=TINY,
+            name="found",
+        )
+        assert started["id"].startswith("found-")
+        deadline = time.monotonic() + 150
+        found = await call.data("get_experiment", id=started["id"])
+        while found["running"]:
+            assert time.monotonic() < deadline, found
+            await anyio.sleep(1)
+            found = await call.data("get_experiment", id="found")
+        assert found["status"] == "finished"
+        assert {row["number"] for row in found["best_trials"]} == {0, 1}
+        assert set(found["result"]["params"]) == set(ranges)
+        assert (await call.data("get_experiment"))["searches"] == [started["id"]]
+        bad = {"policy_lr": "log:nothing"}
+        assert await call.error("start_experiment", configs=["CartPole-v1:ppo"], search=bad)
+        assert [p.name for p in (root / ".mcp-jobs").iterdir()] == ["found"]
+
+    with_server(root, story)
+
+
+@pytest.mark.slow
 def test_an_experiment_is_stopped_with_its_runs(root: Path) -> None:
     async def story(call: Caller) -> None:
         started = await call.data(

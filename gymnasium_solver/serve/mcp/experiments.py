@@ -112,11 +112,7 @@ class ExperimentTools:
             return answer({"experiments": rows, "searches": sweep_ids(self.root)[: bounded(limit)]})
         kind, name = self.find(id)
         if kind == SWEEPS:
-            where = ["--json", "--runs-dir", str(self.root.absolute())]
-            shown = json.loads(output_of("sweep", "show", name, *where))
-            shown["running"] = self.is_running(name)
-            shown["trials"] = (shown.get("trials") or [])[: bounded(limit)]
-            return answer(shown)
+            return answer(self._search(name, bounded(limit)))
         rows_ = Progress(load(self.root / FOLDER / name)).rows()
         data: dict[str, Any] = {"id": name, "status": status_of(rows_), "counts": counts(rows_)}
         data["running"] = self.is_running(name)
@@ -125,6 +121,14 @@ class ExperimentTools:
         if scored:
             data |= facts.comparison(scored, self.root)
         return answer(data)
+
+    def _search(self, name: str, limit: int) -> dict[str, Any]:
+        """A search as `gsolve sweep show` tells it: the best trials first."""
+        where = ["--json", "--runs-dir", str(self.root.absolute())]
+        shown = json.loads(output_of("sweep", "show", name, *where))
+        names = ("number", "value", "state", "own", "params", "env_steps", "reason")
+        rows = [{n: row.get(n) for n in names} for row in shown.pop("rows", [])[:limit]]
+        return shown | {"running": self.is_running(name), "best_trials": rows}
 
     def _row(self, name: str) -> dict[str, Any]:
         try:
@@ -172,7 +176,8 @@ def sweep_ids(root: Path) -> list[str]:
     folder = root / SWEEPS
     if not folder.is_dir():
         return []
-    return sorted((p.name for p in folder.iterdir() if (p / SWEEP_FILE).is_file()), reverse=True)
+    found = [p.name for p in folder.iterdir() if p.name[0] not in "@."]
+    return sorted((n for n in found if (folder / n / SWEEP_FILE).is_file()), reverse=True)
 
 
 def _check_counts(configs: Sequence[str], seeds: int, trials: int, search: dict[str, str]) -> None:
