@@ -51,6 +51,7 @@ VERBS: dict[str, dict[str, str]] = {
         "plot": "draw the learning curves of one or several runs",
         "experiments": "list the experiments, or the runs of one",
         "compare": "compare groups of seeds: scores with intervals, and a verdict",
+        "jobs": "list what runs in the background, show its output, cancel it",
         "repro": "repeat a run, and say whether it came to the same",
         "benchmark": "run a declared set of configs and seeds, and write its table",
         "report": "write a page about one or several runs, as HTML and Markdown",

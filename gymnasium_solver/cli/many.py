@@ -12,8 +12,9 @@ from gymnasium_solver.errors import ConfigError
 if TYPE_CHECKING:
     from gymnasium_solver.config.schema import Config
     from gymnasium_solver.experiments.experiment import Experiment
+    from gymnasium_solver.experiments.pool import Backend
 
-MANY_OPTIONS = ("seeds", "jobs", "ablations", "experiment")
+MANY_OPTIONS = ("seeds", "jobs", "ablations", "experiment", "backend", "detach")
 NOT_TOGETHER = ("run_name", "run_dir", "if_exists", "epoch", "list_envs")
 MOST_SEEDS = 10_000
 
@@ -34,6 +35,7 @@ def is_pattern(target: str) -> bool:
 
 def train_many(args: FieldArgs, command: Sequence[str], options: dict[str, str]) -> int:
     """Create an experiment, or take up the one of this name, and run it."""
+    from gymnasium_solver.cli import placement
     from gymnasium_solver.experiments import experiment as experiments
     from gymnasium_solver.runs.run import runs_root
 
@@ -42,6 +44,7 @@ def train_many(args: FieldArgs, command: Sequence[str], options: dict[str, str])
         flag = f"--{(refused or ['seed'])[0].replace('_', '-')}"
         fix = "use --seeds" if not refused else "name the experiment with --experiment NAME"
         raise UsageError(f"{flag} is for a single run; {fix}")
+    placement.backend_of(args)  # reported before anything is written
     root = runs_root(args.last("runs_dir"))
     name = args.last("experiment")
     if name is not None and (path := root / experiments.FOLDER / name).is_dir():
@@ -74,12 +77,22 @@ def _check_same(found: "Experiment", command: Sequence[str]) -> None:
 def _without_jobs(command: Sequence[str]) -> list[str]:
     """The words that decide what is run, not how."""
     text = "\0".join(command)
-    text = re.sub(r"\0--(jobs|backend|track|runs[-_]dir)(=|\0)[^\0]*", "", text)
+    text = re.sub(r"\0--(jobs|backend|resources|sbatch|track|runs[-_]dir)(=|\0)[^\0]*", "", text)
     return [w for w in text.split("\0") if w not in ("-q", "--quiet", "--detach", "--no-keys")]
 
 
 def run_experiment(experiment: "Experiment", args: FieldArgs) -> int:
     """Run what is left of an experiment, show it, and print and write the summary."""
+    from gymnasium_solver.cli import placement
+
+    name = placement.backend_of(args)
+    experiment.check_trust(args.has("trust"))
+    if name == "slurm":
+        return placement.on_slurm(experiment, args, lambda: summarise(experiment))
+    if name in ("dstack", "modal"):
+        return placement.on_service(name, experiment, args)
+    if args.has("detach"):
+        return placement.detach(experiment, args)
     return run_tasks(experiment, args, lambda: summarise(experiment))
 
 
@@ -97,7 +110,7 @@ def run_tasks(experiment: "Experiment", args: FieldArgs, at_end: Callable[[], No
         os.environ["GSOLVE_TRACK"] = ",".join(read_names(",".join(args.options["track"])))
     jobs = parse_jobs(args.last("jobs"), len(experiment.members))
     with locked(experiment.path):
-        pool = experiment.pool(jobs)
+        pool = experiment.pool(jobs, _pool_backend(experiment, args))
         try:
             with ManyTable(Progress(experiment), args.has("quiet")) as table:
                 pool.run(table.on_change, table.on_poll)
@@ -109,6 +122,18 @@ def run_tasks(experiment: "Experiment", args: FieldArgs, at_end: Callable[[], No
     for task in failed:
         print(f"{task.label} failed: {task.reason}")
     return 1 if failed else 0
+
+
+def _pool_backend(experiment: "Experiment", args: FieldArgs) -> "Backend | None":
+    """Ray, if it was asked for; None: this machine."""
+    if args.last("backend") != "ray":
+        return None
+    from gymnasium_solver.backends.ray_tasks import RayBackend
+    from gymnasium_solver.cli.placement import resources_of
+
+    needs = resources_of(experiment, args)
+    address = os.environ.get("RAY_ADDRESS")
+    return RayBackend(address, cpus=needs.cpus, gpus=needs.gpus, memory_gb=needs.memory_gb)
 
 
 def summarise(experiment: "Experiment") -> None:

@@ -79,7 +79,7 @@ def _existing(root: Path, name: str, policy: str, config: "Config", trust: bool)
         _check_same(run, config, trust)
         is_finished = run.meta().get("status") == "finished"
         return Place(root, name, is_resume=not is_finished, is_finished=is_finished)
-    if policy == "resume" and (run.path / JOB_FILES[0]).exists():
+    if policy == "resume" and any((run.path / name).exists() for name in JOB_FILES):
         # Killed before its first checkpoint. The job that trains it anew is this very process,
         # whose files must stay where they are.
         clear_run(run.path)

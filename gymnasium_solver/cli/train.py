@@ -44,6 +44,10 @@ OPTIONS = {
     "ablations": ONE,
     "experiment": ONE,
     "track": ONE,
+    "backend": ONE,
+    "resources": ONE,
+    "sbatch": ONE,
+    "detach": NONE,
     # Flag names of the system that users migrate from.
     "override": ONE,
     "config_id": ONE,
@@ -87,6 +91,12 @@ flags:
   --experiment NAME        name of the experiment, to continue it by the same command
   --track NAME,NAME        follow the run with csv, tensorboard, wandb or trackio, each in a process
                            of its own (gsolve track)
+  --backend NAME           local (default), ray, slurm, dstack or modal
+  --resources "cpus=4 memory=8 gpus=1 hours=2"
+                           what each run gets on a cluster, instead of the estimate
+  --sbatch "partition=gpu account=x"
+                           further options of sbatch
+  --detach                 run in the background; gsolve jobs lists, shows and cancels
   --log-level LEVEL        show messages from debug, info (default), warning or error on
   --no-keys                do not read keys; else on a terminal: c checkpoint, e evaluate,
                            p pause, q save and stop, h help

@@ -1,0 +1,109 @@
+"""What a training needs of a machine, estimated from its config; every figure can be overridden.
+
+estimate(config)                        # Resources(cpus=2, memory_gb=2.1, gpus=0, hours=0.5)
+estimate(config).override("cpus=4 hours=8")
+"""
+
+import math
+import re
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, Self
+
+from gymnasium_solver.errors import ConfigError
+from gymnasium_solver.suggest import did_you_mean
+
+if TYPE_CHECKING:
+    from gymnasium_solver.config.schema import Config
+
+BASE_GB = 1.0  # Python, torch and the environments themselves
+GPU_GB = 4.0  # what CUDA takes of the host
+MARGIN = 3.0  # on the time; a job that is cut off is resumed, but waits in the queue again
+LEAST_HOURS = 0.25
+# Env steps per second of one slow core; the real figure is mostly higher.
+SPEED = {"mlp": 5_000.0, "mlp_replay": 150.0, "cnn": 300.0, "cnn_replay": 60.0}
+
+
+@dataclass(frozen=True)
+class Resources:
+    cpus: int
+    memory_gb: float
+    gpus: int
+    hours: float
+
+    def __str__(self) -> str:
+        gpus = f", {self.gpus} GPU{'s' * (self.gpus > 1)}" if self.gpus else ", no GPU"
+        cpus = f"{self.cpus} CPU{'s' * (self.cpus > 1)}"
+        return f"{cpus}, {self.memory_gb:g} GB of memory{gpus}, {self.hours:g} h"
+
+    @property
+    def time_text(self) -> str:
+        """As Slurm writes it: hours:minutes:seconds."""
+        minutes = math.ceil(self.hours * 60)
+        return f"{minutes // 60:02d}:{minutes % 60:02d}:00"
+
+    def override(self, text: str) -> Self:
+        """Replace figures: "cpus=4 memory=8 gpus=1 hours=2", separated by blanks or commas."""
+        names = {"cpus": "cpus", "memory": "memory_gb", "gpus": "gpus", "hours": "hours"}
+        changes: dict[str, Any] = {}
+        for part in re.split(r"[\s,]+", text.strip()):
+            key, _, value = part.partition("=")
+            if key not in names:
+                hint = did_you_mean(key, names) or f"Expected {', '.join(names)}."
+                raise ConfigError(f"--resources {part}: unknown. {hint}")
+            match = re.fullmatch(r"(\d+(?:\.\d+)?)(?:[gG][bB]?|h)?", value)
+            if match is None:
+                raise ConfigError(f"--resources {part}: expected a number, such as {key}=2")
+            number = float(match[1])
+            is_count = key in ("cpus", "gpus")
+            if (is_count and not number.is_integer()) or (key != "gpus" and not number):
+                raise ConfigError(f"--resources {part}: expected a number, such as {key}=2")
+            changes[names[key]] = int(number) if is_count else number
+        return replace(self, **changes)
+
+
+def estimate(config: "Config") -> Resources:
+    """Resources for one run of a config. The environment is built once, for its spaces."""
+    from gymnasium_solver.config.schema import LearnerConfig
+    from gymnasium_solver.envs.make import env_from_config
+    from gymnasium_solver.nets.network import is_cnn
+
+    env = env_from_config(config, 1)
+    try:
+        space, actions = env.observation_space, env.action_space
+    finally:
+        env.close()
+    has_cnn = isinstance(config, LearnerConfig) and is_cnn(config, space)
+    buffer_size = getattr(config, "buffer_size", None)
+    data = _rollout_bytes(config, space, actions)
+    if buffer_size and getattr(config, "replay_dir", None) is None:
+        data += _replay_bytes(config, buffer_size, space, actions)
+    device = str(config.device)
+    gpus = 1 if device.startswith("cuda") or (device == "auto" and has_cnn) else 0
+    memory = BASE_GB + 1.2 * data / 1e9 + GPU_GB * gpus
+    kind = ("cnn" if has_cnn else "mlp") + ("_replay" if buffer_size else "")
+    seconds = (config.max_env_steps or 1_000_000) / SPEED[kind] * MARGIN
+    hours = max(LEAST_HOURS, math.ceil(4 * seconds / 3600) / 4)
+    cpus = min(8, max(1, config.n_envs // 4)) if has_cnn else 1
+    return Resources(cpus, math.ceil(memory * 2) / 2, gpus, hours)
+
+
+def _rollout_bytes(config: "Config", space: Any, action_space: Any) -> int:
+    from gymnasium_solver.data.rollout import Rollout
+    from gymnasium_solver.spaces.actions import action_kind
+
+    rows = config.rollout_rows
+    return 2 * Rollout.estimate_bytes(rows, config.n_envs, space, action_kind(action_space))
+
+
+def _replay_bytes(config: "Config", buffer_size: int, space: Any, action_space: Any) -> int:
+    from gymnasium_solver.data.replay import Replay
+    from gymnasium_solver.spaces.actions import action_kind
+
+    whole = Replay.estimate_bytes(buffer_size, config.n_envs, space, action_kind(action_space))
+    shape = getattr(space, "shape", None) or ()
+    # A stack of frames is stored once.
+    is_stack = len(shape) == 3 and str(getattr(space, "dtype", "")) == "uint8" and shape[0] <= 8
+    return whole // shape[0] if is_stack else whole
+
+
+FIELDS = tuple(field.name for field in fields(Resources))

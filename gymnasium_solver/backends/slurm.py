@@ -1,0 +1,143 @@
+"""Slurm: one job array per experiment, safe against preemption.
+
+    script = write_script(folder, argvs, resources, name="cartpole", jobs=4)
+    job_id = submit(script)
+    states(job_id)                       # {0: "RUNNING", 1: "PENDING", ...}
+
+A task that Slurm preempts or that reaches its time limit gets SIGTERM 30 seconds before (`B:` sends
+it to the script, which passes it on), saves, exits with 75, and is put into the queue again. The
+folder of the runs must be on a disk that all nodes see.
+"""
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from gymnasium_solver.backends.local import BackendError
+from gymnasium_solver.backends.resources import Resources
+from gymnasium_solver.backends.task import write_tasks
+
+SCRIPT = "job.sbatch"
+RECORD = "backend.json"
+CANCELLED = "cancelled"  # a task that finds this file is not put into the queue again
+MAX_REQUEUES = 50
+_WAITING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SUSPENDED", "RESIZING")
+_RUNNING = ("RUNNING", "COMPLETING", "SIGNALING", "STAGE_OUT", "STOPPED")
+
+
+def script_text(
+    folder: Path,
+    n_tasks: int,
+    resources: Resources,
+    *,
+    name: str,
+    jobs: int | None = None,
+    options: Sequence[str] = (),
+    env: Mapping[str, str] | None = None,
+) -> str:
+    """The sbatch script. `options`: further lines of #SBATCH, such as --partition=gpu."""
+    limit = f"%{jobs}" if jobs is not None and jobs < n_tasks else ""
+    lines = [
+        f"--job-name={re.sub(r'[^A-Za-z0-9._-]+', '-', name)[:60]}",
+        f"--array=0-{n_tasks - 1}{limit}",
+        "--requeue",
+        "--signal=B:TERM@30",
+        "--open-mode=append",
+        f"--output={folder / '%a.log'}",
+        f"--cpus-per-task={resources.cpus}",
+        f"--mem={round(1000 * resources.memory_gb)}M",
+        f"--time={resources.time_text}",
+        *([f"--gres=gpu:{resources.gpus}"] if resources.gpus else []),
+        *options,
+    ]
+    exports = {"GSOLVE_CPUS": str(resources.cpus), **(env or {})}
+    task = [sys.executable, "-m", "gymnasium_solver.backends.task", str(folder)]
+    return "\n".join([
+        "#!/bin/bash",
+        *(f"#SBATCH {line}" for line in lines),
+        *(f"export {key}={shlex.quote(value)}" for key, value in exports.items()),
+        f"cd {shlex.quote(os.getcwd())}",
+        f'{shlex.join(task)} "$SLURM_ARRAY_TASK_ID" & PID=$!',
+        "trap 'kill -TERM $PID' TERM",
+        "wait $PID; RC=$?",
+        "# A signal ends `wait`, not the training: wait until it has saved.",
+        "while kill -0 $PID 2>/dev/null; do wait $PID; RC=$?; done",
+        f'if [ $RC = 75 ] && [ "${{SLURM_RESTART_COUNT:-0}}" -lt {MAX_REQUEUES} ] \\',
+        f"  && [ ! -e {shlex.quote(str(folder / CANCELLED))} ]; then",
+        "  # Not $SLURM_JOB_ID: that of the last task is the id of the whole array.",
+        '  exec scontrol requeue "${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}"',
+        "fi",
+        "exit $RC",
+        "",
+    ])  # fmt: skip
+
+
+def write_script(
+    folder: Path,
+    argvs: Sequence[Sequence[str]],
+    resources: Resources,
+    *,
+    name: str,
+    jobs: int | None = None,
+    options: Sequence[str] = (),
+    env: Mapping[str, str] | None = None,
+) -> Path:
+    """Write the tasks and the script of a job array; returns the script."""
+    write_tasks(folder, argvs)
+    path = folder / SCRIPT
+    text = script_text(
+        folder, len(argvs), resources, name=name, jobs=jobs, options=options, env=env
+    )
+    path.write_text(text)
+    return path
+
+
+def submit(script: Path) -> str:
+    """Hand a script to Slurm; returns the id of the job array."""
+    (script.parent / CANCELLED).unlink(missing_ok=True)
+    out = _slurm("sbatch", "--parsable", str(script))
+    job_id = out.strip().partition(";")[0]
+    (script.parent / RECORD).write_text(json.dumps({"backend": "slurm", "id": job_id}) + "\n")
+    return job_id
+
+
+def states(job_id: str) -> dict[int, str]:
+    """The state of each task that Slurm still knows; a task that has ended soon disappears."""
+    try:
+        out = _slurm("squeue", "-h", "-r", "-t", "all", "-j", job_id, "-o", "%K %T")
+    except BackendError as error:
+        if "Invalid job id" in str(error):
+            return {}
+        raise
+    rows = [line.split() for line in out.splitlines()]
+    return {int(row[0]): row[1] for row in rows if len(row) == 2 and row[0].isdecimal()}
+
+
+def is_active(state: str) -> bool:
+    return state in _WAITING or state in _RUNNING
+
+
+def cancel(folder: Path, job_id: str) -> None:
+    """Take a job array out of the queue. Running tasks get SIGTERM, save and end."""
+    (folder / CANCELLED).touch()
+    _slurm("scancel", "--state=PENDING", job_id)
+    _slurm("scancel", "--signal=TERM", "--batch", job_id)
+
+
+def _slurm(*words: str) -> str:
+    if shutil.which(words[0]) is None:
+        raise BackendError(
+            f"{words[0]} is not on the PATH: run this on a login node of a Slurm cluster, or use "
+            "--backend local"
+        )
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    if done.returncode:
+        text = done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}"
+        raise BackendError(f"{words[0]}: {text.splitlines()[-1]}")
+    return done.stdout

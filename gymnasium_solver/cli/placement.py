@@ -1,0 +1,139 @@
+"""Where an experiment runs: `--backend`, `--resources`, `--detach` of `gsolve train`."""
+
+import shlex
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gymnasium_solver.cli.flags import FieldArgs, UsageError
+from gymnasium_solver.suggest import did_you_mean
+
+if TYPE_CHECKING:
+    from gymnasium_solver.backends.resources import Resources
+    from gymnasium_solver.experiments.experiment import Experiment
+
+BACKENDS = ("local", "ray", "slurm", "dstack", "modal")
+FOLLOW_S = 3.0
+
+
+def backend_of(args: FieldArgs) -> str:
+    name = args.last("backend") or "local"
+    if name not in BACKENDS:
+        hint = did_you_mean(name, BACKENDS) or f"Expected {', '.join(BACKENDS)}."
+        raise UsageError(f"--backend {name}: unknown. {hint}")
+    if name == "slurm" and shutil.which("sbatch") is None:
+        raise UsageError(
+            "--backend slurm: sbatch is not on the PATH; use a login node of a cluster"
+        )
+    if args.has("sbatch") and name != "slurm":
+        raise UsageError("--sbatch is for --backend slurm")
+    if args.has("resources") and name == "local":
+        raise UsageError("--resources is for clusters; on this machine use --jobs")
+    return name
+
+
+def detach(experiment: "Experiment", args: FieldArgs) -> int:
+    """Start a coordinator in the background, which runs the experiment."""
+    from gymnasium_solver.backends import local
+
+    words = ["train", "--resume", str(experiment.path), "--runs-dir", str(experiment.root)]
+    for name in ("jobs", "backend", "resources"):
+        if (value := args.last(name)) is not None:
+            words += [f"--{name}", value]
+    if args.has("trust"):
+        words.append("--trust")
+    job = local.start(local.gsolve(*words), experiment.path)
+    print(f"{experiment.id} runs in the background (process {job.pid})")
+    print(f"  gsolve experiments {experiment.id} --watch\n  gsolve jobs logs {experiment.id}\n"
+          f"  gsolve jobs cancel {experiment.id}")  # fmt: skip
+    return 0
+
+
+def resources_of(experiment: "Experiment", args: FieldArgs) -> "Resources":
+    """The largest needs of any config of the experiment, with what the user has overridden."""
+    from gymnasium_solver.backends.resources import Resources, estimate
+    from gymnasium_solver.experiments.experiment import CONFIGS
+    from gymnasium_solver.training.prepare import load_config
+
+    files = dict.fromkeys(member.config for member in experiment.members)
+    each = [estimate(load_config(str(experiment.path / CONFIGS / name))) for name in files]
+    largest = Resources(*(max(getattr(r, n) for r in each)
+                          for n in ("cpus", "memory_gb", "gpus", "hours")))  # fmt: skip
+    chosen = largest
+    if (text := args.last("resources")) is not None:
+        chosen = largest.override(text)
+    note = f" (estimated: {largest})" if chosen != largest else " (estimated; change --resources)"
+    print(f"each run gets {chosen}{note}")
+    return chosen
+
+
+def on_slurm(experiment: "Experiment", args: FieldArgs, at_end: Callable[[], None]) -> int:
+    """Submit a job array, and follow it unless --detach."""
+    from gymnasium_solver.backends import slurm
+
+    resources = resources_of(experiment, args)
+    jobs = args.last("jobs")
+    script = slurm.write_script(
+        experiment.path / "slurm",
+        [experiment.task(member).argv for member in experiment.members],
+        resources,
+        name=experiment.id,
+        jobs=int(jobs) if jobs and jobs.isdecimal() else None,
+        options=[f"--{word.lstrip('-')}" for word in shlex.split(args.last("sbatch") or "")],
+    )
+    job_id = slurm.submit(script)
+    print(f"submitted {script} as Slurm job {job_id}")
+    if args.has("detach"):
+        return 0
+    return follow(experiment, args, lambda: _is_active(job_id), at_end)
+
+
+def _is_active(job_id: str) -> bool:
+    from gymnasium_solver.backends import slurm
+
+    return any(slurm.is_active(state) for state in slurm.states(job_id).values())
+
+
+def follow(
+    experiment: "Experiment",
+    args: FieldArgs,
+    is_active: Callable[[], bool],
+    at_end: Callable[[], None],
+) -> int:
+    """Show the runs of an experiment that trains elsewhere until its job is over."""
+    from gymnasium_solver.cli.many_table import ManyTable
+    from gymnasium_solver.experiments.progress import Progress, counts
+
+    progress = Progress(experiment)
+    try:
+        with ManyTable(progress, args.has("quiet")) as table:
+            while is_active():
+                table.on_poll()
+                time.sleep(FOLLOW_S)
+    except KeyboardInterrupt:
+        print(f"the job continues; gsolve jobs cancel {experiment.id} ends it")
+        raise
+    rows = progress.rows()
+    print(counts(rows))
+    at_end()
+    return 0 if all(row.status == "finished" for row in rows) else 1
+
+
+def on_service(backend: str, experiment: "Experiment", args: FieldArgs) -> int:
+    """Write what dstack or Modal needs, and hand it over if its command is installed."""
+    from gymnasium_solver.backends import dstack, modal
+
+    resources = resources_of(experiment, args)
+    words: list[Sequence[str]] = [experiment.task(m).words for m in experiment.members]
+    folder: Path = experiment.path / backend
+    names = [member.run for member in experiment.members]
+    module = dstack if backend == "dstack" else modal
+    made = module.write(folder, experiment.id, names, words, experiment.path, resources)
+    print(f"wrote {made}")
+    command = module.command(made)
+    if not module.is_installed():
+        print(f"{backend} is not installed here. Start it with:\n  {shlex.join(command)}")
+        return 0
+    return module.submit(made)

@@ -1,0 +1,126 @@
+"""Jobs in the background: what runs where, its output, and how to end it.
+
+    for job in list_jobs(root): print(job.name, job.status)
+    cancel("a1b2", root)
+
+A job is a run or an experiment that was started by `--detach`, by a pool, by the web app or by an
+agent, or an experiment that was handed to a cluster.
+"""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from gymnasium_solver.backends import local, slurm
+from gymnasium_solver.errors import GsolveError, RunError
+from gymnasium_solver.experiments.experiment import FILE, FOLDER, load
+from gymnasium_solver.runs.run import Run, is_run, live_status
+from gymnasium_solver.suggest import did_you_mean
+
+
+@dataclass(frozen=True)
+class JobInfo:
+    name: str
+    kind: str
+    """run or experiment."""
+    backend: str
+    status: str
+    """running, queued, ended, or the status of the run that has ended."""
+    id: str
+    """Process id, or the id of the cluster's job."""
+    at: str
+    path: str
+
+    @property
+    def is_active(self) -> bool:
+        return self.status in ("running", "queued")
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def list_jobs(root: Path) -> list[JobInfo]:
+    """All jobs, the newest first."""
+    folders = [*_folders(root), *_folders(root / FOLDER)]
+    found = [job for folder in folders if (job := job_in(folder)) is not None]
+    return sorted(found, key=lambda job: job.at, reverse=True)
+
+
+def _folders(root: Path) -> list[Path]:
+    if not root.is_dir():
+        return []
+    return [p for p in root.iterdir() if p.name[0] not in "@." and p.is_dir()]
+
+
+def job_in(folder: Path) -> JobInfo | None:
+    """The job of a folder, if it has one."""
+    kind = "experiment" if (folder / FILE).is_file() else "run"
+    record = folder / "slurm" / slurm.RECORD
+    if record.is_file():
+        job_id = str(json.loads(record.read_text()).get("id"))
+        at = load(folder).created_at if kind == "experiment" else ""
+        status = _slurm_status(job_id)
+        return JobInfo(folder.name, kind, "slurm", status, job_id, at, str(folder))
+    try:
+        job = local.find(folder)
+    except RunError:
+        return None
+    if job is None:
+        return None
+    status = "running" if job.is_running else "ended"
+    if status == "ended" and is_run(folder):
+        status = live_status(Run(folder).meta())
+    return JobInfo(folder.name, kind, "local", status, str(job.pid), job.at, str(folder))
+
+
+def _slurm_status(job_id: str) -> str:
+    try:
+        active = [state for state in slurm.states(job_id).values() if slurm.is_active(state)]
+    except GsolveError:
+        return "unknown"
+    return "ended" if not active else "running" if "RUNNING" in active else "queued"
+
+
+def find_job(ref: str, root: Path) -> JobInfo:
+    """The job that a name, or a unique part of one, means."""
+    jobs = list_jobs(root)
+    exact = [job for job in jobs if ref in (job.name, job.id)]
+    matches = exact or [job for job in jobs if ref.lower() in job.name.lower()]
+    active = [job for job in matches if job.is_active]
+    matches = active if len(matches) > 1 and len(active) == 1 else matches
+    if len(matches) == 1:
+        return matches[0]
+    names = [job.name for job in jobs]
+    if matches:
+        raise RunError(f"{ref!r} matches several jobs: {', '.join(j.name for j in matches[:8])}")
+    hint = did_you_mean(ref, names) or "gsolve jobs lists all."
+    raise RunError(f"there is no job {ref!r} in {root}. {hint}")
+
+
+def logs(job: JobInfo, lines: int = 50) -> list[str]:
+    """The last lines of a job's output."""
+    folder = Path(job.path)
+    if job.backend != "slurm":
+        return local.tail(folder, lines)
+    found = []
+    for path in sorted((folder / "slurm").glob("*.log")):
+        text = path.read_text(errors="replace").splitlines()[-lines:]
+        found += [f"[{path.stem}] {line}" for line in text]
+    return found
+
+
+def cancel(job: JobInfo) -> bool:
+    """Ask a job to save and end; False if it is not running. It can be resumed later."""
+    folder = Path(job.path)
+    if job.backend == "slurm":
+        if not job.is_active:
+            return False
+        slurm.cancel(folder / "slurm", job.id)
+        return True
+    if local.stop(folder):  # a coordinator stops its runs
+        return True
+    if job.kind != "experiment":
+        return False
+    stopped = [local.stop(path) for path in load(folder).folders()]
+    return any(stopped)
