@@ -100,7 +100,12 @@ def _check_same(run: "Run", config: "Config", trust: bool) -> None:
     given = config_dict(config)
     if given.get("seed") is None:
         given["seed"] = saved.get("seed")
-    other = [name for name in {**saved, **given} if saved.get(name) != given.get(name)]
+    # A run records what `auto` has become.
+    other = [
+        name
+        for name in {**saved, **given}
+        if saved.get(name) != given.get(name) and given.get(name) != "auto"
+    ]
     if other:
         raise UsageError(
             f"{run.id} was started with other values of {', '.join(other)}. Continue it with "

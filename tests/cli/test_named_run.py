@@ -129,3 +129,12 @@ def test_a_folder_of_something_else_is_not_touched(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is not a run"):
         choose_place(words(tmp_path, run_name="mine", if_exists="resume"), CONFIG)
     assert (tmp_path / "mine" / "thesis.tex").exists()
+
+
+def test_auto_is_what_it_has_become(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    run.config_path.write_text(dump_config(CONFIG.replace(seed=3, normalize_obs="rolling")))
+    options = words(tmp_path, run_name="mine", if_exists="resume")
+    assert choose_place(options, CONFIG.replace(normalize_obs="auto")).is_resume
+    with pytest.raises(UsageError, match=r"other values of normalize_obs\."):
+        choose_place(options, CONFIG.replace(normalize_obs=False))
