@@ -100,7 +100,7 @@ def _replay_bytes(config: "Config", buffer_size: int, space: Any, action_space: 
     from gymnasium_solver.spaces.actions import action_kind
 
     whole = Replay.estimate_bytes(buffer_size, config.n_envs, space, action_kind(action_space))
-    shape = getattr(space, "shape", None) or ()
+    shape: tuple[int, ...] = tuple(getattr(space, "shape", None) or ())
     # A stack of frames is stored once.
     is_stack = len(shape) == 3 and str(getattr(space, "dtype", "")) == "uint8" and shape[0] <= 8
     return whole // shape[0] if is_stack else whole
