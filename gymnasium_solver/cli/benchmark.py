@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from gymnasium_solver.cli.flags import FieldArgs, Parser, UsageError
 
 if TYPE_CHECKING:
+    from argparse import Namespace
+
     from gymnasium_solver.experiments.benchmark import Declared
     from gymnasium_solver.experiments.experiment import Experiment
 
@@ -38,12 +40,17 @@ def run_command(argv: Sequence[str]) -> int:
     parser.add_argument(
         "-o", "--output", metavar="DIR", help="folder of the table (default: the experiment's)"
     )
+    parser.add_argument("--backend", metavar="NAME", help="local, ray, slurm, dstack or modal")
+    parser.add_argument("--resources", metavar="TEXT", help='such as "cpus=4 memory=8 hours=2"')
+    parser.add_argument("--sbatch", metavar="TEXT", help='such as "partition=gpu account=x"')
+    parser.add_argument("--detach", action="store_true", help="run in the background")
     parser.add_argument("-q", "--quiet", action="store_true", help="print only the table")
     parser.add_trust()
     parser.add_json()
     parser.add_runs_dir()
     args = parser.read(argv)
 
+    from gymnasium_solver.cli.many import run_placed
     from gymnasium_solver.experiments.benchmark import read_benchmark, write_tables
     from gymnasium_solver.runs.run import runs_root
 
@@ -57,7 +64,9 @@ def run_command(argv: Sequence[str]) -> int:
     experiment = take_up(declared, root, args.trust, is_new_allowed=not args.table)
     code = 0
     if not args.table:
-        code = _train(experiment, args.jobs, args.quiet or args.json, args.trust)
+        code = run_placed(experiment, _options(args), lambda: None)
+        if args.detach:
+            return code
     files = write_tables(declared, experiment, Path(args.output or experiment.path))
     if args.json:
         print(files[2].read_text())
@@ -100,15 +109,14 @@ def take_up(
     return found
 
 
-def _train(experiment: "Experiment", jobs: str | None, quiet: bool, trust: bool) -> int:
-    from gymnasium_solver.cli.many import run_tasks
-
-    options: dict[str, list[str]] = {"jobs": [jobs]} if jobs is not None else {}
-    if quiet:
-        options["quiet"] = []
-    if trust:
-        options["trust"] = []
-    return run_tasks(experiment, FieldArgs(options=options), lambda: None)
+def _options(args: "Namespace") -> FieldArgs:
+    """The flags about where and how to run, as those of `gsolve train`."""
+    options: dict[str, list[str]] = {}
+    for name in ("jobs", "backend", "resources", "sbatch"):
+        if (value := getattr(args, name)) is not None:
+            options[name] = [value]
+    flags = {"quiet": args.quiet or args.json, "trust": args.trust, "detach": args.detach}
+    return FieldArgs(options=options | {name: [] for name, is_set in flags.items() if is_set})
 
 
 def _print(declared: "Declared", experiment: "Experiment", files: Sequence[Path]) -> None:

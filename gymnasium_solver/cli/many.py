@@ -83,17 +83,22 @@ def _without_jobs(command: Sequence[str]) -> list[str]:
 
 def run_experiment(experiment: "Experiment", args: FieldArgs) -> int:
     """Run what is left of an experiment, show it, and print and write the summary."""
+    return run_placed(experiment, args, lambda: summarise(experiment))
+
+
+def run_placed(experiment: "Experiment", args: FieldArgs, at_end: Callable[[], None]) -> int:
+    """Run what is left of an experiment where --backend says."""
     from gymnasium_solver.cli import placement
 
     name = placement.backend_of(args)
     experiment.check_trust(args.has("trust"))
     if name == "slurm":
-        return placement.on_slurm(experiment, args, lambda: summarise(experiment))
+        return placement.on_slurm(experiment, args, at_end)
     if name in ("dstack", "modal"):
         return placement.on_service(name, experiment, args)
     if args.has("detach"):
         return placement.detach(experiment, args)
-    return run_tasks(experiment, args, lambda: summarise(experiment))
+    return run_tasks(experiment, args, at_end)
 
 
 def run_tasks(experiment: "Experiment", args: FieldArgs, at_end: Callable[[], None]) -> int:

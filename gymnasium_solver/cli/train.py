@@ -172,8 +172,9 @@ def find_experiment(args: FieldArgs) -> int | None:
         found = find(ref, root)
     if found is None:
         return None
-    if args.fields or args.positionals:
-        word = next(iter([*args.spelled.values(), *args.positionals]))
+    refused = [f"--{name}" for name in ("seeds", "ablations", "experiment") if args.has(name)]
+    if args.fields or args.positionals or refused:
+        word = next(iter([*args.spelled.values(), *args.positionals, *refused]))
         raise UsageError(f"{word}: an experiment is continued as it was started; remove it")
     from gymnasium_solver.cli.many import run_experiment
 

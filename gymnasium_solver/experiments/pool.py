@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from gymnasium_solver.backends import local
 from gymnasium_solver.config.cpus import cpu_count
@@ -183,8 +183,8 @@ class Pool:
     def _is_running(self, task: Task) -> bool:
         if self.backend.is_running(task.folder):
             return True
-        run = Run(task.folder)  # by hand, with gsolve train --resume
-        return is_run(task.folder) and is_alive_here(run.meta())
+        meta = meta_of(task.folder)  # by hand, with gsolve train --resume
+        return meta is not None and is_alive_here(meta)
 
     def _start(self, task: Task) -> None:
         task.state = RUNNING
@@ -215,18 +215,29 @@ class Pool:
             task.restarts += 1
 
 
+def meta_of(folder: Path) -> dict[str, Any] | None:
+    """What a run says about itself; None if there is none. A worker that begins a run anew removes
+    the old one, at any moment."""
+    try:
+        return Run(folder).meta() if is_run(folder) else None
+    except RunError:
+        return None
+
+
 def outcome(folder: Path) -> str | None:
     """What the folder of a run that is not running says: finished, failed, or None: to be started
     or resumed."""
-    if not is_run(folder):
+    meta = meta_of(folder)
+    if meta is None:
         return None
-    status = live_status(Run(folder).meta())
+    status = live_status(meta)
     return status if status in (FINISHED, FAILED) else None
 
 
 def why(folder: Path, backend: Backend) -> str:
     """The reason of a failure: what the run recorded, or the last line of its output."""
-    if is_run(folder) and (detail := Run(folder).meta().get("stop_detail")):
+    meta = meta_of(folder)
+    if meta is not None and (detail := meta.get("stop_detail")):
         return str(detail)
     lines = [line.strip() for line in backend.tail(folder, 20) if line.strip()]
     if not lines:

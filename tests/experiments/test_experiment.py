@@ -174,3 +174,13 @@ def test_wrong_command_lines(
     assert main(["train", *words, "--runs-dir", str(tmp_path)]) == 2
     assert text in capsys.readouterr().err
     assert not (tmp_path / "experiments").exists()
+
+
+def test_an_experiment_is_continued_as_it_was_started(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    create([("a", PPO)], [1], tmp_path, name="mine")
+    where = ["--runs-dir", str(tmp_path)]
+    for words in (["--seeds", "3"], ["--policy-lr", "0.1"], ["CartPole-v1:ppo"]):
+        assert main(["train", "--resume", "mine", *words, *where]) == 2
+        assert "continued as it was started" in capsys.readouterr().err
