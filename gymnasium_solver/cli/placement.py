@@ -39,7 +39,7 @@ def detach(experiment: "Experiment", args: FieldArgs) -> int:
     from gymnasium_solver.backends import local
 
     words = ["train", "--resume", str(experiment.path), "--runs-dir", str(experiment.root)]
-    for name in ("jobs", "backend", "resources"):
+    for name in ("jobs", "backend", "resources", "track"):
         if (value := args.last(name)) is not None:
             words += [f"--{name}", value]
     if args.has("trust"):
@@ -81,6 +81,7 @@ def on_slurm(experiment: "Experiment", args: FieldArgs, at_end: Callable[[], Non
         resources,
         name=experiment.id,
         jobs=int(jobs) if jobs and jobs.isdecimal() else None,
+        env=_tracked(args),
         options=[f"--{word.lstrip('-')}" for word in shlex.split(args.last("sbatch") or "")],
     )
     job_id = slurm.submit(script)
@@ -88,6 +89,15 @@ def on_slurm(experiment: "Experiment", args: FieldArgs, at_end: Callable[[], Non
     if args.has("detach"):
         return 0
     return follow(experiment, args, lambda: _is_active(job_id), at_end)
+
+
+def _tracked(args: FieldArgs) -> dict[str, str]:
+    """What makes the runs of a job array start their trackers."""
+    from gymnasium_solver.share.trackers.launch import read_names
+
+    if not args.has("track"):
+        return {}
+    return {"GSOLVE_TRACK": ",".join(read_names(",".join(args.options["track"])))}
 
 
 def _is_active(job_id: str) -> bool:
