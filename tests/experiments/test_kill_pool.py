@@ -102,7 +102,7 @@ def check(experiment: Experiment, expected: dict[int, str]) -> None:
         assert not local.is_running(run.path)
 
 
-@pytest.mark.parametrize("victims", ["coordinator", "both"])
+@pytest.mark.parametrize("victims", [pytest.param("coordinator", marks=pytest.mark.slow), "both"])
 def test_killed_once(victims: str, tmp_path: Path, undisturbed: dict[int, str]) -> None:
     rng = random.Random(f"{victims}-once")
     check(kill_and_resume(tmp_path, rng, victims, 1), undisturbed)
