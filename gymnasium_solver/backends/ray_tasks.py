@@ -22,6 +22,7 @@ def run_argv(argv: list[str], folder: str, env: dict[str, str]) -> int:
     """What a worker does: run the argv, pass a cancellation on as SIGTERM, return the exit code."""
     import subprocess
     import sys
+    import time
     from pathlib import Path
 
     os.makedirs(folder, exist_ok=True)
@@ -34,8 +35,11 @@ def run_argv(argv: list[str], folder: str, env: dict[str, str]) -> int:
             env={**os.environ, **env},
         )  # fmt: skip
         try:
-            return child.wait()
-        except BaseException:  # ray.cancel raises KeyboardInterrupt here
+            # Not `wait`: ray.cancel sets a KeyboardInterrupt, which does not end a system call.
+            while (code := child.poll()) is None:
+                time.sleep(0.1)
+            return code
+        except BaseException:
             child.terminate()
             return child.wait()
 
