@@ -26,7 +26,7 @@ ppo:
   batch_size: 24
   n_epochs: 1
   hidden_dims: [8]
-  max_env_steps: 60_000
+  max_env_steps: 20_000
   checkpoint_freq_epochs: 50
   eval_freq_epochs: 500
   eval_episodes: 2
@@ -149,9 +149,9 @@ def test_preempted_requeued_finished(cluster: slurm_cluster.Cluster, tmp_path: P
     job_id = (experiment.path / "slurm" / slurm.RECORD).read_text().split('"')[-2]
 
     def is_training() -> bool:
-        return all(row.run and row.run.env_steps > 5000 for row in Progress(experiment).rows())
+        return all(row.run and row.run.env_steps > 3000 for row in Progress(experiment).rows())
 
-    wait_for(is_training, 120)
+    wait_for(is_training, 240)
     cluster.command("scancel", "--signal=TERM", "--batch", job_id)
     wait_for(lambda: any(r.status == "interrupted" for r in Progress(experiment).rows()), 60)
 
@@ -161,7 +161,7 @@ def test_preempted_requeued_finished(cluster: slurm_cluster.Cluster, tmp_path: P
                 cluster.command("scontrol", "update", f"jobid={row}", "starttime=now")
         return all(row.status == "finished" for row in Progress(experiment).rows())
 
-    wait_for(is_finished, 240)
+    wait_for(is_finished, 400)
     resumed = [row.run for row in Progress(experiment).rows()]
     assert all(run and len(_meta(run.path)["resumed"]) == 1 for run in resumed)
     local = train(tmp_path / "local", dict(os.environ))
