@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 COMMANDS = ("sbatch", "squeue", "scancel", "scontrol", "sinfo")
+# cred_expire is also how long Slurm keeps a requeued job back; by default two minutes.
 CONF = """\
 ClusterName=test
 SlurmctldHost={host}(127.0.0.1)
@@ -25,6 +26,7 @@ SlurmUser={user}
 SlurmdUser={user}
 AuthType=auth/none
 CredType=cred/none
+AuthInfo=cred_expire=5
 {plugins}
 StateSaveLocation={folder}/state
 SlurmdSpoolDir={folder}/spool
