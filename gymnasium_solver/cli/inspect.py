@@ -135,6 +135,7 @@ def _parser() -> Parser:
     parser.add_argument(
         "--csv", metavar="FILE", help="write the steps of the episode as CSV; - is stdout"
     )
+    parser.add_argument("--html", metavar="FILE", help="write it as one page that plays from disk")
     flags.add_acting(parser)
     parser.add_json()
     return parser
@@ -223,8 +224,14 @@ def _write_files(args: argparse.Namespace, episode: "Episode") -> None:
             else:
                 with Path(args.csv).open("w", newline="", encoding="utf-8") as file:
                     write_csv(episode, file)
+        if args.html:
+            from gymnasium_solver.serve.web.episode_page import episode_page
+
+            Path(args.html).write_text(episode_page(episode), encoding="utf-8")
     except OSError as error:
-        raise WriteError(f"{args.csv} cannot be written: {error.strerror or error}") from error
+        raise WriteError(
+            f"{error.filename} cannot be written: {error.strerror or error}"
+        ) from error
 
 
 def _print_list(episodes: "list[Episode]") -> None:

@@ -238,11 +238,14 @@ def test_the_verb_records_lists_and_exports(
     assert main(["inspect", run.id, "--list"]) == 0
     assert told[0]["id"] in capsys.readouterr().out
     branch = f"{told[0]['id']}:1:go_left"
-    assert main(["inspect", run.id, "--branch", branch, "--csv", "out.csv"]) == 0
+    assert (
+        main(["inspect", run.id, "--branch", branch, "--csv", "out.csv", "--html", "e.html"]) == 0
+    )
     out = capsys.readouterr().out
     assert "branch of" in out
     assert "changed action" in out
     assert "go_left" in Path("out.csv").read_text()
+    assert "gsolve-episode" in Path("e.html").read_text()
     assert main(["inspect", run.id, "--remove", told[1]["id"]]) == 0
     assert main(["inspect", run.id, "--compare", "@last", "--seed", "5"]) == 0
     assert "difference" in capsys.readouterr().out

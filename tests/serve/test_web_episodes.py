@@ -225,3 +225,12 @@ def test_a_recorded_episode_becomes_one_page(site: Site) -> None:
     assert name in text
     for word in ("import {", "src=", "fetch(", "http://", "https://"):
         assert word not in text
+    site.base, kept = f"api/report.html?runs={site.run.id}", site.base
+    try:
+        status, report = site.get(f"&episodes={name}")
+        assert status == 200
+        assert b"gsolve-episode" in report
+        assert b"EpisodeView" in report
+        assert site.get("&episodes=../x")[0] == 404
+    finally:
+        site.base = kept

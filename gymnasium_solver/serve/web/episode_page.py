@@ -3,6 +3,7 @@
     episode_page(episode)                # a whole HTML document
     parts = player_parts()               # parts.css, parts.script: once in a document
     episode_element(episode)             # an element that the script turns into the player
+    with_episodes(report, [episode])     # a report of runs/report_page.py with episodes in it
 
 Everything is in the document: numbers as base64 of float32, frames as their packs. It makes no
 requests, so it opens from disk. Text of the run is JSON that the script inserts as text.
@@ -11,6 +12,7 @@ requests, so it opens from disk. Text of the run is JSON that the script inserts
 import base64
 import json
 import re
+from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -52,13 +54,36 @@ class PlayerParts(NamedTuple):
 
 
 def player_parts() -> PlayerParts:
-    """What a document needs once, however many episodes it shows. The colours are variables of
-    static/style.css, which the document has to define."""
+    """What a document needs once, however many episodes it shows."""
     folder = STATIC / "inspect"
     sources = [(folder / name).read_text(encoding="utf-8") for name in SCRIPTS]
     script = "\n".join(_IMPORT.sub("", source).replace("\nexport ", "\n") for source in sources)
     css = (folder / "inspect.css").read_text(encoding="utf-8")
-    return PlayerParts(css, f"{{\n{script}\n{BOOT}\n}}")
+    return PlayerParts(_colours() + css, f"{{\n{script}\n{BOOT}\n}}")
+
+
+def _colours() -> str:
+    """The colours of the app, for the episodes alone."""
+    style = (STATIC / "style.css").read_text(encoding="utf-8")
+    rules = style[style.index(":root") : style.index("* {")]
+    return re.sub(r":root(:not\([^)]*\)|\[[^]]*\])?", _scope, rules)
+
+
+def _scope(match: re.Match[str]) -> str:
+    chosen = (match[1] or "").startswith("[")  # a theme that a visitor of the app has chosen
+    return ".gsolve-episode[data-theme]" if chosen else ".gsolve-episode"
+
+
+def with_episodes(document: str, episodes: Sequence[Episode]) -> str:
+    """An HTML document with playable episodes at the end of its <main>."""
+    if not episodes:
+        return document
+    parts = player_parts()
+    elements = "".join(f"<h2>{escape(one.id)}</h2>{episode_element(one)}" for one in episodes)
+    before, end, after = document.rpartition("</main>")
+    head, closing, rest = before.partition("</head>")
+    script = f'<script type="module">{parts.script}</script>'
+    return f"{head}<style>{parts.css}</style>{closing}{rest}{elements}{end}{script}{after}"
 
 
 def episode_element(episode: Episode) -> str:

@@ -1,14 +1,18 @@
-"""`GET api/report.html?runs`: one file about one run or several that opens without a server."""
+"""`GET api/report.html?runs&episodes`: one file about runs that opens without a server;
+`episodes` of the run, by id, play in it."""
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from gymnasium_solver.runs.episodes import get_episode
 from gymnasium_solver.runs.report_facts import read_facts
 from gymnasium_solver.runs.report_page import run_page, runs_page
-from gymnasium_solver.serve.web.respond import in_thread, runs_of
+from gymnasium_solver.serve.web.episode_page import with_episodes
+from gymnasium_solver.serve.web.respond import BadRequest, in_thread, runs_of
 
 MOST_RUNS = 50
+MOST_EPISODES = 4
 
 
 def routes() -> list[BaseRoute]:
@@ -18,6 +22,10 @@ def routes() -> list[BaseRoute]:
 def report(request: Request) -> Response:
     facts = [read_facts(run) for run in runs_of(request, most=MOST_RUNS)]
     text = run_page(facts[0]) if len(facts) == 1 else runs_page(facts)
+    names = [name for name in request.query_params.get("episodes", "").split(",") if name]
+    if len(names) > MOST_EPISODES or (names and len(facts) > 1):
+        raise BadRequest(f"'episodes': up to {MOST_EPISODES}, of one run")
+    text = with_episodes(text, [get_episode(facts[0].run, name) for name in names])
     headers = {
         "content-disposition": 'attachment; filename="report.html"',
         # Should a browser show it after all, then without rights on this server.

@@ -1,7 +1,7 @@
 // The inspector: pick, play, scrub, branch and compare episodes of a run. The episode itself is drawn
 // by inspect/view.js; this page has the pickers, the strip of episodes and the dialogs.
 import { html, useEffect, useRef, useState } from "../vendor/ui.js";
-import { canWrite, get } from "../lib/api.js";
+import { apiUrl, canWrite, get } from "../lib/api.js";
 import { count, value } from "../lib/format.js";
 import { Dialog, Select, attempt, helpOpen, pageKeys, toast } from "../lib/parts.js";
 import { go, href, setQuery } from "../lib/router.js";
@@ -51,7 +51,11 @@ function Inspector({ run, query }) {
   const reload = () => listEpisodes(run).then((found) => { setList(found); return found; }, (error) => setFailed(error.message));
 
   useEffect(() => {
-    reload().then((found) => { if (!episode && found?.episodes.length) setQuery({ episode: found.episodes[0].id }); });
+    reload().then((found) => {
+      const wanted = query.get("checkpoint");
+      const one = found?.episodes.find((each) => !wanted || String(each.env_steps) === wanted);
+      if (!episode && one) setQuery({ episode: one.id });
+    });
   }, [run]);
   useKeysOf(views, list, setDialog);
 
@@ -78,7 +82,7 @@ function Inspector({ run, query }) {
   const onDone = () => { reload(); };
   return html`
     <div class="in-head"><h1><a href=${href(`/runs/${encodeURIComponent(run)}`)}>${list.run}</a></h1><span class="grow"></span>
-      ${canWrite() && html`<${PlayForm} list=${list} play=${play} />`}</div>
+      ${canWrite() && html`<${PlayForm} list=${list} play=${play} wanted=${query.get("checkpoint")} />`}</div>
     <${Strip} list=${list} run=${run} episode=${episode} other=${other} onDone=${onDone} />
     ${!episode && html`<section class="empty"><h2>No episodes yet</h2><p>Play one with the form above, or with <code>gsolve inspect ${list.run}</code>.</p></section>`}
     ${other && html`<${Difference} run=${run} a=${episode} b=${other} views=${views} />`}
@@ -162,6 +166,7 @@ function Title({ id, run, slot, views, setDialog, onDone }) {
     <button type="button" onClick=${() => setDialog({ kind: "compare", view: views.current.a })} title="Compare with another checkpoint (c)">Compare</button>`}
     ${slot === "b" && html`<button type="button" onClick=${() => setQuery({ with: "" })}>Close</button>`}
     <a class="button" href=${pageUrl(run, id)} download title="One file that plays without a server">HTML</a>
+    <a class="button" href=${apiUrl("report.html", { runs: [run], episodes: [id] })} download=${`${run}.html`} title="The report of the run with this episode in it">Report</a>
     ${canWrite() && html`<button type="button" class="danger" onClick=${remove}>Delete</button>`}</div>`;
 }
 
@@ -253,9 +258,10 @@ const checkpointOptions = (list) => list.checkpoints.slice().reverse().map((c) =
   `${count(c.env_steps)}${c.best ? " best" : ""}${c.last ? " last" : ""}${c.score === null ? "" : ` (${value(c.score)})`}`]);
 const bestOf = (list) => String((list.checkpoints.find((c) => c.best) ?? list.checkpoints.at(-1))?.env_steps ?? "");
 
-function PlayForm({ list, play }) {
+function PlayForm({ list, play, wanted }) {
   const [busy, setBusy] = useState(false);
-  const [checkpoint, setCheckpoint] = useState(bestOf(list));
+  const isKnown = list.checkpoints.some((c) => String(c.env_steps) === wanted);
+  const [checkpoint, setCheckpoint] = useState(isKnown ? wanted : bestOf(list));
   const [mode, setMode] = useState("");
   const submit = async (event) => {
     event.preventDefault();

@@ -2,6 +2,7 @@
 import { html, useState } from "../vendor/ui.js";
 import { apiUrl, canWrite, post } from "../lib/api.js";
 import { Dialog, attempt, toast } from "../lib/parts.js";
+import { href } from "../lib/router.js";
 import { JobConsole } from "../lib/job.js";
 
 export function Actions({ id, detail, run, reload }) {
@@ -18,6 +19,7 @@ export function Actions({ id, detail, run, reload }) {
       ${detail.is_alive && html`<button class="danger" onClick=${stop}>Stop</button>`}
       ${isOver && hasCheckpoint && html`<button onClick=${() => setDialog("resume")}>Resume…</button>`}
       ${hasCheckpoint && html`<button onClick=${() => setDialog("evaluate")}>Evaluate…</button><button onClick=${() => setDialog("record")}>Record…</button>`}`}
+    ${hasCheckpoint && html`<a class="button" href=${href(`/inspect/${encodeURIComponent(id)}`)}>Inspect</a>`}
     <a class="button" href=${apiUrl("report.html", { runs: [id] })} download=${`${id}.html`}>Report</a>
     ${dialog === "resume" && html`<${Resume} run=${run} onClose=${() => setDialog(null)} onStart=${resume} />`}
     ${(dialog === "evaluate" || dialog === "record") && html`<${Play} kind=${dialog} run=${run} onClose=${() => setDialog(null)} onStart=${(body) => start(dialog, body)} />`}

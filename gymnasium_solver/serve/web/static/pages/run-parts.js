@@ -1,11 +1,12 @@
 // The parts of a run that are tables and text.
 import { html, useEffect, useRef, useState } from "../vendor/ui.js";
 import { apiUrl } from "../lib/api.js";
+import { href } from "../lib/router.js";
 import { ago, bytes, configText, count, short, value } from "../lib/format.js";
 
 export function Checkpoints({ run }) {
   if (!run.checkpoints.length) return html`<p class="quiet">None yet.</p>`;
-  return html`<table><thead><tr><th class="num">env steps</th><th class="num">validation</th><th></th></tr></thead><tbody>${[...run.checkpoints].reverse().map((c) => html`<tr key=${c.env_steps}><td class="num">${count(c.env_steps)}</td><td class="num">${value(c.score)}</td><td>${c.best && html`<span class="chip">★ best</span> `}${c.last && html`<span class="chip">last</span>`}</td></tr>`)}</tbody></table>`;
+  return html`<table><thead><tr><th class="num">env steps</th><th class="num">validation</th><th></th></tr></thead><tbody>${[...run.checkpoints].reverse().map((c) => html`<tr key=${c.env_steps}><td class="num"><a href=${href(`/inspect/${encodeURIComponent(run.id)}`, { checkpoint: c.env_steps })} title="Inspect episodes of this checkpoint">${count(c.env_steps)}</a></td><td class="num">${value(c.score)}</td><td>${c.best && html`<span class="chip">★ best</span> `}${c.last && html`<span class="chip">last</span>`}</td></tr>`)}</tbody></table>`;
 }
 
 export function Evaluations({ detail }) {

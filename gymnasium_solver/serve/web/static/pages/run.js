@@ -116,7 +116,7 @@ function Overview({ run, detail, axes, version, log }) {
   const tail = log.trimEnd().split("\n").slice(-8).join("\n");
   return html`<div class="overview">
     <section class="panel wide"><header><h2>Return</h2><span class="grow"></span><${Axes} axes=${axes} /></header>
-      <div class="body"><${ReturnChart} run=${run} detail=${detail} axes=${axes} version=${version} onMark=${(mark) => (mark.kind === "alert" ? setOpen(mark.name) : setQuery({ tab: "evaluations" }))} /></div></section>
+      <div class="body"><${ReturnChart} run=${run} detail=${detail} axes=${axes} version=${version} onMark=${(mark) => (mark.kind === "alert" ? setOpen(mark.name) : mark.kind === "checkpoint" ? go(`/inspect/${encodeURIComponent(run.id)}`, { checkpoint: mark.name }) : setQuery({ tab: "evaluations" }))} /></div></section>
     <section class="panel"><header><h2>Alerts</h2><span class="quiet">${detail.alerts.length || "none"}</span></header>
       ${detail.alerts.length > 0 && html`<div class="body alerts">${detail.alerts.map((alert) => html`<details key=${alert.name} open=${open === alert.name || alert.is_active}><summary class=${alert.is_active ? "bad" : ""}><b>${alert.name}</b> <span class="quiet">${alert.is_active ? `since ${short(alert.first_env_steps)}` : `${short(alert.first_env_steps)} to ${short(alert.last_env_steps)}`}${alert.times > 1 ? `, ${alert.times} times` : ""}</span></summary>
         <p>${alert.text}</p><p class="quiet">${alert.meaning}</p><p><b>Try:</b> ${alert.advice}</p></details>`)}</div>`}
