@@ -24,7 +24,7 @@ from gymnasium_solver.runs.episode_tables import notable
 from gymnasium_solver.serve.web.server import BackgroundServer
 from gymnasium_solver.serve.web.settings import Settings
 
-SIZE = {"width": 1280, "height": 1130}
+SIZE: Any = {"width": 1280, "height": 1130}
 COLOURS = 128
 
 
@@ -61,7 +61,12 @@ def cartpole(page: Any, url: str, studio: Studio) -> None:
 
 
 def pong(page: Any, url: str, studio: Studio) -> None:
-    fields = {"max_env_steps": 1500, "n_envs": 4, "max_episode_steps": 300, "test_episodes": 1}
+    fields: dict[str, Any] = {
+        "max_env_steps": 1500,
+        "n_envs": 4,
+        "max_episode_steps": 300,
+        "test_episodes": 1,
+    }
     run = gs.train("ALE/Pong-v5:ppo", seed=1, quiet=True, runs_dir=studio.root, **fields)
     episode = studio.play(Ask(run.id, seed=1))
     open_page(page, f"{url}inspect/{run.id}?episode={episode.id}&t=50", 50)
