@@ -81,6 +81,7 @@ def source_of(item: Any) -> str:
 
 ALGOS = {
     "ppo": "gymnasium_solver.algos.ppo:PPO",
+    "a2c": "gymnasium_solver.algos.a2c:A2C",
     "reinforce": "gymnasium_solver.algos.reinforce:Reinforce",
     "dqn": "gymnasium_solver.algos.dqn:DQN",
     "pqn": "gymnasium_solver.algos.pqn:PQN",

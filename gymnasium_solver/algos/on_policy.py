@@ -18,6 +18,7 @@ from torch import Tensor
 
 from gymnasium_solver.algos import ops
 from gymnasium_solver.algos.learner import Learner
+from gymnasium_solver.algos.units import watch_units
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.data.sequences import Cut
 from gymnasium_solver.errors import ConfigError
@@ -156,6 +157,43 @@ def evaluate_actions(
     outputs = mask_tensor(outputs, mask)
     log_prob, entropy = actions.log_prob_entropy(outputs, net.log_std, batch.actions.flatten(0, 1))
     return log_prob, entropy, value
+
+
+class LossTerms(NamedTuple):
+    total: Tensor
+    policy: Tensor
+    value: Tensor
+    entropy: Tensor
+
+
+def policy_gradient_loss(
+    net: ActorCritic, actions: ActionKind, batch: Batch, ent_coef: Tensor, vf_coef: Tensor
+) -> LossTerms:
+    """Of REINFORCE and A2C: `batch.advantage` is the weight of the log-probabilities."""
+    log_prob, entropy, value = evaluate_actions(net, actions, batch)
+    policy_loss = -mean_over(log_prob * flat(batch.advantage, batch), batch)
+    if value is None:
+        value_loss = policy_loss.new_zeros(())
+    else:
+        value_loss = mean_over((value - flat(batch.returns, batch)).square(), batch)
+    entropy_mean = mean_over(entropy, batch)
+    total = policy_loss + vf_coef * value_loss - ent_coef * entropy_mean
+    return LossTerms(total, policy_loss, value_loss, entropy_mean)
+
+
+@torch.no_grad()
+def gradient_details(
+    learner: Learner, net: ActorCritic, part: Batch, grad: Tensor, data: Prepared, rollout: Rollout
+) -> dict[str, float]:
+    """Metrics that cost time: gradient norms by part, targets, and hidden units on one batch."""
+    with watch_units(net) as units:
+        evaluate_actions(net, learner.actions, part)
+    norms = learner.optimizers["policy"].part_norms(grad)
+    return {
+        **{f"opt/grads/norm/{name}": norm for name, norm in norms.items()},
+        **data.targets.details(rollout.valid),
+        **units.metrics(part.obs),
+    }
 
 
 def mean_over(values: Tensor, batch: Batch) -> Tensor:

@@ -6,7 +6,7 @@ advantages` subtracts a learnt value baseline, fitted to the returns.
 """
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 import torch
@@ -18,14 +18,12 @@ from gymnasium_solver.algos.on_policy import (
     Batch,
     Prepared,
     build_actor_critic,
-    evaluate_actions,
-    flat,
-    mean_over,
+    gradient_details,
+    policy_gradient_loss,
     prepare,
     rollout_values,
     scaled_losses,
 )
-from gymnasium_solver.algos.units import watch_units
 from gymnasium_solver.config.schedule import NonNegativeSchedule, PositiveSchedule, Schedule
 from gymnasium_solver.config.schema import (
     ActorCriticFields,
@@ -37,7 +35,6 @@ from gymnasium_solver.config.schema import (
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.nets.actor_critic import ActorCritic
 from gymnasium_solver.policies.policy import ActorPolicy
-from gymnasium_solver.spaces.actions import ActionKind
 from gymnasium_solver.spaces.observations import Space
 
 
@@ -63,28 +60,6 @@ class ReinforceConfig(ActorCriticFields, MinibatchFields, LearnerConfig):
     """Weight of the value loss, if a value is learned."""
 
 
-class LossTerms(NamedTuple):
-    total: Tensor
-    policy: Tensor
-    value: Tensor
-    entropy: Tensor
-
-
-def reinforce_loss(
-    net: ActorCritic, actions: ActionKind, batch: Batch, ent_coef: Tensor, vf_coef: Tensor
-) -> LossTerms:
-    """`batch.advantage` is the weight of the log-probabilities."""
-    log_prob, entropy, value = evaluate_actions(net, actions, batch)
-    policy_loss = -mean_over(log_prob * flat(batch.advantage, batch), batch)
-    if value is None:
-        value_loss = policy_loss.new_zeros(())
-    else:
-        value_loss = mean_over((value - flat(batch.returns, batch)).square(), batch)
-    entropy_mean = mean_over(entropy, batch)
-    total = policy_loss + vf_coef * value_loss - ent_coef * entropy_mean
-    return LossTerms(total, policy_loss, value_loss, entropy_mean)
-
-
 class Reinforce(Learner):
     Config = ReinforceConfig
     net: ActorCritic
@@ -108,7 +83,7 @@ class Reinforce(Learner):
         )
 
     def _loss(self, batch: Batch, coefficients: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
-        terms = reinforce_loss(self.net, self.actions, batch, *coefficients)
+        terms = policy_gradient_loss(self.net, self.actions, batch, *coefficients)
         return terms.total, list(terms)
 
     def update(self, rollout: Rollout, env_steps: int, total_steps: int) -> dict[str, float]:
@@ -128,7 +103,7 @@ class Reinforce(Learner):
             with self.timer.detail("gradient"):
                 grad, *values = self.gradient(part, [hp["ent_coef"], hp["vf_coef"]])
             if is_detailed and not norms:
-                details = self._details(part, grad, data, rollout)
+                details = gradient_details(self, self.net, part, grad, data, rollout)
             with self.timer.detail("optimiser"):
                 norms.append(self.optimizer.step(grad, hp["policy_lr"]))
             terms.append(torch.stack(values))
@@ -145,20 +120,6 @@ class Reinforce(Learner):
             **({"opt/value/explained_var": data.explained_variance} if has_critic else {}),
             **details,
             **hp_metrics(hp),
-        }
-
-    @torch.no_grad()
-    def _details(
-        self, part: Batch, grad: Tensor, data: Prepared, rollout: Rollout
-    ) -> dict[str, float]:
-        """Metrics that cost time, from the first minibatch."""
-        with watch_units(self.net) as units:
-            evaluate_actions(self.net, self.actions, part)
-        norms = self.optimizer.part_norms(grad)
-        return {
-            **{f"opt/grads/norm/{name}": norm for name, norm in norms.items()},
-            **data.targets.details(rollout.valid),
-            **units.metrics(part.obs),
         }
 
     def _prepare(self, rollout: Rollout) -> Prepared:

@@ -41,6 +41,7 @@ from gymnasium_solver.config.types import (
     NonNegativeInt,
     ObsKeys,
     ObsNormalization,
+    OptimizerKind,
     PolicyKind,
     Seed,
     Wrappers,
@@ -361,8 +362,9 @@ class LearningFields(Fields):
 
     policy_lr: PositiveSchedule = Schedule.constant(3e-4)
     """Learning rate. Higher: faster, until it becomes unstable."""
-    optimizer: Literal["adam", "adamw", "sgd"] = "adam"
-    """Optimiser of all networks."""
+    optimizer: OptimizerKind = "adam"
+    """Optimiser of all networks. rmsprop_tf: as TensorFlow has it, with epsilon inside the root and
+    short first steps."""
     adam_eps: Annotated[Float, Field(gt=0)] = 1e-5
     """Epsilon of Adam's denominator. Higher: smaller steps where gradients are small."""
     weight_decay: Annotated[float, changing(ge=0)] = 0.0

@@ -269,6 +269,7 @@ HeadKind = Annotated[
     AfterValidator(_known_head),
     WithJsonSchema({"type": "string", "x-expected": "linear, or a head registered by a plugin"}),
 ]
+OptimizerKind = Literal["adam", "adamw", "sgd", "rmsprop", "rmsprop_tf"]
 Activation = Literal[
     "tanh", "relu", "leaky_relu", "elu", "selu", "gelu", "silu", "swish", "identity"
 ]

@@ -4,9 +4,9 @@ do not fit.
     gsolve train Custom-v0 --algo-id ppo
     gsolve train my_module:Custom-v0 --algo-id sac --max-env-steps 1e6
 
-Only the spaces and the time limit of such an environment are known. So PPO, REINFORCE and PQN learn
-the scale of observations (rolling statistics), PPO also that of rewards; the others do so where the
-scales call for it (`normalize_obs: auto`). The budget is one that a laptop can finish.
+Only the spaces and the time limit of such an environment are known. So PPO, A2C, REINFORCE and PQN
+learn the scale of observations (rolling statistics), PPO also that of rewards; the others do so
+where the scales call for it (`normalize_obs: auto`). The budget is one that a laptop can finish.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from gymnasium_solver.envs.vector import VectorEnv
 from gymnasium_solver.spaces.images import is_image
 from gymnasium_solver.spaces.observations import part_spaces
 
-ON_POLICY = ("ppo", "reinforce", "pqn")
+ON_POLICY = ("ppo", "a2c", "reinforce", "pqn")
 
 
 def default_fields(env_id: str, algo_id: str, given: Mapping[str, Any]) -> dict[str, Any]:

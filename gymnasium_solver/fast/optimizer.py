@@ -20,7 +20,8 @@ from torch import Tensor, nn
 
 from gymnasium_solver.fast.cuda_graph import Graphed
 
-OptimizerKind = Literal["adam", "adamw", "sgd"]
+OptimizerKind = Literal["adam", "adamw", "sgd", "rmsprop", "rmsprop_tf"]
+RMS_DECAY = 0.99  # of the mean square in rmsprop
 BETA1, BETA2 = 0.9, 0.999
 
 
@@ -55,7 +56,9 @@ class FlatOptimizer:
         self.flat = flatten_parameters(module)
         self.n_steps = 0
         self.mean = torch.zeros_like(self.flat)
-        self.mean_square = torch.zeros_like(self.flat)
+        # TensorFlow's RMSprop starts at 1: its first steps are short.
+        start = 1.0 if kind == "rmsprop_tf" else 0.0
+        self.mean_square = torch.full_like(self.flat, start)
         # The tensors through which a graph reads values that change from step to step.
         self._count, self._lr = (torch.zeros((), device=self.flat.device) for _ in range(2))
         self._graphed = Graphed(self._descend_from_places) if self.flat.is_cuda and graph else None
@@ -84,6 +87,8 @@ class FlatOptimizer:
             grad.add_(self.flat, alpha=self.weight_decay)
         if self.kind == "sgd":
             self.flat.sub_(grad.mul_(lr))
+        elif self.kind.startswith("rmsprop"):
+            self._rmsprop(grad, lr)
         else:
             self._adam(grad, lr)
         return norm
@@ -94,6 +99,15 @@ class FlatOptimizer:
                 grad.mul_(limit / (float(norm) + 1e-6))
         else:
             grad.mul_((limit / (norm + 1e-6)).clamp_(max=1.0))
+
+    def _rmsprop(self, grad: Tensor, lr: float | Tensor) -> None:
+        """As torch has it, epsilon is added to the root; as TensorFlow has it, inside the root."""
+        self.mean_square.mul_(RMS_DECAY).addcmul_(grad, grad, value=1 - RMS_DECAY)
+        if self.kind == "rmsprop_tf":
+            root = self.mean_square.add(self.eps).sqrt_()
+        else:
+            root = self.mean_square.sqrt().add_(self.eps)
+        self.flat.sub_(grad.mul_(lr).div_(root))
 
     def _adam(self, grad: Tensor, lr: float | Tensor) -> None:
         # torch's fused kernel makes one pass over memory instead of five: half the time of separate

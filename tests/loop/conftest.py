@@ -25,6 +25,7 @@ EPSILON = {"start": 1.0, "end": 0.1, "to": 200}
 TINY: dict[str, dict[str, Any]] = {
     "dqn": OFF_POLICY,
     "ppo": {"batch_size": 24, "n_epochs": 2},
+    "a2c": {"rollout_steps": 5},
     "reinforce": {},
     "pqn": {"batch_size": 24, "n_epochs": 2, "epsilon": EPSILON},
     "sarsa": {"batch_size": 24, "epsilon": EPSILON},

@@ -32,6 +32,7 @@ DISCRETE = ("envpool", "sync", "own", "discrete_normalised")
 # Engines, for what an algorithm can act on: the envs are the same for all of them.
 ALGOS: dict[str, tuple[str, ...]] = {
     "ppo": tuple(ENGINES),
+    "a2c": ("envpool", "normalised"),
     "reinforce": tuple(ENGINES),
     "pqn": DISCRETE,
     "sarsa": DISCRETE,

@@ -67,6 +67,15 @@ DISCRETE = ("envpool", "sync", "own", "adamw", "plain torch", "discrete normalis
 # Cases, for what an algorithm can act on.
 ALGOS: dict[str, tuple[str, ...]] = {
     "ppo": tuple(CASES),
+    "a2c": (
+        "envpool",
+        "normalised",
+        "parts",
+        "action parts",
+        "lstm",
+        "memory in parts",
+        "adamw",
+    ),
     "reinforce": tuple(CASES),
     "pqn": DISCRETE,
     "sarsa": DISCRETE,

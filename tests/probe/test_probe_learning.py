@@ -19,6 +19,7 @@ from gymnasium_solver.training.prepare import build_config
 GAMMA = 0.8
 PPO: dict[str, Any] = {"gae_lambda": 0.9, "batch_size": 64, "n_epochs": 6, "policy_lr": 0.01}
 REINFORCE: dict[str, Any] = {"batch_size": 32, "policy_lr": 0.02}
+A2C: dict[str, Any] = {"rollout_steps": 4, "policy_lr": 0.02, "max_env_steps": 5_000}
 ALGOS: dict[str, dict[str, Any]] = {
     "ppo": PPO,
     "ppo_shared_normalised": {
@@ -27,11 +28,19 @@ ALGOS: dict[str, dict[str, Any]] = {
         "normalize_obs": "rolling",
         "activation": "relu",
     },
+    "a2c": A2C,
+    "a2c_adam_gae": {
+        **A2C,
+        "optimizer": "adam",
+        "gae_lambda": 0.9,
+        "policy_lr": 0.01,
+        "share_trunk": True,
+    },
     "reinforce": {**REINFORCE, "policy_targets": "advantages"},
     "reinforce_plain": REINFORCE,
 }
 WITH_CRITIC = [name for name in ALGOS if name != "reinforce_plain"]
-BOOTSTRAPS = [name for name in ALGOS if name.startswith("ppo")]
+BOOTSTRAPS = [name for name in ALGOS if name.startswith(("ppo", "a2c"))]
 
 Learn = Callable[..., Any]
 

@@ -3,13 +3,19 @@
 import copy
 import sys
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from gymnasium_solver.fast.optimizer import FlatOptimizer
 
-TORCH = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
+TORCH = {
+    "adam": torch.optim.Adam,
+    "adamw": torch.optim.AdamW,
+    "sgd": torch.optim.SGD,
+    "rmsprop": torch.optim.RMSprop,
+}
 
 
 def net() -> nn.Module:
@@ -23,10 +29,11 @@ def loss_of(module: nn.Module, step: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("weight_decay", [0.0, 0.1])
-@pytest.mark.parametrize("kind", ["adam", "adamw", "sgd"])
+@pytest.mark.parametrize("kind", list(TORCH))
 def test_same_steps_as_torch(kind: str, weight_decay: float) -> None:
     ours, theirs = net(), net()
     flat = FlatOptimizer(ours, kind, weight_decay=weight_decay, max_grad_norm=0.5)  # type: ignore[arg-type]
+    close = 1e-3 if kind == "rmsprop" else 1e-5  # its steps magnify rounding
     options = {} if kind == "sgd" else {"eps": 1e-5}
     reference = TORCH[kind](theirs.parameters(), lr=0.0, weight_decay=weight_decay, **options)
     for step in range(20):
@@ -38,9 +45,27 @@ def test_same_steps_as_torch(kind: str, weight_decay: float) -> None:
         expected_norm = nn.utils.clip_grad_norm_(theirs.parameters(), 0.5)
         reference.param_groups[0]["lr"] = lr
         reference.step()
-        torch.testing.assert_close(norm, expected_norm)
+        torch.testing.assert_close(norm, expected_norm, rtol=close, atol=close)
     for a, b in zip(ours.parameters(), theirs.parameters(), strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(a, b, rtol=close, atol=close)
+
+
+def test_rmsprop_as_tensorflow_has_it() -> None:
+    """The mean square starts at 1, and epsilon is inside the root."""
+    module = nn.Linear(2, 1, bias=False)
+    with torch.no_grad():
+        module.weight.copy_(torch.tensor([[1.0, -2.0]]))
+    flat = FlatOptimizer(module, "rmsprop_tf", eps=0.1)
+    weight, square = np.array([1.0, -2.0]), np.ones(2)
+    for step in range(4):
+        grad = np.array([0.5 * step - 0.3, 2.0])
+        flat.step(torch.tensor(grad, dtype=torch.float32), 0.1)
+        square = 0.99 * square + 0.01 * grad**2
+        weight = weight - 0.1 * grad / np.sqrt(square + 0.1)
+    np.testing.assert_allclose(module.weight.detach().numpy()[0], weight, rtol=1e-5)
+    again = FlatOptimizer(module, "rmsprop_tf", eps=0.1)
+    again.load_state(flat.state())
+    assert torch.equal(again.mean_square, flat.mean_square)
 
 
 def test_state_and_snapshot_bring_back_the_same_future() -> None:

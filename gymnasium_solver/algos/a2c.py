@@ -1,0 +1,137 @@
+"""A2C: advantage actor-critic, the synchronous form of A3C (Mnih et al. 2016).
+
+Short rollouts of many environments, one gradient step on each. There is no ratio and no clipping:
+the data are from the policy that learns from them. Differences from common implementations:
+- Values are computed in the update, not while acting; truncated episodes bootstrap from their true
+  final observation (see ops.gae).
+- An epoch, the unit of reports and evaluations, has many updates: `n_steps` rows of every
+  environment in rollouts of `rollout_steps` rows.
+- RMSprop as TensorFlow has it (`rmsprop_tf`), which the published scores rest on: the accumulator
+  starts at 1, so that first steps are short, and epsilon is inside the root.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gymnasium_solver.algos import ops
+from gymnasium_solver.algos.learner import Learner, hp_metrics
+from gymnasium_solver.algos.on_policy import (
+    Batch,
+    Prepared,
+    build_actor_critic,
+    gradient_details,
+    policy_gradient_loss,
+    prepare,
+    rollout_values,
+    scaled_losses,
+)
+from gymnasium_solver.config.schedule import (
+    NonNegativeSchedule,
+    PositiveSchedule,
+    Schedule,
+    changing,
+)
+from gymnasium_solver.config.schema import ActorCriticFields, Count, LearnerConfig
+from gymnasium_solver.config.types import OptimizerKind
+from gymnasium_solver.data.rollout import Rollout
+from gymnasium_solver.nets.actor_critic import ActorCritic
+from gymnasium_solver.policies.policy import ActorPolicy
+from gymnasium_solver.spaces.observations import Space
+
+
+class A2CConfig(ActorCriticFields, LearnerConfig):
+    n_steps: Count = 500
+    """Steps per environment in one epoch, the unit of reports and evaluations. Does not change
+    learning: rollout_steps does."""
+    rollout_steps: Count = 5
+    """Steps per environment between two updates, the n of n-step returns. More: better estimates,
+    fewer updates. (n_steps in other libraries.)"""
+    gae_lambda: Annotated[float, changing(ge=0, le=1)] = 1.0
+    """1: n-step returns, up to the end of the rollout, minus the value. Below 1: GAE. 0: one-step
+    TD errors."""
+    policy_lr: PositiveSchedule = Schedule.constant(7e-4)
+    """Learning rate. Higher: faster, until it becomes unstable."""
+    optimizer: OptimizerKind = "rmsprop_tf"
+    """Optimiser of all networks."""
+    vf_coef: NonNegativeSchedule = Schedule.constant(0.5)
+    """Weight of the value loss. Higher: the critic learns faster, in a shared trunk at the cost of
+    the actor."""
+    normalize_advantages: Literal["rollout", "off"] = "off"
+    """Standardise advantages over the rollout, or not."""
+
+    @property
+    def rollout_rows(self) -> int:
+        return min(self.n_steps, self.rollout_steps)
+
+
+class A2C(Learner):
+    Config = A2CConfig
+    net: ActorCritic
+    policy: ActorPolicy
+
+    def __init__(
+        self,
+        config: A2CConfig,
+        observation_space: Space,
+        action_space: Space,
+        seed: int,
+        device: str = "cpu",
+    ):
+        super().__init__(config, observation_space, action_space, seed, device)
+        self.config: A2CConfig = config
+        self.net, self.policy, self.optimizer = build_actor_critic(self)
+        self.gradient = self.add_gradient(
+            "policy", self._loss, self.optimizer, record=config.has_short_sequences
+        )
+
+    def _loss(self, batch: Batch, coefficients: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        terms = policy_gradient_loss(self.net, self.actions, batch, *coefficients)
+        return terms.total, list(terms)
+
+    def update(self, rollout: Rollout, env_steps: int, total_steps: int) -> dict[str, float]:
+        """Update from one rollout and return the metrics."""
+        with self.observing(rollout):
+            return self._update(rollout, env_steps, total_steps)
+
+    def _update(self, rollout: Rollout, env_steps: int, total_steps: int) -> dict[str, float]:
+        hp = self.scheduled_values(env_steps, total_steps)
+        data = self._prepare(rollout)
+        details: dict[str, float] = {}
+        with self.timer.detail("gradient"):
+            grad, *terms = self.gradient(data.batch, [hp["ent_coef"], hp["vf_coef"]])
+        if self.take_details():
+            details = gradient_details(self, self.net, data.batch, grad, data, rollout)
+        with self.timer.detail("optimiser"):
+            norm = self.optimizer.step(grad, hp["policy_lr"])
+        self.n_updates += 1
+        quality = data.explained_variance
+        total, policy, value, entropy, norm_all = torch.stack([*terms, norm]).tolist()
+        return {
+            "opt/loss/total": total,
+            "opt/loss/policy": policy,
+            "opt/loss/value": value,
+            "opt/policy/entropy": entropy,
+            "opt/grads/norm/all": norm_all,
+            **scaled_losses(value, entropy, hp),
+            **({} if math.isnan(quality) else {"opt/value/explained_var": quality}),
+            **details,
+            **hp_metrics(hp),
+        }
+
+    def _prepare(self, rollout: Rollout) -> Prepared:
+        """Compute values and advantages and build the training batch."""
+        cfg, valid = self.config, rollout.valid
+        values = rollout_values(self.net, rollout, self.device)
+        advantage = ops.gae(
+            self.normalized_reward(rollout), values, rollout.terminated, rollout.truncated, valid,
+            cfg.gamma, cfg.gae_lambda,
+        )  # fmt: skip
+        used, returns = advantage, advantage + values[:-1]
+        if cfg.normalize_advantages == "rollout":
+            used = np.where(valid, ops.standardize(advantage[valid], advantage), 0.0)
+        return prepare(self, self.net, rollout, used, returns, values[:-1], advantage)
