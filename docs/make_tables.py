@@ -163,6 +163,8 @@ def config_classes() -> dict[str, type[Config]]:
     """The config classes of all algorithms, and those that several of them share."""
     classes: dict[str, type[Config]] = {id_: algo_class(id_).Config for id_ in ALGOS}
     for cls in list(classes.values()):
+        if not issubclass(cls, LearnerConfig):  # random has no network
+            continue
         between = cls.__mro__[1 : cls.__mro__.index(LearnerConfig)]
         classes |= {
             snake_case(base.__name__.removesuffix("Config")): base

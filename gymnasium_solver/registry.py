@@ -90,6 +90,7 @@ ALGOS = {
     "crossq": "gymnasium_solver.algos.crossq:CrossQ",
     "td3": "gymnasium_solver.algos.td3:TD3",
     "ddpg": "gymnasium_solver.algos.ddpg:DDPG",
+    "random": "gymnasium_solver.algos.random:Random",
 }
 
 algorithms: "Registry[AlgorithmClass]" = Registry("algorithm", "algo_id", ALGOS)

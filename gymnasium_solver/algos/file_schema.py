@@ -3,7 +3,7 @@
 from typing import Any
 
 from gymnasium_solver.algos import algo_class, algo_ids
-from gymnasium_solver.config.schema import ALIASES
+from gymnasium_solver.config.schema import ALIASES, LearnerConfig
 from gymnasium_solver.config.spec import Spec
 
 
@@ -35,7 +35,8 @@ def json_schema() -> dict[str, Any]:
 
 
 def _fields_of_all() -> dict[str, Any]:
-    """Each field once. If only some algorithms have it, its description names them."""
+    """Each field once. If only some of the algorithms with a network have it, its description
+    names them."""
     fields: dict[str, Any] = {}
     owners: dict[str, list[str]] = {}
     for algo_id in algo_ids():
@@ -43,8 +44,9 @@ def _fields_of_all() -> dict[str, Any]:
         for name, field in schema["properties"].items():
             fields.setdefault(name, field)
             owners.setdefault(name, []).append(algo_id)
+    learners = {id_ for id_ in algo_ids() if issubclass(algo_class(id_).Config, LearnerConfig)}
     for name, some in owners.items():
-        if len(some) < len(algo_ids()):
+        if not learners <= set(some):
             text = fields[name].get("description", "")
             fields[name] = {**fields[name], "description": f"{text} ({', '.join(some)})"}
     return fields

@@ -135,7 +135,9 @@ def test_a_config_saved_by_0_1_0_loads_without_its_unused_fields(algo_id: str) -
     [("share_trunk", True), ("share_trunk", 0), ("log_std_init", 0.5), ("ent_coef", "lin_0.1")],
 )
 def test_a_field_that_the_algorithm_has_not_names_those_that_have_it(name: str, value: Any) -> None:
-    with pytest.raises(ConfigError, match=f"^{name}: unknown field here; it belongs to ppo, rein"):
+    with pytest.raises(
+        ConfigError, match=f"^{name}: unknown field here; it belongs to ppo, a2c, rein"
+    ):
         algo_class("dqn").Config(env_id="E-v0", algo_id="dqn", **{name: value})
 
 

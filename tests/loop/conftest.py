@@ -26,6 +26,7 @@ TINY: dict[str, dict[str, Any]] = {
     "dqn": OFF_POLICY,
     "ppo": {"batch_size": 24, "n_epochs": 2},
     "a2c": {"rollout_steps": 5},
+    "random": {},
     "reinforce": {},
     "pqn": {"batch_size": 24, "n_epochs": 2, "epsilon": EPSILON},
     "sarsa": {"batch_size": 24, "epsilon": EPSILON},

@@ -16,7 +16,7 @@ N, T = 4, 5
 
 def agent_for(**fields: Any) -> A2C:
     config = A2CConfig(
-        env_id="x", algo_id="a2c", n_envs=N, hidden_dims=[6], normalize_obs=False,
+        env_id="x", algo_id="a2c", n_envs=N, hidden_dims=(6,), normalize_obs=False,
         normalize_reward=False, max_grad_norm=None, **fields,
     )  # fmt: skip
     return A2C(config, BOX, spaces.Discrete(2), 1)

@@ -5,18 +5,32 @@ import inspect
 import pytest
 
 from gymnasium_solver.algos import ALGOS, algo_class
+from gymnasium_solver.algos.a2c import A2C
 from gymnasium_solver.algos.agent import Agent, AlgorithmClass
 from gymnasium_solver.algos.crossq import CrossQ
 from gymnasium_solver.algos.ddpg import DDPG
 from gymnasium_solver.algos.dqn import DQN
 from gymnasium_solver.algos.ppo import PPO
 from gymnasium_solver.algos.pqn import PQN
+from gymnasium_solver.algos.random import Random
 from gymnasium_solver.algos.reinforce import Reinforce
 from gymnasium_solver.algos.sac import SAC
 from gymnasium_solver.algos.sarsa import Sarsa
 from gymnasium_solver.algos.td3 import TD3
 
-CLASSES: list[AlgorithmClass] = [PPO, Reinforce, DQN, PQN, Sarsa, SAC, CrossQ, TD3, DDPG]
+CLASSES: list[AlgorithmClass] = [
+    PPO,
+    A2C,
+    Reinforce,
+    DQN,
+    PQN,
+    Sarsa,
+    SAC,
+    CrossQ,
+    TD3,
+    DDPG,
+    Random,
+]
 
 
 def test_the_list_above_has_every_algorithm() -> None:

@@ -33,6 +33,7 @@ CASES: dict[str, tuple[str, Any, dict[str, Any]]] = {
     "ppo": ("ppo", DISCRETE, {"ent_coef": 0.01}),
     "ppo box": ("ppo", BOX, {"share_trunk": True}),
     "ppo multi discrete": ("ppo", MULTI, {}),
+    "a2c": ("a2c", DISCRETE, {}),
     "reinforce": ("reinforce", DISCRETE, {"policy_targets": "advantages"}),
     "dqn": ("dqn", DISCRETE, {"double": True}),
     "rainbow": (
@@ -52,7 +53,7 @@ CASES: dict[str, tuple[str, Any, dict[str, Any]]] = {
 
 
 def test_every_algorithm_is_here() -> None:
-    assert {algo_id for algo_id, _, _ in CASES.values()} == set(ALGOS)
+    assert {algo_id for algo_id, _, _ in CASES.values()} | {"random"} == set(ALGOS)
 
 
 def agent_for(case: str, seed: int = 0, **more: Any) -> Any:
