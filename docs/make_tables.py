@@ -416,7 +416,11 @@ def wrapper_aliases() -> str:
 TABLES: dict[str, Callable[[], str]] = {
     "fields": common_fields,
     **{f"fields_{name}": partial(added_fields, cls) for name, cls in config_classes().items()},
-    **{f"configs_{algo_id}": partial(configs_of, algo_id) for algo_id in ALGOS},
+    **{
+        f"configs_{algo_id}": partial(configs_of, algo_id)
+        for algo_id in ALGOS
+        if algo_id != "random"
+    },
     "aliases": aliases,
     "foreign_names": foreign_names,
     "schedules": schedule_values,

@@ -113,6 +113,11 @@ def build_actor_critic(
     is_shared = cfg.share_trunk
     if is_shared == "auto":
         is_shared = bool(network.cnns) or recurrence is not None
+    if getattr(cfg, "normalize_values", False) and cfg.head != "linear":
+        raise ConfigError(
+            f"normalize_values rescales a linear output layer; head: {cfg.head} is of a plugin. "
+            "Remove one of them."
+        )
     net = ActorCritic(
         learner.observation_space,
         learner.actions,
@@ -122,6 +127,7 @@ def build_actor_critic(
         normalize_obs=cfg.obs_normalization,
         clip_obs=cfg.clip_obs,
         critic=critic,
+        normalize_values=critic and getattr(cfg, "normalize_values", False),
         recurrence=recurrence,
         generator=learner.generator,
     ).to(learner.device)
@@ -167,11 +173,24 @@ class LossTerms(NamedTuple):
 
 
 def policy_gradient_loss(
-    net: ActorCritic, actions: ActionKind, batch: Batch, ent_coef: Tensor, vf_coef: Tensor
+    net: ActorCritic,
+    actions: ActionKind,
+    batch: Batch,
+    ent_coef: Tensor,
+    vf_coef: Tensor,
+    clip_range: Tensor | None = None,
 ) -> LossTerms:
-    """Of REINFORCE and A2C: `batch.advantage` is the weight of the log-probabilities."""
+    """Of REINFORCE and A2C: `batch.advantage` is the weight of the log-probabilities, or with a
+    `clip_range` of the clipped probability ratio."""
     log_prob, entropy, value = evaluate_actions(net, actions, batch)
-    policy_loss = -mean_over(log_prob * flat(batch.advantage, batch), batch)
+    advantage = flat(batch.advantage, batch)
+    if clip_range is None:
+        gain = log_prob * advantage
+    else:
+        ratio = (log_prob - flat(batch.log_prob, batch)).exp()
+        clipped = ratio.clamp(1 - clip_range, 1 + clip_range)
+        gain = torch.min(ratio * advantage, clipped * advantage)
+    policy_loss = -mean_over(gain, batch)
     if value is None:
         value_loss = policy_loss.new_zeros(())
     else:

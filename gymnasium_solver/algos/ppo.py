@@ -12,13 +12,16 @@ shuffled minibatches. Differences from common implementations:
 
 from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
+from pydantic import Field
+from torch import Tensor, nn
 
 from gymnasium_solver.algos import ops
+from gymnasium_solver.algos.advantages import AdvantageScale, Scaling
+from gymnasium_solver.algos.agent import Tensors
 from gymnasium_solver.algos.learner import Learner, hp_metrics
 from gymnasium_solver.algos.on_policy import (
     Batch,
@@ -41,6 +44,7 @@ from gymnasium_solver.config.schedule import (
 from gymnasium_solver.config.schema import (
     ActorCriticFields,
     Count,
+    Float,
     LearnerConfig,
     MinibatchFields,
 )
@@ -50,6 +54,7 @@ from gymnasium_solver.policies.policy import ActorPolicy
 from gymnasium_solver.spaces.actions import ActionKind
 from gymnasium_solver.spaces.observations import Space
 
+LR_STEP, LR_MOST = 1.5, 100.0  # of adaptive_kl
 IMAGES_MEASURED = 512  # samples of a rollout used for the metrics of an update
 
 
@@ -70,8 +75,23 @@ class PPOConfig(ActorCriticFields, MinibatchFields, LearnerConfig):
     the actor."""
     target_kl: Annotated[float, changing(gt=0)] | None = None
     """Stop an update early once the KL divergence exceeds 1.5 times this. null: never."""
-    normalize_advantages: Literal["rollout", "batch", "off"] = "rollout"
-    """Standardise advantages over the rollout, per minibatch, or not at all."""
+    normalize_advantages: Scaling = "rollout"
+    """Standardise advantages over the rollout, or per minibatch (batch). percentile: divide by
+    the running range of the returns, but not by less than 1. symlog: sign(A) log(1 + |A|). off:
+    unchanged."""
+    dual_clip: Annotated[Float, Field(gt=1)] | None = None
+    """Bound the loss of a bad action whose probability has grown: at most this factor times its
+    advantage (Ye et al. 2020), usually 3. Lower: safer with stale data. null: no bound."""
+    recompute_advantages: bool = False
+    """Compute values and advantages anew before each pass over the rollout, with the critic as it
+    is by then. Better targets, slower."""
+    normalize_values: bool = False
+    """PopArt: the critic learns returns scaled by their running mean and deviation; its values stay
+    exactly the same when these change. For returns of unknown or changing size."""
+    adaptive_kl: Annotated[Float, Field(gt=0)] | None = None
+    """Adapt the learning rate to this KL divergence of an update: a third less after an update
+    above twice this, half as much more after one below half of it. It multiplies policy_lr by at
+    most 100 and at least 1/100. null: off."""
 
 
 class Coefficients(NamedTuple):
@@ -84,6 +104,7 @@ class Coefficients(NamedTuple):
     vf_coef: Tensor
     ent_coef: Tensor | None = None
     clip_range_vf: Tensor | None = None
+    dual_clip: float | None = None
 
 
 class LossTerms(NamedTuple):
@@ -102,13 +123,18 @@ def ppo_loss(net: ActorCritic, actions: ActionKind, batch: Batch, c: Coefficient
     log_ratio = log_prob - flat(batch.log_prob, batch)
     ratio = log_ratio.exp()
     clipped_ratio = ratio.clamp(1 - c.clip_range, 1 + c.clip_range)
-    policy_loss = -mean_over(torch.min(ratio * advantage, clipped_ratio * advantage), batch)
+    gain = torch.min(ratio * advantage, clipped_ratio * advantage)
+    if c.dual_clip is not None:
+        gain = torch.where(advantage < 0, torch.max(gain, c.dual_clip * advantage), gain)
+    policy_loss = -mean_over(gain, batch)
 
     error = (value - returns).square()
     if c.clip_range_vf is not None:
         old = flat(batch.value, batch)
         near = old + (value - old).clamp(-c.clip_range_vf, c.clip_range_vf)
         error = torch.max(error, (near - returns).square())
+    if net.value_scale is not None:
+        error = error / net.value_scale.std.square()
     value_loss = mean_over(error, batch)
 
     entropy_mean = mean_over(entropy, batch)
@@ -145,12 +171,19 @@ class PPO(Learner):
             for name in Coefficients._fields
             if name in self.schedules and (name != "ent_coef" or has_entropy_bonus)
         ]
+        self.advantage_scale = AdvantageScale(config.normalize_advantages)
+        self.lr_factor = 1.0  # of adaptive_kl
         self.gradient = self.add_gradient(
-            "policy", self._loss, self.optimizer, record=config.has_short_sequences
+            "policy",
+            self._loss,
+            self.optimizer,
+            constants=() if self.net.value_scale is None else list(self.net.value_scale.buffers()),
+            record=config.has_short_sequences,
         )
 
     def _loss(self, batch: Batch, coefficients: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
-        named = Coefficients(**dict(zip(self.coefficient_names, coefficients, strict=True)))
+        scheduled = dict(zip(self.coefficient_names, coefficients, strict=True))
+        named = Coefficients(**scheduled, dual_clip=self.config.dual_clip)
         terms = ppo_loss(self.net, self.actions, batch, named)
         return terms.total, [approx_kl(terms.log_ratio, batch)] if self.config.target_kl else []
 
@@ -162,12 +195,16 @@ class PPO(Learner):
     def _update(self, rollout: Rollout, env_steps: int, total_steps: int) -> dict[str, float]:
         cfg, timer = self.config, self.timer
         hp = self.scheduled_values(env_steps, total_steps)
+        hp["policy_lr"] *= self.lr_factor
         coefficients = {name: hp[name] for name in self.coefficient_names}
-        data = self._prepare(rollout)
+        reward = self.normalized_reward(rollout)
+        data = self._prepare(rollout, reward)
         norms: list[Tensor] = []
         part_norms: dict[str, float] = {}
         kl_stop, is_detailed = False, self.take_details()
-        for _ in range(cfg.n_epochs):
+        for epoch in range(cfg.n_epochs):
+            if epoch and cfg.recompute_advantages:
+                data = self._prepare(rollout, reward, is_first=False)
             for part in data.minibatches(cfg.batch_size, self.rng, self.device, rollout.valid.size):
                 if cfg.normalize_advantages == "batch":
                     part = part._replace(advantage=_standardize(part))
@@ -189,6 +226,7 @@ class PPO(Learner):
             measured["opt/grads/norm/all"] = torch.stack(norms).mean()
         values = torch.stack(list(measured.values())).tolist()  # the only device synchronisation
         metrics = {"opt/grads/norm/all": 0.0, **dict(zip(measured, values, strict=True))}
+        self._adapt_lr(metrics["opt/ppo/approx_kl"])
         metrics |= scaled_losses(metrics["opt/loss/value"], metrics["opt/policy/entropy"], hp)
         metrics |= {f"opt/grads/norm/{name}": norm for name, norm in part_norms.items()}
         if units is not None:
@@ -200,18 +238,44 @@ class PPO(Learner):
             **hp_metrics(hp),
         }
 
-    def _prepare(self, rollout: Rollout) -> Prepared:
-        """Compute values and advantages and build the training batch."""
+    def _prepare(
+        self, rollout: Rollout, reward: np.ndarray | None = None, is_first: bool = True
+    ) -> Prepared:
+        """Compute values and advantages and build the training batch. `reward`: normalised already.
+        `is_first`: for the first pass over the rollout, which also updates running statistics."""
         cfg, valid = self.config, rollout.valid
+        reward = self.normalized_reward(rollout) if reward is None else reward
         values = rollout_values(self.net, rollout, self.device)
         advantage = ops.gae(
-            self.normalized_reward(rollout), values, rollout.terminated, rollout.truncated, valid,
-            cfg.gamma, cfg.gae_lambda,
-        )  # fmt: skip
-        used, returns = advantage, advantage + values[:-1]
-        if cfg.normalize_advantages == "rollout":
-            used = np.where(valid, ops.standardize(advantage[valid], advantage), 0.0)
+            reward, values, rollout.terminated, rollout.truncated, valid, cfg.gamma, cfg.gae_lambda
+        )
+        returns = advantage + values[:-1]
+        if is_first and self.net.value_scale is not None and valid.any():
+            head = self.net.critic_head
+            assert isinstance(head, nn.Linear)
+            self.net.value_scale.update(self.to_device(returns[valid]), head)
+        used = self.advantage_scale(advantage, returns, valid, learns=is_first)
         return prepare(self, self.net, rollout, used, returns, values[:-1], advantage)
+
+    def _adapt_lr(self, kl: float) -> None:
+        target = self.config.adaptive_kl
+        if target is None:
+            return
+        if kl > 2 * target:
+            self.lr_factor /= LR_STEP
+        elif kl < target / 2:
+            self.lr_factor *= LR_STEP
+        self.lr_factor = min(max(self.lr_factor, 1 / LR_MOST), LR_MOST)
+
+    def state(self) -> tuple[Tensors, dict[str, Any]]:
+        tensors, extra = super().state()
+        scale = self.advantage_scale.state()
+        return tensors, extra | {"lr_factor": self.lr_factor, "advantage_scale": scale}
+
+    def load_state(self, tensors: dict[str, dict[str, Any]], extra: dict[str, Any]) -> None:
+        super().load_state(tensors, extra)
+        self.lr_factor = extra.get("lr_factor", 1.0)
+        self.advantage_scale.load_state(extra.get("advantage_scale", {"range": None}))
 
     @torch.no_grad()
     def _measure(self, data: Prepared, coefficients: dict[str, float]) -> dict[str, Tensor]:
@@ -223,7 +287,8 @@ class PPO(Learner):
             batch = data.take(rows)
         numbers = self.to_device(np.array(list(coefficients.values()), np.float32)).unbind()
         scalars = dict(zip(coefficients, numbers, strict=True))
-        after = ppo_loss(self.net, self.actions, batch, Coefficients(**scalars))
+        named = Coefficients(**scalars, dual_clip=self.config.dual_clip)
+        after = ppo_loss(self.net, self.actions, batch, named)
         moved = (after.log_ratio.exp() - 1).abs() > coefficients["clip_range"]
         found = {
             "opt/loss/total": after.total,

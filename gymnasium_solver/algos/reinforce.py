@@ -1,18 +1,25 @@
 """REINFORCE: Monte Carlo policy gradient (Williams 1992), with an optional learnt baseline.
 
 One pass over each rollout, one gradient step per minibatch. Returns end with the episode or the
-rollout: there is no bootstrap, so n_steps should be well above the episode length. `policy_targets:
-advantages` subtracts a learnt value baseline, fitted to the returns.
+rollout: there is no bootstrap, so n_steps should be well above the episode length.
+
+Baselines: none, the mean, a learnt value fitted to the returns, or RLOO (Kool et al. 2019; Ahmadian
+et al. 2024), the mean return of the other environments that started from the same seed. With
+rewards to go, theirs at the same step of the episode; none of these depends on the actions it is
+compared with. REINFORCE++ (Hu 2025) is `clip_range` with `normalize_returns`, over several passes;
+with `baseline: rloo` it is its form with a baseline.
 """
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Annotated, Literal, Self
 
 import numpy as np
 import torch
+from pydantic import Field, model_validator
 from torch import Tensor
 
 from gymnasium_solver.algos import ops
+from gymnasium_solver.algos.groups import leave_one_out
 from gymnasium_solver.algos.learner import Learner, hp_metrics
 from gymnasium_solver.algos.on_policy import (
     Batch,
@@ -24,7 +31,12 @@ from gymnasium_solver.algos.on_policy import (
     rollout_values,
     scaled_losses,
 )
-from gymnasium_solver.config.schedule import NonNegativeSchedule, PositiveSchedule, Schedule
+from gymnasium_solver.config.schedule import (
+    NonNegativeSchedule,
+    PositiveSchedule,
+    Schedule,
+    changing,
+)
 from gymnasium_solver.config.schema import (
     ActorCriticFields,
     BatchSize,
@@ -54,10 +66,54 @@ class ReinforceConfig(ActorCriticFields, MinibatchFields, LearnerConfig):
     variance)."""
     policy_targets: Literal["returns", "advantages"] = "returns"
     """Weight actions by returns, or by returns minus a learned value (less variance)."""
+    baseline: Literal["auto", "none", "mean", "value", "rloo"] = "auto"
+    """What is subtracted from the returns. mean: their mean over the rollout (centring). value: a
+    learned value. rloo: the mean return of the other environments of the group, which started from
+    the same seed (leave one out). auto: value with policy_targets advantages, else none."""
+    group_size: Annotated[Count, Field(ge=2)] = 4
+    """Environments that start from one seed, with baseline rloo; n_envs is a multiple of it. All
+    environments are then reset at the start of every rollout. Larger: a better baseline, fewer
+    different starts."""
     normalize_returns: bool = True
     """Standardise the weights over the rollout. Off: the textbook gradient, sensitive to scale."""
+    n_epochs: Annotated[int, changing(ge=1, whole=True)] = 1
+    """Passes over each rollout. More than one needs clip_range."""
+    clip_range: PositiveSchedule | None = None
+    """Clip the probability ratio to 1 +- this value, as PPO does (REINFORCE++), so that a rollout
+    can be used more than once. null: the plain gradient."""
     vf_coef: NonNegativeSchedule = Schedule.constant(0.5)
     """Weight of the value loss, if a value is learned."""
+
+    @property
+    def resolved_baseline(self) -> str:
+        if self.baseline == "auto":
+            return "value" if self.policy_targets == "advantages" else "none"
+        return self.baseline
+
+    @property
+    def same_start_envs(self) -> int:
+        """Environments that are reset with one seed, at the start of every rollout."""
+        return self.group_size if self.baseline == "rloo" else 1
+
+    @model_validator(mode="after")
+    def _check_baseline(self) -> Self:
+        if self.baseline in ("none", "mean", "rloo") and self.policy_targets == "advantages":
+            raise ValueError(
+                f"policy_targets: advantages means a learned value, but baseline is "
+                f"{self.baseline}: remove policy_targets"
+            )
+        if self.baseline == "rloo" and self.n_envs % self.group_size:
+            raise ValueError(
+                f"n_envs {self.n_envs} is not a multiple of group_size {self.group_size}, which "
+                "baseline: rloo needs"
+            )
+        passes = self.n_epochs.values if isinstance(self.n_epochs, Schedule) else (self.n_epochs,)
+        if self.clip_range is None and max(passes) > 1:
+            raise ValueError(
+                f"n_epochs {max(passes)} without clip_range: the plain gradient is right only "
+                "for the first pass; set clip_range: 0.2, or n_epochs: 1"
+            )
+        return self
 
 
 class Reinforce(Learner):
@@ -76,7 +132,7 @@ class Reinforce(Learner):
         super().__init__(config, observation_space, action_space, seed, device)
         self.config: ReinforceConfig = config
         self.net, self.policy, self.optimizer = build_actor_critic(
-            self, critic=config.policy_targets == "advantages"
+            self, critic=config.resolved_baseline == "value"
         )
         self.gradient = self.add_gradient(
             "policy", self._loss, self.optimizer, record=config.has_short_sequences
@@ -98,15 +154,17 @@ class Reinforce(Learner):
         norms: list[Tensor] = []
         details: dict[str, float] = {}
         is_detailed = self.take_details()
-        # No constant minibatch sizes: using a sample twice would change the gradient.
-        for part in data.minibatches(self.config.batch_size, self.rng, self.device, data.n):
-            with self.timer.detail("gradient"):
-                grad, *values = self.gradient(part, [hp["ent_coef"], hp["vf_coef"]])
-            if is_detailed and not norms:
-                details = gradient_details(self, self.net, part, grad, data, rollout)
-            with self.timer.detail("optimiser"):
-                norms.append(self.optimizer.step(grad, hp["policy_lr"]))
-            terms.append(torch.stack(values))
+        coefficients = [hp[name] for name in ("ent_coef", "vf_coef", "clip_range") if name in hp]
+        for _ in range(self.config.n_epochs):
+            # No constant minibatch sizes: using a sample twice would change the gradient.
+            for part in data.minibatches(self.config.batch_size, self.rng, self.device, data.n):
+                with self.timer.detail("gradient"):
+                    grad, *values = self.gradient(part, coefficients)
+                if is_detailed and not norms:
+                    details = gradient_details(self, self.net, part, grad, data, rollout)
+                with self.timer.detail("optimiser"):
+                    norms.append(self.optimizer.step(grad, hp["policy_lr"]))
+                terms.append(torch.stack(values))
         self.n_updates += 1
         total, policy, value, entropy = torch.stack(terms).mean(0).tolist()
         has_critic = self.net.critic_head is not None
@@ -127,9 +185,14 @@ class Reinforce(Learner):
         cfg, valid = self.config, rollout.valid
         sum_up = ops.returns_to_go if cfg.returns_type == "mc:rtg" else ops.episode_returns
         returns = sum_up(self.normalized_reward(rollout), rollout.done, valid, cfg.gamma)
-        values = np.zeros_like(returns)
-        if self.net.critic_head is not None:
+        values, kind = np.zeros_like(returns), cfg.resolved_baseline
+        if kind == "value":
             values = rollout_values(self.net, rollout, self.device)[:-1]
+        elif kind == "mean" and valid.any():
+            values = np.full_like(returns, returns[valid].mean())
+        elif kind == "rloo":
+            is_whole = cfg.returns_type == "mc:episode"
+            values = leave_one_out(returns, rollout.done, valid, cfg.group_size, is_whole)
         advantage = returns - values
         weight = advantage
         if cfg.normalize_returns:

@@ -113,6 +113,17 @@ def make_vector_env(
     return wrap(env, [*chosen, *wrappers], {} if gamma is None else {"gamma": gamma})
 
 
+def training_env(config: "Config") -> VectorEnv:
+    """The envs to train on: those of a config; in copies with the same seeds where the algorithm
+    compares envs that start alike."""
+    n_copies = getattr(config, "same_start_envs", 1)
+    if n_copies == 1:
+        return env_from_config(config, config.n_envs)
+    from gymnasium_solver.envs.grouped import GroupedEnv
+
+    return GroupedEnv([env_from_config(config, config.n_envs // n_copies) for _ in range(n_copies)])
+
+
 def env_from_config(config: "Config", n_envs: int, render_mode: str | None = None) -> VectorEnv:
     """The env that a config describes, in any number of copies; `spec.action_space.valid`, where
     given, masks all other actions."""

@@ -15,6 +15,7 @@ from gymnasium_solver.nets.mlp import HIDDEN_GAIN, mlp_torso, output_layer
 from gymnasium_solver.nets.network import Network
 from gymnasium_solver.nets.normalizer import NormalizeMode
 from gymnasium_solver.nets.recurrent import CoreKind, RecurrentCore
+from gymnasium_solver.nets.value_scale import ValueScale
 from gymnasium_solver.spaces.actions import ActionKind
 from gymnasium_solver.spaces.observations import Space
 from gymnasium_solver.tree import map_tree
@@ -43,6 +44,7 @@ class ActorCritic(nn.Module):
         normalize_obs: NormalizeMode = False,
         clip_obs: float = 10.0,
         critic: bool = True,
+        normalize_values: bool = False,
         recurrence: Recurrence | None = None,
         generator: torch.Generator,
     ):
@@ -76,6 +78,7 @@ class ActorCritic(nn.Module):
             if not share_trunk:
                 self.critic_features, self.critic_torso, _ = torso()
             self.critic_head = output_layer(network, n_features, 1, CRITIC_GAIN, generator)
+        self.value_scale = ValueScale() if normalize_values else None
 
     @property
     def device(self) -> torch.device:
@@ -105,9 +108,14 @@ class ActorCritic(nn.Module):
         assert self.critic_head is not None, "this network was built without a critic"
         if self.critic_torso is None:
             assert actor_features is not None
-            return self.critic_head(actor_features).squeeze(1)
+            return self._head_value(actor_features)
         assert self.critic_features is not None
-        return self.critic_head(self.critic_torso(self.critic_features(x))).squeeze(1)
+        return self._head_value(self.critic_torso(self.critic_features(x)))
+
+    def _head_value(self, features: Tensor) -> Tensor:
+        assert self.critic_head is not None, "this network was built without a critic"
+        value = self.critic_head(features).squeeze(1)
+        return value if self.value_scale is None else self.value_scale(value)
 
     # -- sequences --------------------------------------------------------------------------
 
@@ -125,7 +133,7 @@ class ActorCritic(nn.Module):
         features = self.actor_torso(self.actor_features(x)).view(n, n_rows, -1)
         y, carry = self.core(features, carry, is_first)
         y = y.flatten(0, 1)
-        value = None if self.critic_head is None else self.critic_head(y).squeeze(1)
+        value = None if self.critic_head is None else self._head_value(y)
         return self.actor_head(y), value, carry
 
     def step(self, obs: TensorObs, carry: Tensor, is_first: Tensor) -> list[Tensor]:
@@ -135,8 +143,7 @@ class ActorCritic(nn.Module):
 
     def step_value(self, obs: TensorObs, carry: Tensor, is_first: Tensor) -> Tensor:
         """Values [B] of observations, each with the carry before it."""
-        assert self.critic_head is not None, "this network was built without a critic"
-        return self.critic_head(self._remember(obs, carry, is_first)[0]).squeeze(1)
+        return self._head_value(self._remember(obs, carry, is_first)[0])
 
     def _remember(self, obs: TensorObs, carry: Tensor, is_first: Tensor) -> tuple[Tensor, Tensor]:
         assert self.core is not None

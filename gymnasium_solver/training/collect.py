@@ -28,6 +28,9 @@ CARRY = "carry."  # prefix of the policy's carry in the saved arrays
 def boundary_steps(config: Config, spec: EnvSpec) -> int:
     """Env steps between resets of all envs. Many envs with long episodes need a longer interval: an
     episode longer than the interval would never finish."""
+    if getattr(config, "same_start_envs", 1) > 1:
+        # Every rollout begins with a reset. It has at least half as many steps as rows.
+        return max(1, config.n_envs * config.n_steps // 2)
     if config.env_boundary_steps != "auto":
         return config.env_boundary_steps
     longest = min(spec.max_episode_steps or 0, LONGEST_EPISODE)

@@ -20,7 +20,7 @@ from gymnasium_solver.config.load import config_dict, dump_config
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.envs.journal import JournaledEnv
-from gymnasium_solver.envs.make import env_from_config
+from gymnasium_solver.envs.make import training_env
 from gymnasium_solver.envs.treatment import treatment_of
 from gymnasium_solver.envs.vector import VectorEnv
 from gymnasium_solver.errors import DivergedError, EnvError, RunError, WriteError, details_of
@@ -191,7 +191,7 @@ def _trainer(
     config: Config, observers: Sequence[Observer], timer: Timer | None = None
 ) -> Iterator["Trainer"]:
     everyone = Observers([*observers, *configured_observers(config)])
-    env = env_from_config(config, config.n_envs)
+    env = training_env(config)
     # Limit threads before initialising weights: the rounding of the initialisation depends on it.
     with limited_threads(pick_threads(config, env.observation_space)):
         trainer = Trainer(config, env, everyone, timer)

@@ -58,6 +58,11 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
             "normalize_obs": "rolling",
         },
     ),
+    "rloo": ("CartPole-v1", {"baseline": "rloo", "group_size": 3, "n_envs": 6}),
+    "switches": (
+        "CartPole-v1",
+        {"dual_clip": 3.0, "normalize_values": True, "adaptive_kl": 0.001, "n_epochs": 3},
+    ),
     "memory in parts": (
         "Probe/MemoryParts-v0",
         {"recurrent": "gru", "recurrent_dim": 8, "sequence_length": 4},
@@ -66,7 +71,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
 DISCRETE = ("envpool", "sync", "own", "adamw", "plain torch", "discrete normalised", "parts")
 # Cases, for what an algorithm can act on.
 ALGOS: dict[str, tuple[str, ...]] = {
-    "ppo": tuple(CASES),
+    "ppo": tuple(case for case in CASES if case != "rloo"),
     "a2c": (
         "envpool",
         "normalised",
@@ -76,7 +81,7 @@ ALGOS: dict[str, tuple[str, ...]] = {
         "memory in parts",
         "adamw",
     ),
-    "reinforce": tuple(CASES),
+    "reinforce": tuple(case for case in CASES if case != "switches"),
     "pqn": DISCRETE,
     "sarsa": DISCRETE,
     "sac": ("continuous", "normalised", "adamw", "plain torch", "discrete normalised", "parts"),
