@@ -24,8 +24,9 @@ from gymnasium_solver.data.sequences import Cut
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.fast.optimizer import FlatOptimizer
 from gymnasium_solver.fast.recorded import on_device
-from gymnasium_solver.nets.actor_critic import ActorCritic, Recurrence
+from gymnasium_solver.nets.actor_critic import ActorCritic
 from gymnasium_solver.nets.encoder import in_chunks
+from gymnasium_solver.nets.recurrent import Recurrence
 from gymnasium_solver.policies.policy import ActorPolicy
 from gymnasium_solver.spaces.actions import ActionKind, mask_tensor
 from gymnasium_solver.tree import map_tree

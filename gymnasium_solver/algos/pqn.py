@@ -23,6 +23,7 @@ from gymnasium_solver.config.schema import (
     Count,
     LearnerConfig,
     MinibatchFields,
+    RecurrentFields,
 )
 from gymnasium_solver.config.types import EnvCount, HiddenDims
 from gymnasium_solver.data.rollout import Rollout
@@ -31,7 +32,7 @@ from gymnasium_solver.policies.q_policy import QPolicy, legal
 from gymnasium_solver.spaces.observations import Space
 
 
-class PQNConfig(MinibatchFields, LearnerConfig):
+class PQNConfig(RecurrentFields, MinibatchFields, LearnerConfig):
     n_envs: EnvCount = 32
     """Number of parallel environments. auto: one per CPU. They replace a replay buffer: more give
     more varied, less correlated data."""

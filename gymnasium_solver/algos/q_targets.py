@@ -13,11 +13,14 @@ from torch import Tensor
 
 from gymnasium_solver.algos import ops
 from gymnasium_solver.algos.learner import Learner
+from gymnasium_solver.algos.on_policy import sequence_cut
 from gymnasium_solver.algos.units import watch_units
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.fast.optimizer import FlatOptimizer
+from gymnasium_solver.fast.recorded import on_device
 from gymnasium_solver.nets.encoder import in_chunks
 from gymnasium_solver.nets.q_network import QNetwork
+from gymnasium_solver.nets.recurrent import Recurrence
 from gymnasium_solver.policies.q_policy import Exploration, QPolicy
 from gymnasium_solver.spaces.actions import require_discrete
 from gymnasium_solver.tree import map_tree
@@ -29,12 +32,16 @@ def build_q_network(
     """Build the Q-network described by the config, its policy and its optimiser."""
     cfg = learner.config
     actions = require_discrete(learner.action_space, cfg.algo_id, cfg.env_id)
+    recurrence = None
+    if getattr(cfg, "recurrent", None) is not None:
+        recurrence = Recurrence(cfg.recurrent, cfg.recurrent_dim)
     net = QNetwork(
         learner.observation_space,
         actions.n,
         learner.network,
         normalize_obs=cfg.obs_normalization,
         clip_obs=cfg.clip_obs,
+        recurrence=recurrence,
         generator=learner.generator,
         **options,
     ).to(learner.device)
@@ -55,15 +62,30 @@ def build_q_network(
 
 
 class QBatch(NamedTuple):
-    obs: Any  # tree of tensors [B, ...]
-    actions: Tensor  # [B]
-    target: Tensor  # target of Q(s, a) [B]
+    """Rows [B, ...], or with a recurrent core sequences [S, L, ...]."""
+
+    obs: Any  # tree of tensors
+    actions: Tensor
+    target: Tensor  # target of Q(s, a)
+    # Set for sequences only:
+    valid: Tensor | None = None  # [S, L]: rows to learn from
+    is_first: Tensor | None = None  # [S, L]
+    carry: Tensor | None = None  # state before the first row [S, ...]
 
 
 def q_loss(net: QNetwork, batch: QBatch) -> tuple[Tensor, Tensor]:
     """Mean squared error of Q(s, a), and the mean of Q(s, a)."""
-    q = net(batch.obs).gather(1, batch.actions.unsqueeze(1)).squeeze(1)
-    return (q - batch.target).square().mean(), q.mean()
+    if batch.valid is None:
+        q = net(batch.obs).gather(1, batch.actions.unsqueeze(1)).squeeze(1)
+        return (q - batch.target).square().mean(), q.mean()
+    assert batch.is_first is not None
+    assert batch.carry is not None
+    values = net.sequence(batch.obs, batch.carry, batch.is_first)
+    q = values.gather(1, batch.actions.reshape(-1, 1)).squeeze(1)
+    weight = batch.valid.flatten().to(q.dtype)
+    n = weight.sum().clamp(min=1.0)
+    error = (q - batch.target.flatten()).square()
+    return (error * weight).sum() / n, (q * weight).sum() / n
 
 
 def take_rows_of(batch: QBatch, index: Tensor) -> QBatch:
@@ -76,22 +98,42 @@ class QFit:
 
     def __init__(self, learner: Learner, net: QNetwork, optimizer: FlatOptimizer):
         self.learner, self.net, self.optimizer = learner, net, optimizer
-        self.gradient = learner.add_gradient("q", self._loss, optimizer)
+        is_short = getattr(learner.config, "has_short_sequences", True)
+        self.gradient = learner.add_gradient("q", self._loss, optimizer, record=is_short)
 
     def _loss(self, batch: QBatch, coefficients: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
         loss, q_mean = q_loss(self.net, batch)
         return loss, [loss, q_mean]
 
     def values(self, rollout: Rollout) -> np.ndarray:
-        """Q-values of all observations of a rollout [T + 1, N, A]."""
-        obs = rollout.obs_on(self.learner.device)
-        rows = map_tree(lambda part: part.flatten(0, 1), obs)
-        q: Tensor = in_chunks(self.net, rows, self.net.has_images)
+        """Q-values of all observations of a rollout [T + 1, N, A]; with a recurrent core, each with
+        the carry of the acting policy."""
+        device = self.learner.device
+        rows = map_tree(lambda part: part.flatten(0, 1), rollout.obs_on(device))
+        if self.net.q.core is None:
+            q: Tensor = in_chunks(self.net, rows, self.net.has_images)
+        else:
+            carry, first = (
+                on_device(x, device).flatten(0, 1)
+                for x in (rollout.carry["core"], rollout.is_first)
+            )
+            given = (rows, carry, first)
+            q = in_chunks(lambda parts: self.net.step(*parts)[0], given, self.net.has_images)
         return q.cpu().numpy().reshape(*rollout.is_first.shape, -1)
 
     def batch(self, rollout: Rollout, target: np.ndarray) -> QBatch:
         """The rollout's valid rows, with targets [T, N]."""
         learner, valid = self.learner, rollout.valid
+        if self.net.q.core is not None:
+            cut = sequence_cut(learner, rollout)
+            return QBatch(
+                map_tree(cut, rollout.obs_on(learner.device)),
+                cut(learner.to_device(rollout.actions)),
+                cut(learner.to_device(target)),
+                cut.valid(learner.to_device(valid)),
+                cut(learner.to_device(rollout.is_first)),
+                cut.starts(learner.to_device(rollout.carry["core"])),
+            )
         rows = learner.to_device(np.flatnonzero(valid))
         obs = rollout.obs_on(learner.device)
         return QBatch(
@@ -112,6 +154,8 @@ class QFit:
         details: dict[str, float] = {}
         is_detailed = learner.take_details()
         fixed_rows = n_rows if learner.device.type == "cuda" else None
+        if batch.valid is not None:  # a minibatch is of whole sequences
+            batch_size, fixed_rows = max(1, round(batch_size / batch.valid.shape[1])), None
         for _ in range(n_epochs):
             for index in ops.minibatches(len(batch.target), batch_size, learner.rng, fixed_rows):
                 part = batch
@@ -134,7 +178,7 @@ class QFit:
     def _details(self, part: QBatch, grad: Tensor) -> dict[str, float]:
         """Metrics that cost time, from the first minibatch."""
         with watch_units(self.net) as units:
-            self.net(part.obs)
+            q_loss(self.net, part)
         norms = self.optimizer.part_norms(grad)
         found = {f"opt/grads/norm/{name}": norm for name, norm in norms.items()}
         target = part.target

@@ -33,6 +33,7 @@ from gymnasium_solver.config.blocks import (
     MinibatchFields,
     NetworkFields,
     NormalizeFields,
+    RecurrentFields,
     SeedFields,
     StopFields,
     SystemFields,
@@ -70,6 +71,7 @@ __all__ = [
     "LearnerConfig",
     "MinibatchFields",
     "NonNegativeInt",
+    "RecurrentFields",
     "canonical",
     "cpu_count",
 ]

@@ -32,7 +32,7 @@ from gymnasium_solver.nets.q_network import QNetwork
 from gymnasium_solver.policies.continuous import SoftPolicy
 from gymnasium_solver.policies.policy import ActorPolicy, Policy
 from gymnasium_solver.spaces.actions import ActionKind, BoxActions, DiscreteActions, mask_tensor
-from gymnasium_solver.tree import map_tree
+from gymnasium_solver.tree import leaves_of, map_tree
 
 TARGETS = ("action", "value")
 LOG_ODDS = "log-odds of the chosen action"
@@ -216,7 +216,12 @@ def _of_q_network(net: QNetwork, trace: Trace, target: str) -> Parts:
     mask = None if trace.mask is None else torch.from_numpy(trace.mask)
 
     def q_values(x: Encoded) -> Tensor:
-        out = net.q(x)
+        if net.q.core is None:
+            out = net.q(x)
+        else:
+            n = len(leaves_of(x)[0])
+            carry = on_device(trace.carry["core"], net.support.device).expand(n, -1)
+            out, _ = net.q.step(x, carry, on_device(trace.is_first, carry.device).expand(n))
         return out if net.q.n_atoms == 1 else (torch.softmax(out, dim=2) * net.support).sum(2)
 
     if target == "value":

@@ -4,8 +4,6 @@
 tensors. Acting and learning use the same methods (policies/policy.py, fast/recorded.py).
 """
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor, nn
 
@@ -14,7 +12,7 @@ from gymnasium_solver.nets.features import Features
 from gymnasium_solver.nets.mlp import HIDDEN_GAIN, mlp_torso, output_layer
 from gymnasium_solver.nets.network import Network
 from gymnasium_solver.nets.normalizer import NormalizeMode
-from gymnasium_solver.nets.recurrent import CoreKind, RecurrentCore
+from gymnasium_solver.nets.recurrent import Recurrence, RecurrentCore
 from gymnasium_solver.nets.value_scale import ValueScale
 from gymnasium_solver.spaces.actions import ActionKind
 from gymnasium_solver.spaces.observations import Space
@@ -23,11 +21,6 @@ from gymnasium_solver.tree import map_tree
 # Gains of the orthogonal initialisation: 1 for the value (Andrychowicz et al. 2021); 0.01 for the
 # actor's head, so that the initial policy is nearly uniform.
 ACTOR_GAIN, CRITIC_GAIN = 0.01, 1.0
-
-
-class Recurrence(NamedTuple):
-    kind: CoreKind
-    dim: int
 
 
 class ActorCritic(nn.Module):

@@ -4,7 +4,8 @@
 the head only. It ends in one stream, or in two (dueling: value and advantage, Wang et al. 2016). A
 stream is the last hidden layer and the output layer; `noisy_sigma` makes these layers noisy
 (Fortunato et al. 2018). With `n_atoms` > 1 the outputs are logits over a fixed support (C51,
-Bellemare et al. 2017).
+Bellemare et al. 2017). A recurrent core stands before the streams, so that a target network has
+one of its own.
 """
 
 import math
@@ -20,7 +21,9 @@ from gymnasium_solver.nets.features import Features
 from gymnasium_solver.nets.mlp import ACTIVATIONS, linear, mlp_torso, output_layer
 from gymnasium_solver.nets.network import Network
 from gymnasium_solver.nets.normalizer import NormalizeMode
+from gymnasium_solver.nets.recurrent import Recurrence, RecurrentCore
 from gymnasium_solver.spaces.observations import Space
+from gymnasium_solver.tree import map_tree
 
 
 class NoisyLinear(nn.Module):
@@ -79,6 +82,7 @@ class QHead(nn.Module):
         noisy_sigma: float | None,
         n_atoms: int,
         layer_norm: bool,
+        recurrence: Recurrence | None = None,
         generator: torch.Generator,
     ):
         super().__init__()
@@ -89,6 +93,10 @@ class QHead(nn.Module):
         n_in = self.features.width
         self.torso = mlp_torso(n_in, dims, activation, generator, gain=None, layer_norm=layer_norm)
         n_features = dims[-1] if dims else n_in
+        self.core: RecurrentCore | None = None
+        if recurrence is not None:
+            self.core = RecurrentCore(recurrence.kind, n_features, recurrence.dim, generator)
+            n_features = recurrence.dim
 
         def stream(n_out: int) -> nn.Sequential:
             sizes = [n_features, n_last, n_out] if n_last else [n_features, n_out]
@@ -114,7 +122,24 @@ class QHead(nn.Module):
 
         `noise` gives each row its own noise: two tensors per noisy layer (`row_noise`).
         """
-        features = self.torso(self.features(x))
+        return self._streams(self.torso(self.features(x)), noise)
+
+    def sequence(self, x: Encoded, carry: Tensor, is_first: Tensor) -> Tensor:
+        """Encoded sequences, flattened to [B * L, ...] -> values [B * L, A], or logits."""
+        assert self.core is not None
+        features = self.torso(self.features(x)).view(*is_first.shape, -1)
+        y, _ = self.core(features, carry, is_first)
+        return self._streams(y.flatten(0, 1))
+
+    def step(
+        self, x: Encoded, carry: Tensor, is_first: Tensor, noise: Sequence[Tensor] = ()
+    ) -> tuple[Tensor, Tensor]:
+        """One row of every env: values [B, A], or logits, and the new carry."""
+        assert self.core is not None
+        y, carry = self.core.step(self.torso(self.features(x)), carry, is_first)
+        return self._streams(y, noise), carry
+
+    def _streams(self, features: Tensor, noise: Sequence[Tensor] = ()) -> Tensor:
         given = list(noise)
         out = _run(self.advantage, features, given)
         if self.n_atoms > 1:
@@ -169,6 +194,7 @@ class QNetwork(nn.Module):
         v_min: float = 0.0,
         v_max: float = 0.0,
         layer_norm: bool = False,
+        recurrence: Recurrence | None = None,
         normalize_obs: NormalizeMode = False,
         clip_obs: float = 10.0,
         generator: torch.Generator,
@@ -185,6 +211,7 @@ class QNetwork(nn.Module):
             noisy_sigma=noisy_sigma,
             n_atoms=n_atoms,
             layer_norm=layer_norm,
+            recurrence=recurrence,
             generator=generator,
         )
         self.v_min, self.v_max = v_min, v_max
@@ -200,7 +227,21 @@ class QNetwork(nn.Module):
 
     def q_values(self, obs: TensorObs, noise: Sequence[Tensor] = ()) -> Tensor:
         """Expected returns [B, A], for acting; `noise`: see QHead.forward."""
-        out = self.q(self.encoder(obs), noise)
+        return self._expected(self.q(self.encoder(obs), noise))
+
+    def step(
+        self, obs: TensorObs, carry: Tensor, is_first: Tensor, noise: Sequence[Tensor] = ()
+    ) -> list[Tensor]:
+        """The same with a recurrent core: expected returns [B, A] and the new carry."""
+        out, carry = self.q.step(self.encoder(obs), carry, is_first, noise)
+        return [self._expected(out), carry]
+
+    def sequence(self, obs: TensorObs, carry: Tensor, is_first: Tensor) -> Tensor:
+        """Sequences [B, L, ...] -> values [B * L, A], or logits [B * L, A, atoms]."""
+        flat = map_tree(lambda part: part.flatten(0, 1), obs)
+        return self.q.sequence(self.encoder(flat), carry, is_first)
+
+    def _expected(self, out: Tensor) -> Tensor:
         if self.q.n_atoms == 1:
             return out
         return (torch.softmax(out, dim=2) * self.support).sum(2)

@@ -9,7 +9,7 @@ episode, also inside a sequence. Weights and equations are torch's (`nn.GRU`, ..
 """
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +18,13 @@ from gymnasium_solver.nets.scan import SCANS, step
 
 CoreKind = Literal["gru", "lstm", "rnn"]
 _MODULES: dict[str, Callable[..., nn.RNNBase]] = {"gru": nn.GRU, "lstm": nn.LSTM, "rnn": nn.RNN}
+
+
+class Recurrence(NamedTuple):
+    """The recurrent core that a config asks for."""
+
+    kind: CoreKind
+    dim: int
 
 
 class RecurrentCore(nn.Module):

@@ -75,11 +75,16 @@ class Policy(ABC):
     def sample(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask = None) -> Acted:
         """Sample actions for a batch of observations, in the policy's units."""
         if self.is_random:
-            return Acted(self.actions.uniform(obs_len(obs), self.rng, mask), carry)
+            after = self._remember(obs, carry, is_first) if self.has_memory else carry
+            return Acted(self.actions.uniform(obs_len(obs), self.rng, mask), after)
         return self._draw(obs, carry, is_first, mask)
 
     def greedy(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask = None) -> Acted:
         return self._best(obs, carry, is_first, mask)
+
+    def _remember(self, obs: ActObs, carry: Carry, is_first: np.ndarray) -> Carry:
+        """The carry after these observations, if the policy has memory; for random actions."""
+        return carry
 
     def outlook(
         self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask = None

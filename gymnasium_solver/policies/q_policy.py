@@ -1,6 +1,6 @@
 """Policies on Q-values: the best legal action, and four exploration strategies."""
 
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -30,8 +30,9 @@ class QPolicy(Policy):
         super().__init__(observation_space, actions, rng)
         self.net, self.exploration = net, exploration
         self.epsilon, self.temperature = 0.0, 1.0
-        self._infer = Inference(net.q_values, net, record=record)
-        self._infer_noisy = Inference(net.q_values, net, record=record)
+        function = net.q_values if net.q.core is None else net.step
+        self._infer = Inference(function, net, record=record)
+        self._infer_noisy = Inference(function, net, record=record)
 
     def state(self) -> dict[str, float]:
         return {"epsilon": self.epsilon, "temperature": self.temperature}
@@ -40,22 +41,36 @@ class QPolicy(Policy):
         self.epsilon, self.temperature = state["epsilon"], state["temperature"]
 
     def _best(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask) -> Acted:
-        return Acted(legal(self._q_values(obs), mask).argmax(axis=1), carry)
+        q, carry = self._q_values(obs, carry, is_first)
+        return Acted(legal(q, mask).argmax(axis=1), carry)
 
     def _draw(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask) -> Acted:
-        return Acted(self._explore(obs, mask), carry)
+        if self.exploration == "noisy":
+            noise = self.net.q.row_noise(obs_len(obs), self.rng)
+            q, carry = self._run(self._infer_noisy, obs, carry, is_first, noise)
+            return Acted(legal(q, mask).argmax(axis=1), carry)
+        q, carry = self._q_values(obs, carry, is_first)
+        return Acted(self._explore(legal(q, mask), mask), carry)
+
+    def initial_carry(self, n: int) -> Carry:
+        core = self.net.q.core
+        return {} if core is None else {"core": np.zeros((n, core.carry_width), np.float32)}
+
+    @property
+    def has_memory(self) -> bool:
+        return self.net.q.core is not None
+
+    def _remember(self, obs: ActObs, carry: Carry, is_first: np.ndarray) -> Carry:
+        return self._q_values(obs, carry, is_first)[1]
 
     def outlook(
         self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask = None
     ) -> Outlook:
-        q = self._q_values(obs)
+        q, _ = self._q_values(obs, carry, is_first)
         return Outlook(q_values=q, value=legal(q, mask).max(axis=1))
 
-    def _explore(self, obs: ActObs, mask: Mask) -> np.ndarray:
-        if self.exploration == "noisy":
-            noise = self.net.q.row_noise(obs_len(obs), self.rng)
-            return legal(self._infer_noisy(obs, noise), mask).argmax(axis=1)
-        q = legal(self._q_values(obs), mask)
+    def _explore(self, q: np.ndarray, mask: Mask) -> np.ndarray:
+        """Actions from the values of the legal actions."""
         if self.exploration == "boltzmann":
             # Shift before the division: an illegal action keeps its infinite distance.
             logits = (q - q.max(axis=1, keepdims=True)) / np.float32(self.temperature)
@@ -69,10 +84,20 @@ class QPolicy(Policy):
             return best
         return np.where(explores, self.actions.uniform(len(best), self.rng, mask), best)
 
-    def _q_values(self, obs: ActObs) -> np.ndarray:
+    def _q_values(
+        self, obs: ActObs, carry: Carry, is_first: np.ndarray
+    ) -> tuple[np.ndarray, Carry]:
         self.net.q.resample(None)  # remove the noise that an update left in the noisy layers
-        values: np.ndarray = self._infer(obs)
-        return values
+        return self._run(self._infer, obs, carry, is_first)
+
+    def _run(
+        self, infer: Inference, obs: ActObs, carry: Carry, is_first: np.ndarray, *noise: Any
+    ) -> tuple[np.ndarray, Carry]:
+        """Values [N, A] and the new carry."""
+        if self.net.q.core is None:
+            return infer(obs, *noise), carry
+        q, core = infer(obs, carry["core"], is_first, *noise)
+        return q, {"core": core}
 
 
 def legal(q: np.ndarray, mask: Mask) -> np.ndarray:

@@ -82,7 +82,7 @@ ALGOS: dict[str, tuple[str, ...]] = {
         "adamw",
     ),
     "reinforce": tuple(case for case in CASES if case != "switches"),
-    "pqn": DISCRETE,
+    "pqn": (*DISCRETE, "gru", "memory in parts"),
     "sarsa": DISCRETE,
     "sac": ("continuous", "normalised", "adamw", "plain torch", "discrete normalised", "parts"),
     "td3": ("continuous", "normalised"),

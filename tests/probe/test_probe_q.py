@@ -54,6 +54,21 @@ def learn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Learn:
     return run
 
 
+@pytest.mark.parametrize("recurrent", ["gru", "lstm"])
+def test_a_recurrent_pqn_remembers(recurrent: str, learn: Learn) -> None:
+    agent = learn(
+        "pqn", "Memory", recurrent=recurrent, recurrent_dim=16, sequence_length=8, n_steps=16,
+        batch_size=64, n_epochs=6, policy_lr=0.005, max_env_steps=12_000,
+        epsilon={"start": 1.0, "end": 0.05, "to": 0.8},
+    )  # fmt: skip
+    for cue in (-1.0, 1.0, 1.0, -1.0):
+        agent.reset()
+        action = agent.act(np.array([cue], np.float32))
+        for _ in range(3):
+            action = agent.act(np.array([0.0], np.float32))
+        assert action == (cue > 0)
+
+
 def q(agent: Any, *obs: float) -> np.ndarray:
     """Q of these observations (rows) and each action (columns)."""
     with torch.no_grad():

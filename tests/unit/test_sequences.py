@@ -122,3 +122,31 @@ def test_recurrent_gradients_are_recorded() -> None:
     agent, rollout = collected("Probe/MemoryParts-v0", sequence_length=8, batch_size=32)
     agent.update(rollout, 66, 1000)
     assert agent.gradient.mode == "recorded"
+
+
+def test_pqn_learns_what_it_acted_with() -> None:
+    """Q of the stored carries, of sequences and of acting agree; so do their targets."""
+    agent, rollout = collected(
+        "Probe/MemoryParts-v0", algo_id="pqn", sequence_length=5, epsilon=0.0, td_lambda=0.0,
+        gamma=0.5,
+    )  # fmt: skip
+    q = agent.fit.values(rollout)
+    batch = agent._prepare(rollout)
+    valid = batch.valid
+    with torch.no_grad():
+        values = agent.net.sequence(batch.obs, batch.carry, batch.is_first)
+    cut = Cut(len(rollout.valid), 5)
+    torch.testing.assert_close(
+        values.view(*valid.shape, -1)[valid], cut(torch.from_numpy(q[:-1]))[valid]
+    )
+    mask = rollout.mask
+    assert mask is not None
+    greedy = np.where(mask[:-1], q[:-1], -np.inf).argmax(2)
+    assert (greedy == rollout.actions)[rollout.valid].all(), "acting was greedy and legal"
+    best = np.where(mask[1:], q[1:], -np.inf).max(2)
+    wanted = rollout.reward + 0.5 * ~rollout.terminated * best
+    torch.testing.assert_close(
+        batch.target[valid], cut(torch.from_numpy(wanted.astype(np.float32)))[valid]
+    )
+    agent.update(rollout, 66, 1000)
+    assert agent.fit.gradient.mode == "recorded"

@@ -106,7 +106,7 @@ def _functions(policy: Policy) -> tuple[Callable[[Any], Tensor], Core | None]:
     if isinstance(policy, ActorPolicy):
         return policy.net.actor, _sequence(policy.net)
     if isinstance(policy, QPolicy):
-        return policy.net.q_values, None
+        return policy.net.q_values, _sequence(policy.net)
     if isinstance(policy, SoftPolicy):
         outputs = policy.net.actor_outputs
         if not isinstance(policy.actions, BoxActions):
