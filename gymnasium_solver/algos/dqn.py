@@ -6,6 +6,7 @@
     n_step           n-step returns
     noisy            learnt noise in the last layers, used for exploration
     distributional   categorical distribution of returns (C51) instead of the mean
+    recurrent        a recurrent core, trained on replayed sequences (R2D2, see r2d2.py)
 
 The flags are independent of each other. Differences from common implementations: truncated episodes
 bootstrap from their true final observation; epsilon-greedy draws independently for each env;
@@ -13,7 +14,7 @@ illegal actions are neither taken nor used in the bootstrap; with `noisy`, on th
 with its own noise.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Literal, Self, cast
 
 import torch
@@ -23,17 +24,24 @@ from torch import Tensor
 from gymnasium_solver.algos import ops
 from gymnasium_solver.algos.off_policy import OffPolicyConfig, OffPolicyLearner, ReplayBatch
 from gymnasium_solver.algos.q_targets import build_q_network
+from gymnasium_solver.algos.r2d2 import (
+    SequenceBatch,
+    sample_batch,
+    sequence_errors,
+    sequence_loss,
+)
 from gymnasium_solver.config.schedule import PositiveSchedule, Schedule, changing, scheduled
-from gymnasium_solver.config.schema import Count, Float
-from gymnasium_solver.data.memory import Sample
+from gymnasium_solver.config.schema import Count, Float, NonNegativeInt, RecurrentFields
 from gymnasium_solver.nets.q_network import QHead, QNetwork
 from gymnasium_solver.policies.q_policy import Exploration, QPolicy
 from gymnasium_solver.spaces.observations import Space
+from gymnasium_solver.tree import map_tree
 
 
-class DQNConfig(OffPolicyConfig):
+class DQNConfig(RecurrentFields, OffPolicyConfig):
     batch_size: Count = 64
-    """Transitions per gradient step. Larger: less noisy, slower."""
+    """Transitions per gradient step; with memory, batch_size / sequence_length sequences. Larger:
+    less noisy, slower."""
     max_grad_norm: Annotated[float, changing(gt=0)] | None = 10.0
     """Clip the gradient norm to this value. null: no clipping."""
 
@@ -65,6 +73,14 @@ class DQNConfig(OffPolicyConfig):
     v_max: Float = 200.0
     """Highest return of the distribution; higher returns are clipped."""
 
+    # --- memory
+    burn_in: NonNegativeInt = 8
+    """With memory: rows before each sequence that only bring the state of the recurrent core up to
+    date. More: less stale states, slower. 0: the stored state as it is."""
+    value_rescaling: bool = False
+    """With memory: learn h(Q) with h(x) = sign(x) (sqrt(|x| + 1) - 1) + 0.001 x, for returns of
+    very different sizes (R2D2)."""
+
     # --- exploration
     exploration: Literal["auto", "epsilon_greedy", "boltzmann", "greedy", "noisy"] = "auto"
     """Exploration in training. auto: noisy if the network is noisy, else epsilon_greedy."""
@@ -79,9 +95,25 @@ class DQNConfig(OffPolicyConfig):
     def _check_flags(self) -> Self:
         if self.exploration == "noisy" and not self.noisy:
             raise ValueError("exploration: noisy requires noisy: true")
+        if self.recurrent is not None:
+            self._check_memory()
         if self.distributional and self.v_max <= self.v_min:
             raise ValueError(f"v_max {self.v_max} must be above v_min {self.v_min}")
         return self
+
+    def _check_memory(self) -> None:
+        without = {
+            "distributional": self.distributional,
+            "her": self.her is not None,
+            "combined_replay": self.combined_replay,
+        }
+        for name, is_on in without.items():
+            if is_on:
+                raise ValueError(f"recurrent: {self.recurrent} cannot be combined with {name}")
+        if self.sequence_length is None:
+            raise ValueError(
+                "sequence_length: null means whole rollouts; with a replay give a number"
+            )
 
     @property
     def resolved_exploration(self) -> Exploration:
@@ -161,7 +193,7 @@ class DQN(OffPolicyLearner):
         self.target_copy_freq = config.target_update_freq if config.tau == 1 else None
         self.gradient = self.add_gradient(
             "q",
-            self._loss,
+            self._loss if config.recurrent is None else self._sequence_loss,
             self.optimizer,
             constants=[
                 *self.target.parameters(),
@@ -169,6 +201,7 @@ class DQN(OffPolicyLearner):
                 *_noise(self.target),
                 self.net.support,
             ],
+            record=config.has_short_sequences,
         )
 
     def _loss(
@@ -184,15 +217,51 @@ class DQN(OffPolicyLearner):
         total = (batch.weight * loss).mean()
         return total, [total, q.mean(), error.abs()]
 
+    # -- with memory: sequences (r2d2.py) ---------------------------------------------------
+
+    def _sequence_loss(
+        self, batch: SequenceBatch, coefficients: Sequence[Tensor]
+    ) -> tuple[Tensor, list[Tensor]]:
+        cfg = self.config
+        q, errors = sequence_errors(
+            self.net, self.target, batch, cfg.burn_in, cfg.double, cfg.value_rescaling
+        )
+        total, priority = sequence_loss(errors, batch, cfg.loss == "huber")
+        return total, [total, q.sum() / batch.valid.sum().clamp(min=1.0), priority]
+
+    def samples(self, n_updates: int, hp: dict[str, float]) -> Iterable[Any]:
+        cfg = self.config
+        if cfg.recurrent is None:
+            yield from super().samples(n_updates, hp)
+            return
+        assert self.memory is not None or n_updates == 0
+        length = cfg.sequence_length or 1
+        scale, clip = 1.0, None
+        if cfg.scales_reward:
+            scale, clip = self.reward_normalizer.scale, cfg.clip_reward
+        for _ in range(n_updates):
+            assert self.memory is not None
+            n = max(1, cfg.batch_size // length)
+            beta = hp.get("per_beta", 1.0)
+            yield sample_batch(self.memory, n, cfg.burn_in, length, beta, scale, clip)
+
+    def on_device(self, sample: Any) -> Any:
+        if self.config.recurrent is None:
+            return super().on_device(sample)
+        return SequenceBatch(**map_tree(self.to_device, sample.columns))
+
     def before_rollout(self, env_steps: int, total_steps: int) -> None:
         super().before_rollout(env_steps, total_steps)
         self.policy.epsilon = self.config.epsilon.at(env_steps, total_steps)
         self.policy.temperature = self.config.temperature.at(env_steps, total_steps)
 
-    def forward_all(self, batch: ReplayBatch) -> None:
-        self.net(batch.obs)
+    def forward_all(self, batch: Any) -> None:
+        if self.config.recurrent is None:
+            self.net(batch.obs)
+        else:
+            self.net.sequence(batch.obs, batch.carry, batch.is_first)
 
-    def learn(self, batch: ReplayBatch, sample: Sample, hp: dict[str, float]) -> dict[str, Any]:
+    def learn(self, batch: Any, sample: Any, hp: dict[str, float]) -> dict[str, Any]:
         cfg = self.config
         if cfg.noisy:
             self.net.q.resample(self.rng)

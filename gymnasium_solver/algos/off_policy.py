@@ -219,6 +219,8 @@ class OffPolicyLearner(Learner):
             frame_stacks=self.frame_stacks,
         )
         more = PRIORITY_BYTES * cfg.prioritized + EPISODE_BYTES * (cfg.her is not None)
+        if self.policy.has_memory:
+            more += sum(part.nbytes for part in self.policy.initial_carry(1).values())
         return rows + more * cfg.buffer_size
 
     @property

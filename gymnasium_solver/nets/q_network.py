@@ -131,6 +131,12 @@ class QHead(nn.Module):
         y, _ = self.core(features, carry, is_first)
         return self._streams(y.flatten(0, 1))
 
+    def carry_after(self, x: Encoded, carry: Tensor, is_first: Tensor) -> Tensor:
+        """The carry after encoded sequences, flattened to [B * L, ...]."""
+        assert self.core is not None
+        features = self.torso(self.features(x)).view(*is_first.shape, -1)
+        return self.core(features, carry, is_first)[1]
+
     def step(
         self, x: Encoded, carry: Tensor, is_first: Tensor, noise: Sequence[Tensor] = ()
     ) -> tuple[Tensor, Tensor]:

@@ -89,6 +89,7 @@ ALGOS: dict[str, tuple[str, ...]] = {
     "ddpg": ("continuous",),
     "crossq": ("continuous", "normalised"),
 }
+ALGOS["dqn"] = ("gru", "memory in parts")
 CONTINUOUS_ONLY = ("td3", "ddpg", "crossq")
 PAIRS = [(case, algo_id) for algo_id, cases in ALGOS.items() for case in cases]
 
