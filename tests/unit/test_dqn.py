@@ -175,7 +175,8 @@ def test_acting_in_numpy_equals_the_torch_net_without_noise(options: dict[str, A
         out = net(torch.from_numpy(obs))
         expected = (out.softmax(2) * net.support).sum(2) if net.q.n_atoms > 1 else out
     net.q.resample(np.random.default_rng(1))  # what an update leaves behind
-    np.testing.assert_allclose(policy._q_values(obs), expected, rtol=1e-4, atol=1e-5)
+    found, _ = policy._q_values(obs, {}, np.zeros(len(obs), bool))
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
     assert policy._infer._program is not None, "recorded"
 
 
