@@ -12,13 +12,14 @@ the data are from the policy that learns from them. Differences from common impl
 
 import math
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from gymnasium_solver.algos import ops
+from gymnasium_solver.algos.agent import Tensors
 from gymnasium_solver.algos.learner import Learner, hp_metrics
 from gymnasium_solver.algos.on_policy import (
     Batch,
@@ -30,6 +31,7 @@ from gymnasium_solver.algos.on_policy import (
     rollout_values,
     scaled_losses,
 )
+from gymnasium_solver.algos.self_imitation import SelfImitation, SelfImitationFields
 from gymnasium_solver.config.schedule import (
     NonNegativeSchedule,
     PositiveSchedule,
@@ -44,7 +46,7 @@ from gymnasium_solver.policies.policy import ActorPolicy
 from gymnasium_solver.spaces.observations import Space
 
 
-class A2CConfig(ActorCriticFields, LearnerConfig):
+class A2CConfig(SelfImitationFields, ActorCriticFields, LearnerConfig):
     n_steps: Count = 500
     """Steps per environment in one epoch, the unit of reports and evaluations. Does not change
     learning: rollout_steps does."""
@@ -61,6 +63,8 @@ class A2CConfig(ActorCriticFields, LearnerConfig):
     vf_coef: NonNegativeSchedule = Schedule.constant(0.5)
     """Weight of the value loss. Higher: the critic learns faster, in a shared trunk at the cost of
     the actor."""
+    sil_updates: Count = 4
+    """Gradient steps of self-imitation after each update. More: imitates harder, slower."""
     normalize_advantages: Literal["rollout", "off"] = "off"
     """Standardise advantages over the rollout, or not."""
 
@@ -88,6 +92,7 @@ class A2C(Learner):
         self.gradient = self.add_gradient(
             "policy", self._loss, self.optimizer, record=config.has_short_sequences
         )
+        self.imitation = SelfImitation(self, self.net) if config.sil else None
 
     def _loss(self, batch: Batch, coefficients: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
         terms = policy_gradient_loss(self.net, self.actions, batch, *coefficients)
@@ -100,7 +105,8 @@ class A2C(Learner):
 
     def _update(self, rollout: Rollout, env_steps: int, total_steps: int) -> dict[str, float]:
         hp = self.scheduled_values(env_steps, total_steps)
-        data = self._prepare(rollout)
+        reward = self.normalized_reward(rollout)
+        data = self._prepare(rollout, reward)
         details: dict[str, float] = {}
         with self.timer.detail("gradient"):
             grad, *terms = self.gradient(data.batch, [hp["ent_coef"], hp["vf_coef"]])
@@ -109,6 +115,9 @@ class A2C(Learner):
         with self.timer.detail("optimiser"):
             norm = self.optimizer.step(grad, hp["policy_lr"])
         self.n_updates += 1
+        if self.imitation is not None:
+            self.imitation.add(rollout, reward)
+            details |= self.imitation.update(hp["policy_lr"])
         quality = data.explained_variance
         total, policy, value, entropy, norm_all = torch.stack([*terms, norm]).tolist()
         return {
@@ -123,14 +132,24 @@ class A2C(Learner):
             **hp_metrics(hp),
         }
 
-    def _prepare(self, rollout: Rollout) -> Prepared:
+    def state(self) -> tuple[Tensors, dict[str, Any]]:
+        tensors, extra = super().state()
+        if self.imitation is not None:
+            tensors["sil"], extra["sil"] = self.imitation.state()
+        return tensors, extra
+
+    def load_state(self, tensors: dict[str, dict[str, Any]], extra: dict[str, Any]) -> None:
+        super().load_state(tensors, extra)
+        if self.imitation is not None and "sil" in extra:
+            self.imitation.load_state(tensors["sil"], extra["sil"])
+
+    def _prepare(self, rollout: Rollout, reward: np.ndarray) -> Prepared:
         """Compute values and advantages and build the training batch."""
         cfg, valid = self.config, rollout.valid
         values = rollout_values(self.net, rollout, self.device)
         advantage = ops.gae(
-            self.normalized_reward(rollout), values, rollout.terminated, rollout.truncated, valid,
-            cfg.gamma, cfg.gae_lambda,
-        )  # fmt: skip
+            reward, values, rollout.terminated, rollout.truncated, valid, cfg.gamma, cfg.gae_lambda
+        )
         used, returns = advantage, advantage + values[:-1]
         if cfg.normalize_advantages == "rollout":
             used = np.where(valid, ops.standardize(advantage[valid], advantage), 0.0)

@@ -34,6 +34,7 @@ from gymnasium_solver.algos.on_policy import (
     rollout_values,
     scaled_losses,
 )
+from gymnasium_solver.algos.self_imitation import SelfImitation, SelfImitationFields
 from gymnasium_solver.algos.units import watch_units
 from gymnasium_solver.config.schedule import (
     NonNegativeSchedule,
@@ -58,7 +59,7 @@ LR_STEP, LR_MOST = 1.5, 100.0  # of adaptive_kl
 IMAGES_MEASURED = 512  # samples of a rollout used for the metrics of an update
 
 
-class PPOConfig(ActorCriticFields, MinibatchFields, LearnerConfig):
+class PPOConfig(SelfImitationFields, ActorCriticFields, MinibatchFields, LearnerConfig):
     n_steps: Count = 2048
     """Steps per environment in a rollout: one epoch is n_envs x n_steps env steps and one update.
     More: better advantage estimates, fewer updates."""
@@ -173,6 +174,7 @@ class PPO(Learner):
         ]
         self.advantage_scale = AdvantageScale(config.normalize_advantages)
         self.lr_factor = 1.0  # of adaptive_kl
+        self.imitation: SelfImitation | None = None
         self.gradient = self.add_gradient(
             "policy",
             self._loss,
@@ -180,6 +182,8 @@ class PPO(Learner):
             constants=() if self.net.value_scale is None else list(self.net.value_scale.buffers()),
             record=config.has_short_sequences,
         )
+        if config.sil:
+            self.imitation = SelfImitation(self, self.net)
 
     def _loss(self, batch: Batch, coefficients: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
         scheduled = dict(zip(self.coefficient_names, coefficients, strict=True))
@@ -220,6 +224,10 @@ class PPO(Learner):
             if kl_stop:
                 break
         self.n_updates += 1
+        imitated: dict[str, float] = {}
+        if self.imitation is not None:
+            self.imitation.add(rollout, reward)
+            imitated = self.imitation.update(hp["policy_lr"])
         with watch_units(self.net) if is_detailed else nullcontext() as units:
             measured = self._measure(data, coefficients)
         if norms:
@@ -233,6 +241,7 @@ class PPO(Learner):
             metrics |= data.targets.details(rollout.valid) | units.metrics(data.batch.obs)
         return {
             **metrics,
+            **imitated,
             "opt/value/explained_var": data.explained_variance,
             "opt/ppo/kl_stop_triggered": float(kl_stop),
             **hp_metrics(hp),
@@ -270,12 +279,16 @@ class PPO(Learner):
     def state(self) -> tuple[Tensors, dict[str, Any]]:
         tensors, extra = super().state()
         scale = self.advantage_scale.state()
+        if self.imitation is not None:
+            tensors["sil"], extra["sil"] = self.imitation.state()
         return tensors, extra | {"lr_factor": self.lr_factor, "advantage_scale": scale}
 
     def load_state(self, tensors: dict[str, dict[str, Any]], extra: dict[str, Any]) -> None:
         super().load_state(tensors, extra)
         self.lr_factor = extra.get("lr_factor", 1.0)
         self.advantage_scale.load_state(extra.get("advantage_scale", {"range": None}))
+        if self.imitation is not None and "sil" in extra:
+            self.imitation.load_state(tensors["sil"], extra["sil"])
 
     @torch.no_grad()
     def _measure(self, data: Prepared, coefficients: dict[str, float]) -> dict[str, Tensor]:

@@ -44,7 +44,7 @@ class SequenceSample(NamedTuple):
     """The columns of a SequenceBatch as arrays, and where the sequences start."""
 
     columns: dict[str, Any]
-    index: np.ndarray
+    index: np.ndarray  # type: ignore[assignment]
 
 
 def sequence_starts(memory: Memory, n: int, length: int, beta: float) -> tuple[Any, Any]:
@@ -136,16 +136,15 @@ def unscaled(y: Tensor) -> Tensor:
 
 def sequence_values(net: QNetwork, head: QHead, batch: SequenceBatch, burn_in: int) -> Tensor:
     """Values of the rows after burn-in [B, L + 1, A] by a head, online or target."""
-    carry, early, late = batch.carry, slice(None, burn_in), slice(burn_in, None)
-    flat = [
-        net.encoder(map_tree(lambda part, rows=rows: part[:, rows].flatten(0, 1), batch.obs))
-        for rows in (early, late)
-        if rows is late or burn_in
-    ]
+    carry, is_early, is_late = batch.carry, slice(None, burn_in), slice(burn_in, None)
+
+    def encoded(rows: slice) -> Any:
+        return net.encoder(map_tree(lambda part: part[:, rows].flatten(0, 1), batch.obs))
+
     if burn_in:
         with torch.no_grad():
-            carry = head.carry_after(flat[0], carry, batch.is_first[:, early])
-    q = head.sequence(flat[-1], carry, batch.is_first[:, late])
+            carry = head.carry_after(encoded(is_early), carry, batch.is_first[:, is_early])
+    q = head.sequence(encoded(is_late), carry, batch.is_first[:, is_late])
     return q.view(len(carry), -1, q.shape[1])
 
 

@@ -89,6 +89,9 @@ class Random:
         self.n_updates += 1
         return {}
 
+    def side_metrics(self) -> dict[str, float]:
+        return {}
+
     # -- state: the random stream -----------------------------------------------------------
 
     def state(self) -> tuple[Tensors, dict[str, Any]]:

@@ -401,6 +401,14 @@ def network() -> list[Metric]:
             bounds=FRACTION,
             is_detail=True,
         ),
+        Metric("sil/rows", "Rows in the memory of self-imitation", 0),
+        Metric("sil/loss", "Loss of self-imitation", 4),
+        Metric(
+            "sil/good",
+            "Share of its sampled rows whose return is above the value",
+            3,
+            bounds=FRACTION,
+        ),
     )
 
 

@@ -122,7 +122,7 @@ def test_advantages_are_recomputed_with_the_critic_of_the_moment() -> None:
         seen.append(data.targets.values.copy())
         return data
 
-    agent._prepare = spy  # type: ignore[method-assign]
+    agent._prepare = spy
     rollout = rollout_of(agent, 1)
     count = agent.reward_normalizer.state()
     agent.update(rollout, 24, 100)

@@ -1,0 +1,227 @@
+"""Self-imitation (Oh et al. 2018): learn again from one's own good episodes; of PPO and A2C.
+
+Finished episodes in which a reward was positive are kept as rows (observation, action, discounted
+return R). After each update, `sil_updates` steps follow the gradient of
+
+    sil_coef * ( -log pi(a|s) (R - V)+  +  sil_vf_coef * (R - V)+^2 / 2 )
+
+over rows sampled by (R - V)+ ^ 0.6: where the past did better than the critic expects now. The sum
+is divided by the number of such rows, but not by less than 64. `sil_elite` keeps only the best
+share of recent episodes, like the elites of the cross-entropy method. The memory, and the episodes
+not yet finished, are part of a checkpoint.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Annotated, Any, Self
+
+import numpy as np
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor
+
+from gymnasium_solver.algos.learner import Learner
+from gymnasium_solver.algos.on_policy import Batch, evaluate_actions
+from gymnasium_solver.config.schema import Count, Float, RecurrentFields
+from gymnasium_solver.data.priorities import Priorities
+from gymnasium_solver.data.rollout import Rollout
+from gymnasium_solver.nets.actor_critic import ActorCritic
+from gymnasium_solver.spaces.observations import obs_arrays
+
+LEAST_GOOD = 64.0
+ALPHA, EPS = 0.6, 1e-6
+N_RECENT = 100  # episodes that an elite is the best share of
+Rows = dict[str, np.ndarray]
+
+
+class SelfImitationFields(RecurrentFields):
+    title = "self-imitation"
+
+    sil: bool = False
+    """Self-imitation: learn again from own episodes that did better than the critic expects. Helps
+    where rewards are rare."""
+    sil_updates: Count = 10
+    """Gradient steps of self-imitation after each update. More: imitates harder, slower."""
+    sil_batch_size: Count = 512
+    """Rows per step of self-imitation."""
+    sil_buffer_size: Count = 50_000
+    """Rows that the memory of good episodes holds; the oldest are replaced."""
+    sil_coef: Annotated[Float, Field(gt=0)] = 0.1
+    """Weight of the loss of self-imitation. Higher: repeats successes more strongly."""
+    sil_vf_coef: Annotated[Float, Field(ge=0)] = 0.01
+    """Weight of the value in that loss."""
+    sil_elite: Annotated[Float, Field(gt=0, le=1)] | None = None
+    """Keep only episodes among this share of the best of the last 100, like the elites of the
+    cross-entropy method. null: every episode with a positive reward."""
+
+    @model_validator(mode="after")
+    def _check_sil(self) -> Self:
+        if self.sil and self.recurrent is not None:
+            raise ValueError(
+                f"sil repeats single steps, which recurrent: {self.recurrent} cannot learn from: "
+                "remove one of them"
+            )
+        return self
+
+
+class SelfImitation:
+    def __init__(self, learner: Learner, net: ActorCritic):
+        self.learner, self.net = learner, net
+        self.config: Any = learner.config
+        n = self.config.sil_buffer_size
+        self.priorities = Priorities(n, alpha=ALPHA, eps=EPS)
+        self.columns: Rows = {}
+        self.n_added = 0
+        self.pending: list[list[Rows]] = [[] for _ in range(self.config.n_envs)]
+        self.recent: deque[float] = deque(maxlen=N_RECENT)
+        self.gradient = learner.add_gradient(
+            "sil",
+            self._loss,
+            learner.optimizers["policy"],
+            constants=[] if net.value_scale is None else list(net.value_scale.buffers()),
+        )
+
+    def __len__(self) -> int:
+        return min(self.n_added, self.config.sil_buffer_size)
+
+    # -- memory -----------------------------------------------------------------------------
+
+    def add(self, rollout: Rollout, reward: np.ndarray) -> None:
+        """Take the episodes that ended in a rollout; `reward` as the critic learns it."""
+        if rollout.is_restart:
+            self.pending = [[] for _ in self.pending]
+        for env in range(rollout.valid.shape[1]):
+            start = 0
+            for end in [*np.flatnonzero(rollout.done[:, env] & rollout.valid[:, env]), None]:
+                stop = len(rollout.valid) if end is None else int(end) + 1
+                rows = start + np.flatnonzero(rollout.valid[start:stop, env])
+                if len(rows):
+                    self.pending[env].append(_rows_of(rollout, reward, rows, env))
+                if end is not None and self.pending[env]:
+                    self._finish(_joined(self.pending[env]))
+                    self.pending[env] = []
+                start = stop
+
+    def _finish(self, episode: Rows) -> None:
+        reward = episode.pop("reward")
+        total = float(reward.sum())
+        self.recent.append(total)
+        share = self.config.sil_elite
+        if share is not None and total < np.quantile(self.recent, 1 - share):
+            return
+        if not (reward > 0).any():
+            return
+        returns, running = np.zeros(len(reward), np.float32), 0.0
+        for t in range(len(reward) - 1, -1, -1):
+            running = float(reward[t]) + self.config.gamma * running
+            returns[t] = running
+        self._put(episode | {"returns": returns})
+
+    def _put(self, rows: Rows) -> None:
+        size = self.config.sil_buffer_size
+        rows = {name: column[-size:] for name, column in rows.items()}
+        n = len(rows["returns"])
+        for name, column in rows.items():
+            if name not in self.columns:
+                self.columns[name] = np.zeros((size, *column.shape[1:]), column.dtype)
+        index = np.arange(self.n_added, self.n_added + n) % size
+        for name, column in rows.items():
+            self.columns[name][index] = column
+        self.priorities.put_new(index, np.ones(n, bool))
+        self.n_added += n
+
+    # -- learning ---------------------------------------------------------------------------
+
+    def update(self, lr: float) -> dict[str, float]:
+        """The steps after an update, and their metrics; none while the memory is empty."""
+        cfg = self.config
+        terms: list[Tensor] = []
+        for _ in range(cfg.sil_updates if len(self) else 0):
+            index = self.priorities.sample(cfg.sil_batch_size, self.learner.rng)
+            grad, loss, gain = self.gradient(self._batch(index), [cfg.sil_coef, cfg.sil_vf_coef])
+            self.learner.optimizers["policy"].step(grad, lr)
+            self.priorities.update(index, gain.cpu().numpy())
+            terms.append(torch.stack([loss, (gain > 0).float().mean()]))
+        if not terms:
+            return {"opt/sil/rows": float(len(self))}
+        loss, good = torch.stack(terms).mean(0).tolist()
+        return {"opt/sil/rows": float(len(self)), "opt/sil/loss": loss, "opt/sil/good": good}
+
+    def _batch(self, index: np.ndarray) -> Batch:
+        to_device, columns = self.learner.to_device, self.columns
+        parts = {
+            name.removeprefix("obs."): to_device(column[index])
+            for name, column in columns.items()
+            if name.startswith("obs.")
+        }
+        returns = to_device(columns["returns"][index])
+        return Batch(
+            obs=parts[""] if list(parts) == [""] else parts,
+            actions=to_device(columns["actions"][index]),
+            log_prob=returns,  # not read
+            advantage=returns,
+            returns=returns,
+            value=returns,
+            mask=to_device(columns["mask"][index]) if "mask" in columns else None,
+        )
+
+    def _loss(self, batch: Batch, coefficients: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        total, gain = sil_loss(self.net, self.learner.actions, batch, *coefficients)
+        return total, [total, gain]
+
+    # -- state ------------------------------------------------------------------------------
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        arrays: Rows = {f"memory.{n}": c[: len(self)] for n, c in self.columns.items()}
+        arrays["priorities"] = self.priorities.leaves.copy()
+        for env, parts in enumerate(self.pending):
+            if parts:
+                arrays |= {f"pending{env}.{n}": c for n, c in _joined(parts).items()}
+        extra = {
+            "n_added": self.n_added,
+            "recent": list(self.recent),
+            "max_priority": self.priorities.max_leaf,
+        }
+        return {n: torch.from_numpy(np.ascontiguousarray(c)) for n, c in arrays.items()}, extra
+
+    def load_state(self, tensors: dict[str, Any], extra: dict[str, Any]) -> None:
+        arrays = {name: torch.as_tensor(value).numpy().copy() for name, value in tensors.items()}
+        size = self.config.sil_buffer_size
+        self.n_added = extra["n_added"]
+        self.recent.extend(extra["recent"])
+        self.priorities.load(arrays.pop("priorities"), extra["max_priority"])
+        self.columns = {}
+        pending: dict[int, Rows] = {}
+        for name, column in arrays.items():
+            where, _, key = name.partition(".")
+            if where == "memory":
+                self.columns[key] = np.zeros((size, *column.shape[1:]), column.dtype)
+                self.columns[key][: len(column)] = column
+            else:
+                pending.setdefault(int(where.removeprefix("pending")), {})[key] = column
+        self.pending = [
+            [pending[env]] if env in pending else [] for env in range(len(self.pending))
+        ]
+
+
+def sil_loss(
+    net: ActorCritic, actions: Any, batch: Batch, coef: Tensor, vf_coef: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The loss, and (R - V)+ of each row [B]."""
+    log_prob, _, value = evaluate_actions(net, actions, batch)
+    assert value is not None
+    gain = (batch.returns - value).clamp(min=0.0)
+    kept = gain.detach()
+    n_good = (kept > 0).to(kept.dtype).sum().clamp(min=LEAST_GOOD)
+    policy, critic = -(log_prob * kept).sum() / n_good, 0.5 * gain.square().sum() / n_good
+    return coef * (policy + vf_coef * critic), kept
+
+
+def _rows_of(rollout: Rollout, reward: np.ndarray, rows: np.ndarray, env: int) -> Rows:
+    found = {f"obs.{name}": part[rows, env].copy() for name, part in obs_arrays(rollout.obs)}
+    found |= {"actions": rollout.actions[rows, env].copy(), "reward": reward[rows, env].copy()}
+    return found if rollout.mask is None else found | {"mask": rollout.mask[rows, env].copy()}
+
+
+def _joined(parts: list[Rows]) -> Rows:
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
