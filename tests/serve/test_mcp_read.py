@@ -2,6 +2,8 @@
 
 import base64
 import io
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -251,3 +253,28 @@ def test_resources_and_prompts(root: Path) -> None:
         assert run in prompt.messages[0].content.text
 
     with_server(root, story)
+
+
+LIGHT = """
+import sys, anyio
+from pathlib import Path
+from mcp import Client
+from gymnasium_solver.serve.mcp.server import build_server
+from gymnasium_solver.serve.mcp.settings import Settings
+
+async def main():
+    async with Client(build_server(Settings(Path(sys.argv[1])))) as client:
+        for tool in ("get_run", "diagnose", "get_metrics"):
+            assert not (await client.call_tool(tool, {"run": "@last"})).is_error
+        assert not (await client.call_tool("compare_runs", {"runs": ["@last"]})).is_error
+
+anyio.run(main)
+print([name for name in ("torch", "gymnasium", "envpool") if name in sys.modules])
+"""
+
+
+def test_the_server_imports_neither_torch_nor_environments(root: Path) -> None:
+    words = [sys.executable, "-c", LIGHT, str(root)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.strip() == "[]"

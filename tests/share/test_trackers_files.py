@@ -234,17 +234,32 @@ def test_unknown_trackers_are_named_with_what_was_meant() -> None:
         make_sink("tensorbord")
 
 
-def test_training_with_trackers(tmp_path: Path) -> None:
-    """`gsolve train --track csv,tensorboard`: the followers end after the run."""
-    words = "train CartPole-v1:ppo --max-env-steps 300 --n-envs 2 --n-steps 16 --test-episodes 2"
-    words += " --eval-episodes 2 --hidden-dims 8 -q --track csv,tensorboard --run-name r"
-    argv = [sys.executable, "-m", "gymnasium_solver", *words.split(), "--runs-dir", str(tmp_path)]
-    subprocess.run(argv, check=True, timeout=120, stdout=subprocess.DEVNULL)
+def test_training_and_resuming_with_trackers(tmp_path: Path) -> None:
+    """`--track csv,tensorboard`: the followers end after the run, and continue after a resume from
+    an older checkpoint."""
+    words = "CartPole-v1:ppo --max-env-steps 300 --n-envs 2 --n-steps 16 --test-episodes 2"
+    words += " --eval-episodes 2 --hidden-dims 8 --eval-freq-epochs 2 --run-name r"
+    _train(tmp_path, *words.split())
     run = Run(tmp_path / "r")
-    deadline = time.monotonic() + 60
     for name in ("csv", "tensorboard"):
-        state = run.path / f"trackers/{name}.json"
-        while not (state.exists() and "where" in state.read_text()):
-            assert time.monotonic() < deadline, (run.path / f"trackers/{name}.log").read_text()
-            time.sleep(0.05)
+        _wait_for_close(run, name, "finished 300")
         check(run, name)
+    [first, *_] = sorted(int(p.name) for p in run.checkpoints_dir.iterdir() if p.name.isdecimal())
+    _train(tmp_path, "--resume", f"r/{first}", "--max-env-steps", "400")
+    for name in ("csv", "tensorboard"):
+        _wait_for_close(run, name, "finished 400")
+        check(run, name)
+
+
+def _train(root: Path, *words: str) -> None:
+    argv = [sys.executable, "-m", "gymnasium_solver", "train", *words, "-q"]
+    argv += ["--track", "csv,tensorboard", "--runs-dir", str(root)]
+    subprocess.run(argv, check=True, timeout=120, stdout=subprocess.DEVNULL)
+
+
+def _wait_for_close(run: Run, name: str, at: str) -> None:
+    deadline = time.monotonic() + 60
+    state = run.path / f"trackers/{name}.json"
+    while not (state.exists() and f'"closed_at": "{at}"' in state.read_text()):
+        assert time.monotonic() < deadline, (run.path / f"trackers/{name}.log").read_text()
+        time.sleep(0.05)

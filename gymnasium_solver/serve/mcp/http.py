@@ -35,12 +35,12 @@ def http_app(
 
 def security(host: str, port: int, names: Sequence[str]) -> TransportSecuritySettings:
     """Only these names reach the server: a web page that resolves its own name to this machine
-    does not."""
+    does not. `names` may have a port of their own."""
     own = ["127.0.0.1", "localhost", "[::1]"] if is_loopback(host) else []
     if not is_loopback(host) and host not in ("0.0.0.0", "::"):
         own.append(f"[{host}]" if ":" in host else host)
-    hosts = [f"{name}:{port}" if ":" not in name.rstrip("]") or name.endswith("]") else name
-             for name in (*own, *names)]  # fmt: skip
+    # Behind a proxy the Host of a client has no port.
+    hosts = [*(f"{name}:{port}" for name in (*own, *names)), *names]
     return TransportSecuritySettings(
         enable_dns_rebinding_protection=True,
         allowed_hosts=hosts,

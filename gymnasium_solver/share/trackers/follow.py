@@ -179,8 +179,9 @@ class Follower:
 
     def _close(self) -> str:
         self._commit()
-        where = self._sink.close(get_run(self.run))
-        self._commit(where=where)
+        summary = get_run(self.run)
+        where = self._sink.close(summary)
+        self._commit(where=where, closed_at=f"{summary.status} {summary.env_steps}")
         return where
 
 
