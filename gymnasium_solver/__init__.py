@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         register_observer,
     )
     from gymnasium_solver.runs.run import Run
+    from gymnasium_solver.serve.notebook import ui
     from gymnasium_solver.training.agents import load_agent as load
     from gymnasium_solver.training.observer import EvalResult, Observer
     from gymnasium_solver.training.prepare import load_config
@@ -52,6 +53,7 @@ __all__ = [
     "register_wrapper",
     "resume",
     "train",
+    "ui",
 ]
 
 _HOMES = {
@@ -73,6 +75,7 @@ _HOMES = {
     "register_wrapper": "gymnasium_solver.envs.wrappers:register_wrapper",
     "resume": "gymnasium_solver.api:resume",
     "train": "gymnasium_solver.api:train",
+    "ui": "gymnasium_solver.serve.notebook:ui",
 }
 
 

@@ -25,6 +25,8 @@ class Line:
     opacity: float = 1.0
     spread: dict[float, float] = field(default_factory=dict)
     """Half the height of the band around the line, by x."""
+    band: Sequence[tuple[float, float, float]] = ()
+    """(x, low, high) of an interval around the line."""
     marker: bool = False
 
 
@@ -55,6 +57,7 @@ def line_chart(
         y + sign * line.spread.get(x, 0.0) for line, points in drawn for x, y in points
         for sign in (-1, 1)
     ]  # fmt: skip
+    ys += [y for line, _ in drawn for _, low, high in line.band for y in (low, high)]
     if level is not None:
         ys.append(level)
     scale = _Scale(min(0.0, min(xs)), max(xs), min(ys), max(ys), height)
@@ -155,6 +158,12 @@ def _line(scale: _Scale, line: Line, points: list[tuple[float, float]]) -> list[
         parts.append(
             f'<polygon points="{_path(scale, [*upper, *lower])}" fill="{line.colour}" '
             'opacity="0.14"/>'
+        )
+    if line.band:
+        edges = [(x, high) for x, _, high in line.band]
+        edges += [(x, low) for x, low, _ in reversed(line.band)]
+        parts.append(
+            f'<polygon points="{_path(scale, edges)}" fill="{line.colour}" opacity="0.16"/>'
         )
     thin = _thinned(points)
     if len(thin) > 1:

@@ -49,6 +49,7 @@ class Live:
         self._task: asyncio.Task[None] | None = None
         self._ticked: asyncio.Condition | None = None
         self._n_ticks = 0
+        self._is_closed = False
         self._encoded: dict[str, tuple[str, bytes]] = {}
 
     @property
@@ -64,7 +65,7 @@ class Live:
             seen = await run_in_threadpool(lambda: {path: _stamp(path) for path in wanted.files})
             texts = [_Text(path, *about) for path, about in wanted.texts.items()]
             last_sent = time.monotonic()
-            while True:
+            while not self._is_closed:
                 parts = self._file_events(wanted, seen)
                 if wanted.cursor is not None and wanted.cursor != self.catalogue.cursor:
                     parts.append(await self._runs_event(wanted))
@@ -78,6 +79,10 @@ class Live:
                 await self._next_tick()
         finally:
             self._leave(paths, wanted)
+
+    def close(self) -> None:
+        """End all streams, within a tick."""
+        self._is_closed = True
 
     def _file_events(self, wanted: Wanted, seen: dict[Path, Stamp]) -> list[bytes]:
         parts = []

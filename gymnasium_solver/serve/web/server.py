@@ -6,6 +6,7 @@ import time
 from dataclasses import replace
 
 import uvicorn
+from starlette.applications import Starlette
 
 from gymnasium_solver.errors import GsolveError
 from gymnasium_solver.serve.web.app import create_app
@@ -31,7 +32,17 @@ def listen(host: str, port: int, *, any_port: bool) -> socket.socket:
     raise GsolveError(f"cannot listen on {host}:{port}: {last}. Choose another --host or --port.")
 
 
-def make_server(settings: Settings, sock: socket.socket) -> tuple[uvicorn.Server, Settings]:
+class Server(uvicorn.Server):
+    """Ends the streams of open pages first: they would hold up the end, and be cut off loudly."""
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        app = self.config.app
+        assert isinstance(app, Starlette)
+        app.state.web.live.close()
+        await super().shutdown(sockets)
+
+
+def make_server(settings: Settings, sock: socket.socket) -> tuple[Server, Settings]:
     """The server and its settings with the port that it got."""
     settings = replace(settings, port=sock.getsockname()[1])
     config = uvicorn.Config(
@@ -40,10 +51,10 @@ def make_server(settings: Settings, sock: socket.socket) -> tuple[uvicorn.Server
         access_log=False,
         server_header=False,
         date_header=False,
-        timeout_graceful_shutdown=1,  # streams of open pages would keep it alive
+        timeout_graceful_shutdown=3,
         ws="none",
     )
-    return uvicorn.Server(config), settings
+    return Server(config), settings
 
 
 class BackgroundServer:

@@ -91,7 +91,9 @@ function markPlaces(u, marks) {
   });
 }
 
-export function Chart({ lines, marks = [], level = null, height = 220, logX = false, logY = false,
+const NO_MARKS = [];  // one list: a new one at every call would draw for ever
+
+export function Chart({ lines, marks = NO_MARKS, level = null, height = 220, logX = false, logY = false,
   xLabel = "env steps", syncKey, onMark, label, onPlot }) {
   const box = useRef(null);
   const plot = useRef(null);
@@ -122,7 +124,7 @@ export function Chart({ lines, marks = [], level = null, height = 220, logX = fa
         axis({ values: ticks, size: (u2, texts) => 14 + 6.6 * Math.max(3, ...(texts ?? []).map((t) => (t ?? "").length)) })],
       series, bands,
       hooks: {
-        draw: [drawHook(state.current), (u2) => setPlaces(markPlaces(u2, state.current.marks))],
+        draw: [drawHook(state.current), (u2) => { const next = markPlaces(u2, state.current.marks); setPlaces((old) => (JSON.stringify(old) === JSON.stringify(next) ? old : next)); }],
         setSelect: [(u2) => { zoomed.current = u2.select.width > 0; }],
         setCursor: [(u2) => setTip(tooltip(u2))],
       },

@@ -123,7 +123,7 @@ function Scores({ data }) {
   const verdicts = new Map(c.verdicts.map((v) => [v.first, v]));
   const index = new Map(data.groups.map((g, i) => [g.label, i]));
   const range = spans(c.groups);
-  return html`<section class="panel block"><header><h2>Scores</h2><span class="quiet">held-out tests; the unit is the seed</span></header><div class="body scroll"><table class="scores"><thead><tr><th>group</th><th class="num">seeds</th><th class="num">IQM [95 %]</th><th class="interval-head"></th><th class="num">mean</th><th class="num">solved</th><th class="num">solved after</th><th class="num">time</th><th>verdict</th></tr></thead>
+  return html`<section class="panel block"><header><h2>Scores</h2><span class="quiet">held-out tests; the unit is the seed</span></header><div class="body scroll" tabindex="0"><table class="scores"><thead><tr><th>group</th><th class="num">seeds</th><th class="num">IQM [95 %]</th><th class="interval-head"></th><th class="num">mean</th><th class="num">solved</th><th class="num">solved after</th><th class="num">time</th><th>verdict</th></tr></thead>
     <tbody>${c.groups.map((g) => html`<tr key=${g.label}><td><i class="swatch" style=${{ background: colourVar(index.get(g.label) ?? 0) }}></i>${g.label}</td><td class="num" title=${g.seeds.join(", ")}>${g.scores.length}</td><td class="num">${estimate(g.iqm)}${g.n_untested ? "*" : ""}</td>
       <td><${Interval} group=${g} range=${range.get(g.env_id)} colour=${index.get(g.label) ?? 0} /></td>
       <td class="num">${value(g.mean.value)}</td><td class="num">${g.threshold === null ? "–" : `${g.n_solved} of ${g.runs.length}`}</td><td class="num">${g.solved_at === null ? "–" : short(g.solved_at)}</td><td class="num">${seconds(g.wall_s)}</td>
@@ -156,7 +156,7 @@ function Interval({ group, range, colour }) {
 
 function Differences({ title, rows, groups, none }) {
   const names = Object.keys(rows);
-  return html`<section class="panel block"><header><h2>${title}</h2><span class="quiet">${names.length || ""}</span></header><div class="body scroll">${names.length === 0 ? html`<p class="quiet">${none}</p>` : html`<table><thead><tr><th></th>${groups.map((g, i) => html`<th key=${i}>${g.label}</th>`)}</tr></thead><tbody>${names.map((name) => html`<tr key=${name}><td class="mono">${name}</td>${rows[name].map((v, i) => html`<td key=${i} class="mono">${configText(v)}</td>`)}</tr>`)}</tbody></table>`}</div></section>`;
+  return html`<section class="panel block"><header><h2>${title}</h2><span class="quiet">${names.length || ""}</span></header><div class="body scroll" tabindex="0">${names.length === 0 ? html`<p class="quiet">${none}</p>` : html`<table><thead><tr><th></th>${groups.map((g, i) => html`<th key=${i}>${g.label}</th>`)}</tr></thead><tbody>${names.map((name) => html`<tr key=${name}><td class="mono">${name}</td>${rows[name].map((v, i) => html`<td key=${i} class="mono">${configText(v)}</td>`)}</tr>`)}</tbody></table>`}</div></section>`;
 }
 
 /** All fields of the single runs, fetched when opened. */
@@ -164,5 +164,5 @@ function AllFields({ ids }) {
   const [data, setData] = useState(null);
   const open = (event) => { if (event.target.open && !data) attempt(async () => setData(await get("diff", { runs: ids.slice(0, 20) }))); };
   return html`<details class="panel block" onToggle=${open}><summary class="body"><h2 class="inline">Fields of the single runs</h2> <span class="quiet">those that differ first${ids.length > 20 ? "; the first 20 runs" : ""}</span></summary>
-    <div class="body scroll">${data && html`<table><thead><tr><th>field</th>${data.runs.map((id) => html`<th key=${id} class="mono"><a href=${href(`runs/${encodeURIComponent(id)}`)}>${shortId(id)}</a></th>`)}</tr></thead><tbody>${data.fields.filter((f) => f.path !== "spec").map((f) => html`<tr key=${f.path} class=${f.same ? "quiet" : ""}><td class="mono">${f.path}</td>${f.same ? html`<td class="mono" colspan=${data.runs.length}>${configText(f.values[0])}</td>` : f.values.map((v, i) => html`<td key=${i} class="mono">${configText(v)}</td>`)}</tr>`)}</tbody></table>`}</div></details>`;
+    <div class="body scroll" tabindex="0">${data && html`<table><thead><tr><th>field</th>${data.runs.map((id) => html`<th key=${id} class="mono"><a href=${href(`runs/${encodeURIComponent(id)}`)}>${shortId(id)}</a></th>`)}</tr></thead><tbody>${data.fields.filter((f) => f.path !== "spec").map((f) => html`<tr key=${f.path} class=${f.same ? "quiet" : ""}><td class="mono">${f.path}</td>${f.same ? html`<td class="mono" colspan=${data.runs.length}>${configText(f.values[0])}</td>` : f.values.map((v, i) => html`<td key=${i} class="mono">${configText(v)}</td>`)}</tr>`)}</tbody></table>`}</div></details>`;
 }

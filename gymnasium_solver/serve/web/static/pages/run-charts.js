@@ -78,7 +78,7 @@ function MetricPanel({ run, metric, axes, version }) {
   const lines = useMemo(() => (series[0] ? linesOf(series[0], { key: metric.name, label: metric.name, colour: 0, smooth: axes.smooth }) : []), [series, axes.smooth]);
   const last = series[0]?.y.at(-1);
   return html`<section class="panel metric" ref=${ref} data-metric=${metric.name}><header><h3 title=${metric.description}>${metric.name.split("/").slice(2).join("/") || metric.name}</h3><span class="grow"></span><b>${value(last)}</b>${metric.unit && html`<span class="quiet">${metric.unit}</span>`}<button class="plain small" aria-pressed=${table} title="Show the numbers" aria-label=${`Show the numbers of ${metric.name}`} onClick=${() => setTable(!table)}>▦</button></header>
-    <div class="body">${error && html`<p class="bad">${error}</p>`}${table ? html`<div class="scroll numbers"><table><thead><tr><th class="num">${X_LABEL[axes.x]}</th><th class="num">value</th></tr></thead><tbody>${series[0]?.x.map((x, i) => html`<tr key=${i}><td class="num">${value(x)}</td><td class="num">${value(series[0].y[i])}</td></tr>`)}</tbody></table></div>`
+    <div class="body">${error && html`<p class="bad">${error}</p>`}${table ? html`<div class="scroll numbers" tabindex="0"><table><thead><tr><th class="num">${X_LABEL[axes.x]}</th><th class="num">value</th></tr></thead><tbody>${series[0]?.x.map((x, i) => html`<tr key=${i}><td class="num">${value(x)}</td><td class="num">${value(series[0].y[i])}</td></tr>`)}</tbody></table></div>`
       : html`<${Chart} label=${metric.name} lines=${lines} height=${170} logX=${axes.logX} logY=${axes.logY} xLabel=${X_LABEL[axes.x]} syncKey=${`run-${run.id}`} />`}
     ${metric.description && html`<p class="quiet about">${metric.description}</p>`}</div></section>`;
 }

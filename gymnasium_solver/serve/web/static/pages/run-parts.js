@@ -13,7 +13,7 @@ export function Evaluations({ detail }) {
   const stages = { test: "Held-out test", failed_test: "Tests that did not reach the threshold", val: "Validation" };
   const known = Object.entries(stages).map(([stage, title]) => [stage, title, detail.evaluations.filter((e) => (e.stage ?? "val") === stage)]);
   if (!detail.evaluations.length) return html`<p class="empty">No evaluation yet.</p>`;
-  return known.filter(([, , rows]) => rows.length).map(([stage, title, rows]) => html`<section key=${stage} class="panel block"><header><h2>${title}</h2><span class="quiet">${rows.length}</span></header><div class="body scroll"><table><thead><tr>${["env steps", "mean", "std", "stderr", "min", "max", "length", "episodes"].map((h) => html`<th key=${h} class="num">${h}</th>`)}<th>actions</th><th>when</th></tr></thead>
+  return known.filter(([, , rows]) => rows.length).map(([stage, title, rows]) => html`<section key=${stage} class="panel block"><header><h2>${title}</h2><span class="quiet">${rows.length}</span></header><div class="body scroll" tabindex="0"><table><thead><tr>${["env steps", "mean", "std", "stderr", "min", "max", "length", "episodes"].map((h) => html`<th key=${h} class="num">${h}</th>`)}<th>actions</th><th>when</th></tr></thead>
     <tbody>${[...rows].reverse().map((e, i) => html`<tr key=${i}><td class="num">${count(e.env_steps)}</td>${["mean", "std", "stderr", "min", "max", "length_mean"].map((k) => html`<td key=${k} class="num">${value(e[k])}</td>`)}<td class="num">${count(e.episodes)}</td><td>${e.greedy ? "greedy" : "sampled"}</td><td class="quiet">${ago(e.at)}</td></tr>`)}</tbody></table></div></section>`);
 }
 
@@ -25,9 +25,9 @@ export function Config({ detail, onlyChanged = false }) {
     : html`<table><thead><tr><th>field</th><th>shipped</th><th>this run</th></tr></thead><tbody>${Object.entries(changed).map(([name, pair]) => html`<tr key=${name}><td class="mono">${name}</td><td class="mono quiet">${configText(pair?.[0])}</td><td class="mono"><b>${configText(pair?.[1])}</b></td></tr>`)}</tbody></table>`;
   if (onlyChanged) return diff;
   const rows = Object.entries(detail.config ?? {}).filter(([name, v]) => `${name} ${configText(v)}`.toLowerCase().includes(text.trim().toLowerCase()));
-  return html`<section class="panel block"><header><h2>Changed from the shipped config</h2></header><div class="body scroll">${diff}</div></section>
+  return html`<section class="panel block"><header><h2>Changed from the shipped config</h2></header><div class="body scroll" tabindex="0">${diff}</div></section>
     <section class="panel block"><header><h2>All fields</h2><span class="grow"></span><input type="search" placeholder="Search the fields" aria-label="Search the fields" value=${text} onInput=${(e) => setText(e.target.value)} /></header>
-    <div class="body scroll"><table class="config"><tbody>${rows.map(([name, v]) => html`<tr key=${name} class=${name in (changed ?? {}) ? "changed" : ""}><td class="mono">${name}</td><td class="mono">${name === "spec" ? html`<details><summary>${Object.keys(v ?? {}).length} entries</summary><pre>${JSON.stringify(v, null, 2)}</pre></details>` : configText(v)}</td></tr>`)}</tbody></table></div></section>`;
+    <div class="body scroll" tabindex="0"><table class="config"><tbody>${rows.map(([name, v]) => html`<tr key=${name} class=${name in (changed ?? {}) ? "changed" : ""}><td class="mono">${name}</td><td class="mono">${name === "spec" ? html`<details><summary>${Object.keys(v ?? {}).length} entries</summary><pre>${JSON.stringify(v, null, 2)}</pre></details>` : configText(v)}</td></tr>`)}</tbody></table></div></section>`;
 }
 
 export function Log({ text }) {
@@ -51,5 +51,5 @@ export function Videos({ detail, id }) {
 export function Machine({ detail }) {
   const pairs = (title, values) => html`<section class="panel block"><header><h2>${title}</h2></header><div class="body"><dl class="pairs">${Object.entries(values).map(([k, v]) => html`<dt key=${`${k}t`}>${k}</dt><dd key=${`${k}d`} class="mono">${typeof v === "string" ? v : configText(v)}</dd>`)}</dl></div></section>`;
   return html`${pairs("Machine", detail.machine)}${pairs("Versions", detail.versions)}${Object.keys(detail.git).length > 0 && pairs("Git", detail.git)}
-    <section class="panel block"><header><h2>Command</h2></header><div class="body"><pre class="scroll">${detail.command.join(" ")}</pre>${detail.resumed.map((r, i) => html`<p key=${i} class="quiet">resumed ${ago(r.at)} from ${short(r.from_env_steps)} env steps</p>`)}</div></section>`;
+    <section class="panel block"><header><h2>Command</h2></header><div class="body"><pre class="scroll" tabindex="0">${detail.command.join(" ")}</pre>${detail.resumed.map((r, i) => html`<p key=${i} class="quiet">resumed ${ago(r.at)} from ${short(r.from_env_steps)} env steps</p>`)}</div></section>`;
 }

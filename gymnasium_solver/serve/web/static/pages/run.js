@@ -107,7 +107,7 @@ function Facts({ run, detail }) {
     ["time", seconds(run.wall_s), left ? `about ${seconds(left)} left` : fps ? `${short(fps)} steps/s` : ""],
     ["stopped", { running: "running", created: "starting" }[run.status] ?? (run.stop_reason ?? run.status).replaceAll("_", " "), detail.result.find(([what]) => what === "stopped because")?.[1] ?? ""],
   ];
-  return html`<dl class="facts">${facts.map(([what, text, more]) => html`<div key=${what}><dt>${what}</dt><dd>${text}</dd><small class="quiet" title=${more}>${more}</small></div>`)}</dl>
+  return html`<dl class="facts">${facts.map(([what, text, more]) => html`<div key=${what}><dt>${what}</dt><dd>${text}</dd><dd class="more" title=${more}>${more}</dd></div>`)}</dl>
     ${detail.why && html`<p class="hint">${detail.why}</p>`}`;
 }
 
@@ -123,7 +123,7 @@ function Overview({ run, detail, axes, version, log }) {
       ${detail.alerts.length === 0 && html`<div class="body quiet">No rule found anything wrong.</div>`}</section>
     <section class="panel"><header><h2>Checkpoints</h2></header><div class="body"><${Checkpoints} run=${run} /></div></section>
     <section class="panel"><header><h2>Changed from the shipped config</h2></header><div class="body"><${Config} detail=${detail} onlyChanged=${true} /></div></section>
-    <section class="panel"><header><h2>Console</h2><span class="grow"></span><button class="plain small" onClick=${() => setQuery({ tab: "log" })}>whole log</button></header><div class="body"><pre class="scroll log-tail">${tail || "nothing yet"}</pre></div></section>
-    <section class="panel"><header><h2>Next</h2></header><div class="body"><pre class="scroll">${detail.commands.join("\n")}</pre><p class="row downloads"><a href=${apiUrl("report.html", { runs: [run.id] })} download=${`${run.id}.html`}>Report (HTML)</a><a href=${apiUrl(`runs/${encodeURIComponent(run.id)}/metrics.csv`)} download>All metrics (CSV)</a></p></div></section>
+    <section class="panel"><header><h2>Console</h2><span class="grow"></span><button class="plain small" onClick=${() => setQuery({ tab: "log" })}>whole log</button></header><div class="body"><pre class="scroll log-tail" tabindex="0" role="region" aria-label="End of the log">${tail || "nothing yet"}</pre></div></section>
+    <section class="panel"><header><h2>Next</h2></header><div class="body"><pre class="scroll" tabindex="0">${detail.commands.join("\n")}</pre><p class="row downloads"><a href=${apiUrl("report.html", { runs: [run.id] })} download=${`${run.id}.html`}>Report (HTML)</a><a href=${apiUrl(`runs/${encodeURIComponent(run.id)}/metrics.csv`)} download>All metrics (CSV)</a></p></div></section>
   </div>`;
 }

@@ -67,7 +67,7 @@ function Form({ target, query }) {
   return html`<form class="start-form" onSubmit=${submit}>
     <header class="start-head panel"><div class="row"><h1>${target}</h1><span class="grow"></span><input value=${name} placeholder="name of the run (optional)" aria-label="Name of the run" onInput=${(e) => setName(e.target.value)} /><button class="primary" disabled=${isWrong || checked.pending}>Start training</button></div>
       ${base.description && html`<p class="quiet">${base.description}</p>`}
-      <pre class="scroll">${command}</pre>
+      <pre class="scroll" tabindex="0">${command}</pre>
       <p role="status" class=${isWrong ? "bad" : "quiet"}>${checked.pending ? "Checking…" : checked.other || (isWrong ? "Some fields are wrong." : Object.keys(typed).length ? `Fine. ${Object.keys(typed).length} changed.` : "As shipped. Change what you like.")}</p></header>
     <div class="row toolbar"><input type="search" value=${text} placeholder="Search the fields and their documentation" aria-label="Search the fields" size="42" onInput=${(e) => setText(e.target.value)} />
       <label class="field"><input type="checkbox" checked=${onlyMain} onChange=${() => setOnlyMain(!onlyMain)} /><span>only what this config sets, and what you changed</span></label><span class="grow"></span><a href=${href("start")}>Other config</a></div>

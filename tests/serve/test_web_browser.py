@@ -1,0 +1,393 @@
+"""The pages in a real browser."""
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("starlette")
+pytest.importorskip("uvicorn")
+
+from gymnasium_solver.runs.run import Run
+from gymnasium_solver.serve.web.server import BackgroundServer
+from gymnasium_solver.serve.web.settings import Settings
+from gymnasium_solver.serve.web.workers import LineWorker
+from tests.serve import browser as browsers
+from tests.serve.made_runs import log_row, made_run
+
+Open = Callable[..., Any]
+SCRIPT = "<img src=x onerror=\"document.title='pwned'\"><script>document.title='pwned'</script>"
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    browsers.require()
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = browsers.launch(playwright)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def server(runs: Path) -> Iterator[BackgroundServer]:
+    with BackgroundServer(Settings(root=runs, port=0)) as server:
+        yield server
+
+
+@pytest.fixture
+def open_page(chromium: Any, server: BackgroundServer) -> Iterator[Open]:
+    """A function that opens a path; the test fails if the page logged an error."""
+    contexts, problems = [], []
+
+    def open_path(path: str = "", url: str | None = None, **options: Any) -> Any:
+        context = chromium.new_context(**({"viewport": {"width": 1280, "height": 800}} | options))
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(15_000)
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        page.on(
+            "console",
+            lambda m: (
+                problems.append(m.text) if m.type == "error" and "404" not in m.text else None
+            ),
+        )
+        page.goto(url or f"{server.settings.url}{path}")
+        return page
+
+    yield open_path
+    for context in contexts:
+        context.close()
+    assert not problems, problems
+
+
+def expect(locator: Any) -> Any:
+    from playwright.sync_api import expect as playwright_expect
+
+    return playwright_expect(locator)
+
+
+ROWS = "table.runs tbody tr[aria-rowindex]"
+
+
+# --- runs
+
+
+def test_runs_are_listed_filtered_and_sorted_and_the_address_keeps_it(open_page: Open) -> None:
+    page = open_page()
+    expect(page.locator(ROWS)).to_have_count(8)
+    search = page.get_by_label("Filter the runs")
+    search.fill("policy_lr<0.0005")
+    expect(page.locator(ROWS)).to_have_count(4)
+    page.get_by_role("button", name="test", exact=True).click()
+    expect(page.locator(ROWS).first).to_contain_text("303")
+    page.get_by_role("button", name="test").click()
+    expect(page.locator(ROWS).first).to_contain_text("300")
+    page.reload()
+    expect(page.locator(ROWS)).to_have_count(4)
+    expect(page.locator(ROWS).first).to_contain_text("300")
+    assert "policy_lr" in page.url
+    search.fill("test>high")
+    expect(page.get_by_role("alert")).to_contain_text("needs a number")
+
+
+def test_a_config_field_can_be_a_column(open_page: Open) -> None:
+    page = open_page()
+    page.get_by_role("button", name="Columns").click()
+    page.get_by_label("Search the columns").fill("policy_lr")
+    page.get_by_label("policy_lr", exact=True).check()
+    page.keyboard.press("Escape")
+    expect(page.locator("table.runs th", has_text="policy_lr")).to_be_visible()
+    expect(page.locator(ROWS, has_text="0.0003").first).to_be_visible()
+
+
+def test_a_thousand_runs_need_few_rows(open_page: Open, runs: Path) -> None:
+    import shutil
+
+    for i in range(300):
+        shutil.copytree(runs / "cart-0.001-0", runs / f"many-{i:03}", symlinks=True)
+    page = open_page()
+    expect(page.locator("[data-total]")).to_have_attribute("data-total", "308")
+    assert page.locator(ROWS).count() < 80
+    page.locator(".table-box").evaluate("e => { e.scrollTop = 1e6; }")
+    expect(page.locator(ROWS).last).to_have_attribute("aria-rowindex", "309")
+
+
+def test_new_runs_and_tags_appear_by_themselves(open_page: Open, runs: Path) -> None:
+    page = open_page()
+    expect(page.locator(ROWS)).to_have_count(8)
+    made_run(runs, "just-made", score=123.0)
+    expect(page.locator(ROWS, has_text="just-made")).to_be_visible()
+    page.locator(ROWS, has_text="just-made").get_by_role("checkbox").check()
+    page.get_by_role("button", name="Tag…").click()
+    page.get_by_label("New tags").fill("paper")
+    page.get_by_role("button", name="Add").click()
+    expect(page.locator(ROWS, has_text="just-made")).to_contain_text("paper")
+
+
+def test_the_keyboard_is_enough(open_page: Open) -> None:
+    page = open_page()
+    expect(page.locator(ROWS)).to_have_count(8)
+    page.keyboard.press("/")
+    expect(page.get_by_label("Filter the runs")).to_be_focused()
+    page.keyboard.type("seed=0")
+    expect(page.locator(ROWS)).to_have_count(2)
+    page.keyboard.press("Escape")
+    for key in ("j", "x", "j", "x"):
+        page.keyboard.press(key)
+    expect(page.get_by_text("2 selected")).to_be_visible()
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog", name="Keys")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog", name="Keys")).to_have_count(0)
+    page.keyboard.press("c")
+    expect(page.get_by_role("heading", name="Compare 2 runs in 2 groups")).to_be_visible()
+    page.go_back()
+    expect(page.locator(ROWS)).to_have_count(2)
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+    expect(page.locator(".run-page")).to_be_visible()
+    page.keyboard.press("]")
+    expect(page.get_by_role("tab", name="Curves")).to_have_attribute("aria-selected", "true")
+
+
+# --- one run
+
+
+def test_a_run_updates_while_it_trains(open_page: Open, runs: Path) -> None:
+    run = Run(runs / "cart-0.001-0")
+    run.update_meta(status="running", pid=os.getpid(), pid_started=None)
+    page = open_page(f"runs/{run.id}")
+    chart = page.get_by_role("figure")
+    expect(chart).to_have_attribute("data-points", str(20 + 5 + 1))
+    expect(page.locator(".live.live")).to_be_visible()
+    log_row(run, 21, 500.0)
+    run.log_text("epoch 21 is done")
+    expect(chart).to_have_attribute("data-points", str(21 + 5 + 1))
+    expect(page.locator(".log-tail")).to_contain_text("epoch 21 is done")
+    run.update_meta(status="interrupted", stop_reason="interrupted", env_steps=21_000)
+    expect(page.locator(".run-page")).to_have_attribute("data-status", "interrupted")
+    run.close()
+
+
+def test_alerts_are_marks_with_advice_and_the_config_shows_its_difference(open_page: Open) -> None:
+    page = open_page("runs/cart-0.001-0")
+    mark = page.get_by_role("button", name="entropy_collapse")
+    assert "ent_coef: 0.01" in mark.get_attribute("title")
+    mark.click()
+    expect(page.get_by_text("Try: ent_coef: 0.01")).to_be_visible()
+    page.get_by_role("tab", name="Config").click()
+    expect(page.locator("tr.changed")).to_contain_text("policy_lr")
+    page.get_by_role("tab", name="Curves").click()
+    chart = page.locator("[data-metric='train/opt/loss/value'] .chart")
+    chart.scroll_into_view_if_needed()
+    expect(chart).to_have_attribute("data-points", "20")
+    page.get_by_label("Show the numbers of train/opt/loss/value").click()
+    expect(page.locator(".numbers tbody tr")).to_have_count(20)
+    page.get_by_label("Search the metrics").fill("loss/value")
+    expect(page.locator("[data-metric]")).to_have_count(1)
+
+
+def test_smoothing_keeps_the_raw_line(open_page: Open) -> None:
+    page = open_page("runs/cart-0.001-0?smooth=0.5&x=wall_s")
+    expect(page.get_by_role("figure")).to_have_attribute("data-lines", "5")
+
+
+# --- compare
+
+
+def test_groups_of_seeds_with_a_verdict(open_page: Open, runs: Path) -> None:
+    ids = ",".join(path.name for path in sorted(runs.iterdir()) if path.name.startswith("cart"))
+    page = open_page(f"compare?runs={ids}")
+    expect(page.locator(".compare-page")).to_have_attribute("data-groups", "2")
+    expect(page.get_by_role("figure")).to_have_attribute("data-lines", str(8 + 2))
+    expect(page.get_by_text("better with probability 1.00")).to_be_visible()
+    for kind in ("PNG", "SVG", "CSV"):
+        with page.expect_download() as saved:
+            page.get_by_role("button", name=kind, exact=True).click()
+        data = Path(saved.value.path()).read_bytes()
+        assert data.startswith({"PNG": b"\x89PNG", "SVG": b"<svg", "CSV": b"group,"}[kind])
+        assert len(data) > 1000
+    page.get_by_role("checkbox", name="seeds").uncheck()
+    expect(page.get_by_role("figure")).to_have_attribute("data-lines", "2")
+    page.get_by_role("button", name="log y").click()
+    expect(page.get_by_role("button", name="log y")).to_have_attribute("aria-pressed", "true")
+    page.get_by_text("Fields of the single runs").click()
+    expect(page.get_by_role("cell", name="policy_lr").last).to_be_visible()
+
+
+def test_two_seeds_get_no_verdict(open_page: Open) -> None:
+    page = open_page("compare?runs=cart-0.001-0,cart-0.001-1,cart-0.0003-0,cart-0.0003-1")
+    expect(page.get_by_text("cannot tell: 2 seeds, at least 3")).to_be_visible()
+
+
+# --- start
+
+
+def test_the_form_is_checked_while_typing(open_page: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def ask(self: LineWorker, question: dict[str, Any]) -> dict[str, Any]:
+        if question["fields"].get("gamma") == "2":
+            return {"ok": False, "error": "CartPole-v1:ppo:\n  gamma: got 2, expected <= 1"}
+        doc = {"name": "gamma", "doc": "Discount factor.", "kind": "number", "choices": []}
+        groups = [{"title": "optimisation", "fields": [doc | {"is_default": False}]}]
+        return {"ok": True, "values": {"gamma": 0.98}, "groups": groups, "description": ""}
+
+    monkeypatch.setattr(LineWorker, "ask", ask)
+    page = open_page("start")
+    page.get_by_label("Search the configs").fill("cartpole ppo")
+    page.get_by_role("link", name="CartPole-v1:ppo ppo").first.click()
+    start = page.get_by_role("button", name="Start training")
+    expect(start).to_be_enabled()
+    gamma = page.get_by_label("gamma", exact=True)
+    expect(gamma).to_have_value("0.98")
+    gamma.fill("2")
+    expect(page.get_by_text("got 2, expected <= 1")).to_be_visible()
+    expect(start).to_be_disabled()
+    gamma.fill("0.9")
+    expect(start).to_be_enabled()
+    expect(page.get_by_text("gsolve train CartPole-v1:ppo --gamma 0.9")).to_be_visible()
+
+
+# --- malice, themes, widths, access
+
+
+def test_text_of_a_run_is_never_html(open_page: Open, runs: Path) -> None:
+    run = Run(runs / "cart-0.001-0")
+    run.update_meta(
+        env_id=SCRIPT, variant=SCRIPT, stop_detail=SCRIPT, changed={SCRIPT: [SCRIPT, 1]}
+    )
+    run.log_metrics({"env_steps": 30_000, SCRIPT: 1.0, f"val/{SCRIPT}/x": 2.0})
+    run.log_event("alert", name=SCRIPT, text=SCRIPT, meaning=SCRIPT, advice=SCRIPT, env_steps=3000)
+    run.log_text(SCRIPT)
+    run.close()
+    run.labels_path.write_text('{"tags": ["<b>x</b>"], "note": "<img src=x onerror=alert(1)>"}')
+    config = run.config_path.read_text() + "description: '<script>document.title=1</script>'\n"
+    run.config_path.write_text(config)
+    page = open_page("?cols=status,run,tags,note,description")
+    expect(page.locator(ROWS, has_text="<script>").first).to_be_visible()
+    expect(page.locator(ROWS, has_text="<b>x</b>")).to_be_visible()
+    for path in (f"runs/{run.id}", f"runs/{run.id}?tab=curves", f"runs/{run.id}?tab=config",
+                 f"runs/{run.id}?tab=log", f"compare?runs={run.id},cart-0.001-1"):  # fmt: skip
+        page = open_page(path)
+        expect(page.get_by_text("<script>").first).to_be_visible()
+        assert page.locator("main img, main script").count() == 0
+        assert page.title() != "pwned"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_page_is_accessible(open_page: Open, scheme: str) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    ids = "cart-0.001-0,cart-0.001-1,cart-0.001-2,cart-0.0003-0"
+    paths = {
+        "": ROWS, "runs/cart-0.001-0": ".chart canvas", f"compare?runs={ids}": ".chart canvas",
+        "runs/cart-0.001-0?tab=curves": ".chart canvas",
+        "runs/cart-0.001-0?tab=config": "table.config", "start": ".config-card",
+    }  # fmt: skip
+    for path, ready in paths.items():
+        page = open_page(path, color_scheme=scheme)
+        expect(page.locator(ready).first).to_be_visible()
+        found = Axe().run(page).response["violations"]
+        serious = [v for v in found if v["impact"] in ("serious", "critical")]
+        told = [(v["id"], [n["html"][:120] for n in v["nodes"][:3]]) for v in serious]
+        assert not told, (path, told)
+
+
+def test_the_theme_follows_the_system_and_a_choice_lasts(open_page: Open) -> None:
+    page = open_page(color_scheme="dark")
+    back = "e => getComputedStyle(e).backgroundColor"
+    dark = page.locator("body").evaluate(back)
+    page.get_by_label("Switch to the light theme").click()
+    light = page.locator("body").evaluate(back)
+    assert dark != light
+    page.reload()
+    expect(page.locator(ROWS)).to_have_count(8)
+    assert page.locator("body").evaluate(back) == light
+
+
+@pytest.mark.parametrize(
+    "path", ["", "runs/cart-0.001-0", "compare?runs=cart-0.001-0,cart-0.0003-0", "start"]
+)
+def test_a_phone_scrolls_in_one_direction(open_page: Open, path: str) -> None:
+    page = open_page(path, viewport={"width": 390, "height": 800})
+    ready = {"": ROWS, "start": ".config-card"}.get(path, ".chart canvas")
+    expect(page.locator(ready).first).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+# --- rights
+
+
+def test_read_only_has_no_buttons_that_change(chromium: Any, runs: Path, open_page: Open) -> None:
+    with BackgroundServer(Settings(root=runs, port=0, read_only=True)) as server:
+        page = open_page(url=f"{server.settings.url}runs/cart-0.001-0")
+        expect(page.get_by_role("heading", level=1)).to_be_visible()
+        assert page.get_by_role("button", name="Evaluate…").count() == 0
+        expect(page.get_by_text("read-only")).to_be_visible()
+        page.close()
+
+
+def test_the_token_opens_the_page_once_and_a_cookie_keeps_it_open(
+    chromium: Any, runs: Path
+) -> None:
+    with BackgroundServer(Settings(root=runs, port=0, require_token=True)) as server:
+        page = chromium.new_page()
+        page.goto(server.settings.url.partition("#")[0])
+        expect(page.get_by_label("Token")).to_be_visible()
+        page.goto("about:blank")
+        page.goto(server.settings.url)
+        expect(page.locator(ROWS)).to_have_count(8)
+        assert "token" not in page.url
+        page.reload()
+        expect(page.locator(ROWS)).to_have_count(8)
+        page.close()
+
+
+def test_it_works_below_a_base_path(chromium: Any, runs: Path) -> None:
+    with BackgroundServer(Settings(root=runs, port=0, base_path="/solver")) as server:
+        page = chromium.new_page()
+        page.goto(server.settings.url)
+        page.locator(ROWS).first.get_by_role("link").click()
+        expect(page.locator(".chart canvas").first).to_be_visible()
+        assert "/solver/runs/" in page.url
+        page.reload()
+        expect(page.locator(".chart canvas").first).to_be_visible()
+        page.close()
+
+
+# --- report
+
+
+def test_a_report_opens_from_the_disk_without_requests(
+    open_page: Open, chromium: Any, tmp_path: Path
+) -> None:
+    page = open_page()
+    expect(page.locator(ROWS)).to_have_count(8)
+    for _ in range(2):
+        page.keyboard.press("j")
+        page.keyboard.press("x")
+    with page.expect_download() as saved:
+        page.get_by_role("link", name="Report").click()
+    path = tmp_path / "report.html"
+    saved.value.save_as(path)
+    asked: list[str] = []
+    page = chromium.new_page()
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(path.as_uri())
+    expect(page.get_by_role("heading", name="2 runs")).to_be_visible()
+    assert page.locator("svg polyline").count() >= 2
+    assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
+    page.close()
+
+
+def test_the_first_page_comes_within_a_second(server: BackgroundServer) -> None:
+    import urllib.request
+
+    started = time.monotonic()
+    with urllib.request.urlopen(f"{server.settings.url}api/runs") as response:
+        assert response.status == 200
+    assert time.monotonic() - started < 5  # a busy machine; benchmarks/ui_load.py measures
