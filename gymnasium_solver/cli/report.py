@@ -67,7 +67,15 @@ def _write(path: Path, folders: Sequence[Path]) -> None:
     if path.suffix.lower() == ".md":
         text = "\n\n".join(markdown(one) for one in facts)
     else:
-        text = run_page(facts[0]) if len(facts) == 1 else runs_page(facts)
+        parents = {folder.parent for folder in folders}
+        if len(facts) == 1:
+            text = run_page(facts[0])
+        elif len(parents) == 1:
+            from gymnasium_solver.experiments.report import comparison_page
+
+            text = comparison_page(facts, parents.pop())
+        else:
+            text = runs_page(facts)
     try:
         write_atomic(path, text.encode(errors="replace"))
     except OSError as error:

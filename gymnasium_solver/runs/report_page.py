@@ -56,18 +56,19 @@ def run_page(facts: Facts) -> str:
     return _page(f"{facts.name}: {verdict_words(facts.summary)}", sections)
 
 
-def runs_page(runs: Sequence[Facts]) -> str:
-    """One page about several runs: results, curves on shared axes, fields that differ."""
+def runs_page(runs: Sequence[Facts], sections: Sequence[str] = ()) -> str:
+    """One page about several runs: results, curves on shared axes, fields that differ. `sections`
+    is HTML to show before."""
     colours = [COLOURS[i % len(COLOURS)] for i in range(len(runs))]
     names = sorted({facts.name for facts in runs})
     title = f"{len(runs)} runs: {', '.join(names[:3])}{' ...' if len(names) > 3 else ''}"
-    sections = [f"<h1>{escape(title)}</h1>", _comparison(runs, colours)]
+    parts = [f"<h1>{escape(title)}</h1>", *sections, _comparison(runs, colours)]
     for env_id in dict.fromkeys(facts.summary.env_id for facts in runs):
         group = [(f, c) for f, c in zip(runs, colours, strict=True) if f.summary.env_id == env_id]
-        sections.append(_shared_curves(env_id, group))
-    sections.append(_differences(runs))
-    sections += [_alerts(facts, facts.run.id) for facts in runs]
-    return _page(title, sections)
+        parts.append(_shared_curves(env_id, group))
+    parts.append(_differences(runs))
+    parts += [_alerts(facts, facts.run.id) for facts in runs]
+    return _page(title, parts)
 
 
 def _page(title: str, sections: Iterable[str]) -> str:
@@ -96,7 +97,7 @@ def _head(facts: Facts) -> str:
 def _result(facts: Facts) -> str:
     rows, why = result_rows(facts.summary, facts.tests, _score(facts))
     note = f"<p>{escape(why)}</p>" if why else ""
-    return "<h2>Result</h2>" + _table(None, rows) + note
+    return "<h2>Result</h2>" + html_table(None, rows) + note
 
 
 def _score(facts: Facts) -> ScoreText:
@@ -116,7 +117,7 @@ def _curves(facts: Facts) -> str:
     small = [_panel(name, facts.curves[name]) for name in DETAILS if _changes(facts, name)]
     level = f' <span class="quiet">dashed: {escape(text)}</span>' if threshold is not None else ""
     return (
-        f"<h2>Curves</h2><figure>{main}<figcaption>{_legend(keys)}{level}</figcaption></figure>"
+        f"<h2>Curves</h2><figure>{main}<figcaption>{legend(keys)}{level}</figcaption></figure>"
         f'<div class="panels">{"".join(small)}</div>'
     )
 
@@ -144,7 +145,7 @@ def _panel(name: str, curve: Sequence[tuple[int, float | None]]) -> str:
     )
 
 
-def _legend(keys: Sequence[tuple[str, str, float]]) -> str:
+def legend(keys: Sequence[tuple[str, str, float]]) -> str:
     return " ".join(
         f'<span class="key"><i style="background:{colour};opacity:{opacity}"></i>'
         f"{escape(label)}</span>"
@@ -192,7 +193,7 @@ def _config(facts: Facts) -> str:
         text = "<p>The shipped config, unchanged.</p>"
     else:
         rows = [(name, _value(old), _value(new)) for name, (old, new) in changed.items()]
-        text = _table(("field", "shipped", "this run"), rows)
+        text = html_table(("field", "shipped", "this run"), rows)
     whole = "\n".join(f"{k}: {_value(v)}" for k, v in (facts.summary.config or {}).items())
     return (
         f"<h2>Config</h2>{text}<details><summary>All fields</summary>"
@@ -223,7 +224,7 @@ def _evaluations(facts: Facts) -> str:
                 for event in events
             ]
             heads = ("env steps", "mean", "std", "min", "max", "episodes", "actions")
-            parts.append(f"<h3>{title}</h3>" + _table(heads, rows))
+            parts.append(f"<h3>{title}</h3>" + html_table(heads, rows))
     return "<h2>Evaluations</h2>" + ("".join(parts) or "<p>None.</p>")
 
 
@@ -241,7 +242,7 @@ def _machine(facts: Facts) -> str:
         for name, share in shares
         if share >= 0.005
     )
-    return "<h2>Machine and time</h2>" + _table(None, rows) + bars
+    return "<h2>Machine and time</h2>" + html_table(None, rows) + bars
 
 
 def _reproduce(facts: Facts) -> str:
@@ -280,7 +281,7 @@ def _comparison(runs: Sequence[Facts], colours: Sequence[str]) -> str:
             )
         )
     heads = ("run", "config", "seed", "verdict", "test", "best val", "env steps", "time")
-    return "<h2>Results</h2>" + _table(heads, rows, is_html=True)
+    return "<h2>Results</h2>" + html_table(heads, rows, is_html=True)
 
 
 def _shared_curves(env_id: str, group: Sequence[tuple[Facts, str]]) -> str:
@@ -289,7 +290,7 @@ def _shared_curves(env_id: str, group: Sequence[tuple[Facts, str]]) -> str:
     ]
     thresholds = [f.summary.threshold for f, _ in group if f.summary.threshold is not None]
     chart = line_chart(lines, level=thresholds[0] if thresholds else None, height=320)
-    keys = _legend([(colour, facts.run.id, 1.0) for facts, colour in group])
+    keys = legend([(colour, facts.run.id, 1.0) for facts, colour in group])
     return f"<h2>{escape(env_id)}</h2><figure>{chart}<figcaption>{keys}</figcaption></figure>"
 
 
@@ -305,10 +306,10 @@ def _differences(runs: Sequence[Facts]) -> str:
     if not rows:
         return "<h2>Config</h2><p>All runs have the same config.</p>"
     heads = ("field", *(facts.run.id for facts in runs))
-    return "<h2>Fields that differ</h2>" + _table(heads, rows)
+    return "<h2>Fields that differ</h2>" + html_table(heads, rows)
 
 
-def _table(
+def html_table(
     heads: Sequence[str] | None, rows: Iterable[Sequence[str]], *, is_html: bool = False
 ) -> str:
     def cells(row: Sequence[str], tag: str) -> str:

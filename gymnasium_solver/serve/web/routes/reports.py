@@ -5,9 +5,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from gymnasium_solver.experiments.report import comparison_page
 from gymnasium_solver.runs.episodes import get_episode
 from gymnasium_solver.runs.report_facts import read_facts
-from gymnasium_solver.runs.report_page import run_page, runs_page
+from gymnasium_solver.runs.report_page import run_page
 from gymnasium_solver.serve.web.episode_page import with_episodes
 from gymnasium_solver.serve.web.respond import BadRequest, in_thread, runs_of
 
@@ -20,8 +21,10 @@ def routes() -> list[BaseRoute]:
 
 
 def report(request: Request) -> Response:
-    facts = [read_facts(run) for run in runs_of(request, most=MOST_RUNS)]
-    text = run_page(facts[0]) if len(facts) == 1 else runs_page(facts)
+    runs = runs_of(request, most=MOST_RUNS)
+    facts = [read_facts(run) for run in runs]
+    root = runs[0].path.parent
+    text = run_page(facts[0]) if len(facts) == 1 else comparison_page(facts, root)
     names = [name for name in request.query_params.get("episodes", "").split(",") if name]
     if len(names) > MOST_EPISODES or (names and len(facts) > 1):
         raise BadRequest(f"'episodes': up to {MOST_EPISODES}, of one run")
