@@ -54,8 +54,8 @@ def _chart(env_id: str, groups: Sequence[Group]) -> str:
         curves = group.curve_set(VAL)
         n = sum(bool(curve) for curve in curves)
         keys.append((colour, f"{group.label} (n = {n})", 1.0))
-        thin = {"width": 1.0, "opacity": 0.35} if n > 1 else {}
-        lines += [Line(group.label, curve, colour, **thin) for curve in curves if curve]
+        width, opacity = (1.0, 0.35) if n > 1 else (2.0, 1.0)
+        lines += [Line(group.label, c, colour, width, opacity) for c in curves if c]
         if n >= 2:
             reached = [member.summary.stop_reason in REACHED for member in group.members]
             lines.append(_center(group.label, curves, reached, colour, n))
