@@ -121,7 +121,7 @@ export function Chart({ lines, marks = NO_MARKS, level = null, height = 220, log
       cursor: { sync: syncKey ? { key: syncKey, setSeries: false, scales: ["x", null] } : undefined, points: { one: true, size: 7 }, drag: { x: true, y: false }, y: false },
       scales: { x: { time: false, distr: logX ? 3 : 1 }, y: { distr: logY ? 3 : 1, range: yRange } },
       axes: [axis({ values: ticks, space: 64, size: 26 }),
-        axis({ values: ticks, size: (u2, texts) => 14 + 6.6 * Math.max(3, ...(texts ?? []).map((t) => (t ?? "").length)) })],
+        axis({ values: ticks, space: 32, size: (u2, texts) => 14 + 6.6 * Math.max(3, ...(texts ?? []).map((t) => (t ?? "").length)) })],
       series, bands,
       hooks: {
         draw: [drawHook(state.current), (u2) => { const next = markPlaces(u2, state.current.marks); setPlaces((old) => (JSON.stringify(old) === JSON.stringify(next) ? old : next)); }],

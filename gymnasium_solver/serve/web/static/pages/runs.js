@@ -9,7 +9,7 @@ import { followRuns, listError, loaded, name, refresh, runs, shortId } from "../
 const ROW = 30;
 const BUILT_IN = {
   status: { title: "status", width: 104, sort: "status", cell: (run) => html`<${Status} run=${run} />` },
-  run: { title: "run", width: 300, grow: true, sort: "env", cell: (run) => html`<a href=${href(`runs/${encodeURIComponent(run.id)}`)} title=${run.id}>${run.status === "broken" ? run.id : name(run)}</a> <span class="quiet mono">${shortId(run.id)}</span>` },
+  run: { title: "run", width: IS_PHONE ? 130 : 300, grow: true, sort: "env", cell: (run) => html`<a href=${href(`runs/${encodeURIComponent(run.id)}`)} title=${run.id}>${run.status === "broken" ? run.id : name(run)}</a> <span class="quiet mono">${shortId(run.id)}</span>` },
   seed: { title: "seed", width: 56, sort: "seed", num: true, cell: (run) => run.seed ?? "–" },
   test: { title: "test", width: 128, sort: "test", num: true, hint: "Mean return of the held-out test ± standard error", cell: (run) => (run.test === null ? "–" : html`<b>${value(run.test)}</b>${run.stderr !== null && html` <span class="quiet">± ${Number(run.stderr.toPrecision(2))}</span>`}`) },
   threshold: { title: "solved at", width: 76, sort: "threshold", num: true, cell: (run) => value(run.threshold) },
@@ -21,7 +21,8 @@ const BUILT_IN = {
   tags: { title: "tags", width: 140, sort: "tag", cell: (run) => run.tags.map((tag) => html`<span key=${tag} class="tag">${tag}</span> `) },
   note: { title: "note", width: 180, sort: "note", cell: (run) => html`<span class="quiet" title=${run.note}>${run.note}</span>` },
 };
-const DEFAULT = ["status", "run", "seed", "test", "best", "steps", "time", "created", "tags"];
+const IS_PHONE = matchMedia("(max-width: 720px)").matches;
+const DEFAULT = IS_PHONE ? ["run", "status", "test", "seed", "steps"] : ["status", "run", "seed", "test", "best", "steps", "time", "created", "tags"];
 const QUICK = [["running", "running", "status=running"], ["solved", "solved", "solved"], ["failed", "failed", "status=failed"], ["killed", "killed", "status=killed"]];
 
 function Progress({ run }) {

@@ -1,0 +1,98 @@
+"""Makes the pictures of docs/ui.md: `python -m docs.make_ui_pictures`.
+
+Trains a few short runs (about a minute), starts the web app on them and photographs its pages with
+Chromium. `--runs-dir` takes runs that exist instead; GSOLVE_CHROMIUM names the browser.
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from gymnasium_solver.runs.labels import change_tags, set_note
+from gymnasium_solver.runs.query import list_runs
+from gymnasium_solver.runs.run import Run
+from gymnasium_solver.serve.web.server import BackgroundServer
+from gymnasium_solver.serve.web.settings import Settings
+
+IMAGES = Path(__file__).parent / "images"
+WIDE, PHONE = {"width": 1280, "height": 800}, {"width": 390, "height": 800}
+COLUMNS = "status,run,seed,test,best,steps,time,policy_lr,tags,note"
+TRAININGS = (
+    *(
+        f"CartPole-v1:ppo --policy-lr {lr} --seed {seed}"
+        for lr in ("1e-3", "2e-4")
+        for seed in range(1, 6)
+    ),
+    *(f"Acrobot-v1:ppo --seed {seed}" for seed in range(1, 4)),
+    "CartPole-v1:ppo --policy-lr 0.3 --seed 1",
+)
+
+
+def train(root: Path) -> None:
+    for words in TRAININGS:
+        command = [sys.executable, "-m", "gymnasium_solver", "train", *words.split()]
+        more = ["--max-env-steps", "40_000", "-q", "--runs-dir", str(root)]
+        subprocess.run([*command, *more], check=True, stdout=subprocess.DEVNULL)
+    runs = list_runs(root)
+    for run in runs[4:9]:
+        change_tags(Run(Path(run.path)), ["paper"])
+    set_note(Run(Path(runs[0].path)), "a learning rate that is far too high")
+
+
+def pages(root: Path) -> dict[str, tuple[str, str, dict[str, int], str]]:
+    """Picture -> (path, theme, size, what must be visible)."""
+    runs = [run for run in list_runs(root) if run.env_id == "CartPole-v1" and run.test]
+    ids = ",".join(run.id for run in runs)
+    ordered = sorted(runs, key=lambda run: run.test["mean"] if run.test else 0.0)
+    worst, best = ordered[0].id, ordered[-1].id
+    chart = ".chart canvas"
+    return {
+        "ui-runs": (f"?cols={COLUMNS}", "light", WIDE, "table.runs a"),
+        "ui-run": (f"runs/{worst}", "light", WIDE | {"height": 1000}, chart),
+        "ui-curves": (f"runs/{best}?tab=curves&smooth=0.6", "dark", WIDE, chart),
+        "ui-compare": (f"compare?runs={ids}", "dark", WIDE | {"height": 900}, chart),
+        "ui-start": ("start?config=CartPole-v1:ppo&f.gamma=2", "light", WIDE, "fieldset"),
+        "ui-phone": (f"runs/{best}", "dark", PHONE, chart),
+        "ui-phone-runs": ("", "light", PHONE, "table.runs a"),
+    }  # fmt: skip
+
+
+def photograph(root: Path, images: Path) -> None:
+    from playwright.sync_api import sync_playwright
+
+    program = os.environ.get("GSOLVE_CHROMIUM") or shutil.which("chromium")
+    with BackgroundServer(Settings(root=root, port=0)) as server, sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program)
+        for name, (path, theme, size, ready) in pages(root).items():
+            options: dict[str, Any] = {"viewport": size, "color_scheme": theme}
+            page = browser.new_page(**options)
+            page.goto(server.settings.url + path)
+            page.locator(ready).first.wait_for(timeout=60_000)
+            page.wait_for_timeout(1500)  # curves and marks
+            page.screenshot(path=images / f"{name}.png")
+            page.close()
+        browser.close()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--runs-dir", type=Path, help="photograph these runs instead")
+    parser.add_argument("--images", type=Path, default=IMAGES)
+    args = parser.parse_args()
+    if args.runs_dir is not None:
+        photograph(args.runs_dir.absolute(), args.images)
+        return 0
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder) / "runs"
+        train(root)
+        photograph(root, args.images)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
