@@ -31,7 +31,7 @@ function Bar() {
     <span class="grow"></span>
     ${liveState.value !== "off" && html`<span class=${`live ${liveState.value}`} title=${LIVE[liveState.value]}><i></i><span class="wide-only">${LIVE[liveState.value]}</span></span>`}
     ${session.value.read_only && html`<span class="chip">read-only</span>`}
-    <span class="quiet wide-only" title=${session.value.root}>${session.value.root.split("/").slice(-2).join("/")}</span>
+    <span class="quiet wide-only" title=${session.value.root}>${session.value.root.split("/").at(-1)}</span>
     <button class="plain" onClick=${toggleTheme} aria-label=${`Switch to the ${theme.value === "dark" ? "light" : "dark"} theme`} title="Theme">${theme.value === "dark" ? "☀" : "☾"}</button>
     <button class="plain" onClick=${() => { helpOpen.value = true; }} aria-label="Help and keys" title="Help (?)">?</button>
   </header>`;
