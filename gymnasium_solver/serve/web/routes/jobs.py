@@ -24,6 +24,7 @@ from gymnasium_solver.serve.web.respond import (
     with_body,
 )
 
+ENDING_S = 20.0
 _CHECKPOINT = re.compile(r"@best|@last|[0-9]{1,30}")
 
 
@@ -70,6 +71,8 @@ def stop_run(request: Request, body: dict[str, Any]) -> dict[str, Any]:
 def resume_run(request: Request, body: dict[str, Any]) -> dict[str, Any]:
     run = run_of(request)
     refuse_running([run])
+    if not local.wait(run.path, ENDING_S):  # it has saved, but its process has not ended yet
+        raise RunError(f"{run.id} is still ending; try again in a moment")
     job = jobs.resume(run, field(body, "fields", dict, {}))
     return {"job": jobs.to_json(run.path.parent, job)}
 

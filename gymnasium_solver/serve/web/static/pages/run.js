@@ -105,7 +105,7 @@ function Facts({ run, detail }) {
     ["best validation", run.best ? value(run.best.score) : "–", run.best ? `at ${short(run.best.env_steps)} env steps` : ""],
     ["env steps", short(run.env_steps), run.max_env_steps ? `of ${short(run.max_env_steps)} (${Math.round(100 * share)} %)` : ""],
     ["time", seconds(run.wall_s), left ? `about ${seconds(left)} left` : fps ? `${short(fps)} steps/s` : ""],
-    ["stopped", { running: "running", created: "starting" }[run.status] ?? (run.stop_reason ?? run.status).replaceAll("_", " "), detail.result.find(([what]) => what === "stopped because")?.[1] ?? ""],
+    run.stop_reason ? ["stopped", run.stop_reason.replaceAll("_", " "), detail.result.find(([what]) => what === "stopped because")?.[1] ?? ""] : ["status", run.status, run.status === "running" ? `epoch ${count(run.epoch)}` : ""],
   ];
   return html`<dl class="facts">${facts.map(([what, text, more]) => html`<div key=${what}><dt>${what}</dt><dd>${text}</dd><dd class="more" title=${more}>${more}</dd></div>`)}</dl>
     ${detail.why && html`<p class="hint">${detail.why}</p>`}`;
