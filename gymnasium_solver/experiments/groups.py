@@ -14,12 +14,13 @@ from gymnasium_solver.baselines import game_settings, random_baseline
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.experiments.experiment import Experiment, find, load
 from gymnasium_solver.runs.curves import Curve
+from gymnasium_solver.runs.files import finite
 from gymnasium_solver.runs.query import (
     CheckpointSummary,
     RunSummary,
     get_config,
     get_meta,
-    get_metrics,
+    get_rows,
     get_run,
 )
 from gymnasium_solver.runs.resolve import resolve_checkpoint, resolve_run
@@ -88,8 +89,10 @@ class Group:
 
     def curve_set(self, name: str) -> list[Curve]:
         """The curve of each seed; empty where it was not logged."""
+        runs = [Run(Path(member.summary.path)) for member in self.members]
         return [
-            get_metrics(Run(Path(member.summary.path))).get(name, []) for member in self.members
+            [(row["env_steps"], finite(row[name])) for row in get_rows(run) if name in row]
+            for run in runs
         ]
 
 

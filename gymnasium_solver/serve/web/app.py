@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from html import escape
 from pathlib import Path
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -44,6 +45,8 @@ class Web:
         self.config_worker = LineWorker("gymnasium_solver.serve.web.config_worker")
         self.whole_list: tuple[str, bytes] | None = None
         """The list of all runs as JSON, and its cursor."""
+        self.comparisons: dict[Any, dict[str, Any]] = {}
+        """Results of comparisons by what they were computed from."""
         self.closing = AsyncExitStack()
         """Push a callback to run when the server stops, such as ending a worker."""
         self.closing.push_async_callback(self.config_worker.close)

@@ -6,7 +6,7 @@ The statistics are those of `gsolve compare`; the page only draws them.
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from starlette.requests import Request
@@ -17,6 +17,7 @@ from gymnasium_solver.experiments.groups import VAL, Group, group_runs
 from gymnasium_solver.experiments.pictures import REACHED
 from gymnasium_solver.experiments.statistics import FEWEST_SEEDS, band, on_grid
 from gymnasium_solver.runs.curves import choose_names
+from gymnasium_solver.runs.index import Stamp, stamp
 from gymnasium_solver.runs.query import get_config
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.runs.series import smoothed, thinned
@@ -24,8 +25,12 @@ from gymnasium_solver.serve.web.respond import BadRequest, in_thread, number, ru
 from gymnasium_solver.serve.web.routes.series import numbers, smoothing
 from gymnasium_solver.serve.web.tables import Tables
 
+if TYPE_CHECKING:
+    from gymnasium_solver.serve.web.app import Web
+
 MOST_RUNS = 200
 REPEATS = 1_000
+MOST_KEPT = 32
 
 
 def routes() -> list[BaseRoute]:
@@ -41,8 +46,7 @@ def groups(request: Request) -> dict[str, Any]:
     names = list(dict.fromkeys(n for run in runs for n in web.tables.of(run).names))
     if metric not in names and names:
         metric = choose_names([metric], names)[0]
-    scored = with_reference(found, query.get("ref"))
-    result = compare(scored).to_dict() if scored else None
+    result = compared(web, with_reference(found, query.get("ref")))
     return {
         "metric": metric,
         "metrics": sorted(names),
@@ -69,6 +73,24 @@ def grouped(runs: Sequence[Run], by: str) -> list[Group]:
         text = json.dumps(config[by], default=str).strip('"').replace("=", ":")
         members.setdefault(f"{by} {text}", []).append(run.id)
     return group_runs([f"{label}={','.join(ids)}" for label, ids in members.items()], root)
+
+
+def compared(web: "Web", groups: Sequence[Group]) -> dict[str, Any] | None:
+    """The comparison, kept while the runs do not change: the metric and the axes have no part in
+    it."""
+    if not groups:
+        return None
+    runs = [(g.label, m.summary.path) for g in groups for m in g.members]
+    key = tuple((label, path, *_stamps(path)) for label, path in runs)
+    if key not in web.comparisons:
+        while len(web.comparisons) >= MOST_KEPT:
+            web.comparisons.pop(next(iter(web.comparisons)), None)
+        web.comparisons[key] = compare(groups).to_dict()
+    return web.comparisons[key]
+
+
+def _stamps(path: str) -> list[Stamp | None]:
+    return [stamp(f"{path}/{name}") for name in ("meta.json", "metrics.jsonl", "events.jsonl")]
 
 
 def with_reference(groups: Sequence[Group], label: str | None) -> list[Group]:

@@ -6,6 +6,8 @@ import { apiUrl, session } from "./api.js";
 /** "live", "paused" (hidden tab), "waiting" (lost, tries again), "off" (nothing to follow). */
 export const liveState = signal("off");
 
+let followers = 0;
+
 /**
  * Follow topics until the returned function is called.
  * `params()` is asked at every (re)connection, so that it can hold the newest cursor;
@@ -16,6 +18,7 @@ export function follow(params, handlers) {
   let timer = 0;
   let wait = 500;
   let closed = false;
+  followers += 1;
 
   function open() {
     if (closed || source || document.hidden || !session.value) return;
@@ -46,6 +49,7 @@ export function follow(params, handlers) {
     stop();
     endEffect();
     document.removeEventListener("visibilitychange", onVisibility);
-    liveState.value = "off";
+    followers -= 1;
+    if (followers === 0) liveState.value = "off";
   };
 }

@@ -44,7 +44,7 @@ export function ReturnChart({ run, detail, axes, version, onMark, height = 300 }
   }, [train, val, std, test, axes.smooth]);
   const marks = useMemo(() => (axes.x !== "env_steps" ? [] : [
     ...detail.alerts.map((alert) => ({ x: alert.first_env_steps, kind: "alert", name: alert.name, text: `${alert.name}: ${alert.text} Try: ${alert.advice}`, sign: "!" })),
-    ...run.checkpoints.map((c) => ({ x: c.env_steps, kind: "checkpoint", name: c.env_steps, text: c.best ? `best checkpoint, at ${short(c.env_steps)} env steps` : c.last ? `last checkpoint, at ${short(c.env_steps)} env steps` : "", sign: c.best ? "★" : "•" })),
+    ...run.checkpoints.map((c) => ({ x: c.env_steps, kind: "checkpoint", name: c.env_steps, text: c.best ? `best checkpoint, at ${short(c.env_steps)} env steps: inspect it` : c.last ? `last checkpoint, at ${short(c.env_steps)} env steps: inspect it` : "", sign: c.best ? "★" : "•" })),
   ]), [detail.alerts, run.checkpoints, axes.x]);
   if (train.loaded && val.loaded && lines.length === 0) return html`<p class="quiet">No metrics are logged yet.</p>`;
   return html`<${Chart} label=${`Returns of ${run.id}`} lines=${lines} marks=${marks} level=${run.threshold} height=${height} logX=${axes.logX} logY=${axes.logY} xLabel=${X_LABEL[axes.x]} onMark=${onMark} />
