@@ -17,7 +17,7 @@ from gymnasium_solver.experiments.groups import VAL, Group, group_runs
 from gymnasium_solver.experiments.pictures import REACHED
 from gymnasium_solver.experiments.statistics import FEWEST_SEEDS, band, on_grid
 from gymnasium_solver.runs.curves import choose_names
-from gymnasium_solver.runs.index import Stamp, stamp
+from gymnasium_solver.runs.index import stamp
 from gymnasium_solver.runs.query import get_config
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.runs.series import smoothed, thinned
@@ -89,8 +89,9 @@ def compared(web: "Web", groups: Sequence[Group]) -> dict[str, Any] | None:
     return web.comparisons[key]
 
 
-def _stamps(path: str) -> list[Stamp | None]:
-    return [stamp(f"{path}/{name}") for name in ("meta.json", "metrics.jsonl", "events.jsonl")]
+def _stamps(path: str) -> list[tuple[int, ...]]:
+    names = ("meta.json", "metrics.jsonl", "events.jsonl")
+    return [tuple(stamp(f"{path}/{name}") or ()) for name in names]
 
 
 def with_reference(groups: Sequence[Group], label: str | None) -> list[Group]:
