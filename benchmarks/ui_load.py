@@ -181,9 +181,11 @@ def report(args: argparse.Namespace, first: float, memory: float, result: dict[s
     n = sum(len(values) for values in result["latencies"].values())
     print(f"{args.runs:,} runs, {args.streams} streams, {n:,} requests in {args.seconds:g} s")
     print(f"first list, from the files: {1000 * first:.0f} ms; memory at the end {memory:.0f} MiB")
-    print(f"errors: {len(result['latencies'].pop('errors'))}")
+    print(f"errors: {len(result['latencies']['errors'])}")
     print(f"{'ms':>24}  {'50 %':>8}  {'95 %':>8}  {'99 %':>8}  {'max':>8}")
     for name, values in sorted(result["latencies"].items()):
+        if name == "errors":
+            continue
         print(f"{name:>24}  {percentiles(values)}")
     if result["delays"]:
         print(f"{'new row to event':>24}  {percentiles(result['delays'])}")

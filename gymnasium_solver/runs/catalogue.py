@@ -31,6 +31,7 @@ from gymnasium_solver.runs.run import Run, live_status
 from gymnasium_solver.runs.select import select, sort
 from gymnasium_solver.runs.summary import RunSummary
 
+MOST_SELECTIONS = 64
 _ALIVE = ("status", "pid", "pid_started", "machine")
 
 
@@ -72,6 +73,9 @@ class Catalogue:
         self._lock = threading.RLock()
         self._refreshed_at = -1e9
         self._is_scanned = False
+        self._order: tuple[int, list[_Entry]] = (-1, [])
+        """The runs by age, and the revision of which that is the order."""
+        self._selected: dict[tuple[str, ...], list[RunSummary]] = {}
 
     # --- reading
 
@@ -100,8 +104,15 @@ class Catalogue:
     ) -> list[RunSummary]:
         """The runs that all words and conditions accept; see `runs/select.py`."""
         with self._lock:
-            found = select(self.runs(max_age_s), words, self.config)
-            return found if sort_by is None else sort(found, sort_by, self.config)
+            every = self.runs(max_age_s)
+            key = (sort_by or "", *words)
+            if key not in self._selected:
+                found = select(every, words, self.config)
+                found = found if sort_by is None else sort(found, sort_by, self.config)
+                if len(self._selected) >= MOST_SELECTIONS:
+                    self._selected.clear()
+                self._selected[key] = found
+            return self._selected[key]
 
     def number(self, run_id: str) -> int:
         return self._entries[run_id].number
@@ -126,7 +137,8 @@ class Catalogue:
         changed."""
         with self._lock:
             started = time.monotonic()
-            if started - self._refreshed_at < max_age_s:
+            # Looking takes at most about a tenth of the time, however many runs there are.
+            if max_age_s and started - self._refreshed_at < max(max_age_s, 9 * self.refresh_s):
                 return False
             before = self._revision
             self._scan()
@@ -188,13 +200,20 @@ class Catalogue:
         )
         self._next_number += before is None
         is_same = before is not None and before.summary == summary
-        if before is not None and is_same:
-            entry.revision, entry.config = before.revision, before.config
-        self._entries[name] = entry
+        if before is not None and is_same:  # in place: the order holds the same objects
+            before.stamp, before.metrics = entry.stamp, entry.metrics
+            before.is_settled, before.alive = entry.is_settled, entry.alive
+        else:
+            self._entries[name] = entry
         return not is_same
 
     def _ordered(self) -> list[_Entry]:
-        return sorted(self._entries.values(), key=lambda e: created_key(e.summary), reverse=True)
+        if self._order[0] != self._revision:
+            entries = self._entries.values()
+            by_age = sorted(entries, key=lambda e: created_key(e.summary), reverse=True)
+            self._order = (self._revision, by_age)
+            self._selected.clear()
+        return self._order[1]
 
 
 def _alive(run: Run) -> dict[str, Any] | None:

@@ -45,6 +45,8 @@ class Web:
         self.config_worker = LineWorker("gymnasium_solver.serve.web.config_worker")
         self.whole_list: tuple[str, bytes] | None = None
         """The list of all runs as JSON, and its cursor."""
+        self.configs: dict[Any, dict[str, Any]] = {}
+        """Configs of runs by id and stamp of the file."""
         self.comparisons: dict[Any, dict[str, Any]] = {}
         """Results of comparisons by what they were computed from."""
         self.closing = AsyncExitStack()

@@ -9,6 +9,7 @@ from starlette.routing import BaseRoute, Route
 
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.printable import printable
+from gymnasium_solver.runs.index import stamp
 from gymnasium_solver.runs.metrics import describe
 from gymnasium_solver.runs.query import get_alerts, get_config, get_events, get_meta, get_run
 from gymnasium_solver.runs.report_facts import VIDEOS
@@ -17,6 +18,8 @@ from gymnasium_solver.runs.run import Run, is_alive_here
 from gymnasium_solver.runs.words import ScoreText, next_steps, result_rows, train_command
 from gymnasium_solver.serve.web.respond import in_thread, run_of, web_of
 from gymnasium_solver.serve.web.text_tail import follow_text
+
+MOST_CONFIGS = 500
 
 
 def routes() -> list[BaseRoute]:
@@ -41,7 +44,7 @@ def detail(request: Request) -> dict[str, Any]:
         "is_alive": is_alive_here(meta),
         "result": rows,
         "why": why,
-        "config": _config_or_none(run),
+        "config": _config_or_none(request, run),
         "changed": meta.get("changed") if isinstance(meta.get("changed"), dict) else None,
         "machine": _mapping(meta, "machine") | {"pid": meta.get("pid")},
         "versions": _mapping(meta, "versions"),
@@ -57,11 +60,19 @@ def detail(request: Request) -> dict[str, Any]:
     }
 
 
-def _config_or_none(run: Run) -> dict[str, Any] | None:
-    try:
-        return get_config(run)
-    except RunError:
-        return None
+def _config_or_none(request: Request, run: Run) -> dict[str, Any] | None:
+    """The config; parsing YAML takes longer than all the rest, so it is kept until it changes."""
+    kept = web_of(request).configs
+    key = (run.id, *(stamp(str(run.config_path)) or ()))
+    if key not in kept:
+        try:
+            config = get_config(run)
+        except RunError:
+            return None
+        while len(kept) >= MOST_CONFIGS:
+            kept.pop(next(iter(kept)), None)
+        kept[key] = config
+    return kept[key]
 
 
 def _mapping(meta: dict[str, Any], name: str) -> dict[str, Any]:
