@@ -170,8 +170,11 @@ def main() -> int:
             begun = time.monotonic()
             asyncio.run(Client(port).get("/api/runs"))
             first = time.monotonic() - begun
+            process = psutil.Process(server.pid)
+            before = sum(process.cpu_times()[:2])
             result = asyncio.run(load(port, root, args))
-            memory = psutil.Process(server.pid).memory_info().rss / 2**20
+            result["cpu"] = sum(process.cpu_times()[:2]) - before
+            memory = process.memory_info().rss / 2**20
             server.terminate()
     report(args, first, memory, result)
     return 1 if result["latencies"]["errors"] else 0
@@ -181,6 +184,9 @@ def report(args: argparse.Namespace, first: float, memory: float, result: dict[s
     n = sum(len(values) for values in result["latencies"].values())
     print(f"{args.runs:,} runs, {args.streams} streams, {n:,} requests in {args.seconds:g} s")
     print(f"first list, from the files: {1000 * first:.0f} ms; memory at the end {memory:.0f} MiB")
+    print(
+        f"CPU of the server: {result['cpu']:.1f} s, {1000 * result['cpu'] / n:.1f} ms per request"
+    )
     print(f"errors: {len(result['latencies']['errors'])}")
     print(f"{'ms':>24}  {'50 %':>8}  {'95 %':>8}  {'99 %':>8}  {'max':>8}")
     for name, values in sorted(result["latencies"].items()):
