@@ -7,6 +7,7 @@ import { go, href, place, setQuery } from "../lib/router.js";
 import { followRuns, listError, loaded, name, refresh, runs, shortId } from "../lib/runs-store.js";
 
 const ROW = 30;
+const IS_PHONE = matchMedia("(max-width: 720px)").matches;
 const BUILT_IN = {
   status: { title: "status", width: 104, sort: "status", cell: (run) => html`<${Status} run=${run} />` },
   run: { title: "run", width: IS_PHONE ? 130 : 300, grow: true, sort: "env", cell: (run) => html`<a href=${href(`runs/${encodeURIComponent(run.id)}`)} title=${run.id}>${run.status === "broken" ? run.id : name(run)}</a> <span class="quiet mono">${shortId(run.id)}</span>` },
@@ -21,7 +22,6 @@ const BUILT_IN = {
   tags: { title: "tags", width: 140, sort: "tag", cell: (run) => run.tags.map((tag) => html`<span key=${tag} class="tag">${tag}</span> `) },
   note: { title: "note", width: 180, sort: "note", cell: (run) => html`<span class="quiet" title=${run.note}>${run.note}</span>` },
 };
-const IS_PHONE = matchMedia("(max-width: 720px)").matches;
 const DEFAULT = IS_PHONE ? ["run", "status", "test", "seed", "steps"] : ["status", "run", "seed", "test", "best", "steps", "time", "created", "tags"];
 const QUICK = [["running", "running", "status=running"], ["solved", "solved", "solved"], ["failed", "failed", "status=failed"], ["killed", "killed", "status=killed"]];
 
