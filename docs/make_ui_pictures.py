@@ -21,7 +21,7 @@ from gymnasium_solver.serve.web.settings import Settings
 
 IMAGES = Path(__file__).parent / "images"
 WIDE, PHONE = {"width": 1280, "height": 800}, {"width": 390, "height": 800}
-COLUMNS = "status,run,seed,test,best,steps,time,policy_lr,tags,note"
+COLUMNS = "status,run,seed,test,best,steps,policy_lr,tags,note"
 TRAININGS = (
     *(
         f"CartPole-v1:ppo --policy-lr {lr} --seed {seed}"

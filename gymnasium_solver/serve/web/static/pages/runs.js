@@ -12,7 +12,7 @@ const BUILT_IN = {
   status: { title: "status", width: 104, sort: "status", cell: (run) => html`<${Status} run=${run} />` },
   run: { title: "run", width: IS_PHONE ? 130 : 300, grow: true, sort: "env", cell: (run) => html`<a href=${href(`runs/${encodeURIComponent(run.id)}`)} title=${run.id}>${run.status === "broken" ? run.id : name(run)}</a> <span class="quiet mono">${shortId(run.id)}</span>` },
   seed: { title: "seed", width: 56, sort: "seed", num: true, cell: (run) => run.seed ?? "–" },
-  test: { title: "test", width: 128, sort: "test", num: true, hint: "Mean return of the held-out test ± standard error", cell: (run) => (run.test === null ? "–" : html`<b>${value(run.test)}</b>${run.stderr !== null && html` <span class="quiet">± ${Number(run.stderr.toPrecision(2))}</span>`}`) },
+  test: { title: "test", width: IS_PHONE ? 72 : 128, sort: "test", num: true, hint: "Mean return of the held-out test ± standard error", cell: (run) => (run.test === null ? "–" : html`<b>${value(run.test)}</b>${run.stderr !== null && html` <span class="quiet">± ${Number(run.stderr.toPrecision(2))}</span>`}`) },
   threshold: { title: "solved at", width: 76, sort: "threshold", num: true, cell: (run) => value(run.threshold) },
   best: { title: "best val", width: 84, sort: "val", num: true, hint: "Highest validation; it chooses the checkpoint and is too high to judge it", cell: (run) => value(run.best) },
   steps: { title: "env steps", width: 128, sort: "steps", num: true, cell: (run) => html`<${Progress} run=${run} />` },
