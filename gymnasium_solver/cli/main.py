@@ -68,6 +68,8 @@ VERBS: dict[str, dict[str, str]] = {
         "publish": "put a run with its model card on the Hugging Face Hub",
         "pull": "get a published run, verified",
         "hub": "datasets of runs on the Hub: push, pull, list",
+        "import-sb3": "turn a model of Stable-Baselines3 or CleanRL into a run",
+        "import-config": "translate hyper-parameters of other libraries",
     },
     "Agents": {
         "mcp": "serve the Model Context Protocol: agents train, debug and compare",

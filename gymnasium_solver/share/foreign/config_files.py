@@ -1,0 +1,182 @@
+"""Files of hyper-parameters: the zoo's YAML, CleanRL's scripts and arguments, SLM-Lab's specs.
+
+    translated = read_foreign(Path("ppo.yml"), env_id="CartPole-v1")
+    translated.text()           # our YAML; fields without a counterpart are named in comments
+
+A file is recognised by what is in it. Nothing in it is executed; a script of CleanRL is parsed.
+"""
+
+import ast
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gymnasium_solver.config.yaml_file import dump_yaml, parse_yaml
+from gymnasium_solver.errors import ConfigError
+from gymnasium_solver.share.foreign.fields import Mapped, map_fields
+from gymnasium_solver.share.foreign.slm import is_slm, slm_fields
+from gymnasium_solver.suggest import did_you_mean
+
+ALGOS = {"ppo": "ppo", "a2c": "ppo", "dqn": "dqn", "sac": "sac", "td3": "td3", "ddpg": "ddpg"}
+ALGOS |= {"ppo_lstm": "ppo", "qdagger": "dqn", "her": "sac", "crossq": "crossq", "c51": "dqn"}
+
+
+@dataclass(frozen=True)
+class Translated:
+    library: str
+    env_id: str
+    algo_id: str
+    mapped: Mapped
+    source: str
+
+    def data(self) -> dict[str, Any]:
+        return {"env_id": self.env_id, self.algo_id: self.mapped.fields}
+
+    def text(self) -> str:
+        """A config file: the fields, and in comments what could not be translated."""
+        lines = [f"# From {self.source} ({self.library})."]
+        for name, why in sorted(self.mapped.unmapped.items()):
+            lines.append(f"# not translated: {name}: {why}")
+        return "\n".join(lines) + "\n" + dump_yaml(self.data())
+
+
+def read_foreign(path: Path, env_id: str | None = None, algo: str | None = None) -> Translated:
+    """ConfigError if the file is of no known form, or names several environments."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}") from None
+    if path.suffix == ".py":
+        return _cleanrl(_script_args(text, path), path, env_id, algo)
+    data = _json_or_yaml(text, path)
+    if not isinstance(data, Mapping) or not data:
+        raise ConfigError(f"{path} has no hyper-parameters in it.")
+    if is_slm(data):
+        return _slm(data, path, env_id)
+    if "env_id" in data or "total_timesteps" in data:
+        return _cleanrl({k: _wandb_value(v) for k, v in data.items()}, path, env_id, algo)
+    return _zoo(data, path, env_id, algo)
+
+
+def _json_or_yaml(text: str, path: Path) -> Any:
+    if path.suffix == ".json":
+        try:
+            return json.loads(text)
+        except ValueError as error:
+            raise ConfigError(f"{path}: {error}") from None
+    return parse_yaml(_without_tags(text), str(path))
+
+
+def _without_tags(text: str) -> str:
+    """The zoo writes numbers as `!!float 1e6`, which our YAML does not need."""
+    return text.replace("!!float ", "").replace("!!int ", "")
+
+
+def _algo(given: str | None, guess: str, path: Path) -> str:
+    name = (given or guess).lower()
+    if name not in ALGOS:
+        known = ", ".join(ALGOS)
+        raise ConfigError(
+            f"{path}: which algorithm? {name!r} is none of {known}. Give one, such as --algo ppo."
+        )
+    return name
+
+
+def _zoo(data: Mapping[str, Any], path: Path, env_id: str | None, algo: str | None) -> Translated:
+    """One file an algorithm (ppo.yml); a block for each environment, or the fields of one."""
+    blocks = {str(k): v for k, v in data.items() if isinstance(v, Mapping)}
+    if blocks.keys() >= {str(k) for k in data}:
+        name = _choose(blocks, env_id, path)
+        fields, env = blocks[name], env_id or name
+    elif env_id is not None:  # config.yml of a zoo run: the fields alone
+        fields, env = data, env_id
+    else:
+        raise ConfigError(f"{path}: for which environment? Give --env-id ID.")
+    theirs = _algo(algo, path.stem.partition("-")[0], path)
+    return _translated("rl-zoo3", dict(fields), theirs, env, path, "zoo")
+
+
+def _choose(blocks: Mapping[str, Any], env_id: str | None, path: Path) -> str:
+    if env_id is None and len(blocks) == 1:
+        return next(iter(blocks))
+    if env_id is None:
+        shown = ", ".join(list(blocks)[:8])
+        raise ConfigError(
+            f"{path} has {len(blocks)} environments ({shown}, ...). Give --env-id ID."
+        )
+    if env_id not in blocks:
+        hint = did_you_mean(env_id, blocks) or f"It has: {', '.join(list(blocks)[:8])}."
+        raise ConfigError(f"{path} has no environment {env_id}. {hint}")
+    return env_id
+
+
+def _translated(
+    library: str, fields: dict[str, Any], theirs: str, env_id: str, path: Path, kind: str
+) -> Translated:
+    algo_id = ALGOS[theirs]
+    fields = {str(k): v for k, v in fields.items()}
+    mapped = map_fields(fields, algo_id, kind)
+    if theirs == "a2c":  # PPO with one pass over the whole rollout and no clipping is A2C
+        mapped.fields |= {"n_epochs": 1, "batch_size": 1.0, "clip_range": 1e6}
+        mapped.unmapped["a2c"] = "written as PPO with one pass and no clipping"
+    return Translated(library, env_id, algo_id, mapped, path.name)
+
+
+# -- CleanRL ----------------------------------------------------------------------------------
+
+# What a script has for itself: logging, files, devices.
+_OF_THE_SCRIPT = (
+    *("exp_name", "torch_deterministic", "track", "wandb_project_name", "wandb_entity"),
+    *("capture_video", "save_model", "upload_model", "hf_entity", "seed", "cuda", "env_id"),
+)
+
+
+def _cleanrl(
+    data: Mapping[str, Any], path: Path, env_id: str | None, algo: str | None
+) -> Translated:
+    env = env_id or data.get("env_id")
+    if not isinstance(env, str):
+        raise ConfigError(f"{path}: for which environment? Give --env-id ID.")
+    name = str(data.get("exp_name") or path.stem)
+    theirs = _algo(algo, next((a for a in ALGOS if name.lower().startswith(a)), name), path)
+    fields = {k: v for k, v in data.items() if k not in _OF_THE_SCRIPT}
+    return _translated("CleanRL", fields, theirs, env, path, "cleanrl")
+
+
+def _wandb_value(value: Any) -> Any:
+    """W&B's config.yaml has {value: x} for each field."""
+    is_wrapped = isinstance(value, Mapping) and "value" in value
+    return value["value"] if is_wrapped else value
+
+
+def _script_args(text: str, path: Path) -> dict[str, Any]:
+    """The defaults of `class Args` of a script, by parsing it."""
+    try:
+        tree = ast.parse(text)
+    except SyntaxError as error:
+        raise ConfigError(f"{path} is not Python: {error}") from None
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef) and node.name == "Args":
+            return _defaults(node)
+    raise ConfigError(f"{path} has no class Args with hyper-parameters; is it a CleanRL script?")
+
+
+def _defaults(node: ast.ClassDef) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for item in node.body:
+        if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name) and item.value:
+            try:
+                found[item.target.id] = ast.literal_eval(item.value)
+            except ValueError:
+                continue  # computed, such as the name of the script
+    return found
+
+
+# -- SLM-Lab ----------------------------------------------------------------------------------
+
+
+def _slm(data: Mapping[str, Any], path: Path, env_id: str | None) -> Translated:
+    env, theirs, mapped = slm_fields(data, path)
+    return Translated("SLM-Lab", env_id or env, theirs, mapped, path.name)

@@ -1,0 +1,173 @@
+"""A policy of another library as layers, and those layers as our weights.
+
+    model = ForeignModel(library="SB3", algo_id="ppo", actor=[Layer(w, b), ...], ...)
+    weights = our_weights(model, agent)
+
+What differs is adapted so that greedy actions are the same. SB3's and CleanRL's PPO has actions in
+the environment's units, ours in [-1, 1]: the head and the log standard deviations are rescaled.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from gymnasium_solver.algos.agent import Agent
+from gymnasium_solver.errors import RunError
+from gymnasium_solver.nets.normalizer import EPSILON
+from gymnasium_solver.spaces.actions import BoxActions
+
+
+@dataclass(frozen=True)
+class Layer:
+    weight: np.ndarray
+    """[out, in]"""
+    bias: np.ndarray
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Statistics of observations."""
+
+    mean: np.ndarray
+    var: np.ndarray
+    count: float
+    clip: float
+
+
+@dataclass
+class ForeignModel:
+    library: str
+    algo_id: str
+    """Ours: ppo, dqn, sac, td3 or ddpg."""
+    actor: list[Layer]
+    """Or the Q-network; the last layer is the head."""
+    critics: list[list[Layer]] = field(default_factory=list)
+    log_std: np.ndarray | None = None
+    alpha: float | None = None
+    activation: str = "tanh"
+    env_steps: int = 0
+    hyper: dict[str, Any] = field(default_factory=dict)
+    """Hyper-parameters under the library's own names."""
+    moments: Moments | None = None
+
+    @property
+    def hidden_dims(self) -> list[int]:
+        return [len(layer.bias) for layer in self.actor[:-1]]
+
+    @property
+    def critic_dims(self) -> list[int]:
+        return [len(layer.bias) for layer in self.critics[0][:-1]] if self.critics else []
+
+    def fields(self) -> dict[str, Any]:
+        """The fields of a config that the network needs."""
+        dims: dict[str, Any] = {"hidden_dims": self.hidden_dims, "activation": self.activation}
+        if self.algo_id == "ppo":
+            if self.critics and self.critic_dims != self.hidden_dims:
+                raise RunError(
+                    f"the policy has layers {self.hidden_dims} and the value {self.critic_dims}; "
+                    "here both have the same."
+                )
+            dims["share_trunk"] = False
+        elif self.algo_id != "dqn" and self.critics:
+            dims |= {"critic_hidden_dims": self.critic_dims, "n_critics": len(self.critics)}
+        if self.algo_id == "ddpg":
+            dims.pop("n_critics", None)
+        if self.moments is None:
+            return dims | {"normalize_obs": False}
+        return dims | {"normalize_obs": "rolling", "clip_obs": self.moments.clip}
+
+
+def our_weights(model: ForeignModel, agent: Agent) -> dict[str, np.ndarray]:
+    """All tensors of the agent's network; RunError if the layers do not fit its spaces."""
+    own = {name: value.detach().cpu().numpy() for name, value in agent.net.state_dict().items()}
+    weights = {name: value.copy() for name, value in own.items()}
+    weights |= _BUILD[model.algo_id](model, agent)
+    if model.moments is not None:
+        weights |= _normaliser(model.moments)
+    for name, value in weights.items():
+        if name not in own or own[name].shape != value.shape:
+            expected = own[name].shape if name in own else "nothing"
+            raise RunError(
+                f"the model does not fit {agent.config.env_id}: {name} has shape {value.shape}, "
+                f"expected {expected}. Is it the right environment, with the same wrappers?"
+            )
+    return {name: np.asarray(value, own[name].dtype) for name, value in weights.items()}
+
+
+def _sequential(
+    prefix: str, layers: Sequence[Layer], step: int = 2, start: int = 0
+) -> dict[str, np.ndarray]:
+    found = {}
+    for i, layer in enumerate(layers):
+        found[f"{prefix}.{start + step * i}.weight"] = layer.weight
+        found[f"{prefix}.{start + step * i}.bias"] = layer.bias
+    return found
+
+
+def _ppo(model: ForeignModel, agent: Agent) -> dict[str, np.ndarray]:
+    *torso, head = model.actor
+    actions, log_std = agent.policy.actions, model.log_std
+    if isinstance(actions, BoxActions) and actions.is_bounded:
+        middle = actions.middle.reshape(-1).astype(np.float64)
+        half = actions.half_width.reshape(-1).astype(np.float64)
+        _check_width(head, len(half))
+        head = Layer(head.weight / half[:, None], (head.bias - middle) / half)
+        log_std = None if log_std is None else log_std - np.log(half)
+    found = _sequential("actor_torso", torso)
+    found |= {"actor_head.weight": head.weight, "actor_head.bias": head.bias}
+    if log_std is not None:
+        found["log_std"] = log_std
+    if model.critics:
+        *torso, value = model.critics[0]
+        found |= _sequential("critic_torso", torso)
+        found |= {"critic_head.weight": value.weight, "critic_head.bias": value.bias}
+    return found
+
+
+def _check_width(head: Layer, width: int) -> None:
+    if len(head.bias) != width:
+        raise RunError(
+            f"the model has {len(head.bias)} actions, the environment {width}. Is it the right one?"
+        )
+
+
+def _dqn(model: ForeignModel, agent: Agent) -> dict[str, np.ndarray]:
+    """The last hidden layer and the head are one stream here."""
+    n_stream = min(2, len(model.actor))
+    found = _sequential("q.torso", model.actor[:-n_stream])
+    return found | _sequential("q.advantage", model.actor[-n_stream:])
+
+
+def _actor_critic(model: ForeignModel, agent: Agent) -> dict[str, np.ndarray]:
+    found = _sequential("actor.layers", model.actor)
+    if model.critics:
+        for i, layers in enumerate(zip(*model.critics, strict=True)):
+            name = f"critic.mlps.layers.{2 * i}"
+            found[f"{name}.weight"] = np.stack([layer.weight.T for layer in layers])
+            found[f"{name}.bias"] = np.stack([layer.bias[None] for layer in layers])
+    if model.alpha is not None and "temperature.log_alpha" in agent.net.state_dict():
+        found["temperature.log_alpha"] = np.array([np.log(model.alpha)])
+    return found
+
+
+def _normaliser(moments: Moments) -> Mapping[str, np.ndarray]:
+    mean, var = moments.mean.reshape(-1), moments.var.reshape(-1)
+    prefix = "encoder.normalizer"
+    return {
+        f"{prefix}.mean": mean,
+        f"{prefix}.var": var,
+        f"{prefix}.count": np.asarray(moments.count),
+        f"{prefix}.shift": mean,
+        f"{prefix}.scale": 1.0 / np.sqrt(var + EPSILON),
+    }
+
+
+_BUILD = {
+    "ppo": _ppo,
+    "dqn": _dqn,
+    "sac": _actor_critic,
+    "td3": _actor_critic,
+    "ddpg": _actor_critic,
+}

@@ -1,0 +1,452 @@
+"""Models and hyper-parameters of other libraries.
+
+Small files are built here by hand; the real Stable-Baselines3 is used where it is installed or can
+be (marked services).
+"""
+
+import io
+import json
+import os
+import pickle
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import gymnasium_solver as gs
+from gymnasium_solver.cli.main import main
+from gymnasium_solver.errors import GsolveError, RunError
+from gymnasium_solver.share.foreign.cleanrl import read_cleanrl
+from gymnasium_solver.share.foreign.config_files import read_foreign
+from gymnasium_solver.share.foreign.inert import Inert, as_array, read_inert
+from gymnasium_solver.share.foreign.make_run import import_model
+from gymnasium_solver.share.foreign.sb3 import read_sb3
+from gymnasium_solver.training.prepare import build_config
+
+RNG = np.random.default_rng(0)
+SENTINEL = "unpickled"
+
+
+class Evil:
+    """Writes a file when it is unpickled."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, (str(self.folder / SENTINEL),)
+
+
+def dense(sizes: list[int]) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    pairs = zip(sizes[:-1], sizes[1:], strict=True)
+    return [
+        (torch.tensor(RNG.normal(size=(b, a)) / a**0.5), torch.tensor(RNG.normal(size=b)))
+        for a, b in pairs
+    ]
+
+
+def forward(layers: Any, x: np.ndarray, activation: Any) -> np.ndarray:
+    """An MLP in plain NumPy, the reference of these tests."""
+    for i, (weight, bias) in enumerate(layers):
+        x = x @ weight.numpy().T + bias.numpy()
+        x = activation(x) if i < len(layers) - 1 else x
+    return x
+
+
+def relu(x: np.ndarray) -> np.ndarray:
+    return np.maximum(x, 0)
+
+
+def named(layers: Any, *names: str) -> dict[str, torch.Tensor]:
+    found = {}
+    for (weight, bias), name in zip(layers, names, strict=True):
+        found |= {f"{name}.weight": weight.float(), f"{name}.bias": bias.float()}
+    return found
+
+
+def write_zip(path: Path, module: str, tensors: dict[str, torch.Tensor], **data: Any) -> Path:
+    """A model as SB3 writes it; its pickled parts must never be decoded."""
+    evil = pickle.dumps(Evil(path.parent)).hex()
+    policy = {":type:": "<class 'abc.ABCMeta'>", ":serialized:": evil, "__module__": module}
+    everything = {"policy_class": policy, "num_timesteps": 1000, **data}
+    buffer = io.BytesIO()
+    torch.save(tensors, buffer)
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("data", json.dumps(everything))
+        archive.writestr("policy.pth", buffer.getvalue())
+    return path
+
+
+def ppo_zip(folder: Path, n_out: int = 2, n_in: int = 4, **data: Any) -> tuple[Path, Any]:
+    actor, critic = dense([n_in, 8, 6, n_out]), dense([n_in, 8, 6, 1])
+    tensors = named(actor, "mlp_extractor.policy_net.0", "mlp_extractor.policy_net.2", "action_net")
+    tensors |= named(critic, "mlp_extractor.value_net.0", "mlp_extractor.value_net.2", "value_net")
+    if n_out == 1:
+        tensors["log_std"] = torch.zeros(1)
+    path = folder / "ppo-CartPole-v1.zip"
+    return write_zip(path, "stable_baselines3.common.policies", tensors, **data), actor
+
+
+def test_a_ppo_of_sb3_acts_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    schedule = {":type:": "x", ":serialized:": "?", "value_schedule": "ConstantSchedule(val=0.1)"}
+    path, actor = ppo_zip(tmp_path, learning_rate=0.0007, clip_range=schedule, use_sde=False)
+    words = ["import-sb3", str(path), "--runs-dir", str(tmp_path / "runs"), "--episodes", "4"]
+    assert main([*words, "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["fields"]["policy_lr"] == 0.0007
+    assert shown["fields"]["clip_range"] == 0.1
+    agent = gs.load(shown["path"])
+    obs = RNG.normal(size=(1000, 4)).astype(np.float32)
+    expected = forward(actor, obs, np.tanh).argmax(axis=1)
+    assert (agent.act(obs) == expected).mean() > 0.998  # rounding may decide a tie
+    run = gs.open_run(shown["path"])
+    assert gs.evaluate(run, 4).mean == shown["test"]["mean"]
+    assert run.meta()["stop_reason"] == "imported"
+    assert not (tmp_path / SENTINEL).exists()
+
+
+def test_continuous_actions_are_in_the_envs_units(tmp_path: Path) -> None:
+    path, actor = ppo_zip(tmp_path, n_out=1, n_in=3)
+    run, _ = import_model(read_sb3(path), "Pendulum-v1", tmp_path, source="x", episodes=None)
+    obs = RNG.normal(size=(1000, 3)).astype(np.float32)
+    expected = np.clip(forward(actor, obs, np.tanh), -2, 2)  # SB3 clips to the bounds
+    np.testing.assert_allclose(gs.load(run).act(obs), expected, atol=2e-5)
+
+
+def test_statistics_of_vec_normalize(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, actor = ppo_zip(tmp_path, n_out=1, n_in=3)
+    mean, var = RNG.normal(size=3), RNG.uniform(0.5, 2, size=3)
+    statistics = tmp_path / "vec_normalize.pkl"
+    statistics.write_bytes(pickled_vec_normalize(mean, var, monkeypatch))
+    model = read_sb3(path, statistics)
+    run, _ = import_model(model, "Pendulum-v1", tmp_path, source="x", episodes=None)
+    obs = RNG.normal(size=(1000, 3)).astype(np.float32)
+    seen = np.clip((obs - mean) / np.sqrt(var + 1e-8), -5, 5)
+    expected = np.clip(forward(actor, seen, np.tanh), -2, 2)
+    np.testing.assert_allclose(gs.load(run).act(obs), expected, atol=2e-5)
+
+
+def pickled_vec_normalize(
+    mean: np.ndarray, var: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> bytes:
+    """A pickle with SB3's class names, made without SB3."""
+    names = ("stable_baselines3", "stable_baselines3.common", "stable_baselines3.common.vec_env")
+    module = ModuleType("stable_baselines3.common.vec_env.vec_normalize")
+    for name in names:
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+
+    class VecNormalize:
+        pass
+
+    class RunningMeanStd:
+        pass
+
+    for kind in (VecNormalize, RunningMeanStd):
+        kind.__module__, kind.__qualname__ = module.__name__, kind.__name__
+        setattr(module, kind.__name__, kind)
+    rms, vec = RunningMeanStd(), VecNormalize()
+    rms.__dict__ |= {"mean": mean, "var": var, "count": np.float64(1000.5)}
+    vec.__dict__ |= {"obs_rms": rms, "norm_obs": True, "clip_obs": 5.0, "others": [1, (2, {"a"})]}
+    return pickle.dumps(vec)
+
+
+@pytest.mark.parametrize("protocol", [0, 2, 4, 5])
+def test_a_pickle_is_read_without_unpickling(tmp_path: Path, protocol: int) -> None:
+    array = RNG.normal(size=(2, 3))
+    data = {"evil": Evil(tmp_path), "array": array, "n": np.float32(2.5), "list": [1, None, True]}
+    found = read_inert(pickle.dumps(data, protocol))
+    assert isinstance(found["evil"], Inert)
+    assert found["evil"].name.endswith("mkdir")
+    assert not (tmp_path / SENTINEL).exists()
+    assert found["list"] == [1, None, True]
+    if protocol >= 2:
+        np.testing.assert_array_equal(as_array(found["array"]), array)
+        assert float(as_array(found["n"])) == 2.5
+    for broken in (b"", b"\x80\x04", b"garbage", pickle.dumps(data)[:-20]):
+        with pytest.raises(RunError):
+            read_inert(broken)
+
+
+def test_q_networks_and_actor_critics_of_sb3(tmp_path: Path) -> None:
+    q = dense([4, 8, 8, 2])
+    tensors = named(q, "q_net.q_net.0", "q_net.q_net.2", "q_net.q_net.4")
+    path = write_zip(tmp_path / "dqn.zip", "stable_baselines3.dqn.policies", tensors)
+    run, _ = import_model(read_sb3(path), "CartPole-v1", tmp_path, source="x", episodes=None)
+    obs = RNG.normal(size=(1000, 4)).astype(np.float32)
+    assert (gs.load(run).act(obs) == forward(q, obs, relu).argmax(axis=1)).mean() > 0.998
+    obs = RNG.normal(size=(1000, 3)).astype(np.float32)
+    critics = named(dense([4, 8, 1]), "critic.qf0.0", "critic.qf0.2")
+    critics |= named(dense([4, 8, 1]), "critic.qf1.0", "critic.qf1.2")
+    latent, mu, log_std = dense([3, 8]), dense([8, 1]), dense([8, 1])
+    tensors = named([*latent, *mu, *log_std], "actor.latent_pi.0", "actor.mu", "actor.log_std")
+    path = write_zip(tmp_path / "sac.zip", "stable_baselines3.sac.policies", tensors | critics)
+    run, _ = import_model(read_sb3(path), "Pendulum-v1", tmp_path, source="x", episodes=None)
+    expected = 2 * np.tanh(forward([*latent, *mu], obs, relu))
+    np.testing.assert_allclose(gs.load(run).act(obs), expected, atol=2e-5)
+    tensors = named([*latent, *mu], "actor.mu.0", "actor.mu.2")
+    path = write_zip(tmp_path / "td3.zip", "stable_baselines3.td3.policies", tensors | critics)
+    run, _ = import_model(read_sb3(path), "Pendulum-v1", tmp_path, source="x", episodes=None)
+    np.testing.assert_allclose(gs.load(run).act(obs), expected, atol=2e-5)
+
+
+def test_models_of_cleanrl(tmp_path: Path) -> None:
+    actor, critic = dense([4, 8, 8, 2]), dense([4, 8, 8, 1])
+    path = tmp_path / "ppo.cleanrl_model"
+    tensors = named(actor, "actor.0", "actor.2", "actor.4")
+    torch.save(tensors | named(critic, "critic.0", "critic.2", "critic.4"), path)
+    run, _ = import_model(read_cleanrl(path), "CartPole-v1", tmp_path, source="x", episodes=None)
+    obs = RNG.normal(size=(1000, 4)).astype(np.float32)
+    assert (gs.load(run).act(obs) == forward(actor, obs, np.tanh).argmax(axis=1)).mean() > 0.998
+    layers = dense([3, 8, 8, 1])
+    state = named(layers, "fc1", "fc2", "fc_mu") | {"action_scale": torch.tensor([2.0])}
+    critics = [named(dense([4, 8, 8, 1]), "fc1", "fc2", "fc3") for _ in range(2)]
+    torch.save((state, *critics), path)
+    run, _ = import_model(read_cleanrl(path), "Pendulum-v1", tmp_path, source="x", episodes=None)
+    obs = RNG.normal(size=(1000, 3)).astype(np.float32)
+    expected = 2 * np.tanh(forward(layers, obs, relu))
+    np.testing.assert_allclose(gs.load(run).act(obs), expected, atol=2e-5)
+
+
+def test_bad_models_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    evil = tmp_path / "evil.cleanrl_model"
+    evil.write_bytes(pickle.dumps(Evil(tmp_path)))
+    with pytest.raises(RunError, match="not loaded"):
+        read_cleanrl(evil)
+    path, _ = ppo_zip(tmp_path)
+    with pytest.raises(RunError, match="does not fit Acrobot-v1"):
+        import_model(read_sb3(path), "Acrobot-v1", tmp_path, source="x", episodes=None)
+    with zipfile.ZipFile(tmp_path / "evil.zip", "w") as archive:
+        archive.writestr(
+            "data", '{"policy_class": {"__module__": "stable_baselines3.dqn.policies"}}'
+        )
+        archive.writestr("policy.pth", pickle.dumps(Evil(tmp_path)))
+    (tmp_path / "text.zip").write_text("no zip")
+    for name in ("evil.zip", "text.zip", "missing.zip"):
+        with pytest.raises(GsolveError):
+            read_sb3(tmp_path / name)
+    assert not (tmp_path / SENTINEL).exists()
+    path.rename(tmp_path / "model.zip")
+    assert main(["import-sb3", str(tmp_path / "model.zip")]) == 2
+    assert "give --env-id" in capsys.readouterr().err
+
+
+# -- hyper-parameters -------------------------------------------------------------------------
+
+ZOO = """
+CartPole-v1:
+  n_envs: 8
+  n_timesteps: !!float 1e5
+  policy: 'MlpPolicy'
+  n_steps: 32
+  batch_size: 256
+  learning_rate: lin_0.001
+  clip_range: lin_0.2
+  policy_kwargs: "dict(net_arch=dict(pi=[32], vf=[32]), activation_fn=nn.ReLU, ortho_init=False)"
+  normalize: "{'norm_obs': True, 'norm_reward': False}"
+  use_sde: True
+  strange: 3
+Other-v0:
+  n_envs: 1
+"""
+DQN = """
+CartPole-v1:
+  n_timesteps: !!float 5e4
+  learning_rate: !!float 2.3e-3
+  target_update_interval: 10
+  train_freq: 256
+  gradient_steps: 128
+  exploration_fraction: 0.16
+  exploration_final_eps: 0.04
+  policy_kwargs: "dict(net_arch=[256, 256])"
+"""
+CLEANRL = """
+import os
+class Args:
+    exp_name: str = os.path.basename(__file__)
+    seed: int = 1
+    env_id: str = "CartPole-v1"
+    total_timesteps: int = 500000
+    learning_rate: float = 2.5e-4
+    num_envs: int = 4
+    num_steps: int = 128
+    anneal_lr: bool = True
+    num_minibatches: int = 4
+    update_epochs: int = 4
+    norm_adv: bool = True
+    clip_coef: float = 0.2
+    clip_vloss: bool = True
+    ent_coef: float = 0.01
+    vf_coef: float = 0.5
+    max_grad_norm: float = 0.5
+    target_kl: float = None
+    batch_size: int = 0
+raise SystemExit("this script must not be run")
+"""
+SLM: dict[str, Any] = {
+    "ppo_cartpole": {
+        "agent": [
+            {
+                "name": "PPO",
+                "algorithm": {
+                    "name": "PPO",
+                    "gamma": 0.99,
+                    "lam": 0.95,
+                    "clip_eps_spec": {"name": "no_decay", "start_val": 0.2, "end_val": 0.2},
+                    "time_horizon": 32,
+                    "minibatch_size": 64,
+                    "training_epoch": 4,
+                },
+                "memory": {"name": "OnPolicyBatchReplay"},
+                "net": {
+                    "type": "MLPNet",
+                    "shared": False,
+                    "hid_layers": [64, 64],
+                    "hid_layers_activation": "tanh",
+                    "clip_grad_val": 0.5,
+                    "optim_spec": {"name": "Adam", "lr": 0.01},
+                    "lr_scheduler_spec": {"name": "LinearToZero", "frame": 1e5},
+                    "init_fn": "orthogonal_",
+                },
+            }
+        ],
+        "env": [{"name": "CartPole-v1", "num_envs": 4, "max_t": None, "max_frame": 100000}],
+        "meta": {"max_trial": 1},
+    }
+}
+
+
+def translated(tmp_path: Path, name: str, text: str, **more: Any) -> Any:
+    path = tmp_path / name
+    path.write_text(text, encoding="utf-8")
+    found = read_foreign(path, **more)
+    build_config({"env_id": found.env_id, "algo_id": found.algo_id, **found.mapped.fields})
+    return found
+
+
+def test_the_zoos_fields(tmp_path: Path) -> None:
+    found = translated(tmp_path, "ppo.yml", ZOO, env_id="CartPole-v1")
+    fields = found.mapped.fields
+    assert fields["max_env_steps"] == 1e5
+    assert fields["policy_lr"] == "lin_0.001"
+    assert (fields["hidden_dims"], fields["activation"]) == ([32], "relu")
+    assert (fields["normalize_obs"], fields["normalize_reward"]) == ("rolling", False)
+    assert fields["normalize_advantages"] == "batch"
+    assert found.mapped.unmapped.keys() == {"use_sde", "strange"}
+    assert "# not translated: strange" in found.text()
+    found = translated(tmp_path, "dqn.yml", DQN)
+    assert found.mapped.fields["train_freq"] == 256
+    assert found.mapped.fields["updates_per_step"] == 0.5
+    assert found.mapped.fields["epsilon"] == {"start": 1.0, "end": 0.04, "to": 0.16}
+    assert not found.mapped.unmapped
+
+
+def test_cleanrls_script_is_parsed_not_run(tmp_path: Path) -> None:
+    """The result is the config that docs/coming-from.md derives by hand."""
+    found = translated(tmp_path, "ppo.py", CLEANRL)
+    assert found.mapped.fields == {
+        "n_envs": 4,
+        "n_steps": 128,
+        "batch_size": 0.25,
+        "n_epochs": 4,
+        "max_env_steps": 500000,
+        "policy_lr": "lin_0.00025",
+        "clip_range": 0.2,
+        "clip_range_vf": 0.2,
+        "vf_coef": 0.25,
+        "ent_coef": 0.01,
+        "normalize_advantages": "batch",
+        "max_grad_norm": 0.5,
+        "target_kl": None,
+    }
+    assert not found.mapped.unmapped
+
+
+def test_slm_labs_specs(tmp_path: Path) -> None:
+    found = translated(tmp_path, "spec.json", json.dumps(SLM))
+    fields = found.mapped.fields
+    assert (found.env_id, found.algo_id, fields["n_steps"]) == ("CartPole-v1", "ppo", 32)
+    assert (fields["policy_lr"], fields["hidden_dims"]) == ("lin_0.01", [64, 64])
+    assert found.mapped.unmapped.keys() == {"net.init_fn", "meta"}
+
+
+def test_the_verb_writes_a_config_that_loads(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "ppo.yml").write_text(ZOO)
+    out = tmp_path / "mine.yaml"
+    words = ["import-config", str(tmp_path / "ppo.yml"), "--out", str(out)]
+    assert main(words) == 2
+    assert "2 environments" in capsys.readouterr().err
+    assert main([*words, "--env-id", "CartPole-v1"]) == 0
+    assert gs.load_config(f"{out}:ppo").n_envs == 8
+    for name, text in (("x.json", "{"), ("y.py", "x = 1"), ("what.yml", "CartPole-v1: {n: 1}")):
+        (tmp_path / name).write_text(text)
+        assert main(["import-config", str(tmp_path / name)]) == 2
+        assert len(capsys.readouterr().err.strip().splitlines()) == 1
+
+
+# -- the real Stable-Baselines3 ---------------------------------------------------------------
+
+TRAIN = """
+import sys, json, numpy as np, gymnasium
+import stable_baselines3 as sb3
+from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+algo, env_id, folder = sys.argv[1:]
+env = DummyVecEnv([lambda: gymnasium.make(env_id)])
+if algo == "A2C": env = VecNormalize(env, clip_obs=5.0)
+arch = {"policy_kwargs": {"net_arch": [32, 16]}}
+if algo == "PPO": arch["n_steps"] = 256
+model = getattr(sb3, algo)("MlpPolicy", env, seed=1, **arch)
+model.learn(600)
+model.save(folder + "/model.zip")
+if algo == "A2C": env.save(folder + "/vec_normalize.pkl")
+obs = np.stack([model.observation_space.sample() for _ in range(1000)])
+obs = np.clip(obs, -10, 10)
+seen = env.normalize_obs(obs) if algo == "A2C" else obs
+np.savez(folder + "/acts.npz", obs=obs, actions=model.predict(seen, deterministic=True)[0])
+"""
+PYTHONS = (os.environ.get("GSOLVE_SB3_PYTHON", ""), "/tmp/defaults-sb3/bin/python")
+
+
+def sb3_python(tmp_path: Path) -> str:
+    """A Python with SB3: named, at hand, or made here for this test."""
+    for python in filter(None, PYTHONS):
+        if Path(python).exists():
+            return python
+    venv = tmp_path / "sb3"
+    subprocess.run([sys.executable, "-m", "venv", venv], check=True)
+    python = str(venv / "bin" / "python")
+    command = [python, "-m", "pip", "install", "-q", "stable-baselines3>=2.7"]
+    if subprocess.run(command, check=False).returncode:
+        pytest.skip("Stable-Baselines3 cannot be installed here")
+    return python
+
+
+@pytest.mark.services
+@pytest.mark.parametrize(
+    ("algo", "env_id"),
+    [
+        *(("PPO", "CartPole-v1"), ("PPO", "Pendulum-v1"), ("A2C", "Pendulum-v1")),
+        *(("DQN", "CartPole-v1"), ("SAC", "Pendulum-v1"), ("TD3", "Pendulum-v1")),
+        ("DDPG", "Pendulum-v1"),
+    ],
+)
+def test_models_trained_by_sb3(algo: str, env_id: str, tmp_path: Path) -> None:
+    python = sb3_python(tmp_path)
+    subprocess.run([python, "-c", TRAIN, algo, env_id, str(tmp_path)], check=True)
+    statistics = tmp_path / "vec_normalize.pkl"
+    model = read_sb3(tmp_path / "model.zip", statistics if statistics.exists() else None)
+    run, _ = import_model(model, env_id, tmp_path, source="model.zip", episodes=5)
+    acts = np.load(tmp_path / "acts.npz")
+    ours = gs.load(run).act(acts["obs"])
+    if ours.dtype.kind == "f":
+        np.testing.assert_allclose(ours, acts["actions"], atol=1e-4)
+    else:
+        assert (ours == acts["actions"]).mean() >= 0.999
