@@ -11,6 +11,7 @@ import pickle
 import subprocess
 import sys
 import zipfile
+from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -44,7 +45,7 @@ class Evil:
 
 
 def dense(sizes: list[int]) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    pairs = zip(sizes[:-1], sizes[1:], strict=True)
+    pairs = pairwise(sizes)
     return [
         (torch.tensor(RNG.normal(size=(b, a)) / a**0.5), torch.tensor(RNG.normal(size=b)))
         for a, b in pairs
@@ -386,6 +387,7 @@ def test_the_verb_writes_a_config_that_loads(
     assert "2 environments" in capsys.readouterr().err
     assert main([*words, "--env-id", "CartPole-v1"]) == 0
     assert gs.load_config(f"{out}:ppo").n_envs == 8
+    capsys.readouterr()
     for name, text in (("x.json", "{"), ("y.py", "x = 1"), ("what.yml", "CartPole-v1: {n: 1}")):
         (tmp_path / name).write_text(text)
         assert main(["import-config", str(tmp_path / name)]) == 2
@@ -412,7 +414,8 @@ obs = np.clip(obs, -10, 10)
 seen = env.normalize_obs(obs) if algo == "A2C" else obs
 np.savez(folder + "/acts.npz", obs=obs, actions=model.predict(seen, deterministic=True)[0])
 """
-PYTHONS = (os.environ.get("GSOLVE_SB3_PYTHON", ""), "/tmp/defaults-sb3/bin/python")
+PEERS = Path(__file__).parents[2] / ".venv-peers/bin/python"  # by `make peers`
+PYTHONS = (os.environ.get("GSOLVE_SB3_PYTHON", ""), str(PEERS))
 
 
 def sb3_python(tmp_path: Path) -> str:
