@@ -65,7 +65,7 @@ def relu(x: np.ndarray) -> np.ndarray:
 
 
 def named(layers: Any, *names: str) -> dict[str, torch.Tensor]:
-    found = {}
+    found: dict[str, torch.Tensor] = {}
     for (weight, bias), name in zip(layers, names, strict=True):
         found |= {f"{name}.weight": weight.float(), f"{name}.bias": bias.float()}
     return found
