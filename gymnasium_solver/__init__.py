@@ -85,7 +85,14 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     module, _, attribute = _HOMES[name].partition(":")
-    value = globals()[name] = getattr(import_module(module), attribute)
+    try:
+        value = globals()[name] = getattr(import_module(module), attribute)
+    except ModuleNotFoundError as error:
+        from gymnasium_solver.errors import missing_training
+
+        if (message := missing_training(error)) is None:
+            raise
+        raise ModuleNotFoundError(f"gymnasium_solver.{name}: {message}", name=error.name) from None
     return value
 
 

@@ -48,6 +48,18 @@ class DivergedError(GsolveError):
     """Training produced a value that is not finite."""
 
 
+TRAINING_PACKAGES = ("torch", "gymnasium", "envpool", "threadpoolctl")
+"""What the extra `train` brings. Reading, comparing, tracking and serving work without it."""
+
+
+def missing_training(error: ImportError) -> str | None:
+    """The message if an import failed because the extra `train` is not installed."""
+    package = (error.name or "").partition(".")[0]
+    if package not in TRAINING_PACKAGES:
+        return None
+    return f"this needs {package}, which is not installed: pip install 'gymnasium-solver[train]'"
+
+
 def details_of(error: BaseException | None) -> str:
     """The details of an error, or of the one that caused it."""
     seen: set[int] = set()

@@ -10,7 +10,7 @@ from importlib import metadata
 from typing import Any
 
 from gymnasium_solver.cli.flags import Parser
-from gymnasium_solver.errors import GsolveError
+from gymnasium_solver.errors import TRAINING_PACKAGES, GsolveError
 
 DISTRIBUTION = "gymnasium-solver"
 PACKAGES = (
@@ -74,6 +74,10 @@ def main(argv: Sequence[str]) -> int:
 
 
 def examine() -> dict[str, list[Check]]:
+    if not can_train():  # the light install: nothing to build or to step
+        text = "not installed: pip install 'gymnasium-solver[train]'"
+        training = [Check("training", False, text, needed=False)]
+        return {"versions": versions(), "training": training, "extras": extras()}
     return {
         "versions": versions(),
         "engines": [check_env(engine, "CartPole-v1", engine) for engine in ENGINES],
@@ -81,6 +85,16 @@ def examine() -> dict[str, list[Check]]:
         "devices": devices(),
         "extras": [*extras(), *conflicts()],
     }
+
+
+def can_train() -> bool:
+    """Whether the packages of the extra `train` are installed."""
+    try:
+        import gymnasium  # noqa: F401
+        import torch  # noqa: F401
+    except ModuleNotFoundError:
+        return False
+    return True
 
 
 def versions() -> list[Check]:
@@ -92,9 +106,9 @@ def versions() -> list[Check]:
     ]
     for package in PACKAGES:
         version = installed(package)
-        checks.append(
-            Check(package, version is not None, version or f"missing: pip install {package}")
-        )
+        text = version or f"missing: pip install {package}"
+        needed = package not in TRAINING_PACKAGES or can_train()
+        checks.append(Check(package, version is not None, text, needed))
     return checks
 
 

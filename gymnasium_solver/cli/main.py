@@ -19,6 +19,7 @@ from gymnasium_solver.errors import (
     TrustError,
     WriteError,
     details_of,
+    missing_training,
 )
 from gymnasium_solver.printable import printable_lines
 
@@ -146,6 +147,11 @@ def call(verb: str, argv: list[str]) -> int:
         if details := details_of(error):
             print(f"\n{printable_lines(details)}", file=sys.stderr)
         return 1 if isinstance(error, (DivergedError, WriteError)) else 2
+    except ModuleNotFoundError as error:
+        if (message := missing_training(error)) is None:
+            raise
+        print(f"gsolve {verb}: {message}", file=sys.stderr)
+        return 2
     except SystemExit as stop:  # argparse, after it has printed the help
         return int(stop.code or 0)
     except KeyboardInterrupt:
