@@ -88,9 +88,8 @@ def __getattr__(name: str) -> Any:
     try:
         value = globals()[name] = getattr(import_module(module), attribute)
     except ModuleNotFoundError as error:
-        from gymnasium_solver.errors import missing_training
-
-        if (message := missing_training(error)) is None:
+        message = import_module("gymnasium_solver.errors").missing_training(error)
+        if message is None:
             raise
         raise ModuleNotFoundError(f"gymnasium_solver.{name}: {message}", name=error.name) from None
     return value

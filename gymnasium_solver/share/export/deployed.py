@@ -67,7 +67,7 @@ class Deployed(nn.Module):
         obs = parts if self._is_dict else parts[""]
         carry = None
         if self.has_memory:
-            assert self._sequence is not None
+            assert self._sequence is not None, "deployed_policy refuses such a policy"
             scores, carry = self._sequence(obs, given["carry"], given["is_first"])
         else:
             scores = self._scores(obs)
@@ -98,6 +98,11 @@ def deployed_policy(agent: Agent, treatment: Treatment, has_mask: bool) -> Deplo
     """The policy of a loaded agent, ready to be exported; RunError if it is of an unknown kind."""
     if isinstance(agent.policy, QPolicy):
         agent.policy.net.q.resample(None)  # no noise in noisy layers
+    if agent.policy.has_memory and _functions(agent.policy)[1] is None:
+        raise RunError(
+            f"a {type(agent.policy).__name__} with memory cannot be exported; of the recurrent "
+            "policies those of PPO and REINFORCE can."
+        )
     return Deployed(agent, treatment, has_mask).eval()
 
 
