@@ -27,6 +27,10 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
         | {"algo": "dqn", "dueling": True, "noisy": True}
         | {"distributional": True, "v_min": -2.0, "v_max": 2.0, "n_atoms": 11},
     ),
+    "dqn-gru": (
+        "Probe/Memory-v0",
+        Q | {"algo": "dqn", "recurrent": "gru", "recurrent_dim": 8, "sequence_length": 4},
+    ),
     "pqn": ("Probe/ObsActionReward-v0", {"algo": "pqn", "n_envs": 4, "hidden_dims": [16, 8]}),
     "sac": ("Probe/ObsActionRewardContinuous-v0", Q | {"algo": "sac", "activation": "gelu"}),
     "sac-discrete": ("Probe/ObsActionReward-v0", Q | {"algo": "sac"}),

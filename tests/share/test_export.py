@@ -20,7 +20,7 @@ from gymnasium_solver.share.export.observed import Observed, observe
 from gymnasium_solver.training.agents import load_agent, run_treatment
 from tests.share.kinds import KINDS, train_kind
 
-NOT_IN_C = {"ppo-gru", "ppo-lstm", "ppo-image"}
+NOT_IN_C = {"dqn-gru", "ppo-gru", "ppo-lstm", "ppo-image"}
 needs_onnx = pytest.mark.skipif(
     not all(find_spec(name) for name in ("onnx", "onnxruntime", "onnxscript")),
     reason="needs gymnasium-solver[onnx]",

@@ -11,6 +11,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
+from gymnasium_solver.errors import RunError
 from gymnasium_solver.spaces.actions import (
     ActionKind,
     BoxActions,
@@ -31,7 +32,10 @@ def best_actions(kind: ActionKind, outputs: Tensor) -> list[Tensor]:
         leaves = [action for leaf, part in parts for action in best_actions(leaf, part)]
         spaces_of = action_leaves(kind.space)
         return [_typed(space, action) for space, action in zip(spaces_of, leaves, strict=True)]
-    return [_MODES[type(kind)](kind, outputs)]
+    mode = _MODES.get(type(kind))
+    if mode is None:
+        raise RunError(f"actions of the kind {type(kind).__name__} cannot be exported.")
+    return [mode(kind, outputs)]
 
 
 def output_names(space: Space, prefix: str = "action") -> list[str]:

@@ -100,8 +100,8 @@ def deployed_policy(agent: Agent, treatment: Treatment, has_mask: bool) -> Deplo
         agent.policy.net.q.resample(None)  # no noise in noisy layers
     if agent.policy.has_memory and _functions(agent.policy)[1] is None:
         raise RunError(
-            f"a {type(agent.policy).__name__} with memory cannot be exported; of the recurrent "
-            "policies those of PPO and REINFORCE can."
+            f"a {type(agent.policy).__name__} with memory cannot be exported; recurrent networks "
+            "with an actor or with Q-values can."
         )
     return Deployed(agent, treatment, has_mask).eval()
 
