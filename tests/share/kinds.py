@@ -29,7 +29,9 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "dqn-gru": (
         "Probe/Memory-v0",
-        Q | {"algo": "dqn", "recurrent": "gru", "recurrent_dim": 8, "sequence_length": 4},
+        Q
+        | {"algo": "dqn", "recurrent": "gru", "recurrent_dim": 8, "sequence_length": 4}
+        | {"learning_starts": 200},
     ),
     "pqn": ("Probe/ObsActionReward-v0", {"algo": "pqn", "n_envs": 4, "hidden_dims": [16, 8]}),
     "sac": ("Probe/ObsActionRewardContinuous-v0", Q | {"algo": "sac", "activation": "gelu"}),
