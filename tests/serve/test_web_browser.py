@@ -95,6 +95,7 @@ def test_runs_are_listed_filtered_and_sorted_and_the_address_keeps_it(open_page:
     expect(page.get_by_role("alert")).to_contain_text("needs a number")
 
 
+@pytest.mark.slow
 def test_a_config_field_can_be_a_column(open_page: Open) -> None:
     page = open_page()
     page.get_by_role("button", name="Columns").click()
@@ -105,6 +106,7 @@ def test_a_config_field_can_be_a_column(open_page: Open) -> None:
     expect(page.locator(ROWS, has_text="0.0003").first).to_be_visible()
 
 
+@pytest.mark.slow
 def test_a_thousand_runs_need_few_rows(open_page: Open, runs: Path) -> None:
     import shutil
 
@@ -192,6 +194,7 @@ def test_alerts_are_marks_with_advice_and_the_config_shows_its_difference(open_p
     expect(page.locator("[data-metric]")).to_have_count(1)
 
 
+@pytest.mark.slow
 def test_smoothing_keeps_the_raw_line(open_page: Open) -> None:
     page = open_page("runs/cart-0.001-0?smooth=0.5&x=wall_s")
     expect(page.get_by_role("figure")).to_have_attribute("data-lines", "5")
@@ -220,6 +223,7 @@ def test_groups_of_seeds_with_a_verdict(open_page: Open, runs: Path) -> None:
     expect(page.get_by_role("cell", name="policy_lr").last).to_be_visible()
 
 
+@pytest.mark.slow
 def test_two_seeds_get_no_verdict(open_page: Open) -> None:
     page = open_page("compare?runs=cart-0.001-0,cart-0.001-1,cart-0.0003-0,cart-0.0003-1")
     expect(page.get_by_text("cannot tell: 2 seeds, at least 3")).to_be_visible()
@@ -278,7 +282,7 @@ def test_text_of_a_run_is_never_html(open_page: Open, runs: Path) -> None:
         assert page.title() != "pwned"
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
 def test_every_page_is_accessible(open_page: Open, scheme: str) -> None:
     from axe_playwright_python.sync_playwright import Axe
 
@@ -310,7 +314,18 @@ def test_the_theme_follows_the_system_and_a_choice_lasts(open_page: Open) -> Non
 
 
 @pytest.mark.parametrize(
-    "path", ["", "runs/cart-0.001-0", "compare?runs=cart-0.001-0,cart-0.0003-0", "start"]
+    "path",
+    [
+        "",
+        *(
+            pytest.param(path, marks=pytest.mark.slow)
+            for path in (
+                "runs/cart-0.001-0",
+                "compare?runs=cart-0.001-0,cart-0.0003-0",
+                "start",
+            )
+        ),
+    ],
 )
 def test_a_phone_scrolls_in_one_direction(open_page: Open, path: str) -> None:
     page = open_page(path, viewport={"width": 390, "height": 800})
