@@ -136,6 +136,7 @@ def _parser() -> Parser:
         "--csv", metavar="FILE", help="write the steps of the episode as CSV; - is stdout"
     )
     parser.add_argument("--html", metavar="FILE", help="write it as one page that plays from disk")
+    parser.add_argument("--ui", action="store_true", help="show it in the browser")
     flags.add_acting(parser)
     parser.add_json()
     return parser
@@ -194,6 +195,8 @@ def _show(args: argparse.Namespace, episodes: "list[Episode]") -> int:
     from gymnasium_solver.runs.episodes import worst_first
 
     worst = worst_first(episodes)[0]
+    if args.ui:
+        return _open(worst, episodes[-1] if args.compare else None)
     _write_files(args, worst)
     if args.csv == "-":
         return 0
@@ -210,6 +213,19 @@ def _show(args: argparse.Namespace, episodes: "list[Episode]") -> int:
         _print_difference(first_difference(*episodes))
     _print_notable(worst, notable(worst), len(episodes) > 1)
     return 0
+
+
+def _open(episode: "Episode", other: "Episode | None") -> int:
+    """The page of an episode, beside another one."""
+    from gymnasium_solver.cli.ui import require_web, serve
+
+    require_web()
+    from gymnasium_solver.serve.web.settings import Settings
+
+    run = episode.path.parents[1]
+    beside = "" if other is None or other.id == episode.id else f"&with={other.id}"
+    page = f"inspect/{run.name}?episode={episode.id}{beside}"
+    return serve(Settings(root=run.parent.absolute()), page=page, opens=True)
 
 
 def _write_files(args: argparse.Namespace, episode: "Episode") -> None:

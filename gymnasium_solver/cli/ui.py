@@ -2,9 +2,13 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from gymnasium_solver.cli.flags import Parser, UsageError
 from gymnasium_solver.errors import MissingError
+
+if TYPE_CHECKING:
+    from gymnasium_solver.serve.web.settings import Settings
 
 
 def main(argv: Sequence[str]) -> int:
@@ -41,17 +45,10 @@ def main(argv: Sequence[str]) -> int:
     args = parser.read(argv)
     if args.port is not None and not 0 <= args.port <= 65535:
         raise UsageError(f"--port {args.port}: expected 0 to 65535")
-    try:
-        import starlette  # noqa: F401
-        import uvicorn  # noqa: F401
-    except ImportError:
-        raise MissingError(
-            "the web app is not installed: pip install 'gymnasium-solver[ui]'"
-        ) from None
+    require_web()
 
     from gymnasium_solver.runs.run import runs_root
-    from gymnasium_solver.serve.web.server import listen, make_server
-    from gymnasium_solver.serve.web.settings import DEFAULT_PORT, Settings, clean_base_path
+    from gymnasium_solver.serve.web.settings import Settings, clean_base_path
 
     settings = Settings(
         root=runs_root(args.runs_dir).absolute(),
@@ -61,14 +58,34 @@ def main(argv: Sequence[str]) -> int:
         allowed_hosts=tuple(args.allowed_host),
         require_token=args.require_token,
     )
-    port = DEFAULT_PORT if args.port is None else args.port
-    sock = listen(settings.host, port, any_port=args.port is None)
+    return serve(settings, args.port, opens=args.open)
+
+
+def require_web() -> None:
+    """MissingError without the packages of the web app."""
+    try:
+        import starlette  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ImportError:
+        raise MissingError(
+            "the web app is not installed: pip install 'gymnasium-solver[ui]'"
+        ) from None
+
+
+def serve(settings: "Settings", port: int | None = None, *, page: str = "", opens: bool) -> int:
+    """Run the server until Ctrl-C. `page`: the address below it to show first."""
+    from gymnasium_solver.serve.web.server import listen, make_server
+    from gymnasium_solver.serve.web.settings import DEFAULT_PORT
+
+    sock = listen(settings.host, DEFAULT_PORT if port is None else port, any_port=port is None)
     server, settings = make_server(settings, sock)
-    print(f"runs in {settings.root}\n{settings.url}\nCtrl-C ends it", flush=True)
-    if args.open:
+    base, hash_sign, token = settings.url.partition("#")
+    url = f"{base}{page}{hash_sign}{token}"
+    print(f"runs in {settings.root}\n{url}\nCtrl-C ends it", flush=True)
+    if opens:
         import webbrowser
 
-        webbrowser.open(settings.url)
+        webbrowser.open(url)
     with suppress(KeyboardInterrupt):  # the usual end
         server.run(sockets=[sock])
     return 0

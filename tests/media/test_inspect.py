@@ -251,6 +251,21 @@ def test_the_verb_records_lists_and_exports(
     assert "difference" in capsys.readouterr().out
 
 
+def test_the_verb_opens_the_page_of_an_episode(
+    shared_run: gs.Run, studio: Studio, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("starlette")
+    from gymnasium_solver.cli import ui
+
+    asked: list[Any] = []
+    monkeypatch.setattr(ui, "serve", lambda settings, **how: asked.append((settings, how)) or 0)
+    episode = studio.play(Ask(shared_run.id, seed=3))
+    assert main(["inspect", str(shared_run.path), "--episode", episode.id, "--ui"]) == 0
+    settings, how = asked[0]
+    assert settings.root == shared_run.path.parent
+    assert how["page"] == f"inspect/{shared_run.id}?episode={episode.id}"
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
