@@ -168,6 +168,12 @@ def test_a_branch_is_shown_beside_its_parent(page: Any, site: Site) -> None:
     for frame in page.locator("canvas.ep-frame").all():
         expect(frame).to_have_attribute("data-step", "40")
     expect(page.locator(".chip", has_text="changed by hand")).to_be_visible()
+    page.goto(re.sub("[?&]t=[0-9]+", "", page.url) + "&t=33")  # an address that was sent
+    for slider in page.get_by_role("slider", name="Step").all():
+        expect(slider).to_have_attribute("max", str(LENGTH), timeout=20_000)
+    expect(page.locator("canvas.ep-frame")).to_have_count(2)
+    for frame in page.locator("canvas.ep-frame").all():
+        expect(frame).to_have_attribute("data-step", "33")
 
 
 def test_another_checkpoint_on_the_same_seed(page: Any, site: Site) -> None:

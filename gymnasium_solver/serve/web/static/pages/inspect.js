@@ -184,6 +184,7 @@ function makeView(root, { run, id, slot, data, frames, views, setDialog }) {
     tools, tableTools: csv,
     onAction: canWrite() ? (action) => setDialog({ kind: "branch", view, action }) : null,
     onStep: (t) => {
+      if (views.current[slot]?.root !== root) return;  // being made: it must not move the other one
       const twin = views.current[slot === "a" ? "b" : "a"];
       if (twin && twin.t !== t && twin.t !== Math.min(t, twin.data.last)) twin.setStep(t);
       clearTimeout(timer);
