@@ -258,7 +258,12 @@ def test_the_verb_opens_the_page_of_an_episode(
     from gymnasium_solver.cli import ui
 
     asked: list[Any] = []
-    monkeypatch.setattr(ui, "serve", lambda settings, **how: asked.append((settings, how)) or 0)
+
+    def serve(settings: Any, **how: Any) -> int:
+        asked.append((settings, how))
+        return 0
+
+    monkeypatch.setattr(ui, "serve", serve)
     episode = studio.play(Ask(shared_run.id, seed=3))
     assert main(["inspect", str(shared_run.path), "--episode", episode.id, "--ui"]) == 0
     settings, how = asked[0]
