@@ -1,0 +1,74 @@
+"""Steps per second of PPO with memory and with Dict observations, beside the plain network.
+
+    .venv/bin/python -m benchmarks.memory_speed
+
+CartPole-v1, 8 envs, rollouts of 128 rows, 4 passes in minibatches of 256, hidden layers of 64, one
+thread; whole trainings without evaluations, in alternating order, the best of `--rounds`. Each is
+given as CPU seconds, which other processes disturb less, and as a share of the plain network's
+steps per second. Writes results/memory_speed.json and .md.
+"""
+
+import argparse
+import os
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from gymnasium_solver.bench.harness import ROOT, describe, header, say, table, write
+
+COMMON: dict[str, Any] = {
+    "env_id": "CartPole-v1", "algo_id": "ppo", "seed": 1, "n_envs": 8, "n_steps": 128,
+    "batch_size": 256, "n_epochs": 4, "eval_freq_epochs": None, "test_episodes": 1, "n_threads": 1,
+    "normalize_obs": False, "normalize_reward": False, "checkpoint_freq_epochs": 10_000,
+}  # fmt: skip
+CASES: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "gru": {"recurrent": "gru"},
+    "lstm": {"recurrent": "lstm"},
+    "rnn": {"recurrent": "rnn"},
+    "gru, sequences of 32": {"recurrent": "gru", "sequence_length": 32},
+    "Dict observation": {"env_id": "Probe/DictObs-v0"},
+    "one array, the same env": {"env_id": "Probe/ObsActionReward-v0"},
+}
+
+
+def measure(fields: dict[str, Any], env_steps: int) -> float:
+    """CPU seconds of one training."""
+    from gymnasium_solver.training.loop import train
+    from gymnasium_solver.training.prepare import build_config
+
+    config = build_config({**COMMON, **fields, "max_env_steps": env_steps})
+    with tempfile.TemporaryDirectory() as folder:
+        began_s = time.process_time()
+        train(config, runs_root=Path(folder))
+        return time.process_time() - began_s
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="memory_speed.py", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--env-steps", type=int, default=100_000)
+    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/results")
+    args = parser.parse_args()
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    best: dict[str, float] = {}
+    for round_ in range(args.rounds):
+        for name, fields in CASES.items():
+            cpu_s = measure(fields, args.env_steps)
+            best[name] = min(best.get(name, cpu_s), cpu_s)
+            say(f"memory_speed: round {round_ + 1}, {name}: {args.env_steps / cpu_s:,.0f} steps/s")
+    rate = {name: args.env_steps / cpu_s for name, cpu_s in best.items()}
+    against = dict.fromkeys(CASES, "plain")
+    against["Dict observation"] = against["one array, the same env"] = "one array, the same env"
+    rows = [
+        [name, f"{rate[name]:,.0f}", f"{rate[name] / rate[against[name]]:.2f}"] for name in CASES
+    ]
+    result = header("python -m benchmarks.memory_speed") | {"steps_per_cpu_s": rate}
+    shown = table(["network", "steps per CPU second", "share"], rows)
+    write(args.out, "memory_speed", result, f"# Memory\n\n{describe(result)}\n\n{shown}\n")
+    print(shown)
+
+
+if __name__ == "__main__":
+    main()
