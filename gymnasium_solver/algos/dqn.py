@@ -114,6 +114,12 @@ class DQNConfig(RecurrentFields, OffPolicyConfig):
             raise ValueError(
                 "sequence_length: null means whole rollouts; with a replay give a number"
             )
+        rows, needed = self.buffer_size // self.n_envs, self.burn_in + self.sequence_length
+        if rows < needed:
+            raise ValueError(
+                f"buffer_size {self.buffer_size:,} holds {rows} rows of {self.n_envs} envs, less "
+                f"than a sequence of burn_in + sequence_length = {needed}: raise buffer_size"
+            )
 
     @property
     def resolved_exploration(self) -> Exploration:
@@ -189,6 +195,8 @@ class DQN(OffPolicyLearner):
             v_min=config.v_min,
             v_max=config.v_max,
         )
+        if config.recurrent is not None:
+            self.rows_needed = config.burn_in + (config.sequence_length or 1)
         self.target = cast(QHead, self.set_target(self.optimizer))
         self.target_copy_freq = config.target_update_freq if config.tau == 1 else None
         self.gradient = self.add_gradient(

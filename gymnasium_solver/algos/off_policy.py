@@ -163,6 +163,8 @@ class OffPolicyLearner(Learner):
         self.goals: GoalFunctions | None = None  # of the env, for hindsight replay
         self.targets: dict[str, Target] = {}
         self.update_credit = 0.0
+        self.rows_needed = 1
+        """Rows of the replay buffer that a batch needs: of the sequences of a recurrent network."""
         self.target_copy_freq: int | None = None
         """Env steps between hard updates of the target networks; None: no hard updates."""
 
@@ -361,6 +363,8 @@ class OffPolicyLearner(Learner):
         # first.
         is_full = memory.replay.oldest_row > 0
         if len(memory) < max(1, cfg.learning_starts) and not is_full:
+            return 0
+        if memory.replay.n_added - memory.replay.oldest_row < self.rows_needed:
             return 0
         self.update_credit += rollout.env_steps * cfg.updates_per_step
         n_updates = int(self.update_credit)

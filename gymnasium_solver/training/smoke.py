@@ -48,8 +48,10 @@ _ABSENT = "pip install"
 
 def short_config(name: str, **overrides: Any) -> Config:
     """The config with a budget of two short epochs."""
-    has_replay = hasattr(load_config(name), "learning_starts")
-    short = {**SHORT, **(SHORT_REPLAY if has_replay else {}), **overrides}
+    config = load_config(name)
+    has_replay = hasattr(config, "learning_starts")
+    groups = {"group_size": N_ENVS} if getattr(config, "same_start_envs", 1) > 1 else {}
+    short = {**SHORT, **(SHORT_REPLAY if has_replay else {}), **groups, **overrides}
     return load_config(name, overrides=short)
 
 

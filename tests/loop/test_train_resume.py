@@ -89,7 +89,17 @@ ALGOS: dict[str, tuple[str, ...]] = {
     "ddpg": ("continuous",),
     "crossq": ("continuous", "normalised"),
 }
-ALGOS["dqn"] = ("gru", "memory in parts")
+CASES["r2d2"] = (
+    "Probe/MemoryParts-v0",
+    {
+        "recurrent": "gru",
+        "recurrent_dim": 8,
+        "sequence_length": 4,
+        "burn_in": 2,
+        "prioritized": True,
+    },
+)
+ALGOS["dqn"] = ("r2d2",)
 CONTINUOUS_ONLY = ("td3", "ddpg", "crossq")
 PAIRS = [(case, algo_id) for algo_id, cases in ALGOS.items() for case in cases]
 

@@ -157,6 +157,26 @@ def test_sequences_never_pass_the_newest_row() -> None:
     assert (index == chosen).mean() > 0.9
 
 
+def test_updates_wait_for_a_whole_sequence() -> None:
+    """Many envs reach learning_starts with few rows."""
+    config = config_of(learning_starts=3, train_freq=3)
+    env = JournaledEnv(env_from_config(config, 3))
+    agent: Any = build_agent(config, env.observation_space, env.action_space)
+    collector = Collector(env, agent.policy, 1, 1, 10**6)
+    waited = updated = 0
+    for _ in range(12):
+        n_updates = agent.remember(collector.collect(0, None))
+        if agent.memory.replay.n_added < BURN_IN + LENGTH:
+            assert n_updates == 0
+            waited += 1
+        else:
+            assert n_updates > 0
+            assert len(list(agent.samples(1, {}))) == 1
+            updated += 1
+    assert waited > 3
+    assert updated > 0
+
+
 def test_burn_in_gets_no_gradient() -> None:
     agent = filled(compile=False)
     batch = agent.on_device(sample_batch(agent.memory, 4, BURN_IN, LENGTH, 0.5, 1.0, None))
@@ -187,6 +207,7 @@ def test_the_gradient_is_recorded_and_priorities_are_set() -> None:
         ({"distributional": True}, "cannot be combined with distributional"),
         ({"combined_replay": True}, "cannot be combined with combined_replay"),
         ({"sequence_length": None}, "with a replay give a number"),
+        ({"buffer_size": 20}, r"holds 6 rows of 3 envs.*= 9: raise buffer_size"),
     ],
 )
 def test_what_does_not_go_together_is_refused(fields: dict[str, Any], words: str) -> None:
