@@ -73,8 +73,8 @@ class Agent(Protocol):
     def update(self, rollout: Rollout, env_steps: int, total_steps: int) -> Metrics:
         """Learn from a rollout and return metrics. `env_steps` is the count before the rollout."""
 
-    def side_metrics(self) -> Metrics:
-        """Metrics of the last update beside those it returned."""
+    def side_metrics(self, rollout: Rollout) -> Metrics:
+        """Metrics of the last update, from this rollout, beside those it returned."""
 
     # -- state ------------------------------------------------------------------------------
 

@@ -31,12 +31,14 @@ from gymnasium_solver.policies.continuous import SoftPolicy
 from gymnasium_solver.spaces.actions import require_bounded_box
 from gymnasium_solver.spaces.observations import Space
 
-BETA1 = 0.5  # Adam
+ALPHA_BETA1 = 0.9  # Adam's, of the temperature
 
 
 class CrossQConfig(SoftConfig):
     policy_lr: PositiveSchedule = Schedule.constant(1e-3)
     """Learning rate. Higher: faster learning, until it becomes unstable."""
+    adam_beta1: Annotated[Float, Field(ge=0, lt=1)] = 0.5
+    """Decay of Adam's mean of the gradients. Higher: smoother, slower to turn."""
     critic_hidden_dims: HiddenDims = (1024, 1024)
     """Width of each hidden layer of the critics. Wider: fewer steps needed, each slower."""
     policy_delay: Count = 3
@@ -119,11 +121,13 @@ class CrossQ(OffPolicyLearner):
             config.noise_correlation,
             record=self.may_record_acting,
         )
-        self.actor_optimizer = self.add_optimizer("policy", self.net.actor, beta1=BETA1)
-        self.critic_optimizer = self.add_optimizer("critic", self.net.critic, beta1=BETA1)
+        self.actor_optimizer = self.add_optimizer("policy", self.net.actor)
+        self.critic_optimizer = self.add_optimizer("critic", self.net.critic)
         if self.net.temperature is not None:
             free = {"max_grad_norm": None, "weight_decay": 0.0}
-            self.alpha_optimizer = self.add_optimizer("alpha", self.net.temperature, **free)
+            self.alpha_optimizer = self.add_optimizer(
+                "alpha", self.net.temperature, beta1=ALPHA_BETA1, **free
+            )
         actor, critic = self.net.actor, self.net.critic
         self.critic_gradient = self.add_gradient(
             "critic",

@@ -4,6 +4,7 @@ It contains no loss and no update. A learner sets `net` and `policy` and adds it
 gradients; this class saves and restores them.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 
 from gymnasium_solver.algos.agent import Snapshot, Tensors
 from gymnasium_solver.algos.intrinsic import IntrinsicReward
+from gymnasium_solver.algos.monitor import Monitor
 from gymnasium_solver.config.schedule import Schedule, at_start, marks_of
 from gymnasium_solver.config.schema import LearnerConfig
 from gymnasium_solver.data.memory import Memory
@@ -22,10 +24,11 @@ from gymnasium_solver.errors import RunError
 from gymnasium_solver.fast.optimizer import FlatOptimizer
 from gymnasium_solver.fast.recorded import LossGradient, TreeLoss, on_device
 from gymnasium_solver.nets.encoder import ObsEncoder
+from gymnasium_solver.nets.layers import reinitialise
 from gymnasium_solver.nets.network import network_for
 from gymnasium_solver.nets.normalizer import RewardNormalizer
 from gymnasium_solver.policies.policy import Policy
-from gymnasium_solver.spaces.actions import action_kind
+from gymnasium_solver.spaces.action_dists import chosen_kind
 from gymnasium_solver.spaces.goals import GoalFunctions
 from gymnasium_solver.spaces.json_form import space_to_json
 from gymnasium_solver.spaces.observations import Space
@@ -51,7 +54,12 @@ class Learner:
     ):
         self.config: Any = config
         self.observation_space, self.action_space = observation_space, action_space
-        self.actions = action_kind(action_space)
+        self.actions = chosen_kind(
+            action_space,
+            getattr(config, "action_dist", "auto"),
+            log_std_init=getattr(config, "log_std_init", 0.0),
+            temperature=getattr(config, "gumbel_temperature", 1.0),
+        )
         self.device = torch.device(device)
         self.timer: Timer = OFF
         init_seed, act_seed, learn_seed = np.random.SeedSequence(seed).spawn(3)
@@ -83,6 +91,7 @@ class Learner:
         self._whole = [name for name, mark in markers.items() if mark.whole]
         self.network = network_for(config, observation_space)
         self.clock = (0, 1)  # env steps before the rollout, and of the whole run
+        self._monitor = Monitor(list(config.monitor)) if config.monitor else None
         self.intrinsic: IntrinsicReward | None = None
         if config.intrinsic is not None:
             # A generator of its own: the networks start with the same weights as without it.
@@ -115,10 +124,16 @@ class Learner:
     def add_optimizer(self, name: str, module: nn.Module, **options: Any) -> FlatOptimizer:
         """Create the configured optimiser for a module; it is saved with the learner."""
         cfg = self.config
+        if cfg.init != "auto" or cfg.zero_last:
+            reinitialise(module, cfg.init, cfg.init_gain, cfg.zero_last, self.generator)
         settings: dict[str, Any] = {
             "eps": cfg.adam_eps,
             "weight_decay": cfg.weight_decay,
             "max_grad_norm": cfg.max_grad_norm,
+            "max_grad_value": cfg.max_grad_value,
+            "beta1": cfg.adam_beta1,
+            "beta2": cfg.adam_beta2,
+            "momentum": cfg.momentum,
         }
         settings |= options
         follows = [key for key, value in settings.items() if isinstance(value, Schedule)]
@@ -188,6 +203,8 @@ class Learner:
     def set_clock(self, env_steps: int, total_steps: int) -> None:
         """Read numbers that are given as schedules at this clock; called before each rollout."""
         self.clock = (env_steps, total_steps)
+        if self._monitor is not None and self.wants_details:
+            self._monitor.begin(self.optimizers)
         if not self._changing:
             return
         now = {}
@@ -216,6 +233,8 @@ class Learner:
         """Whether to record gradients (fast/recorded.py): always on a GPU, for small nets on a
         CPU."""
         cfg = self.config
+        if self.network.needs_torch:
+            return False
         if self.network.cnns and self.device.type == "cpu":
             return False  # convolutions are compute-bound, so torch is as fast
         if cfg.compile != "auto":
@@ -230,7 +249,7 @@ class Learner:
     @property
     def may_record_acting(self) -> bool:
         """Whether to record the acting network: on a CPU, without a CNN, for any batch size."""
-        return self.device.type == "cpu" and not self.network.cnns
+        return self.device.type == "cpu" and not self.network.cnns and not self.network.needs_torch
 
     @property
     def update_mode(self) -> str:
@@ -284,9 +303,14 @@ class Learner:
     def to_device(self, array: np.ndarray) -> Tensor:
         return on_device(array, self.device)
 
-    def side_metrics(self) -> dict[str, float]:
-        """Metrics of the last update beside those it returned."""
-        return {} if self.intrinsic is None else self.intrinsic.metrics
+    def side_metrics(self, rollout: Rollout) -> dict[str, float]:
+        """Metrics of the last update, from this rollout, beside those it returned."""
+        found = {} if self.intrinsic is None else self.intrinsic.metrics
+        if self._monitor is None:
+            return found
+        shape = self.actions.shape
+        n_actions = math.prod(shape) if shape else 0
+        return found | self._monitor.measure(self.net, self.optimizers, rollout, n_actions)
 
     # -- state ------------------------------------------------------------------------------
 

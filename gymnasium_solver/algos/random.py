@@ -89,7 +89,7 @@ class Random:
         self.n_updates += 1
         return {}
 
-    def side_metrics(self) -> dict[str, float]:
+    def side_metrics(self, rollout: Rollout) -> dict[str, float]:
         return {}
 
     # -- state: the random stream -----------------------------------------------------------

@@ -27,17 +27,18 @@ VERBS: dict[str, dict[str, str]] = {
     "Train": {
         "train": "train an agent from a config, or resume a run",
         "set": "change fields of a run while it trains",
-        "sweep": "search hyper-parameters; `sweep show`, `best`, `list`",
         "eval": "score a trained agent on fresh episodes",
         "play": "watch an agent, or play yourself, in a window or in the terminal",
         "video": "record episodes of a trained agent",
         "inspect": "record episodes step by step: values, advantages, branches, worst moments",
+        "record": "write episodes of a trained agent as a Minari dataset",
         "explain": "look into the network of a trained agent",
     },
     "Configs": {
         "list": "list the configs",
         "show": "print one config, resolved, as YAML or JSON",
         "check": "find every problem of config files",
+        "net": "print the layers of a config's network, with shapes and sizes",
         "schema": "print the JSON schema of config files, for editors",
         "smoke": "try every config briefly",
     },
@@ -87,6 +88,7 @@ VERBS: dict[str, dict[str, str]] = {
 # Verbs that users of other systems look for, and the nearest alternative.
 NOT_YET = {
     "enjoy": "gsolve play RUN shows an agent, gsolve video RUN records it",
+    "sweep": "every field is a flag of gsolve train, for a loop in your shell",
 }
 
 EXAMPLES = (

@@ -35,6 +35,7 @@ OPTIONS = {
     "log_level": ONE,
     "no_keys": NONE,
     "resume": ONE,
+    "dev": NONE,
     "run_name": ONE,
     "run_dir": ONE,
     "if_exists": ONE,
@@ -52,7 +53,6 @@ OPTIONS = {
     "override": ONE,
     "config_id": ONE,
     "epoch": ONE,
-    "wandb_sweep": NONE,
     "list_envs": OPTIONAL,
 }
 
@@ -75,6 +75,9 @@ flags:
   --overlay NAME...        lay named sets of fields over the config, such as quick or wide
   --resume RUN             continue where a run stopped; further flags change its config.
                            RUN/@best goes back to that checkpoint and removes the later ones
+  --dev                    do not train: check in seconds that this config learns at all (finite
+                           gradients that reach every parameter, weights that change, losses that
+                           fall on the same data)
   --init-from-run RUN/@best
                            start from the weights of another run
   --profile                print where the time went, and write trace.json, which opens
@@ -152,17 +155,36 @@ def run_command(argv: Sequence[str]) -> int:
         print(f"{HELP}\n\ngsolve train: no target given", file=sys.stderr)
         return 2
     check_is_no_run(target, args.last("runs_dir"))
-    if not args.has("help"):
-        from gymnasium_solver.cli.wandb_agent import with_agent
-
-        args = with_agent(args)
     config = load_target(args, target, OPTIONS)
     if args.has("help"):
         from gymnasium_solver.cli.fieldhelp import print_field_help
 
         print_field_help(target, config)
         return 0
-    return train(args, config, ["gsolve", "train", *argv])
+    if args.has("dev"):
+        return dev(config)
+    return train(args, debuggable(args, config), ["gsolve", "train", *argv])
+
+
+def dev(config: "Config") -> int:
+    """Print what the checks of a tiny training found; 1 if something is wrong."""
+    from gymnasium_solver.training.dev import dev_checks
+
+    checks = dev_checks(config)
+    for check in checks:
+        print(f"✓ {check.what}" if check.problem is None else f"✗ {check.problem}")
+    n_wrong = sum(check.problem is not None for check in checks)
+    print(f"{n_wrong} of {len(checks)} checks failed" if n_wrong else "this config learns")
+    return 1 if n_wrong else 0
+
+
+def debuggable(args: FieldArgs, config: "Config") -> "Config":
+    """Under a debugger, one environment in this process, unless the command line says otherwise:
+    breakpoints in an environment of another process would never be hit."""
+    if sys.gettrace() is None or {"n_envs", "vectorization_mode"} & set(overrides_of(args)):
+        return config
+    print("a debugger is attached: one environment, in this process")
+    return config.replace(n_envs=1, vectorization_mode="sync", eval_async=False)
 
 
 def find_experiment(args: FieldArgs) -> int | None:

@@ -16,6 +16,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from gymnasium_solver.config.layer_list import LayerList
 from gymnasium_solver.config.models import ModelId, read_preset
 from gymnasium_solver.config.schedule import (
     NonNegativeSchedule,
@@ -25,6 +26,7 @@ from gymnasium_solver.config.schedule import (
 )
 from gymnasium_solver.config.spec import read_spec
 from gymnasium_solver.config.types import (
+    ActionDist,
     Activation,
     BatchSize,
     Block,
@@ -262,6 +264,10 @@ class LoggingFields(Fields):
     """Epochs between rows with detailed metrics: statistics of observations, rewards, actions and
     advantages, gradient norms by part, dead units. auto: about every 4,096 env steps. null or 0:
     never. Does not change training."""
+    monitor: list[Literal["weights", "updates", "rank"]] = []
+    """More insight in the rows with details: norms of the weights by part, size of the updates
+    relative to them, effective rank of the last hidden layers. Costs a copy of the weights in those
+    epochs; rank also a forward pass and a decomposition. Does not change training."""
     mute_alerts: Names = []
     """Alerts that are not raised, by name, or all. Alerts never change training."""
 
@@ -343,6 +349,16 @@ class NetworkFields(Fields):
     128, nature 512, impala 256, large 512."""
     activation: Activation = "tanh"
     """Activation function of the hidden layers."""
+    layers: LayerList = None
+    """Hidden layers one by one, in place of hidden_dims: linear, conv, pool, layer_norm, rms_norm,
+    dropout, residual, simnorm, and activations by name. gsolve net prints them."""
+    init: Literal["auto", "orthogonal", "kaiming", "xavier", "uniform"] = "auto"
+    """Initial weights of the hidden layers. auto: orthogonal for policy gradients, uniform in
+    +-1/sqrt(inputs) for value-based methods."""
+    init_gain: Annotated[Float, Field(gt=0)] = 1.0
+    """Factor of the initial weights, if `init` is not auto."""
+    zero_last: bool = False
+    """Start with zeros in the output layers: values of 0 and a uniform policy."""
     head: HeadKind = "linear"
     """Output layer of the networks: linear, or a head registered by a plugin."""
 
@@ -367,8 +383,16 @@ class LearningFields(Fields):
     short first steps."""
     adam_eps: Annotated[Float, Field(gt=0)] = 1e-5
     """Epsilon of Adam's denominator. Higher: smaller steps where gradients are small."""
+    adam_beta1: Annotated[Float, Field(ge=0, lt=1)] = 0.9
+    """Decay of Adam's mean of the gradients. Higher: smoother, slower to turn."""
+    adam_beta2: Annotated[Float, Field(ge=0, lt=1)] = 0.999
+    """Decay of Adam's mean of the squared gradients."""
+    momentum: Annotated[Float, Field(ge=0, lt=1)] = 0.0
+    """Momentum of sgd."""
     weight_decay: Annotated[float, changing(ge=0)] = 0.0
     """Weight decay. Higher: smaller weights."""
+    max_grad_value: Annotated[Float, Field(gt=0)] | None = None
+    """Clip every entry of the gradient to +- this value, before its norm. null: no clipping."""
     max_grad_norm: Annotated[float, changing(gt=0)] | None = 0.5
     """Clip the gradient norm to this value. null: no clipping."""
     gamma: Annotated[float, changing(ge=0, le=1)] = 0.99
@@ -432,6 +456,13 @@ class ActorCriticFields(RecurrentFields):
     share_trunk: Literal["auto"] | bool = "auto"
     """Share the hidden layers between policy and value function. Smaller and faster, but the two
     interfere. auto: shared in a CNN and in a recurrent network, separate in an MLP."""
+    action_dist: ActionDist = "auto"
+    """Distribution of actions. Real-valued (Box): gaussian (the same deviation in all states),
+    gaussian_state (learnt per state), squashed (the latter through tanh into the bounds), beta (on
+    the bounds), multivariate (correlated). Discrete: categorical, gumbel (relaxed one-hot). auto:
+    gaussian, categorical, or one per choice or bit."""
+    gumbel_temperature: Annotated[Float, Field(gt=0)] = 1.0
+    """Temperature of gumbel: lower is closer to one-hot."""
     log_std_init: Float = 0.0
     """Initial log standard deviation of continuous actions. Higher: more exploration."""
     ent_coef: NonNegativeSchedule = Schedule.constant(0.0)

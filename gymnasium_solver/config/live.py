@@ -34,7 +34,13 @@ _FIXED = frozenset(
         *("log_std_init", "train_freq", "buffer_size", "her", "replay_frame_stack", "replay_dir"),
         *("save_replay", "prioritized", "dueling", "noisy", "noisy_sigma", "distributional"),
         *("n_atoms", "v_min", "v_max", "n_critics", "critic_hidden_dims", "layer_norm"),
-        *("spectral_norm", "exploration", "exploration_noise_type"),
+        *(
+            "spectral_norm",
+            "action_dist",
+            "gumbel_temperature",
+            "exploration",
+            "exploration_noise_type",
+        ),
     }
 )
 

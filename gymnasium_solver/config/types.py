@@ -150,6 +150,16 @@ def _wrappers(value: Any) -> Any:
 Name = Annotated[str, AfterValidator(_printable)]
 Int = Annotated[int, BeforeValidator(whole)]
 Float = Annotated[float, Field(allow_inf_nan=False)]
+ActionDist = Literal[
+    "auto",
+    "categorical",
+    "gumbel",
+    "gaussian",
+    "gaussian_state",
+    "squashed",
+    "beta",
+    "multivariate",
+]
 Count = Annotated[int, Field(ge=1), BeforeValidator(whole)]
 NonNegativeInt = Annotated[int, Field(ge=0), BeforeValidator(whole)]
 Seed = Annotated[int, Field(ge=0, lt=2**31), BeforeValidator(whole)]
@@ -271,7 +281,7 @@ HeadKind = Annotated[
 ]
 OptimizerKind = Literal["adam", "adamw", "sgd", "rmsprop", "rmsprop_tf"]
 Activation = Literal[
-    "tanh", "relu", "leaky_relu", "elu", "selu", "gelu", "silu", "swish", "identity"
+    "tanh", "relu", "leaky_relu", "elu", "selu", "gelu", "silu", "swish", "mish", "identity"
 ]
 HiddenDims = Annotated[
     tuple[Count, ...],

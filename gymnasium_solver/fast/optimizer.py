@@ -45,11 +45,16 @@ class FlatOptimizer:
         eps: float = 1e-5,
         weight_decay: float = 0.0,
         max_grad_norm: float | None = None,
+        max_grad_value: float | None = None,
         beta1: float = BETA1,
+        beta2: float = BETA2,
+        momentum: float = 0.0,
         graph: bool = True,
     ):
+        """`momentum`: of sgd."""
         self.kind, self.eps, self.weight_decay, self.beta1 = kind, eps, weight_decay, beta1
-        self.max_grad_norm = max_grad_norm
+        self.max_grad_norm, self.max_grad_value = max_grad_norm, max_grad_value
+        self.beta2, self.momentum = beta2, momentum
         self.module = module
         self.params = list(module.parameters())
         self._part_names = [name.partition(".")[0] for name, _ in module.named_parameters()]
@@ -79,19 +84,29 @@ class FlatOptimizer:
 
     def _descend(self, grad: Tensor, lr: float | Tensor) -> Tensor:
         norm = torch.linalg.vector_norm(grad)
-        if self.max_grad_norm is not None:
-            self._clip(grad, norm, self.max_grad_norm)
+        if self.max_grad_value is not None:
+            grad.clamp_(-self.max_grad_value, self.max_grad_value)
+            self._clip_to_norm(grad, torch.linalg.vector_norm(grad))
+        else:
+            self._clip_to_norm(grad, norm)
         if self.weight_decay and self.kind == "adamw":
             self.flat.mul_(1 - lr * self.weight_decay)
         elif self.weight_decay:
             grad.add_(self.flat, alpha=self.weight_decay)
-        if self.kind == "sgd":
+        if self.kind == "sgd" and self.momentum:
+            self.mean.mul_(self.momentum).add_(grad)
+            self.flat.sub_(self.mean * lr)
+        elif self.kind == "sgd":
             self.flat.sub_(grad.mul_(lr))
         elif self.kind.startswith("rmsprop"):
             self._rmsprop(grad, lr)
         else:
             self._adam(grad, lr)
         return norm
+
+    def _clip_to_norm(self, grad: Tensor, norm: Tensor) -> None:
+        if self.max_grad_norm is not None:
+            self._clip(grad, norm, self.max_grad_norm)
 
     def _clip(self, grad: Tensor, norm: Tensor, limit: float) -> None:
         if norm.is_cpu:  # on the CPU reading a number needs no synchronisation, and is cheaper
@@ -114,7 +129,7 @@ class FlatOptimizer:
         # operations. Weight decay is already applied.
         torch._fused_adam_(
             [self.flat], [grad], [self.mean], [self.mean_square], [], [self._count],
-            lr=lr, beta1=self.beta1, beta2=BETA2, weight_decay=0.0, eps=self.eps,
+            lr=lr, beta1=self.beta1, beta2=self.beta2, weight_decay=0.0, eps=self.eps,
             amsgrad=False, maximize=False,
         )  # fmt: skip
 

@@ -63,7 +63,7 @@ class ActorCritic(nn.Module):
         )
         self.log_std: nn.Parameter | None = None
         if actions.n_log_std:
-            self.log_std = nn.Parameter(torch.full((actions.n_log_std,), float(log_std_init)))
+            self.log_std = nn.Parameter(actions.first_log_std(log_std_init))
         self.critic_features: Features | None = None
         self.critic_torso: nn.Module | None = None
         self.critic_head: nn.Module | None = None

@@ -20,7 +20,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from gymnasium_solver.config.layer_list import Layer
 from gymnasium_solver.errors import ConfigError
+from gymnasium_solver.nets.layers import conv_layers
 from gymnasium_solver.spaces.images import ImageLayout, shorter
 
 N_BLOCKS = 2  # residual blocks per stage
@@ -78,6 +80,7 @@ class Cnn(NamedTuple):
     layout: ImageLayout
     preset_id: str = "cnn_nature"
     channels: tuple[int, ...] | None = None  # overrides the width of each layer or stage
+    layers: tuple[Layer, ...] | None = None  # in place of the preset
 
 
 def convolutions(
@@ -87,7 +90,9 @@ def convolutions(
 
     `gain` of the initial weights: see mlp.linear.
     """
-    layout, preset_id, channels = cnn
+    layout, preset_id, channels, layers_given = cnn
+    if layers_given:
+        return conv_layers(layers_given, layout[:3], generator)
     preset = PRESETS[preset_id]
     widths = tuple(channels or preset.channels)
     if preset.plain and len(widths) != len(preset.plain):

@@ -22,6 +22,7 @@ from torch import nn
 from gymnasium_solver.config.schema import LearnerConfig
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.nets.cnn import PRESETS, Cnn, default_preset
+from gymnasium_solver.nets.layers import dense_layers, needs_torch, split
 from gymnasium_solver.plugins import head_factory, network_factory
 from gymnasium_solver.spaces.images import image_layout, is_image
 from gymnasium_solver.spaces.observations import Space, part_spaces
@@ -41,6 +42,8 @@ class Network(NamedTuple):
     """Builds a plugin's layers, which replace the hidden layers."""
     head: Callable[[int, int, torch.Generator], nn.Module] | None = None
     """Builds a plugin's output layer; None: linear."""
+    needs_torch: bool = False
+    """A layer changes state when it is used, so updates are not recorded."""
 
 
 def network_for(config: LearnerConfig, space: Space) -> Network:
@@ -49,9 +52,30 @@ def network_for(config: LearnerConfig, space: Space) -> Network:
     _check_flat_images(config, space, images)
     layers = _layers(config, space, images)
     head = None if config.head == "linear" else partial(_head, config)
+    if config.layers is not None:
+        return _listed(config, layers)._replace(head=head)
     if config.policy in BUILT_IN:
         return layers._replace(head=head)
     return layers._replace(hidden_dims=(), torso=partial(_torso, config), head=head)
+
+
+def _listed(config: LearnerConfig, network: Network) -> Network:
+    """The network with the layers that the config lists (`layers`)."""
+    if config.policy not in BUILT_IN:
+        raise ConfigError(f"layers: policy {config.policy} comes from a plugin; give one of them")
+    on_images, dense = split(config.layers or ())
+    if on_images and not network.cnns:
+        raise ConfigError(
+            f"layers: {on_images[0]['kind']} works on images, but {config.env_id} shows none"
+        )
+    cnns = {
+        name: cnn._replace(layers=tuple(on_images)) if on_images else cnn
+        for name, cnn in network.cnns.items()
+    }
+    torso = partial(dense_layers, dense)
+    return network._replace(
+        hidden_dims=(), cnns=cnns, torso=torso, needs_torch=needs_torch(config.layers or ())
+    )
 
 
 def _torso(config: LearnerConfig, n_in: int, generator: torch.Generator) -> tuple[nn.Module, int]:

@@ -226,13 +226,10 @@ class ActorPolicy(Policy):
     ) -> Outlook:
         outputs, value = self._both(obs, carry, is_first)
         outputs = mask_outputs(outputs, mask)
-        if not self.actions.n_log_std:
+        moments = self.actions.moments(outputs, self.log_std())
+        if moments is None:
             return Outlook(probabilities=self.actions.probabilities(outputs), value=value)
-        log_std = self.log_std()
-        if log_std is None or len(log_std) != outputs.shape[1]:  # a product of several kinds
-            return Outlook(value=value)
-        std = np.broadcast_to(np.exp(log_std), outputs.shape)
-        return Outlook(mean=outputs, std=std, value=value)
+        return Outlook(mean=moments[0], std=moments[1], value=value)
 
     def _both(
         self, obs: ActObs, carry: Carry, is_first: np.ndarray

@@ -255,6 +255,15 @@ def losses() -> list[Metric]:
     return _in_group(
         "train/opt",
         Metric("loss/total", "Total loss, the weighted sum of its terms", priority=48),
+        Metric("weights/norm/<part>", "Norm of the weights of <part> (monitor: weights)", 3),
+        Metric(
+            "updates/ratio/<part>",
+            "Size of the epoch's update of <part> relative to its weights (monitor: updates)",
+            5,
+        ),
+        Metric(
+            "rank/<part>", "Effective rank of the last hidden layer of <part> (monitor: rank)", 1
+        ),
         Metric("intrinsic/loss", "Loss of RND's predictor", 5, bounds=POSITIVE),
         Metric("loss/policy", "Policy loss", priority=31),
         Metric("loss/value", "Value loss, before its weight", bounds=POSITIVE, priority=32),

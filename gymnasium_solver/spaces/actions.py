@@ -21,7 +21,7 @@ modes (NumPy, in which sampling for eight environments takes microseconds).
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,7 @@ from gymnasium_solver.spaces.native_actions import bounded, to_native, to_native
 from gymnasium_solver.spaces.observations import Space
 
 LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
+Moments = tuple[np.ndarray, np.ndarray]
 MASKED_LOGIT = -1e8  # of an illegal action: its probability and entropy contribution are 0
 
 
@@ -86,6 +87,15 @@ class ActionKind(ABC):
         """Of each choice, in the order of the outputs; of each bit, that it is set. None: the
         distribution is not over choices."""
         return None
+
+    def moments(self, outputs: np.ndarray, log_std: np.ndarray | None) -> Moments | None:
+        """Mean and standard deviation of real-valued actions [B, width], in the policy's units,
+        before a squashing to the bounds. None: not of this kind."""
+        return None
+
+    def first_log_std(self, value: float) -> Tensor:
+        """Initial log standard deviations [n_log_std]."""
+        return torch.full((self.n_log_std,), float(value))
 
     def to_native(self, action: np.ndarray) -> Any:
         """Convert one row of `to_env` to the action of a single environment."""
@@ -165,8 +175,8 @@ class DiscreteActions(ActionKind):
         return actions + self.start if self.start else actions
 
 
-class BoxActions(ActionKind):
-    """Real numbers: independent normals with a state-independent standard deviation."""
+class BoxBase(ActionKind):
+    """Real numbers, in which a bounded Box is [-1, 1]; subclasses add the distribution."""
 
     dtype = np.float32
 
@@ -174,12 +184,32 @@ class BoxActions(ActionKind):
         self.space = space
         self.width = math.prod(space.shape)
         self.shape = (self.width,)
-        self.n_outputs = self.n_log_std = self.width
         self.is_bounded = bool(bounded(space).all())
         if self.is_bounded:
             low, high = space.low.astype(np.float64), space.high.astype(np.float64)
             self.middle = ((high + low) / 2).astype(np.float32)
             self.half_width = ((high - low) / 2).astype(np.float32)
+
+    def uniform(
+        self, n: int, rng: np.random.Generator, mask: np.ndarray | None = None
+    ) -> np.ndarray:
+        if self.is_bounded:
+            return rng.uniform(-1.0, 1.0, (n, self.width)).astype(np.float32)
+        return rng.standard_normal((n, self.width), dtype=np.float32)
+
+    def to_env(self, actions: np.ndarray) -> np.ndarray:
+        shaped = actions.reshape(len(actions), *(self.space.shape or ()))
+        if not self.is_bounded:
+            return shaped
+        return self.middle + self.half_width * np.clip(shaped, -1.0, 1.0)
+
+
+class BoxActions(BoxBase):
+    """Independent normals with a state-independent standard deviation."""
+
+    def __init__(self, space: spaces.Box):
+        super().__init__(space)
+        self.n_outputs = self.n_log_std = self.width
 
     def log_prob_entropy(
         self, outputs: Tensor, log_std: Tensor | None, actions: Tensor
@@ -199,18 +229,9 @@ class BoxActions(ActionKind):
     def mode(self, outputs: np.ndarray) -> np.ndarray:
         return outputs
 
-    def uniform(
-        self, n: int, rng: np.random.Generator, mask: np.ndarray | None = None
-    ) -> np.ndarray:
-        if self.is_bounded:
-            return rng.uniform(-1.0, 1.0, (n, self.width)).astype(np.float32)
-        return rng.standard_normal((n, self.width), dtype=np.float32)
-
-    def to_env(self, actions: np.ndarray) -> np.ndarray:
-        shaped = actions.reshape(len(actions), *(self.space.shape or ()))
-        if not self.is_bounded:
-            return shaped
-        return self.middle + self.half_width * np.clip(shaped, -1.0, 1.0)
+    def moments(self, outputs: np.ndarray, log_std: np.ndarray | None) -> Moments:
+        assert log_std is not None
+        return outputs, np.broadcast_to(np.exp(log_std), outputs.shape)
 
 
 class MultiDiscreteActions(ActionKind):
@@ -305,10 +326,14 @@ class ProductActions(ActionKind):
 
     dtype = np.float32
 
-    def __init__(self, space: spaces.Dict | spaces.Tuple):
+    def __init__(
+        self,
+        space: spaces.Dict | spaces.Tuple,
+        leaf_kind: Callable[[Space], ActionKind] | None = None,
+    ):
         self.space = space
         inner = space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces
-        self.leaves = [action_kind(part) for part in inner]
+        self.leaves = [(leaf_kind or action_kind)(part) for part in inner]
         self._widths = [math.prod(leaf.shape) for leaf in self.leaves]
         self.shape = (sum(self._widths),)
         self.n_outputs = sum(leaf.n_outputs for leaf in self.leaves)
@@ -334,6 +359,9 @@ class ProductActions(ActionKind):
             one_log_prob, one_entropy = leaf.log_prob_entropy(out, std, stored)
             log_prob, entropy = log_prob + one_log_prob, entropy + one_entropy
         return log_prob, entropy
+
+    def first_log_std(self, value: float) -> Tensor:
+        return torch.cat([leaf.first_log_std(value) for leaf in self.leaves])
 
     def _joined(self, parts: Sequence[np.ndarray]) -> np.ndarray:
         columns = [part.reshape(len(part), -1).astype(np.float32) for part in parts]

@@ -4,7 +4,7 @@ import numpy as np
 
 from gymnasium_solver.spaces.actions import (
     ActionKind,
-    BoxActions,
+    BoxBase,
     DiscreteActions,
     MultiBinaryActions,
 )
@@ -26,7 +26,7 @@ def action_histogram(kind: ActionKind, actions: np.ndarray) -> dict[str, float]:
         fractions = np.bincount(actions.reshape(-1), minlength=kind.n) / len(actions)
     elif isinstance(kind, MultiBinaryActions) and kind.n_outputs <= MOST_BINS:
         fractions = actions.mean(axis=0)
-    elif isinstance(kind, BoxActions):
+    elif isinstance(kind, BoxBase):
         counts, _ = np.histogram(np.clip(actions, -1.0, 1.0), bins=BOX_BINS, range=(-1.0, 1.0))
         fractions = counts / actions.size
     else:

@@ -385,7 +385,7 @@ class Trainer:
                 if not agent.has_replay:
                     self.activity.begin("learning")
                 with self.timer.section("update"):
-                    means.add({**agent.update(rollout, *clock), **agent.side_metrics()})
+                    means.add({**agent.update(rollout, *clock), **agent.side_metrics(rollout)})
             metrics = means.values() | ({} if details is None else details.metrics())
             metrics["cnt/total_updates"] = agent.n_updates
             if snapshot is not None:

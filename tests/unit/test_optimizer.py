@@ -2,6 +2,7 @@
 
 import copy
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -48,6 +49,30 @@ def test_same_steps_as_torch(kind: str, weight_decay: float) -> None:
         torch.testing.assert_close(norm, expected_norm, rtol=close, atol=close)
     for a, b in zip(ours.parameters(), theirs.parameters(), strict=True):
         torch.testing.assert_close(a, b, rtol=close, atol=close)
+
+
+@pytest.mark.parametrize(
+    ("kind", "own", "options"),
+    [
+        ("adam", {"beta1": 0.5, "beta2": 0.9}, {"betas": (0.5, 0.9), "eps": 1e-5}),
+        ("sgd", {"momentum": 0.8}, {"momentum": 0.8}),
+    ],
+)
+def test_betas_momentum_and_clipping_by_value_as_torch(
+    kind: str, own: dict[str, Any], options: dict[str, Any]
+) -> None:
+    ours, theirs = net(), net()
+    flat = FlatOptimizer(ours, kind, max_grad_value=0.05, **own)  # type: ignore[arg-type]
+    reference = TORCH[kind](theirs.parameters(), lr=0.01, **options)
+    for step in range(20):
+        grads = torch.autograd.grad(loss_of(ours, step), flat.params)
+        flat.step(torch.cat([g.reshape(-1) for g in grads]), 0.01)
+        reference.zero_grad()
+        loss_of(theirs, step).backward()
+        nn.utils.clip_grad_value_(theirs.parameters(), 0.05)
+        reference.step()
+    for a, b in zip(ours.parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
 
 
 def test_rmsprop_as_tensorflow_has_it() -> None:

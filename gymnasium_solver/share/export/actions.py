@@ -12,9 +12,17 @@ from gymnasium import spaces
 from torch import Tensor
 
 from gymnasium_solver.errors import RunError
+from gymnasium_solver.spaces.action_dists import (
+    EDGE,
+    BetaActions,
+    MultivariateActions,
+    SquashedActions,
+    StateGaussianActions,
+)
 from gymnasium_solver.spaces.actions import (
     ActionKind,
     BoxActions,
+    BoxBase,
     DiscreteActions,
     MultiBinaryActions,
     MultiDiscreteActions,
@@ -54,12 +62,25 @@ def _discrete(kind: DiscreteActions, outputs: Tensor) -> Tensor:
     return best + kind.start if kind.start else best
 
 
-def _box(kind: BoxActions, outputs: Tensor) -> Tensor:
+def _box(kind: BoxBase, outputs: Tensor) -> Tensor:
     shaped = outputs.reshape(-1, *(kind.space.shape or ()))
     if not kind.is_bounded:
         return shaped
     middle, half_width = (torch.from_numpy(p) for p in (kind.middle, kind.half_width))
     return middle + half_width * shaped.clamp(-1.0, 1.0)
+
+
+def _first_half(kind: StateGaussianActions, outputs: Tensor) -> Tensor:
+    return _box(kind, outputs[:, : kind.width])
+
+
+def _squashed(kind: SquashedActions, outputs: Tensor) -> Tensor:
+    return _box(kind, outputs[:, : kind.width].tanh())
+
+
+def _beta(kind: BetaActions, outputs: Tensor) -> Tensor:
+    alpha, beta = (1.0 + torch.nn.functional.softplus(outputs)).chunk(2, dim=-1)
+    return _box(kind, 2.0 * (alpha - 1.0) / (alpha + beta - 2.0).clamp(min=EDGE) - 1.0)
 
 
 def _multi_discrete(kind: MultiDiscreteActions, outputs: Tensor) -> Tensor:
@@ -75,6 +96,10 @@ def _multi_binary(kind: MultiBinaryActions, outputs: Tensor) -> Tensor:
 _MODES: dict[type, Callable[[Any, Tensor], Tensor]] = {
     DiscreteActions: _discrete,
     BoxActions: _box,
+    MultivariateActions: _box,
+    StateGaussianActions: _first_half,
+    SquashedActions: _squashed,
+    BetaActions: _beta,
     MultiDiscreteActions: _multi_discrete,
     MultiBinaryActions: _multi_binary,
 }
@@ -98,7 +123,7 @@ def score_gap(kind: ActionKind, outputs: Tensor) -> Tensor:
         return torch.stack([score_gap(leaf, part) for leaf, part in parts]).amin(dim=0)
     if isinstance(kind, MultiBinaryActions):
         return outputs.abs().amin(dim=1)
-    if isinstance(kind, BoxActions):
+    if isinstance(kind, BoxBase):
         return torch.full((len(outputs),), math.inf)
     sizes = kind.sizes if isinstance(kind, MultiDiscreteActions) else [kind.n_outputs]
     gaps = []

@@ -1,0 +1,101 @@
+"""What `monitor` adds to the rows with details: weights, updates and the rank of features.
+
+    weights   norm of the weights of each part of the networks
+    updates   size of the epoch's update, relative to the weights; about 1e-3 is healthy with Adam
+    rank      effective rank of the last hidden layers: the exponential of the entropy of their
+              singular values; a fall means that features collapse
+
+Gradient norms by part, activation statistics and dead units are in those rows anyway. Nothing here
+changes training. The cost, in epochs with details only: a copy of the weights, and for `rank` a
+forward pass over at most 512 observations and a singular value decomposition.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gymnasium_solver.algos.units import watch_units
+from gymnasium_solver.data.rollout import Rollout
+from gymnasium_solver.fast.optimizer import FlatOptimizer
+from gymnasium_solver.fast.recorded import on_device
+from gymnasium_solver.nets.describe import use_network
+from gymnasium_solver.spaces.observations import map_obs
+from gymnasium_solver.tree import map_tree
+
+MOST_ROWS, FEWEST_ROWS = 512, 16
+
+
+class Monitor:
+    def __init__(self, names: list[str]):
+        self.names = names
+        self._before: dict[str, Tensor] | None = None
+        self._obs: list[Any] = []
+
+    def begin(self, optimizers: dict[str, FlatOptimizer]) -> None:
+        """At the start of an epoch with details."""
+        self._before = {name: own.flat.clone() for name, own in optimizers.items()}
+        self._obs = []
+
+    @torch.no_grad()
+    def measure(
+        self, net: Any, optimizers: dict[str, FlatOptimizer], rollout: Rollout, n_actions: int
+    ) -> dict[str, float]:
+        """After an update: metrics, or {} until enough was collected and learnt."""
+        if self._before is None:
+            return {}
+        self._obs.append(map_obs(np.copy, rollout.valid_obs()))
+        n = sum(len(_first(obs)) for obs in self._obs)
+        has_changed = any(not own.flat.equal(self._before[k]) for k, own in optimizers.items())
+        if not has_changed or n < FEWEST_ROWS:
+            return {}
+        found: dict[str, float] = {}
+        for name, own in optimizers.items():
+            prefix = "" if len(optimizers) == 1 else f"{name}."
+            norms = own.part_norms(own.flat)
+            moved = own.part_norms(own.flat - self._before[name])
+            for part, norm in norms.items():
+                if "weights" in self.names:
+                    found[f"opt/weights/norm/{prefix}{part}"] = norm
+                if "updates" in self.names and norm > 0:
+                    found[f"opt/updates/ratio/{prefix}{part}"] = moved[part] / norm
+        if "rank" in self.names:
+            found |= self._ranks(net, n_actions)
+        self._before, self._obs = None, []
+        return found
+
+    def _ranks(self, net: Any, n_actions: int) -> dict[str, float]:
+        device = next(net.parameters()).device
+        obs = _joined(self._obs)
+        rows = map_tree(lambda part: on_device(part[-MOST_ROWS:], device), obs)
+        with watch_units(net) as units:
+            use_network(net, rows, n_actions)
+        last: dict[str, tuple[str, Tensor]] = {}
+        for name, output in units.outputs.items():
+            if output.ndim == 2:
+                last[name.partition(".")[0]] = (name, output)
+        return {f"opt/rank/{part}": effective_rank(y) for part, (_, y) in last.items()}
+
+
+def effective_rank(features: Tensor) -> float:
+    """exp(entropy of the normalised singular values) of features [n, width] (Roy and Vetterli)."""
+    values = torch.linalg.svdvals(features.double())
+    total = float(values.sum())
+    if total <= 0:
+        return 0.0
+    shares = values / total
+    shares = shares[shares > 0]
+    return math.exp(float(-(shares * shares.log()).sum()))
+
+
+def _first(obs: Any) -> np.ndarray:
+    array: np.ndarray = next(iter(obs.values())) if isinstance(obs, dict) else obs
+    return array
+
+
+def _joined(parts: list[Any]) -> Any:
+    if isinstance(parts[0], dict):
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    return np.concatenate(parts)

@@ -1,1 +1,0 @@
-"""Search over hyper-parameters: `gsolve sweep`."""

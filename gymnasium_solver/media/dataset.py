@@ -1,0 +1,167 @@
+"""Episodes of an agent as a Minari dataset, in a folder of the user's choice.
+
+    written = write_dataset(found, Path("data/cartpole-v0"), episodes=100)
+
+Observations are those that the policy saw (after the run's wrappers, before normalisation), actions
+those that the environment got. The folder's name is the dataset's id, and its parent is Minari's
+root: `MINARI_DATASETS_PATH=data` lets Minari find it by name.
+"""
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gymnasium_solver import __version__
+from gymnasium_solver.envs.make import env_from_config
+from gymnasium_solver.errors import MissingError, RunError
+from gymnasium_solver.policies.policy import Policy
+from gymnasium_solver.runs.resolve import ResolvedCheckpoint
+from gymnasium_solver.spaces.observations import Obs, take_rows
+from gymnasium_solver.training.agents import load_agent
+from gymnasium_solver.training.evaluator import eval_seed
+from gymnasium_solver.training.prepare import load_config
+
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*-v\d+")
+
+
+@dataclass(frozen=True)
+class Written:
+    path: Path
+    dataset_id: str
+    episodes: int
+    steps: int
+    mean_return: float
+
+
+@dataclass(frozen=True)
+class Episode:
+    observations: list[Any]  # one more than actions
+    actions: list[Any]
+    rewards: list[float]
+    terminated: bool
+
+
+def play_episodes(policy: Policy, env: Any, n: int, greedy: bool, seed: int) -> Iterator[Episode]:
+    """Whole episodes of one environment, one after another."""
+    policy.rng = np.random.default_rng(seed)
+    choose = policy.greedy if greedy else policy.sample
+    obs, carry, is_first = env.reset(seed), policy.initial_carry(1), np.ones(1, bool)
+    done = 0
+    seen: list[Any] = [_row(obs)]
+    actions: list[Any] = []
+    rewards: list[float] = []
+    while done < n:
+        acted = choose(obs, carry, is_first, env.action_mask)
+        rows, carry = policy.to_env(acted.actions), acted.carry
+        step = env.step(rows)
+        obs, is_first = step.obs, step.is_reset
+        if step.is_reset[0]:  # this row starts an episode; its action was ignored
+            seen, actions, rewards = [_row(obs)], [], []
+            continue
+        seen.append(_row(obs))
+        actions.append(policy.actions.to_native(rows[0]))
+        rewards.append(float(step.reward[0]))
+        if step.is_over[0]:
+            done += 1
+            yield Episode(seen, actions, rewards, bool(step.terminated[0]))
+
+
+def _row(obs: Obs) -> Any:
+    row = take_rows(obs, 0)
+    return (
+        {name: np.array(part) for name, part in row.items()}
+        if isinstance(row, dict)
+        else (np.array(row))
+    )
+
+
+def write_dataset(
+    found: ResolvedCheckpoint,
+    out: Path,
+    episodes: int,
+    *,
+    greedy: bool = True,
+    seed: int | None = None,
+    trust: bool = False,
+) -> Written:
+    """Play and write; RunError if `out` exists or cannot name a dataset."""
+    try:
+        import minari
+        from minari.data_collector import EpisodeBuffer
+    except ImportError:
+        raise MissingError(
+            "Minari is not installed: pip install 'gymnasium-solver[minari]'"
+        ) from None
+    if not _ID.fullmatch(out.name):
+        raise RunError(f"{out.name!r} cannot name a dataset: its name must end in -v0, -v1, ...")
+    if out.exists():
+        raise RunError(f"{out} exists; choose another name, or delete it")
+    config = load_config(str(found.run.config_path), trust=trust)
+    agent = load_agent(str(found.path), trust=trust)
+    seed = eval_seed(config, "test", 0) if seed is None else seed
+    env = env_from_config(config, 1)
+    buffers, returns = [], []
+    try:
+        played = play_episodes(agent.policy, env, episodes, greedy, seed)
+        for number, episode in enumerate(played):
+            n = len(episode.actions)
+            last = [False] * (n - 1)
+            buffers.append(
+                EpisodeBuffer(
+                    id=number,
+                    seed=seed if number == 0 else None,
+                    observations=_stacked(episode.observations),
+                    actions=_stacked(episode.actions),
+                    rewards=episode.rewards,
+                    terminations=[*last, episode.terminated],
+                    truncations=[*last, not episode.terminated],
+                )
+            )
+            returns.append(sum(episode.rewards))
+    finally:
+        env.close()
+    with _root(out.parent):
+        minari.create_dataset_from_buffers(
+            out.name,
+            buffers,
+            observation_space=agent.observation_space,
+            action_space=agent.action_space,
+            algorithm_name=config.algo_id,
+            author="gymnasium-solver",
+            code_permalink=f"gymnasium-solver {__version__}",
+            description=(
+                f"{episodes} episodes of {found.run.id}/{found.label} in {config.env_id}, "
+                f"{'greedy' if greedy else 'sampled'}, seed {seed}"
+            ),
+        )
+    steps = sum(len(buffer.rewards) for buffer in buffers)
+    return Written(out, out.name, episodes, steps, float(np.mean(returns)))
+
+
+def _stacked(rows: list[Any]) -> Any:
+    """A list of dicts as a dict of lists; tuples alike."""
+    if isinstance(rows[0], dict):
+        return {name: _stacked([row[name] for row in rows]) for name in rows[0]}
+    if isinstance(rows[0], tuple):
+        return tuple(_stacked([row[i] for row in rows]) for i in range(len(rows[0])))
+    return list(rows)
+
+
+@contextmanager
+def _root(folder: Path) -> Iterator[None]:
+    """Minari writes below MINARI_DATASETS_PATH."""
+    before = os.environ.get("MINARI_DATASETS_PATH")
+    os.environ["MINARI_DATASETS_PATH"] = str(folder)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["MINARI_DATASETS_PATH"]
+        else:
+            os.environ["MINARI_DATASETS_PATH"] = before

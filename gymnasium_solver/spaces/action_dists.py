@@ -1,0 +1,305 @@
+"""Further distributions of actions, chosen by `action_dist`.
+
+    actions = chosen_kind(env.action_space, "beta")
+
+gaussian_state   a normal whose deviation is an output of the network, too
+squashed         the same through tanh: no action is beyond the bounds, none piles up at them
+beta             a Beta distribution on the bounds (Chou et al. 2017)
+multivariate     a normal with a learnt covariance, the same in all states
+gumbel           a relaxed one-hot vector (Jang et al. 2017); the env gets its largest entry
+
+A squashed action is stored before the tanh, a relaxed one as a logarithm, so that no precision is
+lost near the edges; `to_env` does the rest.
+"""
+
+import math
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+
+from gymnasium_solver.errors import ConfigError
+from gymnasium_solver.spaces.actions import (
+    LOG_SQRT_2PI,
+    ActionKind,
+    BoxActions,
+    BoxBase,
+    DiscreteActions,
+    Moments,
+    ProductActions,
+    action_kind,
+    softmax,
+)
+from gymnasium_solver.spaces.observations import Space
+
+LOG_STD_MIN, LOG_STD_MAX = -10.0, 2.0
+# Gauss-Hermite nodes for expectations under a normal: 16 are exact to 1e-3 here.
+_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(16)
+EDGE = 1e-6  # of a Beta sample: the density may be infinite at the bounds
+
+
+class StateGaussianActions(BoxBase):
+    """Independent normals; the network gives mean and log standard deviation of each number."""
+
+    def __init__(self, space: spaces.Box, log_std_init: float = 0.0):
+        super().__init__(space)
+        self.n_outputs, self.log_std_init = 2 * self.width, log_std_init
+
+    def log_prob_entropy(
+        self, outputs: Tensor, log_std: Tensor | None, actions: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        mean, log_scale = self._split(outputs)
+        z = (actions - mean) * (-log_scale).exp()
+        log_prob = -(0.5 * z.square() + log_scale + LOG_SQRT_2PI).sum(-1)
+        return log_prob, (log_scale + (0.5 + LOG_SQRT_2PI)).sum(-1)
+
+    def _split(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
+        mean, raw = outputs.chunk(2, dim=-1)
+        return mean, (raw + self.log_std_init).clamp(LOG_STD_MIN, LOG_STD_MAX)
+
+    def moments(self, outputs: np.ndarray, log_std: np.ndarray | None) -> Moments:
+        mean, raw = np.split(outputs, 2, axis=1)
+        return mean, np.exp(np.clip(raw + self.log_std_init, LOG_STD_MIN, LOG_STD_MAX))
+
+    def sample(
+        self, outputs: np.ndarray, log_std: np.ndarray | None, rng: np.random.Generator
+    ) -> np.ndarray:
+        mean, std = self.moments(outputs, None)
+        noise = rng.standard_normal(mean.shape, dtype=np.float32)
+        return (mean + std * noise).astype(np.float32)
+
+    def mode(self, outputs: np.ndarray) -> np.ndarray:
+        return outputs[:, : self.width]
+
+
+class SquashedActions(StateGaussianActions):
+    """tanh of a normal. Stored actions are those before the tanh.
+
+    The mode is taken as the tanh of the normal's mean, as SAC does. The entropy has no closed form;
+    the expected logarithm of the tanh's derivative is integrated numerically."""
+
+    def log_prob_entropy(
+        self, outputs: Tensor, log_std: Tensor | None, actions: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        log_prob, entropy = super().log_prob_entropy(outputs, None, actions)
+        mean, log_scale = self._split(outputs)
+        nodes = torch.as_tensor(_NODES, dtype=outputs.dtype, device=outputs.device)
+        weights = torch.as_tensor(_WEIGHTS, dtype=outputs.dtype, device=outputs.device)
+        points = mean.unsqueeze(-1) + log_scale.exp().unsqueeze(-1) * nodes
+        expected = (_log_slope(points) * (weights / weights.sum())).sum(-1)
+        return log_prob - _log_slope(actions).sum(-1), entropy + expected.sum(-1)
+
+    def uniform(
+        self, n: int, rng: np.random.Generator, mask: np.ndarray | None = None
+    ) -> np.ndarray:
+        inside = rng.uniform(-1.0, 1.0, (n, self.width)).clip(-1 + 1e-6, 1 - 1e-6)
+        return np.arctanh(inside).astype(np.float32)
+
+    def to_env(self, actions: np.ndarray) -> np.ndarray:
+        return super().to_env(np.tanh(actions))
+
+
+def _log_slope(u: Tensor) -> Tensor:
+    """log(1 - tanh(u)^2), without cancellation."""
+    return 2.0 * (math.log(2.0) - u - nn.functional.softplus(-2.0 * u))
+
+
+class BetaActions(BoxBase):
+    """A Beta distribution of each number on its bounds; alpha and beta are above 1, so it has one
+    peak."""
+
+    def __init__(self, space: spaces.Box):
+        super().__init__(space)
+        self.n_outputs = 2 * self.width
+
+    def log_prob_entropy(
+        self, outputs: Tensor, log_std: Tensor | None, actions: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        alpha, beta = (1.0 + nn.functional.softplus(outputs)).chunk(2, dim=-1)
+        x = ((actions + 1.0) / 2.0).clamp(EDGE, 1.0 - EDGE)
+        total = alpha + beta
+        log_b = torch.lgamma(alpha) + torch.lgamma(beta) - torch.lgamma(total)
+        log_prob = (alpha - 1) * x.log() + (beta - 1) * torch.log1p(-x) - log_b - math.log(2.0)
+        entropy = (
+            log_b
+            - (alpha - 1) * torch.digamma(alpha)
+            - (beta - 1) * torch.digamma(beta)
+            + (total - 2) * torch.digamma(total)
+            + math.log(2.0)
+        )
+        return log_prob.sum(-1), entropy.sum(-1)
+
+    def _parameters(self, outputs: np.ndarray) -> list[np.ndarray]:
+        return np.split(1.0 + np.logaddexp(0.0, outputs), 2, axis=1)
+
+    def sample(
+        self, outputs: np.ndarray, log_std: np.ndarray | None, rng: np.random.Generator
+    ) -> np.ndarray:
+        x = rng.beta(*self._parameters(outputs)).clip(EDGE, 1.0 - EDGE)
+        return (2.0 * x - 1.0).astype(np.float32)
+
+    def mode(self, outputs: np.ndarray) -> np.ndarray:
+        alpha, beta = self._parameters(outputs)
+        peak = (alpha - 1.0) / np.maximum(alpha + beta - 2.0, EDGE)
+        return (2.0 * peak - 1.0).astype(np.float32)
+
+    def moments(self, outputs: np.ndarray, log_std: np.ndarray | None) -> Moments:
+        alpha, beta = self._parameters(outputs)
+        total = alpha + beta
+        std = np.sqrt(alpha * beta / (total + 1.0)) / total
+        return 2.0 * alpha / total - 1.0, 2.0 * std
+
+
+class MultivariateActions(BoxBase):
+    """A normal with a learnt covariance L L^T, the same in all states. `log_std` holds the
+    logarithms of L's diagonal, then its entries below, row by row."""
+
+    def __init__(self, space: spaces.Box):
+        super().__init__(space)
+        n = self.width
+        self.n_outputs, self.n_log_std = n, n + n * (n - 1) // 2
+        self._below = np.tril_indices(n, -1)
+
+    def first_log_std(self, value: float) -> Tensor:
+        start = torch.zeros(self.n_log_std)
+        start[: self.width] = float(value)
+        return start
+
+    def log_prob_entropy(
+        self, outputs: Tensor, log_std: Tensor | None, actions: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        assert log_std is not None
+        n, factor = self.width, self._factor(log_std)
+        difference = (actions - outputs).unsqueeze(-1)
+        z = torch.linalg.solve_triangular(factor, difference, upper=False).squeeze(-1)
+        half_log_det = log_std[:n].sum()
+        log_prob = -0.5 * z.square().sum(-1) - half_log_det - n * LOG_SQRT_2PI
+        return log_prob, half_log_det + n * (0.5 + LOG_SQRT_2PI)
+
+    def _factor(self, log_std: Tensor) -> Tensor:
+        n = self.width
+        below = torch.zeros(n, n, dtype=log_std.dtype, device=log_std.device)
+        rows, cols = (torch.from_numpy(axis).to(log_std.device) for axis in self._below)
+        below = below.index_put((rows, cols), log_std[n:])
+        return below + torch.diag(log_std[:n].exp())
+
+    def _numpy_factor(self, log_std: np.ndarray) -> np.ndarray:
+        factor = np.diag(np.exp(log_std[: self.width]))
+        factor[self._below] = log_std[self.width :]
+        return factor
+
+    def sample(
+        self, outputs: np.ndarray, log_std: np.ndarray | None, rng: np.random.Generator
+    ) -> np.ndarray:
+        assert log_std is not None
+        noise = rng.standard_normal(outputs.shape, dtype=np.float32)
+        return (outputs + noise @ self._numpy_factor(log_std).T).astype(np.float32)
+
+    def mode(self, outputs: np.ndarray) -> np.ndarray:
+        return outputs
+
+    def moments(self, outputs: np.ndarray, log_std: np.ndarray | None) -> Moments:
+        assert log_std is not None
+        std = np.sqrt(np.square(self._numpy_factor(log_std)).sum(axis=1))
+        return outputs, np.broadcast_to(std, outputs.shape)
+
+
+class GumbelActions(ActionKind):
+    """A relaxed one-hot vector, stored as its logarithm [n]; the env gets the largest entry.
+
+    The entropy is that of the categorical distribution behind it: the density's own has no closed
+    form."""
+
+    dtype = np.float32
+
+    def __init__(self, space: spaces.Discrete, temperature: float = 1.0):
+        self.space, self.temperature = space, temperature
+        self.n, self.start = int(space.n), int(space.start)
+        self.n_outputs = self.n
+        self.shape = (self.n,)
+
+    def log_prob_entropy(
+        self, outputs: Tensor, log_std: Tensor | None, actions: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        log_probs, n = torch.log_softmax(outputs, dim=-1), self.n
+        score = log_probs - self.temperature * actions
+        constant = math.lgamma(n) + (n - 1) * math.log(self.temperature)
+        log_prob = constant + score.sum(-1) - n * torch.logsumexp(score, dim=-1)
+        return log_prob, -(log_probs.exp() * log_probs).sum(-1)
+
+    def sample(
+        self, outputs: np.ndarray, log_std: np.ndarray | None, rng: np.random.Generator
+    ) -> np.ndarray:
+        noise = -np.log(rng.standard_exponential(outputs.shape) + 1e-30)
+        return self._normalised((outputs + noise) / self.temperature)
+
+    def _normalised(self, scores: np.ndarray) -> np.ndarray:
+        top = scores.max(axis=1, keepdims=True)
+        total = np.log(np.exp(scores - top).sum(axis=1, keepdims=True)) + top
+        return (scores - total).astype(np.float32)
+
+    def mode(self, outputs: np.ndarray) -> np.ndarray:
+        return self._normalised(outputs)
+
+    def probabilities(self, outputs: np.ndarray) -> np.ndarray:
+        return softmax(outputs)
+
+    def uniform(
+        self, n: int, rng: np.random.Generator, mask: np.ndarray | None = None
+    ) -> np.ndarray:
+        return self.sample(np.zeros((n, self.n)), None, rng)
+
+    def to_env(self, actions: np.ndarray) -> np.ndarray:
+        return actions.argmax(axis=1) + self.start
+
+
+# -- choosing ---------------------------------------------------------------------------------
+
+_BOX = ("gaussian", "gaussian_state", "squashed", "beta", "multivariate")
+_DISCRETE = ("categorical", "gumbel")
+
+
+def chosen_kind(
+    space: Space, dist: str = "auto", *, log_std_init: float = 0.0, temperature: float = 1.0
+) -> ActionKind:
+    """The object for an action space with the distribution `dist`. In a Dict or Tuple it applies to
+    the leaves that it fits; ConfigError if it fits none."""
+    plain = action_kind(space)
+    if dist == "auto":
+        return plain
+    if isinstance(plain, ProductActions):
+        if not _fits(space, dist):
+            raise ConfigError(f"action_dist: {dist} fits no part of {space}")
+        of_leaf = partial(_of_leaf, dist=dist, log_std_init=log_std_init, temperature=temperature)
+        return ProductActions(plain.space, of_leaf)  # type: ignore[arg-type]
+    if not _fits(space, dist):
+        known = _BOX if isinstance(plain, BoxActions) else _DISCRETE
+        fits = ", ".join(known) if isinstance(plain, BoxActions | DiscreteActions) else "auto"
+        raise ConfigError(f"action_dist: {dist} does not fit {space}; use {fits}")
+    if dist in ("squashed", "beta") and isinstance(plain, BoxActions) and not plain.is_bounded:
+        raise ConfigError(f"action_dist: {dist} needs finite bounds, but actions are {space}")
+    made: dict[str, Any] = {
+        "gaussian_state": partial(StateGaussianActions, log_std_init=log_std_init),
+        "squashed": partial(SquashedActions, log_std_init=log_std_init),
+        "beta": BetaActions,
+        "multivariate": MultivariateActions,
+        "gumbel": partial(GumbelActions, temperature=temperature),
+    }
+    kind: ActionKind = made[dist](space) if dist in made else plain
+    return kind
+
+
+def _of_leaf(space: Space, *, dist: str, log_std_init: float, temperature: float) -> ActionKind:
+    if not _fits(space, dist):
+        return action_kind(space)
+    return chosen_kind(space, dist, log_std_init=log_std_init, temperature=temperature)
+
+
+def _fits(space: Any, dist: str) -> bool:
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        inner = space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces
+        return any(_fits(part, dist) for part in inner)
+    return isinstance(space, spaces.Box if dist in _BOX else spaces.Discrete)

@@ -1,0 +1,66 @@
+"""`gsolve train --dev`: what it finds in sound and in broken configs."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from gymnasium_solver.algos import ppo
+from gymnasium_solver.cli import train as train_cli
+from gymnasium_solver.cli.main import main
+from gymnasium_solver.training.dev import dev_checks
+from gymnasium_solver.training.prepare import load_config
+
+
+@pytest.mark.parametrize("target", ["CartPole-v1:ppo", "CartPole-v1:dqn", "Pendulum-v1:sac"])
+def test_sound_configs_pass(target: str, capsys: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", target, "--dev"]) == 0
+    out = capsys.readouterr().out
+    assert "this config learns" in out
+    assert "a gradient reaches all" in out
+    assert not list(tmp_path.iterdir()), "it makes no run"
+
+
+def problems(config: Any) -> str:
+    return " | ".join(check.problem or "" for check in dev_checks(config))
+
+
+def test_a_part_without_a_gradient_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_value_loss(*args: Any) -> Any:
+        terms = original(*args)
+        return terms._replace(total=terms.policy + 0.0 * terms.value)
+
+    original = ppo.ppo_loss
+    monkeypatch.setattr(ppo, "ppo_loss", no_value_loss)
+    found = problems(load_config("CartPole-v1:ppo"))
+    assert "no gradient reaches policy.critic_torso.0.weight" in found
+    assert "unchanged" in found
+
+
+def test_a_loss_that_does_not_fall_is_found() -> None:
+    found = problems(load_config("CartPole-v1:ppo", overrides={"policy_lr": 30.0}))
+    assert "the loss of policy does not fall on one fixed batch" in found
+
+
+def test_a_loss_that_is_not_finite_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*args: Any) -> Any:
+        terms = original(*args)
+        return terms._replace(total=terms.total * torch.nan)
+
+    original = ppo.ppo_loss
+    monkeypatch.setattr(ppo, "ppo_loss", broken)
+    assert "not finite" in problems(load_config("CartPole-v1:ppo"))
+
+
+def test_a_debugger_means_one_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = load_config("CartPole-v1:ppo")
+    nothing = train_cli.FieldArgs()
+    monkeypatch.setattr(train_cli.sys, "gettrace", lambda: None)
+    assert train_cli.debuggable(nothing, config) is config
+    monkeypatch.setattr(train_cli.sys, "gettrace", lambda: print)
+    seen = train_cli.debuggable(nothing, config)
+    assert (seen.n_envs, seen.vectorization_mode) == (1, "sync")
+    asked = train_cli.FieldArgs(fields={"n_envs": ["3"]})
+    assert train_cli.debuggable(asked, config) is config
