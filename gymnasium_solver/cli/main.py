@@ -27,6 +27,7 @@ VERBS: dict[str, dict[str, str]] = {
     "Train": {
         "train": "train an agent from a config, or resume a run",
         "set": "change fields of a run while it trains",
+        "sweep": "search hyper-parameters; `sweep show`, `best`, `list`",
         "eval": "score a trained agent on fresh episodes",
         "play": "watch an agent, or play yourself, in a window or in the terminal",
         "video": "record episodes of a trained agent",
@@ -88,7 +89,6 @@ VERBS: dict[str, dict[str, str]] = {
 # Verbs that users of other systems look for, and the nearest alternative.
 NOT_YET = {
     "enjoy": "gsolve play RUN shows an agent, gsolve video RUN records it",
-    "sweep": "every field is a flag of gsolve train, for a loop in your shell",
 }
 
 EXAMPLES = (

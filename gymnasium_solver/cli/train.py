@@ -53,6 +53,7 @@ OPTIONS = {
     "override": ONE,
     "config_id": ONE,
     "epoch": ONE,
+    "wandb_sweep": NONE,
     "list_envs": OPTIONAL,
 }
 
@@ -155,6 +156,10 @@ def run_command(argv: Sequence[str]) -> int:
         print(f"{HELP}\n\ngsolve train: no target given", file=sys.stderr)
         return 2
     check_is_no_run(target, args.last("runs_dir"))
+    if not args.has("help"):
+        from gymnasium_solver.cli.wandb_agent import with_agent
+
+        args = with_agent(args)
     config = load_target(args, target, OPTIONS)
     if args.has("help"):
         from gymnasium_solver.cli.fieldhelp import print_field_help

@@ -72,6 +72,13 @@ def test_resume_refuses_other_settings(tmp_path: Path) -> None:
         choose_place(options, CONFIG.replace(n_steps=64))
 
 
+def test_what_was_decided_at_the_start_is_no_other_setting(tmp_path: Path) -> None:
+    make_run(tmp_path)  # its config has what `auto` came to
+    options = words(tmp_path, run_name="mine", if_exists="resume")
+    changed = CONFIG.replace(normalize_obs="auto", normalize_reward="auto")
+    assert choose_place(options, changed).is_resume
+
+
 def test_new_adds_a_number(tmp_path: Path) -> None:
     make_run(tmp_path)
     (tmp_path / "mine-2").mkdir()

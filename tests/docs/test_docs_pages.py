@@ -24,10 +24,12 @@ import gymnasium_solver
 from gymnasium_solver.algos import file_schema
 from gymnasium_solver.cli import eval as eval_verb
 from gymnasium_solver.cli import flags, many
+from gymnasium_solver.cli import sweep as sweep_verb
 from gymnasium_solver.cli.doctor import Check
 from gymnasium_solver.cli.main import main, verb_names
 from gymnasium_solver.config.find import read_config_file
 from gymnasium_solver.envs import wrappers
+from gymnasium_solver.experiments.search import prepare as sweep_prepare
 from gymnasium_solver.runs import query
 from gymnasium_solver.runs.metrics import METRICS
 from gymnasium_solver.training.prepare import load_config
@@ -138,6 +140,9 @@ def check(words: list[str]) -> None:
     if verb == "eval":
         check_eval(argv)
         return
+if verb == "sweep" and argv[:1] not in (["show"], ["best"], ["list"]):
+        check_sweep(argv)
+        return
     if verb not in ("train", "show", "net", "tune-envs"):
         with pytest.raises(Parsed):
             module.main(argv)
@@ -158,6 +163,17 @@ def check(words: list[str]) -> None:
     flags.load_target(args, "CartPole-v1:ppo" if is_run else str(target), module.OPTIONS)
 
 
+def check_sweep(argv: list[str]) -> None:
+    args = flags.parse_fields(argv, sweep_verb.OPTIONS)
+    target = flags.target_of(args)
+    if args.has("resume") or not argv:
+        assert target is None, "a resume takes no target"
+        return
+    assert target is not None, "no target"
+    if not target.endswith(".yaml") and target != "CONFIG":  # files and CONFIG are spoken of only
+        sweep_prepare.prepare(sweep_verb.plan_of(args, target)[0])
+
+
 def check_eval(argv: list[str]) -> None:
     args = flags.parse_fields(argv, eval_verb.OPTIONS)
     assert len(args.positionals) == 1 or not argv, "one run"
@@ -176,6 +192,8 @@ def check_eval(argv: list[str]) -> None:
         "gsolve eval @last --episode 3",
         "gsolve eval @last --policy-lr 3",
         "gsolve plot",
+        "gsolve sweep CartPole-v1:ppo --param polcy_lr=0..1",
+        "gsolve sweep CartPole-v1:ppo --trails 3",
     ],
 )
 def test_a_wrong_command_would_be_noticed(wrong: str, folder: Path) -> None:

@@ -1,0 +1,207 @@
+"""The trials of a sweep, in an Optuna journal (`journal.log`, one JSON line per operation).
+
+    with Journal(folder) as journal:
+        journal.create(0, {"policy_lr": 3e-4}, space)
+        journal.finish(0, COMPLETE, 487.0)
+
+A trial is created by one line, with all of its parameters, and finished by one line: a coordinator
+that is killed at any moment leaves a trial that exists or does not. Optuna itself cannot open a
+journal whose last line is incomplete, so that line is cut off first, under the journal's lock. The
+lock is the system's (flock), which a kill releases.
+"""
+
+import math
+import os
+import warnings
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from gymnasium_solver.errors import MissingError, RunError
+from gymnasium_solver.experiments.search.distributions import Latent, Options
+from gymnasium_solver.experiments.search.space import Space
+from gymnasium_solver.runs.append import Appender
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+if TYPE_CHECKING:
+    import optuna
+    from optuna.distributions import BaseDistribution
+
+NAME = "journal.log"
+STUDY = "sweep"
+RUNNING, COMPLETE, PRUNED, FAILED = "running", "complete", "pruned", "failed"
+
+
+@dataclass
+class Trial:
+    """One trial: what was tried and what it came to."""
+
+    number: int
+    latents: dict[str, Any]
+    state: str = RUNNING
+    value: float | None = None
+    """The metric; of a pruned trial, where it was pruned."""
+    attrs: dict[str, Any] = field(default_factory=dict)
+    """own: the config's own values; seeds, values (one per seed), cost, env_steps, reason, ..."""
+
+    @property
+    def is_over(self) -> bool:
+        return self.state != RUNNING
+
+    @property
+    def cost(self) -> float:
+        return float(self.attrs.get("cost") or 0.0)
+
+
+def load_optuna() -> "Any":
+    """The module, quiet."""
+    try:
+        import optuna
+    except ImportError:
+        raise MissingError("sweeps need Optuna: pip install 'gymnasium-solver[sweep]'") from None
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
+    return optuna
+
+
+def optuna_distribution(latent: Latent) -> "BaseDistribution":
+    from optuna.distributions import (
+        CategoricalDistribution,
+        FloatDistribution,
+        IntDistribution,
+    )
+
+    if isinstance(latent, Options):
+        return CategoricalDistribution(latent.options)
+    if latent.is_int:
+        return IntDistribution(int(latent.low), int(latent.high), log=latent.is_log)
+    return FloatDistribution(latent.low, latent.high, log=latent.is_log)
+
+
+class Journal:
+    """The journal of the sweep in `folder`; a sweep without one is begun."""
+
+    def __init__(self, folder: Path, directions: Sequence[str] = ("maximize",)) -> None:
+        self.path = folder / NAME
+        self.directions = list(directions)
+
+    def __enter__(self) -> "Journal":
+        optuna = load_optuna()
+        from optuna.storages import JournalStorage
+        from optuna.storages.journal import JournalFileBackend
+
+        lock = FileLock(self.path)
+        lock.acquire()
+        try:
+            mend(self.path)
+        finally:
+            lock.release()
+        try:
+            backend = JournalFileBackend(str(self.path), lock_obj=cast("Any", lock))
+            self._storage = JournalStorage(backend)
+            self._study = optuna.create_study(
+                storage=self._storage,
+                study_name=STUDY,
+                directions=self.directions,
+                load_if_exists=True,
+            )
+        except (ValueError, KeyError, TypeError, AssertionError) as error:
+            raise RunError(
+                f"{self.path} is damaged: {error}. Restore it from a copy; the runs in trials/ are "
+                "intact."
+            ) from None
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._storage.remove_session()
+
+    def trials(self) -> list[Trial]:
+        """All trials by number."""
+        found = self._study.get_trials(deepcopy=False)
+        return [_trial(one) for one in sorted(found, key=lambda one: one.number)]
+
+    def create(self, number: int, latents: Mapping[str, Any], space: Space, **attrs: Any) -> Trial:
+        """Record a new trial, by one line."""
+        from optuna.trial import FrozenTrial, TrialState
+
+        kinds = {n: optuna_distribution(space.get(n).distribution.latent()) for n in latents}
+        template = FrozenTrial(
+            number=number, state=TrialState.RUNNING, value=None, datetime_start=datetime.now(),
+            datetime_complete=None, params=dict(latents), distributions=kinds, user_attrs=attrs,
+            system_attrs={}, intermediate_values={}, trial_id=-1,
+        )  # fmt: skip
+        self._study.add_trial(template)
+        trial = self.trials()[-1]
+        assert trial.number == number, "one coordinator numbers the trials"
+        return trial
+
+    def finish(self, trial: Trial, state: str, value: float | None, **attrs: Any) -> None:
+        """Record what a trial came to; the line with its state is written last."""
+        from optuna.trial import TrialState
+
+        trial_id = self._id(trial.number)
+        for name, attr in attrs.items():
+            self._storage.set_trial_user_attr(trial_id, name, attr)
+        trial.attrs.update(attrs)
+        if value is not None and not math.isfinite(value):
+            state, value = FAILED, None
+        states = {COMPLETE: TrialState.COMPLETE, PRUNED: TrialState.PRUNED, FAILED: TrialState.FAIL}
+        values = None
+        if state == COMPLETE and value is not None:
+            values = [value, trial.cost][: len(self.directions)]
+        elif state == PRUNED and value is not None:
+            self._storage.set_trial_intermediate_value(trial_id, int(attrs.get("rung", 0)), value)
+        self._storage.set_trial_state_values(trial_id, states[state], values)
+        trial.state, trial.value = state, value
+
+    def note(self, trial: Trial, **attrs: Any) -> None:
+        """Record something about a running trial."""
+        for name, attr in attrs.items():
+            self._storage.set_trial_user_attr(self._id(trial.number), name, attr)
+        trial.attrs.update(attrs)
+
+    def _id(self, number: int) -> int:
+        study_id = self._storage.get_study_id_from_name(STUDY)
+        return self._storage.get_trial_id_from_study_id_trial_number(study_id, number)
+
+
+def _trial(one: "optuna.trial.FrozenTrial") -> Trial:
+    names = {"COMPLETE": COMPLETE, "PRUNED": PRUNED, "FAIL": FAILED}
+    value = one.values[0] if one.values else None
+    if one.state.name == "PRUNED" and one.intermediate_values:
+        value = one.intermediate_values[max(one.intermediate_values)]
+    state = names.get(one.state.name, RUNNING)
+    return Trial(one.number, dict(one.params), state, value, dict(one.user_attrs))
+
+
+def mend(path: Path) -> None:
+    """Cut off an incomplete last line, which a killed writer may have left."""
+    if path.exists():
+        Appender(path).close()
+
+
+class FileLock:
+    """The lock of a journal as Optuna uses it, held by the system until its holder ends."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path.with_name(f".{path.name}.lock")
+        self._handle: int | None = None
+
+    def acquire(self) -> bool:
+        self._handle = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
+        if fcntl is not None:
+            with suppress(OSError):  # a file system without locks
+                fcntl.flock(self._handle, fcntl.LOCK_EX)
+        return True
+
+    def release(self) -> None:
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None
