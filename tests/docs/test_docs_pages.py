@@ -140,7 +140,7 @@ def check(words: list[str]) -> None:
     if verb == "eval":
         check_eval(argv)
         return
-if verb == "sweep" and argv[:1] not in (["show"], ["best"], ["list"]):
+    if verb == "sweep" and argv[:1] not in (["show"], ["best"], ["list"]):
         check_sweep(argv)
         return
     if verb not in ("train", "show", "net", "tune-envs"):
