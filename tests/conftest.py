@@ -2,8 +2,22 @@
 
 import os
 import tempfile
+from pathlib import Path
+
+import pytest
+
+SLOW = Path(__file__).with_name("slow.txt")
 
 # The key that signs runs with plugins (runs/origin.py) stays out of the home folder. Processes that
 # tests start inherit it.
 _settings = tempfile.TemporaryDirectory(prefix="gsolve-settings-")
 os.environ["XDG_CONFIG_HOME"] = _settings.name
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what slow.txt lists, so that `make test` leaves it out."""
+    listed = {line for line in SLOW.read_text().splitlines() if line and not line.startswith("#")}
+    for item in items:
+        if item.nodeid in listed:
+            item.add_marker(pytest.mark.slow)

@@ -30,7 +30,7 @@ def is_many(args: FieldArgs) -> bool:
 
 
 def is_pattern(target: str) -> bool:
-    return not Path(target).exists() and any(sign in target for sign in "*?,")
+    return any(sign in target for sign in "*?,") and not os.path.exists(target)
 
 
 def train_many(args: FieldArgs, command: Sequence[str], options: dict[str, str]) -> int:

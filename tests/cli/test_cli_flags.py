@@ -105,7 +105,7 @@ def test_command_line_equals_yaml_file(tmp_path, capsys):
         (["--qiet"], "Did you mean --quiet?"),
         (["--learning-rate", "3"], "Did you mean policy_lr?"),
         (["--learning_rat", "3"], "Did you mean policy_lr?"),
-        (["--wandb_sweep", "x"], "unknown flag '--wandb_sweep'. See gsolve train <target> --help"),
+        (["--some_thing", "x"], "unknown flag '--some_thing'. See gsolve train <target> --help"),
         (["--n-envs"], "--n-envs needs a value"),
         (["--no-n-envs"], "--no-n-envs needs a value"),
         (["--n-envs", "true"], "n_envs: got true, expected a whole number"),

@@ -308,7 +308,7 @@ def test_list(capsys, monkeypatch):
     assert cli.main(["list", "cartpole"]) == 0
     text = capsys.readouterr().out
     assert max(map(len, text.splitlines())) <= 80
-    assert f"  CartPole-v1:reinforce\n  CartPole-v1:dqn{described}" in text, "once for both"
+    assert f"  CartPole-v1:a2c\n  CartPole-v1:reinforce{described}" in text, "once for both"
     assert "  CartPole-v1:fast  (pqn)" in text
     assert cli.main(["list", "no-such-env"]) == 1
     assert "no config matches 'no-such-env'" in capsys.readouterr().err

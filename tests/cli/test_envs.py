@@ -68,7 +68,7 @@ def test_the_list_tells_suite_spaces_threshold_engine_and_algorithms(capsys: Any
         "475",
         "vector",
     ] or (line.split()[:3] == ["CartPole-v1", "Box(4)", "Discrete(2)"] and " vector " in line)
-    assert "ppo reinforce dqn" in line
+    assert "ppo a2c reinforce dqn" in line
 
 
 def test_the_filter_and_json(capsys: Any) -> None:

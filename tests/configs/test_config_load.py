@@ -260,8 +260,8 @@ def test_an_override_replaces_an_alias_in_the_file() -> None:
 def test_overriding_the_algorithm_changes_the_class() -> None:
     name = write("env_id: A-v0\nppo: {n_envs: 2}\n")
     assert type(load_config(name, overrides={"algo_id": "reinforce"})) is ReinforceConfig
-    with pytest.raises(ConfigError, match="clip_range: unknown field here; it belongs to ppo"):
-        load_config(name, overrides={"algo_id": "reinforce", "clip_range": 0.1})
+    with pytest.raises(ConfigError, match="clip_range_vf: unknown field here; it belongs to ppo"):
+        load_config(name, overrides={"algo_id": "reinforce", "clip_range_vf": 0.1})
     with pytest.raises(ConfigError, match="pppo"):
         load_config(name, overrides={"algo_id": "pppo"})
 
@@ -386,7 +386,7 @@ def test_json_schema_covers_all_fields_with_text() -> None:
         assert set(model.model_fields) <= set(fields)
     for name, field in fields.items():
         assert field["description"], name
-    assert fields["clip_range"]["description"].endswith("(ppo)")
+    assert fields["clip_range"]["description"].endswith("(ppo, reinforce)")
     assert fields["algo_id"]["enum"][0] == "ppo"
     assert fields["max_timesteps"]["deprecated"]
     assert set(schema["$defs"]["variant"]["properties"]) == set(fields)

@@ -23,7 +23,7 @@ OFF_POLICY: dict[str, Any] = {
 # In env steps: a share of the budget would mean something else in a run that is longer.
 EPSILON = {"start": 1.0, "end": 0.1, "to": 200}
 TINY: dict[str, dict[str, Any]] = {
-    "dqn": OFF_POLICY,
+    "dqn": {**OFF_POLICY, "epsilon": EPSILON},
     "ppo": {"batch_size": 24, "n_epochs": 2},
     "a2c": {"rollout_steps": 5},
     "random": {},

@@ -1,0 +1,102 @@
+"""Is this checkout as fast as an older one? The same trainings in both, in turns.
+
+    git worktree add /tmp/older 8ce06b8
+    .venv/bin/python -m benchmarks.before_after /tmp/older --repeats 9
+
+Each training is a process of its own with the threads that the library picks, and takes turns with
+the same one of the other checkout (older, newer, newer, older, ...). The rate is env steps by the
+seconds of the run without its final test, which older versions did not have. Ratios are of medians.
+Figures go to results/before_after.json, the table to results/before_after.md.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from gymnasium_solver.bench.harness import ROOT, describe, header, say, spread, table, write
+
+NAME = "before_after"
+CONFIGS = ROOT / "benchmarks/configs"
+CASES = {
+    "PPO CartPole-v1": (f"{CONFIGS}/cartpole_zoo.yaml:ppo", 100_000),
+    "DQN CartPole-v1": (f"{CONFIGS}/cartpole_zoo.yaml:dqn", 8_000),
+    "SAC HalfCheetah-v5": (f"{CONFIGS}/halfcheetah_sb3.yaml:sac", 1_800),
+    "PPO Pendulum-v1": ("Pendulum-v1:ppo", 60_000),
+}
+FLAGS = [
+    "--seed",
+    "1",
+    "--device",
+    "cpu",
+    "--early-stop-on-eval-threshold",
+    "false",
+    "--eval-freq-epochs",
+    "null",
+    "-q",
+]
+
+
+def rate(checkout: Path, config: str, steps: int) -> float:
+    """Env steps per second of one training, from its first to its last row of metrics."""
+    with tempfile.TemporaryDirectory() as runs:
+        command = [sys.executable, "-m", "gymnasium_solver", "train", config, *FLAGS]
+        subprocess.run(
+            [*command, "--max-env-steps", str(steps), "--runs-dir", runs],
+            cwd=checkout,
+            env={**os.environ, "PYTHONPATH": str(checkout)},
+            check=True,
+            capture_output=True,
+        )
+        (rows,) = Path(runs).glob("*-*/metrics.jsonl")
+        first, *_, last = [json.loads(line) for line in rows.read_text().splitlines()]
+    return float((last["env_steps"] - first["env_steps"]) / (last["wall_s"] - first["wall_s"]))
+
+
+def markdown(result: dict[str, Any]) -> str:
+    rows = []
+    for name, found in result["rates"].items():
+        older, newer = found["older"], found["newer"]
+        ratio = f"{median(newer) / median(older):.2f}"
+        rows.append([name, len(newer), spread(older), spread(newer), ratio])
+    heads = ["training", "repeats", "older, steps/s", "newer, steps/s", "ratio"]
+    about = f"Older: commit {result['older']}. Medians with the range."
+    return "\n\n".join(
+        ["# An older checkout beside this one", describe(result), about, table(heads, rows)]
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("older", type=Path, help="another checkout, set up as this one")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--only", nargs="+", choices=CASES, default=list(CASES))
+    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/results")
+    args = parser.parse_args()
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=args.older, capture_output=True, text=True
+    ).stdout.strip()
+    rates: dict[str, dict[str, list[float]]] = {
+        name: {"older": [], "newer": []} for name in args.only
+    }
+    result = header(f"python -m benchmarks.before_after OLDER --repeats {args.repeats}")
+    result |= {"older": commit, "rates": rates}
+    for repeat in range(args.repeats):
+        sides = [("older", args.older.resolve()), ("newer", ROOT)]
+        for name in args.only:
+            for side, checkout in sides if repeat % 2 == 0 else sides[::-1]:
+                rates[name][side].append(rate(checkout, *CASES[name]))
+            say(f"{name}: {rates[name]['older'][-1]:,.0f} {rates[name]['newer'][-1]:,.0f}")
+        write(args.out, NAME, result, markdown(result))
+    print(markdown(result))
+
+
+if __name__ == "__main__":
+    main()
