@@ -26,6 +26,14 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         yield one
 
 
+@pytest.fixture(scope="module")
+def episode(site: Site) -> str:
+    """The id of a whole episode."""
+    name: str = site.post(seed=3, greedy=False)[1]["episode"]
+    assert site.wait(name)["status"] == "done"
+    return name
+
+
 def pid_of(site: Site) -> int:
     return int(site.app.state.inspect_worker.process.pid)
 
@@ -56,13 +64,12 @@ def test_an_episode_is_played_and_read(site: Site) -> None:
     assert text.decode().count("\n") == LENGTH + 2
 
 
-def test_one_image_is_the_step_that_was_asked_for(site: Site) -> None:
+def test_one_image_is_the_step_that_was_asked_for(site: Site, episode: str) -> None:
     import io
 
     from PIL import Image
 
-    _, listed = site.get()
-    name = listed["episodes"][0]["id"]
+    name = episode
     for t in (0, 63, 64, LENGTH):
         _, body = site.get(f"/{name}/frame/render/{t}")
         assert count_in(np.asarray(Image.open(io.BytesIO(body)))) == t
@@ -70,9 +77,8 @@ def test_one_image_is_the_step_that_was_asked_for(site: Site) -> None:
     assert site.get(f"/{name}/frame/nothing/0")[0] == 404
 
 
-def test_a_branch_differs_from_its_parent_at_the_step(site: Site) -> None:
-    _, listed = site.get()
-    name = listed["episodes"][0]["id"]
+def test_a_branch_differs_from_its_parent_at_the_step(site: Site, episode: str) -> None:
+    name = episode
     parent = get_episode(site.run, name)
     other = 1 - int(parent.actions()[70])
     status, started = site.post(branch={"of": name, "at": 70, "action": other})
@@ -82,9 +88,8 @@ def test_a_branch_differs_from_its_parent_at_the_step(site: Site) -> None:
     assert found == {"step": 70, "what": "action", "same_start": True}
 
 
-def test_why_names_the_components(site: Site) -> None:
-    _, listed = site.get()
-    name = listed["episodes"][0]["id"]
+def test_why_names_the_components(site: Site, episode: str) -> None:
+    name = episode
     status, why = site.post(f"/{name}/saliency", t=5, target="value")
     assert status == 200
     assert [label for label, _ in why["contributions"]] == ["count", "luck"]
