@@ -35,7 +35,7 @@ def main(argv: Sequence[str]) -> int:
     if args.json:
         from gymnasium_solver.cli.tables import print_json
 
-        shown = {"library": found.library, "env_id": found.env_id, "algo_id": found.algo_id}
+        shown = {"library": found.made_by, "env_id": found.env_id, "algo_id": found.algo_id}
         print_json({**shown, "fields": found.mapped.fields, "unmapped": found.mapped.unmapped})
         return 0
     if args.out is None:

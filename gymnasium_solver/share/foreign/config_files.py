@@ -25,7 +25,7 @@ ALGOS |= {"ppo_lstm": "ppo", "qdagger": "dqn", "her": "sac", "crossq": "crossq",
 
 @dataclass(frozen=True)
 class Translated:
-    library: str
+    made_by: str
     env_id: str
     algo_id: str
     mapped: Mapped
@@ -36,7 +36,7 @@ class Translated:
 
     def text(self) -> str:
         """A config file: the fields, and in comments what could not be translated."""
-        lines = [f"# From {self.source} ({self.library})."]
+        lines = [f"# From {self.source} ({self.made_by})."]
         for name, why in sorted(self.mapped.unmapped.items()):
             lines.append(f"# not translated: {name}: {why}")
         return "\n".join(lines) + "\n" + dump_yaml(self.data())

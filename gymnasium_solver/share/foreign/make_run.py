@@ -61,8 +61,8 @@ def import_model(
 def model_config(
     model: ForeignModel, env_id: str, overrides: Mapping[str, Any]
 ) -> tuple[Config, Mapped]:
-    mapped = map_fields(model.hyper, model.algo_id, "sb3" if model.library == "SB3" else "cleanrl")
-    note = f"Imported from {model.library}."
+    mapped = map_fields(model.hyper, model.algo_id, "sb3" if model.made_by == "SB3" else "cleanrl")
+    note = f"Imported from {model.made_by}."
     base = {"env_id": env_id, "algo_id": model.algo_id, "seed": 0, "description": note}
     base |= {"device": "cpu", "max_env_steps": max(model.env_steps, 1)}
     for attempt in ({**mapped.fields, **model.fields()}, model.fields()):
@@ -94,8 +94,8 @@ def _create(
     run.update_meta(
         status="finished",
         stop_reason="imported",
-        stop_detail=f"{model.library}, {source}",
-        imported={"library": model.library, "file": source},
+        stop_detail=f"{model.made_by}, {source}",
+        imported={"library": model.made_by, "file": source},
         engine=env.spec.engine,
         max_episode_steps=env.spec.max_episode_steps,
         action_space=space_to_json(env.action_space),

@@ -1,6 +1,6 @@
 """A policy of another library as layers, and those layers as our weights.
 
-    model = ForeignModel(library="SB3", algo_id="ppo", actor=[Layer(w, b), ...], ...)
+    model = ForeignModel(made_by="SB3", algo_id="ppo", actor=[Layer(w, b), ...], ...)
     weights = our_weights(model, agent)
 
 What differs is adapted so that greedy actions are the same. SB3's and CleanRL's PPO has actions in
@@ -38,7 +38,7 @@ class Moments:
 
 @dataclass
 class ForeignModel:
-    library: str
+    made_by: str
     algo_id: str
     """Ours: ppo, dqn, sac, td3 or ddpg."""
     actor: list[Layer]
