@@ -15,7 +15,7 @@ from gymnasium_solver.bench.harness import Options, say, spread, table
 
 if TYPE_CHECKING:
     from gymnasium_solver.config.schema import Config
-    from gymnasium_solver.training.loop import Trainer
+    from gymnasium_solver.training.trainer import Trainer
 
 ROWS = {"n_envs": 2_048, "batch_size": 8_192, "hidden": 2_048}  # fewest env steps in a rollout
 SWEEPS: dict[str, tuple[str, list[int]]] = {
@@ -73,20 +73,21 @@ def _collecting_s(trainer: "Trainer") -> float:
 def rates(config: "Config", seconds: float) -> dict[str, float]:
     """Env steps per second of whole epochs, and of collecting alone."""
     from gymnasium_solver.envs.make import env_from_config
-    from gymnasium_solver.training.loop import Trainer
+    from gymnasium_solver.training.loop import collect_and_learn
     from gymnasium_solver.training.observer import Observer
     from gymnasium_solver.training.threads import limited_threads, pick_threads
+    from gymnasium_solver.training.trainer import Trainer
 
     with limited_threads(pick_threads(config)):
         env = env_from_config(config, config.n_envs)
         trainer = Trainer(config, env, Observer())
         try:
             for _ in range(N_WARM):
-                trainer._collect_and_learn()
+                collect_and_learn(trainer)
             start, first = time.perf_counter(), trainer.progress.env_steps
             collect_s, n_epochs = _collecting_s(trainer), 0
             while time.perf_counter() - start < seconds or n_epochs < FEWEST_EPOCHS:
-                trainer._collect_and_learn()
+                collect_and_learn(trainer)
                 n_epochs += 1
             took_s = time.perf_counter() - start
             collect_s = _collecting_s(trainer) - collect_s

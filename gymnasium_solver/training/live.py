@@ -41,7 +41,7 @@ from gymnasium_solver.training.prepare import build_config, changed_from_shipped
 from gymnasium_solver.training.threads import pick_threads
 
 if TYPE_CHECKING:
-    from gymnasium_solver.training.loop import Trainer
+    from gymnasium_solver.training.trainer import Trainer
 
 FROM_FILE = "config.yaml"
 REFUSED_FILE = "config.refused.yaml"
