@@ -1,14 +1,17 @@
-"""The fields of a config, in small blocks. A config class is a list of blocks and its own fields.
+"""The fields of a config, in small blocks: those that every run has.
+
+A config class is a list of blocks and its own fields:
 
     class PPOConfig(ActorCriticFields, MinibatchFields, LearnerConfig):
         clip_range: PositiveSchedule = Schedule.constant(0.2)
         "Clip the probability ratio to 1 +- this value. Higher: larger, riskier updates."
 
-A class takes only blocks whose fields it reads, so no algorithm has a field without effect. The
-string under a field is its documentation in `--help`, the docs and the JSON schema. Pydantic orders
-fields from the last base class to the first, so bases are listed from specific to general. It takes
-a field from the first base that has it: a block that extends another one (CriticFields) comes after
-a class that changes defaults of the latter.
+The blocks of what learns (networks, optimisation) are in learner_blocks.py. A class takes only
+blocks whose fields it reads, so no algorithm has a field without effect. The string under a field
+is its documentation in `--help`, the docs and the JSON schema. Pydantic orders fields from the last
+base class to the first, so bases are listed from specific to general. It takes a field from the
+first base that has it: a block that extends another one (CriticFields) comes after a class that
+changes defaults of the latter.
 """
 
 from collections.abc import Mapping
@@ -16,19 +19,8 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from gymnasium_solver.config.layer_list import LayerList
-from gymnasium_solver.config.models import ModelId, read_preset
-from gymnasium_solver.config.schedule import (
-    NonNegativeSchedule,
-    PositiveSchedule,
-    Schedule,
-    changing,
-)
 from gymnasium_solver.config.spec import read_spec
 from gymnasium_solver.config.types import (
-    ActionDist,
-    Activation,
-    BatchSize,
     Block,
     Count,
     Device,
@@ -36,21 +28,14 @@ from gymnasium_solver.config.types import (
     EpochsOrFraction,
     Float,
     FrameSize,
-    HeadKind,
-    HiddenDims,
     Name,
     Names,
     NonNegativeInt,
     ObsKeys,
-    ObsNormalization,
-    OptimizerKind,
-    PolicyKind,
     Seed,
     Wrappers,
 )
 from gymnasium_solver.errors import ConfigError
-
-LONGEST_RECORDED = 128  # rows of a sequence; recording longer ones takes too long
 
 
 class Fields(BaseModel):
@@ -299,186 +284,3 @@ class SystemFields(Fields):
     """Print only the result."""
     init_from_run: str | None = None
     """Start with the weights of another run, e.g. @last/@best."""
-
-
-class NormalizeFields(Fields):
-    title = "normalisation"
-
-    normalize_obs: ObsNormalization = "auto"
-    """Normalise observations. rolling (or true): by running mean and standard deviation. static:
-    by the bounds of the space. auto: rolling if random steps of the environment show large, small
-    or uneven numbers, else false; decided at the start and recorded."""
-    clip_obs: Annotated[Float, Field(gt=0)] = 10.0
-    """Clip normalised observations to +- this value. Raise it if rare large values matter."""
-    normalize_reward: bool | Literal["auto"] = "auto"
-    """Divide rewards by the running standard deviation of the discounted return. Reported returns
-    are never normalised. auto: if random steps of the environment show large rewards or returns;
-    decided at the start and recorded."""
-    clip_reward: Annotated[Float, Field(gt=0)] | None = 10.0
-    """Clip normalised rewards to +- this value. null: no clipping."""
-
-    @property
-    def obs_normalization(self) -> Literal[False, "rolling", "static"]:
-        """`normalize_obs`; off while `auto` is not decided (training/scales.py)."""
-        return False if self.normalize_obs == "auto" else self.normalize_obs
-
-    @property
-    def scales_reward(self) -> bool:
-        """`normalize_reward`; off while `auto` is not decided."""
-        return self.normalize_reward is True
-
-
-class NetworkFields(Fields):
-    title = "network"
-
-    policy: PolicyKind = "auto"
-    """Kind of network: mlp, cnn, or a network registered by a plugin. auto: cnn for images, mlp for
-    everything else."""
-    model_id: ModelId | None = None
-    """Preset of an MLP's `hidden_dims`: mlp_tiny 64, mlp_small 128 128, mlp_medium 256 256,
-    mlp_large 512 512; or of a CNN: cnn_small (any image size), cnn_nature (from 36 x 36),
-    cnn_impala, cnn_large (impala, twice as wide). Unset: hidden_dims for an MLP; for a CNN
-    cnn_nature if the image is large enough, else cnn_small."""
-    hidden_dims: HiddenDims = (64, 64)
-    """Width of each hidden layer. Wider: more capacity, slower, easier to overfit."""
-    cnn_channels: HiddenDims | None = None
-    """Channels of each layer (cnn_small, cnn_nature) or stage (cnn_impala, cnn_large) of a CNN.
-    Unset: the preset's. More: more capacity; the cost grows with the square."""
-    cnn_hidden_dims: HiddenDims | None = None
-    """Width of each layer between a CNN's convolutions and its outputs. Unset: the preset's: small
-    128, nature 512, impala 256, large 512."""
-    activation: Activation = "tanh"
-    """Activation function of the hidden layers."""
-    layers: LayerList = None
-    """Hidden layers one by one, in place of hidden_dims: linear, conv, pool, layer_norm, rms_norm,
-    dropout, residual, simnorm, and activations by name. gsolve net prints them."""
-    init: Literal["auto", "orthogonal", "kaiming", "xavier", "uniform"] = "auto"
-    """Initial weights of the hidden layers. auto: orthogonal for policy gradients, uniform in
-    +-1/sqrt(inputs) for value-based methods."""
-    init_gain: Annotated[Float, Field(gt=0)] = 1.0
-    """Factor of the initial weights, if `init` is not auto."""
-    zero_last: bool = False
-    """Start with zeros in the output layers: values of 0 and a uniform policy."""
-    head: HeadKind = "linear"
-    """Output layer of the networks: linear, or a head registered by a plugin."""
-
-    @property
-    def widest_layer(self) -> int:
-        """Width of the widest hidden layer of an MLP."""
-        return max(self.hidden_dims, default=0)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _read_preset(cls, data: Any) -> Any:
-        return {**data, **read_preset(data)} if isinstance(data, Mapping) else data
-
-
-class LearningFields(Fields):
-    title = "optimisation"
-
-    policy_lr: PositiveSchedule = Schedule.constant(3e-4)
-    """Learning rate. Higher: faster, until it becomes unstable."""
-    optimizer: OptimizerKind = "adam"
-    """Optimiser of all networks. rmsprop_tf: as TensorFlow has it, with epsilon inside the root and
-    short first steps."""
-    adam_eps: Annotated[Float, Field(gt=0)] = 1e-5
-    """Epsilon of Adam's denominator. Higher: smaller steps where gradients are small."""
-    adam_beta1: Annotated[Float, Field(ge=0, lt=1)] = 0.9
-    """Decay of Adam's mean of the gradients. Higher: smoother, slower to turn."""
-    adam_beta2: Annotated[Float, Field(ge=0, lt=1)] = 0.999
-    """Decay of Adam's mean of the squared gradients."""
-    momentum: Annotated[Float, Field(ge=0, lt=1)] = 0.0
-    """Momentum of sgd."""
-    weight_decay: Annotated[float, changing(ge=0)] = 0.0
-    """Weight decay. Higher: smaller weights."""
-    max_grad_value: Annotated[Float, Field(gt=0)] | None = None
-    """Clip every entry of the gradient to +- this value, before its norm. null: no clipping."""
-    max_grad_norm: Annotated[float, changing(gt=0)] | None = 0.5
-    """Clip the gradient norm to this value. null: no clipping."""
-    gamma: Annotated[float, changing(ge=0, le=1)] = 0.99
-    """Discount factor. Higher: looks further ahead, with more variance."""
-
-
-class MinibatchFields(BudgetFields):
-    title = "minibatches"
-
-    batch_size: BatchSize = 64
-    """Samples per minibatch, or a fraction in (0, 1] of the rollout (1.0: the whole rollout; 1: one
-    sample). Larger: less noisy gradients, fewer gradient steps from the same data."""
-
-    @property
-    def gradient_samples(self) -> int:
-        """Samples in one gradient step."""
-        return self.batch_size
-
-    def notices(self) -> list[str]:
-        """Settings that are valid but have no effect as written, one line each."""
-        rollout = self.n_envs * self.rollout_rows
-        if self.batch_size <= rollout:
-            return super().notices()
-        return [
-            *super().notices(),
-            f"batch_size {self.batch_size:,} is larger than the rollout (n_envs x n_steps = "
-            f"{rollout:,} samples): each minibatch is the whole rollout",
-        ]
-
-
-class RecurrentFields(Fields):
-    title = "memory"
-
-    recurrent: Literal["gru", "lstm", "rnn"] | None = None
-    """Recurrent core after the hidden layers, which remembers what is no longer observed. Learns
-    from sequences, which is slower. null: none."""
-    recurrent_dim: Count = 64
-    """Width of the recurrent core. Wider: remembers more, slower."""
-    sequence_length: Count | None = 16
-    """Rows of a sequence that a recurrent network learns from: gradients go back this many steps.
-    Memory itself lasts longer: each sequence starts with the state that the acting policy had
-    there. Longer: learns to use older observations, slower. null: the whole rollout."""
-
-    @property
-    def has_short_sequences(self) -> bool:
-        """Whether sequences are short enough for recorded gradients; also without memory."""
-        length = self.sequence_length
-        return self.recurrent is None or (length is not None and length <= LONGEST_RECORDED)
-
-    def notices(self) -> list[str]:
-        changed = self.sequence_length != type(self).model_fields["sequence_length"].default
-        if self.recurrent is not None or not changed:
-            return super().notices()
-        text = "sequence_length has no effect without a recurrent core (recurrent: gru)"
-        return [*super().notices(), text]
-
-
-class ActorCriticFields(RecurrentFields):
-    title = "actor and critic"
-
-    share_trunk: Literal["auto"] | bool = "auto"
-    """Share the hidden layers between policy and value function. Smaller and faster, but the two
-    interfere. auto: shared in a CNN and in a recurrent network, separate in an MLP."""
-    action_dist: ActionDist = "auto"
-    """Distribution of actions. Real-valued (Box): gaussian (the same deviation in all states),
-    gaussian_state (learnt per state), squashed (the latter through tanh into the bounds), beta (on
-    the bounds), multivariate (correlated). Discrete: categorical, gumbel (relaxed one-hot). auto:
-    gaussian, categorical, or one per choice or bit."""
-    gumbel_temperature: Annotated[Float, Field(gt=0)] = 1.0
-    """Temperature of gumbel: lower is closer to one-hot."""
-    log_std_init: Float = 0.0
-    """Initial log standard deviation of continuous actions. Higher: more exploration."""
-    ent_coef: NonNegativeSchedule = Schedule.constant(0.0)
-    """Weight of the entropy bonus. Higher: explores more, converges later."""
-
-
-class CriticFields(NetworkFields):
-    """For algorithms whose critics are networks apart from the actor."""
-
-    title = "critics"
-
-    critic_lr: PositiveSchedule | None = None
-    """Learning rate of the critics. null: same as policy_lr."""
-    critic_hidden_dims: HiddenDims | None = None
-    """Width of each hidden layer of the critics. null: same as hidden_dims."""
-
-    @property
-    def widest_layer(self) -> int:
-        return max(super().widest_layer, *(self.critic_hidden_dims or (0,)))

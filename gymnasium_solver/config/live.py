@@ -10,10 +10,10 @@ from typing import Any
 from gymnasium_solver.config.blocks import (
     EnvFields,
     IdentityFields,
-    NetworkFields,
     SeedFields,
     SystemFields,
 )
+from gymnasium_solver.config.learner_blocks import NetworkFields
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.errors import ConfigError
 

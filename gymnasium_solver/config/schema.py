@@ -1,7 +1,7 @@
 """The config that every run has, and the one that every algorithm with a network has.
 
 An algorithm declares its own config next to its losses. It lists the blocks of fields that it
-reads (config/blocks.py) and adds its own:
+reads (blocks.py, learner_blocks.py) and adds its own:
 
     class PPOConfig(ActorCriticFields, MinibatchFields, LearnerConfig):
         clip_range: PositiveSchedule = Schedule.constant(0.2)
@@ -20,20 +20,13 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from gymnasium_solver.config.blocks import (
-    ActorCriticFields,
     BudgetFields,
     CheckpointFields,
-    CriticFields,
     EnvFields,
     EvalFields,
     Fields,
     IdentityFields,
-    LearningFields,
     LoggingFields,
-    MinibatchFields,
-    NetworkFields,
-    NormalizeFields,
-    RecurrentFields,
     SeedFields,
     StopFields,
     SystemFields,
@@ -42,6 +35,15 @@ from gymnasium_solver.config.explain import explain
 from gymnasium_solver.config.interventions import Interventions
 from gymnasium_solver.config.intrinsic import IntrinsicFields
 from gymnasium_solver.config.layers import layered
+from gymnasium_solver.config.learner_blocks import (
+    ActorCriticFields,
+    CriticFields,
+    LearningFields,
+    MinibatchFields,
+    NetworkFields,
+    NormalizeFields,
+    RecurrentFields,
+)
 from gymnasium_solver.config.schedule import Schedule
 from gymnasium_solver.config.types import (
     DEEPEST,
