@@ -44,6 +44,7 @@ class DeterministicConfig(OffPolicyConfig, CriticFields):
 
 
 class DeterministicLearner(OffPolicyLearner):
+    is_one_graph = True
     net: ActorCritics
     policy: DeterministicPolicy
 

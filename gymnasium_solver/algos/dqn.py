@@ -35,7 +35,6 @@ from gymnasium_solver.config.schema import Count, Float, NonNegativeInt, Recurre
 from gymnasium_solver.nets.q_network import QHead, QNetwork
 from gymnasium_solver.policies.q_policy import Exploration, QPolicy
 from gymnasium_solver.spaces.observations import Space
-from gymnasium_solver.tree import map_tree
 
 
 class DQNConfig(RecurrentFields, OffPolicyConfig):
@@ -171,6 +170,7 @@ def c51_errors(
 
 
 class DQN(OffPolicyLearner):
+    is_one_graph = True
     Config = DQNConfig
     net: QNetwork
     policy: QPolicy
@@ -253,10 +253,10 @@ class DQN(OffPolicyLearner):
             beta = hp.get("per_beta", 1.0)
             yield sample_batch(self.memory, n, cfg.burn_in, length, beta, scale, clip)
 
-    def on_device(self, sample: Any) -> Any:
+    def columns(self, sample: Any) -> Any:
         if self.config.recurrent is None:
-            return super().on_device(sample)
-        return SequenceBatch(**map_tree(self.to_device, sample.columns))
+            return super().columns(sample)
+        return SequenceBatch(**sample.columns)
 
     def before_rollout(self, env_steps: int, total_steps: int) -> None:
         super().before_rollout(env_steps, total_steps)
@@ -269,18 +269,19 @@ class DQN(OffPolicyLearner):
         else:
             self.net.sequence(batch.obs, batch.carry, batch.is_first)
 
-    def learn(self, batch: Any, sample: Any, hp: dict[str, float]) -> dict[str, Any]:
-        cfg = self.config
-        if cfg.noisy:
+    def prepare_step(self) -> None:
+        if self.config.noisy:
             self.net.q.resample(self.rng)
             self.target.resample(self.rng)
+
+    def learn(self, batch: Any, sample: Any, hp: dict[str, float]) -> dict[str, Any]:
         with self.timer.detail("gradient"):
             grad, loss, q, error = self.gradient(batch, [])
         with self.timer.detail("optimiser"):
             norm = self.optimizer.step(grad, hp["policy_lr"])
         self.set_priorities(sample, error)
         if self.target_copy_freq is None:
-            self.update_target(cfg.tau)
+            self.update_target(self.config.tau)
         return {"opt/loss/td": loss, "opt/q/mean": q, "opt/grads/norm/all": norm}
 
 

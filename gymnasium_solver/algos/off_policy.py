@@ -39,9 +39,11 @@ from gymnasium_solver.data.memory_check import available_memory_bytes, check_fit
 from gymnasium_solver.data.replay import Replay
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.errors import ConfigError
+from gymnasium_solver.fast.graphed_step import GraphedStep, Inputs
 from gymnasium_solver.fast.optimizer import FlatOptimizer, flatten_parameters
 from gymnasium_solver.spaces.goals import GoalFunctions, check_goal_space
-from gymnasium_solver.spaces.observations import Space, map_obs, part_spaces
+from gymnasium_solver.spaces.observations import Space, part_spaces
+from gymnasium_solver.tree import map_tree
 
 SMALL_REPLAY_BYTES = 512 * 2**20
 STACK_AT_MOST = 8
@@ -146,6 +148,9 @@ class ReplayBatch(NamedTuple):
 
 class OffPolicyLearner(Learner):
     has_replay = True
+    is_one_graph = False
+    """Whether `learn` can be one CUDA graph: it reads the batch, `hp` and `normal_noise`, and its
+    Python code depends on `step_kind` only."""
 
     def __init__(
         self,
@@ -167,10 +172,21 @@ class OffPolicyLearner(Learner):
         """Rows of the replay buffer that a batch needs: of the sequences of a recurrent network."""
         self.target_copy_freq: int | None = None
         """Env steps between hard updates of the target networks; None: no hard updates."""
+        self.step_inputs: Inputs | None = None  # of the gradient step that is being captured
+        self.step_graph: GraphedStep | None = None
+        if self.is_one_graph and self.device.type == "cuda" and self.may_record:
+            # A value that changes with the clock would keep its first value in a graph.
+            self.step_graph = None if self._changing else GraphedStep(self)
 
     @abstractmethod
     def learn(self, batch: ReplayBatch, sample: Sample, hp: dict[str, float]) -> dict[str, Any]:
         """Do one gradient step on one batch and return its metrics."""
+
+    def prepare_step(self) -> None:
+        """Host work before each gradient step, e.g. new noise in the networks."""
+
+    def step_kind(self) -> Any:
+        """Which kind of gradient step comes next, if they differ."""
 
     # -- targets ----------------------------------------------------------------------------
 
@@ -326,10 +342,13 @@ class OffPolicyLearner(Learner):
             self.update_target(1.0)
         steps, details = [], {}
         for sample in self.timer.each("sample", self.samples(n_updates, hp)):
-            batch = self.on_device(sample)
             if self.take_details():
-                details = self.details(batch)
-            steps.append(self.learn(batch, sample, hp))
+                details = self.details(self.on_device(sample))
+            self.prepare_step()
+            if self.step_graph is None:
+                steps.append(self.learn(self.on_device(sample), sample, hp))
+            else:
+                steps.append(self.step_graph(sample, hp, self.step_kind()))
         return ops.mean_metrics(steps) | details | hp_metrics(hp)
 
     @torch.no_grad()
@@ -391,25 +410,39 @@ class OffPolicyLearner(Learner):
             n_updates, beta=hp.get("per_beta", 1.0), reward_scale=scale, reward_clip=clip
         )
 
-    def on_device(self, sample: Sample) -> ReplayBatch:
+    def columns(self, sample: Sample) -> ReplayBatch:
+        """The sample as a batch of arrays."""
         return ReplayBatch(
-            obs=map_obs(self.to_device, sample.obs),
-            actions=self.to_device(sample.actions),
-            reward=self.to_device(sample.reward),
-            discount=self.to_device(sample.discount),
-            next_obs=map_obs(self.to_device, sample.next_obs),
-            weight=self.to_device(sample.weight),
-            next_mask=None if sample.next_mask is None else self.to_device(sample.next_mask),
+            obs=sample.obs,
+            actions=sample.actions,  # type: ignore[arg-type]
+            reward=sample.reward,  # type: ignore[arg-type]
+            discount=sample.discount,  # type: ignore[arg-type]
+            next_obs=sample.next_obs,
+            weight=sample.weight,  # type: ignore[arg-type]
+            next_mask=sample.next_mask,  # type: ignore[arg-type]
         )
+
+    def on_device(self, sample: Sample) -> ReplayBatch:
+        batch: ReplayBatch = map_tree(self.to_device, self.columns(sample))
+        return batch
 
     def set_priorities(self, sample: Sample, error: Tensor) -> None:
         """Set the priorities of the sampled transitions from their TD errors [B]."""
-        if self.replay_config.prioritized:
-            assert self.memory is not None
-            self.memory.update_priorities(sample.index, error.cpu().numpy())
+        if not self.replay_config.prioritized:
+            return
+        if self.step_inputs is not None and self.step_inputs.is_captured:
+            self.step_inputs.error = error
+        else:
+            self.update_priorities(sample, error)
+
+    def update_priorities(self, sample: Sample, error: Tensor) -> None:
+        assert self.memory is not None
+        self.memory.update_priorities(sample.index, error.cpu().numpy())
 
     def normal_noise(self, *shape: int) -> Tensor:
         """Standard normal noise for a loss, from the learner's own random stream."""
+        if self.step_inputs is not None:
+            return self.step_inputs.normal(shape)
         return self.to_device(self.rng.standard_normal(shape, dtype=np.float32))
 
     # -- state ------------------------------------------------------------------------------

@@ -137,6 +137,7 @@ def discrete_actor_loss(
 
 class SAC(OffPolicyLearner):
     Config = SACConfig
+    is_one_graph = True
     net: ActorCritics
     policy: SoftPolicy
     target: Critics
@@ -220,6 +221,10 @@ class SAC(OffPolicyLearner):
         return terms[0], list(terms)
 
     # -- the update -------------------------------------------------------------------------
+
+    def step_kind(self) -> bool:
+        """Whether the next gradient step trains the actor too."""
+        return (self.critic_optimizer.n_steps + 1) % self.config.policy_delay == 0
 
     def learn(self, batch: ReplayBatch, sample: Sample, hp: dict[str, float]) -> dict[str, Any]:
         """Update the critics, actor, temperature and target networks on one batch."""

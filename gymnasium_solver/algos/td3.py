@@ -74,6 +74,10 @@ class TD3(DeterministicLearner):
         terms = critic_loss(self.net, self.target_actor, self.target_critic, batch, *coefficients)
         return terms[0], list(terms)
 
+    def step_kind(self) -> bool:
+        """Whether the next gradient step trains the actor too."""
+        return (self.critic_optimizer.n_steps + 1) % self.config.policy_delay == 0
+
     def learn(self, batch: ReplayBatch, sample: Sample, hp: dict[str, float]) -> dict[str, Any]:
         """Update the critics and, every `policy_delay` steps, the actor and the target networks."""
         cfg = self.config

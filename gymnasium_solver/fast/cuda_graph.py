@@ -12,7 +12,9 @@ function reads (weights) or writes (moments) must stay in place. A graph is vali
 shapes. Each set gets its own graph after a few eager warm-up calls.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import NamedTuple
 
 import torch
@@ -23,6 +25,23 @@ MAX_GRAPHS = 8  # shapes that change on every call are not worth a graph each
 
 Function = Callable[[Sequence[Tensor]], list[Tensor]]
 Key = tuple[tuple[torch.Size, torch.dtype], ...]
+
+
+_is_inlined = ContextVar("is_inlined", default=False)
+
+
+@contextmanager
+def inlined() -> Iterator[None]:
+    """Inside, functions run without graphs of their own, so that one graph can hold them all."""
+    token = _is_inlined.set(True)
+    try:
+        yield
+    finally:
+        _is_inlined.reset(token)
+
+
+def is_inlined() -> bool:
+    return _is_inlined.get()
 
 
 class Capture(NamedTuple):
@@ -39,6 +58,8 @@ class Graphed:
         self._n_calls: dict[Key, int] = {}
 
     def __call__(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        if is_inlined():
+            return self.function(inputs)
         key = tuple((t.shape, t.dtype) for t in inputs)
         capture = self._captures.get(key) or self._warmed_up(key, inputs)
         if capture is None:

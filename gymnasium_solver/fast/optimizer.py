@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from gymnasium_solver.fast.cuda_graph import Graphed
+from gymnasium_solver.fast.cuda_graph import Graphed, is_inlined
 
 OptimizerKind = Literal["adam", "adamw", "sgd", "rmsprop", "rmsprop_tf"]
 RMS_DECAY = 0.99  # of the mean square in rmsprop
@@ -69,15 +69,22 @@ class FlatOptimizer:
         self._graphed = Graphed(self._descend_from_places) if self.flat.is_cuda and graph else None
 
     @torch.no_grad()
-    def step(self, grad: Tensor, lr: float) -> Tensor:
+    def step(self, grad: Tensor, lr: float | Tensor) -> Tensor:
         """One optimiser step along a flat gradient, which is overwritten; returns its norm before
-        clipping."""
+        clipping. `lr` is a tensor if the step is part of a larger graph."""
         self.n_steps += 1
+        if is_inlined():
+            self._count.add_(1)
+            return self._descend(grad, lr)
         self._count.fill_(self.n_steps)
         if self._graphed is None:
             return self._descend(grad, lr)
         self._lr.fill_(lr)
         return self._graphed([grad])[0].clone()
+
+    def set_count(self, n_steps: int) -> None:
+        self.n_steps = n_steps
+        self._count.fill_(n_steps)
 
     def _descend_from_places(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         return [self._descend(inputs[0], self._lr)]
@@ -154,7 +161,7 @@ class FlatOptimizer:
     def load_state(self, state: dict[str, Any]) -> None:
         self.mean.copy_(torch.as_tensor(state["mean"]))
         self.mean_square.copy_(torch.as_tensor(state["mean_square"]))
-        self.n_steps = int(state["n_steps"])
+        self.set_count(int(state["n_steps"]))
 
     def snapshot(self) -> tuple[Tensor, dict[str, Tensor]]:
         """Copy weights and moments, to restore after an update with NaNs."""

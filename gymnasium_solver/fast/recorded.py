@@ -31,7 +31,9 @@ from torch import Tensor, nn
 
 from gymnasium_solver import tree
 from gymnasium_solver.fast.aten import FUSED, OPERATIONS, WITH_OUT, inlined, through_torch
-from gymnasium_solver.fast.cuda_graph import Graphed
+from gymnasium_solver.fast.cuda_graph import Graphed, is_inlined
+from gymnasium_solver.fast.forward_graph import GraphedForward
+from gymnasium_solver.fast.staging import on_device as on_device
 from gymnasium_solver.fast.tape import (
     Loss,
     Ref,
@@ -120,6 +122,13 @@ class LossGradient:
         """Coefficients on the GPU. Numbers rarely change between calls and are uploaded only when
         they do; tensors are already there. No synchronisation."""
         device, numbers = self.params[0].device, list(coefficients)
+        if is_inlined():  # a larger graph cannot copy from the host
+            scalars = [
+                c if isinstance(c, Tensor) else torch.full((), c, device=device) for c in numbers
+            ]
+            return (
+                torch.cat([scalar.reshape(1) for scalar in scalars]) if scalars else _none(device)
+            )
         if any(isinstance(c, Tensor) for c in numbers):
             scalars = [torch.as_tensor(c, dtype=torch.float32, device=device) for c in numbers]
             return torch.stack([scalar.reshape(()) for scalar in scalars])
@@ -127,6 +136,10 @@ class LossGradient:
             uploaded = torch.tensor(numbers, dtype=torch.float32, device=device)
             self._coefficients = (numbers, uploaded)
         return self._coefficients[1]
+
+
+def _none(device: torch.device) -> Tensor:
+    return torch.empty(0, device=device)
 
 
 def eager(
@@ -228,7 +241,7 @@ class Inference:
         self._record = record
         self._program: Program | None = None
         self._structure: tree.Structure = None
-        self._graphed: Graphed | None = None
+        self._on_gpu: GraphedForward | None = None
         self._first = next(module.parameters(), None)
         self._address: int | None = None
 
@@ -288,25 +301,13 @@ class Inference:
         if self._structure is None:
             self._structure = tree.structure_of(inputs)
         device = torch.device("cpu") if self._first is None else self._first.device
-        columns = [on_device(leaf, device) for leaf in tree.leaves_of(inputs)]
-        if device.type != "cuda":
-            return [output.cpu().numpy() for output in self._outputs(columns)]
-        if self._graphed is None:
-            self._graphed = Graphed(self._outputs)
-        return [output.cpu().numpy() for output in self._graphed(columns)]
-
-
-def on_device(array: np.ndarray | Tensor, device: torch.device) -> Tensor:
-    """An array as a tensor on the device; a tensor must already be there.
-
-    Copies to a GPU use pinned memory, so the host does not wait.
-    """
-    if isinstance(array, Tensor):
-        return array
-    tensor = torch.from_numpy(np.ascontiguousarray(array))
-    if device.type == "cuda":
-        return tensor.pin_memory().to(device, non_blocking=True)
-    return tensor.to(device)
+        leaves = tree.leaves_of(inputs)
+        if device.type == "cuda":
+            if self._on_gpu is None:
+                self._on_gpu = GraphedForward(self._outputs, device)
+            return self._on_gpu(leaves)
+        columns = [on_device(leaf, device) for leaf in leaves]
+        return [output.cpu().numpy() for output in self._outputs(columns)]
 
 
 # -- the program ------------------------------------------------------------------------------

@@ -67,23 +67,33 @@ class Progress:
 class Means:
     """Mean metrics of an epoch's updates; scheduled values (hp/) keep their last value.
 
-    Tensors are summed on their device and transferred once, at the end.
+    Tensors are summed on their device and transferred once, at the end. The key of a tensor of
+    several metrics is the tuple of their names.
     """
 
     def __init__(self) -> None:
-        self._sums: dict[str, Any] = {}
-        self._counts: dict[str, int] = {}
+        self._sums: dict[str | tuple[str, ...], Any] = {}
+        self._counts: dict[str | tuple[str, ...], int] = {}
 
-    def add(self, metrics: Mapping[str, Any]) -> None:
+    def add(self, metrics: Mapping[Any, Any]) -> None:
         for name, value in metrics.items():
-            if name in self._sums and not name.startswith("hp/"):
+            if name in self._sums and not (isinstance(name, str) and name.startswith("hp/")):
                 self._sums[name] = self._sums[name] + value
                 self._counts[name] += 1
             else:
                 self._sums[name], self._counts[name] = value, 1
 
     def values(self) -> dict[str, float]:
-        return {name: float(value) / self._counts[name] for name, value in self._sums.items()}
+        """The means. A name that was added alone and in a tuple is averaged over both."""
+        sums: dict[str, float] = {}
+        counts: dict[str, int] = {}
+        for key, total in self._sums.items():
+            alone = isinstance(key, str)
+            pairs = [(key, float(total))] if alone else zip(key, total.tolist(), strict=True)
+            for name, value in pairs:
+                sums[name] = sums.get(name, 0.0) + value
+                counts[name] = counts.get(name, 0) + self._counts[key]
+        return {name: value / counts[name] for name, value in sums.items()}
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,151 @@
+"""A gradient step as one graph does what separate calls do, and keeps the order of random draws."""
+
+import numpy as np
+import pytest
+import torch
+
+from gymnasium_solver.algos.off_policy import OffPolicyLearner
+from gymnasium_solver.config.schema import Config
+from gymnasium_solver.envs.journal import JournaledEnv
+from gymnasium_solver.envs.make import training_env
+from gymnasium_solver.fast.cuda_graph import N_PLAIN_CALLS
+from gymnasium_solver.fast.graphed_step import GraphedStep
+from gymnasium_solver.fast.staging import N_BUFFERS, Staging
+from gymnasium_solver.training.agents import build_agent
+from gymnasium_solver.training.collect import Collector
+from gymnasium_solver.training.prepare import load_config
+from gymnasium_solver.training.progress import Means
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+CASES = {
+    "sac": ("Pendulum-v1:sac", {}),
+    "sac delayed": ("Pendulum-v1:sac", {"policy_delay": 2, "prioritized": True}),
+    "td3": ("Pendulum-v1:td3", {}),
+    "ddpg": ("Pendulum-v1:ddpg", {}),
+    "dqn": ("CartPole-v1:dqn", {}),
+    "rainbow": ("CartPole-v1:dqn", {"noisy": True, "prioritized": True, "n_step": 3}),
+}
+SMALL = {"n_envs": 2, "buffer_size": 500, "learning_starts": 10, "batch_size": 16,
+         "hidden_dims": [16, 16], "device": DEVICE, "seed": 3}  # fmt: skip
+
+
+class Rerun:
+    """Stands in for a CUDA graph on the CPU: a replay runs the function again."""
+
+    def __init__(self, learner: OffPolicyLearner, function):
+        self.learner, self.function = learner, function
+        self.outputs = self._run_without_effect()
+
+    def _run_without_effect(self):
+        saved = self.learner.snapshot()
+        outputs = [output.clone() for output in self.function()]
+        counts = {name: own.n_steps for name, own in self.learner.optimizers.items()}
+        self.learner.restore(saved)
+        for name, own in self.learner.optimizers.items():
+            own.n_steps = counts[name]  # as in a capture: Python ran, the tensors did not change
+        return outputs
+
+    def replay(self):
+        counts = {name: own.n_steps for name, own in self.learner.optimizers.items()}
+        for place, value in zip(self.outputs, self.function(), strict=True):
+            place.copy_(value)
+        for name, own in self.learner.optimizers.items():
+            own.n_steps = counts[name]
+
+
+def capture_for(learner):
+    def capture(function):
+        graph = Rerun(learner, function)
+        return graph, graph.outputs
+
+    return None if DEVICE == "cuda" else capture
+
+
+def config_of(name: str, **changes) -> Config:
+    config_name, own = CASES[name]
+    return load_config(config_name).replace(**(SMALL | own | changes))
+
+
+def learner_of(config: Config) -> OffPolicyLearner:
+    env = training_env(config)
+    env.close()
+    return build_agent(config, env.observation_space, env.action_space)
+
+
+def rollouts_of(config: Config, n: int = 24) -> list:
+    env = training_env(config)
+    policy = build_agent(config, env.observation_space, env.action_space).policy
+    policy.is_random = True
+    collector = Collector(JournaledEnv(env), policy, 10, 1, 10**6)
+    rollouts = [collector.collect(0, None, 10 if i == 0 else 1) for i in range(n)]
+    env.close()
+    return rollouts
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_one_graph_trains_as_separate_calls_do(name):
+    config = config_of(name)
+    plain, graphed = learner_of(config), learner_of(config)
+    plain.step_graph, graphed.step_graph = None, GraphedStep(graphed, capture_for(graphed))
+    means = Means(), Means()
+    for i, rollout in enumerate(rollouts_of(config)):
+        for learner, mean in zip((plain, graphed), means, strict=True):
+            mean.add(learner.update(rollout, 100 + 2 * i, 10_000))
+    assert graphed.step_graph.failure is None
+    assert graphed.step_graph._launches
+    assert plain.rng.bit_generator.state == graphed.rng.bit_generator.state
+    for a, b in zip(plain.learnt_weights(), graphed.learnt_weights(), strict=True):
+        assert torch.allclose(a, b, rtol=1e-4, atol=1e-6)
+    counts = [{n: o.n_steps for n, o in own.optimizers.items()} for own in (plain, graphed)]
+    assert counts[0] == counts[1]
+    a, b = (mean.values() for mean in means)
+    assert a.keys() == b.keys()
+    assert {key: a[key] for key in a} == pytest.approx(b, rel=1e-3, abs=1e-5)
+
+
+def test_a_step_that_cannot_be_captured_runs_as_before():
+    config = config_of("sac")
+    learner = learner_of(config)
+
+    def refuse(function):
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    learner.step_graph = GraphedStep(learner, refuse)
+    for i, rollout in enumerate(rollouts_of(config, 10)):
+        learner.update(rollout, 100 + 2 * i, 10_000)
+    assert "capturing" in learner.step_graph.failure
+    assert learner.critic_optimizer.n_steps > N_PLAIN_CALLS
+
+
+@pytest.mark.skipif(DEVICE == "cpu", reason="needs a CUDA GPU")
+def test_a_value_that_changes_with_the_clock_is_not_frozen_in_a_graph():
+    assert learner_of(config_of("sac")).step_graph is not None
+    assert learner_of(config_of("sac", tau={"start": 0.01, "end": 0.001})).step_graph is None
+
+
+def test_staging_keeps_shapes_types_and_the_newest_arrays():
+    arrays = [
+        np.arange(6, dtype=np.float32).reshape(2, 3),
+        np.array([7, 8]),
+        np.array([True, False, True]),
+    ]
+    staging = Staging(arrays, torch.device(DEVICE))
+    for i in range(2 * N_BUFFERS + 1):
+        given = [arrays[0] + i, arrays[1] * i, ~arrays[2]]
+        staging.upload(given)
+        for tensor, array in zip(staging.tensors, given, strict=True):
+            assert tensor.shape == array.shape
+            assert np.array_equal(tensor.cpu().numpy(), array)
+
+
+@pytest.mark.skipif(DEVICE == "cpu", reason="needs a CUDA GPU")
+@pytest.mark.parametrize("name", ["Pendulum-v1:sac", "CartPole-v1:ppo"])
+def test_acting_on_the_gpu_equals_torch(name):
+    config = load_config(name).replace(device="cuda", seed=1)
+    env = training_env(config)
+    agent = build_agent(config, env.observation_space, env.action_space)
+    rng = np.random.default_rng(0)
+    for n in (1, 5, 1, 5, 1, 5, 1, 5, 1, 5):
+        obs = rng.standard_normal((n, *env.observation_space.shape)).astype(np.float32)
+        assert len(agent.act(obs)) == n
+    env.close()
