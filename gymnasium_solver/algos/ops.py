@@ -160,11 +160,23 @@ def critics_loss(q: Tensor, wanted: Tensor, weight: Tensor) -> tuple[Tensor, Ten
     return loss, q.detach().mean(), error.detach().abs().mean(0)
 
 
-def mean_metrics(steps: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Average the metrics of several gradient steps, each over the steps that report it."""
+def unpacked(metrics: Mapping[Any, Any]) -> dict[str, Any]:
+    """Metrics by single names."""
+    single: dict[str, Any] = {}
+    for key, value in metrics.items():
+        single |= {key: value} if isinstance(key, str) else dict(zip(key, value, strict=True))
+    return single
+
+
+def mean_metrics(steps: Sequence[Mapping[Any, Any]]) -> dict[Any, Any]:
+    """Average the metrics of several gradient steps, each over the steps that report it.
+
+    The key of a tensor of several metrics is the tuple of their names (fast/graphed_step.py)."""
     if len(steps) == 1:
         return dict(steps[0])
-    values: dict[str, list[Any]] = {}
+    if len({tuple(step) for step in steps}) > 1:
+        steps = [unpacked(step) for step in steps]
+    values: dict[Any, list[Any]] = {}
     for step in steps:
         for name, value in step.items():
             values.setdefault(name, []).append(value)

@@ -88,10 +88,13 @@ class Means:
         sums: dict[str, float] = {}
         counts: dict[str, int] = {}
         for key, total in self._sums.items():
-            alone = isinstance(key, str)
-            pairs = [(key, float(total))] if alone else zip(key, total.tolist(), strict=True)
-            for name, value in pairs:
-                sums[name] = sums.get(name, 0.0) + value
+            found = (
+                {key: total}
+                if isinstance(key, str)
+                else dict(zip(key, total.tolist(), strict=True))
+            )
+            for name, value in found.items():
+                sums[name] = sums.get(name, 0.0) + float(value)
                 counts[name] = counts.get(name, 0) + self._counts[key]
         return {name: value / counts[name] for name, value in sums.items()}
 
