@@ -34,6 +34,12 @@ COMMON = {
 DEFAULT_ALGO = "ppo"
 """Where neither an algorithm nor a variant is named."""
 SHIPPED = Path(__file__).parent.parent / "configs"
+# The order of listings: what is quick to try first. Folders not named here stand before the last.
+SUITES = (
+    "", "classic_control", "toy_text", "box2d", "mujoco", "dm_control", "robotics", "bandit",
+    "memory", "minigrid", "procgen", "atari", "vizdoom", "retro",
+)  # fmt: skip
+LAST_SUITE = "ablations"
 
 
 @dataclass(frozen=True)
@@ -129,8 +135,14 @@ def find_configs(pattern: str | None = None) -> list[ConfigEntry]:
             for entry in _entries(path, root):
                 entries.setdefault(entry.name, entry)
     # The first variant of a file is the one to start with, so the order in files is kept.
-    found = sorted(entries.values(), key=lambda entry: (entry.suite, entry.name.rpartition(":")[0]))
+    found = sorted(entries.values(), key=_listing_key)
     return [entry for entry in found if pattern is None or _matches(entry, pattern)]
+
+
+def _listing_key(entry: ConfigEntry) -> tuple[int, str, str]:
+    place = SUITES.index(entry.suite) if entry.suite in SUITES else len(SUITES)
+    last = len(SUITES) + 1 if entry.suite == LAST_SUITE else place
+    return last, entry.suite, entry.name.rpartition(":")[0]
 
 
 def config_folders() -> list[Path]:

@@ -30,7 +30,7 @@ from gymnasium_solver.media.episodes import Moment, Player
 from gymnasium_solver.media.inspect_columns import Plan, derived
 from gymnasium_solver.media.inspect_frames import FrameEncoder, net_picture
 from gymnasium_solver.media.labels import action_names, action_text
-from gymnasium_solver.media.stage import Stage, open_stage
+from gymnasium_solver.media.stage import Stage, engine_text, open_stage
 from gymnasium_solver.runs.episode_writer import EpisodeWriter
 from gymnasium_solver.runs.episodes import Episode, get_episode
 from gymnasium_solver.runs.run import Run
@@ -258,6 +258,11 @@ class _Recording:
             "gae_lambda": _gae_lambda(config),
             "fps": stage.fps,
             "note": stage.note,
+            "engine": {
+                "trained": stage.trained_on,
+                "played": stage.env.spec.engine,
+                "text": engine_text(stage),
+            },
             "no_frames": stage.no_frames,
             "changed": {name: str(now) for name, (_, now) in scene.found.changed.items()},
             "parent": None

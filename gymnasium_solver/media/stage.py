@@ -62,6 +62,8 @@ class Stage:
     """What differs from training."""
     no_frames: str | None = None
     """Why nothing is drawn."""
+    trained_on: str | None = None
+    """The engine of the training; None if the run does not tell."""
 
     def frame(self, row: int = 0) -> np.ndarray | None:
         """uint8 (height, width, 3) of one env."""
@@ -152,7 +154,8 @@ def _stage(
     note = _difference(config.env_id, env.spec, trained_on)
     env, tap = tap_observations(env)
     spec = read_spec(config.spec)
-    return Stage(env, tap, config, spec, draws, _fps(config, spec), note, no_frames)
+    fps = _fps(config, spec)
+    return Stage(env, tap, config, spec, draws, fps, note, no_frames, trained_on)
 
 
 def _modes(config: Config, trained_on: str | None) -> Iterator[str]:
@@ -223,6 +226,20 @@ def _difference(env_id: str, spec: EnvSpec, trained_on: str | None) -> str | Non
         return None if spec.env_id == env_id else f"shown in {now} {spec.env_id}"
     where = f"shown in {now} {spec.env_id}, trained in {before}"
     return f"{where}: the same task in other code, so single episodes differ"
+
+
+def engine_text(stage: Stage) -> str:
+    """In which engine the environment is stepped here, beside that of the training."""
+    if stage.note is not None:
+        return f"{stage.note[0].upper()}{stage.note[1:]}."
+    spec, before = stage.env.spec, stage.trained_on
+    now = _ENGINES.get(spec.engine, f"the engine {spec.engine}:")
+    if before is None:
+        return f"Played in {now} {spec.env_id}; the run does not tell in which engine it trained."
+    is_same = before == spec.engine or _ENGINES.get(before) == now
+    return (
+        f"Played in {now} {spec.env_id}, {'as in training' if is_same else f'trained in {before}'}."
+    )
 
 
 def _fps(config: Config, spec: Spec) -> float:

@@ -13,6 +13,7 @@ from PIL import Image
 import gymnasium_solver as gs
 from gymnasium_solver.algos.ops import gae
 from gymnasium_solver.cli.main import main
+from gymnasium_solver.envs.make import make_vector_env
 from gymnasium_solver.errors import ConfigError, EnvError
 from gymnasium_solver.media.inspect import Ask, Branch, Studio, parse_action, play_episode
 from gymnasium_solver.media.inspect_saliency import Reasons
@@ -288,3 +289,25 @@ def test_bad_input_is_one_line(
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
+
+
+def test_an_episode_of_another_engine_says_so_and_is_the_same_task() -> None:
+    """CliffWalking has one start and no chance, so both engines must agree in every step."""
+    small = {**TINY, "vectorization_mode": "envpool", "max_episode_steps": 30}
+    run = gs.train("CliffWalking-v1:ppo", **small)
+    ask = Ask(run.id, seed=3, greedy=False, most_steps=25)
+    episode = play_episode(ask, run.path.parent)
+    engine = episode.facts["engine"]
+    assert (engine["trained"], engine["played"]) == ("envpool", "sync")
+    assert "single episodes differ" in engine["text"]
+    assert engine["text"].startswith("Shown in Gymnasium's CliffWalking-v1, trained in EnvPool's")
+    pool = make_vector_env("CliffWalking-v1", 1, vectorization_mode="envpool")
+    pool.reset(99)
+    rewards = [float(pool.step(np.asarray(a)[None]).reward[0]) for a in episode.actions()]
+    pool.close()
+    assert rewards == episode.columns()["reward"][: len(rewards)].tolist()
+    same = gs.train("CliffWalking-v1:ppo", **{**small, "vectorization_mode": "sync"})
+    text = play_episode(Ask(same.id, seed=3, most_steps=2), same.path.parent).facts["engine"][
+        "text"
+    ]
+    assert text == "Played in Gymnasium's CliffWalking-v1, as in training."

@@ -71,6 +71,26 @@ def test_the_list_and_what_changed_since(web: TestClient, runs: Path) -> None:
     assert get(web, "runs", cursor="of-another-server")["reset"] is True
 
 
+def test_archived_runs_are_listed_and_restored(web: TestClient, runs: Path) -> None:
+    assert get(web, "archive")["rows"] == []
+    post(web, "runs/archive", runs=["cart-0.001-2", "cart-0.001-3"])
+    found = rows_of(get(web, "archive"))
+    assert {(run["id"], run["test"]) for run in found} == {
+        ("cart-0.001-2", 482.0),
+        ("cart-0.001-3", 483.0),
+    }
+    assert len(get(web, "runs")["rows"]) == 6
+    assert post(web, "runs/restore", runs=["cart-0.001-3"]) == {"restored": ["cart-0.001-3"]}
+    assert (runs / "cart-0.001-3" / "meta.json").exists()
+    assert [run["id"] for run in rows_of(get(web, "archive"))] == ["cart-0.001-2"]
+    # Nothing but an id of the archive, and nothing on top of a run that exists.
+    made_run(runs, "cart-0.001-2")
+    for refs in (["cart-0.001-2"], ["cart-0.001-3"], ["../cart-0.001-3"], ["/etc"], []):
+        response = web.post("/api/runs/restore", json={"runs": refs}, headers=TOKEN)
+        assert response.status_code in (400, 404), (refs, response.text)
+    assert web.post("/api/runs/restore", json={"runs": ["x"]}).status_code == 403
+
+
 def test_filters_are_those_of_gsolve_runs(web: TestClient) -> None:
     names = {r["n"]: r["id"] for r in rows_of(get(web, "runs"))}
 
@@ -196,6 +216,14 @@ def test_two_seeds_give_lines_but_no_band_and_no_verdict(web: TestClient) -> Non
     by_seed = get(web, "groups", runs=ids, by="seed")
     assert [group["label"] for group in by_seed["groups"]] == ["seed 0", "seed 1"]
     assert len(get(web, "groups", runs=ids, by="run")["groups"]) == 4
+    hand = get(web, "groups", runs=ids, by="hand", **{"in": "1,-,0,0", "names": "old=a|<new>"})
+    assert [(g["label"], g["n"]) for g in hand["groups"]] == [("<new>", 1), ("old=a", 2)]
+    for bad in ("1,0", "0,0,0,2", "0,0,0,x", "0,0,0,-1"):
+        wrong = {"runs": ids, "by": "hand", "in": bad, "names": "a|b"}
+        assert web.get("/api/groups", params=wrong).status_code == 400
+    post(web, "runs/tags", runs=ids.split(",")[:1], add=["paper", "b"])
+    by_tag = get(web, "groups", runs=ids, by="tag")
+    assert [(g["label"], g["n"]) for g in by_tag["groups"]] == [("b + paper", 1), ("no tag", 3)]
     reference = answer["groups"][1]["label"]
     other = get(web, "groups", runs=ids, ref=reference)
     assert other["comparison"]["verdicts"][0]["second"] == reference

@@ -200,7 +200,52 @@ def test_smoothing_keeps_the_raw_line(open_page: Open) -> None:
     expect(page.get_by_role("figure")).to_have_attribute("data-lines", "5")
 
 
+@pytest.mark.slow
+def test_an_archived_run_is_restored_in_the_page(open_page: Open) -> None:
+    page = open_page()
+    page.on("dialog", lambda dialog: dialog.accept())
+    page.locator(ROWS, has_text="cart-0.001-0").get_by_role("checkbox").check()
+    page.get_by_role("button", name="Archive…").click()
+    expect(page.locator(ROWS)).to_have_count(7)
+    page.get_by_role("button", name="Archived").click()
+    page.get_by_label("Select cart-0.001-0").check()
+    page.get_by_role("button", name="Restore 1").click()
+    expect(page.locator(ROWS)).to_have_count(8)
+    expect(page.get_by_text("No run is archived")).to_be_visible()
+
+
 # --- compare
+
+
+@pytest.mark.slow
+def test_groups_are_named_and_filled_by_hand_and_the_address_keeps_them(
+    open_page: Open, runs: Path
+) -> None:
+    ids = ",".join(sorted(path.name for path in runs.iterdir() if path.name.startswith("cart")))
+    page = open_page(f"compare?runs={ids}")
+    expect(page.locator(".compare-page")).to_have_attribute("data-groups", "2")
+    page.get_by_label("group by").select_option("hand")
+    page.get_by_label("Name of group 1").fill("slow learner")
+    page.get_by_label("Name of group 1").press("Enter")
+    page.get_by_role("button", name="New group").click()
+    first, third = page.locator("[data-group='0'] li"), page.locator("[data-group='2']")
+    expect(first).to_have_count(4)
+    first.first.drag_to(third)  # by the pointer
+    expect(third.locator("li")).to_have_count(1)
+    page.get_by_label("Group of cart-0.0003-3").select_option("-")  # by the keyboard
+    expect(first).to_have_count(2)
+    page.get_by_label("Runs that match", exact=True).fill("policy_lr=0.001 seed<2")
+    page.get_by_label("Group for the runs that match").select_option("2")
+    page.get_by_role("button", name="Move", exact=True).click()
+    expect(third.locator("li")).to_have_count(3)
+    expect(page.locator(".compare-page")).to_have_attribute("data-groups", "3")
+    page.reload()
+    expect(page.locator(".compare-page")).to_have_attribute("data-groups", "3")
+    expect(page.get_by_label("Name of group 1")).to_have_value("slow learner")
+    expect(page.locator("table.scores")).to_contain_text("slow learner")
+    page.get_by_role("button", name="Remove the group slow learner").click()
+    expect(page.locator(".compare-page")).to_have_attribute("data-groups", "2")
+    expect(page.locator(".hand-group.out li")).to_have_count(3)
 
 
 def test_groups_of_seeds_with_a_verdict(open_page: Open, runs: Path) -> None:

@@ -6,6 +6,7 @@ from typing import Protocol
 from starlette.routing import BaseRoute
 
 from gymnasium_solver.serve.web.routes import (
+    archive,
     episodes,
     groups,
     jobs,
@@ -26,6 +27,7 @@ class Topic(Protocol):
 TOPICS: Sequence[Topic] = (
     session,
     runs,
+    archive,
     series,
     groups,
     jobs,

@@ -1,4 +1,5 @@
-"""`GET api/groups?runs&by&ref&metric&x&smooth`: groups of seeds with curves, scores and verdicts.
+"""`GET api/groups?runs&by&in&names&ref&metric&x&smooth`: groups of seeds with curves, scores and
+verdicts.
 
 The statistics are those of `gsolve compare`; the page only draws them.
 """
@@ -9,15 +10,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.routing import BaseRoute, Route
 
 from gymnasium_solver.experiments.compare import compare
-from gymnasium_solver.experiments.groups import VAL, Group, group_runs
+from gymnasium_solver.experiments.groups import VAL, Group, group_runs, labelled_groups
 from gymnasium_solver.experiments.pictures import REACHED
 from gymnasium_solver.experiments.statistics import FEWEST_SEEDS, band, on_grid
 from gymnasium_solver.runs.curves import choose_names
 from gymnasium_solver.runs.index import stamp
+from gymnasium_solver.runs.labels import read_labels
 from gymnasium_solver.runs.query import get_config
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.runs.series import smoothed, thinned
@@ -31,6 +34,8 @@ if TYPE_CHECKING:
 MOST_RUNS = 200
 REPEATS = 1_000
 MOST_KEPT = 32
+LEFT_OUT = "-"
+LONGEST_NAME = 80
 
 
 def routes() -> list[BaseRoute]:
@@ -42,7 +47,7 @@ def groups(request: Request) -> dict[str, Any]:
     runs = runs_of(request, most=MOST_RUNS)
     by, metric, x = query.get("by", "config"), query.get("metric", VAL), query.get("x", "env_steps")
     weight, points = smoothing(query.get("smooth", "0")), number(request, "points", 300, 10, 2000)
-    found = grouped(runs, by)
+    found = by_hand(runs, query) if by == "hand" else grouped(runs, by)
     names = list(dict.fromkeys(n for run in runs for n in web.tables.of(run).names))
     if metric not in names and names:
         metric = choose_names([metric], names)[0]
@@ -59,8 +64,11 @@ def groups(request: Request) -> dict[str, Any]:
 
 
 def grouped(runs: Sequence[Run], by: str) -> list[Group]:
-    """By config without the seed, by run, or by the value of one field."""
+    """By config without the seed, by run, by tags, or by the value of one field."""
     root = runs[0].path.parent
+    if by == "tag":
+        tags = [" + ".join(sorted(read_labels(run).tags)) or "no tag" for run in runs]
+        return labelled_groups([(t, str(r.path)) for t, r in zip(tags, runs, strict=True)], root)
     if by == "config":
         return group_runs([run.id for run in runs], root)
     if by == "run":
@@ -73,6 +81,25 @@ def grouped(runs: Sequence[Run], by: str) -> list[Group]:
         text = json.dumps(config[by], default=str).strip('"').replace("=", ":")
         members.setdefault(f"{by} {text}", []).append(run.id)
     return group_runs([f"{label}={','.join(ids)}" for label, ids in members.items()], root)
+
+
+def by_hand(runs: Sequence[Run], query: QueryParams) -> list[Group]:
+    """`in=0,0,1,-`: the group of each run, in the order of `runs`, or - to leave it out;
+    `names=a|b`: what the groups are called."""
+    places, names = query.get("in", "").split(","), query.get("names", "").split("|")
+    if len(places) != len(runs):
+        raise BadRequest(
+            f"in={query.get('in')!r} names groups for {len(places)} of {len(runs)} runs"
+        )
+    chosen = []
+    for run, place in zip(runs, places, strict=True):
+        if place == LEFT_OUT:
+            continue
+        if not place.isdecimal() or len(place) > 4 or int(place) >= len(names):
+            raise BadRequest(f"in: {place[:20]!r} is not one of the {len(names)} groups of `names`")
+        name = names[int(place)].strip()[:LONGEST_NAME] or f"group {int(place) + 1}"
+        chosen.append((name, str(run.path)))
+    return labelled_groups(chosen, runs[0].path.parent)
 
 
 def compared(web: "Web", groups: Sequence[Group]) -> dict[str, Any] | None:

@@ -1,6 +1,6 @@
-"""The list of runs: all of it, what changed, filtered and sorted; tags, notes, archive.
+"""The list of runs: all of it, what changed, filtered and sorted; tags and notes.
 
-`GET api/runs?cursor`, `GET api/select?q&sort&columns`, `POST api/runs/tags | note | archive`.
+`GET api/runs?cursor`, `GET api/select?q&sort&columns`, `POST api/runs/tags | note`.
 """
 
 import shlex
@@ -13,7 +13,6 @@ from starlette.routing import BaseRoute, Route
 from gymnasium_solver.printable import printable
 from gymnasium_solver.runs.labels import change_tags, set_note
 from gymnasium_solver.runs.query import get_run
-from gymnasium_solver.runs.remove import archive
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.runs.select import FIELDS, check_column, value_of
 from gymnasium_solver.serve.web.live import changes_json
@@ -39,7 +38,6 @@ def routes() -> list[BaseRoute]:
         Route("/api/select", in_thread(select_runs)),
         Route("/api/runs/tags", with_body(tag_runs), methods=["POST"]),
         Route("/api/runs/note", with_body(note_run), methods=["POST"]),
-        Route("/api/runs/archive", with_body(archive_runs), methods=["POST"]),
     ]
 
 
@@ -98,7 +96,7 @@ def _fields(request: Request) -> list[str]:
 # --- changes
 
 
-def _runs(request: Request, body: dict[str, Any]) -> list[Run]:
+def chosen_runs(request: Request, body: dict[str, Any]) -> list[Run]:
     refs = texts(body, "runs")
     if not refs:
         raise BadRequest("no runs are selected")
@@ -108,7 +106,7 @@ def _runs(request: Request, body: dict[str, Any]) -> list[Run]:
 def tag_runs(request: Request, body: dict[str, Any]) -> dict[str, Any]:
     add = texts(body, "add") if "add" in body else []
     remove = texts(body, "remove") if "remove" in body else []
-    runs = _runs(request, body)
+    runs = chosen_runs(request, body)
     for run in runs:
         own = get_run(run).tags
         change_tags(run, add, [tag for tag in remove if tag in own])
@@ -118,8 +116,3 @@ def tag_runs(request: Request, body: dict[str, Any]) -> dict[str, Any]:
 def note_run(request: Request, body: dict[str, Any]) -> dict[str, Any]:
     run = run_of(request, field(body, "run", str))
     return {"note": set_note(run, field(body, "note", str)).note}
-
-
-def archive_runs(request: Request, body: dict[str, Any]) -> dict[str, Any]:
-    paths = archive(_runs(request, body))
-    return {"archived": [path.name for path in paths]}

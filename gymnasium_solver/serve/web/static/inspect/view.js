@@ -41,10 +41,13 @@ export class EpisodeView {
     this.pre = h("pre", { class: "ep-text" });
     this.tiles = h("p", { class: "ep-tiles quiet" });
     this.whyText = h("p", { class: "ep-why quiet", role: "status" });
-    const note = this.view === "text" ? this.data.facts.no_frames ?? "" : "";
+    const { facts } = this.data;
+    const note = this.view === "text" ? facts.no_frames ?? "" : "";
+    const engine = facts.engine?.text ?? facts.note ?? "";
     return h("section", { class: "ep-panel ep-stage", "aria-label": "Frame" },
       h("div", { class: "row" }, h("span", { class: "seg" }, ...this.viewButtons), h("span", { class: "grow" }), this.options.tools ?? null, this.zoom),
-      h("div", { class: "ep-screen" }, this.canvas, this.pre), this.tiles, this.whyText, note ? h("p", { class: "quiet" }, note) : null);
+      h("div", { class: "ep-screen" }, this.canvas, this.pre), this.tiles, this.whyText, note ? h("p", { class: "quiet" }, note) : null,
+      engine ? h("p", { class: facts.note ? "ep-engine warn" : "ep-engine quiet" }, engine) : null);
   }
 
   makeClock() {

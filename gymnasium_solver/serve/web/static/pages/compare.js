@@ -7,11 +7,13 @@ import { configText, count, seconds, short, value } from "../lib/format.js";
 import { colourVar } from "../lib/palette.js";
 import { Select, attempt, throttled, useKeys } from "../lib/parts.js";
 import { go, href, setQuery } from "../lib/router.js";
-import { followRuns, loaded, runs, shortId } from "../lib/runs-store.js";
+import { followRuns, loaded, refresh, runs, shortId } from "../lib/runs-store.js";
 import { follow } from "../lib/stream.js";
+import { HandGroups, startByHand } from "./compare-groups.js";
 import { Axes, X_LABEL, axesOf } from "./run-charts.js";
 
 const VAL = "val/roll/ep_rew/mean";
+const FIXED = ["config", "run", "tag", "hand"];
 
 export default function Compare({ query }) {
   const ids = (query.get("runs") ?? "").split(",").filter(Boolean);
@@ -45,22 +47,25 @@ function Comparison({ ids, query }) {
   const [error, setError] = useState("");
   const [hidden, setHidden] = useState(() => new Set());
   const version = useRef(0);
-  const key = JSON.stringify([ids, metric, by, ref, axes.x, axes.smooth]);
+  const hand = by === "hand" ? { in: query.get("in") ?? "", names: query.get("names") ?? "" } : {};
+  const key = JSON.stringify([ids, metric, by, hand, ref, axes.x, axes.smooth]);
   const load = useMemo(() => throttled(async (wanted, mine) => {
     try {
       const got = await get("groups", wanted);
       if (mine === version.current) { setData(got); setError(""); }
     } catch (e) { if (mine === version.current) setError(e.message); }
   }, 150), []);
-  const reload = () => { version.current += 1; load({ runs: ids, metric, by, ref, x: axes.x, smooth: axes.smooth || undefined, points: 300 }, version.current); };
+  const reload = () => { version.current += 1; load({ runs: ids, metric, by, ...hand, ref, x: axes.x, smooth: axes.smooth || undefined, points: 300 }, version.current); };
   useEffect(reload, [key]);
   useEffect(() => {
     const slow = throttled(() => reload(), 2000);
     return follow(() => ({ watch: ids.slice(0, 100) }), { metrics: slow, meta: slow });
   }, [key]);
+  useEffect(() => { if (by === "hand" && !loaded.value) refresh(); }, [by]);
   useKeys({ s: () => setQuery({ seeds: seeds ? "0" : "" }) }, [["s", "show the single seeds or hide them"]]);
   if (error && !data) return html`<section class="empty" role="alert"><h1>Compare</h1><p>${error}</p><p><a href=${href("compare")}>Choose other runs</a></p></section>`;
   if (!data) return html`<p class="boot">Loading…</p>`;
+  const group = (v) => setQuery(v === "hand" ? startByHand(data.groups, ids) : { by: v === "config" ? "" : v, names: "", in: "" });
   const envs = [...new Set(data.groups.map((g) => g.env_id))];
   const fields = Object.keys(data.comparison?.differences ?? {});
   return html`<article class="compare-page" data-groups=${data.groups.length}>
@@ -68,9 +73,10 @@ function Comparison({ ids, query }) {
       <a class="button" href=${apiUrl("report.html", { runs: ids.slice(0, 50) })} download="report.html">Report</a>
       <a class="button" href=${href("compare")}>Other runs</a></header>
     <div class="row toolbar"><${Metric} metric=${data.metric} metrics=${data.metrics} />
-      <${Select} label="group by" value=${by} options=${[["config", "config without seed"], ["run", "single runs"], ...[...new Set([...(by === "config" || by === "run" ? [] : [by]), ...fields])].map((f) => [f, f])]} onChange=${(v) => setQuery({ by: v === "config" ? "" : v })} />
+      <${Select} label="group by" value=${by} options=${[["config", "config without seed"], ["run", "single runs"], ["tag", "tags"], ["hand", "by hand"], ...[...new Set([...(FIXED.includes(by) ? [] : [by]), ...fields])].map((f) => [f, f])]} onChange=${group} />
       <label class="field"><input type="checkbox" checked=${seeds} onChange=${() => setQuery({ seeds: seeds ? "0" : "" })} /><span>seeds</span></label><span class="grow"></span><${Axes} axes=${axes} /></div>
     ${error && html`<p class="bad" role="alert">${error}</p>`}
+    ${by === "hand" && html`<${HandGroups} ids=${ids} query=${query} />`}
     ${envs.map((env) => html`<${Curves} key=${env} env=${env} groups=${data.groups.map((g, i) => ({ ...g, i })).filter((g) => g.env_id === env)} data=${data} axes=${axes} seeds=${seeds} hidden=${hidden} setHidden=${setHidden} />`)}
     <${Scores} data=${data} />
     <${Differences} title="Config fields that differ" rows=${data.comparison?.differences ?? {}} groups=${data.comparison?.groups ?? []} none="All groups have the same config." />

@@ -5,6 +5,7 @@ import { ago, configText, count, seconds, short, value } from "../lib/format.js"
 import { Dialog, Status, attempt, throttled, useKeys } from "../lib/parts.js";
 import { go, href, place, setQuery } from "../lib/router.js";
 import { followRuns, listError, loaded, name, refresh, runs, shortId } from "../lib/runs-store.js";
+import { Archived } from "./runs-archived.js";
 
 const ROW = 30;
 const IS_PHONE = matchMedia("(max-width: 720px)").matches;
@@ -66,6 +67,7 @@ export default function Runs({ query }) {
       <span class="grow"></span>
       <span class="quiet" role="status" data-shown=${shown.length} data-total=${runs.value.size}>${loaded.value ? (shown.length === runs.value.size ? `${count(runs.value.size)} runs` : `${count(shown.length)} of ${count(runs.value.size)} runs`) : "Loading…"}</span>
       <button onClick=${() => setDialog("columns")}>Columns</button>
+      <button onClick=${() => setDialog("archived")}>Archived</button>
     </div>
     ${selection.size > 0 && html`<${Bulk} chosen=${chosen} compare=${compare} clear=${() => setSelection(new Set())} openTags=${() => setDialog("tags")} />`}
     ${listError.value && html`<p class="bad" role="alert">${listError.value}</p>`}
@@ -73,6 +75,7 @@ export default function Runs({ query }) {
       : loaded.value && shown.length === 0 && !found.error ? html`<section class="empty"><h2>No run matches</h2><p>Nothing here has <code>${q}</code>.</p><button onClick=${() => setQuery({ q: "" })}>Clear the filter</button></section>`
       : html`<${Table} rows=${shown} columns=${columns} values=${found.values} sort=${sort} selection=${selection} toggle=${toggle} setAll=${(on) => setSelection(on ? new Set(shown.map((r) => r.n)) : new Set())} active=${active} setActive=${setActive} />`}
     ${dialog === "columns" && html`<${Columns} columns=${columns} onClose=${() => setDialog(null)} />`}
+    ${dialog === "archived" && html`<${Archived} onClose=${() => setDialog(null)} />`}
     ${dialog === "tags" && html`<${Tags} chosen=${chosen} onClose=${() => setDialog(null)} />`}
   </div>`;
 }
@@ -176,7 +179,7 @@ const firstValue = (map) => { for (const v of map?.values() ?? []) if (v !== nul
 function Bulk({ chosen, compare, clear, openTags }) {
   const ids = chosen.map((run) => run.id);
   const archive = () => {
-    if (confirm(`Move ${ids.length} ${ids.length === 1 ? "run" : "runs"} to the archive? \`gsolve archive --restore\` brings them back.`)) {
+    if (confirm(`Move ${ids.length} ${ids.length === 1 ? "run" : "runs"} to the archive? The button “Archived” brings them back.`)) {
       attempt(() => post("runs/archive", { runs: ids }), `archived ${ids.length}`).then(() => { clear(); refresh(); });
     }
   };
