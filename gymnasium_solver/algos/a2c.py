@@ -1,7 +1,8 @@
 """A2C: advantage actor-critic, the synchronous form of A3C (Mnih et al. 2016).
 
 Short rollouts of many environments, one gradient step on each. There is no ratio and no clipping:
-the data are from the policy that learns from them. Differences from common implementations:
+the data are from the policy that learns from them (those of collectors with older weights are
+weighted). Differences from common implementations:
 - Values are computed in the update, not while acting; truncated episodes bootstrap from their true
   final observation (see ops.gae).
 - An epoch, the unit of reports and evaluations, has many updates: `n_steps` rows of every
@@ -25,6 +26,7 @@ from gymnasium_solver.algos.on_policy import (
     Batch,
     Prepared,
     build_actor_critic,
+    corrected,
     gradient_details,
     policy_gradient_loss,
     prepare,
@@ -75,6 +77,7 @@ class A2CConfig(SelfImitationFields, ActorCriticFields, LearnerConfig):
 
 class A2C(Learner):
     Config = A2CConfig
+    takes_stale = True  # weighted by `corrected`
     net: ActorCritic
     policy: ActorPolicy
 
@@ -153,4 +156,7 @@ class A2C(Learner):
         used, returns = advantage, advantage + values[:-1]
         if cfg.normalize_advantages == "rollout":
             used = np.where(valid, ops.standardize(advantage[valid], advantage), 0.0)
-        return prepare(self, self.net, rollout, used, returns, values[:-1], advantage)
+        data = prepare(self, self.net, rollout, used, returns, values[:-1], advantage)
+        if rollout.version < self.n_updates:  # made by collectors with older weights
+            data = data._replace(batch=corrected(self.net, self.actions, data.batch))
+        return data

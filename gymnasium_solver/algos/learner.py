@@ -42,6 +42,8 @@ WIDEST_RECORDED, LARGEST_RECORDED_BATCH = 512, 4096
 class Learner:
     has_replay = False
     saves_replay = False
+    takes_stale = False
+    """Whether it may learn from rollouts of an earlier policy, as collectors make them."""
     memory: Memory | None = None
 
     def __init__(

@@ -151,6 +151,7 @@ class OffPolicyLearner(Learner):
     is_one_graph = False
     """Whether `learn` can be one CUDA graph: it reads the batch, `hp` and `normal_noise`, and its
     Python code depends on `step_kind` only."""
+    takes_stale = True
 
     def __init__(
         self,

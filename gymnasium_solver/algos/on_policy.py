@@ -263,13 +263,24 @@ def rollout_values(net: ActorCritic, rollout: Rollout, device: torch.device) -> 
 
 @torch.no_grad()
 def acting_log_prob(learner: Learner, rollout: Rollout, actions: Tensor) -> Tensor:
-    """Log-probabilities [T * N] under the acting policy, from the outputs recorded in the
-    rollout."""
+    """Log-probabilities [T * N] under the acting policy, as recorded in the rollout or from its
+    outputs."""
+    if rollout.log_prob is not None:
+        return learner.to_device(rollout.log_prob).flatten()
     assert rollout.outputs is not None, "on-policy rollouts must record the policy's outputs"
     outputs = learner.to_device(rollout.outputs).flatten(0, 1)
     log_std = None if rollout.log_std is None else learner.to_device(rollout.log_std)
     log_prob, _ = learner.actions.log_prob_entropy(outputs, log_std, actions)
     return log_prob
+
+
+@torch.no_grad()
+def corrected(net: ActorCritic, actions: ActionKind, batch: Batch) -> Batch:
+    """The batch of a rollout that an earlier policy made: advantages weighted by min(1, pi / mu),
+    the truncated importance weights of IMPALA's policy gradient (Espeholt et al. 2018)."""
+    log_prob, _, _ = evaluate_actions(net, actions, batch)
+    weight = (log_prob - flat(batch.log_prob, batch)).exp().clamp(max=1.0)
+    return batch._replace(advantage=batch.advantage * weight.view(batch.advantage.shape))
 
 
 def prepare(

@@ -152,6 +152,7 @@ def approx_kl(log_ratio: Tensor, batch: Batch) -> Tensor:
 
 class PPO(Learner):
     Config = PPOConfig
+    takes_stale = True  # the ratio is to the policy that acted
     net: ActorCritic
     policy: ActorPolicy
 

@@ -64,6 +64,7 @@ class PQNConfig(RecurrentFields, MinibatchFields, LearnerConfig):
 
 class PQN(Learner):
     Config = PQNConfig
+    takes_stale = True  # Q-learning is off-policy
     net: QNetwork
     policy: QPolicy
 

@@ -25,6 +25,7 @@ _FIXED = frozenset(
             "n_envs",
             "n_steps",
             "interventions",
+            "collectors",
             "max_episode_steps",
             "eval_async",
             "video",

@@ -31,6 +31,7 @@ from gymnasium_solver.config.blocks import (
     StopFields,
     SystemFields,
 )
+from gymnasium_solver.config.collectors import CollectorFields
 from gymnasium_solver.config.explain import explain
 from gymnasium_solver.config.interventions import Interventions
 from gymnasium_solver.config.intrinsic import IntrinsicFields
@@ -97,6 +98,7 @@ class InterventionFields(Fields):
 
 class Config(
     InterventionFields,
+    CollectorFields,
     SystemFields,
     LoggingFields,
     CheckpointFields,

@@ -8,6 +8,7 @@ no reset rows, and no rows beyond the budget.
 A rollout also records how its actions were chosen: the version of the policy (`version`), its carry
 before each observation (`carry`) and its distribution (`outputs`, `log_std`). The log-probabilities
 of its actions can therefore be computed anywhere, independent of the learner's current weights.
+Rollouts of several collectors, whose policies may differ, have the log-probabilities instead.
 """
 
 from dataclasses import dataclass, field, replace
@@ -41,6 +42,7 @@ class Rollout:
     mask: np.ndarray | None = None  # [T + 1, N, A] bool: legal actions, if the env provides masks
     outputs: np.ndarray | None = None  # [T, N, W] of the acting policy
     log_std: np.ndarray | None = None  # of the acting policy, if its distribution has one
+    log_prob: np.ndarray | None = None  # [T, N] of the actions, in place of outputs and log_std
     carry: dict[str, np.ndarray] = field(default_factory=dict)  # before each row, [T + 1, N, ...]
     version: int = 0  # number of updates of the acting policy
     is_restart: bool = False  # the envs were reset: obs[0] does not follow the previous rollout
@@ -126,6 +128,7 @@ class Rollout:
             is_first=self.is_first[more],
             mask=None if self.mask is None else self.mask[more],
             outputs=None if self.outputs is None else self.outputs[rows],
+            log_prob=None if self.log_prob is None else self.log_prob[rows],
             carry=take_rows(self.carry, more),
             device_obs=None if self.device_obs is None else take_rows(self.device_obs, more),
         )

@@ -70,9 +70,19 @@ class JournaledEnv(VectorWrapper):
         """What `restore` needs: seed, actions (T, N, ...), and where the env stood after them."""
         if self._seed is None or self._last is None:
             raise EnvError(f"{self.spec.env_id}: no state to save before reset(seed).")
+        return {"seed": self._seed, "actions": self.actions_since(0), **self._last}
+
+    @property
+    def n_steps(self) -> int:
+        """Steps since the last reset."""
+        return self._n_steps
+
+    def actions_since(self, step: int) -> np.ndarray:
+        """The actions from this step on, counted from the last reset, [T, N, ...]."""
         none = np.empty((0, *self._row_shape), self._dtype)
-        actions = np.concatenate([none, *self._chunks])[: self._n_steps]
-        return {"seed": self._seed, "actions": actions, **self._last}
+        first = step // CHUNK_STEPS
+        rows = np.concatenate([none, *self._chunks[first:]])
+        return rows[step - first * CHUNK_STEPS : self._n_steps - first * CHUNK_STEPS]
 
     def restore(self, state: Mapping[str, Any]) -> Any:
         """Bring the env to where `state` was taken; returns the observation there."""

@@ -122,6 +122,20 @@ def rollout() -> list[Metric]:
             bounds=POSITIVE,
         ),
         Metric("intrinsic/max", "Highest intrinsic reward, before its coefficient", 4),
+        Metric(
+            "policy_lag/mean",
+            "Updates that the collectors' weights were behind the learner's, mean",
+            2,
+            "down",
+            bounds=POSITIVE,
+        ),
+        Metric(
+            "policy_lag/max",
+            "Updates that the collectors' weights were behind the learner's, at most",
+            0,
+            "down",
+            bounds=POSITIVE,
+        ),
         Metric("intrinsic/states", "Different states visited (intrinsic: count)", 0, "up"),
         *_mean_and_std("obs", "the observations, over all their numbers"),
         *_mean_and_std("obs/<part>", "the part <part> of a Dict observation"),
@@ -215,6 +229,7 @@ def verdict() -> list[Metric]:
 def counters() -> list[Metric]:
     return _in_group(
         "train/cnt",
+        Metric("lost_collectors", "Collectors that were lost and replaced", 0, "down"),
         Metric(
             "total_env_steps",
             "Agent steps over all envs",
@@ -458,6 +473,14 @@ def timing() -> list[Metric]:
         Metric(
             "collect_fps",
             "Env steps per second of collecting in the last epoch, without learning and evaluating",
+            0,
+            "up",
+            unit="steps/s",
+            bounds=POSITIVE,
+        ),
+        Metric(
+            "collectors_fps",
+            "Env steps per second of all collectors together, while they collect",
             0,
             "up",
             unit="steps/s",

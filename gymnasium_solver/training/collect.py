@@ -1,8 +1,7 @@
 """Collects rollouts: act, step, store. Also episode statistics and the env state for resuming."""
 
 import math
-from collections import deque
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -12,14 +11,18 @@ from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.envs.goals import successes
 from gymnasium_solver.envs.journal import JournaledEnv
 from gymnasium_solver.envs.spec import EnvSpec
+from gymnasium_solver.envs.vector import Step
 from gymnasium_solver.envs.wrappers.shaping import EPISODE_PARTS
+from gymnasium_solver.errors import EnvError
 from gymnasium_solver.policies.policy import Policy
 from gymnasium_solver.spaces.observations import Obs
 from gymnasium_solver.timing import Timer
-from gymnasium_solver.training.activity import Activity
+from gymnasium_solver.training.episodes import EpisodeStats
 from gymnasium_solver.training.seeds import derive
 
-EPISODE_WINDOW = 100
+if TYPE_CHECKING:
+    from gymnasium_solver.algos.agent import Agent
+
 BOUNDARY_STEPS = 250_000
 LONGEST_EPISODE = 30_000  # a longer time limit counts as no limit
 CARRY = "carry."  # prefix of the policy's carry in the saved arrays
@@ -37,7 +40,10 @@ def boundary_steps(config: Config, spec: EnvSpec) -> int:
     return max(BOUNDARY_STEPS, longest * config.n_envs)
 
 
-class Collector:
+class Collector(EpisodeStats):
+    adds_row = True
+    """Whether a rollout that contains only reset rows gets another row."""
+
     def __init__(
         self,
         env: JournaledEnv,
@@ -48,10 +54,11 @@ class Collector:
         device: torch.device | None = None,
     ):
         """`device`: also keep the observations on this device, for learning."""
+        super().__init__()
         self.env, self.policy, self.seed = env, policy, seed
         self.boundary_steps = boundary_steps
         self.n_rows = n_rows
-        # One extra row: a rollout that contains only reset rows gets another row.
+        # One extra row, for `adds_row`.
         self.storage = Rollout.allocate(
             n_rows + 1,
             env.n_envs,
@@ -66,15 +73,7 @@ class Collector:
                 name: np.zeros((n_rows + 2, *part.shape), part.dtype)
                 for name, part in self._carry.items()
             }
-        self.returns: deque[float] = deque(maxlen=EPISODE_WINDOW)
-        self.lengths: deque[int] = deque(maxlen=EPISODE_WINDOW)
-        self.truncations: deque[int] = deque(maxlen=EPISODE_WINDOW)
-        """1 for each of these episodes that was cut off and did not terminate, else 0."""
-        self.reward_parts: dict[str, deque[float]] = {}  # rewards added by shapers, by part
-        self.successes: deque[int] = deque(maxlen=EPISODE_WINDOW)  # where the env reports it
-        self.n_episodes = 0
-        # Replaced by those of the training loop.
-        self.timer, self.activity = Timer(), Activity()
+        self.timer = Timer()  # replaced by that of the training loop
         self._boundary = 0
         self._restarted_at = 0
         self._obs: Obs | None = None
@@ -97,9 +96,9 @@ class Collector:
         n_rows = n_rows or self.n_rows
         self._rows_done = 0
         rows, timer, activity = self.storage, self.timer, self.activity
-        boundary = env_steps // self.boundary_steps
-        rows.is_restart = self._obs is None or boundary > self._boundary
-        if rows.is_restart:
+        boundary = self.next_boundary(env_steps)
+        rows.is_restart = boundary is not None
+        if boundary is not None:
             self._boundary = boundary
             self._obs = self.env.reset(derive(self.seed, boundary, self._restarted_at))
             self._is_first = np.ones(self.env.n_envs, bool)
@@ -112,7 +111,7 @@ class Collector:
         rows.version, rows.log_std = version, policy.log_std()
         self._keep_mask(0, mask)
         for t in range(n_rows + 1):
-            if t == n_rows and rows.valid[:t].any():
+            if t == n_rows and (not self.adds_row or rows.valid[:t].any()):
                 break
             if activity.is_paused:
                 activity.wait_while_paused()
@@ -139,14 +138,7 @@ class Collector:
             activity.rollout_steps = n_env_steps
             over = step.is_over & valid
             if over.any():
-                self._count_episodes(
-                    step.episode_return[over], step.episode_length[over], step.terminated[over]
-                )
-                if (success := successes(step.info, self.env.n_envs)) is not None:
-                    self.successes.extend(success[over].astype(int).tolist())
-                for name, totals in step.info.get(EPISODE_PARTS, {}).items():
-                    window = self.reward_parts.setdefault(name, deque(maxlen=EPISODE_WINDOW))
-                    window.extend(totals[over].tolist())
+                self.note_episodes(t, step, over)
             n_done = t + 1
             if n_env_steps >= limit:
                 break
@@ -154,6 +146,11 @@ class Collector:
             kept[n_done] = carry[name]
         self._obs, self._carry, self._is_first = obs, carry, is_first
         return rows.first(n_done)
+
+    def next_boundary(self, env_steps: int) -> int | None:
+        """Number of the boundary at which this rollout resets all envs; None: they go on."""
+        boundary = env_steps // self.boundary_steps
+        return boundary if self._obs is None or boundary > self._boundary else None
 
     @property
     def unfinished(self) -> Rollout:
@@ -166,14 +163,27 @@ class Collector:
                 self.storage.mask = np.ones((len(self.storage.is_first), *mask.shape), bool)
             self.storage.mask[row] = mask
 
-    def _count_episodes(
-        self, returns: np.ndarray, lengths: np.ndarray, terminated: np.ndarray
-    ) -> None:
-        self.returns.extend(returns.tolist())
-        self.lengths.extend(lengths.tolist())
-        self.truncations.extend((~terminated).astype(int).tolist())
-        self.n_episodes += len(returns)
-        self.activity.episodes = self.n_episodes
+    def note_episodes(self, row: int, step: Step, over: np.ndarray) -> None:
+        """Count the episodes that ended at this step, `over` [N]."""
+        success = successes(step.info, self.env.n_envs)
+        self.count_episodes(
+            step.episode_return[over],
+            step.episode_length[over],
+            step.terminated[over],
+            None if success is None else success[over],
+            {name: totals[over] for name, totals in step.info.get(EPISODE_PARTS, {}).items()},
+        )
+
+    def use(self, agent: "Agent", config: Config) -> None:
+        """Continue with this agent, whose config changed."""
+        self.policy = agent.policy
+
+    def metrics(self) -> dict[str, float]:
+        """Metrics of the last epoch, beside those of the rollouts."""
+        return {}
+
+    def close(self) -> None:
+        self.env.close()
 
     def state(self, with_env: bool = True) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Arrays (the journal) and the remaining state as JSON. Without env state, a resume starts
@@ -188,30 +198,21 @@ class Collector:
             "journal": scalars,
             "boundary": self._boundary,
             "restarted_at": self._restarted_at,
-            "returns": list(self.returns),
-            "lengths": list(self.lengths),
-            "truncations": list(self.truncations),
-            "reward_parts": {name: list(window) for name, window in self.reward_parts.items()},
-            "successes": list(self.successes),
-            "n_episodes": self.n_episodes,
+            **self.episode_state(),
         }
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Load everything except the envs; call `restore_envs` or `restart_envs` next."""
         self._boundary = state["boundary"]
         self._restarted_at = state["restarted_at"]
-        self.returns.extend(state["returns"])
-        self.lengths.extend(state["lengths"])
-        self.successes.extend(state.get("successes", []))
-        self.truncations.extend(state.get("truncations", ()))
-        for name, totals in state.get("reward_parts", {}).items():
-            self.reward_parts[name] = deque(totals, maxlen=EPISODE_WINDOW)
-        self.n_episodes = self.activity.episodes = state["n_episodes"]
+        self.load_episodes(state)
 
     def restore_envs(self, arrays: dict[str, np.ndarray], state: dict[str, Any]) -> None:
         """Restore the envs by replaying the journal, and the policy's carry with them."""
         own = {"is_first", *(name for name in arrays if name.startswith(CARRY))}
         journal = {name: array for name, array in arrays.items() if name not in own}
+        if "seed" not in state["journal"]:
+            raise EnvError("The environments were those of collectors, which this run has not.")
         self._obs = self.env.restore({**journal, **state["journal"]})
         self._is_first = np.asarray(arrays["is_first"], bool)
         for name, part in self._carry.items():

@@ -8,7 +8,7 @@ from gymnasium_solver.runs.checkpoint import (
     set_metrics,
 )
 from gymnasium_solver.runs.resolve import resolve_checkpoint
-from gymnasium_solver.training.collect import EPISODE_WINDOW
+from gymnasium_solver.training.episodes import EPISODE_WINDOW
 from gymnasium_solver.training.interventions import watch_row
 from gymnasium_solver.training.observer import EvalResult
 from gymnasium_solver.training.plan import Goal

@@ -271,7 +271,8 @@ def reconfigure(trainer: "Trainer", config: Config) -> None:
     agent.timer = trainer.timer
     if old.memory is not None:
         agent.adopt_memory(old.memory)
-    trainer.agent, trainer.collector.policy = agent, agent.policy
+    trainer.agent = agent
+    trainer.collector.use(agent, config)
     trainer.follow(config)
     torch.set_num_threads(pick_threads(config, env.observation_space))
 

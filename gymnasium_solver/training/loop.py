@@ -294,6 +294,7 @@ def collect_and_learn(trainer: Trainer) -> dict[str, float]:
                 means.add({**agent.update(rollout, *clock), **agent.side_metrics(rollout)})
         metrics = means.values() | ({} if details is None else details.metrics())
         metrics["cnt/total_updates"] = agent.n_updates
+        metrics |= trainer.collector.metrics()
         if snapshot is not None:
             check_metrics(metrics)
             check_weights(agent.learnt_weights())

@@ -13,7 +13,7 @@ import numpy as np
 
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.envs.spec import EnvSpec
-from gymnasium_solver.training.collect import EPISODE_WINDOW, Collector
+from gymnasium_solver.training.episodes import EPISODE_WINDOW, EpisodeStats
 from gymnasium_solver.training.observer import EvalResult
 from gymnasium_solver.training.progress import Progress
 
@@ -117,7 +117,7 @@ class Plan:
         """Whether the run ends with a held-out test."""
         return self.evaluates or self.threshold is not None
 
-    def train_goal_reached(self, p: Progress, collector: Collector) -> Goal | None:
+    def train_goal_reached(self, p: Progress, collector: EpisodeStats) -> Goal | None:
         """The training goal, if the last 100 episodes reach it; after a failed test, only new
         episodes count."""
         goal, returns = self.train_goal, collector.returns

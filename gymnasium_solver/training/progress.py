@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from gymnasium_solver.training.collect import EPISODE_WINDOW, Collector
+from gymnasium_solver.training.episodes import EPISODE_WINDOW, EpisodeStats
 from gymnasium_solver.training.observer import EvalResult
 
 
@@ -114,7 +114,7 @@ class EpochStart:
 def epoch_row(
     p: Progress,
     start: EpochStart,
-    collector: Collector,
+    collector: EpisodeStats,
     metrics: dict[str, float],
     result: EvalResult | None,
 ) -> dict[str, Any]:
@@ -147,7 +147,7 @@ def validation_row(p: Progress, result: EvalResult) -> dict[str, Any]:
     return row
 
 
-def _episodes(p: Progress, collector: Collector) -> dict[str, Any]:
+def _episodes(p: Progress, collector: EpisodeStats) -> dict[str, Any]:
     """Statistics of the last training episodes; notes the best mean."""
     # Plain Python: for a hundred numbers it is faster than NumPy.
     returns, lengths, cut = list(collector.returns), collector.lengths, collector.truncations

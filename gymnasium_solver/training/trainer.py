@@ -17,6 +17,7 @@ from gymnasium_solver.training.alerting import Alerts
 from gymnasium_solver.training.async_eval import BackgroundEvaluator, check_async
 from gymnasium_solver.training.cadence import checkpoint_cadence, eval_cadence
 from gymnasium_solver.training.collect import Collector, boundary_steps
+from gymnasium_solver.training.collectors.remote import RemoteCollector
 from gymnasium_solver.training.details import detail_epochs
 from gymnasium_solver.training.evaluator import Evaluator
 from gymnasium_solver.training.live import check_interventions
@@ -63,14 +64,18 @@ class Trainer:
         self.update_mode = self.agent.update_mode  # as the user knows it
         self.agent.use_goals(env.goal_functions)
         self.agent.start_training()
-        self.collector = Collector(
-            JournaledEnv(env),
-            self.agent.policy,
-            config.rollout_rows,
-            stage_seed(config, "train"),
-            boundary_steps(config, env.spec),
-            None if self.agent.has_replay else self.agent.device,
-        )
+        self.collector: Collector | RemoteCollector
+        if config.collectors is not None:
+            self.collector = RemoteCollector(config, env, self.agent, observer.on_message)
+        else:
+            self.collector = Collector(
+                JournaledEnv(env),
+                self.agent.policy,
+                config.rollout_rows,
+                stage_seed(config, "train"),
+                boundary_steps(config, env.spec),
+                None if self.agent.has_replay else self.agent.device,
+            )
         self.agent.timer = self.collector.timer = self.timer
         self.collector.activity = self.activity
         self.evaluator = Evaluator(config, env.spec, self.activity)
@@ -108,5 +113,5 @@ class Trainer:
     def close(self) -> None:
         if self.beside is not None:
             self.beside.close()
-        self.collector.env.close()
+        self.collector.close()
         self.evaluator.close()

@@ -1,0 +1,64 @@
+"""The last training episodes: returns, lengths and how they ended. Saved with every checkpoint."""
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from gymnasium_solver.training.activity import Activity
+
+EPISODE_WINDOW = 100
+
+
+class EpisodeStats:
+    """What a collector knows of finished episodes; both kinds of collectors derive from it."""
+
+    def __init__(self) -> None:
+        self.returns: deque[float] = deque(maxlen=EPISODE_WINDOW)
+        self.lengths: deque[int] = deque(maxlen=EPISODE_WINDOW)
+        self.truncations: deque[int] = deque(maxlen=EPISODE_WINDOW)
+        """1 for each of these episodes that was cut off and did not terminate, else 0."""
+        self.reward_parts: dict[str, deque[float]] = {}  # rewards added by shapers, by part
+        self.successes: deque[int] = deque(maxlen=EPISODE_WINDOW)  # where the env reports it
+        self.n_episodes = 0
+        self.activity = Activity()  # replaced by that of the training loop
+
+    def count_episodes(
+        self,
+        returns: np.ndarray,
+        lengths: np.ndarray,
+        terminated: np.ndarray,
+        success: np.ndarray | None = None,
+        parts: Mapping[str, np.ndarray] | None = None,
+    ) -> None:
+        """Add finished episodes, [n] each."""
+        self.returns.extend(returns.tolist())
+        self.lengths.extend(lengths.tolist())
+        self.truncations.extend((~terminated).astype(int).tolist())
+        self.n_episodes += len(returns)
+        self.activity.episodes = self.n_episodes
+        if success is not None:
+            self.successes.extend(success.astype(int).tolist())
+        for name, totals in (parts or {}).items():
+            window = self.reward_parts.setdefault(name, deque(maxlen=EPISODE_WINDOW))
+            window.extend(totals.tolist())
+
+    def episode_state(self) -> dict[str, Any]:
+        return {
+            "returns": list(self.returns),
+            "lengths": list(self.lengths),
+            "truncations": list(self.truncations),
+            "reward_parts": {name: list(window) for name, window in self.reward_parts.items()},
+            "successes": list(self.successes),
+            "n_episodes": self.n_episodes,
+        }
+
+    def load_episodes(self, state: Mapping[str, Any]) -> None:
+        self.returns.extend(state["returns"])
+        self.lengths.extend(state["lengths"])
+        self.successes.extend(state.get("successes", []))
+        self.truncations.extend(state.get("truncations", ()))
+        for name, totals in state.get("reward_parts", {}).items():
+            self.reward_parts[name] = deque(totals, maxlen=EPISODE_WINDOW)
+        self.n_episodes = self.activity.episodes = state["n_episodes"]
