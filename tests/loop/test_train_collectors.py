@@ -275,7 +275,8 @@ def test_an_error_of_an_environment_is_the_runs(train: Call, here: Here) -> None
 
 
 def test_a_rollout_is_cut_to_the_budget() -> None:
-    rows: dict[str, np.ndarray] = {"actions": np.zeros((3, 2)), "reward": np.zeros((3, 2), np.float32),
+    rows: dict[str, np.ndarray] = {
+            "actions": np.zeros((3, 2)), "reward": np.zeros((3, 2), np.float32),
             "terminated": np.zeros((3, 2), bool), "truncated": np.zeros((3, 2), bool),
             "valid": np.array([[1, 0], [1, 1], [1, 1]], bool), "is_first": np.zeros((4, 2), bool),
             "obs.": np.zeros((4, 2, 1), np.float32)}  # fmt: skip

@@ -103,13 +103,8 @@ def joined_rollout(parts: Sequence[Mapping[str, np.ndarray]], version: int) -> R
     columns = {
         name: np.concatenate([arrays[name] for arrays in parts], axis=1) for name in parts[0]
     }
-    return Rollout(
-        obs=_obs(columns),
-        carry=_named(CARRY, columns),
-        version=version,
-        **{name: columns[name] for name in COLUMNS},
-        **{name: columns.get(name) for name in OPTIONAL},
-    )
+    named: dict[str, Any] = {name: columns.get(name) for name in (*COLUMNS, *OPTIONAL)}
+    return Rollout(obs=_obs(columns), carry=_named(CARRY, columns), version=version, **named)
 
 
 def cut_to(rollout: Rollout, budget: int | None) -> Rollout:

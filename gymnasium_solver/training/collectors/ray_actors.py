@@ -4,6 +4,7 @@ An actor has two threads: one takes weights while the other makes rollouts. Ray 
 lost actor is replaced by the learner, on any node that has room.
 """
 
+import math
 import os
 from contextlib import suppress
 from typing import Any
@@ -113,9 +114,8 @@ class RayCollectors:
         if self._is_own:
             # A cluster of our own has as many CPUs as it needs, also on a small machine.
             where = os.environ.get("RAY_ADDRESS")
-            room: Any = (
-                {} if where else {"num_cpus": max(os.cpu_count() or 1, int(-(-n * cpus // 1)))}
-            )
+            needed = max(os.cpu_count() or 1, math.ceil(n * cpus))
+            room: Any = {} if where else {"num_cpus": needed}
             try:
                 ray.init(address=where, log_to_driver=False, configure_logging=False, **room)
             except Exception as error:

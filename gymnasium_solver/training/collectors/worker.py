@@ -77,7 +77,7 @@ class PartCollector(Collector):
             episode_length=state["episode_length"],
             is_first=self._is_first,
             carry=self._carry,
-            rng=self.policy.rng.bit_generator.state,
+            rng=dict(self.policy.rng.bit_generator.state),
         )
 
     def take_up(self, state: EnvState) -> None:

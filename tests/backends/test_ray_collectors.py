@@ -1,0 +1,103 @@
+"""Collectors on a Ray cluster of three local nodes, one of which is killed."""
+
+import hashlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gymnasium_solver.runs.jsonl import read_jsonl
+from gymnasium_solver.runs.run import Run
+from gymnasium_solver.training.loop import train
+from gymnasium_solver.training.observer import Observer
+from gymnasium_solver.training.prepare import build_config
+
+pytestmark = pytest.mark.services
+
+TINY: dict[str, Any] = {
+    "env_id": "CartPole-v1",
+    "algo_id": "ppo",
+    "seed": 1,
+    "n_envs": 4,
+    "n_steps": 16,
+    "batch_size": 24,
+    "n_epochs": 2,
+    "hidden_dims": [8],
+    "eval_freq_epochs": None,
+    "test_episodes": 2,
+    "max_epochs": 12,
+}
+
+
+@pytest.fixture
+def cluster() -> Iterator[Any]:
+    pytest.importorskip("ray", reason="Ray is not installed (extra ray)")
+    os.environ["RAY_AUTH_MODE"] = "disabled"
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    import ray
+    from ray.cluster_utils import Cluster
+
+    found = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
+    for _ in range(3):
+        found.add_node(num_cpus=1)
+    found.wait_for_nodes()
+    ray.init(address=found.address, log_to_driver=False, configure_logging=False)
+    yield found
+    ray.shutdown()
+    found.shutdown()
+
+
+def weights(run: Run) -> str:
+    file = run.checkpoints_dir / "last" / "model.safetensors"
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+class LoseANode(Observer):
+    def __init__(self, cluster: Any) -> None:
+        self.cluster, self.lines = cluster, list[str]()
+
+    def on_message(self, level: str, text: str) -> None:
+        self.lines.append(text)
+
+    def on_epoch(self, row: dict[str, Any]) -> None:
+        if row["epoch"] == 4:
+            busy = [node for node in self.cluster.worker_nodes if _has_actor(node)]
+            self.cluster.remove_node(busy[0], allow_graceful=False)
+
+
+def _has_actor(node: Any) -> bool:
+    from ray.util.state import list_actors
+
+    alive = list_actors(filters=[("state", "=", "ALIVE")])
+    return node.node_id in [actor.node_id for actor in alive]
+
+
+def test_taking_turns_a_node_is_lost(cluster: Any, tmp_path: Path) -> None:
+    """The weights are those of collectors in processes, which lost nothing."""
+    alone = train(build_config({**TINY, "collectors": {"n": 2}}), runs_root=tmp_path)
+    lose = LoseANode(cluster)
+    config = build_config({**TINY, "collectors": {"n": 2, "backend": "ray"}})
+    run = train(config, runs_root=tmp_path, observers=[lose])
+    assert any("was lost" in line for line in lose.lines), lose.lines
+    assert weights(run) == weights(alone)
+    assert list(read_jsonl(run.metrics_path))[-1]["train/cnt/lost_collectors"] == 1
+
+
+@pytest.mark.parametrize("algo_id", ["ppo", "dqn"])
+def test_stale_and_a_node_is_lost(algo_id: str, cluster: Any, tmp_path: Path) -> None:
+    fields = {**TINY, "algo_id": algo_id}
+    if algo_id == "dqn":
+        del fields["n_epochs"]
+        fields |= {"train_freq": 32, "learning_starts": 64}
+    settings = {"n": 2, "backend": "ray", "max_staleness": 1}
+    lose = LoseANode(cluster)
+    run = train(
+        build_config({**fields, "collectors": settings}), runs_root=tmp_path, observers=[lose]
+    )
+    rows = list(read_jsonl(run.metrics_path))
+    assert [row["epoch"] for row in rows] == list(range(1, 13))
+    assert rows[-1]["train/cnt/lost_collectors"] == 1
+    assert max(row["train/roll/policy_lag/max"] for row in rows) <= 1
+    assert run.meta()["status"] == "finished"
