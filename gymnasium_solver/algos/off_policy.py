@@ -146,6 +146,13 @@ class ReplayBatch(NamedTuple):
     noise: Tensor | None = None  # standard normal noise for the loss [B, A]
 
 
+def kept(metrics: dict[Any, Any]) -> dict[Any, Any]:
+    """Copies of metrics that the next gradient step overwrites."""
+    return {
+        key: value.clone() if isinstance(value, Tensor) else value for key, value in metrics.items()
+    }
+
+
 class OffPolicyLearner(Learner):
     has_replay = True
     is_one_graph = False
@@ -349,7 +356,8 @@ class OffPolicyLearner(Learner):
             if self.step_graph is None:
                 steps.append(self.learn(self.on_device(sample), sample, hp))
             else:
-                steps.append(self.step_graph(sample, hp, self.step_kind()))
+                metrics = self.step_graph(sample, hp, self.step_kind())
+                steps.append(metrics if n_updates == 1 else kept(metrics))
         return ops.mean_metrics(steps) | details | hp_metrics(hp)
 
     @torch.no_grad()

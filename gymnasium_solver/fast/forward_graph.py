@@ -22,7 +22,7 @@ class _Places(NamedTuple):
 
 class GraphedForward:
     def __init__(self, function: Callable[[Sequence[Tensor]], list[Tensor]], device: torch.device):
-        self._device = device
+        self._device, self._stream = device, torch.cuda.current_stream(device)
         self._graphed = Graphed(function)
         self._places: dict[Shapes, _Places] = {}
 
@@ -43,5 +43,5 @@ class GraphedForward:
         places.inputs.upload(given)
         for place, output in zip(places.outputs, self._graphed(places.inputs.tensors), strict=True):
             place.copy_(output, non_blocking=True)
-        torch.cuda.current_stream(self._device).synchronize()
+        self._stream.synchronize()
         return [place.numpy().copy() for place in places.outputs]

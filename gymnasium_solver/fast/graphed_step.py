@@ -118,7 +118,8 @@ class GraphedStep:
     def __call__(self, sample: Any, hp: dict[str, float], kind: Any = None) -> dict[Any, Any]:
         """One gradient step. `kind`: which of the learner's steps it is (e.g. with the actor).
 
-        The metrics of a launch are one tensor under the tuple of their names.
+        The metrics of a launch are one tensor under the tuple of their names, which the next
+        launch overwrites.
         """
         learner = self.learner
         inputs = tree.leaves_of(learner.columns(sample))
@@ -136,7 +137,7 @@ class GraphedStep:
             learner.optimizers[name].n_steps += n
         if launch.error is not None:
             learner.update_priorities(sample, launch.error)
-        return {launch.names: launch.metrics.clone()}
+        return {launch.names: launch.metrics}
 
     def _plain(self, key: Any, sample: Any, hp: dict[str, float]) -> dict[Any, Any]:
         """The same step without this graph; notes what noise it draws."""

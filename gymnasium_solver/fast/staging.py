@@ -28,6 +28,7 @@ class Staging:
         self._buffers = [
             torch.zeros(n_bytes, dtype=torch.uint8, pin_memory=is_cuda) for _ in range(N_BUFFERS)
         ]
+        self._stream = torch.cuda.current_stream(device) if is_cuda else None
         self._events = [torch.cuda.Event() if is_cuda else None for _ in range(N_BUFFERS)]
         self._turn = 0
         bounds = [(int(start), a.nbytes) for start, a in zip(starts, examples, strict=False)]
@@ -54,7 +55,7 @@ class Staging:
             view[...] = array
         self._place.copy_(self._buffers[turn], non_blocking=True)
         if event is not None:
-            event.record()
+            event.record(self._stream)
 
 
 def on_device(array: np.ndarray | Tensor, device: torch.device) -> Tensor:

@@ -77,11 +77,21 @@ class Means:
 
     def add(self, metrics: Mapping[Any, Any]) -> None:
         for name, value in metrics.items():
-            if name in self._sums and not (isinstance(name, str) and name.startswith("hp/")):
+            if isinstance(name, tuple):
+                self._add_packed(name, value)
+            elif name in self._sums and not name.startswith("hp/"):
                 self._sums[name] = self._sums[name] + value
                 self._counts[name] += 1
             else:
                 self._sums[name], self._counts[name] = value, 1
+
+    def _add_packed(self, names: tuple[str, ...], values: Any) -> None:
+        """Add a tensor of several metrics, which the next update may overwrite."""
+        if names in self._sums:
+            self._sums[names] += values
+            self._counts[names] += 1
+        else:
+            self._sums[names], self._counts[names] = values.clone(), 1
 
     def values(self) -> dict[str, float]:
         """The means. A name that was added alone and in a tuple is averaged over both."""
