@@ -48,7 +48,7 @@ class DivergedError(GsolveError):
     """Training produced a value that is not finite."""
 
 
-TRAINING_PACKAGES = ("torch", "gymnasium", "envpool", "threadpoolctl")
+TRAINING_PACKAGES = ("torch", "gymnasium", "envpool", "threadpoolctl", "greenlet")
 """What the extra `train` brings. Reading, comparing, tracking and serving work without it."""
 
 

@@ -17,7 +17,7 @@ PACKAGE = ROOT.name
 # another level than its room.
 LEVELS = (
     (PACKAGE,),  # for its version: it imports nothing until a name of it is used
-    ("errors", "printable", "suggest", "timing", "tree", "chart_style"),
+    ("errors", "printable", "suggest", "timing", "tree", "lanes", "chart_style"),
     ("registry", "paths"),
     ("plugins", "baselines"),  # reads stored scores; measuring them is far above
     ("config",),

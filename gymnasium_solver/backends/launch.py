@@ -13,7 +13,7 @@ from pathlib import Path
 from gymnasium_solver.backends.local import JOB, LOCK, Job, find, kill_orphans
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.runs import machine
-from gymnasium_solver.runs.files import dump_json, write_atomic
+from gymnasium_solver.runs.files import dump_json, read_json, write_atomic
 from gymnasium_solver.runs.run import utc_now
 
 try:
@@ -22,6 +22,7 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 ALREADY_RUNNING = 73
+LANES = "lanes.json"  # of a job that trains several runs (experiments/stack.py)
 
 
 def main(words: Sequence[str]) -> int:
@@ -67,7 +68,10 @@ def record(folder: Path, argv: list[str], cpus: int | None, before: Job | None) 
 
 
 def newest_checkpoint(folder: Path) -> int | None:
-    """Env steps of the newest complete checkpoint in a run folder."""
+    """Env steps of the newest complete checkpoint in a run folder; of all runs of a stack."""
+    if (folder / LANES).is_file():
+        lanes = read_json(folder / LANES, "Delete the folder; the runs are intact.")["lanes"]
+        return sum(newest_checkpoint(Path(lane["run"])) or 0 for lane in lanes)
     checkpoints = folder / "checkpoints"
     if not checkpoints.is_dir():
         return None

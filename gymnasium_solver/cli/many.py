@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from gymnasium_solver.experiments.experiment import Experiment
     from gymnasium_solver.experiments.pool import Backend
 
-MANY_OPTIONS = ("seeds", "jobs", "ablations", "experiment", "backend", "detach")
+MANY_OPTIONS = ("seeds", "jobs", "stack", "ablations", "experiment", "backend", "detach")
 NOT_TOGETHER = ("run_name", "run_dir", "if_exists", "epoch", "list_envs")
 MOST_SEEDS = 10_000
 
@@ -58,7 +58,11 @@ def train_many(args: FieldArgs, command: Sequence[str], options: dict[str, str])
     seeds = parse_seeds(args.last("seeds"), configs[0][1].seed)
     if args.has("ablations"):
         configs = with_ablations(configs, Path(str(args.last("ablations"))), args, targets, options)
-    made = experiments.create(configs, seeds, root, name=name, command=command)
+    stacks = None
+    if args.has("stack"):
+        placement.check_stack(args)
+        stacks = 1 if args.last("jobs") is None else parse_jobs(args.last("jobs"), len(seeds))
+    made = experiments.create(configs, seeds, root, name=name, command=command, stacks=stacks)
     print(f"experiment {made.id}: {len(configs)} config{'s' * (len(configs) != 1)}, "
           f"{len(seeds)} seed{'s' * (len(seeds) != 1)}, {len(made.members)} runs")  # fmt: skip
     return run_experiment(made, args)
@@ -113,7 +117,8 @@ def run_tasks(experiment: "Experiment", args: FieldArgs, at_end: Callable[[], No
         from gymnasium_solver.share.trackers.launch import read_names
 
         os.environ["GSOLVE_TRACK"] = ",".join(read_names(",".join(args.options["track"])))
-    jobs = parse_jobs(args.last("jobs"), len(experiment.members))
+    jobs = experiment.stacks if args.last("jobs") is None else None
+    jobs = jobs or parse_jobs(args.last("jobs"), len(experiment.members))
     with locked(experiment.path):
         pool = experiment.pool(jobs, _pool_backend(experiment, args))
         try:

@@ -5,7 +5,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from gymnasium_solver.cli.tables import make_console, plain_table, status_text
-from gymnasium_solver.experiments.progress import Progress, Row, counts
+from gymnasium_solver.experiments.progress import OVER, Progress, Row, counts
 from gymnasium_solver.runs.words import ScoreText
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ class ManyTable:
         self.progress, self.quiet = progress, quiet
         self.console = make_console()
         self._shown_at = 0.0
+        self._told: set[str] = set()
+        self._looked_at = 0.0
         self._live = None
         if self.console.is_terminal and not quiet:
             from rich.live import Live
@@ -46,6 +48,8 @@ class ManyTable:
         """A task has started, ended, or is to be resumed."""
         if self._live is not None or self.quiet:
             return
+        if task.is_over:
+            self._tell_ends_of_stacks()
         row = next((r for r in self.progress.rows() if r.member.run == task.folder.name), None)
         words = {"waiting": "has ended early and is resumed", "running": "started"}
         text = words.get(task.state, task.state)
@@ -62,10 +66,26 @@ class ManyTable:
         if self._live is not None and now - self._shown_at >= REFRESH_S:
             self._live.update(self.renderable(), refresh=True)
             self._shown_at = now
-        elif self._live is None and not self.quiet and now - self._shown_at >= PLAIN_S:
-            if self._shown_at:
-                self._print(counts(self.progress.rows()))
-            self._shown_at = now
+        elif self._live is None and not self.quiet:
+            if now - self._looked_at >= REFRESH_S:
+                self._tell_ends_of_stacks()
+                self._looked_at = now
+            if now - self._shown_at >= PLAIN_S:
+                if self._shown_at:
+                    self._print(counts(self.progress.rows()))
+                self._shown_at = now
+
+    def _tell_ends_of_stacks(self) -> None:
+        if self.progress.experiment.stacks:
+            self._tell_ends()
+
+    def _tell_ends(self) -> None:
+        """One line for each run of a stack that has ended since the last time."""
+        for row in self.progress.rows():
+            if row.status in OVER and row.member.run not in self._told:
+                self._told.add(row.member.run)
+                text = f"finished: {result_text(row)}" if row.status == "finished" else row.status
+                self._print(f"{row.member.group} seed {row.member.seed}: {text}")
 
     def _print(self, text: str) -> None:
         self.console.print(text, markup=False, soft_wrap=True)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gymnasium_solver.cli.flags import FieldArgs, UsageError
+from gymnasium_solver.lanes import current_lane
 from gymnasium_solver.paths import is_file, is_folder, user_path
 from gymnasium_solver.suggest import did_you_mean
 
@@ -79,7 +80,8 @@ def _existing(root: Path, name: str, policy: str, config: "Config", trust: bool)
         _check_same(run, config, trust)
         is_finished = run.meta().get("status") == "finished"
         return Place(root, name, is_resume=not is_finished, is_finished=is_finished)
-    if policy == "resume" and any((run.path / name).exists() for name in JOB_FILES):
+    is_job = any((run.path / name).exists() for name in JOB_FILES) or current_lane() is not None
+    if policy == "resume" and is_job:
         # Killed before its first checkpoint. The job that trains it anew is this very process,
         # whose files must stay where they are.
         clear_run(run.path)

@@ -34,6 +34,11 @@ def backend_of(args: FieldArgs) -> str:
     return name
 
 
+def check_stack(args: FieldArgs) -> None:
+    if (name := backend_of(args)) != "local":
+        raise UsageError(f"--stack trains in one process on this machine: remove --backend {name}")
+
+
 def detach(experiment: "Experiment", args: FieldArgs) -> int:
     """Start a coordinator in the background, which runs the experiment."""
     from gymnasium_solver.backends import local

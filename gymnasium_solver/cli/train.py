@@ -42,6 +42,7 @@ OPTIONS = {
     "trust": NONE,
     "seeds": ONE,
     "jobs": ONE,
+    "stack": NONE,
     "ablations": ONE,
     "experiment": ONE,
     "track": ONE,
@@ -92,6 +93,8 @@ flags:
   --seeds 5                train five seeds; --seeds 1,2,7 or --seeds 3..7 chooses them. Several
                            configs, CartPole-v1:ppo,dqn and 'CartPole-v1:*' are trained together
   --jobs N                 runs at a time (default: one per CPU)
+  --stack                  train all seeds of a config as one program in one process; with --jobs N
+                           in N such processes. For small networks (docs/experiments.md)
   --ablations FILE         also train each config with each overlay in this YAML list
   --experiment NAME        name of the experiment, to continue it by the same command
   --track NAME,NAME        follow the run with csv, tensorboard, wandb or trackio, each in a process

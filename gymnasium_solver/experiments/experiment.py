@@ -31,7 +31,7 @@ from gymnasium_solver.suggest import did_you_mean
 if TYPE_CHECKING:
     from gymnasium_solver.config.schema import Config
 
-FOLDER, FILE, CONFIGS = "experiments", "experiment.yaml", "configs"
+FOLDER, FILE, CONFIGS, STACKS = "experiments", "experiment.yaml", "configs", "stacks"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+=-]{0,127}")
 _FIX = "Restore it from a copy; the runs themselves are intact."
 
@@ -58,6 +58,8 @@ class Experiment:
     """CPUs for the threads of each run, kept for a resume; None: an equal share."""
     note: str = ""
     signature: str | None = field(default=None, repr=False)
+    stacks: int | None = None
+    """Processes per config, each of which trains its share of the seeds; None: one per run."""
 
     @property
     def id(self) -> str:
@@ -82,9 +84,28 @@ class Experiment:
     def pool(self, jobs: int, backend: Backend | None = None) -> Pool:
         """The tasks of this experiment, as far as they are known from their folders."""
         pool = Pool(jobs, cpus=self.cpus, backend=backend, retry_failed=True)
-        for member in self.members:
-            pool.add(self.task(member))
+        for task in self.tasks() if self.stacks is None else self.stacked_tasks():
+            pool.add(task)
         return pool
+
+    def tasks(self) -> list[Task]:
+        return [self.task(member) for member in self.members]
+
+    def stacked_tasks(self) -> list[Task]:
+        """One task per stack. Which runs are in it does not change, so that a resume finds it."""
+        from gymnasium_solver.experiments.stack import as_stack
+
+        found: list[Task] = []
+        for config in dict.fromkeys(member.config for member in self.members):
+            own = [member for member in self.members if member.config == config]
+            n_stacks = min(self.stacks or 1, len(own))
+            for i in range(n_stacks):
+                part = own[i::n_stacks]
+                folder = self.path / STACKS / f"{len(found):02d}"
+                seeds = ", ".join(str(member.seed) for member in part)
+                label = f"{part[0].group} seeds {seeds}"
+                found.append(as_stack(folder, [self.task(m) for m in part], label))
+        return found
 
     def run(
         self,
@@ -123,6 +144,7 @@ class Experiment:
             "command": self.command,
             "note": self.note,
             "cpus": self.cpus,
+            **({} if self.stacks is None else {"stacks": self.stacks}),
             "signature": self.signature,
             "runs": [vars(member) for member in self.members],
         }
@@ -137,11 +159,17 @@ def create(
     command: Sequence[str] = (),
     cpus: int | None = None,
     note: str = "",
+    stacks: int | None = None,
 ) -> Experiment:
-    """Write the folder of a new experiment. `configs`: a label and a resolved config per group."""
+    """Write the folder of a new experiment. `configs`: a label and a resolved config per group.
+    `stacks`: train the seeds of a config together, in this many processes."""
     from gymnasium_solver.config.load import config_dict, dump_config
+    from gymnasium_solver.experiments.stack import check_stackable
 
     _check(configs, seeds)
+    if stacks is not None:
+        for label, config in configs:
+            check_stackable(label, config)
     stamp = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
     identity = name or f"{_slug(configs[0][0])}{f'-and-{len(configs) - 1}' * (len(configs) > 1)}"
     if name is not None and not _NAME.fullmatch(name):
@@ -161,7 +189,7 @@ def create(
             members.append(Member(run, label, seed, file))
     code = sorted({n for _, config in configs for n in code_named(config_dict(config))})
     signed = signature(path.name, code)
-    made = Experiment(path, utc_now(), list(command), tuple(members), cpus, note, signed)
+    made = Experiment(path, utc_now(), list(command), tuple(members), cpus, note, signed, stacks)
     try:
         (path / CONFIGS).mkdir(parents=True)
         for file, text in texts.items():
@@ -204,10 +232,11 @@ def load(path: Path) -> Experiment:
     try:
         members = tuple(_member(row, file) for row in content["runs"])
         cpus, command = content.get("cpus"), content.get("command") or []
+        stacks = content.get("stacks")
         return Experiment(
             path, str(content["created_at"]), [str(word) for word in command], members,
             cpus if isinstance(cpus, int) else None, str(content.get("note") or ""),
-            content.get("signature"),
+            content.get("signature"), stacks if isinstance(stacks, int) else None,
         )  # fmt: skip
     except (TypeError, KeyError, AttributeError):
         raise RunError(f"{file} lacks fields of an experiment. {_FIX}") from None

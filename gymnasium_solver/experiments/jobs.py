@@ -14,7 +14,7 @@ from typing import Any
 
 from gymnasium_solver.backends import local, slurm
 from gymnasium_solver.errors import GsolveError, RunError
-from gymnasium_solver.experiments.experiment import FILE, FOLDER, load
+from gymnasium_solver.experiments.experiment import FILE, FOLDER, STACKS, load
 from gymnasium_solver.runs.run import Run, is_run, live_status
 from gymnasium_solver.suggest import did_you_mean
 
@@ -122,5 +122,5 @@ def cancel(job: JobInfo) -> bool:
         return True
     if job.kind != "experiment":
         return False
-    stopped = [local.stop(path) for path in load(folder).folders()]
+    stopped = [local.stop(path) for path in (*load(folder).folders(), *(folder / STACKS).glob("*"))]
     return any(stopped)

@@ -84,13 +84,31 @@ class Task:
     is_stopping: bool = field(default=False, repr=False)
 
     @property
+    def place(self) -> tuple[str, ...]:
+        """The words that put the run into its folder, also if it is there already."""
+        return "--run-dir", str(self.folder), "--if-exists", "resume", "--quiet", "--no-keys"
+
+    @property
     def argv(self) -> list[str]:
-        place = ("--run-dir", str(self.folder), "--if-exists", "resume", "--quiet", "--no-keys")
-        return local.gsolve("train", *self.words, *place)
+        return local.gsolve("train", *self.words, *self.place)
 
     @property
     def is_over(self) -> bool:
         return self.state in (FINISHED, FAILED, STOPPED)
+
+    def is_attended(self) -> bool:
+        """Whether a process that is not the task's own trains it, such as `gsolve train --resume`
+        by hand."""
+        meta = meta_of(self.folder)
+        return meta is not None and is_alive_here(meta)
+
+    def outcome(self) -> str | None:
+        """What the folder says: finished, failed, or None: to be started or resumed."""
+        return outcome(self.folder)
+
+    def why(self, backend: Backend) -> str:
+        """The reason of a failure."""
+        return why(self.folder, backend)
 
 
 OnChange = Callable[[Task], None]
@@ -122,10 +140,10 @@ class Pool:
         self.tasks.append(task)
         if self._is_running(task):
             task.state = RUNNING
-        elif (state := outcome(task.folder)) == FINISHED:
+        elif (state := task.outcome()) == FINISHED:
             task.state = FINISHED
         elif state == FAILED and not self.retry_failed:
-            task.state, task.reason = FAILED, why(task.folder, self.backend)
+            task.state, task.reason = FAILED, task.why(self.backend)
         return task
 
     def step(self) -> list[Task]:
@@ -181,10 +199,7 @@ class Pool:
             time.sleep(0.05)
 
     def _is_running(self, task: Task) -> bool:
-        if self.backend.is_running(task.folder):
-            return True
-        meta = meta_of(task.folder)  # by hand, with gsolve train --resume
-        return meta is not None and is_alive_here(meta)
+        return self.backend.is_running(task.folder) or task.is_attended()
 
     def _start(self, task: Task) -> None:
         task.state = RUNNING
@@ -196,19 +211,19 @@ class Pool:
 
     def _settle(self, task: Task) -> None:
         """Decide about a task whose process has ended."""
-        state = outcome(task.folder)
+        state = task.outcome()
         code = self.backend.exit_code(task.folder)
         if state == FINISHED:
             task.state = FINISHED
         elif task.is_stopping:
             task.state = STOPPED
         elif state == FAILED or code == USAGE_ERROR:
-            task.state, task.reason = FAILED, why(task.folder, self.backend)
+            task.state, task.reason = FAILED, task.why(self.backend)
         elif self.backend.stuck(task.folder) > self.max_restarts:
             task.state = FAILED
             task.reason = (
                 f"ended {self.max_restarts + 1} times without a new checkpoint: "
-                f"{why(task.folder, self.backend)}"
+                f"{task.why(self.backend)}"
             )
         else:
             task.state = WAITING

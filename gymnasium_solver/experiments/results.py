@@ -64,13 +64,16 @@ def experiment(
     runs_dir: str | Path | None = None,
     progress: bool = False,
     backend: Backend | None = None,
+    stack: bool = False,
     **fields: Any,
 ) -> ExperimentResult:
     """Train configs with several seeds each, in `jobs` processes at a time (default: one per CPU).
 
     `seeds`: a number, or the seeds themselves. `fields` change fields of every config. With `name`
     an experiment that was interrupted is continued by the same call. `progress=True` prints a line
-    when a run starts or ends. Raises RunError if a run fails; the others are finished first.
+    when a run starts or ends. `stack=True` trains the seeds of a config as one program in one
+    process, or in `jobs` processes, if that is given. Raises RunError if a run fails; the others
+    are finished first.
     """
     root = runs_root(runs_dir)
     each = [targets] if isinstance(targets, str | Config) else list(targets)
@@ -84,9 +87,11 @@ def experiment(
             raise ConfigError(f"the experiment {name} exists with other configs or seeds")
     else:
         command = ["gymnasium_solver.experiment", *(label for label, _ in configs)]
-        made = create(configs, chosen, root, name=name, command=command)
+        stacks = (jobs or 1) if stack else None
+        made = create(configs, chosen, root, name=name, command=command, stacks=stacks)
     on_change = _print if progress else None
-    tasks = made.run(jobs or min(cpu_count(), len(made.members)), backend=backend,
+    n_jobs = jobs or (1 if made.stacks else min(cpu_count(), len(made.members)))
+    tasks = made.run(n_jobs, backend=backend,
                      on_change=on_change)  # fmt: skip
     check_over(tasks)
     return ExperimentResult(made)

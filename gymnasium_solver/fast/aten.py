@@ -19,6 +19,7 @@ Array = np.ndarray
 # them torch's kernels are.
 LARGE_PRODUCT = 1_000_000  # multiplications
 LARGE_ARRAY = 16_384  # elements
+LONG_ROW = 32  # elements
 ZERO, ONE = np.float32(0), np.float32(1)
 ONES = np.ones(16_384, np.float32)
 
@@ -54,7 +55,8 @@ def _to_numpy(value: Any) -> Any:
 def _is_large(x: Array, y: Array) -> bool:
     # With an inner size of 1 NumPy does not use BLAS and takes a hundred times as long.
     limit = LARGE_ARRAY if x.shape[-1] == 1 else LARGE_PRODUCT
-    return x.size * y.shape[-1] >= limit
+    # Of one matrix of a stack: each is multiplied as it would be alone.
+    return x.shape[-2] * x.shape[-1] * y.shape[-1] >= limit
 
 
 def _product(x: Array, y: Array, out: Array | None = None) -> Array:
@@ -189,7 +191,12 @@ def _ones(n: int) -> Array:
 
 
 def _mean(x: Array, dims: Sequence[int] | None = None, keepdim: bool = False) -> Array:
-    total = np.add.reduce(x, None) if dims is None else _sum(x, dims, keepdim)
+    if dims is None or (x.ndim == 2 and list(dims) == [1] and len(x) < LONG_ROW <= x.shape[1]):
+        # A few long rows, of several learners (stacked.py): each is summed as it would be alone.
+        axis = None if dims is None else 1
+        total = np.add.reduce(x, axis, keepdims=keepdim)
+    else:
+        total = _sum(x, dims, keepdim)
     return total * np.float32(total.size / x.size)
 
 
@@ -238,6 +245,10 @@ def _scatter_add(x: Array, dim: int, index: Array, src: Array) -> Array:
     x = x.copy()
     x[np.arange(len(index)), index[:, 0]] += src[:, 0]
     return x
+
+
+def _to_copy(x: Any, dtype: Any) -> Any:
+    return x.astype(dtype, copy=False) if hasattr(x, "astype") else dtype(x)  # or a plain number
 
 
 def _view(x: Any, shape: Sequence[int]) -> Array:
@@ -296,6 +307,9 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "view.default": _view,
     "_unsafe_view.default": _view,
     "expand.default": _expand,
+    "permute.default": lambda x, dims: x.transpose(dims),
+    "clone.default": lambda x: x.copy(),
+    "squeeze.dims": lambda x, dims: x.squeeze(tuple(d for d in dims if x.shape[d] == 1)),
     "squeeze.dim": lambda x, d: x.squeeze(d) if x.shape[d] == 1 else x,
     "unsqueeze.default": _unsqueeze,
     "slice.Tensor": _slice,
@@ -305,7 +319,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "unbind.int": lambda x, d=0: [_select(x, d, i) for i in range(x.shape[d])],
     "cat.default": lambda arrays, dim=0: np.concatenate(arrays, dim),
     "stack.default": lambda arrays, dim=0: np.stack(arrays, dim),
-    "_to_copy.default": lambda x, dtype: x.astype(dtype, copy=False),
+    "_to_copy.default": _to_copy,
     # products
     "mm.default": _product,
     "bmm.default": _product,

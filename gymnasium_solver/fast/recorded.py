@@ -45,6 +45,7 @@ from gymnasium_solver.fast.tape import (
     simplified,
     write,
 )
+from gymnasium_solver.lanes import lane_for
 
 # A loss on a tree of tensors: loss(batch, coefficients) -> (scalar, further outputs)
 TreeLoss = Callable[[Any, Sequence[Tensor]], tuple[Tensor, Sequence[Tensor]]]
@@ -72,6 +73,7 @@ class LossGradient:
         constants: Sequence[Tensor] = (),
     ):
         self.loss, self.params, self.constants = loss, params, constants
+        self.name = getattr(loss, "__qualname__", "")  # the same for other learners with this loss
         is_cuda = params[0].is_cuda
         self.mode: Mode | None = None
         if not record:
@@ -86,6 +88,14 @@ class LossGradient:
     def __call__(self, batch: Any, coefficients: Coefficients) -> list[Tensor]:
         """Return the flat gradient (overwritten by the next call) and the further outputs of the
         loss."""
+        lane = lane_for("gradient")
+        if lane is None or self.mode == "torch":
+            return self.alone(batch, coefficients)
+        result: list[Tensor] = lane.together("gradient", (self, batch, coefficients))
+        return result
+
+    def alone(self, batch: Any, coefficients: Coefficients) -> list[Tensor]:
+        """The same, not together with other learners (fast/stacked.py)."""
         if self.mode == "torch":
             return eager(self.loss, self.params, batch, coefficients)
         columns = tree.leaves_of(batch)
@@ -215,11 +225,11 @@ def _agrees(
     for part in parts:
         sample = _resized(part, n)
         expected, got = eager(loss, params, sample, coefficients), gradient(sample, coefficients)
-        misses += not all(_is_close(a, b) for a, b in zip(got, expected, strict=True))
+        misses += not all(is_close(a, b) for a, b in zip(got, expected, strict=True))
     return misses <= (1 if len(parts) == N_CHECKS else 0)
 
 
-def _is_close(a: Tensor, b: Tensor) -> bool:
+def is_close(a: Tensor, b: Tensor) -> bool:
     if a.shape != b.shape or a.dtype != b.dtype:
         return False
     a, b = a.float(), b.float()
@@ -238,20 +248,28 @@ class Inference:
 
     def __init__(self, function: Callable[..., Any], module: nn.Module, *, record: bool):
         self.function, self.module = function, module
-        self._record = record
+        self.name = getattr(function, "__qualname__", "")  # the same for other learners
+        self.records = record
         self._program: Program | None = None
         self._structure: tree.Structure = None
         self._on_gpu: GraphedForward | None = None
         self._first = next(module.parameters(), None)
+        self._is_cuda = self._first is not None and self._first.is_cuda
         self._address: int | None = None
 
     def __call__(self, *inputs: Any) -> Any:
         """One array, or a list of them if the function returns several tensors."""
-        outputs = self._run(inputs)
+        # On a CPU a forward pass takes less time than meeting the others.
+        lane = lane_for("inference") if self._is_cuda else None
+        if lane is None:
+            outputs = self.alone(inputs)
+        else:
+            outputs = lane.together("inference", (self, inputs))
         return outputs[0] if len(outputs) == 1 else outputs
 
-    def _run(self, inputs: tuple[Any, ...]) -> list[np.ndarray]:
-        if self._record:
+    def alone(self, inputs: tuple[Any, ...]) -> list[np.ndarray]:
+        """The same, not together with other networks (fast/stacked.py)."""
+        if self.records:
             if self._address != self._weights_address():
                 self._program = self._recorded_program(inputs)
                 self._address = self._weights_address()
@@ -282,7 +300,7 @@ class Inference:
         except (Unsupported, TypeError, ValueError, IndexError, RuntimeError):
             return None
         agrees = all(
-            _is_close(torch.as_tensor(a), torch.as_tensor(b))
+            is_close(torch.as_tensor(a), torch.as_tensor(b))
             for a, b in zip(got, expected, strict=True)
         )
         return program if agrees else None

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from gymnasium_solver.lanes import current_lane
 from gymnasium_solver.training.activity import Activity
 
 PREEMPTED = 75
@@ -29,6 +30,17 @@ def stop_on_signals(activity: Activity) -> Iterator[None]:
             _raise(number, frame)
         activity.stop_signal = signal.Signals(number).name
 
+    def note(name: str) -> bool:
+        is_first, activity.stop_signal = activity.stop_signal is None, name
+        return is_first
+
+    if (lane := current_lane()) is not None:  # one of several trainings, which are told together
+        lane.on_signal = note
+        try:
+            yield
+        finally:
+            lane.on_signal = None
+        return
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread can set handlers
         return
@@ -45,7 +57,7 @@ def stop_on_signals(activity: Activity) -> Iterator[None]:
 @contextmanager
 def sigterm_raises() -> Iterator[None]:
     """Turn SIGTERM into Terminated outside the loop, during setup and the final test."""
-    if threading.current_thread() is not threading.main_thread():
+    if current_lane() is not None or threading.current_thread() is not threading.main_thread():
         yield
         return
     former = signal.signal(signal.SIGTERM, _raise)

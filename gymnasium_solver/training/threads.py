@@ -24,6 +24,7 @@ from threadpoolctl import ThreadpoolController
 
 from gymnasium_solver.config.cpus import cpu_share
 from gymnasium_solver.config.schema import Config, LearnerConfig
+from gymnasium_solver.lanes import current_lane
 from gymnasium_solver.nets.network import is_cnn
 
 log = logging.getLogger(__name__)
@@ -55,7 +56,14 @@ def largest_product(config: LearnerConfig) -> int:
 
 @contextmanager
 def limited_threads(n_threads: int) -> Iterator[None]:
-    """Give torch `n_threads` threads and NumPy one; restore both afterwards."""
+    """Give torch `n_threads` threads and NumPy one; restore both afterwards.
+
+    One of several lanes (lanes.py) leaves the rest to the one that runs them: the first lane to end
+    would lift the limits for all."""
+    if current_lane() is not None:
+        torch.set_num_threads(n_threads)
+        yield
+        return
     before = torch.get_num_threads()
     torch.set_num_threads(n_threads)
     log.debug("threads of torch: %d, of NumPy: 1", n_threads)

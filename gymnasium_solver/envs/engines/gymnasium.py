@@ -18,6 +18,7 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
+from gymnasium_solver.envs.engines.array_envs import step_array_env
 from gymnasium_solver.envs.engines.async_envs import AsyncEnvs
 from gymnasium_solver.envs.engines.direct import DirectEnvs, adapted
 from gymnasium_solver.envs.engines.guard import Guard
@@ -94,6 +95,10 @@ class GymnasiumEngine(Engine):
         self._is_fresh = mode == "sync" and self._read.read is None
         self._is_checked = False
         self._render_mode = render_mode
+        # Of an array env together with those of other seeds (lanes.py), if they are trained so.
+        self._step_native = (
+            partial(step_array_env, self._vec) if mode == "vector" else self._vec.step
+        )
         if mode == "vector" and hasattr(self._vec, "action_space"):
             # CartPole's class checks its actions at each step, for 12 of 45 us: ours are checked.
             self._vec.action_space.contains = lambda actions: True
@@ -130,7 +135,7 @@ class GymnasiumEngine(Engine):
 
     def _step(self, actions: np.ndarray, is_reset: np.ndarray, n_reset: int) -> RawStep:
         given = actions if self._to_vec is None else self._to_vec(actions)
-        obs, reward, terminated, truncated, info = self._vec.step(given)
+        obs, reward, terminated, truncated, info = self._step_native(given)
         if self._is_fresh:
             return obs, reward, terminated, truncated, info
         if not self._is_checked:

@@ -1,0 +1,73 @@
+"""Ten seeds as a stack against one seed, from the shell to the end, in turns.
+
+    .venv/bin/python -m benchmarks.stack                    # --device cuda on a machine with a GPU
+    .venv/bin/python -m benchmarks.stack --config CartPole-v1:dqn --seeds 10 --repeats 3
+
+Each command is a process of its own: `gsolve train CONFIG --seed 1`, `--seeds 10 --stack`, and for
+comparison `--seeds 10 --jobs N` with one process per seed, N at a time. The aim: at most 4 times
+the time of one seed on a CPU, at most twice on a GPU. The time of one seed is a mean over seeds, as
+some are solved much sooner than others. Raw figures go to results/stack.json, the table to
+results/stack.md.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import mean, median
+
+from gymnasium_solver.bench.harness import ROOT, describe, header, say, table, write
+
+
+def seconds(words: list[str]) -> float:
+    """Wall time of one command from its start to its end, in a folder of its own."""
+    with tempfile.TemporaryDirectory() as runs:
+        argv = [sys.executable, "-m", "gymnasium_solver", "train", *words, "-q", "--runs-dir", runs]
+        variables = os.environ | {"PYTHONPATH": str(ROOT)}
+        began = time.perf_counter()
+        subprocess.run(argv, check=True, stdout=subprocess.DEVNULL, env=variables)
+        return time.perf_counter() - began
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--config", default="CartPole-v1:ppo")
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/results")
+    args = parser.parse_args()
+    common = [args.config, "--device", args.device]
+    many = [*common, "--seeds", str(args.seeds)]
+    ways = {
+        "stacked": [*many, "--stack"],
+        f"stacked, {args.jobs} processes": [*many, "--stack", "--jobs", str(args.jobs)],
+        f"a process per seed, {args.jobs} at a time": [*many, "--jobs", str(args.jobs)],
+    }
+    times: dict[str, list[float]] = {"one seed": [], **{name: [] for name in ways}}
+    for turn in range(args.repeats):
+        own = range(1 + turn, args.seeds + 1, args.repeats)
+        times["one seed"].append(mean(seconds([*common, "--seed", str(s)]) for s in own))
+        for name, words in ways.items():
+            times[name].append(seconds(words))
+        say(f"turn {turn + 1}: " + ", ".join(f"{k} {v[-1]:.1f} s" for k, v in times.items()))
+    one = median(times["one seed"])
+    rows = [
+        [name, f"{median(found):.1f} s", f"{median(found) / one:.2f}"]
+        for name, found in times.items()
+    ]
+    about = f"{args.config}, {args.seeds} seeds, {args.device}, medians of {args.repeats} turns."
+    result = header(f"python -m benchmarks.stack --config {args.config} --device {args.device}")
+    result |= {"config": args.config, "seeds": args.seeds, "times_s": times}
+    parts = ["# Stacked seeds", describe(result), about]
+    parts.append(table(["", "shell to end", "times one seed"], rows))
+    name = "stack" if args.device == "cpu" else f"stack_{args.device}"
+    write(args.out, name, result, "\n\n".join(parts))
+
+
+if __name__ == "__main__":
+    main()

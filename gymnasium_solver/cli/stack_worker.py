@@ -1,0 +1,61 @@
+"""The process of a stack: `python -m gymnasium_solver.cli.stack_worker FOLDER`.
+
+It runs the command lines of `gsolve train` that FOLDER/lanes.json lists, together in one process.
+Each starts, resumes or skips its run as it would alone. The exit code is 75 if a run can be
+resumed, else that of the first run that failed.
+"""
+
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from gymnasium_solver.errors import ConfigError
+from gymnasium_solver.experiments.stack import CNN, not_stackable, read_lanes
+from gymnasium_solver.printable import printable_lines
+
+
+def main(words: Sequence[str]) -> int:
+    from gymnasium_solver.cli.main import call
+    from gymnasium_solver.training.signals import PREEMPTED, sigterm_raises
+    from gymnasium_solver.training.stacked import train_stacked
+
+    found = read_lanes(Path(words[0]))
+    programs = {lane.run.name: partial(call, "train", list(lane.words)) for lane in found}
+    with sigterm_raises():
+        if (problem := misfit(found[0].words[0])) is not None:
+            print(f"gsolve train: {problem}", file=sys.stderr)
+            return 2
+        lanes = train_stacked(programs)
+    codes = []
+    for lane in lanes:
+        if lane.error is not None:
+            print(
+                f"gsolve train: {lane.name}: {printable_lines(repr(lane.error))}", file=sys.stderr
+            )
+        codes.append(1 if lane.error is not None else int(lane.result))
+    return PREEMPTED if PREEMPTED in codes else max(codes, default=0)
+
+
+def misfit(target: str) -> ConfigError | None:
+    """Why a config cannot be stacked, as far as its environment decides that."""
+    from gymnasium_solver.envs.make import training_env
+    from gymnasium_solver.nets.network import is_cnn
+    from gymnasium_solver.training.prepare import load_config
+
+    config = load_config(target)
+    env = training_env(config)
+    try:
+        if is_cnn(config, env.observation_space):
+            return not_stackable(f"{config.env_id}:{config.variant or config.algo_id}", CNN)
+    finally:
+        env.close()
+    return None
+
+
+if __name__ == "__main__":
+    from gymnasium_solver.cli.main import disable_perf_maps, let_idle_threads_sleep
+
+    disable_perf_maps()
+    let_idle_threads_sleep()
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,113 @@
+"""Stacks of an experiment: seeds of one config that train together in one process.
+
+    check_stackable(config)                      # ConfigError with the reason
+    stack = Stack(folder, lanes, label)          # a task of the pool
+
+The folder of a stack is `<experiment>/stacks/00/`. It has `lanes.json`, the command line of each
+run, and the files of its process. The runs are ordinary ones: each can be resumed alone. Light to
+import; the process itself is cli/stack_worker.py, and how it trains training/stacked.py.
+"""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from gymnasium_solver.backends.launch import LANES
+from gymnasium_solver.errors import ConfigError
+from gymnasium_solver.experiments.pool import FAILED, FINISHED, Backend, Task, meta_of, outcome, why
+from gymnasium_solver.runs.files import dump_json, read_json, write_atomic
+from gymnasium_solver.runs.run import is_alive_here
+
+ALGORITHMS = ("ppo", "a2c", "reinforce", "dqn")
+# Fields that a stack does not support, with what they mean.
+REFUSED = {
+    "recurrent": "a recurrent network",
+    "intrinsic": "an intrinsic reward",
+    "sil": "self-imitation",
+    "her": "hindsight replay",
+    "eval_async": "a process of its own for evaluations",
+    "profile": "a profile of one run",
+}
+
+
+CNN = "it learns from images, by a CNN that one seed alone keeps busy"
+
+
+class Line(NamedTuple):
+    """One run of a stack: its folder, and the words after `gsolve train`."""
+
+    run: Path
+    words: tuple[str, ...]
+
+
+def check_stackable(label: str, config: Any) -> None:
+    """ConfigError if the seeds of a config cannot be trained as a stack."""
+    problem = None
+    if config.algo_id not in ALGORITHMS:
+        problem = f"algo_id {config.algo_id}; {', '.join(ALGORITHMS)} can be stacked"
+    for name, meaning in REFUSED.items():
+        if problem is None and getattr(config, name, None):
+            problem = f"{name}: {meaning}"
+    # With `policy: auto` the observations decide, which are known to the process of the stack.
+    if problem is None and "cnn" in (config.policy, str(config.model_id).partition("_")[0]):
+        problem = CNN
+    if problem is not None:
+        raise not_stackable(label, problem)
+
+
+def not_stackable(label: str, problem: str) -> ConfigError:
+    return ConfigError(
+        f"--stack: {label} cannot be stacked: {problem}. Use --jobs N, which trains each seed in a "
+        "process of its own."
+    )
+
+
+def write_lanes(folder: Path, lanes: Sequence[Line]) -> None:
+    content = [{"run": str(lane.run), "words": list(lane.words)} for lane in lanes]
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomic(folder / LANES, dump_json({"lanes": content}))
+
+
+def read_lanes(folder: Path) -> list[Line]:
+    content: dict[str, Any] = read_json(folder / LANES, "Delete the folder; the runs are intact.")
+    return [Line(Path(row["run"]), tuple(row["words"])) for row in content["lanes"]]
+
+
+def as_stack(folder: Path, tasks: Sequence[Task], label: str) -> "Stack":
+    """The task that trains the runs of several tasks in one process."""
+    lanes = tuple(Line(task.folder, (*task.words, *task.place)) for task in tasks)
+    write_lanes(folder, lanes)
+    return Stack(folder, (), label, lanes=lanes)
+
+
+@dataclass
+class Stack(Task):
+    """Several trainings in one process, as a task of the pool. `folder` is the stack's own."""
+
+    lanes: tuple[Line, ...] = ()
+
+    @property
+    def argv(self) -> list[str]:
+        return [sys.executable, "-m", "gymnasium_solver.cli.stack_worker", str(self.folder)]
+
+    @property
+    def runs(self) -> list[Path]:
+        return [lane.run for lane in self.lanes]
+
+    def is_attended(self) -> bool:
+        metas = [meta for run in self.runs if (meta := meta_of(run)) is not None]
+        return any(is_alive_here(meta) for meta in metas)
+
+    def outcome(self) -> str | None:
+        """Finished if all runs are; failed if the others have failed; None: to be continued."""
+        states = {outcome(run) for run in self.runs}
+        if states <= {FINISHED}:
+            return FINISHED
+        return FAILED if states <= {FINISHED, FAILED} else None
+
+    def why(self, backend: Backend) -> str:
+        failed = [run for run in self.runs if outcome(run) == FAILED]
+        reasons = [f"{run.name}: {why(run, backend)}" for run in failed]
+        return "; ".join(reasons) or why(self.folder, backend)

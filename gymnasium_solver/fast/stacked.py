@@ -1,0 +1,303 @@
+"""The same loss or network of several learners, as one program over their weights [S, P].
+
+    lanes = Lanes({"gradient": Gradients(), "inference": Inferences()})      # lanes.py
+
+A loss is written for one learner. Here it runs under `torch.func.vmap` with the weights, the
+constants and the coefficients of S learners in place of its own, and `LossGradient` treats the
+result like any other loss: recorded as NumPy on a CPU, a CUDA graph on a GPU. The sum of S
+independent losses has as its gradient the S gradients.
+
+A recorded program does to each row of the stack what the program of one learner does: NumPy
+multiplies a stack of matrices one by one, and reduces rows one by one. So on a CPU the results are
+those of the learner alone, bit for bit.
+"""
+
+from collections.abc import Hashable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from gymnasium_solver import tree
+from gymnasium_solver.fast.recorded import Inference, LossGradient, eager, is_close
+
+# Gradients in one program on a CPU: of fewer learners, calls cost as much as they save; of more,
+# arithmetic outweighs the calls.
+CPU_STACK = range(6, 17)
+
+
+class _Replaced(TorchFunctionMode):
+    """Within it, torch functions see other tensors in place of the given ones."""
+
+    def __init__(self, given: Sequence[Tensor], instead: Sequence[Tensor]) -> None:
+        super().__init__()
+        self._table = {id(a): b for a, b in zip(given, instead, strict=True)}
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        kwargs = {name: self._other(value) for name, value in (kwargs or {}).items()}
+        return func(*[self._other(value) for value in args], **kwargs)
+
+    def _other(self, value: Any) -> Any:
+        if isinstance(value, list | tuple):
+            return type(value)(self._other(v) for v in value)
+        return self._table.get(id(value), value) if isinstance(value, Tensor) else value
+
+
+class _Rows:
+    """The tensors of S learners, each kind in one array [S, ...] at a fixed place."""
+
+    def __init__(self, tensors: Sequence[Tensor], n: int) -> None:
+        self.places = [torch.empty((n, *t.shape), dtype=t.dtype, device=t.device) for t in tensors]
+
+    @torch.no_grad()
+    def fill(self, learners: Sequence[Sequence[Tensor]]) -> None:
+        for place, *rows in zip(self.places, *learners, strict=True):
+            torch.stack(rows, out=place)
+
+
+def flat_of(params: Sequence[Tensor]) -> Tensor | None:
+    """The vector that these parameters are consecutive views of (fast/optimizer.py), if any."""
+    at = params[0].data_ptr()
+    for p in params:
+        if p.data_ptr() != at or not p.is_contiguous() or p.dtype != params[0].dtype:
+            return None
+        at += p.numel() * p.element_size()
+    size = sum(p.numel() for p in params)
+    first = params[0].detach()
+    try:
+        return first.as_strided((size,), (1,), first.storage_offset())
+    except RuntimeError:  # they lie side by side by chance, in storages of their own
+        return None
+
+
+def _split(row: Tensor, params: Sequence[Tensor]) -> list[Tensor]:
+    parts = row.split([p.numel() for p in params])
+    return [part.view(p.shape) for part, p in zip(parts, params, strict=True)]
+
+
+def _chunks(items: Sequence[Any], most: int) -> Iterator[Sequence[Any]]:
+    """Parts of nearly equal sizes, at most `most`."""
+    n_parts = -(-len(items) // most)
+    start = 0
+    for i in range(n_parts):
+        stop = start + (len(items) - start) // (n_parts - i)
+        yield items[start:stop]
+        start = stop
+
+
+def _shapes(data: Any) -> Hashable:
+    return tuple((tuple(leaf.shape), str(leaf.dtype)) for leaf in tree.leaves_of(data))
+
+
+# -- gradients ----------------------------------------------------------------------------------
+
+
+class _StackedGradient:
+    """d loss / d weights [S, P] of S learners."""
+
+    def __init__(self, gradient: LossGradient, n_coefficients: int, n: int) -> None:
+        """`gradient`: of one of the learners."""
+        self.one = gradient
+        weights = flat_of(gradient.params)
+        assert weights is not None
+        self._weights = _Rows([weights], n)
+        self._constants = _Rows(gradient.constants, n)
+        like = torch.empty(n_coefficients, device=weights.device)
+        self._coefficients = _Rows(like.unbind(), n)
+        self._last: list[list[float]] | None = None
+        self._structure: tree.Structure = None
+        self._flats: dict[int, Tensor] = {}  # by the id of the gradient
+        self.gradient = LossGradient(
+            self._loss,
+            [self._weights.places[0].requires_grad_()],
+            record=True,
+            constants=[*self._constants.places, *self._coefficients.places],
+        )
+        self.gradient.resume(gradient.mode)
+
+    def _loss(self, batch: Any, coefficients: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        """Batch columns are [B, S, ...]."""
+        one, columns = self.one, tree.leaves_of(batch)
+
+        def loss(
+            row: Tensor, constants: Sequence[Tensor], given: Sequence[Tensor], *own: Tensor
+        ) -> tuple[Tensor, tuple[Tensor, ...]]:
+            instead = [*_split(row, one.params), *constants]
+            with _Replaced([*one.params, *one.constants], instead):
+                total, outputs = one.loss(tree.unflatten(self._structure, own), given)
+            return total, tuple(outputs)
+
+        totals, outputs = torch.func.vmap(loss, in_dims=(0, 0, 0, *[1] * len(columns)))(
+            self._weights.places[0], self._constants.places, self._coefficients.places, *columns
+        )
+        return totals.sum(), list(outputs)
+
+    def __call__(self, items: Sequence["GradientItem"]) -> list[list[Tensor]]:
+        gradients, batches, coefficients = zip(*items, strict=True)
+        self._fill(gradients, coefficients)
+        if self._structure is None:
+            self._structure = tree.structure_of(batches[0])
+        leaves = zip(*(tree.leaves_of(batch) for batch in batches), strict=True)
+        columns = [torch.stack(column).transpose(0, 1) for column in leaves]
+        flat, *outputs = self.gradient(columns, [])
+        rows = flat.view(len(items), -1).clone()
+        return [[row, *(o[i] for o in outputs)] for i, row in enumerate(rows)]
+
+    @torch.no_grad()
+    def _fill(
+        self, gradients: Sequence[LossGradient], coefficients: Sequence[Sequence[float]]
+    ) -> None:
+        rows = [self._flat(gradient) for gradient in gradients]
+        torch.stack(rows, out=self._weights.places[0].detach())
+        self._constants.fill([gradient.constants for gradient in gradients])
+        numbers = [list(given) for given in zip(*coefficients, strict=True)]
+        if numbers != self._last:  # an upload, on a GPU
+            self._last = numbers
+            for place, values in zip(self._coefficients.places, numbers, strict=True):
+                place.copy_(torch.tensor(values))
+
+    def _flat(self, gradient: LossGradient) -> Tensor:
+        """The weights of a learner as one vector; they stay where they are."""
+        flat = self._flats.get(id(gradient))
+        if flat is None:
+            flat = flat_of(gradient.params)
+            assert flat is not None
+            self._flats[id(gradient)] = flat
+        return flat
+
+
+GradientItem = tuple[LossGradient, Any, Sequence[float]]
+
+
+class Gradients:
+    """Joint work of lanes: gradients of the same loss, each with its own weights and batch."""
+
+    def __init__(self) -> None:
+        self.programs: dict[tuple[str, int], _StackedGradient | None] = {}
+
+    def key(self, item: GradientItem) -> Hashable:
+        gradient, batch, _ = item
+        return gradient.name, _shapes(batch)
+
+    def __call__(self, items: list[GradientItem]) -> list[list[Tensor]]:
+        sizes = range(2, len(items) + 1) if items[0][0].params[0].is_cuda else CPU_STACK
+        if len(items) < sizes.start:
+            return [g.alone(b, c) for g, b, c in items]
+        parts = _chunks(items, max(sizes))
+        return [result for part in parts for result in self._of(part)]
+
+    def _of(self, items: Sequence[GradientItem]) -> list[list[Tensor]]:
+        key = items[0][0].name, len(items)
+        if key not in self.programs:
+            self.programs[key], results = _first(items)
+            return results
+        program = self.programs.get(key)
+        return [g.alone(b, c) for g, b, c in items] if program is None else program(items)
+
+
+def _first(items: Sequence[GradientItem]) -> tuple[_StackedGradient | None, list[list[Tensor]]]:
+    """The program for these learners and its first results, compared with a learner alone; None
+    if the loss cannot be stacked: then each learner computes its own."""
+    (gradient, batch, coefficients), *_ = items
+    try:
+        program = _StackedGradient(gradient, len(coefficients), len(items))
+        results = program(items)
+    except (RuntimeError, TypeError, ValueError, AssertionError):
+        return None, [g.alone(b, c) for g, b, c in items]
+    expected = eager(gradient.loss, gradient.params, batch, coefficients)
+    agrees = all(is_close(a, b) for a, b in zip(results[0], expected, strict=True))
+    if not agrees or program.gradient.mode == "torch":
+        return None, [g.alone(b, c) for g, b, c in items]
+    for one, _, _ in items:
+        one.resume(program.gradient.mode)
+    return program, results
+
+
+# -- acting -------------------------------------------------------------------------------------
+
+
+class _StackedInference(nn.Module):
+    """A forward pass of S networks: arrays [N, S, ...] -> [S, N, ...]."""
+
+    def __init__(self, one: Inference, n: int) -> None:
+        super().__init__()
+        self._function, self._params = one.function, list(one.module.parameters())
+        self._buffers_of_one = list(one.module.buffers())
+        weights = flat_of(self._params)
+        assert weights is not None
+        self._rows = _Rows([weights, *self._buffers_of_one], n)
+        self.weights = nn.Parameter(self._rows.places[0])
+        for i, place in enumerate(self._rows.places[1:]):
+            self.register_buffer(f"rows{i}", place)
+        self.infer = Inference(self._forward, self, record=one.records)
+
+    def _forward(self, *inputs: Any) -> Any:
+        leaves, structure = tree.flatten(inputs)
+
+        def one(row: Tensor, buffers: Sequence[Tensor], *own: Tensor) -> Any:
+            given = [*self._params, *self._buffers_of_one]
+            with _Replaced(given, [*_split(row, self._params), *buffers]):
+                outputs = self._function(*tree.unflatten(structure, own))
+            return outputs if isinstance(outputs, Tensor) else tuple(outputs)
+
+        stacked = torch.func.vmap(one, in_dims=(0, 0, *[1] * len(leaves)))
+        outputs = stacked(self.weights, list(self.buffers()), *leaves)
+        return outputs if isinstance(outputs, Tensor) else list(outputs)
+
+    def run(self, items: Sequence["InferenceItem"]) -> list[list[np.ndarray]]:
+        rows = [[flat_of(list(one.module.parameters())), *one.module.buffers()] for one, _ in items]
+        self._rows.fill(rows)  # type: ignore[arg-type]
+        structure = tree.structure_of(items[0][1])
+        columns = zip(*(tree.leaves_of(inputs) for _, inputs in items), strict=True)
+        inputs = tree.unflatten(structure, [_side_by_side(column) for column in columns])
+        outputs = self.infer.alone(inputs)
+        return [[output[i] for output in outputs] for i in range(len(items))]
+
+
+def _side_by_side(column: Sequence[Any]) -> Any:
+    if isinstance(column[0], Tensor):
+        return torch.stack(list(column)).transpose(0, 1)
+    return np.swapaxes(np.stack(column), 0, 1)
+
+
+InferenceItem = tuple[Inference, tuple[Any, ...]]
+
+
+class Inferences:
+    """Joint work of lanes: forward passes of the same network, each with its own weights."""
+
+    def __init__(self) -> None:
+        self.programs: dict[tuple[str, int], _StackedInference | None] = {}
+
+    def key(self, item: InferenceItem) -> Hashable:
+        one, inputs = item
+        return one.name, _shapes(inputs)
+
+    def __call__(self, items: list[InferenceItem]) -> list[list[np.ndarray]]:
+        if len(items) == 1:
+            return [items[0][0].alone(items[0][1])]
+        key = items[0][0].name, len(items)
+        if key not in self.programs:
+            self.programs[key], results = _first_forward(items)
+            return results
+        program = self.programs[key]
+        return [one.alone(x) for one, x in items] if program is None else program.run(items)
+
+
+def _first_forward(
+    items: Sequence[InferenceItem],
+) -> tuple[_StackedInference | None, list[list[np.ndarray]]]:
+    """The program for these networks and its first results, compared with one alone; None if the
+    network cannot be stacked."""
+    try:
+        program = _StackedInference(items[0][0], len(items))
+        results = program.run(items)
+    except (RuntimeError, TypeError, ValueError, AssertionError):
+        return None, [one.alone(inputs) for one, inputs in items]
+    one, inputs = items[0]
+    pairs = zip(results[0], one.alone(inputs), strict=True)
+    if not all(is_close(torch.as_tensor(a), torch.as_tensor(b)) for a, b in pairs):
+        return None, [one.alone(inputs) for one, inputs in items]
+    return program, results

@@ -1,0 +1,46 @@
+"""Trains several seeds in one process: each is an ordinary training in a lane (lanes.py).
+
+    lanes = train_stacked({"seed 1": train_one, "seed 2": train_two})
+
+A lane runs the same loop as a training alone, with its own agent, environments, random streams and
+run folder. What costs most is done together for all of them: steps of environments written in
+NumPy, forward passes of small networks, and gradients where that pays (fast/stacked.py). A lane
+that ends leaves the others to go on.
+"""
+
+import signal
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import FrameType
+
+from gymnasium_solver.envs.engines.array_envs import ArraySteps
+from gymnasium_solver.fast.stacked import Gradients, Inferences
+from gymnasium_solver.lanes import Lane, Lanes, Program
+from gymnasium_solver.training.signals import Terminated
+from gymnasium_solver.training.threads import limited_threads
+
+
+def train_stacked(programs: Mapping[str, Program]) -> list[Lane]:
+    """Run trainings together to their ends; the lanes hold their results and errors.
+
+    SIGINT and SIGTERM ask every lane to stop after its epoch; a second signal stops at once."""
+    works = {"gradient": Gradients(), "inference": Inferences(), "env step": ArraySteps()}
+    lanes = Lanes(works)
+    with limited_threads(1), _signals_to(lanes):
+        return lanes.run(programs)
+
+
+@contextmanager
+def _signals_to(lanes: Lanes) -> Iterator[None]:
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        error = Terminated if number == signal.SIGTERM else KeyboardInterrupt
+        for lane in list(lanes.active):
+            if lane.on_signal is None or not lane.on_signal(signal.Signals(number).name):
+                lane.interruption = error
+
+    former = {s: signal.signal(s, on_signal) for s in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler)

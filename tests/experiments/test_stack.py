@@ -1,0 +1,188 @@
+"""`--stack`: seeds in one process, with the run folders and weights of separate trainings."""
+
+import hashlib
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gymnasium_solver.backends import local
+from gymnasium_solver.cli.main import main
+from gymnasium_solver.errors import ConfigError
+from gymnasium_solver.experiments.experiment import FOLDER, create, load
+from gymnasium_solver.experiments.pool import FAILED, FINISHED
+from gymnasium_solver.experiments.stack import Stack, check_stackable, read_lanes
+from gymnasium_solver.runs.run import Run
+from gymnasium_solver.training.prepare import load_config
+
+CONFIG = """
+env_id: CartPole-v1
+ppo:
+  n_envs: 3
+  n_steps: 16
+  batch_size: 24
+  n_epochs: 1
+  hidden_dims: [8]
+  max_env_steps: 1600
+  checkpoint_freq_epochs: 4
+  eval_freq_epochs: 16
+  eval_episodes: 2
+  test_episodes: 4
+  early_stop_on_eval_threshold: false
+"""
+
+
+def command(root: Path, *more: str) -> list[str]:
+    (root / "tiny.yaml").write_text(CONFIG)
+    words = ["train", str(root / "tiny.yaml"), "--seeds", "1,2,7", *more, "--quiet"]
+    return local.gsolve(*words, "--experiment", "e", "--runs-dir", str(root / "runs"))
+
+
+def weights(root: Path) -> dict[int, str]:
+    experiment = load(root / "runs" / FOLDER / "e")
+    found = {}
+    for member in experiment.members:
+        folder = experiment.folder(member) / "checkpoints" / "last"
+        data = folder.resolve().joinpath("model.safetensors").read_bytes()
+        found[member.seed] = hashlib.sha256(data).hexdigest()
+    return found
+
+
+@pytest.fixture(scope="module")
+def separate(tmp_path_factory: pytest.TempPathFactory) -> dict[int, str]:
+    root = tmp_path_factory.mktemp("separate")
+    subprocess.run(command(root, "--jobs", "2"), check=True, capture_output=True, timeout=300)
+    return weights(root)
+
+
+def test_a_stack_leaves_the_folders_of_separate_runs(
+    tmp_path: Path, separate: dict[int, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    done = subprocess.run(command(tmp_path, "--stack"), capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert weights(tmp_path) == separate
+    experiment = load(tmp_path / "runs" / FOLDER / "e")
+    assert [path.name for path in (experiment.path / "stacks").iterdir()] == ["00"]
+    for folder in experiment.folders():
+        assert Run(folder).meta()["status"] == "finished"
+        for name in ("config.yaml", "metrics.jsonl", "events.jsonl", "report.md"):
+            assert (folder / name).stat().st_size > 0
+    where = ["--runs-dir", str(tmp_path / "runs")]
+    assert main(["compare", "e", *where]) == 0
+    assert main(["run", experiment.members[0].run, *where]) == 0
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize("victim", ["worker", "coordinator", "both"])
+def test_a_killed_stack_is_continued_exactly(
+    victim: str, tmp_path: Path, separate: dict[int, str]
+) -> None:
+    stack = tmp_path / "runs" / FOLDER / "e" / "stacks" / "00"
+    process = subprocess.Popen(command(tmp_path, "--stack"), stdout=subprocess.DEVNULL)
+    wait_for(lambda: len(list((tmp_path / "runs").glob("*/checkpoints/*/done"))) > 2)
+    job = local.find(stack)
+    assert job is not None
+    if victim != "worker":
+        process.kill()
+        process.wait()
+    if victim != "coordinator":
+        os.kill(job.pid, signal.SIGKILL)
+    if victim != "worker":
+        process = subprocess.Popen(command(tmp_path, "--stack"), stdout=subprocess.DEVNULL)
+    assert process.wait(300) == 0
+    assert weights(tmp_path) == separate
+    again = local.find(stack)
+    assert again is not None
+    assert again.starts == (1 if victim == "coordinator" else 2)
+
+
+def test_sigterm_saves_every_run(tmp_path: Path, separate: dict[int, str]) -> None:
+    process = subprocess.Popen(command(tmp_path, "--stack"), stdout=subprocess.DEVNULL)
+    wait_for(lambda: len(list((tmp_path / "runs").glob("*/checkpoints/*/done"))) > 2)
+    process.terminate()
+    assert process.wait(120) == 75
+    folders = load(tmp_path / "runs" / FOLDER / "e").folders()
+    assert {Run(folder).meta()["status"] for folder in folders} == {"interrupted"}
+    # One alone, then the rest as a stack.
+    resume = ["train", "--resume", folders[0].name, "-q", "--runs-dir", str(tmp_path / "runs")]
+    subprocess.run(local.gsolve(*resume), check=True, capture_output=True, timeout=300)
+    subprocess.run(command(tmp_path, "--stack"), check=True, capture_output=True, timeout=300)
+    assert weights(tmp_path) == separate
+
+
+def wait_for(condition: Any, timeout_s: float = 120) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize(
+    ("config", "fields", "why"),
+    [
+        ("CartPole-v1:sac", {}, "algo_id sac; ppo, a2c, reinforce, dqn can be stacked"),
+        ("CartPole-v1:ppo_memory", {}, "recurrent: a recurrent network"),
+        ("CartPole-v1:ppo", {"eval_async": True}, "eval_async: a process of its own"),
+        ("CartPole-v1:ppo", {"intrinsic": "rnd"}, "intrinsic: an intrinsic reward"),
+        ("CartPole-v1:ppo", {"policy": "cnn"}, "it learns from images"),
+    ],
+)
+def test_what_cannot_be_stacked_is_refused(config: str, fields: dict[str, Any], why: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        check_stackable("mine", load_config(config, overrides=fields))
+    text = str(caught.value)
+    assert text.startswith(f"--stack: mine cannot be stacked: {why}")
+    assert "Use --jobs N" in text
+    assert "\n" not in text
+
+
+def test_a_refusal_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["CartPole-v1:sac", "--seeds", "3", "--stack", "--runs-dir", str(tmp_path)]
+    assert main(["train", *words]) == 2
+    assert "cannot be stacked: algo_id sac" in capsys.readouterr().err
+    assert not (tmp_path / FOLDER).exists()
+    assert main(["train", "CartPole-v1:ppo", "--stack", "--backend", "ray"]) == 2
+    assert "--stack trains in one process on this machine" in capsys.readouterr().err
+
+
+def test_images_are_refused_by_the_process_of_the_stack() -> None:
+    from gymnasium_solver.cli.stack_worker import misfit
+
+    assert misfit("CartPole-v1:ppo") is None
+    assert "it learns from images" in str(misfit("ALE/Pong-v5:ppo"))
+
+
+def test_seeds_are_dealt_out_to_stacks_and_stay_there(tmp_path: Path) -> None:
+    config = load_config("CartPole-v1:ppo")
+    made = create([("a", config), ("b", config)], [1, 2, 3], tmp_path, name="x", stacks=2)
+    tasks = load(made.path).stacked_tasks()
+    assert [task.label for task in tasks] == [
+        "a seeds 1, 3", "a seeds 2", "b seeds 1, 3", "b seeds 2"
+    ]  # fmt: skip
+    lanes = read_lanes(tasks[0].folder)
+    assert [lane.run.name for lane in lanes] == [made.members[0].run, made.members[2].run]
+    assert "--if-exists" in lanes[0].words
+
+
+def test_a_stack_is_over_when_all_its_runs_are(tmp_path: Path) -> None:
+    made = create([("a", load_config("CartPole-v1:ppo"))], [1, 2], tmp_path, stacks=1)
+    (stack,) = made.stacked_tasks()
+    assert isinstance(stack, Stack)
+    assert stack.outcome() is None
+    runs = [
+        Run.create("env_id: CartPole-v1\n", {"env_id": "CartPole-v1", "algo_id": "ppo", "seed": 1},
+                   tmp_path, name=member.run)
+        for member in made.members
+    ]  # fmt: skip
+    runs[0].update_meta(status="finished", pid=2**30)
+    runs[1].update_meta(status="running", pid=2**30)  # killed
+    assert stack.outcome() is None
+    runs[1].update_meta(status="failed", stop_detail="a NaN")
+    assert stack.outcome() == FAILED
+    assert stack.why(local) == f"{runs[1].path.name}: a NaN"  # type: ignore[arg-type]
+    runs[1].update_meta(status="finished")
+    assert stack.outcome() == FINISHED

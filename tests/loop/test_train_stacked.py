@@ -1,0 +1,198 @@
+"""Seeds trained together: the same weights, metrics and verdicts as alone, bit for bit."""
+
+import signal
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from gymnasium_solver.envs.engines import array_envs
+from gymnasium_solver.fast import stacked
+from gymnasium_solver.fast.optimizer import FlatOptimizer
+from gymnasium_solver.lanes import Lane
+from gymnasium_solver.runs.run import Run
+from gymnasium_solver.training import loop
+from gymnasium_solver.training.stacked import train_stacked
+
+SEEDS = (3, 4, 5, 6)
+# Episodes of Pendulum are longer than these runs, so that all seeds have batches of the same size.
+CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "ppo": ("ppo", "Pendulum-v1", {"clip_range": "lin_0.2", "ent_coef": 0.01, "target_kl": 0.5}),
+    "ppo_statistics": (
+        "ppo",
+        "Pendulum-v1",
+        {"normalize_obs": "rolling", "normalize_reward": True, "normalize_values": True},
+    ),
+    "a2c": ("a2c", "Pendulum-v1", {"activation": "relu", "hidden_dims": [16, 8]}),
+    "reinforce": ("reinforce", "Pendulum-v1", {"policy_targets": "advantages"}),
+    "dqn": ("dqn", "CartPole-v1", {"double": True, "tau": 0.1, "dueling": True}),
+    "dqn_noisy": ("dqn", "CartPole-v1", {"noisy": True, "distributional": True, "n_atoms": 11}),
+}
+# The same numbers in another order of additions.
+ROUNDING = {"rel": 1e-5, "abs": 1e-6}
+
+
+@pytest.fixture(autouse=True)
+def _stack_from_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stacked, "CPU_STACK", range(2, 17))
+
+
+def trained(lane: Lane) -> Run:
+    if lane.error is not None:
+        raise lane.error
+    run: Run = lane.result
+    return run
+
+
+def together(
+    make_config: Callable[..., Any],
+    root: Path,
+    algo: str,
+    env_id: str = "CartPole-v1",
+    **fields: Any,
+) -> list[Run]:
+    programs = {
+        f"s{seed}": partial(
+            loop.train,
+            make_config(algo, env_id, seed=seed, **fields),
+            runs_root=root,
+            name=f"s{seed}",
+        )
+        for seed in SEEDS
+    }
+    return [trained(lane) for lane in train_stacked(programs)]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_each_seed_is_trained_as_alone(
+    case: str, make_config: Any, weight_hash: Any, learning_rows: Any, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    algo, env_id, fields = CASES[case]
+    sizes: list[int] = []
+    plain = stacked._StackedGradient.__call__
+
+    def spied(self: Any, items: Any) -> Any:
+        sizes.append(len(items))
+        return plain(self, items)
+
+    monkeypatch.setattr(stacked._StackedGradient, "__call__", spied)
+    runs = together(make_config, tmp_path / "together", algo, env_id, **fields)
+    assert len(SEEDS) in sizes
+    for seed, run in zip(SEEDS, runs, strict=True):
+        config = make_config(algo, env_id, seed=seed, **fields)
+        alone = loop.train(config, runs_root=tmp_path / "alone")
+        assert weight_hash(run) == weight_hash(alone)
+        assert run.meta()["test"] == alone.meta()["test"]
+        for row, other in zip(learning_rows(run), learning_rows(alone), strict=True):
+            assert {k: v for k, v in row.items() if v is not None} == pytest.approx(
+                {k: v for k, v in other.items() if v is not None}, **ROUNDING
+            )
+
+
+def test_target_kl_stops_each_seed_by_itself(
+    make_config: Any, learning_rows: Any, weight_hash: Any, tmp_path: Path
+) -> None:
+    fields = {"target_kl": 0.002, "n_epochs": 4, "policy_lr": 0.01}
+    runs = together(make_config, tmp_path / "together", "ppo", **fields)
+    name = "train/opt/ppo/kl_stop_triggered"
+    stops = {tuple(row[name] for row in learning_rows(run)) for run in runs}
+    assert len(stops) > 1
+    for seed, run in zip(SEEDS, runs, strict=True):
+        config = make_config("ppo", "CartPole-v1", seed=seed, **fields)
+        assert weight_hash(run) == weight_hash(loop.train(config, runs_root=tmp_path / "alone"))
+
+
+def test_a_seed_that_reaches_its_goal_leaves_and_the_others_go_on(
+    make_config: Any, weight_hash: Any, tmp_path: Path
+) -> None:
+    fields = {"early_stop_on_eval_threshold": 11.0, "eval_freq_epochs": 1, "max_env_steps": 700}
+    runs = together(make_config, tmp_path / "together", "ppo", **fields)
+    ends = [(run.meta()["stop_reason"], run.meta()["env_steps"]) for run in runs]
+    assert len({steps for _, steps in ends}) > 1
+    for seed, run in zip(SEEDS, runs, strict=True):
+        config = make_config("ppo", "CartPole-v1", seed=seed, **fields)
+        alone = loop.train(config, runs_root=tmp_path / "alone")
+        assert weight_hash(run) == weight_hash(alone)
+        assert (alone.meta()["stop_reason"], alone.meta()["env_steps"]) == ends[SEEDS.index(seed)]
+
+
+def test_a_seed_that_fails_does_not_stop_the_others(make_config: Any, tmp_path: Path) -> None:
+    config = make_config("ppo", "CartPole-v1", seed=1)
+    good = partial(loop.train, config, runs_root=tmp_path, name="good")
+    bad = partial(loop.resume, "nothing", runs_root=tmp_path)
+    lanes = train_stacked({"bad": bad, "good": good})
+    assert "nothing" in str(lanes[0].error)
+    assert trained(lanes[1]).meta()["status"] == "finished"
+
+
+@pytest.mark.parametrize("algo", ["ppo", "dqn"])
+def test_stopped_by_a_signal_and_resumed_together_or_alone(
+    algo: str, make_config: Any, weight_hash: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = together(make_config, tmp_path / "whole", algo)
+    save, n_saved = loop.Trainer._save, 0
+
+    def save_and_stop(self: Any, *args: Any, **kwargs: Any) -> None:
+        nonlocal n_saved
+        save(self, *args, **kwargs)
+        n_saved += 1
+        if n_saved == 1:
+            signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(loop.Trainer, "_save", save_and_stop)
+    broken = together(make_config, tmp_path / "broken", algo, checkpoint_freq_epochs=1)
+    monkeypatch.undo()
+    assert {run.meta()["stop_detail"] for run in broken} == {"SIGTERM"}
+    *rest, last = SEEDS
+    programs = {
+        f"s{seed}": partial(loop.resume, f"s{seed}", runs_root=tmp_path / "broken") for seed in rest
+    }
+    resumed = [trained(lane) for lane in train_stacked(programs)]
+    resumed.append(loop.resume(f"s{last}", runs_root=tmp_path / "broken"))
+    for run, expected in zip(resumed, whole, strict=True):
+        assert run.meta()["status"] == "finished"
+        assert weight_hash(run) == weight_hash(expected)
+
+
+def test_batches_of_an_array_env_step_as_alone() -> None:
+    from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
+
+    sizes = (3, 8, 1)
+    alone = [CartPoleVectorEnv(n, max_episode_steps=20) for n in sizes]
+    joint = [CartPoleVectorEnv(n, max_episode_steps=20) for n in sizes]
+    for i, env in enumerate((*alone, *joint)):
+        env.reset(seed=i % 3)
+    rng, steps = np.random.default_rng(0), array_envs.ArraySteps()
+    for t in range(100):
+        if t == 50:  # one begins anew, on its own
+            alone[1].reset(seed=7)
+            joint[1].reset(seed=7)
+        actions = [rng.integers(0, 2, n) for n in sizes]
+        some = range(3) if t % 5 else range(2)  # not all of them every time
+        expected = [alone[i].step(actions[i]) for i in some]
+        got = steps([(joint[i], actions[i]) for i in some])
+        for a, b in zip(got, expected, strict=True):
+            assert all(np.array_equal(x, y) for x, y in zip(a[:4], b[:4], strict=True))
+
+
+def test_a_loss_that_cannot_be_stacked_is_computed_by_each() -> None:
+    class Net(torch.nn.Linear):
+        def loss(self, batch: Any, coefficients: Any) -> tuple[torch.Tensor, list[torch.Tensor]]:
+            y = self(batch)
+            return (y.square() if float(y.detach().sum()) else y).mean(), []  # depends on data
+
+    items = []
+    for _ in range(4):
+        net = Net(3, 1)
+        optimizer = FlatOptimizer(net, "sgd")
+        items.append((stacked.LossGradient(net.loss, optimizer.params, record=True),
+                      torch.randn(8, 3), []))  # fmt: skip
+    results = stacked.Gradients()(items)
+    for (gradient, batch, _), result in zip(items, results, strict=True):
+        expected = stacked.eager(gradient.loss, gradient.params, batch, [])
+        assert torch.allclose(result[0], expected[0])
