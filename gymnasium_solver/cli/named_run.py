@@ -4,7 +4,9 @@ A start that may be repeated, after a preemption or by a job array, is `--if-exi
 trains, continues exactly, or says that the run is finished.
 """
 
+import os
 import re
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -80,11 +82,15 @@ def _existing(root: Path, name: str, policy: str, config: "Config", trust: bool)
         _check_same(run, config, trust)
         is_finished = run.meta().get("status") == "finished"
         return Place(root, name, is_resume=not is_finished, is_finished=is_finished)
-    is_job = any((run.path / name).exists() for name in JOB_FILES) or current_lane() is not None
-    if policy == "resume" and is_job:
+    if policy == "resume" and any((run.path / name).exists() for name in JOB_FILES):
         # Killed before its first checkpoint. The job that trains it anew is this very process,
         # whose files must stay where they are.
         clear_run(run.path)
+        return Place(root, name)
+    if policy == "resume" and current_lane() is not None:
+        # The same in a stack, whose files are elsewhere. Moved first: a kill leaves no part of it.
+        gone = root / f".{name}-{os.getpid()}"
+        shutil.rmtree(run.path.rename(gone))
         return Place(root, name)
     # The same without a job, or to be trained anew.
     created = str(run.meta().get("created_at", ""))[:19]

@@ -2,7 +2,7 @@
 
 It runs the command lines of `gsolve train` that FOLDER/lanes.json lists, together in one process.
 Each starts, resumes or skips its run as it would alone. The exit code is 75 if a run can be
-resumed, else that of the first run that failed.
+resumed, 1 if some have failed.
 """
 
 import sys
@@ -34,11 +34,14 @@ def main(words: Sequence[str]) -> int:
                 f"gsolve train: {lane.name}: {printable_lines(repr(lane.error))}", file=sys.stderr
             )
         codes.append(1 if lane.error is not None else int(lane.result))
-    return PREEMPTED if PREEMPTED in codes else max(codes, default=0)
+    if PREEMPTED in codes:
+        return PREEMPTED
+    return min(codes) if min(codes) else min(1, max(codes))
 
 
 def misfit(target: str) -> ConfigError | None:
     """Why a config cannot be stacked, as far as its environment decides that."""
+    from gymnasium_solver.config.schema import LearnerConfig
     from gymnasium_solver.envs.make import training_env
     from gymnasium_solver.nets.network import is_cnn
     from gymnasium_solver.training.prepare import load_config
@@ -46,7 +49,7 @@ def misfit(target: str) -> ConfigError | None:
     config = load_config(target)
     env = training_env(config)
     try:
-        if is_cnn(config, env.observation_space):
+        if isinstance(config, LearnerConfig) and is_cnn(config, env.observation_space):
             return not_stackable(f"{config.env_id}:{config.variant or config.algo_id}", CNN)
     finally:
         env.close()

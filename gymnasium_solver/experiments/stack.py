@@ -28,6 +28,7 @@ REFUSED = {
     "sil": "self-imitation",
     "her": "hindsight replay",
     "eval_async": "a process of its own for evaluations",
+    "collectors": "processes that act for one learner",
     "profile": "a profile of one run",
 }
 

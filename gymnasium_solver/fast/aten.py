@@ -191,10 +191,12 @@ def _ones(n: int) -> Array:
 
 
 def _mean(x: Array, dims: Sequence[int] | None = None, keepdim: bool = False) -> Array:
-    if dims is None or (x.ndim == 2 and list(dims) == [1] and len(x) < LONG_ROW <= x.shape[1]):
+    total: Array
+    if dims is None:
+        total = np.add.reduce(x, None)
+    elif x.ndim == 2 and list(dims) == [1] and not keepdim and len(x) < LONG_ROW <= x.shape[1]:
         # A few long rows, of several learners (stacked.py): each is summed as it would be alone.
-        axis = None if dims is None else 1
-        total = np.add.reduce(x, axis, keepdims=keepdim)
+        total = np.add.reduce(x, 1)
     else:
         total = _sum(x, dims, keepdim)
     return total * np.float32(total.size / x.size)

@@ -89,7 +89,7 @@ class LossGradient:
         """Return the flat gradient (overwritten by the next call) and the further outputs of the
         loss."""
         lane = lane_for("gradient")
-        if lane is None or self.mode == "torch":
+        if lane is None or self.mode == "torch" or is_inlined():
             return self.alone(batch, coefficients)
         result: list[Tensor] = lane.together("gradient", (self, batch, coefficients))
         return result

@@ -181,7 +181,7 @@ class Gradients:
         gradient, batch, _ = item
         return gradient.name, _shapes(batch)
 
-    def __call__(self, items: list[GradientItem]) -> list[list[Tensor]]:
+    def __call__(self, items: Sequence[GradientItem]) -> list[list[Tensor]]:
         sizes = range(2, len(items) + 1) if items[0][0].params[0].is_cuda else CPU_STACK
         if len(items) < sizes.start:
             return [g.alone(b, c) for g, b, c in items]
@@ -275,7 +275,7 @@ class Inferences:
         one, inputs = item
         return one.name, _shapes(inputs)
 
-    def __call__(self, items: list[InferenceItem]) -> list[list[np.ndarray]]:
+    def __call__(self, items: Sequence[InferenceItem]) -> list[list[np.ndarray]]:
         if len(items) == 1:
             return [items[0][0].alone(items[0][1])]
         key = items[0][0].name, len(items)

@@ -15,7 +15,7 @@ from types import FrameType
 
 from gymnasium_solver.envs.engines.array_envs import ArraySteps
 from gymnasium_solver.fast.stacked import Gradients, Inferences
-from gymnasium_solver.lanes import Lane, Lanes, Program
+from gymnasium_solver.lanes import Lane, Lanes, Program, Work
 from gymnasium_solver.training.signals import Terminated
 from gymnasium_solver.training.threads import limited_threads
 
@@ -24,7 +24,11 @@ def train_stacked(programs: Mapping[str, Program]) -> list[Lane]:
     """Run trainings together to their ends; the lanes hold their results and errors.
 
     SIGINT and SIGTERM ask every lane to stop after its epoch; a second signal stops at once."""
-    works = {"gradient": Gradients(), "inference": Inferences(), "env step": ArraySteps()}
+    works: dict[str, Work] = {
+        "gradient": Gradients(),
+        "inference": Inferences(),
+        "env step": ArraySteps(),
+    }
     lanes = Lanes(works)
     with limited_threads(1), _signals_to(lanes):
         return lanes.run(programs)

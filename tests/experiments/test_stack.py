@@ -93,7 +93,7 @@ def test_a_killed_stack_is_continued_exactly(
         os.kill(job.pid, signal.SIGKILL)
     if victim != "worker":
         process = subprocess.Popen(command(tmp_path, "--stack"), stdout=subprocess.DEVNULL)
-    assert process.wait(300) == 0
+    assert process.wait(300) == 0, local.tail(stack, 50)
     assert weights(tmp_path) == separate
     again = local.find(stack)
     assert again is not None

@@ -1,7 +1,7 @@
 """Seeds trained together: the same weights, metrics and verdicts as alone, bit for bit."""
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from gymnasium_solver.fast.optimizer import FlatOptimizer
 from gymnasium_solver.lanes import Lane
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.training import loop
+from gymnasium_solver.training.observer import Observer
 from gymnasium_solver.training.stacked import train_stacked
 
 SEEDS = (3, 4, 5, 6)
@@ -48,11 +49,23 @@ def trained(lane: Lane) -> Run:
     return run
 
 
+class Terminator(Observer):
+    """SIGTERM at the first checkpoint of any seed."""
+
+    is_done = False
+
+    def on_checkpoint(self, path: Path, kind: str) -> None:
+        if not self.is_done:
+            self.is_done = True
+            signal.raise_signal(signal.SIGTERM)
+
+
 def together(
     make_config: Callable[..., Any],
     root: Path,
     algo: str,
     env_id: str = "CartPole-v1",
+    observers: Sequence[Observer] = (),
     **fields: Any,
 ) -> list[Run]:
     programs = {
@@ -61,6 +74,7 @@ def together(
             make_config(algo, env_id, seed=seed, **fields),
             runs_root=root,
             name=f"s{seed}",
+            observers=observers,
         )
         for seed in SEEDS
     }
@@ -132,21 +146,12 @@ def test_a_seed_that_fails_does_not_stop_the_others(make_config: Any, tmp_path: 
 
 @pytest.mark.parametrize("algo", ["ppo", "dqn"])
 def test_stopped_by_a_signal_and_resumed_together_or_alone(
-    algo: str, make_config: Any, weight_hash: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    algo: str, make_config: Any, weight_hash: Any, tmp_path: Path
 ) -> None:
     whole = together(make_config, tmp_path / "whole", algo)
-    save, n_saved = loop.Trainer._save, 0
-
-    def save_and_stop(self: Any, *args: Any, **kwargs: Any) -> None:
-        nonlocal n_saved
-        save(self, *args, **kwargs)
-        n_saved += 1
-        if n_saved == 1:
-            signal.raise_signal(signal.SIGTERM)
-
-    monkeypatch.setattr(loop.Trainer, "_save", save_and_stop)
-    broken = together(make_config, tmp_path / "broken", algo, checkpoint_freq_epochs=1)
-    monkeypatch.undo()
+    broken = together(
+        make_config, tmp_path / "broken", algo, observers=[Terminator()], checkpoint_freq_epochs=1
+    )
     assert {run.meta()["stop_detail"] for run in broken} == {"SIGTERM"}
     *rest, last = SEEDS
     programs = {

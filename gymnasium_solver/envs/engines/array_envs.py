@@ -53,7 +53,7 @@ class ArraySteps:
         batch.np_random = _Generators(envs)  # type: ignore[assignment]
         columns = batch.step(np.concatenate([actions for _, actions in items]))[:4]
         ends = np.cumsum([env.num_envs for env in envs])
-        results = []
+        results: list[Any] = []
         for env, end in zip(envs, ends.tolist(), strict=True):
             own = slice(end - env.num_envs, end)
             for name, axis in STATE.items():
