@@ -7,6 +7,8 @@ from typing import Literal, Self
 
 Better = Literal["up", "down"]
 Bounds = tuple[float | None, float | None]
+FRACTION: Bounds = (0.0, 1.0)
+POSITIVE: Bounds = (0.0, None)
 
 
 @dataclass(frozen=True)
@@ -60,3 +62,22 @@ class Metric:
 
     def format(self, value: float | None) -> str:
         return "-" if value is None else f"{value:,.{self.precision}f}"
+
+
+def in_group(group: str, *metrics: Metric) -> list[Metric]:
+    """The metrics of a group, whose names begin with it."""
+    return [replace(m, name=f"{group}/{m.name}", group=group) for m in metrics]
+
+
+def mean_and_std(name: str, what: str, precision: int = 4) -> list[Metric]:
+    """Two metrics that are computed at the cadence of the details."""
+    return [
+        Metric(f"{name}/mean", f"Mean of {what}", precision, is_detail=True),
+        Metric(
+            f"{name}/std",
+            f"Standard deviation of {what}",
+            precision,
+            bounds=POSITIVE,
+            is_detail=True,
+        ),
+    ]
