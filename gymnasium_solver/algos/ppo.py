@@ -52,7 +52,7 @@ from gymnasium_solver.config.schema import (
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.nets.actor_critic import ActorCritic
 from gymnasium_solver.policies.policy import ActorPolicy
-from gymnasium_solver.spaces.actions import ActionKind
+from gymnasium_solver.spaces.action_base import ActionKind
 from gymnasium_solver.spaces.observations import Space
 
 LR_STEP, LR_MOST = 1.5, 100.0  # of adaptive_kl

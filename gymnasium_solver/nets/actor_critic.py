@@ -14,7 +14,7 @@ from gymnasium_solver.nets.network import Network
 from gymnasium_solver.nets.normalizer import NormalizeMode
 from gymnasium_solver.nets.recurrent import Recurrence, RecurrentCore
 from gymnasium_solver.nets.value_scale import ValueScale
-from gymnasium_solver.spaces.actions import ActionKind
+from gymnasium_solver.spaces.action_base import ActionKind
 from gymnasium_solver.spaces.observations import Space
 from gymnasium_solver.tree import map_tree
 

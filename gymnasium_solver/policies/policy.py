@@ -26,7 +26,7 @@ from gymnasium_solver.fast.recorded import Inference, on_device
 from gymnasium_solver.nets.actor_critic import ActorCritic
 from gymnasium_solver.policies.outlook import Outlook
 from gymnasium_solver.policies.reader import ObsReader, Read
-from gymnasium_solver.spaces.actions import ActionKind, mask_outputs
+from gymnasium_solver.spaces.action_base import ActionKind, mask_outputs
 from gymnasium_solver.spaces.observations import Obs, Space, as_batch, obs_len
 from gymnasium_solver.tree import map_tree
 

@@ -22,16 +22,13 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from gymnasium_solver.errors import ConfigError
+from gymnasium_solver.spaces.action_base import LOG_SQRT_2PI, ActionKind, Moments, softmax
 from gymnasium_solver.spaces.actions import (
-    LOG_SQRT_2PI,
-    ActionKind,
     BoxActions,
     BoxBase,
     DiscreteActions,
-    Moments,
     ProductActions,
     action_kind,
-    softmax,
 )
 from gymnasium_solver.spaces.observations import Space
 

@@ -2,12 +2,8 @@
 
 import numpy as np
 
-from gymnasium_solver.spaces.actions import (
-    ActionKind,
-    BoxBase,
-    DiscreteActions,
-    MultiBinaryActions,
-)
+from gymnasium_solver.spaces.action_base import ActionKind
+from gymnasium_solver.spaces.actions import BoxBase, DiscreteActions, MultiBinaryActions
 
 MOST_BINS = 32
 BOX_BINS = 10

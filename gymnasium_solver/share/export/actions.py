@@ -12,6 +12,7 @@ from gymnasium import spaces
 from torch import Tensor
 
 from gymnasium_solver.errors import RunError
+from gymnasium_solver.spaces.action_base import ActionKind
 from gymnasium_solver.spaces.action_dists import (
     EDGE,
     BetaActions,
@@ -20,7 +21,6 @@ from gymnasium_solver.spaces.action_dists import (
     StateGaussianActions,
 )
 from gymnasium_solver.spaces.actions import (
-    ActionKind,
     BoxActions,
     BoxBase,
     DiscreteActions,

@@ -19,8 +19,8 @@ from gymnasium_solver.share.export.layers import (
     Shifted,
     Table,
 )
+from gymnasium_solver.spaces.action_base import ActionKind
 from gymnasium_solver.spaces.actions import (
-    ActionKind,
     BoxActions,
     DiscreteActions,
     MultiBinaryActions,
