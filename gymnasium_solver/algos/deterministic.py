@@ -11,7 +11,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from gymnasium_solver.algos.off_policy import OffPolicyConfig, OffPolicyLearner, ReplayBatch
+from gymnasium_solver.algos.off_policy import OffPolicyLearner, ReplayBatch
+from gymnasium_solver.algos.off_policy_config import OffPolicyConfig
 from gymnasium_solver.config.schedule import NonNegativeSchedule, Schedule, changing
 from gymnasium_solver.config.schema import Count, CriticFields, Float
 from gymnasium_solver.data.memory import Sample

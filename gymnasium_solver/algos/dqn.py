@@ -22,7 +22,8 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from gymnasium_solver.algos import ops
-from gymnasium_solver.algos.off_policy import OffPolicyConfig, OffPolicyLearner, ReplayBatch
+from gymnasium_solver.algos.off_policy import OffPolicyLearner, ReplayBatch
+from gymnasium_solver.algos.off_policy_config import OffPolicyConfig
 from gymnasium_solver.algos.q_targets import build_q_network
 from gymnasium_solver.algos.r2d2 import (
     SequenceBatch,

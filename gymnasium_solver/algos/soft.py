@@ -13,7 +13,7 @@ import torch
 from pydantic import AfterValidator, Field, WithJsonSchema
 from torch import Tensor
 
-from gymnasium_solver.algos.off_policy import OffPolicyConfig
+from gymnasium_solver.algos.off_policy_config import OffPolicyConfig
 from gymnasium_solver.config.schedule import (
     EXPECTED,
     NonNegativeSchedule,
