@@ -12,7 +12,7 @@ failed.
 """
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -259,15 +259,6 @@ def why(folder: Path, backend: Backend) -> str:
         return "it wrote nothing"
     errors = [line for line in lines if line.startswith("gsolve train:")]
     return errors[-1] if errors else lines[-1]
-
-
-def run_all(tasks: Iterable[Task], jobs: int = 1, on_change: OnChange | None = None) -> list[Task]:
-    """Run tasks to their ends and return them."""
-    pool = Pool(jobs)
-    for task in tasks:
-        pool.add(task)
-    pool.run(on_change)
-    return pool.tasks
 
 
 def check_over(tasks: Sequence[Task]) -> None:

@@ -16,6 +16,7 @@ from rich.live import Live
 from rich.text import Text
 
 from gymnasium_solver.media.actors import Decision
+from gymnasium_solver.media.controls import Controls
 from gymnasium_solver.media.half_blocks import HalfBlocks
 from gymnasium_solver.media.keys import KeyMap
 from gymnasium_solver.media.session import Session
@@ -30,14 +31,14 @@ ReadKeys = Callable[[float], list[str]]
 """Waits for so many seconds; the names of the keys pressed."""
 
 
-class TerminalView:
+class TerminalView(Controls):
     def __init__(
         self, session: Session, console: Console, read_keys: ReadKeys, keys: KeyMap | None = None
     ) -> None:
-        self.session, self.console, self.keys = session, console, keys
+        super().__init__(session, keys)
+        self.console = console
         self._read_keys = read_keys
         self._pressed: dict[str, float] = {}  # key: until when it counts
-        self._tapped: set[str] = set()
 
     def run(self) -> None:
         with Live(console=self.console, screen=True, auto_refresh=False) as live:
@@ -47,48 +48,22 @@ class TerminalView:
                 for key in self._read_keys(self.session.wait_s(now_s)):
                     self._press(key, time.monotonic())
                 now_s = time.monotonic()
-                if self._is_due(now_s):
-                    self.session.advance(self._action(now_s), now_s)
-                    self._tapped.clear()
+                if self.is_due(now_s):
+                    self.advance(now_s)
                 if now_s - drawn_s >= 1 / MOST_FPS or self.session.moment.is_over:
                     live.update(self.screen(), refresh=True)
                     drawn_s = now_s
 
     def _press(self, key: str, now_s: float) -> None:
-        session = self.session
         if self.keys is not None and key in self.keys.keys:
             self._pressed[key] = now_s + HOLD_S
             self._tapped.add(key)
-        elif key == "q":
-            session.quit()
-        elif key in ("p", "space"):
-            session.toggle_pause()
-        elif key in ("n", "return", "right"):
-            action = self._action(now_s)
-            if self.keys is None or action is not None:
-                session.step_once(action, now_s)
-        elif key in ("+", "-", "="):
-            session.change_speed(-1 if key == "-" else 1)
-        elif key == "r":
-            session.restart()
-        elif key == "s":
-            session.save()
+        else:
+            self.control(key, now_s)
 
-    def _is_due(self, now_s: float) -> bool:
-        if not self.session.is_due(now_s):
-            return False
-        if self.keys is None or self.session.moment.is_over:
-            return True
-        if self.session.options.waits_for_key:
-            return bool(self._tapped)
-        return self._action(now_s) is not None
-
-    def _action(self, now_s: float) -> np.ndarray | None:
-        if self.keys is None:
-            return None
+    def _keys_action(self, keys: KeyMap, now_s: float) -> np.ndarray | None:
         held = {key for key, until_s in self._pressed.items() if until_s > now_s}
-        action = self.keys.action(held | self._tapped)
-        return self.session.last_action if action is None else action
+        return keys.action(held | self._tapped)
 
     # -- what it shows ----------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from gymnasium_solver.media.canvas import Canvas, import_pygame
+from gymnasium_solver.media.controls import Controls
 from gymnasium_solver.media.keys import BUTTONS, KeyMap
 from gymnasium_solver.media.panels import Ranges, draw
 from gymnasium_solver.media.session import Session
@@ -20,13 +21,12 @@ SIZE = (1180, 740)
 LEAST = (760, 520)
 MOST_FPS = 60  # the window is drawn at most so often
 DEAD_ZONE = 0.25  # of a gamepad's stick
-SAME_KEYS = {"return": "n", "[+]": "+", "[-]": "-", "=": "+", "escape": "q"}
 
 
-class Window:
+class Window(Controls):
     def __init__(self, session: Session, keys: KeyMap | None = None) -> None:
         """`keys`: of the person who plays; None if nobody does."""
-        self.session, self.keys = session, keys
+        super().__init__(session, keys)
         self.pygame = import_pygame()
         self.pygame.display.init()  # not init(), which also opens a sound device
         self.pygame.font.init()
@@ -35,7 +35,6 @@ class Window:
         self.canvas = Canvas(self.screen)
         self._ranges = Ranges()
         self._held: set[str] = set()
-        self._tapped: set[str] = set()
         self._pads = self._open_pads()
         self._pad_keys: set[str] = set()
 
@@ -55,9 +54,8 @@ class Window:
             self._take(event, now_s)
         self._read_pads()
         began_s = time.monotonic()
-        while not self.session.is_over and self._is_due(now_s):
-            self.session.advance(self._action(), now_s)
-            self._tapped.clear()
+        while not self.session.is_over and self.is_due(now_s):
+            self.advance(now_s)
             fast = self.session.speed * self.session.options.fps > MOST_FPS
             if not fast or time.monotonic() - began_s > 1 / MOST_FPS:
                 break  # otherwise several steps to one drawing
@@ -92,41 +90,10 @@ class Window:
                 self._held.add(name)
                 self._tapped.add(name)
             else:
-                self._control(SAME_KEYS.get(name, name), now_s)
+                self.control(name, now_s)
 
-    def _control(self, key: str, now_s: float) -> None:
-        session = self.session
-        if key == "q":
-            session.quit()
-        elif key in ("p", "space"):
-            session.toggle_pause()
-        elif key in ("n", "right"):
-            action = self._action()
-            if self.keys is None or action is not None:
-                session.step_once(action, now_s)
-                self._tapped.clear()
-        elif key in ("+", "-"):
-            session.change_speed(1 if key == "+" else -1)
-        elif key == "r":
-            session.restart()
-        elif key == "s":
-            session.save()
-
-    def _is_due(self, now_s: float) -> bool:
-        if not self.session.is_due(now_s):
-            return False
-        if self.keys is None or self.session.moment.is_over:
-            return True
-        if self.session.options.waits_for_key:
-            return bool(self._tapped)
-        return self._action() is not None
-
-    def _action(self) -> np.ndarray | None:
-        """The person's action; None: the actor's."""
-        if self.keys is None:
-            return None
-        action = self.keys.action(self._held | self._tapped | self._pad_keys, self._axes())
-        return self.session.last_action if action is None else action
+    def _keys_action(self, keys: KeyMap, now_s: float) -> np.ndarray | None:
+        return keys.action(self._held | self._tapped | self._pad_keys, self._axes())
 
     # -- gamepads ---------------------------------------------------------------------------
 

@@ -11,7 +11,34 @@ from functools import lru_cache
 from gymnasium_solver.runs.declared import all_metrics
 from gymnasium_solver.runs.metric import Better, Metric
 
-__all__ = ["METRICS", "Better", "Metric", "describe", "find_metrics"]
+__all__ = [
+    "METRICS",
+    "PANELS",
+    "SPREAD",
+    "TRAIN",
+    "VAL",
+    "Better",
+    "Metric",
+    "describe",
+    "find_metrics",
+]
+
+TRAIN, VAL, SPREAD = "train/roll/ep_rew/mean", "val/roll/ep_rew/mean", "val/roll/ep_rew/std"
+"""Names of the returns that a chart shows."""
+PANELS = (
+    "train/opt/loss/policy",
+    "train/opt/loss/value",
+    "train/opt/loss/critic",
+    "train/opt/loss/td",
+    "train/opt/q/mean",
+    "train/opt/policy/entropy",
+    "train/opt/policy/alpha",
+    "train/opt/value/explained_var",
+    "train/opt/ppo/approx_kl",
+    "train/hp/epsilon",
+    "train/roll/ep_len/mean",
+)
+"""Drawn below the returns of a single run, if they were logged and changed."""
 
 _SHOWN_LAST = 1_000
 

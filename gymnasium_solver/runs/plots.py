@@ -14,6 +14,7 @@ from gymnasium_solver.errors import RunError
 from gymnasium_solver.paths import cannot_write_file
 from gymnasium_solver.printable import printable
 from gymnasium_solver.runs.metric_aliases import canonical
+from gymnasium_solver.runs.metrics import PANELS, SPREAD, TRAIN, VAL
 from gymnasium_solver.runs.query import get_metrics, get_rows, get_run
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.runs.words import ScoreText
@@ -25,21 +26,6 @@ if TYPE_CHECKING:
 
 Points = Sequence[tuple[float, float]]
 
-TRAIN, VAL, SPREAD = "train/roll/ep_rew/mean", "val/roll/ep_rew/mean", "val/roll/ep_rew/std"
-# Drawn below the returns of a single run, if they were logged and changed.
-DETAILS = (
-    "train/opt/loss/policy",
-    "train/opt/loss/value",
-    "train/opt/loss/critic",
-    "train/opt/loss/td",
-    "train/opt/q/mean",
-    "train/opt/policy/entropy",
-    "train/opt/policy/alpha",
-    "train/opt/value/explained_var",
-    "train/opt/ppo/approx_kl",
-    "train/hp/epsilon",
-    "train/roll/ep_len/mean",
-)
 RETURNS = "returns"
 
 
@@ -84,7 +70,7 @@ def choose_panels(curves: list[Curves], wanted: list[str] | None) -> list[str]:
         return [match_metric(name, known) for name in wanted]
     if len(curves) > 1:
         return [RETURNS]
-    return [RETURNS, *(name for name in DETAILS if _changes(curves[0].series.get(name, [])))]
+    return [RETURNS, *(name for name in PANELS if _changes(curves[0].series.get(name, [])))]
 
 
 def _changes(points: Points) -> bool:

@@ -13,29 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from gymnasium_solver.chart_style import COLOURS
-from gymnasium_solver.runs.metrics import describe
+from gymnasium_solver.runs.metrics import PANELS, SPREAD, TRAIN, VAL, describe
 from gymnasium_solver.runs.report_facts import Facts
 from gymnasium_solver.runs.report_style import STYLE
 from gymnasium_solver.runs.svg_chart import Line, Mark, line_chart
 from gymnasium_solver.runs.words import ScoreText, result_rows, train_command, verdict_words
 
-TRAIN, VAL, SPREAD = "train/roll/ep_rew/mean", "val/roll/ep_rew/mean", "val/roll/ep_rew/std"
-DETAILS = (
-    "train/opt/loss/policy",
-    "train/opt/loss/value",
-    "train/opt/loss/critic",
-    "train/opt/loss/td",
-    "train/opt/q/mean",
-    "train/opt/policy/entropy",
-    "train/opt/policy/alpha",
-    "train/opt/value/explained_var",
-    "train/opt/ppo/approx_kl",
-    "train/opt/ppo/clip_fraction",
-    "train/opt/grads/norm/all",
-    "train/hp/epsilon",
-    "train/roll/ep_len/mean",
-    "train/sys/timing/fps_instant",
-)
+MORE_PANELS = (
+    "train/opt/ppo/clip_fraction", "train/opt/grads/norm/all", "train/sys/timing/fps_instant"
+)  # fmt: skip
 LARGEST_VIDEO = 6_000_000  # bytes; a larger one is linked, not embedded
 MEDIA_TYPES = {".mp4": "video/mp4", ".webp": "image/webp", ".gif": "image/gif"}
 
@@ -114,7 +100,8 @@ def _curves(facts: Facts) -> str:
     if not main:
         return "<h2>Curves</h2><p>No metrics are logged yet.</p>"
     keys = [(line.colour, line.label, line.opacity) for line in lines]
-    small = [_panel(name, facts.curves[name]) for name in DETAILS if _changes(facts, name)]
+    names = (*PANELS, *MORE_PANELS)
+    small = [_panel(name, facts.curves[name]) for name in names if _changes(facts, name)]
     level = f' <span class="quiet">dashed: {escape(text)}</span>' if threshold is not None else ""
     return (
         f"<h2>Curves</h2><figure>{main}<figcaption>{legend(keys)}{level}</figcaption></figure>"

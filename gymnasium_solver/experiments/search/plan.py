@@ -18,11 +18,10 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from gymnasium_solver.config.types import Count, Float, NonNegativeInt, Seed
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.experiments.search.files import param_text
-from gymnasium_solver.experiments.search.space import Param, Space
+from gymnasium_solver.experiments.search.space import Space
 from gymnasium_solver.experiments.search.text import param_of
 from gymnasium_solver.suggest import did_you_mean
 
-SAMPLERS = ("auto", "grid", "random", "tpe", "gp", "cmaes", "stages", "pbt")
 METRICS = ("auto", "score", "auc", "best", "last", "steps_to_solve")
 TRIALS = 30
 """Trials of a sweep that states no number."""
@@ -134,9 +133,6 @@ class Plan(Block):
 
     def space(self) -> Space:
         return Space(tuple(param_of(name, text) for name, text in self.params.items()))
-
-    def with_params(self, params: "list[Param]") -> "Plan":
-        return self.replace(params={param.name: str(param) for param in params})
 
     def replace(self, **changes: Any) -> "Plan":
         return read_plan({**self.model_dump(), **changes}, "the sweep")

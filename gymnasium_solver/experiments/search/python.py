@@ -61,17 +61,17 @@ def sweep(
         if final is not None:
             data["final"] = dict(final) if isinstance(final, Mapping) else {"top": final}
         folder = prepare(read_plan(data, "sweep()")).create(runs)
-    told: set[int] = set()
+    reported: set[int] = set()
 
-    def tell(coordinator: Coordinator) -> None:
+    def report(coordinator: Coordinator) -> None:
         for trial in coordinator.trials:
-            if trial.is_over and trial.number not in told:
-                told.add(trial.number)
+            if trial.is_over and trial.number not in reported:
+                reported.add(trial.number)
                 if on_trial is not None:
                     on_trial(trial)
                 if progress:
                     values = values_text(coordinator.space.decode(trial.latents))
                     print(f"trial {trial.number}: {number_text(trial.value)}  {values}")
 
-    Coordinator(folder, jobs=jobs if resume is None else None, on_change=tell).run()
+    Coordinator(folder, jobs=jobs if resume is None else None, on_change=report).run()
     return view(str(folder.path))

@@ -34,7 +34,6 @@ FOLDER = "trackers"
 BATCH = 500  # rows between two commits
 PERIOD_S = 1.0
 ENDED = ("finished", "interrupted", "failed", "killed", "broken")
-Tell = Callable[[str], None]
 
 
 class Stream:

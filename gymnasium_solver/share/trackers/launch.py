@@ -3,7 +3,6 @@
 import subprocess
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.runs.run import Run
@@ -43,7 +42,3 @@ def read_names(text: str) -> list[str]:
     """The names in `--track wandb,tensorboard`."""
     names = [name.strip() for name in text.split(",") if name.strip()]
     return check_names(list(dict.fromkeys(names)))
-
-
-def log_of(run: Run, name: str) -> Path:
-    return run.path / FOLDER / f"{name}.log"
