@@ -7,7 +7,7 @@ from gymnasium_solver.cli.flags import Parser, UsageError
 
 DESCRIPTION = """\
 Measure speed on this machine. Parts:
-  training   steps/s beside SB3, sbx, rejax and CleanRL, the same hyper-parameters and networks
+  training   steps/s against SB3, sbx, rejax and CleanRL, same hyper-parameters and networks
   solve      seconds from the shell to solved, each library with its own best published config
   engines    env-only steps/s by engine and number of envs
   scaling    steps/s against n_envs (1 to 4,096), batch size and hidden size

@@ -16,7 +16,7 @@ def main(argv: Sequence[str]) -> int:
     """Exit code 1 if there is a problem."""
     parser = Parser(
         "check",
-        "Find every problem of every config: fields, values, wrappers and their options, plugins,\n"
+        "Find every problem in every config: fields, values, wrappers and their options, plugins,\n"
         "observers, environment ids. Nothing is trained.",
         "examples:\n  gsolve check\n  gsolve check configs/My.yaml\n"
         "  gsolve check configs other/Mine.yaml --json",

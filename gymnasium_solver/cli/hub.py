@@ -32,11 +32,14 @@ def _parser() -> Parser:
         "names", nargs="*", metavar="RUN|PATTERN", help="runs to push, or a pattern of ids"
     )
     parser.add_argument("--repo", metavar="USER/NAME", help=f"the dataset (default: ${ENV})")
-    parser.add_argument("--public", action="store_true", help="a new dataset is for everyone")
+    parser.add_argument("--public", action="store_true", help="make a new dataset public")
     parser.add_argument("--dry-run", action="store_true", help="push: list what would be sent")
-    parser.add_argument("--scores", action="store_true", help="list: with the scores")
+    parser.add_argument("--scores", action="store_true", help="list: show the scores")
     parser.add_argument(
-        "--checkpoints", choices=["best", "last", "all"], default="best", help="push: which"
+        "--checkpoints",
+        choices=["best", "last", "all"],
+        default="best",
+        help="push: which checkpoints (default: best)",
     )
     parser.add_runs_dir()
     parser.add_json()

@@ -39,7 +39,7 @@ def branch_of(text: str) -> tuple[str, int, Any]:
     step, _, action = rest.partition(":")
     if not colon or not episode or not step.isdecimal():
         raise UsageError(
-            f"--branch {text}: expected EPISODE:STEP:ACTION, or EPISODE:STEP to let the agent go on"
+            f"--branch {text}: expected EPISODE:STEP:ACTION, or EPISODE:STEP (the agent acts)"
         )
     return episode, int(step), _action(action) if action else None
 
@@ -96,8 +96,8 @@ def _asks(studio: Any, ask: "Ask", count: int, compare: str | None) -> "list[Ask
 def _parser() -> Parser:
     parser = Parser(
         "inspect",
-        "Record episodes of a trained agent with everything about each step: frames, "
-        "probabilities, values, rewards, advantages, observations. They are kept in the run; "
+        "Record episodes of a trained agent with everything about each step: frames,\n"
+        "probabilities, values, rewards, advantages, observations. They are kept in the run;\n"
         "gsolve ui shows them frame by frame.",
         "examples:\n  gsolve inspect @last\n  gsolve inspect a1b2/@best --episodes 10 --sampled\n"
         "  gsolve inspect @last --list\n"
@@ -124,10 +124,10 @@ def _parser() -> Parser:
     parser.add_argument(
         "--branch",
         metavar="EPISODE:STEP[:ACTION]",
-        help="repeat an episode up to a step, then take this action, or let the agent go on",
+        help="repeat an episode up to a step, then take this action, or let the agent continue",
     )
     parser.add_argument(
-        "--compare", metavar="CHECKPOINT", help="play each seed by this checkpoint too"
+        "--compare", metavar="CHECKPOINT", help="also play each seed with this checkpoint"
     )
     parser.add_argument("--list", action="store_true", help="list the recorded episodes")
     parser.add_argument("--episode", metavar="ID", help="show a recorded episode; a part of its id")

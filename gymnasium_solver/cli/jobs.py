@@ -17,14 +17,16 @@ def main(argv: Sequence[str]) -> int:
     parser = Parser(
         "jobs",
         "List runs and experiments that were started in the background or on a cluster, show\n"
-        "their output, or ask them to save and end.",
+        "their output, or ask them to save and stop.",
         "examples:\n  gsolve train CartPole-v1:ppo --seeds 5 --detach\n  gsolve jobs\n"
         "  gsolve jobs logs a1b2 --follow\n  gsolve jobs cancel a1b2",
     )
     parser.add_argument("action", nargs="?", default="list", metavar="list|logs|cancel")
     parser.add_argument("job", nargs="?", metavar="JOB", help="name, a part of it, or its id")
     parser.add_argument("--all", action="store_true", help="also list what has ended")
-    parser.add_argument("-n", "--lines", type=int, default=50, metavar="N", help="lines of output")
+    parser.add_argument(
+        "-n", "--lines", type=int, default=50, metavar="N", help="lines of output (50)"
+    )
     parser.add_argument("--follow", action="store_true", help="wait for more output until Ctrl-C")
     parser.add_json()
     parser.add_runs_dir()

@@ -38,7 +38,7 @@ VERBS: dict[str, dict[str, str]] = {
     "Configs": {
         "list": "list the configs",
         "show": "print one config, resolved, as YAML or JSON",
-        "check": "find every problem of config files",
+        "check": "check config files and list every problem",
         "net": "print the layers of a config's network, with shapes and sizes",
         "schema": "print the JSON schema of config files, for editors",
         "smoke": "try every config briefly",
@@ -56,7 +56,7 @@ VERBS: dict[str, dict[str, str]] = {
         "experiments": "list the experiments, or the runs of one",
         "compare": "compare groups of seeds: scores with intervals, and a verdict",
         "jobs": "list what runs in the background, show its output, cancel it",
-        "repro": "repeat a run, and say whether it came to the same",
+        "repro": "repeat a run and say whether the result is the same",
         "benchmark": "run a declared set of configs and seeds, and write its table",
         "report": "write a page about one or several runs, as HTML and Markdown",
         "metrics": "list the metrics with their meaning",
@@ -70,7 +70,7 @@ VERBS: dict[str, dict[str, str]] = {
         "track": "send a run to W&B, TensorBoard, CSV or Trackio, now or while it trains",
         "export": "write a policy as an ONNX file or a C header",
         "publish": "put a run with its model card on the Hugging Face Hub",
-        "pull": "get a published run, verified",
+        "pull": "download a published run and verify it",
         "hub": "datasets of runs on the Hub: push, pull, list",
         "import-sb3": "turn a model of Stable-Baselines3 or CleanRL into a run",
         "import-config": "translate hyper-parameters of other libraries",
@@ -82,7 +82,7 @@ VERBS: dict[str, dict[str, str]] = {
     "This machine": {
         "doctor": "check this installation; `doctor env ID` an environment, `doctor run RUN` a run",
         "tune-envs": "find the fastest engine, number of environments and threads for a config",
-        "bench": "measure speed on this machine, and beside other libraries",
+        "bench": "measure speed on this machine, alone and against other libraries",
     },
 }
 
@@ -198,7 +198,7 @@ def help_text() -> str:
     ]
     for group, verbs in VERBS.items():
         lines += ["", f"{group}:"]
-        lines += [f"  {name:<12} {text}" for name, text in verbs.items()]
+        lines += [f"  {name:<13} {text}" for name, text in verbs.items()]
     lines += ["", "Examples:"]
     width = max(len(command) for command, _ in EXAMPLES)
     lines += [f"  {command:<{width}}  # {note}" for command, note in EXAMPLES]

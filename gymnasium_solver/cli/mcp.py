@@ -75,7 +75,7 @@ def _parser() -> Parser:
     parser.add_argument(
         "--max-trainings", default="2", metavar="N", help="trainings at once (default: 2)"
     )
-    parser.add_argument("--max-env-steps", metavar="N", help="env steps of one training")
+    parser.add_argument("--max-env-steps", metavar="N", help="most env steps of one training")
     parser.add_argument(
         "--max-wall-time", metavar="TIME", help="save and stop a training after 90s, 30m, 2h, 1d"
     )

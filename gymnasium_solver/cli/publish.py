@@ -61,7 +61,7 @@ def _parser() -> Parser:
     parser.add_argument(
         "--allow-diff", action="store_true", help="also send the diff of the working directory"
     )
-    parser.add_argument("--no-video", action="store_true", help="without replay.mp4")
+    parser.add_argument("--no-video", action="store_true", help="do not send replay.mp4")
     parser.add_argument("--onnx", action="store_true", help="also export and send policy.onnx")
     parser.add_argument(
         "--license", default="mit", metavar="ID", help="licence of the weights (default: mit)"

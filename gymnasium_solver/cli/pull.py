@@ -11,7 +11,7 @@ def main(argv: Sequence[str]) -> int:
         "Download a run that was published with gsolve publish. Every file is checked against its\n"
         "manifest; pickles are never downloaded, and no code of the repository is run.",
         "examples:\n  gsolve pull ann/ppo-CartPole-v1\n"
-        "  gsolve pull ann/ppo-CartPole-v1 --revision 3f2a --name reference\n"
+        "  gsolve pull ann/ppo-CartPole-v1 --revision 3f2a --name reference\n\n"
         "Most verbs also take hub:USER/REPO in place of a run, and pull it at the first use.",
     )
     parser.add_argument("repo", metavar="USER/REPO", help="the repository on the Hub")

@@ -19,7 +19,12 @@ def main(argv: Sequence[str]) -> int:
         "--out", required=True, metavar="PATH", help="folder of the dataset; its name ends in -v0"
     )
     parser.add_argument("--sampled", action="store_true", help="sample actions instead of the best")
-    parser.add_argument("--seed", type=int, metavar="SEED", help="seed (default: the run's test's)")
+    parser.add_argument(
+        "--seed",
+        type=int,
+        metavar="SEED",
+        help="seed of the environments (default: that of the run's test)",
+    )
     parser.add_trust()
     parser.add_json()
     parser.add_runs_dir()

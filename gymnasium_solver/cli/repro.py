@@ -14,7 +14,7 @@ def main(argv: Sequence[str]) -> int:
     parser = Parser(
         "repro",
         "Repeat a run: train its config with its seed again and compare. On the same kind of\n"
-        "machine the weights must be identical, elsewhere the score must lie in the interval of\n"
+        "machine the weights must be identical, elsewhere the score must be in the interval of\n"
         "the recorded seeds. Exits with 0 for pass, 1 for fail.",
         "examples:\n  gsolve repro @last\n  gsolve repro a1b2 --against c3d4 --json",
     )

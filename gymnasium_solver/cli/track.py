@@ -44,7 +44,7 @@ def _parser() -> Parser:
     parser = Parser(
         "track",
         "Send the metrics, events, videos and checkpoints of a run to a tracker. Each row is sent\n"
-        "once, also if this process is killed and started again, and after a resume.",
+        "once, even if this process is killed and started again, and after a resume.",
         "examples:\n  gsolve track @last --to tensorboard\n"
         "  gsolve track @last --to wandb --follow\n"
         "  gsolve track a1b2 --to csv --out metrics.csv\n"

@@ -15,7 +15,7 @@ def main(argv: Sequence[str]) -> int:
     parser = Parser(
         "ui",
         "Show the runs in the browser: tables, curves, comparisons; start, stop and resume\n"
-        "trainings. Listens on this machine alone unless --host says otherwise.",
+        "trainings. Listens on this machine only, unless --host says otherwise.",
         "examples:\n  gsolve ui --open\n  gsolve ui --runs-dir /data/runs --port 8080 --read-only\n"
         "  ssh -L 7070:127.0.0.1:7070 HOST gsolve ui      # then open http://127.0.0.1:7070\n"
         "  gsolve ui --host 0.0.0.0                       # other machines, with a token",
