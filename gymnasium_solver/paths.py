@@ -35,6 +35,16 @@ def output_file(text: str | Path, what: str, *, create_folder: bool = False) -> 
     return path
 
 
+def write_output(path: str | Path, what: str, content: str) -> Path:
+    """Write a text file that the user asked for; its folder is created."""
+    path = output_file(path, what, create_folder=True)
+    try:
+        path.write_text(content, encoding="utf-8")
+    except OSError as error:
+        raise cannot_write_file(what, path, error) from error
+    return path
+
+
 def cannot_write_file(what: str, path: Path, error: Exception) -> PathError:
     reason = getattr(error, "strerror", None) or error
     return PathError(f"cannot write {what} {path}: {reason}.")

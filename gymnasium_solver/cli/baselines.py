@@ -70,7 +70,10 @@ def measure(pattern: str | None, args: Any) -> tuple[list["Baseline"], int]:
     from gymnasium_solver.cli.tables import make_console
     from gymnasium_solver.cli.workers import run_isolated
     from gymnasium_solver.config.find import find_configs
+    from gymnasium_solver.paths import output_file
 
+    if args.out:
+        output_file(args.out, "the baselines", create_folder=True)  # before minutes of work
     said = make_console(stderr=True)
     names = list(games(find_configs(pattern)).values())
     if not names:

@@ -23,6 +23,8 @@ NONE, ONE, OPTIONAL, MANY = "none", "one", "optional", "many"
 SHORT = {"-h": "help", "-q": "quiet", "-s": "set"}
 _VALUE = re.compile(r"-(\d|\.\d|\.?inf)")  # -200, -.5 and -inf are values, -q is a flag
 _SURE_TARGET = re.compile(r".+\.(ya?ml|json)(:\w+)?|[\w./-]+-v\d+(:\w+)?")  # a file, or Env-v1:name
+_BAD_NUMBER = re.compile(r"argument (\S+): invalid (int|float) value: '(.*)'")
+_BAD_CHOICE = re.compile(r"argument (\S+): invalid choice: '(.*)' \(choose from (.*)\)")
 _TARGET = re.compile(r"[\w./-]+:[A-Za-z_]\w*")  # also mc:rtg, which is a value
 
 
@@ -57,15 +59,37 @@ class Parser(argparse.ArgumentParser):
     def add_json(self) -> None:
         self.add_argument("--json", action="store_true", help="print JSON, for programs")
 
+    def add_argument(self, *names: str, **options: Any) -> argparse.Action:  # type: ignore[override]
+        if options.get("nargs") == "*" and not names[0].startswith("-"):
+            options.setdefault("default", [])  # otherwise argparse calls it required
+        return super().add_argument(*names, **options)
+
     def read(self, argv: Sequence[str]) -> argparse.Namespace:
-        args, extra = self.parse_known_args([_kebab_token(token) for token in argv])
+        words = [_kebab_token(token) for token in argv]
+        args, extra = self.parse_known_args(words)
+        if extra and not any(word.startswith("-") for word in extra):
+            # Words after a flag, which argparse takes only in this mode: set RUN --at 5 FIELD=VALUE
+            args, extra = self.parse_known_intermixed_args(words)
         if extra:
             flags = [name for action in self._actions for name in action.option_strings]
-            raise UsageError(unknown_flag(extra[0].partition("=")[0], flags, self.prog))
+            wrong = next((word for word in extra if word.startswith("-")), extra[0])
+            raise UsageError(unknown_flag(wrong.partition("=")[0], flags, self.prog))
         return args
 
     def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message}. See {self.prog} --help")
+        raise UsageError(f"{_plain(message)}. See {self.prog} --help")
+
+
+def _plain(message: str) -> str:
+    """argparse's messages in the words of all others: `--limit abc: expected a whole number`."""
+    if found := _BAD_NUMBER.fullmatch(message):
+        flag, kind, value = found.groups()
+        return f"{flag} {value}: expected {'a whole number' if kind == 'int' else 'a number'}"
+    if found := _BAD_CHOICE.fullmatch(message):
+        name, value, choices = found.groups()
+        known = ", ".join(choice.strip(" '") for choice in choices.split(","))
+        return f"{f'{name} ' if name.startswith('-') else ''}{value}: expected one of {known}"
+    return message
 
 
 def _kebab_token(token: str) -> str:

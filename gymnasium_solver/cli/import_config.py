@@ -26,7 +26,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("-o", "--out", metavar="FILE", help="write here instead of printing")
     parser.add_json()
     args = parser.read(argv)
-    from gymnasium_solver.runs.files import write_atomic
+    from gymnasium_solver.paths import write_output
     from gymnasium_solver.share.foreign.config_files import read_foreign
     from gymnasium_solver.training.prepare import build_config
 
@@ -44,8 +44,7 @@ def main(argv: Sequence[str]) -> int:
     out = Path(args.out)
     if out.exists():
         raise ConfigError(f"{out} exists; choose another name, or remove it.")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    write_atomic(out, found.text().encode())
+    write_output(out, "the config", found.text())
     for name, why in sorted(found.mapped.unmapped.items()):
         print(f"not translated: {name}: {why}", file=sys.stderr)
     print(f"{out}: gsolve train {out}:{found.algo_id}")

@@ -32,10 +32,10 @@ def main(argv: Sequence[str]) -> int:
     parser.add_runs_dir()
     args = parser.read(argv)
     if args.action not in ACTIONS:
-        raise UsageError(f"gsolve jobs {args.action}: expected {', '.join(ACTIONS)}")
+        raise UsageError(f"'{args.action}': expected {', '.join(ACTIONS)}")
     if (args.job is None) != (args.action == "list"):
         fix = "name a job" if args.job is None else "remove the name"
-        raise UsageError(f"gsolve jobs {args.action}: {fix}")
+        raise UsageError(f"{args.action}: {fix}")
 
     from gymnasium_solver.cli.tables import print_json
     from gymnasium_solver.experiments.jobs import cancel, find_job, list_jobs, logs

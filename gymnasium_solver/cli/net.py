@@ -62,8 +62,9 @@ def main(argv: Sequence[str]) -> int:
         if Path(out).suffix != ".svg":
             raise UsageError(f"--out {out}: expected a name that ends in .svg")
         from gymnasium_solver.nets.describe import picture
+        from gymnasium_solver.paths import write_output
 
-        Path(out).write_text(picture(rows, target), encoding="utf-8")
+        write_output(out, "the picture", picture(rows, target))
     if args.has("json"):
         from gymnasium_solver.cli.tables import print_json
 

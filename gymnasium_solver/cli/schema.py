@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 
 from gymnasium_solver.cli.flags import Parser
-from gymnasium_solver.paths import cannot_write_file, output_file
+from gymnasium_solver.paths import write_output
 
 
 def main(argv: Sequence[str]) -> int:
@@ -25,10 +25,5 @@ def main(argv: Sequence[str]) -> int:
     if args.output is None:
         print(text, end="")
         return 0
-    path = output_file(args.output, "the schema")
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise cannot_write_file("the schema", path, error) from error
-    print(path)
+    print(write_output(args.output, "the schema", text))
     return 0

@@ -55,8 +55,8 @@ def main(argv: Sequence[str]) -> int:
     from gymnasium_solver.cli.flags import changes_of
 
     overrides, fill = changes_of(args)
-    speeds = run_cases(target, {**fill, **overrides}, config, args.options)
     output = _output(args.last("write"))
+    speeds = run_cases(target, {**fill, **overrides}, config, args.options)
     if args.has("json"):
         _print_json(speeds, config)
     else:
@@ -160,6 +160,7 @@ def write(config: "Config", speeds: "Sequence[Speed]", path: Path) -> None:
     from gymnasium_solver.bench.tune import best
     from gymnasium_solver.config.load import config_dict
     from gymnasium_solver.config.yaml_file import dump_yaml
+    from gymnasium_solver.paths import write_output
 
     rows = getattr(config, "n_steps", None)
     size = None if rows is None else rows * config.n_envs
@@ -171,4 +172,4 @@ def write(config: "Config", speeds: "Sequence[Speed]", path: Path) -> None:
     data |= {"vectorization_mode": top.case.engine, "n_envs": top.case.n_envs}
     if size is not None:
         data["n_steps"] = size // top.case.n_envs
-    path.write_text(dump_yaml(data))
+    write_output(path, "the config", dump_yaml(data))

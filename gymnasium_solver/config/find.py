@@ -88,7 +88,8 @@ def read_config_file(path: Path, fill: Mapping[str, str] | None = None) -> Confi
     """Read a file and separate its variants from the fields they share."""
     content, placeholders = read_file(path, fill)
     if not isinstance(content, dict):
-        raise ConfigError(f"{path}: expected a block of `field: value` lines, not {content!r}")
+        given = "but it is empty" if content is None else f"not {content!r}"
+        raise ConfigError(f"{path}: expected a block of `field: value` lines, {given}")
     base, variants, shared = {}, {}, {}
     for key, value in content.items():
         if key == "_base":

@@ -90,7 +90,8 @@ def read_benchmark(path: Path) -> Declared:
 
 def _mapping(value: Any, keys: Sequence[str], where: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise ConfigError(f"{where}: expected `key: value` lines, not {value!r}")
+        given = "but it is empty" if value is None else f"not {value!r}"
+        raise ConfigError(f"{where}: expected `key: value` lines, {given}")
     for key in value:
         if key not in keys:
             hint = did_you_mean(str(key), keys) or f"Expected {', '.join(keys)}."

@@ -84,7 +84,7 @@ def choose_names(names: Iterable[str], logged: Sequence[str]) -> list[str]:
         if not matches:
             near = nearest(name, logged, cutoff=0.5)
             near = near or [n for n in logged if name.lower() in n.lower()][:3]
-            hint = ask(near) or f"Logged: {', '.join(logged)}."
+            hint = ask(near) or "gsolve run RUN --metrics lists those that it has."
             raise RunError(f"the run has no metric {name!r}. {hint}")
         chosen |= dict.fromkeys(matches)
     return list(chosen)

@@ -123,6 +123,7 @@ def _split(ref: str, allow_paths: bool) -> tuple[str, str | None]:
         run_ref = run_ref.removesuffix("/checkpoints")
         selector = {BEST: "@best", LAST: "@last"}.get(selector, selector)
     is_path = "/" in run_ref and not is_run(user_path(run_ref))
+    is_path = is_path or (allow_paths and is_folder(user_path(ref)))
     if is_path and not _SELECTOR.fullmatch(selector):
         return ref, None  # a path without a run: resolve_run reports it
     return run_ref, selector

@@ -50,7 +50,10 @@ _ANSI = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
 
 def runs_root(cli_value: str | Path | None = None) -> Path:
     """The folder of all runs: the command line's value, then $GSOLVE_RUNS, then ./runs."""
-    return user_path(cli_value or os.environ.get("GSOLVE_RUNS") or "runs")
+    root = user_path(cli_value or os.environ.get("GSOLVE_RUNS") or "runs")
+    if is_file(root):
+        raise RunError(f"the folder of the runs, {root}, is a file: give a folder (--runs-dir).")
+    return root
 
 
 def utc_now() -> str:

@@ -180,7 +180,7 @@ def test_metrics(run: Run, tmp_path: Path) -> None:
         query.get_metrics(run, ["train/opt/loss/totl"])
     with pytest.raises(RunError, match=r"no metric 'ep_rew'.*val/roll/ep_rew/mean"):
         query.get_metrics(run, ["ep_rew"])
-    with pytest.raises(RunError, match=r"no metric 'zzz'\. Logged: epoch, wall_s"):
+    with pytest.raises(RunError, match=r"no metric 'zzz'\. gsolve run RUN --metrics"):
         query.get_metrics(run, ["zzz"])
 
 

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
+from gymnasium_solver.config.explain import describe
 from gymnasium_solver.config.types import Count, Float, NonNegativeInt, Seed
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.experiments.search.files import param_text
@@ -150,13 +151,16 @@ def read_plan(data: Mapping[str, Any], where: str) -> Plan:
 def _line(problem: Mapping[str, Any]) -> str:
     path = [str(part) for part in problem["loc"]]
     name = ".".join(path)
+    blocks: dict[str, type[BaseModel]] = {
+        "metric": MetricPlan, "prune": PrunePlan, "final": FinalPlan, "pbt": PbtPlan,
+    }  # fmt: skip
+    block = blocks.get(path[0], Plan) if len(path) > 1 else Plan
     if problem["type"] == "extra_forbidden":
-        blocks: dict[str, type[BaseModel]] = {
-            "metric": MetricPlan, "prune": PrunePlan, "final": FinalPlan, "pbt": PbtPlan,
-        }  # fmt: skip
-        block = blocks.get(path[0], Plan) if len(path) > 1 else Plan
         return f"{name}: unknown key. {did_you_mean(path[-1], block.model_fields)}".rstrip()
     if problem["type"] == "value_error":
         reason = str(problem["ctx"]["error"])
         return f"{name}: {reason}" if name else reason
-    return f"{name}: got {problem['input']!r}. {problem['msg']}"
+    field = block.model_json_schema()["properties"].get(path[-1]) if path else None
+    if field is None:
+        return f"{name}: got {problem['input']!r}. {problem['msg']}"
+    return f"{name}: got {problem['input']!r}, expected {describe(field)}"

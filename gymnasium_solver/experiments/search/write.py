@@ -15,6 +15,7 @@ from gymnasium_solver.experiments.search.pbt import lineage_fields
 from gymnasium_solver.experiments.search.report import number_text
 from gymnasium_solver.experiments.search.space import overrides
 from gymnasium_solver.experiments.search.view import View
+from gymnasium_solver.paths import cannot_write_file
 from gymnasium_solver.runs.files import write_atomic
 from gymnasium_solver.training.prepare import load_config
 
@@ -97,7 +98,10 @@ def write_variant(
         shared = dump_yaml({key: own.pop(key) for key in kept}) + "\n"
     comment = "".join(f"# {line}\n" for line in provenance)
     block = f"{name}:\n{indent(dump_yaml(own), '  ')}"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomic(path, (before + shared + comment + block).encode())
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(path, (before + shared + comment + block).encode())
+    except OSError as error:
+        raise cannot_write_file("the config", path, error) from error
     load_config(f"{path}:{name}")  # it can be trained
     return path, name

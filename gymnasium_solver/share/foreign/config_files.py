@@ -47,7 +47,8 @@ def read_foreign(path: Path, env_id: str | None = None, algo: str | None = None)
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} cannot be read: {error}") from None
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(f"{path} cannot be read: {reason}") from None
     if path.suffix == ".py":
         return _cleanrl(_script_args(text, path), path, env_id, algo)
     data = _json_or_yaml(text, path)
