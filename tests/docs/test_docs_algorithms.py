@@ -15,8 +15,8 @@ from gymnasium_solver.config.field_groups import OWN_GROUPS, field_groups
 from gymnasium_solver.data.replay import Replay
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.runs import query
-from gymnasium_solver.runs.metrics import METRICS, describe
-from gymnasium_solver.runs.plots import DETAILS, RETURNS, Curves, choose_panels
+from gymnasium_solver.runs.metrics import METRICS, PANELS, describe
+from gymnasium_solver.runs.plots import RETURNS, Curves, choose_panels
 from gymnasium_solver.spaces.actions import action_kind
 from gymnasium_solver.training import loop
 from gymnasium_solver.training.prepare import build_config
@@ -106,7 +106,7 @@ def test_plot_draws_what_a_run_logged_and_leaves_out_flat_lines() -> None:
 
 
 def test_plot_knows_the_metrics_it_draws() -> None:
-    assert set(DETAILS) <= set(METRICS)
+    assert set(PANELS) <= set(METRICS)
 
 
 # -- the worked example of docs/replay.md ---------------------------------------------------------
