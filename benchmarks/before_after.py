@@ -1,8 +1,8 @@
 """Is this checkout as fast as an older one? The same trainings in both, in turns.
 
-    git worktree add /tmp/older 8ce06b8
-    .venv/bin/python -m benchmarks.before_after /tmp/older --repeats 9
+    .venv/bin/python -m benchmarks.before_after 8ce06b8 --repeats 9
 
+The older one is a commit, which is checked out into a temporary folder, or a folder.
 Each training is a process of its own with the threads that the library picks, and takes turns with
 the same one of the other checkout (older, newer, newer, older, ...). The rate is env steps by the
 seconds of the run without its final test, which older versions did not have. Ratios are of medians.
@@ -15,6 +15,8 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -42,17 +44,42 @@ FLAGS = [
 ]
 
 
+@contextmanager
+def checked_out(older: str) -> Iterator[Path]:
+    """The folder of the older checkout: the given one, or a temporary one of a commit."""
+    if Path(older).is_dir():
+        yield Path(older).resolve()
+        return
+    with tempfile.TemporaryDirectory() as temp:
+        folder = Path(temp) / "older"
+        added = _git("worktree", "add", "--detach", str(folder), older)
+        if added.returncode != 0:
+            reason = added.stderr.strip().splitlines()[-1]
+            sys.exit(f"before_after: {older} is neither a folder nor a commit: {reason}")
+        try:
+            yield folder
+        finally:
+            _git("worktree", "remove", "--force", str(folder))
+
+
+def _git(*words: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["git", *words], cwd=cwd, capture_output=True, text=True, check=False)
+
+
 def rate(checkout: Path, config: str, steps: int) -> float:
     """Env steps per second of one training, from its first to its last row of metrics."""
     with tempfile.TemporaryDirectory() as runs:
         command = [sys.executable, "-m", "gymnasium_solver", "train", config, *FLAGS]
-        subprocess.run(
+        done = subprocess.run(
             [*command, "--max-env-steps", str(steps), "--runs-dir", runs],
             cwd=checkout,
             env={**os.environ, "PYTHONPATH": str(checkout)},
-            check=True,
+            check=False,
             capture_output=True,
+            text=True,
         )
+        if done.returncode != 0:
+            sys.exit(f"before_after: {config} fails in {checkout}:\n{done.stderr.strip()}")
         (rows,) = Path(runs).glob("*-*/metrics.jsonl")
         first, *_, last = [json.loads(line) for line in rows.read_text().splitlines()]
     return float((last["env_steps"] - first["env_steps"]) / (last["wall_s"] - first["wall_s"]))
@@ -75,27 +102,30 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("older", type=Path, help="another checkout, set up as this one")
+    parser.add_argument("older", help="a commit, or the folder of another checkout")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--only", nargs="+", choices=CASES, default=list(CASES))
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/results")
     args = parser.parse_args()
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], cwd=args.older, capture_output=True, text=True
-    ).stdout.strip()
-    rates: dict[str, dict[str, list[float]]] = {
-        name: {"older": [], "newer": []} for name in args.only
-    }
-    result = header(f"python -m benchmarks.before_after OLDER --repeats {args.repeats}")
+    with checked_out(args.older) as older:
+        result = measure(older, args.only, args.repeats, args.out)
+    print(markdown(result))
+
+
+def measure(older: Path, cases: Sequence[str], repeats: int, out: Path) -> dict[str, Any]:
+    """Train in turns; the files are written after each repeat."""
+    rates: dict[str, dict[str, list[float]]] = {name: {"older": [], "newer": []} for name in cases}
+    commit = _git("rev-parse", "--short", "HEAD", cwd=older).stdout.strip()
+    result = header(f"python -m benchmarks.before_after {commit} --repeats {repeats}")
     result |= {"older": commit, "rates": rates}
-    for repeat in range(args.repeats):
-        sides = [("older", args.older.resolve()), ("newer", ROOT)]
-        for name in args.only:
+    sides = [("older", older), ("newer", ROOT)]
+    for repeat in range(repeats):
+        for name in cases:
             for side, checkout in sides if repeat % 2 == 0 else sides[::-1]:
                 rates[name][side].append(rate(checkout, *CASES[name]))
             say(f"{name}: {rates[name]['older'][-1]:,.0f} {rates[name]['newer'][-1]:,.0f}")
-        write(args.out, NAME, result, markdown(result))
-    print(markdown(result))
+        write(out, NAME, result, markdown(result))
+    return result
 
 
 if __name__ == "__main__":

@@ -59,7 +59,7 @@ class Parser(argparse.ArgumentParser):
     def add_json(self) -> None:
         self.add_argument("--json", action="store_true", help="print JSON, for programs")
 
-    def add_argument(self, *names: str, **options: Any) -> argparse.Action:  # type: ignore[override]
+    def add_argument(self, *names: str, **options: Any) -> argparse.Action:
         if options.get("nargs") == "*" and not names[0].startswith("-"):
             options.setdefault("default", [])  # otherwise argparse calls it required
         return super().add_argument(*names, **options)
