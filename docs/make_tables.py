@@ -34,6 +34,7 @@ from gymnasium_solver.config.find import SHIPPED, ConfigEntry, find_configs
 from gymnasium_solver.config.foreign import NAMES
 from gymnasium_solver.config.schedule import EXPECTED, Schedule
 from gymnasium_solver.config.schema import ALIASES, Config, LearnerConfig
+from gymnasium_solver.config.search_range import search_ranges
 from gymnasium_solver.config.yaml_file import parse_value
 from gymnasium_solver.data.replay import Replay
 from gymnasium_solver.envs.wrappers.listing import wrapper_catalog
@@ -413,7 +414,25 @@ def wrapper_aliases() -> str:
     return table(["also read", "means"], sorted(rows))
 
 
+def search_table() -> str:
+    """The search range that each field declares, with the algorithms that have it."""
+    rows: dict[tuple[str, str, bool], list[str]] = {}
+    for algo_id in ALGOS:
+        for name, item in search_ranges(algo_class(algo_id).Config).items():
+            rows.setdefault((name, item.text, item.main), []).append(algo_id)
+    learners = [algo_id for algo_id in ALGOS if search_ranges(algo_class(algo_id).Config)]
+    return table(
+        ["field", "range", "without `--param`", "algorithms"],
+        [
+            [f"`{name}`", f"`{text}`", "yes" if is_main else "",
+             "all" if found == learners else ", ".join(found)]
+            for (name, text, is_main), found in sorted(rows.items())
+        ],
+    )  # fmt: skip
+
+
 TABLES: dict[str, Callable[[], str]] = {
+    "search_ranges": search_table,
     "fields": common_fields,
     **{f"fields_{name}": partial(added_fields, cls) for name, cls in config_classes().items()},
     **{

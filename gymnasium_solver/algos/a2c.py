@@ -41,6 +41,7 @@ from gymnasium_solver.config.schedule import (
     changing,
 )
 from gymnasium_solver.config.schema import ActorCriticFields, Count, LearnerConfig
+from gymnasium_solver.config.search_range import searched
 from gymnasium_solver.config.types import OptimizerKind
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.nets.actor_critic import ActorCritic
@@ -52,17 +53,19 @@ class A2CConfig(SelfImitationFields, ActorCriticFields, LearnerConfig):
     n_steps: Count = 500
     """Steps per environment in one epoch, the unit of reports and evaluations. Does not change
     learning: rollout_steps does."""
-    rollout_steps: Count = 5
+    rollout_steps: Annotated[Count, searched("pow2:4..128", main=True)] = 5
     """Steps per environment between two updates, the n of n-step returns. More: better estimates,
     fewer updates. (n_steps in other libraries.)"""
-    gae_lambda: Annotated[float, changing(ge=0, le=1)] = 1.0
+    gae_lambda: Annotated[float, changing(ge=0, le=1), searched("logit:0.8..0.995", main=True)] = (
+        1.0
+    )
     """1: n-step returns, up to the end of the rollout, minus the value. Below 1: GAE. 0: one-step
     TD errors."""
     policy_lr: PositiveSchedule = Schedule.constant(7e-4)
     """Learning rate. Higher: faster, until it becomes unstable."""
     optimizer: OptimizerKind = "rmsprop_tf"
     """Optimiser of all networks."""
-    vf_coef: NonNegativeSchedule = Schedule.constant(0.5)
+    vf_coef: Annotated[NonNegativeSchedule, searched("0.1..1.0")] = Schedule.constant(0.5)
     """Weight of the value loss. Higher: the critic learns faster, in a shared trunk at the cost of
     the actor."""
     sil_updates: Count = 4

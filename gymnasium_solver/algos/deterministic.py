@@ -15,6 +15,7 @@ from gymnasium_solver.algos.off_policy import OffPolicyLearner, ReplayBatch
 from gymnasium_solver.algos.off_policy_config import OffPolicyConfig
 from gymnasium_solver.config.schedule import NonNegativeSchedule, Schedule, changing
 from gymnasium_solver.config.schema import Count, CriticFields, Float
+from gymnasium_solver.config.search_range import searched
 from gymnasium_solver.data.memory import Sample
 from gymnasium_solver.nets.actor_critics import Actor, ActorCritics, Critics
 from gymnasium_solver.nets.encoder import TensorObs
@@ -33,10 +34,12 @@ class DeterministicConfig(OffPolicyConfig, CriticFields):
     data."""
     max_grad_norm: Annotated[Float, Field(gt=0)] | None = None
     """Clip the gradient norm to this value. null: no clipping."""
-    tau: Annotated[float, changing(gt=0, le=1)] = 0.005
+    tau: Annotated[float, changing(gt=0, le=1), searched("log:0.001..0.05", main=True)] = 0.005
     """Polyak factor of the target networks at each of their updates. Higher: faster, less
     stable."""
-    exploration_noise: NonNegativeSchedule = Schedule.constant(0.1)
+    exploration_noise: Annotated[NonNegativeSchedule, searched("log:0.03..0.5", main=True)] = (
+        Schedule.constant(0.1)
+    )
     """Standard deviation of the exploration noise, where 1 is half the range of an action. Higher:
     explores more."""
     exploration_noise_type: NoiseType = "gaussian"

@@ -33,6 +33,7 @@ from gymnasium_solver.algos.r2d2 import (
 )
 from gymnasium_solver.config.schedule import PositiveSchedule, Schedule, changing, scheduled
 from gymnasium_solver.config.schema import Count, Float, NonNegativeInt, RecurrentFields
+from gymnasium_solver.config.search_range import searched
 from gymnasium_solver.nets.q_network import QHead, QNetwork
 from gymnasium_solver.policies.q_policy import Exploration, QPolicy
 from gymnasium_solver.spaces.observations import Space
@@ -46,7 +47,7 @@ class DQNConfig(RecurrentFields, OffPolicyConfig):
     """Clip the gradient norm to this value. null: no clipping."""
 
     # --- targets
-    target_update_freq: Count = 500
+    target_update_freq: Annotated[Count, searched("logint:50..10_000", main=True)] = 500
     """Env steps between two copies of the network into the target network. More: more stable
     targets, slower learning. Used only if `tau` is 1."""
     tau: Annotated[float, changing(gt=0, le=1)] = 1.0

@@ -12,6 +12,7 @@ from gymnasium_solver.config.schedule import (
     scheduled,
 )
 from gymnasium_solver.config.schema import Activation, Count, Float, LearnerConfig, NonNegativeInt
+from gymnasium_solver.config.search_range import searched
 from gymnasium_solver.config.types import EnvCount, HiddenDims
 
 
@@ -23,9 +24,11 @@ class OffPolicyConfig(LearnerConfig):
     """Steps per environment in one epoch, the unit of reports and evaluations. Does not change
     learning: train_freq and updates_per_step do. Fewer: earlier and finer curves, more overhead.
     Not the n_step of n-step returns."""
-    policy_lr: PositiveSchedule = Schedule.constant(3e-4)
+    policy_lr: Annotated[PositiveSchedule, searched("log:3e-5..3e-3", main=True)] = (
+        Schedule.constant(3e-4)
+    )
     """Learning rate. Higher: faster learning, until it becomes unstable."""
-    batch_size: Count = 256
+    batch_size: Annotated[Count, searched("pow2:32..512", main=True)] = 256
     """Transitions per gradient step. Larger: less noisy, slower."""
     hidden_dims: HiddenDims = (256, 256)
     """Width of each hidden layer. Wider: more capacity, slower, easier to overfit."""
@@ -35,18 +38,18 @@ class OffPolicyConfig(LearnerConfig):
     """Epsilon of Adam's denominator. Higher: smaller steps where gradients are small."""
 
     # --- replay
-    buffer_size: Count = 100_000
+    buffer_size: Annotated[Count, searched("10_000,100_000,1_000_000")] = 100_000
     """Capacity of the replay buffer in transitions, over all environments. More: more varied, older
     data."""
-    learning_starts: NonNegativeInt = 1000
+    learning_starts: Annotated[NonNegativeInt, searched("100,1000,5000,10000")] = 1000
     """Env steps with random actions before the first update. More: more varied initial data."""
-    train_freq: Count = 1
+    train_freq: Annotated[Count, searched("pow2:1..16")] = 1
     """Env steps between two rounds of updates, at least one per environment. More: fewer, longer
     rounds, which is faster; the number of updates stays the same."""
-    updates_per_step: Annotated[float, changing(gt=0)] = 1.0
+    updates_per_step: Annotated[float, changing(gt=0), searched("0.25,0.5,1.0,2.0")] = 1.0
     """Gradient steps per env step, for any n_envs. More: better use of the data, slower, until it
     overfits the replay."""
-    n_step: Count = 1
+    n_step: Annotated[Count, searched("int:1..5")] = 1
     """Rewards summed before the bootstrapped value in the target (n-step returns). 1: one-step TD.
     More: rewards propagate faster, with more variance and off-policy bias. Not the n_steps of an
     epoch."""

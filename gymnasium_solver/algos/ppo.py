@@ -49,6 +49,7 @@ from gymnasium_solver.config.schema import (
     LearnerConfig,
     MinibatchFields,
 )
+from gymnasium_solver.config.search_range import searched
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.nets.actor_critic import ActorCritic
 from gymnasium_solver.policies.policy import ActorPolicy
@@ -60,23 +61,27 @@ IMAGES_MEASURED = 512  # samples of a rollout used for the metrics of an update
 
 
 class PPOConfig(SelfImitationFields, ActorCriticFields, MinibatchFields, LearnerConfig):
-    n_steps: Count = 2048
+    n_steps: Annotated[Count, searched("pow2:32..2048", main=True)] = 2048
     """Steps per environment in a rollout: one epoch is n_envs x n_steps env steps and one update.
     More: better advantage estimates, fewer updates."""
-    n_epochs: Annotated[int, changing(ge=1, whole=True)] = 10
+    n_epochs: Annotated[int, changing(ge=1, whole=True), searched("int:3..20", main=True)] = 10
     """Passes over each rollout. More: better use of the data, until the policy moves too far."""
-    gae_lambda: Annotated[float, changing(ge=0, le=1)] = 0.95
+    gae_lambda: Annotated[float, changing(ge=0, le=1), searched("logit:0.8..0.995", main=True)] = (
+        0.95
+    )
     """Lambda of GAE: 1 uses full returns (high variance), 0 only the critic (biased)."""
-    clip_range: PositiveSchedule = Schedule.constant(0.2)
+    clip_range: Annotated[PositiveSchedule, searched("0.1..0.4", main=True)] = Schedule.constant(
+        0.2
+    )
     """Clip the probability ratio to 1 +- this value. Higher: larger, riskier updates."""
     clip_range_vf: PositiveSchedule | None = None
     """Clip the change of the value to +- this, in units of the return. null: no clipping."""
-    vf_coef: NonNegativeSchedule = Schedule.constant(0.5)
+    vf_coef: Annotated[NonNegativeSchedule, searched("0.1..1.0")] = Schedule.constant(0.5)
     """Weight of the value loss. Higher: the critic learns faster, in a shared trunk at the cost of
     the actor."""
-    target_kl: Annotated[float, changing(gt=0)] | None = None
+    target_kl: Annotated[Annotated[float, changing(gt=0)] | None, searched("log:0.003..0.1")] = None
     """Stop an update early once the KL divergence exceeds 1.5 times this. null: never."""
-    normalize_advantages: Scaling = "rollout"
+    normalize_advantages: Annotated[Scaling, searched("rollout,batch")] = "rollout"
     """Standardise advantages over the rollout, or per minibatch (batch). percentile: divide by
     the running range of the returns, but not by less than 1. symlog: sign(A) log(1 + |A|). off:
     unchanged."""

@@ -25,6 +25,7 @@ from gymnasium_solver.config.schema import (
     MinibatchFields,
     RecurrentFields,
 )
+from gymnasium_solver.config.search_range import searched
 from gymnasium_solver.config.types import EnvCount, HiddenDims
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.nets.q_network import QNetwork
@@ -36,15 +37,15 @@ class PQNConfig(RecurrentFields, MinibatchFields, LearnerConfig):
     n_envs: EnvCount = 32
     """Number of parallel environments. auto: one per CPU. They replace a replay buffer: more give
     more varied, less correlated data."""
-    n_steps: Count = 32
+    n_steps: Annotated[Count, searched("pow2:4..128", main=True)] = 32
     """Steps per environment in a rollout: one epoch is n_envs x n_steps env steps and one update.
     More: longer returns, fewer updates."""
     batch_size: BatchSize = 128
     """Samples per minibatch, or a fraction in (0, 1] of the rollout (1.0: the whole rollout; 1: one
     sample). Larger: less noisy gradients, fewer gradient steps from the same data."""
-    n_epochs: Annotated[int, changing(ge=1, whole=True)] = 4
+    n_epochs: Annotated[int, changing(ge=1, whole=True), searched("int:1..8", main=True)] = 4
     """Passes over each rollout. More: better use of the data, until it overfits."""
-    td_lambda: Annotated[float, changing(ge=0, le=1)] = 0.65
+    td_lambda: Annotated[float, changing(ge=0, le=1), searched("0.0..0.95", main=True)] = 0.65
     """Lambda of the targets: 1 is the full return (high variance), 0 the one-step target
     (biased)."""
     epsilon: Annotated[Schedule, scheduled(ge=0, le=1)] = Schedule.parse(

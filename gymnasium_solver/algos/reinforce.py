@@ -44,6 +44,7 @@ from gymnasium_solver.config.schema import (
     LearnerConfig,
     MinibatchFields,
 )
+from gymnasium_solver.config.search_range import searched
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.nets.actor_critic import ActorCritic
 from gymnasium_solver.policies.policy import ActorPolicy
@@ -51,13 +52,15 @@ from gymnasium_solver.spaces.observations import Space
 
 
 class ReinforceConfig(ActorCriticFields, MinibatchFields, LearnerConfig):
-    n_steps: Count = 2048
+    n_steps: Annotated[Count, searched("pow2:128..4096", main=True)] = 2048
     """Steps per environment in a rollout: one epoch is n_envs x n_steps env steps and one update.
     Should hold several whole episodes."""
-    batch_size: BatchSize = 1.0  # type: ignore[assignment]
+    batch_size: Annotated[BatchSize, searched("0.25,0.5,1.0")] = 1.0  # type: ignore[assignment]
     """Samples per gradient step, or a fraction in (0, 1] of the rollout. 1.0: one step per rollout,
     the textbook policy gradient."""
-    policy_lr: PositiveSchedule = Schedule.constant(1e-2)
+    policy_lr: Annotated[PositiveSchedule, searched("log:1e-4..0.1", main=True)] = (
+        Schedule.constant(1e-2)
+    )
     """Learning rate. Higher: faster learning, until it becomes unstable."""
     ent_coef: NonNegativeSchedule = Schedule.constant(0.01)
     """Weight of the entropy bonus. Higher: more exploration, slower convergence."""

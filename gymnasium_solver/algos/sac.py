@@ -28,6 +28,7 @@ from gymnasium_solver.algos.off_policy import OffPolicyLearner, ReplayBatch
 from gymnasium_solver.algos.soft import SoftConfig, learn_alpha
 from gymnasium_solver.config.schedule import NonNegativeSchedule, Schedule, changing, scheduled
 from gymnasium_solver.config.schema import Count
+from gymnasium_solver.config.search_range import searched
 from gymnasium_solver.data.memory import Sample
 from gymnasium_solver.nets.actor_critics import ActorCritics, Critics, squash
 from gymnasium_solver.nets.encoder import TensorObs
@@ -38,7 +39,7 @@ from gymnasium_solver.spaces.observations import Space
 
 
 class SACConfig(SoftConfig):
-    tau: Annotated[float, changing(gt=0, le=1)] = 0.005
+    tau: Annotated[float, changing(gt=0, le=1), searched("log:0.001..0.05", main=True)] = 0.005
     """Polyak factor of the target critics at every update. Higher: faster, less stable."""
     policy_delay: Count = 1
     """Critic updates per update of the actor and the temperature. More: more stable, faster."""

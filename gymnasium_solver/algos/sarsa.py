@@ -24,6 +24,7 @@ from gymnasium_solver.config.schema import (
     LearnerConfig,
     MinibatchFields,
 )
+from gymnasium_solver.config.search_range import searched
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.nets.q_network import QNetwork
 from gymnasium_solver.policies.q_policy import QPolicy
@@ -31,15 +32,15 @@ from gymnasium_solver.spaces.observations import Obs, Space, map_obs
 
 
 class SarsaConfig(MinibatchFields, LearnerConfig):
-    n_steps: Count = 32
+    n_steps: Annotated[Count, searched("pow2:4..128", main=True)] = 32
     """Steps per environment in a rollout: one epoch is n_envs x n_steps env steps and one update.
     More: longer returns for td_lambda, fewer updates."""
-    batch_size: BatchSize = 1.0  # type: ignore[assignment]
+    batch_size: Annotated[BatchSize, searched("0.25,0.5,1.0")] = 1.0  # type: ignore[assignment]
     """Samples per gradient step, or a fraction in (0, 1] of the rollout. 1.0: one step per rollout.
     Smaller: more steps from the same data, each noisier."""
     policy_lr: PositiveSchedule = Schedule.constant(1e-3)
     """Learning rate. Higher: faster learning, until it becomes unstable."""
-    td_lambda: Annotated[float, changing(ge=0, le=1)] = 0.0
+    td_lambda: Annotated[float, changing(ge=0, le=1), searched("0.0..0.95", main=True)] = 0.0
     """Lambda of the targets: 0 is the one-step target (biased), 1 the full return (high
     variance)."""
     exploration: Literal["epsilon_greedy", "boltzmann", "greedy"] = "epsilon_greedy"

@@ -15,6 +15,7 @@ from gymnasium_solver.config.schedule import (
     Schedule,
     changing,
 )
+from gymnasium_solver.config.search_range import searched
 from gymnasium_solver.config.types import (
     ActionDist,
     Activation,
@@ -69,7 +70,7 @@ class NetworkFields(Fields):
     mlp_large 512 512; or of a CNN: cnn_small (any image size), cnn_nature (from 36 x 36),
     cnn_impala, cnn_large (impala, twice as wide). Unset: hidden_dims for an MLP; for a CNN
     cnn_nature if the image is large enough, else cnn_small."""
-    hidden_dims: HiddenDims = (64, 64)
+    hidden_dims: Annotated[HiddenDims, searched("[[64, 64], [128, 128], [256, 256]]")] = (64, 64)
     """Width of each hidden layer. Wider: more capacity, slower, easier to overfit."""
     cnn_channels: HiddenDims | None = None
     """Channels of each layer (cnn_small, cnn_nature) or stage (cnn_impala, cnn_large) of a CNN.
@@ -77,7 +78,7 @@ class NetworkFields(Fields):
     cnn_hidden_dims: HiddenDims | None = None
     """Width of each layer between a CNN's convolutions and its outputs. Unset: the preset's: small
     128, nature 512, impala 256, large 512."""
-    activation: Activation = "tanh"
+    activation: Annotated[Activation, searched("tanh,relu")] = "tanh"
     """Activation function of the hidden layers."""
     layers: LayerList = None
     """Hidden layers one by one, in place of hidden_dims: linear, conv, pool, layer_norm, rms_norm,
@@ -106,12 +107,14 @@ class NetworkFields(Fields):
 class LearningFields(Fields):
     title = "optimisation"
 
-    policy_lr: PositiveSchedule = Schedule.constant(3e-4)
+    policy_lr: Annotated[PositiveSchedule, searched("log:1e-5..1e-2", main=True)] = (
+        Schedule.constant(3e-4)
+    )
     """Learning rate. Higher: faster, until it becomes unstable."""
     optimizer: OptimizerKind = "adam"
     """Optimiser of all networks. rmsprop_tf: as TensorFlow has it, with epsilon inside the root and
     short first steps."""
-    adam_eps: Annotated[Float, Field(gt=0)] = 1e-5
+    adam_eps: Annotated[Float, Field(gt=0), searched("log:1e-8..1e-3")] = 1e-5
     """Epsilon of Adam's denominator. Higher: smaller steps where gradients are small."""
     adam_beta1: Annotated[Float, Field(ge=0, lt=1)] = 0.9
     """Decay of Adam's mean of the gradients. Higher: smoother, slower to turn."""
@@ -119,20 +122,20 @@ class LearningFields(Fields):
     """Decay of Adam's mean of the squared gradients."""
     momentum: Annotated[Float, Field(ge=0, lt=1)] = 0.0
     """Momentum of sgd."""
-    weight_decay: Annotated[float, changing(ge=0)] = 0.0
+    weight_decay: Annotated[float, changing(ge=0), searched("log:1e-6..1e-2")] = 0.0
     """Weight decay. Higher: smaller weights."""
     max_grad_value: Annotated[Float, Field(gt=0)] | None = None
     """Clip every entry of the gradient to +- this value, before its norm. null: no clipping."""
-    max_grad_norm: Annotated[float, changing(gt=0)] | None = 0.5
+    max_grad_norm: Annotated[Annotated[float, changing(gt=0)] | None, searched("log:0.1..10")] = 0.5
     """Clip the gradient norm to this value. null: no clipping."""
-    gamma: Annotated[float, changing(ge=0, le=1)] = 0.99
+    gamma: Annotated[float, changing(ge=0, le=1), searched("logit:0.9..0.9995", main=True)] = 0.99
     """Discount factor. Higher: looks further ahead, with more variance."""
 
 
 class MinibatchFields(BudgetFields):
     title = "minibatches"
 
-    batch_size: BatchSize = 64
+    batch_size: Annotated[BatchSize, searched("pow2:32..1024", main=True)] = 64
     """Samples per minibatch, or a fraction in (0, 1] of the rollout (1.0: the whole rollout; 1: one
     sample). Larger: less noisy gradients, fewer gradient steps from the same data."""
 
@@ -159,7 +162,7 @@ class RecurrentFields(Fields):
     recurrent: Literal["gru", "lstm", "rnn"] | None = None
     """Recurrent core after the hidden layers, which remembers what is no longer observed. Learns
     from sequences, which is slower. null: none."""
-    recurrent_dim: Count = 64
+    recurrent_dim: Annotated[Count, searched("pow2:32..256")] = 64
     """Width of the recurrent core. Wider: remembers more, slower."""
     sequence_length: Count | None = 16
     """Rows of a sequence that a recurrent network learns from: gradients go back this many steps.
@@ -193,9 +196,11 @@ class ActorCriticFields(RecurrentFields):
     gaussian, categorical, or one per choice or bit."""
     gumbel_temperature: Annotated[Float, Field(gt=0)] = 1.0
     """Temperature of gumbel: lower is closer to one-hot."""
-    log_std_init: Float = 0.0
+    log_std_init: Annotated[Float, searched("-3..0.5")] = 0.0
     """Initial log standard deviation of continuous actions. Higher: more exploration."""
-    ent_coef: NonNegativeSchedule = Schedule.constant(0.0)
+    ent_coef: Annotated[NonNegativeSchedule, searched("log:1e-5..0.1", main=True)] = (
+        Schedule.constant(0.0)
+    )
     """Weight of the entropy bonus. Higher: explores more, converges later."""
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import pytest
 
 from gymnasium_solver.algos import algo_class, algo_ids
-from gymnasium_solver.config.search_range import RANGES, search_ranges, searched
+from gymnasium_solver.config.search_range import search_ranges, searched
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.experiments.search.distributions import Numbers, Options
 from gymnasium_solver.experiments.search.space import Space, check_names, overrides
@@ -182,11 +182,28 @@ def test_declared_ranges_are_ranges_of_their_fields(algo_id: str) -> None:
             config(env_id=env_id, algo_id=algo_id, **{name: value})
 
 
-def test_every_stated_range_belongs_to_a_field() -> None:
-    fields = {owner.__name__: set(getattr(owner, "model_fields", ())) for algo_id in algo_ids()
-              for owner in algo_class(algo_id).Config.__mro__}  # fmt: skip
-    for name, ranges in RANGES.items():
-        assert ranges.keys() <= fields[name], name
+def test_main_ranges_of_each_algorithm() -> None:
+    """What `gsolve sweep CONFIG` searches."""
+    main = {
+        algo_id: [n for n, item in search_ranges(algo_class(algo_id).Config).items() if item.main]
+        for algo_id in ("ppo", "a2c", "dqn", "sac")
+    }
+    common = {"policy_lr", "gamma"}
+    assert set(main["ppo"]) == common | {
+        *("n_steps", "batch_size", "n_epochs", "gae_lambda", "clip_range", "ent_coef")
+    }
+    # Not n_steps, which decides only how often A2C reports.
+    assert set(main["a2c"]) == common | {"rollout_steps", "gae_lambda", "ent_coef"}
+    assert set(main["dqn"]) == common | {"batch_size", "target_update_freq"}
+    assert set(main["sac"]) == common | {"batch_size", "tau"}
+
+
+def test_the_schema_has_the_ranges() -> None:
+    properties = algo_class("ppo").Config.model_json_schema()["properties"]
+    assert properties["clip_range"]["x-search"] == "0.1..0.4"
+    assert properties["target_kl"]["x-search"] == "log:0.003..0.1"
+    assert properties["hidden_dims"]["x-search"] == "[[64, 64], [128, 128], [256, 256]]"
+    assert "x-search" not in properties["n_envs"]
 
 
 def test_a_field_may_declare_its_range() -> None:
