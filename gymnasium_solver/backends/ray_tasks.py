@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from gymnasium_solver.backends import local
-from gymnasium_solver.backends.launch import newest_checkpoint
 from gymnasium_solver.backends.local import BackendError
+from gymnasium_solver.backends.starts import Starts
 
 
 def run_argv(argv: list[str], folder: str, env: dict[str, str]) -> int:
@@ -69,15 +69,10 @@ class RayBackend:
         self._task = ray.remote(**options)(run_argv)
         self._refs: dict[Path, Any] = {}
         self._codes: dict[Path, int | None] = {}
-        self._stuck: dict[Path, tuple[int | None, int]] = {}
+        self._starts = Starts()
 
     def start(self, argv: Sequence[str], folder: Path, *, cpus: int | None = None) -> object:
-        folder.mkdir(parents=True, exist_ok=True)
-        newest, (before, count) = newest_checkpoint(folder), self._stuck.get(folder, (None, 0))
-        self._stuck[folder] = (newest, count + 1 if newest == before else 1)
-        # `gsolve train --if-exists resume` clears a run without a checkpoint in place if it is a
-        # job's; this mark says so on every machine.
-        (folder / local.LOCK).touch()
+        self._starts.note(folder)
         env = {} if cpus is None else {"GSOLVE_CPUS": str(cpus)}
         env["PYTHONPATH"] = os.environ.get("PYTHONPATH", "")
         self._codes.pop(folder, None)
@@ -102,8 +97,7 @@ class RayBackend:
         return self._codes.get(folder)
 
     def stuck(self, folder: Path) -> int:
-        before, count = self._stuck.get(folder, (None, 0))
-        return count if newest_checkpoint(folder) == before else 0
+        return self._starts.stuck(folder)
 
     def stop(self, folder: Path) -> object:
         ref = self._refs.get(folder)

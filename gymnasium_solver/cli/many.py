@@ -136,14 +136,12 @@ def run_tasks(experiment: "Experiment", args: FieldArgs, at_end: Callable[[], No
 
 def _pool_backend(experiment: "Experiment", args: FieldArgs) -> "Backend | None":
     """Ray, if it was asked for; None: this machine."""
-    if args.last("backend") != "ray":
-        return None
-    from gymnasium_solver.backends.ray_tasks import RayBackend
-    from gymnasium_solver.cli.placement import resources_of
+    from gymnasium_solver.cli.placement import pool_backend
+    from gymnasium_solver.experiments.experiment import CONFIGS
 
-    needs = resources_of(experiment, args)
-    address = os.environ.get("RAY_ADDRESS")
-    return RayBackend(address, cpus=needs.cpus, gpus=needs.gpus, memory_gb=needs.memory_gb)
+    files = dict.fromkeys(member.config for member in experiment.members)
+    configs = [experiment.path / CONFIGS / name for name in files]
+    return pool_backend(args.last("backend") or "local", configs, args)
 
 
 def summarise(experiment: "Experiment") -> None:

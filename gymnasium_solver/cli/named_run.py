@@ -100,11 +100,13 @@ def _existing(root: Path, name: str, policy: str, config: "Config", trust: bool)
 
 
 def _check_same(run: "Run", config: "Config", trust: bool) -> None:
-    """A resumed run keeps its config, so other flags now would be ignored: refuse them."""
+    """A resumed run keeps its config, so other flags now would be ignored: refuse them. What was
+    changed while it trained (`gsolve set`) is no difference."""
     from gymnasium_solver.config.load import config_dict
+    from gymnasium_solver.runs.edits import values_at_start
     from gymnasium_solver.training.prepare import load_config
 
-    saved = config_dict(load_config(str(run.config_path), trust=trust))
+    saved = config_dict(load_config(str(run.config_path), trust=trust)) | values_at_start(run)
     given = config_dict(config)
     if given.get("seed") is None:
         given["seed"] = saved.get("seed")

@@ -1,7 +1,9 @@
-"""Where an experiment runs: `--backend`, `--resources`, `--detach` of `gsolve train`."""
+"""Where runs train: `--backend`, `--resources`, `--sbatch` and `--detach`."""
 
+import os
 import shlex
 import shutil
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,6 +15,7 @@ from gymnasium_solver.suggest import did_you_mean
 if TYPE_CHECKING:
     from gymnasium_solver.backends.resources import Resources
     from gymnasium_solver.experiments.experiment import Experiment
+    from gymnasium_solver.experiments.pool import Backend
 
 BACKENDS = ("local", "ray", "slurm", "dstack", "modal")
 FOLLOW_S = 3.0
@@ -58,20 +61,55 @@ def detach(experiment: "Experiment", args: FieldArgs) -> int:
 
 def resources_of(experiment: "Experiment", args: FieldArgs) -> "Resources":
     """The largest needs of any config of the experiment, with what the user has overridden."""
-    from gymnasium_solver.backends.resources import Resources, estimate
     from gymnasium_solver.experiments.experiment import CONFIGS
-    from gymnasium_solver.training.prepare import load_config
 
     files = dict.fromkeys(member.config for member in experiment.members)
-    each = [estimate(load_config(str(experiment.path / CONFIGS / name))) for name in files]
+    return needs_of([experiment.path / CONFIGS / name for name in files], args)
+
+
+def needs_of(configs: Sequence[Path], args: FieldArgs) -> "Resources":
+    """The largest needs of any of these configs, with what the user has overridden."""
+    from gymnasium_solver.backends.resources import Resources, estimate
+    from gymnasium_solver.training.prepare import load_config
+
+    each = [estimate(load_config(str(path))) for path in configs]
     largest = Resources(*(max(getattr(r, n) for r in each)
                           for n in ("cpus", "memory_gb", "gpus", "hours")))  # fmt: skip
     chosen = largest
     if (text := args.last("resources")) is not None:
         chosen = largest.override(text)
     note = f" (estimated: {largest})" if chosen != largest else " (estimated; change --resources)"
-    print(f"each run gets {chosen}{note}")
+    print(f"each run gets {chosen}{note}", file=sys.stderr if args.has("json") else None)
     return chosen
+
+
+def check_shared(name: str) -> None:
+    """UsageError if a coordinator here cannot see the folders of the runs."""
+    if name in ("dstack", "modal"):
+        raise UsageError(
+            f"--backend {name}: its runs have a disk of their own, but a sweep reads their results "
+            "to choose the next ones; use local, ray or slurm"
+        )
+
+
+def pool_backend(name: str, configs: Sequence[Path], args: FieldArgs) -> "Backend | None":
+    """What a coordinator here starts runs on; None: this machine. Its runs are not all known at the
+    start, so that it must see each of their folders."""
+    if name == "local":
+        return None
+    needs = needs_of(configs, args)
+    if name == "slurm":
+        from gymnasium_solver.backends.slurm_tasks import SlurmBackend
+
+        return SlurmBackend(needs, sbatch_options(args))
+    from gymnasium_solver.backends.ray_tasks import RayBackend
+
+    address = os.environ.get("RAY_ADDRESS")
+    return RayBackend(address, cpus=needs.cpus, gpus=needs.gpus, memory_gb=needs.memory_gb)
+
+
+def sbatch_options(args: FieldArgs) -> list[str]:
+    return [f"--{word.lstrip('-')}" for word in shlex.split(args.last("sbatch") or "")]
 
 
 def on_slurm(experiment: "Experiment", args: FieldArgs, at_end: Callable[[], None]) -> int:
@@ -87,7 +125,7 @@ def on_slurm(experiment: "Experiment", args: FieldArgs, at_end: Callable[[], Non
         name=experiment.id,
         jobs=int(jobs) if jobs and jobs.isdecimal() else None,
         env=_tracked(args),
-        options=[f"--{word.lstrip('-')}" for word in shlex.split(args.last("sbatch") or "")],
+        options=sbatch_options(args),
     )
     job_id = slurm.submit(script)
     print(f"submitted {script} as Slurm job {job_id}")

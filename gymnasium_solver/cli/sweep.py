@@ -26,7 +26,9 @@ OPTIONS = {
     "runs_dir": ONE, "name": ONE, "trials": ONE, "jobs": ONE, "sampler": ONE, "seeds": ONE,
     "seed": ONE, "metric": ONE, "goal": ONE, "target": ONE, "cost": ONE, "prune": ONE,
     "final": ONE, "final_seeds": ONE, "grid_points": ONE, "keep": ONE,
+    "backend": ONE, "resources": ONE, "sbatch": ONE,
 }  # fmt: skip
+PLACE = ("backend", "resources", "sbatch")  # where trials train, not what is searched
 # Flags that set one key of the plan; a dot reaches into a block.
 KEYS = {
     "name": "name", "trials": "trials", "jobs": "jobs", "sampler": "sampler", "seeds": "seeds",
@@ -81,6 +83,8 @@ flags:
   --seed N               seed of the suggestions and of the trials' seeds (default: 0)
   --FIELD VALUE, -s K=V  a field of the config, for all trials: --max-env-steps 50_000
   --resume SWEEP         continue a sweep; with more --trials, extend it
+  --backend NAME         where trials train: local (default), ray or slurm; also with --resume.
+                         --resources "cpus=4 hours=2", --sbatch "partition=gpu"
   --dry-run              print what would be searched
   --name NAME, --runs-dir DIR, --json, -q
 
@@ -113,8 +117,12 @@ def main(argv: Sequence[str]) -> int:
 
 
 def run_command(argv: Sequence[str]) -> int:
+    from gymnasium_solver.cli import placement
+
     args = parse_fields(argv, OPTIONS)
     target = target_of(args)
+    place = placement.backend_of(args)  # reported before anything is written
+    placement.check_shared(place)
     if args.has("resume"):
         sweep = resumed(args, target)
         jobs = sweep.plan().jobs
@@ -132,7 +140,9 @@ def run_command(argv: Sequence[str]) -> int:
         jobs = prepared.plan.jobs
     from gymnasium_solver.cli.sweep_live import watch
 
-    return watch(sweep, jobs, notes, quiet=args.has("quiet"), as_json=args.has("json"))
+    backend = placement.pool_backend(place, [sweep.base_path], args)
+    quiet, as_json = args.has("quiet"), args.has("json")
+    return watch(sweep, jobs, notes, quiet=quiet, as_json=as_json, backend=backend)
 
 
 def plan_of(args: FieldArgs, target: str | None) -> "tuple[Plan, list[str]]":
@@ -200,6 +210,7 @@ def resumed(args: FieldArgs, target: str | None) -> "Sweep":
     from gymnasium_solver.runs.run import runs_root
 
     allowed = {"resume", "trials", "jobs", "runs_dir", "quiet", "json", "final", "final_seeds"}
+    allowed |= set(PLACE)
     other = [*args.fields, *(name for name in args.options if name not in allowed)]
     if target is not None or other:
         what = target or f"--{other[0].replace('_', '-')}"

@@ -18,14 +18,26 @@ from gymnasium_solver.experiments.search.report import number_text, value_text, 
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from gymnasium_solver.experiments.pool import Backend
+
 BEST, REFRESH_S = 8, 0.5
 
 
-def watch(sweep: Sweep, jobs: int, notes: Sequence[str], *, quiet: bool, as_json: bool) -> int:
+def watch(
+    sweep: Sweep,
+    jobs: int,
+    notes: Sequence[str],
+    *,
+    quiet: bool,
+    as_json: bool,
+    backend: "Backend | None" = None,
+) -> int:
     """Run the sweep and show it. Exit code 1 if no trial has a value."""
     console = make_console(stderr=as_json)
     show = _Show(console, quiet=quiet)
-    coordinator = Coordinator(sweep, jobs=jobs, on_change=show.changed, on_poll=show.poll)
+    coordinator = Coordinator(
+        sweep, jobs=jobs, on_change=show.changed, on_poll=show.poll, backend=backend
+    )
     if not quiet:
         show.header(coordinator, notes)
     try:

@@ -96,6 +96,11 @@ def read_edits(run: Run) -> list[Edit]:
         raise RunError(f"{edits_path(run)} is damaged: {error!r}. Delete it.") from None
 
 
+def values_at_start(run: Run) -> dict[str, Any]:
+    """The fields that were changed while the run trained, with the values it was started with."""
+    return rewound(run, 0, is_last=False, overridden=()).undone
+
+
 def add_edit(run: Run, edit: Edit) -> None:
     """Record a change; durable when this returns."""
     _write_edits(run, [*read_edits(run), edit])

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from gymnasium_solver.cli import placement
 from gymnasium_solver.cli.main import main
 from gymnasium_solver.experiments import pool as pools
 from gymnasium_solver.experiments.search import coordinator as coordinators
@@ -130,3 +131,35 @@ def test_from_python(runs: Path) -> None:
     assert found.status == "finished"
     assert found.winner == found.rows()[0]["number"]
     assert gs.sweep(resume="@last").rows() == found.rows()
+
+
+def test_where_trials_train(
+    runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, _, err = gsolve(capsys, *START, "--backend", "rey")
+    assert code == 2
+    assert "Did you mean ray" in err
+    code, _, err = gsolve(capsys, *START, "--backend", "modal")
+    assert code == 2
+    assert "use local, ray or slurm" in err
+    code, _, err = gsolve(capsys, *START, "--resources", "cpus=2")
+    assert code == 2
+    assert not (runs / "sweeps").exists()
+    asked: list[str] = []
+
+    def ray(name: str, configs: Any, args: Any) -> FakeBackend:
+        asked.append(name)
+        return FakeBackend()
+
+    monkeypatch.setattr(placement, "pool_backend", ray)
+    words = ("--trials", "2", "--final", "0", "--backend", "ray")
+    code, _, _ = gsolve(capsys, *START, *words, "-q")
+    assert code == 0
+    code, _, _ = gsolve(
+        capsys, "sweep", "--resume", "@last", "--trials", "3", "--backend", "slurm", "-q"
+    )
+    assert (code, asked) == (2, ["ray"])  # there is no sbatch here
+    code, _, _ = gsolve(
+        capsys, "sweep", "--resume", "@last", "--trials", "3", "--backend", "ray", "-q"
+    )
+    assert (code, asked) == (0, ["ray", "ray"])

@@ -6,8 +6,9 @@ import pytest
 
 from gymnasium_solver.cli.flags import FieldArgs, UsageError
 from gymnasium_solver.cli.named_run import choose_place
-from gymnasium_solver.config.load import dump_config
+from gymnasium_solver.config.load import config_dict, dump_config
 from gymnasium_solver.runs.checkpoint import save_checkpoint
+from gymnasium_solver.runs.edits import Edit, add_edit
 from gymnasium_solver.runs.remove import ARCHIVE
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.training.prepare import load_config
@@ -145,3 +146,17 @@ def test_auto_is_what_it_has_become(tmp_path: Path) -> None:
     assert choose_place(options, CONFIG.replace(normalize_obs="auto")).is_resume
     with pytest.raises(UsageError, match=r"other values of normalize_obs\."):
         choose_place(options, CONFIG.replace(normalize_obs=False))
+
+
+def test_what_was_set_while_it_trained_is_no_other_setting(tmp_path: Path) -> None:
+    """As after `gsolve set RUN policy_lr=...`, twice: the run, or its experiment, continues."""
+    run = make_run(tmp_path)
+    config = load_config(str(run.config_path))
+    start = config_dict(config)["policy_lr"]
+    for i, (old, new) in enumerate([(start, 0.5), (0.5, 0.25)]):
+        add_edit(run, Edit(str(i), 50 * i, i, {"policy_lr": [old, new]}, "gsolve set"))
+    run.write_config(dump_config(config.replace(policy_lr=0.25)))
+    options = words(tmp_path, run_name="mine", if_exists="resume")
+    assert choose_place(options, CONFIG).is_resume
+    with pytest.raises(UsageError, match=r"other values of policy_lr\."):
+        choose_place(options, CONFIG.replace(policy_lr=0.25))
