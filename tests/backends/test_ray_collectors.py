@@ -2,10 +2,12 @@
 
 import hashlib
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from gymnasium_solver.runs.jsonl import read_jsonl
@@ -62,16 +64,22 @@ class LoseANode(Observer):
         self.lines.append(text)
 
     def on_epoch(self, row: dict[str, Any]) -> None:
-        if row["epoch"] == 4:
-            busy = [node for node in self.cluster.worker_nodes if _has_actor(node)]
-            self.cluster.remove_node(busy[0], allow_graceful=False)
+        if row["epoch"] != 4:
+            return
+        from ray._private.state import actors  # the public call needs Ray's dashboard
 
-
-def _has_actor(node: Any) -> bool:
-    from ray._private.state import actors  # the public call needs Ray's dashboard
-
-    found = [actor for actor in actors().values() if actor["State"] == "ALIVE"]
-    return node.node_id in [actor["Address"]["NodeID"] for actor in found]
+        alive = [actor for actor in actors().values() if actor["State"] == "ALIVE"]
+        victim = alive[-1]
+        node = next(
+            node
+            for node in self.cluster.worker_nodes
+            if node.node_id == victim["Address"]["NodeID"]
+        )
+        self.cluster.remove_node(node, allow_graceful=False)
+        deadline = time.monotonic() + 60
+        while psutil.pid_exists(victim["Pid"]):  # a worker notices it a little later
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
 
 
 def test_taking_turns_a_node_is_lost(cluster: Any, tmp_path: Path) -> None:
