@@ -1,6 +1,7 @@
 """Does `gsolve sweep` find configs as good as the shipped ones, from wide ranges?
 
-    python -m benchmarks.sweep_classics --trials 40 --jobs 2
+    python -m benchmarks.sweep_classics                    # about 12 minutes on one core
+    python -m benchmarks.sweep_classics --full --jobs 2    # hours
     python -m benchmarks.sweep_classics --envs CartPole-v1 --trials 6 --max-env-steps 8000  # a try
 
 For CartPole and Acrobot (PPO): a sweep with the default sampler and one with random search, with
@@ -8,6 +9,9 @@ the same trials, budgets and seeds, from ranges that span two to three orders of
 shipped values are trained for comparison, but suggestions do not see them (own_first: false). The
 best found configs are trained on fresh seeds beside the shipped one. Written to
 benchmarks/results/sweep_classics.json and .md. An interrupted benchmark resumes its sweeps.
+
+By default 12 trials of a short budget each (SHORT), and a final of the best one on five seeds; with
+`--full` 40 trials of the shipped budget, and a final of the best three on ten seeds.
 """
 
 import argparse
@@ -34,12 +38,15 @@ PARAMS = {
     "ent_coef": "log:1e-6..0.3",
 }
 SAMPLERS = ("auto", "random")
+SHORT = {"CartPole-v1": 25_000, "Acrobot-v1": 40_000}  # env steps of a trial
+SIZES = {"trials": (12, 40), "top": (1, 3), "final_seeds": (5, 10)}  # short, full
 RESULTS = Path(__file__).parent / "results"
 
 
 def sweep_of(env_id: str, sampler: str, args: argparse.Namespace) -> Sweep:
     """The sweep of an earlier, interrupted benchmark with the same settings, or a new one."""
-    fields = {} if args.max_env_steps is None else {"max_env_steps": args.max_env_steps}
+    budget = args.max_env_steps or (None if args.full else SHORT.get(env_id))
+    fields = {} if budget is None else {"max_env_steps": budget}
     data = {
         "config": f"{env_id}:ppo", "params": PARAMS, "sampler": sampler, "trials": args.trials,
         "jobs": args.jobs, "seed": args.seed, "set": fields, "own_first": False,
@@ -82,7 +89,7 @@ def markdown(rows: list[dict[str, Any]], args: argparse.Namespace) -> str:
     lines = [
         "# Sweeps on the classics",
         "",
-        f"`python -m benchmarks.sweep_classics --trials {args.trials} --jobs {args.jobs}`: the",
+        f"`python -m benchmarks.sweep_classics{' --full' * args.full}`, {args.trials} trials: the",
         f"best config found and the shipped one on {args.final_seeds} fresh seeds. AUC is the mean",
         "validation score over the budget, the metric of the search.",
         "",
@@ -107,15 +114,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--envs", nargs="+", default=list(ENVS))
     parser.add_argument("--samplers", nargs="+", default=list(SAMPLERS))
-    parser.add_argument("--trials", type=int, default=40)
-    parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--top", type=int, default=3)
-    parser.add_argument("--final-seeds", type=int, default=10)
+    parser.add_argument("--full", action="store_true", help="hours instead of minutes")
+    parser.add_argument("--jobs", type=int, default=1)
+    for name, (short, full) in SIZES.items():
+        text = f"default: {short}, with --full {full}"
+        parser.add_argument(f"--{name.replace('_', '-')}", type=int, help=text)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--max-env-steps", type=int)
     parser.add_argument("--runs-dir", type=Path, default=Path("runs/sweep_classics"))
     parser.add_argument("-o", "--output", type=Path, default=RESULTS / "sweep_classics.json")
     args = parser.parse_args()
+    for name, sizes in SIZES.items():
+        if getattr(args, name) is None:
+            setattr(args, name, sizes[args.full])
     rows = [measured(env, sampler, args) for env in args.envs for sampler in args.samplers]
     settings = {"trials": args.trials, "final_seeds": args.final_seeds, "params": PARAMS}
     content = {"settings": settings, "machine": machine.machine(), "rows": rows}

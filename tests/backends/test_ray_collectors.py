@@ -33,8 +33,8 @@ TINY: dict[str, Any] = {
 }
 
 
-@pytest.fixture
-def cluster() -> Iterator[Any]:
+@pytest.fixture(scope="module")
+def one_cluster() -> Iterator[Any]:
     pytest.importorskip("ray", reason="Ray is not installed (extra ray)")
     os.environ["RAY_AUTH_MODE"] = "disabled"
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
@@ -42,13 +42,19 @@ def cluster() -> Iterator[Any]:
     from ray.cluster_utils import Cluster
 
     found = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
-    for _ in range(3):
-        found.add_node(num_cpus=1)
-    found.wait_for_nodes()
     ray.init(address=found.address, log_to_driver=False, configure_logging=False)
     yield found
     ray.shutdown()
     found.shutdown()
+
+
+@pytest.fixture
+def cluster(one_cluster: Any) -> Any:
+    """With three nodes; the test before may have killed one."""
+    while len(one_cluster.worker_nodes) < 3:
+        one_cluster.add_node(num_cpus=1)
+    one_cluster.wait_for_nodes()
+    return one_cluster
 
 
 def weights(run: Run) -> str:
