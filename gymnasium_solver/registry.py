@@ -90,6 +90,7 @@ ALGOS = {
     "crossq": "gymnasium_solver.algos.crossq:CrossQ",
     "td3": "gymnasium_solver.algos.td3:TD3",
     "ddpg": "gymnasium_solver.algos.ddpg:DDPG",
+    "bc": "gymnasium_solver.algos.bc:BC",
     "random": "gymnasium_solver.algos.random:Random",
 }
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from gymnasium_solver.config.schema import Config
+from gymnasium_solver.data.demonstrations import Demonstrations
 from gymnasium_solver.data.memory import Memory
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.policies.policy import Policy
@@ -42,6 +43,9 @@ class Agent(Protocol):
     """Notices to show to the user before training."""
     wants_details: bool
     """Whether the next update also reports metrics that cost time; set by the training loop."""
+    demonstrations: Demonstrations | None
+    """What it learns from in place of the environment, from `start_training` on; None: it learns
+    from rollouts."""
 
     @property
     def net(self) -> nn.Module:

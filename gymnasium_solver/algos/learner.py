@@ -18,6 +18,7 @@ from gymnasium_solver.algos.intrinsic import IntrinsicReward
 from gymnasium_solver.algos.monitor import Monitor
 from gymnasium_solver.config.schedule import Schedule, at_start, marks_of
 from gymnasium_solver.config.schema import LearnerConfig
+from gymnasium_solver.data.demonstrations import Demonstrations
 from gymnasium_solver.data.memory import Memory
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.errors import RunError
@@ -45,6 +46,7 @@ class Learner:
     takes_stale = False
     """Whether it may learn from rollouts of an earlier policy, as collectors make them."""
     memory: Memory | None = None
+    demonstrations: Demonstrations | None = None
 
     def __init__(
         self,

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from gymnasium_solver.algos.agent import Snapshot, Tensors
 from gymnasium_solver.config.schema import Config, Count
+from gymnasium_solver.data.demonstrations import Demonstrations
 from gymnasium_solver.data.memory import Memory
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.errors import RunError
@@ -49,6 +50,7 @@ class Random:
     has_replay = False
     saves_replay = False
     memory: Memory | None = None
+    demonstrations: Demonstrations | None = None
     update_mode = "nothing to learn"
 
     def __init__(

@@ -45,8 +45,8 @@ def _fields(env: VectorEnv, algo_id: str) -> dict[str, Any]:
     has_images = any(is_image(part) for part in parts)
     is_vector = any(isinstance(part, gymnasium.spaces.Box) and not is_image(part) for part in parts)
     fields: dict[str, Any] = {"max_env_steps": 1_000_000 if has_images else 300_000}
-    if algo_id == "random":
-        fields = {}  # its own budget: more steps teach nothing
+    if algo_id in ("random", "bc"):
+        fields = {}  # their own budgets: no steps of the environment are learnt from
     if algo_id == "ppo":
         fields |= _ppo(isinstance(action, gymnasium.spaces.Box), has_images)
     if is_vector and algo_id in ON_POLICY:

@@ -9,6 +9,7 @@ root: `MINARI_DATASETS_PATH=data` lets Minari find it by name.
 
 import os
 import re
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from gymnasium_solver import __version__
+from gymnasium_solver.data.demonstrations import ENV_ID
 from gymnasium_solver.envs.make import env_from_config
 from gymnasium_solver.errors import MissingError, RunError
 from gymnasium_solver.policies.policy import Policy
@@ -127,7 +129,7 @@ def write_dataset(
     finally:
         env.close()
     with _root(out.parent):
-        minari.create_dataset_from_buffers(
+        dataset = minari.create_dataset_from_buffers(
             out.name,
             buffers,
             observation_space=agent.observation_space,
@@ -139,7 +141,10 @@ def write_dataset(
                 f"{episodes} episodes of {found.run.id}/{found.label} in {config.env_id}, "
                 f"{'greedy' if greedy else 'sampled'}, seed {seed}"
             ),
+            jpeg_encoding=False,  # images as the policy saw them
         )
+        # Not Minari's own entry for it: that holds a registered id, and Minari makes its env.
+        dataset.storage.update_metadata({ENV_ID: config.env_id})
     steps = sum(len(buffer.rewards) for buffer in buffers)
     return Written(out, out.name, episodes, steps, float(np.mean(returns)))
 
@@ -155,11 +160,14 @@ def _stacked(rows: list[Any]) -> Any:
 
 @contextmanager
 def _root(folder: Path) -> Iterator[None]:
-    """Minari writes below MINARI_DATASETS_PATH."""
+    """Minari writes below MINARI_DATASETS_PATH, which must be absolute. It warns of every fact that
+    it is not given, such as an e-mail address."""
     before = os.environ.get("MINARI_DATASETS_PATH")
-    os.environ["MINARI_DATASETS_PATH"] = str(folder)
+    os.environ["MINARI_DATASETS_PATH"] = str(folder.absolute())
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            yield
     finally:
         if before is None:
             del os.environ["MINARI_DATASETS_PATH"]

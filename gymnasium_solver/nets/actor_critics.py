@@ -7,8 +7,9 @@ Actions are in the policy's units: [-1, 1] are the bounds of the environment's B
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -163,6 +164,24 @@ class ActorCritics(nn.Module):
 
         self.critic = Critics(self.encoder, network, stack, generator)
         self.temperature = None if alpha is None else Temperature(alpha)
+
+    def renamed(self, model: Mapping[str, Any]) -> dict[str, Any]:
+        """Tensors of another network under the names that they have here: an actor of `ActorCritic`
+        (of bc, PPO, A2C) has the same layers."""
+        last = f"actor.layers.{len(self.actor.layers) - 1}."
+        places = (
+            ("actor_features.", "actor.features."),
+            ("actor_torso.", "actor.layers."),
+            ("actor_head.", last),
+        )
+
+        def own(name: str) -> str:
+            for there, here in places:
+                if name.startswith(there):
+                    return here + name.removeprefix(there)
+            return name
+
+        return {own(name): value for name, value in model.items()}
 
     @property
     def has_images(self) -> bool:

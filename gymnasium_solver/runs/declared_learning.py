@@ -24,6 +24,16 @@ def losses() -> list[Metric]:
         Metric("loss/entropy_scaled", "Minus the entropy times ent_coef"),
         Metric("loss/td", "TD loss of the Q-values", priority=33),
         Metric("loss/critic", "TD loss of the critics, summed", bounds=POSITIVE, priority=34),
+        Metric("loss/imitation", "Loss of the demonstrated actions (bc)", priority=35),
+        Metric("loss/held_out", "The same on demonstrations that are not learnt from", priority=36),
+        Metric(
+            "imitation/accuracy",
+            "Share of held-out demonstrated choices that the most likely action repeats",
+            3,
+            "up",
+            bounds=FRACTION,
+            priority=37,
+        ),
         Metric("loss/alpha", "Loss of the entropy coefficient; near 0 at the target entropy"),
     )
 

@@ -32,6 +32,8 @@ class ActionKind(ABC):
     """Number of learnt, state-independent log standard deviations (Box parts)."""
     n_mask: int | None = None
     """Columns of a mask of legal actions; None: the space cannot be masked."""
+    is_real: bool = False
+    """Whether an action, or a part of it, is a real number."""
 
     @abstractmethod
     def log_prob_entropy(
@@ -63,6 +65,21 @@ class ActionKind(ABC):
 
         For a Dict or Tuple: [N, width], the leaves concatenated as float64.
         """
+
+    @abstractmethod
+    def from_env(self, actions: np.ndarray) -> np.ndarray:
+        """Actions [N, ...] in the environment's units, as stored: the inverse of `to_env`."""
+
+    def mode_error(self, outputs: Tensor, log_std: Tensor | None, actions: Tensor) -> Tensor:
+        """How far the most likely action is from these [B]: the mean squared difference of real
+        numbers, where a bounded Box is [-1, 1]; of choices the negative log-probability."""
+        return -self.log_prob_entropy(outputs, log_std, actions)[0]
+
+    def spread_loss(self, outputs: Tensor, log_std: Tensor | None, actions: Tensor) -> Tensor:
+        """The negative log-probability of real numbers as a function of the deviation alone, with
+        the mean held; 0 if the distribution has no deviation of its own. With `mode_error` it fits
+        mean and deviation, without the steep gradients that a small deviation gives the mean."""
+        return outputs.new_zeros(())
 
     def probabilities(self, outputs: np.ndarray) -> np.ndarray | None:
         """Of each choice, in the order of the outputs; of each bit, that it is set. None: the

@@ -36,6 +36,9 @@ LOG_STD_MIN, LOG_STD_MAX = -10.0, 2.0
 # Gauss-Hermite nodes for expectations under a normal: 16 are exact to 1e-3 here.
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(16)
 EDGE = 1e-6  # of a Beta sample: the density may be infinite at the bounds
+# Of a demonstrated action at a bound, which no tanh reaches: arctanh is 3.8 there, a value that a
+# network can learn.
+SQUASHED_EDGE = 1e-3
 
 
 class StateGaussianActions(BoxBase):
@@ -71,6 +74,13 @@ class StateGaussianActions(BoxBase):
     def mode(self, outputs: np.ndarray) -> np.ndarray:
         return outputs[:, : self.width]
 
+    def _centre(self, outputs: Tensor) -> Tensor:
+        return outputs[:, : self.width]
+
+    def _held(self, outputs: Tensor) -> Tensor:
+        mean, raw = outputs.chunk(2, dim=-1)
+        return torch.cat([mean.detach(), raw], dim=-1)
+
 
 class SquashedActions(StateGaussianActions):
     """tanh of a normal. Stored actions are those before the tanh.
@@ -97,6 +107,22 @@ class SquashedActions(StateGaussianActions):
 
     def to_env(self, actions: np.ndarray) -> np.ndarray:
         return super().to_env(np.tanh(actions))
+
+    def from_env(self, actions: np.ndarray) -> np.ndarray:
+        inside = super().from_env(actions).clip(-1 + SQUASHED_EDGE, 1 - SQUASHED_EDGE)
+        return np.arctanh(inside).astype(np.float32)
+
+    def _centre(self, outputs: Tensor) -> Tensor:
+        return torch.tanh(super()._centre(outputs))
+
+    def _scaled(self, actions: Tensor) -> Tensor:
+        return torch.tanh(actions)
+
+    def _held(self, outputs: Tensor) -> Tensor:
+        # A mean far beyond the bounds means the bound, where demonstrated actions are stored.
+        mean, raw = outputs.chunk(2, dim=-1)
+        edge = math.atanh(1 - SQUASHED_EDGE)
+        return torch.cat([mean.detach().clamp(-edge, edge), raw], dim=-1)
 
 
 def _log_slope(u: Tensor) -> Tensor:
@@ -142,6 +168,16 @@ class BetaActions(BoxBase):
         alpha, beta = self._parameters(outputs)
         peak = (alpha - 1.0) / np.maximum(alpha + beta - 2.0, EDGE)
         return (2.0 * peak - 1.0).astype(np.float32)
+
+    def from_env(self, actions: np.ndarray) -> np.ndarray:
+        return super().from_env(actions).clip(2 * EDGE - 1, 1 - 2 * EDGE)
+
+    def spread_loss(self, outputs: Tensor, log_std: Tensor | None, actions: Tensor) -> Tensor:
+        return outputs.new_zeros(())  # mean and deviation are not apart
+
+    def _centre(self, outputs: Tensor) -> Tensor:
+        alpha, beta = nn.functional.softplus(outputs).chunk(2, dim=-1)  # less 1 each
+        return 2.0 * alpha / (alpha + beta).clamp(min=EDGE) - 1.0
 
     def moments(self, outputs: np.ndarray, log_std: np.ndarray | None) -> Moments:
         alpha, beta = self._parameters(outputs)
@@ -251,6 +287,12 @@ class GumbelActions(ActionKind):
 
     def to_env(self, actions: np.ndarray) -> np.ndarray:
         return actions.argmax(axis=1) + self.start
+
+    def from_env(self, actions: np.ndarray) -> np.ndarray:
+        raise ConfigError(
+            "action_dist: gumbel learns from relaxed one-hot vectors, which demonstrated actions "
+            "are not; use categorical"
+        )
 
 
 # -- choosing ---------------------------------------------------------------------------------

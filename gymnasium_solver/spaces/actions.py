@@ -6,6 +6,7 @@
     action = actions.sample(outputs, log_std, rng)
     log_prob, entropy = actions.log_prob_entropy(outputs, log_std, action)
     env.step(actions.to_env(action))
+    actions.from_env(demonstrated)              # the inverse, for actions that others chose
 
 Actions are in the policy's units: class indices, bits, or real numbers in which a bounded Box is
 [-1, 1], so that one initial exploration scale suits every environment. `to_env` converts a batch to
@@ -20,7 +21,7 @@ modes (NumPy, in which sampling for eight environments takes microseconds).
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -79,11 +80,15 @@ class DiscreteActions(ActionKind):
     def to_env(self, actions: np.ndarray) -> np.ndarray:
         return actions + self.start if self.start else actions
 
+    def from_env(self, actions: np.ndarray) -> np.ndarray:
+        return actions.reshape(-1).astype(np.int64) - self.start
+
 
 class BoxBase(ActionKind):
     """Real numbers, in which a bounded Box is [-1, 1]; subclasses add the distribution."""
 
     dtype = np.float32
+    is_real = True
 
     def __init__(self, space: spaces.Box):
         self.space = space
@@ -107,6 +112,29 @@ class BoxBase(ActionKind):
         if not self.is_bounded:
             return shaped
         return self.middle + self.half_width * np.clip(shaped, -1.0, 1.0)
+
+    def from_env(self, actions: np.ndarray) -> np.ndarray:
+        if self.is_bounded:
+            actions = (actions - self.middle) / np.where(self.half_width > 0, self.half_width, 1.0)
+        return actions.reshape(len(actions), self.width).astype(np.float32)
+
+    def mode_error(self, outputs: Tensor, log_std: Tensor | None, actions: Tensor) -> Tensor:
+        return (self._centre(outputs) - self._scaled(actions)).square().mean(-1)
+
+    def spread_loss(self, outputs: Tensor, log_std: Tensor | None, actions: Tensor) -> Tensor:
+        return -self.log_prob_entropy(self._held(outputs), log_std, actions)[0]
+
+    def _held(self, outputs: Tensor) -> Tensor:
+        """The outputs with a mean that gets no gradient."""
+        return outputs.detach()
+
+    def _centre(self, outputs: Tensor) -> Tensor:
+        """The most likely action, in units where a bounded Box is [-1, 1]."""
+        return outputs
+
+    def _scaled(self, actions: Tensor) -> Tensor:
+        """Stored actions in these units."""
+        return actions
 
 
 class BoxActions(BoxBase):
@@ -185,6 +213,9 @@ class MultiDiscreteActions(ActionKind):
     def to_env(self, actions: np.ndarray) -> np.ndarray:
         return (actions + self.start).reshape(len(actions), *(self.space.shape or ()))
 
+    def from_env(self, actions: np.ndarray) -> np.ndarray:
+        return actions.reshape(len(actions), -1).astype(np.int64) - self.start
+
 
 class MultiBinaryActions(ActionKind):
     """Several bits at once, each with its own Bernoulli distribution."""
@@ -225,6 +256,9 @@ class MultiBinaryActions(ActionKind):
     def to_env(self, actions: np.ndarray) -> np.ndarray:
         return actions.reshape(len(actions), *(self.space.shape or ()))
 
+    def from_env(self, actions: np.ndarray) -> np.ndarray:
+        return actions.reshape(len(actions), -1).astype(np.int64)
+
 
 class ProductActions(ActionKind):
     """A Dict or Tuple of independent leaves, stored as one float array."""
@@ -243,11 +277,34 @@ class ProductActions(ActionKind):
         self.shape = (sum(self._widths),)
         self.n_outputs = sum(leaf.n_outputs for leaf in self.leaves)
         self.n_log_std = sum(leaf.n_log_std for leaf in self.leaves)
+        self.is_real = any(leaf.is_real for leaf in self.leaves)
 
     def log_prob_entropy(
         self, outputs: Tensor, log_std: Tensor | None, actions: Tensor
     ) -> tuple[Tensor, Tensor]:
         log_prob, entropy = outputs.new_zeros(()), outputs.new_zeros(())
+        for leaf, *given in self._by_leaf(outputs, log_std, actions):
+            one_log_prob, one_entropy = leaf.log_prob_entropy(*given)
+            log_prob, entropy = log_prob + one_log_prob, entropy + one_entropy
+        return log_prob, entropy
+
+    def mode_error(self, outputs: Tensor, log_std: Tensor | None, actions: Tensor) -> Tensor:
+        """The sum over the leaves."""
+        total = outputs.new_zeros(())
+        for leaf, *given in self._by_leaf(outputs, log_std, actions):
+            total = total + leaf.mode_error(*given)
+        return total
+
+    def spread_loss(self, outputs: Tensor, log_std: Tensor | None, actions: Tensor) -> Tensor:
+        total = outputs.new_zeros(())
+        for leaf, *given in self._by_leaf(outputs, log_std, actions):
+            total = total + leaf.spread_loss(*given)
+        return total
+
+    def _by_leaf(
+        self, outputs: Tensor, log_std: Tensor | None, actions: Tensor
+    ) -> Iterator[tuple[Any, Tensor, Tensor | None, Tensor]]:
+        """Each leaf with its outputs, log standard deviations and stored actions."""
         stds: Sequence[Tensor | None] = [None] * len(self.leaves)
         if log_std is not None:
             stds = log_std.split([leaf.n_log_std for leaf in self.leaves])
@@ -260,10 +317,7 @@ class ProductActions(ActionKind):
         )
         for leaf, out, std, action in parts:
             stored = action.long() if leaf.dtype is np.int64 else action
-            stored = stored if leaf.shape else stored.squeeze(1)
-            one_log_prob, one_entropy = leaf.log_prob_entropy(out, std, stored)
-            log_prob, entropy = log_prob + one_log_prob, entropy + one_entropy
-        return log_prob, entropy
+            yield leaf, out, std, stored if leaf.shape else stored.squeeze(1)
 
     def first_log_std(self, value: float) -> Tensor:
         return torch.cat([leaf.first_log_std(value) for leaf in self.leaves])
@@ -299,6 +353,15 @@ class ProductActions(ActionKind):
             stored = part.reshape(len(part), *leaf.shape).astype(leaf.dtype)
             columns.append(leaf.to_env(stored).reshape(len(part), -1).astype(np.float64))
         return np.concatenate(columns, axis=1)
+
+    def from_env(self, actions: np.ndarray) -> np.ndarray:
+        parts = zip(self.leaves, _split(actions, self._widths), strict=True)
+        return self._joined(
+            [
+                leaf.from_env(part.reshape(len(part), *(leaf.space.shape or ())))
+                for leaf, part in parts
+            ]
+        )
 
 
 def _split(array: np.ndarray, widths: Sequence[int]) -> list[np.ndarray]:

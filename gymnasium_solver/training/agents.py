@@ -10,9 +10,11 @@ from gymnasium_solver.config.schema import Config, LearnerConfig
 from gymnasium_solver.envs.make import env_from_config
 from gymnasium_solver.envs.treatment import Treatment, treatment_of
 from gymnasium_solver.errors import ConfigError, RunError
+from gymnasium_solver.nets.actor_critics import ActorCritics
 from gymnasium_solver.nets.network import is_cnn
 from gymnasium_solver.policies.reader import ObsReader
 from gymnasium_solver.runs.checkpoint import LoadedCheckpoint, load_checkpoint
+from gymnasium_solver.runs.query import get_config
 from gymnasium_solver.runs.resolve import resolve_checkpoint
 from gymnasium_solver.runs.run import Run, runs_root
 from gymnasium_solver.runs.summary import Fields
@@ -111,6 +113,8 @@ def transfer_weights(agent: Agent, ref: str, runs_dir: Path) -> str:
     """Initialise from the weights of another run, as far as they match; return a summary."""
     found = resolve_checkpoint(ref, runs_dir)
     model = load_checkpoint(found.path).tensors.get("model", {})
+    if isinstance(agent.net, ActorCritics):
+        model = agent.net.renamed(model)
     skipped = agent.load_matching_weights(model)
     own = agent.net.state_dict()
     taken = [name for name in own if name not in skipped]
@@ -124,4 +128,8 @@ def transfer_weights(agent: Agent, ref: str, runs_dir: Path) -> str:
         "left at initial values": [name for name in skipped if name in own],
         "not used": [name for name in skipped if name not in own],
     }
-    return note + "".join(f"; {what}: {', '.join(names)}" for what, names in left.items() if names)
+    note += "".join(f"; {what}: {', '.join(names)}" for what, names in left.items() if names)
+    there, here = get_config(found.run).get("activation"), getattr(agent.config, "activation", None)
+    if there is not None and here is not None and there != here:
+        note += f"; warning: they were trained with activation: {there}, here it is {here}"
+    return note

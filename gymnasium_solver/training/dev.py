@@ -14,13 +14,12 @@ from torch import Tensor
 
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.data.rollout import Rollout
-from gymnasium_solver.envs.journal import JournaledEnv
 from gymnasium_solver.envs.make import env_from_config
 from gymnasium_solver.errors import DivergedError
 from gymnasium_solver.training.agents import build_agent
 from gymnasium_solver.training.collect import Collector
+from gymnasium_solver.training.demo_feed import collector_for
 from gymnasium_solver.training.finite import check_rollout
-from gymnasium_solver.training.seeds import stage_seed
 
 ROWS, REPEATS, MOST_ENVS = 64, 10, 4
 DESCENTS = 50  # steps on the fixed batch
@@ -67,10 +66,7 @@ def dev_checks(config: Config) -> list[Check]:
         agent: Any = build_agent(config, env.observation_space, env.action_space)
         agent.use_goals(env.goal_functions)
         agent.start_training()
-        collector = Collector(
-            JournaledEnv(env), agent.policy, ROWS, stage_seed(config, "train"), 10**9
-        )
-        return _checks(config, agent, collector)
+        return _checks(config, agent, collector_for(config, env, agent, ROWS))
     finally:
         env.close()
 

@@ -267,6 +267,7 @@ def reconfigure(trainer: "Trainer", config: Config) -> None:
             f"device: {old.device} at the start of the run to change them"
         )
     agent.use_goals(env.goal_functions)
+    agent.demonstrations = getattr(old, "demonstrations", None)
     _take_state(agent, old)
     agent.timer = trainer.timer
     if old.memory is not None:

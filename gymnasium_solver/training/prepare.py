@@ -17,12 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from gymnasium_solver.algos import ALGOS, algo_class, algo_ids
+from gymnasium_solver.config.blocks import EnvFields
 from gymnasium_solver.config.code import code_named, named_plugins
 from gymnasium_solver.config.find import (
     DEFAULT_ALGO,
     SHIPPED,
     SUFFIXES,
     config_files,
+    config_folders,
     find_configs,
     locate,
     own_file,
@@ -40,6 +42,9 @@ from gymnasium_solver.errors import ConfigError, EnvError, UnknownEnvError
 from gymnasium_solver.plugins import import_plugins, observer_class, see_working_folder
 from gymnasium_solver.runs.alerts.judge import check_muted
 from gymnasium_solver.training.trust import check_trust
+
+UNTUNED = ("bc", "random")
+"""Algorithms that train on every environment without a variant in its config file."""
 
 
 def load_config(
@@ -208,7 +213,8 @@ def _load_unlisted(
     head, _, tail = target.rpartition(":")
     if algo_id is None and head and tail in algo_ids():
         target, algo_id = head, tail
-        if algo_id in ALGOS and any(entry.env_id == target for entry in entries):
+        listed = algo_id in ALGOS and any(entry.env_id == target for entry in entries)
+        if listed and algo_id not in UNTUNED:
             raise not_found  # the variants are known, and this is not one of them
     for entry in entries:
         if (entry.env_id, entry.variant) == (target, algo_id):
@@ -218,7 +224,7 @@ def _load_unlisted(
             raise not_found  # no id, or the id of a config
         algo_id = DEFAULT_ALGO
     with _named(f"{target}:{algo_id} (no config)"):
-        given = {"env_id": target, "algo_id": algo_id}
+        given = {"env_id": target, "algo_id": algo_id, **_env_lines(target, str(algo_id))}
         fields = apply_overrides(given, _by_name(overrides, given, overrides))
         build_config(fields)  # report errors in the fields before errors of the environment
         from gymnasium_solver.envs.defaults import default_fields  # imports Gymnasium
@@ -231,6 +237,20 @@ def _load_unlisted(
         known = algo_class(str(algo_id)).Config.model_fields
         chosen = {name: value for name, value in chosen.items() if name in known}
         return build_config(layered({**names, **chosen}, fields))
+
+
+def _env_lines(env_id: str, algo_id: str) -> dict[str, Any]:
+    """For an algorithm that needs no config of its own: what the config file of an environment says
+    about the environment, in the lines that its variants share."""
+    if algo_id not in UNTUNED:
+        return {}
+    files = [file for root in config_folders() for file in config_files(root)]
+    for path in (file for file in files if file.stem == env_id.replace("/", "-")):
+        base = read_config_file(path).base
+        if base.get("env_id") == env_id:
+            kept = {*EnvFields.model_fields, "spec", "project_id", "max_episode_steps"}
+            return {name: value for name, value in base.items() if name in kept}
+    return {}
 
 
 @contextmanager

@@ -7,7 +7,6 @@ loop.py has the loop over them. What else is done with them has one file per pur
 from typing import Any
 
 from gymnasium_solver.config.schema import Config
-from gymnasium_solver.envs.journal import JournaledEnv
 from gymnasium_solver.envs.vector import VectorEnv
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.timing import Timer
@@ -16,8 +15,9 @@ from gymnasium_solver.training.agents import build_agent
 from gymnasium_solver.training.alerting import Alerts
 from gymnasium_solver.training.async_eval import BackgroundEvaluator, check_async
 from gymnasium_solver.training.cadence import checkpoint_cadence, eval_cadence
-from gymnasium_solver.training.collect import Collector, boundary_steps
+from gymnasium_solver.training.collect import Collector
 from gymnasium_solver.training.collectors.remote import RemoteCollector
+from gymnasium_solver.training.demo_feed import collector_for
 from gymnasium_solver.training.details import detail_epochs
 from gymnasium_solver.training.evaluator import Evaluator
 from gymnasium_solver.training.live import check_interventions
@@ -27,7 +27,6 @@ from gymnasium_solver.training.plan import Plan
 from gymnasium_solver.training.profile import collect_seconds
 from gymnasium_solver.training.progress import EpochStart, Progress
 from gymnasium_solver.training.replay_log import ReplayLog
-from gymnasium_solver.training.seeds import stage_seed
 from gymnasium_solver.training.videos import can_record
 
 
@@ -68,14 +67,7 @@ class Trainer:
         if config.collectors is not None:
             self.collector = RemoteCollector(config, env, self.agent, observer.on_message)
         else:
-            self.collector = Collector(
-                JournaledEnv(env),
-                self.agent.policy,
-                config.rollout_rows,
-                stage_seed(config, "train"),
-                boundary_steps(config, env.spec),
-                None if self.agent.has_replay else self.agent.device,
-            )
+            self.collector = collector_for(config, env, self.agent)
         self.agent.timer = self.collector.timer = self.timer
         self.collector.activity = self.activity
         self.evaluator = Evaluator(config, env.spec, self.activity)

@@ -12,6 +12,7 @@ from gymnasium import spaces
 from docs import make_tables
 from gymnasium_solver.algos import ALGOS, algo_class
 from gymnasium_solver.config.field_groups import OWN_GROUPS, field_groups
+from gymnasium_solver.data.episode_file import Episode, write_episodes
 from gymnasium_solver.data.replay import Replay
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.runs import query
@@ -51,6 +52,11 @@ def test_the_page_explains_what_an_update_logs(
         fields |= {"learning_starts": 4, "batch_size": 4, "buffer_size": 50}
     if algo_id == "crossq":
         fields["critic_hidden_dims"] = [4]
+    if algo_id == "bc":
+        one = np.ones(2, bool)
+        rows = [Episode(np.zeros((3, 1)), np.zeros(2, int), one, one, ~one)] * 3
+        write_episodes(tmp_path / "a.npz", rows, {})
+        fields["dataset"] = str(tmp_path / "a.npz")
     run = loop.train(build_config(fields), runs_root=tmp_path / "runs")
     logged = query.get_metrics(run, ["train/opt/*"])
     assert logged

@@ -14,10 +14,11 @@ from rich.console import Console
 from gymnasium_solver.cli import play
 from gymnasium_solver.cli.keys import key_names
 from gymnasium_solver.cli.main import main
+from gymnasium_solver.data.episode_file import read_episodes
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.media.actors import PolicyActor, RandomActor
 from gymnasium_solver.media.agents import trained_agent
-from gymnasium_solver.media.columns import EpisodeLog, read_episodes
+from gymnasium_solver.media.columns import EpisodeLog
 from gymnasium_solver.media.episodes import Player
 from gymnasium_solver.media.keys import key_map
 from gymnasium_solver.media.session import SPEEDS, Options, Session

@@ -7,6 +7,7 @@ import pytest
 from gymnasium_solver.algos import ALGOS, algo_class
 from gymnasium_solver.algos.a2c import A2C
 from gymnasium_solver.algos.agent import Agent, AlgorithmClass
+from gymnasium_solver.algos.bc import BC
 from gymnasium_solver.algos.crossq import CrossQ
 from gymnasium_solver.algos.ddpg import DDPG
 from gymnasium_solver.algos.dqn import DQN
@@ -29,6 +30,7 @@ CLASSES: list[AlgorithmClass] = [
     CrossQ,
     TD3,
     DDPG,
+    BC,
     Random,
 ]
 

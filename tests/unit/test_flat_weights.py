@@ -49,6 +49,8 @@ CASES: dict[str, tuple[str, Any, dict[str, Any]]] = {
     "td3": ("td3", BOX, {}),
     "ddpg": ("ddpg", BOX, {}),
     "crossq": ("crossq", BOX, {}),
+    "bc": ("bc", BOX, {"ent_coef": 0.01}),
+    "bc discrete": ("bc", DISCRETE, {}),
 }
 
 
