@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from gymnasium_solver.config.schema import Config
 
 BASE_GB = 1.0  # Python, torch and the environments themselves
+COLLECTOR_GB = 0.5  # a process with torch and environments
 GPU_GB = 4.0  # what CUDA takes of the host
 MARGIN = 3.0  # on the time; a job that is cut off is resumed, but waits in the queue again
 LEAST_HOURS = 0.25
@@ -84,6 +85,9 @@ def estimate(config: "Config") -> Resources:
     seconds = (config.max_env_steps or 1_000_000) / SPEED[kind] * MARGIN
     hours = max(LEAST_HOURS, math.ceil(4 * seconds / 3600) / 4)
     cpus = min(8, max(1, config.n_envs // 4)) if has_cnn else 1
+    if config.collectors is not None and config.collectors.backend == "process":
+        cpus += config.collectors.n
+        memory += COLLECTOR_GB * config.collectors.n
     return Resources(cpus, math.ceil(memory * 2) / 2, gpus, hours)
 
 

@@ -192,7 +192,7 @@ def debuggable(args: FieldArgs, config: "Config") -> "Config":
     if sys.gettrace() is None or {"n_envs", "vectorization_mode"} & set(overrides_of(args)):
         return config
     print("a debugger is attached: one environment, in this process")
-    return config.replace(n_envs=1, vectorization_mode="sync", eval_async=False)
+    return config.replace(n_envs=1, vectorization_mode="sync", eval_async=False, collectors=None)
 
 
 def find_experiment(args: FieldArgs) -> int | None:

@@ -139,3 +139,17 @@ def _env_steps(folder: Path) -> int:
     from gymnasium_solver.runs.run import is_run
 
     return get_run(Run(folder)).env_steps if is_run(folder) else 0
+
+
+@pytest.mark.services
+def test_a_sweep_on_a_cluster(cluster: Any, tmp_path: Path) -> None:
+    """Suggestions, weights and result are those of the same sweep on this machine."""
+    pytest.importorskip("optuna")
+    from gymnasium_solver.backends.ray_tasks import RayBackend
+    from gymnasium_solver.experiments.search.coordinator import Coordinator
+    from tests.experiments.test_sweep_kills import content, create
+
+    here, there = create(tmp_path / "here", 3, 1024), create(tmp_path / "there", 3, 1024)
+    Coordinator(here).run()
+    Coordinator(there, backend=RayBackend()).run()
+    assert content(there) == content(here)

@@ -53,6 +53,8 @@ def test_estimates() -> None:
     assert big.hours > small.hours
     forced = estimate(load_config("CartPole-v1:ppo", overrides={"device": "cuda"}))
     assert forced.gpus == 1
+    shared = estimate(load_config("CartPole-v1:ppo", overrides={"collectors": 4}))
+    assert shared.cpus == 5  # the learner and its collectors
 
 
 def test_overrides() -> None:

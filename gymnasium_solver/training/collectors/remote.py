@@ -258,6 +258,8 @@ class RemoteCollector(EpisodeStats):
         )
 
     def metrics(self) -> dict[str, float]:
+        if not self._lags:
+            return {}
         found = {
             "roll/policy_lag/mean": float(np.mean(self._lags)),
             "roll/policy_lag/max": float(max(self._lags)),
