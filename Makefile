@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 PEERS  ?= .venv-peers
 PEERS_JAX ?= .venv-peers-jax
+PEERS_UI ?= .venv-peers-ui
 CONFIG ?= CartPole-v1:ppo
 ARGS   ?=
 
@@ -19,7 +20,7 @@ PIP_ENV = PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_CONSTRAINT=$(1) PIP_BUILD_CONSTRAI
 TEST_ENV := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 ONEDNN_JIT_PROFILE=0 GOMP_SPINCOUNT=300
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train test test-slow test-learning test-services check format docs peers bench clean clean-venv
+.PHONY: help setup train test test-slow test-learning test-services check format docs peers peers-ui bench clean clean-venv
 
 help: ## list the targets
 	@echo "usage: make <target>"
@@ -93,6 +94,15 @@ $(PEERS_JAX)/.setup-done: benchmarks/peers-jax-constraints.txt benchmarks/peers-
 	  echo "make: rejax cannot be installed here; the benchmarks do without it" >&2
 	@touch $@
 
+peers-ui: $(PEERS_UI)/.setup-done ## create .venv-peers-ui with Gradio and Trackio, which the web app is measured beside
+
+$(PEERS_UI)/.setup-done: benchmarks/peers-ui-constraints.txt benchmarks/peers-requirements-ui.txt
+	@test -x $(PEERS_UI)/bin/python || $(PYTHON) -m venv $(PEERS_UI)
+	@echo "installing Gradio and Trackio into $(PEERS_UI) ..."
+	@$(call PIP_ENV,benchmarks/peers-ui-constraints.txt) $(PEERS_UI)/bin/python -m pip install -q \
+	  -r benchmarks/peers-requirements-ui.txt
+	@touch $@
+
 # A peer that cannot be installed is reported by the benchmark and does not stop the rest.
 bench: setup ## measure against the peers; ARGS=--quick for a short pass
 	@$(MAKE) -s --no-print-directory peers || echo "make: the peers are not installed; measuring without them" >&2
@@ -104,5 +114,5 @@ clean: ## remove caches and build output (keeps .venv and runs/)
 	@rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .coverage *.egg-info
 	@find gymnasium_solver tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
-clean-venv: ## remove .venv, .venv-peers and .venv-peers-jax
-	@rm -rf $(VENV) $(PEERS) $(PEERS_JAX)
+clean-venv: ## remove .venv and the environments of the peers
+	@rm -rf $(VENV) $(PEERS) $(PEERS_JAX) $(PEERS_UI)

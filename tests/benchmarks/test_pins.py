@@ -11,6 +11,7 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).resolve().parents[2]
 PIN_FILES = ["constraints.txt", "benchmarks/peers-constraints.txt"]
 JAX_PINS = "benchmarks/peers-jax-constraints.txt"
+UI_PINS = "benchmarks/peers-ui-constraints.txt"
 
 
 def pins(path: str) -> dict[str, str]:
@@ -34,7 +35,7 @@ def needed(name: str, extras: frozenset[str], seen: set[tuple[str, frozenset[str
     return found
 
 
-@pytest.mark.parametrize("path", [*PIN_FILES, JAX_PINS])
+@pytest.mark.parametrize("path", [*PIN_FILES, JAX_PINS, UI_PINS])
 def test_every_line_is_a_name_and_an_exact_version(path: str) -> None:
     for line in (ROOT / path).read_text().splitlines():
         assert re.fullmatch(r"(#.*)?|[A-Za-z0-9._-]+==[0-9][0-9A-Za-z.]*", line), line
@@ -65,7 +66,8 @@ def test_jax_peers_share_one_jax_and_numpy() -> None:
 
 @pytest.mark.parametrize("path", sorted(ROOT.glob("benchmarks/peers-requirements*.txt")), ids=str)
 def test_what_the_peers_need_is_pinned(path: Path) -> None:
-    pinned = pins(JAX_PINS if path.stem.endswith("jax") else PIN_FILES[1])
+    own = {"jax": JAX_PINS, "ui": UI_PINS}
+    pinned = pins(own.get(path.stem.rpartition("-")[2], PIN_FILES[1]))
     lines = [line for line in path.read_text().splitlines() if line and not line.startswith("#")]
     assert lines
     assert {canonicalize_name(Requirement(line).name) for line in lines} <= pinned.keys()

@@ -1,6 +1,10 @@
 """Calls of the MCP server as a client makes them."""
 
-from collections.abc import Callable
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +12,8 @@ import anyio
 
 import gymnasium_solver as gs
 
+GSOLVE = (sys.executable, "-m", "gymnasium_solver")
+TOKEN = "a-token-of-the-tests"
 TINY: dict[str, Any] = {
     "n_envs": 2,
     "n_steps": 16,
@@ -60,3 +66,47 @@ def with_server(root: Path, story: Callable[[Caller], Any], **settings: Any) -> 
 
 def tiny_run(root: Path, **fields: Any) -> gs.Run:
     return gs.train("CartPole-v1:ppo", runs_dir=root, **{**TINY, **fields})
+
+
+def over_stdio(
+    root: Path, story: Callable[[Caller], Any], *flags: str, program: Sequence[str] = GSOLVE
+) -> None:
+    from mcp import Client, StdioServerParameters
+
+    async def run() -> None:
+        words = [*program[1:], "mcp", "--runs-dir", str(root), *flags]
+        server = StdioServerParameters(command=program[0], args=words, env=dict(os.environ))
+        async with Client(server) as client:
+            await story(Caller(client))
+
+    anyio.run(run)
+
+
+@contextmanager
+def http_server(root: Path, *flags: str, program: Sequence[str] = GSOLVE) -> Iterator[str]:
+    """The address of a server in another process."""
+    env = {**os.environ, "GSOLVE_MCP_TOKEN": TOKEN}
+    words = [*program, "mcp", "--http", "--port", "0", "--runs-dir", str(root), *flags]
+    with subprocess.Popen(words, stderr=subprocess.PIPE, env=env, text=True) as server:
+        assert server.stderr is not None
+        try:
+            yield server.stderr.readline().split()[-1]
+        finally:
+            server.terminate()
+            server.communicate(timeout=20)
+
+
+def over_http(address: str, story: Callable[[Caller], Any], token: str | None = None) -> None:
+    import httpx2
+    from mcp import Client
+    from mcp.client.streamable_http import streamable_http_client
+
+    async def run() -> None:
+        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        async with (
+            httpx2.AsyncClient(headers=headers, timeout=60) as http,
+            Client(streamable_http_client(address, http_client=http)) as client,
+        ):
+            await story(Caller(client))
+
+    anyio.run(run)

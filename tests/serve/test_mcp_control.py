@@ -3,13 +3,10 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import anyio
 import pytest
@@ -17,12 +14,22 @@ import pytest
 from gymnasium_solver.cli.main import main, verb_names
 from gymnasium_solver.runs.query import get_run, list_runs
 from gymnasium_solver.runs.run import Run, is_alive_here
-from tests.serve.mcp_client import ENDLESS, TINY, Caller, tiny_run, with_server
+from tests.serve.mcp_client import (
+    ENDLESS,
+    GSOLVE,
+    TINY,
+    TOKEN,
+    Caller,
+    http_server,
+    over_http,
+    over_stdio,
+    tiny_run,
+    with_server,
+)
 
 pytest.importorskip("mcp", reason="the extra mcp is not installed")
 
-TOKEN = "a-token-of-the-tests"
-WORDS = [sys.executable, "-m", "gymnasium_solver", "mcp"]
+WORDS = [*GSOLVE, "mcp"]
 
 
 @pytest.fixture
@@ -34,48 +41,6 @@ def root(tmp_path: Path) -> Iterator[Path]:
         meta = Run(Path(found.path)).meta()
         if is_alive_here(meta):
             os.kill(meta["pid"], signal.SIGKILL)
-
-
-def over_stdio(root: Path, story: Callable[[Caller], Any], *flags: str) -> None:
-    from mcp import Client, StdioServerParameters
-
-    async def run() -> None:
-        words = [*WORDS[1:], "--runs-dir", str(root), *flags]
-        server = StdioServerParameters(command=WORDS[0], args=words, env=dict(os.environ))
-        async with Client(server) as client:
-            await story(Caller(client))
-
-    anyio.run(run)
-
-
-@contextmanager
-def http_server(root: Path, *flags: str) -> Iterator[str]:
-    """The address of a server in another process."""
-    env = {**os.environ, "GSOLVE_MCP_TOKEN": TOKEN}
-    words = [*WORDS, "--http", "--port", "0", "--runs-dir", str(root), *flags]
-    with subprocess.Popen(words, stderr=subprocess.PIPE, env=env, text=True) as server:
-        assert server.stderr is not None
-        try:
-            yield server.stderr.readline().split()[-1]
-        finally:
-            server.terminate()
-            server.communicate(timeout=20)
-
-
-def over_http(address: str, story: Callable[[Caller], Any], token: str | None = None) -> None:
-    import httpx2
-    from mcp import Client
-    from mcp.client.streamable_http import streamable_http_client
-
-    async def run() -> None:
-        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-        async with (
-            httpx2.AsyncClient(headers=headers, timeout=60) as http,
-            Client(streamable_http_client(address, http_client=http)) as client,
-        ):
-            await story(Caller(client))
-
-    anyio.run(run)
 
 
 def test_a_whole_story_over_stdio(root: Path) -> None:

@@ -1,18 +1,31 @@
 """Malformed calls: a clear error each time, nothing changed, nothing outside the runs reached."""
 
 import hashlib
+import json
 import random
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gymnasium_solver.errors import RunError
-from tests.serve.mcp_client import Caller, tiny_run, with_server
+from tests.serve.mcp_client import (
+    TOKEN,
+    Caller,
+    http_server,
+    over_http,
+    over_stdio,
+    tiny_run,
+    with_server,
+)
 
 pytest.importorskip("mcp", reason="the extra mcp is not installed")
 
-CALLS = 400
+CALLS = 500
+GUARDED = (sys.executable, "-m", "tests.serve.guarded_mcp")
 NAMES = [
     *("", " ", ".", "..", "/", "//", "~", "@", "@best", "@last/../..", "../secret", "..\\secret"),
     *("/etc/passwd", "file:///etc/passwd", "{secret}", "{secret}/config.yaml", "runs/../../x"),
@@ -73,8 +86,51 @@ def arguments(rng: random.Random, schema: dict[str, Any], secret: str) -> dict[s
     return given
 
 
+def sendable(given: dict[str, Any]) -> bool:
+    """A client cannot send half a surrogate pair."""
+    try:
+        json.dumps(given, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def malformed(
+    n: int, secret: str, seen: dict[str, int], seed: int = 17, *, is_wired: bool = False
+) -> Callable[[Caller], Awaitable[None]]:
+    """A story of `n` wrong calls, the same for one seed; `seen` counts errors and answers."""
+    rng = random.Random(seed)
+    seen |= {"errors": 0, "answers": 0}
+
+    async def story(call: Caller) -> None:
+        tools = (await call.client.list_tools()).tools
+        for _ in range(n):
+            tool = rng.choice(tools)
+            if rng.random() < 0.02:
+                assert "no tool" in await call.error(tool.name + "x")
+                continue
+            given = arguments(rng, tool.input_schema, secret)
+            if tool.name == "wait_for":
+                given["seconds"] = 0
+            if tool.name == "edit_run":
+                given.pop("note", None)
+                given["run"] = rng.choice(NAMES)
+            if is_wired and not sendable(given):
+                continue
+            result = await call.result(tool.name, **given)
+            text = result.content[0].text
+            seen["errors" if result.is_error else "answers"] += 1
+            assert "swordfish" not in text, (tool.name, given)
+            if result.is_error:
+                assert 0 < len(text.strip()) < 4_000, (tool.name, given)
+                assert "Traceback" not in text
+                assert not text.startswith("Error executing tool"), (tool.name, given, text)
+        assert (await call.data("list_runs"))["runs"], "the server still works"
+
+    return story
+
+
 def test_hundreds_of_malformed_calls(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rng = random.Random(17)
     before = digest(root)
     secret = str(root.parent / "secret")
     started: list[Any] = []
@@ -89,31 +145,8 @@ def test_hundreds_of_malformed_calls(root: Path, monkeypatch: pytest.MonkeyPatch
     where = "gymnasium_solver.serve.mcp"
     monkeypatch.setattr(f"{where}.control.local.start", start)
     monkeypatch.setattr(f"{where}.commands.subprocess.run", _refuse)
-    seen = {"errors": 0, "answers": 0}
-
-    async def story(call: Caller) -> None:
-        tools = (await call.client.list_tools()).tools
-        for _ in range(CALLS):
-            tool = rng.choice(tools)
-            if rng.random() < 0.02:
-                assert "no tool" in await call.error(tool.name + "x")
-                continue
-            given = arguments(rng, tool.input_schema, secret)
-            if tool.name == "wait_for":
-                given["seconds"] = 0
-            if tool.name == "edit_run":
-                given.pop("note", None)
-                given["run"] = rng.choice(NAMES)
-            result = await call.result(tool.name, **given)
-            text = result.content[0].text
-            seen["errors" if result.is_error else "answers"] += 1
-            assert "swordfish" not in text, (tool.name, given)
-            if result.is_error:
-                assert 0 < len(text.strip()) < 4_000, (tool.name, given)
-                assert "Traceback" not in text
-                assert not text.startswith("Error executing tool"), (tool.name, given, text)
-
-    with_server(root, story)
+    seen: dict[str, int] = {}
+    with_server(root, malformed(CALLS, secret, seen))
     assert digest(root) == before, "no file was changed"
     assert len(started) < CALLS / 10
     assert seen["errors"] > CALLS / 2, seen
@@ -125,3 +158,66 @@ def _refuse(words: Any, **_: Any) -> Any:
     assert all(isinstance(word, str) and "\0" not in word for word in words)
     assert "swordfish" not in str(words)
     return CompletedProcess(words, 2, b"", b"gsolve show: refused by the test")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("transport", ["stdio", "http"])
+def test_hundreds_of_malformed_calls_through_a_process(root: Path, transport: str) -> None:
+    """The same over the wire, to a server that refuses whatever would start a process."""
+    before, seen = digest(root), dict[str, int]()
+    story = malformed(CALLS, str(root.parent / "secret"), seen, seed=18, is_wired=True)
+    if transport == "stdio":
+        over_stdio(root, story, program=GUARDED)
+    else:
+        with http_server(root, "--allow-write", program=GUARDED) as address:
+            over_http(address, story, TOKEN)
+    assert digest(root) == before, "no file was changed"
+    assert seen["errors"] > CALLS / 2, seen
+
+
+HELLO = {
+    "jsonrpc": "2.0", "id": 7, "method": "initialize",
+    "params": {"protocolVersion": "2025-06-18", "capabilities": {},
+               "clientInfo": {"name": "test", "version": "1"}},
+}  # fmt: skip
+
+
+def junk(n: int) -> list[bytes]:
+    """Lines that are no messages: cut, of the wrong shape, not text."""
+    rng = random.Random(3)
+    whole = json.dumps(HELLO).encode()
+    odd = [
+        *(b"", b"{}", b"[]", b"null", b"7", b'"x"', b"{", b"\xff\xfe", b"GET / HTTP/1.1", b"\0\0"),
+        *(b'{"jsonrpc":"1.0","id":1,"method":"x"}', b'{"jsonrpc":"2.0","id":{},"method":[]}'),
+        *(b'{"jsonrpc":"2.0","method":"tools/call","params":{"name":7}}', b"[" * 5000),
+        *(b'{"jsonrpc":"2.0","id":1,"method":"' + b"a" * 100_000 + b'"}',),
+    ]
+    return [
+        rng.choice(odd) if rng.random() < 0.7 else whole[: rng.randrange(1, len(whole))]
+        for _ in range(n)
+    ]
+
+
+@pytest.mark.slow
+def test_what_is_no_message_does_not_end_a_server_on_stdio(root: Path) -> None:
+    words = [*GUARDED, "mcp", "--runs-dir", str(root)]
+    text = b"\n".join([*junk(500), json.dumps(HELLO).encode(), b""])
+    done = subprocess.run(words, input=text, capture_output=True, timeout=60)
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    hello = [one for one in answers if one.get("id") == 7 and "result" in one]
+    assert hello, done.stdout[-500:]
+    assert hello[0]["result"]["serverInfo"]["name"] == "gymnasium-solver"
+    assert b"swordfish" not in done.stdout
+
+
+@pytest.mark.slow
+def test_what_is_no_message_does_not_end_a_server_on_http(root: Path) -> None:
+    import httpx
+
+    headers = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
+    with http_server(root, program=GUARDED) as address, httpx.Client(headers=headers) as client:
+        for body in junk(500):
+            answer = client.post(address, content=body, timeout=20)
+            assert answer.status_code in (200, 202, 400, 404, 413), (body[:80], answer.status_code)
+            assert "Traceback" not in answer.text
+        assert client.post(address, json=HELLO, timeout=20).status_code == 200
