@@ -122,7 +122,8 @@ def main() -> None:
         if (peer := sb3(args.peers_python, task, args.steps)) is not None:
             results[task]["sb3"], peers["stable-baselines3"] = peer
         say(f"{task}: " + ", ".join(f"{k} {v:.1f} us" for k, v in results[task].items()))
-    result = header("python -m benchmarks.export_latency") | {"us_per_action": results}
+    result = header("python -m benchmarks.export_latency")
+    result |= {"benchmark": NAME, "us_per_action": results}
     result["versions"] |= peers
     page = markdown(result)
     write(args.out, NAME, result, page)

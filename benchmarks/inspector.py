@@ -234,7 +234,7 @@ def main() -> int:
             frames = Path(folder) / "frames"
             tools["Gradio"] = gradio(browser, frames, last, args.peers_python, args)
     found |= {"args": {name: getattr(args, name) for name in ("config", "seeks", "opens", "plays")}}
-    found |= {"missing": missing, "tools": tools}
+    found |= {"benchmark": NAME, "missing": missing, "tools": tools}
     found["gradio"] = "" if missing else version_of(args.peers_python, "gradio")
     out = args.out or ROOT / ("build/bench" if args.quick else "benchmarks/results")
     write(out, NAME, found, markdown(found))

@@ -1,14 +1,14 @@
 """What logging costs a CartPole PPO run, and that it changes nothing.
 
-    .venv/bin/python -m benchmarks.logging_cost --repeats 7
+    gsolve bench --only logging
+    .venv/bin/python -m benchmarks.logging_cost --repeats 7      # prints the tables alone
 
 Two measures of CPU time, in this process, on one thread:
 - Side by side, in turns: `bare` builds no rows, computes no details and judges nothing; `rows` has
   rows without details and alerts; `full` is the default. On a busy machine this is noisy.
 - Inside one run: the CPU time of every function that only logging needs, as a share of the run.
 
-All runs must end with the same weights. Raw figures go to results/logging_cost.json, the table to
-results/logging_cost.md.
+All runs must end with the same weights.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from unittest.mock import patch
 from gymnasium_solver.algos import ppo
 from gymnasium_solver.algos.on_policy import Targets
 from gymnasium_solver.algos.units import Units
-from gymnasium_solver.bench.harness import ROOT, describe, header, say, spread, table, write
+from gymnasium_solver.bench.harness import Options, say, spread, table
 from gymnasium_solver.fast.optimizer import FlatOptimizer
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.training import loop
@@ -33,12 +33,12 @@ from gymnasium_solver.training.alerting import Alerts
 from gymnasium_solver.training.details import RolloutDetails
 from gymnasium_solver.training.prepare import load_config
 
-NAME = "logging_cost"
+STEPS, QUICK_STEPS = 50_000, 4_000
 OFF = {"log_details_freq_epochs": None, "mute_alerts": ["all"]}
 SIDES: dict[str, dict[str, Any]] = {"bare": OFF, "rows": OFF, "full": {}}
 
 
-def measure(side: str, env_steps: int) -> tuple[float, str]:
+def train(side: str, env_steps: int) -> tuple[float, str]:
     """CPU seconds of a run, and a hash of its last weights."""
     fields = {
         "seed": 1,
@@ -105,27 +105,46 @@ def shares(env_steps: int) -> dict[str, float]:
                 patches.enter_context(
                     patch.object(owner, name, clocked(part, getattr(owner, name)))
                 )
-        total, _ = measure("full", env_steps)
+        total, _ = train("full", env_steps)
     return {part: seconds / total for part, seconds in spent.items()}
 
 
-def markdown(result: dict[str, Any]) -> str:
+def measure(options: Options) -> dict[str, Any]:
+    """CPU seconds of each side and repeat, shares inside a run, and whether the weights agree."""
+    steps = QUICK_STEPS if options.quick else STEPS
+    say(f"logging: {len(SIDES)} sides, {options.repeats} times each")
+    train("full", 2_000)  # imports and first uses
+    seconds: dict[str, list[float]] = {side: [] for side in SIDES}
+    hashes = set()
+    inside: list[dict[str, float]] = []
+    for _ in range(options.repeats):
+        for side in SIDES:
+            taken, digest = train(side, steps)
+            seconds[side].append(taken)
+            hashes.add(digest)
+        inside.append(shares(steps))
+    found = {"env_steps": steps, "seconds": seconds, "shares": inside}
+    return found | {"same_weights": len(hashes) == 1, "rows": []}
+
+
+def sections(result: dict[str, Any]) -> list[str]:
     seconds = result["seconds"]
     rows = []
     for side, values in seconds.items():
         more = [100 * (b / a - 1) for a, b in zip(seconds["bare"], values, strict=True)]
         rows.append([side, spread(values, 2), f"{median(more):+.1f} %", spread(more, 1)])
     text = (
-        f"CartPole-v1:ppo, {result['env_steps']:,} env steps without evaluations, "
-        f"{len(seconds['bare'])} repeats. The weights of all runs are "
+        f"CartPole-v1:ppo, {result['env_steps']:,} env steps without evaluations, on one thread: "
+        "`bare` builds no rows of metrics, `rows` has them without details and alerts, `full` is "
+        "the default. The weights of all runs are "
         f"{'the same' if result['same_weights'] else '**not** the same'}."
     )
     heads = ["side", "CPU seconds", "more than bare, median", "by repeat, in %"]
     parts = [[part, spread([100 * s[part] for s in result["shares"]], 2)] for part in PARTS]
     whole = [100 * sum(each.values()) for each in result["shares"]]
     inside = table(["part", "% of the run's CPU time"], [*parts, ["all", spread(whole, 2)]])
-    page = ["# The cost of logging", describe(result), text, table(heads, rows)]
-    return "\n\n".join([*page, "Inside a run, what only logging needs:", inside])
+    page = ["## The cost of logging", text, table(heads, rows)]
+    return [*page, "Inside a run, what only logging needs:", inside]
 
 
 def main() -> None:
@@ -135,28 +154,10 @@ def main() -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--repeats", type=int, default=7, metavar="N")
-    parser.add_argument("--steps", type=int, default=50_000, metavar="N")
-    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/results")
+    parser.add_argument("--quick", action="store_true")
     args = parser.parse_args()
-    measure("full", 2_000)  # imports and first uses
-    seconds: dict[str, list[float]] = {side: [] for side in SIDES}
-    hashes = set()
-    inside: list[dict[str, float]] = []
-    for number in range(args.repeats):
-        for side in SIDES:
-            taken, digest = measure(side, args.steps)
-            seconds[side].append(taken)
-            hashes.add(digest)
-        inside.append(shares(args.steps))
-        say(f"{number + 1}: " + ", ".join(f"{s} {v[-1]:.2f} s" for s, v in seconds.items()))
-    result = header("python -m benchmarks.logging_cost") | {
-        "env_steps": args.steps,
-        "seconds": seconds,
-        "shares": inside,
-        "same_weights": len(hashes) == 1,
-    }
-    write(args.out, NAME, result, markdown(result))
-    print(markdown(result))
+    options = Options(repeats=args.repeats, quick=args.quick)
+    print("\n\n".join(sections(measure(options))))
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ For when the form of a table or a rule changes. A test fails when a table is sta
 """
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +15,29 @@ from benchmarks import (
     alerts_ill,
     curves,
     envpool_families,
+    export_latency,
     gpu,
+    inspector,
     learning,
-    logging_cost,
     newcomer,
     own_envs,
     profile_updates,
+    runs_listing,
+    ui_load,
+    ui_tensorboard,
 )
 from gymnasium_solver.bench import report
 from gymnasium_solver.bench.harness import ROOT
 
 RESULTS = ROOT / "benchmarks/results"
+PAGES: dict[str, Callable[[dict[str, Any]], str]] = {
+    "own_envs": own_envs.markdown,
+    **{
+        module.NAME: module.markdown
+        for module in (export_latency, inspector, runs_listing, ui_load, ui_tensorboard)
+    },
+}
+"""By the name that a result tells; older ones are known by what is in them."""
 # Results whose page is written by hand: one run each, described together.
 BY_HAND = ("pong_pixels", "pong_pixels_v4")
 
@@ -41,14 +54,12 @@ def main() -> None:
 
 def page(result: dict[str, Any]) -> str:
     """The page of a result, by the benchmark that made it."""
-    if result.get("benchmark") == "own_envs":
-        text = own_envs.markdown(result)
+    if result.get("benchmark") in PAGES:
+        text = PAGES[result["benchmark"]](result)
     elif "ill_runs" in result:
         text = alerts_ill.markdown(result)
     elif "healthy_runs" in result:
         text = alerts_healthy.markdown(result)
-    elif "same_weights" in result:
-        text = logging_cost.markdown(result)
     elif "parts" in result:
         text = report.markdown(result)
     elif "profiles" in result:

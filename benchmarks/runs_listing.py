@@ -1,8 +1,11 @@
-"""How long a listing of many runs takes: `python -m benchmarks.runs_listing --runs 2000 10000`.
+"""How long a listing of many runs takes.
+
+    .venv/bin/python -m benchmarks.runs_listing                  # 2,000 and 10,000; 3 minutes
 
 Makes folders of runs as training leaves them (meta.json, config.yaml, metrics, two checkpoints with
 pointers), then measures the first listing, which reads everything, and the next ones, which use the
-index. Prints the median CPU time, which a busy machine does not change.
+index. Median CPU time, which a busy machine changes little, and wall time. Raw figures go to
+results/runs_listing.json, the table to results/runs_listing.md.
 """
 
 import argparse
@@ -16,12 +19,15 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+from gymnasium_solver.bench.harness import ROOT, describe, header, table, write
 from gymnasium_solver.runs import query
 from gymnasium_solver.runs.checkpoint import save_checkpoint
 from gymnasium_solver.runs.index import SETTLED_NS
 from gymnasium_solver.runs.run import Run
 
+NAME = "runs_listing"
 REPEATS = 7
 
 
@@ -58,17 +64,18 @@ def make_runs(root: Path, n: int) -> None:
     shutil.rmtree(root / "template")
 
 
-def median_s(call: Callable[[], object], repeats: int = REPEATS) -> float:
-    times = []
+def median_s(call: Callable[[], object], repeats: int = REPEATS) -> dict[str, float]:
+    cpu, wall = [], []
     for _ in range(repeats):
-        started = time.process_time()
+        began, started = time.perf_counter(), time.process_time()
         call()
-        times.append(time.process_time() - started)
-    return statistics.median(times)
+        cpu.append(time.process_time() - started)
+        wall.append(time.perf_counter() - began)
+    return {"cpu": statistics.median(cpu), "wall": statistics.median(wall)}
 
 
-def measure(n: int) -> dict[str, float]:
-    """CPU seconds of a listing: without an index, the first time, later, and after one change."""
+def measure(n: int) -> dict[str, Any]:
+    """Seconds of a listing: without an index, the first time, later, and after one change."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         make_runs(root, n)
@@ -96,13 +103,29 @@ def measure(n: int) -> dict[str, float]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--runs", type=int, nargs="+", default=[2_000, 10_000])
+    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/results")
     args = parser.parse_args()
-    rows = [measure(n) for n in args.runs]
-    print("  ".join(f"{name:>15}" for name in rows[0]))
-    for row in rows:
-        print("  ".join(f"{value:>15.3f}" if isinstance(value, float) else f"{value:>15,}"
-                        for value in row.values()))  # fmt: skip
+    words = " ".join(map(str, args.runs))
+    result = header(f"python -m benchmarks.runs_listing --runs {words}")
+    result |= {"benchmark": NAME, "listings": [measure(n) for n in args.runs]}
+    write(args.out, NAME, result, markdown(result))
+    print(markdown(result))
     return 0
+
+
+def markdown(result: dict[str, Any]) -> str:
+    names = [name for name, value in result["listings"][0].items() if isinstance(value, dict)]
+    rows = [
+        [f"{row['runs']:,}", *(_cell(row[name]) for name in names), f"{row['index MB']:.1f}"]
+        for row in result["listings"]
+    ]
+    about = "Seconds, wall time and in brackets CPU time."
+    heads = ["runs", *names, "index, MB"]
+    return "\n\n".join(["# Listings of many runs", describe(result), about, table(heads, rows)])
+
+
+def _cell(times: dict[str, float]) -> str:
+    return f"{times['wall']:.3f} ({times['cpu']:.3f})"
 
 
 if __name__ == "__main__":

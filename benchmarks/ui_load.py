@@ -45,7 +45,7 @@ from gymnasium_solver.runs.run import Run
 NAME = "ui_load"
 REWARD = "train/opt/metric_0"
 ROW_S, LAST_S = 0.5, 3.0
-TRAINING = {"max_env_steps": 3000, "test_episodes": 1, "seed": 1, "quiet": True}
+TRAINING: dict[str, Any] = {"max_env_steps": 3000, "test_episodes": 1, "seed": 1, "quiet": True}
 
 
 def started(root: Path, n: int, browser: Any) -> dict[str, float | None]:
@@ -308,7 +308,7 @@ def main() -> int:
             killed = asyncio.run(kills(server, root, played, args.kills))
     kept = ("runs", "streams", "rate", "seconds", "kills", "repeats")
     found |= {"args": {name: getattr(args, name) for name in kept}, "starts": starts}
-    found |= {"start_s": median_of(starts), "load": under, "kills": killed}
+    found |= {"benchmark": NAME, "start_s": median_of(starts), "load": under, "kills": killed}
     out = args.out or ROOT / ("build/bench" if args.quick else "benchmarks/results")
     write(out, NAME, found, markdown(found))
     print(markdown(found))

@@ -22,7 +22,7 @@ POLL_S, LONGEST_S = 0.02, 600.0
 
 
 class Server(NamedTuple):
-    process: subprocess.Popen[bytes]
+    process: subprocess.Popen[Any]
     port: int
     started: float
     """time.monotonic() just before the process was started."""

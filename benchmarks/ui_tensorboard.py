@@ -269,6 +269,7 @@ def main() -> int:
                     say(f"{tool.name}: {row}")
     kept = ("runs", "repeats", "points")
     found |= {"args": {name: getattr(args, name) for name in kept}, "missing": missing}
+    found["benchmark"] = NAME
     found |= {"rows": rows, "median": {tool: median_of(each) for tool, each in rows.items()}}
     found["tools"] = {
         "TensorBoard": version_of(Path(sys.executable), "tensorboard"),

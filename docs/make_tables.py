@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from benchmarks import alerts_healthy, alerts_ill, learning, solve
+from benchmarks import alerts_healthy, alerts_ill, learning, rewrite, solve
 from benchmarks.libraries import OURS
 from gymnasium_solver.algos import ALGOS, algo_class
 from gymnasium_solver.bench import report
@@ -310,6 +310,15 @@ def speed() -> str:
     return f"\n{report.body(json.loads(path.read_text()), 'images/speed')}\n"
 
 
+def measured(name: str) -> str:
+    """The page of a benchmark's last result without its title; how to make it, if there is none."""
+    path = ROOT / f"benchmarks/results/{name}.json"
+    if not path.exists():
+        return f"Not measured yet: `python -m benchmarks.{name}`."
+    page = rewrite.page(json.loads(path.read_text()))
+    return page.partition("\n\n")[2].strip()
+
+
 # -- results --------------------------------------------------------------------------------
 
 # Scores over seeds; where a config is in several files, the last one counts.
@@ -459,6 +468,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "learning": partial(learning_results, "benchmarks/results", only_published=True),
     "learning_all": partial(learning_results, "../benchmarks/results", only_published=False),
     "solve_times": solve_times,
+    **{name: partial(measured, name) for name in rewrite.PAGES if name != "own_envs"},
 }
 
 

@@ -23,7 +23,7 @@ from gymnasium_solver.bench.harness import (
 )
 from gymnasium_solver.errors import GsolveError
 
-# Parts that compare with other libraries are in benchmarks/ of a source checkout.
+# What is in benchmarks/ needs a source checkout.
 PARTS = {
     "training": "benchmarks.training",
     "solve": "benchmarks.solve",
@@ -31,6 +31,8 @@ PARTS = {
     "scaling": "gymnasium_solver.bench.scaling",
     "startup": "gymnasium_solver.bench.startup",
     "video": "gymnasium_solver.bench.video",
+    "trackers": "benchmarks.trackers",
+    "logging": "benchmarks.logging_cost",
 }
 OWN_PARTS = [name for name, module in PARTS.items() if module.startswith("gymnasium_solver.")]
 QUIET_CORES = 0.15  # cores that other processes may use during a measurement for publishing
@@ -41,8 +43,8 @@ def part_module(part: str) -> Any:
     if part not in OWN_PARTS:
         if not IN_CHECKOUT:
             raise GsolveError(
-                f"the part {part} compares with other libraries and needs a source checkout: clone "
-                f"the repository and run make bench there. Here: gsolve bench --only "
+                f"the part {part} needs a source checkout: clone the repository and run make bench "
+                f"there. Here: gsolve bench --only "
                 f"{' '.join(OWN_PARTS)}"
             )
         import sys

@@ -13,10 +13,12 @@ Measure speed on this machine. Parts:
   scaling    steps/s against n_envs (1 to 4,096), batch size and hidden size
   startup    seconds before a command does anything
   video      training with and without videos of its evaluations
+  trackers   training with and without each tracker that follows it
+  logging    CPU time of metrics, details and alerts
 
-The first two compare with other libraries and need a source checkout, where make bench installs
-them first; the others run anywhere. All sides take turns in each repeat; results are medians and
-ranges. Keep the machine idle meanwhile: the result says if other processes used it."""
+training, solve, trackers and logging need a source checkout, where make bench installs the other
+libraries first; the others run anywhere. All sides take turns in each repeat; results are medians
+and ranges. Keep the machine idle meanwhile: the result says if other processes used it."""
 
 EXAMPLES = """\
 examples:

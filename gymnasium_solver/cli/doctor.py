@@ -191,13 +191,13 @@ def extra_packages() -> dict[str, list[str]]:
         requirements = metadata.requires(DISTRIBUTION) or []
     except metadata.PackageNotFoundError:  # a source tree that was never installed
         return {}
-    found: dict[str, list[str]] = {}
+    found: dict[str, dict[str, None]] = {}  # each package once: mujoco names gymnasium twice
     for requirement in requirements:
         package = re.match(r"[A-Za-z0-9._-]+", requirement)
         extra = re.search(r"""extra\s*==\s*['"]([^'"]+)['"]""", requirement)
         if package and extra and extra[1] != "dev":
-            found.setdefault(extra[1], []).append(package[0])
-    return found
+            found.setdefault(extra[1], {})[package[0].lower()] = None
+    return {extra: list(packages) for extra, packages in found.items()}
 
 
 def _first_line(error: Exception) -> str:
