@@ -17,9 +17,6 @@ from gymnasium_solver.registry import ALGOS, algorithms, source_of
 if TYPE_CHECKING:
     from gymnasium_solver.algos.agent import AlgorithmClass
 
-if TYPE_CHECKING:
-    from gymnasium_solver.algos.agent import AlgorithmClass
-
 __all__ = ["ALGOS", "algo_class", "algo_ids", "register_algorithm"]
 
 A = TypeVar("A", bound="AlgorithmClass")

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from gymnasium_solver.algos import algo_class, algo_ids
+from gymnasium_solver.algos import algo_ids
+from gymnasium_solver.config.declared import config_class
 from gymnasium_solver.config.schema import ALIASES, LearnerConfig
 from gymnasium_solver.config.spec import Spec
 
@@ -40,11 +41,11 @@ def _fields_of_all() -> dict[str, Any]:
     fields: dict[str, Any] = {}
     owners: dict[str, list[str]] = {}
     for algo_id in algo_ids():
-        schema = algo_class(algo_id).Config.model_json_schema()
+        schema = config_class(algo_id).model_json_schema()
         for name, field in schema["properties"].items():
             fields.setdefault(name, field)
             owners.setdefault(name, []).append(algo_id)
-    learners = {id_ for id_ in algo_ids() if issubclass(algo_class(id_).Config, LearnerConfig)}
+    learners = {id_ for id_ in algo_ids() if issubclass(config_class(id_), LearnerConfig)}
     for name, some in owners.items():
         if not learners <= set(some):
             text = fields[name].get("description", "")

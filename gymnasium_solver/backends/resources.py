@@ -20,6 +20,8 @@ COLLECTOR_GB = 0.5  # a process with torch and environments
 GPU_GB = 4.0  # what CUDA takes of the host
 MARGIN = 3.0  # on the time; a job that is cut off is resumed, but waits in the queue again
 LEAST_HOURS = 0.25
+NAMES = {"cpus": "cpus", "memory": "memory_gb", "gpus": "gpus", "hours": "hours"}
+"""As the user writes them -> fields of Resources."""
 # Env steps per second of one slow core; the real figure is mostly higher.
 SPEED = {"mlp": 5_000.0, "mlp_replay": 150.0, "cnn": 300.0, "cnn_replay": 60.0}
 
@@ -42,14 +44,23 @@ class Resources:
         minutes = math.ceil(self.hours * 60)
         return f"{minutes // 60:02d}:{minutes % 60:02d}:00"
 
+    @classmethod
+    def given(cls, text: str | None) -> Self:
+        """Where nothing can be estimated: the user gives every figure."""
+        if text is None or not all(re.search(rf"\b{name}=", text) for name in NAMES):
+            raise ConfigError(
+                "without the extra train the needs of a run cannot be estimated. Give them all: "
+                '--resources "cpus=2 memory=4 gpus=0 hours=2"'
+            )
+        return cls(1, 1.0, 0, 1.0).override(text)
+
     def override(self, text: str) -> Self:
         """Replace figures: "cpus=4 memory=8 gpus=1 hours=2", separated by blanks or commas."""
-        names = {"cpus": "cpus", "memory": "memory_gb", "gpus": "gpus", "hours": "hours"}
         changes: dict[str, Any] = {}
         for part in re.split(r"[\s,]+", text.strip()):
             key, _, value = part.partition("=")
-            if key not in names:
-                hint = did_you_mean(key, names) or f"Expected {', '.join(names)}."
+            if key not in NAMES:
+                hint = did_you_mean(key, NAMES) or f"Expected {', '.join(NAMES)}."
                 raise ConfigError(f"--resources {part}: unknown. {hint}")
             match = re.fullmatch(r"(\d+(?:\.\d+)?)(?:[gG][bB]?|h)?", value)
             if match is None:
@@ -58,7 +69,7 @@ class Resources:
             is_count = key in ("cpus", "gpus")
             if (is_count and not number.is_integer()) or (key != "gpus" and not number):
                 raise ConfigError(f"--resources {part}: expected a number, such as {key}=2")
-            changes[names[key]] = int(number) if is_count else number
+            changes[NAMES[key]] = int(number) if is_count else number
         return replace(self, **changes)
 
 

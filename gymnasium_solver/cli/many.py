@@ -1,5 +1,6 @@
 """`gsolve train` with several runs: seeds, configs, ablations, side by side."""
 
+import importlib.util
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -44,7 +45,9 @@ def train_many(args: FieldArgs, command: Sequence[str], options: dict[str, str])
         flag = f"--{(refused or ['seed'])[0].replace('_', '-')}"
         fix = "use --seeds" if not refused else "name the experiment with --experiment NAME"
         raise UsageError(f"{flag} is for a single run; {fix}")
-    placement.backend_of(args)  # reported before anything is written
+    # Reported before anything is written.
+    if placement.backend_of(args) == "local" and importlib.util.find_spec("torch") is None:
+        raise ModuleNotFoundError("no torch to train with here", name="torch")
     root = runs_root(args.last("runs_dir"))
     name = args.last("experiment")
     if name is not None and (path := root / experiments.FOLDER / name).is_dir():

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gymnasium_solver.cli.flags import FieldArgs, UsageError
+from gymnasium_solver.errors import missing_training
 from gymnasium_solver.suggest import did_you_mean
 
 if TYPE_CHECKING:
@@ -72,7 +73,12 @@ def needs_of(configs: Sequence[Path], args: FieldArgs) -> "Resources":
     from gymnasium_solver.backends.resources import Resources, estimate
     from gymnasium_solver.training.prepare import load_config
 
-    each = [estimate(load_config(str(path))) for path in configs]
+    try:
+        each = [estimate(load_config(str(path))) for path in configs]
+    except ModuleNotFoundError as error:
+        if missing_training(error) is None:
+            raise
+        return Resources.given(args.last("resources"))
     largest = Resources(*(max(getattr(r, n) for r in each)
                           for n in ("cpus", "memory_gb", "gpus", "hours")))  # fmt: skip
     chosen = largest

@@ -12,7 +12,6 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from gymnasium_solver.config.foreign import FOREIGN, NOTES, foreign_names, our_names
-from gymnasium_solver.registry import algorithms
 from gymnasium_solver.suggest import ask, nearest
 
 
@@ -91,10 +90,11 @@ def _suggestion(model: type[BaseModel], field: str) -> str:
     known = set(model.model_fields)
     ours = our_names(field, known)
     if not ours and not (field in NOTES and field not in FOREIGN):
-        # This imports every algorithm, and so torch. Only an error does it.
-        owners = [
-            name for name in algorithms.names() if field in algorithms.get(name).Config.model_fields
-        ]
+        # This imports every algorithm, and so torch where it is. Only an error does it.
+        from gymnasium_solver.config.declared import config_class
+        from gymnasium_solver.registry import algorithms
+
+        owners = [name for name in algorithms.names() if field in config_class(name).model_fields]
         if owners:
             return f" here; it belongs to {', '.join(owners)}"
         close = nearest(field, [*known, *foreign_names(known)], n=1)

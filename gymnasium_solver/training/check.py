@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gymnasium_solver.algos import algo_class, algo_ids
+from gymnasium_solver.algos import algo_ids
+from gymnasium_solver.config.declared import config_class
 from gymnasium_solver.config.find import ConfigFile, read_config_file
 from gymnasium_solver.config.schema import Config, canonical
 from gymnasium_solver.config.yaml_file import read_text, unfilled
@@ -109,7 +110,7 @@ def section_problems(section: Mapping[str, Any]) -> Iterator[Found]:
     algo_id = data.get("algo_id")
     if "algo_id" not in open_fields:
         try:
-            model: type[Config] = algo_class(_text(algo_id)).Config
+            model: type[Config] = config_class(_text(algo_id))
         except ConfigError as error:
             yield ("algo_id",), str(error)
         else:

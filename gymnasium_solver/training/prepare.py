@@ -16,9 +16,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from gymnasium_solver.algos import ALGOS, algo_class, algo_ids
+from gymnasium_solver.algos import ALGOS, algo_ids
 from gymnasium_solver.config.blocks import EnvFields
 from gymnasium_solver.config.code import code_named, named_plugins
+from gymnasium_solver.config.declared import config_class
 from gymnasium_solver.config.find import (
     DEFAULT_ALGO,
     SHIPPED,
@@ -38,7 +39,7 @@ from gymnasium_solver.config.yaml_file import parse_value, unfilled
 from gymnasium_solver.envs.suites.atari_ids import modern, modernised
 from gymnasium_solver.envs.suites.game_options import fill_defaults
 from gymnasium_solver.envs.wrappers import check_wrappers
-from gymnasium_solver.errors import ConfigError, EnvError, UnknownEnvError
+from gymnasium_solver.errors import ConfigError, EnvError, UnknownEnvError, missing_training
 from gymnasium_solver.plugins import import_plugins, observer_class, see_working_folder
 from gymnasium_solver.runs.alerts.judge import check_muted
 from gymnasium_solver.training.trust import check_trust
@@ -116,7 +117,7 @@ def _by_name(
     if not any(map(is_pattern, changes)):
         return dict(changes)
     algo_id = overrides.get("algo_id", section.get("algo_id", DEFAULT_ALGO))
-    return expanded(changes, algo_class(str(algo_id)).Config.model_fields, str(algo_id))
+    return expanded(changes, config_class(str(algo_id)).model_fields, str(algo_id))
 
 
 def build_config(data: Mapping[str, Any]) -> Config:
@@ -132,13 +133,17 @@ def build_config(data: Mapping[str, Any]) -> Config:
     if any(map(is_pattern, data)):
         patterns = {key: value for key, value in data.items() if is_pattern(key)}
         own = {key: value for key, value in data.items() if not is_pattern(key)}
-        data = expanded(patterns, algo_class(algo_id).Config.model_fields, algo_id) | own
-    config: Config = algo_class(algo_id).Config(**data)
+        data = expanded(patterns, config_class(algo_id).model_fields, algo_id) | own
+    config: Config = config_class(algo_id)(**data)
     see_working_folder()  # `module:Id` and wrappers by import path may name a module in it
     try:
         check_wrappers(config.env_wrappers)
     except EnvError as error:
         raise ConfigError(f"env_wrappers: {error}") from None
+    except ModuleNotFoundError as error:
+        if missing_training(error) is None:
+            raise
+        notes.append(f"env_wrappers are checked where it trains: {error.name} is not installed")
     for name in config.observers:
         observer_class(name)
     check_muted(config.mute_alerts)
@@ -234,7 +239,7 @@ def _load_unlisted(
         except UnknownEnvError as error:
             raise ConfigError(f"{not_found}; nor is it an environment: {error}") from error
         names = {"project_id": target.replace("/", "-").replace(":", "-"), "variant": algo_id}
-        known = algo_class(str(algo_id)).Config.model_fields
+        known = config_class(str(algo_id)).model_fields
         chosen = {name: value for name, value in chosen.items() if name in known}
         return build_config(layered({**names, **chosen}, fields))
 

@@ -8,9 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from gymnasium_solver.algos import algo_class
+from gymnasium_solver.config.load import config_dict
+from gymnasium_solver.training.prepare import load_config
 from tests.share.kinds import train_kind
 
 ROOT = Path(__file__).parents[2]
+NEEDS = ("--resources", "cpus=1 memory=2 gpus=0 hours=1")
 BLOCKED = ("torch", "envpool", "gymnasium", "threadpoolctl")
 # In a process in which these packages cannot be imported: (exit code, output, error) of each verb.
 PROGRAM = """
@@ -58,13 +62,20 @@ def test_what_reads_works_and_what_trains_says_what_is_missing(tmp_path: Path) -
         ["doctor"],
         ["track", run.id, "--to", "tensorboard", *at],
         ["publish", run.id, "--repo", "ann/x", "--dry-run", "--no-video", *at],
+        ["show", "CartPole-v1:ppo", "--json"],
+        ["show", "CartPole-v1:ppo_rewardshaped"],
+        ["show", "ALE/Pong-v5:ppo", "--policy-lr", "lin_1e-3"],
+        ["schema"],
+        ["train", "CartPole-v1:ppo", "--help"],
+        ["train", "CartPole-v1:ppo", "--seeds", "2", "--backend", "dstack", *NEEDS, *at],
+        ["experiments", *at],
     ]
     training = [
         ["train", "CartPole-v1:ppo", *at],
         ["eval", run.id, *at],
         ["export", run.id, *at],
         ["video", run.id, *at],
-        ["show", "CartPole-v1:ppo"],
+        ["train", "CartPole-v1:ppo", "--seeds", "2", *at],
     ]
     *found, python = run_blocked(reading + training, tmp_path)
     for argv, (code, _, err) in zip(reading, found, strict=False):
@@ -75,6 +86,52 @@ def test_what_reads_works_and_what_trains_says_what_is_missing(tmp_path: Path) -
         assert len(lines) == 1, (argv, err)
         assert "pip install 'gymnasium-solver[train]'" in lines[0]
     assert "gymnasium-solver[train]" in python[1]
+    shown = next(out for argv, (_, out, _) in zip(reading, found, strict=False) if "show" in argv)
+    assert json.loads(shown) == config_dict(load_config("CartPole-v1:ppo"))
+
+
+def test_wrong_fields_are_refused_and_needs_must_be_given(tmp_path: Path) -> None:
+    at = ["--runs-dir", str(tmp_path)]
+    *found, _ = run_blocked(
+        [
+            ["show", "CartPole-v1:ppo", "--gamma", "3"],
+            ["show", "CartPole-v1:ppo", "--clip-rnge", "0.2"],
+            ["train", "CartPole-v1:ppo", "--seeds", "2", "--backend", "dstack", *at],
+        ],
+        tmp_path,
+    )
+    assert [code for code, _, _ in found] == [2, 2, 2]
+    assert "gamma: got 3" in found[0][2]
+    assert "--clip-range" in found[1][2]
+    assert "--resources" in found[2][2]
+
+
+DECLARED = """
+import json, sys
+for name in sys.argv[1].split(","): sys.modules[name] = None
+from gymnasium_solver.algos import ALGOS
+from gymnasium_solver.config.declared import config_class
+from gymnasium_solver.config.find import find_configs
+from gymnasium_solver.config.load import config_dict
+from gymnasium_solver.training.prepare import load_config
+names = [e.name for e in find_configs() if "<" not in e.env_id][:: int(sys.argv[2])]
+print(json.dumps([{a: config_class(a).model_json_schema() for a in ALGOS},
+                  {n: config_dict(load_config(n)) for n in names}]))
+"""
+
+
+def test_configs_are_the_same_without_torch() -> None:
+    """Every field with its default, documentation and limits, and shipped configs resolved."""
+    command = [sys.executable, "-c", DECLARED, ",".join(BLOCKED), "3"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    schemas, configs = json.loads(done.stdout)
+    for algo_id, schema in schemas.items():
+        own = json.loads(json.dumps(algo_class(algo_id).Config.model_json_schema()))
+        assert schema == own, algo_id
+    assert len(configs) > 30
+    for name, fields in configs.items():
+        assert fields == json.loads(json.dumps(config_dict(load_config(name)))), name
 
 
 def test_the_base_package_needs_none_of_them() -> None:

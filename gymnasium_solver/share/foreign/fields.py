@@ -46,9 +46,9 @@ class Mapped:
 
 def map_fields(given: Mapping[str, Any], algo_id: str, library: str) -> Mapped:
     """`library`: sb3 (a saved model), zoo, cleanrl or slm."""
-    from gymnasium_solver.algos import algo_class
+    from gymnasium_solver.config.declared import config_class
 
-    known = algo_class(algo_id).Config.model_fields
+    known = config_class(algo_id).model_fields
     mapped = Mapped()
     rest = {name: value for name, value in given.items() if not _is_silent(name, library)}
     for convert in _GROUPS:

@@ -140,7 +140,7 @@ def _schedule(spec: Mapping[str, Any]) -> Any:
 
 
 def _finish(name: str, algo_id: str, blocks: Mapping[str, Any], mapped: Mapped) -> None:
-    from gymnasium_solver.algos import algo_class
+    from gymnasium_solver.config.declared import config_class
 
     if name in ("DoubleDQN", "DDQN"):
         mapped.fields["double"] = True
@@ -156,6 +156,6 @@ def _finish(name: str, algo_id: str, blocks: Mapping[str, Any], mapped: Mapped) 
         mapped.fields["policy_lr"] = f"lin_{lr:g}"
         for key in scheduler:
             del mapped.unmapped[key]
-    known = algo_class(algo_id).Config.model_fields
+    known = config_class(algo_id).model_fields
     for field in [each for each in mapped.fields if each not in known]:
         mapped.unmapped[field] = f"{mapped.fields.pop(field)!r}: {algo_id} here has no such field"
