@@ -45,7 +45,7 @@ def main() -> None:
     many = [*common, "--seeds", str(args.seeds)]
     ways = {
         "stacked": [*many, "--stack"],
-        f"stacked, {args.jobs} processes": [*many, "--stack", "--jobs", str(args.jobs)],
+        "stacked, one process": [*many, "--stack", "--jobs", "1"],
         f"a process per seed, {args.jobs} at a time": [*many, "--jobs", str(args.jobs)],
     }
     times: dict[str, list[float]] = {"one seed": [], **{name: [] for name in ways}}

@@ -6,9 +6,10 @@
     if (lane := lane_for("gradient")) is not None:             # in the code that they run
         return lane.together("gradient", item)
 
-A lane has the turn until it asks for joint work or ends. Once every lane has asked, the work that
-most of them ask for is done in one call for all of these. So lanes need not be in step: one that
-leaves an update early, evaluates longer or ends meets the others later. Results do not depend on
+A lane has the turn until it asks for joint work or ends. Once every lane has asked, the kind of
+work that is listed first is done, of it what most of them ask for, in one call for all of these. So
+lanes need not be in step: one that leaves an update early, evaluates longer or ends meets the
+others at the kind that is listed last. Results do not depend on
 who meets whom, because joint work treats its items independently.
 
 Lanes are greenlets: passing the turn takes a microsecond, where threads take fifty, as they move
@@ -43,7 +44,7 @@ class Lane:
         self.name, self.program, self.lanes = name, program, lanes
         self.result: Any = None
         self.error: BaseException | None = None
-        self.asks: tuple[Hashable, Work, Any] | None = None
+        self.asks: tuple[tuple[str, Hashable], Work, Any] | None = None
         self.answer: Any = None
         self.problem: BaseException | None = None  # raised by joint work
         self.interruption: type[BaseException] | None = None
@@ -94,7 +95,9 @@ def lane_for(kind: str) -> Lane | None:
 
 class Lanes:
     def __init__(self, works: Mapping[str, Work]) -> None:
+        """`works` by kind, in the order in which they are done."""
         self.works = works
+        self._order = {kind: i for i, kind in enumerate(works)}
         self.active: list[Lane] = []
         self.hub: greenlet
 
@@ -127,12 +130,13 @@ class Lanes:
             lane.interruption = error
 
     def _work_together(self) -> Iterable[Lane]:
-        """All lanes wait: do the work that most of them ask for, and return these."""
-        groups: dict[Hashable, list[Lane]] = {}
+        """All lanes wait: do what is due, and return the lanes that asked for it."""
+        groups: dict[tuple[str, Hashable], list[Lane]] = {}
         for lane in self.active:
             assert lane.asks is not None
             groups.setdefault(lane.asks[0], []).append(lane)
-        chosen = max(groups.values(), key=len)
+        first = min((self._order[kind] for kind, _ in groups), default=0)
+        chosen = max((g for key, g in groups.items() if self._order[key[0]] == first), key=len)
         asked = [lane.asks for lane in chosen if lane.asks is not None]
         try:
             answers = asked[0][1]([item for _, _, item in asked])

@@ -38,6 +38,7 @@ def train_many(args: FieldArgs, command: Sequence[str], options: dict[str, str])
     """Create an experiment, or take up the one of this name, and run it."""
     from gymnasium_solver.cli import placement
     from gymnasium_solver.experiments import experiment as experiments
+    from gymnasium_solver.experiments.stack import default_stacks
     from gymnasium_solver.runs.run import runs_root
 
     refused = [name for name in NOT_TOGETHER if args.has(name)]
@@ -64,7 +65,9 @@ def train_many(args: FieldArgs, command: Sequence[str], options: dict[str, str])
     stacks = None
     if args.has("stack"):
         placement.check_stack(args)
-        stacks = 1 if args.last("jobs") is None else parse_jobs(args.last("jobs"), len(seeds))
+        stacks = default_stacks([config for _, config in configs], len(seeds))
+        if args.last("jobs") is not None:
+            stacks = parse_jobs(args.last("jobs"), len(seeds))
     made = experiments.create(configs, seeds, root, name=name, command=command, stacks=stacks)
     print(f"experiment {made.id}: {len(configs)} config{'s' * (len(configs) != 1)}, "
           f"{len(seeds)} seed{'s' * (len(seeds) != 1)}, {len(made.members)} runs")  # fmt: skip

@@ -93,8 +93,9 @@ flags:
   --seeds 5                train five seeds; --seeds 1,2,7 or --seeds 3..7 chooses them. Several
                            configs, CartPole-v1:ppo,dqn and 'CartPole-v1:*' are trained together
   --jobs N                 runs at a time (default: one per CPU)
-  --stack                  train all seeds of a config as one program in one process; with --jobs N
-                           in N such processes. For small networks (docs/experiments.md)
+  --stack                  train the seeds of a config as one program, or as N with --jobs N
+                           (default: one per CPU with at least four seeds each; on a GPU one). For
+                           small networks (docs/experiments.md)
   --ablations FILE         also train each config with each overlay in this YAML list
   --experiment NAME        name of the experiment, to continue it by the same command
   --track NAME,NAME        follow the run with csv, tensorboard, wandb or trackio, each in a process

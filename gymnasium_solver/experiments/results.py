@@ -18,6 +18,7 @@ from gymnasium_solver.experiments.experiment import FOLDER as EXPERIMENTS
 from gymnasium_solver.experiments.experiment import Experiment, create, load
 from gymnasium_solver.experiments.groups import Group, experiment_groups
 from gymnasium_solver.experiments.pool import Backend, Task, check_over
+from gymnasium_solver.experiments.stack import default_stacks
 from gymnasium_solver.experiments.tables import markdown
 from gymnasium_solver.runs.run import Run, runs_root
 from gymnasium_solver.runs.words import is_python_env
@@ -71,9 +72,9 @@ def experiment(
 
     `seeds`: a number, or the seeds themselves. `fields` change fields of every config. With `name`
     an experiment that was interrupted is continued by the same call. `progress=True` prints a line
-    when a run starts or ends. `stack=True` trains the seeds of a config as one program in one
-    process, or in `jobs` processes, if that is given. Raises RunError if a run fails; the others
-    are finished first.
+    when a run starts or ends. `stack=True` trains the seeds of a config as one program, or as
+    `jobs` programs (default: one per CPU with at least four seeds each). Raises RunError if a run
+    fails; the others are finished first.
     """
     root = runs_root(runs_dir)
     each = [targets] if isinstance(targets, str | Config) else list(targets)
@@ -87,10 +88,12 @@ def experiment(
             raise ConfigError(f"the experiment {name} exists with other configs or seeds")
     else:
         command = ["gymnasium_solver.experiment", *(label for label, _ in configs)]
-        stacks = (jobs or 1) if stack else None
+        stacks = None
+        if stack:
+            stacks = jobs or default_stacks([config for _, config in configs], len(chosen))
         made = create(configs, chosen, root, name=name, command=command, stacks=stacks)
     on_change = _print if progress else None
-    n_jobs = jobs or (1 if made.stacks else min(cpu_count(), len(made.members)))
+    n_jobs = jobs or made.stacks or min(cpu_count(), len(made.members))
     tasks = made.run(n_jobs, backend=backend,
                      on_change=on_change)  # fmt: skip
     check_over(tasks)

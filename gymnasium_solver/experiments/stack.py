@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gymnasium_solver.backends.launch import LANES
+from gymnasium_solver.config.cpus import cpu_count
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.experiments.pool import FAILED, FINISHED, Backend, Task, meta_of, outcome, why
 from gymnasium_solver.runs.files import dump_json, read_json, write_atomic
@@ -33,6 +34,7 @@ REFUSED = {
 }
 
 
+FEWEST_SEEDS = 4  # of a stack: fewer are not worth the start of another process
 CNN = "it learns from images, by a CNN that one seed alone keeps busy"
 
 
@@ -41,6 +43,13 @@ class Line(NamedTuple):
 
     run: Path
     words: tuple[str, ...]
+
+
+def default_stacks(configs: Sequence[Any], n_seeds: int) -> int:
+    """Processes per config: one per CPU, as long as each has a few seeds; on a GPU one."""
+    if any(str(config.device).startswith("cuda") for config in configs):
+        return 1
+    return max(1, min(cpu_count(), n_seeds // FEWEST_SEEDS))
 
 
 def check_stackable(label: str, config: Any) -> None:

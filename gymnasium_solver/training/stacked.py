@@ -24,6 +24,7 @@ def train_stacked(programs: Mapping[str, Program]) -> list[Lane]:
     """Run trainings together to their ends; the lanes hold their results and errors.
 
     SIGINT and SIGTERM ask every lane to stop after its epoch; a second signal stops at once."""
+    # Steps last: there the lanes meet that are collecting, evaluating and testing.
     works: dict[str, Work] = {
         "gradient": Gradients(),
         "inference": Inferences(),

@@ -13,6 +13,7 @@ import pytest
 from gymnasium_solver.backends import local
 from gymnasium_solver.cli.main import main
 from gymnasium_solver.errors import ConfigError
+from gymnasium_solver.experiments import stack
 from gymnasium_solver.experiments.experiment import FOLDER, create, load
 from gymnasium_solver.experiments.pool import FAILED, FINISHED
 from gymnasium_solver.experiments.stack import Stack, check_stackable, read_lanes
@@ -81,10 +82,10 @@ def test_a_stack_leaves_the_folders_of_separate_runs(
 def test_a_killed_stack_is_continued_exactly(
     victim: str, tmp_path: Path, separate: dict[int, str]
 ) -> None:
-    stack = tmp_path / "runs" / FOLDER / "e" / "stacks" / "00"
+    folder = tmp_path / "runs" / FOLDER / "e" / "stacks" / "00"
     process = subprocess.Popen(command(tmp_path, "--stack"), stdout=subprocess.DEVNULL)
     wait_for(lambda: len(list((tmp_path / "runs").glob("*/checkpoints/*/done"))) > 2)
-    job = local.find(stack)
+    job = local.find(folder)
     assert job is not None
     if victim != "worker":
         process.kill()
@@ -93,9 +94,9 @@ def test_a_killed_stack_is_continued_exactly(
         os.kill(job.pid, signal.SIGKILL)
     if victim != "worker":
         process = subprocess.Popen(command(tmp_path, "--stack"), stdout=subprocess.DEVNULL)
-    assert process.wait(300) == 0, local.tail(stack, 50)
+    assert process.wait(300) == 0, local.tail(folder, 50)
     assert weights(tmp_path) == separate
-    again = local.find(stack)
+    again = local.find(folder)
     assert again is not None
     assert again.starts == (1 if victim == "coordinator" else 2)
 
@@ -156,6 +157,14 @@ def test_images_are_refused_by_the_process_of_the_stack() -> None:
     assert "it learns from images" in str(misfit("ALE/Pong-v5:ppo"))
 
 
+def test_one_stack_per_cpu_with_at_least_four_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stack, "cpu_count", lambda: 3)
+    config = load_config("CartPole-v1:ppo")
+    found = [stack.default_stacks([config], n) for n in (1, 7, 8, 12, 100)]
+    assert found == [1, 1, 2, 3, 3]
+    assert stack.default_stacks([config.replace(device="cuda")], 100) == 1
+
+
 def test_seeds_are_dealt_out_to_stacks_and_stay_there(tmp_path: Path) -> None:
     config = load_config("CartPole-v1:ppo")
     made = create([("a", config), ("b", config)], [1, 2, 3], tmp_path, name="x", stacks=2)
@@ -170,9 +179,9 @@ def test_seeds_are_dealt_out_to_stacks_and_stay_there(tmp_path: Path) -> None:
 
 def test_a_stack_is_over_when_all_its_runs_are(tmp_path: Path) -> None:
     made = create([("a", load_config("CartPole-v1:ppo"))], [1, 2], tmp_path, stacks=1)
-    (stack,) = made.stacked_tasks()
-    assert isinstance(stack, Stack)
-    assert stack.outcome() is None
+    (task,) = made.stacked_tasks()
+    assert isinstance(task, Stack)
+    assert task.outcome() is None
     runs = [
         Run.create("env_id: CartPole-v1\n", {"env_id": "CartPole-v1", "algo_id": "ppo", "seed": 1},
                    tmp_path, name=member.run)
@@ -180,9 +189,9 @@ def test_a_stack_is_over_when_all_its_runs_are(tmp_path: Path) -> None:
     ]  # fmt: skip
     runs[0].update_meta(status="finished", pid=2**30)
     runs[1].update_meta(status="running", pid=2**30)  # killed
-    assert stack.outcome() is None
+    assert task.outcome() is None
     runs[1].update_meta(status="failed", stop_detail="a NaN")
-    assert stack.outcome() == FAILED
-    assert stack.why(local) == f"{runs[1].path.name}: a NaN"  # type: ignore[arg-type]
+    assert task.outcome() == FAILED
+    assert task.why(local) == f"{runs[1].path.name}: a NaN"  # type: ignore[arg-type]
     runs[1].update_meta(status="finished")
-    assert stack.outcome() == FINISHED
+    assert task.outcome() == FINISHED

@@ -111,7 +111,7 @@ def test_each_seed_is_trained_as_alone(
 def test_target_kl_stops_each_seed_by_itself(
     make_config: Any, learning_rows: Any, weight_hash: Any, tmp_path: Path
 ) -> None:
-    fields = {"target_kl": 0.002, "n_epochs": 4, "policy_lr": 0.01}
+    fields: dict[str, Any] = {"target_kl": 0.002, "n_epochs": 4, "policy_lr": 0.01}
     runs = together(make_config, tmp_path / "together", "ppo", **fields)
     name = "train/opt/ppo/kl_stop_triggered"
     stops = {tuple(row[name] for row in learning_rows(run)) for run in runs}
@@ -124,7 +124,11 @@ def test_target_kl_stops_each_seed_by_itself(
 def test_a_seed_that_reaches_its_goal_leaves_and_the_others_go_on(
     make_config: Any, weight_hash: Any, tmp_path: Path
 ) -> None:
-    fields = {"early_stop_on_eval_threshold": 11.0, "eval_freq_epochs": 1, "max_env_steps": 700}
+    fields: dict[str, Any] = {
+        "early_stop_on_eval_threshold": 11.0,
+        "eval_freq_epochs": 1,
+        "max_env_steps": 700,
+    }
     runs = together(make_config, tmp_path / "together", "ppo", **fields)
     ends = [(run.meta()["stop_reason"], run.meta()["env_steps"]) for run in runs]
     assert len({steps for _, steps in ends}) > 1
@@ -191,7 +195,7 @@ def test_a_loss_that_cannot_be_stacked_is_computed_by_each() -> None:
             y = self(batch)
             return (y.square() if float(y.detach().sum()) else y).mean(), []  # depends on data
 
-    items = []
+    items: list[Any] = []
     for _ in range(4):
         net = Net(3, 1)
         optimizer = FlatOptimizer(net, "sgd")

@@ -2,6 +2,7 @@
 
 import signal
 from collections.abc import Hashable
+from functools import partial
 from typing import Any
 
 from gymnasium_solver.lanes import Lanes, current_lane, lane_for
@@ -83,3 +84,19 @@ def test_an_interruption_of_one_lane_reaches_all() -> None:
     lanes = Lanes({"double": Doubling()}).run({"a": program, "b": program, "c": program})
     assert [type(lane.error) for lane in lanes] == [KeyboardInterrupt] * 3
     assert current_lane() is None
+
+
+def test_the_kind_that_is_listed_last_waits_for_all() -> None:
+    first, last = Doubling(), Doubling()
+
+    def program(n_first: int) -> None:
+        for i in range(n_first):
+            lane = current_lane()
+            assert lane is not None
+            lane.together("first", i)
+        lane = current_lane()
+        assert lane is not None
+        lane.together("last", n_first)
+
+    Lanes({"first": first, "last": last}).run({str(n): partial(program, n) for n in (0, 3, 1)})
+    assert last.calls == [[0, 3, 1]]
