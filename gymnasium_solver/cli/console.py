@@ -156,6 +156,8 @@ class TrainConsole(Observer):
                 ]
             )
             self._progress_line(val=text + (" ★" if is_best else ""))
+            for name, score in result.tasks.items():
+                self._log(f"task {name}: {score['mean']:.6g}")
 
     def on_test(self, result: "EvalResult", required: float) -> None:
         assert self.state is not None, "on_start must be called first"

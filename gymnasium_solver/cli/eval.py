@@ -159,7 +159,7 @@ def print_scores(found: "Found", scores: "Scores") -> None:
     from gymnasium_solver.cli.colours import GREEN, ORANGE
     from gymnasium_solver.cli.fieldhelp import shown
     from gymnasium_solver.cli.tables import make_console, plain_table, print_table
-    from gymnasium_solver.runs.words import ScoreText
+    from gymnasium_solver.runs.words import ScoreText, task_rows
 
     assert found.run is not None
     console = make_console()
@@ -180,6 +180,7 @@ def print_scores(found: "Found", scores: "Scores") -> None:
     text = ScoreText(threshold, [result.mean for result in scores.results.values()])
     for name, result in scores.results.items():
         reaches = threshold is not None and result.mean >= threshold
+        reaches = reaches and all(s["mean"] >= s["threshold"] for s in result.tasks.values())
         figures = (result.mean, result.stderr, result.std, result.min, result.max)
         table.add_row(
             name,
@@ -190,6 +191,9 @@ def print_scores(found: "Found", scores: "Scores") -> None:
             Text(f"★ reaches {text.threshold}", style=GREEN) if reaches else "",
         )
     print_table(console, table)
+    for name, result in scores.results.items():
+        for task, shown_score in task_rows(result.to_dict()):
+            console.print(f"{name}, task {task}: {shown_score}")
     if scores.stored is not None:
         stored = text(scores.stored)
         console.print(f"validation when this checkpoint was saved: {stored}", style="bright_black")

@@ -9,7 +9,7 @@ from gymnasium_solver.cli import format as fmt
 from gymnasium_solver.cli.colours import GREEN, ORANGE
 from gymnasium_solver.cli.metric_table import table_lines
 from gymnasium_solver.printable import printable
-from gymnasium_solver.runs.words import ScoreText, disagreement, next_steps, stopped
+from gymnasium_solver.runs.words import ScoreText, disagreement, next_steps, stopped, task_rows
 
 if TYPE_CHECKING:
     from gymnasium_solver.cli.live_state import State
@@ -118,6 +118,7 @@ def result(
                 f"{mode:<8} {score.test(test.score())}, std {score(test.std)}, seed {test.seed}",
             )
         )
+        rows += [("", f"  {name}: {text}") for name, text in task_rows(test.to_dict())]
     if why := why_modes_differ(summary, [test.to_dict() for test in final.values()]):
         rows.append(("", why))
     rows += alert_rows(summary)

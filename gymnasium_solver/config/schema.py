@@ -32,6 +32,7 @@ from gymnasium_solver.config.blocks import (
     SystemFields,
 )
 from gymnasium_solver.config.collectors import CollectorFields
+from gymnasium_solver.config.curriculum import CurriculumFields
 from gymnasium_solver.config.explain import explain
 from gymnasium_solver.config.interventions import Interventions
 from gymnasium_solver.config.intrinsic import IntrinsicFields
@@ -104,6 +105,7 @@ class Config(
     CheckpointFields,
     StopFields,
     EvalFields,
+    CurriculumFields,
     EnvFields,
     SeedFields,
     BudgetFields,

@@ -26,6 +26,7 @@ from gymnasium_solver.envs.spec import (
     Unsupported,
     family_of,
     registry_entry,
+    task_sizes,
 )
 from gymnasium_solver.envs.suites.atari_ids import modern
 from gymnasium_solver.envs.vector import VectorEnv
@@ -129,7 +130,9 @@ def training_env(config: "Config") -> VectorEnv:
 
 def env_from_config(config: "Config", n_envs: int, render_mode: str | None = None) -> VectorEnv:
     """The env that a config describes, in any number of copies; `spec.action_space.valid`, where
-    given, masks all other actions."""
+    given, masks all other actions. Several `tasks` share the copies."""
+    if config.tasks:
+        return _task_env(config, n_envs, render_mode)
     options = {name: getattr(config, name, None) for name in FRAME_OPTIONS}
     env = make_vector_env(
         config.env_id,
@@ -145,6 +148,31 @@ def env_from_config(config: "Config", n_envs: int, render_mode: str | None = Non
         timeout_s=getattr(config, "env_timeout_s", None),
     )
     return restrict_actions(env, config.spec)
+
+
+def _task_env(config: "Config", n_envs: int, render_mode: str | None) -> VectorEnv:
+    """The tasks of a config; with fewer copies than tasks, the first ones."""
+    from gymnasium_solver.envs.tasks import TaskEnv
+
+    envs: list[VectorEnv] = []
+    try:
+        for task, size in zip(config.tasks, task_sizes(len(config.tasks), n_envs), strict=True):
+            if size:
+                own = config.replace(tasks=[], task_one_hot=False, **task.changes(config))
+                envs.append(env_from_config(own, size, render_mode))
+        return TaskEnv(
+            envs,
+            [task.name for task in config.tasks],
+            [
+                config.reward_threshold if task.reward_threshold is None else task.reward_threshold
+                for task in config.tasks
+            ],
+            config.task_one_hot,
+        )
+    except BaseException:
+        for env in envs:
+            env.close()
+        raise
 
 
 def check_env_id(env_id: str) -> None:

@@ -121,6 +121,25 @@ class EnvSpec:
     """What a score depends on, in suites that can be set up in more than one way (Atari)."""
     notes: tuple[str, ...] = ()
     """What the user should know before training, one line each (parts that are left out)."""
+    tasks: "tuple[TaskFacts, ...]" = ()
+    """The tasks that share the rows, in their order (envs/tasks.py); () for a single one."""
+
+
+@dataclass(frozen=True)
+class TaskFacts:
+    name: str
+    threshold: float | None
+    """Mean return at which the task counts as solved; None = undefined."""
+
+
+def task_sizes(n_tasks: int, n_envs: int) -> list[int]:
+    """Rows of each task; the numbers differ by at most one."""
+    return [n_envs // n_tasks + (i < n_envs % n_tasks) for i in range(n_tasks)]
+
+
+def task_rows(n_tasks: int, n_envs: int) -> list[int]:
+    """The number of the task of each row."""
+    return [i for i, size in enumerate(task_sizes(n_tasks, n_envs)) for _ in range(size)]
 
 
 def registry_entry(env_id: str) -> Any | None:

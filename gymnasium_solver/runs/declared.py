@@ -58,6 +58,22 @@ def counters() -> list[Metric]:
     )
 
 
+def curriculum() -> list[Metric]:
+    """Of runs with a curriculum, or with several tasks."""
+    return [
+        Metric("train/curriculum/stage", "Stage of the curriculum, from 1", 0, bounds=POSITIVE),
+        Metric("train/curriculum/score", "Score in the stage, which promotes or demotes", 3, "up"),
+        Metric("train/curriculum/kwargs/<name>", "Argument <name> of the environments now", 4),
+        Metric(
+            "train/task/<task>/ep_rew/mean",
+            "Mean return of the last 100 training episodes of <task>",
+            2,
+            "up",
+        ),
+        Metric("val/task/<task>/ep_rew/mean", "Mean return of <task> in an evaluation", 2, "up"),
+    ]
+
+
 def plateau() -> list[Metric]:
     best = "since the highest mean return of training"
     return in_group(
@@ -151,6 +167,7 @@ def all_metrics() -> Sequence[Metric]:
     return [
         *clock(),
         *episodes(),
+        *curriculum(),
         *evaluations("val", "the evaluation", first=10),
         *evaluations("test", "the held-out test", first=None),
         *verdict(),

@@ -89,6 +89,20 @@ def verdict_words(run: "RunSummary") -> str:
     return "finished" if run.threshold is None else "not solved"
 
 
+def task_rows(event: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """(name, score) of each task in an evaluation, where a run has several."""
+    tasks = event.get("tasks")
+    rows = []
+    for name, entry in tasks.items() if isinstance(tasks, Mapping) else ():
+        mean, threshold = entry.get("mean"), entry.get("threshold")
+        text = ScoreText(threshold, mean)
+        shown = f"{text(mean)} ± {text(entry.get('stderr'))} ({entry.get('episodes')} episodes)"
+        if threshold is not None:
+            shown += f", {'reaches' if mean >= threshold else 'below'} {text.threshold}"
+        rows.append((str(name), shown))
+    return rows
+
+
 def result_rows(
     run: "RunSummary", tests: list[dict[str, Any]], score: ScoreText
 ) -> tuple[list[tuple[str, str]], str | None]:
@@ -117,6 +131,8 @@ def result_rows(
             (f"test, {'greedy' if test['greedy'] else 'sampled'} actions", score.test(test))
             for test in shown
         ]
+        judged = newest.get(run.test["greedy"], {})
+        rows += [(f"task {name}", text) for name, text in task_rows(judged)]
         why = disagreement([newest.get(run.test["greedy"], {}), *others])
     protocol = tests[-1].get("protocol") if tests else None
     if protocol:

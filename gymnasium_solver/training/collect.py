@@ -1,6 +1,7 @@
 """Collects rollouts: act, step, store. Also episode statistics and the env state for resuming."""
 
 import math
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,14 +11,14 @@ from gymnasium_solver.config.schema import Config
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.envs.goals import successes
 from gymnasium_solver.envs.journal import JournaledEnv
-from gymnasium_solver.envs.spec import EnvSpec
+from gymnasium_solver.envs.spec import EnvSpec, task_rows
 from gymnasium_solver.envs.vector import Step
 from gymnasium_solver.envs.wrappers.shaping import EPISODE_PARTS
 from gymnasium_solver.errors import EnvError
 from gymnasium_solver.policies.policy import Policy
 from gymnasium_solver.spaces.observations import Obs
 from gymnasium_solver.timing import Timer
-from gymnasium_solver.training.episodes import EpisodeStats
+from gymnasium_solver.training.episodes import EPISODE_WINDOW, EpisodeStats
 from gymnasium_solver.training.seeds import derive
 
 if TYPE_CHECKING:
@@ -73,6 +74,9 @@ class Collector(EpisodeStats):
                 name: np.zeros((n_rows + 2, *part.shape), part.dtype)
                 for name, part in self._carry.items()
             }
+        tasks = env.spec.tasks
+        self._task_of = task_rows(len(tasks), env.n_envs) if tasks else None
+        self.task_returns = {task.name: deque(maxlen=EPISODE_WINDOW) for task in tasks}
         self.timer = Timer()  # replaced by that of the training loop
         self._boundary = 0
         self._restarted_at = 0
@@ -173,6 +177,10 @@ class Collector(EpisodeStats):
             None if success is None else success[over],
             {name: totals[over] for name, totals in step.info.get(EPISODE_PARTS, {}).items()},
         )
+        if self._task_of is not None:
+            windows = list(self.task_returns.values())
+            for i in np.flatnonzero(over):
+                windows[self._task_of[i]].append(float(step.episode_return[i]))
 
     def use(self, agent: "Agent", config: Config) -> None:
         """Continue with this agent, whose config changed."""
@@ -217,6 +225,12 @@ class Collector(EpisodeStats):
         self._is_first = np.asarray(arrays["is_first"], bool)
         for name, part in self._carry.items():
             part[...] = arrays[f"{CARRY}{name}"]
+
+    def take_env(self, env: JournaledEnv) -> None:
+        """Collect from another env with the same spaces and rows; call `restore_envs` or
+        `restart_envs` next."""
+        self.env.close()
+        self.env = env
 
     def restart_envs(self, env_steps: int) -> None:
         """Start new episodes, with a seed derived from the clock."""

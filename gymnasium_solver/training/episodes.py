@@ -21,6 +21,7 @@ class EpisodeStats:
         """1 for each of these episodes that was cut off and did not terminate, else 0."""
         self.reward_parts: dict[str, deque[float]] = {}  # rewards added by shapers, by part
         self.successes: deque[int] = deque(maxlen=EPISODE_WINDOW)  # where the env reports it
+        self.task_returns: dict[str, deque[float]] = {}  # where a run has several tasks
         self.n_episodes = 0
         self.activity = Activity()  # replaced by that of the training loop
 
@@ -44,6 +45,12 @@ class EpisodeStats:
             window = self.reward_parts.setdefault(name, deque(maxlen=EPISODE_WINDOW))
             window.extend(totals.tolist())
 
+    def forget_episodes(self) -> None:
+        """Empty the windows: what follows is another environment."""
+        for window in (self.returns, self.lengths, self.truncations, self.successes):
+            window.clear()
+        self.reward_parts.clear()
+
     def episode_state(self) -> dict[str, Any]:
         return {
             "returns": list(self.returns),
@@ -51,6 +58,7 @@ class EpisodeStats:
             "truncations": list(self.truncations),
             "reward_parts": {name: list(window) for name, window in self.reward_parts.items()},
             "successes": list(self.successes),
+            "task_returns": {name: list(window) for name, window in self.task_returns.items()},
             "n_episodes": self.n_episodes,
         }
 
@@ -58,6 +66,8 @@ class EpisodeStats:
         self.returns.extend(state["returns"])
         self.lengths.extend(state["lengths"])
         self.successes.extend(state.get("successes", []))
+        for name, window in self.task_returns.items():
+            window.extend(state.get("task_returns", {}).get(name, ()))
         self.truncations.extend(state.get("truncations", ()))
         for name, totals in state.get("reward_parts", {}).items():
             self.reward_parts[name] = deque(totals, maxlen=EPISODE_WINDOW)

@@ -11,13 +11,13 @@ import numpy as np
 
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.envs.goals import successes
-from gymnasium_solver.envs.spec import eval_envs
+from gymnasium_solver.envs.spec import eval_envs, task_rows, task_sizes
 from gymnasium_solver.envs.vector import VectorEnv
 from gymnasium_solver.errors import DivergedError
 from gymnasium_solver.policies.policy import Policy
 from gymnasium_solver.training.activity import Activity
 from gymnasium_solver.training.finite import ENV_ADVICE
-from gymnasium_solver.training.observer import EvalResult, eval_result
+from gymnasium_solver.training.observer import EvalResult, eval_result, task_scores
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +28,16 @@ MOST_IN_NUMPY = 256  # for envs vectorised in NumPy: a step of 100 envs costs as
 def episode_shares(episodes: int, n_envs: int) -> np.ndarray:
     """Number of episodes per env; the numbers differ by at most one."""
     return np.full(n_envs, episodes // n_envs) + (np.arange(n_envs) < episodes % n_envs)
+
+
+def row_shares(episodes: int, env: VectorEnv) -> np.ndarray:
+    """Number of episodes per env, balanced over the tasks as well."""
+    n_tasks = len(env.spec.tasks)
+    if not n_tasks:
+        return episode_shares(episodes, env.n_envs)
+    sizes = [size for size in task_sizes(n_tasks, env.n_envs) if size]
+    of_task = zip(episode_shares(episodes, len(sizes)), sizes, strict=True)
+    return np.concatenate([episode_shares(int(share), size) for share, size in of_task])
 
 
 def n_eval_envs(config: Config, episodes: int) -> int:
@@ -43,7 +53,8 @@ def n_eval_envs(config: Config, episodes: int) -> int:
         "one": 1,
     }[eval_envs(config.env_id, config.vectorization_mode)]
     rounds = -(-episodes // most)
-    return min(episodes, config.n_eval_envs or -(-episodes // rounds))
+    n_envs = config.n_eval_envs or -(-episodes // rounds)
+    return min(episodes, max(n_envs, len(config.tasks)))
 
 
 def evaluate(
@@ -60,7 +71,9 @@ def evaluate(
     """`activity`: receives the progress of the evaluation."""
     activity = activity or Activity()
     began_s, choose = activity.clock_s(), policy.greedy if greedy else policy.sample
-    open_share = episode_shares(episodes, env.n_envs)
+    open_share = row_shares(episodes, env)
+    tasks, task_of = env.spec.tasks, np.array(task_rows(len(env.spec.tasks) or 1, env.n_envs))
+    which: list[int] = []
     returns: list[float] = []
     lengths: list[int] = []
     reached: list[bool] = []
@@ -80,6 +93,7 @@ def evaluate(
             finished = step.is_over & (open_share > 0)
             if finished.any():
                 open_share[finished] -= 1
+                which += task_of[finished].tolist()
                 returns += step.episode_return[finished].tolist()
                 if not np.isfinite(returns[-1]):
                     raise DivergedError(
@@ -103,4 +117,5 @@ def evaluate(
         epoch=epoch,
         success=float(np.mean(reached)) if reached else None,
         protocol=env.spec.protocol,
+        tasks=task_scores(tasks, which, returns) if tasks else None,
     )

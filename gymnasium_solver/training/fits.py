@@ -25,7 +25,7 @@ _MOST = 2**63
 LEAST_WEIGHTS = 1_000_000
 # Of an agent's JSON state; the rest is checked while it is loaded.
 _AGENT = ("policy", "reward_normalizer", "n_updates", "update_credit")
-_OPTIONAL = ("n_updates", "reward_parts", "successes")  # not in all versions
+_OPTIONAL = ("n_updates", "reward_parts", "successes", "task_returns")  # not in all versions
 
 
 def does_not_fit(path: Path, why: str) -> RunError:
@@ -101,6 +101,7 @@ def load_progress(state: Mapping[str, Any], env_steps: int, path: Path) -> Progr
         fields = {
             "pending_eval": None,
             "interventions": {},
+            "curriculum": {},
         } | fields  # older checkpoints do not have it
     _check_like(asdict(Progress()), fields, "progress", path)
     assert isinstance(fields, dict)

@@ -17,7 +17,7 @@ from gymnasium_solver.training.trainer import Trainer
 def announce(trainer: Trainer, resumed_from: int | None) -> None:
     """Write the facts of the run to meta.json and tell the observers that it starts."""
     info = TrainInfo(
-        env_spec=trainer.collector.env.spec,
+        env_spec=trainer.spec,
         n_parameters=sum(p.numel() for p in trainer.agent.net.parameters()),
         device=str(trainer.agent.device),
         update_mode=trainer.update_mode,
@@ -28,7 +28,7 @@ def announce(trainer: Trainer, resumed_from: int | None) -> None:
         wall_s=trainer.progress.wall_s,
         notes=[
             *trainer.config.notices(),
-            *trainer.collector.env.spec.notes,
+            *trainer.spec.notes,
             *trainer.agent.notes,
             *trainer.notes,
         ],

@@ -192,6 +192,8 @@ def _loop(trainer: Trainer) -> str:
     edits = LiveEdits(trainer, trainer.run)
     while True:
         edits.make_due()
+        if trainer.stages is not None:
+            trainer.stages.make_due(trainer)
         start = trainer.clocks()
         p.epoch += 1
         trainer.activity.begin_epoch(p.epoch)
@@ -199,6 +201,8 @@ def _loop(trainer: Trainer) -> str:
 
         stop_reason = trainer.plan.budget_spent(p)
         train_goal = trainer.plan.train_goal_reached(p, trainer.collector)
+        if trainer.stages is not None and not trainer.stages.is_last(p):
+            train_goal = None  # an easier task than the one to be solved
         is_due = trainer.should_eval(p.epoch, start.env_steps, p.env_steps)
         is_due = is_due or stop_reason is not None or train_goal is not None
         is_due = trainer.control.take_evaluation() or (is_due and trainer.plan.evaluates)
@@ -210,6 +214,8 @@ def _loop(trainer: Trainer) -> str:
             submits = not is_last  # once this epoch is logged
         if is_due and not submits and p.passed_test is None:
             result = evaluate(trainer)
+        if is_due and trainer.stages is not None:
+            trainer.stages.evaluate(trainer)
         is_best = result is not None and p.note_score(result)
         if not stop_reason:
             stop_reason = goal_reached(trainer, result, train_goal)
@@ -220,6 +226,8 @@ def _loop(trainer: Trainer) -> str:
 
         p.wall_s = trainer.activity.clock_s() - started
         _log_epoch(trainer, start, metrics, result)
+        if trainer.stages is not None:
+            trainer.stages.decide(trainer)
         if result is not None:
             trainer.observer.on_eval(result, is_best)
         stop_reason = _asked_to_stop(trainer, stop_reason)
@@ -243,6 +251,8 @@ def _log_epoch(
     p = trainer.progress
     row = epoch_row(p, start, trainer.collector, metrics, result)
     seconds = share_seconds(trainer.timer)
+    if trainer.stages is not None:
+        row |= trainer.stages.metrics(p, trainer.collector)
     row |= timing(p, start, trainer.clocks(), trainer.plan.share_done(p), seconds)
     with trainer.timer.section("log"):
         trainer.run.log_metrics(row)

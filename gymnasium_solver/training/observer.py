@@ -16,7 +16,7 @@ for `observers: [...]`.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -24,7 +24,7 @@ from typing import Any, Self
 import numpy as np
 
 from gymnasium_solver.config.schema import Config
-from gymnasium_solver.envs.spec import EnvSpec
+from gymnasium_solver.envs.spec import EnvSpec, TaskFacts
 from gymnasium_solver.runs.alert import Alert
 from gymnasium_solver.runs.query import RunSummary, TestScore, test_score
 from gymnasium_solver.runs.run import Run
@@ -128,6 +128,8 @@ class EvalResult:
     `success` in its info)."""
     protocol: dict[str, Any] = field(default_factory=dict)
     """Settings that affect the score, for suites (Atari) with more than one evaluation protocol."""
+    tasks: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Mean, standard error, episodes and threshold by task, where a run has several."""
 
     @property
     def stderr(self) -> float | None:
@@ -144,7 +146,7 @@ class EvalResult:
 
     def to_dict(self) -> dict[str, Any]:
         given = asdict(self)
-        absent: dict[str, Any] = {"protocol": {}, "success": None}
+        absent: dict[str, Any] = {"protocol": {}, "success": None, "tasks": {}}
         fields = {k: v for k, v in given.items() if k not in absent or v != absent[k]}
         return fields | {"stderr": self.stderr}
 
@@ -167,6 +169,7 @@ def eval_result(
     epoch: int = 0,
     success: float | None = None,
     protocol: dict[str, Any] | None = None,
+    tasks: dict[str, dict[str, Any]] | None = None,
 ) -> EvalResult:
     """The result of whole episodes."""
     scores = np.asarray(returns, float)
@@ -185,7 +188,22 @@ def eval_result(
         lengths=lengths,
         success=success,
         protocol=protocol or {},
+        tasks=tasks or {},
     )
+
+
+def task_scores(
+    tasks: Sequence[TaskFacts], which: Sequence[int], returns: Sequence[float]
+) -> dict[str, dict[str, Any]]:
+    """Scores by task; `which`: the task of each return. A task without an episode has none."""
+    found = {}
+    for number, task in enumerate(tasks):
+        own = np.array([r for r, w in zip(returns, which, strict=True) if w == number])
+        if len(own):
+            stderr = float(own.std() / math.sqrt(len(own) - 1)) if len(own) > 1 else None
+            score = {"mean": float(own.mean()), "stderr": stderr, "episodes": len(own)}
+            found[task.name] = {**score, "threshold": task.threshold}
+    return found
 
 
 class Observer:

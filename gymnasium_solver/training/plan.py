@@ -63,7 +63,7 @@ class Plan:
 
     def __init__(self, config: Config, env_threshold: float | None):
         self.config = config
-        own = config.reward_threshold
+        own = None if config.tasks else config.reward_threshold  # of tasks: in env_threshold
         self.threshold = env_threshold if own is None else own
         rollout_steps = config.n_envs * config.n_steps
         by_steps = -(-(config.max_env_steps or 0) // rollout_steps)
@@ -129,7 +129,12 @@ class Plan:
 
     def eval_goal_reached(self, result: EvalResult | None) -> Goal | None:
         goal = self.eval_goal
-        return goal if goal and result is not None and result.mean >= goal.value else None
+        if goal is None or result is None:
+            return None
+        required = goal.value
+        if result.tasks and goal.value == self.threshold:
+            required = self.required_mean(result, 0)
+        return goal if result.mean >= required else None
 
     # -- the verdict ------------------------------------------------------------------------
 
@@ -139,12 +144,21 @@ class Plan:
         The first test must reach the threshold. With repeated tests one would eventually pass by
         luck, so test k must exceed the threshold by sqrt(2 ln k) standard errors, about the
         expected maximum of k tests: 1.2 for the second, 2.1 for the tenth.
+
+        Of several tasks each must do so; what is missing in the worst one is added to the mean.
         """
         assert self.threshold is not None
-        return self.threshold + math.sqrt(2 * math.log(n_failed + 1)) * (result.stderr or 0.0)
+        surplus = math.sqrt(2 * math.log(n_failed + 1))
+        if not result.tasks:
+            return self.threshold + surplus * (result.stderr or 0.0)
+        missing = [
+            score["threshold"] + surplus * (score["stderr"] or 0.0) - score["mean"]
+            for score in result.tasks.values()
+        ]
+        return result.mean + max(missing)
 
     def solved(self, test: EvalResult | None) -> bool | None:
         """None if there is no threshold; False without a test."""
         if self.threshold is None:
             return None
-        return test is not None and test.mean >= self.threshold
+        return test is not None and test.mean >= self.required_mean(test, 0)

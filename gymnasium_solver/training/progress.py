@@ -38,6 +38,8 @@ class Progress:
     """Clocks of the evaluation that another process is making (`eval_async`)."""
     interventions: dict[str, Any] = field(default_factory=dict)
     """State of the rules by name (training/interventions.py)."""
+    curriculum: dict[str, Any] = field(default_factory=dict)
+    """The stage, since when, its score and arguments (training/curriculum.py)."""
 
     def note_score(self, result: EvalResult) -> bool:
         """Record an evaluation; return whether it is the best so far. Ties go to the later one."""
@@ -154,6 +156,7 @@ def validation_row(p: Progress, result: EvalResult) -> dict[str, Any]:
     if result.success is not None:
         row["val/roll/success"] = result.success
     row["val/roll/episodes"] = result.episodes
+    row |= {f"val/task/{name}/ep_rew/mean": score["mean"] for name, score in result.tasks.items()}
     return row
 
 
@@ -182,6 +185,9 @@ def _episodes(p: Progress, collector: EpisodeStats) -> dict[str, Any]:
         row["train/roll/ep_truncated"] = sum(cut) / len(cut)
     if collector.successes:
         row["train/roll/success"] = float(np.mean(collector.successes))
+    for name, window in collector.task_returns.items():
+        if window:
+            row[f"train/task/{name}/ep_rew/mean"] = sum(window) / len(window)
     for name, totals in collector.reward_parts.items():
         row[f"train/roll/ep_part/{name}/mean"] = float(np.mean(totals))
     return row

@@ -95,6 +95,8 @@ def training_is_over(trainer: Trainer, run: Run, is_changed: bool) -> str | None
 def restore_envs(trainer: Trainer, checkpoint: LoadedCheckpoint) -> None:
     """Restore the training environments to their state at the checkpoint."""
     env_steps, state = trainer.progress.env_steps, checkpoint.state["collector"]
+    if trainer.stages is not None and not trainer.stages.resume(trainer):
+        return
     try:
         if not state["journal"]:
             trainer.collector.restart_envs(env_steps)

@@ -17,6 +17,7 @@ from gymnasium_solver.training.async_eval import BackgroundEvaluator, check_asyn
 from gymnasium_solver.training.cadence import checkpoint_cadence, eval_cadence
 from gymnasium_solver.training.collect import Collector
 from gymnasium_solver.training.collectors.remote import RemoteCollector
+from gymnasium_solver.training.curriculum import stages_of
 from gymnasium_solver.training.demo_feed import collector_for
 from gymnasium_solver.training.details import detail_epochs
 from gymnasium_solver.training.evaluator import Evaluator
@@ -63,6 +64,9 @@ class Trainer:
         self.update_mode = self.agent.update_mode  # as the user knows it
         self.agent.use_goals(env.goal_functions)
         self.agent.start_training()
+        self.spec = env.spec
+        """Of the environment of the config; a stage of a curriculum has another one."""
+        self.stages = stages_of(config, env, self.agent)
         self.collector: Collector | RemoteCollector
         if config.collectors is not None:
             self.collector = RemoteCollector(config, env, self.agent, observer.on_message)
@@ -76,7 +80,7 @@ class Trainer:
     def follow(self, config: Config) -> None:
         """Plan by this config from now on: at the start, and after a live edit."""
         self.config = config
-        spec = self.collector.env.spec
+        spec = self.spec
         self.plan = Plan(config, spec.reward_threshold)
         self.evaluator.follow(config, spec)
         self.should_eval = eval_cadence(config, self.plan.planned_epochs)
@@ -107,3 +111,5 @@ class Trainer:
             self.beside.close()
         self.collector.close()
         self.evaluator.close()
+        if self.stages is not None:
+            self.stages.close()

@@ -64,6 +64,11 @@ def check_collectors(config: Config, takes_stale: bool) -> None:
         raise ConfigError(
             "collectors: same_start_envs compares environments of one process; use collectors: null"
         )
+    for name in ("curriculum", "tasks"):
+        if getattr(config, name):
+            raise ConfigError(
+                f"collectors: {name} is of the environments of one process; use collectors: null"
+            )
     if hasattr(config, "dataset"):
         raise ConfigError(
             f"collectors: {config.algo_id} learns from demonstrations and steps no environment; "

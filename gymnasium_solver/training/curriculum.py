@@ -1,0 +1,212 @@
+"""Moves a run through the stages of its curriculum, between epochs.
+
+    stages = stages_of(config, env, agent)      # None without a curriculum
+    stages.make_due(trainer)                    # before an epoch: the environments of the stage
+    stages.decide(trainer)                      # after it: promote, demote, change arguments
+
+The training environments are those of the stage. Everything else, evaluations and the test among
+it, is of the environment of the config itself. What decides is part of every checkpoint: the stage
+and its score in `progress.curriculum`, the last returns in the collector's state. A new stage
+starts new episodes and empties the windows of the last returns.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from gymnasium_solver.algos.agent import Agent
+from gymnasium_solver.config.schema import Config
+from gymnasium_solver.envs.journal import JournaledEnv
+from gymnasium_solver.envs.make import env_from_config, training_env
+from gymnasium_solver.envs.treatment import layout
+from gymnasium_solver.envs.vector import VectorEnv
+from gymnasium_solver.errors import ConfigError, EnvError, RunError
+from gymnasium_solver.training.collect import Collector
+from gymnasium_solver.training.episodes import EpisodeStats
+from gymnasium_solver.training.evaluator import Evaluator
+from gymnasium_solver.training.progress import Progress
+
+if TYPE_CHECKING:
+    from gymnasium_solver.training.trainer import Trainer
+
+
+def stages_of(config: Config, env: VectorEnv, agent: Agent) -> "Stages | None":
+    """The stages of a config; ConfigError if they do not fit. `env`: that of the config."""
+    if config.curriculum is None:
+        return None
+    if getattr(agent, "demonstrations", None) is not None:
+        raise ConfigError(f"curriculum: {config.algo_id} steps no environment to learn; remove it")
+    return Stages(config, env)
+
+
+class Stages:
+    def __init__(self, config: Config, env: VectorEnv):
+        """`env`: that of the config, which all stages must resemble."""
+        assert config.curriculum is not None
+        self.config, self.curriculum = config, config.curriculum
+        self.last = len(self.curriculum.stages)  # the environment of the config
+        self.schedules = self.curriculum.schedules(config.env_kwargs)
+        self._evaluator: Evaluator | None = None
+        self._check_spaces(env)
+
+    def _check_spaces(self, env: VectorEnv) -> None:
+        for number, stage in enumerate(self.curriculum.stages):
+            name = f"curriculum: stage {number + 1} ({stage.text() or 'as the config'})"
+            try:
+                own = env_from_config(self.stage_config(number, {}), 1)
+            except (EnvError, ConfigError) as error:
+                raise ConfigError(f"{name}: {error}") from None
+            own.close()
+            for kind, given, wanted in (
+                ("observations", own.observation_space, env.observation_space),
+                ("actions", own.action_space, env.action_space),
+            ):
+                same = (
+                    layout(given) == layout(wanted) if kind == "observations" else given == wanted
+                )
+                if not same:
+                    shown = [" ".join(str(space).split()) for space in (given, wanted)]
+                    raise ConfigError(
+                        f"{name} has the {kind} {shown[0]}, {env.spec.env_id} has {shown[1]}; all "
+                        "stages need the same spaces"
+                    )
+
+    def stage_config(self, number: int, values: dict[str, Any]) -> Config:
+        """The config with the environment of a stage, and these arguments."""
+        changes: dict[str, Any] = {"env_kwargs": dict(self.config.env_kwargs)}
+        if number < self.last:
+            changes = self.curriculum.stages[number].changes(self.config)
+        if "env_id" not in changes:
+            changes["env_kwargs"] = changes["env_kwargs"] | values
+        return self.config.replace(curriculum=None, **changes)
+
+    def name(self, number: int) -> str:
+        text = "" if number == self.last else self.curriculum.stages[number].text()
+        return f"{number + 1} of {self.last + 1}" + f" ({text or self.config.env_id})"
+
+    # -- between epochs ---------------------------------------------------------------------
+
+    def decide(self, trainer: "Trainer") -> None:
+        """After an epoch, before it is saved: the stage and the arguments of the next one."""
+        p = trainer.progress
+        now, score = p.curriculum["stage"], self.score(p, trainer.collector)
+        number, why = self._next(p, score)
+        before, values = p.curriculum["kwargs"], self._values(trainer)
+        if number == now and values == before:
+            return
+        p.curriculum |= {"stage": number, "kwargs": values, "is_due": True}
+        text = ", ".join(f"{name} {value:g}" for name, value in values.items())
+        facts: dict[str, Any] = {"stage": number + 1}
+        if number != now:
+            p.curriculum |= {"since": p.env_steps, "score": None}
+            trainer.collector.forget_episodes()
+            text = f"stage {self.name(number)}: {why}"
+            facts |= {"before": now + 1, "score": score}
+        self._tell(trainer, text, facts)
+
+    def make_due(self, trainer: "Trainer") -> None:
+        """Before an epoch: new episodes in other environments, if that was decided."""
+        p = trainer.progress
+        if not p.curriculum:
+            first = {"stage": 0, "since": p.env_steps, "score": None, "is_due": True}
+            p.curriculum = {**first, "kwargs": self._values(trainer)}
+            self._tell(trainer, f"stage {self.name(0)}", {"stage": 1})
+        if p.curriculum["is_due"]:
+            self._build(trainer)
+            trainer.collector.restart_envs(p.env_steps)
+            p.curriculum["is_due"] = False
+
+    def _values(self, trainer: "Trainer") -> dict[str, Any]:
+        clock = trainer.progress.env_steps, trainer.plan.total_steps
+        return {name: schedule.at(*clock) for name, schedule in self.schedules.items()}
+
+    def _tell(self, trainer: "Trainer", text: str, facts: dict[str, Any]) -> None:
+        p = trainer.progress
+        if self.schedules:
+            facts["env_kwargs"] = p.curriculum["kwargs"]
+        trainer.run.log_event(
+            "curriculum", env_steps=p.env_steps, epoch=p.epoch, text=text, **facts
+        )
+        trainer.observer.on_message("info", f"curriculum: {text}")
+
+    def score(self, p: Progress, episodes: EpisodeStats) -> float | None:
+        """Of the current stage; None before there is one."""
+        if self.curriculum.score == "eval":
+            found: float | None = p.curriculum.get("score")
+            return found
+        window = self.curriculum.window
+        if len(episodes.returns) < window:
+            return None
+        return sum(list(episodes.returns)[-window:]) / window
+
+    def _next(self, p: Progress, score: float | None) -> tuple[int, str]:
+        """The stage to be in, and why."""
+        now = p.curriculum["stage"]
+        demote_at = self.curriculum.demote_at
+        if now < self.last:
+            stage = self.curriculum.stages[now]
+            demote_at, steps = stage.demote_at, p.env_steps - p.curriculum["since"]
+            if score is not None and stage.promote_at is not None and score >= stage.promote_at:
+                return now + 1, f"the score of {score:.4g} reached {stage.promote_at:g}"
+            if stage.max_env_steps is not None and steps >= stage.max_env_steps:
+                return now + 1, f"{steps:,} env steps in the stage before"
+        if now > 0 and score is not None and demote_at is not None and score < demote_at:
+            return now - 1, f"the score of {score:.4g} fell below {demote_at:g}"
+        return now, ""
+
+    def _build(self, trainer: "Trainer") -> None:
+        """Training environments as `progress.curriculum` says."""
+        state = trainer.progress.curriculum
+        env = training_env(self.stage_config(state["stage"], state["kwargs"]))
+        assert isinstance(trainer.collector, Collector)  # other kinds are refused
+        trainer.collector.take_env(JournaledEnv(env))
+        self.close()
+
+    def resume(self, trainer: "Trainer") -> bool:
+        """Build the environments that a checkpoint was made in; False if others are due next, so
+        that there is nothing to restore."""
+        state = trainer.progress.curriculum
+        if not state:
+            return True
+        number, kwargs = state.get("stage"), state.get("kwargs")
+        is_stage = type(number) is int and 0 <= number <= self.last
+        if not is_stage or not isinstance(kwargs, dict) or kwargs.keys() != self.schedules.keys():
+            raise RunError(
+                f"the checkpoint is in stage {number!r} of a curriculum, which the config does not "
+                "have. Resume with the curriculum that the run was started with."
+            )
+        if state.get("is_due"):
+            return False
+        self._build(trainer)
+        return True
+
+    # -- evaluation -------------------------------------------------------------------------
+
+    def evaluate(self, trainer: "Trainer") -> None:
+        """Evaluate in the current stage, if evaluations promote."""
+        p = trainer.progress
+        if self.curriculum.score != "eval" or not p.curriculum:
+            return
+        if self._evaluator is None:
+            config = self.stage_config(p.curriculum["stage"], p.curriculum["kwargs"])
+            self._evaluator = Evaluator(config, trainer.collector.env.spec, trainer.activity)
+        with trainer.timer.section("eval"):
+            result = self._evaluator.validate(trainer.agent.policy, p.env_steps, p.epoch)
+        p.curriculum["score"] = result.mean
+        stage = p.curriculum["stage"] + 1
+        trainer.run.log_event("eval", stage="curriculum", number=stage, **result.to_dict())
+
+    def metrics(self, p: Progress, episodes: EpisodeStats) -> dict[str, float]:
+        found = {"train/curriculum/stage": p.curriculum["stage"] + 1.0}
+        score = self.score(p, episodes)
+        if score is not None:
+            found["train/curriculum/score"] = score
+        values = p.curriculum["kwargs"].items()
+        return found | {f"train/curriculum/kwargs/{name}": float(value) for name, value in values}
+
+    def is_last(self, p: Progress) -> bool:
+        """Whether the run has come to the environment of the config."""
+        return bool(p.curriculum) and p.curriculum["stage"] == self.last
+
+    def close(self) -> None:
+        if self._evaluator is not None:
+            self._evaluator.close()
+            self._evaluator = None
