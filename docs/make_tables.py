@@ -447,7 +447,7 @@ TABLES: dict[str, Callable[[], str]] = {
     **{
         f"configs_{algo_id}": partial(configs_of, algo_id)
         for algo_id in ALGOS
-        if algo_id != "random"
+        if algo_id not in ("bc", "random")
     },
     "aliases": aliases,
     "foreign_names": foreign_names,
