@@ -68,7 +68,7 @@ def check_live(config_class: type[Config], names: Iterable[str]) -> None:
     wrong = [name for name in names if name in fixed]
     if wrong:
         raise ConfigError(
-            f"{', '.join(wrong)} cannot change while a run trains: only what is read anew in every "
+            f"{', '.join(wrong)} cannot change while a run trains: only what is read in every "
             f"epoch can, such as {_examples(config_class)}. Start a new run for it."
         )
 

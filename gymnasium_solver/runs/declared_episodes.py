@@ -121,7 +121,7 @@ def rollout() -> list[Metric]:
         Metric(
             "actions/hist/<bin>",
             "Fraction of the actions that were number <bin> (Discrete), pressed button <bin> "
-            "(MultiBinary), or lie in bin <bin> from -1 to 1 (Box)",
+            "(MultiBinary), or are in bin <bin> from -1 to 1 (Box)",
             3,
             bounds=FRACTION,
             is_detail=True,

@@ -73,12 +73,12 @@ class Activity:
         self.begin(phase)
 
     def count(self, env_steps: int) -> None:
-        """A rollout is complete, and the clock stands at `env_steps`."""
+        """A rollout is complete, and the clock is at `env_steps`."""
         self.rollout_steps = 0
         self.env_steps = env_steps
 
     def exclude(self, seconds: float) -> None:
-        """The whole process stood still for `seconds`: they are no training time."""
+        """The whole process stood still for `seconds`: they are not training time."""
         self.timer.exclude(PAUSED, seconds)
         self.paused_s += seconds
 

@@ -1,4 +1,4 @@
-"""Evaluation beside training (`eval_async`): a process evaluates a checkpoint, training goes on.
+"""Evaluation during training (`eval_async`), in another process.
 
 The result of an evaluation is taken when the next one is due, at an epoch that depends on nothing
 but the config; training waits there if it is not ready. So a run does not depend on how fast the

@@ -43,7 +43,7 @@ class Callbacks(Observer):
         except Exception as error:
             if name not in self._warned:  # without a console nobody would see it
                 self._warned.add(name)
-                text = f"{name} failed, training goes on: {type(error).__name__}: {error}"
+                text = f"{name} failed, training continues: {type(error).__name__}: {error}"
                 warnings.warn(text, stacklevel=2)
             raise
         if isinstance(answer, str) and answer:

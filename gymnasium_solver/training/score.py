@@ -158,8 +158,8 @@ def _play(
                 is_over = bool(terminated or truncated)
             returns.append(float(info["episode_return"]) if is_made else total)
             lengths.append(length)
-            told = successes({name: [value] for name, value in info.items()}, 1)
-            reached += [] if told is None else told.tolist()
+            reported = successes({name: [value] for name, value in info.items()}, 1)
+            reached += [] if reported is None else reported.tolist()
     finally:
         policy.rng, policy.is_random = before
         agent.reset()

@@ -73,7 +73,7 @@ def test_an_evaluation_can_stop_the_run(make_run: MakeRun) -> None:
 
 
 def test_a_callback_that_fails_is_heard_of_and_training_goes_on(make_run: MakeRun) -> None:
-    with pytest.warns(UserWarning, match="on_epoch failed, training goes on: KeyError: 'loss'"):
+    with pytest.warns(UserWarning, match="on_epoch failed, training continues: KeyError: 'loss'"):
         run = make_run(on_epoch=lambda row: row["loss"] > 3)
     assert run.status == "finished"
     with pytest.raises(ConfigError, match="on_eval: got 3, expected a function"):

@@ -113,7 +113,7 @@ def _within_bounds(space: Any, seen: np.ndarray) -> Iterator[Finding]:
         fix = "widen observation_space; do not use normalize_obs: static"
         yield Finding("bounds", "problem", text, fix)
     else:
-        yield Finding("bounds", "ok", "all observations lie in the declared space")
+        yield Finding("bounds", "ok", "all observations are in the declared space")
 
 
 def _scale(space: Any, seen: np.ndarray, why: str | None) -> Finding:

@@ -123,7 +123,7 @@ class ExperimentTools:
         return answer(data)
 
     def _search(self, name: str, limit: int) -> dict[str, Any]:
-        """A search as `gsolve sweep show` tells it: the best trials first."""
+        """A search as `gsolve sweep show` prints it: the best trials first."""
         where = ["--json", "--runs-dir", str(self.root.absolute())]
         shown = json.loads(output_of("sweep", "show", name, *where))
         names = ("number", "value", "state", "own", "params", "env_steps", "reason")

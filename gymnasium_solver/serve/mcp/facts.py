@@ -1,4 +1,4 @@
-"""What is told about a run: a row of a listing, a summary, sections, a diagnosis."""
+"""What a client is given about a run: a row of a listing, a summary, sections, a diagnosis."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

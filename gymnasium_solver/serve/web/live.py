@@ -1,4 +1,4 @@
-"""What changes on the disk, told to the pages that are open.
+"""Sends what changes on the disk to the open pages.
 
 Files are looked at only while a page follows them: metrics, events and logs of the runs on a page
 several times a second, the list of all runs about once a second, less often if that takes long.
@@ -35,9 +35,9 @@ class Wanted:
     cursor: str | None = None
     """Of the list of runs; None: not followed."""
     files: dict[Path, tuple[str, dict[str, Any]]] = field(default_factory=dict)
-    """File -> (name of the event that tells of a change, its data)."""
+    """File -> (name of the event for a change, its data)."""
     texts: dict[Path, tuple[str, dict[str, Any], str | None]] = field(default_factory=dict)
-    """The same for text whose new lines are told, with the cursor to begin at."""
+    """The same for text whose new lines are sent, with the cursor to begin at."""
 
 
 class Live:
@@ -166,8 +166,8 @@ class _Text:
         self.cursor = tail.cursor
         if not tail.text and not tail.is_reset:
             return b""
-        told = {"text": tail.text, "reset": tail.is_reset, "cursor": tail.cursor}
-        return event(self.name, self.data | told)
+        found = {"text": tail.text, "reset": tail.is_reset, "cursor": tail.cursor}
+        return event(self.name, self.data | found)
 
 
 def changes_json(changes: Any) -> dict[str, Any]:

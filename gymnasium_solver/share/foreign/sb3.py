@@ -63,7 +63,7 @@ def _read_zip(path: Path) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any
     except (OSError, zipfile.BadZipFile, ValueError, RuntimeError) as error:
         raise RunError(f"{path} cannot be read: {error}") from None
     if not isinstance(data, dict):
-        raise RunError(f"{path} is not a model of SB3: its data is no mapping.")
+        raise RunError(f"{path} is not a model of SB3: its data is not a mapping.")
     return data, tensors, variables
 
 

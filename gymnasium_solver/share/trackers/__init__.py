@@ -2,7 +2,7 @@
 
     gsolve track RUN --to wandb,tensorboard --follow
 
-A tracker is no observer: training never calls it, waits for it or fails with it. follow.py reads
-metrics.jsonl and events.jsonl and passes each row to a sink exactly once, whenever the follower is
-killed and started again, and after a resume has rewritten the files.
+A tracker is not an observer: training never calls it, waits for it or fails with it. follow.py
+reads metrics.jsonl and events.jsonl and passes each row to a sink exactly once, even if the
+follower is killed and started again, and after a resume has rewritten the files.
 """

@@ -100,8 +100,8 @@ class TensorBoardSink(Sink):
             if gif := as_gif(self._subject.run.path / str(event.get("path"))):
                 self._file.add(self._last_s, step, [tb.image("video", *gif)])
         elif kind in ("alert", "config", "diverged"):
-            told = {k: v for k, v in event.items() if k not in ("kind", "at")}
-            shown = event.get("text") or json.dumps(told, default=str)
+            fields = {k: v for k, v in event.items() if k not in ("kind", "at")}
+            shown = event.get("text") or json.dumps(fields, default=str)
             self._file.add(self._last_s, step, [tb.text(f"{kind}s", f"{step:,}: {shown}")])
 
     def commit(self) -> dict[str, Any]:
