@@ -46,6 +46,7 @@ def main(argv: Sequence[str]) -> int:
     at_env_steps = 0 if args.at is None else _count(args.at)
     changes = dict(_pair(text) for text in args.fields)
 
+    from gymnasium_solver.config.yaml_file import value_text
     from gymnasium_solver.training.live import request_edit, wait_for
 
     request = request_edit(run, changes, at_env_steps=at_env_steps, trust=args.trust)
@@ -61,7 +62,7 @@ def main(argv: Sequence[str]) -> int:
     else:
         clock = {"env_steps": answer.env_steps, "epoch": answer.epoch}
         result |= {"applied": True, "changed": answer.changed, **clock}
-        fields = ", ".join(f"{name} = {value}" for name, value in answer.changed.items())
+        fields = ", ".join(f"{name} = {value_text(value)}" for name, value in answer.changed.items())
         text = f"{run.id}: {fields or 'nothing changed'} since env step {answer.env_steps:,}"
     _print(result, text, args.json)
     return 1 if answer is not None and answer.refused is not None else 0
@@ -69,6 +70,7 @@ def main(argv: Sequence[str]) -> int:
 
 def show(run: "Run", as_json: bool) -> int:
     """Print the changes made and those requested."""
+    from gymnasium_solver.config.yaml_file import value_text
     from gymnasium_solver.runs.edits import pending_requests, read_edits
 
     made = [
@@ -81,11 +83,16 @@ def show(run: "Run", as_json: bool) -> int:
         for request in pending_requests(run)
     ]
     lines = [
-        f"env step {edit.env_steps:>12,}  {name}: {old} → {new}  ({edit.source})"
+        f"env step {edit.env_steps:>12,}  {name}: {value_text(old)} → {value_text(new)}  "
+        f"({edit.source})"
         for edit in read_edits(run)
         for name, (old, new) in edit.changed.items()
     ]
-    lines += [f"requested  {request['changes']}" for request in asked]
+    lines += [
+        f"requested at {request.at_env_steps:,} env steps  {name}: {value_text(value)}"
+        for request in pending_requests(run)
+        for name, value in request.changes.items()
+    ]
     text = "\n".join(lines or [f"{run.id} was not changed while it trained"])
     _print({"run": run.id, "edits": made, "requests": asked}, text, as_json)
     return 0

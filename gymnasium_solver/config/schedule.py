@@ -224,8 +224,9 @@ def _number(name: str, value: Any) -> float:
     # Whole numbers can be too large for a float.
     if is_number and abs(value) <= sys.float_info.max:
         return float(value)
-    subject = f"expected {EXPECTED}" if name == "value" else f"`{name}` must be a number"
-    raise ValueError(f"{subject}, not {value!r}")
+    if name == "value":  # the caller says what was given
+        raise ValueError(f"expected {EXPECTED}")
+    raise ValueError(f"`{name}` must be a number, not {value!r}")
 
 
 def _from_mapping(given: Mapping[Any, Any]) -> Schedule:

@@ -158,6 +158,15 @@ def dump_yaml(data: Mapping[str, Any]) -> str:
     )  # fmt: skip
 
 
+def value_text(value: Any) -> str:
+    """A value as one line of YAML, as it would be typed: `{start: 0.2, end: 0.1}`, 0.0001, null."""
+    text: str = yaml.dump(
+        value, Dumper=_Dumper, sort_keys=False, default_flow_style=True, allow_unicode=True,
+        width=10**6,
+    )  # fmt: skip
+    return text.removesuffix("...\n").strip()
+
+
 def compose_yaml(text: str) -> yaml.Node | None:
     """The nodes of a document that `parse_yaml` accepts, with their places."""
     node: yaml.Node | None = yaml.compose(text, Loader=_Loader)

@@ -20,6 +20,7 @@ from gymnasium_solver.config.find import read_config_file
 from gymnasium_solver.config.live import check_live, differences
 from gymnasium_solver.config.load import apply_overrides, config_dict, dump_config
 from gymnasium_solver.config.schema import Config
+from gymnasium_solver.config.yaml_file import value_text
 from gymnasium_solver.errors import ConfigError, GsolveError, RunError
 from gymnasium_solver.runs import query
 from gymnasium_solver.runs.edits import (
@@ -241,7 +242,7 @@ class LiveEdits:
                 id=edit_id,
             )
         for name, (old, new) in changed.items():
-            text = f"{name}: {_shown(old)} → {_shown(new)} at env step {p.env_steps:,} ({source})"
+            text = f"{name}: {value_text(old)} → {value_text(new)} at env step {p.env_steps:,} ({source})"
             self.trainer.observer.on_message("info", text)
 
     def _refuse(self, edit_id: str, source: str, text: str) -> None:
@@ -289,7 +290,3 @@ def _take_state(agent: Agent, old: Agent) -> None:
     except Exception as error:  # a field of a plugin that decides what is built
         what = f"{type(error).__name__}: {error}".partition("\n")[0]
         raise ConfigError(f"the trained state does not fit the changed config ({what})") from None
-
-
-def _shown(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
