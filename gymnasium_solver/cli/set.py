@@ -62,7 +62,7 @@ def main(argv: Sequence[str]) -> int:
     else:
         clock = {"env_steps": answer.env_steps, "epoch": answer.epoch}
         result |= {"applied": True, "changed": answer.changed, **clock}
-        fields = ", ".join(f"{name} = {value_text(value)}" for name, value in answer.changed.items())
+        fields = ", ".join(f"{name} = {value_text(new)}" for name, new in answer.changed.items())
         text = f"{run.id}: {fields or 'nothing changed'} since env step {answer.env_steps:,}"
     _print(result, text, args.json)
     return 1 if answer is not None and answer.refused is not None else 0

@@ -242,7 +242,8 @@ class LiveEdits:
                 id=edit_id,
             )
         for name, (old, new) in changed.items():
-            text = f"{name}: {value_text(old)} → {value_text(new)} at env step {p.env_steps:,} ({source})"
+            text = f"{name}: {value_text(old)} → {value_text(new)}"
+            text += f" at env step {p.env_steps:,} ({source})"
             self.trainer.observer.on_message("info", text)
 
     def _refuse(self, edit_id: str, source: str, text: str) -> None:
