@@ -12,30 +12,24 @@ weighted). Differences from common implementations:
 """
 
 import math
-from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from gymnasium_solver.algos import ops
-from gymnasium_solver.algos.agent import Tensors
-from gymnasium_solver.algos.learner import Learner, hp_metrics
+from gymnasium_solver.algos.learner import hp_metrics
 from gymnasium_solver.algos.on_policy import (
-    Batch,
     Prepared,
-    build_actor_critic,
     corrected,
     gradient_details,
-    policy_gradient_loss,
     prepare,
     rollout_values,
     scaled_losses,
 )
-from gymnasium_solver.algos.self_imitation import SelfImitation, SelfImitationFields
+from gymnasium_solver.algos.rollout_learner import RolloutLearner
+from gymnasium_solver.algos.self_imitation import SelfImitationFields
 from gymnasium_solver.config.schedule import (
-    NonNegativeSchedule,
     PositiveSchedule,
     Schedule,
     changing,
@@ -44,9 +38,6 @@ from gymnasium_solver.config.schema import ActorCriticFields, Count, LearnerConf
 from gymnasium_solver.config.search_range import searched
 from gymnasium_solver.config.types import OptimizerKind
 from gymnasium_solver.data.rollout import Rollout
-from gymnasium_solver.nets.actor_critic import ActorCritic
-from gymnasium_solver.policies.policy import ActorPolicy
-from gymnasium_solver.spaces.observations import Space
 
 
 class A2CConfig(SelfImitationFields, ActorCriticFields, LearnerConfig):
@@ -64,10 +55,8 @@ class A2CConfig(SelfImitationFields, ActorCriticFields, LearnerConfig):
     policy_lr: PositiveSchedule = Schedule.constant(7e-4)
     """Learning rate. Higher: faster, until it becomes unstable."""
     optimizer: OptimizerKind = "rmsprop_tf"
-    """Optimiser of all networks."""
-    vf_coef: Annotated[NonNegativeSchedule, searched("0.1..1.0")] = Schedule.constant(0.5)
-    """Weight of the value loss. Higher: the critic learns faster, in a shared trunk at the cost of
-    the actor."""
+    """Optimiser of all networks: adam, adamw, sgd, rmsprop, rmsprop_tf, or a class of torch.optim
+    by name."""
     sil_updates: Count = 4
     """Gradient steps of self-imitation after each update. More: imitates harder, slower."""
     normalize_advantages: Literal["rollout", "off"] = "off"
@@ -78,36 +67,10 @@ class A2CConfig(SelfImitationFields, ActorCriticFields, LearnerConfig):
         return min(self.n_steps, self.rollout_steps)
 
 
-class A2C(Learner):
+class A2C(RolloutLearner):
     Config = A2CConfig
     takes_stale = True  # weighted by `corrected`
-    net: ActorCritic
-    policy: ActorPolicy
-
-    def __init__(
-        self,
-        config: A2CConfig,
-        observation_space: Space,
-        action_space: Space,
-        seed: int,
-        device: str = "cpu",
-    ):
-        super().__init__(config, observation_space, action_space, seed, device)
-        self.config: A2CConfig = config
-        self.net, self.policy, self.optimizer = build_actor_critic(self)
-        self.gradient = self.add_gradient(
-            "policy", self._loss, self.optimizer, record=config.has_short_sequences
-        )
-        self.imitation = SelfImitation(self, self.net) if config.sil else None
-
-    def _loss(self, batch: Batch, coefficients: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
-        terms = policy_gradient_loss(self.net, self.actions, batch, *coefficients)
-        return terms.total, list(terms)
-
-    def update(self, rollout: Rollout, env_steps: int, total_steps: int) -> dict[str, float]:
-        """Update from one rollout and return the metrics."""
-        with self.observing(rollout):
-            return self._update(rollout, env_steps, total_steps)
+    config: A2CConfig
 
     def _update(self, rollout: Rollout, env_steps: int, total_steps: int) -> dict[str, float]:
         hp = self.scheduled_values(env_steps, total_steps)
@@ -137,17 +100,6 @@ class A2C(Learner):
             **details,
             **hp_metrics(hp),
         }
-
-    def state(self) -> tuple[Tensors, dict[str, Any]]:
-        tensors, extra = super().state()
-        if self.imitation is not None:
-            tensors["sil"], extra["sil"] = self.imitation.state()
-        return tensors, extra
-
-    def load_state(self, tensors: dict[str, dict[str, Any]], extra: dict[str, Any]) -> None:
-        super().load_state(tensors, extra)
-        if self.imitation is not None and "sil" in extra:
-            self.imitation.load_state(tensors["sil"], extra["sil"])
 
     def _prepare(self, rollout: Rollout, reward: np.ndarray) -> Prepared:
         """Compute values and advantages and build the training batch."""

@@ -53,3 +53,23 @@ def _positions(done: np.ndarray, valid: np.ndarray) -> tuple[np.ndarray, np.ndar
         step[t] = current
         current = np.where(valid[t], np.where(done[t], 0, current + 1), current)
     return episode, step
+
+
+def elite_rows(reward: np.ndarray, done: np.ndarray, valid: np.ndarray, share: float) -> np.ndarray:
+    """[T, N] bool: the valid rows of the best `share` of the episodes that end in the rollout, by
+    their rewards in it. All valid rows if no episode ends."""
+    found: list[tuple[float, slice, int]] = []
+    for env in range(valid.shape[1]):
+        start = 0
+        for end in np.flatnonzero(done[:, env] & valid[:, env]):
+            rows = slice(start, int(end) + 1)
+            found.append((float((reward * valid)[rows, env].sum()), rows, env))
+            start = int(end) + 1
+    if not found:
+        return valid.copy()
+    least = np.quantile([total for total, _, _ in found], 1 - share)
+    chosen = np.zeros_like(valid)
+    for total, rows, env in found:
+        if total >= least:
+            chosen[rows, env] = valid[rows, env]
+    return chosen

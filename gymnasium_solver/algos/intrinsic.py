@@ -65,7 +65,7 @@ class Rnd:
         record: bool,
     ):
         self.cfg, self.device = cfg, device
-        plain = network._replace(torso=None, head=None)
+        plain = network._replace(torso=None, head=None, embedding_dim=None, input_dims={})
         self.encoder = ObsEncoder(space, images=network.cnns, normalize="rolling", clip=CLIP_OBS)
         self.encoder.to(device)
         self.target = RandomNetwork(self.encoder, plain, cfg, generator).to(device)

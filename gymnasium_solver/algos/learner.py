@@ -17,15 +17,16 @@ from gymnasium_solver.algos.agent import Snapshot, Tensors
 from gymnasium_solver.algos.intrinsic import IntrinsicReward
 from gymnasium_solver.algos.monitor import Monitor
 from gymnasium_solver.config.schedule import Schedule, at_start, marks_of
-from gymnasium_solver.config.schema import LearnerConfig
+from gymnasium_solver.config.schema import ActorCriticFields, LearnerConfig
 from gymnasium_solver.data.demonstrations import Demonstrations
 from gymnasium_solver.data.memory import Memory
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.errors import RunError
-from gymnasium_solver.fast.optimizer import FlatOptimizer
+from gymnasium_solver.fast.optimizer import FLAT_KINDS, FlatOptimizer, Optimizer
 from gymnasium_solver.fast.recorded import LossGradient, TreeLoss, on_device
+from gymnasium_solver.fast.torch_optimizer import TorchOptimizer
 from gymnasium_solver.nets.encoder import ObsEncoder
-from gymnasium_solver.nets.layers import reinitialise
+from gymnasium_solver.nets.init import reinitialise
 from gymnasium_solver.nets.network import network_for
 from gymnasium_solver.nets.normalizer import RewardNormalizer
 from gymnasium_solver.policies.policy import Policy
@@ -63,6 +64,7 @@ class Learner:
             getattr(config, "action_dist", "auto"),
             log_std_init=getattr(config, "log_std_init", 0.0),
             temperature=getattr(config, "gumbel_temperature", 1.0),
+            sde=isinstance(config, ActorCriticFields) and config.sde,
         )
         self.device = torch.device(device)
         self.timer: Timer = OFF
@@ -72,7 +74,7 @@ class Learner:
         self.rng = np.random.default_rng(learn_seed)
         self.net: Any
         self.policy: Policy
-        self.optimizers: dict[str, FlatOptimizer] = {}
+        self.optimizers: dict[str, Optimizer] = {}
         self.gradients: dict[str, LossGradient] = {}
         self.n_updates = 0  # gradient steps, or rounds of them; the policy's version
         self.reward_normalizer = RewardNormalizer(
@@ -125,7 +127,7 @@ class Learner:
 
     # -- parts ------------------------------------------------------------------------------
 
-    def add_optimizer(self, name: str, module: nn.Module, **options: Any) -> FlatOptimizer:
+    def add_optimizer(self, name: str, module: nn.Module, **options: Any) -> Optimizer:
         """Create the configured optimiser for a module; it is saved with the learner."""
         cfg = self.config
         if cfg.init != "auto" or cfg.zero_last:
@@ -144,14 +146,24 @@ class Learner:
         self._followed[name] = follows
         settings |= {key: at_start(settings[key]) for key in follows}
         graph = not follows  # a CUDA graph would keep the first values
-        self.optimizers[name] = FlatOptimizer(module, cfg.optimizer, graph=graph, **settings)
-        return self.optimizers[name]
+        if cfg.optimizer in FLAT_KINDS:
+            made: Optimizer = FlatOptimizer(module, cfg.optimizer, graph=graph, **settings)
+        else:
+            shared = ("weight_decay", "max_grad_norm", "max_grad_value")
+            made = TorchOptimizer(
+                module,
+                cfg.optimizer,
+                cfg.optimizer_kwargs,
+                **{key: settings[key] for key in shared},
+            )
+        self.optimizers[name] = made
+        return made
 
     def add_gradient(
         self,
         name: str,
         loss: TreeLoss,
-        optimizer: FlatOptimizer,
+        optimizer: Optimizer,
         constants: Sequence[Tensor] = (),
         record: bool = True,
     ) -> LossGradient:

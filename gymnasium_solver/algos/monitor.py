@@ -19,7 +19,7 @@ from torch import Tensor
 
 from gymnasium_solver.algos.units import watch_units
 from gymnasium_solver.data.rollout import Rollout
-from gymnasium_solver.fast.optimizer import FlatOptimizer
+from gymnasium_solver.fast.optimizer import Optimizer
 from gymnasium_solver.fast.recorded import on_device
 from gymnasium_solver.nets.describe import use_network
 from gymnasium_solver.spaces.observations import map_obs
@@ -34,14 +34,14 @@ class Monitor:
         self._before: dict[str, Tensor] | None = None
         self._obs: list[Any] = []
 
-    def begin(self, optimizers: dict[str, FlatOptimizer]) -> None:
+    def begin(self, optimizers: dict[str, Optimizer]) -> None:
         """At the start of an epoch with details."""
         self._before = {name: own.flat.clone() for name, own in optimizers.items()}
         self._obs = []
 
     @torch.no_grad()
     def measure(
-        self, net: Any, optimizers: dict[str, FlatOptimizer], rollout: Rollout, n_actions: int
+        self, net: Any, optimizers: dict[str, Optimizer], rollout: Rollout, n_actions: int
     ) -> dict[str, float]:
         """After an update: metrics, or {} until enough was collected and learnt."""
         if self._before is None:

@@ -33,7 +33,7 @@ from gymnasium_solver.data.replay import Replay
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.fast.graphed_step import GraphedStep, Inputs
-from gymnasium_solver.fast.optimizer import FlatOptimizer, flatten_parameters
+from gymnasium_solver.fast.optimizer import FLAT_KINDS, Optimizer, flatten_parameters
 from gymnasium_solver.spaces.goals import GoalFunctions, check_goal_space
 from gymnasium_solver.spaces.observations import Space, part_spaces
 from gymnasium_solver.tree import map_tree
@@ -102,8 +102,10 @@ class OffPolicyLearner(Learner):
         self.step_inputs: Inputs | None = None  # of the gradient step that is being captured
         self.step_graph: GraphedStep | None = None
         if self.is_one_graph and self.device.type == "cuda" and self.may_record:
-            # A value that changes with the clock would keep its first value in a graph.
-            self.step_graph = None if self._changing else GraphedStep(self)
+            # A value that changes with the clock would keep its first value in a graph. Classes of
+            # torch.optim count on the host.
+            fits = not self._changing and config.optimizer in FLAT_KINDS
+            self.step_graph = GraphedStep(self) if fits else None
 
     @abstractmethod
     def learn(self, batch: ReplayBatch, sample: Sample, hp: dict[str, float]) -> dict[str, Any]:
@@ -117,7 +119,7 @@ class OffPolicyLearner(Learner):
 
     # -- targets ----------------------------------------------------------------------------
 
-    def set_target(self, optimizer: FlatOptimizer) -> nn.Module:
+    def set_target(self, optimizer: Optimizer) -> nn.Module:
         """Create a target network for the module of an optimiser."""
         name = next(name for name, own in self.optimizers.items() if own is optimizer)
         module = copy.deepcopy(optimizer.module).requires_grad_(False)

@@ -22,9 +22,10 @@ from gymnasium_solver.algos.units import watch_units
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.data.sequences import Cut
 from gymnasium_solver.errors import ConfigError
-from gymnasium_solver.fast.optimizer import FlatOptimizer
+from gymnasium_solver.fast.optimizer import Optimizer
 from gymnasium_solver.fast.recorded import on_device
 from gymnasium_solver.nets.actor_critic import ActorCritic
+from gymnasium_solver.nets.branches import VALUE
 from gymnasium_solver.nets.encoder import in_chunks
 from gymnasium_solver.nets.recurrent import Recurrence
 from gymnasium_solver.policies.policy import ActorPolicy
@@ -100,7 +101,7 @@ class Prepared(NamedTuple):
 
 def build_actor_critic(
     learner: Learner, critic: bool = True
-) -> tuple[ActorCritic, ActorPolicy, FlatOptimizer]:
+) -> tuple[ActorCritic, ActorPolicy, Optimizer]:
     """Build the network described by the config, its policy and its optimiser."""
     cfg, network = learner.config, learner.network
     recurrence = None
@@ -119,6 +120,11 @@ def build_actor_critic(
             f"normalize_values rescales a linear output layer; head: {cfg.head} is of a plugin. "
             "Remove one of them."
         )
+    if getattr(cfg, "normalize_values", False) and {"*", VALUE} & cfg.output_dims.keys():
+        raise ConfigError("normalize_values rescales one linear layer; remove output_dims of value")
+    if cfg.heads_by is not None and (recurrence or getattr(cfg, "normalize_values", False)):
+        other = "recurrent" if recurrence else "normalize_values"
+        raise ConfigError(f"heads_by does not work with {other}; remove one of them")
     net = ActorCritic(
         learner.observation_space,
         learner.actions,
@@ -129,6 +135,7 @@ def build_actor_critic(
         clip_obs=cfg.clip_obs,
         critic=critic,
         normalize_values=critic and getattr(cfg, "normalize_values", False),
+        sde_log_std_init=cfg.sde_log_std_init if cfg.sde else None,
         recurrence=recurrence,
         generator=learner.generator,
     ).to(learner.device)
@@ -138,6 +145,7 @@ def build_actor_critic(
         learner.actions,
         learner.act_rng,
         record=learner.may_record_acting,
+        sde_sample_freq=cfg.sde_sample_freq,
     )
     return net, policy, learner.add_optimizer("policy", net)
 

@@ -22,11 +22,10 @@ from torch import Tensor, nn
 from gymnasium_solver.algos import ops
 from gymnasium_solver.algos.advantages import AdvantageScale, Scaling
 from gymnasium_solver.algos.agent import Tensors
-from gymnasium_solver.algos.learner import Learner, hp_metrics
+from gymnasium_solver.algos.learner import hp_metrics
 from gymnasium_solver.algos.on_policy import (
     Batch,
     Prepared,
-    build_actor_critic,
     evaluate_actions,
     flat,
     mean_over,
@@ -34,10 +33,10 @@ from gymnasium_solver.algos.on_policy import (
     rollout_values,
     scaled_losses,
 )
-from gymnasium_solver.algos.self_imitation import SelfImitation, SelfImitationFields
+from gymnasium_solver.algos.rollout_learner import RolloutLearner
+from gymnasium_solver.algos.self_imitation import SelfImitationFields
 from gymnasium_solver.algos.units import watch_units
 from gymnasium_solver.config.schedule import (
-    NonNegativeSchedule,
     PositiveSchedule,
     Schedule,
     changing,
@@ -52,7 +51,6 @@ from gymnasium_solver.config.schema import (
 from gymnasium_solver.config.search_range import searched
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.nets.actor_critic import ActorCritic
-from gymnasium_solver.policies.policy import ActorPolicy
 from gymnasium_solver.spaces.action_base import ActionKind
 from gymnasium_solver.spaces.observations import Space
 
@@ -76,9 +74,6 @@ class PPOConfig(SelfImitationFields, ActorCriticFields, MinibatchFields, Learner
     """Clip the probability ratio to 1 +- this value. Higher: larger, riskier updates."""
     clip_range_vf: PositiveSchedule | None = None
     """Clip the change of the value to +- this, in units of the return. null: no clipping."""
-    vf_coef: Annotated[NonNegativeSchedule, searched("0.1..1.0")] = Schedule.constant(0.5)
-    """Weight of the value loss. Higher: the critic learns faster, in a shared trunk at the cost of
-    the actor."""
     target_kl: Annotated[Annotated[float, changing(gt=0)] | None, searched("log:0.003..0.1")] = None
     """Stop an update early once the KL divergence exceeds 1.5 times this. null: never."""
     normalize_advantages: Annotated[Scaling, searched("rollout,batch")] = "rollout"
@@ -155,11 +150,10 @@ def approx_kl(log_ratio: Tensor, batch: Batch) -> Tensor:
     return mean_over(log_ratio.exp() - 1 - log_ratio, batch)
 
 
-class PPO(Learner):
+class PPO(RolloutLearner):
     Config = PPOConfig
     takes_stale = True  # the ratio is to the policy that acted
-    net: ActorCritic
-    policy: ActorPolicy
+    config: PPOConfig
 
     def __init__(
         self,
@@ -170,8 +164,6 @@ class PPO(Learner):
         device: str = "cpu",
     ):
         super().__init__(config, observation_space, action_space, seed, device)
-        self.config: PPOConfig = config
-        self.net, self.policy, self.optimizer = build_actor_critic(self)
         has_entropy_bonus = any(config.ent_coef.values)
         self.coefficient_names = [
             name
@@ -180,27 +172,12 @@ class PPO(Learner):
         ]
         self.advantage_scale = AdvantageScale(config.normalize_advantages)
         self.lr_factor = 1.0  # of adaptive_kl
-        self.imitation: SelfImitation | None = None
-        self.gradient = self.add_gradient(
-            "policy",
-            self._loss,
-            self.optimizer,
-            constants=() if self.net.value_scale is None else list(self.net.value_scale.buffers()),
-            record=config.has_short_sequences,
-        )
-        if config.sil:
-            self.imitation = SelfImitation(self, self.net)
 
     def _loss(self, batch: Batch, coefficients: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
         scheduled = dict(zip(self.coefficient_names, coefficients, strict=True))
         named = Coefficients(**scheduled, dual_clip=self.config.dual_clip)
         terms = ppo_loss(self.net, self.actions, batch, named)
         return terms.total, [approx_kl(terms.log_ratio, batch)] if self.config.target_kl else []
-
-    def update(self, rollout: Rollout, env_steps: int, total_steps: int) -> dict[str, float]:
-        """Update from one rollout and return the metrics."""
-        with self.observing(rollout):
-            return self._update(rollout, env_steps, total_steps)
 
     def _update(self, rollout: Rollout, env_steps: int, total_steps: int) -> dict[str, float]:
         cfg, timer = self.config, self.timer
@@ -285,16 +262,12 @@ class PPO(Learner):
     def state(self) -> tuple[Tensors, dict[str, Any]]:
         tensors, extra = super().state()
         scale = self.advantage_scale.state()
-        if self.imitation is not None:
-            tensors["sil"], extra["sil"] = self.imitation.state()
         return tensors, extra | {"lr_factor": self.lr_factor, "advantage_scale": scale}
 
     def load_state(self, tensors: dict[str, dict[str, Any]], extra: dict[str, Any]) -> None:
         super().load_state(tensors, extra)
         self.lr_factor = extra.get("lr_factor", 1.0)
         self.advantage_scale.load_state(extra.get("advantage_scale", {"range": None}))
-        if self.imitation is not None and "sil" in extra:
-            self.imitation.load_state(tensors["sil"], extra["sil"])
 
     @torch.no_grad()
     def _measure(self, data: Prepared, coefficients: dict[str, float]) -> dict[str, Tensor]:

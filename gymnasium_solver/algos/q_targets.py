@@ -16,7 +16,7 @@ from gymnasium_solver.algos.learner import Learner
 from gymnasium_solver.algos.on_policy import sequence_cut
 from gymnasium_solver.algos.units import watch_units
 from gymnasium_solver.data.rollout import Rollout
-from gymnasium_solver.fast.optimizer import FlatOptimizer
+from gymnasium_solver.fast.optimizer import Optimizer
 from gymnasium_solver.fast.recorded import on_device
 from gymnasium_solver.nets.encoder import in_chunks
 from gymnasium_solver.nets.q_network import QNetwork
@@ -28,7 +28,7 @@ from gymnasium_solver.tree import map_tree
 
 def build_q_network(
     learner: Learner, exploration: Exploration, **options: Any
-) -> tuple[QNetwork, QPolicy, FlatOptimizer]:
+) -> tuple[QNetwork, QPolicy, Optimizer]:
     """Build the Q-network described by the config, its policy and its optimiser."""
     cfg = learner.config
     actions = require_discrete(learner.action_space, cfg.algo_id, cfg.env_id)
@@ -96,7 +96,7 @@ def take_rows_of(batch: QBatch, index: Tensor) -> QBatch:
 class QFit:
     """Gradient steps that fit a Q-network to targets."""
 
-    def __init__(self, learner: Learner, net: QNetwork, optimizer: FlatOptimizer):
+    def __init__(self, learner: Learner, net: QNetwork, optimizer: Optimizer):
         self.learner, self.net, self.optimizer = learner, net, optimizer
         is_short = getattr(learner.config, "has_short_sequences", True)
         self.gradient = learner.add_gradient("q", self._loss, optimizer, record=is_short)

@@ -7,10 +7,10 @@ Baselines: none, the mean, a learnt value fitted to the returns, or RLOO (Kool e
 et al. 2024), the mean return of the other environments that started from the same seed. With
 rewards to go, theirs at the same step of the episode; none of these depends on the actions it is
 compared with. REINFORCE++ (Hu 2025) is `clip_range` with `normalize_returns`, over several passes;
-with `baseline: rloo` it is its form with a baseline.
+with `baseline: rloo` it is its form with a baseline. `elite` learns from the best episodes only.
 """
 
-from collections.abc import Sequence
+from dataclasses import replace
 from typing import Annotated, Literal, Self
 
 import numpy as np
@@ -19,18 +19,16 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from gymnasium_solver.algos import ops
-from gymnasium_solver.algos.groups import leave_one_out
-from gymnasium_solver.algos.learner import Learner, hp_metrics
+from gymnasium_solver.algos.groups import elite_rows, leave_one_out
+from gymnasium_solver.algos.learner import hp_metrics
 from gymnasium_solver.algos.on_policy import (
-    Batch,
     Prepared,
-    build_actor_critic,
     gradient_details,
-    policy_gradient_loss,
     prepare,
     rollout_values,
     scaled_losses,
 )
+from gymnasium_solver.algos.rollout_learner import RolloutLearner
 from gymnasium_solver.config.schedule import (
     NonNegativeSchedule,
     PositiveSchedule,
@@ -41,14 +39,12 @@ from gymnasium_solver.config.schema import (
     ActorCriticFields,
     BatchSize,
     Count,
+    Float,
     LearnerConfig,
     MinibatchFields,
 )
 from gymnasium_solver.config.search_range import searched
 from gymnasium_solver.data.rollout import Rollout
-from gymnasium_solver.nets.actor_critic import ActorCritic
-from gymnasium_solver.policies.policy import ActorPolicy
-from gymnasium_solver.spaces.observations import Space
 
 
 class ReinforceConfig(ActorCriticFields, MinibatchFields, LearnerConfig):
@@ -79,13 +75,15 @@ class ReinforceConfig(ActorCriticFields, MinibatchFields, LearnerConfig):
     different starts."""
     normalize_returns: bool = True
     """Standardise the weights over the rollout. Off: the textbook gradient, sensitive to scale."""
+    elite: Annotated[Float, Field(gt=0, le=1)] | None = None
+    """Learn only from this share of the best episodes of a rollout, like the elites of the
+    cross-entropy method. Weights are computed over all episodes first. Lower: greedier. null: from
+    all of them."""
     n_epochs: Annotated[int, changing(ge=1, whole=True)] = 1
     """Passes over each rollout. More than one needs clip_range."""
     clip_range: PositiveSchedule | None = None
     """Clip the probability ratio to 1 +- this value, as PPO does (REINFORCE++), so that a rollout
     can be used more than once. null: the plain gradient."""
-    vf_coef: NonNegativeSchedule = Schedule.constant(0.5)
-    """Weight of the value loss, if a value is learned."""
 
     @property
     def resolved_baseline(self) -> str:
@@ -119,36 +117,13 @@ class ReinforceConfig(ActorCriticFields, MinibatchFields, LearnerConfig):
         return self
 
 
-class Reinforce(Learner):
+class Reinforce(RolloutLearner):
     Config = ReinforceConfig
-    net: ActorCritic
-    policy: ActorPolicy
+    config: ReinforceConfig
 
-    def __init__(
-        self,
-        config: ReinforceConfig,
-        observation_space: Space,
-        action_space: Space,
-        seed: int,
-        device: str = "cpu",
-    ):
-        super().__init__(config, observation_space, action_space, seed, device)
-        self.config: ReinforceConfig = config
-        self.net, self.policy, self.optimizer = build_actor_critic(
-            self, critic=config.resolved_baseline == "value"
-        )
-        self.gradient = self.add_gradient(
-            "policy", self._loss, self.optimizer, record=config.has_short_sequences
-        )
-
-    def _loss(self, batch: Batch, coefficients: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
-        terms = policy_gradient_loss(self.net, self.actions, batch, *coefficients)
-        return terms.total, list(terms)
-
-    def update(self, rollout: Rollout, env_steps: int, total_steps: int) -> dict[str, float]:
-        """Update from one rollout and return the metrics."""
-        with self.observing(rollout):
-            return self._update(rollout, env_steps, total_steps)
+    @property
+    def has_critic(self) -> bool:
+        return bool(self.config.resolved_baseline == "value")
 
     def _update(self, rollout: Rollout, env_steps: int, total_steps: int) -> dict[str, float]:
         hp = self.scheduled_values(env_steps, total_steps)
@@ -170,7 +145,7 @@ class Reinforce(Learner):
                 terms.append(torch.stack(values))
         self.n_updates += 1
         total, policy, value, entropy = torch.stack(terms).mean(0).tolist()
-        has_critic = self.net.critic_head is not None
+        has_critic = self.has_critic
         return {
             "opt/loss/total": total,
             "opt/loss/policy": policy,
@@ -200,4 +175,7 @@ class Reinforce(Learner):
         weight = advantage
         if cfg.normalize_returns:
             weight = ops.standardize(advantage[valid], advantage)
+        if cfg.elite is not None:
+            chosen = elite_rows(rollout.reward, rollout.done, valid, cfg.elite)
+            rollout = replace(rollout, valid=chosen)
         return prepare(self, self.net, rollout, weight, returns, values, advantage)

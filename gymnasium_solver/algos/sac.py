@@ -4,7 +4,8 @@ An update trains the critics on the soft Bellman target, using slowly updated ta
 the actor, to maximise value plus entropy; then the temperature, to hold the entropy at its target.
 The critics are stacked into one batched module, and the minimum of their values is used.
 
-Box actions: a tanh-squashed Gaussian with the reparameterisation trick. Discrete actions
+Box actions: a tanh-squashed Gaussian with the reparameterisation trick, or state-dependent
+exploration (`sde`, nets/sde.py). Discrete actions
 (Christodoulou 2019): expectations over actions are exact, and illegal actions are excluded from all
 of them. Differences from common implementations:
 - Truncated episodes bootstrap from their true final observation.
@@ -18,19 +19,21 @@ of them. Differences from common implementations:
 
 import math
 from collections.abc import Sequence
-from typing import Annotated, Any, NamedTuple, cast
+from typing import Annotated, Any, NamedTuple, Self, cast
 
 import torch
+from pydantic import model_validator
 from torch import Tensor, nn
 
 from gymnasium_solver.algos import ops
 from gymnasium_solver.algos.off_policy import OffPolicyLearner, ReplayBatch
 from gymnasium_solver.algos.soft import SoftConfig, learn_alpha
 from gymnasium_solver.config.schedule import NonNegativeSchedule, Schedule, changing, scheduled
-from gymnasium_solver.config.schema import Count
+from gymnasium_solver.config.schema import Count, Float, SdeFields
 from gymnasium_solver.config.search_range import searched
 from gymnasium_solver.data.memory import Sample
-from gymnasium_solver.nets.actor_critics import ActorCritics, Critics, squash
+from gymnasium_solver.errors import ConfigError
+from gymnasium_solver.nets.actor_critics import ActorCritics, Critics
 from gymnasium_solver.nets.encoder import TensorObs
 from gymnasium_solver.policies.continuous import SoftPolicy
 from gymnasium_solver.spaces.action_base import mask_tensor
@@ -38,7 +41,7 @@ from gymnasium_solver.spaces.actions import DiscreteActions, require_bounded_box
 from gymnasium_solver.spaces.observations import Space
 
 
-class SACConfig(SoftConfig):
+class SACConfig(SdeFields, SoftConfig):
     tau: Annotated[float, changing(gt=0, le=1), searched("log:0.001..0.05", main=True)] = 0.005
     """Polyak factor of the target critics at every update. Higher: faster, less stable."""
     policy_delay: Count = 1
@@ -50,6 +53,15 @@ class SACConfig(SoftConfig):
     explores more; the paper's 0.98 is nearly uniform."""
     entropy_penalty_coef: NonNegativeSchedule = Schedule.constant(0.0)
     """Discrete actions: penalty on sudden changes of the entropy. Higher: more stable, slower."""
+    sde_log_std_init: Annotated[Float, searched("-4..0")] = -3.0
+    """Initial log standard deviation of the entries of sde. The noise on an action is as many times
+    larger as the features of the last hidden layer are long. Higher: more exploration."""
+
+    @model_validator(mode="after")
+    def _check_noise(self) -> Self:
+        if self.sde and self.noise_correlation:
+            raise ValueError("sde has lasting noise of its own: remove noise_correlation")
+        return self
 
 
 class ActorBatch(NamedTuple):
@@ -67,10 +79,9 @@ def critic_loss(
     net: ActorCritics, target: Critics, batch: ReplayBatch, alpha: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the loss, the mean Q-value and the absolute TD errors [B]."""
-    assert batch.noise is not None
     with torch.no_grad():
         next_x = net.encoder(batch.next_obs)
-        next_actions, next_log_prob = squash(net.actor(next_x), batch.noise)
+        next_actions, next_log_prob = net.actor.sampled(next_x, batch.noise)
         next_q = target(next_x, next_actions).squeeze(2).amin(0)
         wanted = batch.reward + batch.discount * (next_q - alpha * next_log_prob)
     q = net.critic(net.encoder(batch.obs), batch.actions).squeeze(2)
@@ -78,11 +89,11 @@ def critic_loss(
 
 
 def actor_loss(
-    net: ActorCritics, obs: TensorObs, noise: Tensor, alpha: Tensor
+    net: ActorCritics, obs: TensorObs, noise: Tensor | None, alpha: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Return the loss and an estimate of the entropy."""
     x = net.encoder(obs)
-    actions, log_prob = squash(net.actor(x), noise)
+    actions, log_prob = net.actor.sampled(x, noise)
     q = net.critic(x, actions).squeeze(2).amin(0)
     return (alpha * log_prob - q).mean(), -log_prob.detach().mean()
 
@@ -156,6 +167,8 @@ class SAC(OffPolicyLearner):
         self.config: SACConfig = config
         is_discrete = isinstance(self.actions, DiscreteActions)
         self.n_actions = self.actions.n if isinstance(self.actions, DiscreteActions) else 0
+        if is_discrete and config.sde:
+            raise ConfigError(f"sde: needs real-valued actions (a Box), not {action_space}")
         if not is_discrete:
             require_bounded_box(action_space, "sac", config.env_id, "Box or Discrete actions")
         self.width = self.n_actions or self.actions.shape[0]
@@ -169,6 +182,7 @@ class SAC(OffPolicyLearner):
             critic_hidden_dims=config.critic_hidden_dims,
             alpha=config.first_alpha(is_discrete=is_discrete),
             spectral_norm=config.spectral_norm,
+            sde_log_std_init=config.sde_log_std_init if config.sde else None,
             normalize_obs=config.obs_normalization,
             clip_obs=config.clip_obs,
             generator=self.generator,
@@ -180,6 +194,7 @@ class SAC(OffPolicyLearner):
             self.act_rng,
             config.noise_correlation,
             record=self.may_record_acting,
+            sde_sample_freq=config.sde_sample_freq,
         )
         self.actor_optimizer = self.add_optimizer("policy", self.net.actor)
         self.critic_optimizer = self.add_optimizer("critic", self.net.critic)
@@ -191,17 +206,18 @@ class SAC(OffPolicyLearner):
         if self.n_actions and any(config.entropy_penalty_coef.values):
             self.steady_actor = self.set_target(self.actor_optimizer)
         critic, steady = self.net.critic, _tensors(self.steady_actor)
+        drawn = list(self.net.actor.buffers())  # of state-dependent exploration
         self.critic_gradient = self.add_gradient(
             "critic",
             self._critic_loss,
             self.critic_optimizer,
-            constants=[*self.net.actor.parameters(), *_tensors(self.target), *critic.buffers()],
+            constants=[*_tensors(self.net.actor), *_tensors(self.target), *critic.buffers()],
         )
         self.actor_gradient = self.add_gradient(
             "policy",
             self._actor_loss,
             self.actor_optimizer,
-            constants=[*_tensors(critic), *steady],
+            constants=[*_tensors(critic), *steady, *drawn],
         )
 
     def _critic_loss(
@@ -218,7 +234,6 @@ class SAC(OffPolicyLearner):
             steady = self.steady_actor
             terms = discrete_actor_loss(self.net, steady, batch.obs, batch.mask, *coefficients)
         else:
-            assert batch.noise is not None
             terms = actor_loss(self.net, batch.obs, batch.noise, *coefficients)
         return terms[0], list(terms)
 
@@ -235,6 +250,8 @@ class SAC(OffPolicyLearner):
         if cfg.spectral_norm:
             net.critic.mlps.power_iteration()
             self.target.mlps.power_iteration()
+        if net.actor.sde is not None:  # one matrix for the whole batch, as in SB3
+            net.actor.sde.draw.copy_(self.normal_noise(*net.actor.sde.draw.shape))
 
         with timer.detail("gradient"):
             grad, loss, q_mean, error = self.critic_gradient(self._with_noise(batch), [alpha])
@@ -280,13 +297,16 @@ class SAC(OffPolicyLearner):
         self.net(batch.obs, None if self.n_actions else batch.actions)
 
     def _with_noise(self, batch: ReplayBatch) -> ReplayBatch:
-        """Add the noise for sampling next actions; discrete actions need none."""
-        if self.n_actions:
+        """Add the noise for sampling next actions; discrete actions need none, and state-dependent
+        exploration has its own."""
+        if self.n_actions or self.config.sde:
             return batch
         return batch._replace(noise=self.normal_noise(self.config.batch_size, self.width))
 
     def _actor_batch(self, batch: ReplayBatch, sample: Sample) -> ActorBatch:
         """The observations, with noise (Box) or legal actions (discrete)."""
+        if self.config.sde:
+            return ActorBatch(batch.obs)
         if not self.n_actions:
             return ActorBatch(batch.obs, noise=self.normal_noise(len(batch.reward), self.width))
         assert self.memory is not None

@@ -21,7 +21,7 @@ from gymnasium_solver.config.schedule import (
     Scheduled,
 )
 from gymnasium_solver.config.schema import Count, CriticFields, Float
-from gymnasium_solver.fast.optimizer import FlatOptimizer
+from gymnasium_solver.fast.optimizer import Optimizer
 from gymnasium_solver.nets.actor_critics import Temperature
 
 # Where a learnt temperature starts. The entropy of discrete actions is positive, so each step earns
@@ -90,7 +90,7 @@ class SoftConfig(OffPolicyConfig, CriticFields):
 
 def learn_alpha(
     temperature: Temperature,
-    optimizer: FlatOptimizer,
+    optimizer: Optimizer,
     entropy_gap: Tensor,
     lr: float,
     bounds: tuple[float | None, float | None],

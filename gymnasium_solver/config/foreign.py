@@ -39,6 +39,7 @@ NAMES: dict[str, str] = {
     "hidden_dims": "hid_layers net_arch hidden_sizes fcnet_hiddens policy_kwargs network_kwargs "
     "ac_kwargs",
     "activation": "activation_fn fcnet_activation policy_kwargs network_kwargs",
+    "sde": "use_sde",
     "share_trunk": "vf_share_layers share_features_extractor",
     "normalize_obs": "normalize obs_norm norm_obs observation_filter",
     "normalize_reward": "normalize rew_norm norm_reward reward_normalization",
@@ -83,10 +84,6 @@ _EPSILON = "One schedule has all three: epsilon: {start: 1, end: 0.05, to: 0.1}.
 _ROLLOUT = "A rollout has n_envs x n_steps samples."
 _EPOCHS = "It counts epochs; an epoch is n_envs x n_steps env steps."
 _UPDATES = "It is a ratio: gradient steps per env step, for any n_envs."
-_SDE = (
-    "State-dependent exploration is not available; SAC's noise_correlation keeps the noise for "
-    "several steps."
-)
 _HER = "Hindsight replay is one field: her: {strategy: future, k: 4}."
 _TRACKERS = "Runs are written to their own folder; gsolve plot draws them."
 
@@ -112,8 +109,6 @@ NOTES = {
         ("replay_buffer_kwargs", "n_sampled_goal", "goal_selection_strategy", "future_k"), _HER
     ),
     "verbose": "quiet: true prints only the result.",
-    "use_sde": _SDE,
-    "sde_sample_freq": _SDE,
     "tensorboard_log": _TRACKERS,
     "track": _TRACKERS,
     "kl_coeff": "PPO here clips; target_kl ends an update early.",

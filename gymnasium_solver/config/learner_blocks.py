@@ -2,7 +2,7 @@
 optimisation, minibatches, memory, actor and critic."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -17,15 +17,20 @@ from gymnasium_solver.config.schedule import (
 )
 from gymnasium_solver.config.search_range import searched
 from gymnasium_solver.config.types import (
+    OPTIMIZERS,
     ActionDist,
     Activation,
     BatchSize,
+    Block,
     Count,
     Float,
     HeadKind,
     HiddenDims,
+    Int,
+    Name,
     ObsNormalization,
     OptimizerKind,
+    PartDims,
     PolicyKind,
 )
 
@@ -90,6 +95,12 @@ class NetworkFields(Fields):
     """Factor of the initial weights, if `init` is not auto."""
     zero_last: bool = False
     """Start with zeros in the output layers: values of 0 and a uniform policy."""
+    embedding_dim: Literal["auto"] | Count = "auto"
+    """Width of learnt embeddings of Discrete and MultiDiscrete observations, one for each
+    component. auto: one-hot vectors, and an embedding of 64 for more than 1,024 values."""
+    input_dims: PartDims = {}
+    """Hidden layers of their own for parts of a Dict observation, before the shared ones:
+    {camera: [64], goal: [32, 32]}, or a list for every part."""
     head: HeadKind = "linear"
     """Output layer of the networks: linear, or a head registered by a plugin."""
 
@@ -112,8 +123,12 @@ class LearningFields(Fields):
     )
     """Learning rate. Higher: faster, until it becomes unstable."""
     optimizer: OptimizerKind = "adam"
-    """Optimiser of all networks. rmsprop_tf: as TensorFlow has it, with epsilon inside the root and
-    short first steps."""
+    """Optimiser of all networks: adam, adamw, sgd, rmsprop, rmsprop_tf (as TensorFlow has it, with
+    epsilon inside the root and short first steps), or a class of torch.optim by name: NAdam. The
+    latter is slower for small networks."""
+    optimizer_kwargs: Block = {}
+    """Arguments of a class of torch.optim, such as {betas: [0.9, 0.99]}. adam_eps, adam_beta1,
+    adam_beta2 and momentum do not apply to it."""
     adam_eps: Annotated[Float, Field(gt=0), searched("log:1e-8..1e-3")] = 1e-5
     """Epsilon of Adam's denominator. Higher: smaller steps where gradients are small."""
     adam_beta1: Annotated[Float, Field(ge=0, lt=1)] = 0.9
@@ -130,6 +145,15 @@ class LearningFields(Fields):
     """Clip the gradient norm to this value. null: no clipping."""
     gamma: Annotated[float, changing(ge=0, le=1), searched("logit:0.9..0.9995", main=True)] = 0.99
     """Discount factor. Higher: looks further ahead, with more variance."""
+
+    @model_validator(mode="after")
+    def _check_optimizer(self) -> Self:
+        if self.optimizer_kwargs and self.optimizer in OPTIMIZERS:
+            raise ValueError(
+                f"optimizer_kwargs are for a class of torch.optim, but optimizer is "
+                f"{self.optimizer}: set adam_eps, adam_beta1, adam_beta2, momentum or weight_decay"
+            )
+        return self
 
 
 class MinibatchFields(BudgetFields):
@@ -183,12 +207,38 @@ class RecurrentFields(Fields):
         return [*super().notices(), text]
 
 
-class ActorCriticFields(RecurrentFields):
+class SdeFields(Fields):
+    title = "state-dependent exploration"
+
+    sde: bool = False
+    """Generalised state-dependent exploration (gSDE): noise that is a function of the state, the
+    same for many steps. Smoother than independent noise. For real-valued actions."""
+    sde_sample_freq: Annotated[Int, Field(ge=-1)] = -1
+    """Steps between two draws of that function. -1: once at the start of every rollout. Fewer:
+    closer to independent noise."""
+    sde_log_std_init: Annotated[Float, searched("-4..0")] = -2.0
+    """Initial log standard deviation of its entries. The noise on an action is as many times larger
+    as the features of the last hidden layer are long. Higher: more exploration."""
+
+    @model_validator(mode="after")
+    def _check_sde(self) -> Self:
+        if self.sde_sample_freq == 0:
+            raise ValueError("sde_sample_freq: 0 steps; use -1 for once per rollout, or 1 and more")
+        return self
+
+
+class ActorCriticFields(SdeFields, RecurrentFields):
     title = "actor and critic"
 
     share_trunk: Literal["auto"] | bool = "auto"
     """Share the hidden layers between policy and value function. Smaller and faster, but the two
     interfere. auto: shared in a CNN and in a recurrent network, separate in an MLP."""
+    output_dims: PartDims = {}
+    """Hidden layers of their own for outputs, after the shared ones, by part of the action, and
+    value: {steer: [32], value: [64]}, or a list for every output."""
+    heads_by: Name | None = None
+    """Discrete part of a Dict observation, such as the task: each of its values has output layers
+    of its own. null: one for all."""
     action_dist: ActionDist = "auto"
     """Distribution of actions. Real-valued (Box): gaussian (the same deviation in all states),
     gaussian_state (learnt per state), squashed (the latter through tanh into the bounds), beta (on
@@ -202,6 +252,9 @@ class ActorCriticFields(RecurrentFields):
         Schedule.constant(0.0)
     )
     """Weight of the entropy bonus. Higher: explores more, converges later."""
+    vf_coef: Annotated[NonNegativeSchedule, searched("0.1..1.0")] = Schedule.constant(0.5)
+    """Weight of the value loss, if a value is learned. Higher: the critic learns faster, in a
+    shared trunk at the cost of the actor."""
 
 
 class CriticFields(NetworkFields):

@@ -45,6 +45,7 @@ from gymnasium_solver.config.learner_blocks import (
     NetworkFields,
     NormalizeFields,
     RecurrentFields,
+    SdeFields,
 )
 from gymnasium_solver.config.schedule import Schedule
 from gymnasium_solver.config.types import (
@@ -76,6 +77,7 @@ __all__ = [
     "MinibatchFields",
     "NonNegativeInt",
     "RecurrentFields",
+    "SdeFields",
     "canonical",
     "cpu_count",
 ]

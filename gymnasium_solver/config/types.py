@@ -6,17 +6,28 @@ constructed config holds plain numbers.
 """
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    ValidationInfo,
+    WithJsonSchema,
+)
 
 from gymnasium_solver.config.cpus import cpu_count
 from gymnasium_solver.registry import heads, networks
+from gymnasium_solver.suggest import did_you_mean
 
 LONGEST_NAME = 150
 DEEPEST = 50  # levels of lists and blocks in a value
 _OBS_KEYS = "expected a list of different names, or {drop: [names]}"
+OPTIMIZERS = ("adam", "adamw", "sgd", "rmsprop", "rmsprop_tf")
+_TORCH_CLASS = re.compile(r"(torch\.optim\.)?[A-Z][A-Za-z0-9]*")
 _LONG_NETWORKS = ("mlp_actorcritic", "cnn_actorcritic")
 
 
@@ -48,6 +59,19 @@ def layers(value: Any) -> Any:
         return tuple(whole(item) for item in value)
     width = whole(value)
     return (width,) if isinstance(width, int) and not isinstance(width, bool) else value
+
+
+def _part_dims(value: Any) -> Any:
+    """{part: widths}; widths alone are for every part."""
+    if isinstance(value, Mapping):
+        return {name: layers(dims) for name, dims in value.items()}
+    return {"*": layers(value)}
+
+
+def _written_part_dims(value: dict[str, Any]) -> Any:
+    """As a config writes it."""
+    written = {name: list(dims) for name, dims in value.items()}
+    return written["*"] if list(written) == ["*"] else written
 
 
 def is_too_deep(value: Any) -> bool:
@@ -108,6 +132,14 @@ def _known_network(name: str) -> str:
 def _known_head(name: str) -> str:
     if name not in heads.names():
         raise ValueError(heads.unknown(name))
+    return name
+
+
+def _known_optimizer(name: str) -> str:
+    """Whether torch has the class is checked where torch is loaded (fast/torch_optimizer.py)."""
+    if name not in OPTIMIZERS and not _TORCH_CLASS.fullmatch(name):
+        known = f"expected {', '.join(OPTIMIZERS)}, or a class of torch.optim such as NAdam"
+        raise ValueError(f"{known}. {did_you_mean(name, OPTIMIZERS)}".rstrip(". "))
     return name
 
 
@@ -279,9 +311,36 @@ HeadKind = Annotated[
     AfterValidator(_known_head),
     WithJsonSchema({"type": "string", "x-expected": "linear, or a head registered by a plugin"}),
 ]
-OptimizerKind = Literal["adam", "adamw", "sgd", "rmsprop", "rmsprop_tf"]
+OptimizerKind = Annotated[
+    str,
+    AfterValidator(_known_optimizer),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"enum": list(OPTIMIZERS)},
+                {"type": "string", "pattern": f"^{_TORCH_CLASS.pattern}$"},
+            ],
+            "x-expected": f"{', '.join(OPTIMIZERS)}, or a class of torch.optim such as NAdam",
+        }
+    ),
+]
 Activation = Literal[
     "tanh", "relu", "leaky_relu", "elu", "selu", "gelu", "silu", "swish", "mish", "identity"
+]
+PartDims = Annotated[
+    dict[str, tuple[Count, ...]],
+    BeforeValidator(_part_dims),
+    PlainSerializer(_written_part_dims),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "object"},
+                {"type": "array", "items": {"type": "integer", "minimum": 1}},
+                {"type": "integer", "minimum": 1},
+            ],
+            "x-expected": "{part: [widths]}, or [widths] for every part",
+        }
+    ),
 ]
 HiddenDims = Annotated[
     tuple[Count, ...],

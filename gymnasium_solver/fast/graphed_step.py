@@ -23,7 +23,7 @@ from torch import Tensor
 
 from gymnasium_solver import tree
 from gymnasium_solver.fast.cuda_graph import N_PLAIN_CALLS, inlined
-from gymnasium_solver.fast.optimizer import FlatOptimizer
+from gymnasium_solver.fast.optimizer import Optimizer
 from gymnasium_solver.fast.staging import Staging, on_device
 
 MAX_GRAPHS = 8
@@ -49,7 +49,7 @@ class Steps(Protocol):
     """What is needed of a learner."""
 
     device: torch.device
-    optimizers: dict[str, FlatOptimizer]
+    optimizers: dict[str, Optimizer]
     rng: np.random.Generator
     step_inputs: Inputs | None
 

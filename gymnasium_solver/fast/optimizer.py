@@ -1,4 +1,4 @@
-"""All parameters of a module as one flat vector, with Adam, AdamW or SGD on it.
+"""All parameters of a module as one flat vector, with Adam, AdamW, SGD or RMSprop on it.
 
 Clipping and the update then operate on one tensor instead of a dozen. For small networks this saves
 most of the time, which is dispatch, not arithmetic. The module's parameters are views of the
@@ -7,12 +7,14 @@ vector.
 On a GPU a step is a CUDA graph (fast/cuda_graph.py).
 
 The update rules are those of torch.optim, up to rounding (verified by a test). torch.optim itself
-is not used: creating an optimiser imports torch's compiler, which adds more than a second to every
-start, and its bookkeeping costs more than the update of a small vector.
+is not used here: creating an optimiser imports torch's compiler, which adds more than a second to
+every start, and its bookkeeping costs more than the update of a small vector. The classes
+of torch.optim are in fast/torch_optimizer.py.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -20,7 +22,8 @@ from torch import Tensor, nn
 
 from gymnasium_solver.fast.cuda_graph import Graphed, is_inlined
 
-OptimizerKind = Literal["adam", "adamw", "sgd", "rmsprop", "rmsprop_tf"]
+FlatKind = Literal["adam", "adamw", "sgd", "rmsprop", "rmsprop_tf"]
+FLAT_KINDS: tuple[str, ...] = get_args(FlatKind)
 RMS_DECAY = 0.99  # of the mean square in rmsprop
 BETA1, BETA2 = 0.9, 0.999
 
@@ -36,11 +39,87 @@ def flatten_parameters(module: nn.Module) -> Tensor:
     return flat
 
 
-class FlatOptimizer:
+class Optimizer(ABC):
+    """Clips a flat gradient and updates the parameters of a module along it."""
+
     def __init__(
         self,
         module: nn.Module,
-        kind: OptimizerKind,
+        *,
+        max_grad_norm: float | None = None,
+        max_grad_value: float | None = None,
+    ):
+        self.max_grad_norm, self.max_grad_value = max_grad_norm, max_grad_value
+        self.module = module
+        self.params = list(module.parameters())
+        self._part_names = [name.partition(".")[0] for name, _ in module.named_parameters()]
+        self.flat = flatten_parameters(module)
+        self.n_steps = 0
+
+    @abstractmethod
+    def step(self, grad: Tensor, lr: float | Tensor) -> Tensor:
+        """One optimiser step along a flat gradient, which is overwritten; returns its norm before
+        clipping. `lr` is a tensor if the step is part of a larger graph."""
+
+    @abstractmethod
+    def state(self) -> dict[str, Tensor]:
+        """Everything but the weights that the next steps depend on."""
+
+    @abstractmethod
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Load what `state` returned."""
+
+    def set_count(self, n_steps: int) -> None:
+        """Continue as after so many steps."""
+        self.n_steps = n_steps
+
+    def _clipped(self, grad: Tensor) -> Tensor:
+        """Clip a gradient in place and return its norm before that."""
+        norm = torch.linalg.vector_norm(grad)
+        if self.max_grad_value is not None:
+            grad.clamp_(-self.max_grad_value, self.max_grad_value)
+            self._clip_to_norm(grad, torch.linalg.vector_norm(grad))
+        else:
+            self._clip_to_norm(grad, norm)
+        return norm
+
+    def _clip_to_norm(self, grad: Tensor, norm: Tensor) -> None:
+        if self.max_grad_norm is not None:
+            self._clip(grad, norm, self.max_grad_norm)
+
+    def _clip(self, grad: Tensor, norm: Tensor, limit: float) -> None:
+        if norm.is_cpu:  # on the CPU reading a number needs no synchronisation, and is cheaper
+            if float(norm) > limit:
+                grad.mul_(limit / (float(norm) + 1e-6))
+        else:
+            grad.mul_((limit / (norm + 1e-6)).clamp_(max=1.0))
+
+    def part_norms(self, grad: Tensor) -> dict[str, float]:
+        """Norms of a flat gradient by part of the module: its direct children and own
+        parameters."""
+        values, start = grad.detach().cpu().numpy(), 0
+        squares: dict[str, float] = {}
+        for name, parameter in zip(self._part_names, self.params, strict=True):
+            part = values[start : start + parameter.numel()]
+            squares[name] = squares.get(name, 0.0) + float(np.dot(part, part))
+            start += parameter.numel()
+        return {name: square**0.5 for name, square in squares.items()}
+
+    def snapshot(self) -> tuple[Tensor, dict[str, Tensor]]:
+        """Copy weights and moments, to restore after an update with NaNs."""
+        return self.flat.clone(), {k: v.clone() for k, v in self.state().items()}
+
+    def restore(self, snapshot: tuple[Tensor, dict[str, Tensor]]) -> None:
+        weights, moments = snapshot
+        self.flat.copy_(weights)
+        self.load_state(moments)
+
+
+class FlatOptimizer(Optimizer):
+    def __init__(
+        self,
+        module: nn.Module,
+        kind: FlatKind,
         *,
         eps: float = 1e-5,
         weight_decay: float = 0.0,
@@ -52,14 +131,9 @@ class FlatOptimizer:
         graph: bool = True,
     ):
         """`momentum`: of sgd."""
+        super().__init__(module, max_grad_norm=max_grad_norm, max_grad_value=max_grad_value)
         self.kind, self.eps, self.weight_decay, self.beta1 = kind, eps, weight_decay, beta1
-        self.max_grad_norm, self.max_grad_value = max_grad_norm, max_grad_value
         self.beta2, self.momentum = beta2, momentum
-        self.module = module
-        self.params = list(module.parameters())
-        self._part_names = [name.partition(".")[0] for name, _ in module.named_parameters()]
-        self.flat = flatten_parameters(module)
-        self.n_steps = 0
         self.mean = torch.zeros_like(self.flat)
         # TensorFlow's RMSprop starts at 1: its first steps are short.
         start = 1.0 if kind == "rmsprop_tf" else 0.0
@@ -70,8 +144,6 @@ class FlatOptimizer:
 
     @torch.no_grad()
     def step(self, grad: Tensor, lr: float | Tensor) -> Tensor:
-        """One optimiser step along a flat gradient, which is overwritten; returns its norm before
-        clipping. `lr` is a tensor if the step is part of a larger graph."""
         self.n_steps += 1
         if is_inlined():
             self._count.add_(1)
@@ -83,19 +155,14 @@ class FlatOptimizer:
         return self._graphed([grad])[0].clone()
 
     def set_count(self, n_steps: int) -> None:
-        self.n_steps = n_steps
+        super().set_count(n_steps)
         self._count.fill_(n_steps)
 
     def _descend_from_places(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         return [self._descend(inputs[0], self._lr)]
 
     def _descend(self, grad: Tensor, lr: float | Tensor) -> Tensor:
-        norm = torch.linalg.vector_norm(grad)
-        if self.max_grad_value is not None:
-            grad.clamp_(-self.max_grad_value, self.max_grad_value)
-            self._clip_to_norm(grad, torch.linalg.vector_norm(grad))
-        else:
-            self._clip_to_norm(grad, norm)
+        norm = self._clipped(grad)
         if self.weight_decay and self.kind == "adamw":
             self.flat.mul_(1 - lr * self.weight_decay)
         elif self.weight_decay:
@@ -110,17 +177,6 @@ class FlatOptimizer:
         else:
             self._adam(grad, lr)
         return norm
-
-    def _clip_to_norm(self, grad: Tensor, norm: Tensor) -> None:
-        if self.max_grad_norm is not None:
-            self._clip(grad, norm, self.max_grad_norm)
-
-    def _clip(self, grad: Tensor, norm: Tensor, limit: float) -> None:
-        if norm.is_cpu:  # on the CPU reading a number needs no synchronisation, and is cheaper
-            if float(norm) > limit:
-                grad.mul_(limit / (float(norm) + 1e-6))
-        else:
-            grad.mul_((limit / (norm + 1e-6)).clamp_(max=1.0))
 
     def _rmsprop(self, grad: Tensor, lr: float | Tensor) -> None:
         """As torch has it, epsilon is added to the root; as TensorFlow has it, inside the root."""
@@ -140,17 +196,6 @@ class FlatOptimizer:
             amsgrad=False, maximize=False,
         )  # fmt: skip
 
-    def part_norms(self, grad: Tensor) -> dict[str, float]:
-        """Norms of a flat gradient by part of the module: its direct children and own
-        parameters."""
-        values, start = grad.detach().cpu().numpy(), 0
-        squares: dict[str, float] = {}
-        for name, parameter in zip(self._part_names, self.params, strict=True):
-            part = values[start : start + parameter.numel()]
-            squares[name] = squares.get(name, 0.0) + float(np.dot(part, part))
-            start += parameter.numel()
-        return {name: square**0.5 for name, square in squares.items()}
-
     def state(self) -> dict[str, Tensor]:
         return {
             "mean": self.mean,
@@ -162,12 +207,3 @@ class FlatOptimizer:
         self.mean.copy_(torch.as_tensor(state["mean"]))
         self.mean_square.copy_(torch.as_tensor(state["mean_square"]))
         self.set_count(int(state["n_steps"]))
-
-    def snapshot(self) -> tuple[Tensor, dict[str, Tensor]]:
-        """Copy weights and moments, to restore after an update with NaNs."""
-        return self.flat.clone(), {k: v.clone() for k, v in self.state().items()}
-
-    def restore(self, snapshot: tuple[Tensor, dict[str, Tensor]]) -> None:
-        weights, moments = snapshot
-        self.flat.copy_(weights)
-        self.load_state(moments)

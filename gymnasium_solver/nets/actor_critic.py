@@ -7,12 +7,14 @@ tensors. Acting and learning use the same methods (policies/policy.py, fast/reco
 import torch
 from torch import Tensor, nn
 
-from gymnasium_solver.nets.encoder import Encoded, ObsEncoder, TensorObs
-from gymnasium_solver.nets.features import Features
-from gymnasium_solver.nets.mlp import HIDDEN_GAIN, mlp_torso, output_layer
-from gymnasium_solver.nets.network import Network
+from gymnasium_solver.nets.branches import VALUE, KeepColumns, outputs_of
+from gymnasium_solver.nets.encoder import Encoded, TensorObs
+from gymnasium_solver.nets.features import Features, encoder_for
+from gymnasium_solver.nets.mlp import HIDDEN_GAIN, mlp_torso
+from gymnasium_solver.nets.network import Network, named_dims
 from gymnasium_solver.nets.normalizer import NormalizeMode
 from gymnasium_solver.nets.recurrent import Recurrence, RecurrentCore
+from gymnasium_solver.nets.sde import SdeHead
 from gymnasium_solver.nets.value_scale import ValueScale
 from gymnasium_solver.spaces.action_base import ActionKind
 from gymnasium_solver.spaces.observations import Space
@@ -38,19 +40,30 @@ class ActorCritic(nn.Module):
         clip_obs: float = 10.0,
         critic: bool = True,
         normalize_values: bool = False,
+        sde_log_std_init: float | None = None,
         recurrence: Recurrence | None = None,
         generator: torch.Generator,
     ):
+        """`sde_log_std_init`: of state-dependent exploration (gSDE); None: without."""
         super().__init__()
-        self.encoder = ObsEncoder(
-            observation_space, images=network.cnns, normalize=normalize_obs, clip=clip_obs
+        self.encoder = encoder_for(observation_space, network, normalize_obs, clip_obs)
+
+        n_tasks = 0
+        if network.heads_by is not None:
+            start, stop = self.encoder.columns[network.heads_by]
+            n_tasks = stop - start
+        parts = actions.output_parts()
+        network = network._replace(
+            output_dims=named_dims("output_dims", network.output_dims, [*parts, VALUE])
         )
 
         def torso() -> tuple[Features, nn.Module, int]:
             features = Features(self.encoder, network, HIDDEN_GAIN, generator)
             dims = network.hidden_dims
-            dense = mlp_torso(features.width, dims, network.activation, generator)
-            return features, dense, dims[-1] if dims else features.width
+            dense: nn.Module = mlp_torso(features.width, dims, network.activation, generator)
+            if network.heads_by is not None:  # the task stands at the end of the features
+                dense = KeepColumns(dense, *features.positions[network.heads_by])
+            return features, dense, (dims[-1] if dims else features.width) + n_tasks
 
         self.actor_features, self.actor_torso, n_features = torso()
         self.core: RecurrentCore | None = None
@@ -58,9 +71,12 @@ class ActorCritic(nn.Module):
             assert share_trunk or not critic, "a recurrent core requires a shared trunk"
             self.core = RecurrentCore(recurrence.kind, n_features, recurrence.dim, generator)
             n_features = recurrence.dim
-        self.actor_head = output_layer(
-            network, n_features, actions.n_outputs, ACTOR_GAIN, generator
-        )
+        if sde_log_std_init is not None:
+            parts = dict.fromkeys(parts, actions.shape[0])
+        self.actor_head = outputs_of(network, n_features, parts, ACTOR_GAIN, generator, n_tasks)
+        if sde_log_std_init is not None:
+            width = actions.shape[0]
+            self.actor_head = SdeHead(self.actor_head, n_features, width, sde_log_std_init)
         self.log_std: nn.Parameter | None = None
         if actions.n_log_std:
             self.log_std = nn.Parameter(actions.first_log_std(log_std_init))
@@ -70,7 +86,9 @@ class ActorCritic(nn.Module):
         if critic:
             if not share_trunk:
                 self.critic_features, self.critic_torso, _ = torso()
-            self.critic_head = output_layer(network, n_features, 1, CRITIC_GAIN, generator)
+            self.critic_head = outputs_of(
+                network, n_features, {VALUE: 1}, CRITIC_GAIN, generator, n_tasks
+            )
         self.value_scale = ValueScale() if normalize_values else None
 
     @property
@@ -87,8 +105,17 @@ class ActorCritic(nn.Module):
         features = self.actor_torso(self.actor_features(x))
         return self.actor_head(features), self._value(x, features)
 
+    def latent(self, obs: TensorObs) -> Tensor:
+        """The features that the actor's outputs are computed from, without a recurrent core."""
+        return self.actor_torso(self.actor_features(self.encoder(obs)))
+
     def actor(self, obs: TensorObs) -> Tensor:
-        return self.actor_head(self.actor_torso(self.actor_features(self.encoder(obs))))
+        return self.actor_head(self.latent(obs))
+
+    def actor_latent(self, obs: TensorObs) -> list[Tensor]:
+        """The actor's outputs [B, W] and their features [B, H]."""
+        latent = self.latent(obs)
+        return [self.actor_head(latent), latent]
 
     def value(self, obs: TensorObs) -> Tensor:
         """Values [B] only."""
@@ -134,11 +161,15 @@ class ActorCritic(nn.Module):
         y, carry = self._remember(obs, carry, is_first)
         return [self.actor_head(y), carry]
 
+    def step_latent(self, obs: TensorObs, carry: Tensor, is_first: Tensor) -> list[Tensor]:
+        """The same, and the features [B, H] of the outputs."""
+        y, carry = self._remember(obs, carry, is_first)
+        return [self.actor_head(y), carry, y]
+
     def step_value(self, obs: TensorObs, carry: Tensor, is_first: Tensor) -> Tensor:
         """Values [B] of observations, each with the carry before it."""
         return self._head_value(self._remember(obs, carry, is_first)[0])
 
     def _remember(self, obs: TensorObs, carry: Tensor, is_first: Tensor) -> tuple[Tensor, Tensor]:
         assert self.core is not None
-        features = self.actor_torso(self.actor_features(self.encoder(obs)))
-        return self.core.step(features, carry, is_first)
+        return self.core.step(self.latent(obs), carry, is_first)

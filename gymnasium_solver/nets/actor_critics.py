@@ -15,13 +15,15 @@ import torch
 from torch import Tensor, nn
 
 from gymnasium_solver.nets.encoder import Encoded, ObsEncoder, TensorObs
-from gymnasium_solver.nets.features import Features
+from gymnasium_solver.nets.features import Features, encoder_for
 from gymnasium_solver.nets.mlp import ACTIVATIONS, linear, output_layer
 from gymnasium_solver.nets.network import Network
 from gymnasium_solver.nets.normalizer import NormalizeMode
 from gymnasium_solver.nets.renorm import BatchRenorm
+from gymnasium_solver.nets.sde import CLIP_MEAN, SdeHead
 from gymnasium_solver.nets.stacked import StackedMLP
 from gymnasium_solver.spaces.action_base import LOG_SQRT_2PI
+from gymnasium_solver.spaces.action_dists import log_slope
 from gymnasium_solver.spaces.observations import Space
 
 # The log standard deviation is clamped to these bounds, as in Haarnoja's code and SB3.
@@ -32,28 +34,47 @@ def squash(outputs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
     """Squashed actions [B, A] in (-1, 1) and their log-probabilities [B], from noise [B, A].
 
     `outputs` [B, 2 A] are the means and log standard deviations before squashing; the noise is
-    standard normal. The log derivative of tanh, log(1 - tanh(u)^2), is computed as 2 (log 2 - u -
-    softplus(-2 u)), which is accurate at large u.
+    standard normal.
     """
     mean, log_std = outputs.chunk(2, dim=1)
     log_std = log_std.clamp(LOG_STD_MIN, LOG_STD_MAX)
     u = mean + log_std.exp() * noise
-    log_slope = 2.0 * (math.log(2.0) - u - nn.functional.softplus(-2.0 * u))
-    log_prob = -0.5 * noise.square() - log_std - LOG_SQRT_2PI - log_slope
+    log_prob = -0.5 * noise.square() - log_std - LOG_SQRT_2PI - log_slope(u)
+    return torch.tanh(u), log_prob.sum(1)
+
+
+def squash_sde(outputs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+    """The same with the noise of state-dependent exploration [B, A], which has its deviation
+    already."""
+    mean, log_std = outputs.chunk(2, dim=1)
+    u = mean + noise
+    z = noise * (-log_std).exp()
+    log_prob = -0.5 * z.square() - log_std - LOG_SQRT_2PI - log_slope(u)
     return torch.tanh(u), log_prob.sum(1)
 
 
 def actor_mlp(
-    network: Network, n_in: int, n_out: int, generator: torch.Generator, renorm: bool = False
+    network: Network,
+    n_in: int,
+    n_out: int,
+    generator: torch.Generator,
+    renorm: bool = False,
+    sde_log_std_init: float | None = None,
 ) -> nn.Sequential:
-    """An MLP with its output layer, initialised like the critics."""
+    """An MLP with its output layer, initialised like the critics. With `sde_log_std_init` the
+    outputs are means and deviations of state-dependent exploration."""
     layers: list[nn.Module] = []
+    n_out = n_out if sde_log_std_init is None else n_out // 2
     sizes = [n_in, *network.hidden_dims, n_out]
     for i, (a, b) in enumerate(pairwise(sizes)):
         layers += [ACTIVATIONS[network.activation]()] if layers else []
         layers += [BatchRenorm((1, a))] if renorm else []
         if i == len(sizes) - 2:
             layers.append(output_layer(network, a, b, None, generator))
+            if sde_log_std_init is not None:
+                layers[-1] = SdeHead(
+                    layers[-1], a, b, sde_log_std_init, learns_features=True, clip_mean=CLIP_MEAN
+                )
         else:
             layers.append(linear(a, b, None, generator))
     return nn.Sequential(*layers)
@@ -82,13 +103,37 @@ class Actor(nn.Module):
         n_outputs: int,
         generator: torch.Generator,
         renorm: bool = False,
+        sde_log_std_init: float | None = None,
     ):
         super().__init__()
         self.features = Features(encoder, network, None, generator)
-        self.layers = actor_mlp(network, self.features.width, n_outputs, generator, renorm)
+        n_in = self.features.width
+        self.layers = actor_mlp(network, n_in, n_outputs, generator, renorm, sde_log_std_init)
+
+    @property
+    def sde(self) -> SdeHead | None:
+        """The output layer, if exploration depends on the state."""
+        last = self.layers[-1]
+        return last if isinstance(last, SdeHead) else None
 
     def forward(self, x: Encoded) -> Tensor:
         return self.layers(self.features(x))
+
+    def latent(self, x: Encoded) -> Tensor:
+        """The features that the output layer takes."""
+        y = self.features(x)
+        for layer in list(self.layers)[:-1]:
+            y = layer(y)
+        return y
+
+    def sampled(self, x: Encoded, noise: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Squashed actions [B, A] and their log-probabilities [B], from standard normal noise, or
+        with state-dependent exploration from the matrix in `sde.draw`."""
+        if self.sde is None:
+            assert noise is not None
+            return squash(self(x), noise)
+        latent = self.latent(x)
+        return squash_sde(self.sde(latent), self.sde.noise(latent))
 
 
 class Critics(nn.Module):
@@ -138,16 +183,17 @@ class ActorCritics(nn.Module):
         alpha: float | None = None,
         spectral_norm: bool = False,
         renorm: bool = False,
+        sde_log_std_init: float | None = None,
         normalize_obs: NormalizeMode = False,
         clip_obs: float = 10.0,
         generator: torch.Generator,
     ):
         """`n_critic_actions`: width of the action input of the critics; 0: no action input."""
         super().__init__()
-        self.encoder = ObsEncoder(
-            observation_space, images=network.cnns, normalize=normalize_obs, clip=clip_obs
+        self.encoder = encoder_for(observation_space, network, normalize_obs, clip_obs)
+        self.actor = Actor(
+            self.encoder, network, n_actor_outputs, generator, renorm, sde_log_std_init
         )
-        self.actor = Actor(self.encoder, network, n_actor_outputs, generator, renorm)
         dims = network.hidden_dims if critic_hidden_dims is None else critic_hidden_dims
 
         def stack(n_features: int) -> StackedMLP:
@@ -196,3 +242,8 @@ class ActorCritics(nn.Module):
     def actor_outputs(self, obs: TensorObs) -> Tensor:
         """The actor's outputs for raw observations."""
         return self.actor(self.encoder(obs))
+
+    def actor_latent(self, obs: TensorObs) -> list[Tensor]:
+        """The actor's outputs, and the features that they are computed from."""
+        latent = self.actor.latent(self.encoder(obs))
+        return [self.actor.layers[-1](latent), latent]

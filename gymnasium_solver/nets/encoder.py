@@ -5,8 +5,8 @@
 
 - Box and MultiBinary parts are flattened, concatenated and optionally normalised. uint8 values are
   scaled to [0, 1] by the bounds of their space.
-- Discrete and MultiDiscrete parts are one-hot encoded. A Discrete part with more than
-  `LARGEST_ONE_HOT` values stays an index, for an embedding (features.py).
+- Discrete and MultiDiscrete parts are one-hot encoded. With `embeds`, or a Discrete part with more
+  than `LARGEST_ONE_HOT` values, they stay indices, for embeddings (features.py).
 - Image parts keep their axes for convolutions: [B, channels, height, width], with uint8 scaled to
   [0, 1] and each value optionally normalised.
 
@@ -47,16 +47,19 @@ class ObsEncoder(nn.Module):
         space: Space,
         *,
         images: Collection[str] = (),
+        embeds: bool = False,
+        one_hot: str | None = None,
         normalize: NormalizeMode = False,
         clip: float = 10.0,
     ):
-        """`images`: the parts for convolutions; "" for the whole observation."""
+        """`images`: the parts for convolutions; "" for the whole observation. `embeds`: all
+        Discrete and MultiDiscrete parts stay indices, for embeddings, except the part `one_hot`."""
         super().__init__()
         self.parts = part_spaces(space)
         self.is_dict = isinstance(space, spaces.Dict)
         self.layouts: dict[str, ImageLayout] = {}
         self.images: list[_Image] = []
-        self.index_sizes: dict[str, int] = {}  # parts for an embedding, with their sizes
+        self.index_sizes: dict[str, list[int]] = {}  # parts for embeddings, with their sizes
         self.vectors: list[_Vector] = []
         self.one_hots: list[_OneHot] = []
         for name, part in self.parts.items():
@@ -65,10 +68,12 @@ class ObsEncoder(nn.Module):
                 assert layout is not None, "network_for rejects other images"
                 self.layouts[name] = layout
                 self.images.append(_Image(name, part, layout, normalize, clip))
-            elif isinstance(part, spaces.Discrete) and part.n > LARGEST_ONE_HOT:
-                self.index_sizes[name] = int(part.n)
             elif isinstance(part, spaces.Discrete | spaces.MultiDiscrete):
-                self.one_hots.append(_OneHot(name, part))
+                is_large = isinstance(part, spaces.Discrete) and part.n > LARGEST_ONE_HOT
+                if (embeds or is_large) and name != one_hot:
+                    self.index_sizes[name] = _sizes(part)[0]
+                else:
+                    self.one_hots.append(_OneHot(name, part))
             else:
                 self.vectors.append(_Vector(name, part))
         self._vector_modules = nn.ModuleList(self.vectors)
@@ -76,9 +81,14 @@ class ObsEncoder(nn.Module):
         self._image_modules = nn.ModuleList(self.images)
         bounds = [vector.bounds for vector in self.vectors] or [np.zeros((2, 0))]
         self.normalizer = ObsNormalizer(np.concatenate(bounds, axis=1), normalize, clip)
-        n_one_hot = sum(one_hot.width for one_hot in self.one_hots)
-        self.width = sum(vector.width for vector in self.vectors) + n_one_hot
-        """Length of the vector part of an encoded observation."""
+        self.columns: dict[str, tuple[int, int]] = {}
+        """Where each part lies in the vector part of an encoded observation."""
+        self.width = 0
+        """Length of that vector."""
+        found = [(v.name, v.width) for v in self.vectors]
+        for name, width in found + [(o.name, o.width) for o in self.one_hots]:
+            self.columns[name] = (self.width, self.width + width)
+            self.width += width
 
     @property
     def is_vector(self) -> bool:
@@ -95,9 +105,19 @@ class ObsEncoder(nn.Module):
         for image in self.images:
             encoded[f"image {image.name}"] = image(parts[image.name])
         for name in self.index_sizes:
-            start = int(cast(spaces.Discrete, self.parts[name]).start)
-            encoded[f"index {name}"] = parts[name].long() - start
+            encoded[f"index {name}"] = self._index(parts[name], self.parts[name])
         return encoded
+
+    def _index(self, obs: Tensor, space: Space) -> Tensor:
+        """Indices from 0 on: [B], or [B, components] of a MultiDiscrete part, where each component
+        has rows of its own in the embedding."""
+        sizes, starts = _sizes(space)
+        if isinstance(space, spaces.Discrete):
+            return obs.long() - starts[0]
+        first_rows = np.cumsum([0, *sizes[:-1]]) - starts
+        columns = obs.flatten(1).long().unbind(1)
+        moved = [c + int(row) for c, row in zip(columns, first_rows, strict=True)]
+        return torch.stack(moved, dim=1)
 
     def _vector(self, parts: dict[str, Tensor]) -> Tensor | None:
         """Numbers (normalised) followed by one-hot parts: [B, width]."""
@@ -216,11 +236,7 @@ class _OneHot(nn.Module):
     def __init__(self, name: str, space: spaces.Discrete | spaces.MultiDiscrete):
         super().__init__()
         self.name = name
-        if isinstance(space, spaces.Discrete):
-            sizes, starts = [int(space.n)], [int(space.start)]
-        else:
-            sizes = [int(n) for n in space.nvec.reshape(-1)]
-            starts = [int(s) for s in space.start.reshape(-1)]
+        sizes, starts = _sizes(space)
         self.width = sum(sizes)
         # The value of each output column, and the component it belongs to.
         values = np.concatenate([s + np.arange(n) for n, s in zip(sizes, starts, strict=True)])
@@ -234,6 +250,14 @@ class _OneHot(nn.Module):
             return (obs.unsqueeze(1) == self.values).float()
         numbers = obs.flatten(1)
         return (numbers.index_select(1, self.columns) == self.values).float()
+
+
+def _sizes(space: Space) -> tuple[list[int], list[int]]:
+    """Numbers of values and first values of the components of a Discrete or MultiDiscrete space."""
+    if isinstance(space, spaces.Discrete):
+        return [int(space.n)], [int(space.start)]
+    several = cast(spaces.MultiDiscrete, space)
+    return [int(n) for n in several.nvec.reshape(-1)], [int(s) for s in several.start.reshape(-1)]
 
 
 def _uint8_range(space: Space) -> tuple[float, float]:

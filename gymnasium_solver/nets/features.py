@@ -1,5 +1,5 @@
 """Converts encoded observations to one feature vector: convolutions for images, embeddings for
-indices.
+indices, and for parts that have them (`input_dims`) layers of their own.
 
     features = Features(encoder, network, gain, generator)
     features(encoder(obs))                      # [B, features.width]
@@ -14,9 +14,26 @@ from torch import Tensor, nn
 
 from gymnasium_solver.nets.cnn import convolutions
 from gymnasium_solver.nets.encoder import Encoded, ObsEncoder
+from gymnasium_solver.nets.mlp import mlp_torso
 from gymnasium_solver.nets.network import Network
+from gymnasium_solver.nets.normalizer import NormalizeMode
+from gymnasium_solver.spaces.observations import Space
 
-EMBEDDING_WIDTH = 64
+EMBEDDING_WIDTH = 64  # where embedding_dim is auto
+
+
+def encoder_for(
+    space: Space, network: Network, normalize: NormalizeMode, clip: float
+) -> ObsEncoder:
+    """The encoder that the features of a network need."""
+    return ObsEncoder(
+        space,
+        images=network.cnns,
+        embeds=network.embedding_dim is not None,
+        one_hot=network.heads_by,
+        normalize=normalize,
+        clip=clip,
+    )
 
 
 class Features(nn.Module):
@@ -29,22 +46,40 @@ class Features(nn.Module):
     ):
         """`gain` of the initial weights: see mlp.linear."""
         super().__init__()
-        self.width = encoder.width
         self._has_vector = encoder.width > 0
-        self._is_identity = encoder.is_vector
+        self._is_identity = encoder.is_vector and not network.input_dims
         self._images = [f"image {name}" for name in encoder.layouts]
         self._indices = [f"index {name}" for name in encoder.index_sizes]
+        widths: dict[str, int] = {name: b - a for name, (a, b) in encoder.columns.items()}
         self.convolutions = nn.ModuleList()
         for name in encoder.layouts:
-            layers, n_features = convolutions(network.cnns[name], gain, generator)
+            layers, widths[name] = convolutions(network.cnns[name], gain, generator)
             self.convolutions.append(layers)
-            self.width += n_features
         self.embeddings = nn.ModuleList()
-        for size in encoder.index_sizes.values():
-            embedding = nn.Embedding(size, EMBEDDING_WIDTH)
-            nn.init.normal_(embedding.weight, std=EMBEDDING_WIDTH**-0.5, generator=generator)
+        for name, sizes in encoder.index_sizes.items():
+            width = network.embedding_dim or EMBEDDING_WIDTH
+            embedding = nn.Embedding(sum(sizes), width)
+            nn.init.normal_(embedding.weight, std=width**-0.5, generator=generator)
             self.embeddings.append(embedding)
-            self.width += EMBEDDING_WIDTH
+            widths[name] = width * len(sizes)
+        # Parts with layers of their own come after the others.
+        self._apart = [name for name, dims in network.input_dims.items() if dims]
+        self._columns = list(encoder.columns.items())
+        self._parts = [*encoder.layouts, *encoder.index_sizes]
+        self.own_layers = nn.ModuleList()
+        for name in self._apart:
+            dims = network.input_dims[name]
+            own = mlp_torso(widths[name], dims, network.activation, generator, gain=gain)
+            self.own_layers.append(own)
+            widths[name] = dims[-1]
+        self.width = sum(widths.values())
+        self.positions: dict[str, tuple[int, int]] = {}
+        """Where the numbers of a part stand in the features, if it has no layers of its own."""
+        start = 0
+        for name in encoder.columns:
+            if name not in self._apart:
+                self.positions[name] = (start, start + widths[name])
+                start += widths[name]
         self.torso: nn.Module | None = None
         if network.torso is not None:
             self.torso, self.width = network.torso(self.width, generator)
@@ -57,10 +92,32 @@ class Features(nn.Module):
         if self._is_identity:
             assert isinstance(x, Tensor)
             return x
-        assert isinstance(x, dict)
-        columns = [x[""]] if self._has_vector else []
-        for name, layers in zip(self._images, self.convolutions, strict=True):
-            columns.append(layers(x[name]))
-        for name, embedding in zip(self._indices, self.embeddings, strict=True):
-            columns.append(embedding(x[name]))
+        columns, parts = self._split(x if isinstance(x, dict) else {"": x})
+        for name, layers in zip(self._apart, self.own_layers, strict=True):
+            columns.append(layers(parts[name]))
         return columns[0] if len(columns) == 1 else torch.cat(columns, dim=1)
+
+    def _split(self, x: dict[str, Tensor]) -> tuple[list[Tensor], dict[str, Tensor]]:
+        """The columns that are joined as they are, and those of parts with layers of their own."""
+        columns: list[Tensor] = []
+        apart: dict[str, Tensor] = {}
+        if self._has_vector and not any(name in self._apart for name, _ in self._columns):
+            columns.append(x[""])
+        elif self._has_vector:
+            for name, (start, stop) in self._columns:
+                part = x[""][:, start:stop]
+                if name in self._apart:
+                    apart[name] = part
+                else:
+                    columns.append(part)
+        found = [
+            layers(x[name]) for name, layers in zip(self._images, self.convolutions, strict=True)
+        ]
+        for name, embedding in zip(self._indices, self.embeddings, strict=True):
+            found.append(embedding(x[name]).flatten(1))
+        for name, part in zip(self._parts, found, strict=True):
+            if name in self._apart:
+                apart[name] = part
+            else:
+                columns.append(part)
+        return columns, apart

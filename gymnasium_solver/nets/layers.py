@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -165,54 +164,3 @@ def conv_layers(
             f"layers: the convolutions do not fit images of {shape[1]} x {shape[2]} pixels"
         ) from None
     return module, width
-
-
-# -- initial weights --------------------------------------------------------------------------
-
-LAST = ("actor_head", "critic_head", "advantage", "value")
-
-
-@torch.no_grad()
-def reinitialise(
-    module: nn.Module, init: str, gain: float, zero_last: bool, generator: torch.Generator
-) -> None:
-    """Initial weights by name for all hidden layers, and zeros for the last ones."""
-    heads = {id(layer) for layer in _last_layers(module)}
-    for part in module.modules():
-        if not isinstance(part, nn.Linear | nn.Conv2d):
-            continue
-        if id(part) in heads:
-            if zero_last:
-                nn.init.zeros_(part.weight)
-                if part.bias is not None:
-                    nn.init.zeros_(part.bias)
-            continue
-        if init != "auto" and isinstance(part.weight, nn.Parameter):
-            _fill(part.weight, init, gain, generator)
-            if part.bias is not None:
-                nn.init.zeros_(part.bias)
-
-
-def _fill(weight: Tensor, init: str, gain: float, generator: torch.Generator) -> None:
-    if init == "orthogonal":
-        nn.init.orthogonal_(weight, gain * math.sqrt(2.0), generator=generator)
-    elif init == "kaiming":
-        nn.init.kaiming_uniform_(weight, nonlinearity="relu", generator=generator)
-        weight.mul_(gain)
-    elif init == "xavier":
-        nn.init.xavier_uniform_(weight, gain, generator=generator)
-    else:
-        bound = gain * weight[0].numel() ** -0.5
-        nn.init.uniform_(weight, -bound, bound, generator=generator)
-
-
-def _last_layers(module: nn.Module) -> list[Any]:
-    """The output layers: by name, or the last linear layer of a network without named outputs."""
-    found = []
-    for name, part in module.named_modules():
-        if name.rpartition(".")[2] in LAST:
-            inside = [one for one in part.modules() if isinstance(one, nn.Linear)]
-            found += inside[-1:]
-    if not found:
-        found = [one for one in module.modules() if isinstance(one, nn.Linear)][-1:]
-    return found

@@ -10,7 +10,7 @@ of a Dict, and an MLP for the rest. A network with convolutions has its own widt
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -26,6 +26,7 @@ from gymnasium_solver.nets.layers import dense_layers, needs_torch, split
 from gymnasium_solver.plugins import head_factory, network_factory
 from gymnasium_solver.spaces.images import image_layout, is_image
 from gymnasium_solver.spaces.observations import Space, part_spaces
+from gymnasium_solver.suggest import did_you_mean
 
 LARGEST_FLAT_IMAGE = 4096  # largest number of inputs (pixels times channels) of an MLP
 CNN_ACTIVATION = "relu"
@@ -44,19 +45,64 @@ class Network(NamedTuple):
     """Builds a plugin's output layer; None: linear."""
     needs_torch: bool = False
     """A layer changes state when it is used, so updates are not recorded."""
+    embedding_dim: int | None = None
+    """Width of the embedding of every Discrete part; None: one-hot, but of many values."""
+    input_dims: dict[str, tuple[int, ...]] = {}
+    """Widths of the layers of its own that a part of the observation has."""
+    output_dims: dict[str, tuple[int, ...]] = {}
+    """The same of outputs, by part of the action, and "value"."""
+    heads_by: str | None = None
+    """Discrete part of the observation that chooses among output layers."""
 
 
 def network_for(config: LearnerConfig, space: Space) -> Network:
     """Resolve the layers; raise ConfigError if the config does not fit the space."""
     images = image_parts(config, space)
     _check_flat_images(config, space, images)
-    layers = _layers(config, space, images)
+    layers = _with_heads(config, space, _layers(config, space, images))
     head = None if config.head == "linear" else partial(_head, config)
     if config.layers is not None:
         return _listed(config, layers)._replace(head=head)
     if config.policy in BUILT_IN:
         return layers._replace(head=head)
     return layers._replace(hidden_dims=(), torso=partial(_torso, config), head=head)
+
+
+def _with_heads(config: LearnerConfig, space: Space, network: Network) -> Network:
+    """The network with embeddings and the layers of parts; the part `heads_by` has none. Names of
+    outputs are checked where the actions are known (nets/actor_critic.py)."""
+    parts, by = part_spaces(space), getattr(config, "heads_by", None)
+    if by is not None and not isinstance(parts.get(by), spaces.Discrete):
+        fits = [name for name, part in parts.items() if name and isinstance(part, spaces.Discrete)]
+        raise ConfigError(
+            f"heads_by: {by!r} is not a Discrete part of the observations of {config.env_id}; "
+            + (f"use {' or '.join(fits)}" if fits else "it has none")
+        )
+    if by is not None and (config.layers is not None or config.policy not in BUILT_IN):
+        raise ConfigError("heads_by needs hidden_dims; remove layers, or the plugin's policy")
+    input_dims = named_dims("input_dims", config.input_dims, list(parts))
+    if by is not None:
+        input_dims.pop(by, None)
+    return network._replace(
+        embedding_dim=None if config.embedding_dim == "auto" else config.embedding_dim,
+        input_dims=input_dims,
+        output_dims=dict(getattr(config, "output_dims", {})),
+        heads_by=by,
+    )
+
+
+def named_dims(
+    field: str, given: Mapping[str, Sequence[int]], known: Sequence[str]
+) -> dict[str, tuple[int, ...]]:
+    """Widths by name; "*" is for every name. ConfigError for a name that there is not."""
+    found = {name: tuple(given["*"]) for name in known} if "*" in given else {}
+    for name, dims in given.items():
+        if name != "*" and name not in known:
+            hint = did_you_mean(name, known) or f"There are {', '.join(map(repr, known))}."
+            raise ConfigError(f"{field}: there is no part {name!r}. {hint}")
+        if name != "*":
+            found[name] = tuple(dims)
+    return found
 
 
 def _listed(config: LearnerConfig, network: Network) -> Network:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from gymnasium_solver.nets.encoder import Encoded, ObsEncoder, TensorObs
-from gymnasium_solver.nets.features import Features
+from gymnasium_solver.nets.features import Features, encoder_for
 from gymnasium_solver.nets.mlp import ACTIVATIONS, linear, mlp_torso, output_layer
 from gymnasium_solver.nets.network import Network
 from gymnasium_solver.nets.normalizer import NormalizeMode
@@ -206,9 +206,7 @@ class QNetwork(nn.Module):
         generator: torch.Generator,
     ):
         super().__init__()
-        self.encoder = ObsEncoder(
-            observation_space, images=network.cnns, normalize=normalize_obs, clip=clip_obs
-        )
+        self.encoder = encoder_for(observation_space, network, normalize_obs, clip_obs)
         self.q = QHead(
             self.encoder,
             network,

@@ -76,15 +76,8 @@ def _weight_grads(d_own: Tensor, before: Tensor) -> tuple[Tensor, Tensor]:
 
 class _Rnn(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any,
-        gates: Tensor,
-        hidden: Tensor,
-        cell: Tensor,
-        keep: Tensor,
-        weight: Tensor,
-        bias: Tensor,
-    ) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, *inputs: Tensor) -> tuple[Tensor, Tensor]:
+        gates, hidden, cell, keep, weight, bias = inputs
         before, outputs, transposed = [], [], weight.t()
         for own, kept in zip(gates.unbind(1), keep.unbind(1), strict=True):
             hidden = hidden * kept
@@ -112,15 +105,8 @@ class _Rnn(torch.autograd.Function):
 
 class _Gru(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any,
-        gates: Tensor,
-        hidden: Tensor,
-        cell: Tensor,
-        keep: Tensor,
-        weight: Tensor,
-        bias: Tensor,
-    ) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, *inputs: Tensor) -> tuple[Tensor, Tensor]:
+        gates, hidden, cell, keep, weight, bias = inputs
         before, rows, transposed = [], [], weight.t()
         for own, kept in zip(gates.unbind(1), keep.unbind(1), strict=True):
             before.append(hidden * kept)
@@ -160,15 +146,8 @@ class _Gru(torch.autograd.Function):
 
 class _Lstm(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any,
-        gates: Tensor,
-        hidden: Tensor,
-        cell: Tensor,
-        keep: Tensor,
-        weight: Tensor,
-        bias: Tensor,
-    ) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, *inputs: Tensor) -> tuple[Tensor, Tensor]:
+        gates, hidden, cell, keep, weight, bias = inputs
         before, cells_before, rows, transposed = [], [], [], weight.t()
         for own, kept in zip(gates.unbind(1), keep.unbind(1), strict=True):
             before.append(hidden * kept)

@@ -11,6 +11,7 @@ from gymnasium_solver.nets.actor_critics import LOG_STD_MAX, LOG_STD_MIN, ActorC
 from gymnasium_solver.policies.noise import Noise
 from gymnasium_solver.policies.outlook import Outlook
 from gymnasium_solver.policies.policy import Acted, ActObs, Carry, Mask, Policy
+from gymnasium_solver.policies.state_noise import StateNoise
 from gymnasium_solver.spaces.action_base import ActionKind, gumbel_max, mask_outputs, softmax
 from gymnasium_solver.spaces.actions import DiscreteActions
 from gymnasium_solver.spaces.observations import Space
@@ -29,15 +30,25 @@ class NoisyPolicy(Policy):
         keeps: float,
         *,
         record: bool,
+        sde_sample_freq: int = -1,
     ):
+        """`sde_sample_freq`: see StateNoise, for a network with state-dependent exploration."""
         super().__init__(observation_space, actions, rng)
         self.net = net
         width = actions.n if isinstance(actions, DiscreteActions) else actions.shape[0]
         self.noise = Noise(width, keeps)
         self._infer = Inference(net.actor_outputs, net, record=record)
+        self.state_noise: StateNoise | None = None
+        if net.actor.sde is not None:
+            self.state_noise = StateNoise(net.actor.sde, sde_sample_freq)
+            self._infer_latent = Inference(net.actor_latent, net, record=record)
 
     def initial_carry(self, n: int) -> Carry:
-        return self.noise.initial(n)
+        return (self.noise if self.state_noise is None else self.state_noise).initial(n)
+
+    def begin_rollout(self) -> None:
+        if self.state_noise is not None:
+            self.state_noise.begin_rollout()
 
     @torch.no_grad()
     def _critic(self, obs: ActObs, actions: np.ndarray | None) -> np.ndarray:
@@ -57,6 +68,10 @@ class SoftPolicy(NoisyPolicy):
     """
 
     def _draw(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask) -> Acted:
+        if self.state_noise is not None:
+            outputs, latent = self._infer_latent(obs)
+            noise, carry = self.state_noise(latent, carry, self.rng)
+            return Acted(np.tanh(outputs[:, : noise.shape[1]] + noise), carry)
         outputs = mask_outputs(self._infer(obs), mask)
         if isinstance(self.actions, DiscreteActions):
             noise, carry = self.noise.exponential(carry, is_first, self.rng)

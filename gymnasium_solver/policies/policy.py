@@ -14,6 +14,7 @@ noise. `is_first` marks the rows whose observation starts an episode; their carr
 
 import warnings
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,8 +25,10 @@ from torch import Tensor
 from gymnasium_solver.errors import EnvError
 from gymnasium_solver.fast.recorded import Inference, on_device
 from gymnasium_solver.nets.actor_critic import ActorCritic
+from gymnasium_solver.nets.sde import SdeHead
 from gymnasium_solver.policies.outlook import Outlook
 from gymnasium_solver.policies.reader import ObsReader, Read
+from gymnasium_solver.policies.state_noise import StateNoise
 from gymnasium_solver.spaces.action_base import ActionKind, mask_outputs
 from gymnasium_solver.spaces.observations import Obs, Space, as_batch, obs_len
 from gymnasium_solver.tree import map_tree
@@ -101,6 +104,13 @@ class Policy(ABC):
     def has_memory(self) -> bool:
         """Whether greedy actions depend on earlier observations."""
         return False
+
+    def begin_rollout(self) -> None:  # noqa: B027  (most have nothing to do)
+        """Called at the start of each rollout of training, by what collects it."""
+
+    def recorded_carry(self, carry: Carry) -> Carry:
+        """The parts of the carry that learning reads, to be stored with each row."""
+        return carry if self.has_memory else {}
 
     def log_std(self) -> np.ndarray | None:
         """Log standard deviations that belong to `Acted.outputs`, if any."""
@@ -198,27 +208,50 @@ class ActorPolicy(Policy):
         rng: np.random.Generator,
         *,
         record: bool,
+        sde_sample_freq: int = -1,
     ):
+        """`sde_sample_freq`: see StateNoise, for a network with state-dependent exploration."""
         super().__init__(observation_space, actions, rng)
         self.net = net
         self.n_outputs = actions.n_outputs
-        self._infer = Inference(net.actor if net.core is None else net.step, net, record=record)
+        self.noise: StateNoise | None = None
+        function: Callable[..., Any] = net.actor if net.core is None else net.step
+        if isinstance(net.actor_head, SdeHead):
+            self.noise = StateNoise(net.actor_head, sde_sample_freq)
+            function = net.actor_latent if net.core is None else net.step_latent
+        self._infer = Inference(function, net, record=record)
 
     def _draw(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask) -> Acted:
-        outputs, carry = self._outputs(obs, carry, is_first, mask)
-        return Acted(self.actions.sample(outputs, self.log_std(), self.rng), carry, outputs)
+        outputs, latent, carry = self._outputs(obs, carry, is_first, mask)
+        if self.noise is None:
+            return Acted(self.actions.sample(outputs, self.log_std(), self.rng), carry, outputs)
+        assert latent is not None
+        noise, carry = self.noise(latent, carry, self.rng)
+        return Acted(outputs[:, : noise.shape[1]] + noise, carry, outputs)
 
     def _best(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask) -> Acted:
-        outputs, carry = self._outputs(obs, carry, is_first, mask)
+        outputs, _, carry = self._outputs(obs, carry, is_first, mask)
         return Acted(self.actions.mode(outputs), carry, outputs)
 
     def _outputs(
         self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask
-    ) -> tuple[np.ndarray, Carry]:
+    ) -> tuple[np.ndarray, np.ndarray | None, Carry]:
+        """The actor's outputs, their features if noise depends on them, and the carry."""
         if self.net.core is None:
-            return mask_outputs(self._infer(obs), mask), carry
-        outputs, core = self._infer(obs, carry["core"], is_first)
-        return mask_outputs(outputs, mask), {"core": core}
+            found = self._infer(obs)
+            outputs, latent = (found, None) if self.noise is None else found
+        else:
+            outputs, core, *rest = self._infer(obs, carry["core"], is_first)
+            latent = rest[0] if rest else None
+            carry = {**carry, "core": core}
+        return mask_outputs(outputs, mask), latent, carry
+
+    def begin_rollout(self) -> None:
+        if self.noise is not None:
+            self.noise.begin_rollout()
+
+    def recorded_carry(self, carry: Carry) -> Carry:
+        return {"core": carry["core"]} if self.has_memory else {}
 
     @torch.no_grad()
     def outlook(
@@ -248,9 +281,10 @@ class ActorPolicy(Policy):
         return outputs.cpu().numpy(), None if value is None else value.cpu().numpy()
 
     def initial_carry(self, n: int) -> Carry:
-        if self.net.core is None:
-            return {}
-        return {"core": np.zeros((n, self.net.core.carry_width), np.float32)}
+        carry = {} if self.noise is None else self.noise.initial(n)
+        if self.net.core is not None:
+            carry["core"] = np.zeros((n, self.net.core.carry_width), np.float32)
+        return carry
 
     @property
     def has_memory(self) -> bool:

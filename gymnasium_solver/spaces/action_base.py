@@ -81,6 +81,10 @@ class ActionKind(ABC):
         mean and deviation, without the steep gradients that a small deviation gives the mean."""
         return outputs.new_zeros(())
 
+    def output_parts(self) -> dict[str, int]:
+        """The outputs by part of the action: names and widths, in order."""
+        return {"action": self.n_outputs}
+
     def probabilities(self, outputs: np.ndarray) -> np.ndarray | None:
         """Of each choice, in the order of the outputs; of each bit, that it is set. None: the
         distribution is not over choices."""

@@ -44,9 +44,15 @@ SQUASHED_EDGE = 1e-3
 class StateGaussianActions(BoxBase):
     """Independent normals; the network gives mean and log standard deviation of each number."""
 
-    def __init__(self, space: spaces.Box, log_std_init: float = 0.0):
+    def __init__(
+        self,
+        space: spaces.Box,
+        log_std_init: float = 0.0,
+        limits: tuple[float, float] = (LOG_STD_MIN, LOG_STD_MAX),
+    ):
+        """`limits`: of the log standard deviation."""
         super().__init__(space)
-        self.n_outputs, self.log_std_init = 2 * self.width, log_std_init
+        self.n_outputs, self.log_std_init, self.limits = 2 * self.width, log_std_init, limits
 
     def log_prob_entropy(
         self, outputs: Tensor, log_std: Tensor | None, actions: Tensor
@@ -58,11 +64,11 @@ class StateGaussianActions(BoxBase):
 
     def _split(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
         mean, raw = outputs.chunk(2, dim=-1)
-        return mean, (raw + self.log_std_init).clamp(LOG_STD_MIN, LOG_STD_MAX)
+        return mean, (raw + self.log_std_init).clamp(*self.limits)
 
     def moments(self, outputs: np.ndarray, log_std: np.ndarray | None) -> Moments:
         mean, raw = np.split(outputs, 2, axis=1)
-        return mean, np.exp(np.clip(raw + self.log_std_init, LOG_STD_MIN, LOG_STD_MAX))
+        return mean, np.exp(np.clip(raw + self.log_std_init, *self.limits))
 
     def sample(
         self, outputs: np.ndarray, log_std: np.ndarray | None, rng: np.random.Generator
@@ -96,8 +102,8 @@ class SquashedActions(StateGaussianActions):
         nodes = torch.as_tensor(_NODES, dtype=outputs.dtype, device=outputs.device)
         weights = torch.as_tensor(_WEIGHTS, dtype=outputs.dtype, device=outputs.device)
         points = mean.unsqueeze(-1) + log_scale.exp().unsqueeze(-1) * nodes
-        expected = (_log_slope(points) * (weights / weights.sum())).sum(-1)
-        return log_prob - _log_slope(actions).sum(-1), entropy + expected.sum(-1)
+        expected = (log_slope(points) * (weights / weights.sum())).sum(-1)
+        return log_prob - log_slope(actions).sum(-1), entropy + expected.sum(-1)
 
     def uniform(
         self, n: int, rng: np.random.Generator, mask: np.ndarray | None = None
@@ -125,8 +131,8 @@ class SquashedActions(StateGaussianActions):
         return torch.cat([mean.detach().clamp(-edge, edge), raw], dim=-1)
 
 
-def _log_slope(u: Tensor) -> Tensor:
-    """log(1 - tanh(u)^2), without cancellation."""
+def log_slope(u: Tensor) -> Tensor:
+    """log(1 - tanh(u)^2), in a form that is accurate at large u."""
     return 2.0 * (math.log(2.0) - u - nn.functional.softplus(-2.0 * u))
 
 
@@ -302,11 +308,19 @@ _DISCRETE = ("categorical", "gumbel")
 
 
 def chosen_kind(
-    space: Space, dist: str = "auto", *, log_std_init: float = 0.0, temperature: float = 1.0
+    space: Space,
+    dist: str = "auto",
+    *,
+    log_std_init: float = 0.0,
+    temperature: float = 1.0,
+    sde: bool = False,
 ) -> ActionKind:
     """The object for an action space with the distribution `dist`. In a Dict or Tuple it applies to
-    the leaves that it fits; ConfigError if it fits none."""
+    the leaves that it fits; ConfigError if it fits none. `sde`: the network gives the deviation of
+    state-dependent exploration."""
     plain = action_kind(space)
+    if sde:
+        return _sde_kind(space, plain, dist)
     if dist == "auto":
         return plain
     if isinstance(plain, ProductActions):
@@ -329,6 +343,17 @@ def chosen_kind(
     }
     kind: ActionKind = made[dist](space) if dist in made else plain
     return kind
+
+
+def _sde_kind(space: Space, plain: ActionKind, dist: str) -> ActionKind:
+    if not isinstance(plain, BoxActions):
+        raise ConfigError(f"sde: needs real-valued actions (a Box), but actions are {space}")
+    if dist not in ("auto", "gaussian", "squashed"):
+        raise ConfigError(f"sde: action_dist must be gaussian or squashed, not {dist}")
+    if dist == "squashed" and not plain.is_bounded:
+        raise ConfigError(f"action_dist: {dist} needs finite bounds, but actions are {space}")
+    kind = SquashedActions if dist == "squashed" else StateGaussianActions
+    return kind(plain.space, limits=(-math.inf, math.inf))  # type: ignore[arg-type]
 
 
 def _of_leaf(space: Space, *, dist: str, log_std_init: float, temperature: float) -> ActionKind:

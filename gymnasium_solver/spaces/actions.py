@@ -180,6 +180,9 @@ class MultiDiscreteActions(ActionKind):
         self.n_outputs = self.n_mask = sum(self.sizes)
         self._splits = np.cumsum(self.sizes)[:-1]
 
+    def output_parts(self) -> dict[str, int]:
+        return {str(i): size for i, size in enumerate(self.sizes)}
+
     def log_prob_entropy(
         self, outputs: Tensor, log_std: Tensor | None, actions: Tensor
     ) -> tuple[Tensor, Tensor]:
@@ -278,6 +281,18 @@ class ProductActions(ActionKind):
         self.n_outputs = sum(leaf.n_outputs for leaf in self.leaves)
         self.n_log_std = sum(leaf.n_log_std for leaf in self.leaves)
         self.is_real = any(leaf.is_real for leaf in self.leaves)
+
+    def output_parts(self) -> dict[str, int]:
+        """A leaf has the name of its key or place; its own parts follow a dot."""
+        keys = self.space.spaces if isinstance(self.space, spaces.Dict) else range(len(self.leaves))
+        found = {}
+        for key, leaf in zip(keys, self.leaves, strict=True):
+            inner = leaf.output_parts()
+            if list(inner) == ["action"]:
+                found[str(key)] = leaf.n_outputs
+            else:
+                found |= {f"{key}.{name}": width for name, width in inner.items()}
+        return found
 
     def log_prob_entropy(
         self, outputs: Tensor, log_std: Tensor | None, actions: Tensor

@@ -69,11 +69,10 @@ class Collector(EpisodeStats):
             device=device,
         )
         self._carry = policy.initial_carry(env.n_envs)
-        if policy.has_memory:
-            self.storage.carry = {
-                name: np.zeros((n_rows + 2, *part.shape), part.dtype)
-                for name, part in self._carry.items()
-            }
+        self.storage.carry = {
+            name: np.zeros((n_rows + 2, *part.shape), part.dtype)
+            for name, part in policy.recorded_carry(self._carry).items()
+        }
         tasks = env.spec.tasks
         self._task_of = task_rows(len(tasks), env.n_envs) if tasks else None
         self.task_returns = {task.name: deque(maxlen=EPISODE_WINDOW) for task in tasks}
@@ -110,6 +109,7 @@ class Collector(EpisodeStats):
         assert obs is not None
         limit, n_env_steps = math.inf if budget is None else budget, 0
         seen, policy = rows.put_obs(0, obs), self.policy
+        policy.begin_rollout()
         is_first, carry = self._is_first, self._carry
         rows.is_first[0] = is_first
         rows.version, rows.log_std = version, policy.log_std()

@@ -86,7 +86,7 @@ def test_unknown_key_is_an_error_with_a_suggestion(given: str, suggestion: str) 
         ("num_sgd_iter", "Did you mean n_epochs?"),
         ("lambda_", "Did you mean gae_lambda?"),
         ("save_freq", "Did you mean checkpoint_freq_epochs? It counts epochs"),
-        ("use_sde", "State-dependent exploration is not available"),
+        ("use_sde", "Did you mean sde?"),
         ("kl_coeff", "PPO here clips; target_kl ends an update early"),
     ],
 )
@@ -183,7 +183,7 @@ def test_all_problems_are_told_one_line_each() -> None:
         ("clip_obs", float("inf"), "got inf, expected a number > 0"),
         ("quiet", "off", "got 'off', expected true or false (write true or false)"),
         ("quiet", 1, "got 1, expected true or false"),
-        ("optimizer", "lion", "got 'lion', expected one of 'adam', 'adamw', 'sgd'"),
+        ("optimizer", "lion", "got 'lion', expected adam, adamw, sgd"),
         ("activation", None, "got null, expected one of 'tanh'"),
         ("model_id", "mlp_huge", "got 'mlp_huge', expected one of 'mlp_tiny'"),
         ("normalize_obs", "yes", "expected one of false, true, 'rolling', 'static', 'auto'"),

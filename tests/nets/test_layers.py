@@ -6,12 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
 from gymnasium_solver.cli.main import main
 from gymnasium_solver.config.layer_list import read_layers
 from gymnasium_solver.errors import ConfigError
-from gymnasium_solver.nets.layers import Dropout, SimNorm, dense_layers, reinitialise
+from gymnasium_solver.nets.layers import Dropout, SimNorm, dense_layers
 from gymnasium_solver.training import loop
 from gymnasium_solver.training.agents import load_agent
 from gymnasium_solver.training.observer import Observer
@@ -131,26 +130,6 @@ def test_mistakes(layers: Any, why: str) -> None:
 def test_layers_that_do_not_fit(layers: Any, why: str, capsys: Any) -> None:
     assert main(["net", "CartPole-v1:ppo", "--layers", str(layers)]) == 2
     assert why in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("init", ["orthogonal", "kaiming", "xavier", "uniform"])
-def test_initial_weights_by_name(init: str) -> None:
-    net: Any = nn.Module()
-    net.torso = nn.Sequential(nn.Linear(200, 100), nn.ReLU())
-    net.actor_head = nn.Linear(100, 3)
-    head = net.actor_head.weight.detach().clone()
-    reinitialise(net, init, 1.0, False, generator())
-    expected = {
-        "orthogonal": 2**0.5 * 200**-0.5,
-        "kaiming": (2 / 200) ** 0.5,
-        "xavier": (2 / 300) ** 0.5,
-        "uniform": 200**-0.5 / 3**0.5,
-    }
-    std = float(net.torso[0].weight.detach().std())
-    assert std == pytest.approx(expected[init], rel=0.05)
-    assert (net.actor_head.weight == head).all()
-    reinitialise(net, "auto", 1.0, True, generator())
-    assert not net.actor_head.weight.any()
 
 
 def test_gsolve_net(capsys: Any, tmp_path: Path) -> None:

@@ -84,12 +84,14 @@ def write_zip(path: Path, module: str, tensors: dict[str, torch.Tensor], **data:
     return path
 
 
-def ppo_zip(folder: Path, n_out: int = 2, n_in: int = 4, **data: Any) -> tuple[Path, Any]:
+def ppo_zip(
+    folder: Path, n_out: int = 2, n_in: int = 4, sde: bool = False, **data: Any
+) -> tuple[Path, Any]:
     actor, critic = dense([n_in, 8, 6, n_out]), dense([n_in, 8, 6, 1])
     tensors = named(actor, "mlp_extractor.policy_net.0", "mlp_extractor.policy_net.2", "action_net")
     tensors |= named(critic, "mlp_extractor.value_net.0", "mlp_extractor.value_net.2", "value_net")
     if n_out == 1:
-        tensors["log_std"] = torch.zeros(1)
+        tensors["log_std"] = torch.full((6, 1), -0.3) if sde else torch.zeros(1)
     path = folder / "ppo-CartPole-v1.zip"
     return write_zip(path, "stable_baselines3.common.policies", tensors, **data), actor
 
@@ -118,6 +120,21 @@ def test_continuous_actions_are_in_the_envs_units(tmp_path: Path) -> None:
     obs = RNG.normal(size=(1000, 3)).astype(np.float32)
     expected = np.clip(forward(actor, obs, np.tanh), -2, 2)  # SB3 clips to the bounds
     np.testing.assert_allclose(gs.load(run).act(obs), expected, atol=2e-5)
+
+
+def test_state_dependent_exploration_of_sb3(tmp_path: Path) -> None:
+    path, actor = ppo_zip(tmp_path, n_out=1, n_in=3, sde=True, use_sde=True, sde_sample_freq=4)
+    run, _ = import_model(read_sb3(path), "Pendulum-v1", tmp_path, source="x", episodes=None)
+    agent: Any = gs.load(run)
+    obs = RNG.normal(size=(50, 3)).astype(np.float32)
+    expected = forward(actor, obs, np.tanh)
+    np.testing.assert_allclose(agent.act(obs), np.clip(expected, -2, 2), atol=2e-5)
+    outputs = agent.net.actor(torch.from_numpy(obs)).detach().numpy()
+    latent = forward(actor[:-1], obs, np.tanh)
+    std = np.sqrt(np.tanh(latent) ** 2 @ np.full((6, 1), np.exp(-0.6)) + 1e-6)
+    # Here the bounds of +-2 are +-1.
+    np.testing.assert_allclose(np.exp(outputs[:, 1:]), std / 2, rtol=1e-3)
+    assert agent.config.sde_sample_freq == 4
 
 
 def test_statistics_of_vec_normalize(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -249,7 +266,7 @@ CartPole-v1:
   batch_size: 256
   learning_rate: lin_0.001
   clip_range: lin_0.2
-  policy_kwargs: "dict(net_arch=dict(pi=[32], vf=[32]), activation_fn=nn.ReLU, ortho_init=False)"
+  policy_kwargs: "dict(net_arch=dict(pi=[32], vf=[32]), activation_fn=nn.ReLU, log_std_init=-1.5)"
   normalize: "{'norm_obs': True, 'norm_reward': False}"
   use_sde: True
   strange: 3
@@ -339,7 +356,8 @@ def test_the_zoos_fields(tmp_path: Path) -> None:
     assert (fields["hidden_dims"], fields["activation"]) == ([32], "relu")
     assert (fields["normalize_obs"], fields["normalize_reward"]) == ("rolling", False)
     assert fields["normalize_advantages"] == "batch"
-    assert found.mapped.unmapped.keys() == {"use_sde", "strange"}
+    assert (fields["sde"], fields["sde_log_std_init"]) == (True, -1.5)
+    assert found.mapped.unmapped.keys() == {"strange"}
     assert "# not translated: strange" in found.text()
     found = translated(tmp_path, "dqn.yml", DQN)
     assert found.mapped.fields["train_freq"] == 256

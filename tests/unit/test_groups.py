@@ -1,18 +1,22 @@
 """Leave-one-out baselines against a loop, and environments that start alike."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from gymnasium_solver.algos.groups import leave_one_out
+from gymnasium_solver.algos.groups import elite_rows, leave_one_out
 from gymnasium_solver.envs.grouped import GroupedEnv
 from gymnasium_solver.envs.journal import JournaledEnv
 from gymnasium_solver.envs.make import make_vector_env, training_env
 from gymnasium_solver.errors import ConfigError
+from gymnasium_solver.training import loop
 from gymnasium_solver.training.collect import Collector, boundary_steps
 from gymnasium_solver.training.prepare import build_config
+
+SCORE = "train/roll/ep_rew/mean"
 
 
 def by_hand(returns: Any, done: Any, valid: Any, size: int, is_whole: bool) -> np.ndarray:
@@ -162,3 +166,31 @@ def test_centring_subtracts_the_mean() -> None:
     centred = agent_for("reinforce", baseline="mean", **fields)._prepare(rollout).batch.advantage
     assert centred.mean().item() == pytest.approx(0, abs=1e-5)
     assert (plain - centred).std().item() == pytest.approx(0, abs=1e-5)
+
+
+# -- elites -----------------------------------------------------------------------------------
+
+
+def test_only_the_best_episodes_that_end_are_learnt_from() -> None:
+    reward = np.array([[1, 5], [1, 5], [9, 0], [2, 0], [7, 1]], np.float32)
+    done = np.array([[0, 0], [1, 1], [0, 0], [1, 1], [0, 0]], bool)
+    valid = np.ones((5, 2), bool)
+    valid[2, 0] = False  # a reset row: its reward does not count
+    # Returns by env: 2 and 2 (0 and 3), 10 and 0; the last rows are unfinished.
+    half = elite_rows(reward, done, valid, 0.5)
+    assert half[:, 0].tolist() == [True, True, False, True, False]
+    assert half[:, 1].tolist() == [True, True, False, False, False]
+    best = elite_rows(reward, done, valid, 0.1)
+    assert best.any(axis=0).tolist() == [False, True]
+    every = elite_rows(reward, done, valid, 1.0)
+    assert every[:, 1].tolist() == [True, True, True, True, False]
+    assert elite_rows(reward, np.zeros_like(done), valid, 0.5).tolist() == valid.tolist()
+
+
+def test_reinforce_learns_from_elites(tmp_path: Path) -> None:
+    fields = {"env_id": "CartPole-v1", "algo_id": "reinforce", "elite": 0.3, "seed": 1}
+    fields |= {"n_envs": 8, "n_steps": 256, "max_epochs": 12, "eval_freq_epochs": None}
+    run = loop.train(build_config(fields | {"test_episodes": 10}), runs_root=tmp_path)
+    rows = [json.loads(line) for line in run.metrics_path.read_text().splitlines()]
+    scores = [row[SCORE] for row in rows if SCORE in row]
+    assert scores[-1] > 2 * scores[0]

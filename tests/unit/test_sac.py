@@ -72,6 +72,9 @@ class Constant(nn.Module):
             return self.outputs.expand(len(x), -1)
         return self.outputs.unsqueeze(1).expand(-1, len(x), -1)  # critics: [n, out] -> [n, B, out]
 
+    def sampled(self, x: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        return squash(self(x), noise)
+
 
 def critics(outputs: Any) -> Critics:
     return cast(Critics, Constant(outputs))

@@ -132,7 +132,8 @@ def flat_layers(policy: Deployed) -> Program:
         program.normalizer = Shifted(_array(mode.shift), _array(mode.scale), float(mode.clip))
     if isinstance(net, ActorCritic):
         _check_plain(net.actor_features)
-        assert isinstance(net.actor_torso, nn.Sequential)
+        if not isinstance(net.actor_torso, nn.Sequential):
+            raise _refused("it has output layers by task")
         program.trunk = _layers(net.actor_torso)
         program.advantage = _layers([net.actor_head])
     elif isinstance(net, QNetwork):
@@ -158,6 +159,8 @@ def flat_layers(policy: Deployed) -> Program:
 def _check_plain(features: Any) -> None:
     if features.torso is not None:
         raise _refused("its network comes from a plugin")
+    if len(features.own_layers):
+        raise _refused("parts of the observation have layers of their own")
 
 
 def _refused(why: str) -> RunError:

@@ -31,7 +31,7 @@ _SILENT = {
         "_vec_normalize",
     ),
     *("critic_batch_norm_stats", "actor_batch_norm_stats_target", "_last_dones"),
-    *("critic_batch_norm_stats_target", "remove_time_limit_termination", "sde_sample_freq"),
+    *("critic_batch_norm_stats_target", "remove_time_limit_termination"),
     *("use_sde_at_warmup", "seed", "_vec_normalize_env", "policy"),
 }
 _BATCH_ADVANTAGES = {"sb3", "zoo", "cleanrl"}
@@ -114,6 +114,15 @@ def _network(rest: dict[str, Any], algo_id: str, library: str, mapped: Mapped) -
             mapped.fields |= {"recurrent": "lstm", "recurrent_dim": value}
         elif name not in ("ortho_init", "use_sde") or value is True:
             mapped.unmapped[f"policy_kwargs.{name}"] = NO_COUNTERPART
+
+
+def _sde(rest: dict[str, Any], algo_id: str, library: str, mapped: Mapped) -> None:
+    """use_sde; log_std_init is then that of the noise matrix."""
+    if not rest.get("use_sde"):
+        rest.pop("use_sde", None)
+        rest.pop("sde_sample_freq", None)
+    elif "log_std_init" in mapped.fields:
+        mapped.fields["sde_log_std_init"] = mapped.fields.pop("log_std_init")
 
 
 def _net_arch(value: Any, mapped: Mapped) -> None:
@@ -290,8 +299,6 @@ def _zoo(rest: dict[str, Any], algo_id: str, library: str, mapped: Mapped) -> No
         options = _literal(rest.pop("replay_buffer_kwargs", {})) or {}
         strategy = options.get("goal_selection_strategy", "future")
         mapped.fields["her"] = {"strategy": strategy, "k": options.get("n_sampled_goal", 4)}
-    if rest.get("use_sde") is False:
-        rest.pop("use_sde")
     for name in ("optimize_memory_usage",):
         rest.pop(name, None)  # always so here
     if algo_id == "dqn" and float(_number(rest.get("tau", 1.0)) or 1.0) < 1.0:
@@ -318,6 +325,7 @@ _GROUPS: tuple[Group, ...] = (
     _zoo,
     _cleanrl,
     _network,
+    _sde,
     _normalise,
     _epsilon,
     _rounds,

@@ -16,7 +16,7 @@ import numpy as np
 from gymnasium_solver.algos.agent import Agent
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.nets.normalizer import EPSILON
-from gymnasium_solver.spaces.actions import BoxActions
+from gymnasium_solver.spaces.actions import BoxBase
 
 
 @dataclass(frozen=True)
@@ -109,16 +109,19 @@ def _sequential(
 def _ppo(model: ForeignModel, agent: Agent) -> dict[str, np.ndarray]:
     *torso, head = model.actor
     actions, log_std = agent.policy.actions, model.log_std
-    if isinstance(actions, BoxActions) and actions.is_bounded:
+    if isinstance(actions, BoxBase) and actions.is_bounded:
         middle = actions.middle.reshape(-1).astype(np.float64)
         half = actions.half_width.reshape(-1).astype(np.float64)
         _check_width(head, len(half))
         head = Layer(head.weight / half[:, None], (head.bias - middle) / half)
         log_std = None if log_std is None else log_std - np.log(half)
     found = _sequential("actor_torso", torso)
-    found |= {"actor_head.weight": head.weight, "actor_head.bias": head.bias}
+    # With state-dependent exploration there is a deviation for each feature.
+    is_sde = log_std is not None and log_std.ndim == 2
+    name = "actor_head.mean" if is_sde else "actor_head"
+    found |= {f"{name}.weight": head.weight, f"{name}.bias": head.bias}
     if log_std is not None:
-        found["log_std"] = log_std
+        found["actor_head.log_std" if is_sde else "log_std"] = log_std
     if model.critics:
         *torso, value = model.critics[0]
         found |= _sequential("critic_torso", torso)

@@ -175,6 +175,8 @@ def _critics(tensors: dict[str, Any]) -> list[list[Layer]]:
 def _sac(tensors: dict[str, Any]) -> ForeignModel:
     """Means and log standard deviations are two heads there, one here."""
     _refuse_images(tensors)
+    if "actor.log_std" in tensors:
+        raise RunError("the model explores with use_sde; of SAC only its settings can be imported.")
     mean, log_std = _layer(tensors, "actor.mu"), _layer(tensors, "actor.log_std")
     weight = np.concatenate([mean.weight, log_std.weight])
     head = Layer(weight, np.concatenate([mean.bias, log_std.bias]))

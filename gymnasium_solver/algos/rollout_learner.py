@@ -1,0 +1,76 @@
+"""Base of PPO, A2C and REINFORCE: an actor and a critic that learn from rollouts.
+
+It builds the network, the policy, the optimiser, the gradient and self-imitation. An algorithm adds
+its loss and its update.
+"""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+
+from gymnasium_solver.algos.agent import Tensors
+from gymnasium_solver.algos.learner import Learner
+from gymnasium_solver.algos.on_policy import Batch, build_actor_critic, policy_gradient_loss
+from gymnasium_solver.algos.self_imitation import SelfImitation
+from gymnasium_solver.config.schema import LearnerConfig
+from gymnasium_solver.data.rollout import Rollout
+from gymnasium_solver.nets.actor_critic import ActorCritic
+from gymnasium_solver.policies.policy import ActorPolicy
+from gymnasium_solver.spaces.observations import Space
+
+
+class RolloutLearner(Learner):
+    net: ActorCritic
+    policy: ActorPolicy
+
+    def __init__(
+        self,
+        config: LearnerConfig,
+        observation_space: Space,
+        action_space: Space,
+        seed: int,
+        device: str = "cpu",
+    ):
+        super().__init__(config, observation_space, action_space, seed, device)
+        self.net, self.policy, self.optimizer = build_actor_critic(self, critic=self.has_critic)
+        scale = self.net.value_scale
+        self.gradient = self.add_gradient(
+            "policy",
+            self._loss,
+            self.optimizer,
+            constants=() if scale is None else list(scale.buffers()),
+            record=self.config.has_short_sequences,
+        )
+        self.imitation: SelfImitation | None = None
+        if getattr(config, "sil", False):
+            self.imitation = SelfImitation(self, self.net)
+
+    @property
+    def has_critic(self) -> bool:
+        return True
+
+    def _loss(self, batch: Batch, coefficients: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        terms = policy_gradient_loss(self.net, self.actions, batch, *coefficients)
+        return terms.total, list(terms)
+
+    def update(self, rollout: Rollout, env_steps: int, total_steps: int) -> dict[str, float]:
+        """Update from one rollout and return the metrics."""
+        with self.observing(rollout):
+            return self._update(rollout, env_steps, total_steps)
+
+    @abstractmethod
+    def _update(self, rollout: Rollout, env_steps: int, total_steps: int) -> dict[str, float]:
+        """The update itself; the statistics of observations are taken care of."""
+
+    def state(self) -> tuple[Tensors, dict[str, Any]]:
+        tensors, extra = super().state()
+        if self.imitation is not None:
+            tensors["sil"], extra["sil"] = self.imitation.state()
+        return tensors, extra
+
+    def load_state(self, tensors: dict[str, dict[str, Any]], extra: dict[str, Any]) -> None:
+        super().load_state(tensors, extra)
+        if self.imitation is not None and "sil" in extra:
+            self.imitation.load_state(tensors["sil"], extra["sil"])
