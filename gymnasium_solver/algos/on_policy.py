@@ -120,9 +120,9 @@ def build_actor_critic(
             f"normalize_values rescales a linear output layer; head: {cfg.head} is of a plugin. "
             "Remove one of them."
         )
-    if getattr(cfg, "normalize_values", False) and {"*", VALUE} & cfg.output_dims.keys():
+    if getattr(cfg, "normalize_values", False) and {"*", VALUE} & network.output_dims.keys():
         raise ConfigError("normalize_values rescales one linear layer; remove output_dims of value")
-    if cfg.heads_by is not None and (recurrence or getattr(cfg, "normalize_values", False)):
+    if network.heads_by is not None and (recurrence or getattr(cfg, "normalize_values", False)):
         other = "recurrent" if recurrence else "normalize_values"
         raise ConfigError(f"heads_by does not work with {other}; remove one of them")
     net = ActorCritic(
@@ -135,7 +135,7 @@ def build_actor_critic(
         clip_obs=cfg.clip_obs,
         critic=critic,
         normalize_values=critic and getattr(cfg, "normalize_values", False),
-        sde_log_std_init=cfg.sde_log_std_init if cfg.sde else None,
+        sde_log_std_init=cfg.sde_log_std_init if getattr(cfg, "sde", False) else None,
         recurrence=recurrence,
         generator=learner.generator,
     ).to(learner.device)
@@ -145,7 +145,7 @@ def build_actor_critic(
         learner.actions,
         learner.act_rng,
         record=learner.may_record_acting,
-        sde_sample_freq=cfg.sde_sample_freq,
+        sde_sample_freq=getattr(cfg, "sde_sample_freq", -1),
     )
     return net, policy, learner.add_optimizer("policy", net)
 
