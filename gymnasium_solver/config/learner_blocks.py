@@ -237,8 +237,8 @@ class ActorCriticFields(SdeFields, RecurrentFields):
     """Hidden layers of their own for outputs, after the shared ones, by part of the action, and
     value: {steer: [32], value: [64]}, or a list for every output."""
     heads_by: Name | None = None
-    """Discrete part of a Dict observation, such as the task: each of its values has output layers
-    of its own. null: one for all."""
+    """What chooses among several output layers on the shared ones: task, in a run with tasks and
+    task_one_hot, or a Discrete part of a Dict observation. null: one for all."""
     action_dist: ActionDist = "auto"
     """Distribution of actions. Real-valued (Box): gaussian (the same deviation in all states),
     gaussian_state (learnt per state), squashed (the latter through tanh into the bounds), beta (on

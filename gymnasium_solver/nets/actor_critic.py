@@ -7,7 +7,7 @@ tensors. Acting and learning use the same methods (policies/policy.py, fast/reco
 import torch
 from torch import Tensor, nn
 
-from gymnasium_solver.nets.branches import VALUE, KeepColumns, outputs_of
+from gymnasium_solver.nets.branches import VALUE, KeepTask, outputs_of
 from gymnasium_solver.nets.encoder import Encoded, TensorObs
 from gymnasium_solver.nets.features import Features, encoder_for
 from gymnasium_solver.nets.mlp import HIDDEN_GAIN, mlp_torso
@@ -48,10 +48,7 @@ class ActorCritic(nn.Module):
         super().__init__()
         self.encoder = encoder_for(observation_space, network, normalize_obs, clip_obs)
 
-        n_tasks = 0
-        if network.heads_by is not None:
-            start, stop = self.encoder.columns[network.heads_by]
-            n_tasks = stop - start
+        n_tasks = network.n_tasks
         parts = actions.output_parts()
         network = network._replace(
             output_dims=named_dims("output_dims", network.output_dims, [*parts, VALUE])
@@ -62,7 +59,8 @@ class ActorCritic(nn.Module):
             dims = network.hidden_dims
             dense: nn.Module = mlp_torso(features.width, dims, network.activation, generator)
             if network.heads_by is not None:  # the task stands at the end of the features
-                dense = KeepColumns(dense, *features.positions[network.heads_by])
+                stop = features.positions[network.heads_by][1]
+                dense = KeepTask(dense, stop - n_tasks, stop)
             return features, dense, (dims[-1] if dims else features.width) + n_tasks
 
         self.actor_features, self.actor_torso, n_features = torso()

@@ -40,15 +40,17 @@ class TaskOutputs(nn.Module):
         return (outputs * features[:, width:].unsqueeze(2)).sum(1)
 
 
-class KeepColumns(nn.Module):
-    """Hidden layers whose output ends with some of their inputs."""
+class KeepTask(nn.Module):
+    """Hidden layers whose output ends with the task, one-hot, from some of their inputs."""
 
     def __init__(self, layers: nn.Module, start: int, stop: int):
         super().__init__()
         self.layers, self.start, self.stop = layers, start, stop
 
     def forward(self, x: Tensor) -> Tensor:
-        return torch.cat([self.layers(x), x[:, self.start : self.stop]], dim=1)
+        # A normaliser shifts and scales a one-hot vector; the 1 stays the only positive number.
+        task = (x[:, self.start : self.stop] > 0).to(x.dtype)
+        return torch.cat([self.layers(x), task], dim=1)
 
 
 def outputs_of(

@@ -30,6 +30,7 @@ from gymnasium_solver.suggest import did_you_mean
 
 LARGEST_FLAT_IMAGE = 4096  # largest number of inputs (pixels times channels) of an MLP
 CNN_ACTIVATION = "relu"
+TASK = "task"  # what heads_by calls the task of a run with several (task_one_hot)
 BUILT_IN = ("auto", "mlp", "cnn")  # values of `policy`; any other names a plugin's torso
 
 
@@ -52,7 +53,9 @@ class Network(NamedTuple):
     output_dims: dict[str, tuple[int, ...]] = {}
     """The same of outputs, by part of the action, and "value"."""
     heads_by: str | None = None
-    """Discrete part of the observation that chooses among output layers."""
+    """Part of the observation that chooses among output layers; "": its last numbers do."""
+    n_tasks: int = 0
+    """Number of output layers to choose from."""
 
 
 def network_for(config: LearnerConfig, space: Space) -> Network:
@@ -71,13 +74,8 @@ def network_for(config: LearnerConfig, space: Space) -> Network:
 def _with_heads(config: LearnerConfig, space: Space, network: Network) -> Network:
     """The network with embeddings and the layers of parts; the part `heads_by` has none. Names of
     outputs are checked where the actions are known (nets/actor_critic.py)."""
-    parts, by = part_spaces(space), getattr(config, "heads_by", None)
-    if by is not None and not isinstance(parts.get(by), spaces.Discrete):
-        fits = [name for name, part in parts.items() if name and isinstance(part, spaces.Discrete)]
-        raise ConfigError(
-            f"heads_by: {by!r} is not a Discrete part of the observations of {config.env_id}; "
-            + (f"use {' or '.join(fits)}" if fits else "it has none")
-        )
+    parts = part_spaces(space)
+    by, n_tasks = _heads_by(config, parts)
     if by is not None and (config.layers is not None or config.policy not in BUILT_IN):
         raise ConfigError("heads_by needs hidden_dims; remove layers, or the plugin's policy")
     input_dims = named_dims("input_dims", config.input_dims, list(parts))
@@ -88,6 +86,25 @@ def _with_heads(config: LearnerConfig, space: Space, network: Network) -> Networ
         input_dims=input_dims,
         output_dims=dict(getattr(config, "output_dims", {})),
         heads_by=by,
+        n_tasks=n_tasks,
+    )
+
+
+def _heads_by(config: LearnerConfig, parts: Mapping[str, Space]) -> tuple[str | None, int]:
+    """The part that chooses among output layers, and how many there are."""
+    by = getattr(config, "heads_by", None)
+    if by is None:
+        return None, 0
+    part = parts.get(by)
+    if by == TASK and config.task_one_hot:  # a part of its own, or the end of the vector
+        return (by if part is not None else ""), len(config.tasks)
+    if isinstance(part, spaces.Discrete):
+        return by, int(part.n)
+    fits = [name for name, one in parts.items() if name and isinstance(one, spaces.Discrete)]
+    raise ConfigError(
+        f"heads_by: {by!r} is not a Discrete part of the observations of {config.env_id}; "
+        + (f"use {' or '.join(fits)}" if fits else "it has none")
+        + (", or set task_one_hot" if by == TASK else "")
     )
 
 

@@ -12,7 +12,7 @@ from torch import nn
 from gymnasium_solver.algos import algo_class
 from gymnasium_solver.cli.main import main
 from gymnasium_solver.errors import ConfigError
-from gymnasium_solver.nets.branches import Branches, KeepColumns, TaskOutputs
+from gymnasium_solver.nets.branches import Branches, KeepTask, TaskOutputs
 from gymnasium_solver.training import loop
 from gymnasium_solver.training.observer import Observer
 from gymnasium_solver.training.prepare import build_config
@@ -117,7 +117,7 @@ def test_outputs_have_layers_of_their_own() -> None:
 def test_outputs_by_task() -> None:
     agent = agent_of(heads_by="kind", input_dims={"goal": [4]}, embedding_dim=3)
     net, obs = agent.net, batch_of(PARTS, 8)
-    assert isinstance(net.actor_torso, KeepColumns)
+    assert isinstance(net.actor_torso, KeepTask)
     assert isinstance(net.actor_head, TaskOutputs)
     outputs, value = net(obs)
     latent = net.latent(obs)
@@ -132,6 +132,29 @@ def test_outputs_by_task() -> None:
     (grad,) = torch.autograd.grad(outputs[task == task[0]].sum(), [weight])
     moved = grad.view(5, 11, -1).flatten(1).any(dim=1)
     assert moved.tolist() == [i == int(task[0]) for i in range(5)]
+
+
+@pytest.mark.parametrize("is_vector", [True, False])
+@pytest.mark.parametrize("normalize", [False, "rolling", "static"])
+def test_outputs_by_the_task_of_a_run_with_several(is_vector: bool, normalize: Any) -> None:
+    one_hot = spaces.Box(0, 1, (3,), np.float32)
+    vector = spaces.Box(np.float32([-1, -1, 0, 0, 0]), np.ones(5, np.float32))
+    obs = vector if is_vector else spaces.Dict({"obs": vector, "task": one_hot})
+    fields = {"tasks": ["A-v0", "B-v0", "C-v0"], "task_one_hot": True, "heads_by": "task"}
+    agent = agent_of(
+        obs=obs, actions=spaces.Discrete(2), n_envs=3, normalize_obs=normalize, **fields
+    )
+    rng, task = np.random.default_rng(0), np.array([0, 2, 1, 1, 0, 0])
+    rows = rng.uniform(-1, 1, (6, 5)).astype(np.float32)
+    rows[:, 2:] = np.eye(3)[task]
+    given: Any = rows if is_vector else {"obs": rows, "task": rows[:, 2:]}
+    agent.net.encoder.observe(given)
+    tensors = torch.from_numpy(rows)
+    tree: Any = tensors if is_vector else {"obs": tensors, "task": tensors[:, 2:]}
+    latent = agent.net.latent(tree)
+    torch.testing.assert_close(latent[:, 16:], tensors[:, 2:])
+    every = agent.net.actor_head.every(latent[:, :16]).view(6, 3, 2)
+    torch.testing.assert_close(agent.net(tree)[0], every[torch.arange(6), torch.from_numpy(task)])
 
 
 # -- runs -------------------------------------------------------------------------------------
