@@ -8,7 +8,9 @@ Nothing heavy is imported, so that listing is fast.
 import fnmatch
 import os
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ from gymnasium_solver.config.schema import (
     MinibatchFields,
     canonical,
 )
-from gymnasium_solver.config.yaml_file import read_file, unfilled
+from gymnasium_solver.config.yaml_file import parse_yaml, read_text, unfilled
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.registry import algorithms
 from gymnasium_solver.suggest import nearest
@@ -44,7 +46,9 @@ LAST_SUITE = "ablations"
 
 @dataclass(frozen=True)
 class ConfigFile:
-    """A parsed config file: the lines that all variants share, and each variant's own."""
+    """A parsed config file: the lines that all variants share, and each variant's own.
+
+    Shared by all who read the same text; `section` returns a copy that may be changed."""
 
     path: Path
     base: dict[str, Any]
@@ -54,7 +58,7 @@ class ConfigFile:
     def section(self, variant: str | None) -> dict[str, Any]:
         """All lines of a variant, or of a file without variants."""
         own = self.variants[variant] if variant is not None else {}
-        merged = layered(self.base, own)
+        merged = deepcopy(layered(self.base, own))
         if merged.get("project_id") is None:
             merged["project_id"] = self.path.stem
         if variant is not None:
@@ -86,7 +90,17 @@ def algo_in_name(variant: str) -> str | None:
 
 def read_config_file(path: Path, fill: Mapping[str, str] | None = None) -> ConfigFile:
     """Read a file and separate its variants from the fields they share."""
-    content, placeholders = read_file(path, fill)
+    text, placeholders = read_text(path, fill)
+    return _read(path, text, frozenset(placeholders), tuple(algorithms.names()))
+
+
+@lru_cache(maxsize=512)
+def _read(
+    path: Path, text: str, placeholders: frozenset[str], algos: tuple[str, ...]
+) -> ConfigFile:
+    """Cached, since loading one config asks for its file several times. `algos` decides what is a
+    variant, and plugins add to it."""
+    content = parse_yaml(text, str(path))
     if not isinstance(content, dict):
         given = "but it is empty" if content is None else f"not {content!r}"
         raise ConfigError(f"{path}: expected a block of `field: value` lines, {given}")
@@ -101,7 +115,7 @@ def read_config_file(path: Path, fill: Mapping[str, str] | None = None) -> Confi
         else:
             base[str(key)] = value
     base = layered(shared, _section(path, "the top of the file", base))
-    return ConfigFile(path, base, variants, frozenset(placeholders))
+    return ConfigFile(path, base, variants, placeholders)
 
 
 def _section(path: Path, name: str, value: Any) -> dict[str, Any]:

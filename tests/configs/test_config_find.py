@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gymnasium_solver.config.find import find_configs
+from gymnasium_solver.config.find import find_configs, read_config_file
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.training.prepare import load_config
 
@@ -111,3 +111,13 @@ def test_ppo_is_the_default() -> None:
 def test_two_argument_form() -> None:
     assert load_config("CartPole-v1", "ppo") == load_config("CartPole-v1:ppo")
     assert load_config("CartPole-v1", variant="ppo").variant == "ppo"
+
+
+def test_a_file_is_read_again_when_it_changes_and_its_lines_are_copies(tmp_path: Path) -> None:
+    path = tmp_path / "My-v0.yaml"
+    path.write_text("env_id: My-v0\nppo:\n  env_kwargs: {a: 1}\n")
+    section = read_config_file(path).section("ppo")
+    section["env_kwargs"]["a"] = 2
+    assert read_config_file(path).section("ppo")["env_kwargs"] == {"a": 1}
+    path.write_text("env_id: My-v0\nppo:\n  env_kwargs: {a: 3}\n")
+    assert read_config_file(path).section("ppo")["env_kwargs"] == {"a": 3}
