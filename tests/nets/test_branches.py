@@ -138,9 +138,13 @@ def test_outputs_by_task() -> None:
 @pytest.mark.parametrize("normalize", [False, "rolling", "static"])
 def test_outputs_by_the_task_of_a_run_with_several(is_vector: bool, normalize: Any) -> None:
     one_hot = spaces.Box(0, 1, (3,), np.float32)
-    vector = spaces.Box(np.float32([-1, -1, 0, 0, 0]), np.ones(5, np.float32))
+    vector = spaces.Box(np.array([-1, -1, 0, 0, 0], np.float32), np.ones(5, np.float32))
     obs = vector if is_vector else spaces.Dict({"obs": vector, "task": one_hot})
-    fields = {"tasks": ["A-v0", "B-v0", "C-v0"], "task_one_hot": True, "heads_by": "task"}
+    fields: dict[str, Any] = {
+        "tasks": ["A-v0", "B-v0", "C-v0"],
+        "task_one_hot": True,
+        "heads_by": "task",
+    }
     agent = agent_of(
         obs=obs, actions=spaces.Discrete(2), n_envs=3, normalize_obs=normalize, **fields
     )
