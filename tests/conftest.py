@@ -12,6 +12,10 @@ SLOW = Path(__file__).with_name("slow.txt")
 # tests start inherit it.
 _settings = tempfile.TemporaryDirectory(prefix="gsolve-settings-")
 os.environ["XDG_CONFIG_HOME"] = _settings.name
+# Compiled programs too: one folder for all workers of a session, which inherit the variable.
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    _programs = tempfile.TemporaryDirectory(prefix="gsolve-cache-")
+    os.environ["GSOLVE_CACHE_DIR"] = _programs.name
 
 
 @pytest.hookimpl(tryfirst=True)

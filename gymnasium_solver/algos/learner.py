@@ -22,6 +22,7 @@ from gymnasium_solver.data.demonstrations import Demonstrations
 from gymnasium_solver.data.memory import Memory
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.errors import RunError
+from gymnasium_solver.fast.native.build import can_compile
 from gymnasium_solver.fast.optimizer import FLAT_KINDS, FlatOptimizer, Optimizer
 from gymnasium_solver.fast.recorded import LossGradient, TreeLoss, on_device
 from gymnasium_solver.fast.torch_optimizer import TorchOptimizer
@@ -39,6 +40,16 @@ from gymnasium_solver.timing import OFF, Timer
 LARGE_ROLLOUT_BYTES = 16 * 2**20  # larger ones are reported before training, images always
 # Up to these sizes recorded gradients are faster than torch on a CPU.
 WIDEST_RECORDED, LARGEST_RECORDED_BATCH = 512, 4096
+# Compiling takes about a second. A gradient of a small net saves about 0.2 ms, and one with this
+# many multiplications in its largest product twice that.
+WORTH_COMPILING, LARGE_PRODUCT = 8_000, 2e6
+
+
+FORMS = {
+    "compiled": "compiled C programs",
+    "recorded": "recorded NumPy programs",
+    "torch": "in torch",
+}
 
 
 class Learner:
@@ -177,6 +188,8 @@ class Learner:
             optimizer.params,
             record=record and self.may_record,
             constants=[*self.encoder.buffers(), *constants],
+            compile=self.wants_compiled and can_compile(),
+            optimizer=optimizer if isinstance(optimizer, FlatOptimizer) else None,
         )
         self.gradients[name] = gradient
         return gradient
@@ -205,6 +218,7 @@ class Learner:
 
     def start_training(self) -> None:
         """Validate the setup before training and collect notes for the user."""
+        self.note_compiler()
         rows, n_envs = self.config.rollout_rows, self.config.n_envs
         estimate = Rollout.estimate_bytes(
             rows, n_envs, self.observation_space, self.actions, n_outputs=self.policy.n_outputs
@@ -214,6 +228,13 @@ class Learner:
             self.notes.append(
                 f"rollout: {rows:,} rows of {n_envs} envs take {estimate / 2**20:,.1f} MB, twice "
                 "that during an update"
+            )
+
+    def note_compiler(self) -> None:
+        if self.wants_compiled and not can_compile():
+            self.notes.append(
+                "updates: no C compiler was found ($CC, cc, gcc, clang), so they run as NumPy "
+                "programs, at about a third of the speed for small networks"
             )
 
     def set_clock(self, env_steps: int, total_steps: int) -> None:
@@ -254,13 +275,29 @@ class Learner:
         if self.network.cnns and self.device.type == "cpu":
             return False  # convolutions are compute-bound, so torch is as fast
         if cfg.compile != "auto":
-            return bool(cfg.compile)
+            return bool(cfg.compile)  # native and numpy are forms of it
         if self.device.type == "cuda":
             return True
         is_small = (
             cfg.widest_layer <= WIDEST_RECORDED and cfg.gradient_samples <= LARGEST_RECORDED_BATCH
         )
         return is_small and self.device.type == "cpu"
+
+    @property
+    def wants_compiled(self) -> bool:
+        """Whether gradients should be compiled C programs: if they are recorded on a CPU, and for
+        `auto` if the run is long enough to be worth it. Depends on the config alone."""
+        cfg = self.config
+        if self.device.type != "cpu" or not self.may_record or cfg.compile == "numpy":
+            return False
+        if cfg.compile == "native" or cfg.max_env_steps is None:
+            return True
+        samples = cfg.gradient_samples
+        per_step = at_start(getattr(cfg, "n_epochs", 1)) / samples
+        if hasattr(cfg, "updates_per_step"):
+            per_step = at_start(cfg.updates_per_step)
+        size = 1 + samples * cfg.widest_layer**2 / LARGE_PRODUCT
+        return bool(cfg.max_env_steps * per_step * size >= WORTH_COMPILING)
 
     @property
     def may_record_acting(self) -> bool:
@@ -276,7 +313,9 @@ class Learner:
         if "graph" in modes:
             return "CUDA graphs"
         # None: not decided before the first update.
-        return "recorded NumPy programs" + (", in part in torch" if "torch" in modes else "")
+        planned = {gradient.form for gradient in self.gradients.values() if gradient.mode is None}
+        forms = [form for form in FORMS if form in modes | planned]
+        return ", in part ".join(FORMS[form] for form in forms)
 
     def scheduled_values(self, env_steps: int, total_steps: int) -> dict[str, float]:
         """Current value of every scheduled field. `env_steps` is the count before the rollout."""
@@ -370,8 +409,13 @@ class Learner:
         self.n_updates = extra.get("n_updates", 0)
         if self.intrinsic is not None:
             self.intrinsic.load_state(tensors["intrinsic"], extra["intrinsic"])
-        for name, mode in extra.get("gradients", {}).items():
-            self.gradients[name].resume(mode)
+        modes = extra.get("gradients", {})
+        resumed = [self.gradients[name].resume(mode) for name, mode in modes.items()]
+        if not all(resumed):
+            self.notes.append(
+                "updates: the run was trained with compiled C programs, and there is no C compiler "
+                "here. It continues with NumPy programs, which round differently."
+            )
 
     def snapshot(self) -> Snapshot:
         """Copy weights, optimiser moments and statistics, to restore after an update with NaNs."""

@@ -146,6 +146,7 @@ class OffPolicyLearner(Learner):
 
     def start_training(self) -> None:
         """Report the size of the replay buffer and refuse one that does not fit."""
+        self.note_compiler()
         cfg, estimate = self.replay_config, self.replay_bytes
         where = "in memory" if cfg.replay_dir is None else f"in a file in {cfg.replay_dir}"
         self.notes.append(

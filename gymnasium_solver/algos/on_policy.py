@@ -92,11 +92,18 @@ class Prepared(NamedTuple):
     ) -> Iterator[Batch]:
         """Yield shuffled minibatches of about `batch_size` samples. For sequences, each minibatch
         has as many sequences as have `batch_size` rows."""
-        size, rows = batch_size, n_rows if device.type == "cuda" else None
-        if self.batch.valid is not None:
-            size, rows = max(1, round(batch_size / self.batch.valid.shape[1])), None
-        for index in ops.minibatches(self.n, size, rng, rows):
+        rows = n_rows if device.type == "cuda" and self.batch.valid is None else None
+        for index in self.minibatch_rows(batch_size, rng, rows):
             yield self.take(None if index is None else torch.from_numpy(index).to(device))
+
+    def minibatch_rows(
+        self, batch_size: int, rng: np.random.Generator, n_rows: int | None = None
+    ) -> list[np.ndarray | None]:
+        """Indices of the samples or sequences of each minibatch; None: all of them."""
+        size = batch_size
+        if self.batch.valid is not None:
+            size = max(1, round(batch_size / self.batch.valid.shape[1]))
+        return list(ops.minibatches(self.n, size, rng, n_rows))
 
 
 def build_actor_critic(

@@ -50,9 +50,11 @@ from gymnasium_solver.config.schema import (
 )
 from gymnasium_solver.config.search_range import searched
 from gymnasium_solver.data.rollout import Rollout
+from gymnasium_solver.fast.optimizer import FlatOptimizer
 from gymnasium_solver.nets.actor_critic import ActorCritic
 from gymnasium_solver.spaces.action_base import ActionKind
 from gymnasium_solver.spaces.observations import Space
+from gymnasium_solver.tree import leaves_of
 
 LR_STEP, LR_MOST = 1.5, 100.0  # of adaptive_kl
 IMAGES_MEASURED = 512  # samples of a rollout used for the metrics of an update
@@ -192,6 +194,13 @@ class PPO(RolloutLearner):
         for epoch in range(cfg.n_epochs):
             if epoch and cfg.recompute_advantages:
                 data = self._prepare(rollout, reward, is_first=False)
+            if self._has_compiled_steps and not is_detailed:
+                with timer.detail("gradient"):
+                    taken, kl_stop = self._compiled_epoch(data, coefficients, hp["policy_lr"])
+                norms += taken
+                if kl_stop:
+                    break
+                continue
             for part in data.minibatches(cfg.batch_size, self.rng, self.device, rollout.valid.size):
                 if cfg.normalize_advantages == "batch":
                     part = part._replace(advantage=_standardize(part))
@@ -229,6 +238,28 @@ class PPO(RolloutLearner):
             "opt/ppo/kl_stop_triggered": float(kl_stop),
             **hp_metrics(hp),
         }
+
+    @property
+    def _has_compiled_steps(self) -> bool:
+        return isinstance(self.optimizer, FlatOptimizer) and self.optimizer.native is not None
+
+    def _compiled_epoch(
+        self, data: Prepared, coefficients: dict[str, float], lr: float
+    ) -> tuple[list[Tensor], bool]:
+        """A pass over the minibatches in one call of the compiled program: the same bits as one
+        gradient and optimiser step after another. Returns the norms, and whether the KL divergence
+        stopped it."""
+        cfg, native, optimizer = self.config, self.gradient.native, self.optimizer
+        assert native is not None
+        assert isinstance(optimizer, FlatOptimizer)
+        batch, parts = data.batch, data.minibatch_rows(cfg.batch_size, self.rng)
+        if cfg.normalize_advantages == "batch":
+            batch = batch._replace(advantage=_standardize_parts(data, parts))
+        limit = None if cfg.target_kl is None else 1.5 * cfg.target_kl
+        norms = native.descend(
+            leaves_of(batch), parts, list(coefficients.values()), optimizer, lr, limit
+        )
+        return list(norms.unbind()), len(norms) < len(parts)
 
     def _prepare(
         self, rollout: Rollout, reward: np.ndarray | None = None, is_first: bool = True
@@ -296,6 +327,18 @@ class PPO(RolloutLearner):
             clipped = change > coefficients["clip_range_vf"]
             found["opt/ppo/clip_fraction_vf"] = mean_over(clipped.float(), batch)
         return found
+
+
+def _standardize_parts(data: Prepared, parts: Sequence[np.ndarray | None]) -> Tensor:
+    """The advantages, each standardised within its minibatch."""
+    if parts[0] is None:
+        return _standardize(data.batch)
+    result = torch.empty_like(data.batch.advantage)
+    for rows in parts:
+        assert rows is not None
+        index = torch.from_numpy(rows)
+        result[index] = _standardize(data.take(index))
+    return result
 
 
 def _standardize(batch: Batch) -> Tensor:

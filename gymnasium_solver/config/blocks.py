@@ -266,10 +266,11 @@ class SystemFields(Fields):
     n_threads: Count | Literal["auto"] = "auto"
     """CPU threads of the learner. More threads help large networks only. auto: chosen by the size
     of the largest matrix product; all CPUs for a CNN."""
-    compile: Literal["auto"] | bool = "auto"
-    """Record the gradient computation once and repeat it: on the CPU as a NumPy program, which is
-    faster for small networks, on a GPU as a CUDA graph. Preparing it takes milliseconds. auto:
-    where it is faster. false: always plain torch."""
+    compile: Literal["auto", "native", "numpy"] | bool = "auto"
+    """Record the gradient computation once and repeat it. On the CPU: as a C program (native),
+    compiled in about a second by the system's C compiler and kept in the user's cache folder, or as
+    NumPy calls (numpy). On a GPU: as a CUDA graph. auto: where it is faster, and native if the run
+    is long enough. true: always. false: plain torch."""
     profile: bool = False
     """Print where the time went at the end, and write trace.json into the run folder (opens in
     ui.perfetto.dev). Does not change training."""

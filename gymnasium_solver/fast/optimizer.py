@@ -14,7 +14,7 @@ of torch.optim are in fast/torch_optimizer.py.
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 import torch
@@ -37,6 +37,10 @@ def flatten_parameters(module: nn.Module) -> Tensor:
         p.data = flat[offset : offset + p.numel()].view_as(p)
         offset += p.numel()
     return flat
+
+
+class NativeStep(Protocol):
+    def step(self, optimizer: "FlatOptimizer", grad: Tensor, lr: float) -> Tensor: ...
 
 
 class Optimizer(ABC):
@@ -134,6 +138,8 @@ class FlatOptimizer(Optimizer):
         super().__init__(module, max_grad_norm=max_grad_norm, max_grad_value=max_grad_value)
         self.kind, self.eps, self.weight_decay, self.beta1 = kind, eps, weight_decay, beta1
         self.beta2, self.momentum = beta2, momentum
+        self.native: NativeStep | None = None
+        """Takes the steps in C, if the gradients are compiled programs."""
         self.mean = torch.zeros_like(self.flat)
         # TensorFlow's RMSprop starts at 1: its first steps are short.
         start = 1.0 if kind == "rmsprop_tf" else 0.0
@@ -144,6 +150,8 @@ class FlatOptimizer(Optimizer):
 
     @torch.no_grad()
     def step(self, grad: Tensor, lr: float | Tensor) -> Tensor:
+        if self.native is not None and grad.is_contiguous():
+            return self.native.step(self, grad, float(lr))
         self.n_steps += 1
         if is_inlined():
             self._count.add_(1)

@@ -22,6 +22,7 @@ used only if its result agrees with torch's on real data. It runs on the CPU, in
 the same function is captured as a CUDA graph instead (fast/cuda_graph.py).
 """
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -30,35 +31,35 @@ import torch
 from torch import Tensor, nn
 
 from gymnasium_solver import tree
-from gymnasium_solver.fast.aten import FUSED, OPERATIONS, WITH_OUT, inlined, through_torch
+from gymnasium_solver.fast.aten import FUSED
 from gymnasium_solver.fast.cuda_graph import Graphed, is_inlined
 from gymnasium_solver.fast.forward_graph import GraphedForward
-from gymnasium_solver.fast.staging import on_device as on_device
-from gymnasium_solver.fast.tape import (
-    Loss,
-    Ref,
-    Size,
-    Tape,
-    Unsupported,
-    generalise,
-    refs_in,
-    simplified,
-    write,
+from gymnasium_solver.fast.native.build import can_compile
+from gymnasium_solver.fast.native.gradient import NativeGradient
+from gymnasium_solver.fast.numpy_program import (
+    Coefficients,
+    Forward,
+    Gradient,
+    bind_forward,
+    bind_gradient,
 )
+from gymnasium_solver.fast.optimizer import FlatOptimizer
+from gymnasium_solver.fast.staging import on_device as on_device
+from gymnasium_solver.fast.tape import Loss, Tape, Unsupported, generalise, simplified, write
 from gymnasium_solver.lanes import lane_for
+
+log = logging.getLogger(__name__)
 
 # A loss on a tree of tensors: loss(batch, coefficients) -> (scalar, further outputs)
 TreeLoss = Callable[[Any, Sequence[Tensor]], tuple[Tensor, Sequence[Tensor]]]
-Coefficients = Sequence[float | Tensor]
-Gradient = Callable[[Sequence[Tensor], Coefficients], list[Tensor]]
-Program = Callable[..., list[np.ndarray]]
-Mode = Literal["recorded", "graph", "torch"]
+Mode = Literal["compiled", "recorded", "graph", "torch"]
+Form = Literal["compiled", "recorded"]
 PROBE_SIZES = (61, 67)
 N_CHECKS = 4
 
 
 class LossGradient:
-    """d loss / d params as one flat tensor: recorded, captured as a CUDA graph, or by torch.
+    """d loss / d params as one flat tensor: compiled, recorded, a CUDA graph, or by torch.
 
     `mode` says which. On the CPU it is decided at the first call, from that call's data. It is part
     of a learner's state, so that a resumed run computes in the same way.
@@ -71,9 +72,15 @@ class LossGradient:
         *,
         record: bool,
         constants: Sequence[Tensor] = (),
+        compile: bool = False,
+        optimizer: FlatOptimizer | None = None,
     ):
+        """`record`: False for plain torch. `compile`: as C if possible, else as NumPy calls.
+        `optimizer`: takes its steps in C too, if the gradient is."""
+        self.optimizer = optimizer
         self.loss, self.params, self.constants = loss, params, constants
         self.name = getattr(loss, "__qualname__", "")  # the same for other learners with this loss
+        self.form: Form = "compiled" if compile else "recorded"
         is_cuda = params[0].is_cuda
         self.mode: Mode | None = None
         if not record:
@@ -89,7 +96,9 @@ class LossGradient:
         """Return the flat gradient (overwritten by the next call) and the further outputs of the
         loss."""
         lane = lane_for("gradient")
-        if lane is None or self.mode == "torch" or is_inlined():
+        # A compiled program of one learner is faster than a stack of several in NumPy.
+        is_compiled = self.mode == "compiled" or (self.mode is None and self.form == "compiled")
+        if lane is None or self.mode == "torch" or is_compiled or is_inlined():
             return self.alone(batch, coefficients)
         result: list[Tensor] = lane.together("gradient", (self, batch, coefficients))
         return result
@@ -107,17 +116,33 @@ class LossGradient:
         if self._recorded is None:
             self._recorded = record_gradient(
                 self._on_columns, self.params, columns, coefficients, self.constants,
-                check=self.mode is None,
+                check=self.mode is None, form=self.form,
             )  # fmt: skip
-            self.mode = "torch" if self._recorded is None else "recorded"
             if self._recorded is None:
+                self.mode = "torch"
                 return eager(self.loss, self.params, batch, coefficients)
+            self.mode = "recorded" if self.native is None else "compiled"
+            if self.native is not None and self.optimizer is not None:
+                self.optimizer.native = self.native.optimizer
         return self._recorded(columns, coefficients)
 
-    def resume(self, mode: Mode | None) -> None:
-        """Use the mode of a saved run instead of deciding again from other data."""
-        if self.mode is None and mode in ("torch", "recorded"):
-            self.mode = mode
+    @property
+    def native(self) -> NativeGradient | None:
+        """The compiled program, once it is in use."""
+        return self._recorded if isinstance(self._recorded, NativeGradient) else None
+
+    def resume(self, mode: Mode | None) -> bool:
+        """Use the mode of a saved run instead of deciding again from other data. False if that is
+        not possible here: the run was compiled, and this machine has no C compiler."""
+        if self.mode is not None or mode not in ("torch", "recorded", "compiled"):
+            return True
+        if mode == "compiled" and not can_compile():
+            self.form = "recorded"
+            return False
+        self.mode = mode
+        if mode != "torch":
+            self.form = mode
+        return True
 
     def _on_columns(
         self, columns: Sequence[Tensor], coefficients: Sequence[Tensor]
@@ -179,27 +204,51 @@ def record_gradient(
     constants: Sequence[Tensor] = (),
     *,
     check: bool = True,
+    form: Form = "recorded",
 ) -> Gradient | None:
     """Record the gradient of a loss on flat columns; None if it cannot be recorded.
 
-    `check=False` skips the comparison with torch, for a loss that passed it before.
+    `check=False` skips the comparison with torch, for a loss that passed it before. `form`:
+    compiled as C, if all of its operations have a C form, or NumPy calls.
     """
     if any(not t.is_cpu for t in (*params, *batch, *constants)) or len(batch[0]) == 0:
         return None
     inputs = {"p": params, "k": constants, "c": [torch.tensor(float(c)) for c in coefficients]}
     try:
         one, two = (write(loss, inputs | {"b": _resized(batch, n)}) for n in PROBE_SIZES)
-        tape = simplified(generalise(one, two, PROBE_SIZES), FUSED)
-        gradient = _bind(tape, params, constants, len(batch), len(coefficients))
+        tape = generalise(one, two, PROBE_SIZES)
     except Unsupported:
         return None
-    if not check:
-        return gradient
-    try:
-        agrees = _agrees(gradient, loss, params, batch, coefficients)
-    except (TypeError, ValueError, IndexError, RuntimeError):
-        return None  # an operation was called in a way that its NumPy version does not support
-    return gradient if agrees else None
+    for bind in (_compiled, _of_numpy_calls)[form != "compiled" :]:
+        try:
+            gradient = bind(tape, params, constants, batch, len(coefficients))
+            if not check or _agrees(gradient, loss, params, batch, coefficients):
+                return gradient
+        except Unsupported as error:
+            log.info("not in this form: %s", error)
+        except (TypeError, ValueError, IndexError, RuntimeError):
+            pass  # an operation was called in a way that its NumPy version does not support
+    return None
+
+
+def _compiled(
+    tape: Tape,
+    params: Sequence[Tensor],
+    constants: Sequence[Tensor],
+    batch: Sequence[Tensor],
+    n_coefficients: int,
+) -> Gradient:
+    return NativeGradient(simplified(tape, ()), params, constants, batch, n_coefficients)
+
+
+def _of_numpy_calls(
+    tape: Tape,
+    params: Sequence[Tensor],
+    constants: Sequence[Tensor],
+    batch: Sequence[Tensor],
+    n_coefficients: int,
+) -> Gradient:
+    return bind_gradient(simplified(tape, FUSED), params, constants, len(batch), n_coefficients)
 
 
 def _resized(batch: Sequence[Tensor], n: int) -> list[Tensor]:
@@ -250,7 +299,7 @@ class Inference:
         self.function, self.module = function, module
         self.name = getattr(function, "__qualname__", "")  # the same for other learners
         self.records = record
-        self._program: Program | None = None
+        self._program: Forward | None = None
         self._structure: tree.Structure = None
         self._on_gpu: GraphedForward | None = None
         self._first = next(module.parameters(), None)
@@ -282,7 +331,7 @@ class Inference:
         """Changes when the parameters are moved, which makes views of them stale."""
         return 0 if self._first is None else self._first.data_ptr()
 
-    def _recorded_program(self, inputs: tuple[Any, ...]) -> Program | None:
+    def _recorded_program(self, inputs: tuple[Any, ...]) -> Forward | None:
         constants = [*self.module.parameters(), *self.module.buffers()]
         self._structure = tree.structure_of(inputs)
         columns = [torch.from_numpy(np.asarray(leaf)) for leaf in tree.leaves_of(inputs)]
@@ -294,7 +343,7 @@ class Inference:
                 write(self._as_loss, given | {"b": _resized(columns, n)}) for n in PROBE_SIZES
             )
             tape = simplified(generalise(one, two, PROBE_SIZES), FUSED)
-            program = _bind_forward(tape, constants, len(columns))
+            program = bind_forward(tape, constants, len(columns))
             expected = self._by_torch(inputs)
             got = program(tree.leaves_of(inputs))
         except (Unsupported, TypeError, ValueError, IndexError, RuntimeError):
@@ -326,107 +375,3 @@ class Inference:
             return self._on_gpu(leaves)
         columns = [on_device(leaf, device) for leaf in leaves]
         return [output.cpu().numpy() for output in self._outputs(columns)]
-
-
-# -- the program ------------------------------------------------------------------------------
-
-
-def _bind(
-    tape: Tape,
-    params: Sequence[Tensor],
-    constants: Sequence[Tensor],
-    n_columns: int,
-    n_coefficients: int,
-) -> Gradient:
-    """The tape as a function on torch tensors that reads the parameters in place."""
-    weights, fixed = ([t.detach().numpy() for t in ts] for ts in (params, constants))
-    flat = torch.empty(sum(w.size for w in weights))
-    parts = flat.split([p.numel() for p in params])
-    grads = [part.view(p.shape).numpy() for part, p in zip(parts, params, strict=True)]
-    counts = {"p": len(params), "k": len(constants), "b": n_columns, "c": n_coefficients}
-    run = _compiled(tape, counts | {"g": len(params)})
-
-    def gradient(batch: Sequence[Tensor], coefficients: Coefficients) -> list[Tensor]:
-        columns = [column.numpy() for column in batch]
-        scalars = [np.float32(c) for c in coefficients]
-        with np.errstate(all="ignore"):  # as in torch: a non-finite loss is detected later
-            outputs = run(weights, fixed, columns, scalars, grads)
-        return [flat, *(torch.from_numpy(np.asarray(o)) for o in outputs)]
-
-    return gradient
-
-
-def _bind_forward(tape: Tape, constants: Sequence[Tensor], n_columns: int) -> Program:
-    """The tape of a forward pass as a function on arrays that reads the weights in place."""
-    fixed = [t.detach().numpy() for t in constants]
-    run = _compiled(tape, {"p": 0, "k": len(constants), "b": n_columns, "c": 0, "g": 0})
-
-    def program(columns: Sequence[np.ndarray]) -> list[np.ndarray]:
-        outputs: list[np.ndarray] = run((), fixed, columns, (), ())
-        return outputs
-
-    return program
-
-
-def _compiled(tape: Tape, counts: dict[str, int]) -> Callable[..., Any]:
-    source, scope = _program(tape, counts)
-    exec(source, scope)
-    run: Callable[..., Any] = scope["run"]
-    return run
-
-
-def _program(tape: Tape, counts: dict[str, int]) -> tuple[str, dict[str, Any]]:
-    """Python source of the program, one line per operation, and the names it uses."""
-    scope: dict[str, Any] = {"np": np, "torch": torch, "inf": float("inf"), "nan": float("nan")}
-    last_read = {ref.variable: i for i, call in enumerate(tape.calls) for ref in refs_in(call)}
-    kept = {ref.variable for ref in (*tape.grads, *tape.outputs)}
-    places = {grad.variable: f"g{i}" for i, grad in enumerate(tape.grads)}
-    is_direct = {call.variable for call in tape.calls if call.name in WITH_OUT} & places.keys()
-    is_direct -= {ref.variable for ref in tape.outputs}
-    body = []
-    for i, call in enumerate(tape.calls):
-        # Plain names avoid dictionary look-ups at run time.
-        operation = "op_" + call.name.replace(".", "_").replace("+", "_")
-        is_torch = call.name not in OPERATIONS and "+" not in call.name
-        args = [_written(a, is_torch) for a in call.args]
-        expression = None if call.kwargs else inlined(call.name, args)
-        if expression is None:
-            scope[operation] = _operation(call.name)
-            args += [f"{key}={_written(v, is_torch)}" for key, v in call.kwargs.items()]
-            if call.variable in is_direct:
-                args.append(f"out={places[call.variable]}")
-            expression = f"{operation}({', '.join(args)})"
-        body.append(f"{call.variable} = {expression}")
-        dead = {r.variable for r in refs_in(call) if r.variable[0] in "vw"} - kept
-        if gone := sorted(v for v in dead if last_read[v] == i):
-            body.append(f"del {', '.join(gone)}")  # the next result reuses its cached memory
-    for i, grad in enumerate(tape.grads):
-        if places[grad.variable] != f"g{i}" or grad.variable not in is_direct:
-            body.append(f"g{i}[...] = {grad}")
-    body.append(f"return {_written(tape.outputs, False)}")
-    unpack = [
-        f"({', '.join(f'{kind}{i}' for i in range(n))},) = {kind.upper()}"
-        for kind, n in counts.items()
-        if n
-    ]
-    source = "\n    ".join(["def run(P, K, B, C, G):", *unpack, "N = len(b0)", *body])
-    return source, scope
-
-
-def _operation(name: str) -> Callable[..., Any]:
-    if "+" in name:
-        first, second = name.split("+")
-        return FUSED[first, second]
-    try:
-        return OPERATIONS.get(name) or through_torch(name)
-    except (AttributeError, ValueError) as error:
-        raise Unsupported(f"no out-of-place version of {name}") from error
-
-
-def _written(value: Any, is_torch: bool) -> str:
-    """A value as source code. `is_torch`: for torch's own operation, not for one of the table."""
-    if isinstance(value, list):
-        return "[" + ", ".join(_written(v, is_torch) for v in value) + "]"
-    if isinstance(value, torch.dtype):
-        return str(value) if is_torch else str(value).replace("torch.", "np.")
-    return str(value) if isinstance(value, Ref | Size) else repr(value)

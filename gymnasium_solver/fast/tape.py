@@ -40,11 +40,24 @@ class Size(str):
     """A number that depends on the batch size, as an expression in `N`."""
 
 
+class Rows(int):
+    """A size that is this many times the batch size."""
+
+
+class Meta(NamedTuple):
+    """Shape and type of a tensor. After `generalise`, sizes may be `Rows`, and a shape that depends
+    on the batch size in another way is None."""
+
+    shape: tuple[int, ...] | None
+    dtype: torch.dtype
+
+
 class Call(NamedTuple):
     name: str  # of the ATen overload, e.g. "mul.Tensor"
     args: list[Any]
     kwargs: dict[str, Any]
     variable: str  # that holds the result
+    results: tuple[Meta | None, ...] = ()  # one, or one for each element of a list
 
 
 class Tape(NamedTuple):
@@ -107,6 +120,7 @@ def write(loss: Loss, inputs: Mapping[str, Sequence[Tensor]]) -> Tape:
             [named(a) for a in args],
             {key: named(v) for key, v in kwargs.items() if key not in PLACEMENT},
             f"v{i}",
+            _metas(result),
         )
         if call.name == "ones_like.default" and result.ndim == 0:
             # d loss / d loss is 1 and does not depend on the loss
@@ -120,10 +134,16 @@ def write(loss: Loss, inputs: Mapping[str, Sequence[Tensor]]) -> Tape:
         calls.append(call)
         if any(_is_integer(a) for a in args) and getattr(result, "dtype", None) == torch.float32:
             # NumPy promotes integers and float32 to float64.
-            cast = Call("_to_copy.default", [Ref(call.variable)], {"dtype": torch.float32}, f"w{i}")
+            source, to = [Ref(call.variable)], {"dtype": torch.float32}
+            cast = Call("_to_copy.default", source, to, f"w{i}", call.results)
             refs[id(result)] = Ref(cast.variable)
             calls.append(cast)
     return Tape(calls, named(list(grads)), named(list(outputs)), literals)
+
+
+def _metas(result: Any) -> tuple[Meta | None, ...]:
+    parts = result if isinstance(result, list | tuple) else [result]
+    return tuple(Meta(tuple(p.shape), p.dtype) if isinstance(p, Tensor) else None for p in parts)
 
 
 def _is_integer(value: Any) -> bool:
@@ -142,10 +162,37 @@ def generalise(first: Tape, second: Tape, sizes: tuple[int, int]) -> Tape:
     if {id(t) for t in first.literals} & {id(t) for t in second.literals}:
         raise Unsupported("a scalar tensor from outside the loss, which may change")
     calls = [
-        a._replace(args=_merged(a.args, b.args, sizes), kwargs=_merged(a.kwargs, b.kwargs, sizes))
+        a._replace(
+            args=_merged(a.args, b.args, sizes),
+            kwargs=_merged(a.kwargs, b.kwargs, sizes),
+            results=merged_metas(a.results, b.results, sizes),
+        )
         for a, b in zip(first.calls, second.calls, strict=True)
     ]
     return first._replace(calls=calls)
+
+
+def merged_metas(
+    a: Sequence[Meta | None], b: Sequence[Meta | None], sizes: tuple[int, int]
+) -> tuple[Meta | None, ...]:
+    return tuple(
+        None if x is None or y is None else Meta(_merged_shape(x.shape, y.shape, sizes), x.dtype)
+        for x, y in zip(a, b, strict=True)
+    )
+
+
+def _merged_shape(
+    a: tuple[int, ...] | None, b: tuple[int, ...] | None, sizes: tuple[int, int]
+) -> tuple[int, ...] | None:
+    if a is None or b is None or len(a) != len(b):
+        return None
+    n, m = sizes
+    shape = []
+    for x, y in zip(a, b, strict=True):
+        if x != y and (x % n or y % m or x // n != y // m):
+            return None
+        shape.append(x if x == y else Rows(x // n))
+    return tuple(shape)
 
 
 def _merged(a: Any, b: Any, sizes: tuple[int, int]) -> Any:
@@ -219,7 +266,7 @@ def _fused(tape: Tape, fusible: Collection[tuple[str, str]]) -> Tape:
         if before and (before.name, call.name) in fusible and n_reads[before.variable] == 1:
             del calls[before.variable]
             args = [*before.args, *call.args[1:]]
-            call = Call(f"{before.name}+{call.name}", args, call.kwargs, call.variable)
+            call = call._replace(name=f"{before.name}+{call.name}", args=args)
         calls[call.variable] = call
     return tape._replace(calls=list(calls.values()))
 

@@ -1,0 +1,580 @@
+"""The kernels of a program (native/lower.py) as C text."""
+
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from gymnasium_solver.fast.native.arrays import (
+    C_BYTES,
+    ONE,
+    ZERO,
+    Array,
+    Extent,
+    Shape,
+    Storage,
+    contiguous,
+)
+from gymnasium_solver.fast.native.lower import (
+    BatchSum,
+    Kernel,
+    Load,
+    Loop,
+    Lowered,
+    Matmul,
+    Pack,
+    Reduce,
+    Section,
+    is_short,
+)
+
+BLOCK = 32  # samples of a block, if a sample has one row
+MANY_PARAMETERS = 32_768
+LINE = 64  # bytes of a cache line
+SHORT = 16  # an inner loop shorter than this is not worth a vector
+
+
+class Layout(NamedTuple):
+    """What the caller has to allocate: bytes, but `sums` in floats."""
+
+    block: int
+    lanes: int
+    sums: int  # a lane
+    uniform: int
+    scratch: int  # a thread
+    kept: int  # a sample
+
+
+class Source(NamedTuple):
+    text: str
+    layout: Layout
+
+
+def emit(program: Lowered) -> Source:
+    """C text of a program."""
+    block = max(4, 2 ** int(math.log2(max(1, 2 * BLOCK // (1 + program.widest)))))
+    lanes = 4 if program.n_sums > MANY_PARAMETERS else 8
+    sums = _aligned(program.n_sums, LINE // 4)
+    scratch = _place_scratch(program, block)
+    uniform = _place_uniform(program.storages)
+    kept = _place_kept(program.storages)
+    layout = Layout(block, lanes, sums, uniform, scratch, kept)
+    writer = _Writer(program, layout)
+    return Source(writer.text(), layout)
+
+
+def _aligned(size: int, to: int) -> int:
+    return -(-size // to) * to
+
+
+def _bytes(storage: Storage, rows: int) -> int:
+    n = storage.size.n * (rows if storage.size.by_rows else 1)
+    return _aligned(max(1, n) * C_BYTES[storage.ctype], LINE)
+
+
+def _place_scratch(program: Lowered, block: int) -> int:
+    """Give the values of a block their places; those that are not needed any more are reused."""
+    base = 0
+    for storage in program.storages:
+        if storage.place == "column":
+            storage.offset = base
+            base += _bytes(storage, block)
+    most = base
+    for section in program.sections:
+        if not section.by_rows:
+            continue
+        own = [s for s in _storages_of(section) if s.place == "scratch"]
+        spans = {s: _span(s) for s in own}
+        placed: list[tuple[int, int, tuple[int, int]]] = []  # start, stop, span
+        for storage in sorted(own, key=lambda s: spans[s]):
+            size, span, start = _bytes(storage, block), spans[storage], base
+            for low, high, other in sorted(placed):
+                if other[0] <= span[1] and span[0] <= other[1] and start + size > low:
+                    start = max(start, high)
+            storage.index = start
+            placed.append((start, start + size, span))
+            most = max(most, start + size)
+    return most
+
+
+def _span(storage: Storage) -> tuple[int, int]:
+    """The first and the last kernel that uses it."""
+    numbers = [*storage.used, *([storage.ready] if storage.ready >= 0 else [])]
+    return min(numbers), max(numbers)
+
+
+def _place_uniform(storages: Iterable[Storage]) -> int:
+    start = 0
+    for storage in storages:
+        if storage.place == "uniform":
+            storage.index = start
+            start += _bytes(storage, 1)
+    return start
+
+
+def _place_kept(storages: Iterable[Storage]) -> int:
+    """Offsets are a sample's; they are multiplied by the samples, rounded up to a cache line."""
+    start = 0
+    for storage in storages:
+        if storage.place == "kept":
+            storage.index = start
+            start += storage.size.n * C_BYTES[storage.ctype]
+    return start
+
+
+def _storages_of(section: Section) -> list[Storage]:
+    found: dict[Storage, None] = {}
+    for kernel in section.kernels:
+        for storage in _used_by(kernel):
+            found[storage] = None
+    return list(found)
+
+
+def _used_by(kernel: Kernel) -> Iterator[Storage]:
+    if isinstance(kernel, Loop):
+        for item in kernel.body:
+            if not isinstance(item, str):
+                yield item.array.storage
+        for _, array, _ in kernel.stores:
+            yield array.storage
+    elif isinstance(kernel, Pack):
+        yield kernel.source.storage
+        yield kernel.target
+    elif isinstance(kernel, Matmul):
+        yield kernel.a.storage
+        yield kernel.b
+        yield kernel.out.storage
+        if kernel.bias is not None:
+            yield kernel.bias.storage
+    else:
+        yield kernel.source.storage
+        yield kernel.out.storage
+
+
+class _Writer:
+    def __init__(self, program: Lowered, layout: Layout):
+        self.program, self.layout = program, layout
+        self.lines: list[str] = []
+        self.functions: dict[str, str] = {}  # text of a kernel -> name of its function
+        self.tables: dict[int, None] = {}  # lengths of tables of positions
+
+    def add(self, text: str, depth: int = 1) -> None:
+        self.lines.append("    " * depth + text)
+
+    def text(self) -> str:
+        last = len(self.program.sections) - 1
+        for section in self.program.sections:
+            if section.by_rows:
+                self._rows(section)
+            else:
+                self._once(section, is_last=section is self.program.sections[last])
+        self._entry()
+        longest = max(self.tables, default=0)
+        numbers = ", ".join(str(i) for i in range(longest))
+        table = [f"static const int64_t positions[] = {{{numbers}}};"] if longest else []
+        layout = self.layout
+        head = [
+            f"#define BLOCK {layout.block}",
+            f"#define LANES {layout.lanes}",
+            f"#define SUMS {layout.sums}",
+            f"#define SCRATCH {layout.scratch}L",
+        ]
+        functions = [text.replace("NAME", name, 1) for text, name in self.functions.items()]
+        return "\n".join([*head, *table, *functions, *self.lines, ""])
+
+    # -- functions ----------------------------------------------------------------------------
+
+    def _once(self, section: Section, is_last: bool) -> None:
+        self.lines.append(f"static void once_{section.level}(const Call *c) {{")
+        self.add("const double N = (double)c->n;")
+        self.add("const long r = 0; const int first = 0; (void)N; (void)r; (void)first;")
+        self._pointers(section)
+        for kernel in section.kernels:
+            self._kernel(kernel)
+        self.lines.append("}")
+
+    def _rows(self, section: Section) -> None:
+        level = section.level
+        self.lines.append(
+            f"static void block_{level}(const Call *c, char *scratch, float *sums, long start, "
+            "long r, int first) {"
+        )
+        self.add("const double N = (double)c->n; (void)N; (void)scratch; (void)sums; (void)first;")
+        self.add("const long whole = (c->n + 63) & ~63L; (void)whole;")
+        self._pointers(section)
+        for kernel in section.kernels:
+            self._kernel(kernel)
+        self.lines.append("}")
+        self.lines.append(f"static void lane_{level}(void *with, long lane, long thread) {{")
+        self.add("const Call *c = with;")
+        self.add("const long blocks = (c->n + BLOCK - 1) / BLOCK, lanes = lanes_of(c->n);")
+        self.add("const long step = step_of(c->n);")
+        self.add("const long from = blocks * lane / lanes, to = blocks * (lane + 1) / lanes;")
+        self.add("for (long b = from; b < to; b++) {")
+        self.add("long start = b * step, r = c->n - start < step ? c->n - start : step;", 2)
+        self.add(
+            f"block_{level}(c, c->scratch + thread * SCRATCH, c->sums + lane * SUMS, start, r, "
+            "b == from);",
+            2,
+        )
+        self.add("}")
+        self.lines.append("}")
+
+    def _entry(self) -> None:
+        n_passes = len(self.program.summed)
+        helpers = [
+            "static long lanes_of(long n) {",
+            "    long blocks = (n + BLOCK - 1) / BLOCK;",
+            "    return blocks < LANES ? blocks : LANES;",
+            "}",
+            "static long step_of(long n) { /* samples of a block, whole tiles where possible */",
+            "    long blocks = (n + BLOCK - 1) / BLOCK, step = (n + blocks - 1) / blocks;",
+            "    const long to = BLOCK < 8 ? BLOCK : 8;",
+            "    return (step + to - 1) / to * to;",
+            "}",
+        ]
+        self.lines[:0] = helpers
+        self.lines.append("static void run_flushed(Call *c) {")
+        for level in range(n_passes):
+            self.add(f"once_{level}(c);")
+            self.add(f"in_parts(lane_{level}, c, lanes_of(c->n), c->threads);")
+            for start, size in _merged(self.program.summed[level]):
+                self.add(f"sum_lanes(c->sums, lanes_of(c->n), SUMS, {start}, {size});")
+        self.add(f"once_{n_passes}(c);")
+        self.lines.append("}")
+
+    # -- addresses ----------------------------------------------------------------------------
+
+    def _pointers(self, section: Section) -> None:
+        for s in _storages_of(section):
+            kind = s.ctype
+            if s.place == "scratch":
+                self._declare(s, f"({kind} *)(scratch + {s.index}L)")
+            elif s.place == "kept":
+                per_row = f"start * {s.size.n * C_BYTES[kind]}L"
+                self._declare(s, f"({kind} *)(c->kept + {s.index}L * whole + {per_row})")
+            elif s.place == "uniform":
+                self._declare(s, f"({kind} *)(c->uniform + {s.index}L)")
+            elif s.place == "sums":
+                base = "sums" if section.by_rows and self._is_written(s, section) else "c->sums"
+                self._declare(s, f"{base} + {s.index}L")
+            elif s.place == "tensor" and s.index < 0:
+                self.tables[s.size.n] = None
+                self.add(f"const int64_t *{s.name} = positions;")
+            elif s.place == "tensor":
+                self.add(f"const {kind} *{s.name} = (const {kind} *)c->tensors[{s.index}];")
+            elif s.place == "number":
+                self.add(f"const float *{s.name} = c->numbers + {s.index};")
+            elif s.place == "out":
+                self._declare(s, f"c->out + {s.index}")
+            elif s.place == "row_out":
+                self._declare(s, f"({kind} *)c->row_out[{s.index}] + start * {s.size.n}L")
+            else:
+                self._column(s)
+
+    def _declare(self, s: Storage, text: str) -> None:
+        self.add(f"{s.ctype} *{s.name} = {text};")
+
+    def _is_written(self, storage: Storage, section: Section) -> bool:
+        return any(
+            isinstance(k, Matmul | BatchSum) and k.out.storage is storage for k in section.kernels
+        )
+
+    def _column(self, s: Storage) -> None:
+        """The samples of the block: gathered by index, or where they are."""
+        width, kind = s.size.n, s.ctype
+        self.add(f"{kind} *{s.name} = ({kind} *)c->columns[{s.index}] + start * {width}L;")
+        place = f"({kind} *)(scratch + {s.offset}L)"
+        copy = f"for (long j = 0; j < {width}; j++) to[i * {width} + j] = from[j];"
+        if width == 1:
+            copy = "to[i] = from[0];"
+        self.add("if (c->index) {")
+        self.add(f"const {kind} *all = (const {kind} *)c->columns[{s.index}];", 2)
+        self.add(f"{kind} *to = {s.name} = {place};", 2)
+        self.add("for (long i = 0; i < r; i++) {", 2)
+        self.add(f"const {kind} *from = all + c->index[start + i] * {width}L;", 3)
+        self.add(copy, 3)
+        self.add("}", 2)
+        self.add("}")
+
+    # -- kernels ------------------------------------------------------------------------------
+
+    def _kernel(self, kernel: Kernel) -> None:
+        if isinstance(kernel, Loop):
+            if kernel.stores:
+                self._shared(kernel, lambda: self._loop(kernel))
+        elif isinstance(kernel, Pack):
+            self._pack(kernel)
+        elif isinstance(kernel, Matmul):
+            self._matmul(kernel)
+        else:
+            self._shared(kernel, lambda: self._batch_sum(kernel))
+
+    def _shared(self, kernel: Kernel, write: Callable[[], None]) -> None:
+        """A kernel as a function of its arrays. Equal kernels are one function, which keeps the
+        time to compile short."""
+        lines, self.lines = self.lines, []
+        write()
+        body, self.lines = "\n".join(self.lines), lines
+        storages = {s.name: s for s in _used_by(kernel)}
+        order = list(dict.fromkeys(re.findall(r"\bs\d+\b", body)))
+        names = {name: f"p{i}" for i, name in enumerate(order)}
+        locals_ = list(dict.fromkeys(re.findall(r"\ba\d+\b", body)))
+        names |= {name: f"x{i}" for i, name in enumerate(locals_)}
+        body = re.sub(r"\b[as]\d+\b", lambda m: names[m[0]], body)
+        kinds = [_pointer(storages[name]) for name in order]
+        places = "".join(f", {kind} *p{i}" for i, kind in enumerate(kinds))
+        text = (
+            f"static __attribute__((noinline)) void NAME(const double N, long r, int first{places})"
+            f" {{\n{body}\n}}"
+        )
+        name = self.functions.setdefault(text, f"kernel_{len(self.functions)}")
+        self.add(f"{name}({', '.join(['N', 'r', 'first', *order])});")
+
+    def _pack(self, kernel: Pack) -> None:
+        source = kernel.source
+        stack = source.shape[:-2]
+        depth, index, at = self._stack_loops(stack)
+        k, n = source.shape[-2:]
+        row, col = source.strides[-2:]
+        size = str(Extent(kernel.size, k.by_rows))
+        self.add(
+            f"gsolve_pack({k}, {n}, {_address(source, stack, index)}, {row}, {col}, "
+            f"{kernel.target.name} + {at} * {size});",
+            depth,
+        )
+        self._close(len(stack))
+
+    def _matmul(self, kernel: Matmul) -> None:
+        a, out = kernel.a, kernel.out
+        stack = out.shape[:-2]
+        depth, index, at = self._stack_loops(stack)
+        (m, n), k = out.shape[-2:], kernel.k
+        ai, ak = a.strides[-2:]
+        bias = "0"
+        if kernel.bias is not None:
+            bias = _address(kernel.bias, stack, index)
+        adds = "!first" if k.by_rows else "0"
+        size = str(Extent(kernel.b_size, k.by_rows))
+        packed = kernel.b.name if kernel.b_is_shared else f"{kernel.b.name} + {at} * {size}"
+        self.add(
+            f"gsolve_matmul({m}, {n}, {k}, {_address(a, stack, index)}, {ai}, {ak}, {packed}, "
+            f"{_address(out, stack, index)}, {n}, {bias}, {adds});",
+            depth,
+        )
+        self._close(len(stack))
+
+    def _stack_loops(self, stack: Shape) -> tuple[int, list[str], str]:
+        index, at = [], "0"
+        for d, size in enumerate(stack):
+            self.add(f"for (long q{d} = 0; q{d} < {size}; q{d}++) {{", 1 + d)
+            index.append(f"q{d}")
+            at = f"q{d}" if at == "0" else f"({at} * {size} + q{d})"
+        return 1 + len(stack), index, at
+
+    def _close(self, n: int) -> None:
+        for d in range(n, 0, -1):
+            self.add("}", d)
+
+    def _batch_sum(self, kernel: BatchSum) -> None:
+        source, out = kernel.source, kernel.out
+        kept = [d for d in range(len(source.shape)) if d not in kernel.dims]
+        kept = [d for d in kept if source.shape[d] != ONE]
+        summed = [d for d in kernel.dims if source.shape[d] != ONE]
+        strides = {d: source.strides[d] for d in range(len(source.shape))}
+        name = out.storage.name
+        size = math.prod(source.shape[d].n for d in kept)
+        self.add(f"if (first) for (long j = 0; j < {size}; j++) {name}[j] = 0.0f;")
+        order = [*summed, *kept] if kept else summed
+        if not order:
+            self.add(f"{name}[0] += {source.start}[0];")
+            return
+        places = dict(zip(kept, contiguous(tuple(source.shape[d] for d in kept)), strict=True))
+        total = "" if kept else "total"
+        if total:
+            self.add("{ float total = 0.0f;")
+        for depth, d in enumerate(order):
+            if depth == len(order) - 1:
+                pragma = '_Pragma("omp simd reduction(+ : total)")' if total else "SIMD"
+                self.add(pragma, 1 + depth)
+            self.add(f"for (long i{d} = 0; i{d} < {source.shape[d]}; i{d}++)", 1 + depth)
+        index = _sum(f"i{d} * {strides[d]}" for d in order if strides[d] != ZERO)
+        to = total or f"{name}[{_sum(f'i{d} * {places[d]}' for d in kept)}]"
+        self.add(f"{to} += ({source.start})[{index}];", 1 + len(order))
+        if total:
+            self.add(f"{name}[0] += total; }}")
+
+    # -- loops --------------------------------------------------------------------------------
+
+    def _loop(self, loop: Loop) -> None:
+        nest = _Nest(loop)
+        self.add("{")
+        for item in loop.body:
+            if isinstance(item, Load) and nest.is_hoisted(item):
+                self.add(nest.load(item), 2)
+        order, has_inner = nest.order, loop.has_inner_loops
+        for depth, d in enumerate(order):
+            if depth == len(order) - 1 and not has_inner:
+                self.add("SIMD", 2 + depth)
+            bound = nest.sizes[d]
+            end = " {" if depth == len(order) - 1 else ""
+            self.add(f"for (long i{d} = 0; i{d} < {bound}; i{d}++){end}", 2 + depth)
+        depth = 2 + len(order)
+        for item in loop.body:
+            if isinstance(item, str):
+                self.add(item, depth)
+            elif isinstance(item, Reduce):
+                for line in _reduction(item, nest):
+                    self.add(line, depth)
+            elif not nest.is_hoisted(item):
+                self.add(nest.load(item), depth)
+        for name, array, strides in loop.stores:
+            self.add(f"{nest.element(array, strides)} = {name};", depth)
+        if order:
+            self.add("}", depth - 1)
+        self.add("}")
+
+
+def _pointer(storage: Storage) -> str:
+    is_input = storage.place in ("tensor", "number")
+    return f"const {storage.ctype}" if is_input else storage.ctype
+
+
+class _Nest:
+    """The dimensions of a loop, joined where all arrays are contiguous, in the order of loops."""
+
+    def __init__(self, loop: Loop):
+        self.parts = [(i.array, i.strides) for i in loop.body if not isinstance(i, str)]
+        self.parts += [(array, strides) for _, array, strides in loop.stores]
+        groups: list[list[int]] = []  # dimensions joined, outermost first
+        for d in range(len(loop.shape)):
+            if groups and self._joins(loop, groups[-1][-1], d):
+                groups[-1].append(d)
+            else:
+                groups.append([d])
+        self.groups = groups
+        self.sizes = []
+        for group in groups:
+            size = ONE
+            for d in group:
+                size = size.times(loop.shape[d])
+            self.sizes.append(size)
+        self.order = list(range(len(groups)))
+        if self.order and not self._is_long(self.order[-1]):
+            # Vectors along the samples instead of along a few elements.
+            longest = next((d for d in self.order if self.sizes[d].by_rows), self.order[-1])
+            self.order.remove(longest)
+            self.order.append(longest)
+
+    def _is_long(self, d: int) -> bool:
+        return self.sizes[d].by_rows or self.sizes[d].n >= SHORT
+
+    def _joins(self, loop: Loop, outer: int, inner: int) -> bool:
+        size = loop.shape[inner]
+        if loop.shape[outer].by_rows and size.by_rows:
+            return False
+        for _, strides in self.parts:
+            if strides[inner].by_rows and size.by_rows:
+                return False
+            if strides[outer] != strides[inner].times(size):
+                return False
+        return True
+
+    def is_hoisted(self, load: Load) -> bool:
+        return not load.more and all(stride == ZERO for stride in load.strides)
+
+    def index(self, strides: Shape) -> str:
+        return _sum(
+            f"i{g} * {strides[group[-1]]}"
+            for g, group in enumerate(self.groups)
+            if strides[group[-1]] != ZERO
+        )
+
+    def element(self, array: Array, strides: Shape, more: str = "") -> str:
+        index = _sum(part for part in (self.index(strides), more) if part not in ("", "0"))
+        return f"({array.start})[{index}]" if array.offset else f"{array.start}[{index}]"
+
+    def load(self, item: Load) -> str:
+        ctype = item.array.ctype
+        return f"const {ctype} {item.name} = {self.element(item.array, item.strides, item.more)};"
+
+
+def _reduction(item: Reduce, nest: _Nest) -> list[str]:
+    base, name, ctype = nest.index(item.strides), item.name, item.ctype
+    start = f"({item.array.start})" if item.array.offset else item.array.start
+    if is_short(item):
+        parts = [
+            f"{start}[{_sum(p for p in (base, at) if p != '0')}]"
+            for at in _offsets(item.sizes, item.inner)
+        ]
+        return _written_out(item.kind, name, ctype, parts)
+    loops = [f"for (long j{d} = 0; j{d} < {size}; j{d}++)" for d, size in enumerate(item.sizes)]
+    inner = _sum(f"j{d} * {stride}" for d, stride in enumerate(item.inner))
+    element = f"{start}[{_sum(p for p in (base, inner) if p != '0')}]"
+    nested = " ".join(loops[:-1])
+    if item.kind == "sum":
+        pragma = f'_Pragma("omp simd reduction(+ : {name})")'
+        return [
+            f"{ctype} {name} = 0;",
+            f"{nested} {pragma} {loops[-1]} {name} += {element};",
+        ]
+    first = f"{start}[{base}]"
+    if item.kind == "argmax":
+        (size,) = item.sizes
+        return [
+            f"int64_t {name} = 0; {{ float best = {first};",
+            f"for (long j0 = 1; j0 < {size}; j0++) {{ float x = {element};",
+            f"if (x > best || (x != x && best == best)) {{ best = x; {name} = j0; }} }} }}",
+        ]
+    return [
+        f"{ctype} {name} = {first};",
+        f"{nested} {loops[-1]} {name} = f_{item.kind}({name}, {element});",
+    ]
+
+
+def _written_out(kind: str, name: str, ctype: str, parts: Sequence[str]) -> list[str]:
+    if kind == "sum":
+        return [f"const {ctype} {name} = {' + '.join(f'({ctype}){p}' for p in parts)};"]
+    if kind == "argmax":
+        lines = [f"int64_t {name} = 0; float {name}_best = {parts[0]};"]
+        for i, part in enumerate(parts[1:], 1):
+            lines.append(
+                f"{{ const float x = {part}; const int more = x > {name}_best || "
+                f"(x != x && {name}_best == {name}_best); {name} = more ? {i} : {name}; "
+                f"{name}_best = more ? x : {name}_best; }}"
+            )
+        return lines
+    text = parts[0]
+    for part in parts[1:]:
+        text = f"f_{kind}({text}, {part})"
+    return [f"const {ctype} {name} = {text};"]
+
+
+def _offsets(sizes: Shape, strides: Shape) -> list[str]:
+    """Of all elements of some dimensions."""
+    found: list[list[Extent]] = [[]]
+    for size, stride in zip(sizes, strides, strict=True):
+        steps = [stride.times(Extent(i)) for i in range(size.n)]
+        found = [[*before, step] for before in found for step in steps]
+    return [_sum(str(e) for e in parts if e.n) for parts in found]
+
+
+def _address(array: Array, stack: Shape, index: Sequence[str]) -> str:
+    missing = len(stack) + 2 - len(array.shape)
+    strides = (ZERO,) * missing + array.strides
+    parts = [f"{i} * {strides[d]}" for d, i in enumerate(index) if strides[d] != ZERO]
+    return " + ".join([array.start, *parts])
+
+
+def _sum(parts: Iterable[str]) -> str:
+    return " + ".join(part for part in parts if part) or "0"
+
+
+def _merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    merged: list[tuple[int, int]] = []
+    for start, size in sorted(ranges):
+        if merged and sum(merged[-1]) == start:
+            merged[-1] = (merged[-1][0], merged[-1][1] + size)
+        else:
+            merged.append((start, size))
+    return merged

@@ -1,0 +1,158 @@
+/* Small matrix products of compiled programs. native/build.py compiles this text once per machine
+ * and links it to every program.
+ *
+ * Plain C with GCC's vector extension, which clang has too, and no intrinsics: the same text on
+ * x86-64 and aarch64.
+ */
+#define SIMD _Pragma("omp simd")
+#define UNROLL _Pragma("GCC unroll 16")
+#define INLINE static inline __attribute__((always_inline))
+
+/* B is packed into panels of columns, A is read with any strides. A tile of C stays in registers:
+ * MR rows by NR columns, and narrower panels for the last columns. */
+#if defined(__AVX512F__)
+#define VL 16
+#define MR 8
+#elif defined(__AVX__)
+#define VL 8
+#define MR 6
+#else
+#define VL 4
+#define MR 8
+#endif
+#define NR (2 * VL)
+
+typedef float v4 __attribute__((vector_size(16), aligned(4), may_alias));
+#if VL >= 8
+typedef float v8 __attribute__((vector_size(32), aligned(4), may_alias));
+#endif
+#if VL >= 16
+typedef float v16 __attribute__((vector_size(64), aligned(4), may_alias));
+#endif
+
+/* Width of the panel that holds the next columns, of which n are left. */
+INLINE long panel_width(long n) {
+    if (n > VL) return NR;
+#if VL >= 16
+    if (n > 8) return 16;
+#endif
+#if VL >= 8
+    if (n > 4) return 8;
+#endif
+    return 4;
+}
+
+/* B [k, n] with any strides as panels [k][width], with zeros beyond n. */
+void gsolve_pack(long k, long n, const float *b, long row, long col, float *out) {
+    for (long j = 0; j < n; j += NR) {
+        long width = panel_width(n - j), used = n - j < width ? n - j : width;
+        const float *from = b + j * col;
+        if (col == 1) {
+            for (long i = 0; i < k; i++) {
+                SIMD for (long c = 0; c < used; c++) out[i * width + c] = from[i * row + c];
+                for (long c = used; c < width; c++) out[i * width + c] = 0.0f;
+            }
+        } else {
+            for (long i = 0; i < k; i++) {
+                for (long c = 0; c < used; c++) out[i * width + c] = from[i * row + c * col];
+                for (long c = used; c < width; c++) out[i * width + c] = 0.0f;
+            }
+        }
+        out += k * width;
+    }
+}
+
+/* A finished tile to C, a row at a time. */
+#define FINISH(V, NV)                                                                              \
+    __attribute__((noinline)) static void finish_##V##_##NV(const V *tile, long rows, float *c,    \
+                                                            long ldc, const float *bias, int adds, \
+                                                            long used) {                           \
+        enum { LANES = sizeof(V) / 4, WIDTH = LANES * NV };                                        \
+        for (long i = 0; i < rows; i++, tile += NV, c += ldc) {                                    \
+            if (used == WIDTH) {                                                                   \
+                UNROLL for (int j = 0; j < NV; j++) {                                              \
+                    V y = tile[j];                                                                 \
+                    if (bias) y += *(const V *)(bias + j * LANES);                                 \
+                    if (adds) y += *(const V *)(c + j * LANES);                                    \
+                    *(V *)(c + j * LANES) = y;                                                     \
+                }                                                                                  \
+            } else {                                                                               \
+                const float *x = (const float *)tile;                                              \
+                for (long j = 0; j < used; j++)                                                    \
+                    c[j] = x[j] + (bias ? bias[j] : 0.0f) + (adds ? c[j] : 0.0f);                  \
+            }                                                                                      \
+        }                                                                                          \
+    }
+
+#define TILE(NAME, ROWS, V, NV)                                                                    \
+    __attribute__((noinline)) static void NAME(long k, const float *a, long ai, long ak,           \
+                                               const float *b, float *c, long ldc,                 \
+                                               const float *bias, int adds, long used) {           \
+        enum { LANES = sizeof(V) / 4, WIDTH = LANES * NV };                                        \
+        V acc[ROWS][NV];                                                                           \
+        UNROLL for (int i = 0; i < ROWS; i++)                                                      \
+            UNROLL for (int j = 0; j < NV; j++) acc[i][j] = (V){0};                                \
+        for (long p = 0; p < k; p++) {                                                             \
+            V bv[NV];                                                                              \
+            UNROLL for (int j = 0; j < NV; j++) bv[j] = *(const V *)(b + p * WIDTH + j * LANES);   \
+            const float *ap = a + p * ak;                                                          \
+            UNROLL for (int i = 0; i < ROWS; i++) {                                                \
+                float x = ap[i * ai];                                                              \
+                UNROLL for (int j = 0; j < NV; j++) acc[i][j] += x * bv[j];                        \
+            }                                                                                      \
+        }                                                                                          \
+        V tile[ROWS][NV]; /* not `acc`, which stays in registers */                                \
+        UNROLL for (int i = 0; i < ROWS; i++)                                                      \
+            UNROLL for (int j = 0; j < NV; j++) tile[i][j] = acc[i][j];                            \
+        finish_##V##_##NV((const V *)tile, ROWS, c, ldc, bias, adds, used);                        \
+    }
+
+#define PANEL(V, NV)                                                                               \
+    FINISH(V, NV)                                                                                  \
+    TILE(tile_m_##V##_##NV, MR, V, NV)                                                             \
+    TILE(tile_2_##V##_##NV, 2, V, NV)                                                              \
+    TILE(tile_1_##V##_##NV, 1, V, NV)                                                              \
+    static void panel_##V##_##NV(long m, long k, const float *a, long ai, long ak, const float *b, \
+                                 float *c, long ldc, const float *bias, int adds, long used) {     \
+        long i = 0;                                                                                \
+        for (; i + MR <= m; i += MR)                                                               \
+            tile_m_##V##_##NV(k, a + i * ai, ai, ak, b, c + i * ldc, ldc, bias, adds, used);       \
+        for (; i + 2 <= m; i += 2)                                                                 \
+            tile_2_##V##_##NV(k, a + i * ai, ai, ak, b, c + i * ldc, ldc, bias, adds, used);       \
+        for (; i < m; i++)                                                                         \
+            tile_1_##V##_##NV(k, a + i * ai, ai, ak, b, c + i * ldc, ldc, bias, adds, used);       \
+    }
+
+PANEL(v4, 1)
+#if VL >= 8
+PANEL(v8, 1)
+#endif
+#if VL >= 16
+PANEL(v16, 1)
+PANEL(v16, 2)
+#define WIDE panel_v16_2
+#elif VL >= 8
+PANEL(v8, 2)
+#define WIDE panel_v8_2
+#else
+PANEL(v4, 2)
+#define WIDE panel_v4_2
+#endif
+
+/* C [m, n] = A [m, k] B [k, n] (+ the bias of each column) (+ C if `adds`), with B packed. */
+void gsolve_matmul(long m, long n, long k, const float *a, long ai, long ak, const float *b,
+                   float *c, long ldc, const float *bias, int adds) {
+    for (long j = 0; j < n; j += NR) {
+        long width = panel_width(n - j), used = n - j < width ? n - j : width;
+        const float *own = bias ? bias + j : 0;
+        if (width == 4) panel_v4_1(m, k, a, ai, ak, b, c + j, ldc, own, adds, used);
+#if VL >= 8
+        else if (width == 8) panel_v8_1(m, k, a, ai, ak, b, c + j, ldc, own, adds, used);
+#endif
+#if VL >= 16
+        else if (width == 16) panel_v16_1(m, k, a, ai, ak, b, c + j, ldc, own, adds, used);
+#endif
+        else WIDE(m, k, a, ai, ak, b, c + j, ldc, own, adds, used);
+        b += k * width;
+    }
+}

@@ -1,0 +1,150 @@
+"""Compiled programs called from Python: gradients, forward passes and optimiser steps."""
+
+import ctypes
+from collections.abc import Sequence
+from ctypes import c_int64, c_void_p
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gymnasium_solver.fast.native.build import library
+from gymnasium_solver.fast.native.emit import Layout, emit
+from gymnasium_solver.fast.native.lower import Lowered, input_metas, lower
+from gymnasium_solver.fast.tape import Tape, Unsupported
+
+LINE = 64
+_threads = 1
+
+
+def set_threads(n: int) -> int:
+    """Threads of all compiled programs, at most; returns the number before. Results do not depend
+    on it."""
+    global _threads
+    before, _threads = _threads, max(1, min(n, 16))
+    return before
+
+
+class Call(ctypes.Structure):
+    """As in runtime.c."""
+
+    _fields_ = [
+        ("n", c_int64), ("index", c_void_p), ("columns", c_void_p), ("tensors", c_void_p),
+        ("numbers", c_void_p), ("sums", c_void_p), ("uniform", c_void_p), ("scratch", c_void_p),
+        ("kept", c_void_p), ("out", c_void_p), ("row_out", c_void_p), ("threads", c_int64),
+    ]  # fmt: skip
+
+
+class Program:
+    """A compiled tape. `run` returns the sums (the flat gradient first) and the outputs."""
+
+    def __init__(
+        self,
+        tape: Tape,
+        params: Sequence[Tensor],
+        constants: Sequence[Tensor],
+        columns: Sequence[Tensor],
+        n_coefficients: int,
+    ):
+        tensors = [*params, *constants]
+        if any(not t.is_contiguous() for t in tensors):
+            raise Unsupported("a weight that is not contiguous")
+        metas = input_metas(params, constants, columns, n_coefficients)
+        self.lowered: Lowered = lower(tape, metas, len(params))
+        source = emit(self.lowered)
+        self.layout: Layout = source.layout
+        self.library = library(source.text)
+        self._run = self.library.run
+        self._run.argtypes, self._run.restype = [c_void_p], None
+        self._tensors = [t.detach() for t in tensors]  # their memory must stay
+        self._addresses = (c_void_p * max(1, len(tensors)))(*(t.data_ptr() for t in self._tensors))
+        self._types = [c.dtype for c in columns]
+        self._columns = (c_void_p * max(1, len(columns)))()
+        self._row_outs = [about for kind, about in self.lowered.outputs if kind == "rows"]
+        self._row_out = (c_void_p * max(1, len(self._row_outs)))()
+        self.numbers = np.zeros(max(1, n_coefficients), np.float32)
+        self._sums = _memory(4 * self.layout.sums * self.layout.lanes).view(torch.float32)
+        self._uniform = _memory(self.layout.uniform)
+        self._scratch, self._kept = _memory(0), _memory(0)
+        self.out = torch.zeros(max(1, self.lowered.n_outputs))
+        self.n_grad = sum(p.numel() for p in params)
+        self.grad = self._sums[: self.n_grad]
+        self.call = call = Call()
+        call.columns, call.tensors = (
+            ctypes.addressof(self._columns),
+            ctypes.addressof(self._addresses),
+        )
+        call.row_out = ctypes.addressof(self._row_out)
+        call.numbers = self.numbers.ctypes.data
+        call.sums, call.uniform = self._sums.data_ptr(), self._uniform.data_ptr()
+        call.out = self.out.data_ptr()
+        self.address = ctypes.addressof(call)
+        self._n_threads = 0
+
+    def prepare(self, n: int) -> None:
+        """Memory for n samples and the current number of threads."""
+        self.call.threads = threads = min(_threads, self.layout.lanes)
+        if self._n_threads < threads:  # never less: a thread that was started may still take part
+            self._n_threads = threads
+            self._scratch = _memory(self.layout.scratch * threads)
+            self.call.scratch = self._scratch.data_ptr()
+        kept = self.layout.kept * (-(-n // LINE) * LINE)
+        if kept > self._kept.numel():
+            self._kept = _memory(kept)
+            self.call.kept = self._kept.data_ptr()
+        self.call.n = n
+
+    def set_columns(self, columns: Sequence[Tensor]) -> list[Tensor]:
+        """Point to these columns; returns what must stay alive until the call."""
+        held = []
+        for i, column in enumerate(columns):
+            if column.dtype != self._types[i]:
+                raise TypeError(f"column {i} is {column.dtype}, not {self._types[i]}")
+            if not column.is_contiguous():
+                column = column.contiguous()
+            held.append(column)
+            self._columns[i] = column.data_ptr()
+        return held
+
+    def set_numbers(self, coefficients: Sequence[Any]) -> None:
+        for i, c in enumerate(coefficients):
+            self.numbers[i] = float(c)
+
+    @property
+    def has_row_outputs(self) -> bool:
+        return bool(self._row_outs)
+
+    def run(self, columns: Sequence[Tensor], coefficients: Sequence[Any]) -> list[Tensor]:
+        """The outputs, in the order of the tape."""
+        n = len(columns[0])
+        self.prepare(n)
+        held = self.set_columns(columns)
+        self.set_numbers(coefficients)
+        rows = []
+        for i, (shape, dtype) in enumerate(self._row_outs):
+            rows.append(torch.empty((n, *shape), dtype=dtype))
+            self._row_out[i] = rows[-1].data_ptr()
+        self._run(self.address)
+        del held
+        return self._outputs(rows)
+
+    def _outputs(self, rows: list[Tensor]) -> list[Tensor]:
+        if len(rows) == len(self.lowered.outputs):
+            return rows
+        numbers, left, found = self.out.clone(), iter(rows), []
+        for kind, about in self.lowered.outputs:
+            if kind == "rows":
+                found.append(next(left))
+            else:
+                start, shape = about
+                size = int(np.prod(shape, dtype=int))
+                found.append(numbers[start : start + size].view(shape))
+        return found
+
+
+def _memory(n_bytes: int) -> Tensor:
+    """Bytes, aligned to a cache line."""
+    whole = torch.zeros(n_bytes + LINE, dtype=torch.uint8)
+    start = -whole.data_ptr() % LINE
+    return whole[start : start + n_bytes]

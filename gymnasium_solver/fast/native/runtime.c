@@ -1,0 +1,331 @@
+/* What every compiled program starts with (native/build.py puts it before the generated text):
+ * mathematical functions, a thread pool and the optimisers. Loops over elements are vectorised by
+ * the compiler (omp simd).
+ */
+#include <math.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define SIMD _Pragma("omp simd")
+#define INLINE static inline __attribute__((always_inline))
+
+/* in matmul.c */
+void gsolve_pack(long k, long n, const float *b, long row, long col, float *out);
+void gsolve_matmul(long m, long n, long k, const float *a, long ai, long ak, const float *b,
+                   float *c, long ldc, const float *bias, int adds);
+
+/* ---- functions of one number: without branches, so that loops of them are vectorised ------- */
+INLINE float as_float(int32_t bits) { float x; memcpy(&x, &bits, 4); return x; }
+INLINE int32_t as_bits(float x) { int32_t bits; memcpy(&bits, &x, 4); return bits; }
+
+/* e^r - 1 for |r| <= ln(2) / 2. */
+INLINE float small_expm1(float r) {
+    float p = 1.9841270e-4f;
+    p = p * r + 1.3888889e-3f;
+    p = p * r + 8.3333333e-3f;
+    p = p * r + 4.1666667e-2f;
+    p = p * r + 1.6666667e-1f;
+    p = p * r + 0.5f;
+    return p * r * r + r;
+}
+
+#define ROUND 12582912.0f /* 1.5 * 2^23: adding it rounds to a whole number */
+#define LOG2E 1.44269504f
+#define LN2_HIGH 0.693359375f
+#define LN2_LOW -2.12194440e-4f
+
+INLINE float f_exp(float x) {
+    float y = x > 89.0f ? 89.0f : x;
+    y = y < -104.0f ? -104.0f : y;
+    float whole = y * LOG2E + ROUND;
+    int32_t n = as_bits(whole) - as_bits(ROUND);
+    whole -= ROUND;
+    float r = y - whole * LN2_HIGH;
+    r -= whole * LN2_LOW;
+    int32_t half = n >> 1; /* 2^n in two factors: it may exceed the largest exponent */
+    return (small_expm1(r) + 1.0f) * as_float((half + 127) << 23) *
+           as_float((n - half + 127) << 23);
+}
+
+INLINE float f_tanh(float x) {
+    float size = fabsf(x), y = 2.0f * size;
+    y = y > 40.0f ? 40.0f : y;
+    float whole = y * LOG2E + ROUND;
+    float scale = as_float((as_bits(whole) - as_bits(ROUND) + 127) << 23);
+    whole -= ROUND;
+    float r = y - whole * LN2_HIGH;
+    r -= whole * LN2_LOW;
+    float e = scale * small_expm1(r) + (scale - 1.0f); /* e^y - 1 */
+    return copysignf(e / (e + 2.0f), x);
+}
+
+INLINE float f_log(float x) {
+    int32_t bits = as_bits(x), up = (bits + (0x3f800000 - 0x3f3504f3)) >> 23;
+    int32_t exponent = up - 127;
+    float m = as_float(bits - (exponent << 23)) - 1.0f; /* sqrt(1/2) - 1 .. sqrt(2) - 1 */
+    float p = 7.0376836292e-2f;
+    p = p * m - 1.1514610310e-1f;
+    p = p * m + 1.1676998740e-1f;
+    p = p * m - 1.2420140846e-1f;
+    p = p * m + 1.4249322787e-1f;
+    p = p * m - 1.6668057665e-1f;
+    p = p * m + 2.0000714765e-1f;
+    p = p * m - 2.4999993993e-1f;
+    p = p * m + 3.3333331174e-1f;
+    float z = m * m, e = (float)exponent;
+    float y = m * z * p + e * LN2_LOW - 0.5f * z + m + e * LN2_HIGH;
+    y = x == 0.0f ? -INFINITY : y;
+    y = x == INFINITY ? x : y;
+    return x >= 0.0f ? y : NAN;
+}
+
+INLINE float f_log1p(float x) {
+    float w = 1.0f + x;
+    float y = f_log(w) + (x - (w - 1.0f)) / w;
+    return w > 0.0f && w < INFINITY ? y : f_log(w);
+}
+INLINE float f_expm1(float x) {
+    float e = f_exp(x), t = f_tanh(0.5f * x); /* e^x - 1 = (e^x + 1) tanh(x / 2) */
+    return x > 80.0f ? e : (e + 1.0f) * t;
+}
+INLINE float f_sigmoid(float x) { return 1.0f / (1.0f + f_exp(-x)); }
+INLINE float f_max(float a, float b) { return a > b || a != a ? a : b; } /* NaN stays NaN */
+INLINE float f_min(float a, float b) { return a < b || a != a ? a : b; }
+INLINE float clamp_max(float x, float most) { return x > most ? most : x; }
+INLINE float f_softplus(float x) { return f_max(x, 0.0f) + f_log1p(f_exp(-fabsf(x))); }
+INLINE float f_sign(float x) { return x > 0.0f ? 1.0f : x < 0.0f ? -1.0f : x == 0.0f ? 0.0f : x; }
+
+/* ---- denormal numbers are zero, in every thread: the CPU computes with them ten times slower - */
+#if defined(__SSE__)
+INLINE uint64_t begin_flush(void) {
+    uint32_t old = __builtin_ia32_stmxcsr();
+    __builtin_ia32_ldmxcsr(old | 0x8040);
+    return old;
+}
+INLINE void end_flush(uint64_t old) { __builtin_ia32_ldmxcsr((uint32_t)old); }
+#elif defined(__aarch64__)
+INLINE uint64_t begin_flush(void) {
+    uint64_t old;
+    __asm__ volatile("mrs %0, fpcr" : "=r"(old));
+    __asm__ volatile("msr fpcr, %0" ::"r"(old | (1 << 24)));
+    return old;
+}
+INLINE void end_flush(uint64_t old) { __asm__ volatile("msr fpcr, %0" ::"r"(old)); }
+#else
+INLINE uint64_t begin_flush(void) { return 0; }
+INLINE void end_flush(uint64_t old) { (void)old; }
+#endif
+
+/* ---- threads ------------------------------------------------------------------------------
+ * Work is a number of parts. A thread takes the next one, so a thread that the system does not run
+ * delays nothing. What a part computes does not depend on the thread that computes it. */
+#define MAX_THREADS 16
+#define SPINS 4000 /* about 50 us */
+
+typedef struct {
+    uint64_t job;
+    long parts, threads, done;
+    void (*work)(void *, long part, long thread);
+    void *with;
+} Job;
+
+static struct {
+    uint64_t ticket; /* job << 32 | next part */
+    Job jobs[4];
+    long workers, asleep;
+    pid_t owner;
+    pthread_mutex_t busy, lock;
+    pthread_cond_t wake;
+} pool = {.busy = PTHREAD_MUTEX_INITIALIZER,
+          .lock = PTHREAD_MUTEX_INITIALIZER,
+          .wake = PTHREAD_COND_INITIALIZER};
+
+INLINE void pause_briefly(void) {
+#if defined(__SSE__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+static int take_part(long thread) {
+    uint64_t ticket = __atomic_fetch_add(&pool.ticket, 1, __ATOMIC_ACQ_REL);
+    Job *job = &pool.jobs[(ticket >> 32) & 3];
+    long part = (long)(ticket & 0xffffffff);
+    if (__atomic_load_n(&job->job, __ATOMIC_ACQUIRE) != ticket >> 32) return 0;
+    if (part >= job->parts) return 0;
+    job->work(job->with, part, thread);
+    __atomic_fetch_add(&job->done, 1, __ATOMIC_ACQ_REL);
+    return 1;
+}
+
+static void *worker(void *number) {
+    uint64_t seen = 0;
+    begin_flush();
+    for (;;) {
+        uint64_t now = __atomic_load_n(&pool.ticket, __ATOMIC_ACQUIRE) >> 32;
+        for (long i = 0; now == seen && i < SPINS; i++) {
+            pause_briefly();
+            now = __atomic_load_n(&pool.ticket, __ATOMIC_ACQUIRE) >> 32;
+        }
+        if (now == seen) {
+            pthread_mutex_lock(&pool.lock);
+            __atomic_fetch_add(&pool.asleep, 1, __ATOMIC_SEQ_CST);
+            while (__atomic_load_n(&pool.ticket, __ATOMIC_SEQ_CST) >> 32 == seen)
+                pthread_cond_wait(&pool.wake, &pool.lock);
+            __atomic_fetch_sub(&pool.asleep, 1, __ATOMIC_SEQ_CST);
+            pthread_mutex_unlock(&pool.lock);
+            continue;
+        }
+        seen = now;
+        if ((long)(intptr_t)number >= __atomic_load_n(&pool.jobs[now & 3].threads, __ATOMIC_ACQUIRE))
+            continue; /* fewer threads than before */
+        while (take_part((long)(intptr_t)number)) {}
+    }
+    return 0;
+}
+
+static void start_workers(long n) {
+    if (pool.owner != getpid()) { /* threads do not survive a fork */
+        pool.owner = getpid();
+        pool.workers = pool.asleep = 0;
+        pthread_mutex_init(&pool.lock, 0);
+        pthread_cond_init(&pool.wake, 0);
+    }
+    while (pool.workers < n && pool.workers < MAX_THREADS - 1) {
+        pthread_t thread;
+        pthread_attr_t attr;
+        pthread_attr_init(&attr);
+        pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+        int failed = pthread_create(&thread, &attr, worker, (void *)(intptr_t)(pool.workers + 1));
+        pthread_attr_destroy(&attr);
+        if (failed) return;
+        pool.workers++;
+    }
+}
+
+static void in_parts(void (*work)(void *, long, long), void *with, long parts, long threads) {
+    /* Another thread of the process may be using the workers. */
+    if (threads <= 1 || parts <= 1 || pthread_mutex_trylock(&pool.busy)) {
+        for (long part = 0; part < parts; part++) work(with, part, 0);
+        return;
+    }
+    start_workers(threads - 1);
+    uint64_t number = (__atomic_load_n(&pool.ticket, __ATOMIC_ACQUIRE) >> 32) + 1;
+    Job *job = &pool.jobs[number & 3];
+    __atomic_store_n(&job->job, 0, __ATOMIC_RELEASE);
+    job->parts = parts;
+    job->threads = threads;
+    job->done = 0;
+    job->work = work;
+    job->with = with;
+    __atomic_store_n(&job->job, number, __ATOMIC_RELEASE);
+    __atomic_store_n(&pool.ticket, number << 32, __ATOMIC_SEQ_CST);
+    if (__atomic_load_n(&pool.asleep, __ATOMIC_SEQ_CST)) {
+        pthread_mutex_lock(&pool.lock);
+        pthread_cond_broadcast(&pool.wake);
+        pthread_mutex_unlock(&pool.lock);
+    }
+    while (take_part(0)) {}
+    for (long i = 0; __atomic_load_n(&job->done, __ATOMIC_ACQUIRE) < parts; i++) {
+        if (i < SPINS) pause_briefly();
+        else sched_yield();
+    }
+    pthread_mutex_unlock(&pool.busy);
+}
+
+/* ---- one call of a program ---------------------------------------------------------------- */
+typedef struct {
+    int64_t n;             /* samples */
+    const int64_t *index;  /* of the samples in the columns; null: the first n rows */
+    void **columns;
+    void **tensors;        /* parameters, then constants */
+    const float *numbers;  /* coefficients */
+    float *sums;           /* [lanes][SUMS]: the gradient, then other sums over samples */
+    char *uniform;         /* values that do not depend on the sample */
+    char *scratch;         /* [threads][SCRATCH]: values of one block of samples */
+    char *kept;            /* values of all samples that a later pass reads */
+    float *out;            /* outputs that are numbers */
+    void **row_out;        /* outputs with one row per sample */
+    int64_t threads;
+} Call;
+
+/* The sum of a range over lanes, in the order of the lanes, into the first. */
+static void sum_lanes(float *sums, long lanes, long stride, long start, long size) {
+    for (long lane = 1; lane < lanes; lane++) {
+        const float *from = sums + lane * stride + start;
+        float *to = sums + start;
+        SIMD for (long i = 0; i < size; i++) to[i] += from[i];
+    }
+}
+
+/* ---- optimisers: as fast/optimizer.py, on one flat vector ---------------------------------- */
+enum { ADAM, ADAMW, SGD, RMSPROP, RMSPROP_TF };
+
+typedef struct {
+    float *weights, *mean, *square;
+    int64_t size, kind, n_steps;
+    double lr, beta1, beta2, eps, weight_decay, momentum;
+    double max_norm, max_value; /* 0: no clipping */
+} Optimizer;
+
+static double norm_of(const float *x, long n) {
+    double total = 0.0;
+    for (long start = 0; start < n; start += 1024) {
+        long stop = start + 1024 < n ? start + 1024 : n;
+        float part = 0.0f;
+        _Pragma("omp simd reduction(+ : part)") for (long i = start; i < stop; i++) part += x[i] * x[i];
+        total += part;
+    }
+    return sqrt(total);
+}
+
+static double descend_flushed(Optimizer *o, float *g) {
+    const long n = o->size;
+    float *w = o->weights, *mean = o->mean, *square = o->square;
+    double norm = norm_of(g, n), left = norm;
+    if (o->max_value > 0) {
+        const float most = (float)o->max_value;
+        SIMD for (long i = 0; i < n; i++) {
+            float x = g[i] > most ? most : g[i];
+            g[i] = x < -most ? -most : x;
+        }
+        left = norm_of(g, n);
+    }
+    const float clip = o->max_norm > 0 && left > o->max_norm ? (float)(o->max_norm / (left + 1e-6)) : 1.0f;
+    const float lr = (float)o->lr, eps = (float)o->eps;
+    const float keeps = o->kind == ADAMW ? (float)(1.0 - o->lr * o->weight_decay) : 1.0f;
+    const float decay = o->kind == ADAMW ? 0.0f : (float)o->weight_decay;
+    o->n_steps++;
+    if (o->kind == ADAM || o->kind == ADAMW) {
+        const float b1 = (float)(1.0 - o->beta1), b2 = (float)o->beta2, c2 = (float)(1.0 - o->beta2);
+        const float step = (float)(o->lr / (1.0 - pow(o->beta1, (double)o->n_steps)));
+        const float root = (float)sqrt(1.0 - pow(o->beta2, (double)o->n_steps));
+        SIMD for (long i = 0; i < n; i++) {
+            float old = w[i] * keeps, x = g[i] * clip + decay * old;
+            float m = mean[i] + b1 * (x - mean[i]), v = b2 * square[i] + c2 * x * x;
+            mean[i] = m;
+            square[i] = v;
+            w[i] = old - step * m / (sqrtf(v) / root + eps);
+        }
+    } else if (o->kind == SGD) {
+        const float momentum = (float)o->momentum;
+        SIMD for (long i = 0; i < n; i++) {
+            float x = g[i] * clip + decay * w[i];
+            if (momentum != 0.0f) x = mean[i] = momentum * mean[i] + x;
+            w[i] -= lr * x;
+        }
+    } else {
+        const float kept = 0.99f, is_tf = o->kind == RMSPROP_TF;
+        SIMD for (long i = 0; i < n; i++) {
+            float x = g[i] * clip + decay * w[i], v = kept * square[i] + (1.0f - kept) * x * x;
+            square[i] = v;
+            w[i] -= lr * x / (is_tf ? sqrtf(v + eps) : sqrtf(v) + eps);
+        }
+    }
+    return norm;
+}

@@ -1,0 +1,204 @@
+"""Composite operations of a tape as simpler ones, which native/lower.py knows."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+
+from gymnasium_solver.fast.tape import Call, Meta, Ref, Rows, Size, Tape, Unsupported
+
+Shape = tuple[int, ...]
+
+
+class _Splitter:
+    def __init__(self, metas: dict[Ref, Meta]):
+        self.metas = metas
+        self.calls: list[Call] = []
+        self.alias: dict[Ref, Ref] = {}
+
+    def shape(self, ref: Ref) -> Shape:
+        shape = self.metas[ref].shape
+        if shape is None:
+            raise Unsupported("a shape that depends on the batch size in an unknown way")
+        return shape
+
+    def add(self, name: str, *args: Any, shape: Shape, **kwargs: Any) -> Ref:
+        """Append an operation with a float32 result."""
+        ref = Ref(f"x{len(self.calls)}")
+        meta = Meta(shape, torch.float32)
+        self.metas[ref] = meta
+        self.calls.append(Call(name, list(args), kwargs, ref.variable, (meta,)))
+        return ref
+
+    def reduced(self, name: str, x: Ref, dims: Sequence[int], keepdim: bool = True) -> Ref:
+        shape = list(self.shape(x))
+        dims = [d % len(shape) for d in dims] or list(range(len(shape)))
+        if keepdim:
+            kept = tuple(1 if i in dims else n for i, n in enumerate(shape))
+        else:
+            kept = tuple(n for i, n in enumerate(shape) if i not in dims)
+        return self.add(name, x, dims, keepdim, shape=kept)
+
+    def mean(self, x: Ref, dims: Sequence[int], keepdim: bool) -> Ref:
+        shape = self.shape(x)
+        dims = [d % len(shape) for d in dims] or list(range(len(shape)))
+        count, rows = 1, 0
+        for d in dims:
+            count, rows = count * int(shape[d]), rows + isinstance(shape[d], Rows)
+        if rows > 1:
+            raise Unsupported("a mean over two batch dimensions")
+        total = self.reduced("sum.dim_IntList", x, dims, keepdim)
+        scale: Any = Size(f"(1.0 / ({count}.0 * N))") if rows else 1.0 / count
+        return self.add("mul.Scalar", total, scale, shape=self.shape(total))
+
+    def pointwise(self, name: str, *args: Any) -> Ref:
+        shapes = [self.shape(a) for a in args if isinstance(a, Ref)]
+        return self.add(name, *args, shape=broadcast(shapes))
+
+
+def broadcast(shapes: Sequence[Shape]) -> Shape:
+    width = max(len(s) for s in shapes)
+    padded = [(1,) * (width - len(s)) + s for s in shapes]
+    return tuple(
+        next((n for n in sizes if isinstance(n, Rows) or n != 1), 1)
+        for sizes in zip(*padded, strict=True)
+    )
+
+
+def _mean(s: _Splitter, x: Ref, dims: Any = None, keepdim: bool = False) -> list[Ref]:
+    return [s.mean(x, dims or (), keepdim)]
+
+
+def _log_softmax(s: _Splitter, x: Ref, dim: int, half: bool) -> list[Ref]:
+    shifted = s.pointwise("sub.Tensor", x, s.reduced("amax.default", x, [dim]))
+    total = s.reduced("sum.dim_IntList", s.pointwise("exp.default", shifted), [dim])
+    return [s.pointwise("sub.Tensor", shifted, s.pointwise("log.default", total))]
+
+
+def _log_softmax_backward(s: _Splitter, g: Ref, y: Ref, dim: int, dtype: Any) -> list[Ref]:
+    total = s.reduced("sum.dim_IntList", g, [dim])
+    share = s.pointwise("mul.Tensor", s.pointwise("exp.default", y), total)
+    return [s.pointwise("sub.Tensor", g, share)]
+
+
+def _softmax(s: _Splitter, x: Ref, dim: int, half: bool) -> list[Ref]:
+    shifted = s.pointwise("sub.Tensor", x, s.reduced("amax.default", x, [dim]))
+    e = s.pointwise("exp.default", shifted)
+    return [s.pointwise("div.Tensor", e, s.reduced("sum.dim_IntList", e, [dim]))]
+
+
+def _softmax_backward(s: _Splitter, g: Ref, y: Ref, dim: int, dtype: Any) -> list[Ref]:
+    gy = s.pointwise("mul.Tensor", g, y)
+    share = s.pointwise("mul.Tensor", y, s.reduced("sum.dim_IntList", gy, [dim]))
+    return [s.pointwise("sub.Tensor", gy, share)]
+
+
+def _layer_norm(
+    s: _Splitter, x: Ref, over: Sequence[int], weight: Ref | None, bias: Ref | None, eps: float
+) -> list[Ref]:
+    dims = list(range(-len(over), 0))
+    mean = s.mean(x, dims, True)
+    centred = s.pointwise("sub.Tensor", x, mean)
+    square = s.pointwise("mul.Tensor", centred, centred)
+    variance = s.pointwise("add.Scalar", s.mean(square, dims, True), eps)
+    scale = s.pointwise("rsqrt.default", variance)
+    y = s.pointwise("mul.Tensor", centred, scale)
+    if weight is not None:
+        y = s.pointwise("mul.Tensor", y, weight)
+    if bias is not None:
+        y = s.pointwise("add.Tensor", y, bias)
+    return [y, mean, scale]
+
+
+def _layer_norm_backward(
+    s: _Splitter,
+    g: Ref,
+    x: Ref,
+    over: Sequence[int],
+    mean: Ref,
+    scale: Ref,
+    weight: Ref | None,
+    bias: Ref | None,
+    wanted: Sequence[bool],
+) -> list[Ref]:
+    n, dims = len(s.shape(x)), list(range(-len(over), 0))
+    y = s.pointwise("mul.Tensor", s.pointwise("sub.Tensor", x, mean), scale)
+    slope = g if weight is None else s.pointwise("mul.Tensor", g, weight)
+    along = s.mean(s.pointwise("mul.Tensor", slope, y), dims, True)
+    rest = s.pointwise("sub.Tensor", slope, s.mean(slope, dims, True))
+    rest = s.pointwise("sub.Tensor", rest, s.pointwise("mul.Tensor", y, along))
+    samples = list(range(n - len(over)))
+    d_weight = s.pointwise("mul.Tensor", g, y)
+    return [
+        s.pointwise("mul.Tensor", rest, scale),
+        s.reduced("sum.dim_IntList", d_weight, samples, False),
+        s.reduced("sum.dim_IntList", g, samples, False),
+    ]
+
+
+_SPLIT: dict[str, Callable[..., list[Ref]]] = {
+    "mean.default": _mean,
+    "mean.dim": _mean,
+    "_log_softmax.default": _log_softmax,
+    "_log_softmax_backward_data.default": _log_softmax_backward,
+    "_softmax.default": _softmax,
+    "_softmax_backward_data.default": _softmax_backward,
+    "native_layer_norm.default": _layer_norm,
+    "native_layer_norm_backward.default": _layer_norm_backward,
+}
+
+
+def split(tape: Tape, inputs: dict[Ref, Meta]) -> tuple[Tape, dict[Ref, Meta]]:
+    """The tape with composite operations replaced, and the shapes of all its values."""
+    s = _Splitter(dict(inputs))
+    for call in tape.calls:
+        args, kwargs = _renamed(call.args, s.alias), _renamed(call.kwargs, s.alias)
+        results = list(_refs(call))
+        if call.name not in _SPLIT:
+            s.calls.append(call._replace(args=args, kwargs=kwargs))
+            s.metas |= {ref: meta for ref, meta in results if meta is not None}
+            continue
+        parts = _SPLIT[call.name](s, *args, **kwargs)
+        for (ref, meta), part in zip(results, parts, strict=True):
+            s.alias[ref] = part
+            if meta is not None and meta.dtype != torch.float32:
+                raise Unsupported(f"{call.name} of {meta.dtype}")
+    grads, outputs = (_renamed(list(refs), s.alias) for refs in (tape.grads, tape.outputs))
+    needed = _needed(s.calls, [*grads, *outputs])
+    return tape._replace(calls=needed, grads=grads, outputs=outputs), s.metas
+
+
+def _refs(call: Call) -> Iterator[tuple[Ref, Meta | None]]:
+    """The results of a call. Of a call with one result, `Ref(variable)`."""
+    if len(call.results) == 1 and not call.name.startswith(("split", "unbind", "chunk")):
+        yield Ref(call.variable), call.results[0]
+        return
+    for i, meta in enumerate(call.results):
+        yield Ref(call.variable, i), meta
+
+
+def _needed(calls: Sequence[Call], wanted: Sequence[Ref]) -> list[Call]:
+    needed, kept = {ref.variable for ref in wanted}, []
+    for call in reversed(calls):
+        if call.variable in needed:
+            needed |= {ref.variable for ref in _refs_in([call.args, call.kwargs])}
+            kept.append(call)
+    return kept[::-1]
+
+
+def _refs_in(value: Any) -> Iterator[Ref]:
+    if isinstance(value, Ref):
+        yield value
+    elif isinstance(value, list | tuple | dict):
+        for v in value.values() if isinstance(value, dict) else value:
+            yield from _refs_in(v)
+
+
+def _renamed(value: Any, alias: dict[Ref, Ref]) -> Any:
+    if isinstance(value, Ref):
+        return alias.get(value, value)
+    if isinstance(value, list):
+        return [_renamed(v, alias) for v in value]
+    if isinstance(value, dict):
+        return {key: _renamed(v, alias) for key, v in value.items()}
+    return value

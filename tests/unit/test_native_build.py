@@ -1,0 +1,123 @@
+"""The cache of compiled programs: private, checked by hash, shared between processes."""
+
+import ctypes
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gymnasium_solver.fast.native import build
+from gymnasium_solver.fast.tape import Unsupported
+
+pytestmark = pytest.mark.skipif(not build.can_compile(), reason="needs a C compiler")
+
+TEXT = "\nint number(void) { return 3; }\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache, with a small text in place of the matrix products and the rest."""
+    monkeypatch.setenv(build.CACHE_VARIABLE, str(tmp_path))
+    monkeypatch.setattr(build, "_text", lambda name: f"/* {name} */\n")
+    monkeypatch.setattr(build, "_loaded", {})
+    return tmp_path / "programs"
+
+
+def number() -> int:
+    build._loaded.clear()
+    result: int = build.library(TEXT).number()
+    return result
+
+
+def test_a_library_is_compiled_once_and_kept_privately(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert number() == 3
+    assert folder.stat().st_mode & 0o777 == 0o700
+    monkeypatch.setattr(build, "_cc", lambda *args: pytest.fail("compiled again"))
+    assert number() == 3
+    monkeypatch.undo()
+
+
+def test_a_changed_library_is_not_loaded_but_compiled_again(folder: Path) -> None:
+    assert number() == 3
+    (file,) = folder.glob("*.so")
+    right = file.read_bytes()
+    file.unlink()  # the old one is mapped by this process
+    file.write_bytes(right[:-8] + b"tampered")
+    assert number() == 3
+    assert file.read_bytes()[-8:] != b"tampered"
+
+
+def test_a_library_without_its_hash_is_compiled_again(folder: Path) -> None:
+    number()
+    (note,) = folder.glob("*.so.sha256")
+    note.unlink()
+    assert number() == 3
+    assert note.exists()
+
+
+@pytest.mark.parametrize("mode", [0o770, 0o707, 0o755])
+def test_a_folder_that_others_can_enter_is_not_used(
+    folder: Path, mode: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder.mkdir(parents=True)
+    folder.chmod(mode)
+    assert number() == 3
+    assert list(folder.iterdir()) == []
+    assert "chmod 700" in caplog.text
+
+
+def test_a_link_in_place_of_the_folder_is_not_used(folder: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir(mode=0o700)
+    folder.symlink_to(elsewhere)
+    assert number() == 3
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_two_processes_compile_at_the_same_time(tmp_path: Path) -> None:
+    code = (
+        "from gymnasium_solver.fast.native import build\n"
+        "build._text = lambda name: '/* */\\n'\n"
+        f"print(build.library({TEXT!r}).number())"
+    )
+    own = {**os.environ, build.CACHE_VARIABLE: str(tmp_path)}
+    both = [
+        subprocess.Popen([sys.executable, "-c", code], env=own, stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    assert [process.communicate(timeout=60)[0].strip() for process in both] == ["3", "3"]
+    assert len(list((tmp_path / "programs").glob("*.so"))) == 1
+    assert not list((tmp_path / "programs").glob("build-*"))
+
+
+def test_a_text_that_does_not_compile_is_no_crash(folder: Path) -> None:
+    with pytest.raises(Unsupported, match="rejects"):
+        build.library("this is not C")
+
+
+def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    build.find_compiler.cache_clear()
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.delenv("CC", raising=False)
+    try:
+        assert not build.can_compile()
+    finally:
+        build.find_compiler.cache_clear()
+
+
+def test_the_name_depends_on_the_text_and_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = build._key("a")
+    assert build._key("b") != one
+    monkeypatch.setattr(build, "machine", lambda: "another")
+    assert build._key("a") != one
+
+
+def test_the_cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv(build.CACHE_VARIABLE, raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert build.cache_folder() == tmp_path / "gymnasium-solver" / "programs"
+    assert ctypes.sizeof(ctypes.c_void_p) == 8
