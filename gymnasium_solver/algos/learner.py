@@ -183,13 +183,15 @@ class Learner:
         `constants`: other tensors that the loss reads and that may change in place. `record`: False
         if the loss cannot be recorded because its control flow depends on data.
         """
+        # An optimiser steps in the form of its first gradient, which comes before every step.
+        is_first = all(own.params is not optimizer.params for own in self.gradients.values())
         gradient = LossGradient(
             loss,
             optimizer.params,
             record=record and self.may_record,
             constants=[*self.encoder.buffers(), *constants],
             compile=self.wants_compiled and can_compile(),
-            optimizer=optimizer if isinstance(optimizer, FlatOptimizer) else None,
+            optimizer=optimizer if isinstance(optimizer, FlatOptimizer) and is_first else None,
         )
         self.gradients[name] = gradient
         return gradient

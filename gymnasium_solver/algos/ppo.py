@@ -241,7 +241,7 @@ class PPO(RolloutLearner):
 
     @property
     def _has_compiled_steps(self) -> bool:
-        return isinstance(self.optimizer, FlatOptimizer) and self.optimizer.native is not None
+        return self.gradient.native is not None and isinstance(self.optimizer, FlatOptimizer)
 
     def _compiled_epoch(
         self, data: Prepared, coefficients: dict[str, float], lr: float

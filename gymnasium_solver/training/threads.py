@@ -24,6 +24,7 @@ from threadpoolctl import ThreadpoolController
 
 from gymnasium_solver.config.cpus import cpu_share
 from gymnasium_solver.config.schema import Config, LearnerConfig
+from gymnasium_solver.fast.native.program import set_threads
 from gymnasium_solver.lanes import current_lane
 from gymnasium_solver.nets.network import is_cnn
 
@@ -56,7 +57,7 @@ def largest_product(config: LearnerConfig) -> int:
 
 @contextmanager
 def limited_threads(n_threads: int) -> Iterator[None]:
-    """Give torch `n_threads` threads and NumPy one; restore both afterwards.
+    """Give torch and compiled programs `n_threads` threads, NumPy one; restore them afterwards.
 
     One of several lanes (lanes.py) leaves the rest to the one that runs them: the first lane to end
     would lift the limits for all."""
@@ -64,7 +65,7 @@ def limited_threads(n_threads: int) -> Iterator[None]:
         torch.set_num_threads(n_threads)
         yield
         return
-    before = torch.get_num_threads()
+    before, compiled_before = torch.get_num_threads(), set_threads(n_threads)
     torch.set_num_threads(n_threads)
     log.debug("threads of torch: %d, of NumPy: 1", n_threads)
     # Adam moments of weights with zero gradient decay until they are denormal, and the CPU computes
@@ -78,6 +79,7 @@ def limited_threads(n_threads: int) -> Iterator[None]:
     finally:
         torch.set_flush_denormal(False)
         torch.set_num_threads(before)
+        set_threads(compiled_before)
 
 
 def numpy_blas_files(

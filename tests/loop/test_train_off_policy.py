@@ -26,6 +26,7 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "dqn": ("dqn", "CartPole-v1", {}),
     "dqn polyak": ("dqn", "CartPole-v1", {"tau": 0.1, "exploration": "boltzmann"}),
     "dqn plain torch": ("dqn", "CartPole-v1", {"compile": False}),
+    "dqn compiled": ("dqn", "CartPole-v1", {"compile": "native"}),
     "dqn combined": ("dqn", "CartPole-v1", {"combined_replay": True, "n_step": 2}),
     "dqn masked": ("dqn", "Probe/Masked-v0", {"double": True}),
     "dqn discrete obs": ("dqn", "FrozenLake-v1", {"n_envs": 1, "train_freq": 1}),

@@ -42,6 +42,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "adamw": ("Bandit-v0", {"optimizer": "adamw", "weight_decay": 0.1}),
     "sgd": ("Bandit-v0", {"optimizer": "sgd"}),
     "plain torch": ("Bandit-v0", {"compile": False}),
+    "compiled": ("CartPole-v1", {"compile": "native", "max_episode_steps": 30}),
     "discrete normalised": (
         "CartPole-v1",
         {"normalize_obs": "rolling", "normalize_reward": True, "max_episode_steps": 30},

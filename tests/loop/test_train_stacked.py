@@ -34,7 +34,7 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "dqn_noisy": ("dqn", "CartPole-v1", {"noisy": True, "distributional": True, "n_atoms": 11}),
 }
 # The same numbers in another order of additions.
-ROUNDING = {"rel": 1e-5, "abs": 1e-6}
+ROUNDING: dict[str, Any] = {"rel": 1e-5, "abs": 1e-6}
 
 
 @pytest.fixture(autouse=True)

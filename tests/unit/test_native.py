@@ -9,6 +9,7 @@ from torch import Tensor
 
 from gymnasium_solver.algos import ops
 from gymnasium_solver.fast import recorded
+from gymnasium_solver.fast.native import build
 from gymnasium_solver.fast.native.build import can_compile
 from gymnasium_solver.fast.native.gradient import NativeGradient
 from gymnasium_solver.fast.native.program import set_threads
@@ -56,7 +57,9 @@ def everything() -> Any:
         values = [op(h * own[name], batch) for name, op in CASES.items()]
         return torch.stack(values).sum(), [v.detach() for v in values]
 
-    gradient = recorded.record_gradient(loss, params, columns(64), (), form="compiled")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(build, "PROGRAM_FLAGS", ["-O1", "-c"])  # half the time, for so long a text
+        gradient = recorded.record_gradient(loss, params, columns(64), (), form="compiled")
     assert isinstance(gradient, NativeGradient)
     return loss, params, gradient
 

@@ -2,13 +2,23 @@
 
     split.py      composite operations as simpler ones
     arrays.py     places in memory, shapes and strides that depend on the number of samples
+    levels.py     when each operation runs: once, or in a pass over the samples
+    kernels.py    what a program is made of: loops, products, sums over samples
+    builder.py    values of the tape, and the loops that compute them
     pointwise.py  elementwise operations as C expressions
-    lower.py      a tape as loops and matrix products
-    emit.py       these as C text
+    views.py      constants, views and joined arrays
+    products.py   reductions, indices and matrix products
+    lower.py      the tape as kernels, with all of these
+    memory.py     where values are in memory
+    nest.py       the C loops of a kernel
+    emit.py       the C text
     runtime.c     functions, threads and optimisers, before the generated text
     matmul.c      matrix products
     build.py      compiles it, and keeps the libraries in a cache
+    loop.c        a gradient and an optimiser step for each minibatch, after the generated text
     program.py    calls it from Python
+    gradient.py   as the gradient of a loss
+    step.py       as an optimiser
 
 A program runs the tape on blocks of a few dozen samples, so that values stay in the CPU's cache.
 Sums over samples (gradients of weights, means) are accumulated block by block. The blocks belong

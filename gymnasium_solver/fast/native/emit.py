@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from gymnasium_solver.fast.native.arrays import (
@@ -15,7 +15,7 @@ from gymnasium_solver.fast.native.arrays import (
     Storage,
     contiguous,
 )
-from gymnasium_solver.fast.native.lower import (
+from gymnasium_solver.fast.native.kernels import (
     BatchSum,
     Kernel,
     Load,
@@ -25,13 +25,20 @@ from gymnasium_solver.fast.native.lower import (
     Pack,
     Reduce,
     Section,
-    is_short,
 )
+from gymnasium_solver.fast.native.memory import (
+    LINE,
+    place_kept,
+    place_scratch,
+    place_uniform,
+    rounded,
+    storages_of,
+    used_by,
+)
+from gymnasium_solver.fast.native.nest import Nest, joined, reduction
 
 BLOCK = 32  # samples of a block, if a sample has one row
 MANY_PARAMETERS = 32_768
-LINE = 64  # bytes of a cache line
-SHORT = 16  # an inner loop shorter than this is not worth a vector
 
 
 class Layout(NamedTuple):
@@ -54,101 +61,13 @@ def emit(program: Lowered) -> Source:
     """C text of a program."""
     block = max(4, 2 ** int(math.log2(max(1, 2 * BLOCK // (1 + program.widest)))))
     lanes = 4 if program.n_sums > MANY_PARAMETERS else 8
-    sums = _aligned(program.n_sums, LINE // 4)
-    scratch = _place_scratch(program, block)
-    uniform = _place_uniform(program.storages)
-    kept = _place_kept(program.storages)
+    sums = rounded(program.n_sums, LINE // 4)
+    scratch = place_scratch(program, block)
+    uniform = place_uniform(program.storages)
+    kept = place_kept(program.storages)
     layout = Layout(block, lanes, sums, uniform, scratch, kept)
     writer = _Writer(program, layout)
     return Source(writer.text(), layout)
-
-
-def _aligned(size: int, to: int) -> int:
-    return -(-size // to) * to
-
-
-def _bytes(storage: Storage, rows: int) -> int:
-    n = storage.size.n * (rows if storage.size.by_rows else 1)
-    return _aligned(max(1, n) * C_BYTES[storage.ctype], LINE)
-
-
-def _place_scratch(program: Lowered, block: int) -> int:
-    """Give the values of a block their places; those that are not needed any more are reused."""
-    base = 0
-    for storage in program.storages:
-        if storage.place == "column":
-            storage.offset = base
-            base += _bytes(storage, block)
-    most = base
-    for section in program.sections:
-        if not section.by_rows:
-            continue
-        own = [s for s in _storages_of(section) if s.place == "scratch"]
-        spans = {s: _span(s) for s in own}
-        placed: list[tuple[int, int, tuple[int, int]]] = []  # start, stop, span
-        for storage in sorted(own, key=lambda s: spans[s]):
-            size, span, start = _bytes(storage, block), spans[storage], base
-            for low, high, other in sorted(placed):
-                if other[0] <= span[1] and span[0] <= other[1] and start + size > low:
-                    start = max(start, high)
-            storage.index = start
-            placed.append((start, start + size, span))
-            most = max(most, start + size)
-    return most
-
-
-def _span(storage: Storage) -> tuple[int, int]:
-    """The first and the last kernel that uses it."""
-    numbers = [*storage.used, *([storage.ready] if storage.ready >= 0 else [])]
-    return min(numbers), max(numbers)
-
-
-def _place_uniform(storages: Iterable[Storage]) -> int:
-    start = 0
-    for storage in storages:
-        if storage.place == "uniform":
-            storage.index = start
-            start += _bytes(storage, 1)
-    return start
-
-
-def _place_kept(storages: Iterable[Storage]) -> int:
-    """Offsets are a sample's; they are multiplied by the samples, rounded up to a cache line."""
-    start = 0
-    for storage in storages:
-        if storage.place == "kept":
-            storage.index = start
-            start += storage.size.n * C_BYTES[storage.ctype]
-    return start
-
-
-def _storages_of(section: Section) -> list[Storage]:
-    found: dict[Storage, None] = {}
-    for kernel in section.kernels:
-        for storage in _used_by(kernel):
-            found[storage] = None
-    return list(found)
-
-
-def _used_by(kernel: Kernel) -> Iterator[Storage]:
-    if isinstance(kernel, Loop):
-        for item in kernel.body:
-            if not isinstance(item, str):
-                yield item.array.storage
-        for _, array, _ in kernel.stores:
-            yield array.storage
-    elif isinstance(kernel, Pack):
-        yield kernel.source.storage
-        yield kernel.target
-    elif isinstance(kernel, Matmul):
-        yield kernel.a.storage
-        yield kernel.b
-        yield kernel.out.storage
-        if kernel.bias is not None:
-            yield kernel.bias.storage
-    else:
-        yield kernel.source.storage
-        yield kernel.out.storage
 
 
 class _Writer:
@@ -246,7 +165,7 @@ class _Writer:
     # -- addresses ----------------------------------------------------------------------------
 
     def _pointers(self, section: Section) -> None:
-        for s in _storages_of(section):
+        for s in storages_of(section):
             kind = s.ctype
             if s.place == "scratch":
                 self._declare(s, f"({kind} *)(scratch + {s.index}L)")
@@ -308,7 +227,7 @@ class _Writer:
         elif isinstance(kernel, Matmul):
             self._matmul(kernel)
         else:
-            self._shared(kernel, lambda: self._batch_sum(kernel))
+            self._shared(kernel, lambda: self._batchjoined(kernel))
 
     def _shared(self, kernel: Kernel, write: Callable[[], None]) -> None:
         """A kernel as a function of its arrays. Equal kernels are one function, which keeps the
@@ -316,7 +235,7 @@ class _Writer:
         lines, self.lines = self.lines, []
         write()
         body, self.lines = "\n".join(self.lines), lines
-        storages = {s.name: s for s in _used_by(kernel)}
+        storages = {s.name: s for s in used_by(kernel)}
         order = list(dict.fromkeys(re.findall(r"\bs\d+\b", body)))
         names = {name: f"p{i}" for i, name in enumerate(order)}
         locals_ = list(dict.fromkeys(re.findall(r"\ba\d+\b", body)))
@@ -376,7 +295,7 @@ class _Writer:
         for d in range(n, 0, -1):
             self.add("}", d)
 
-    def _batch_sum(self, kernel: BatchSum) -> None:
+    def _batchjoined(self, kernel: BatchSum) -> None:
         source, out = kernel.source, kernel.out
         kept = [d for d in range(len(source.shape)) if d not in kernel.dims]
         kept = [d for d in kept if source.shape[d] != ONE]
@@ -398,8 +317,8 @@ class _Writer:
                 pragma = '_Pragma("omp simd reduction(+ : total)")' if total else "SIMD"
                 self.add(pragma, 1 + depth)
             self.add(f"for (long i{d} = 0; i{d} < {source.shape[d]}; i{d}++)", 1 + depth)
-        index = _sum(f"i{d} * {strides[d]}" for d in order if strides[d] != ZERO)
-        to = total or f"{name}[{_sum(f'i{d} * {places[d]}' for d in kept)}]"
+        index = joined(f"i{d} * {strides[d]}" for d in order if strides[d] != ZERO)
+        to = total or f"{name}[{joined(f'i{d} * {places[d]}' for d in kept)}]"
         self.add(f"{to} += ({source.start})[{index}];", 1 + len(order))
         if total:
             self.add(f"{name}[0] += total; }}")
@@ -407,7 +326,7 @@ class _Writer:
     # -- loops --------------------------------------------------------------------------------
 
     def _loop(self, loop: Loop) -> None:
-        nest = _Nest(loop)
+        nest = Nest(loop)
         self.add("{")
         for item in loop.body:
             if isinstance(item, Load) and nest.is_hoisted(item):
@@ -424,7 +343,7 @@ class _Writer:
             if isinstance(item, str):
                 self.add(item, depth)
             elif isinstance(item, Reduce):
-                for line in _reduction(item, nest):
+                for line in reduction(item, nest):
                     self.add(line, depth)
             elif not nest.is_hoisted(item):
                 self.add(nest.load(item), depth)
@@ -440,134 +359,11 @@ def _pointer(storage: Storage) -> str:
     return f"const {storage.ctype}" if is_input else storage.ctype
 
 
-class _Nest:
-    """The dimensions of a loop, joined where all arrays are contiguous, in the order of loops."""
-
-    def __init__(self, loop: Loop):
-        self.parts = [(i.array, i.strides) for i in loop.body if not isinstance(i, str)]
-        self.parts += [(array, strides) for _, array, strides in loop.stores]
-        groups: list[list[int]] = []  # dimensions joined, outermost first
-        for d in range(len(loop.shape)):
-            if groups and self._joins(loop, groups[-1][-1], d):
-                groups[-1].append(d)
-            else:
-                groups.append([d])
-        self.groups = groups
-        self.sizes = []
-        for group in groups:
-            size = ONE
-            for d in group:
-                size = size.times(loop.shape[d])
-            self.sizes.append(size)
-        self.order = list(range(len(groups)))
-        if self.order and not self._is_long(self.order[-1]):
-            # Vectors along the samples instead of along a few elements.
-            longest = next((d for d in self.order if self.sizes[d].by_rows), self.order[-1])
-            self.order.remove(longest)
-            self.order.append(longest)
-
-    def _is_long(self, d: int) -> bool:
-        return self.sizes[d].by_rows or self.sizes[d].n >= SHORT
-
-    def _joins(self, loop: Loop, outer: int, inner: int) -> bool:
-        size = loop.shape[inner]
-        if loop.shape[outer].by_rows and size.by_rows:
-            return False
-        for _, strides in self.parts:
-            if strides[inner].by_rows and size.by_rows:
-                return False
-            if strides[outer] != strides[inner].times(size):
-                return False
-        return True
-
-    def is_hoisted(self, load: Load) -> bool:
-        return not load.more and all(stride == ZERO for stride in load.strides)
-
-    def index(self, strides: Shape) -> str:
-        return _sum(
-            f"i{g} * {strides[group[-1]]}"
-            for g, group in enumerate(self.groups)
-            if strides[group[-1]] != ZERO
-        )
-
-    def element(self, array: Array, strides: Shape, more: str = "") -> str:
-        index = _sum(part for part in (self.index(strides), more) if part not in ("", "0"))
-        return f"({array.start})[{index}]" if array.offset else f"{array.start}[{index}]"
-
-    def load(self, item: Load) -> str:
-        ctype = item.array.ctype
-        return f"const {ctype} {item.name} = {self.element(item.array, item.strides, item.more)};"
-
-
-def _reduction(item: Reduce, nest: _Nest) -> list[str]:
-    base, name, ctype = nest.index(item.strides), item.name, item.ctype
-    start = f"({item.array.start})" if item.array.offset else item.array.start
-    if is_short(item):
-        parts = [
-            f"{start}[{_sum(p for p in (base, at) if p != '0')}]"
-            for at in _offsets(item.sizes, item.inner)
-        ]
-        return _written_out(item.kind, name, ctype, parts)
-    loops = [f"for (long j{d} = 0; j{d} < {size}; j{d}++)" for d, size in enumerate(item.sizes)]
-    inner = _sum(f"j{d} * {stride}" for d, stride in enumerate(item.inner))
-    element = f"{start}[{_sum(p for p in (base, inner) if p != '0')}]"
-    nested = " ".join(loops[:-1])
-    if item.kind == "sum":
-        pragma = f'_Pragma("omp simd reduction(+ : {name})")'
-        return [
-            f"{ctype} {name} = 0;",
-            f"{nested} {pragma} {loops[-1]} {name} += {element};",
-        ]
-    first = f"{start}[{base}]"
-    if item.kind == "argmax":
-        (size,) = item.sizes
-        return [
-            f"int64_t {name} = 0; {{ float best = {first};",
-            f"for (long j0 = 1; j0 < {size}; j0++) {{ float x = {element};",
-            f"if (x > best || (x != x && best == best)) {{ best = x; {name} = j0; }} }} }}",
-        ]
-    return [
-        f"{ctype} {name} = {first};",
-        f"{nested} {loops[-1]} {name} = f_{item.kind}({name}, {element});",
-    ]
-
-
-def _written_out(kind: str, name: str, ctype: str, parts: Sequence[str]) -> list[str]:
-    if kind == "sum":
-        return [f"const {ctype} {name} = {' + '.join(f'({ctype}){p}' for p in parts)};"]
-    if kind == "argmax":
-        lines = [f"int64_t {name} = 0; float {name}_best = {parts[0]};"]
-        for i, part in enumerate(parts[1:], 1):
-            lines.append(
-                f"{{ const float x = {part}; const int more = x > {name}_best || "
-                f"(x != x && {name}_best == {name}_best); {name} = more ? {i} : {name}; "
-                f"{name}_best = more ? x : {name}_best; }}"
-            )
-        return lines
-    text = parts[0]
-    for part in parts[1:]:
-        text = f"f_{kind}({text}, {part})"
-    return [f"const {ctype} {name} = {text};"]
-
-
-def _offsets(sizes: Shape, strides: Shape) -> list[str]:
-    """Of all elements of some dimensions."""
-    found: list[list[Extent]] = [[]]
-    for size, stride in zip(sizes, strides, strict=True):
-        steps = [stride.times(Extent(i)) for i in range(size.n)]
-        found = [[*before, step] for before in found for step in steps]
-    return [_sum(str(e) for e in parts if e.n) for parts in found]
-
-
 def _address(array: Array, stack: Shape, index: Sequence[str]) -> str:
     missing = len(stack) + 2 - len(array.shape)
     strides = (ZERO,) * missing + array.strides
     parts = [f"{i} * {strides[d]}" for d, i in enumerate(index) if strides[d] != ZERO]
     return " + ".join([array.start, *parts])
-
-
-def _sum(parts: Iterable[str]) -> str:
-    return " + ".join(part for part in parts if part) or "0"
 
 
 def _merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -52,10 +52,14 @@ void gsolve_pack(long k, long n, const float *b, long row, long col, float *out)
                 SIMD for (long c = 0; c < used; c++) out[i * width + c] = from[i * row + c];
                 for (long c = used; c < width; c++) out[i * width + c] = 0.0f;
             }
-        } else {
-            for (long i = 0; i < k; i++) {
-                for (long c = 0; c < used; c++) out[i * width + c] = from[i * row + c * col];
-                for (long c = used; c < width; c++) out[i * width + c] = 0.0f;
+        } else { /* transposed: a few rows at a time, so that both sides stay in the cache */
+            for (long start = 0; start < k; start += 16) {
+                long stop = start + 16 < k ? start + 16 : k;
+                for (long c = 0; c < used; c++)
+                    for (long i = start; i < stop; i++)
+                        out[i * width + c] = from[i * row + c * col];
+                for (long i = start; i < stop; i++)
+                    for (long c = used; c < width; c++) out[i * width + c] = 0.0f;
             }
         }
         out += k * width;

@@ -1,0 +1,259 @@
+"""Constants, views, which cost nothing, and joined arrays."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from gymnasium_solver.fast.native import arrays
+from gymnasium_solver.fast.native.arrays import (
+    C_TYPES,
+    ONE,
+    ZERO,
+    Array,
+    Shape,
+    canonical,
+    extents,
+    is_by_rows,
+)
+from gymnasium_solver.fast.native.builder import Builder, aligned
+from gymnasium_solver.fast.native.kernels import (
+    Constant,
+    Local,
+    Value,
+    literal,
+)
+from gymnasium_solver.fast.native.pointwise import Operand
+from gymnasium_solver.fast.tape import Call, Unsupported
+
+
+class Views(Builder):
+    # -- constants --------------------------------------------------------------------------
+
+    def filled(self, call: Call, number: float) -> Value:
+        meta = call.results[0]
+        assert meta is not None
+        ctype = C_TYPES[meta.dtype]
+        if ctype != "float":
+            return Constant(literal(int(number))._replace(ctype=ctype), extents(meta.shape))
+        return Constant(literal(float(number)), extents(meta.shape))
+
+    def op_scalar_tensor(self, call: Call, number: float, dtype: Any = None) -> Value:
+        return self.filled(call, number)
+
+    def op_new_zeros(self, call: Call, *args: Any, **kwargs: Any) -> Value:
+        return self.filled(call, 0.0)
+
+    op_zeros_like = op_zeros = op_new_zeros
+
+    def op_ones_like(self, call: Call, *args: Any, **kwargs: Any) -> Value:
+        return self.filled(call, 1.0)
+
+    op_ones = op_new_ones = op_ones_like
+
+    def op_full(self, call: Call, shape: Any, number: float, **kwargs: Any) -> Value:
+        return self.filled(call, number)
+
+    op_full_like = op_full
+
+    # -- views ------------------------------------------------------------------------------
+
+    def reshaped(self, call: Call, x: Any) -> Value:
+        meta = call.results[0]
+        assert meta is not None
+        shape, value = extents(meta.shape), self.value(x)
+        if isinstance(value, Constant):
+            return value._replace(shape=shape)
+        if canonical(value.shape) == canonical(shape) and isinstance(value, Local):
+            return value._replace(shape=shape)
+        array = self.array(value)
+        view = arrays.viewed(array, shape)
+        if view is None:  # a copy
+            made = self.new_array(array.shape, array.ctype)
+            loop, number = self.loop(array.shape, [array], own=True)
+            operand = self.operand(loop, number, array, array.shape)
+            loop.stores.append((operand.text, made, aligned(made, made.shape)))
+            made.storage.ready = number
+            view = arrays.viewed(made, shape)
+            assert view is not None
+        return view
+
+    def op_view(self, call: Call, x: Any, shape: Any) -> Value:
+        return self.reshaped(call, x)
+
+    op__unsafe_view = op_reshape = op__reshape_alias = op_view
+
+    def op_unsqueeze(self, call: Call, x: Any, dim: int) -> Value:
+        return self.reshaped(call, x)
+
+    def op_squeeze(self, call: Call, x: Any, dim: Any = None) -> Value:
+        return self.reshaped(call, x)
+
+    def op_lift_fresh(self, call: Call, x: Any) -> Value:
+        return self.value(x)
+
+    op_alias = op_detach = op_lift_fresh
+
+    def op__to_copy(self, call: Call, x: Any, dtype: Any = None) -> Value:
+        meta, value = call.results[0], self.value(x)
+        assert meta is not None
+        before = value.operand if isinstance(value, Constant) else None
+        if isinstance(value, Local):
+            before = Operand("", value.variable.ctype)
+        elif isinstance(value, Array):
+            before = Operand("", value.ctype)
+        assert before is not None
+        if before.ctype == C_TYPES[meta.dtype]:
+            return value
+        is_bool = meta.dtype == torch.bool
+        return self.pointwise(call, lambda a: f"{a.text} != 0" if is_bool else a.text, [x], {})
+
+    def op_expand(self, call: Call, x: Any, shape: Any, implicit: bool = False) -> Value:
+        meta = call.results[0]
+        assert meta is not None
+        wanted, value = extents(meta.shape), self.value(x)
+        if isinstance(value, Constant):
+            return value._replace(shape=wanted)
+        if canonical(value.shape) == canonical(wanted):
+            return self.reshaped(call, x)
+        return arrays.expanded(self.array(value), wanted)
+
+    def op_permute(self, call: Call, x: Any, order: Sequence[int]) -> Value:
+        array = self.array(self.value(x))
+        return arrays.permuted(array, [d % len(array.shape) for d in order])
+
+    def op_t(self, call: Call, x: Any) -> Value:
+        array = self.array(self.value(x))
+        return arrays.permuted(array, range(len(array.shape))[::-1])
+
+    def op_transpose(self, call: Call, x: Any, one: int, two: int) -> Value:
+        array = self.array(self.value(x))
+        order = list(range(len(array.shape)))
+        order[one], order[two] = order[two], order[one]
+        return arrays.permuted(array, order)
+
+    def op_slice(
+        self, call: Call, x: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
+    ) -> Value:
+        array = self.array(self.value(x))
+        dim %= len(array.shape)
+        size = array.shape[dim]
+        if size.by_rows and start in (None, 0) and end in (None, 2**63 - 1) and step == 1:
+            return array
+        if size.by_rows:
+            raise Unsupported("a slice of the batch")
+        first, last, step = slice(start, end, step).indices(size.n)
+        return arrays.sliced(array, dim, first, max(0, -(-(last - first) // step)), step)
+
+    def op_select(self, call: Call, x: Any, dim: int, i: int) -> Value:
+        array = self.array(self.value(x))
+        dim %= len(array.shape)
+        return arrays.without(arrays.sliced(array, dim, i % array.shape[dim].n, 1), dim)
+
+    def op_unbind(self, call: Call, x: Any, dim: int = 0) -> list[Value]:
+        array = self.array(self.value(x))
+        dim %= len(array.shape)
+        n = array.shape[dim].n
+        return [self.op_select(call, x, dim, i) for i in range(n)]
+
+    def op_split(self, call: Call, x: Any, size: int, dim: int = 0) -> list[Value]:
+        array = self.array(self.value(x))
+        dim %= len(array.shape)
+        total = array.shape[dim].n
+        return [
+            arrays.sliced(array, dim, start, min(size, total - start))
+            for start in range(0, total, size)
+        ]
+
+    def op_split_with_sizes(
+        self, call: Call, x: Any, sizes: Sequence[int], dim: int = 0
+    ) -> list[Value]:
+        array, start, parts = self.array(self.value(x)), 0, list[Value]()
+        for size in sizes:
+            parts.append(arrays.sliced(array, dim % len(array.shape), start, size))
+            start += size
+        return parts
+
+    # -- joined -----------------------------------------------------------------------------
+
+    def op_cat(self, call: Call, parts: Sequence[Any], dim: int = 0) -> Value:
+        meta = call.results[0]
+        assert meta is not None
+        shape = extents(meta.shape)
+        dim %= len(shape)
+        if shape[dim].by_rows:
+            raise Unsupported("batches that are joined")
+        made = self.new_array(shape, C_TYPES[meta.dtype])
+        start = 0
+        for part in parts:
+            value = self.value(part)
+            size = value.shape[dim].n
+            target = arrays.sliced(made, dim, start, size)
+            loop, number = self.loop(target.shape, [value])
+            operand = self.operand(loop, number, value, target.shape)
+            loop.stores.append((operand.text, target, aligned(target, target.shape)))
+            made.storage.ready = max(made.storage.ready, number)
+            made.storage.used.append(number)
+            start += size
+        return made
+
+    def op_stack(self, call: Call, parts: Sequence[Any], dim: int = 0) -> Value:
+        meta = call.results[0]
+        assert meta is not None
+        shape = extents(meta.shape)
+        made = self.new_array(shape, C_TYPES[meta.dtype])
+        for i, part in enumerate(parts):
+            value = self.value(part)
+            target = arrays.without(arrays.sliced(made, dim % len(shape), i, 1), dim % len(shape))
+            loop, number = self.loop(target.shape, [value])
+            operand = self.operand(loop, number, value, target.shape)
+            loop.stores.append((operand.text, target, aligned(target, target.shape)))
+            made.storage.ready = max(made.storage.ready, number)
+            made.storage.used.append(number)
+        return made
+
+    def op_slice_backward(
+        self, call: Call, g: Any, shape: Any, dim: int, start: int, end: int, step: int
+    ) -> Value:
+        return self.placed(call, g, dim, start, step)
+
+    def op_select_backward(self, call: Call, g: Any, shape: Any, dim: int, i: int) -> Value:
+        return self.placed(call, g, dim, i, 1)
+
+    def placed(self, call: Call, g: Any, dim: int, start: int, step: int) -> Value:
+        """Zeros, with `g` in a part of a dimension."""
+        meta, value = call.results[0], self.value(g)
+        assert meta is not None
+        shape = extents(meta.shape)
+        dim %= len(shape)
+        if shape[dim].by_rows:
+            raise Unsupported("a slice of the batch")
+        if start < 0:
+            start += shape[dim].n
+        made = self.new_array(shape, C_TYPES[meta.dtype])
+        size = value.shape[dim].n if len(value.shape) == len(shape) else 1
+        part = arrays.sliced(made, dim, start, size, step)
+        given: Value = value
+        if len(value.shape) < len(shape):
+            part = arrays.without(part, dim)
+        for target, source in ((made, Constant(literal(0.0), shape)), (part, given)):
+            loop, number = self.loop(target.shape, [source], own=True)
+            operand = self.operand(loop, number, source, target.shape)
+            loop.stores.append((operand.text, target, aligned(target, target.shape)))
+            made.storage.ready = number
+            made.storage.used.append(number)
+        return made
+
+    def op_arange(self, call: Call, *args: Any, **kwargs: Any) -> Value:
+        meta = call.results[0]
+        assert meta is not None
+        shape = extents(meta.shape)
+        if is_by_rows(shape) or meta.dtype != torch.int64 or len(args) != 1 or kwargs.get("start"):
+            raise Unsupported("an arange of this form")
+        return self.positions(shape, 0)
+
+    def positions(self, shape: Shape, dim: int) -> Array:
+        """The indices along a dimension, as an array."""
+        storage = self.storage("tensor", "int64_t", shape[dim], -1)
+        strides = tuple(ONE if i == dim else ZERO for i in range(len(shape)))
+        return Array(storage, shape, strides)
