@@ -105,7 +105,8 @@ def test_each_seed_is_trained_as_alone(
         for row, other in zip(learning_rows(run), learning_rows(alone), strict=True):
             assert {k: v for k, v in row.items() if v is not None} == pytest.approx(
                 {k: v for k, v in other.items() if v is not None},
-                **ROUNDING,  # type: ignore[arg-type]
+                rel=ROUNDING["rel"],
+                abs=ROUNDING["abs"],
             )
 
 
