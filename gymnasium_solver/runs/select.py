@@ -45,7 +45,7 @@ def select(
 ) -> list[RunSummary]:
     """The runs that all words and conditions accept. `config` reads the config of a run."""
     tests = [_test(word, config) for word in words]
-    return [run for run in runs if all(test(run) for test in tests)]
+    return [run for run in runs if all(test(run) for test in tests)] if tests else list(runs)
 
 
 def sort(runs: Sequence[RunSummary], name: str, config: Config | None = None) -> list[RunSummary]:
