@@ -60,9 +60,10 @@ def main(argv: Sequence[str]) -> int:
 def _parser() -> Parser:
     parser = Parser(
         "import-sb3",
-        "Turn a model of Stable-Baselines3 (PPO, A2C, DQN, SAC, TD3, DDPG with MLP policies) or\n"
-        "of CleanRL (a .cleanrl_model file) into a run that can be evaluated, watched, exported\n"
-        "and trained further. Only tensors and plain values are read; nothing is unpickled.",
+        "Turn a model of Stable-Baselines3 (PPO, A2C, DQN, SAC, TD3, DDPG with MLP policies,\n"
+        "PPO, A2C and DQN with CNN policies) or of CleanRL (a .cleanrl_model file) into a run\n"
+        "that can be evaluated, watched, exported and trained further. Only tensors and plain\n"
+        "values are read; nothing is unpickled.",
         "examples:\n  gsolve import-sb3 ppo-CartPole-v1.zip\n"
         "  gsolve import-sb3 model.zip --env-id HalfCheetah-v5 --vec-normalize vec_normalize.pkl\n"
         "  gsolve import-sb3 ppo.cleanrl_model --env-id CartPole-v1",

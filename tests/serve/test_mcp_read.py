@@ -12,6 +12,7 @@ import pytest
 from PIL import Image
 
 import gymnasium_solver as gs
+from gymnasium_solver.runs.episodes import list_episodes
 from gymnasium_solver.runs.query import get_metrics
 from tests.serve.mcp_client import Caller, tiny_run, with_server
 
@@ -20,9 +21,10 @@ pytest.importorskip("mcp", reason="the extra mcp is not installed")
 
 READING = {
     *("list_configs", "get_config", "list_runs", "get_run", "get_metrics", "get_logs", "diagnose"),
-    *("compare_runs", "plot", "query", "wait_for", "play", "get_experiment"),
+    *("compare_runs", "plot", "query", "wait_for", "get_experiment"),
 }
-CHANGING = {"start_training", "start_experiment", "stop_training", "edit_run"}
+# play may keep episodes in the run.
+CHANGING = {"start_training", "start_experiment", "stop_training", "edit_run", "play"}
 
 
 @pytest.fixture(scope="module")
@@ -228,6 +230,42 @@ def test_plots_and_frames_are_png(root: Path) -> None:
         assert chance["agent"] == "random actions"
 
     with_server(root, story)
+
+
+@pytest.mark.slow
+def test_episodes_are_kept_in_the_format_of_the_inspector(root: Path) -> None:
+    run = newest(root)
+
+    async def story(call: Caller) -> None:
+        wanted = {"target": f"{run.id}/@last", "episodes": 2, "frames": 4, "keep": True}
+        played = await call.result("play", **wanted)
+        assert _picture(played).width > 500
+        content = played.structured_content
+        kept = {episode.id: episode for episode in list_episodes(run)}
+        assert set(content["kept"]) == set(kept)
+        first = kept[content["kept"][0]]
+        assert content["episodes"][0]["return"] == first.total
+        assert len(content["first_episode"]) == 4
+        assert "push" in content["first_episode"][0]["action"]
+        again = await call.result("play", target=run.id, episode=first.id, frames=4)
+        assert again.structured_content["first_episode"] == content["first_episode"]
+        worst = await call.data("play", target=run.id, episode="worst", frames=0)
+        assert worst["mean_return"] == min(episode.total or 0 for episode in kept.values())
+        for name in ("../x", "nothing", "/etc/passwd"):
+            assert "episode" in await call.error("play", target=run.id, episode=name)
+        assert "no run" in await call.error(
+            "play", target="CartPole-v1:ppo", mode="random", keep=True
+        )
+
+    async def reader(call: Caller) -> None:
+        assert "read-only" in await call.error("play", target=run.id, keep=True)
+
+    try:
+        with_server(root, story)
+        with_server(root, reader, is_read_only=True)
+    finally:
+        for episode in list_episodes(run):
+            episode.delete()
 
 
 def _picture(result: Any) -> Image.Image:

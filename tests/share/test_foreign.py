@@ -412,6 +412,112 @@ def test_the_verb_writes_a_config_that_loads(
         assert len(capsys.readouterr().err.strip().splitlines()) == 1
 
 
+# -- images -----------------------------------------------------------------------------------
+
+KERNELS = ((6, 4, 8), (5, 6, 4), (4, 5, 3))  # channels out, channels in, size; strides 4, 2, 1
+
+
+def kernels(names: list[str]) -> dict[str, torch.Tensor]:
+    found: dict[str, torch.Tensor] = {}
+    for (out, n_in, size), name in zip(KERNELS, names, strict=True):
+        weight = 3 * RNG.normal(size=(out, n_in, size, size)) / (n_in * size * size) ** 0.5
+        found |= {f"{name}.weight": torch.tensor(weight).float(), f"{name}.bias": torch.zeros(out)}
+    return found
+
+
+def seen_by(tensors: dict[str, torch.Tensor], names: list[str], obs: np.ndarray) -> torch.Tensor:
+    """The convolutions in plain torch: pixels from 0 to 1, ReLU after each."""
+    x = torch.tensor(obs).float() / 255
+    for name, stride in zip(names, (4, 2, 1), strict=True):
+        weight, bias = tensors[f"{name}.weight"], tensors[f"{name}.bias"]
+        x = torch.relu(torch.nn.functional.conv2d(x, weight, bias, stride))
+    return x.flatten(1)
+
+
+def frames(n: int = 40) -> np.ndarray:
+    """Large squares: noise of single pixels would look alike to convolutions."""
+    coarse = RNG.integers(0, 256, size=(n, 4, 6, 6)).astype(np.uint8)
+    return np.kron(coarse, np.ones((1, 1, 14, 14), np.uint8))
+
+
+def image_zip(folder: Path, algo: str, **data: Any) -> tuple[Path, dict[str, torch.Tensor]]:
+    """A CnnPolicy as SB3 writes it for Pong: 4 frames of 84 x 84, 6 actions."""
+    head = "q_net.features_extractor" if algo == "dqn" else "features_extractor"
+    tensors = kernels([f"{head}.cnn.{i}" for i in (0, 2, 4)])
+    n_flat = 4 * 7 * 7
+    tensors |= named(dense([n_flat, 16]), f"{head}.linear.0")
+    if algo == "dqn":
+        tensors |= named(dense([16, 6]), "q_net.q_net.0")
+        module = "stable_baselines3.dqn.policies"
+    else:
+        for who in ("pi", "vf"):
+            tensors |= {f"{who}_{k}": v for k, v in tensors.items() if k.startswith(head)}
+        tensors |= named(dense([16, 6]), "action_net") | named(dense([16, 1]), "value_net")
+        module = "stable_baselines3.common.policies"
+    return write_zip(folder / f"{algo}-Pong.zip", module, tensors, **data), tensors
+
+
+@pytest.mark.parametrize("algo", ["ppo", "a2c", "dqn"])
+def test_a_policy_of_images_of_sb3_acts_the_same(algo: str, tmp_path: Path) -> None:
+    clipped = {"clip_range": 0.1} if algo == "ppo" else {}
+    path, tensors = image_zip(tmp_path, algo, n_steps=8, **clipped)
+    model = read_sb3(path)
+    assert model.algo_id == algo
+    run, mapped = import_model(model, "ALE/Pong-v5", tmp_path, source=path.name, episodes=None)
+    if algo == "a2c":
+        assert mapped.fields["rollout_steps"] == 8
+    head = "q_net.features_extractor" if algo == "dqn" else "features_extractor"
+    obs = frames()
+    x = seen_by(tensors, [f"{head}.cnn.{i}" for i in (0, 2, 4)], obs)
+    linear, out = f"{head}.linear.0", "q_net.q_net.0" if algo == "dqn" else "action_net"
+    x = torch.relu(x @ tensors[f"{linear}.weight"].T + tensors[f"{linear}.bias"])
+    expected = (x @ tensors[f"{out}.weight"].T + tensors[f"{out}.bias"]).argmax(1).numpy()
+    assert len(set(expected.tolist())) > 1
+    agent = gs.load(run)
+    assert (agent.act(obs, as_trained=True) == expected).mean() > 0.95  # rounding decides ties
+    if algo != "dqn":
+        value = (x @ tensors["value_net.weight"].T + tensors["value_net.bias"])[:, 0]
+        ours = agent.net.value(torch.tensor(obs)).detach()
+        torch.testing.assert_close(ours, value, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("script", ["ppo_atari", "dqn_atari"])
+def test_a_policy_of_images_of_cleanrl_acts_the_same(script: str, tmp_path: Path) -> None:
+    names = [f"network.{i}" for i in (0, 2, 4)]
+    tensors = kernels(names) | named(dense([4 * 7 * 7, 16]), "network.7")
+    if script == "ppo_atari":
+        tensors |= named(dense([16, 6]), "actor") | named(dense([16, 1]), "critic")
+        out = "actor"
+    else:
+        tensors |= named(dense([16, 6]), "network.9")
+        out = "network.9"
+    path = tmp_path / f"{script}.cleanrl_model"
+    torch.save(tensors, path)
+    run, _ = import_model(
+        read_cleanrl(path), "ALE/Pong-v5", tmp_path, source=path.name, episodes=None
+    )
+    obs = frames()
+    x = seen_by(tensors, names, obs)
+    x = torch.relu(x @ tensors["network.7.weight"].T + tensors["network.7.bias"])
+    expected = (x @ tensors[f"{out}.weight"].T + tensors[f"{out}.bias"]).argmax(1).numpy()
+    assert (gs.load(run).act(obs, as_trained=True) == expected).mean() > 0.95
+
+
+def test_networks_of_images_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    path, tensors = image_zip(tmp_path, "ppo", clip_range=0.1)
+    tensors["features_extractor.cnn.2.weight"] = torch.zeros(5, 6, 3, 3)
+    other = write_zip(path, "stable_baselines3.common.policies", tensors, clip_range=0.1)
+    with pytest.raises(RunError, match="NatureCNN"):
+        import_model(read_sb3(other), "ALE/Pong-v5", tmp_path, source="x", episodes=None)
+    tensors |= named(dense([16, 8]), "mlp_extractor.policy_net.0")
+    with pytest.raises(RunError, match="further layers"):
+        read_sb3(write_zip(path, "stable_baselines3.common.policies", tensors, clip_range=0.1))
+    images = {k.replace("features_extractor", "actor.features_extractor"): v
+              for k, v in tensors.items()}  # fmt: skip
+    with pytest.raises(RunError, match="only MLPs"):
+        read_sb3(write_zip(path, "stable_baselines3.sac.policies", images))
+
+
 # -- the real Stable-Baselines3 ---------------------------------------------------------------
 
 TRAIN = """
@@ -431,6 +537,26 @@ obs = np.stack([model.observation_space.sample() for _ in range(1000)])
 obs = np.clip(obs, -10, 10)
 seen = env.normalize_obs(obs) if algo == "A2C" else obs
 np.savez(folder + "/acts.npz", obs=obs, actions=model.predict(seen, deterministic=True)[0])
+"""
+IMAGES = """
+import sys, numpy as np, gymnasium
+import stable_baselines3 as sb3
+algo, share, folder = sys.argv[1], sys.argv[2] == "shared", sys.argv[3]
+class Frames(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(0, 255, (4, 84, 84), np.uint8)
+    action_space = gymnasium.spaces.Discrete(6)
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.observation_space.sample(), {}
+    def step(self, action):
+        return self.observation_space.sample(), float(action == 2), False, False, {}
+options = {"PPO": {"n_steps": 16, "batch_size": 16}, "DQN": {"buffer_size": 100}}.get(algo, {})
+if not share: options["policy_kwargs"] = {"share_features_extractor": False}
+model = getattr(sb3, algo)("CnnPolicy", Frames(), seed=1, **options)
+model.learn(32)
+model.save(folder + "/model.zip")
+obs = np.stack([model.observation_space.sample() for _ in range(200)])
+np.savez(folder + "/acts.npz", obs=obs, actions=model.predict(obs, deterministic=True)[0])
 """
 PEERS = Path(__file__).parents[2] / ".venv-peers/bin/python"  # by `make peers`
 PYTHONS = (os.environ.get("GSOLVE_SB3_PYTHON", ""), str(PEERS))
@@ -471,3 +597,18 @@ def test_models_trained_by_sb3(algo: str, env_id: str, tmp_path: Path) -> None:
         np.testing.assert_allclose(ours, acts["actions"], atol=1e-4)
     else:
         assert (ours == acts["actions"]).mean() >= 0.999
+
+
+@pytest.mark.services
+@pytest.mark.parametrize(
+    ("algo", "share"), [("PPO", "shared"), ("PPO", "own"), ("A2C", "shared"), ("DQN", "shared")]
+)
+def test_policies_of_images_made_by_sb3(algo: str, share: str, tmp_path: Path) -> None:
+    python = sb3_python(tmp_path)
+    subprocess.run([python, "-c", IMAGES, algo, share, str(tmp_path)], check=True)
+    model = read_sb3(tmp_path / "model.zip")
+    assert model.algo_id == algo.lower()
+    run, _ = import_model(model, "ALE/Pong-v5", tmp_path, source="model.zip", episodes=None)
+    acts = np.load(tmp_path / "acts.npz")
+    ours = gs.load(run).act(acts["obs"], as_trained=True)
+    assert (ours == acts["actions"]).mean() >= 0.99

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip("huggingface_hub")
@@ -17,6 +18,8 @@ pytest.importorskip("huggingface_hub")
 import gymnasium_solver as gs
 from gymnasium_solver.cli.main import main
 from gymnasium_solver.errors import GsolveError, RunError, TrustError
+from gymnasium_solver.media.inspect_frames import FrameEncoder
+from gymnasium_solver.runs.episode_writer import EpisodeWriter
 from gymnasium_solver.share.hub.publish import Options, Publication, plan_publication, send
 from gymnasium_solver.share.hub.pull import pull_run
 from gymnasium_solver.share.hub.scrub import Scrub
@@ -73,6 +76,29 @@ def test_publish_pull_evaluate(hub: FakeHub, run: gs.Run, tmp_path: Path) -> Non
     before, after = (gs.evaluate(each, 20) for each in (run, pulled))
     assert (before.mean, before.std, before.seed) == (after.mean, after.std, after.seed)
     assert not list(tmp_path.glob(".pull*"))
+
+
+def test_the_video_is_a_kept_episode_where_there_is_one(tmp_path: Path) -> None:
+    """It needs neither torch nor an environment."""
+    pytest.importorskip("imageio_ffmpeg", reason="the extra video is not installed")
+    run = train_kind("ppo-discrete", tmp_path)
+    frames = [np.full((32, 32, 3), 8 * t, np.uint8) for t in range(12)]
+    facts = {
+        "env_id": "x", "env_steps": int((run.checkpoints_dir / "best").resolve().name),
+        "seed": 1, "greedy": True, "fps": 30.0, "parent": None, "changed": {},
+        "columns": [{"name": "reward", "width": 1}, {"name": "return", "width": 1}],
+    }  # fmt: skip
+    encoder = FrameEncoder()
+    bodies = [encoder(frame) for frame in frames]
+    writer = EpisodeWriter.create(run, facts | {"frames": {"render": encoder.facts()}})
+    for t, body in enumerate(bodies):
+        writer.add_frame("render", body)
+        writer.add(np.array([1.0, t], np.float32), None, bytes(8), {})
+    writer.finish(None, {"steps": 11, "return": 11.0, "ended": "truncated"})
+    made = plan_publication(str(run.path), tmp_path, REPO, Options())
+    [note] = [note for note in made.notes if "kept episode" in note]
+    assert "-seed1-greedy-" in note
+    assert b"ftyp" in made.package.files["replay.mp4"][:32]
 
 
 def test_the_card_is_read_by_the_hub(plan: Publication) -> None:

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any, Literal
 
+from mcp.server.mcpserver import Context
 from mcp_types import CallToolResult
 
 from gymnasium_solver.errors import RunError
@@ -15,8 +16,8 @@ from gymnasium_solver.runs.plots import choose_panels, draw, read_curves
 from gymnasium_solver.runs.resolve import resolve_checkpoint
 from gymnasium_solver.serve.mcp.answers import answer
 from gymnasium_solver.serve.mcp.commands import output_of_argv
+from gymnasium_solver.serve.mcp.control import ControlTools
 from gymnasium_solver.serve.mcp.names import NO_FIELDS, checked_overrides, config_named, runs_named
-from gymnasium_solver.serve.mcp.settings import Settings
 
 MOST_PANELS = 9
 MOST_FRAMES, MOST_EPISODES, MOST_STEPS = 16, 20, 10_000
@@ -25,8 +26,8 @@ _drawing = threading.Lock()  # pyplot is not safe in threads
 
 
 class PictureTools:
-    def __init__(self, settings: Settings) -> None:
-        self.root = settings.root
+    def __init__(self, control: ControlTools) -> None:
+        self.control, self.root = control, control.root
 
     def plot(self, runs: list[str], metrics: Sequence[str] = ()) -> CallToolResult:
         """A PNG of learning curves over env steps: returns, or one panel per metric (a part of a
@@ -44,6 +45,7 @@ class PictureTools:
     def play(
         self,
         target: str,
+        ctx: Context,
         episodes: int = 1,
         frames: int = 8,
         mode: Literal["trained", "random"] = "trained",
@@ -52,11 +54,14 @@ class PictureTools:
         max_steps: int = 1000,
         env_kwargs: dict[str, Any] = NO_FIELDS,
         view: Literal["frame", "observation"] = "frame",
+        keep: bool = False,
+        episode: str = "",
     ) -> CallToolResult:
         """Play episodes and return a picture of frames in order, with returns and what the agent
         did at each frame. target: a run, RUN/@best, RUN/@last, RUN/<env_steps>, or a config
         (mode random). seed: test, val, train or a number. view observation: what the network
-        sees, after all wrappers."""
+        sees, after all wrappers. keep: leave the episodes in the run, for the inspector of gsolve
+        ui. episode: show one that is kept there, by its id or `worst`, instead of playing."""
         wanted: dict[str, Any] = {
             "episodes": max(1, min(episodes, MOST_EPISODES)),
             "frames": max(0, min(frames, MOST_FRAMES)),
@@ -66,14 +71,29 @@ class PictureTools:
             "env_kwargs": checked_overrides({"env_kwargs": env_kwargs}, self.root)["env_kwargs"],
             "mode": mode,
             "view": view,
+            "keep": keep,
+            "episode": episode,
         }
+        if mode != "trained" and (keep or episode):
+            raise RunError("episodes of random actions are not kept: they belong to no run")
         if mode == "trained":
             found = resolve_checkpoint(target, self.root, allow_paths=False)
             wanted |= {"run": str(found.run.path.absolute()), "checkpoint": found.path.name}
         else:
             wanted["config"] = config_named(target, self.root)
-        module = "gymnasium_solver.serve.mcp.playing"
-        argv = [sys.executable, "-m", module, json.dumps(wanted)]
-        played = json.loads(output_of_argv(argv, "play", PLAY_TIMEOUT_S).splitlines()[-1])
+        if keep and not episode:
+            self.control.require_write(ctx)
+            with self.control.audited(ctx, "play", {"target": target, "keep": True}) as outcome:
+                played = _played(wanted)
+                outcome["kept"] = played["kept"]
+        else:
+            played = _played(wanted)
         sheet = played.pop("sheet")
         return answer(played, [base64.b64decode(sheet)] if sheet else [])
+
+
+def _played(wanted: dict[str, Any]) -> dict[str, Any]:
+    """What the process that plays has to say."""
+    argv = [sys.executable, "-m", "gymnasium_solver.serve.mcp.playing", json.dumps(wanted)]
+    said: dict[str, Any] = json.loads(output_of_argv(argv, "play", PLAY_TIMEOUT_S).splitlines()[-1])
+    return said

@@ -23,6 +23,8 @@ from gymnasium_solver.media.labels import action_names, action_text
 from gymnasium_solver.media.pictures import fit, grid, rgb, with_caption
 from gymnasium_solver.media.stage import Stage, open_stage
 from gymnasium_solver.runs.files import jsonable
+from gymnasium_solver.runs.run import Run
+from gymnasium_solver.serve.mcp import kept
 from gymnasium_solver.training.prepare import load_config
 from gymnasium_solver.training.score import pick_seed
 from gymnasium_solver.training.targets import ENV_FIELDS, Found, find_run, with_fields
@@ -71,6 +73,8 @@ def main(words: Sequence[str]) -> int:
 
 
 def play(wanted: dict[str, Any]) -> dict[str, Any]:
+    if wanted["episode"] or wanted["keep"]:
+        return _kept(wanted)
     found = _find(wanted)
     with limited_threads(pick_threads(found.config)):
         agent, env_steps = trained_agent(found) if found.run else (None, 0)
@@ -87,6 +91,18 @@ def play(wanted: dict[str, Any]) -> dict[str, Any]:
             stage.close()
     who = f"checkpoint at {env_steps:,} env steps" if found.run else "random actions"
     return {"env": found.config.env_id, "agent": who, "greedy": bool(greedy), "seed": seed} | data
+
+
+def _kept(wanted: dict[str, Any]) -> dict[str, Any]:
+    """Episodes that stay in the run, or one that is there."""
+    run = Run(Path(wanted["run"]))
+    if wanted["episode"]:
+        episodes = [kept.find_kept(run, wanted["episode"])]
+    else:
+        episodes = kept.play_kept(run, wanted["checkpoint"], wanted)
+    steps = kept.steps_of(episodes[0], wanted["frames"])
+    tiles = kept.pictures(episodes[0], steps, wanted["view"])
+    return kept.told(episodes, wanted["frames"]) | {"sheet": _tiled(tiles)}
 
 
 def _find(wanted: dict[str, Any]) -> Found:
@@ -145,10 +161,14 @@ def _told(stage: Stage, names: Sequence[str], moment: Moment) -> dict[str, Any]:
 def _sheet(moments: Sequence[Moment], view: str) -> str | None:
     """The frames as one PNG, in base64; None if nothing is drawn."""
     pictures = [(m, m.frame if view == "frame" else _observation(m)) for m in moments]
+    return _tiled([(m.t, m.episode_return, image) for m, image in pictures if image is not None])
+
+
+def _tiled(pictures: Sequence[tuple[int, float, np.ndarray]]) -> str | None:
+    """(step, return so far, image) side by side."""
     tiles = [
-        with_caption(fit(picture, *TILE), [f"t {m.t}   return {m.episode_return:.5g}"], 12)
-        for m, picture in pictures
-        if picture is not None
+        with_caption(fit(rgb(image), *TILE), [f"t {t}   return {so_far:.5g}"], 12)
+        for t, so_far, image in pictures
     ]
     if not tiles:
         return None

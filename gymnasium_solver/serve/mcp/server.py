@@ -84,16 +84,16 @@ def build_server(settings: Settings) -> SolverServer:
         version=__version__,
         log_level="WARNING",
     )
-    read, pictures = ReadTools(settings), PictureTools(settings)
-    sql, control = SqlTools(settings), ControlTools(settings)
-    experiments = ExperimentTools(control)
+    read, sql, control = ReadTools(settings), SqlTools(settings), ControlTools(settings)
+    experiments, pictures = ExperimentTools(control), PictureTools(control)
     reading: list[Callable[..., Any]] = [
         *(read.list_configs, read.get_config, read.list_runs, read.get_run, read.get_metrics),
         *(read.get_logs, read.diagnose, read.compare_runs, pictures.plot, sql.query),
-        *(control.wait_for, pictures.play, experiments.get_experiment),
+        *(control.wait_for, experiments.get_experiment),
     ]
     for tool in reading:
         _add(server, tool, READS)
+    _add(server, pictures.play, READS if settings.is_read_only else ADDS)  # it may keep episodes
     if not settings.is_read_only:
         _add(server, control.start_training, ADDS, settings.budget())
         _add(server, experiments.start_experiment, ADDS)

@@ -3,7 +3,8 @@
     model = read_cleanrl(Path("ppo.cleanrl_model"))
 
 Which script wrote it is seen from the names of its layers: ppo.py and ppo_continuous_action.py
-(`actor`, `actor_mean`), dqn.py (`network`), td3 and ddpg (`fc_mu`), sac (`fc_mean`).
+(`actor`, `actor_mean`), dqn.py (`network`), td3 and ddpg (`fc_mu`), sac (`fc_mean`), and with
+images ppo_atari.py and dqn_atari.py (`network` of convolutions).
 """
 
 from pathlib import Path
@@ -13,7 +14,7 @@ import numpy as np
 
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.share.foreign.model import ForeignModel, Layer
-from gymnasium_solver.share.foreign.sb3 import arrays_of, chain
+from gymnasium_solver.share.foreign.sb3 import arrays_of, chain, convolutions
 
 
 def read_cleanrl(path: Path) -> ForeignModel:
@@ -22,12 +23,14 @@ def read_cleanrl(path: Path) -> ForeignModel:
     if "actor_mean.0.weight" in first:
         critic = chain(first, "critic")
         log_std = first["actor_logstd"].reshape(-1)
-        return ForeignModel("CleanRL", "ppo", chain(first, "actor_mean"), [critic], log_std)
+        return ForeignModel("CleanRL", "ppo", chain(first, "actor_mean"), [critic], log_std=log_std)
     if "actor.0.weight" in first and first["actor.0.weight"].ndim == 2:
         return ForeignModel("CleanRL", "ppo", chain(first, "actor"), [chain(first, "critic")])
     if "network.0.weight" in first and first["network.0.weight"].ndim == 2:
         layers = chain(first, "network")
         return ForeignModel("CleanRL", "dqn", layers, activation="relu")
+    if "network.0.weight" in first and first["network.0.weight"].ndim == 4:
+        return _from_images(first)
     if "fc_mu.weight" in first:
         return _deterministic(tensors)
     if "fc_mean.weight" in first:
@@ -35,8 +38,26 @@ def read_cleanrl(path: Path) -> ForeignModel:
     names = ", ".join(list(first)[:4])
     raise RunError(
         f"{path} has layers that no known script of CleanRL writes ({names}). Can be imported: "
-        "ppo, ppo_continuous_action, dqn, td3, ddpg, sac with MLPs."
+        "ppo, ppo_continuous_action, dqn, td3, ddpg, sac with MLPs, ppo_atari and dqn_atari."
     )
+
+
+def _from_images(tensors: dict[str, Any]) -> ForeignModel:
+    """ppo_atari.py (`network`, then `actor` and `critic`) and dqn_atari.py (`network` alone)."""
+    kernels = convolutions(tensors, "network")
+    dense = chain({k: v for k, v in tensors.items() if v.ndim < 4 and _is_dense(k, tensors)},
+                  "network")  # fmt: skip
+    if "actor.weight" in tensors:
+        actor, critic = _named(tensors, "actor", "critic")
+        return ForeignModel(
+            "CleanRL", "ppo", [*dense, actor], [[*dense, critic]], [kernels], activation="relu"
+        )
+    return ForeignModel("CleanRL", "dqn", dense, convolutions=[kernels], activation="relu")
+
+
+def _is_dense(name: str, tensors: dict[str, Any]) -> bool:
+    weight = tensors.get(f"{name.rpartition('.')[0]}.weight")
+    return weight is not None and weight.ndim == 2
 
 
 def _states(path: Path) -> list[dict[str, Any]]:

@@ -19,7 +19,7 @@ from gymnasium_solver.share.foreign.fields import Mapped, map_fields
 from gymnasium_solver.share.foreign.slm import is_slm, slm_fields
 from gymnasium_solver.suggest import did_you_mean
 
-ALGOS = {"ppo": "ppo", "a2c": "ppo", "dqn": "dqn", "sac": "sac", "td3": "td3", "ddpg": "ddpg"}
+ALGOS = {"ppo": "ppo", "a2c": "a2c", "dqn": "dqn", "sac": "sac", "td3": "td3", "ddpg": "ddpg"}
 ALGOS |= {"ppo_lstm": "ppo", "qdagger": "dqn", "her": "sac", "crossq": "crossq", "c51": "dqn"}
 
 
@@ -119,9 +119,6 @@ def _translated(
     algo_id = ALGOS[theirs]
     fields = {str(k): v for k, v in fields.items()}
     mapped = map_fields(fields, algo_id, kind)
-    if theirs == "a2c":  # PPO with one pass over the whole rollout and no clipping is A2C
-        mapped.fields |= {"n_epochs": 1, "batch_size": 1.0, "clip_range": 1e6}
-        mapped.unmapped["a2c"] = "written as PPO with one pass and no clipping"
     return Translated(library, env_id, algo_id, mapped, path.name)
 
 

@@ -35,6 +35,7 @@ _SILENT = {
     *("use_sde_at_warmup", "seed", "_vec_normalize_env", "policy"),
 }
 _BATCH_ADVANTAGES = {"sb3", "zoo", "cleanrl"}
+_ON_POLICY = ("ppo", "a2c", "reinforce")
 
 
 @dataclass
@@ -178,7 +179,7 @@ def _normalise(rest: dict[str, Any], algo_id: str, library: str, mapped: Mapped)
     is_on = bool(value)
     obs, reward = options.get("norm_obs", is_on), options.get("norm_reward", is_on)
     mapped.fields["normalize_obs"] = "rolling" if obs else False
-    if algo_id in ("ppo", "reinforce"):
+    if algo_id in _ON_POLICY:
         mapped.fields["normalize_reward"] = bool(reward)
     elif reward:
         mapped.unmapped["normalize (rewards)"] = f"{algo_id} here does not scale rewards"
@@ -203,7 +204,7 @@ def _epsilon(rest: dict[str, Any], algo_id: str, library: str, mapped: Mapped) -
 
 def _rounds(rest: dict[str, Any], algo_id: str, library: str, mapped: Mapped) -> None:
     """train_freq and gradient_steps: rounds of the vector env there, updates per env step here."""
-    if algo_id in ("ppo", "reinforce"):
+    if algo_id in _ON_POLICY:
         return
     n_envs = int(_number(rest.get("n_envs", 1)) or 1)
     freq = _literal(_take(rest, "train_freq", "train_frequency"))
@@ -247,7 +248,7 @@ def _noise(rest: dict[str, Any], algo_id: str, library: str, mapped: Mapped) -> 
 
 def _n_step(rest: dict[str, Any], algo_id: str, library: str, mapped: Mapped) -> None:
     """With a replay SB3's n_steps is the length of returns."""
-    if algo_id in ("ppo", "reinforce"):
+    if algo_id in _ON_POLICY:
         return
     if library in ("sb3", "zoo") and "n_steps" in rest:
         mapped.fields["n_step"] = rest.pop("n_steps")
@@ -257,6 +258,21 @@ def _advantages(rest: dict[str, Any], algo_id: str, library: str, mapped: Mapped
     value = _take(rest, "normalize_advantage", "norm_adv")
     if value is not None and algo_id == "ppo":
         mapped.fields["normalize_advantages"] = "batch" if value else "off"
+    elif value is not None and algo_id == "a2c":
+        mapped.fields["normalize_advantages"] = "rollout" if value else "off"
+
+
+def _a2c(rest: dict[str, Any], algo_id: str, library: str, mapped: Mapped) -> None:
+    """Rows of one update there are `rollout_steps` here; the optimiser is named by a switch."""
+    if algo_id != "a2c":
+        return
+    if "n_steps" in rest:
+        mapped.fields["rollout_steps"] = rest.pop("n_steps")
+    eps = rest.pop("rms_prop_eps", None)
+    if rest.pop("use_rms_prop", True) is False:
+        mapped.fields["optimizer"] = "adam"
+    elif eps is not None:
+        mapped.fields["adam_eps"] = eps
 
 
 def _cleanrl(rest: dict[str, Any], algo_id: str, library: str, mapped: Mapped) -> None:
@@ -332,4 +348,5 @@ _GROUPS: tuple[Group, ...] = (
     _noise,
     _n_step,
     _advantages,
+    _a2c,
 )

@@ -65,6 +65,9 @@ def model_config(
     note = f"Imported from {model.made_by}."
     base = {"env_id": env_id, "algo_id": model.algo_id, "seed": 0, "description": note}
     base |= {"device": "cpu", "max_env_steps": max(model.env_steps, 1)}
+    if model.convolutions:  # their dense layers are part of the network's own fields
+        for name in ("hidden_dims", "activation"):
+            mapped.fields.pop(name, None)
     for attempt in ({**mapped.fields, **model.fields()}, model.fields()):
         try:
             return build_config(apply_overrides(base | attempt, dict(overrides))), mapped

@@ -40,10 +40,13 @@ class Moments:
 class ForeignModel:
     made_by: str
     algo_id: str
-    """Ours: ppo, dqn, sac, td3 or ddpg."""
+    """Ours: ppo, a2c, dqn, sac, td3 or ddpg."""
     actor: list[Layer]
     """Or the Q-network; the last layer is the head."""
     critics: list[list[Layer]] = field(default_factory=list)
+    convolutions: list[list[Layer]] = field(default_factory=list)
+    """Of images: those before the actor, and those before the critic unless they are shared.
+    Weights are [out, in, height, width]."""
     log_std: np.ndarray | None = None
     alpha: float | None = None
     activation: str = "tanh"
@@ -62,8 +65,10 @@ class ForeignModel:
 
     def fields(self) -> dict[str, Any]:
         """The fields of a config that the network needs."""
+        if self.convolutions:
+            return self._image_fields()
         dims: dict[str, Any] = {"hidden_dims": self.hidden_dims, "activation": self.activation}
-        if self.algo_id == "ppo":
+        if self.algo_id in ("ppo", "a2c"):
             if self.critics and self.critic_dims != self.hidden_dims:
                 raise RunError(
                     f"the policy has layers {self.hidden_dims} and the value {self.critic_dims}; "
@@ -77,6 +82,25 @@ class ForeignModel:
         if self.moments is None:
             return dims | {"normalize_obs": False}
         return dims | {"normalize_obs": "rolling", "clip_obs": self.moments.clip}
+
+    def _image_fields(self) -> dict[str, Any]:
+        """The convolutions of Mnih et al. (2015), as SB3's NatureCNN and CleanRL's scripts have
+        them: their strides are not in the file."""
+        first = self.convolutions[0]
+        sizes = [layer.weight.shape[2:] for layer in first]
+        if sizes != [(8, 8), (4, 4), (3, 3)]:
+            raise RunError(
+                f"the model has convolutions of {', '.join(f'{h} x {w}' for h, w in sizes)}; those "
+                "of 8 x 8, 4 x 4 and 3 x 3 (NatureCNN) can be imported."
+            )
+        dims: dict[str, Any] = {
+            "policy": "cnn",
+            "model_id": "cnn_nature",
+            "cnn_channels": [len(layer.bias) for layer in first],
+            "cnn_hidden_dims": self.hidden_dims,
+            "normalize_obs": False,
+        }
+        return dims | ({} if self.algo_id == "dqn" else {"share_trunk": len(self.convolutions) < 2})
 
 
 def our_weights(model: ForeignModel, agent: Agent) -> dict[str, np.ndarray]:
@@ -116,6 +140,8 @@ def _ppo(model: ForeignModel, agent: Agent) -> dict[str, np.ndarray]:
         head = Layer(head.weight / half[:, None], (head.bias - middle) / half)
         log_std = None if log_std is None else log_std - np.log(half)
     found = _sequential("actor_torso", torso)
+    if model.convolutions:
+        found |= _sequential("actor_features.convolutions.0", model.convolutions[0])
     # With state-dependent exploration there is a deviation for each feature.
     is_sde = log_std is not None and log_std.ndim == 2
     name = "actor_head.mean" if is_sde else "actor_head"
@@ -124,7 +150,11 @@ def _ppo(model: ForeignModel, agent: Agent) -> dict[str, np.ndarray]:
         found["actor_head.log_std" if is_sde else "log_std"] = log_std
     if model.critics:
         *torso, value = model.critics[0]
-        found |= _sequential("critic_torso", torso)
+        if not model.convolutions:
+            found |= _sequential("critic_torso", torso)
+        elif len(model.convolutions) > 1:
+            found |= _sequential("critic_torso", torso)
+            found |= _sequential("critic_features.convolutions.0", model.convolutions[1])
         found |= {"critic_head.weight": value.weight, "critic_head.bias": value.bias}
     return found
 
@@ -140,6 +170,8 @@ def _dqn(model: ForeignModel, agent: Agent) -> dict[str, np.ndarray]:
     """The last hidden layer and the head are one stream here."""
     n_stream = min(2, len(model.actor))
     found = _sequential("q.torso", model.actor[:-n_stream])
+    if model.convolutions:
+        found |= _sequential("q.features.convolutions.0", model.convolutions[0])
     return found | _sequential("q.advantage", model.actor[-n_stream:])
 
 
@@ -169,6 +201,7 @@ def _normaliser(moments: Moments) -> Mapping[str, np.ndarray]:
 
 _BUILD = {
     "ppo": _ppo,
+    "a2c": _ppo,
     "dqn": _dqn,
     "sac": _actor_critic,
     "td3": _actor_critic,

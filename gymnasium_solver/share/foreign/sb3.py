@@ -24,7 +24,7 @@ MOST_BYTES = 2**30
 _ALGOS = {
     "stable_baselines3.common.policies": "ppo",
     "stable_baselines3.ppo.policies": "ppo",
-    "stable_baselines3.a2c.policies": "ppo",
+    "stable_baselines3.a2c.policies": "a2c",
     "stable_baselines3.dqn.policies": "dqn",
     "stable_baselines3.sac.policies": "sac",
     "stable_baselines3.td3.policies": "td3",
@@ -37,7 +37,9 @@ def read_sb3(path: Path, statistics: Path | None = None) -> ForeignModel:
     data, tensors, variables = _read_zip(path)
     algo = _algorithm(data, path)
     model = _MODELS[algo](tensors)
-    model.activation = _activation(data, "tanh" if algo == "ppo" else "relu")
+    if algo == "a2c":
+        model.algo_id = "a2c"
+    model.activation = _activation(data, "tanh" if algo in ("ppo", "a2c") else "relu")
     model.env_steps = int(data.get("num_timesteps") or 0)
     model.hyper = {name: plain(value) for name, value in data.items()}
     if "log_ent_coef" in variables:
@@ -96,9 +98,11 @@ def _algorithm(data: dict[str, Any], path: Path) -> str:
     if algo is None:
         raise RunError(
             f"{path}: models with the policy of {module} cannot be imported. Can be: PPO, A2C, "
-            "DQN, SAC, TD3 and DDPG of Stable-Baselines3 with MLP policies."
+            "DQN, SAC, TD3 and DDPG of Stable-Baselines3 with MLP policies, and PPO, A2C and DQN "
+            "with CNN policies."
         )
-    return algo
+    # PPO and A2C save the same policy class; only PPO clips.
+    return "a2c" if algo == "ppo" and "clip_range" not in data else algo
 
 
 def _activation(data: dict[str, Any], default: str) -> str:
@@ -150,21 +154,74 @@ def _layer(tensors: dict[str, Any], name: str) -> Layer:
     return Layer(weight.astype(np.float64), bias.astype(np.float64))
 
 
+def convolutions(tensors: dict[str, Any], prefix: str) -> list[Layer]:
+    """The convolutions `prefix.0`, `prefix.2`, ... in order."""
+    pattern = re.compile(rf"{re.escape(prefix)}\.(\d+)\.weight")
+    numbers = sorted(int(m[1]) for name in tensors if (m := pattern.fullmatch(name)))
+    names = [f"{prefix}.{number}" for number in numbers]
+    return [
+        Layer(tensors[f"{n}.weight"].astype(np.float64), tensors[f"{n}.bias"].astype(np.float64))
+        for n in names
+        if tensors[f"{n}.weight"].ndim == 4
+    ]
+
+
+def _extractor(tensors: dict[str, Any], prefix: str) -> tuple[list[Layer], Layer] | None:
+    """NatureCNN: three convolutions and a dense layer; None without images."""
+    names = [name for name in tensors if name.startswith(f"{prefix}.")]
+    if not names:
+        return None
+    found = convolutions(tensors, f"{prefix}.cnn")
+    if not found or f"{prefix}.linear.0.weight" not in tensors:
+        raise RunError(
+            f"the model has a feature extractor of its own ({names[0]}); MLPs and NatureCNN can be "
+            "imported."
+        )
+    return found, _layer(tensors, f"{prefix}.linear.0")
+
+
 def _refuse_images(tensors: dict[str, Any]) -> None:
     if any("features_extractor" in name for name in tensors):
-        raise RunError("the model has a feature extractor (images); only MLPs can be imported.")
+        raise RunError(
+            "the model has a feature extractor (images); of SAC, TD3 and DDPG only MLPs can be "
+            "imported."
+        )
+
+
+def _from_images(tensors: dict[str, Any]) -> ForeignModel | None:
+    """PPO or A2C with NatureCNN, one for both or one each; None without images."""
+    prefixes = ("features_extractor", "pi_features_extractor")
+    found = next((e for p in prefixes if (e := _extractor(tensors, p)) is not None), None)
+    if found is None:
+        return None
+    if chain(tensors, "mlp_extractor.policy_net") or chain(tensors, "mlp_extractor.value_net"):
+        raise RunError(
+            "the model has further layers after its convolutions (net_arch); those of SB3's "
+            "CnnPolicy, which has none, can be imported."
+        )
+    own = _extractor(tensors, "vf_features_extractor") or found
+    actor = [found[1], _layer(tensors, "action_net")]
+    critic = [own[1], _layer(tensors, "value_net")]
+    is_shared = np.array_equal(found[1].weight, own[1].weight)  # the file has both in any case
+    kernels = [found[0]] if is_shared else [found[0], own[0]]
+    log_std = tensors.get("log_std")
+    return ForeignModel("SB3", "ppo", actor, [critic], kernels, log_std=log_std)
 
 
 def _ppo(tensors: dict[str, Any]) -> ForeignModel:
-    _refuse_images(tensors)
+    if (model := _from_images(tensors)) is not None:
+        return model
     actor = [*chain(tensors, "mlp_extractor.policy_net"), _layer(tensors, "action_net")]
     critic = [*chain(tensors, "mlp_extractor.value_net"), _layer(tensors, "value_net")]
     return ForeignModel("SB3", "ppo", actor, [critic], log_std=tensors.get("log_std"))
 
 
 def _dqn(tensors: dict[str, Any]) -> ForeignModel:
-    _refuse_images(tensors)
-    return ForeignModel("SB3", "dqn", chain(tensors, "q_net.q_net"))
+    images = _extractor(tensors, "q_net.features_extractor")
+    layers = chain(tensors, "q_net.q_net")
+    if images is None:
+        return ForeignModel("SB3", "dqn", layers)
+    return ForeignModel("SB3", "dqn", [images[1], *layers], convolutions=[images[0]])
 
 
 def _critics(tensors: dict[str, Any]) -> list[list[Layer]]:
@@ -191,7 +248,7 @@ def _td3(tensors: dict[str, Any]) -> ForeignModel:
     return ForeignModel("SB3", algo, chain(tensors, "actor.mu"), critics)
 
 
-_MODELS = {"ppo": _ppo, "dqn": _dqn, "sac": _sac, "td3": _td3}
+_MODELS = {"ppo": _ppo, "a2c": _ppo, "dqn": _dqn, "sac": _sac, "td3": _td3}
 
 
 # -- VecNormalize -----------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from gymnasium_solver.share.foreign.fields import NO_COUNTERPART, Mapped
 
 _ALGOS = {
     "PPO": "ppo",
-    "ActorCritic": "ppo",
+    "ActorCritic": "a2c",
     "Reinforce": "reinforce",
     "DQN": "dqn",
     "DoubleDQN": "dqn",
@@ -144,9 +144,9 @@ def _finish(name: str, algo_id: str, blocks: Mapping[str, Any], mapped: Mapped) 
 
     if name in ("DoubleDQN", "DDQN"):
         mapped.fields["double"] = True
-    if name == "ActorCritic":
-        mapped.fields |= {"n_epochs": 1, "batch_size": 1.0, "clip_range": 1e6}
-        mapped.unmapped["algorithm.name"] = "A2C, written as PPO with one pass and no clipping"
+    if name == "ActorCritic":  # rows of one update
+        rows = mapped.fields.pop("train_freq", None) or mapped.fields.pop("n_steps", None)
+        mapped.fields |= {} if rows is None else {"rollout_steps": rows}
     if "Prioritized" in str(blocks["memory"].get("name", "")):
         mapped.fields["prioritized"] = True
     scheduler = [key for key in mapped.unmapped if key.startswith("net.lr_scheduler_spec")]

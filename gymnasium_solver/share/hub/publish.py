@@ -6,15 +6,20 @@ address = send(plan, private=True)
 """
 
 import importlib.util
+import io
 import re
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+from PIL import Image
+
 from gymnasium_solver.errors import GsolveError
 from gymnasium_solver.runs.checkpoint import BEST, LAST, pointer_env_steps
+from gymnasium_solver.runs.episodes import Episode, list_episodes
 from gymnasium_solver.runs.files import dump_json
-from gymnasium_solver.runs.query import RunSummary, get_run
+from gymnasium_solver.runs.query import RunSummary, get_config, get_run
 from gymnasium_solver.runs.resolve import resolve_run
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.share.hub.card import model_card
@@ -113,7 +118,8 @@ def _add_curves(package: Package, run: Run) -> None:
 
 
 def _add_video(package: Package, run: Run, root: Path, notes: list[str]) -> None:
-    """replay.mp4: the newest recorded video of the published checkpoint, or a new one."""
+    """replay.mp4: the recorded video of the published checkpoint, or its newest episode that the
+    inspector has kept, or a new one."""
     folder = run.checkpoints_dir
     steps = pointer_env_steps(folder, BEST) or pointer_env_steps(folder, LAST)
     recorded = run.videos_dir / f"{steps}.mp4"
@@ -123,17 +129,53 @@ def _add_video(package: Package, run: Run, root: Path, notes: list[str]) -> None
     if importlib.util.find_spec("imageio_ffmpeg") is None:
         notes.append("no video: pip install 'gymnasium-solver[video]' adds one")
         return
+    with tempfile.TemporaryDirectory(prefix="gsolve-publish-") as place:
+        path = Path(place) / "replay.mp4"
+        try:
+            if (kept := _kept_episode(run, steps)) is not None:
+                write_video(kept, path)
+                notes.append(f"the video is the kept episode {kept.id}")
+            else:
+                _record(run, root, path)
+            package.files["replay.mp4"] = path.read_bytes()
+        except (GsolveError, OSError) as error:
+            notes.append(f"no video: {error}")
+
+
+def _record(run: Run, root: Path, path: Path) -> None:
     from gymnasium_solver.media.agents import record_run
     from gymnasium_solver.media.record import Shots
     from gymnasium_solver.training.targets import find_run
 
-    with tempfile.TemporaryDirectory(prefix="gsolve-publish-") as place:
-        path = Path(place) / "replay.mp4"
-        try:
-            record_run(find_run(str(run.path.resolve()), root), Shots(1), out=path)
-            package.files["replay.mp4"] = path.read_bytes()
-        except (GsolveError, OSError) as error:
-            notes.append(f"no video: {error}")
+    record_run(find_run(str(run.path.resolve()), root), Shots(1), out=path)
+
+
+def _kept_episode(run: Run, env_steps: int | None) -> Episode | None:
+    """The newest whole episode of a checkpoint with frames: no branch, no changed environment, with
+    actions as in the run's evaluations."""
+    greedy = bool(get_config(run).get("eval_deterministic", True))
+    found = [
+        episode
+        for episode in list_episodes(run)
+        if episode.facts.get("env_steps") == env_steps
+        and episode.result.get("ended") in ("terminated", "truncated")
+        and episode.facts.get("greedy") is greedy
+        and not episode.facts.get("parent")
+        and not episode.facts.get("changed")
+        and episode.n_frames("render")
+    ]
+    return max(found, key=lambda episode: str(episode.facts.get("created_at")), default=None)
+
+
+def write_video(episode: Episode, path: Path) -> None:
+    """The frames of a kept episode as a video."""
+    from gymnasium_solver.media.pictures import rgb
+    from gymnasium_solver.media.video import open_video
+
+    with open_video(path, float(episode.facts.get("fps") or 30.0)) as video:
+        for t in range(episode.n_frames("render")):
+            with Image.open(io.BytesIO(episode.frame("render", t))) as image:
+                video.add(rgb(np.asarray(image)))
 
 
 def _add_onnx(package: Package, run: Run, root: Path) -> None:
