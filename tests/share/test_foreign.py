@@ -34,6 +34,11 @@ RNG = np.random.default_rng(0)
 SENTINEL = "unpickled"
 
 
+@pytest.fixture(autouse=True)
+def _same_numbers_in_any_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(globals(), "RNG", np.random.default_rng(0))
+
+
 class Evil:
     """Writes a file when it is unpickled."""
 
@@ -434,14 +439,28 @@ def seen_by(tensors: dict[str, torch.Tensor], names: list[str], obs: np.ndarray)
     return x.flatten(1)
 
 
+def expected_actions(
+    tensors: dict[str, torch.Tensor], names: list[str], linear: str, out: str, obs: np.ndarray
+) -> tuple[np.ndarray, torch.Tensor]:
+    """Greedy actions and features. The bias of the output layer is set so that every action is the
+    best one of some frames."""
+    x = seen_by(tensors, names, obs)
+    x = torch.relu(x @ tensors[f"{linear}.weight"].T + tensors[f"{linear}.bias"])
+    y = x @ tensors[f"{out}.weight"].T
+    tensors[f"{out}.bias"] = -y.mean(dim=0)
+    best = (y + tensors[f"{out}.bias"]).argmax(1).numpy()
+    assert len(set(best.tolist())) > 2
+    return best, x
+
+
 def frames(n: int = 40) -> np.ndarray:
     """Large squares: noise of single pixels would look alike to convolutions."""
     coarse = RNG.integers(0, 256, size=(n, 4, 6, 6)).astype(np.uint8)
     return np.kron(coarse, np.ones((1, 1, 14, 14), np.uint8))
 
 
-def image_zip(folder: Path, algo: str, **data: Any) -> tuple[Path, dict[str, torch.Tensor]]:
-    """A CnnPolicy as SB3 writes it for Pong: 4 frames of 84 x 84, 6 actions."""
+def image_policy(algo: str) -> tuple[str, dict[str, torch.Tensor]]:
+    """A CnnPolicy as SB3 has it for Pong: 4 frames of 84 x 84, 6 actions."""
     head = "q_net.features_extractor" if algo == "dqn" else "features_extractor"
     tensors = kernels([f"{head}.cnn.{i}" for i in (0, 2, 4)])
     n_flat = 4 * 7 * 7
@@ -454,25 +473,23 @@ def image_zip(folder: Path, algo: str, **data: Any) -> tuple[Path, dict[str, tor
             tensors |= {f"{who}_{k}": v for k, v in tensors.items() if k.startswith(head)}
         tensors |= named(dense([16, 6]), "action_net") | named(dense([16, 1]), "value_net")
         module = "stable_baselines3.common.policies"
-    return write_zip(folder / f"{algo}-Pong.zip", module, tensors, **data), tensors
+    return module, tensors
 
 
 @pytest.mark.parametrize("algo", ["ppo", "a2c", "dqn"])
 def test_a_policy_of_images_of_sb3_acts_the_same(algo: str, tmp_path: Path) -> None:
     clipped = {"clip_range": 0.1} if algo == "ppo" else {}
-    path, tensors = image_zip(tmp_path, algo, n_steps=8, **clipped)
+    module, tensors = image_policy(algo)
+    head = "q_net.features_extractor" if algo == "dqn" else "features_extractor"
+    obs, names = frames(), [f"{head}.cnn.{i}" for i in (0, 2, 4)]
+    out = "q_net.q_net.0" if algo == "dqn" else "action_net"
+    expected, x = expected_actions(tensors, names, f"{head}.linear.0", out, obs)
+    path = write_zip(tmp_path / "Pong.zip", module, tensors, n_steps=8, **clipped)
     model = read_sb3(path)
     assert model.algo_id == algo
     run, mapped = import_model(model, "ALE/Pong-v5", tmp_path, source=path.name, episodes=None)
     if algo == "a2c":
         assert mapped.fields["rollout_steps"] == 8
-    head = "q_net.features_extractor" if algo == "dqn" else "features_extractor"
-    obs = frames()
-    x = seen_by(tensors, [f"{head}.cnn.{i}" for i in (0, 2, 4)], obs)
-    linear, out = f"{head}.linear.0", "q_net.q_net.0" if algo == "dqn" else "action_net"
-    x = torch.relu(x @ tensors[f"{linear}.weight"].T + tensors[f"{linear}.bias"])
-    expected = (x @ tensors[f"{out}.weight"].T + tensors[f"{out}.bias"]).argmax(1).numpy()
-    assert len(set(expected.tolist())) > 1
     agent = gs.load(run)
     assert (agent.act(obs, as_trained=True) == expected).mean() > 0.95  # rounding decides ties
     if algo != "dqn":
@@ -491,27 +508,24 @@ def test_a_policy_of_images_of_cleanrl_acts_the_same(script: str, tmp_path: Path
     else:
         tensors |= named(dense([16, 6]), "network.9")
         out = "network.9"
-    path = tmp_path / f"{script}.cleanrl_model"
+    path, obs = tmp_path / f"{script}.cleanrl_model", frames()
+    expected, _ = expected_actions(tensors, names, "network.7", out, obs)
     torch.save(tensors, path)
     run, _ = import_model(
         read_cleanrl(path), "ALE/Pong-v5", tmp_path, source=path.name, episodes=None
     )
-    obs = frames()
-    x = seen_by(tensors, names, obs)
-    x = torch.relu(x @ tensors["network.7.weight"].T + tensors["network.7.bias"])
-    expected = (x @ tensors[f"{out}.weight"].T + tensors[f"{out}.bias"]).argmax(1).numpy()
     assert (gs.load(run).act(obs, as_trained=True) == expected).mean() > 0.95
 
 
 def test_networks_of_images_that_do_not_fit_are_refused(tmp_path: Path) -> None:
-    path, tensors = image_zip(tmp_path, "ppo", clip_range=0.1)
+    (module, tensors), path = image_policy("ppo"), tmp_path / "model.zip"
     tensors["features_extractor.cnn.2.weight"] = torch.zeros(5, 6, 3, 3)
-    other = write_zip(path, "stable_baselines3.common.policies", tensors, clip_range=0.1)
+    other = write_zip(path, module, tensors, clip_range=0.1)
     with pytest.raises(RunError, match="NatureCNN"):
         import_model(read_sb3(other), "ALE/Pong-v5", tmp_path, source="x", episodes=None)
     tensors |= named(dense([16, 8]), "mlp_extractor.policy_net.0")
     with pytest.raises(RunError, match="further layers"):
-        read_sb3(write_zip(path, "stable_baselines3.common.policies", tensors, clip_range=0.1))
+        read_sb3(write_zip(path, module, tensors, clip_range=0.1))
     images = {k.replace("features_extractor", "actor.features_extractor"): v
               for k, v in tensors.items()}  # fmt: skip
     with pytest.raises(RunError, match="only MLPs"):
