@@ -17,7 +17,9 @@ PIP_ENV = PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_CONSTRAINT=$(1) PIP_BUILD_CONSTRAI
 
 # The networks of the tests are tiny and the suite runs one process per core, so a thread pool in
 # each process only slows it down. ONEDNN_JIT_PROFILE=0: no perf-PID.map files on aarch64.
-TEST_ENV := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 ONEDNN_JIT_PROFILE=0 GOMP_SPINCOUNT=300
+# PYTHONDONTWRITEBYTECODE, which many images set: without bytecode every process that a test starts
+# compiles the package again.
+TEST_ENV := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 ONEDNN_JIT_PROFILE=0 GOMP_SPINCOUNT=300
 
 .DEFAULT_GOAL := help
 .PHONY: help setup train test test-slow test-learning test-services check format docs peers peers-ui bench clean clean-venv

@@ -169,6 +169,8 @@ def _print_log(root: "os.PathLike[str]", as_json: bool) -> int:
     if as_json:
         print_json(entries)
         return 0
+    if not entries:
+        print(f"nothing was changed over MCP in {root}")
     for entry in entries:
         who = entry.get("who")
         if isinstance(who, dict):

@@ -3,7 +3,6 @@
 import io
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -246,29 +245,6 @@ def test_field_help_on_a_narrow_terminal(monkeypatch):
         text = screen.file.getvalue()
         assert ("\n      Environment to solve, as Gymnasium names it" in text) == stacked
         assert max(map(len, text.splitlines())) <= width
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_saves_and_tells_how_to_resume(tmp_path, number):
-    with subprocess.Popen(
-        command("train", "CartPole-v1:ppo", "--max-env-steps", "1e8", "--eval-freq-epochs", "null"),
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        deadline_s = time.monotonic() + 40
-        while not list(tmp_path.glob("runs/*/metrics.jsonl")) and time.monotonic() < deadline_s:
-            time.sleep(0.05)
-        time.sleep(0.3)
-        process.send_signal(number)
-        out, err = process.communicate(timeout=40)
-    assert process.returncode == (75 if number == signal.SIGTERM else 130), err
-    (run_dir,) = (tmp_path / "runs").glob("CartPole*")
-    assert "INTERRUPTED" in out
-    assert f"gsolve train --resume {run_dir.name}" in out
-    assert json.loads((run_dir / "meta.json").read_text())["status"] == "interrupted"
-    assert (run_dir / "checkpoints" / "last").exists()
 
 
 def test_divergence_exits_1_and_tells_what_to_do(tmp_path, capsys):

@@ -150,6 +150,7 @@ def test_a_polite_signal_saves_and_tells_how_to_go_on(
     run = Run(Path("runs") / os.readlink("runs/@last"))
     meta = run.meta()
     assert (meta["status"], meta["stop_reason"], meta["epoch"]) == ("interrupted", "interrupted", 5)
+    assert "INTERRUPTED" in output
     assert f"gsolve train --resume {run.id}" in output
     assert (run.checkpoints_dir / "last" / "done").exists()
     assert os.readlink(run.checkpoints_dir / "last") == str(meta["env_steps"])

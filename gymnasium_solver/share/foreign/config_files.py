@@ -32,7 +32,8 @@ class Translated:
     source: str
 
     def data(self) -> dict[str, Any]:
-        return {"env_id": self.env_id, self.algo_id: self.mapped.fields}
+        fields = {name: _whole(value) for name, value in self.mapped.fields.items()}
+        return {"env_id": self.env_id, self.algo_id: fields}
 
     def text(self) -> str:
         """A config file: the fields, and in comments what could not be translated."""
@@ -40,6 +41,12 @@ class Translated:
         for name, why in sorted(self.mapped.unmapped.items()):
             lines.append(f"# not translated: {name}: {why}")
         return "\n".join(lines) + "\n" + dump_yaml(self.data())
+
+
+def _whole(value: Any) -> Any:
+    """1e6 as 1000000: counts are whole numbers."""
+    is_count = isinstance(value, float) and value >= 1000 and value.is_integer()
+    return int(value) if is_count else value
 
 
 def read_foreign(path: Path, env_id: str | None = None, algo: str | None = None) -> Translated:
