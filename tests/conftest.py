@@ -1,6 +1,8 @@
 """What all tests share."""
 
+import math
 import os
+import sys
 import tempfile
 from pathlib import Path
 
@@ -16,6 +18,13 @@ os.environ["XDG_CONFIG_HOME"] = _settings.name
 if "PYTEST_XDIST_WORKER" not in os.environ:
     _programs = tempfile.TemporaryDirectory(prefix="gsolve-cache-")
     os.environ["GSOLVE_CACHE_DIR"] = _programs.name
+
+
+def pytest_runtest_setup() -> None:
+    """Trainings in tests are short: only those with `compile: native` are worth compiling. Without
+    this, each agent with the default budget would cost a second."""
+    if learner := sys.modules.get("gymnasium_solver.algos.learner"):
+        learner.__dict__["WORTH_COMPILING"] = math.inf
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -292,14 +292,15 @@ class Learner:
         cfg = self.config
         if self.device.type != "cpu" or not self.may_record or cfg.compile == "numpy":
             return False
-        if cfg.compile == "native" or cfg.max_env_steps is None:
+        if cfg.compile == "native":
             return True
         samples = cfg.gradient_samples
         per_step = at_start(getattr(cfg, "n_epochs", 1)) / samples
         if hasattr(cfg, "updates_per_step"):
             per_step = at_start(cfg.updates_per_step)
         size = 1 + samples * cfg.widest_layer**2 / LARGE_PRODUCT
-        return bool(cfg.max_env_steps * per_step * size >= WORTH_COMPILING)
+        steps = math.inf if cfg.max_env_steps is None else cfg.max_env_steps
+        return bool(steps * per_step * size > WORTH_COMPILING)
 
     @property
     def may_record_acting(self) -> bool:

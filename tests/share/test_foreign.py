@@ -494,7 +494,8 @@ def test_a_policy_of_images_of_sb3_acts_the_same(algo: str, tmp_path: Path) -> N
     assert (agent.act(obs, as_trained=True) == expected).mean() > 0.95  # rounding decides ties
     if algo != "dqn":
         value = (x @ tensors["value_net.weight"].T + tensors["value_net.bias"])[:, 0]
-        ours = agent.net.value(torch.tensor(obs)).detach()
+        net: Any = agent.net
+        ours = net.value(torch.tensor(obs)).detach()
         torch.testing.assert_close(ours, value, rtol=1e-3, atol=1e-4)
 
 

@@ -51,7 +51,7 @@ def told(episodes: Sequence[Episode], n_frames: int) -> dict[str, Any]:
     results = [
         {"return": e.total, "steps": e.result.get("steps"), "end": _end(e)} for e in episodes
     ]
-    returns = [row["return"] for row in results if row["return"] is not None]
+    returns = [e.total for e in episodes if e.total is not None]
     facts = first.facts
     return {
         "env": facts.get("env_id"),
