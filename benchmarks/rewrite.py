@@ -40,11 +40,13 @@ PAGES: dict[str, Callable[[dict[str, Any]], str]] = {
 """By the name that a result tells; older ones are known by what is in them."""
 # Results whose page is written by hand: one run each, described together.
 BY_HAND = ("pong_pixels", "pong_pixels_v4")
+# Tables of `gsolve benchmark`, made from run folders; benchmarks/<name>.yaml declares them.
+DECLARED = tuple(path.stem for path in (ROOT / "benchmarks").glob("*.yaml"))
 
 
 def main() -> None:
     for path in sorted(RESULTS.glob("*.json")):
-        if path.stem not in BY_HAND:
+        if path.stem not in (*BY_HAND, *DECLARED):
             text = page(json.loads(path.read_text()))
             target = path.with_suffix(".md")
             if not target.exists() or target.read_text() != text:

@@ -122,7 +122,7 @@ def test_what_a_config_names_is_looked_up(capsys: pytest.CaptureFixture[str]) ->
         ("env_id: A\nenv_id: B\n", 2, "the key 'env_id' is given twice"),
         ("env_id: [1\n", 2, "expected ',' or ']'"),
         ("- 1\n", None, "expected a block"),
-        ("", None, "not None"),
+        ("", None, "it is empty"),
         ("env_id: CartPole-v1\n", None, "algo_id: not given, expected one of"),
     ],
 )

@@ -148,7 +148,7 @@ def test_nothing_typed_is_help_and_2(capsys):
         (["enjoy"], "'enjoy' is not implemented. Alternative: gsolve"),
         (["runs", "--jsn"], "Did you mean --json?"),
         (["run", "a", "b"], "unexpected argument 'b'"),
-        (["runs", "--limit", "many"], "invalid int value: 'many'"),
+        (["runs", "--limit", "many"], "expected a whole number"),
         (["eval"], "no run given. Usage: gsolve eval RUN[/CHECKPOINT]"),
         (["eval", "x", "--greedy", "--sampled"], "exclude each other"),
     ],

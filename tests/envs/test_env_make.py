@@ -198,6 +198,7 @@ def test_env_from_config():
         vectorization_mode="sync",
         spec={},
         gamma=0.99,
+        tasks=None,
     )
     env = env_from_config(config, 2)
     assert env.action_mask is None

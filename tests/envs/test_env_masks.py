@@ -321,7 +321,7 @@ def test_wrappers_pass_masks_through():
 
 def from_spec(action_space: Any, env_id: str = "Taxi-v3", **more: Any) -> VectorEnv:
     fields: dict[str, Any] = {"env_kwargs": {}, "env_wrappers": [], "max_episode_steps": None}
-    fields |= {"env_id": env_id, "vectorization_mode": "auto", **more}
+    fields |= {"tasks": None, "env_id": env_id, "vectorization_mode": "auto", **more}
     config: Any = SimpleNamespace(spec={"action_space": action_space}, **fields)
     return env_from_config(config, 2)
 

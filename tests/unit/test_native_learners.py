@@ -1,0 +1,87 @@
+"""Compiled updates of the algorithms: what torch learns; the choice, and a machine without cc."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from gymnasium_solver.algos import learner
+from gymnasium_solver.fast import recorded
+from gymnasium_solver.fast.native import build
+from tests.unit.test_actor_critics_state import agent_for, copied, rollout_for
+
+needs_compiler = pytest.mark.skipif(not build.can_compile(), reason="needs a C compiler")
+
+
+@pytest.fixture
+def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(learner, "can_compile", lambda: False)
+    monkeypatch.setattr(recorded, "can_compile", lambda: False)
+
+
+def trained(agent: Any, case: str, n: int = 3) -> Any:
+    for i in range(n):
+        agent.update(rollout_for(case, seed=i), 12 * (i + 1), 100)
+    return agent
+
+
+@needs_compiler
+@pytest.mark.parametrize("case", ["sac", "sac masked", "td3"])
+def test_compiled_updates_learn_what_torch_learns(case: str) -> None:
+    ours, plain = (
+        trained(agent_for(case, compile=c, optimizer="sgd"), case) for c in ("native", False)
+    )
+    assert {g.mode for g in ours.gradients.values()} == {"compiled"}
+    assert ours.update_mode == "compiled C programs"
+    for a, b in zip(ours.learnt_weights(), plain.learnt_weights(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("fields", "wants"),
+    [
+        ({}, False),
+        ({"max_env_steps": 1_000_000}, True),
+        ({"max_env_steps": 1_000_000, "compile": "numpy"}, False),
+        ({"max_env_steps": 1_000_000, "compile": False}, False),
+        ({"max_env_steps": None, "max_epochs": 5}, True),
+        ({"compile": "native"}, True),
+        ({"compile": True}, False),
+    ],
+)
+def test_the_choice_depends_on_the_config(
+    fields: dict[str, Any], wants: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(learner, "WORTH_COMPILING", 8_000)
+    agent = agent_for("sac", **{"max_env_steps": 2_000, **fields})
+    assert agent.wants_compiled is wants
+
+
+@pytest.mark.usefixtures("no_compiler")
+def test_without_a_compiler_there_is_one_note_and_numpy() -> None:
+    agent = agent_for("sac", compile="native")
+    agent.start_training()
+    assert sum("no C compiler" in note for note in agent.notes) == 1
+    assert agent.update_mode == "recorded NumPy programs"
+    trained(agent, "sac")
+    assert {g.mode for g in agent.gradients.values()} == {"recorded"}
+
+
+def test_a_compiled_run_is_resumed_without_a_compiler(no_compiler: None) -> None:
+    tensors, extra = copied(agent_for("sac").state())
+    extra["gradients"] = {"critic": "compiled", "policy": "compiled"}
+    agent = agent_for("sac", compile="native")
+    agent.load_state(tensors, extra)
+    assert sum("continues with NumPy" in note for note in agent.notes) == 1
+    trained(agent, "sac")
+    assert {g.mode for g in agent.gradients.values()} == {"recorded"}
+
+
+@needs_compiler
+def test_a_run_keeps_its_form_on_resume() -> None:
+    tensors, extra = copied(trained(agent_for("sac"), "sac").state())
+    assert set(extra["gradients"].values()) == {"recorded"}
+    agent = agent_for("sac", compile="native")
+    agent.load_state(tensors, extra)
+    trained(agent, "sac")
+    assert {g.mode for g in agent.gradients.values()} == {"recorded"}
