@@ -10,11 +10,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from gymnasium_solver.runs.labels import change_tags, set_note
-from gymnasium_solver.runs.query import list_runs
+from gymnasium_solver.runs.query import RunSummary, get_config, list_runs
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.serve.web.server import BackgroundServer
 from gymnasium_solver.serve.web.settings import Settings
@@ -56,10 +57,18 @@ def pages(root: Path) -> dict[str, tuple[str, str, dict[str, int], str]]:
         "ui-run": (f"runs/{worst}", "light", WIDE | {"height": 1000}, chart),
         "ui-curves": (f"runs/{best}?tab=curves&smooth=0.6", "dark", WIDE, chart),
         "ui-compare": (f"compare?runs={ids}", "dark", WIDE | {"height": 900}, chart),
+        "ui-groups": (f"compare?runs={ids}&by=hand&{by_hand(runs)}", "light", WIDE, chart),
         "ui-start": ("start?config=CartPole-v1:ppo&f.gamma=2", "light", WIDE, "fieldset"),
         "ui-phone": (f"runs/{best}", "dark", PHONE, chart),
         "ui-phone-runs": ("", "light", PHONE, "table.runs a"),
     }  # fmt: skip
+
+
+def by_hand(runs: Sequence[RunSummary]) -> str:
+    """The runs of each learning rate; the one that fails is left out."""
+    rates = [float(get_config(run.id, Path(run.path).parent)["policy_lr"]) for run in runs]
+    places = ["-" if rate > 0.1 else "0" if rate > 5e-4 else "1" for rate in rates]
+    return f"names=large%20steps|small%20steps&in={','.join(places)}"
 
 
 def photograph(root: Path, images: Path) -> None:

@@ -217,7 +217,7 @@ def test_two_seeds_give_lines_but_no_band_and_no_verdict(web: TestClient) -> Non
     assert [group["label"] for group in by_seed["groups"]] == ["seed 0", "seed 1"]
     assert len(get(web, "groups", runs=ids, by="run")["groups"]) == 4
     hand = get(web, "groups", runs=ids, by="hand", **{"in": "1,-,0,0", "names": "old=a|<new>"})
-    assert [(g["label"], g["n"]) for g in hand["groups"]] == [("<new>", 1), ("old=a", 2)]
+    assert [(g["label"], g["n"]) for g in hand["groups"]] == [("old=a", 2), ("<new>", 1)]
     for bad in ("1,0", "0,0,0,2", "0,0,0,x", "0,0,0,-1"):
         wrong = {"runs": ids, "by": "hand", "in": bad, "names": "a|b"}
         assert web.get("/api/groups", params=wrong).status_code == 400

@@ -90,6 +90,7 @@ def test_what_reads_works_and_what_trains_says_what_is_missing(tmp_path: Path) -
     assert json.loads(shown) == config_dict(load_config("CartPole-v1:ppo"))
 
 
+@pytest.mark.slow
 def test_wrong_fields_are_refused_and_needs_must_be_given(tmp_path: Path) -> None:
     at = ["--runs-dir", str(tmp_path)]
     *found, _ = run_blocked(

@@ -98,8 +98,9 @@ def by_hand(runs: Sequence[Run], query: QueryParams) -> list[Group]:
         if not place.isdecimal() or len(place) > 4 or int(place) >= len(names):
             raise BadRequest(f"in: {place[:20]!r} is not one of the {len(names)} groups of `names`")
         name = names[int(place)].strip()[:LONGEST_NAME] or f"group {int(place) + 1}"
-        chosen.append((name, str(run.path)))
-    return labelled_groups(chosen, runs[0].path.parent)
+        chosen.append((int(place), name, str(run.path)))
+    chosen.sort(key=lambda one: one[0])  # groups in the order of their names
+    return labelled_groups([(name, path) for _, name, path in chosen], runs[0].path.parent)
 
 
 def compared(web: "Web", groups: Sequence[Group]) -> dict[str, Any] | None:

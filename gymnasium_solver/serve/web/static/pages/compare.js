@@ -76,7 +76,7 @@ function Comparison({ ids, query }) {
       <${Select} label="group by" value=${by} options=${[["config", "config without seed"], ["run", "single runs"], ["tag", "tags"], ["hand", "by hand"], ...[...new Set([...(FIXED.includes(by) ? [] : [by]), ...fields])].map((f) => [f, f])]} onChange=${group} />
       <label class="field"><input type="checkbox" checked=${seeds} onChange=${() => setQuery({ seeds: seeds ? "0" : "" })} /><span>seeds</span></label><span class="grow"></span><${Axes} axes=${axes} /></div>
     ${error && html`<p class="bad" role="alert">${error}</p>`}
-    ${by === "hand" && html`<${HandGroups} ids=${ids} query=${query} />`}
+    ${by === "hand" && html`<${HandGroups} ids=${ids} query=${query} groups=${data.groups} />`}
     ${envs.map((env) => html`<${Curves} key=${env} env=${env} groups=${data.groups.map((g, i) => ({ ...g, i })).filter((g) => g.env_id === env)} data=${data} axes=${axes} seeds=${seeds} hidden=${hidden} setHidden=${setHidden} />`)}
     <${Scores} data=${data} />
     <${Differences} title="Config fields that differ" rows=${data.comparison?.differences ?? {}} groups=${data.comparison?.groups ?? []} none="All groups have the same config." />
