@@ -23,6 +23,7 @@ from benchmarks import (
     own_envs,
     profile_updates,
     runs_listing,
+    stack,
     ui_load,
     ui_tensorboard,
 )
@@ -34,7 +35,7 @@ PAGES: dict[str, Callable[[dict[str, Any]], str]] = {
     "own_envs": own_envs.markdown,
     **{
         module.NAME: module.markdown
-        for module in (export_latency, inspector, runs_listing, ui_load, ui_tensorboard)
+        for module in (export_latency, inspector, runs_listing, stack, ui_load, ui_tensorboard)
     },
 }
 """By the name that a result tells; older ones are known by what is in them."""

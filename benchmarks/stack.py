@@ -18,8 +18,11 @@ import tempfile
 import time
 from pathlib import Path
 from statistics import mean, median
+from typing import Any
 
 from gymnasium_solver.bench.harness import ROOT, describe, header, say, table, write
+
+NAME = "stack"
 
 
 def seconds(words: list[str]) -> float:
@@ -55,18 +58,25 @@ def main() -> None:
         for name, words in ways.items():
             times[name].append(seconds(words))
         say(f"turn {turn + 1}: " + ", ".join(f"{k} {v[-1]:.1f} s" for k, v in times.items()))
-    one = median(times["one seed"])
+    result = header(f"python -m benchmarks.stack --config {args.config} --device {args.device}")
+    result |= {"benchmark": NAME, "config": args.config, "device": args.device}
+    result |= {"seeds": args.seeds, "times_s": times}
+    name = NAME if args.device == "cpu" else f"{NAME}_{args.device}"
+    write(args.out, name, result, markdown(result))
+
+
+def markdown(result: dict[str, Any]) -> str:
+    times: dict[str, list[float]] = result["times_s"]
+    n, one = len(times["one seed"]), median(times["one seed"])
     rows = [
-        [name, f"{median(found):.1f} s", f"{median(found) / one:.2f}"]
+        (name, f"{median(found):.1f} s", f"{median(found) / one:.2f}")
         for name, found in times.items()
     ]
-    about = f"{args.config}, {args.seeds} seeds, {args.device}, medians of {args.repeats} turns."
-    result = header(f"python -m benchmarks.stack --config {args.config} --device {args.device}")
-    result |= {"config": args.config, "seeds": args.seeds, "times_s": times}
-    parts = ["# Stacked seeds", describe(result), about]
-    parts.append(table(["", "shell to end", "times one seed"], rows))
-    name = "stack" if args.device == "cpu" else f"stack_{args.device}"
-    write(args.out, name, result, "\n\n".join(parts))
+    about = (
+        f"{result['config']}, {result['seeds']} seeds, {result['device']}, medians of {n} turns."
+    )
+    columns = ("", "shell to end", "times one seed")
+    return "\n\n".join(["# Stacked seeds", describe(result), about, table(columns, rows)])
 
 
 if __name__ == "__main__":
