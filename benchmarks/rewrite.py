@@ -38,7 +38,7 @@ PAGES: dict[str, Callable[[dict[str, Any]], str]] = {
         for module in (export_latency, inspector, runs_listing, stack, ui_load, ui_tensorboard)
     },
 }
-"""By the name that a result tells; older ones are known by what is in them."""
+"""By the `benchmark` field of a result. Older results lack it and are recognised by their keys."""
 # Results whose page is written by hand: one run each, described together.
 BY_HAND = ("pong_pixels", "pong_pixels_v4")
 # Tables of `gsolve benchmark`, made from run folders; benchmarks/<name>.yaml declares them.

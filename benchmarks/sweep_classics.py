@@ -62,11 +62,11 @@ def sweep_of(env_id: str, sampler: str, args: argparse.Namespace) -> Sweep:
 def measured(env_id: str, sampler: str, args: argparse.Namespace) -> dict[str, Any]:
     sweep = sweep_of(env_id, sampler, args)
 
-    def tell(coordinator: Coordinator) -> None:
+    def show_progress(coordinator: Coordinator) -> None:
         over = sum(trial.is_over for trial in coordinator.trials)
         print(f"{env_id} {sampler}: {coordinator.phase}, {over} trials", flush=True)
 
-    result = Coordinator(sweep, jobs=args.jobs, on_change=tell).run()
+    result = Coordinator(sweep, jobs=args.jobs, on_change=show_progress).run()
     rows = result["final"]
     found = next((row for row in rows if not row["own"]), None)
     own = next(row for row in rows if row["own"])

@@ -172,13 +172,13 @@ def trackio(python: Path, runs: Path, folder: Path) -> Iterator[Tool]:
     ) as writer:
         assert writer.stdin is not None
         assert writer.stdout is not None
-        told, heard = writer.stdin, writer.stdout
-        heard.readline()
+        stdin, stdout = writer.stdin, writer.stdout
+        stdout.readline()
 
         def add(step: int) -> None:
-            told.write(f"{run} {step}\n")
-            told.flush()
-            heard.readline()
+            stdin.write(f"{run} {step}\n")
+            stdin.flush()
+            stdout.readline()
 
         def has_point(url: str, step: int) -> bool:
             asked = {"project": "bench", "run": run, "metric_name": TAG}
@@ -198,7 +198,7 @@ def trackio(python: Path, runs: Path, folder: Path) -> Iterator[Tool]:
             page="/?project=bench",
             environment=environment,
         )
-        told.close()
+        stdin.close()
 
 
 def why_no_trackio(python: Path) -> str | None:

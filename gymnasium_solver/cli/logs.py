@@ -66,11 +66,11 @@ class LogCapture(logging.Handler):
 def logged_to_stderr(level: str) -> Iterator[None]:
     """Print messages as `level: text` while the block runs."""
 
-    def tell(message_level: str, text: str) -> None:
+    def print_message(message_level: str, text: str) -> None:
         if rank(message_level) >= rank(level):
             print(f"{message_level}: {text}", file=sys.stderr)
 
-    capture = LogCapture(tell, level)
+    capture = LogCapture(print_message, level)
     capture.start()
     try:
         yield

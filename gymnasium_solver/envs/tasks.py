@@ -63,13 +63,13 @@ class TaskEnv(JoinedEnv):
         )
 
     def reset(self, seed: int) -> Any:
-        return self._told(super().reset(seed))
+        return self._obs_with_task(super().reset(seed))
 
     def step(self, actions: Any) -> Step:
         step = super().step(actions)
-        return step._replace(obs=self._told(step.obs))
+        return step._replace(obs=self._obs_with_task(step.obs))
 
-    def _told(self, obs: Any) -> Any:
+    def _obs_with_task(self, obs: Any) -> Any:
         if self._how == "array":
             return np.concatenate([obs, self._task], axis=1)
         if self._how == "part":

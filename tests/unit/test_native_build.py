@@ -27,7 +27,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def number() -> int:
     build._loaded.clear()
-    result: int = build.library(TEXT).number()
+    result: int = build.load_compiled(TEXT).number()
     return result
 
 
@@ -82,7 +82,7 @@ def test_two_processes_compile_at_the_same_time(tmp_path: Path) -> None:
     code = (
         "from gymnasium_solver.fast.native import build\n"
         "build._text = lambda name: '/* */\\n'\n"
-        f"print(build.library({TEXT!r}).number())"
+        f"print(build.load_compiled({TEXT!r}).number())"
     )
     own = {**os.environ, build.CACHE_VARIABLE: str(tmp_path)}
     both = [
@@ -96,7 +96,7 @@ def test_two_processes_compile_at_the_same_time(tmp_path: Path) -> None:
 
 def test_a_text_that_does_not_compile_is_no_crash(folder: Path) -> None:
     with pytest.raises(Unsupported, match="rejects"):
-        build.library("this is not C")
+        build.load_compiled("this is not C")
 
 
 def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -133,7 +133,7 @@ def _usable_folder() -> Path:
 _loaded: dict[str, ctypes.CDLL] = {}
 
 
-def library(text: str) -> ctypes.CDLL:
+def load_compiled(text: str) -> ctypes.CDLL:
     """The library of a generated text, between runtime.c and loop.c: cached, or compiled now."""
     compiler = find_compiler()
     if compiler is None:

@@ -28,8 +28,8 @@ class NativeGradient:
         except (AssertionError, AttributeError, KeyError) as error:
             # Arguments that the C form does not expect; the NumPy form has torch's own kernels.
             raise Unsupported(f"{type(error).__name__}: {error}") from error
-        self.optimizer = NativeOptimizer(self.program.library)
-        self._update = self.program.library.update
+        self.optimizer = NativeOptimizer(self.program.compiled)
+        self._update = self.program.compiled.update
         self._update.restype = c_int64
         self._update.argtypes = [
             c_void_p, c_void_p, c_int64, c_void_p, c_void_p, c_void_p, c_int64, c_double,

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gymnasium_solver.fast.native.build import library
+from gymnasium_solver.fast.native.build import load_compiled
 from gymnasium_solver.fast.native.emit import Layout, emit
 from gymnasium_solver.fast.native.lower import Lowered, input_metas, lower
 from gymnasium_solver.fast.tape import Tape, Unsupported
@@ -54,8 +54,8 @@ class Program:
         self.lowered: Lowered = lower(tape, metas, len(params))
         source = emit(self.lowered)
         self.layout: Layout = source.layout
-        self.library = library(source.text)
-        self._run = self.library.run
+        self.compiled = load_compiled(source.text)
+        self._run = self.compiled.run
         self._run.argtypes, self._run.restype = [c_void_p], None
         self._tensors = [t.detach() for t in tensors]  # their memory must stay
         self._addresses = (c_void_p * max(1, len(tensors)))(*(t.data_ptr() for t in self._tensors))

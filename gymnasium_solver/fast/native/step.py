@@ -24,8 +24,8 @@ class Settings(ctypes.Structure):
 
 
 class NativeOptimizer:
-    def __init__(self, library: ctypes.CDLL):
-        self._descend = library.descend
+    def __init__(self, compiled: ctypes.CDLL):
+        self._descend = compiled.descend
         self._descend.argtypes, self._descend.restype = [c_void_p, c_void_p], c_double
         self._settings = Settings()
         self._address = ctypes.addressof(self._settings)

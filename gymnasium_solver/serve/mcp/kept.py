@@ -45,7 +45,7 @@ def find_kept(run: Run, name: str) -> Episode:
     return found[0]
 
 
-def told(episodes: Sequence[Episode], n_frames: int) -> dict[str, Any]:
+def play_result(episodes: Sequence[Episode], n_frames: int) -> dict[str, Any]:
     """What `play` answers, without the sheet of frames."""
     first = episodes[0]
     results = [

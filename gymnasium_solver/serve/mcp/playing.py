@@ -102,7 +102,7 @@ def _kept(wanted: dict[str, Any]) -> dict[str, Any]:
         episodes = kept.play_kept(run, wanted["checkpoint"], wanted)
     steps = kept.steps_of(episodes[0], wanted["frames"])
     tiles = kept.pictures(episodes[0], steps, wanted["view"])
-    return kept.told(episodes, wanted["frames"]) | {"sheet": _tiled(tiles)}
+    return kept.play_result(episodes, wanted["frames"]) | {"sheet": _tiled(tiles)}
 
 
 def _find(wanted: dict[str, Any]) -> Found:
@@ -137,12 +137,12 @@ def _play(stage: Stage, player: Player, wanted: dict[str, Any]) -> dict[str, Any
         "episodes": episodes,
         "mean_return": float(np.mean(returns)),
         "note": stage.note or stage.no_frames,
-        "first_episode": [_told(stage, names, moment) for moment in moments],
+        "first_episode": [_step_row(stage, names, moment) for moment in moments],
         "sheet": _sheet(moments, wanted["view"]),
     }
 
 
-def _told(stage: Stage, names: Sequence[str], moment: Moment) -> dict[str, Any]:
+def _step_row(stage: Stage, names: Sequence[str], moment: Moment) -> dict[str, Any]:
     """One line about a moment: what was seen, decided and expected."""
     row: dict[str, Any] = {"t": moment.t, "return": moment.episode_return}
     decision = moment.decision
