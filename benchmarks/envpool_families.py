@@ -3,12 +3,14 @@
     .venv/bin/python -m benchmarks.envpool_families                  # 7 ids of each family
     .venv/bin/python -m benchmarks.envpool_families --per-family 2 --only pgx playground
     .venv/bin/python -m benchmarks.envpool_families --all --jobs 4   # all 1,651
+    .venv/bin/python -m benchmarks.envpool_families --resume         # only what is missing
 
 An id is trained by PPO with the fields that `gsolve train ID` takes for it, cut to two short
 epochs, with an evaluation and a test. It is `trained`, `refused` (a line says why), `missing`
 (a library of the system or a package; the line says which), or `crashed` (anything else: a bug).
 The ids of a family are evenly spaced over its list. Figures go to results/envpool_families.json,
-the table to results/envpool_families.md; the exit code is 1 if one crashed.
+the table to results/envpool_families.md, rewritten after each id; `--resume` keeps what is there
+from the same commit. The exit code is 1 if one crashed.
 """
 
 import argparse
@@ -19,7 +21,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from gymnasium_solver.bench.harness import ROOT, describe, header, say, table, write
+from gymnasium_solver.bench.harness import ROOT, describe, earlier, header, say, table, write
 from gymnasium_solver.cli.workers import run_isolated
 
 NAME = "envpool_families"
@@ -32,18 +34,19 @@ def main() -> int:
     args = parse_args()
     ids = chosen_ids(None if args.all else args.per_family, args.only)
     result = header(f"python -m benchmarks.{NAME}{' --all' if args.all else ''}")
-    found: dict[str, dict[str, Any]] = {}
-    items = [{"env_id": env_id, "algo_id": args.algo} for env_id in ids]
+    result |= {"algo_id": args.algo, "n_ids": len(ids), "tried": []}
+    before = earlier(args.out, NAME, result) if args.resume else None
+    found = {row["env_id"]: row for row in before["tried"]} if before else {}
+    result["tried"] = [found[env_id] for env_id in ids if env_id in found]
+    items = [{"env_id": env_id, "algo_id": args.algo} for env_id in ids if env_id not in found]
     for outcome in run_isolated(TASK, items, jobs=args.jobs, timeout_s=args.timeout):
         env_id = outcome.item["env_id"]
         tried = outcome.value or {"status": "crashed", "reason": outcome.error}
         found[env_id] = {"env_id": env_id, "family": ids[env_id], **tried}
         say(f"{len(found)} of {len(ids)}: {env_id} {tried['status']} {tried['reason']}")
-    result |= {"algo_id": args.algo, "tried": [found[env_id] for env_id in ids]}
-    text = markdown(result)
-    print(text)
-    if args.out is not None:
-        write(args.out, NAME, result, text)
+        result["tried"] = [found[env_id] for env_id in ids if env_id in found]
+        write(args.out, NAME, result, markdown(result))
+    print(markdown(result))
     return 1 if any(tried["status"] == "crashed" for tried in result["tried"]) else 0
 
 
@@ -57,6 +60,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--algo", default="ppo")
     parser.add_argument("--jobs", type=int, default=1, help="processes at once (1)")
     parser.add_argument("--timeout", type=float, default=180.0, help="seconds for each id (180)")
+    parser.add_argument("--resume", action="store_true", help="try only ids without a result")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/results")
     return parser.parse_args()
 
@@ -107,7 +111,7 @@ def one_line(error: Exception) -> str:
 
 
 def markdown(result: dict[str, Any]) -> str:
-    tried = result["tried"]
+    tried, n_left = result["tried"], result["n_ids"] - len(result["tried"])
     families = list(dict.fromkeys(row["family"] for row in tried))
     counts = {f: Counter(r["status"] for r in tried if r["family"] == f) for f in families}
     total = Counter(row["status"] for row in tried)
@@ -120,7 +124,8 @@ def markdown(result: dict[str, Any]) -> str:
     ]
     parts = [
         "# EnvPool's families",
-        f"One short training by {result['algo_id']} of {len(tried)} ids, {len(families)} families.",
+        f"One short training by {result['algo_id']} of {len(tried)} ids, {len(families)} families"
+        + (f"; {n_left} are to come." if n_left else "."),
         describe(result),
         table(["family", *KINDS], rows),
     ]

@@ -2,7 +2,7 @@
 
     .venv/bin/python -m benchmarks.newcomer                       # all of them, hours on two cores
     .venv/bin/python -m benchmarks.newcomer --only minigrid highway --seeds 1
-    .venv/bin/python -m benchmarks.newcomer --venvs build/newcomer
+    .venv/bin/python -m benchmarks.newcomer --venvs build/newcomer --resume
 
 The packages are installed into environments of their own (`VENVS`, one for each version of MuJoCo
 that they need), which see the packages of this one. Each environment is trained by
@@ -12,7 +12,8 @@ that they need), which see the packages of this one. Each environment is trained
 and its test on held-out episodes is compared with episodes of random actions in the same
 environment. It `beats` random if the difference is more than two standard errors in every seed. An
 environment that cannot be trained is `refused`, with the line that says why. Raw figures go to
-results/newcomer.json, the table to results/newcomer.md, rewritten after each training.
+results/newcomer.json, the table to results/newcomer.md, rewritten after each training; `--resume`
+keeps the trainings that are there from the same commit.
 """
 
 import argparse
@@ -24,13 +25,14 @@ import sys
 import sysconfig
 import tempfile
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from gymnasium_solver.bench.harness import ROOT, describe, header, say, table, write
+from gymnasium_solver.bench.harness import ROOT, describe, earlier, header, say, table, write
 
 NAME = "newcomer"
 EPISODES = 30
@@ -75,7 +77,7 @@ CASES = (
     Case("gymnasium_robotics:FetchReachDense-v4", "gymnasium-robotics", 40_000, seeds=3),
     Case("parking-v0", "EnvPool's highway", 60_000, seeds=3),
     Case("shimmy:dm_control/cartpole-balance-v0", "dm_control", 60_000, "dm_control", seeds=3),
-    Case("highway_env:parking-v0", "highway-env", 3_000),
+    Case("highway_env:parking-v0", "highway-env", 3_000, seeds=3),
     Case("highway-fast-v0", "EnvPool's highway", 30_000),
     Case("highway_env:highway-fast-v0", "highway-env", 2_000),
     Case("gymnasium_robotics:AdroitHandDoor-v1", "gymnasium-robotics", 20_000),
@@ -107,19 +109,29 @@ def main() -> int:
         return 0
     cases = [case for case in CASES if not args.only or any(o in case.env_id for o in args.only)]
     result = header(f"python -m benchmarks.{NAME}") | {"cases": []}
+    before = earlier(args.out, NAME, result) if args.resume else None
+    done = {key(entry["case"]): entry["runs"] for entry in before["cases"]} if before else {}
     for case in cases:
-        python = venv_python(args.venvs, case.venv)
-        runs: list[dict[str, Any]] = []
-        result["cases"].append({"case": vars(case), "runs": runs})
+        runs = done.setdefault(key(vars(case)), [])
         for seed in range(1, (args.seeds or case.seeds) + 1):
-            run = run_case(python, case, seed, args.scale)
+            if any(run["seed"] == seed or run["status"] != "trained" for run in runs):
+                continue
+            run = run_case(venv_python(args.venvs, case.venv), case, seed, args.scale)
             runs.append(run)
             say(f"{case.env_id} seed {seed}: {run_text(run)}")
+            result["cases"] = [
+                {"case": vars(each), "runs": done[key(vars(each))]}
+                for each in CASES
+                if done.get(key(vars(each)))
+            ]
             write(args.out, NAME, result, markdown(result))
-            if run["status"] != "trained":
-                break
     print(markdown(result))
     return 0
+
+
+def key(case: Mapping[str, Any]) -> str:
+    """What tells a case from the others."""
+    return json.dumps([case["env_id"], case["venv"], case["args"], case["variables"]])
 
 
 def parse_args() -> argparse.Namespace:
@@ -130,6 +142,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, help="seeds of each case (each has its own number)")
     parser.add_argument("--scale", type=float, default=1.0, help="factor of all budgets (1)")
     parser.add_argument("--venvs", type=Path, default=ROOT / "build/newcomer", metavar="FOLDER")
+    parser.add_argument("--resume", action="store_true", help="train only what has no result")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/results")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     return parser.parse_args()

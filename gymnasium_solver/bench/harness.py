@@ -238,5 +238,17 @@ def write(folder: Path, name: str, result: Mapping[str, Any], markdown: str) -> 
     (folder / f"{name}.md").write_text(markdown.rstrip() + "\n")
 
 
+def earlier(folder: Path, name: str, result: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The result file of a pass that was broken off; None without one of this command and commit,
+    or if a commit does not tell the code (uncommitted changes)."""
+    path = folder / f"{name}.json"
+    if unpublishable(result) or not path.exists():
+        return None
+    found: dict[str, Any] = json.loads(path.read_text())
+    commits = found["versions"]["commit"], result["versions"]["commit"]
+    is_same = found["command"] == result["command"] and commits[0] == commits[1]
+    return found if is_same else None
+
+
 def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)

@@ -1,10 +1,12 @@
 """The benchmarks that try many environments: what they choose, and how they judge."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from benchmarks import envpool_families, newcomer
+from gymnasium_solver.bench import harness
 
 
 def test_ids_are_spaced_over_each_family() -> None:
@@ -44,3 +46,29 @@ def test_a_refusal_is_an_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     answer = newcomer.try_case({"env_id": "no_such_package:X-v0", "fields": {"seed": 1}})
     assert answer["status"] == "refused"
     assert "cannot import 'no_such_package'" in answer["reason"]
+
+
+def test_a_broken_off_pass_trains_only_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained: list[tuple[str, int]] = []
+
+    def run_case(python: Path, case: newcomer.Case, seed: int, scale: float) -> dict[str, object]:
+        trained.append((case.env_id, seed))
+        if len(trained) == 2:
+            raise KeyboardInterrupt
+        facts = {"seed": seed, "engine": "x", "env_steps": 10, "notes": []}
+        return {**run(9.0, 1.0), **facts}
+
+    one, other = newcomer.Case("A-v0", "a", 10, seeds=2), newcomer.Case("B-v0", "b", 10)
+    monkeypatch.setattr(newcomer, "CASES", (one, other))
+    monkeypatch.setattr(newcomer, "run_case", run_case)
+    monkeypatch.setattr(newcomer, "venv_python", lambda folder, name: folder)
+    monkeypatch.setattr(harness, "_commit", lambda: "abc1234")
+    monkeypatch.setattr("sys.argv", ["newcomer", "--out", str(tmp_path), "--resume"])
+    with pytest.raises(KeyboardInterrupt):
+        newcomer.main()
+    newcomer.main()
+    assert trained == [("A-v0", 1), ("A-v0", 2), ("A-v0", 2), ("B-v0", 1)]
+    result = json.loads((tmp_path / "newcomer.json").read_text())
+    assert [len(entry["runs"]) for entry in result["cases"]] == [2, 1]

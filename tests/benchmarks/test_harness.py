@@ -97,3 +97,20 @@ def test_published_results_name_no_path_and_have_their_table(path: Path) -> None
     assert not re.search(r"(^|[\s\"'=])/[a-z]+/", path.read_text())
     assert path.with_suffix(".md").exists()
     assert not json.loads(path.read_text()).get("quick")
+
+
+def test_a_pass_is_resumed_from_the_same_command_and_commit_only(tmp_path: Path) -> None:
+    def header(commit: str, command: str = "python -m benchmarks.x") -> dict[str, Any]:
+        result = harness.header(command) | {"tried": [1, 2]}
+        result["versions"]["commit"] = commit
+        return result
+
+    assert harness.earlier(tmp_path, "x", header("abc1234")) is None
+    harness.write(tmp_path, "x", header("abc1234"), "")
+    found = harness.earlier(tmp_path, "x", header("abc1234"))
+    assert found is not None
+    assert found["tried"] == [1, 2]
+    assert harness.earlier(tmp_path, "x", header("def5678")) is None
+    assert harness.earlier(tmp_path, "x", header("abc1234", "python -m benchmarks.x --all")) is None
+    harness.write(tmp_path, "x", header("abc1234+changes"), "")
+    assert harness.earlier(tmp_path, "x", header("abc1234+changes")) is None
