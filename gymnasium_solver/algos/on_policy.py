@@ -100,10 +100,16 @@ class Prepared(NamedTuple):
         self, batch_size: int, rng: np.random.Generator, n_rows: int | None = None
     ) -> list[np.ndarray | None]:
         """Indices of the samples or sequences of each minibatch; None: all of them."""
-        size = batch_size
-        if self.batch.valid is not None:
-            size = max(1, round(batch_size / self.batch.valid.shape[1]))
-        return list(ops.minibatches(self.n, size, rng, n_rows))
+        return list(ops.minibatches(self.n, self._size(batch_size), rng, n_rows))
+
+    def is_one_minibatch(self, batch_size: int) -> bool:
+        return self.n <= self._size(batch_size)
+
+    def _size(self, batch_size: int) -> int:
+        """Samples or sequences of a minibatch, at most."""
+        if self.batch.valid is None:
+            return batch_size
+        return max(1, round(batch_size / self.batch.valid.shape[1]))
 
 
 def build_actor_critic(

@@ -191,15 +191,18 @@ class PPO(RolloutLearner):
         norms: list[Tensor] = []
         part_norms: dict[str, float] = {}
         kl_stop, is_detailed = False, self.take_details()
-        for epoch in range(cfg.n_epochs):
+        epoch = 0
+        while epoch < cfg.n_epochs and not kl_stop:
             if epoch and cfg.recompute_advantages:
                 data = self._prepare(rollout, reward, is_first=False)
             if self._has_compiled_steps and not is_detailed:
+                n_passes = self._passes_a_call(data, cfg.n_epochs - epoch)
                 with timer.detail("gradient"):
-                    taken, kl_stop = self._compiled_epoch(data, coefficients, hp["policy_lr"])
-                norms += taken
-                if kl_stop:
-                    break
+                    taken, kl_stop = self._compiled_passes(
+                        n_passes, data, coefficients, hp["policy_lr"]
+                    )
+                norms.append(taken)
+                epoch += n_passes
                 continue
             for part in data.minibatches(cfg.batch_size, self.rng, self.device, rollout.valid.size):
                 if cfg.normalize_advantages == "batch":
@@ -212,9 +215,8 @@ class PPO(RolloutLearner):
                 if is_detailed and not norms:
                     part_norms = self.optimizer.part_norms(grad)
                 with timer.detail("optimiser"):
-                    norms.append(self.optimizer.step(grad, hp["policy_lr"]))
-            if kl_stop:
-                break
+                    norms.append(self.optimizer.step(grad, hp["policy_lr"]).reshape(1))
+            epoch += 1
         self.n_updates += 1
         imitated: dict[str, float] = {}
         if self.imitation is not None:
@@ -223,7 +225,7 @@ class PPO(RolloutLearner):
         with watch_units(self.net) if is_detailed else nullcontext() as units:
             measured = self._measure(data, coefficients)
         if norms:
-            measured["opt/grads/norm/all"] = torch.stack(norms).mean()
+            measured["opt/grads/norm/all"] = torch.cat(norms).mean()
         values = torch.stack(list(measured.values())).tolist()  # the only device synchronisation
         metrics = {"opt/grads/norm/all": 0.0, **dict(zip(measured, values, strict=True))}
         self._adapt_lr(metrics["opt/ppo/approx_kl"])
@@ -243,23 +245,34 @@ class PPO(RolloutLearner):
     def _has_compiled_steps(self) -> bool:
         return self.gradient.native is not None and isinstance(self.optimizer, FlatOptimizer)
 
-    def _compiled_epoch(
-        self, data: Prepared, coefficients: dict[str, float], lr: float
-    ) -> tuple[list[Tensor], bool]:
-        """A pass over the minibatches in one call of the compiled program: the same bits as one
+    def _passes_a_call(self, data: Prepared, n_left: int) -> int:
+        """How many passes one call of the compiled program makes: all of them, unless something
+        happens between them."""
+        cfg = self.config
+        is_changed = cfg.normalize_advantages == "batch" and not data.is_one_minibatch(
+            cfg.batch_size
+        )
+        return 1 if is_changed or cfg.recompute_advantages or cfg.target_kl else n_left
+
+    def _compiled_passes(
+        self, n_passes: int, data: Prepared, coefficients: dict[str, float], lr: float
+    ) -> tuple[Tensor, bool]:
+        """Passes over the minibatches in one call of the compiled program: the same bits as one
         gradient and optimiser step after another. Returns the norms, and whether the KL divergence
         stopped it."""
         cfg, native, optimizer = self.config, self.gradient.native, self.optimizer
         assert native is not None
         assert isinstance(optimizer, FlatOptimizer)
-        batch, parts = data.batch, data.minibatch_rows(cfg.batch_size, self.rng)
+        batch, parts = data.batch, []
+        for _ in range(n_passes):
+            parts += data.minibatch_rows(cfg.batch_size, self.rng)
         if cfg.normalize_advantages == "batch":
             batch = batch._replace(advantage=_standardize_parts(data, parts))
         limit = None if cfg.target_kl is None else 1.5 * cfg.target_kl
         norms = native.descend(
             leaves_of(batch), parts, list(coefficients.values()), optimizer, lr, limit
         )
-        return list(norms.unbind()), len(norms) < len(parts)
+        return norms, len(norms) < len(parts)
 
     def _prepare(
         self, rollout: Rollout, reward: np.ndarray | None = None, is_first: bool = True

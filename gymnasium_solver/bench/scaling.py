@@ -75,10 +75,15 @@ def rates(config: "Config", seconds: float) -> dict[str, float]:
     from gymnasium_solver.envs.make import env_from_config
     from gymnasium_solver.training.loop import collect_and_learn
     from gymnasium_solver.training.observer import Observer
-    from gymnasium_solver.training.threads import limited_threads, pick_threads
+    from gymnasium_solver.training.threads import (
+        limited_threads,
+        pick_compiled_threads,
+        pick_threads,
+    )
     from gymnasium_solver.training.trainer import Trainer
 
-    with limited_threads(pick_threads(config)):
+    n_threads = pick_threads(config)
+    with limited_threads(n_threads, pick_compiled_threads(config, n_threads)):
         env = env_from_config(config, config.n_envs)
         trainer = Trainer(config, env, Observer())
         try:

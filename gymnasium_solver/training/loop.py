@@ -52,7 +52,11 @@ from gymnasium_solver.training.saving import load_state, restore_envs, save, tra
 from gymnasium_solver.training.scales import settle_scales
 from gymnasium_solver.training.seeds import draw_seed
 from gymnasium_solver.training.signals import stop_on_signals
-from gymnasium_solver.training.threads import limited_threads, pick_threads
+from gymnasium_solver.training.threads import (
+    limited_threads,
+    pick_compiled_threads,
+    pick_threads,
+)
 from gymnasium_solver.training.trainer import Trainer
 
 
@@ -153,7 +157,8 @@ def _trainer(
     everyone = Observers([*observers, *configured_observers(config)])
     env = training_env(config)
     # Limit threads before initialising weights: the rounding of the initialisation depends on it.
-    with limited_threads(pick_threads(config, env.observation_space)):
+    n_threads = pick_threads(config, env.observation_space)
+    with limited_threads(n_threads, pick_compiled_threads(config, n_threads)):
         trainer = Trainer(config, env, everyone, timer)
         try:
             yield trainer

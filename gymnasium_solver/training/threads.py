@@ -33,6 +33,9 @@ log = logging.getLogger(__name__)
 # Multiplications in the largest product for which a second thread pays off: 256 x 256 x 256 (SAC's
 # default) is 1.3 to 1.4 times as fast on two threads, 64 x 256 x 256 no faster.
 WORK_A_THREAD = 256**3 // 2
+# Compiled programs have workers of their own, which a smaller product keeps busy: 256 x 64 x 64
+# (PPO's default).
+WORK_A_WORKER, FEWEST_SAMPLES = 256 * 64**2 // 2, 256
 # Names for an unspecified system BLAS: conda's NumPy, a torch built against a generic BLAS.
 GENERIC_BLAS = ("blas", "cblas", "auto", "generic")
 
@@ -50,14 +53,25 @@ def pick_threads(config: Config, observation_space: spaces.Space | None = None) 
     return min(cpu_share(), max(1, largest_product(config) // WORK_A_THREAD))
 
 
+def pick_compiled_threads(config: Config, n_threads: int) -> int:
+    """Threads of compiled programs, where torch has `n_threads`. What they compute does not depend
+    on it, and a worker that other programs keep from running is left out for a while."""
+    if config.n_threads != "auto" or not isinstance(config, LearnerConfig):
+        return n_threads
+    if config.gradient_samples < FEWEST_SAMPLES:
+        return n_threads
+    return max(n_threads, min(2, cpu_share(), largest_product(config) // WORK_A_WORKER))
+
+
 def largest_product(config: LearnerConfig) -> int:
     """Multiplications in the largest matrix product of an MLP's update."""
     return config.gradient_samples * config.widest_layer**2
 
 
 @contextmanager
-def limited_threads(n_threads: int) -> Iterator[None]:
-    """Give torch and compiled programs `n_threads` threads, NumPy one; restore them afterwards.
+def limited_threads(n_threads: int, compiled: int | None = None) -> Iterator[None]:
+    """Give torch `n_threads` threads, compiled programs as many or `compiled`, NumPy one; restore
+    them afterwards.
 
     One of several lanes (lanes.py) leaves the rest to the one that runs them: the first lane to end
     would lift the limits for all."""
@@ -65,7 +79,7 @@ def limited_threads(n_threads: int) -> Iterator[None]:
         torch.set_num_threads(n_threads)
         yield
         return
-    before, compiled_before = torch.get_num_threads(), set_threads(n_threads)
+    before, compiled_before = torch.get_num_threads(), set_threads(compiled or n_threads)
     torch.set_num_threads(n_threads)
     log.debug("threads of torch: %d, of NumPy: 1", n_threads)
     # Adam moments of weights with zero gradient decay until they are denormal, and the CPU computes

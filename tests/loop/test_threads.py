@@ -12,7 +12,12 @@ from threadpoolctl import threadpool_info
 
 from gymnasium_solver.training import threads
 from gymnasium_solver.training.prepare import load_config
-from gymnasium_solver.training.threads import limited_threads, numpy_blas_files, pick_threads
+from gymnasium_solver.training.threads import (
+    limited_threads,
+    numpy_blas_files,
+    pick_compiled_threads,
+    pick_threads,
+)
 
 
 @pytest.mark.parametrize(
@@ -30,6 +35,24 @@ def test_threads_follow_the_largest_product(monkeypatch, fields, expected):
     monkeypatch.setattr(threads, "cpu_share", lambda: 8)
     config = load_config("CartPole-v1:dqn").replace(**fields)
     assert pick_threads(config, spaces.Box(-1, 1, (4,))) == expected
+
+
+@pytest.mark.parametrize(
+    ("fields", "torch_threads", "expected"),
+    [
+        ({"batch_size": 256, "hidden_dims": (64, 64)}, 1, 2),
+        ({"batch_size": 64, "hidden_dims": (256, 256)}, 1, 1),  # two blocks of samples
+        ({"batch_size": 256, "hidden_dims": (32, 32)}, 1, 1),
+        ({"batch_size": 512, "hidden_dims": (512, 512)}, 8, 8),
+        ({"batch_size": 256, "hidden_dims": (64, 64), "n_threads": 1}, 1, 1),
+    ],
+)
+def test_compiled_programs_get_a_second_thread_earlier(
+    monkeypatch, fields, torch_threads, expected
+):
+    monkeypatch.setattr(threads, "cpu_share", lambda: 8)
+    config = load_config("CartPole-v1:dqn").replace(**fields)
+    assert pick_compiled_threads(config, torch_threads) == expected
 
 
 def test_images_take_every_cpu(monkeypatch):

@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #define SIMD _Pragma("omp simd")
@@ -125,6 +126,7 @@ INLINE void end_flush(uint64_t old) { (void)old; }
  * delays nothing. What a part computes does not depend on the thread that computes it. */
 #define MAX_THREADS 16
 #define SPINS 4000 /* about 50 us */
+#define STALL_NS 50000
 
 typedef struct {
     uint64_t job;
@@ -137,6 +139,7 @@ static struct {
     uint64_t ticket; /* job << 32 | next part */
     Job jobs[4];
     long workers, asleep;
+    long alone, penalty; /* jobs to do without workers, and how many after the next stall */
     pid_t owner;
     pthread_mutex_t busy, lock;
     pthread_cond_t wake;
@@ -208,9 +211,32 @@ static void start_workers(long n) {
     }
 }
 
+static int64_t now_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * 1000000000LL + t.tv_nsec;
+}
+
+/* The system stopped a worker in the middle of a part, because other programs want its core:
+ * waiting for it costs more than it saves, so the next jobs are done alone. */
+static void note_wait(int64_t wait_ns, int64_t part_ns) {
+    if (wait_ns > STALL_NS && wait_ns > 2 * part_ns) {
+        pool.penalty = pool.penalty < 32 ? 32 : pool.penalty < 2048 ? 2 * pool.penalty : 2048;
+        pool.alone = pool.penalty;
+    } else {
+        pool.penalty -= pool.penalty >> 6;
+    }
+}
+
 static void in_parts(void (*work)(void *, long, long), void *with, long parts, long threads) {
     /* Another thread of the process may be using the workers. */
-    if (threads <= 1 || parts <= 1 || pthread_mutex_trylock(&pool.busy)) {
+    int is_alone = threads <= 1 || parts <= 1 || pthread_mutex_trylock(&pool.busy);
+    if (!is_alone && pool.alone > 0) {
+        pool.alone--;
+        pthread_mutex_unlock(&pool.busy);
+        is_alone = 1;
+    }
+    if (is_alone) {
         for (long part = 0; part < parts; part++) work(with, part, 0);
         return;
     }
@@ -230,11 +256,15 @@ static void in_parts(void (*work)(void *, long, long), void *with, long parts, l
         pthread_cond_broadcast(&pool.wake);
         pthread_mutex_unlock(&pool.lock);
     }
-    while (take_part(0)) {}
+    const int64_t start = now_ns();
+    long own = 0;
+    while (take_part(0)) own++;
+    const int64_t mine = now_ns();
     for (long i = 0; __atomic_load_n(&job->done, __ATOMIC_ACQUIRE) < parts; i++) {
         if (i < SPINS) pause_briefly();
         else sched_yield();
     }
+    note_wait(now_ns() - mine, (mine - start) / (own ? own : 1));
     pthread_mutex_unlock(&pool.busy);
 }
 
