@@ -46,6 +46,8 @@ def train_many(args: FieldArgs, command: Sequence[str], options: dict[str, str])
         flag = f"--{(refused or ['seed'])[0].replace('_', '-')}"
         fix = "use --seeds" if not refused else "name the experiment with --experiment NAME"
         raise UsageError(f"{flag} is for a single run; {fix}")
+    if args.has("render"):
+        raise UsageError("--render shows a single run; gsolve play RUN --follow shows one of many")
     # Reported before anything is written.
     if placement.backend_of(args) == "local" and importlib.util.find_spec("torch") is None:
         raise ModuleNotFoundError("no torch to train with here", name="torch")

@@ -6,7 +6,8 @@ for each episode.
 
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from gymnasium_solver.cli import watch_flags as flags
 from gymnasium_solver.cli.flags import Parser, UsageError
 
 if TYPE_CHECKING:
+    from gymnasium_solver.media.actors import PolicyActor
     from gymnasium_solver.media.keys import KeyMap
     from gymnasium_solver.media.session import Session
     from gymnasium_solver.media.stage import Stage
@@ -34,6 +36,7 @@ def main(argv: Sequence[str]) -> int:
     episodes = flags.count("--episodes", args.episodes)
     fps, record = flags.fps_of(args.fps), _record_paths(args.record)
     env_kwargs = flags.env_kwargs_of(args.env_kwargs)
+    grid = flags.grid_of(args.grid)
 
     from gymnasium_solver.runs.run import runs_root
     from gymnasium_solver.training.targets import ENV_FIELDS, with_fields
@@ -41,6 +44,10 @@ def main(argv: Sequence[str]) -> int:
     found = find(args.target, runs_root(args.runs_dir), trust=args.trust)
     found = with_fields(found, env_kwargs, ENV_FIELDS)
     place = _place(args.text or args.headless)
+    if args.follow and (args.mode not in (None, "trained") or found.run is None):
+        raise UsageError("--follow shows the newest policy of a run: give a run, such as @last")
+    if grid[0]:
+        return _show_grid(args, found, place, episodes, fps, grid)
     mode = args.mode or (
         "trained" if found.checkpoint else "random" if place == "plain" else "user"
     )
@@ -63,7 +70,8 @@ def _parser() -> Parser:
         "Watch an agent, watch random actions, or play yourself: in a window, or in the terminal.",
         "examples:\n  gsolve play @last\n  gsolve play a1b2/50000 --step-by-step\n"
         "  gsolve play ALE/Breakout-v5 --mode user --record demo.npz\n"
-        "  gsolve play CartPole-v1:ppo --mode random --text\n\n"
+        "  gsolve play CartPole-v1:ppo --mode random --text\n"
+        "  gsolve play @last --follow --grid 3x3\n\n"
         "Keys: P pause, N step, + and - speed, R restart, S save the episode, Q quit.",
     )
     parser.add_argument(
@@ -78,6 +86,14 @@ def _parser() -> Parser:
         help="who acts (default: trained for a run, otherwise user)",
     )
     parser.add_argument("--episodes", metavar="N", help="stop after N episodes")
+    parser.add_argument(
+        "--grid", metavar="RxC", help="a window with rows x columns of episodes, up to 16 tiles"
+    )
+    parser.add_argument(
+        "--follow",
+        action="store_true",
+        help="a run that still trains: play each episode with its newest policy, until it ends",
+    )
     parser.add_argument(
         "--step-by-step", action="store_true", help="one step for each press of N, or of a key"
     )
@@ -164,10 +180,77 @@ def _open(
             folder=where,
             record=record,
         )
-        return Session(Player(stage, actor, seed), options, seed), keys
+        session = Session(Player(stage, actor, seed), options, seed)
+        if args.follow and isinstance(actor, PolicyActor):
+            session.before_episode = _newest(found, actor)
+        return session, keys
     except BaseException:
         stage.close()
         raise
+
+
+def _newest(found: "Found", actor: "PolicyActor") -> "Callable[[Session], None]":
+    """Takes the newest policy before each episode; the session ends after the run has."""
+    from gymnasium_solver.media.newest import NewestPolicy
+
+    newest = NewestPolicy(found)
+
+    def before_episode(session: "Session") -> None:
+        is_training = newest.is_training
+        if newest.refresh():
+            actor.take_over(newest.agent)
+            session.options = replace(session.options, title=newest.title)
+        elif not is_training:
+            session.quit()
+
+    return before_episode
+
+
+def _show_grid(
+    args: Any,
+    found: "Found",
+    place: str,
+    episodes: int | None,
+    fps: float | None,
+    grid: tuple[int, int],
+) -> int:
+    from gymnasium_solver.media.actors import Actor, PolicyActor, RandomActor
+    from gymnasium_solver.media.agents import title_of, trained_agent
+    from gymnasium_solver.media.grid_window import GridWindow, rounds
+    from gymnasium_solver.media.newest import NewestPolicy
+    from gymnasium_solver.media.record import Shots
+    from gymnasium_solver.media.stage import open_stage
+    from gymnasium_solver.training.score import pick_seed
+
+    unfit = [flag for flag in ("record", "step_by_step", "text", "headless") if getattr(args, flag)]
+    if unfit or args.mode == "user":
+        flag = unfit[0].replace("_", "-") if unfit else "mode user"
+        raise UsageError(f"--grid is a window of several episodes: remove --{flag}")
+    if place != "window":
+        raise UsageError("--grid needs a display; gsolve video --grid RxC writes a file instead")
+    agent, env_steps = None, 0
+    if args.mode != "random" and found.checkpoint:
+        agent, env_steps = trained_agent(found)
+    seed = pick_seed(found.config, found.run, env_steps, flags.seed_of(args.seed))
+    n_tiles = grid[0] * grid[1]
+    stage = open_stage(found, n_tiles, agent=agent)
+    try:
+        actor: Actor = RandomActor(stage.env.action_space)
+        if agent is not None:
+            greedy = flags.greedy_of(args)
+            greedy = found.config.eval_deterministic if greedy is None else greedy
+            actor = PolicyActor(agent, greedy=greedy)
+        title = title_of(found, env_steps) if agent is not None else found.config.env_id
+        shots = Shots(n_tiles, *grid, title=title)
+        newest = NewestPolicy(found) if args.follow else None
+        n_rounds = None if episodes is None else -(-episodes // n_tiles)
+        pictures = rounds(stage, actor, seed, shots, newest, n_rounds)
+        GridWindow(pictures, fps or stage.fps, title).run()
+    except KeyboardInterrupt:  # as good as Q
+        pass
+    finally:
+        stage.close()
+    return 0
 
 
 def _keys(stage: "Stage") -> "KeyMap":

@@ -34,6 +34,7 @@ OPTIONS = {
     "runs_dir": ONE,
     "log_level": ONE,
     "no_keys": NONE,
+    "render": NONE,
     "resume": ONE,
     "dev": NONE,
     "run_name": ONE,
@@ -84,6 +85,8 @@ flags:
                            start from the weights of another run
   --profile                print where the time went, and write trace.json, which opens
                            in a browser (ui.perfetto.dev)
+  --render                 open a window that shows the newest policy at play in up to 16 envs, in a
+                           process of its own
   --trust                  import the code that the config of a run made elsewhere names
   --runs-dir DIR           folder of all runs (default: $GSOLVE_RUNS or ./runs)
   --run-name NAME          name of the run's folder in it (default: config, time and four digits)
@@ -235,7 +238,7 @@ def train(args: FieldArgs, config: "Config", command: list[str]) -> int:
                 ref,
                 runs_root=place.root,
                 command=command,
-                observers=[console, *trackers(args)],
+                observers=[console, *followers(args, config)],
                 trust=args.has("trust"),
             )
         else:
@@ -243,7 +246,7 @@ def train(args: FieldArgs, config: "Config", command: list[str]) -> int:
                 config,
                 runs_root=place.root,
                 command=command,
-                observers=[console, *trackers(args)],
+                observers=[console, *followers(args, config)],
                 name=place.name,
             )
     return console.exit_code
@@ -279,21 +282,28 @@ def resume(args: FieldArgs, target: str | None, command: list[str]) -> int:
             runs_root=root,
             overrides=overrides_of(args),
             command=command,
-            observers=[console, *trackers(args)],
+            observers=[console, *followers(args, changed)],
             trust=args.has("trust"),
         )
     return console.exit_code
 
 
-def trackers(args: FieldArgs) -> "list[Observer]":
-    """What starts the followers of `--track`, or of $GSOLVE_TRACK, which the runs of an experiment
-    inherit."""
-    names = ",".join(args.options.get("track", [])) or os.environ.get("GSOLVE_TRACK", "")
-    if not names:
-        return []
-    from gymnasium_solver.share.trackers.launch import Launcher, read_names
+def followers(args: FieldArgs, config: "Config") -> "list[Observer]":
+    """What starts the processes beside the training: the window of `--render`, and those of
+    `--track` or of $GSOLVE_TRACK, which the runs of an experiment inherit."""
+    found: list[Observer] = []
+    if args.has("render"):
+        from gymnasium_solver.media.stage import has_display
+        from gymnasium_solver.training.render import LiveWindow, check_render
 
-    return [Launcher(read_names(names))]
+        check_render(config, has_display())
+        found.append(LiveWindow())
+    names = ",".join(args.options.get("track", [])) or os.environ.get("GSOLVE_TRACK", "")
+    if names:
+        from gymnasium_solver.share.trackers.launch import Launcher, read_names
+
+        found.append(Launcher(read_names(names)))
+    return found
 
 
 def console_options(args: FieldArgs, config: "Config") -> dict[str, Any]:

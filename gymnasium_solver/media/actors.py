@@ -68,6 +68,11 @@ class PolicyActor:
         policy.rng, policy.is_random = np.random.default_rng(seed), False  # as in an evaluation
         self._carry = policy.initial_carry(n_envs)
 
+    def take_over(self, agent: Agent) -> None:
+        """Act by the weights of another agent from the next decision on."""
+        agent.policy.rng, agent.policy.is_random = self.agent.policy.rng, False
+        self.agent = agent
+
     def decide(self, obs: Any, is_first: np.ndarray, mask: np.ndarray | None) -> list[Decision]:
         policy = self.agent.policy
         choose = policy.greedy if self.greedy else policy.sample

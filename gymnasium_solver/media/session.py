@@ -72,6 +72,8 @@ class Session:
         self.lengths: list[int] = []
         self.on_episode: Callable[[Session], None] | None = None
         """Called when an episode has ended."""
+        self.before_episode: Callable[[Session], None] | None = None
+        """Called before the next episode begins; it may quit."""
         self._seed = seed
         self._meta = {"env_id": self.stage.config.env_id, "seed": seed, "mode": options.mode}
         self._log = EpisodeLog(**self._meta)  # all episodes, for `record`
@@ -153,6 +155,10 @@ class Session:
     def _next_episode(self) -> None:
         if self.options.episodes is not None and len(self.returns) >= self.options.episodes:
             self.is_over = True
+            return
+        if self.before_episode is not None:
+            self.before_episode(self)
+        if self.is_over:
             return
         self.player.step()
         self._begin()
