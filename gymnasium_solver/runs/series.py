@@ -34,7 +34,7 @@ class MetricTable:
         self._events_cursor: str | None = None
 
     def _clear(self) -> None:
-        self.n_rows = 0
+        self.n_rows = self._n_values = 0
         self._cursor: str | None = None
         self._clock = {name: array("d") for name in CLOCK}
         self._columns: dict[str, tuple[array[int], array[float]]] = {}
@@ -48,7 +48,7 @@ class MetricTable:
     @property
     def n_bytes(self) -> int:
         """About how much memory it takes."""
-        return sum(16 * len(values) for _, values in self._columns.values()) + 24 * self.n_rows
+        return 16 * self._n_values + 24 * self.n_rows
 
     def refresh(self) -> None:
         tail = follow_metrics(self.run, self._cursor)
@@ -79,6 +79,7 @@ class MetricTable:
             places, values = self._columns[name]
             places.append(place)
             values.append(math.nan if number is None else number)
+            self._n_values += 1
         self.n_rows += 1
 
     def last(self, name: str) -> float | None:

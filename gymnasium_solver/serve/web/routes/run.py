@@ -1,6 +1,5 @@
 """`GET api/runs/ID`: everything about one run but its curves. Its log, videos and report, too."""
 
-import dataclasses
 from typing import Any
 
 from starlette.requests import Request
@@ -19,7 +18,7 @@ from gymnasium_solver.runs.words import ScoreText, next_steps, result_rows, trai
 from gymnasium_solver.serve.web.respond import in_thread, run_of, web_of
 from gymnasium_solver.serve.web.text_tail import follow_text
 
-MOST_CONFIGS = 500
+MOST_CONFIGS = 2_000
 
 
 def routes() -> list[BaseRoute]:
@@ -90,9 +89,8 @@ def _evaluation(event: dict[str, Any]) -> dict[str, Any]:
 
 def _metric(name: str, last: float | None) -> dict[str, Any]:
     about = describe(name)
-    fields = dataclasses.asdict(about)
-    kept = {key: fields[key] for key in ("description", "better", "group", "unit", "priority")}
-    return {"name": printable(name), "last": last} | kept
+    kept = ("description", "better", "group", "unit", "priority")
+    return {"name": printable(name), "last": last} | {key: getattr(about, key) for key in kept}
 
 
 def videos_of(run: Run) -> list[dict[str, Any]]:
