@@ -24,7 +24,6 @@ from gymnasium_solver.algos.on_policy import (
     corrected,
     gradient_details,
     prepare,
-    rollout_values,
     scaled_losses,
 )
 from gymnasium_solver.algos.rollout_learner import RolloutLearner
@@ -104,7 +103,7 @@ class A2C(RolloutLearner):
     def _prepare(self, rollout: Rollout, reward: np.ndarray) -> Prepared:
         """Compute values and advantages and build the training batch."""
         cfg, valid = self.config, rollout.valid
-        values = rollout_values(self.net, rollout, self.device)
+        values = self.values(rollout)
         advantage = ops.gae(
             reward, values, rollout.terminated, rollout.truncated, valid, cfg.gamma, cfg.gae_lambda
         )

@@ -22,6 +22,7 @@ from gymnasium_solver.data.demonstrations import Demonstrations
 from gymnasium_solver.data.memory import Memory
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.errors import RunError
+from gymnasium_solver.fast.compiled import CompiledForward
 from gymnasium_solver.fast.native.build import can_compile
 from gymnasium_solver.fast.optimizer import FLAT_KINDS, FlatOptimizer, Optimizer
 from gymnasium_solver.fast.recorded import LossGradient, TreeLoss, on_device
@@ -86,6 +87,7 @@ class Learner(LearnerState):
         self.policy: Policy
         self.optimizers: dict[str, Optimizer] = {}
         self.gradients: dict[str, LossGradient] = {}
+        self.forwards: dict[str, CompiledForward] = {}
         self.n_updates = 0  # gradient steps, or rounds of them; the policy's version
         self.reward_normalizer = RewardNormalizer(
             int(config.n_envs), at_start(config.gamma), config.clip_reward
@@ -189,7 +191,7 @@ class Learner(LearnerState):
             optimizer.params,
             record=record and self.may_record,
             constants=[*self.encoder.buffers(), *constants],
-            compile=self.wants_compiled and can_compile(),
+            compile=self.compiles,
             optimizer=optimizer if isinstance(optimizer, FlatOptimizer) and is_first else None,
         )
         self.gradients[name] = gradient
@@ -300,6 +302,11 @@ class Learner(LearnerState):
         size = 1 + samples * cfg.widest_layer**2 / LARGE_PRODUCT
         steps = math.inf if cfg.max_env_steps is None else cfg.max_env_steps
         return bool(steps * per_step * size > WORTH_COMPILING)
+
+    @property
+    def compiles(self) -> bool:
+        """Whether gradients and forward passes should be compiled, and can be here."""
+        return self.wants_compiled and can_compile()
 
     @property
     def may_record_acting(self) -> bool:

@@ -10,6 +10,7 @@ from torch import Tensor
 from gymnasium_solver.algos.agent import Snapshot, Tensors
 from gymnasium_solver.algos.intrinsic import IntrinsicReward
 from gymnasium_solver.errors import RunError
+from gymnasium_solver.fast.compiled import CompiledForward
 from gymnasium_solver.fast.optimizer import Optimizer
 from gymnasium_solver.fast.recorded import LossGradient
 from gymnasium_solver.nets.normalizer import RewardNormalizer
@@ -28,6 +29,7 @@ class LearnerState:
     rng: np.random.Generator
     optimizers: dict[str, Optimizer]
     gradients: dict[str, LossGradient]
+    forwards: dict[str, CompiledForward]
     reward_normalizer: RewardNormalizer
     intrinsic: IntrinsicReward | None
     n_updates: int
@@ -49,6 +51,7 @@ class LearnerState:
             "reward_normalizer": self.reward_normalizer.state(),
             "n_updates": self.n_updates,
             "gradients": {name: gradient.mode for name, gradient in self.gradients.items()},
+            "forwards": {name: forward.mode for name, forward in self.forwards.items()},
         }
         tensors = {"model": dict(self.net.state_dict()), "optimizer": moments}
         if self.intrinsic is not None:
@@ -75,6 +78,8 @@ class LearnerState:
             self.intrinsic.load_state(tensors["intrinsic"], extra["intrinsic"])
         modes = extra.get("gradients", {})
         resumed = [self.gradients[name].resume(mode) for name, mode in modes.items()]
+        saved = extra.get("forwards", {})  # of an older version: in torch
+        resumed += [own.resume(saved.get(name, "torch")) for name, own in self.forwards.items()]
         if not all(resumed):
             self.notes.append(
                 "updates: the run was trained with compiled C programs, and there is no C compiler "

@@ -158,26 +158,23 @@ def build_actor_critic(
         learner.actions,
         learner.act_rng,
         record=learner.may_record_acting,
+        compile=learner.compiles,
         sde_sample_freq=getattr(cfg, "sde_sample_freq", -1),
     )
     return net, policy, learner.add_optimizer("policy", net)
 
 
-def evaluate_actions(
-    net: ActorCritic, actions: ActionKind, batch: Batch
-) -> tuple[Tensor, Tensor, Tensor | None]:
+Evaluated = tuple[Tensor, Tensor, Tensor | None]
+"""Log-probabilities, entropies (or one for all states) and values, where there is a critic."""
+
+
+def evaluate_actions(net: ActorCritic, actions: ActionKind, batch: Batch) -> Evaluated:
     """Return log-probabilities, entropies and values under the current network.
 
     For sequences the results are [S * L], in the order of `batch.actions.flatten(0, 1)`.
     """
     if not batch.is_sequence:
-        if net.critic_head is None:
-            outputs, value = net.actor(batch.obs), None
-        else:
-            outputs, value = net(batch.obs)
-        outputs = mask_tensor(outputs, batch.mask)
-        log_prob, entropy = actions.log_prob_entropy(outputs, net.log_std, batch.actions)
-        return log_prob, entropy, value
+        return evaluate_rows(net, actions, batch.obs, batch.actions, batch.mask)
     assert batch.is_first is not None
     assert batch.carry is not None
     outputs, value, _ = net.sequence(batch.obs, batch.carry, batch.is_first)
@@ -185,6 +182,18 @@ def evaluate_actions(
     outputs = mask_tensor(outputs, mask)
     log_prob, entropy = actions.log_prob_entropy(outputs, net.log_std, batch.actions.flatten(0, 1))
     return log_prob, entropy, value
+
+
+def evaluate_rows(
+    net: ActorCritic, actions: ActionKind, obs: Any, taken: Tensor, mask: Tensor | None = None
+) -> Evaluated:
+    """The same for single rows, without a recurrent core."""
+    if net.critic_head is None:
+        outputs, value = net.actor(obs), None
+    else:
+        outputs, value = net(obs)
+    outputs = mask_tensor(outputs, mask)
+    return *actions.log_prob_entropy(outputs, net.log_std, taken), value
 
 
 class LossTerms(NamedTuple):

@@ -25,12 +25,12 @@ from gymnasium_solver.algos.agent import Tensors
 from gymnasium_solver.algos.learner import hp_metrics
 from gymnasium_solver.algos.on_policy import (
     Batch,
+    Evaluated,
     Prepared,
     evaluate_actions,
     flat,
     mean_over,
     prepare,
-    rollout_values,
     scaled_losses,
 )
 from gymnasium_solver.algos.rollout_learner import RolloutLearner
@@ -52,6 +52,7 @@ from gymnasium_solver.config.search_range import searched
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.fast.optimizer import FlatOptimizer
 from gymnasium_solver.nets.actor_critic import ActorCritic
+from gymnasium_solver.nets.value_scale import ValueScale
 from gymnasium_solver.spaces.action_base import ActionKind
 from gymnasium_solver.spaces.observations import Space
 from gymnasium_solver.tree import leaves_of
@@ -120,7 +121,14 @@ class LossTerms(NamedTuple):
 
 
 def ppo_loss(net: ActorCritic, actions: ActionKind, batch: Batch, c: Coefficients) -> LossTerms:
-    log_prob, entropy, value = evaluate_actions(net, actions, batch)
+    return loss_terms(evaluate_actions(net, actions, batch), batch, c, net.value_scale)
+
+
+def loss_terms(
+    evaluated: Evaluated, batch: Batch, c: Coefficients, scale: ValueScale | None = None
+) -> LossTerms:
+    """From what the network says about the batch. `scale`: of its values."""
+    log_prob, entropy, value = evaluated
     assert value is not None
     advantage, returns = flat(batch.advantage, batch), flat(batch.returns, batch)
     log_ratio = log_prob - flat(batch.log_prob, batch)
@@ -136,8 +144,8 @@ def ppo_loss(net: ActorCritic, actions: ActionKind, batch: Batch, c: Coefficient
         old = flat(batch.value, batch)
         near = old + (value - old).clamp(-c.clip_range_vf, c.clip_range_vf)
         error = torch.max(error, (near - returns).square())
-    if net.value_scale is not None:
-        error = error / net.value_scale.std.square()
+    if scale is not None:
+        error = error / scale.std.square()
     value_loss = mean_over(error, batch)
 
     entropy_mean = mean_over(entropy, batch)
@@ -223,7 +231,7 @@ class PPO(RolloutLearner):
             self.imitation.add(rollout, reward)
             imitated = self.imitation.update(hp["policy_lr"])
         with watch_units(self.net) if is_detailed else nullcontext() as units:
-            measured = self._measure(data, coefficients)
+            measured = self._measure(data, coefficients, is_watched=is_detailed)
         if norms:
             measured["opt/grads/norm/all"] = torch.cat(norms).mean()
         values = torch.stack(list(measured.values())).tolist()  # the only device synchronisation
@@ -281,7 +289,7 @@ class PPO(RolloutLearner):
         `is_first`: for the first pass over the rollout, which also updates running statistics."""
         cfg, valid = self.config, rollout.valid
         reward = self.normalized_reward(rollout) if reward is None else reward
-        values = rollout_values(self.net, rollout, self.device)
+        values = self.values(rollout)
         advantage = ops.gae(
             reward, values, rollout.terminated, rollout.truncated, valid, cfg.gamma, cfg.gae_lambda
         )
@@ -314,9 +322,12 @@ class PPO(RolloutLearner):
         self.advantage_scale.load_state(extra.get("advantage_scale", {"range": None}))
 
     @torch.no_grad()
-    def _measure(self, data: Prepared, coefficients: dict[str, float]) -> dict[str, Tensor]:
+    def _measure(
+        self, data: Prepared, coefficients: dict[str, float], is_watched: bool
+    ) -> dict[str, Tensor]:
         """Compute the loss terms after the update. Image observations are measured on evenly spaced
-        rows: measuring all of them would cost another third of an epoch."""
+        rows: measuring all of them would cost another third of an epoch. `is_watched`: the units of
+        the network are, which only torch's pass shows."""
         batch = data.batch
         if self.net.has_images and not batch.is_sequence and data.n > IMAGES_MEASURED:
             rows = torch.arange(IMAGES_MEASURED, device=self.device) * data.n // IMAGES_MEASURED
@@ -324,7 +335,9 @@ class PPO(RolloutLearner):
         numbers = self.to_device(np.array(list(coefficients.values()), np.float32)).unbind()
         scalars = dict(zip(coefficients, numbers, strict=True))
         named = Coefficients(**scalars, dual_clip=self.config.dual_clip)
-        after = ppo_loss(self.net, self.actions, batch, named)
+        after = loss_terms(self.evaluate(batch), batch, named, self.net.value_scale)
+        if is_watched and self.forwards["evaluate"].mode == "compiled":
+            evaluate_actions(self.net, self.actions, batch)
         moved = (after.log_ratio.exp() - 1).abs() > coefficients["clip_range"]
         found = {
             "opt/loss/total": after.total,

@@ -25,7 +25,6 @@ from gymnasium_solver.algos.on_policy import (
     Prepared,
     gradient_details,
     prepare,
-    rollout_values,
     scaled_losses,
 )
 from gymnasium_solver.algos.rollout_learner import RolloutLearner
@@ -165,7 +164,7 @@ class Reinforce(RolloutLearner):
         returns = sum_up(self.normalized_reward(rollout), rollout.done, valid, cfg.gamma)
         values, kind = np.zeros_like(returns), cfg.resolved_baseline
         if kind == "value":
-            values = rollout_values(self.net, rollout, self.device)[:-1]
+            values = self.values(rollout)[:-1]
         elif kind == "mean" and valid.any():
             values = np.full_like(returns, returns[valid].mean())
         elif kind == "rloo":

@@ -8,17 +8,28 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+import torch
 from torch import Tensor
 
 from gymnasium_solver.algos.agent import Tensors
 from gymnasium_solver.algos.learner import Learner
-from gymnasium_solver.algos.on_policy import Batch, build_actor_critic, policy_gradient_loss
+from gymnasium_solver.algos.on_policy import (
+    Batch,
+    Evaluated,
+    build_actor_critic,
+    evaluate_actions,
+    evaluate_rows,
+    policy_gradient_loss,
+    rollout_values,
+)
 from gymnasium_solver.algos.self_imitation import SelfImitation
 from gymnasium_solver.config.schema import LearnerConfig
 from gymnasium_solver.data.rollout import Rollout
+from gymnasium_solver.fast.compiled import CompiledForward
 from gymnasium_solver.nets.actor_critic import ActorCritic
 from gymnasium_solver.policies.policy import ActorPolicy
-from gymnasium_solver.spaces.observations import Space
+from gymnasium_solver.spaces.observations import Space, map_obs
 
 
 class RolloutLearner(Learner):
@@ -43,6 +54,11 @@ class RolloutLearner(Learner):
             constants=() if scale is None else list(scale.buffers()),
             record=self.config.has_short_sequences,
         )
+        is_plain = self.compiles and self.net.core is None
+        self.forwards["value"] = CompiledForward(
+            self.net.value, self.net, wanted=is_plain and self.has_critic
+        )
+        self.forwards["evaluate"] = CompiledForward(self._evaluated, self.net, wanted=is_plain)
         self.imitation: SelfImitation | None = None
         if getattr(config, "sil", False):
             self.imitation = SelfImitation(self, self.net)
@@ -54,6 +70,28 @@ class RolloutLearner(Learner):
     def _loss(self, batch: Batch, coefficients: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
         terms = policy_gradient_loss(self.net, self.actions, batch, *coefficients)
         return terms.total, list(terms)
+
+    def values(self, rollout: Rollout) -> np.ndarray:
+        """Values [T + 1, N] of every observation of a rollout."""
+        rows = map_obs(lambda part: part.reshape(-1, *part.shape[2:]), rollout.obs)
+        found = self.forwards["value"](rows)
+        if found is None:
+            return rollout_values(self.net, rollout, self.device)
+        return found[0].reshape(rollout.is_first.shape)
+
+    def evaluate(self, batch: Batch) -> Evaluated:
+        """`evaluate_actions` without gradients."""
+        if not batch.is_sequence and batch.mask is None:
+            found = self.forwards["evaluate"](batch.obs, batch.actions)
+            if found is not None:
+                log_prob, entropy, *value = (torch.from_numpy(part) for part in found)
+                return log_prob, entropy, value[0] if value else None
+        with torch.no_grad():
+            return evaluate_actions(self.net, self.actions, batch)
+
+    def _evaluated(self, obs: Any, actions: Tensor) -> list[Tensor]:
+        found = evaluate_rows(self.net, self.actions, obs, actions)
+        return [part for part in found if part is not None]
 
     def update(self, rollout: Rollout, env_steps: int, total_steps: int) -> dict[str, float]:
         """Update from one rollout and return the metrics."""

@@ -215,7 +215,7 @@ def record_gradient(
         return None
     inputs = {"p": params, "k": constants, "c": [torch.tensor(float(c)) for c in coefficients]}
     try:
-        one, two = (write(loss, inputs | {"b": _resized(batch, n)}) for n in PROBE_SIZES)
+        one, two = (write(loss, inputs | {"b": resized(batch, n)}) for n in PROBE_SIZES)
         tape = generalise(one, two, PROBE_SIZES)
     except Unsupported:
         return None
@@ -251,7 +251,7 @@ def _of_numpy_calls(
     return bind_gradient(simplified(tape, FUSED), params, constants, len(batch), n_coefficients)
 
 
-def _resized(batch: Sequence[Tensor], n: int) -> list[Tensor]:
+def resized(batch: Sequence[Tensor], n: int) -> list[Tensor]:
     index = torch.arange(n) % len(batch[0])
     return [column[index] for column in batch]
 
@@ -272,7 +272,7 @@ def _agrees(
     parts = [[column[i::N_CHECKS] for column in batch] for i in range(min(N_CHECKS, n))]
     misses = 0
     for part in parts:
-        sample = _resized(part, n)
+        sample = resized(part, n)
         expected, got = eager(loss, params, sample, coefficients), gradient(sample, coefficients)
         misses += not all(is_close(a, b) for a, b in zip(got, expected, strict=True))
     return misses <= (1 if len(parts) == N_CHECKS else 0)
@@ -340,7 +340,7 @@ class Inference:
         try:
             given = {"p": [], "k": constants, "c": []}
             one, two = (
-                write(self._as_loss, given | {"b": _resized(columns, n)}) for n in PROBE_SIZES
+                write(self._as_loss, given | {"b": resized(columns, n)}) for n in PROBE_SIZES
             )
             tape = simplified(generalise(one, two, PROBE_SIZES), FUSED)
             program = bind_forward(tape, constants, len(columns))

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from gymnasium_solver.errors import EnvError
+from gymnasium_solver.fast.compiled import CompiledForward
 from gymnasium_solver.fast.recorded import Inference, on_device
 from gymnasium_solver.nets.actor_critic import ActorCritic
 from gymnasium_solver.nets.sde import SdeHead
@@ -46,6 +47,8 @@ class Acted(NamedTuple):
     outputs: np.ndarray | None = None
     """Parameters of the distribution that the actions were sampled from, if it has a density used
     for learning (`Policy.n_outputs`)."""
+    log_prob: np.ndarray | None = None
+    """Log-probabilities of the actions, if the policy has computed them already."""
 
 
 class Policy(ABC):
@@ -208,9 +211,11 @@ class ActorPolicy(Policy):
         rng: np.random.Generator,
         *,
         record: bool,
+        compile: bool = False,
         sde_sample_freq: int = -1,
     ):
-        """`sde_sample_freq`: see StateNoise, for a network with state-dependent exploration."""
+        """`compile`: sample with a compiled program, where there is one. `sde_sample_freq`: see
+        StateNoise, for a network with state-dependent exploration."""
         super().__init__(observation_space, actions, rng)
         self.net = net
         self.n_outputs = actions.n_outputs
@@ -220,14 +225,41 @@ class ActorPolicy(Policy):
             self.noise = StateNoise(net.actor_head, sde_sample_freq)
             function = net.actor_latent if net.core is None else net.step_latent
         self._infer = Inference(function, net, record=record)
+        is_plain = net.core is None and self.noise is None
+        self._sampler = CompiledForward(self._sampled, net, wanted=compile and record and is_plain)
 
     def _draw(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask) -> Acted:
+        if mask is None and self._sampler.mode != "torch":
+            noise = self.actions.noise(obs_len(obs), self.rng)
+            if noise is not None:
+                found = self._sampler(obs, noise)
+                if found is None:  # decided at the first call: it cannot be compiled
+                    found = self._sampled_by_torch(obs, noise)
+                outputs, actions, log_prob = found
+                return Acted(actions, carry, outputs, log_prob)
         outputs, latent, carry = self._outputs(obs, carry, is_first, mask)
         if self.noise is None:
             return Acted(self.actions.sample(outputs, self.log_std(), self.rng), carry, outputs)
         assert latent is not None
         noise, carry = self.noise(latent, carry, self.rng)
         return Acted(outputs[:, : noise.shape[1]] + noise, carry, outputs)
+
+    def _sampled(self, obs: Any, noise: Tensor) -> list[Tensor]:
+        """The actor's outputs, the actions that the noise gives, and their log-probabilities."""
+        outputs, log_std = self.net.actor(obs), self.net.log_std
+        actions = self.actions.from_noise(outputs, log_std, noise)
+        return [outputs, actions, self.actions.log_prob_entropy(outputs, log_std, actions)[0]]
+
+    @torch.no_grad()
+    def _sampled_by_torch(self, obs: ActObs, noise: np.ndarray) -> list[np.ndarray]:
+        given = map_tree(lambda part: on_device(part, self.net.device), obs)
+        return [part.cpu().numpy() for part in self._sampled(given, torch.from_numpy(noise))]
+
+    def state(self) -> dict[str, Any]:
+        return {"sampler": self._sampler.mode}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        self._sampler.resume(state.get("sampler", "torch"))
 
     def _best(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask) -> Acted:
         outputs, _, carry = self._outputs(obs, carry, is_first, mask)

@@ -48,6 +48,14 @@ class ActionKind(ABC):
     ) -> np.ndarray:
         """One sample for each row of outputs [B, n_outputs]."""
 
+    def noise(self, n: int, rng: np.random.Generator) -> np.ndarray | None:
+        """The random numbers that `sample` would draw for n rows, if `from_noise` can use them."""
+        return None
+
+    def from_noise(self, outputs: Tensor, log_std: Tensor | None, noise: Tensor) -> Tensor:
+        """The samples that these random numbers give, in torch: for programs that sample."""
+        raise NotImplementedError(f"{type(self).__name__} samples in NumPy only")
+
     @abstractmethod
     def mode(self, outputs: np.ndarray) -> np.ndarray:
         """The most likely action of each row."""
@@ -127,8 +135,11 @@ def softmax(logits: np.ndarray) -> np.ndarray:
     return weights / weights.sum(axis=-1, keepdims=True)
 
 
+TINY = 1e-30  # exponential noise can be exactly 0, whose logarithm is undefined
+
+
 def gumbel_max(logits: np.ndarray, noise: np.ndarray) -> np.ndarray:
     """Sample from softmax(logits) over the last axis, using standard exponential noise of that
     shape."""
-    noise = noise + np.float32(1e-30)  # the noise can be exactly 0, whose logarithm is undefined
+    noise = noise + np.float32(TINY)
     return (logits - np.log(noise, out=noise)).argmax(axis=-1)

@@ -32,6 +32,7 @@ from torch import Tensor, nn
 from gymnasium_solver.errors import ConfigError, EnvError
 from gymnasium_solver.spaces.action_base import (
     LOG_SQRT_2PI,
+    TINY,
     ActionKind,
     Moments,
     gumbel_max,
@@ -62,7 +63,13 @@ class DiscreteActions(ActionKind):
     def sample(
         self, outputs: np.ndarray, log_std: np.ndarray | None, rng: np.random.Generator
     ) -> np.ndarray:
-        return gumbel_max(outputs, rng.standard_exponential(outputs.shape, dtype=np.float32))
+        return gumbel_max(outputs, self.noise(len(outputs), rng))
+
+    def noise(self, n: int, rng: np.random.Generator) -> np.ndarray:
+        return rng.standard_exponential((n, self.n), dtype=np.float32)
+
+    def from_noise(self, outputs: Tensor, log_std: Tensor | None, noise: Tensor) -> Tensor:
+        return (outputs - (noise + TINY).log()).argmax(-1)
 
     def mode(self, outputs: np.ndarray) -> np.ndarray:
         return outputs.argmax(axis=1)
@@ -157,7 +164,14 @@ class BoxActions(BoxBase):
         self, outputs: np.ndarray, log_std: np.ndarray | None, rng: np.random.Generator
     ) -> np.ndarray:
         assert log_std is not None
-        return outputs + np.exp(log_std) * rng.standard_normal(outputs.shape, dtype=np.float32)
+        return outputs + np.exp(log_std) * self.noise(len(outputs), rng)
+
+    def noise(self, n: int, rng: np.random.Generator) -> np.ndarray:
+        return rng.standard_normal((n, self.width), dtype=np.float32)
+
+    def from_noise(self, outputs: Tensor, log_std: Tensor | None, noise: Tensor) -> Tensor:
+        assert log_std is not None
+        return outputs + log_std.exp() * noise
 
     def mode(self, outputs: np.ndarray) -> np.ndarray:
         return outputs

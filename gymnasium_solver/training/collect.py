@@ -122,7 +122,7 @@ class Collector(EpisodeStats):
             for name, kept in rows.carry.items():
                 kept[t] = carry[name]
             timer.switch("act")
-            actions, carry, outputs = policy.sample(seen, carry, is_first, mask)
+            actions, carry, outputs, log_prob = policy.sample(seen, carry, is_first, mask)
             self._rows_done = t
             timer.switch("env")
             step = self.env.step(policy.to_env(actions))
@@ -132,6 +132,7 @@ class Collector(EpisodeStats):
             rows.is_first[t + 1] = is_first
             if rows.outputs is not None:
                 rows.outputs[t] = outputs
+            self._keep_log_prob(t, log_prob)
             self._keep_mask(t + 1, mask)
             rows.reward[t] = step.reward
             rows.terminated[t], rows.truncated[t] = step.terminated, step.truncated
@@ -166,6 +167,15 @@ class Collector(EpisodeStats):
             if self.storage.mask is None:
                 self.storage.mask = np.ones((len(self.storage.is_first), *mask.shape), bool)
             self.storage.mask[row] = mask
+
+    def _keep_log_prob(self, row: int, log_prob: np.ndarray | None) -> None:
+        rows = self.storage
+        if log_prob is None:
+            rows.log_prob = None  # they are computed from the outputs
+            return
+        if rows.log_prob is None:
+            rows.log_prob = np.zeros(rows.reward.shape, np.float32)
+        rows.log_prob[row] = log_prob
 
     def note_episodes(self, row: int, step: Step, over: np.ndarray) -> None:
         """Count the episodes that ended at this step, `over` [N]."""

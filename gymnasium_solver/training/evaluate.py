@@ -86,7 +86,7 @@ def evaluate(
         while len(returns) < episodes:
             if activity.is_paused:
                 activity.wait_while_paused()
-            actions, carry, _ = choose(obs, carry, is_first, env.action_mask)
+            actions, carry, *_ = choose(obs, carry, is_first, env.action_mask)
             step = env.step(policy.to_env(actions))
             obs, is_first = step.obs, step.is_reset
             activity.eval_rows += 1

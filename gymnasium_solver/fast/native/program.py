@@ -1,8 +1,9 @@
 """Compiled programs called from Python: gradients, forward passes and optimiser steps."""
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from ctypes import c_int64, c_void_p
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -117,22 +118,33 @@ class Program:
 
     def run(self, columns: Sequence[Tensor], coefficients: Sequence[Any]) -> list[Tensor]:
         """The outputs, in the order of the tape."""
+        self.set_numbers(coefficients)
+        held, rows = self._point_to(columns)
+        self._run(self.address)
+        del held
+        if len(rows) == len(self.lowered.outputs):
+            return rows
+        return self._outputs(rows, self.out.clone())
+
+    def bind(self, columns: Sequence[Tensor]) -> tuple[Callable[[], None], list[Tensor]]:
+        """A call that reads these columns, whatever they hold by then, and the places of the
+        outputs that it writes. Columns must be contiguous and stay where they are."""
+        _, rows = self._point_to(columns)
+        return partial(self._run, self.address), self._outputs(rows, self.out)
+
+    def _point_to(self, columns: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+        """The columns, which must stay alive until the call, and new outputs by row."""
         n = len(columns[0])
         self.prepare(n)
         held = self.set_columns(columns)
-        self.set_numbers(coefficients)
         rows = []
         for i, (shape, dtype) in enumerate(self._row_outs):
             rows.append(torch.empty((n, *shape), dtype=dtype))
             self._row_out[i] = rows[-1].data_ptr()
-        self._run(self.address)
-        del held
-        return self._outputs(rows)
+        return held, rows
 
-    def _outputs(self, rows: list[Tensor]) -> list[Tensor]:
-        if len(rows) == len(self.lowered.outputs):
-            return rows
-        numbers, left, found = self.out.clone(), iter(rows), []
+    def _outputs(self, rows: list[Tensor], numbers: Tensor) -> list[Tensor]:
+        left, found = iter(rows), []
         for kind, about in self.lowered.outputs:
             if kind == "rows":
                 found.append(next(left))

@@ -1,0 +1,42 @@
+"""A compiled forward pass, called as its NumPy form is: arrays in, arrays out."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gymnasium_solver.fast.native.program import Program
+from gymnasium_solver.fast.tape import Tape, Unsupported
+
+
+class NativeForward:
+    """Inputs and outputs have fixed places in memory as long as the number of rows stays the same:
+    acting calls this once a step, with a few rows."""
+
+    def __init__(self, tape: Tape, constants: Sequence[Tensor], columns: Sequence[Tensor]):
+        try:
+            self.program = Program(tape, (), constants, columns, 0)
+        except (AssertionError, AttributeError, KeyError) as error:
+            raise Unsupported(f"{type(error).__name__}: {error}") from error
+        self._columns = [(column.dtype, column.shape[1:]) for column in columns]
+        self._n: int | None = None
+        self._given: list[np.ndarray] = []
+        self._found: list[np.ndarray] = []
+        self._run: Callable[[], None]
+
+    def __call__(self, columns: Sequence[np.ndarray]) -> list[np.ndarray]:
+        n = len(columns[0])
+        if n != self._n:
+            self._prepare(n)
+        for place, column in zip(self._given, columns, strict=True):
+            place[...] = column
+        self._run()
+        return [output.copy() for output in self._found]
+
+    def _prepare(self, n: int) -> None:
+        places = [torch.empty((n, *shape), dtype=dtype) for dtype, shape in self._columns]
+        self._given = [place.numpy() for place in places]  # keeps their memory
+        self._run, outputs = self.program.bind(places)
+        self._found = [output.numpy() for output in outputs]
+        self._n = n
