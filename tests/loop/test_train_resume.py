@@ -43,6 +43,15 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "sgd": ("Bandit-v0", {"optimizer": "sgd"}),
     "plain torch": ("Bandit-v0", {"compile": False}),
     "compiled": ("CartPole-v1", {"compile": "native", "max_episode_steps": 30}),
+    "compiled normalised": (
+        "Pendulum-v1",
+        {
+            "compile": "native",
+            "normalize_obs": "rolling",
+            "normalize_reward": True,
+            "max_episode_steps": 30,
+        },
+    ),
     "discrete normalised": (
         "CartPole-v1",
         {"normalize_obs": "rolling", "normalize_reward": True, "max_episode_steps": 30},
@@ -81,8 +90,9 @@ ALGOS: dict[str, tuple[str, ...]] = {
         "lstm",
         "memory in parts",
         "adamw",
+        "compiled normalised",
     ),
-    "reinforce": tuple(case for case in CASES if case != "switches"),
+    "reinforce": tuple(case for case in CASES if case not in ("switches", "compiled normalised")),
     "pqn": (*DISCRETE, "gru", "memory in parts"),
     "sarsa": DISCRETE,
     "sac": ("continuous", "normalised", "adamw", "plain torch", "discrete normalised", "parts"),
