@@ -81,7 +81,7 @@ PARTS: dict[str, list[tuple[Any, str]]] = {
         (Units, "metrics"),
         (FlatOptimizer, "part_norms"),
     ],
-    "alerts": [(Alerts, "see")],
+    "alerts": [(Alerts, "catch_up")],
 }
 
 

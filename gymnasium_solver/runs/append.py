@@ -24,10 +24,10 @@ class Appender:
         before."""
         if os.fstat(self._file.fileno()).st_nlink == 0:
             raise FileNotFoundError("the file was deleted")
-        rest = memoryview(line)
         try:
-            while rest:
-                rest = rest[self._file.write(rest) :]
+            n_written = self._file.write(line)
+            while n_written < len(line):
+                n_written += self._file.write(memoryview(line)[n_written:])
         except OSError:
             with suppress(OSError):
                 self._file.truncate(self._end)

@@ -14,9 +14,10 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from datetime import UTC, datetime
+from functools import cache, cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -78,11 +79,11 @@ class Run(RunResults):
     def meta_path(self) -> Path:
         return self.path / "meta.json"
 
-    @property
+    @cached_property  # a path is slow to make, for something that is done in every epoch
     def metrics_path(self) -> Path:
         return self.path / "metrics.jsonl"
 
-    @property
+    @cached_property
     def events_path(self) -> Path:
         return self.path / "events.jsonl"
 
@@ -403,14 +404,22 @@ _TEXT, _PLAIN = {str}, {int, float, str, bool, type(None)}
 
 
 def _json_line(row: Mapping[str, Any]) -> bytes:
-    """Rows of plain finite numbers, the usual case, need no conversion, which costs as much as
-    writing them."""
+    """A row as one line of JSON; a number that is not finite becomes null.
+
+    Flat rows of plain values, the usual case, are written by pydantic's encoder: the standard
+    library's takes eight times as long, and 1 % of a run with short epochs.
+    """
     if set(map(type, row)) == _TEXT and set(map(type, row.values())) <= _PLAIN:
-        try:
-            return json_bytes(row)
-        except ValueError:
-            pass  # a number that is not finite
+        with suppress(ValueError):  # a text that UTF-8 cannot hold
+            return _to_json()(row, inf_nan_mode="null") + b"\n"
     return json_bytes(jsonable(row, where="row"))
+
+
+@cache
+def _to_json() -> Callable[..., bytes]:
+    from pydantic_core import to_json  # not at the top: reading a run does not need it
+
+    return to_json
 
 
 def _rows_until(path: Path, env_steps: int) -> bytes:

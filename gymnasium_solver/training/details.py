@@ -23,6 +23,7 @@ from gymnasium_solver.spaces.observations import Space, obs_arrays, part_spaces
 MOST_NUMBERS = 2**18  # measured per part of the observations
 MOST_ROWS, LEAST_ROWS = 4096, 16
 STEPS_BETWEEN = 4096
+N_CPUS = os.cpu_count() or 1  # asking takes a system call or three
 TOLERANCE = 1e-4  # of a bound: rounding of 32-bit numbers is not a violation
 
 
@@ -93,7 +94,7 @@ def _load() -> dict[str, float]:
     """The load average per CPU, where the system reports it."""
     if not hasattr(os, "getloadavg"):
         return {}
-    return {"sys/load": os.getloadavg()[0] / (os.cpu_count() or 1)}
+    return {"sys/load": os.getloadavg()[0] / N_CPUS}
 
 
 def _flat(array: np.ndarray) -> np.ndarray:
@@ -103,10 +104,9 @@ def _flat(array: np.ndarray) -> np.ndarray:
 
 def _mean_std(name: str, values: np.ndarray) -> dict[str, float]:
     wide = np.float64 if values.dtype.kind != "f" else None  # sums of bytes would overflow
-    return {
-        f"{name}/mean": float(values.mean(dtype=wide)),
-        f"{name}/std": float(values.std(dtype=wide)),
-    }
+    mean = values.mean(dtype=wide, keepdims=True)
+    std = values.std(dtype=wide, mean=mean)
+    return {f"{name}/mean": float(mean.item()), f"{name}/std": float(std)}
 
 
 def _outside(values: np.ndarray, space: Space) -> tuple[int, int]:

@@ -5,7 +5,7 @@ from gymnasium_solver.errors import DivergedError, WriteError, details_of
 from gymnasium_solver.runs import query
 from gymnasium_solver.runs.report import write_report
 from gymnasium_solver.spaces.json_form import space_to_json
-from gymnasium_solver.training.alerting import Alerts
+from gymnasium_solver.training.alerting import Alerts, rows_together
 from gymnasium_solver.training.judging import final_test
 from gymnasium_solver.training.observer import EvalResult, TrainInfo
 from gymnasium_solver.training.profile import table, write_trace
@@ -48,7 +48,7 @@ def announce(trainer: Trainer, resumed_from: int | None) -> None:
         max_env_steps=trainer.config.max_env_steps,
     )
     trainer.observer.on_start(trainer.run, trainer.config, info)
-    trainer.alerts = Alerts(trainer.run, trainer.observer)
+    trainer.alerts = Alerts(trainer.run, trainer.observer, rows_together(trainer.config))
 
 
 def finish(trainer: Trainer, stop_reason: str) -> None:
@@ -81,6 +81,8 @@ def fail(trainer: Trainer, error: BaseException) -> None:
     if details := details_of(error):
         trainer.run.log_text(f"{error}\n\n{details}")
     try:
+        if trainer.alerts is not None:
+            trainer.alerts.catch_up()
         if isinstance(error, DivergedError) and not trainer.is_over:
             save(trainer, "last", with_env=False)
             trainer.run.log_event("diverged", env_steps=trainer.progress.env_steps, text=str(error))

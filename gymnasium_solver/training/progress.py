@@ -162,27 +162,19 @@ def validation_row(p: Progress, result: EvalResult) -> dict[str, Any]:
 
 def _episodes(p: Progress, collector: EpisodeStats) -> dict[str, Any]:
     """Statistics of the last training episodes; notes the best mean."""
-    # Plain Python: for a hundred numbers it is faster than NumPy.
-    returns, lengths, cut = list(collector.returns), collector.lengths, collector.truncations
-    mean = sum(returns) / len(returns)
+    found = collector.statistics()
+    mean = found["train/roll/ep_rew/mean"]
     # A mean over few episodes is too noisy.
-    if len(returns) == EPISODE_WINDOW and (p.best_train_mean is None or mean > p.best_train_mean):
+    is_full = len(collector.returns) == EPISODE_WINDOW
+    if is_full and (p.best_train_mean is None or mean > p.best_train_mean):
         p.best_train_mean = mean
         p.best_train_steps, p.best_train_epoch = p.env_steps, p.epoch
     row = {
-        "train/roll/ep_rew/mean": mean,
+        **found,
         "train/roll/ep_rew/best": p.best_train_mean,
-        "train/roll/ep_rew/last": returns[-1],
-        "train/roll/ep_rew/std": math.sqrt(sum([(x - mean) ** 2 for x in returns]) / len(returns)),
-        "train/roll/ep_rew/min": min(returns),
-        "train/roll/ep_rew/max": max(returns),
-        "train/roll/ep_len/mean": sum(lengths) / len(lengths),
-        "train/roll/ep_len/last": lengths[-1],
         "train/plateau/env_steps": p.env_steps - p.best_train_steps,
         "train/plateau/epochs": p.epoch - p.best_train_epoch,
     }
-    if cut:  # a run that was started by an earlier version has none at first
-        row["train/roll/ep_truncated"] = sum(cut) / len(cut)
     if collector.successes:
         row["train/roll/success"] = float(np.mean(collector.successes))
     for name, window in collector.task_returns.items():

@@ -29,6 +29,8 @@ def save(
     trainer: Trainer, kind: str, result: EvalResult | None = None, with_env: bool = True
 ) -> None:
     p, directory = trainer.progress, trainer.run.checkpoints_dir
+    if trainer.alerts is not None:
+        trainer.alerts.catch_up()
     trainer.activity.begin("saving")
     agent_tensors, agent_extra = trainer.agent.state()
     env_arrays, collector_state = trainer.collector.state(with_env)

@@ -12,11 +12,12 @@ from gymnasium import spaces
 from gymnasium_solver.errors import ConfigError, DivergedError
 from gymnasium_solver.runs import query
 from gymnasium_solver.runs.alert import Alert
-from gymnasium_solver.runs.alerts.files import judge_run
+from gymnasium_solver.runs.alerts.files import facts_of, judge_run
+from gymnasium_solver.runs.alerts.judge import Judge
 from gymnasium_solver.runs.alerts.record import alert_from_event
 from gymnasium_solver.runs.jsonl import read_jsonl
 from gymnasium_solver.runs.run import Run
-from gymnasium_solver.training.alerting import Alerts
+from gymnasium_solver.training.alerting import Alerts, rows_together
 from gymnasium_solver.training.observer import Observer
 
 Call = Callable[..., Any]
@@ -162,3 +163,49 @@ def test_a_damaged_event_is_no_alert(train: Call) -> None:
     [record] = query.get_alerts(run)
     assert (record.name, record.text, record.first_env_steps) == ("kl_high", "", 0)
     Alerts(run, Ear())  # and a resume reads it
+
+
+def test_rows_of_short_epochs_are_judged_together(make_config: Call) -> None:
+    def together(n_envs: int, n_steps: int) -> int:
+        return rows_together(make_config("ppo", "CartPole-v1", n_envs=n_envs, n_steps=n_steps))
+
+    assert [together(1, 64), together(8, 32), together(8, 64), together(8, 128)] == [4, 4, 2, 1]
+    assert together(8, 2048) == 1
+
+
+def test_judged_together_they_raise_the_same(train: Call) -> None:
+    settings = {"policy_lr": 3.0, "n_epochs": 10, "n_envs": 3, "n_steps": 16, "max_epochs": 10}
+    run, alone = train("ppo", "CartPole-v1", **settings), Ear()
+    judge = Alerts(train("ppo", "CartPole-v1", max_epochs=1, mute_alerts=["all"]), alone)
+    judge.judge = Judge(facts_of(run))
+    for row in read_jsonl(run.metrics_path):
+        judge.see(row)
+    assert alone.alerts
+    assert alerts_in(run) == alone.alerts
+
+
+@pytest.mark.parametrize("end", ["catch_up", "diverged"])
+def test_no_row_waits_beyond_a_checkpoint_or_the_end(end: str, train: Call) -> None:
+    ear = Ear()
+    run = train("ppo", "CartPole-v1", max_epochs=1)
+    alerts = Alerts(run, ear, rows_together=4)
+    alerts.see({"env_steps": 10**6, "train/opt/loss/total": None})
+    assert ear.alerts == []
+    if end == "catch_up":
+        alerts.catch_up()
+    else:
+        alerts.diverged("NaN", 10**6)
+    assert [alert.name for alert in ear.alerts] == ["not_finite"]
+    alerts.catch_up()
+    assert len(ear.alerts) == 1
+
+
+def test_a_checkpoint_is_not_ahead_of_the_alerts(train: Call) -> None:
+    """A resume from it would not raise them: it judges earlier rows silently."""
+    settings = {"policy_lr": 3.0, "n_epochs": 10, "n_envs": 3, "n_steps": 16, "max_epochs": 7}
+    run = train("ppo", "CartPole-v1", checkpoint_freq_epochs=1, **settings)
+    assert alerts_in(run)
+    saved = 0
+    for event in read_jsonl(run.events_path):
+        assert event["kind"] != "alert" or event["env_steps"] > saved
+        saved = event["env_steps"] if event["kind"] == "checkpoint" else saved

@@ -274,3 +274,19 @@ def test_a_process_id_used_again_or_a_zombie_is_not_alive(tmp_path: Path) -> Non
     assert machine.is_alive(1)
     assert not machine.is_alive(-1)
     assert machine.process_start(dead_pid()) is None
+
+
+def test_rows_are_read_as_they_were_written(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    numbers = np.frombuffer(rng.bytes(8 * 500), np.float64)
+    finite = [*numbers[np.isfinite(numbers)].tolist(), 0.0, -0.0, 5e-324, 1e16, 1e-7, 500.0]
+    row: dict[str, Any] = {"env_steps": 1, "flag": True, "text": 'a "ü"\n', "none": None}
+    row |= {"huge": 2**70} | {f"x/{i}": value for i, value in enumerate(finite)}
+    with create(tmp_path) as run:
+        run.log_metrics(row)
+        run.log_metrics({"env_steps": 2, "text": "\ud800", "loss": math.inf})
+    first, second = read_jsonl(run.metrics_path)
+    assert list(first) == list(row), "in their order"
+    assert all(type(first[k]) is type(row[k]) and first[k] == row[k] for k in row)
+    assert math.copysign(1.0, first[f"x/{len(finite) - 5}"]) == -1.0
+    assert second == {"env_steps": 2, "text": "\ud800", "loss": None}

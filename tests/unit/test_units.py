@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from gymnasium_solver.algos.units import watch_units
+from gymnasium_solver.algos.units import Units, watch_units
 
 
 def measured(net: nn.Module, obs: torch.Tensor) -> dict[str, float]:
@@ -64,3 +64,14 @@ def test_the_hooks_are_removed() -> None:
     net = nn.Sequential(nn.Linear(1, 8), nn.Tanh())
     measured(net, OBS)
     assert not net[1]._forward_hooks
+
+
+@pytest.mark.parametrize("shape", [(64, 8), (16, 6, 5, 5), (2, 64, 8)])
+def test_the_statistics_are_those_of_all_outputs(shape: tuple[int, ...]) -> None:
+    units = Units()
+    units.outputs["a"] = y = 100.0 + torch.randn(shape, generator=torch.Generator().manual_seed(1))
+    found = units.metrics(OBS)
+    wide = y.double()
+    assert found["opt/activations/a/mean"] == pytest.approx(float(wide.mean()), rel=1e-6)
+    assert found["opt/activations/a/std"] == pytest.approx(float(wide.std(correction=0)), rel=1e-3)
+    assert found["opt/activations/a/dead"] == 0.0

@@ -24,6 +24,7 @@ N_EARLY = 3  # rows that count as the beginning
 LEAST_EPISODES = 20  # before the first score is taken
 N_SPEEDS = 20
 MOST, TOLERANCE = 1.7e308, 1e-5
+_PLAIN = {int, float}
 BUSY, BUSIER = 1.2, 0.25  # processes per CPU; how many more than at the beginning
 
 
@@ -54,10 +55,17 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
+def _is_finite(value: Any) -> bool:
+    return _is_number(value) and -MOST <= value <= MOST
+
+
 class History:
     def __init__(self, facts: Facts) -> None:
         self.facts = facts
         self.row: Mapping[str, Any] = {}
+        self.numbers: Mapping[str, float] = {}
+        """The finite numbers of the newest row, by metric."""
+        self.progress = 0.0
         self.steps_before: float | None = None
         """Env steps of the row before."""
         self.n_rows = 0
@@ -82,20 +90,16 @@ class History:
         self.last_load = 0.0
 
     def value(self, name: str) -> float | None:
-        value: Any = self.row.get(name)
-        if not _is_number(value) or not -MOST <= value <= MOST:
-            return None
-        return float(value)
+        return self.numbers.get(name)
 
     def recent(self, name: str) -> float | None:
         """The median of the last 10 values of a noisy metric; None until there are 10, and in rows
         without it."""
         window = self._windows[name]
-        return median(window) if len(window) == WINDOW and self.value(name) is not None else None
-
-    @property
-    def progress(self) -> float:
-        return self.value("progress") or 0.0
+        if len(window) < WINDOW or name not in self.numbers:
+            return None
+        ordered = sorted(window)
+        return (ordered[WINDOW // 2 - 1] + ordered[WINDOW // 2]) / 2
 
     @property
     def env_steps(self) -> int:
@@ -145,42 +149,48 @@ class History:
         except TypeError:  # texts and lists in a damaged file
             self.row = {name: value for name, value in row.items() if _is_number(value)}
             self.odd = _odd(self.row)
+        self.numbers = self.row
+        if self.odd or not set(map(type, self.row.values())) <= _PLAIN:
+            self.numbers = {name: value for name, value in self.row.items() if _is_finite(value)}
+        self.progress = self.value("progress") or 0.0
         self.n_rows += 1
         self._see_scores()
         self._see_learning()
         self._see_speed()
 
     def _see_scores(self) -> None:
-        score, n_episodes = self.value(SCORE), self.value("train/cnt/total_episodes") or 0
+        get = self.numbers.get
+        score, n_episodes = get(SCORE), get("train/cnt/total_episodes") or 0
         if score is not None and n_episodes >= LEAST_EPISODES:
             if self.first_score is None:
                 self.first_score = score
-                self.first_spread = self.value("train/roll/ep_rew/std") or 0.0
+                self.first_spread = get("train/roll/ep_rew/std") or 0.0
             # The best of full windows, as logged; the mean of a few episodes until there is one.
-            best = self.value(BEST)
+            best = get(BEST)
             self.best_score = score if best is None else best
         for name in ("train/roll/ep_rew/min", "train/roll/ep_rew/max"):
-            if (value := self.value(name)) is not None:
+            if (value := get(name)) is not None:
                 self.lowest_return = min(self.lowest_return, value)
                 self.highest_return = max(self.highest_return, value)
-        if (evaluation := self.value("val/roll/ep_rew/mean")) is not None:
+        if (evaluation := get("val/roll/ep_rew/mean")) is not None:
             self.best_eval = max(self.best_eval, evaluation)
-        if (cut := self.value("train/roll/ep_truncated")) is not None and cut < 1:
+        if (cut := get("train/roll/ep_truncated")) is not None and cut < 1:
             self.ever_terminated = True
 
     def _see_learning(self) -> None:
-        if (entropy := self.value(ENTROPY)) is not None and len(self.early_entropy) < N_EARLY:
+        get = self.numbers.get
+        if (entropy := get(ENTROPY)) is not None and len(self.early_entropy) < N_EARLY:
             self.early_entropy.append(entropy)
-        self.peak_lr = max(self.peak_lr, self.value(LR) or 0.0)
-        self.peak_clip = max(self.peak_clip, self.value(CLIP_RANGE) or 0.0)
-        self.peak_kl = max(self.peak_kl, self.value(KL) or 0.0)
+        self.peak_lr = max(self.peak_lr, get(LR) or 0.0)
+        self.peak_clip = max(self.peak_clip, get(CLIP_RANGE) or 0.0)
+        self.peak_kl = max(self.peak_kl, get(KL) or 0.0)
         for name, window in self._windows.items():
-            if (value := self.value(name)) is not None:
+            if (value := get(name)) is not None:
                 window.append(value)
-        low, high = self.value("train/roll/reward/min"), self.value("train/roll/reward/max")
+        low, high = get("train/roll/reward/min"), get("train/roll/reward/max")
         if low is not None and high is not None:
             self.largest_reward = max(self.largest_reward, abs(low), abs(high))
-            mean, std = self.value("train/roll/reward/mean"), self.value("train/roll/reward/std")
+            mean, std = get("train/roll/reward/mean"), get("train/roll/reward/std")
             self.reward_size = abs(mean or 0.0) + (std or 0.0)
 
     def _see_speed(self) -> None:

@@ -64,6 +64,8 @@ class Judge:
         history, found = self.history, []
         history.see(row)
         for watch in self.watches:
+            if watch.needed is not None and watch.needed not in history.row:
+                continue
             seen = watch.see(history)
             if seen is not None:
                 found.append(self._alert(watch.rule, seen))

@@ -39,6 +39,8 @@ class Watch:
 
     def __init__(self, rule: Rule) -> None:
         self.rule = rule
+        self.needed = rule.metric if rule.needs_metric else None
+        """The metric without which a row cannot tell."""
         self.is_active = False
         self.has_judged = False
         """Whether some row could tell: the metrics were logged, and the warm-up was over."""
@@ -49,8 +51,6 @@ class Watch:
         """What was seen if the alert is raised by this row; "" if it ends; None if nothing
         changed."""
         rule = self.rule
-        if rule.needs_metric and rule.metric not in history.row:
-            return None
         if rule.warm_up and history.progress < rule.warm_up:
             return None
         seen = rule.check(history)
@@ -59,7 +59,7 @@ class Watch:
         self.has_judged = True
         if not seen:
             self._n_wrong, self._n_right = 0, self._n_right + 1
-            if self.is_active and self._n_right >= self.rule.rows:
+            if self.is_active and self._n_right >= rule.rows:
                 self.is_active = False
                 return ""
             return None
