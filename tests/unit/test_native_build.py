@@ -121,3 +121,45 @@ def test_the_cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert build.cache_folder() == tmp_path / "gymnasium-solver" / "programs"
     assert ctypes.sizeof(ctypes.c_void_p) == 8
+
+
+LATE = r"""
+#include <time.h>
+static __thread int is_caller;
+static void wait_us(long us) { struct timespec some = {0, 1000 * us}; nanosleep(&some, 0); }
+/* As if the system stopped a worker after it has looked at a job. */
+#define __atomic_load_n(p, order)                                                   \
+    ({ __typeof__(*(p)) found = __atomic_load_n(p, order);                          \
+       if (!is_caller && (void *)(p) != (void *)&pool.ticket) wait_us(500); found; })
+"""
+COUNT = r"""
+static long ran[8];
+static void count(void *with, long part, long thread) {
+    __atomic_fetch_add(&ran[part], 1, __ATOMIC_SEQ_CST);
+    if (is_caller) wait_us(20); /* so that the workers have a share */
+}
+long not_once(long jobs) {
+    long wrong = 0;
+    is_caller = 1;
+    for (long job = 0; job < jobs; job++) {
+        long parts = job / 4 % 2 ? 8 : 2; /* the pool uses a slot again after four jobs */
+        memset(ran, 0, sizeof ran);
+        in_parts(count, 0, parts, 4);
+        for (long i = 0; i < 8; i++)
+            wrong += __atomic_load_n(&ran[i], __ATOMIC_SEQ_CST) != (i < parts);
+    }
+    return wrong;
+}
+"""
+
+
+def test_a_thread_that_comes_late_takes_no_part_of_another_job(tmp_path: Path) -> None:
+    """It may be stopped between any two instructions, and on aarch64 it may see writes in another
+    order."""
+    source, library = tmp_path / "pool.c", tmp_path / "pool.so"
+    source.write_text(LATE + build._text("runtime.c") + COUNT)
+    compiler = build.find_compiler()
+    assert compiler is not None
+    command = [*compiler, *build.FLAGS, "-O2", "-shared", "-o", str(library), str(source)]
+    subprocess.run([*command, *build.LIBRARIES], check=True, timeout=60)
+    assert ctypes.CDLL(str(library)).not_once(1000) == 0

@@ -16,14 +16,15 @@ from gymnasium_solver.fast.native.lower import Lowered, input_metas, lower
 from gymnasium_solver.fast.tape import Tape, Unsupported
 
 LINE = 64
-_threads = 1
+_threads = _most_threads = 1
 
 
 def set_threads(n: int) -> int:
     """Threads of all compiled programs, at most; returns the number before. Results do not depend
     on it."""
-    global _threads
+    global _threads, _most_threads
     before, _threads = _threads, max(1, min(n, 16))
+    _most_threads = max(_most_threads, _threads)
     return before
 
 
@@ -85,10 +86,12 @@ class Program:
 
     def prepare(self, n: int) -> None:
         """Memory for n samples and the current number of threads."""
-        self.call.threads = threads = min(_threads, self.layout.lanes)
-        if self._n_threads < threads:  # never less: a thread that was started may still take part
-            self._n_threads = threads
-            self._scratch = _memory(self.layout.scratch * threads)
+        self.call.threads = min(_threads, self.layout.lanes)
+        # A thread that was started for more threads, by any program with the same code, may still
+        # take part.
+        if self._n_threads < (most := min(_most_threads, self.layout.lanes)):
+            self._n_threads = most
+            self._scratch = _memory(self.layout.scratch * most)
             self.call.scratch = self._scratch.data_ptr()
         kept = self.layout.kept * (-(-n // LINE) * LINE)
         if kept > self._kept.numel():

@@ -155,13 +155,20 @@ INLINE void pause_briefly(void) {
 #endif
 }
 
+/* The next part. A thread that was stopped may come so late that its job is over and the slot has
+ * another one: it copies what the slot says and looks again whether it is still its job. A job with
+ * a part left to run keeps its slot. */
 static int take_part(long thread) {
-    uint64_t ticket = __atomic_fetch_add(&pool.ticket, 1, __ATOMIC_ACQ_REL);
-    Job *job = &pool.jobs[(ticket >> 32) & 3];
+    uint64_t ticket = __atomic_fetch_add(&pool.ticket, 1, __ATOMIC_ACQ_REL), number = ticket >> 32;
+    Job *job = &pool.jobs[number & 3];
     long part = (long)(ticket & 0xffffffff);
-    if (__atomic_load_n(&job->job, __ATOMIC_ACQUIRE) != ticket >> 32) return 0;
-    if (part >= job->parts) return 0;
-    job->work(job->with, part, thread);
+    if (__atomic_load_n(&job->job, __ATOMIC_ACQUIRE) != number) return 0;
+    long parts = __atomic_load_n(&job->parts, __ATOMIC_RELAXED);
+    void (*work)(void *, long, long) = __atomic_load_n(&job->work, __ATOMIC_RELAXED);
+    void *with = __atomic_load_n(&job->with, __ATOMIC_RELAXED);
+    __atomic_thread_fence(__ATOMIC_ACQUIRE); /* with the one of in_parts: fields, then the number */
+    if (__atomic_load_n(&job->job, __ATOMIC_RELAXED) != number || part >= parts) return 0;
+    work(with, part, thread);
     __atomic_fetch_add(&job->done, 1, __ATOMIC_ACQ_REL);
     return 1;
 }
@@ -243,12 +250,13 @@ static void in_parts(void (*work)(void *, long, long), void *with, long parts, l
     start_workers(threads - 1);
     uint64_t number = (__atomic_load_n(&pool.ticket, __ATOMIC_ACQUIRE) >> 32) + 1;
     Job *job = &pool.jobs[number & 3];
-    __atomic_store_n(&job->job, 0, __ATOMIC_RELEASE);
-    job->parts = parts;
-    job->threads = threads;
-    job->done = 0;
-    job->work = work;
-    job->with = with;
+    __atomic_store_n(&job->job, 0, __ATOMIC_RELAXED); /* the slot is no job while it changes */
+    __atomic_thread_fence(__ATOMIC_RELEASE);
+    __atomic_store_n(&job->parts, parts, __ATOMIC_RELAXED);
+    __atomic_store_n(&job->threads, threads, __ATOMIC_RELAXED);
+    __atomic_store_n(&job->done, 0, __ATOMIC_RELAXED);
+    __atomic_store_n(&job->work, work, __ATOMIC_RELAXED);
+    __atomic_store_n(&job->with, with, __ATOMIC_RELAXED);
     __atomic_store_n(&job->job, number, __ATOMIC_RELEASE);
     __atomic_store_n(&pool.ticket, number << 32, __ATOMIC_SEQ_CST);
     if (__atomic_load_n(&pool.asleep, __ATOMIC_SEQ_CST)) {
