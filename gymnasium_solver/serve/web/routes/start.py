@@ -10,7 +10,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from gymnasium_solver.config.find import find_configs
 from gymnasium_solver.printable import printable
 from gymnasium_solver.serve.web import jobs
 from gymnasium_solver.serve.web.respond import answer, body_of, field, in_thread, web_of, with_body
@@ -25,6 +24,9 @@ def routes() -> list[BaseRoute]:
 
 
 def configs(request: Request) -> dict[str, Any]:
+    # The schema of the fields takes as long to import as all the rest of the server.
+    from gymnasium_solver.config.find import find_configs
+
     found = find_configs(request.query_params.get("q") or None)
     names = ("name", "env_id", "variant", "algo_id", "suite", "description")
     return {"configs": [{n: printable(getattr(e, n)) for n in names} for e in found]}
