@@ -177,7 +177,12 @@ def test_the_window_opens_with_the_first_checkpoint_and_gets_fresh_ones(
     seen = LiveWindow(launch)
     asked = []
     checkpoint = Control.checkpoint
-    monkeypatch.setattr(Control, "checkpoint", lambda self: (asked.append(1), checkpoint(self)))
+
+    def counted(self: Control) -> None:
+        asked.append(1)
+        checkpoint(self)
+
+    monkeypatch.setattr(Control, "checkpoint", counted)
     run = gs.train(counting_config(max_env_steps=128), runs_dir=tmp_path / "r", observers=[seen])
     assert len(started) == 1
     assert str(run.path.resolve()) in started[0]
