@@ -77,7 +77,14 @@ CASES = (
     Case("gymnasium_robotics:FetchReachDense-v4", "gymnasium-robotics", 40_000, seeds=3),
     Case("parking-v0", "EnvPool's highway", 60_000, seeds=3),
     Case("shimmy:dm_control/cartpole-balance-v0", "dm_control", 60_000, "dm_control", seeds=3),
-    Case("highway_env:parking-v0", "highway-env", 3_000, seeds=3),
+    # 80 steps/s, and episodes of 500 steps: an own time limit, as its users set it.
+    Case(
+        "highway_env:parking-v0",
+        "highway-env",
+        12_000,
+        seeds=3,
+        args={"max_episode_steps": 100},
+    ),
     Case("highway-fast-v0", "EnvPool's highway", 30_000),
     Case("highway_env:highway-fast-v0", "highway-env", 2_000),
     Case("gymnasium_robotics:AdroitHandDoor-v1", "gymnasium-robotics", 20_000),
