@@ -12,7 +12,9 @@
     memory.py     where values are in memory
     nest.py       the C loops of a kernel
     emit.py       the C text
-    runtime.c     functions, threads and optimisers, before the generated text
+    packing.py    matrices that are packed before the pass
+    runtime.c     functions and threads, before the generated text
+    optimizer.c   optimiser steps
     matmul.c      matrix products
     build.py      compiles it, and keeps the libraries in a cache
     loop.c        a gradient and an optimiser step for each minibatch, after the generated text
@@ -20,7 +22,8 @@
     gradient.py   as the gradient of a loss
     step.py       as an optimiser
 
-A program runs the tape on blocks of a few dozen samples, so that values stay in the CPU's cache.
+A program runs the tape on blocks of a few dozen samples, so that values stay in the CPU's cache; of
+128 samples if there are so many weights that reading them for each block takes longer.
 Sums over samples (gradients of weights, means) are accumulated block by block. The blocks belong
 to a fixed number of lanes, whose sums are added in a fixed order: results are the same bits for any
 number of threads.

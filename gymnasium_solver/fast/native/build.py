@@ -134,11 +134,12 @@ _loaded: dict[str, ctypes.CDLL] = {}
 
 
 def load_compiled(text: str) -> ctypes.CDLL:
-    """The library of a generated text, between runtime.c and loop.c: cached, or compiled now."""
+    """The library of a generated text, after runtime.c and optimizer.c and before loop.c: cached,
+    or compiled now."""
     compiler = find_compiler()
     if compiler is None:
         raise Unsupported("no C compiler")
-    source = _text("runtime.c") + text + _text("loop.c")
+    source = "".join(map(_text, ("runtime.c", "optimizer.c"))) + text + _text("loop.c")
     name = _key(_text("matmul.c"), source)
     if name not in _loaded:
         folder = _usable_folder()

@@ -1,15 +1,15 @@
 """The kernels of a program (native/lower.py) as C text."""
 
+import itertools
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from gymnasium_solver.fast.native.arrays import (
     C_BYTES,
     ONE,
     ZERO,
-    Array,
     Extent,
     Shape,
     Storage,
@@ -36,9 +36,12 @@ from gymnasium_solver.fast.native.memory import (
     used_by,
 )
 from gymnasium_solver.fast.native.nest import Nest, joined, reduction
+from gymnasium_solver.fast.native.packing import address, is_of_weights, pack_call
 
 BLOCK = 32  # samples of a block, if a sample has one row
 MANY_PARAMETERS = 32_768
+# Many weights do not stay in the nearest caches, and each block reads all of them.
+WIDE_BLOCK = 128
 
 
 class Layout(NamedTuple):
@@ -59,8 +62,10 @@ class Source(NamedTuple):
 
 def emit(program: Lowered) -> Source:
     """C text of a program."""
-    block = max(4, 2 ** int(math.log2(max(1, 2 * BLOCK // (1 + program.widest)))))
-    lanes = 4 if program.n_sums > MANY_PARAMETERS else 8
+    is_wide = program.n_sums > MANY_PARAMETERS
+    samples = WIDE_BLOCK if is_wide else BLOCK
+    block = max(4, 2 ** int(math.log2(max(1, 2 * samples // (1 + program.widest)))))
+    lanes = 4 if is_wide else 8
     sums = rounded(program.n_sums, LINE // 4)
     scratch = place_scratch(program, block)
     uniform = place_uniform(program.storages)
@@ -81,12 +86,11 @@ class _Writer:
         self.lines.append("    " * depth + text)
 
     def text(self) -> str:
-        last = len(self.program.sections) - 1
         for section in self.program.sections:
             if section.by_rows:
                 self._rows(section)
             else:
-                self._once(section, is_last=section is self.program.sections[last])
+                self._once(section)
         self._entry()
         longest = max(self.tables, default=0)
         numbers = ", ".join(str(i) for i in range(longest))
@@ -103,14 +107,46 @@ class _Writer:
 
     # -- functions ----------------------------------------------------------------------------
 
-    def _once(self, section: Section, is_last: bool) -> None:
+    def _once(self, section: Section) -> None:
+        packs = self._packs(section)
         self.lines.append(f"static void once_{section.level}(const Call *c) {{")
         self.add("const double N = (double)c->n;")
         self.add("const long r = 0; const int first = 0; (void)N; (void)r; (void)first;")
         self._pointers(section)
+        if packs:
+            self.add(packs)
         for kernel in section.kernels:
-            self._kernel(kernel)
+            if not is_of_weights(kernel):
+                self._kernel(kernel)
         self.lines.append("}")
+
+    def _packs(self, section: Section) -> str:
+        """The packing of weights, which threads share; returns the call. Constants come last: they
+        are packed once for several calls."""
+        n_params = self.program.n_params
+        packs = [k for k in section.kernels if isinstance(k, Pack) and is_of_weights(k)]
+        packs.sort(key=lambda k: k.source.storage.index >= n_params)
+        if not packs:
+            return ""
+        name = f"pack_{section.level}"
+        self.lines.append(f"static void {name}(void *with, long part, long thread) {{")
+        self.add("const Call *c = with;")
+        self.add("switch (part) {")
+        counts = [0, 0]  # parts of parameters, of constants
+        for kernel in packs:
+            storage = kernel.source.storage
+            sizes = [range(size.n) for size in kernel.source.shape[:-2]]
+            for index in itertools.product(*sizes):
+                self.add(f"case {sum(counts)}: {{")
+                self._pointer_to(storage, section)
+                self._pointer_to(kernel.target, section)
+                self.add(pack_call(kernel, [str(i) for i in index]), 2)
+                self.add("break; }")
+                counts[storage.index >= n_params] += 1
+        self.add("}")
+        self.lines.append("}")
+        n_parts = f"c->again ? {counts[0]} : {sum(counts)}"
+        return f"in_parts({name}, (void *)c, {n_parts}, c->threads);"
 
     def _rows(self, section: Section) -> None:
         level = section.level
@@ -158,7 +194,7 @@ class _Writer:
             self.add(f"once_{level}(c);")
             self.add(f"in_parts(lane_{level}, c, lanes_of(c->n), c->threads);")
             for start, size in _merged(self.program.summed[level]):
-                self.add(f"sum_lanes(c->sums, lanes_of(c->n), SUMS, {start}, {size});")
+                self.add(f"sum_lanes(c, lanes_of(c->n), SUMS, {start}, {size});")
         self.add(f"once_{n_passes}(c);")
         self.lines.append("}")
 
@@ -166,30 +202,33 @@ class _Writer:
 
     def _pointers(self, section: Section) -> None:
         for s in storages_of(section):
-            kind = s.ctype
-            if s.place == "scratch":
-                self._declare(s, f"({kind} *)(scratch + {s.index}L)")
-            elif s.place == "kept":
-                per_row = f"start * {s.size.n * C_BYTES[kind]}L"
-                self._declare(s, f"({kind} *)(c->kept + {s.index}L * whole + {per_row})")
-            elif s.place == "uniform":
-                self._declare(s, f"({kind} *)(c->uniform + {s.index}L)")
-            elif s.place == "sums":
-                base = "sums" if section.by_rows and self._is_written(s, section) else "c->sums"
-                self._declare(s, f"{base} + {s.index}L")
-            elif s.place == "tensor" and s.index < 0:
-                self.tables[s.size.n] = None
-                self.add(f"const int64_t *{s.name} = positions;")
-            elif s.place == "tensor":
-                self.add(f"const {kind} *{s.name} = (const {kind} *)c->tensors[{s.index}];")
-            elif s.place == "number":
-                self.add(f"const float *{s.name} = c->numbers + {s.index};")
-            elif s.place == "out":
-                self._declare(s, f"c->out + {s.index}")
-            elif s.place == "row_out":
-                self._declare(s, f"({kind} *)c->row_out[{s.index}] + start * {s.size.n}L")
-            else:
-                self._column(s)
+            self._pointer_to(s, section)
+
+    def _pointer_to(self, s: Storage, section: Section) -> None:
+        kind = s.ctype
+        if s.place == "scratch":
+            self._declare(s, f"({kind} *)(scratch + {s.index}L)")
+        elif s.place == "kept":
+            per_row = f"start * {s.size.n * C_BYTES[kind]}L"
+            self._declare(s, f"({kind} *)(c->kept + {s.index}L * whole + {per_row})")
+        elif s.place == "uniform":
+            self._declare(s, f"({kind} *)(c->uniform + {s.index}L)")
+        elif s.place == "sums":
+            base = "sums" if section.by_rows and self._is_written(s, section) else "c->sums"
+            self._declare(s, f"{base} + {s.index}L")
+        elif s.place == "tensor" and s.index < 0:
+            self.tables[s.size.n] = None
+            self.add(f"const int64_t *{s.name} = positions;")
+        elif s.place == "tensor":
+            self.add(f"const {kind} *{s.name} = (const {kind} *)c->tensors[{s.index}];")
+        elif s.place == "number":
+            self.add(f"const float *{s.name} = c->numbers + {s.index};")
+        elif s.place == "out":
+            self._declare(s, f"c->out + {s.index}")
+        elif s.place == "row_out":
+            self._declare(s, f"({kind} *)c->row_out[{s.index}] + start * {s.size.n}L")
+        else:
+            self._column(s)
 
     def _declare(self, s: Storage, text: str) -> None:
         self.add(f"{s.ctype} *{s.name} = {text};")
@@ -251,17 +290,9 @@ class _Writer:
         self.add(f"{name}({', '.join(['N', 'r', 'first', *order])});")
 
     def _pack(self, kernel: Pack) -> None:
-        source = kernel.source
-        stack = source.shape[:-2]
-        depth, index, at = self._stack_loops(stack)
-        k, n = source.shape[-2:]
-        row, col = source.strides[-2:]
-        size = str(Extent(kernel.size, k.by_rows))
-        self.add(
-            f"gsolve_pack({k}, {n}, {_address(source, stack, index)}, {row}, {col}, "
-            f"{kernel.target.name} + {at} * {size});",
-            depth,
-        )
+        stack = kernel.source.shape[:-2]
+        depth, index, _ = self._stack_loops(stack)
+        self.add(pack_call(kernel, index), depth)
         self._close(len(stack))
 
     def _matmul(self, kernel: Matmul) -> None:
@@ -272,13 +303,13 @@ class _Writer:
         ai, ak = a.strides[-2:]
         bias = "0"
         if kernel.bias is not None:
-            bias = _address(kernel.bias, stack, index)
+            bias = address(kernel.bias, stack, index)
         adds = "!first" if k.by_rows else "0"
         size = str(Extent(kernel.b_size, k.by_rows))
         packed = kernel.b.name if kernel.b_is_shared else f"{kernel.b.name} + {at} * {size}"
         self.add(
-            f"gsolve_matmul({m}, {n}, {k}, {_address(a, stack, index)}, {ai}, {ak}, {packed}, "
-            f"{_address(out, stack, index)}, {n}, {bias}, {adds});",
+            f"gsolve_matmul({m}, {n}, {k}, {address(a, stack, index)}, {ai}, {ak}, {packed}, "
+            f"{address(out, stack, index)}, {n}, {bias}, {adds});",
             depth,
         )
         self._close(len(stack))
@@ -357,13 +388,6 @@ class _Writer:
 def _pointer(storage: Storage) -> str:
     is_input = storage.place in ("tensor", "number")
     return f"const {storage.ctype}" if is_input else storage.ctype
-
-
-def _address(array: Array, stack: Shape, index: Sequence[str]) -> str:
-    missing = len(stack) + 2 - len(array.shape)
-    strides = (ZERO,) * missing + array.strides
-    parts = [f"{i} * {strides[d]}" for d, i in enumerate(index) if strides[d] != ZERO]
-    return " + ".join([array.start, *parts])
 
 
 def _merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -33,6 +33,7 @@ class NativeGradient:
         self._update.restype = c_int64
         self._update.argtypes = [
             c_void_p, c_void_p, c_int64, c_void_p, c_void_p, c_void_p, c_int64, c_double,
+            c_void_p, c_int64,
         ]  # fmt: skip
 
     def __call__(
@@ -50,14 +51,19 @@ class NativeGradient:
         optimizer: FlatOptimizer,
         lr: float,
         limit: float | None = None,
+        outputs: Tensor | None = None,
+        target: tuple[Tensor, float] | None = None,
     ) -> Tensor:
         """A gradient and an optimiser step for each part (indices of samples; None: all of them).
 
         Stops before the step of a part whose first output exceeds `limit`. Returns the norms of the
         gradients, one for each step: the same bits as one call after another.
+
+        `outputs` [parts, n]: gets the outputs of each part that are numbers; outputs by sample are
+        lost. `target`: the flat parameters of a target network, which moves towards the network
+        after each step, by this factor.
         """
         program = self.program
-        assert not program.has_row_outputs, "outputs by sample would be overwritten"
         n = len(batch[0])
         whole = parts[0] is None
         sizes = [n if part is None else len(part) for part in parts]
@@ -69,13 +75,16 @@ class NativeGradient:
         program.prepare(max(sizes))
         held = program.set_columns(batch)
         program.set_numbers(coefficients)
+        rows = program.set_row_outputs(max(sizes))
         norms = torch.empty(len(parts))
-        settings = self.optimizer.settings(optimizer, lr)
+        settings = self.optimizer.settings(optimizer, lr, target)
         done = self._update(
             program.address, settings, len(parts), starts.ctypes.data,
             None if index is None else index.ctypes.data, norms.data_ptr(),
             -1 if limit is None else 0, 0.0 if limit is None else limit,
+            None if outputs is None else outputs.data_ptr(),
+            0 if outputs is None else outputs.shape[1],
         )  # fmt: skip
-        del held
+        del held, rows
         optimizer.n_steps += done
         return norms[:done]

@@ -123,6 +123,7 @@ class Lowered(NamedTuple):
     outputs: list[tuple[str, Any]]  # ("number", (offset, shape)) or ("rows", (shape, dtype))
     copies: list[tuple[Array, int]]  # gradients that are not sums themselves: to this offset
     widest: int  # most rows of an array for one sample
+    n_params: int
 
 
 def literal(value: float | bool) -> Operand:

@@ -47,7 +47,7 @@ class Lowering(Products):
         widest = max(s.n for m in self.metas.values() for s in extents(m.shape) if s.by_rows)
         return Lowered(
             self.sections, self.storages, self.summed, self.n_sums, n_outputs, outputs, copies,
-            widest,
+            widest, self.n_params,
         )  # fmt: skip
 
     def _kept(self, value: Value) -> Value:

@@ -42,24 +42,60 @@ INLINE long panel_width(long n) {
     return 4;
 }
 
+/* 4 rows of 4 numbers as columns: out[i][c] = from[c][i]. */
+INLINE void transpose_4(const float *from, long col, float *out, long width) {
+#if defined(__has_builtin)
+#if __has_builtin(__builtin_shufflevector)
+#define HAS_SHUFFLE
+#endif
+#endif
+#ifdef HAS_SHUFFLE
+    v4 a = *(const v4 *)from, b = *(const v4 *)(from + col);
+    v4 c = *(const v4 *)(from + 2 * col), d = *(const v4 *)(from + 3 * col);
+    v4 ab_low = __builtin_shufflevector(a, b, 0, 4, 1, 5), cd_low = __builtin_shufflevector(c, d, 0, 4, 1, 5);
+    v4 ab_high = __builtin_shufflevector(a, b, 2, 6, 3, 7), cd_high = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+    *(v4 *)out = __builtin_shufflevector(ab_low, cd_low, 0, 1, 4, 5);
+    *(v4 *)(out + width) = __builtin_shufflevector(ab_low, cd_low, 2, 3, 6, 7);
+    *(v4 *)(out + 2 * width) = __builtin_shufflevector(ab_high, cd_high, 0, 1, 4, 5);
+    *(v4 *)(out + 3 * width) = __builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7);
+#else
+    for (long c = 0; c < 4; c++)
+        for (long i = 0; i < 4; i++) out[i * width + c] = from[c * col + i];
+#endif
+}
+
+/* A part [k, used] of B as a panel [k][width], if the columns of B are contiguous (a transposed
+ * matrix). 16 rows at a time: whole cache lines of both sides. */
+static void pack_columns(long k, long used, const float *b, long col, float *out, long width) {
+    for (long start = 0; start < k; start += 16) {
+        long stop = start + 16 < k ? start + 16 : k, whole = start + (stop - start) / 4 * 4, c = 0;
+        for (; c + 4 <= used; c += 4) {
+            for (long i = start; i < whole; i += 4)
+                transpose_4(b + i + c * col, col, out + i * width + c, width);
+            for (long i = whole; i < stop; i++)
+                for (long j = c; j < c + 4; j++) out[i * width + j] = b[i + j * col];
+        }
+        for (; c < used; c++)
+            for (long i = start; i < stop; i++) out[i * width + c] = b[i + c * col];
+        for (long i = start; i < stop; i++)
+            for (long j = used; j < width; j++) out[i * width + j] = 0.0f;
+    }
+}
+
 /* B [k, n] with any strides as panels [k][width], with zeros beyond n. */
 void gsolve_pack(long k, long n, const float *b, long row, long col, float *out) {
     for (long j = 0; j < n; j += NR) {
         long width = panel_width(n - j), used = n - j < width ? n - j : width;
         const float *from = b + j * col;
-        if (col == 1) {
+        if (row == 1 && col != 1) {
+            pack_columns(k, used, from, col, out, width);
+        } else if (col == 1 && used == NR) { /* a known length: two vectors a row */
+            for (long i = 0; i < k; i++)
+                SIMD for (long c = 0; c < NR; c++) out[i * NR + c] = from[i * row + c];
+        } else {
             for (long i = 0; i < k; i++) {
-                SIMD for (long c = 0; c < used; c++) out[i * width + c] = from[i * row + c];
+                for (long c = 0; c < used; c++) out[i * width + c] = from[i * row + c * col];
                 for (long c = used; c < width; c++) out[i * width + c] = 0.0f;
-            }
-        } else { /* transposed: a few rows at a time, so that both sides stay in the cache */
-            for (long start = 0; start < k; start += 16) {
-                long stop = start + 16 < k ? start + 16 : k;
-                for (long c = 0; c < used; c++)
-                    for (long i = start; i < stop; i++)
-                        out[i * width + c] = from[i * row + c * col];
-                for (long i = start; i < stop; i++)
-                    for (long c = used; c < width; c++) out[i * width + c] = 0.0f;
             }
         }
         out += k * width;

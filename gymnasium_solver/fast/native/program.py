@@ -28,6 +28,10 @@ def set_threads(n: int) -> int:
     return before
 
 
+def n_threads() -> int:
+    return _threads
+
+
 class Call(ctypes.Structure):
     """As in runtime.c."""
 
@@ -35,6 +39,7 @@ class Call(ctypes.Structure):
         ("n", c_int64), ("index", c_void_p), ("columns", c_void_p), ("tensors", c_void_p),
         ("numbers", c_void_p), ("sums", c_void_p), ("uniform", c_void_p), ("scratch", c_void_p),
         ("kept", c_void_p), ("out", c_void_p), ("row_out", c_void_p), ("threads", c_int64),
+        ("again", c_int64),
     ]  # fmt: skip
 
 
@@ -115,9 +120,13 @@ class Program:
         for i, c in enumerate(coefficients):
             self.numbers[i] = float(c)
 
-    @property
-    def has_row_outputs(self) -> bool:
-        return bool(self._row_outs)
+    def set_row_outputs(self, n: int) -> list[Tensor]:
+        """New tensors for the outputs with one row per sample."""
+        rows = []
+        for i, (shape, dtype) in enumerate(self._row_outs):
+            rows.append(torch.empty((n, *shape), dtype=dtype))
+            self._row_out[i] = rows[-1].data_ptr()
+        return rows
 
     def run(self, columns: Sequence[Tensor], coefficients: Sequence[Any]) -> list[Tensor]:
         """The outputs, in the order of the tape."""
@@ -140,11 +149,7 @@ class Program:
         n = len(columns[0])
         self.prepare(n)
         held = self.set_columns(columns)
-        rows = []
-        for i, (shape, dtype) in enumerate(self._row_outs):
-            rows.append(torch.empty((n, *shape), dtype=dtype))
-            self._row_out[i] = rows[-1].data_ptr()
-        return held, rows
+        return held, self.set_row_outputs(n)
 
     def _outputs(self, rows: list[Tensor], numbers: Tensor) -> list[Tensor]:
         left, found = iter(rows), []

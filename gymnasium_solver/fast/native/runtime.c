@@ -1,5 +1,5 @@
 /* What every compiled program starts with (native/build.py puts it before the generated text):
- * mathematical functions, a thread pool and the optimisers. Loops over elements are vectorised by
+ * mathematical functions and a thread pool. Loops over elements are vectorised by
  * the compiler (omp simd).
  */
 #include <math.h>
@@ -290,80 +290,27 @@ typedef struct {
     float *out;            /* outputs that are numbers */
     void **row_out;        /* outputs with one row per sample */
     int64_t threads;
+    int64_t again;         /* the constants are those of the call before: they are packed already */
 } Call;
 
+#define STRETCH 16384 /* elements of a part of a long vector: the same for any number of threads */
+INLINE long stretches(long n) { return (n + STRETCH - 1) / STRETCH; }
+INLINE long stretch_end(long part, long n) { return (part + 1) * STRETCH < n ? (part + 1) * STRETCH : n; }
+
 /* The sum of a range over lanes, in the order of the lanes, into the first. */
-static void sum_lanes(float *sums, long lanes, long stride, long start, long size) {
-    for (long lane = 1; lane < lanes; lane++) {
-        const float *from = sums + lane * stride + start;
-        float *to = sums + start;
-        SIMD for (long i = 0; i < size; i++) to[i] += from[i];
+typedef struct { float *sums; long lanes, stride, size; } LaneSums;
+
+static void sum_stretch(void *with, long part, long thread) {
+    const LaneSums *s = with;
+    const long start = part * STRETCH, stop = stretch_end(part, s->size);
+    float *to = s->sums;
+    for (long lane = 1; lane < s->lanes; lane++) {
+        const float *from = s->sums + lane * s->stride;
+        SIMD for (long i = start; i < stop; i++) to[i] += from[i];
     }
 }
 
-/* ---- optimisers: as fast/optimizer.py, on one flat vector ---------------------------------- */
-enum { ADAM, ADAMW, SGD, RMSPROP, RMSPROP_TF };
-
-typedef struct {
-    float *weights, *mean, *square;
-    int64_t size, kind, n_steps;
-    double lr, beta1, beta2, eps, weight_decay, momentum;
-    double max_norm, max_value; /* 0: no clipping */
-} Optimizer;
-
-static double norm_of(const float *x, long n) {
-    double total = 0.0;
-    for (long start = 0; start < n; start += 1024) {
-        long stop = start + 1024 < n ? start + 1024 : n;
-        float part = 0.0f;
-        _Pragma("omp simd reduction(+ : part)") for (long i = start; i < stop; i++) part += x[i] * x[i];
-        total += part;
-    }
-    return sqrt(total);
-}
-
-static double descend_flushed(Optimizer *o, float *g) {
-    const long n = o->size;
-    float *w = o->weights, *mean = o->mean, *square = o->square;
-    double norm = norm_of(g, n), left = norm;
-    if (o->max_value > 0) {
-        const float most = (float)o->max_value;
-        SIMD for (long i = 0; i < n; i++) {
-            float x = g[i] > most ? most : g[i];
-            g[i] = x < -most ? -most : x;
-        }
-        left = norm_of(g, n);
-    }
-    const float clip = o->max_norm > 0 && left > o->max_norm ? (float)(o->max_norm / (left + 1e-6)) : 1.0f;
-    const float lr = (float)o->lr, eps = (float)o->eps;
-    const float keeps = o->kind == ADAMW ? (float)(1.0 - o->lr * o->weight_decay) : 1.0f;
-    const float decay = o->kind == ADAMW ? 0.0f : (float)o->weight_decay;
-    o->n_steps++;
-    if (o->kind == ADAM || o->kind == ADAMW) {
-        const float b1 = (float)(1.0 - o->beta1), b2 = (float)o->beta2, c2 = (float)(1.0 - o->beta2);
-        const float step = (float)(o->lr / (1.0 - pow(o->beta1, (double)o->n_steps)));
-        const float root = (float)sqrt(1.0 - pow(o->beta2, (double)o->n_steps));
-        SIMD for (long i = 0; i < n; i++) {
-            float old = w[i] * keeps, x = g[i] * clip + decay * old;
-            float m = mean[i] + b1 * (x - mean[i]), v = b2 * square[i] + c2 * x * x;
-            mean[i] = m;
-            square[i] = v;
-            w[i] = old - step * m / (sqrtf(v) / root + eps);
-        }
-    } else if (o->kind == SGD) {
-        const float momentum = (float)o->momentum;
-        SIMD for (long i = 0; i < n; i++) {
-            float x = g[i] * clip + decay * w[i];
-            if (momentum != 0.0f) x = mean[i] = momentum * mean[i] + x;
-            w[i] -= lr * x;
-        }
-    } else {
-        const float kept = 0.99f, is_tf = o->kind == RMSPROP_TF;
-        SIMD for (long i = 0; i < n; i++) {
-            float x = g[i] * clip + decay * w[i], v = kept * square[i] + (1.0f - kept) * x * x;
-            square[i] = v;
-            w[i] -= lr * x / (is_tf ? sqrtf(v + eps) : sqrtf(v) + eps);
-        }
-    }
-    return norm;
+static void sum_lanes(const Call *c, long lanes, long stride, long start, long size) {
+    LaneSums s = {c->sums + start, lanes, stride, size};
+    if (lanes > 1) in_parts(sum_stretch, &s, stretches(size), c->threads);
 }

@@ -1,0 +1,33 @@
+"""Addresses of matrices in a stack, and the calls that pack them."""
+
+from collections.abc import Sequence
+
+from gymnasium_solver.fast.native.arrays import ZERO, Array, Extent, Shape
+from gymnasium_solver.fast.native.kernels import Kernel, Pack
+
+
+def is_of_weights(kernel: Kernel) -> bool:
+    """Whether a kernel packs a matrix that the caller gives: it depends on no other kernel."""
+    return isinstance(kernel, Pack) and kernel.source.storage.place == "tensor"
+
+
+def pack_call(kernel: Pack, index: Sequence[str]) -> str:
+    """Packs the matrix at this index of the stack."""
+    source = kernel.source
+    stack, (k, n) = source.shape[:-2], source.shape[-2:]
+    row, col = source.strides[-2:]
+    at = "0"
+    for i, size in zip(index, stack, strict=True):
+        at = i if at == "0" else f"({at} * {size} + {i})"
+    size = str(Extent(kernel.size, k.by_rows))
+    return (
+        f"gsolve_pack({k}, {n}, {address(source, stack, index)}, {row}, {col}, "
+        f"{kernel.target.name} + {at} * {size});"
+    )
+
+
+def address(array: Array, stack: Shape, index: Sequence[str]) -> str:
+    missing = len(stack) + 2 - len(array.shape)
+    strides = (ZERO,) * missing + array.strides
+    parts = [f"{i} * {strides[d]}" for d, i in enumerate(index) if strides[d] != ZERO]
+    return " + ".join([array.start, *parts])
