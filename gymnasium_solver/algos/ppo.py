@@ -203,7 +203,8 @@ class PPO(RolloutLearner):
         while epoch < cfg.n_epochs and not kl_stop:
             if epoch and cfg.recompute_advantages:
                 data = self._prepare(rollout, reward, is_first=False)
-            if self._has_compiled_steps and not is_detailed:
+            # Details need the first gradient by itself.
+            if self._has_compiled_steps and (norms or not is_detailed):
                 n_passes = self._passes_a_call(data, cfg.n_epochs - epoch)
                 with timer.detail("gradient"):
                     taken, kl_stop = self._compiled_passes(
