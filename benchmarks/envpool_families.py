@@ -14,6 +14,7 @@ from the same commit. The exit code is 1 if one crashed.
 """
 
 import argparse
+import re
 import sys
 import tempfile
 import time
@@ -107,7 +108,8 @@ def try_id(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def one_line(error: Exception) -> str:
-    return " ".join(str(error).split())
+    text = re.sub(r"/\S+/site-packages/", "", str(error))  # where it is installed is no result
+    return " ".join(text.split())
 
 
 def markdown(result: dict[str, Any]) -> str:

@@ -10,6 +10,7 @@ The message names the environment, the exception and its place. The traceback is
 prints it below the message, a run writes it into run.log.
 """
 
+import re
 import traceback
 from importlib import metadata
 from pathlib import Path
@@ -28,6 +29,7 @@ _CALLERS = (
     str(_GYMNASIUM / "envs" / "registration.py"),
     "<frozen",
 )
+_POOL_FILE = re.compile(r"\S+[/\\]site-packages[/\\](envpool\S+\.\w+)")
 # Packages that MuJoCo 4 breaks: their module, and a version of MuJoCo that they work with.
 NEEDS_MUJOCO_3 = {
     "gymnasium-robotics": ("gymnasium_robotics", "3.3.7"),
@@ -37,11 +39,22 @@ NEEDS_MUJOCO_3 = {
 
 def env_bug(happened: str, error: BaseException) -> EnvError:
     """The error to raise for an exception of an environment; `happened` opens the message."""
+    if (file := lacking_file(error)) is not None:
+        env_id = happened.partition(": ")[0]
+        lacks = f"{env_id}: the installed EnvPool does not bring its data file {file}"
+        return MissingError(f"{lacks}. Choose another environment.")
     frames = own_frames(error)
     text = f"{happened} {one_line(error)}{place(frames)}{advice(error)}"
     if isinstance(error, ImportError | gymnasium.error.DependencyNotInstalled):
         return MissingError(text)
     return EnvBugError(text, format_traceback(error, frames))
+
+
+def lacking_file(error: BaseException) -> str | None:
+    """The data file that EnvPool did not find where it is installed: some are in none of its
+    wheels."""
+    found = _POOL_FILE.search(str(error))
+    return found[1] if found is not None and not Path(found[0]).exists() else None
 
 
 def own_frames(error: BaseException) -> list[traceback.FrameSummary]:

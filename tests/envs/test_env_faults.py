@@ -13,7 +13,7 @@ import pytest
 from gymnasium_solver.envs import env_bugs
 from gymnasium_solver.envs.make import make_vector_env
 from gymnasium_solver.envs.vector import VectorEnv
-from gymnasium_solver.errors import EnvError, details_of
+from gymnasium_solver.errors import EnvError, MissingError, details_of
 from tests.envs.faulty import FAULTY, Faulty
 
 MODES = ("sync", "async", "vector")
@@ -203,3 +203,18 @@ def test_what_mujoco_4_breaks_is_named(tmp_path: Path, monkeypatch: pytest.Monke
     found["mujoco"] = "3.3.7"
     with pytest.raises(EnvError, match=r"AssertionError \(.*__init__.py, line 1\)$"):
         make_vector_env("gymnasium_robotics:FetchReach-v4", 1)
+
+
+def test_a_data_file_that_envpool_does_not_bring_is_missing(tmp_path: Path) -> None:
+    path = tmp_path / "site-packages" / "envpool_assets" / "jumanji" / "puzzles.npy"
+    error = RuntimeError(f"failed to open Sudoku database: {path}")
+    found = env_bugs.env_bug("Sudoku-v0: reset() raised", error)
+    assert isinstance(found, MissingError)
+    file = Path("envpool_assets", "jumanji", "puzzles.npy")
+    assert str(found) == (
+        f"Sudoku-v0: the installed EnvPool does not bring its data file {file}. "
+        "Choose another environment."
+    )
+    path.parent.mkdir(parents=True)
+    path.touch()  # it is there: something else is wrong with it
+    assert not isinstance(env_bugs.env_bug("Sudoku-v0: reset() raised", error), MissingError)
