@@ -132,7 +132,7 @@ def markdown(result: dict[str, Any]) -> str:
         table(["family", *KINDS], rows),
     ]
     if others:
-        parts += ["## Not trained", table(["id", "", "what it says"], others)]
+        parts += ["### Not trained", table(["id", "", "what it says"], others)]
     names = ", ".join(f"`{row['env_id']}`" for row in tried if row["status"] == "trained")
     return "\n\n".join([*parts, f"Trained: {names}."])
 

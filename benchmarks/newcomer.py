@@ -276,7 +276,7 @@ def markdown(result: dict[str, Any]) -> str:
     ]
     if others:
         what = ["environment", "venv", "", "what it says"]
-        parts += ["## Not trained", table(what, others)]
+        parts += ["### Not trained", table(what, others)]
     return "\n\n".join(parts)
 
 
