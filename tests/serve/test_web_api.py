@@ -132,6 +132,16 @@ def test_a_run_with_everything_but_curves(web: TestClient) -> None:
     assert "epoch 2" in get(web, "runs/cart-0.001-1/log")["text"]
 
 
+def test_returns_of_single_episodes(web: TestClient, runs: Path) -> None:
+    run = Run(runs / "cart-0.001-1")
+    nan = float("nan")
+    for found in ([1.0, nan, 3.5], "<b>", [nan], None):
+        run.log_event("eval", stage="test", env_steps=20_000, greedy=True, returns=found)
+    run.close()
+    known = {"stage": "test", "env_steps": 20_000, "greedy": True}
+    assert get(web, f"runs/{run.id}/returns")["evaluations"] == [known | {"returns": [1.0, 3.5]}]
+
+
 def test_series_by_three_clocks_and_smoothed(web: TestClient) -> None:
     def line(**params: Any) -> dict[str, Any]:
         return get(web, "series", runs="cart-0.001-0", metrics=VAL, **params)["series"][0]

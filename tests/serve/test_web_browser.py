@@ -194,6 +194,30 @@ def test_alerts_are_marks_with_advice_and_the_config_shows_its_difference(open_p
     expect(page.locator("[data-metric]")).to_have_count(1)
 
 
+def test_distributions_of_actions_values_and_returns(open_page: Open, runs: Path) -> None:
+    run = Run(runs / "cart-0.001-0")
+    for epoch in (21, 22, 23):
+        clock = {"env_steps": 1000 * epoch, "epoch": epoch, "wall_s": 1.0}
+        shares = {f"train/roll/actions/hist/{i}": share for i, share in ((0, 0.25), (1, 0.75))}
+        bands = {f"train/roll/{name}/{part}": 1.0 for name in ("baseline", "return")
+                 for part in ("mean", "std")}  # fmt: skip
+        run.log_metrics(clock | shares | bands)
+    for stage, steps in (("val", 21_000), ("val", 22_000), ("test", 23_000)):
+        run.log_event("eval", stage=stage, env_steps=steps, returns=[1.0, 2.0, 2.0, 9.0])
+    run.close()
+    page = open_page(f"runs/{run.id}?tab=spread")
+    heat = page.get_by_label("Share of each action")
+    assert "0 25 %, 1 75 %" in heat.get_attribute("aria-label")
+    painted = (
+        """(c) => c.getContext("2d").getImageData(0, 0, c.width, c.height).data.some(Boolean)"""
+    )
+    assert heat.evaluate(painted)
+    expect(page.get_by_label("Values and the returns")).to_have_attribute("data-lines", "2")
+    expect(page.locator(".bars i")).to_have_count(20)
+    expect(page.locator(".bars i[title='1 to 1.4: 1 episodes']")).to_have_count(1)
+    expect(page.get_by_label("Quantiles of the returns")).to_have_attribute("data-points", "4")
+
+
 @pytest.mark.slow
 def test_smoothing_keeps_the_raw_line(open_page: Open) -> None:
     page = open_page("runs/cart-0.001-0?smooth=0.5&x=wall_s")
@@ -335,6 +359,7 @@ def test_every_page_is_accessible(open_page: Open, scheme: str) -> None:
     paths = {
         "": ROWS, "runs/cart-0.001-0": ".chart canvas", f"compare?runs={ids}": ".chart canvas",
         "runs/cart-0.001-0?tab=curves": ".chart canvas",
+        "runs/cart-0.001-0?tab=spread": ".spread .panel",
         "runs/cart-0.001-0?tab=config": "table.config", "start": ".config-card",
     }  # fmt: skip
     for path, ready in paths.items():

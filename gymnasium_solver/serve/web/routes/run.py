@@ -8,6 +8,7 @@ from starlette.routing import BaseRoute, Route
 
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.printable import printable
+from gymnasium_solver.runs.files import finite
 from gymnasium_solver.runs.index import stamp
 from gymnasium_solver.runs.metrics import describe
 from gymnasium_solver.runs.query import get_alerts, get_config, get_events, get_meta, get_run
@@ -24,6 +25,7 @@ MOST_CONFIGS = 2_000
 def routes() -> list[BaseRoute]:
     return [
         Route("/api/runs/{run}", in_thread(detail)),
+        Route("/api/runs/{run}/returns", in_thread(returns)),
         Route("/api/runs/{run}/log", in_thread(log)),
         Route("/api/runs/{run}/videos/{name}", in_thread(video)),
     ]
@@ -101,6 +103,17 @@ def videos_of(run: Run) -> list[dict[str, Any]]:
         {"name": p.name, "bytes": p.stat().st_size, "kind": MEDIA_TYPES[p.suffix.lower()]}
         for p in paths
     ]
+
+
+def returns(request: Request) -> dict[str, Any]:
+    """The returns of the single episodes of each evaluation."""
+    evaluations = [
+        {name: event.get(name) for name in ("stage", "env_steps", "greedy")}
+        | {"returns": [r for r in map(finite, event["returns"]) if r is not None]}
+        for event in get_events(run_of(request), "eval")
+        if isinstance(event.get("returns"), list)
+    ]
+    return {"evaluations": [one for one in evaluations if one["returns"]]}
 
 
 def log(request: Request) -> dict[str, Any]:

@@ -8,8 +8,9 @@ import { follow } from "../lib/stream.js";
 import { Axes, MetricPanels, ReturnChart, axesOf } from "./run-charts.js";
 import { Checkpoints, Config, Evaluations, Log, Machine, Videos } from "./run-parts.js";
 import { Actions } from "./run-actions.js";
+import { Spread } from "./run-spread.js";
 
-const TABS = [["overview", "Overview"], ["curves", "Curves"], ["evaluations", "Evaluations"], ["config", "Config"], ["log", "Log"], ["videos", "Videos"], ["machine", "Machine"]];
+const TABS = [["overview", "Overview"], ["curves", "Curves"], ["spread", "Distributions"], ["evaluations", "Evaluations"], ["config", "Config"], ["log", "Log"], ["videos", "Videos"], ["machine", "Machine"]];
 
 export default function RunPage({ params, query }) {
   const id = params.run;
@@ -61,6 +62,7 @@ export default function RunPage({ params, query }) {
     <div id="tab-panel" role="tabpanel" aria-labelledby=${`tab-${tab}`}>
       ${tab === "overview" && html`<${Overview} run=${run} detail=${detail} axes=${axes} version=${version} log=${log.current.text} />`}
       ${tab === "curves" && html`<${MetricPanels} run=${run} detail=${detail} axes=${axes} version=${version} />`}
+      ${tab === "spread" && html`<${Spread} run=${run} detail=${detail} axes=${axes} version=${version} />`}
       ${tab === "evaluations" && html`<${Evaluations} detail=${detail} run=${run} />`}
       ${tab === "config" && html`<${Config} detail=${detail} />`}
       ${tab === "log" && html`<${Log} text=${log.current.text} />`}
