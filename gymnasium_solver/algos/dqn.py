@@ -22,6 +22,7 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from gymnasium_solver.algos import ops
+from gymnasium_solver.algos.joined_steps import JoinedSteps
 from gymnasium_solver.algos.off_policy import OffPolicyLearner, ReplayBatch
 from gymnasium_solver.algos.off_policy_config import OffPolicyConfig
 from gymnasium_solver.algos.q_targets import build_q_network
@@ -34,6 +35,7 @@ from gymnasium_solver.algos.r2d2 import (
 from gymnasium_solver.config.schedule import PositiveSchedule, Schedule, changing, scheduled
 from gymnasium_solver.config.schema import Count, Float, NonNegativeInt, RecurrentFields
 from gymnasium_solver.config.search_range import searched
+from gymnasium_solver.fast.optimizer import FlatOptimizer
 from gymnasium_solver.nets.q_network import QHead, QNetwork
 from gymnasium_solver.policies.q_policy import Exploration, QPolicy
 from gymnasium_solver.spaces.observations import Space
@@ -213,6 +215,10 @@ class DQN(OffPolicyLearner):
             ],
             record=config.has_short_sequences,
         )
+        self.joined = None
+        if isinstance(self.optimizer, FlatOptimizer):
+            names = ("opt/loss/td", "opt/q/mean")
+            self.joined = JoinedSteps(self, self.gradient, self.optimizer, names)
 
     def _loss(
         self, batch: ReplayBatch, coefficients: Sequence[Tensor]
@@ -275,6 +281,19 @@ class DQN(OffPolicyLearner):
         if self.config.noisy:
             self.net.q.resample(self.rng)
             self.target.resample(self.rng)
+
+    def can_join_steps(self) -> bool:
+        """Steps with priorities, new noise or sequences need Python in between."""
+        cfg = self.config
+        needs_python = cfg.prioritized or cfg.noisy or cfg.recurrent is not None
+        return self.joined is not None and self.gradient.mode == "compiled" and not needs_python
+
+    def learn_joined(self, n_updates: int, hp: dict[str, float]) -> dict[str, Any]:
+        assert self.joined is not None
+        target = None
+        if self.target_copy_freq is None:
+            target = (self.targets["q"].flat, float(self.config.tau))
+        return self.joined(n_updates, hp, target)
 
     def learn(self, batch: Any, sample: Any, hp: dict[str, float]) -> dict[str, Any]:
         with self.timer.detail("gradient"):

@@ -111,6 +111,15 @@ class OffPolicyLearner(Learner):
     def learn(self, batch: ReplayBatch, sample: Sample, hp: dict[str, float]) -> dict[str, Any]:
         """Do one gradient step on one batch and return its metrics."""
 
+    def can_join_steps(self) -> bool:
+        """Whether `learn_joined` does the gradient steps of an update. Depends on the config, and
+        on whether gradients are compiled, alone."""
+        return False
+
+    def learn_joined(self, n_updates: int, hp: dict[str, float]) -> dict[str, Any]:
+        """All gradient steps of an update together; returns their mean metrics."""
+        raise NotImplementedError
+
     def prepare_step(self) -> None:
         """Host work before each gradient step, e.g. new noise in the networks."""
 
@@ -270,6 +279,8 @@ class OffPolicyLearner(Learner):
         freq, steps_after = self.target_copy_freq, env_steps + rollout.env_steps
         if freq is not None and steps_after // freq > env_steps // freq:
             self.update_target(1.0)
+        if n_updates and self.can_join_steps():
+            return self.learn_joined(n_updates, hp) | hp_metrics(hp)
         steps, details = [], {}
         for sample in self.timer.each("sample", self.samples(n_updates, hp)):
             if self.take_details():
@@ -334,12 +345,13 @@ class OffPolicyLearner(Learner):
         if n_updates == 0:
             return ()
         assert self.memory is not None
-        scale, clip = 1.0, None
-        if self.config.scales_reward:
-            scale, clip = self.reward_normalizer.scale, self.config.clip_reward
-        return self.memory.batches(
-            n_updates, beta=hp.get("per_beta", 1.0), reward_scale=scale, reward_clip=clip
-        )
+        return self.memory.batches(n_updates, hp.get("per_beta", 1.0), *self.reward_shaping())
+
+    def reward_shaping(self) -> tuple[float, float | None]:
+        """Factor and bound of sampled rewards."""
+        if not self.config.scales_reward:
+            return 1.0, None
+        return self.reward_normalizer.scale, self.config.clip_reward
 
     def columns(self, sample: Sample) -> ReplayBatch:
         """The sample as a batch of arrays."""

@@ -40,6 +40,21 @@ class Sample(NamedTuple):
     index: np.ndarray  # type: ignore[assignment]  # int64[B]: for update_priorities
 
 
+def rows_of(sample: Sample, part: slice) -> Sample:
+    """Some rows of a sample."""
+    mask = sample.next_mask
+    return Sample(
+        take_rows(sample.obs, part),
+        sample.actions[part],
+        sample.reward[part],
+        sample.discount[part],
+        take_rows(sample.next_obs, part),
+        None if mask is None else mask[part],
+        sample.weight[part],
+        sample.index[part],
+    )
+
+
 class Memory:
     def __init__(
         self,
@@ -63,7 +78,6 @@ class Memory:
         self.priorities = (
             Priorities(replay.n_rows * replay.n_envs, alpha=alpha, eps=eps) if prioritized else None
         )
-        self._ones = np.ones(batch_size, np.float32)
 
     def __len__(self) -> int:
         """Number of transitions that can be sampled."""
@@ -99,28 +113,26 @@ class Memory:
         if self.priorities is not None:
             self.priorities.update(index, td_error)
 
-    def _uniform(self, n_batches: int, scale: float, clip: float | None) -> Iterator[Sample]:
+    def gathered(
+        self, n_batches: int, reward_scale: float = 1.0, reward_clip: float | None = None
+    ) -> Iterator[Sample]:
+        """The same as `batches` without priorities, many batches in each sample, one after the
+        other."""
         size, replay = self.batch_size, self.replay
+        replay.check_not_empty()
         most = min(_MAX_GATHERED, _MAX_GATHERED_BYTES // replay.transition_bytes)
         most = max(1, most // size)
         for first in range(0, n_batches, most):
             n = min(most, n_batches - first)
             index = replay.sample(n * size, self.rng)
             self._combine(index.reshape(n, size))
-            columns = self._transitions(index, scale, clip)
-            for start in range(0, n * size, size):
-                part = slice(start, start + size)
-                obs, actions, reward, discount, next_obs, next_mask = columns
-                yield Sample(
-                    take_rows(obs, part),
-                    actions[part],
-                    reward[part],
-                    discount[part],
-                    take_rows(next_obs, part),
-                    None if next_mask is None else next_mask[part],
-                    self._ones,
-                    index[part],
-                )
+            columns = self._transitions(index, reward_scale, reward_clip)
+            yield Sample(*columns, np.ones(n * size, np.float32), index)
+
+    def _uniform(self, n_batches: int, scale: float, clip: float | None) -> Iterator[Sample]:
+        for whole in self.gathered(n_batches, scale, clip):
+            for start in range(0, len(whole.index), self.batch_size):
+                yield rows_of(whole, slice(start, start + self.batch_size))
 
     def _prioritized(
         self,

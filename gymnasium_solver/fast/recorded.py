@@ -131,6 +131,13 @@ class LossGradient:
         """The compiled program, once it is in use."""
         return self._recorded if isinstance(self._recorded, NativeGradient) else None
 
+    def compiled(self, batch: Any, coefficients: Coefficients) -> NativeGradient | None:
+        """The compiled program of a gradient whose mode is `compiled`, made now if need be; None if
+        it does not compile any more."""
+        if self._recorded is None:
+            self.alone(batch, coefficients)
+        return self.native
+
     def resume(self, mode: Mode | None) -> bool:
         """Use the mode of a saved run instead of deciding again from other data. False if that is
         not possible here: the run was compiled, and this machine has no C compiler."""

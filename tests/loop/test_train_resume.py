@@ -110,7 +110,12 @@ CASES["r2d2"] = (
         "prioritized": True,
     },
 )
-ALGOS["dqn"] = ("r2d2",)
+CASES["rounds"] = (  # of steps in one compiled call, with a target network that moves
+    "CartPole-v1",
+    {"compile": "native", "tau": 0.05, "train_freq": 8, "max_episode_steps": 30},
+)
+ALGOS["dqn"] = ("r2d2", "rounds")
+ALGOS["sac"] += ("compiled normalised",)
 CONTINUOUS_ONLY = ("td3", "ddpg", "crossq")
 PAIRS = [(case, algo_id) for algo_id, cases in ALGOS.items() for case in cases]
 

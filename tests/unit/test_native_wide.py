@@ -14,7 +14,7 @@ from gymnasium_solver.fast.native.build import can_compile
 from gymnasium_solver.fast.native.emit import MANY_PARAMETERS, WIDE_BLOCK
 from gymnasium_solver.fast.native.gradient import NativeGradient
 from gymnasium_solver.fast.native.program import set_threads
-from gymnasium_solver.fast.optimizer import FlatOptimizer
+from gymnasium_solver.fast.optimizer import FlatOptimizer, flatten_parameters
 
 pytestmark = pytest.mark.skipif(not can_compile(), reason="needs a C compiler")
 
@@ -33,6 +33,7 @@ class Wide(NamedTuple):
     loss: Any
     optimizer: FlatOptimizer
     target: nn.Sequential
+    flat_target: Tensor
     gradient: NativeGradient
 
 
@@ -45,6 +46,7 @@ def columns(n: int, seed: int = 0) -> list[Tensor]:
 def made() -> Wide:
     """As DQN: values of a network, and of a target network that is not differentiated."""
     net, target = network(0), network(1).requires_grad_(False)
+    flat = flatten_parameters(target)
     optimizer = FlatOptimizer(net, "adam", max_grad_norm=0.5)
 
     def loss(batch: Any, c: Any) -> tuple[Tensor, list[Tensor]]:
@@ -59,7 +61,7 @@ def made() -> Wide:
     )
     assert isinstance(gradient, NativeGradient)
     optimizer.native = gradient.optimizer
-    return Wide(loss, optimizer, target, gradient)
+    return Wide(loss, optimizer, target, flat, gradient)
 
 
 def test_the_network_is_wide_enough() -> None:
@@ -108,3 +110,21 @@ def test_constants_may_change_between_passes(seed: int) -> None:
     assert torch.equal(other.gradient.descend(batch, parts, (), other.optimizer, 1e-2),
                        torch.stack(norms))  # fmt: skip
     assert torch.equal(one.optimizer.flat, other.optimizer.flat)
+
+
+def test_a_target_network_moves_after_each_step() -> None:
+    """As with torch's lerp, and the next gradient reads it as it is then."""
+    one, other, batch = made(), made(), columns(60)
+    parts: list[Any] = np.array_split(np.arange(60), 3)
+    flats = [wide.flat_target for wide in (one, other)]
+    outputs = torch.empty(3, 1)
+    norms = one.gradient.descend(
+        batch, parts, (), one.optimizer, 1e-2, outputs=outputs, target=(flats[0], 0.1)
+    )
+    for i, rows in enumerate(parts):
+        grad, loss, _ = other.gradient([c[torch.from_numpy(rows)] for c in batch], ())
+        norm = other.optimizer.step(grad, 1e-2)
+        flats[1].lerp_(other.optimizer.flat, 0.1)
+        torch.testing.assert_close(outputs[i, 0], loss, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(norms[i], norm, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(*flats, rtol=1e-5, atol=1e-6)
