@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from gymnasium_solver.fast.native.scan import sum_back
+
 
 def gae(
     reward: np.ndarray,
@@ -36,12 +38,7 @@ def _sum_to_the_end(
     """y[t] = x[t] + discount * y[t + 1], within an episode and from valid rows only."""
     carry = discount * ~done
     carry[:-1] *= valid[1:]
-    y = np.zeros(x.shape)
-    running = np.zeros(x.shape[1])
-    for t in range(len(x) - 1, -1, -1):
-        running = x[t] + carry[t] * running
-        y[t] = running
-    return np.where(valid, y, 0.0).astype(np.float32)
+    return np.where(valid, sum_back(x, carry), 0.0).astype(np.float32)
 
 
 def lambda_returns(

@@ -20,7 +20,9 @@
     loop.c        a gradient and an optimiser step for each minibatch, after the generated text
     program.py    calls it from Python
     gradient.py   as the gradient of a loss
+    forward.py    as a forward pass
     step.py       as an optimiser
+    scan.py       sums from the end of a rollout (GAE), with scan.c: the bits of NumPy
 
 A program runs the tape on blocks of a few dozen samples, so that values stay in the CPU's cache; of
 128 samples if there are so many weights that reading them for each block takes longer.

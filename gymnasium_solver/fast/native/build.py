@@ -141,11 +141,29 @@ def load_compiled(text: str) -> ctypes.CDLL:
         raise Unsupported("no C compiler")
     source = "".join(map(_text, ("runtime.c", "optimizer.c"))) + text + _text("loop.c")
     name = _key(_text("matmul.c"), source)
+    return _load(name, lambda folder, file: _compile_both(folder, file, source, compiler))
+
+
+def load_file(name: str, flags: Sequence[str]) -> ctypes.CDLL:
+    """The library of a C file of this folder that needs no other."""
+    compiler = find_compiler()
+    if compiler is None:
+        raise Unsupported("no C compiler")
+    text, options = _text(name), [*flags, "-shared"]
+
+    def make(folder: Path, file: Path) -> None:
+        _made(file, lambda to: _cc(compiler, options, text, to))
+
+    return _load(_key(text, " ".join(options)), make)
+
+
+def _load(name: str, make: Callable[[Path, Path], None]) -> ctypes.CDLL:
+    """The library of this name: loaded before, from the cache, or made in a folder."""
     if name not in _loaded:
         folder = _usable_folder()
         file = folder / f"{name}.so"
         if not _is_intact(file):
-            _compile_both(folder, file, source, compiler)
+            make(folder, file)
         try:
             _loaded[name] = ctypes.CDLL(str(file))
         except OSError as error:
