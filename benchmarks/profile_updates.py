@@ -1,4 +1,4 @@
-"""Where the time of a training with replay goes, section by section.
+"""Where the time of a training goes, section by section.
 
     .venv/bin/python -m benchmarks.profile_updates
 
@@ -23,8 +23,8 @@ from gymnasium_solver.training.observer import Observer
 from gymnasium_solver.training.prepare import load_config
 from gymnasium_solver.training.profile import UPDATE_PARTS, UPDATE_REST
 
-STEPS = {"dqn": 20_000, "sac": 3_000}
-ORDER = ["env", "act", "store", *UPDATE_PARTS, UPDATE_REST, REST]
+STEPS = {"ppo": 100_000, "dqn": 20_000, "sac": 3_000}
+ORDER = ["env", "act", "store", *UPDATE_PARTS, UPDATE_REST, "log", REST]
 
 
 class Span(Observer):

@@ -17,7 +17,8 @@
     optimizer.c   optimiser steps
     matmul.c      matrix products
     build.py      compiles it, and keeps the libraries in a cache
-    loop.c        a gradient and an optimiser step for each minibatch, after the generated text
+    run.c         calls the generated text
+    loop.c        a gradient and an optimiser step for each minibatch
     program.py    calls it from Python
     gradient.py   as the gradient of a loss
     forward.py    as a forward pass

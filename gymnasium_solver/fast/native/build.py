@@ -133,13 +133,15 @@ def _usable_folder() -> Path:
 _loaded: dict[str, ctypes.CDLL] = {}
 
 
-def load_compiled(text: str) -> ctypes.CDLL:
-    """The library of a generated text, after runtime.c and optimizer.c and before loop.c: cached,
-    or compiled now."""
+def load_compiled(text: str, steps: bool = True) -> ctypes.CDLL:
+    """The library of a generated text, after runtime.c and before run.c: cached, or compiled now.
+    `steps`: with optimizer.c and loop.c, which take as long to compile as a forward pass."""
     compiler = find_compiler()
     if compiler is None:
         raise Unsupported("no C compiler")
-    source = "".join(map(_text, ("runtime.c", "optimizer.c"))) + text + _text("loop.c")
+    before, after = ["runtime.c", "optimizer.c"], ["run.c", "loop.c"]
+    n = 2 if steps else 1
+    source = "".join([*map(_text, before[:n]), text, *map(_text, after[:n])])
     name = _key(_text("matmul.c"), source)
     return _load(name, lambda folder, file: _compile_both(folder, file, source, compiler))
 

@@ -1,11 +1,5 @@
 
-/* After the generated text, which has run_flushed: optimiser steps, alone or with gradients. */
-void run(Call *c) {
-    uint64_t mode = begin_flush();
-    run_flushed(c);
-    end_flush(mode);
-}
-
+/* After run.c, in programs with gradients: optimiser steps, alone or with gradients. */
 double descend(Optimizer *o, float *g) {
     uint64_t mode = begin_flush();
     double norm = descend_flushed(o, g);

@@ -61,7 +61,7 @@ class Program:
         self.lowered: Lowered = lower(tape, metas, len(params))
         source = emit(self.lowered)
         self.layout: Layout = source.layout
-        self.compiled = load_compiled(source.text)
+        self.compiled = load_compiled(source.text, steps=bool(params))
         self._run = self.compiled.run
         self._run.argtypes, self._run.restype = [c_void_p], None
         self._tensors = [t.detach() for t in tensors]  # their memory must stay
