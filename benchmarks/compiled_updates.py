@@ -4,11 +4,13 @@
 
 PPO with two tanh networks 2x64 and a batch of 256, DQN with 2x256 and a batch of 64: the
 sizes of the training benchmark. The limit is the time of the multiplications of the matrix products
-at the speed of one 256 x 256 x 256 product in torch, on one thread.
+at the speed of one 256 x 256 x 256 product in torch, on one thread. Then the products of 256 x 256
+layers beside torch's.
 """
 
 import time
 from collections.abc import Callable
+from ctypes import CDLL, c_long, c_void_p
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -19,6 +21,7 @@ from torch import Tensor, nn
 
 from gymnasium_solver.fast import recorded
 from gymnasium_solver.fast.native.build import can_compile
+from gymnasium_solver.fast.native.gradient import NativeGradient
 from gymnasium_solver.fast.native.program import set_threads
 
 REPEATS = 300
@@ -68,6 +71,34 @@ def dqn() -> tuple[Any, list[Tensor], list[Tensor], list[float], list[Tensor], i
     return loss, list(q.parameters()), batch, [], list(target.parameters()), work
 
 
+def product_rates(library: CDLL) -> list[tuple[str, float, float]]:
+    """GFLOP/s of a forward and of a weight product of 256 x 256 layers, compiled and in torch."""
+    found = []
+    weights, packed = torch.randn(256, 256), torch.empty(256 * 256)
+    for n in (64, 128, 256):
+        x, grad, out = torch.randn(n, 256), torch.randn(n, 256), torch.empty(256 * 256)
+        a, b, c = (t.data_ptr() for t in (x, packed, out))
+        library.gsolve_pack(*map(c_long, (256, 256)), c_void_p(weights.data_ptr()),
+                            *map(c_long, (1, 256)), c_void_p(b))  # fmt: skip
+        forward = partial(
+            library.gsolve_matmul, *map(c_long, (n, 256, 256)), c_void_p(a),
+            *map(c_long, (256, 1)), c_void_p(b), c_void_p(c), c_long(256), None, 0,
+        )  # fmt: skip
+        # The gradient as panels [n, 256] is as large as the activations: any numbers do.
+        for_weights = partial(
+            library.gsolve_matmul, *map(c_long, (256, 256, n)), c_void_p(a),
+            *map(c_long, (1, 256)), c_void_p(grad.data_ptr()), c_void_p(c), c_long(256), None, 0,
+        )  # fmt: skip
+        work = 2 * n * 256 * 256 / 1e3  # kFLOP: by microseconds it is GFLOP/s
+        pairs = {
+            "forward": (forward, partial(torch.mm, x, weights.T)),
+            "of the weights": (for_weights, partial(torch.mm, x.T, grad)),
+        }
+        for kind, (own, torchs) in pairs.items():
+            found.append((f"{kind}, {n} samples", work / median(own), work / median(torchs)))
+    return found
+
+
 def median(run: Callable[[], Any]) -> float:
     """Microseconds."""
     found = []
@@ -98,6 +129,11 @@ def main() -> None:
                 set_threads(before)
         cells.append(work / speed)
         print(f"| {name} | " + " | ".join(f"{us:,.0f} us" for us in cells) + " |")
+    if isinstance(gradient, NativeGradient):
+        print("\n| product, 256 x 256 layers | C, GFLOP/s | torch |")
+        print("|---|---|---|")
+        for name, own, torchs in product_rates(gradient.program.compiled):
+            print(f"| {name} | {own:,.0f} | {torchs:,.0f} |")
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ INLINE long panel_width(long n) {
 #if VL >= 8
     if (n > 4) return 8;
 #endif
-    return 4;
+    return n > 1 ? 4 : 1;
 }
 
 /* 4 rows of 4 numbers as columns: out[i][c] = from[c][i]. */
@@ -179,13 +179,46 @@ PANEL(v4, 2)
 #define WIDE panel_v4_2
 #endif
 
+/* One column of C, as the last layer of a critic has: vectors along the rows of A or along its
+ * columns, whichever are contiguous. A tile would use one lane of each vector. */
+static void one_column(long m, long k, const float *a, long ai, long ak, const float *b, float *c,
+                       long ldc, const float *bias, int adds) {
+    enum { ROWS = 64 };
+    for (long i = 0; i < m; i += ROWS) {
+        const long rows = m - i < ROWS ? m - i : ROWS;
+        float sums[ROWS] = {0};
+        if (ai == 1 && rows == ROWS) {
+            for (long p = 0; p < k; p++) {
+                const float *from = a + i + p * ak, x = b[p];
+                SIMD for (long j = 0; j < ROWS; j++) sums[j] += x * from[j];
+            }
+        } else {
+            for (long j = 0; j < rows; j++) {
+                const float *from = a + (i + j) * ai;
+                float x = 0.0f;
+                if (ak == 1) {
+                    _Pragma("omp simd reduction(+ : x)") for (long p = 0; p < k; p++) x += from[p] * b[p];
+                } else {
+                    for (long p = 0; p < k; p++) x += from[p * ak] * b[p];
+                }
+                sums[j] = x;
+            }
+        }
+        for (long j = 0; j < rows; j++) {
+            float *to = c + (i + j) * ldc;
+            *to = sums[j] + (bias ? *bias : 0.0f) + (adds ? *to : 0.0f);
+        }
+    }
+}
+
 /* C [m, n] = A [m, k] B [k, n] (+ the bias of each column) (+ C if `adds`), with B packed. */
 void gsolve_matmul(long m, long n, long k, const float *a, long ai, long ak, const float *b,
                    float *c, long ldc, const float *bias, int adds) {
     for (long j = 0; j < n; j += NR) {
         long width = panel_width(n - j), used = n - j < width ? n - j : width;
         const float *own = bias ? bias + j : 0;
-        if (width == 4) panel_v4_1(m, k, a, ai, ak, b, c + j, ldc, own, adds, used);
+        if (width == 1) one_column(m, k, a, ai, ak, b, c + j, ldc, own, adds);
+        else if (width == 4) panel_v4_1(m, k, a, ai, ak, b, c + j, ldc, own, adds, used);
 #if VL >= 8
         else if (width == 8) panel_v8_1(m, k, a, ai, ak, b, c + j, ldc, own, adds, used);
 #endif
