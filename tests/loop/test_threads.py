@@ -99,6 +99,13 @@ INSTALLATIONS: dict[str, tuple[list[dict[str, Any]], Path, str, str, list[Path]]
         "open",
         [SITE / "numpy.libs/libscipy_openblas64_-32a4b2a6.so"],
     ),
+    "aarch64 wheels with CUDA: torch brings a BLAS that threadpoolctl does not know": (
+        [NUMPY_WHEEL, TORCH_OPENMP],
+        SITE,
+        "scipy-openblas",
+        "nvpl",
+        [SITE / "numpy.libs/libscipy_openblas64_-32a4b2a6.so"],
+    ),
     "wheels with SciPy's own OpenBLAS beside": (
         [pool(SITE / "scipy.libs/libscipy_openblas-68440149.so", "openblas"), NUMPY_WHEEL],
         SITE,
