@@ -125,6 +125,9 @@ class Worker:
         """The config of this collector: on the CPU, with streams of its own. The first one has
         those of a run without collectors."""
         changes: dict[str, Any] = {"device": "cpu", "collectors": None, "interventions": []}
+        if getattr(config, "compile", False):
+            # Actions must not depend on which machine of several has a C compiler.
+            changes["compile"] = "numpy"
         if self.index:
             assert config.seed is not None
             changes["seed"] = derive(config.seed, "collector", self.index)
