@@ -19,10 +19,10 @@ def pack_call(kernel: Pack, index: Sequence[str]) -> str:
     at = "0"
     for i, size in zip(index, stack, strict=True):
         at = i if at == "0" else f"({at} * {size} + {i})"
-    size = str(Extent(kernel.size, k.by_rows))
+    floats = Extent(kernel.size, k.by_rows)
     return (
         f"gsolve_pack({k}, {n}, {address(source, stack, index)}, {row}, {col}, "
-        f"{kernel.target.name} + {at} * {size});"
+        f"{kernel.target.name} + {at} * {floats});"
     )
 
 
