@@ -42,16 +42,19 @@ def test_parts_of_every_kind_by_their_names(mode, record):
         }
 
 
-def test_blackjack_is_the_same_on_both_engines(record):
-    pool = make_vector_env("Blackjack-v1", 64, vectorization_mode="envpool")
-    gym = make_vector_env("Blackjack-v1", 64, vectorization_mode="sync")
-    assert pool.observation_space == gym.observation_space
-    for env in (pool, gym):
-        obs = record(env, seed=1, n_steps=20).next_obs
-        assert obs["0"].min() >= 4  # the smallest hand is two twos
-        assert obs["1"].max() <= 10
-        assert set(obs["2"].reshape(-1)) == {0, 1}
-        env.close()
+def test_a_usable_ace_of_blackjack_is_one_that_can_count_one(record):
+    """EnvPool 1.2 reports every ace as usable, also one that already counts 1."""
+    env = make_vector_env("Blackjack-v1", 64)
+    assert env.spec.engine == "sync"
+    rollout = record(env, seed=1, n_steps=100)
+    env.close()
+    is_hit = rollout.actions == 1
+    usable = rollout.obs["2"] == 1
+    assert (rollout.obs["0"][usable] >= 12).all()
+    assert (is_hit & usable & ~rollout.is_reset).sum() > 100
+    assert not rollout.done[is_hit & usable & ~rollout.is_reset].any()  # a hit never busts it
+    with pytest.raises(EnvError, match="ace"):
+        make_vector_env("Blackjack-v1", 1, vectorization_mode="envpool")
 
 
 def test_text_is_left_out_with_a_note():

@@ -48,7 +48,7 @@ SUITES: list[tuple[str, dict[str, Any], Any, str]] = [
         "envpool",
     ),
     ("CoinrunEasy-v0", {}, (3, 64, 64), "envpool"),
-    ("Blackjack-v1", {}, {"0": (), "1": (), "2": ()}, "envpool"),
+    ("Blackjack-v1", {}, {"0": (), "1": (), "2": ()}, "sync"),
     ("CliffWalking-v1", {}, (), "envpool"),
     ("FrozenLake8x8-v1", {}, (), "envpool"),
     ("CarRacing-v3", {}, (96, 96, 3), "envpool"),

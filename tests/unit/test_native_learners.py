@@ -2,10 +2,13 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 
 from gymnasium_solver.algos import learner
+from gymnasium_solver.algos.ppo import PPO, PPOConfig
 from gymnasium_solver.fast import recorded
 from gymnasium_solver.fast.native import build
 from tests.unit.test_actor_critics_state import agent_for, copied, rollout_for
@@ -54,6 +57,19 @@ def test_the_choice_depends_on_the_config(
 ) -> None:
     monkeypatch.setattr(learner, "WORTH_COMPILING", 8_000)
     agent = agent_for("sac", **{"max_env_steps": 2_000, **fields})
+    assert agent.wants_compiled is wants
+
+
+@pytest.mark.parametrize(("recurrent", "wants"), [(None, False), ("gru", True)])
+def test_with_a_recurrent_core_compiling_pays_earlier(
+    recurrent: str | None, wants: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(learner, "WORTH_COMPILING", 8_000)
+    config = PPOConfig(
+        env_id="x", algo_id="ppo", n_envs=2, n_steps=8, batch_size=16, n_epochs=4,
+        hidden_dims=(6,), max_env_steps=20_000, recurrent=recurrent,
+    )  # fmt: skip
+    agent = PPO(config, spaces.Box(-1.0, 1.0, (3,), np.float32), spaces.Discrete(2), 1)
     assert agent.wants_compiled is wants
 
 

@@ -8,8 +8,9 @@ What this adapter corrects (EnvPool 1.2):
 - the bounds of Box2D observations are broken (low = the smallest positive float);
 - Taxi also starts where Gymnasium never does: such starts are drawn again;
 - MuJoCo observations and actions are float64: they are float32 here, as all others;
-- observations in parts (dm_control, MiniGrid) are a flat dict, and Blackjack's three numbers are
-  parts too, as they are in Gymnasium (envpool_spaces.py, minigrid.py);
+- its Blackjack reports every ace as usable, also one that counts 1, so that two hands look alike
+  and the best policy is worse than in Gymnasium: it is refused, and Gymnasium's is used;
+- observations in parts (dm_control, MiniGrid) are a flat dict (envpool_spaces.py, minigrid.py);
 - its masks are called `legal_action_mask` (Play2048; its board games have two players and are
   refused). Its Taxi has no masks, unlike Gymnasium's: use vectorization_mode sync for a masked
   Taxi;
@@ -68,6 +69,8 @@ def translate(env_id: str, env_kwargs: Mapping[str, Any]) -> tuple[str, dict[str
         env_id = env_id.replace("LunarLander-", "LunarLanderContinuous-")
     if env_id == "FrozenLake-v1":
         _translate_frozen_lake(kwargs)
+    if env_id == "Blackjack-v1":
+        raise Unsupported("EnvPool's Blackjack-v1 reports every ace as usable, unlike Gymnasium's")
     if env_id.startswith("ALE/"):
         return atari_id(env_id), kwargs  # checked by atari.py; a spec would load the ROM
     if env_id not in _registry():

@@ -22,8 +22,6 @@ BOX2D_BOUNDS: dict[str, tuple[list[float], list[int]]] = {
     "LunarLander": ([2.5, 2.5, 10.0, 10.0, 2 * np.pi, 10.0, 1.0, 1.0], [6, 7]),
     "BipedalWalker": ([np.pi, 5.0, 5.0, 5.0, *_LEG, *_LEG, *[1.0] * 10], [8, 13]),
 }
-# What Gymnasium calls a Tuple of Discrete is a row of numbers in EnvPool.
-_TUPLES = {"Blackjack-v1": _spaces.Tuple([_spaces.Discrete(n) for n in (32, 11, 2)])}
 
 
 def pool_reader(
@@ -37,10 +35,6 @@ def pool_reader(
     }
     if pool_id.startswith(MINIGRID):
         return _minigrid(space, env_id, at, kind)
-    if pool_id in _TUPLES:
-        (index,) = at.values()
-        columns = reader(_TUPLES[pool_id], env_id)
-        return Reader(columns.space, lambda state: columns(tuple(state[index].T)))
     if not isinstance(space, _spaces.Dict):
         (index,) = at.values()
         return Reader(mended(space, pool_id), lambda state: state[index])
