@@ -274,20 +274,24 @@ class _Writer:
         lines, self.lines = self.lines, []
         write()
         body, self.lines = "\n".join(self.lines), lines
+        # A part of an array has a pointer of its own: the compiler does not vectorise two reads of
+        # one array, such as the mean and the deviation of each action, if it sees that they are.
+        body = re.sub(r"\((s\d+) \+ (\d+)\)\[", r"\1o\2[", body)
         storages = {s.name: s for s in used_by(kernel)}
-        order = list(dict.fromkeys(re.findall(r"\bs\d+\b", body)))
+        order = list(dict.fromkeys(re.findall(r"\bs\d+(?:o\d+)?\b", body)))
         names = {name: f"p{i}" for i, name in enumerate(order)}
         locals_ = list(dict.fromkeys(re.findall(r"\ba\d+\b", body)))
         names |= {name: f"x{i}" for i, name in enumerate(locals_)}
-        body = re.sub(r"\b[as]\d+\b", lambda m: names[m[0]], body)
-        kinds = [_pointer(storages[name]) for name in order]
+        body = re.sub(r"\b[as]\d+(?:o\d+)?\b", lambda m: names[m[0]], body)
+        kinds = [_pointer(storages[name.partition("o")[0]]) for name in order]
         places = "".join(f", {kind} *p{i}" for i, kind in enumerate(kinds))
         text = (
             f"static __attribute__((noinline)) void NAME(const double N, long r, int first{places})"
             f" {{\n{body}\n}}"
         )
+        given = [name.replace("o", " + ") for name in order]
         name = self.functions.setdefault(text, f"kernel_{len(self.functions)}")
-        self.add(f"{name}({', '.join(['N', 'r', 'first', *order])});")
+        self.add(f"{name}({', '.join(['N', 'r', 'first', *given])});")
 
     def _pack(self, kernel: Pack) -> None:
         stack = kernel.source.shape[:-2]
