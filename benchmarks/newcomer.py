@@ -37,6 +37,7 @@ from gymnasium_solver.bench.harness import ROOT, describe, earlier, header, say,
 NAME = "newcomer"
 EPISODES = 30
 CLEARLY = 2.0  # standard errors of the difference
+TOO_SHORT = 3_000  # env steps: slow environments, and those that show only that they train
 # A venv: what pip installs in order; the last ones without what they declare, which would replace
 # packages that are there (pygame-ce by pygame).
 VENVS: dict[str, tuple[list[str], list[str]]] = {
@@ -284,6 +285,9 @@ def row(name: str, case: dict[str, Any], runs: list[dict[str, Any]]) -> list[str
     random = runs[0]["random"]
     scores = ", ".join(f"{run['test']['mean']:.2f} ± {run['test']['se']:.2f}" for run in runs)
     n_beating = sum(map(beats, runs))
+    verdict = "yes" if n_beating == len(runs) else f"{n_beating} of {len(runs)}"
+    if case["max_env_steps"] <= TOO_SHORT:
+        verdict = "too few steps to tell"
     return [
         name,
         case["package"],
@@ -291,7 +295,7 @@ def row(name: str, case: dict[str, Any], runs: list[dict[str, Any]]) -> list[str
         f"{runs[0]['env_steps']:,}",
         f"{random['mean']:.2f} ± {random['se']:.2f}",
         scores,
-        "yes" if n_beating == len(runs) else f"{n_beating} of {len(runs)}",
+        verdict,
     ]
 
 

@@ -41,6 +41,16 @@ def test_better_than_random_is_clearly_better() -> None:
     assert not newcomer.beats(run(5.0, 10.0))
 
 
+@pytest.mark.parametrize(
+    ("max_env_steps", "verdict"), [(60_000, "1 of 2"), (3_000, "too few steps to tell")]
+)
+def test_a_short_training_is_not_judged(max_env_steps: int, verdict: str) -> None:
+    facts = {"seed": 1, "engine": "x", "env_steps": max_env_steps}
+    runs = [{**run(13.0, 10.0), **facts}, {**run(5.0, 10.0), **facts}]
+    case = vars(newcomer.Case("A-v0", "a", max_env_steps))
+    assert newcomer.row("A-v0", case, runs)[-1] == verdict
+
+
 def test_a_refusal_is_an_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     answer = newcomer.try_case({"env_id": "no_such_package:X-v0", "fields": {"seed": 1}})
