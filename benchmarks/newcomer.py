@@ -271,7 +271,7 @@ def markdown(result: dict[str, Any]) -> str:
     parts = [
         "# Environments of other packages, with the defaults",
         f"PPO by `gsolve train ID --max-env-steps N`; means over {EPISODES} episodes ± standard "
-        "error, greedy, held out. The packages are in venvs of their own, with the MuJoCo that they "
+        "error, greedy, held out. The packages are in venvs of their own, with the MuJoCo they "
         f"need. {len(result['cases'])} of {len(CASES)} cases were tried.",
         describe(result),
         table(head, trained),
