@@ -62,7 +62,7 @@ def test_the_choice_depends_on_the_config(
 
 @pytest.mark.parametrize(("recurrent", "wants"), [(None, False), ("gru", True)])
 def test_with_a_recurrent_core_compiling_pays_earlier(
-    recurrent: str | None, wants: bool, monkeypatch: pytest.MonkeyPatch
+    recurrent: Any, wants: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(learner, "WORTH_COMPILING", 8_000)
     config = PPOConfig(
