@@ -270,7 +270,7 @@ def markdown(result: dict[str, Any]) -> str:
     head = ["environment", "package", "engine", "steps", "random", "PPO, by seed", "beats random"]
     parts = [
         "# Environments of other packages, with the defaults",
-        f"PPO by `gsolve train ID --max-env-steps N`; means over {EPISODES} episodes ± standard "
+        f"PPO by `gsolve train` with its defaults; means over {EPISODES} episodes ± standard "
         "error, greedy, held out. The packages are in venvs of their own, with the MuJoCo they "
         f"need. {len(result['cases'])} of {len(CASES)} cases were tried.",
         describe(result),

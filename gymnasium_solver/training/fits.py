@@ -25,7 +25,8 @@ _MOST = 2**63
 LEAST_WEIGHTS = 1_000_000
 # Of an agent's JSON state; the rest is checked while it is loaded.
 _AGENT = ("policy", "reward_normalizer", "n_updates", "update_credit")
-_OPTIONAL = ("n_updates", "reward_parts", "successes", "task_returns")  # not in all versions
+# Not in the checkpoints of all versions.
+_OPTIONAL = ("n_updates", "reward_parts", "sampler", "successes", "task_returns")
 
 
 def does_not_fit(path: Path, why: str) -> RunError:

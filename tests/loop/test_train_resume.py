@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from gymnasium_solver.errors import RunError
+from gymnasium_solver.policies.policy import ActorPolicy
 from gymnasium_solver.runs.checkpoint import load_checkpoint
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.training.observer import Observer
@@ -192,6 +193,17 @@ def test_the_checkpoint_resumed_from_lies_inside_episodes_and_after_a_boundary(
     assert (saved.tensors["env"]["episode_length"] > 0).any()
     assert len(saved.tensors["env"]["actions"]) < 4 * 16, "the journal begins at the boundary"
     assert weight_hash(resume("@last")) == weight_hash(whole)
+
+
+def test_a_checkpoint_from_before_acting_was_compiled_is_continued(
+    train: Call, resume: Call, weight_hash: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its state does not say how actions were sampled: as they were then."""
+    whole = train("ppo", "CartPole-v1", max_epochs=4)
+    with monkeypatch.context() as before:
+        before.setattr(ActorPolicy, "state", lambda self: {})
+        half = train("ppo", "CartPole-v1", max_epochs=2)
+    assert weight_hash(resume(half.id, max_epochs=4)) == weight_hash(whole)
 
 
 def test_a_long_journal_is_announced(
