@@ -173,7 +173,9 @@ def _commit() -> str | None:
     head = subprocess.run([*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
     if head.returncode != 0:  # a copy of a checkout without git, as on a rented machine
         return os.environ.get("BENCH_COMMIT")
-    changed = subprocess.run([*git, "diff", "--quiet", "HEAD"]).returncode != 0
+    # Not the results: those of one part are written before the next part begins.
+    code = ["--", ".", ":(exclude)benchmarks/results"]
+    changed = subprocess.run([*git, "diff", "--quiet", "HEAD", *code]).returncode != 0
     return head.stdout.strip() + ("+changes" if changed else "")
 
 

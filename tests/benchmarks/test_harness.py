@@ -2,6 +2,7 @@
 
 import json
 import re
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -114,3 +115,27 @@ def test_a_pass_is_resumed_from_the_same_command_and_commit_only(tmp_path: Path)
     assert harness.earlier(tmp_path, "x", header("abc1234", "python -m benchmarks.x --all")) is None
     harness.write(tmp_path, "x", header("abc1234+changes"), "")
     assert harness.earlier(tmp_path, "x", header("abc1234+changes")) is None
+
+
+def test_results_of_an_earlier_part_are_no_change_of_the_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def git(*words: str) -> None:
+        identity = ["-c", "user.name=a", "-c", "user.email=a@b"]
+        subprocess.run(["git", *identity, *words], cwd=tmp_path, check=True, capture_output=True)
+
+    code, result = tmp_path / "code.py", tmp_path / "benchmarks/results/speed.json"
+    result.parent.mkdir(parents=True)
+    code.write_text("1")
+    result.write_text("1")
+    git("init", "-q")
+    git("add", "-A")
+    git("commit", "-qm", "first")
+    monkeypatch.setattr(harness, "ROOT", tmp_path)
+    monkeypatch.setattr(harness, "IN_CHECKOUT", True)
+    result.write_text("2")
+    clean = harness.versions()["commit"]
+    assert clean is not None
+    assert not clean.endswith("+changes")
+    code.write_text("2")
+    assert harness.versions()["commit"] == f"{clean}+changes"
