@@ -9,6 +9,7 @@ import torch
 from gymnasium_solver.algos import ppo
 from gymnasium_solver.cli import train as train_cli
 from gymnasium_solver.cli.main import main
+from gymnasium_solver.training import dev
 from gymnasium_solver.training.dev import dev_checks
 from gymnasium_solver.training.prepare import load_config
 
@@ -39,8 +40,12 @@ def test_a_part_without_a_gradient_is_found(monkeypatch: pytest.MonkeyPatch) -> 
     assert "unchanged" in found
 
 
-def test_a_loss_that_does_not_fall_is_found() -> None:
-    found = problems(load_config("CartPole-v1:ppo", overrides={"policy_lr": 30.0}))
+def test_a_loss_that_does_not_fall_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    descent = dev._descent_check
+    monkeypatch.setattr(
+        dev, "_descent_check", lambda agent, name, given, rate: descent(agent, name, given, -rate)
+    )
+    found = problems(load_config("CartPole-v1:ppo"))
     assert "the loss of policy does not fall on one fixed batch" in found
 
 
