@@ -138,7 +138,7 @@ def main() -> int:
 
 
 def key(case: Mapping[str, Any]) -> str:
-    """What tells a case from the others."""
+    """What identifies a case."""
     return json.dumps([case["env_id"], case["venv"], case["args"], case["variables"]])
 
 
@@ -288,7 +288,7 @@ def row(name: str, case: dict[str, Any], runs: list[dict[str, Any]]) -> list[str
     n_beating = sum(map(beats, runs))
     verdict = "yes" if n_beating == len(runs) else f"{n_beating} of {len(runs)}"
     if case["max_env_steps"] <= TOO_SHORT:
-        verdict = "too few steps to tell"
+        verdict = "too few steps to judge"
     return [
         name,
         case["package"],

@@ -242,7 +242,7 @@ def write(folder: Path, name: str, result: Mapping[str, Any], markdown: str) -> 
 
 def earlier(folder: Path, name: str, result: Mapping[str, Any]) -> dict[str, Any] | None:
     """The result file of a pass that was broken off; None without one of this command and commit,
-    or if a commit does not tell the code (uncommitted changes)."""
+    or if there are uncommitted changes."""
     path = folder / f"{name}.json"
     if unpublishable(result) or not path.exists():
         return None

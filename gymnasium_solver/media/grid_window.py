@@ -5,7 +5,6 @@
 Keys: P pauses, + and - change the speed, Q closes the window.
 """
 
-import time
 from collections.abc import Iterator
 
 import numpy as np
@@ -18,7 +17,7 @@ from gymnasium_solver.media.newest import NewestPolicy
 from gymnasium_solver.media.record import Shots, grid_frames
 from gymnasium_solver.media.session import REST_S, SPEEDS
 from gymnasium_solver.media.stage import Stage
-from gymnasium_solver.media.window import MOST_FPS
+from gymnasium_solver.media.window import run_window
 
 MOST_SIZE = (1280, 960)
 
@@ -63,13 +62,7 @@ class GridWindow:
 
     def run(self) -> None:
         """Until the pictures end or the window is closed."""
-        try:
-            clock = self.pygame.time.Clock()
-            while not self.is_over:
-                self.tick(time.monotonic())
-                clock.tick(MOST_FPS)
-        finally:
-            self.pygame.quit()
+        run_window(self)
 
     def tick(self, now_s: float) -> None:
         """Read what has happened, take the next picture if it is due, draw."""

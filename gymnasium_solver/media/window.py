@@ -7,7 +7,7 @@ tapped between two steps counts for the next one.
 """
 
 import time
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -21,6 +21,26 @@ SIZE = (1180, 740)
 LEAST = (760, 520)
 MOST_FPS = 60  # the window is drawn at most so often
 DEAD_ZONE = 0.25  # of a gamepad's stick
+
+
+class Ticking(Protocol):
+    """What a window needs for its loop."""
+
+    @property
+    def is_over(self) -> bool: ...
+    def tick(self, now_s: float) -> None: ...
+
+
+def run_window(window: Ticking) -> None:
+    """Tick until the window is over, then close it."""
+    pygame = import_pygame()
+    try:
+        clock = pygame.time.Clock()
+        while not window.is_over:
+            window.tick(time.monotonic())
+            clock.tick(MOST_FPS)
+    finally:
+        pygame.quit()
 
 
 class Window(Controls):
@@ -40,13 +60,11 @@ class Window(Controls):
 
     def run(self) -> None:
         """Until the session is over or the window is closed."""
-        try:
-            clock = self.pygame.time.Clock()
-            while not self.session.is_over:
-                self.tick(time.monotonic())
-                clock.tick(MOST_FPS)
-        finally:
-            self.pygame.quit()
+        run_window(self)
+
+    @property
+    def is_over(self) -> bool:
+        return self.session.is_over
 
     def tick(self, now_s: float) -> None:
         """Read what has happened, take the steps that are due, draw."""

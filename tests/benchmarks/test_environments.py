@@ -42,7 +42,7 @@ def test_better_than_random_is_clearly_better() -> None:
 
 
 @pytest.mark.parametrize(
-    ("max_env_steps", "verdict"), [(60_000, "1 of 2"), (3_000, "too few steps to tell")]
+    ("max_env_steps", "verdict"), [(60_000, "1 of 2"), (3_000, "too few steps to judge")]
 )
 def test_a_short_training_is_not_judged(max_env_steps: int, verdict: str) -> None:
     facts = {"seed": 1, "engine": "x", "env_steps": max_env_steps}
