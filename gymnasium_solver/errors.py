@@ -69,3 +69,8 @@ def details_of(error: BaseException | None) -> str:
         seen.add(id(error))
         error = error.__cause__ or error.__context__
     return ""
+
+
+class Unsupported(Exception):
+    """A computation that cannot be recorded or compiled (fast/); the message says why. Another form
+    of it is used, so this never reaches a user."""

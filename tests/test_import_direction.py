@@ -23,6 +23,7 @@ LEVELS = (
     ("plugins", "baselines"),  # reads stored scores; measuring them is far above
     ("config",),
     ("spaces", "runs"),
+    ("fast.native.build",),  # compiles a C file; environments have some too
     ("envs", "nets", "data", "fast"),
     ("policies",),
     ("algos",),

@@ -23,8 +23,7 @@ from gymnasium_solver.data.memory import Memory
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.fast.compiled import CompiledForward
-from gymnasium_solver.fast.native.build import can_compile
-from gymnasium_solver.fast.native.scan import use_compiled_sums
+from gymnasium_solver.fast.native.build import can_compile, prefer_compiled
 from gymnasium_solver.fast.optimizer import FLAT_KINDS, FlatOptimizer, Optimizer
 from gymnasium_solver.fast.recorded import LossGradient, TreeLoss, on_device
 from gymnasium_solver.fast.torch_optimizer import TorchOptimizer
@@ -131,7 +130,7 @@ class Learner(LearnerState):
         self.notes: list[str] = []
         self.wants_details = False
         if self.compiles:
-            use_compiled_sums()
+            prefer_compiled()
 
     def ignore(self, *names: str) -> None:
         """Drop scheduled fields that this learner does not read, so that they are not reported."""

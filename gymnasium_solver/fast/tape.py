@@ -15,14 +15,12 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from gymnasium_solver.errors import Unsupported as Unsupported
+
 # loss(batch columns, coefficients) -> (scalar to differentiate, further outputs to return)
 Loss = Callable[[Sequence[Tensor], Sequence[Tensor]], tuple[Tensor | None, Sequence[Tensor]]]
 # Keyword arguments about memory layout and device, which do not affect the values.
 PLACEMENT = {"layout", "device", "pin_memory", "memory_format", "non_blocking"}
-
-
-class Unsupported(Exception):
-    """This computation cannot be replayed from a tape; the message says why."""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ RNG = np.random.default_rng(0)
 
 @pytest.fixture
 def compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scan, "_is_used", True)
+    monkeypatch.setattr(build, "_is_preferred", True)
     if build.can_compile():
         assert scan._compiled() is not None
 
@@ -32,7 +32,7 @@ def test_gae_has_the_bits_of_numpy(
         reward[3, 0], values[2, 1], values[9, 2] = np.inf, np.nan, np.float32(1e-40)
     got = ops.gae(reward, values, terminated, truncated, valid, 0.98, 0.8)
     sums = ops.returns_to_go(reward, terminated | truncated, valid, 0.99)
-    monkeypatch.setattr(scan, "_is_used", False)
+    monkeypatch.setattr(build, "_is_preferred", False)
     wanted = ops.gae(reward, values, terminated, truncated, valid, 0.98, 0.8)
     np.testing.assert_array_equal(got.view(np.int32), wanted.view(np.int32))
     plain = ops.returns_to_go(reward, terminated | truncated, valid, 0.99)

@@ -1,7 +1,7 @@
-"""Steps of several batches of an environment that is written in NumPy, as one larger batch.
+"""Steps of an environment that is written in NumPy: several batches as one larger one, or in C.
 
     lanes = Lanes({"env step": ArraySteps(), ...})                       # lanes.py
-    obs, reward, terminated, truncated, info = step_array_env(env, actions)
+    obs, reward, terminated, truncated, info = ArrayStep(env)(actions)
 
 A step of 80 CartPoles takes hardly longer than one of 8: the time is that of the NumPy calls. The
 arithmetic is elementwise, and random numbers come from the generator of each batch, so the results
@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 
+from gymnasium_solver.envs.engines.compiled_cartpole import compiled_cartpole
+from gymnasium_solver.fast.native.build import is_preferred
 from gymnasium_solver.lanes import lane_for
 
 Item = tuple[CartPoleVectorEnv, np.ndarray]
@@ -26,12 +28,23 @@ def can_step_together(env: Any) -> bool:
     return type(env) is CartPoleVectorEnv
 
 
-def step_array_env(env: Any, actions: np.ndarray) -> Any:
-    """`env.step(actions)`, together with the other lanes if there are any."""
-    lane = lane_for("env step")
-    if lane is None or not can_step_together(env):
-        return env.step(actions)
-    return lane.together("env step", (env, actions))
+class ArrayStep:
+    """`env.step`: together with the other lanes if there are any, or compiled if the process
+    compiles. The same bits in each way."""
+
+    def __init__(self, env: Any) -> None:
+        self._env, self._is_joint = env, can_step_together(env)
+        self._alone: Any = env.step
+        self._is_chosen = not self._is_joint
+
+    def __call__(self, actions: np.ndarray) -> Any:
+        lane = lane_for("env step") if self._is_joint else None
+        if lane is not None:
+            return lane.together("env step", (self._env, actions))
+        if not self._is_chosen and is_preferred():
+            self._is_chosen = True
+            self._alone = compiled_cartpole(self._env) or self._env.step
+        return self._alone(actions)
 
 
 class ArraySteps:

@@ -18,7 +18,7 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from gymnasium_solver.envs.engines.array_envs import step_array_env
+from gymnasium_solver.envs.engines.array_envs import ArrayStep
 from gymnasium_solver.envs.engines.async_envs import AsyncEnvs
 from gymnasium_solver.envs.engines.direct import DirectEnvs, adapted
 from gymnasium_solver.envs.engines.guard import Guard
@@ -95,10 +95,8 @@ class GymnasiumEngine(Engine):
         self._is_fresh = mode == "sync" and self._read.read is None
         self._is_checked = False
         self._render_mode = render_mode
-        # Of an array env together with those of other seeds (lanes.py), if they are trained so.
-        self._step_native = (
-            partial(step_array_env, self._vec) if mode == "vector" else self._vec.step
-        )
+        # An array env may be stepped with those of other seeds (lanes.py), or in C.
+        self._step_native = ArrayStep(self._vec) if mode == "vector" else self._vec.step
         if mode == "vector" and hasattr(self._vec, "action_space"):
             # CartPole's class checks its actions at each step, for 12 of 45 us: ours are checked.
             self._vec.action_space.contains = lambda actions: True

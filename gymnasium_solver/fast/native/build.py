@@ -26,7 +26,7 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
-from gymnasium_solver.fast.tape import Unsupported
+from gymnasium_solver.errors import Unsupported
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +61,20 @@ def find_compiler() -> tuple[str, ...] | None:
 
 def can_compile() -> bool:
     return find_compiler() is not None
+
+
+_is_preferred = False
+
+
+def prefer_compiled() -> None:
+    """From now on in this process, what has the same bits in C and in NumPy runs in C. For one that
+    compiles anyway; elsewhere it would cost the time of a C compiler."""
+    global _is_preferred
+    _is_preferred = True
+
+
+def is_preferred() -> bool:
+    return _is_preferred
 
 
 @cache
@@ -146,12 +160,12 @@ def load_compiled(text: str, steps: bool = True) -> ctypes.CDLL:
     return _load(name, lambda folder, file: _compile_both(folder, file, source, compiler))
 
 
-def load_file(name: str, flags: Sequence[str]) -> ctypes.CDLL:
-    """The library of a C file of this folder that needs no other."""
+def load_file(source: Path, flags: Sequence[str]) -> ctypes.CDLL:
+    """The library of a C file that needs no other."""
     compiler = find_compiler()
     if compiler is None:
         raise Unsupported("no C compiler")
-    text, options = _text(name), [*flags, "-shared"]
+    text, options = source.read_text(), [*flags, "-shared"]
 
     def make(folder: Path, file: Path) -> None:
         _made(file, lambda to: _cc(compiler, options, text, to))

@@ -1,33 +1,23 @@
-"""Sums from the end of a rollout to its start (GAE, returns), in C: the same bits as in NumPy.
-
-A process in which something is compiled uses it for all sums; elsewhere it would cost the time of a
-C compiler.
-"""
+"""Sums from the end of a rollout to its start (GAE, returns), in C: the same bits as in NumPy."""
 
 import logging
 from collections.abc import Callable
 from ctypes import c_long, c_void_p
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from gymnasium_solver.fast.native.build import load_file
-from gymnasium_solver.fast.tape import Unsupported
+from gymnasium_solver.errors import Unsupported
+from gymnasium_solver.fast.native.build import is_preferred, load_file
 
 log = logging.getLogger(__name__)
-_is_used = False
-
-
-def use_compiled_sums() -> None:
-    """From now on in this process."""
-    global _is_used
-    _is_used = True
 
 
 def sum_back(x: np.ndarray, carry: np.ndarray) -> np.ndarray:
     """y[t] = x[t] + carry[t] * y[t + 1], arrays [T, N], in float64."""
-    compiled = _compiled() if _is_used else None
+    compiled = _compiled() if is_preferred() else None
     if compiled is None:
         return sum_back_numpy(x, carry)
     x, carry = (np.ascontiguousarray(part, np.float64) for part in (x, carry))
@@ -48,7 +38,9 @@ def sum_back_numpy(x: np.ndarray, carry: np.ndarray) -> np.ndarray:
 @cache
 def _compiled() -> Callable[..., Any] | None:
     try:
-        function = load_file("scan.c", ["-O2", "-ffp-contract=off"]).sum_back
+        function = load_file(
+            Path(__file__).with_name("scan.c"), ["-O2", "-ffp-contract=off"]
+        ).sum_back
     except Unsupported as error:
         log.info("sums over rollouts stay in NumPy: %s", error)
         return None

@@ -1,0 +1,111 @@
+"""Steps of Gymnasium's CartPoleVectorEnv in C (cartpole.c): the same bits as its own `step`.
+
+    step = compiled_cartpole(env)           # None: another env, or no C compiler
+    obs, reward, terminated, truncated, info = step(actions)
+
+A step of 8 poles in NumPy is forty calls, a quarter of the time of a PPO training; the arithmetic
+is a microsecond. Sine and cosine stay with NumPy, and random numbers with the generator of the env.
+"""
+
+import ctypes
+import logging
+from collections.abc import Callable
+from ctypes import c_double, c_int64, c_void_p
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
+
+from gymnasium_solver.errors import Unsupported
+from gymnasium_solver.fast.native.build import load_file
+
+log = logging.getLogger(__name__)
+NUMBERS = {
+    "force_mag": "force_mag", "polemass_length": "polemass_length", "total_mass": "total_mass",
+    "gravity": "gravity", "length": "length", "masspole": "masspole", "tau": "tau",
+    "x_threshold": "x_threshold", "theta_threshold": "theta_threshold_radians",
+}  # fmt: skip
+POINTERS = (
+    "actions", "sine", "cosine", "fresh", "state", "steps", "prev_done", "terminated", "truncated",
+    "obs", "reward",
+)  # fmt: skip
+
+
+class Poles(ctypes.Structure):
+    """As in cartpole.c."""
+
+    _fields_ = [
+        *((name, c_int64) for name in ("n", "max_steps", "semi_implicit", "sutton_barto")),
+        *((name, c_double) for name in NUMBERS),
+        *((name, c_void_p) for name in POINTERS),
+    ]
+
+
+class CompiledCartPole:
+    """Steps one env. Returned arrays are overwritten by the next step; the env's own attributes
+    (`state`, `steps`, `prev_done`) stay current."""
+
+    def __init__(self, env: CartPoleVectorEnv, function: Callable[[int], int]):
+        n = env.num_envs
+        self._env, self._step = env, function
+        self._state, self._steps = np.zeros((4, n)), np.zeros(n, np.int32)
+        self._prev_done = np.zeros(n, np.bool_)
+        self._theta, self._actions = self._state[2], np.zeros(n, np.int64)
+        self._sine, self._cosine = np.zeros(n), np.zeros(n)
+        self._fresh = np.zeros((4, 0))
+        self._terminated, self._truncated = np.zeros(n, np.bool_), np.zeros(n, np.bool_)
+        self._obs, self._reward = np.zeros((n, 4), np.float32), np.zeros(n, np.float32)
+        self._n_done = 0
+        self._poles = Poles(n=n)
+        for name in POINTERS:
+            setattr(self._poles, name, getattr(self, f"_{name}").ctypes.data)
+        self._address = ctypes.addressof(self._poles)
+
+    def __call__(self, actions: np.ndarray) -> tuple[Any, ...]:
+        env = self._env
+        if env.state is not self._state:  # after a reset
+            self._take_over()
+        self._actions[...] = actions
+        np.sin(self._theta, out=self._sine)
+        np.cos(self._theta, out=self._cosine)
+        if self._n_done:
+            drawn = env.np_random.uniform(low=env.low, high=env.high, size=(4, self._n_done))
+            self._poles.fresh = drawn.ctypes.data
+        self._n_done = self._step(self._address)
+        return self._obs, self._reward, self._terminated, self._truncated, {}
+
+    def _take_over(self) -> None:
+        """Continue from the state of the env, with its settings."""
+        env, poles = self._env, self._poles
+        for name in ("state", "steps", "prev_done"):
+            own = getattr(self, f"_{name}")
+            own[...] = getattr(env, name)
+            setattr(env, name, own)
+        self._n_done = int(np.count_nonzero(self._prev_done))
+        for name, source in NUMBERS.items():
+            setattr(poles, name, getattr(env, source))
+        poles.max_steps = env.max_episode_steps
+        poles.semi_implicit = env.kinematics_integrator != "euler"
+        poles.sutton_barto = bool(env._sutton_barto_reward)
+
+
+def compiled_cartpole(env: Any) -> CompiledCartPole | None:
+    """A compiled step for this env, if it is Gymnasium's class itself and there is a compiler."""
+    if type(env) is not CartPoleVectorEnv or (function := _function()) is None:
+        return None
+    return CompiledCartPole(env, function)
+
+
+@cache
+def _function() -> Callable[[int], int] | None:
+    try:
+        file = Path(__file__).with_name("cartpole.c")
+        function = load_file(file, ["-O2", "-ffp-contract=off"]).step_poles
+    except Unsupported as error:
+        log.info("CartPole is stepped in NumPy: %s", error)
+        return None
+    function.argtypes, function.restype = [c_void_p], c_int64
+    found: Callable[[int], int] = function
+    return found

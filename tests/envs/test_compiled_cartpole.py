@@ -1,0 +1,109 @@
+"""CartPole stepped in C has the bits of Gymnasium's class."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
+
+from gymnasium_solver.envs.engines import array_envs, compiled_cartpole
+from gymnasium_solver.envs.engines.gymnasium import GymnasiumEngine
+from gymnasium_solver.fast.native import build
+
+needs_compiler = pytest.mark.skipif(not build.can_compile(), reason="no C compiler")
+
+
+def same(a: np.ndarray, b: np.ndarray) -> None:
+    assert (a.dtype, a.shape) == (b.dtype, b.shape)
+    assert a.tobytes() == b.tobytes()
+
+
+def run_both(n: int, n_steps: int, **kwargs: Any) -> int:
+    """Step both with the same actions, with a reset in between; returns the episodes that ended."""
+    own, plain = (CartPoleVectorEnv(n, **kwargs) for _ in range(2))
+    step = compiled_cartpole.compiled_cartpole(own)
+    assert step is not None
+    rng, n_done = np.random.default_rng(n), 0
+    for seed in (1, 2):
+        for env in (own, plain):
+            env.reset(seed=seed, options={"low": -0.1, "high": 0.1} if seed == 2 else None)
+        for _ in range(n_steps):
+            actions = rng.integers(2, size=n)
+            *got, info = step(actions)
+            *wanted, _ = plain.step(actions)
+            assert info == {}
+            for a, b in zip(got, wanted, strict=True):
+                same(a, b)
+            for name in ("state", "steps", "prev_done"):
+                same(getattr(own, name), getattr(plain, name))
+            n_done += int(plain.prev_done.sum())
+    return n_done
+
+
+@needs_compiler
+@pytest.mark.parametrize("n", [1, 3, 8, 33])
+def test_the_steps_have_the_bits_of_gymnasium(n: int) -> None:
+    assert run_both(n, 150) > n
+
+
+@needs_compiler
+def test_all_settings_of_the_class_count() -> None:
+    assert run_both(5, 60, sutton_barto_reward=True) > 0
+    assert run_both(5, 60, max_episode_steps=7) > 60  # truncated episodes
+
+    class Heavier(CartPoleVectorEnv):
+        pass
+
+    assert compiled_cartpole.compiled_cartpole(Heavier(2)) is None  # its step may be another one
+
+
+@needs_compiler
+def test_changed_constants_and_the_other_integrator_count() -> None:
+    own, plain = CartPoleVectorEnv(4), CartPoleVectorEnv(4)
+    step = compiled_cartpole.compiled_cartpole(own)
+    assert step is not None
+    for env in (own, plain):
+        env.kinematics_integrator, env.gravity, env.tau = "semi-implicit", 11.0, 0.03
+        env.reset(seed=3)
+    for _ in range(40):
+        actions = np.array([0, 1, 1, 0])
+        same(step(actions)[0], plain.step(actions)[0])
+
+
+def engine() -> GymnasiumEngine:
+    return GymnasiumEngine(
+        "CartPole-v1", 6, "vector", env_kwargs={}, max_episode_steps=None, render_mode=None,
+        reason="",
+    )  # fmt: skip
+
+
+@needs_compiler
+def test_the_engine_compiles_if_the_process_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build, "_is_preferred", False)
+    plain, own = engine(), engine()
+    plain.reset(5)
+    own.reset(5)
+    rng = np.random.default_rng(0)
+    kept = []
+    for t in range(80):
+        actions = rng.integers(2, size=6)
+        wanted = plain.step(actions)
+        monkeypatch.setattr(build, "_is_preferred", t > 10)  # also in the middle of an episode
+        got = own.step(actions)
+        monkeypatch.setattr(build, "_is_preferred", False)
+        kept.append((got, wanted))
+    for got, wanted in kept:  # arrays of a step are fresh: none was overwritten by the next
+        for a, b in zip(got[:-1], wanted[:-1], strict=True):
+            same(a, b)
+    assert isinstance(own._step_native._alone, compiled_cartpole.CompiledCartPole)
+    assert plain._step_native._alone.__func__ is CartPoleVectorEnv.step
+
+
+def test_without_a_compiler_numpy_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build, "_is_preferred", True)
+    monkeypatch.setattr(compiled_cartpole, "_function", lambda: None)
+    env = engine()
+    env.reset(1)
+    env.step(np.zeros(6, np.int64))
+    assert array_envs.can_step_together(env._vec)
+    assert env._step_native._alone.__func__ is CartPoleVectorEnv.step
