@@ -48,7 +48,7 @@ class Builder:
         self.values: dict[Ref, Value] = {}
         self.homes: dict[Ref, int] = {}  # pass in which a value by rows is computed
         self.storages: list[Storage] = []
-        self.packed: dict[Any, tuple[Storage, int]] = {}
+        self.packed: dict[Any, tuple[Storage, Extent]] = {}
         self.n_params = n_params
         self.grad_places = self._grad_places()
         self.n_sums = sum(math.prod(self.static(Ref(f"p{i}"))) for i in range(n_params))

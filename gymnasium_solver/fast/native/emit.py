@@ -10,7 +10,6 @@ from gymnasium_solver.fast.native.arrays import (
     C_BYTES,
     ONE,
     ZERO,
-    Extent,
     Shape,
     Storage,
     contiguous,
@@ -37,11 +36,12 @@ from gymnasium_solver.fast.native.memory import (
 )
 from gymnasium_solver.fast.native.nest import Nest, joined, reduction
 from gymnasium_solver.fast.native.packing import address, is_of_weights, pack_call
+from gymnasium_solver.fast.native.products import LARGEST_BLOCK
 
 BLOCK = 32  # samples of a block, if a sample has one row
 MANY_PARAMETERS = 32_768
 # Many weights do not stay in the nearest caches, and each block reads all of them.
-WIDE_BLOCK = 128
+WIDE_BLOCK = LARGEST_BLOCK
 
 
 class Layout(NamedTuple):
@@ -309,10 +309,12 @@ class _Writer:
         if kernel.bias is not None:
             bias = address(kernel.bias, stack, index)
         adds = "!first" if k.by_rows else "0"
-        size = str(Extent(kernel.b_size, k.by_rows))
-        packed = kernel.b.name if kernel.b_is_shared else f"{kernel.b.name} + {at} * {size}"
+        packed = kernel.b.name
+        if not kernel.b_is_shared:
+            packed += f" + {at} * {kernel.b_size}"
+        wide = "_wide" if kernel.is_wide else ""
         self.add(
-            f"gsolve_matmul({m}, {n}, {k}, {address(a, stack, index)}, {ai}, {ak}, {packed}, "
+            f"gsolve_matmul{wide}({m}, {n}, {k}, {address(a, stack, index)}, {ai}, {ak}, {packed}, "
             f"{address(out, stack, index)}, {n}, {bias}, {adds});",
             depth,
         )

@@ -58,17 +58,19 @@ def is_short(reduce: Reduce) -> bool:
 class Pack(NamedTuple):
     source: Array  # [stack..., k, n]
     target: Storage
-    size: int  # floats of each matrix, at most
+    size: Extent  # floats of each matrix, at most
+    is_wide: bool  # for gsolve_matmul_wide (amx.c)
 
 
 class Matmul(NamedTuple):
     a: Array
     b: Storage  # packed
-    b_size: int
+    b_size: Extent
     b_is_shared: bool  # one matrix for the whole stack
     out: Array
     bias: Array | None
     k: Extent
+    is_wide: bool  # by gsolve_matmul_wide (amx.c)
 
 
 class BatchSum(NamedTuple):

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from gymnasium_solver.fast.native.arrays import ZERO, Array, Extent, Shape
+from gymnasium_solver.fast.native.arrays import ZERO, Array, Shape
 from gymnasium_solver.fast.native.kernels import Kernel, Pack
 
 
@@ -19,10 +19,10 @@ def pack_call(kernel: Pack, index: Sequence[str]) -> str:
     at = "0"
     for i, size in zip(index, stack, strict=True):
         at = i if at == "0" else f"({at} * {size} + {i})"
-    floats = Extent(kernel.size, k.by_rows)
+    wide = "_wide" if kernel.is_wide else ""
     return (
-        f"gsolve_pack({k}, {n}, {address(source, stack, index)}, {row}, {col}, "
-        f"{kernel.target.name} + {at} * {floats});"
+        f"gsolve_pack{wide}({k}, {n}, {address(source, stack, index)}, {row}, {col}, "
+        f"{kernel.target.name} + {at} * {kernel.size});"
     )
 
 
