@@ -1,14 +1,17 @@
 """What all tests share."""
 
+import gc
 import math
 import os
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 SLOW = Path(__file__).with_name("slow.txt")
+_UNMATCHED = pytest.StashKey[list[str]]()
 
 # The key that signs runs with plugins (runs/origin.py) stays out of the home folder. Processes that
 # tests start inherit it.
@@ -19,6 +22,24 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
     _programs = tempfile.TemporaryDirectory(prefix="gsolve-cache-")
     os.environ["GSOLVE_CACHE_DIR"] = _programs.name
 
+# Only a power cut tells whether fsync was called. Without it a tiny training is a fifth shorter.
+# Processes that tests start do call it.
+_no_fsync: Callable[[int], None] = lambda handle: None  # noqa: E731
+setattr(os, "fsync", _no_fsync)  # noqa: B010
+
+# Collection makes a million objects that stay until the end: nothing to look through for garbage,
+# then or by each later full collection, which would take half a second.
+gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
+
+
+def pytest_sessionfinish() -> None:
+    gc.unfreeze()
+
 
 def pytest_runtest_setup() -> None:
     """Trainings in tests are short: only those with `compile: native` are worth compiling. Without
@@ -28,9 +49,26 @@ def pytest_runtest_setup() -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what slow.txt lists, so that `make test` leaves it out."""
-    listed = {line for line in SLOW.read_text().splitlines() if line and not line.startswith("#")}
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark what slow.txt lists, so that `make test` leaves it out.
+
+    A line is a case, `test_a[1]`, or a test with all its cases, `test_a`.
+    """
+    lines = {line for line in SLOW.read_text().splitlines() if line and not line.startswith("#")}
+    found = set()
     for item in items:
-        if item.nodeid in listed:
+        names = {item.nodeid, item.nodeid.partition("[")[0]} & lines
+        if names:
+            found |= names
             item.add_marker(pytest.mark.slow)
+    # Of files that are here as a whole, every line must name a test.
+    in_part = {word.partition("::")[0] for word in config.args if "::" in word}
+    files = {item.nodeid.partition("::")[0] for item in items} - in_part
+    unmatched = [line for line in lines - found if line.partition("::")[0] in files]
+    config.stash[_UNMATCHED] = sorted(unmatched)
+
+
+@pytest.fixture
+def unmatched_slow_lines(pytestconfig: pytest.Config) -> list[str]:
+    """Lines of slow.txt that name no test of the files collected."""
+    return pytestconfig.stash[_UNMATCHED]

@@ -6,7 +6,6 @@ that begin with a comment like `# configs/Balance.yaml` are files, and stand in 
 """
 
 import json
-import os
 import re
 import shlex
 import sys
@@ -87,7 +86,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.syspath_prepend(str(tmp_path))
     for name in ("GSOLVE_RUNS", "GSOLVE_CONFIGS"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(os, "fsync", lambda handle: None)  # no power cut is expected here
     known = set(gymnasium.registry)
     yield tmp_path
     for name in modules:

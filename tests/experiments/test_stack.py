@@ -18,8 +18,10 @@ from gymnasium_solver.experiments.experiment import FOLDER, create, load
 from gymnasium_solver.experiments.pool import FAILED, FINISHED
 from gymnasium_solver.experiments.stack import Stack, check_stackable, read_lanes
 from gymnasium_solver.runs.run import Run
+from gymnasium_solver.training import loop
 from gymnasium_solver.training.prepare import load_config
 
+SEEDS = (1, 2, 7)
 CONFIG = """
 env_id: CartPole-v1
 ppo:
@@ -39,25 +41,32 @@ ppo:
 
 def command(root: Path, *more: str) -> list[str]:
     (root / "tiny.yaml").write_text(CONFIG)
-    words = ["train", str(root / "tiny.yaml"), "--seeds", "1,2,7", *more, "--quiet"]
+    seeds = ",".join(map(str, SEEDS))
+    words = ["train", str(root / "tiny.yaml"), "--seeds", seeds, *more, "--quiet"]
     return local.gsolve(*words, "--experiment", "e", "--runs-dir", str(root / "runs"))
 
 
 def weights(root: Path) -> dict[int, str]:
     experiment = load(root / "runs" / FOLDER / "e")
-    found = {}
-    for member in experiment.members:
-        folder = experiment.folder(member) / "checkpoints" / "last"
-        data = folder.resolve().joinpath("model.safetensors").read_bytes()
-        found[member.seed] = hashlib.sha256(data).hexdigest()
-    return found
+    return {member.seed: digest(experiment.folder(member)) for member in experiment.members}
+
+
+def digest(run: Path) -> str:
+    """Of the last checkpoint's weights."""
+    file = (run / "checkpoints" / "last").resolve() / "model.safetensors"
+    return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 @pytest.fixture(scope="module")
 def separate(tmp_path_factory: pytest.TempPathFactory) -> dict[int, str]:
+    """The weights of each seed trained alone."""
     root = tmp_path_factory.mktemp("separate")
-    subprocess.run(command(root, "--jobs", "2"), check=True, capture_output=True, timeout=300)
-    return weights(root)
+    (root / "tiny.yaml").write_text(CONFIG)
+    config = load_config(str(root / "tiny.yaml"))
+    return {
+        seed: digest(loop.train(config.replace(seed=seed), runs_root=root / "runs").path)
+        for seed in SEEDS
+    }
 
 
 def test_a_stack_leaves_the_folders_of_separate_runs(

@@ -73,6 +73,9 @@ def test_work_that_is_not_listed_is_done_alone() -> None:
 
 
 def test_an_interruption_of_one_lane_reaches_all() -> None:
+    # A process started in the background by a shell ignores SIGINT.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+
     def program() -> None:
         while True:
             lane = current_lane()
@@ -81,7 +84,10 @@ def test_an_interruption_of_one_lane_reaches_all() -> None:
                 signal.raise_signal(signal.SIGINT)
             lane.together("double", 1)
 
-    lanes = Lanes({"double": Doubling()}).run({"a": program, "b": program, "c": program})
+    try:
+        lanes = Lanes({"double": Doubling()}).run({"a": program, "b": program, "c": program})
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert [type(lane.error) for lane in lanes] == [KeyboardInterrupt] * 3
     assert current_lane() is None
 
