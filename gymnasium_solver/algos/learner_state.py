@@ -34,6 +34,7 @@ class LearnerState:
     intrinsic: IntrinsicReward | None
     n_updates: int
     notes: list[str]
+    _buffer_places: tuple[Any, list[tuple[str, dict[str, Tensor | None], str]]] | None = None
 
     def state(self) -> tuple[Tensors, dict[str, Any]]:
         """Return tensors by file ("model", "optimizer") and the remaining state as JSON."""
@@ -88,7 +89,7 @@ class LearnerState:
 
     def snapshot(self) -> Snapshot:
         """Copy weights, optimiser moments and statistics, to restore after an update with NaNs."""
-        statistics = {name: value.clone() for name, value in self.net.named_buffers()}
+        statistics = {name: value.clone() for name, value in self._buffers()}
         weights = [optimizer.snapshot() for optimizer in self.optimizers.values()]
         return [*weights, (torch.empty(0), statistics)]
 
@@ -96,8 +97,21 @@ class LearnerState:
         *weights, (_, statistics) = snapshot
         for optimizer, saved in zip(self.optimizers.values(), weights, strict=True):
             optimizer.restore(saved)
-        for name, value in self.net.named_buffers():
+        for name, value in self._buffers():
             value.copy_(statistics[name])
+
+    def _buffers(self) -> list[tuple[str, Tensor]]:
+        """The buffers of the network by name. Torch searches all modules for them, which takes as
+        long as the copy of a small network."""
+        if self._buffer_places is None or self._buffer_places[0] is not self.net:
+            places = [
+                (f"{prefix}.{name}" if prefix else name, module._buffers, name)
+                for prefix, module in self.net.named_modules()
+                for name in module._buffers
+            ]
+            self._buffer_places = (self.net, places)
+        found = ((full, owner[name]) for full, owner, name in self._buffer_places[1])
+        return [(name, value) for name, value in found if value is not None]
 
     def learnt_weights(self) -> list[Tensor]:
         """All trained parameters, as one flat vector per optimiser."""

@@ -326,6 +326,8 @@ def prepare(
     valid, device = rollout.valid, learner.device
     raw_advantage = advantage if raw_advantage is None else raw_advantage
     targets = Targets(advantage, returns, values, raw_advantage)
+    if net.core is None and device.type == "cpu":
+        return _prepared_rows(learner, rollout, targets)
     actions = learner.to_device(rollout.actions)
     flat_actions = actions.flatten(0, 1)
     log_prob = acting_log_prob(learner, rollout, flat_actions)
@@ -359,3 +361,32 @@ def prepare(
     )
     n = len(rows)
     return Prepared(batch, n, n, quality, targets)
+
+
+def _prepared_rows(learner: Learner, rollout: Rollout, targets: Targets) -> Prepared:
+    """The same for single rows on a CPU. Rows are taken in NumPy, which takes half of torch's time
+    for those of a small rollout."""
+    rows = np.flatnonzero(rollout.valid)
+
+    def chosen(column: np.ndarray) -> Tensor:
+        return torch.from_numpy(column.reshape(-1, *column.shape[2:])[rows])
+
+    log_prob = rollout.log_prob
+    if log_prob is None:
+        flat_actions = learner.to_device(rollout.actions).flatten(0, 1)
+        log_prob = acting_log_prob(learner, rollout, flat_actions).numpy()[None]
+    advantage, returns, value = (
+        chosen(np.asarray(column, np.float32))
+        for column in (targets.advantage, targets.returns, targets.values)
+    )
+    batch = Batch(
+        obs=map_tree(lambda part: chosen(part[:-1]), rollout.obs),
+        actions=chosen(rollout.actions),
+        log_prob=chosen(log_prob),
+        advantage=advantage,
+        returns=returns,
+        value=value,
+        mask=None if rollout.mask is None else chosen(rollout.mask[:-1]),
+    )
+    quality = ops.explained_variance(value.numpy(), returns.numpy())
+    return Prepared(batch, len(rows), len(rows), quality, targets)

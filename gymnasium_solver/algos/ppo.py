@@ -50,6 +50,7 @@ from gymnasium_solver.config.schema import (
 )
 from gymnasium_solver.config.search_range import searched
 from gymnasium_solver.data.rollout import Rollout
+from gymnasium_solver.fast.compiled import CompiledForward
 from gymnasium_solver.fast.optimizer import FlatOptimizer
 from gymnasium_solver.nets.actor_critic import ActorCritic
 from gymnasium_solver.nets.value_scale import ValueScale
@@ -59,6 +60,10 @@ from gymnasium_solver.tree import leaves_of
 
 LR_STEP, LR_MOST = 1.5, 100.0  # of adaptive_kl
 IMAGES_MEASURED = 512  # samples of a rollout used for the metrics of an update
+MEASURED = (
+    "opt/loss/total", "opt/loss/policy", "opt/loss/value", "opt/policy/entropy",
+    "opt/ppo/approx_kl", "opt/ppo/kl", "opt/ppo/clip_fraction", "opt/ppo/clip_fraction_vf",
+)  # fmt: skip
 
 
 class PPOConfig(SelfImitationFields, ActorCriticFields, MinibatchFields, LearnerConfig):
@@ -180,14 +185,20 @@ class PPO(RolloutLearner):
             for name in Coefficients._fields
             if name in self.schedules and (name != "ent_coef" or has_entropy_bonus)
         ]
+        self.forwards["measure"] = CompiledForward(
+            self._measured, self.net, wanted=self.compiles and self.net.core is None,
+            n_numbers=len(self.coefficient_names),
+        )  # fmt: skip
         self.advantage_scale = AdvantageScale(config.normalize_advantages)
         self.lr_factor = 1.0  # of adaptive_kl
 
     def _loss(self, batch: Batch, coefficients: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
-        scheduled = dict(zip(self.coefficient_names, coefficients, strict=True))
-        named = Coefficients(**scheduled, dual_clip=self.config.dual_clip)
-        terms = ppo_loss(self.net, self.actions, batch, named)
+        terms = ppo_loss(self.net, self.actions, batch, self._named(coefficients))
         return terms.total, [approx_kl(terms.log_ratio, batch)] if self.config.target_kl else []
+
+    def _named(self, coefficients: Sequence[Tensor]) -> Coefficients:
+        scheduled = dict(zip(self.coefficient_names, coefficients, strict=True))
+        return Coefficients(**scheduled, dual_clip=self.config.dual_clip)
 
     def _update(self, rollout: Rollout, env_steps: int, total_steps: int) -> dict[str, float]:
         cfg, timer = self.config, self.timer
@@ -272,9 +283,12 @@ class PPO(RolloutLearner):
         cfg, native, optimizer = self.config, self.gradient.native, self.optimizer
         assert native is not None
         assert isinstance(optimizer, FlatOptimizer)
-        batch, parts = data.batch, []
-        for _ in range(n_passes):
-            parts += data.minibatch_rows(cfg.batch_size, self.rng)
+        batch, parts = data.batch, list[np.ndarray | None]()
+        if data.is_one_minibatch(cfg.batch_size):
+            parts = [None] * n_passes
+        else:
+            for _ in range(n_passes):
+                parts += data.minibatch_rows(cfg.batch_size, self.rng)
         if cfg.normalize_advantages == "batch":
             batch = batch._replace(advantage=_standardize_parts(data, parts))
         limit = None if cfg.target_kl is None else 1.5 * cfg.target_kl
@@ -333,26 +347,31 @@ class PPO(RolloutLearner):
         if self.net.has_images and not batch.is_sequence and data.n > IMAGES_MEASURED:
             rows = torch.arange(IMAGES_MEASURED, device=self.device) * data.n // IMAGES_MEASURED
             batch = data.take(rows)
-        numbers = self.to_device(np.array(list(coefficients.values()), np.float32)).unbind()
-        scalars = dict(zip(coefficients, numbers, strict=True))
-        named = Coefficients(**scalars, dual_clip=self.config.dual_clip)
-        after = loss_terms(self.evaluate(batch), batch, named, self.net.value_scale)
-        if is_watched and self.forwards["evaluate"].mode == "compiled":
-            evaluate_actions(self.net, self.actions, batch)
-        moved = (after.log_ratio.exp() - 1).abs() > coefficients["clip_range"]
-        found = {
-            "opt/loss/total": after.total,
-            "opt/loss/policy": after.policy,
-            "opt/loss/value": after.value,
-            "opt/policy/entropy": after.entropy,
-            "opt/ppo/approx_kl": approx_kl(after.log_ratio, batch),
-            "opt/ppo/kl": -mean_over(after.log_ratio, batch),
-            "opt/ppo/clip_fraction": mean_over(moved.float(), batch),
-        }
-        if "clip_range_vf" in coefficients:
+        numbers = list(coefficients.values())
+        found = None if batch.mask is not None else self.forwards["measure"].on((batch,), numbers)
+        if found is None or is_watched:
+            scalars = self.to_device(np.array(numbers, np.float32)).unbind()
+            by_torch = self._measured(batch, scalars)
+            found = by_torch if found is None else found
+        return dict(zip(MEASURED, found, strict=False))
+
+    def _measured(self, batch: Batch, coefficients: Sequence[Tensor]) -> list[Tensor]:
+        """The metrics of `MEASURED`; the last one only if the change of values is clipped."""
+        c = self._named(coefficients)
+        after = ppo_loss(self.net, self.actions, batch, c)
+        moved = (after.log_ratio.exp() - 1).abs() > c.clip_range
+        found = [
+            after.total,
+            after.policy,
+            after.value,
+            after.entropy,
+            approx_kl(after.log_ratio, batch),
+            -mean_over(after.log_ratio, batch),
+            mean_over(moved.float(), batch),
+        ]
+        if c.clip_range_vf is not None:
             change = (after.values - flat(batch.value, batch)).abs()
-            clipped = change > coefficients["clip_range_vf"]
-            found["opt/ppo/clip_fraction_vf"] = mean_over(clipped.float(), batch)
+            found.append(mean_over((change > c.clip_range_vf).float(), batch))
         return found
 
 

@@ -9,17 +9,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from gymnasium_solver.algos.agent import Tensors
 from gymnasium_solver.algos.learner import Learner
 from gymnasium_solver.algos.on_policy import (
     Batch,
-    Evaluated,
     build_actor_critic,
-    evaluate_actions,
-    evaluate_rows,
     policy_gradient_loss,
     rollout_values,
 )
@@ -58,7 +54,6 @@ class RolloutLearner(Learner):
         self.forwards["value"] = CompiledForward(
             self.net.value, self.net, wanted=is_plain and self.has_critic
         )
-        self.forwards["evaluate"] = CompiledForward(self._evaluated, self.net, wanted=is_plain)
         self.imitation: SelfImitation | None = None
         if getattr(config, "sil", False):
             self.imitation = SelfImitation(self, self.net)
@@ -78,20 +73,6 @@ class RolloutLearner(Learner):
         if found is None:
             return rollout_values(self.net, rollout, self.device)
         return found[0].reshape(rollout.is_first.shape)
-
-    def evaluate(self, batch: Batch) -> Evaluated:
-        """`evaluate_actions` without gradients."""
-        if not batch.is_sequence and batch.mask is None:
-            found = self.forwards["evaluate"](batch.obs, batch.actions)
-            if found is not None:
-                log_prob, entropy, *value = (torch.from_numpy(part) for part in found)
-                return log_prob, entropy, value[0] if value else None
-        with torch.no_grad():
-            return evaluate_actions(self.net, self.actions, batch)
-
-    def _evaluated(self, obs: Any, actions: Tensor) -> list[Tensor]:
-        found = evaluate_rows(self.net, self.actions, obs, actions)
-        return [part for part in found if part is not None]
 
     def update(self, rollout: Rollout, env_steps: int, total_steps: int) -> dict[str, float]:
         """Update from one rollout and return the metrics."""

@@ -3,6 +3,9 @@
     values = CompiledForward(net.value, net, wanted=True)
     found = values(obs)             # arrays in, a list of arrays out; None: compute it in torch
 
+    losses = CompiledForward(measured, net, wanted=True, n_numbers=2)
+    found = losses.on((batch,), [0.2, 0.5])   # measured(batch, numbers): tensors in and out
+
 The function is recorded at the first call and compared with torch on that call's data (see
 fast/recorded.py). Rounding differs from torch and NumPy. Which form is used is therefore part of a
 run's state (`mode`): it depends on the config and the machine, and is kept on resume.
@@ -27,9 +30,17 @@ ForwardMode = Literal["compiled", "torch"]
 class CompiledForward:
     """`mode` is None until the first call decides it."""
 
-    def __init__(self, function: Callable[..., Any], module: nn.Module, *, wanted: bool):
-        """The function takes trees of tensors, and returns one tensor or several."""
-        self.function, self.module = function, module
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        module: nn.Module,
+        *,
+        wanted: bool,
+        n_numbers: int = 0,
+    ):
+        """The function takes trees of tensors, and returns one tensor or several. With `n_numbers`
+        it takes a list of so many scalar tensors as its last argument, and is called by `on`."""
+        self.function, self.module, self.n_numbers = function, module, n_numbers
         self.mode: ForwardMode | None = None if wanted else "torch"
         self._program: NativeForward | None = None
         self._structure: tree.Structure = None
@@ -41,14 +52,24 @@ class CompiledForward:
         if self.mode == "torch":
             return None
         columns = inputs if self._is_flat else [_array(leaf) for leaf in tree.leaves_of(inputs)]
-        address = self._first.data_ptr()  # of the weights, which may have been moved
-        if self._program is None or self._address != address:
+        if self._is_stale:
             self._is_flat = all(isinstance(column, np.ndarray) for column in inputs)
-            self._program, self._address = self._compiled(inputs, columns), address
-            self.mode = "torch" if self._program is None else "compiled"
-            if self._program is None:
-                return None
-        return self._program(columns)
+            self._compile(inputs, [torch.from_numpy(column) for column in columns], ())
+        return None if self._program is None else self._program(columns)
+
+    def on(self, inputs: tuple[Any, ...], numbers: Sequence[float] = ()) -> list[Tensor] | None:
+        """The same for trees of tensors, whose number of rows may change from call to call."""
+        if self.mode == "torch":
+            return None
+        columns = tree.leaves_of(inputs)
+        if self._is_stale:
+            self._compile(inputs, columns, numbers)
+        return None if self._program is None else self._program.on(columns, numbers)
+
+    @property
+    def _is_stale(self) -> bool:
+        """There is no program, or the weights that it reads have been moved."""
+        return self._program is None or self._address != self._first.data_ptr()
 
     def resume(self, mode: ForwardMode | None) -> bool:
         """Go on as a saved run did. False: it was compiled, and there is no C compiler here."""
@@ -58,36 +79,46 @@ class CompiledForward:
         self.mode = mode or self.mode
         return True
 
-    def _compiled(
-        self, inputs: tuple[Any, ...], columns: Sequence[np.ndarray]
-    ) -> NativeForward | None:
+    def _compile(
+        self, inputs: tuple[Any, ...], columns: Sequence[Tensor], numbers: Sequence[float]
+    ) -> None:
         self._structure = tree.structure_of(inputs)
+        self._program = self._compiled(columns, numbers)
+        self._address = self._first.data_ptr()
+        self.mode = "torch" if self._program is None else "compiled"
+
+    def _compiled(
+        self, columns: Sequence[Tensor], numbers: Sequence[float]
+    ) -> NativeForward | None:
         constants = [*self.module.parameters(), *self.module.buffers()]
-        given = [torch.from_numpy(column) for column in columns]
-        if any(not t.is_cpu for t in (*constants, *given)) or len(given[0]) == 0:
+        if any(not t.is_cpu for t in (*constants, *columns)) or len(columns[0]) == 0:
             return None
+        given = {"p": [], "k": constants, "c": [torch.tensor(number) for number in numbers]}
         try:
             one, two = (
-                write(self._as_loss, {"p": [], "k": constants, "c": [], "b": resized(given, n)})
-                for n in PROBE_SIZES
+                write(self._as_loss, given | {"b": resized(columns, n)}) for n in PROBE_SIZES
             )
             tape = simplified(generalise(one, two, PROBE_SIZES), ())
-            program = NativeForward(tape, constants, given)
-            if self.mode is None and not self._agrees(program(columns), given):
+            program = NativeForward(tape, constants, columns, len(numbers))
+            if self.mode is None and not self._agrees(program, columns, numbers):
                 return None
         except (Unsupported, TypeError, ValueError, IndexError, RuntimeError):
             return None
         return program
 
     @torch.no_grad()
-    def _agrees(self, got: Sequence[np.ndarray], columns: Sequence[Tensor]) -> bool:
-        _, expected = self._as_loss(columns, ())
-        return all(is_close(torch.from_numpy(a), b) for a, b in zip(got, expected, strict=True))
+    def _agrees(
+        self, program: NativeForward, columns: Sequence[Tensor], numbers: Sequence[float]
+    ) -> bool:
+        _, expected = self._as_loss(columns, [torch.tensor(number) for number in numbers])
+        got = program.on(columns, numbers)
+        return all(is_close(a, b) for a, b in zip(got, expected, strict=True))
 
     def _as_loss(
         self, columns: Sequence[Tensor], coefficients: Sequence[Tensor]
     ) -> tuple[None, Sequence[Tensor]]:
-        outputs = self.function(*tree.unflatten(self._structure, columns))
+        inputs = tree.unflatten(self._structure, columns)
+        outputs = self.function(*inputs, *([coefficients] if self.n_numbers else []))
         return None, [outputs] if isinstance(outputs, Tensor) else list(outputs)
 
 

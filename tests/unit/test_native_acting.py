@@ -10,7 +10,7 @@ import torch
 from gymnasium import spaces
 
 from gymnasium_solver.algos import learner
-from gymnasium_solver.algos.on_policy import evaluate_actions, rollout_values
+from gymnasium_solver.algos.on_policy import rollout_values
 from gymnasium_solver.fast import compiled, recorded
 from gymnasium_solver.fast.native import build
 from tests.unit.test_learner_state import (
@@ -64,7 +64,7 @@ def test_samples_are_those_of_the_same_random_numbers(space: Any) -> None:
 @pytest.mark.parametrize(
     ("algo_id", "space"), [("ppo", DISCRETE), ("a2c", BOX), ("reinforce", DISCRETE)]
 )
-def test_values_and_evaluated_actions_are_torchs(algo_id: str, space: Any) -> None:
+def test_values_are_torchs(algo_id: str, space: Any) -> None:
     agent = agent_for(algo_id, space, compile="native", normalize_obs="rolling")
     for seed in range(2):
         learn(agent, space, seed)
@@ -74,13 +74,38 @@ def test_values_and_evaluated_actions_are_torchs(algo_id: str, space: Any) -> No
         wanted = rollout_values(agent.net, rollout, agent.device)
         np.testing.assert_allclose(agent.values(rollout), wanted, rtol=1e-4, atol=1e-5)
         assert agent.forwards["value"].mode == "compiled"
-    if algo_id == "ppo":
-        batch = agent._prepare(rollout).batch
+
+
+@needs_compiler
+@pytest.mark.parametrize("space", [DISCRETE, BOX], ids=["discrete", "box"])
+@pytest.mark.parametrize(
+    "fields",
+    [{}, {"ent_coef": 0.1, "clip_range_vf": 0.1, "dual_clip": 3.0, "normalize_values": True}],
+    ids=["plain", "all terms"],
+)
+def test_the_metrics_of_an_update_are_torchs(space: Any, fields: dict[str, Any]) -> None:
+    """Compiled metrics of the policy after the update, on as many rows as each rollout has."""
+    agent = agent_for("ppo", space, compile="native", n_epochs=3, policy_lr=0.02, **fields)
+    for seed in range(2):
+        learn(agent, space, seed)
+    seen = set()
+    for seed in (7, 8, 9):
+        rollout = acted(agent, random_rollout(space, seed))
+        data = agent._prepare(rollout.first(len(rollout.valid) - (seed == 8)))
+        data.batch.log_prob.sub_(torch.linspace(-0.6, 0.6, data.n))  # some ratios are clipped
+        hp = agent.scheduled_values(0, 100)
+        coefficients = {name: hp[name] for name in agent.coefficient_names}
+        found = agent._measure(data, coefficients, is_watched=False)
+        numbers = [torch.tensor(value) for value in coefficients.values()]
         with torch.no_grad():
-            wanted = evaluate_actions(agent.net, agent.actions, batch)
-        for got, torchs in zip(agent.evaluate(batch), wanted, strict=True):
+            wanted = agent._measured(data.batch, numbers)
+        assert len(found) == len(wanted) == (8 if fields else 7)
+        for got, torchs in zip(found.values(), wanted, strict=True):
             torch.testing.assert_close(got, torchs, rtol=1e-4, atol=1e-5)
-        assert agent.forwards["evaluate"].mode == "compiled"
+        assert 0 < float(found["opt/ppo/clip_fraction"]) < 1
+        seen.add(data.n)
+    assert agent.forwards["measure"].mode == "compiled"
+    assert len(seen) > 1
 
 
 @needs_compiler

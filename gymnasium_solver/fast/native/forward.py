@@ -14,9 +14,15 @@ class NativeForward:
     """Inputs and outputs have fixed places in memory as long as the number of rows stays the same:
     acting calls this once a step, with a few rows."""
 
-    def __init__(self, tape: Tape, constants: Sequence[Tensor], columns: Sequence[Tensor]):
+    def __init__(
+        self,
+        tape: Tape,
+        constants: Sequence[Tensor],
+        columns: Sequence[Tensor],
+        n_numbers: int = 0,
+    ):
         try:
-            self.program = Program(tape, (), constants, columns, 0)
+            self.program = Program(tape, (), constants, columns, n_numbers)
         except (AssertionError, AttributeError, KeyError) as error:
             raise Unsupported(f"{type(error).__name__}: {error}") from error
         self._columns = [(column.dtype, column.shape[1:]) for column in columns]
@@ -33,6 +39,12 @@ class NativeForward:
             place[...] = column
         self._run()
         return [output.copy() for output in self._found]
+
+    def on(self, columns: Sequence[Tensor], numbers: Sequence[float] = ()) -> list[Tensor]:
+        """The same for any number of rows at each call, with numbers that the function takes too.
+        Columns are read where they are."""
+        self._n = None
+        return self.program.run(columns, numbers)
 
     def _prepare(self, n: int) -> None:
         places = [torch.empty((n, *shape), dtype=dtype) for dtype, shape in self._columns]
