@@ -71,7 +71,6 @@ class DDPG(DeterministicLearner):
 
     def learn(self, batch: ReplayBatch, sample: Sample, hp: dict[str, float]) -> dict[str, Any]:
         """Update the critic, the actor and the target networks."""
-        metrics = self.learn_critic(batch, sample, [], hp.get("critic_lr", hp["policy_lr"]))
-        metrics |= self.learn_actor(batch, hp["policy_lr"])
-        self.update_target(self.config.tau)
-        return metrics
+        tau, critic_lr = self.config.tau, hp.get("critic_lr", hp["policy_lr"])
+        metrics = self.learn_critic(batch, sample, [], critic_lr, tau)
+        return metrics | self.learn_actor(batch, hp["policy_lr"], tau)

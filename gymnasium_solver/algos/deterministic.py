@@ -115,23 +115,33 @@ class DeterministicLearner(OffPolicyLearner):
         self.policy.noise_std = self.noise_schedule.at(env_steps, total_steps)
 
     def learn_critic(
-        self, batch: ReplayBatch, sample: Sample, coefficients: Sequence[float], lr: float
+        self,
+        batch: ReplayBatch,
+        sample: Sample,
+        coefficients: Sequence[float],
+        lr: float,
+        tau: float | None = None,
     ) -> dict[str, Any]:
+        """A gradient step of the critics. `tau`: the target critics move too."""
         with self.timer.detail("gradient"):
             grad, loss, q_mean, error = self.critic_gradient(batch, coefficients)
         with self.timer.detail("optimiser"):
-            norm = self.critic_optimizer.step(grad, lr)
+            if tau is None:
+                norm = self.critic_optimizer.step(grad, lr)
+            else:
+                norm = self.step_with_target(self.critic_optimizer, grad, lr, tau)
         self.set_priorities(sample, error)
         return {"opt/loss/critic": loss, "opt/q/mean": q_mean, "opt/grads/norm/critic": norm}
 
     def forward_all(self, batch: ReplayBatch) -> None:
         self.net(batch.obs, batch.actions)
 
-    def learn_actor(self, batch: ReplayBatch, lr: float) -> dict[str, Any]:
+    def learn_actor(self, batch: ReplayBatch, lr: float, tau: float) -> dict[str, Any]:
+        """A gradient step of the actor, whose target moves too."""
         with self.timer.detail("gradient"):
             grad, loss = self.actor_gradient(batch.obs, [])
         with self.timer.detail("optimiser"):
-            norm = self.actor_optimizer.step(grad, lr)
+            norm = self.step_with_target(self.actor_optimizer, grad, lr, tau)
         return {"opt/loss/policy": loss, "opt/grads/norm/policy": norm}
 
 

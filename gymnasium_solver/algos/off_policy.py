@@ -33,7 +33,7 @@ from gymnasium_solver.data.replay import Replay
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.fast.graphed_step import GraphedStep, Inputs
-from gymnasium_solver.fast.optimizer import FLAT_KINDS, Optimizer, flatten_parameters
+from gymnasium_solver.fast.optimizer import FLAT_KINDS, Optimizer, flatten_parameters, move_target
 from gymnasium_solver.spaces.goals import GoalFunctions, check_goal_space
 from gymnasium_solver.spaces.observations import Space, part_spaces
 from gymnasium_solver.tree import map_tree
@@ -136,15 +136,18 @@ class OffPolicyLearner(Learner):
         return module
 
     @torch.no_grad()
-    def update_target(self, tau: float) -> None:
-        """Move every target network towards its online network: target += tau * (online -
-        target)."""
+    def update_target(self, tau: float, but: Optimizer | None = None) -> None:
+        """Move every target network towards its online network, or all but one."""
         with self.timer.detail("target network"):
             for target in self.targets.values():
-                if tau == 1.0:
-                    target.flat.copy_(target.source)
-                else:
-                    target.flat.lerp_(target.source, tau)
+                if but is None or target.source is not but.flat:
+                    move_target(target.flat, target.source, tau)
+
+    def step_with_target(self, optimizer: Optimizer, grad: Tensor, lr: float, tau: float) -> Tensor:
+        """An optimiser step, after which the target network of the module moves: in the same pass
+        over memory, where steps are compiled. Returns the norm of the gradient."""
+        own = next(t.flat for t in self.targets.values() if t.source is optimizer.flat)
+        return optimizer.step_with_target(grad, lr, own, tau)
 
     # -- replay buffer ----------------------------------------------------------------------
 

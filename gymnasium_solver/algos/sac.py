@@ -33,6 +33,7 @@ from gymnasium_solver.config.schema import Count, Float, SdeFields
 from gymnasium_solver.config.search_range import searched
 from gymnasium_solver.data.memory import Sample
 from gymnasium_solver.errors import ConfigError
+from gymnasium_solver.fast.optimizer import share_native
 from gymnasium_solver.nets.actor_critics import ActorCritics, Critics
 from gymnasium_solver.nets.encoder import TensorObs
 from gymnasium_solver.policies.continuous import SoftPolicy
@@ -256,7 +257,8 @@ class SAC(OffPolicyLearner):
         with timer.detail("gradient"):
             grad, loss, q_mean, error = self.critic_gradient(self._with_noise(batch), [alpha])
         with timer.detail("optimiser"):
-            norm = self.critic_optimizer.step(grad, hp.get("critic_lr", hp["policy_lr"]))
+            lr = hp.get("critic_lr", hp["policy_lr"])
+            norm = self.step_with_target(self.critic_optimizer, grad, lr, cfg.tau)
         metrics: dict[str, Any] = {
             "opt/loss/critic": loss,
             "opt/q/mean": q_mean,
@@ -265,7 +267,8 @@ class SAC(OffPolicyLearner):
         self.set_priorities(sample, error)
         if self.critic_optimizer.n_steps % cfg.policy_delay == 0:
             metrics |= self._learn_actor(batch, sample, alpha, hp)
-        self.update_target(cfg.tau)
+        if self.steady_actor is not None:
+            self.update_target(cfg.tau, but=self.critic_optimizer)
         return metrics
 
     def _learn_actor(
@@ -289,6 +292,7 @@ class SAC(OffPolicyLearner):
             gap = entropy - self._target_entropy(hp, part.mask)
             lr = hp.get("alpha_lr", hp["policy_lr"])
             bounds = (cfg.log_alpha_min, cfg.log_alpha_max)
+            share_native(self.critic_optimizer, self.alpha_optimizer)
             loss = learn_alpha(net.temperature, self.alpha_optimizer, gap, lr, bounds)
             metrics["opt/loss/alpha"] = loss
         return metrics

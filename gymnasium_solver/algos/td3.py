@@ -84,8 +84,7 @@ class TD3(DeterministicLearner):
         noisy = batch._replace(noise=self.normal_noise(*batch.actions.shape))
         smoothing = [cfg.target_noise, cfg.target_noise_clip]
         critic_lr = hp.get("critic_lr", hp["policy_lr"])
-        metrics = self.learn_critic(noisy, sample, smoothing, critic_lr)
-        if self.critic_optimizer.n_steps % cfg.policy_delay == 0:
-            metrics |= self.learn_actor(batch, hp["policy_lr"])
-            self.update_target(cfg.tau)
-        return metrics
+        if not self.step_kind():
+            return self.learn_critic(noisy, sample, smoothing, critic_lr)
+        metrics = self.learn_critic(noisy, sample, smoothing, critic_lr, cfg.tau)
+        return metrics | self.learn_actor(batch, hp["policy_lr"], cfg.tau)

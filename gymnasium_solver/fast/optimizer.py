@@ -39,8 +39,22 @@ def flatten_parameters(module: nn.Module) -> Tensor:
     return flat
 
 
+def move_target(target: Tensor, source: Tensor, tau: float) -> None:
+    """target += tau * (source - target)"""
+    if tau == 1.0:
+        target.copy_(source)
+    else:
+        target.lerp_(source, tau)
+
+
 class NativeStep(Protocol):
-    def step(self, optimizer: "FlatOptimizer", grad: Tensor, lr: float) -> Tensor: ...
+    def step(
+        self,
+        optimizer: "FlatOptimizer",
+        grad: Tensor,
+        lr: float,
+        target: tuple[Tensor, float] | None = None,
+    ) -> Tensor: ...
 
 
 class Optimizer(ABC):
@@ -64,6 +78,15 @@ class Optimizer(ABC):
     def step(self, grad: Tensor, lr: float | Tensor) -> Tensor:
         """One optimiser step along a flat gradient, which is overwritten; returns its norm before
         clipping. `lr` is a tensor if the step is part of a larger graph."""
+
+    @torch.no_grad()
+    def step_with_target(
+        self, grad: Tensor, lr: float | Tensor, target: Tensor, tau: float
+    ) -> Tensor:
+        """A step, after which a target network, as one vector, moves towards the network."""
+        norm = self.step(grad, lr)
+        move_target(target, self.flat, tau)
+        return norm
 
     @abstractmethod
     def state(self) -> dict[str, Tensor]:
@@ -162,6 +185,14 @@ class FlatOptimizer(Optimizer):
         self._lr.fill_(lr)
         return self._graphed([grad])[0].clone()
 
+    @torch.no_grad()
+    def step_with_target(
+        self, grad: Tensor, lr: float | Tensor, target: Tensor, tau: float
+    ) -> Tensor:
+        if self.native is not None and grad.is_contiguous() and tau < 1.0:
+            return self.native.step(self, grad, float(lr), (target, tau))
+        return super().step_with_target(grad, lr, target, tau)
+
     def set_count(self, n_steps: int) -> None:
         super().set_count(n_steps)
         self._count.fill_(n_steps)
@@ -215,3 +246,9 @@ class FlatOptimizer(Optimizer):
         self.mean.copy_(torch.as_tensor(state["mean"]))
         self.mean_square.copy_(torch.as_tensor(state["mean_square"]))
         self.set_count(int(state["n_steps"]))
+
+
+def share_native(owner: Optimizer, other: Optimizer) -> None:
+    """Let another optimiser, whose gradient is no program, step in C where `owner` does."""
+    if isinstance(owner, FlatOptimizer) and isinstance(other, FlatOptimizer):
+        other.native = owner.native

@@ -38,6 +38,9 @@ def test_compiled_updates_learn_what_torch_learns(case: str) -> None:
     assert ours.update_mode == "compiled C programs"
     for a, b in zip(ours.learnt_weights(), plain.learnt_weights(), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4)
+    for name, target in plain.targets.items():  # they move in the same pass as the weights
+        assert not torch.equal(target.flat, target.source)
+        torch.testing.assert_close(ours.targets[name].flat, target.flat, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -128,3 +128,16 @@ def test_a_target_network_moves_after_each_step() -> None:
         torch.testing.assert_close(outputs[i, 0], loss, rtol=1e-5, atol=1e-6)
         torch.testing.assert_close(norms[i], norm, rtol=1e-4, atol=1e-6)
     torch.testing.assert_close(*flats, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("tau", [0.1, 1.0])
+def test_a_step_with_a_target(tau: float) -> None:
+    """One pass over memory; a whole move is a copy."""
+    one, other, batch = made(), made(), columns(60)
+    grads = [wide.gradient(batch, ())[0] for wide in (one, other)]
+    one.optimizer.step_with_target(grads[0], 1e-2, one.flat_target, tau)
+    other.optimizer.step(grads[1], 1e-2)
+    other.flat_target.lerp_(other.optimizer.flat, tau)
+    assert torch.equal(one.optimizer.flat, other.optimizer.flat)
+    torch.testing.assert_close(one.flat_target, other.flat_target, rtol=1e-6, atol=1e-8)
+    assert torch.equal(one.flat_target, one.optimizer.flat) == (tau == 1.0)

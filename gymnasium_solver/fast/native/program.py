@@ -1,6 +1,7 @@
 """Compiled programs called from Python: gradients, forward passes and optimiser steps."""
 
 import ctypes
+import math
 from collections.abc import Callable, Sequence
 from ctypes import c_int64, c_void_p
 from functools import partial
@@ -156,10 +157,11 @@ class Program:
         for kind, about in self.lowered.outputs:
             if kind == "rows":
                 found.append(next(left))
-            else:
+            elif about[1]:
                 start, shape = about
-                size = int(np.prod(shape, dtype=int))
-                found.append(numbers[start : start + size].view(shape))
+                found.append(numbers[start : start + math.prod(shape)].view(shape))
+            else:
+                found.append(numbers[about[0]])
         return found
 
 

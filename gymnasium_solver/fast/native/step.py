@@ -46,8 +46,15 @@ class NativeOptimizer:
         s.max_norm, s.max_value = o.max_grad_norm or 0.0, o.max_grad_value or 0.0
         return self._address
 
-    def step(self, optimizer: FlatOptimizer, grad: Tensor, lr: float) -> Tensor:
-        """One step along a flat gradient; returns its norm before clipping."""
-        norm = self._descend(self.settings(optimizer, lr), grad.data_ptr())
+    def step(
+        self,
+        optimizer: FlatOptimizer,
+        grad: Tensor,
+        lr: float,
+        target: tuple[Tensor, float] | None = None,
+    ) -> Tensor:
+        """One step along a flat gradient; returns its norm before clipping. `target`: the flat
+        parameters of a target network, which then moves towards the network by this factor."""
+        norm = self._descend(self.settings(optimizer, lr, target), grad.data_ptr())
         optimizer.n_steps += 1
         return torch.tensor(norm, dtype=torch.float32)
