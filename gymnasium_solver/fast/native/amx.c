@@ -45,18 +45,21 @@ INLINE void transpose_tile(uint32_t *tile) {
     UNROLL for (int i = 0; i < 16; i++) *(Pairs *)(tile + 16 * i) = v[i];
 }
 
+/* Pairs of 16 numbers and 16 others, in three parts. */
+INLINE void split_line(const float *from, long other, uint32_t *out) {
+    v16 x = *(const v16 *)from, y = *(const v16 *)(from + other);
+    UNROLL for (int part = 0; part < 3; part++) {
+        Pairs a = (Pairs)x & 0xffff0000u, b = (Pairs)y & 0xffff0000u; /* cut off: exact */
+        *(Pairs *)(out + part * 2 * TILE) = a >> 16 | b;
+        x -= (v16)a;
+        y -= (v16)b;
+    }
+}
+
 /* One tile in three parts. Line i pairs the 16 numbers at from + i * line with those at `other`
  * behind them. */
 INLINE void split_tile(const float *from, long line, long other, uint32_t *out, int transposes) {
-    UNROLL for (int i = 0; i < 16; i++) {
-        v16 x = *(const v16 *)(from + i * line), y = *(const v16 *)(from + i * line + other);
-        UNROLL for (int part = 0; part < 3; part++) {
-            Pairs a = (Pairs)x & 0xffff0000u, b = (Pairs)y & 0xffff0000u; /* cut off: exact */
-            *(Pairs *)(out + part * 2 * TILE + 16 * i) = a >> 16 | b;
-            x -= (v16)a;
-            y -= (v16)b;
-        }
-    }
+    UNROLL for (int i = 0; i < 16; i++) split_line(from + i * line, other, out + 16 * i);
     if (transposes)
         UNROLL for (int part = 0; part < 3; part++) transpose_tile(out + part * 2 * TILE);
 }
@@ -104,9 +107,25 @@ static const struct {
     uint8_t lines[16];
 } tiles = {1, 0, {0}, {64, 64, 64, 64, 64, 64, 64, 64}, {16, 16, 16, 16, 16, 16, 16, 16}};
 
-/* 32 x 32 of C: a strip of A times a panel of B. */
+/* What is left to split of the next strip of A: lines [from, to) of its tiles, in their order. */
+typedef struct {
+    const float *a;
+    long stride; /* of rows */
+    uint32_t *out;
+    long from, to;
+} Ahead;
+
+INLINE void split_ahead(Ahead *s) {
+    if (s->from >= s->to) return;
+    const long step = s->from >> 5, row = s->from & 31;
+    split_line(s->a + step * SIDE + row * s->stride, 16, s->out + step * STEP + row * 16);
+    s->from++;
+}
+
+/* 32 x 32 of C: a strip of A times a panel of B. Meanwhile other units of the CPU split lines of the
+ * next strip, one after each product of tiles. */
 INLINE void multiply_strip(long k, const uint32_t *a, const uint32_t *b, float *c, long ldc,
-                           const float *bias, int adds) {
+                           const float *bias, int adds, Ahead *ahead) {
     __asm__ volatile("" ::: "memory"); /* a compiler need not know that tiles are read from memory */
     if (bias) { /* the same line for all rows */
         _tile_loadd(0, bias, 0); _tile_loadd(1, bias + 16, 0);
@@ -125,12 +144,12 @@ INLINE void multiply_strip(long k, const uint32_t *a, const uint32_t *b, float *
 #define MULTIPLY                                                                                   \
     _tile_dpbf16ps(0, 4, 6); _tile_dpbf16ps(1, 4, 7); _tile_dpbf16ps(2, 5, 6); _tile_dpbf16ps(3, 5, 7);
         /* Small products first, and one operand stays where possible. */
-        LOAD_A(0) LOAD_B(2) MULTIPLY
-        LOAD_B(1) MULTIPLY
-        LOAD_A(1) MULTIPLY
-        LOAD_B(0) MULTIPLY
-        LOAD_A(2) MULTIPLY
-        LOAD_A(0) MULTIPLY
+        LOAD_A(0) LOAD_B(2) MULTIPLY split_ahead(ahead);
+        LOAD_B(1) MULTIPLY split_ahead(ahead);
+        LOAD_A(1) MULTIPLY split_ahead(ahead);
+        LOAD_B(0) MULTIPLY split_ahead(ahead);
+        LOAD_A(2) MULTIPLY split_ahead(ahead);
+        LOAD_A(0) MULTIPLY split_ahead(ahead);
     }
     _tile_stored(0, c, 4 * ldc); _tile_stored(1, c + 16, 4 * ldc);
     _tile_stored(2, c + 16 * ldc, 4 * ldc); _tile_stored(3, c + 16 * ldc + 16, 4 * ldc);
@@ -143,7 +162,8 @@ static void multiply_rest(long rows, long k, const uint32_t *a, const uint32_t *
     if (adds)
         for (long i = 0; i < SIDE; i++)
             for (long j = 0; j < SIDE; j++) whole[i * SIDE + j] = i < rows ? c[i * ldc + j] : 0.0f;
-    multiply_strip(k, a, b, whole, SIDE, bias, adds);
+    Ahead nothing = {0};
+    multiply_strip(k, a, b, whole, SIDE, bias, adds, &nothing);
     for (long i = 0; i < rows; i++) memcpy(c + i * ldc, whole + i * SIDE, 4 * SIDE);
 }
 
@@ -163,17 +183,21 @@ static void matmul_amx(long m, long n, long k, const float *a, long ai, long ak,
     for (long i = 0; i < m; i += SIDE) {
         const uint32_t *strip = strips[i / SIDE & 1];
         uint32_t *next = strips[(i / SIDE + 1) & 1];
+        const long left = m - i - SIDE;
+        const float *below = a + (i + SIDE) * ai;
+        const int by_line = ak == 1 && left >= SIDE && k % SIDE == 0;
+        Ahead ahead = {below, ai, next};
         for (long j = 0; j < panels; j++) {
             const uint32_t *panel = b + j * steps * STEP;
             const float *own = bias ? bias + j * SIDE : 0;
             float *to = c + i * ldc + j * SIDE;
-            if (m - i < SIDE) multiply_rest(m - i, k, strip, panel, to, ldc, own, adds);
-            else multiply_strip(k, strip, panel, to, ldc, own, adds);
-            /* A share of the next strip: other units of the CPU do it while the tiles multiply. */
-            if (i + SIDE < m)
+            ahead.to = by_line ? steps * SIDE * (j + 1) / panels : 0;
+            if (left < 0) multiply_rest(m - i, k, strip, panel, to, ldc, own, adds);
+            else multiply_strip(k, strip, panel, to, ldc, own, adds, &ahead);
+            while (ahead.from < ahead.to) split_ahead(&ahead);
+            if (left > 0 && !by_line)
                 for (long p = steps * j / panels; p < steps * (j + 1) / panels; p++)
-                    split_step(a + (i + SIDE) * ai + p * SIDE * ak, ai, ak, m - i - SIDE,
-                               k - p * SIDE, next + p * STEP, 0);
+                    split_step(below + p * SIDE * ak, ai, ak, left, k - p * SIDE, next + p * STEP, 0);
         }
     }
     _tile_release();
