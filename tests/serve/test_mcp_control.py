@@ -43,6 +43,7 @@ def root(tmp_path: Path) -> Iterator[Path]:
             os.kill(meta["pid"], signal.SIGKILL)
 
 
+@pytest.mark.slow
 def test_a_whole_story_over_stdio(root: Path) -> None:
     """List, start, wait, edit live, diagnose, stop, resume, compare, plot, play frames."""
     baseline = tiny_run(root, seed=1)
@@ -90,7 +91,7 @@ def test_a_whole_story_over_stdio(root: Path) -> None:
     assert sum("error" in entry for entry in log) == 1
 
 
-def test_a_training_outlives_its_server_and_another_stops_it(root: Path) -> None:
+def test_a_training_outlives_its_server_and_others_edit_stop_and_resume_it(root: Path) -> None:
     """The server is killed mid-training; servers at the same time share the budget."""
     ids: list[str] = []
 
@@ -113,9 +114,13 @@ def test_a_training_outlives_its_server_and_another_stops_it(root: Path) -> None
             text = await second.error("start_training", config="CartPole-v1:ppo", overrides=TINY)
             assert "at most 1 at once" in text
             assert ids[0] in text
+            edited = await second.data("edit_run", run=ids[0], set={"policy_lr": 0.0005})
+            assert edited["set"]["applied"] is True
+            assert (await second.data("diagnose", run=ids[0]))["status"] == "running"
             stopped = await second.data("stop_training", run=ids[0][-4:])
             assert stopped["status"] == "interrupted"
             assert stopped["progress"]["env_steps"] > before
+            assert "not running" in await second.error("stop_training", run=ids[0])
 
         from mcp import Client
 
@@ -124,7 +129,15 @@ def test_a_training_outlives_its_server_and_another_stops_it(root: Path) -> None
 
         async with Client(build_server(Settings(root, max_trainings=1))) as client:
             await second_one(Caller(client))
-        assert (await first.data("get_run", run=ids[0]))["status"] == "interrupted"
+        stopped = await first.data("get_run", run=ids[0])
+        assert stopped["status"] == "interrupted"
+        budget = stopped["progress"]["env_steps"] + 64
+        again = await first.data("start_training", resume=ids[0], max_env_steps=budget)
+        assert again["run"] == ids[0]
+        assert (await first.data("wait_for", run=ids[0], seconds=50))["status"] == "finished"
+        history = await first.data("get_run", run=ids[0], sections=["hyperparams", "progress"])
+        assert history["hyperparams"]["edits"][0]["changed"]["policy_lr"][1] == 0.0005
+        assert history["progress"]["env_steps"] == budget
 
     with_server(root, take_over, max_trainings=1)
 
@@ -153,7 +166,7 @@ def test_a_training_ends_after_the_allowed_time(root: Path) -> None:
     async def story(call: Caller) -> None:
         started = await call.data("start_training", config="CartPole-v1:ppo", overrides=ENDLESS)
         ended = await call.data("wait_for", run=started["run"], seconds=50)
-        assert (ended["status"] == "interrupted" and ended["best_validation"] is not None) or True
+        assert ended["status"] == "interrupted"
         assert "SIGTERM" in ended["stopped"]
 
     with_server(root, story, max_wall_s=12.0)
