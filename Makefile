@@ -17,6 +17,8 @@ PIP_ENV = PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_CONSTRAINT=$(1) PIP_BUILD_CONSTRAI
 
 # The networks of the tests are tiny and the suite runs one process per core, so a thread pool in
 # each process only slows it down. ONEDNN_JIT_PROFILE=0: no perf-PID.map files on aarch64.
+# worksteal: each process takes half of the list, not every other test, so that few fixtures and
+# imports are made twice.
 # PYTHONDONTWRITEBYTECODE, which many images set: without bytecode every process that a test starts
 # compiles the package again.
 TEST_ENV := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 ONEDNN_JIT_PROFILE=0 GOMP_SPINCOUNT=300
@@ -47,10 +49,10 @@ train: setup ## train; CONFIG=CartPole-v1:ppo ARGS="--seed 1" choose what and ho
 	@$(BIN)/gsolve train $(CONFIG) $(ARGS)
 
 test: setup ## the suite on two processes, without the long tests (test-slow, test-learning, test-services)
-	@$(TEST_ENV) $(BIN)/python -m pytest -q -n 2 -m "not learning and not services and not slow" $(ARGS)
+	@$(TEST_ENV) $(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not learning and not services and not slow" $(ARGS)
 
 test-slow: setup ## the tests that take seconds each and that make test leaves out
-	@$(TEST_ENV) $(BIN)/python -m pytest -q -n 2 -m "slow and not learning and not services" $(ARGS)
+	@$(TEST_ENV) $(BIN)/python -m pytest -q -n 2 --dist worksteal -m "slow and not learning and not services" $(ARGS)
 
 test-learning: setup ## the tests that train to a score (many minutes)
 	@$(TEST_ENV) $(BIN)/python -m pytest -q -n 2 -m learning $(ARGS)

@@ -48,7 +48,7 @@ CASES: dict[str, tuple[str, Any, dict[str, Any]]] = {
     "sac spectral": ("sac", BOX, {"spectral_norm": True}),
     "td3": ("td3", BOX, {}),
     "ddpg": ("ddpg", BOX, {}),
-    "crossq": ("crossq", BOX, {}),
+    "crossq": ("crossq", BOX, {"critic_hidden_dims": [7]}),
     "bc": ("bc", BOX, {"ent_coef": 0.01}),
     "bc discrete": ("bc", DISCRETE, {}),
 }

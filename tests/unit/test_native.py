@@ -43,9 +43,13 @@ MORE = {
 CASES = {name: op for name, op in {**OPERATIONS, **MORE}.items() if name not in NO_C_FORM}
 
 
-@pytest.fixture(scope="module")
-def everything() -> Any:
-    """One program of all operations, each with weights of its own: compiling takes seconds."""
+@pytest.fixture(
+    scope="module",
+    params=["-O0", pytest.param(build.PROGRAM_FLAGS[0], marks=pytest.mark.slow)],
+)
+def everything(request: pytest.FixtureRequest) -> Any:
+    """One program of all operations, each with weights of its own. Compiling so long a text takes
+    seconds, with the flags of real programs more than ten."""
     g = torch.Generator().manual_seed(1)
     shapes = {"first": (WIDTH, 12), "second": (12, N_ACTIONS)}
     shared = {name: torch.randn(shape, generator=g) for name, shape in shapes.items()}
@@ -58,7 +62,7 @@ def everything() -> Any:
         return torch.stack(values).sum(), [v.detach() for v in values]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(build, "PROGRAM_FLAGS", ["-O1", "-c"])  # half the time, for so long a text
+        patch.setattr(build, "PROGRAM_FLAGS", [request.param, *build.PROGRAM_FLAGS[1:]])
         gradient = recorded.record_gradient(loss, params, columns(64), (), form="compiled")
     assert isinstance(gradient, NativeGradient)
     return loss, params, gradient
