@@ -35,7 +35,7 @@ def product(
     library.gsolve_matmul_wide(
         *map(c_long, (m, n, k)), c_void_p(a.ctypes.data), *map(c_long, steps_a),
         c_void_p(packed.ctypes.data), c_void_p(c.ctypes.data), c_long(n),
-        None if bias is None else c_void_p(bias.ctypes.data), c_int(bias is None),
+        None if bias is None else c_void_p(bias.ctypes.data), c_int(bias is None), None,
     )  # fmt: skip
 
 

@@ -8,6 +8,7 @@
     pointwise.py  elementwise operations as C expressions
     views.py      constants, views and joined arrays
     products.py   reductions, indices and matrix products
+    gates.py      ReLU and its derivative inside the product before them
     lower.py      the tape as kernels, with all of these
     memory.py     where values are in memory
     nest.py       the C loops of a kernel

@@ -173,8 +173,13 @@ static void pack_amx(long k, long n, const float *b, long row, long col, uint32_
             split_step(b + p * row + j * col, col, row, n - j, k - p, out, 1);
 }
 
+INLINE void gate_panel(long m, long i, long j, float *c, const float *gate, long ldc) {
+    const long at = i * ldc + j * SIDE;
+    apply_gate(m - i < SIDE ? m - i : SIDE, SIDE, c + at, gate + at, ldc);
+}
+
 static void matmul_amx(long m, long n, long k, const float *a, long ai, long ak, const uint32_t *b,
-                       float *c, long ldc, const float *bias, int adds) {
+                       float *c, long ldc, const float *bias, int adds, const float *gate) {
     const long steps = (k + SIDE - 1) / SIDE, panels = n / SIDE;
     uint32_t strips[2][steps * STEP] __attribute__((aligned(64)));
     _tile_loadconfig(&tiles);
@@ -195,10 +200,13 @@ static void matmul_amx(long m, long n, long k, const float *a, long ai, long ak,
             if (left < 0) multiply_rest(m - i, k, strip, panel, to, ldc, own, adds);
             else multiply_strip(k, strip, panel, to, ldc, own, adds, &ahead);
             while (ahead.from < ahead.to) split_ahead(&ahead);
+            /* Of the panel before: this one is still being computed. */
+            if (gate && j) gate_panel(m, i, j - 1, c, gate, ldc);
             if (left > 0 && !by_line)
                 for (long p = steps * j / panels; p < steps * (j + 1) / panels; p++)
                     split_step(below + p * SIDE * ak, ai, ak, left, k - p * SIDE, next + p * STEP, 0);
         }
+        if (gate) gate_panel(m, i, panels - 1, c, gate, ldc);
     }
     _tile_release();
 }
@@ -216,7 +224,7 @@ void gsolve_pack_wide(long k, long n, const float *b, long row, long col, float 
 }
 
 void gsolve_matmul_wide(long m, long n, long k, const float *a, long ai, long ak, const float *b,
-                        float *c, long ldc, const float *bias, int adds) {
-    WITH_AMX(matmul_amx(m, n, k, a, ai, ak, (const uint32_t *)b, c, ldc, bias, adds))
-    gsolve_matmul(m, n, k, a, ai, ak, b, c, ldc, bias, adds);
+                        float *c, long ldc, const float *bias, int adds, const float *gate) {
+    WITH_AMX(matmul_amx(m, n, k, a, ai, ak, (const uint32_t *)b, c, ldc, bias, adds, gate))
+    gsolve_matmul(m, n, k, a, ai, ak, b, c, ldc, bias, adds, gate);
 }

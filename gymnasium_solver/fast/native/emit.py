@@ -308,6 +308,7 @@ class _Writer:
         bias = "0"
         if kernel.bias is not None:
             bias = address(kernel.bias, stack, index)
+        gate = "0" if kernel.gate is None else address(kernel.gate, stack, index)
         adds = "!first" if k.by_rows else "0"
         packed = kernel.b.name
         if not kernel.b_is_shared:
@@ -315,7 +316,7 @@ class _Writer:
         wide = "_wide" if kernel.is_wide else ""
         self.add(
             f"gsolve_matmul{wide}({m}, {n}, {k}, {address(a, stack, index)}, {ai}, {ak}, {packed}, "
-            f"{address(out, stack, index)}, {n}, {bias}, {adds});",
+            f"{address(out, stack, index)}, {n}, {bias}, {adds}, {gate});",
             depth,
         )
         self._close(len(stack))

@@ -71,6 +71,7 @@ class Matmul(NamedTuple):
     bias: Array | None
     k: Extent
     is_wide: bool  # by gsolve_matmul_wide (amx.c)
+    gate: Array | None = None  # where it is not positive, the result is 0; a ReLU if it is `out`
 
 
 class BatchSum(NamedTuple):

@@ -16,6 +16,7 @@ from gymnasium_solver.fast.native.arrays import (
     size_of,
 )
 from gymnasium_solver.fast.native.builder import aligned
+from gymnasium_solver.fast.native.gates import join_gates
 from gymnasium_solver.fast.native.kernels import (
     Local,
     Lowered,
@@ -44,6 +45,7 @@ class Lowering(Products):
                     value = self._kept(value)
                 self.values[ref] = value
         outputs, n_outputs, copies = self._finish()
+        join_gates(self.sections)
         widest = max(s.n for m in self.metas.values() for s in extents(m.shape) if s.by_rows)
         return Lowered(
             self.sections, self.storages, self.summed, self.n_sums, n_outputs, outputs, copies,

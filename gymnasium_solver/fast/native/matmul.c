@@ -211,9 +211,20 @@ static void one_column(long m, long k, const float *a, long ai, long ak, const f
     }
 }
 
-/* C [m, n] = A [m, k] B [k, n] (+ the bias of each column) (+ C if `adds`), with B packed. */
+/* C is zero where the gate is not positive: a ReLU if the gate is C itself, and its derivative if
+ * the gate is the result of the ReLU. */
+INLINE void apply_gate(long m, long n, float *c, const float *gate, long ldc) {
+    for (long i = 0; i < m; i++) {
+        float *to = c + i * ldc;
+        const float *by = gate + i * ldc;
+        SIMD for (long j = 0; j < n; j++) to[j] = by[j] <= 0.0f ? 0.0f : to[j];
+    }
+}
+
+/* C [m, n] = A [m, k] B [k, n] (+ the bias of each column) (+ C if `adds`), with B packed. `gate`:
+ * null, or see apply_gate; with the strides of C. */
 void gsolve_matmul(long m, long n, long k, const float *a, long ai, long ak, const float *b,
-                   float *c, long ldc, const float *bias, int adds) {
+                   float *c, long ldc, const float *bias, int adds, const float *gate) {
     for (long j = 0; j < n; j += NR) {
         long width = panel_width(n - j), used = n - j < width ? n - j : width;
         const float *own = bias ? bias + j : 0;
@@ -226,6 +237,7 @@ void gsolve_matmul(long m, long n, long k, const float *a, long ai, long ak, con
         else if (width == 16) panel_v16_1(m, k, a, ai, ak, b, c + j, ldc, own, adds, used);
 #endif
         else WIDE(m, k, a, ai, ak, b, c + j, ldc, own, adds, used);
+        if (gate) apply_gate(m, used, c + j, gate + j, ldc); /* while it is in the nearest cache */
         b += k * width;
     }
 }

@@ -99,8 +99,9 @@ def used_by(kernel: Kernel) -> Iterator[Storage]:
         yield kernel.a.storage
         yield kernel.b
         yield kernel.out.storage
-        if kernel.bias is not None:
-            yield kernel.bias.storage
+        for array in (kernel.bias, kernel.gate):
+            if array is not None:
+                yield array.storage
     else:
         yield kernel.source.storage
         yield kernel.out.storage
