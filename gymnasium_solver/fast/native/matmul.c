@@ -102,25 +102,15 @@ void gsolve_pack(long k, long n, const float *b, long row, long col, float *out)
     }
 }
 
-/* A finished tile to C, a row at a time. */
+/* A finished tile of which only some columns are wanted, to C, a row at a time. */
 #define FINISH(V, NV)                                                                              \
     __attribute__((noinline)) static void finish_##V##_##NV(const V *tile, long rows, float *c,    \
                                                             long ldc, const float *bias, int adds, \
                                                             long used) {                           \
-        enum { LANES = sizeof(V) / 4, WIDTH = LANES * NV };                                        \
         for (long i = 0; i < rows; i++, tile += NV, c += ldc) {                                    \
-            if (used == WIDTH) {                                                                   \
-                UNROLL for (int j = 0; j < NV; j++) {                                              \
-                    V y = tile[j];                                                                 \
-                    if (bias) y += *(const V *)(bias + j * LANES);                                 \
-                    if (adds) y += *(const V *)(c + j * LANES);                                    \
-                    *(V *)(c + j * LANES) = y;                                                     \
-                }                                                                                  \
-            } else {                                                                               \
-                const float *x = (const float *)tile;                                              \
-                for (long j = 0; j < used; j++)                                                    \
-                    c[j] = x[j] + (bias ? bias[j] : 0.0f) + (adds ? c[j] : 0.0f);                  \
-            }                                                                                      \
+            const float *x = (const float *)tile;                                                  \
+            for (long j = 0; j < used; j++)                                                        \
+                c[j] = x[j] + (bias ? bias[j] : 0.0f) + (adds ? c[j] : 0.0f);                      \
         }                                                                                          \
     }
 
@@ -141,10 +131,26 @@ void gsolve_pack(long k, long n, const float *b, long row, long col, float *out)
                 UNROLL for (int j = 0; j < NV; j++) acc[i][j] += x * bv[j];                        \
             }                                                                                      \
         }                                                                                          \
-        V tile[ROWS][NV]; /* not `acc`, which stays in registers */                                \
+        if (used != WIDTH) {                                                                       \
+            V tile[ROWS][NV]; /* not `acc`, which stays in registers */                            \
+            UNROLL for (int i = 0; i < ROWS; i++)                                                  \
+                UNROLL for (int j = 0; j < NV; j++) tile[i][j] = acc[i][j];                        \
+            finish_##V##_##NV((const V *)tile, ROWS, c, ldc, bias, adds, used);                    \
+            return;                                                                                \
+        }                                                                                          \
+        if (bias) {                                                                                \
+            UNROLL for (int j = 0; j < NV; j++) {                                                  \
+                const V y = *(const V *)(bias + j * LANES);                                        \
+                UNROLL for (int i = 0; i < ROWS; i++) acc[i][j] += y;                              \
+            }                                                                                      \
+        }                                                                                          \
+        if (adds) {                                                                                \
+            UNROLL for (int i = 0; i < ROWS; i++)                                                  \
+                UNROLL for (int j = 0; j < NV; j++)                                                \
+                    acc[i][j] += *(const V *)(c + i * ldc + j * LANES);                            \
+        }                                                                                          \
         UNROLL for (int i = 0; i < ROWS; i++)                                                      \
-            UNROLL for (int j = 0; j < NV; j++) tile[i][j] = acc[i][j];                            \
-        finish_##V##_##NV((const V *)tile, ROWS, c, ldc, bias, adds, used);                        \
+            UNROLL for (int j = 0; j < NV; j++) *(V *)(c + i * ldc + j * LANES) = acc[i][j];       \
     }
 
 #define PANEL(V, NV)                                                                               \
@@ -171,13 +177,55 @@ PANEL(v8, 1)
 PANEL(v16, 1)
 PANEL(v16, 2)
 #define WIDE panel_v16_2
+#define WIDEST v16
 #elif VL >= 8
 PANEL(v8, 2)
 #define WIDE panel_v8_2
+#define WIDEST v8
 #else
 PANEL(v4, 2)
 #define WIDE panel_v4_2
+#define WIDEST v4
 #endif
+
+/* Up to four columns of C from a transposed A, as the gradient of a layer with few inputs has: vectors
+ * along the rows of C, since a tile would use four lanes of each. The same sums, in the same order. */
+static void few_columns(long m, long k, const float *a, long ak, const float *b, float *c, long ldc,
+                        const float *bias, int adds, long used) {
+    enum { ROWS = 2 * VL };
+    long i = 0;
+    for (; i + ROWS <= m; i += ROWS) {
+        WIDEST acc[4][2];
+        UNROLL for (int j = 0; j < 4; j++) acc[j][0] = acc[j][1] = (WIDEST){0};
+        for (long p = 0; p < k; p++) {
+            const float *from = a + i + p * ak;
+            const WIDEST one = *(const WIDEST *)from, two = *(const WIDEST *)(from + VL);
+            UNROLL for (int j = 0; j < 4; j++) {
+                acc[j][0] += b[4 * p + j] * one;
+                acc[j][1] += b[4 * p + j] * two;
+            }
+        }
+        float sums[4][ROWS];
+        UNROLL for (int j = 0; j < 4; j++) {
+            *(WIDEST *)sums[j] = acc[j][0];
+            *(WIDEST *)(sums[j] + VL) = acc[j][1];
+        }
+        float rows[ROWS][4];
+        for (long q = 0; q < ROWS; q += 4) transpose_4(sums[0] + q, ROWS, rows[q], 4);
+        if (used < 4) {
+            finish_v4_1((const v4 *)rows, ROWS, c + i * ldc, ldc, bias, adds, used);
+            continue;
+        }
+        for (long q = 0; q < ROWS; q++) {
+            float *to = c + (i + q) * ldc;
+            v4 y = *(const v4 *)rows[q];
+            if (bias) y += *(const v4 *)bias;
+            if (adds) y += *(const v4 *)to;
+            *(v4 *)to = y;
+        }
+    }
+    if (i < m) panel_v4_1(m - i, k, a + i, 1, ak, b, c + i * ldc, ldc, bias, adds, used);
+}
 
 /* One column of C, as the last layer of a critic has: vectors along the rows of A or along its
  * columns, whichever are contiguous. A tile would use one lane of each vector. */
@@ -229,6 +277,7 @@ void gsolve_matmul(long m, long n, long k, const float *a, long ai, long ak, con
         long width = panel_width(n - j), used = n - j < width ? n - j : width;
         const float *own = bias ? bias + j : 0;
         if (width == 1) one_column(m, k, a, ai, ak, b, c + j, ldc, own, adds);
+        else if (width == 4 && ai == 1) few_columns(m, k, a, ak, b, c + j, ldc, own, adds, used);
         else if (width == 4) panel_v4_1(m, k, a, ai, ak, b, c + j, ldc, own, adds, used);
 #if VL >= 8
         else if (width == 8) panel_v8_1(m, k, a, ai, ak, b, c + j, ldc, own, adds, used);

@@ -307,11 +307,20 @@ typedef struct { float *sums; long lanes, stride, size; } LaneSums;
 static void sum_stretch(void *with, long part, long thread) {
     const LaneSums *s = with;
     const long start = part * STRETCH, stop = stretch_end(part, s->size);
+    enum { WIDTH = 64 }; /* floats that stay in registers while the lanes are added */
     float *to = s->sums;
-    for (long lane = 1; lane < s->lanes; lane++) {
-        const float *from = s->sums + lane * s->stride;
-        SIMD for (long i = start; i < stop; i++) to[i] += from[i];
+    long i = start;
+    for (; i + WIDTH <= stop; i += WIDTH) {
+        float total[WIDTH];
+        SIMD for (int j = 0; j < WIDTH; j++) total[j] = to[i + j];
+        for (long lane = 1; lane < s->lanes; lane++) {
+            const float *from = to + lane * s->stride + i;
+            SIMD for (int j = 0; j < WIDTH; j++) total[j] += from[j];
+        }
+        SIMD for (int j = 0; j < WIDTH; j++) to[i + j] = total[j];
     }
+    for (; i < stop; i++)
+        for (long lane = 1; lane < s->lanes; lane++) to[i] += to[lane * s->stride + i];
 }
 
 static void sum_lanes(const Call *c, long lanes, long stride, long start, long size) {
