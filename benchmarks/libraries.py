@@ -22,9 +22,10 @@ from gymnasium_solver.bench.harness import (
     spread,
     timed,
 )
+from gymnasium_solver.config.schema import Config
 from gymnasium_solver.runs.query import get_metrics
 from gymnasium_solver.training.prepare import load_config
-from gymnasium_solver.training.threads import pick_threads
+from gymnasium_solver.training.threads import pick_compiled_threads, pick_threads
 
 OURS, SB3, SBX, REJAX, CLEANRL = "gymnasium-solver", "SB3", "sbx", "rejax", "CleanRL"
 # The module that runs a peer, and its first arguments; rejax has its own Python environment.
@@ -118,13 +119,19 @@ def run_ours(config: str, how: How, *flags: str, warm_steps: int = 0) -> dict[st
     return {
         "wall_s": done.wall_s,
         "others_cores": done.others_cores,
-        "threads": how.n_threads or pick_threads(load_config(config)),
+        "threads": how.n_threads or most_threads(load_config(config)),
         "env_steps": run["env_steps"],
         "steps_per_s": rate(curves["wall_s"], warm_steps),
         "evals": [{"env_steps": event["env_steps"], "mean": event["mean"]} for event in evals],
         "eval_s": (shares[-1][1] or 0.0) * (curves["wall_s"][-1][1] or 0.0) if shares else 0.0,
         "test": run["test"]["mean"] if run["test"] else None,
     }
+
+
+def most_threads(config: Config) -> int:
+    """Threads that our side takes by itself: torch's, or those of compiled programs."""
+    n = pick_threads(config)
+    return pick_compiled_threads(config, n)
 
 
 def _last_line(said: str) -> dict[str, Any]:

@@ -6,6 +6,9 @@ PPO and DQN on CartPole-v1 with rl-zoo's hyper-parameters, SAC on HalfCheetah-v5
 of SB3 and sbx (a test compares our configs with peers/zoo.py), evaluation off. Steps/s exclude
 start-up, random warm-up and compilation: they count from the same env step for all. The time from
 the shell includes everything. Slow libraries get fewer env steps, which does not change the rate.
+
+Each task is run twice: every library with the threads that it takes by itself, and every library
+with one thread, pinned to one core where the system can (another core in each repeat).
 """
 
 from collections.abc import Sequence
@@ -42,7 +45,7 @@ class Case(NamedTuple):
     quick_steps: int
     tasks: dict[str, str]  # by peer, what its script calls the same
     peer_steps: dict[str, int]
-    threading: tuple[str, ...] = ("default",)
+    threading: tuple[str, ...] = ("default", "one")
 
 
 ZOO = "CartPole-v1:ppo"
@@ -80,7 +83,8 @@ def measure(options: Options) -> list[dict[str, Any]]:
     for repeat in range(options.repeats):
         for algo, case in CASES.items():
             for threading in case.threading:
-                say(f"training: repeat {repeat + 1} of {options.repeats}, {algo}")
+                turn = f"repeat {repeat + 1} of {options.repeats}, {algo}, threads: {threading}"
+                say(f"training: {turn}")
                 which = {"algo": algo, "repeat": repeat, "threading": threading}
                 for row in _turn(algo, repeat, threading, options):
                     rows.append(which | row)
@@ -121,7 +125,9 @@ def sections(rows: Sequence[dict[str, Any]]) -> list[str]:
         "and sbx (an update of 256 after every step, 2×256). Evaluation off on all sides. Steps/s "
         f"count from env step {warm} on, without start-up, random actions and compilation, which "
         "only rejax reports separately. The time from the shell includes everything, and for us "
-        "also the run folder that the others do not write. Ratios are taken pair by pair.",
+        "also the run folder that the others do not write. Ratios are taken pair by pair, within "
+        "the same number of threads. “On one core”: one thread each, and the process may use no "
+        "other core.",
         table((*head, "shell to the end, s", "of it compiling", "env steps"), cells),
         *(["Missing:\n\n" + "\n".join(sorted(failed))] if failed else []),
     ]

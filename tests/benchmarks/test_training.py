@@ -141,6 +141,7 @@ def test_sides_take_turns_in_alternating_order(monkeypatch: pytest.MonkeyPatch) 
     order = fake_sides(monkeypatch)
     rows = training.measure(QUICK)
     turns = [[OURS, SB3, SBX, REJAX, CLEANRL], [OURS, SB3, SBX], [OURS, SB3, SBX]]
+    turns = [turn for turn in turns for _ in training.THREADING]
     forth = [who for turn in turns for who in turn]
     back = [who for turn in turns for who in reversed(turn)]
     assert order == forth + back
@@ -204,6 +205,33 @@ def test_default_threads_are_told_where_known() -> None:
     text = told(rows)
     assert "| gymnasium-solver | its default: 1 |" in text
     assert "| SB3 | its default |" in text
+
+
+def test_each_side_runs_with_its_own_threads_and_with_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[str, int | None, bool]] = []
+
+    def ours(config: str, how: How, *flags: str, warm_steps: int = 0) -> dict[str, Any]:
+        seen.append((OURS, how.n_threads, how.core is not None))
+        return {}
+
+    def theirs(peer: Peer, task: str, how: How, *flags: str) -> dict[str, Any]:
+        seen.append((peer.name, how.n_threads, how.core is not None))
+        return {}
+
+    monkeypatch.setattr(training, "run_ours", ours)
+    monkeypatch.setattr(training, "run_peer", theirs)
+    monkeypatch.setattr(training, "find", lambda name, options: Peer(name, "python", {}))
+    rows = training.measure(QUICK)
+    everyone = [OURS, *training.CASES["ppo"].tasks]
+    for name in everyone:
+        assert {(n, pinned) for who, n, pinned in seen if who == name} == {(None, False), (1, True)}
+    of_ppo = [row for row in rows if (row["algo"], row["repeat"]) == ("ppo", 0)]
+    assert [row["who"] for row in of_ppo if row["threading"] == "one"] == everyone
+
+
+def test_compiled_programs_count_as_our_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gymnasium_solver.training.threads.cpu_share", lambda: 2)
+    assert libraries.most_threads(PPO) == 2
 
 
 def test_compilation_is_told_apart() -> None:
