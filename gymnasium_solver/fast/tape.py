@@ -270,7 +270,9 @@ def _fused(tape: Tape, fusible: Collection[tuple[str, str]]) -> Tape:
 
 
 def refs_in(value: Any) -> list[Ref]:
-    if isinstance(value, dict):
+    if isinstance(value, Call):
+        value = [value.args, value.kwargs]  # the rest are names and shapes
+    elif isinstance(value, dict):
         value = list(value.values())
     if isinstance(value, list | tuple):
         return [ref for v in value for ref in refs_in(v)]

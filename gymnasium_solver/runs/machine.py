@@ -7,6 +7,7 @@ require it.
 import os
 import platform
 import subprocess
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +19,18 @@ _MAX_DIFF_BYTES = 10_000_000  # a larger diff is probably data, not code
 
 def versions() -> dict[str, str | None]:
     """Installed versions, read from package metadata so that no heavy package is imported."""
+    own = {"python": platform.python_version(), "gymnasium_solver": __version__}
+    return own | {name: _installed(name) for name in _PACKAGES}
+
+
+@cache  # packages do not change while a process runs, and reading takes milliseconds
+def _installed(name: str) -> str | None:
     from importlib import metadata
 
-    found: dict[str, str | None] = {
-        "python": platform.python_version(),
-        "gymnasium_solver": __version__,
-    }
-    for name in _PACKAGES:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            found[name] = None
-    return found
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
 
 
 def hostname() -> str:
