@@ -1,10 +1,13 @@
 """JSON schema of a config file, for editors (`gsolve schema`) and for flags."""
 
+from collections.abc import Mapping
+from functools import cache
+from types import MappingProxyType
 from typing import Any
 
 from gymnasium_solver.algos import algo_ids
 from gymnasium_solver.config.declared import config_class
-from gymnasium_solver.config.schema import ALIASES, LearnerConfig
+from gymnasium_solver.config.schema import ALIASES, Config, LearnerConfig
 from gymnasium_solver.config.spec import Spec
 
 
@@ -41,8 +44,7 @@ def _fields_of_all() -> dict[str, Any]:
     fields: dict[str, Any] = {}
     owners: dict[str, list[str]] = {}
     for algo_id in algo_ids():
-        schema = config_class(algo_id).model_json_schema()
-        for name, field in schema["properties"].items():
+        for name, field in _properties(config_class(algo_id)).items():
             fields.setdefault(name, field)
             owners.setdefault(name, []).append(algo_id)
     learners = {id_ for id_ in algo_ids() if issubclass(config_class(id_), LearnerConfig)}
@@ -51,3 +53,8 @@ def _fields_of_all() -> dict[str, Any]:
             text = fields[name].get("description", "")
             fields[name] = {**fields[name], "description": f"{text} ({', '.join(some)})"}
     return fields
+
+
+@cache  # by class: an algorithm registered again, by a plugin, has another
+def _properties(config: type[Config]) -> Mapping[str, Any]:
+    return MappingProxyType(config.model_json_schema()["properties"])
