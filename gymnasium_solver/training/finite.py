@@ -45,8 +45,8 @@ def check_rollout(rollout: Rollout, env_id: str) -> None:
 def check_weights(weights: Sequence[torch.Tensor]) -> None:
     """Raise DivergedError if a weight is not finite: a step can overflow even if its gradient did
     not."""
-    n_bad = sum(int((~torch.isfinite(flat)).sum()) for flat in weights)
-    if n_bad:
+    if not all(bool(torch.isfinite(flat).all()) for flat in weights):
+        n_bad = sum(int((~torch.isfinite(flat)).sum()) for flat in weights)
         n_all = sum(flat.numel() for flat in weights)
         raise DivergedError(
             f"{n_bad} of {n_all} weights are not finite after the update. " + LEARNER_ADVICE

@@ -8,6 +8,7 @@ the state of the old one, exactly as a resume with changed fields does, so that 
 new values. An invalid change is refused and training continues unchanged.
 """
 
+import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -141,6 +142,8 @@ class LiveEdits:
 
     def __init__(self, trainer: "Trainer", run: Run):
         self.trainer, self.run = trainer, run
+        # As text: joining paths takes longer than asking for the files, in every epoch.
+        self._requests, self._config = os.fspath(requests_dir(run)), os.fspath(run.config_path)
         self._done = {edit.id for edit in read_edits(run)}
         # A resume at the clock of an edit makes it again; its event is in the file already.
         self._logged = {event.get("id") for event in query.get_events(run)}
@@ -151,7 +154,7 @@ class LiveEdits:
         p = self.trainer.progress
         for source, changes in take_due(self.trainer.config, p.interventions):
             self.change(changes, source, f"{BY_RULE}-{p.env_steps}-{source}")
-        if requests_dir(self.run).exists():
+        if os.path.exists(self._requests):
             self._answer_requests()
         if self._signature() != self._file:
             self._read_file()
@@ -224,7 +227,7 @@ class LiveEdits:
 
     def _signature(self) -> tuple[int, int, int] | None:
         try:
-            stat = self.run.config_path.stat()
+            stat = os.stat(self._config)
         except OSError:
             return None
         return stat.st_mtime_ns, stat.st_size, stat.st_ino
