@@ -1,6 +1,6 @@
 """ReLU and its derivative inside matrix products."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 import torch
@@ -42,7 +42,7 @@ def compiled(forward: Forward, n: int, width: int) -> tuple[NativeGradient, list
     for p in params:
         p.requires_grad_()
 
-    def loss(batch: list[Tensor], c: object) -> tuple[Tensor, list[Tensor]]:
+    def loss(batch: Sequence[Tensor], c: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
         return forward(batch[0], *params).square().mean(), []
 
     found = recorded.record_gradient(loss, params, [x], (), form="compiled")

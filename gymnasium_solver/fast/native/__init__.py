@@ -17,7 +17,6 @@
     runtime.c     functions and threads, before the generated text
     optimizer.c   optimiser steps
     matmul.c      matrix products
-    amx.c         products of wide layers on CPUs with AMX
     build.py      compiles it, and keeps the libraries in a cache
     run.c         calls the generated text
     loop.c        a gradient and an optimiser step for each minibatch

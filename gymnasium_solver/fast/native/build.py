@@ -82,11 +82,6 @@ def _text(name: str) -> str:
     return Path(__file__).with_name(name).read_text()
 
 
-def _products() -> str:
-    """The text of the matrix products, one object file for all programs."""
-    return _text("matmul.c") + _text("amx.c")
-
-
 @cache
 def machine() -> str:
     """The kind of CPU and the compiler, as text."""
@@ -101,12 +96,6 @@ def machine() -> str:
     except OSError:
         cpu += platform.processor()
     return "\n".join([*compiler, str(file), f"{found.st_size} {found.st_mtime_ns}", cpu])
-
-
-@cache
-def has_amx() -> bool:
-    """Whether the CPU multiplies tiles of bfloat16 (amx.c)."""
-    return any("amx_bf16" in line.split() for line in machine().splitlines())
 
 
 def cache_folder() -> Path:
@@ -167,7 +156,7 @@ def load_compiled(text: str, steps: bool = True) -> ctypes.CDLL:
     before, after = ["runtime.c", "optimizer.c"], ["run.c", "loop.c"]
     n = 2 if steps else 1
     source = "".join([*map(_text, before[:n]), text, *map(_text, after[:n])])
-    name = _key(_products(), source)
+    name = _key(_text("matmul.c"), source)
     return _load(name, lambda folder, file: _compile_both(folder, file, source, compiler))
 
 
@@ -205,7 +194,7 @@ def _key(*texts: str) -> str:
 
 def _compile_both(folder: Path, file: Path, source: str, compiler: tuple[str, ...]) -> None:
     """Compile the matrix products, if they are not there yet, beside the program; then link."""
-    text = _products()
+    text = _text("matmul.c")
     products = folder / f"matmul-{_key(text)}.o"
     with ThreadPoolExecutor(1) as beside:
         waiting = beside.submit(_made, products, lambda to: _cc(compiler, MATMUL_FLAGS, text, to))

@@ -36,12 +36,11 @@ from gymnasium_solver.fast.native.memory import (
 )
 from gymnasium_solver.fast.native.nest import Nest, joined, reduction
 from gymnasium_solver.fast.native.packing import address, is_of_weights, pack_call
-from gymnasium_solver.fast.native.products import LARGEST_BLOCK
 
 BLOCK = 32  # samples of a block, if a sample has one row
 MANY_PARAMETERS = 32_768
 # Many weights do not stay in the nearest caches, and each block reads all of them.
-WIDE_BLOCK = LARGEST_BLOCK
+WIDE_BLOCK = 128
 
 
 class Layout(NamedTuple):
@@ -313,9 +312,8 @@ class _Writer:
         packed = kernel.b.name
         if not kernel.b_is_shared:
             packed += f" + {at} * {kernel.b_size}"
-        wide = "_wide" if kernel.is_wide else ""
         self.add(
-            f"gsolve_matmul{wide}({m}, {n}, {k}, {address(a, stack, index)}, {ai}, {ak}, {packed}, "
+            f"gsolve_matmul({m}, {n}, {k}, {address(a, stack, index)}, {ai}, {ak}, {packed}, "
             f"{address(out, stack, index)}, {n}, {bias}, {adds}, {gate});",
             depth,
         )

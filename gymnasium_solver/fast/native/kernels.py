@@ -59,7 +59,6 @@ class Pack(NamedTuple):
     source: Array  # [stack..., k, n]
     target: Storage
     size: Extent  # floats of each matrix, at most
-    is_wide: bool  # for gsolve_matmul_wide (amx.c)
 
 
 class Matmul(NamedTuple):
@@ -70,7 +69,6 @@ class Matmul(NamedTuple):
     out: Array
     bias: Array | None
     k: Extent
-    is_wide: bool  # by gsolve_matmul_wide (amx.c)
     gate: Array | None = None  # where it is not positive, the result is 0; a ReLU if it is `out`
 
 

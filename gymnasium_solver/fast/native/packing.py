@@ -19,9 +19,8 @@ def pack_call(kernel: Pack, index: Sequence[str]) -> str:
     at = "0"
     for i, size in zip(index, stack, strict=True):
         at = i if at == "0" else f"({at} * {size} + {i})"
-    wide = "_wide" if kernel.is_wide else ""
     return (
-        f"gsolve_pack{wide}({k}, {n}, {address(source, stack, index)}, {row}, {col}, "
+        f"gsolve_pack({k}, {n}, {address(source, stack, index)}, {row}, {col}, "
         f"{kernel.target.name} + {at} * {kernel.size});"
     )
 

@@ -20,7 +20,6 @@ from gymnasium_solver.fast.native.arrays import (
     is_by_rows,
     size_of,
 )
-from gymnasium_solver.fast.native.build import has_amx
 from gymnasium_solver.fast.native.builder import aligned
 from gymnasium_solver.fast.native.kernels import (
     UNROLLED,
@@ -38,9 +37,6 @@ from gymnasium_solver.fast.tape import Call, Unsupported
 
 MOST_SCATTERED = 8
 PANEL = 32  # widest panel of a packed matrix, on any CPU
-LARGEST_BLOCK = 128  # most samples of a block (emit.py)
-# Sizes of the products that amx.c is for.
-WIDE, WIDEST, WIDE_STEP = 128, 1024, 32
 
 
 class Products(Views):
@@ -179,8 +175,7 @@ class Products(Views):
         stack = shape[:-2]
         if n.by_rows or is_by_rows(stack) or {a.ctype, b.ctype} != {"float"}:
             raise Unsupported("a product of this form")
-        is_wide = self._is_wide(a, b, shape)
-        packed, size, is_shared = self.panels(b, k, is_wide)
+        packed, size, is_shared = self.panels(b, k)
         is_sum = k.by_rows
         if is_sum:
             out = self.sum_array(call.variable, shape)
@@ -196,7 +191,7 @@ class Products(Views):
         if after is not None and is_sum:
             raise Unsupported("a bias of a sum over samples")
         kernels = self.section.kernels
-        kernels.append(Matmul(a, packed, size, is_shared, out, row, k, is_wide))
+        kernels.append(Matmul(a, packed, size, is_shared, out, row, k))
         number = len(kernels) - 1
         out.storage.ready = number
         for storage in (a.storage, packed, *([row.storage] if row else [])):
@@ -208,18 +203,7 @@ class Products(Views):
             return Local(self.define(loop, "float", text, shape), shape)
         return out
 
-    def _is_wide(self, a: Array, b: Array, shape: Shape) -> bool:
-        """Whether AMX is faster. Depends on the program and the machine alone. Programs without
-        gradients act: a few rows at a time."""
-        if not self.n_params or not has_amx():
-            return False
-        (m, n), k = shape[-2:], a.shape[-1]
-        sizes = [size.n for size in (m, n, k) if not size.by_rows]
-        is_near = all(ONE in array.strides[-2:] for array in (a, b))
-        whole = n.n % WIDE_STEP == 0 and (k.by_rows or k.n % WIDE_STEP == 0)
-        return is_near and whole and min(sizes) >= WIDE and max(sizes) <= WIDEST
-
-    def panels(self, b: Array, k: Extent, is_wide: bool) -> tuple[Storage, Extent, bool]:
+    def panels(self, b: Array, k: Extent) -> tuple[Storage, Extent, bool]:
         """B as panels: once, or for each block of samples if it depends on them."""
         stack = b.shape[:-2]
         is_shared = all(stride == ZERO for stride in b.strides[:-2])
@@ -229,18 +213,16 @@ class Products(Views):
             stack = ()
         n = b.shape[-1].n
         size = k.times(Extent(-(-n // PANEL) * PANEL))
-        if is_wide:  # as amx.c has it
-            size = Extent((LARGEST_BLOCK if k.by_rows else k.n) * n * 3 // 2)
         is_rows = b.storage.place in ("scratch", "kept", "column", "row_out")
         home = self.section if is_rows else None
-        key = (source.storage, source.shape, source.strides, source.offset, home, is_wide)
+        key = (source.storage, source.shape, source.strides, source.offset, home)
         if key not in self.packed:
             if home is None:  # before the pass, where B is ready
                 home = self.sections[2 * self._uniform_level(b.storage)]
             before, self.section = self.section, home
             whole = (*stack, size) if not size.by_rows else (size, *stack)
             target = self.storage("scratch" if is_rows else "uniform", "float", size_of(whole))
-            home.kernels.append(Pack(source, target, size, is_wide))
+            home.kernels.append(Pack(source, target, size))
             target.ready = len(home.kernels) - 1
             self.uses(b.storage, target.ready)
             self.section = before

@@ -18,10 +18,6 @@
 void gsolve_pack(long k, long n, const float *b, long row, long col, float *out);
 void gsolve_matmul(long m, long n, long k, const float *a, long ai, long ak, const float *b,
                    float *c, long ldc, const float *bias, int adds, const float *gate);
-/* in amx.c */
-void gsolve_pack_wide(long k, long n, const float *b, long row, long col, float *out);
-void gsolve_matmul_wide(long m, long n, long k, const float *a, long ai, long ak, const float *b,
-                        float *c, long ldc, const float *bias, int adds, const float *gate);
 
 /* ---- functions of one number: without branches, so that loops of them are vectorised ------- */
 INLINE float as_float(int32_t bits) { float x; memcpy(&x, &bits, 4); return x; }
