@@ -151,6 +151,20 @@ class Config(
         return {k: v for k, v in named.items() if k in cls.model_fields or not _is_unset(k, v)}
 
     @model_validator(mode="after")
+    def _check_overlap(self) -> Self:
+        if not self.overlap:
+            return self
+        if self.n_envs % 2:
+            raise ValueError(f"overlap: n_envs {self.n_envs} is odd, and it needs two equal halves")
+        taken = ("collectors", "tasks", "curriculum", "sde")
+        other = next((name for name in taken if getattr(self, name, None)), None)
+        if other is None and getattr(self, "same_start_envs", 1) > 1:
+            other = "baseline rloo"
+        if other is not None:
+            raise ValueError(f"overlap: does not work together with {other}; remove one of them")
+        return self
+
+    @model_validator(mode="after")
     def _check_schedules(self) -> Self:
         total = self.max_env_steps or (self.max_epochs or 0) * self.n_envs * self.n_steps
         for name, value in self:

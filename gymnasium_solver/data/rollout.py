@@ -29,6 +29,8 @@ from gymnasium_solver.spaces.observations import (
     take_rows,
 )
 
+ALL = slice(None)
+
 
 @dataclass
 class Rollout:
@@ -99,20 +101,22 @@ class Rollout:
         seen_bytes = (n_steps + 1) * sum(array[0].nbytes for array in seen)
         return n_envs * (seen_bytes + n_steps * sum(array.nbytes for array in done))
 
-    def put_obs(self, row: int, obs: Obs) -> Any:
-        """Store a row of observations; return it on the network's device, for acting."""
-        put_rows(self.obs, row, obs)
+    def put_obs(self, row: int, obs: Obs, envs: slice = ALL) -> Any:
+        """Store a row of observations, of some of the envs; return it on the network's device, for
+        acting."""
+        at = (row, envs)
+        put_rows(self.obs, at, obs)
         if self.device_obs is None:
             return obs
         if isinstance(self.obs, dict):
-            return {name: self._upload(row, part, self.obs[name]) for name, part in self._parts()}
-        return self._upload(row, self.device_obs, self.obs)
+            return {name: self._upload(at, part, self.obs[name]) for name, part in self._parts()}
+        return self._upload(at, self.device_obs, self.obs)
 
     def _parts(self) -> list[tuple[str, Tensor]]:
         return list(self.device_obs.items())
 
-    def _upload(self, row: int, place: Tensor, part: np.ndarray) -> Tensor:
-        return place[row].copy_(torch.from_numpy(part[row]), non_blocking=True)
+    def _upload(self, at: tuple[int, slice], place: Tensor, part: np.ndarray) -> Tensor:
+        return place[at].copy_(torch.from_numpy(part[at]), non_blocking=True)
 
     def first(self, n_rows: int) -> "Rollout":
         """A view of the first rows: a rollout cut short by the budget."""

@@ -102,6 +102,10 @@ def unknown_id(env_id: str) -> EnvError:
     else:
         specs = envpool.registration.registry.specs
         known += [f"ALE/{id}" if specs[id][0] == "envpool.atari" else id for id in specs]
+    if env_id in known:  # of another engine than the one that was asked for
+        return UnknownEnvError(
+            f"Gymnasium has no {env_id!r}, EnvPool has. Use vectorization_mode auto or envpool."
+        )
     hint = ask(near_games(env_id)) or did_you_mean(env_id, known, n=5, cutoff=0.6)
     hint = hint or "No registered id is like it."
     return UnknownEnvError(

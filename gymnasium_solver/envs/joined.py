@@ -52,7 +52,10 @@ class JoinedEnv(VectorEnv):
 
     def step(self, actions: Any) -> Step:
         parts = np.split(np.asarray(actions), self.first_rows[1:-1])
-        steps = [env.step(part) for env, part in zip(self.envs, parts, strict=True)]
+        return self.join([env.step(part) for env, part in zip(self.envs, parts, strict=True)])
+
+    def join(self, steps: Sequence[Step]) -> Step:
+        """A step of each environment as one."""
         columns = {
             name: joined([getattr(step, name) for step in steps])
             for name in Step._fields

@@ -50,10 +50,16 @@ class JournaledEnv(VectorWrapper):
         return obs
 
     def step(self, actions: Any) -> Step:
-        if self._is_real:
-            # Stepping with what the journal keeps makes the replay exact for any dtype given.
-            actions = np.asarray(actions).astype(self._dtype, copy=False)
-        step = self.env.step(actions)
+        actions = self.as_kept(actions)
+        return self.record(actions, self.env.step(actions))
+
+    def as_kept(self, actions: Any) -> Any:
+        """The actions as the journal keeps them: stepping with these makes the replay exact for any
+        dtype given."""
+        return np.asarray(actions).astype(self._dtype, copy=False) if self._is_real else actions
+
+    def record(self, actions: Any, step: Step) -> Step:
+        """Note a step of the env that was done elsewhere; returns it."""
         at = self._n_steps % CHUNK_STEPS
         if at == 0:
             self._chunks.append(np.empty((CHUNK_STEPS, *self._row_shape), self._dtype))

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from gymnasium_solver.config.schema import Config
-from gymnasium_solver.data.rollout import Rollout
+from gymnasium_solver.data.rollout import ALL, Rollout
 from gymnasium_solver.envs.goals import successes
 from gymnasium_solver.envs.journal import JournaledEnv
 from gymnasium_solver.envs.spec import EnvSpec, task_rows
@@ -97,23 +97,10 @@ class Collector(EpisodeStats):
         `version` is the policy's version, recorded with the rollout.
         """
         n_rows = n_rows or self.n_rows
-        self._rows_done = 0
-        rows, timer, activity = self.storage, self.timer, self.activity
-        boundary = self.next_boundary(env_steps)
-        rows.is_restart = boundary is not None
-        if boundary is not None:
-            self._boundary = boundary
-            self._obs = self.env.reset(derive(self.seed, boundary, self._restarted_at))
-            self._is_first = np.ones(self.env.n_envs, bool)
-        obs, mask = self._obs, self.env.action_mask
-        assert obs is not None
+        rows, timer, activity, policy = self.storage, self.timer, self.activity, self.policy
+        seen = self.open_rollout(env_steps, version)
+        obs, mask, is_first, carry = self._obs, self.env.action_mask, self._is_first, self._carry
         limit, n_env_steps = math.inf if budget is None else budget, 0
-        seen, policy = rows.put_obs(0, obs), self.policy
-        policy.begin_rollout()
-        is_first, carry = self._is_first, self._carry
-        rows.is_first[0] = is_first
-        rows.version, rows.log_std = version, policy.log_std()
-        self._keep_mask(0, mask)
         for t in range(n_rows + 1):
             if t == n_rows and (not self.adds_row or rows.valid[:t].any()):
                 break
@@ -134,16 +121,7 @@ class Collector(EpisodeStats):
                 rows.outputs[t] = outputs
             self._keep_log_prob(t, log_prob)
             self._keep_mask(t + 1, mask)
-            rows.reward[t] = step.reward
-            rows.terminated[t], rows.truncated[t] = step.terminated, step.truncated
-            valid = np.logical_not(step.is_reset, out=rows.valid[t])
-            n_env_steps += int(np.count_nonzero(valid))
-            if n_env_steps > limit:  # the last row exceeds the budget: drop the surplus
-                valid[np.flatnonzero(valid)[int(limit) - n_env_steps :]] = False
-            activity.rollout_steps = n_env_steps
-            over = step.is_over & valid
-            if over.any():
-                self.note_episodes(t, step, over)
+            n_env_steps = self.close_row(t, step, n_env_steps, limit)
             n_done = t + 1
             if n_env_steps >= limit:
                 break
@@ -151,6 +129,40 @@ class Collector(EpisodeStats):
             kept[n_done] = carry[name]
         self._obs, self._carry, self._is_first = obs, carry, is_first
         return rows.first(n_done)
+
+    def open_rollout(self, env_steps: int, version: int) -> Any:
+        """Store what is known before the first row; returns its observations as `put_obs` does."""
+        self._rows_done = 0
+        rows, policy = self.storage, self.policy
+        boundary = self.next_boundary(env_steps)
+        rows.is_restart = boundary is not None
+        if boundary is not None:
+            self._boundary = boundary
+            self._obs = self.env.reset(derive(self.seed, boundary, self._restarted_at))
+            self._is_first = np.ones(self.env.n_envs, bool)
+        assert self._obs is not None
+        seen = rows.put_obs(0, self._obs)
+        policy.begin_rollout()
+        rows.is_first[0] = self._is_first
+        rows.version, rows.log_std = version, policy.log_std()
+        self._keep_mask(0, self.env.action_mask)
+        return seen
+
+    def close_row(self, t: int, step: Step, n_env_steps: int, limit: float = math.inf) -> int:
+        """Store the results of a step, and count its episodes. `n_env_steps` before this row;
+        returns those after it, which may exceed `limit`: the surplus is dropped."""
+        rows = self.storage
+        rows.reward[t] = step.reward
+        rows.terminated[t], rows.truncated[t] = step.terminated, step.truncated
+        valid = np.logical_not(step.is_reset, out=rows.valid[t])
+        n_env_steps += int(np.count_nonzero(valid))
+        if n_env_steps > limit:
+            valid[np.flatnonzero(valid)[int(limit) - n_env_steps :]] = False
+        self.activity.rollout_steps = n_env_steps
+        over = step.is_over & valid
+        if over.any():
+            self.note_episodes(t, step, over)
+        return n_env_steps
 
     def next_boundary(self, env_steps: int) -> int | None:
         """Number of the boundary at which this rollout resets all envs; None: they go on."""
@@ -162,20 +174,21 @@ class Collector(EpisodeStats):
         """The rows of a rollout that was interrupted by an error, up to the last observation."""
         return self.storage.first(self._rows_done)
 
-    def _keep_mask(self, row: int, mask: np.ndarray | None) -> None:
+    def _keep_mask(self, row: int, mask: np.ndarray | None, envs: slice = ALL) -> None:
         if mask is not None:
             if self.storage.mask is None:
-                self.storage.mask = np.ones((len(self.storage.is_first), *mask.shape), bool)
-            self.storage.mask[row] = mask
+                shape = (*self.storage.is_first.shape, *mask.shape[1:])
+                self.storage.mask = np.ones(shape, bool)
+            self.storage.mask[row, envs] = mask
 
-    def _keep_log_prob(self, row: int, log_prob: np.ndarray | None) -> None:
+    def _keep_log_prob(self, row: int, log_prob: np.ndarray | None, envs: slice = ALL) -> None:
         rows = self.storage
         if log_prob is None:
             rows.log_prob = None  # they are computed from the outputs
             return
         if rows.log_prob is None:
             rows.log_prob = np.zeros(rows.reward.shape, np.float32)
-        rows.log_prob[row] = log_prob
+        rows.log_prob[row, envs] = log_prob
 
     def note_episodes(self, row: int, step: Step, over: np.ndarray) -> None:
         """Count the episodes that ended at this step, `over` [N]."""

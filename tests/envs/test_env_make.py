@@ -140,6 +140,10 @@ def test_env_kwargs_reach_the_env(record):
         ({"env_id": "Probe/Nothing-v0"}, "Unknown environment .* Probes: Probe/ConstantReward-v0"),
         ({"env_id": "Qqqqqq"}, "No registered id is like it. .*plugins"),
         ({"env_id": "Nope-v1", "vectorization_mode": "sync"}, "Unknown environment"),
+        (
+            {"env_id": "Taxi-v3", "vectorization_mode": "sync"},
+            "Gymnasium has no 'Taxi-v3', EnvPool",
+        ),
         ({"env_id": "Nope-v1", "vectorization_mode": "envpool"}, "Unknown environment"),
         ({"env_id": "no_such_module:Env-v0"}, "cannot import 'no_such_module'"),
         ({"env_id": "CartPole-v1", "vectorization_mode": "fast"}, "'fast' is unknown, expected"),

@@ -12,8 +12,7 @@ What this adapter corrects (EnvPool 1.2):
   and the best policy is worse than in Gymnasium: it is refused, and Gymnasium's is used;
 - observations in parts (dm_control, MiniGrid) are a flat dict (envpool_spaces.py, minigrid.py);
 - its masks are called `legal_action_mask` (Play2048; its board games have two players and are
-  refused). Its Taxi has no masks, unlike Gymnasium's: use vectorization_mode sync for a masked
-  Taxi;
+  refused). Its Taxi has no masks, unlike Gymnasium's Taxi-v4: use that for a masked Taxi;
 - it is slow to import (1.5 s): it is imported only once it has been chosen.
 
 The pool is stepped through `_send` and `_recv`, the two compiled calls that its Python `step`
