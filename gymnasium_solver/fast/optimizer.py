@@ -171,10 +171,13 @@ class FlatOptimizer(Optimizer):
         self._count, self._lr = (torch.zeros((), device=self.flat.device) for _ in range(2))
         self._graphed = Graphed(self._descend_from_places) if self.flat.is_cuda and graph else None
 
-    @torch.no_grad()
     def step(self, grad: Tensor, lr: float | Tensor) -> Tensor:
         if self.native is not None and grad.is_contiguous():
             return self.native.step(self, grad, float(lr))
+        return self._step_in_torch(grad, lr)
+
+    @torch.no_grad()
+    def _step_in_torch(self, grad: Tensor, lr: float | Tensor) -> Tensor:
         self.n_steps += 1
         if is_inlined():
             self._count.add_(1)
@@ -185,7 +188,6 @@ class FlatOptimizer(Optimizer):
         self._lr.fill_(lr)
         return self._graphed([grad])[0].clone()
 
-    @torch.no_grad()
     def step_with_target(
         self, grad: Tensor, lr: float | Tensor, target: Tensor, tau: float
     ) -> Tensor:

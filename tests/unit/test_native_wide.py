@@ -141,3 +141,16 @@ def test_a_step_with_a_target(tau: float) -> None:
     assert torch.equal(one.optimizer.flat, other.optimizer.flat)
     torch.testing.assert_close(one.flat_target, other.flat_target, rtol=1e-6, atol=1e-8)
     assert torch.equal(one.flat_target, one.optimizer.flat) == (tau == 1.0)
+
+
+def test_the_norm_of_a_step_without_clipping() -> None:
+    """It is computed in the pass of the step, which is that of a limit never reached."""
+    batch, found = columns(60), []
+    for limit in (None, 1e9):
+        wide = made()
+        wide.optimizer.max_grad_norm = limit
+        grad = wide.gradient(batch, ())[0].clone()
+        norm = wide.optimizer.step(grad.clone(), 1e-2)
+        torch.testing.assert_close(norm, grad.norm(), rtol=1e-5, atol=0.0)
+        found.append((norm, wide.optimizer.flat.clone()))
+    assert all(map(torch.equal, *found))

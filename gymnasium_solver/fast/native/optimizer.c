@@ -13,7 +13,7 @@ typedef struct {
 typedef struct {
     const Optimizer *o;
     float *g, clip;
-    double *squares; /* by part */
+    double *squares; /* by part; of step_stretch: null if they are known */
 } Step;
 
 static void square_stretch(void *with, long part, long thread) {
@@ -30,11 +30,13 @@ static void square_stretch(void *with, long part, long thread) {
     s->squares[part] = total;
 }
 
-static double norm_of(Step *s) {
+/* The norm, in a pass that computes squares beside what else it does. */
+static double norm_by(void (*pass)(void *, long, long), Step *s) {
     const long parts = stretches(s->o->size);
     double squares[parts], total = 0.0;
     s->squares = squares;
-    in_parts(square_stretch, s, parts, s->o->threads);
+    in_parts(pass, s, parts, s->o->threads);
+    s->squares = 0;
     for (long part = 0; part < parts; part++) total += squares[part];
     return sqrt(total);
 }
@@ -56,6 +58,7 @@ static void step_stretch(void *with, long part, long thread) {
     const long start = part * STRETCH, stop = stretch_end(part, o->size);
     float *w = o->weights, *mean = o->mean, *square = o->square, *target = o->target;
     const float *g = s->g;
+    if (s->squares) square_stretch(with, part, thread);
     const float clip = s->clip, lr = (float)o->lr, eps = (float)o->eps;
     const float keeps = o->kind == ADAMW ? (float)(1.0 - o->lr * o->weight_decay) : 1.0f;
     const float decay = o->kind == ADAMW ? 0.0f : (float)o->weight_decay;
@@ -96,10 +99,14 @@ static void step_stretch(void *with, long part, long thread) {
 static double descend_flushed(Optimizer *o, float *g) {
     Step s = {o, g, 1.0f};
     const long parts = stretches(o->size);
-    double norm = norm_of(&s), left = norm;
+    if (o->max_value <= 0 && o->max_norm <= 0) { /* the step does not depend on the norm */
+        o->n_steps++;
+        return norm_by(step_stretch, &s);
+    }
+    double norm = norm_by(square_stretch, &s), left = norm;
     if (o->max_value > 0) {
         in_parts(clamp_stretch, &s, parts, o->threads);
-        left = norm_of(&s);
+        left = norm_by(square_stretch, &s);
     }
     if (o->max_norm > 0 && left > o->max_norm) s.clip = (float)(o->max_norm / (left + 1e-6));
     o->n_steps++;
