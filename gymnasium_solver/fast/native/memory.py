@@ -99,9 +99,9 @@ def used_by(kernel: Kernel) -> Iterator[Storage]:
         yield kernel.a.storage
         yield kernel.b
         yield kernel.out.storage
-        for array in (kernel.bias, kernel.gate):
-            if array is not None:
-                yield array.storage
+        for beside in (kernel.bias, kernel.gate):
+            if beside is not None:
+                yield beside.storage
     else:
         yield kernel.source.storage
         yield kernel.out.storage
