@@ -13,14 +13,20 @@ from gymnasium_solver.training.profile import UPDATE_REST
 SMALL: dict[str, Any] = {"seed": 1, "n_threads": 1, "hidden_dims": (8,), "n_steps": 64}
 
 
-@pytest.mark.parametrize("name", ["CartPole-v1:dqn", "Pendulum-v1:sac"])
-def test_a_training_is_split_into_parts(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "absent"),
+    [
+        ("CartPole-v1:dqn", set()),
+        ("Pendulum-v1:sac", {"target network"}),  # it moves in the pass of the optimiser
+    ],
+)
+def test_a_training_is_split_into_parts(name: str, absent: set[str]) -> None:
     config = load_config(name).replace(
         **SMALL, max_env_steps=256, learning_starts=32, train_freq=16, eval_freq_epochs=None
     )
     found = profile_updates.profile(config, warm_steps=60)
     assert list(found["us_a_step"]) == ORDER
-    assert all(us > 0 for us in found["us_a_step"].values())
+    assert {part for part, us in found["us_a_step"].items() if us <= 0} == absent
     assert found["steps_per_s"] == pytest.approx(1e6 / sum(found["us_a_step"].values()))
 
 
