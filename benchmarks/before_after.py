@@ -117,7 +117,7 @@ def measure(older: Path, cases: Sequence[str], repeats: int, out: Path) -> dict[
     rates: dict[str, dict[str, list[float]]] = {name: {"older": [], "newer": []} for name in cases}
     commit = _git("rev-parse", "--short", "HEAD", cwd=older).stdout.strip()
     result = header(f"python -m benchmarks.before_after {commit} --repeats {repeats}")
-    result |= {"older": commit, "rates": rates}
+    result |= {"benchmark": NAME, "older": commit, "rates": rates}
     sides = [("older", older), ("newer", ROOT)]
     for repeat in range(repeats):
         for name in cases:

@@ -13,12 +13,14 @@ from typing import Any
 from benchmarks import (
     alerts_healthy,
     alerts_ill,
+    before_after,
     curves,
     envpool_families,
     export_latency,
     gpu,
     inspector,
     learning,
+    memory_speed,
     newcomer,
     own_envs,
     profile_updates,
@@ -35,7 +37,16 @@ PAGES: dict[str, Callable[[dict[str, Any]], str]] = {
     "own_envs": own_envs.markdown,
     **{
         module.NAME: module.markdown
-        for module in (export_latency, inspector, runs_listing, stack, ui_load, ui_tensorboard)
+        for module in (
+            before_after,
+            export_latency,
+            inspector,
+            memory_speed,
+            runs_listing,
+            stack,
+            ui_load,
+            ui_tensorboard,
+        )
     },
 }
 """By the `benchmark` field of a result. Older results lack it and are recognised by their keys."""
