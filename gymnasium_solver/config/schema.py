@@ -155,7 +155,7 @@ class Config(
         if not self.overlap:
             return self
         if self.n_envs % 2:
-            raise ValueError(f"overlap: n_envs {self.n_envs} is odd, and it needs two equal halves")
+            raise ValueError(f"overlap: needs an even n_envs, for two halves; got {self.n_envs}")
         taken = ("collectors", "tasks", "curriculum", "sde")
         other = next((name for name in taken if getattr(self, name, None)), None)
         if other is None and getattr(self, "same_start_envs", 1) > 1:

@@ -38,8 +38,8 @@ class CompiledForward:
         wanted: bool,
         n_numbers: int = 0,
     ):
-        """The function takes trees of tensors, and returns one tensor or several. With `n_numbers`
-        it takes a list of so many scalar tensors as its last argument, and is called by `on`."""
+        """The function takes trees of tensors, and returns one tensor or several. If `n_numbers` is
+        not 0, its last argument is a list of that many scalar tensors; call it by `on` then."""
         self.function, self.module, self.n_numbers = function, module, n_numbers
         self.mode: ForwardMode | None = None if wanted else "torch"
         self._program: NativeForward | None = None

@@ -154,7 +154,7 @@ def test_masks_of_both_halves() -> None:
 
 @pytest.mark.parametrize(
     ("changes", "words"),
-    [({"n_envs": 5}, "is odd"), ({"collectors": 2}, "together with collectors")],
+    [({"n_envs": 5}, "needs an even n_envs"), ({"collectors": 2}, "together with collectors")],
 )
 def test_what_it_cannot_do(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
