@@ -22,8 +22,8 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
     _programs = tempfile.TemporaryDirectory(prefix="gsolve-cache-")
     os.environ["GSOLVE_CACHE_DIR"] = _programs.name
 
-# No fsync in the process of the tests: a tiny training takes a fifth less time. What fsync is for, a
-# power cut, cannot be tested. Processes that tests start still call it.
+# No fsync in the process of the tests: a tiny training takes a fifth less time, and a power cut
+# cannot be tested anyway. Processes that tests start still call it.
 _no_fsync: Callable[[int], None] = lambda handle: None  # noqa: E731
 setattr(os, "fsync", _no_fsync)  # noqa: B010
 
