@@ -32,7 +32,7 @@ from gymnasium_solver.data.memory_check import available_memory_bytes, check_fit
 from gymnasium_solver.data.replay import Replay
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.errors import ConfigError
-from gymnasium_solver.fast.graphed_step import GraphedStep, Inputs
+from gymnasium_solver.fast.graphed_step import CapturedError, GraphedStep
 from gymnasium_solver.fast.optimizer import FLAT_KINDS, Optimizer, flatten_parameters, move_target
 from gymnasium_solver.spaces.goals import GoalFunctions, check_goal_space
 from gymnasium_solver.spaces.observations import Space, part_spaces
@@ -99,7 +99,12 @@ class OffPolicyLearner(Learner):
         """Rows of the replay buffer that a batch needs: of the sequences of a recurrent network."""
         self.target_copy_freq: int | None = None
         """Env steps between hard updates of the target networks; None: no hard updates."""
-        self.step_inputs: Inputs | None = None  # of the gradient step that is being captured
+        self.captured_error: CapturedError | None = None  # of the step that is being captured
+        self.noise_generator: torch.Generator | None = None
+        """Draws the noise of losses on a GPU; on the CPU `rng` draws it."""
+        if self.device.type == "cuda":
+            self.noise_generator = torch.Generator(self.device)
+            self.noise_generator.manual_seed(int(self.rng.integers(2**63)))
         self.step_graph: GraphedStep | None = None
         if self.is_one_graph and self.device.type == "cuda" and self.may_record:
             # A value that changes with the clock would keep its first value in a graph. Classes of
@@ -376,8 +381,8 @@ class OffPolicyLearner(Learner):
         """Set the priorities of the sampled transitions from their TD errors [B]."""
         if not self.replay_config.prioritized:
             return
-        if self.step_inputs is not None and self.step_inputs.is_captured:
-            self.step_inputs.error = error
+        if self.captured_error is not None:
+            self.captured_error.error = error
         else:
             self.update_priorities(sample, error)
 
@@ -387,8 +392,8 @@ class OffPolicyLearner(Learner):
 
     def normal_noise(self, *shape: int) -> Tensor:
         """Standard normal noise for a loss, from the learner's own random stream."""
-        if self.step_inputs is not None:
-            return self.step_inputs.normal(shape)
+        if self.noise_generator is not None:
+            return torch.randn(shape, generator=self.noise_generator, device=self.device)
         return self.to_device(self.rng.standard_normal(shape, dtype=np.float32))
 
     # -- state ------------------------------------------------------------------------------
@@ -397,7 +402,10 @@ class OffPolicyLearner(Learner):
         tensors, extra = super().state()
         if self.targets:
             tensors["target"] = self._target_tensors()
-        return tensors, extra | {"update_credit": self.update_credit}
+        extra["update_credit"] = self.update_credit
+        if self.noise_generator is not None:
+            extra["noise_generator"] = self.noise_generator.get_state().tolist()
+        return tensors, extra
 
     def load_state(self, tensors: dict[str, dict[str, Any]], extra: dict[str, Any]) -> None:
         super().load_state(tensors, extra)
@@ -405,6 +413,9 @@ class OffPolicyLearner(Learner):
             for name, value in self._target_tensors().items():
                 value.copy_(torch.as_tensor(tensors["target"][name]))
         self.update_credit = extra["update_credit"]
+        saved = extra.get("noise_generator")  # none: of a run on the CPU
+        if self.noise_generator is not None and saved is not None:
+            self.noise_generator.set_state(torch.tensor(saved, dtype=torch.uint8))
 
     def _target_tensors(self) -> dict[str, Tensor]:
         return {

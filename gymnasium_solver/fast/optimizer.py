@@ -26,6 +26,9 @@ FlatKind = Literal["adam", "adamw", "sgd", "rmsprop", "rmsprop_tf"]
 FLAT_KINDS: tuple[str, ...] = get_args(FlatKind)
 RMS_DECAY = 0.99  # of the mean square in rmsprop
 BETA1, BETA2 = 0.9, 0.999
+# torch's fused Adam gives each block of threads on a GPU 65,536 numbers, which leaves most of it
+# idle: the vector is passed in parts, at most as many as go into four launches.
+GPU_PART, MOST_GPU_PARTS = 4096, 4 * 36
 
 
 def flatten_parameters(module: nn.Module) -> Tensor:
@@ -169,6 +172,7 @@ class FlatOptimizer(Optimizer):
         self.mean_square = torch.full_like(self.flat, start)
         # The tensors through which a graph reads values that change from step to step.
         self._count, self._lr = (torch.zeros((), device=self.flat.device) for _ in range(2))
+        self._parts = _sizes_of_parts(self.flat)
         self._graphed = Graphed(self._descend_from_places) if self.flat.is_cuda and graph else None
 
     def step(self, grad: Tensor, lr: float | Tensor) -> Tensor:
@@ -231,8 +235,13 @@ class FlatOptimizer(Optimizer):
     def _adam(self, grad: Tensor, lr: float | Tensor) -> None:
         # torch's fused kernel makes one pass over memory instead of five: half the time of separate
         # operations. Weight decay is already applied.
+        vectors = (self.flat, grad, self.mean, self.mean_square)
+        flat, grads, mean, mean_square = (
+            [vector] if len(self._parts) == 1 else list(vector.split(self._parts))
+            for vector in vectors
+        )
         torch._fused_adam_(
-            [self.flat], [grad], [self.mean], [self.mean_square], [], [self._count],
+            flat, grads, mean, mean_square, [], [self._count] * len(flat),
             lr=lr, beta1=self.beta1, beta2=self.beta2, weight_decay=0.0, eps=self.eps,
             amsgrad=False, maximize=False,
         )  # fmt: skip
@@ -248,6 +257,14 @@ class FlatOptimizer(Optimizer):
         self.mean.copy_(torch.as_tensor(state["mean"]))
         self.mean_square.copy_(torch.as_tensor(state["mean_square"]))
         self.set_count(int(state["n_steps"]))
+
+
+def _sizes_of_parts(flat: Tensor) -> list[int]:
+    """Sizes of the parts in which Adam gets a vector: one on a CPU."""
+    n = len(flat)
+    n_parts = min(-(-n // GPU_PART), MOST_GPU_PARTS) if flat.is_cuda else 1
+    size = -(-n // (4 * n_parts)) * 4  # four numbers are loaded at a time
+    return [min(size, n - start) for start in range(0, n, size)]
 
 
 def share_native(owner: Optimizer, other: Optimizer) -> None:

@@ -40,10 +40,11 @@ class Rerun:
         self.outputs = self._run_without_effect()
 
     def _run_without_effect(self):
-        saved = self.learner.snapshot()
+        saved, drawn = self.learner.snapshot(), self.learner.rng.bit_generator.state
         outputs = [output.clone() for output in self.function()]
         counts = {name: own.n_steps for name, own in self.learner.optimizers.items()}
         self.learner.restore(saved)
+        self.learner.rng.bit_generator.state = drawn
         for name, own in self.learner.optimizers.items():
             own.n_steps = counts[name]  # as in a capture: Python ran, the tensors did not change
         return outputs
@@ -117,6 +118,28 @@ def test_a_step_that_cannot_be_captured_runs_as_before():
         learner.update(rollout, 100 + 2 * i, 10_000)
     assert "capturing" in learner.step_graph.failure
     assert learner.critic_optimizer.n_steps > N_PLAIN_CALLS
+
+
+@pytest.mark.skipif(DEVICE == "cpu", reason="needs a CUDA GPU")
+def test_noise_on_a_gpu_goes_on_where_a_saved_learner_stopped():
+    config = config_of("sac")
+    rollouts = rollouts_of(config)
+    whole, first, second = (learner_of(config) for _ in range(3))
+    for i, rollout in enumerate(rollouts):
+        whole.update(rollout, 100 + 2 * i, 10_000)
+        if i < 12:
+            first.update(rollout, 100 + 2 * i, 10_000)
+    tensors, extra = first.state()
+    second.open_memory(has_masks=False)
+    for rollout in rollouts[:12]:
+        second.memory.add(rollout)
+    second.load_state(tensors, extra)
+    assert extra["noise_generator"] == second.noise_generator.get_state().tolist()
+    for i, rollout in enumerate(rollouts[12:], 12):
+        second.update(rollout, 100 + 2 * i, 10_000)
+    assert whole.noise_generator.get_state().equal(second.noise_generator.get_state())
+    for a, b in zip(whole.learnt_weights(), second.learnt_weights(), strict=True):
+        assert torch.allclose(a, b, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.skipif(DEVICE == "cpu", reason="needs a CUDA GPU")
