@@ -374,6 +374,26 @@ def learning_row(config: str, runs: list[dict[str, Any]], evidence: str) -> list
     ]
 
 
+def classics() -> str:
+    """The table of `gsolve benchmark benchmarks/classics.yaml`, shortened."""
+    rows = []
+    for row in result_of("classics")["rows"]:
+        score, threshold = row["score"], row["threshold"]
+        rows.append(
+            [
+                code(row["label"]),
+                number(score["value"]),
+                f"{number(score['low'])} to {number(score['high'])}",
+                "none" if threshold is None else f"{threshold:g}",
+                "–" if threshold is None else f"{row['n_solved']} of {row['seeds']}",
+                f"{row['env_steps']:,.0f}",
+                f"{row['wall_s']:,.0f} s",
+            ]
+        )
+    heads = ["config", "test score, IQM", "95 % interval", "threshold", "solved"]
+    return table([*heads, "env steps, median", "time, median"], rows)
+
+
 def number(value: float) -> str:
     return f"{value:,.1f}" if abs(value) >= 10 else f"{value:,.2f}"
 
@@ -466,6 +486,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "eval_result": lambda: field_names(EvalResult),
     "speed": speed,
     "learning": partial(learning_results, "benchmarks/results", only_published=True),
+    "classics": classics,
     "learning_all": partial(learning_results, "../benchmarks/results", only_published=False),
     "solve_times": solve_times,
     **{name: partial(measured, name) for name in rewrite.PAGES if name != "own_envs"},

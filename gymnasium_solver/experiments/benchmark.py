@@ -274,7 +274,7 @@ def write_tables(declared: Declared, experiment: Experiment, folder: Path) -> li
     rows = rows_of(declared, experiment)
     folder.mkdir(parents=True, exist_ok=True)
     files = [folder / f"{declared.name}{suffix}" for suffix in (".md", ".csv", ".json", ".png")]
-    picture = _draw(experiment, files[3])
+    picture = _draw(declared, experiment, files[3])
     write_atomic(files[0], _markdown(declared, experiment, rows, picture).encode())
     write_atomic(files[1], _csv(rows).encode())
     data = {"name": declared.name, "description": declared.description, "seeds": declared.seeds,
@@ -283,8 +283,9 @@ def write_tables(declared: Declared, experiment: Experiment, folder: Path) -> li
     return files if picture else files[:3]
 
 
-def _draw(experiment: Experiment, path: Path) -> bool:
-    groups = [group for group in experiment_groups(experiment) if any(group.scores)]
+def _draw(declared: Declared, experiment: Experiment, path: Path) -> bool:
+    found = {group.label: group for group in experiment_groups(experiment) if any(group.scores)}
+    groups = [found[entry.label] for entry in declared.entries if entry.label in found]
     if not groups:
         return False
     try:

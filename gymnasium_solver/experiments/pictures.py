@@ -1,8 +1,10 @@
 """Curves of groups of seeds: IQM with its interval where there are three seeds, thin raw lines."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gymnasium_solver.chart_style import COLOURS, STYLE
 from gymnasium_solver.experiments.compare import OverEnvironments
@@ -16,6 +18,9 @@ if TYPE_CHECKING:
 
 Points = list[tuple[float, float]]
 REACHED = ("solved", "goal_reached_eval", "goal_reached_train")
+MOST_IN_A_COLUMN = 4  # panels; more are drawn in two columns
+MOST_IN_A_PANEL = 6  # groups whose legend is inside the panel
+UNEVEN = 8  # longest by shortest group, from which on the x axis is logarithmic
 X_LABELS = {"env_steps": "env steps", "wall_s": "seconds of training"}
 
 
@@ -23,17 +28,27 @@ X_LABELS = {"env_steps": "env steps", "wall_s": "seconds of training"}
 FIXED = {"ppo": 0, "dqn": 1, "sac": 2, "reinforce": 3, "pqn": 4, "td3": 5, "sarsa": 6}
 
 
-def colours(groups: Sequence[Group]) -> list[str]:
-    """A colour for each group: that of its algorithm, if no other group has taken it."""
+DASHES: tuple[tuple[float, ...], ...] = ((), (4, 1.5), (1, 1.2), (6, 1.5, 1, 1.5))
+"""Lines of the first seven groups are solid, those of the next seven dashed, and so on."""
+
+
+@dataclass(frozen=True)
+class Look:
+    colour: str
+    dashes: tuple[float, ...] = ()
+
+
+def looks(groups: Sequence[Group]) -> list[Look]:
+    """A look for each group: the colour of its algorithm, if no other group has taken it, else one
+    that is free. Where all colours are taken, they are used again with other dashes."""
     taken: list[int | None] = []
     for group in groups:
         place = FIXED.get(group.members[0].summary.algo_id)
         taken.append(None if place in taken else place)
-    free = iter([i for i in range(len(COLOURS)) if i not in taken] or range(len(COLOURS)))
-    chosen = []
-    for i, place in enumerate(taken):
-        chosen.append(place if place is not None else next(free, i))
-    return [COLOURS[i % len(COLOURS)] for i in chosen]
+    every = range(len(COLOURS) * len(DASHES))
+    free = cycle([place for place in every if place not in taken])
+    places = [next(free) if place is None else place for place in taken]
+    return [Look(COLOURS[i % len(COLOURS)], DASHES[i // len(COLOURS)]) for i in places]
 
 
 def draw(
@@ -52,31 +67,38 @@ def draw(
     from matplotlib import pyplot
 
     envs = list(dict.fromkeys(group.env_id for group in groups))
-    own_colours: dict[str, str] = {}
+    own_looks: dict[str, Look] = {}
     n_panels = len(envs) + (over is not None)
+    n_columns = 2 if n_panels > MOST_IN_A_COLUMN else 1
+    n_rows = -(-n_panels // n_columns)
     with matplotlib.rc_context({**STYLE, "text.parse_math": False}):
         figure, axes = pyplot.subplots(
-            n_panels, 1, figsize=(9, 4.4 * n_panels), layout="constrained", squeeze=False
-        )
-        for env_id, ax in zip(envs, axes[:, 0], strict=False):
+            n_rows, n_columns, figsize=(9 * n_columns, 4.4 * n_rows), layout="constrained",
+            squeeze=False,
+        )  # fmt: skip
+        panels = list(axes.flat)
+        for ax in panels[n_panels:]:
+            ax.set_axis_off()
+        for env_id, ax in zip(envs, panels, strict=False):
             own = [group for group in groups if group.env_id == env_id]
-            for group, colour in zip(own, colours(own), strict=True):
-                own_colours.setdefault(group.label.partition(":")[2] or group.label, colour)
-                _draw_group(ax, group, colour, x, metric, smooth)
+            for group, look in zip(own, looks(own), strict=True):
+                own_looks.setdefault(group.label.partition(":")[2] or group.label, look)
+                _draw_group(ax, group, look, x, metric, smooth, len(own) <= MOST_IN_A_PANEL)
             _finish(ax, own, x, metric)
         if over is not None:
-            _draw_profiles(axes[-1, 0], over, own_colours)
+            _draw_profiles(panels[n_panels - 1], over, own_looks)
         try:
             figure.savefig(path)
         finally:
             pyplot.close(figure)
 
 
-def _draw_profiles(ax: "Axes", over: OverEnvironments, own_colours: Mapping[str, str]) -> None:
+def _draw_profiles(ax: "Axes", over: OverEnvironments, own_looks: Mapping[str, Look]) -> None:
     for name, (share, low, high) in over.profiles.items():
-        colour = own_colours.get(name, COLOURS[-1])
-        ax.plot(over.thresholds, share, color=colour, linewidth=2.2, label=name)
-        ax.fill_between(over.thresholds, low, high, color=colour, alpha=0.18, linewidth=0)
+        look = own_looks.get(name, Look(COLOURS[-1]))
+        ax.plot(over.thresholds, share, color=look.colour, dashes=look.dashes, linewidth=2.2,
+                label=name)  # fmt: skip
+        ax.fill_between(over.thresholds, low, high, color=look.colour, alpha=0.18, linewidth=0)
     ax.set_title(f"performance profile over {len(over.env_ids)} environments")
     ax.set_xlabel("normalised score (0: random actions, 1: threshold or reference)")
     ax.set_ylabel("share of runs above")
@@ -84,23 +106,28 @@ def _draw_profiles(ax: "Axes", over: OverEnvironments, own_colours: Mapping[str,
 
 
 def _draw_group(
-    ax: "Axes", group: Group, colour: str, x: str, metric: str, smooth: int = 1
+    ax: "Axes", group: Group, look: Look, x: str, metric: str, smooth: int, with_seeds: bool
 ) -> None:
     raw = [_points(Run(Path(member.summary.path)), x, metric) for member in group.members]
     curves = [_smoothed(curve, smooth) for curve in raw]
     n = sum(bool(curve) for curve in curves)
-    label = f"{group.label} (n = {n})"
-    for curve in curves:
-        xs, ys = [p[0] for p in curve], [p[1] for p in curve]
-        ax.plot(xs, ys, color=colour, linewidth=0.9, alpha=0.35, label=label if n == 1 else None)
+    label = f"{group.label.removeprefix(group.env_id + ':')} (n = {n})"  # the title has the env
+    line: dict[str, Any] = {"color": look.colour, "dashes": look.dashes, "label": label}
+    if n == 1:
+        xs, ys = zip(*next(filter(None, curves)), strict=True)
+        ax.plot(xs, ys, linewidth=0.9, alpha=0.35, **line)
     if n < 2:
         return
+    for curve in curves if with_seeds else ():
+        ax.plot([p[0] for p in curve], [p[1] for p in curve],
+                color=look.colour, linewidth=0.9, alpha=0.35)  # fmt: skip
     reached = [member.summary.stop_reason in REACHED for member in group.members]
     grid, values = on_grid(curves, is_final=reached)
     middle, low, high = band(values)
-    ax.plot(grid, middle, color=colour, linewidth=2.2, label=label)
+    ax.plot(grid, middle, linewidth=2.2, **line)
     if n >= FEWEST_SEEDS:
-        ax.fill_between(grid, low, high, color=colour, alpha=0.18, linewidth=0)
+        alpha = 0.18 if with_seeds else 0.10
+        ax.fill_between(grid, low, high, color=look.colour, alpha=alpha, linewidth=0)
 
 
 def _smoothed(curve: Points, window: int) -> Points:
@@ -116,7 +143,7 @@ def _points(run: Run, x: str, metric: str) -> Points:
 
 
 def _finish(ax: "Axes", groups: Sequence[Group], x: str, metric: str = VAL) -> None:
-    from matplotlib.ticker import EngFormatter
+    from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
 
     thresholds = {g.threshold for g in groups if g.threshold is not None}
     for threshold in sorted(thresholds) if metric == VAL else ():
@@ -125,6 +152,20 @@ def _finish(ax: "Axes", groups: Sequence[Group], x: str, metric: str = VAL) -> N
     ax.set_xlabel(X_LABELS[x])
     what = "return, evaluations" if metric == VAL else metric
     ax.set_ylabel(f"{what}: IQM and 95 % interval")
+    if _are_lengths_uneven(groups):
+        ax.set_xscale("log")
+        ax.set_xlabel(f"{X_LABELS[x]} (log scale)")
+        ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        ax.xaxis.set_minor_formatter(NullFormatter())
     ax.xaxis.set_major_formatter(EngFormatter(sep=""))
     ax.margins(x=0.01)
-    ax.legend(fontsize=9)
+    if len(groups) <= MOST_IN_A_PANEL:
+        ax.legend(fontsize=9)
+    else:  # beside the curves, which it would hide
+        ax.legend(fontsize=9, loc="center left", bbox_to_anchor=(1.0, 0.5))
+
+
+def _are_lengths_uneven(groups: Sequence[Group]) -> bool:
+    """Whether some of many groups are so short that a common linear axis would squash them."""
+    lengths = [max(m.summary.env_steps for m in group.members) for group in groups]
+    return len(groups) > 3 and max(lengths) > UNEVEN * max(1, min(lengths))

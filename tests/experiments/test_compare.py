@@ -11,7 +11,7 @@ from gymnasium_solver.cli.main import main
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.experiments.compare import compare, seeds_needed
 from gymnasium_solver.experiments.groups import group_runs
-from gymnasium_solver.experiments.pictures import colours
+from gymnasium_solver.experiments.pictures import draw, looks
 from gymnasium_solver.runs.checkpoint import save_checkpoint
 from gymnasium_solver.runs.run import Run
 
@@ -129,10 +129,13 @@ def test_bands_smoothing_and_time_in_plots(
 
 
 def test_algorithms_keep_their_colours(tmp_path: Path) -> None:
-    ids = [make_run(tmp_path, 1.0, 1), make_run(tmp_path, 1.0, 1, lr=0.1)]
+    ids = [make_run(tmp_path, 1.0, 1, lr=0.1 + n) for n in range(14)]
     groups = group_runs(ids, tmp_path)
-    assert len(set(colours(groups))) == 2
-    assert colours(groups)[0] == colours(groups[:1])[0]
+    assert len({look.colour for look in looks(groups[:7])}) == 7
+    assert len(set(looks(groups))) == 14, "told apart by dashes where colours are used up"
+    assert looks(groups)[0] == looks(groups[:1])[0]
+    draw(groups, tmp_path / "many.png")
+    assert (tmp_path / "many.png").stat().st_size > 10_000
 
 
 def test_a_checkpoint_is_judged_by_its_own_score(tmp_path: Path) -> None:
