@@ -186,7 +186,7 @@ class PPO(RolloutLearner):
             if name in self.schedules and (name != "ent_coef" or has_entropy_bonus)
         ]
         self.forwards["measure"] = CompiledForward(
-            self._measured, self.net, wanted=self.compiles and self.net.core is None,
+            self._measured, self.net, wanted=self.compiles and config.has_short_sequences,
             n_numbers=len(self.coefficient_names),
         )  # fmt: skip
         self.advantage_scale = AdvantageScale(config.normalize_advantages)

@@ -50,9 +50,9 @@ class RolloutLearner(Learner):
             constants=() if scale is None else list(scale.buffers()),
             record=self.config.has_short_sequences,
         )
-        is_plain = self.compiles and self.net.core is None
+        value = self.net.value if self.net.core is None else self.net.step_value
         self.forwards["value"] = CompiledForward(
-            self.net.value, self.net, wanted=is_plain and self.has_critic
+            value, self.net, wanted=self.compiles and self.has_critic
         )
         self.imitation: SelfImitation | None = None
         if getattr(config, "sil", False):
@@ -67,9 +67,12 @@ class RolloutLearner(Learner):
         return terms.total, list(terms)
 
     def values(self, rollout: Rollout) -> np.ndarray:
-        """Values [T + 1, N] of every observation of a rollout."""
-        rows = map_obs(lambda part: part.reshape(-1, *part.shape[2:]), rollout.obs)
-        found = self.forwards["value"](rows)
+        """Values [T + 1, N] of every observation of a rollout. With a recurrent core, each has the
+        carry of the acting policy, also the final observation of a truncated episode."""
+        given: list[Any] = [map_obs(_rows, rollout.obs)]
+        if self.net.core is not None:
+            given += [_rows(rollout.carry["core"]), _rows(rollout.is_first)]
+        found = self.forwards["value"](*given)
         if found is None:
             return rollout_values(self.net, rollout, self.device)
         return found[0].reshape(rollout.is_first.shape)
@@ -93,3 +96,8 @@ class RolloutLearner(Learner):
         super().load_state(tensors, extra)
         if self.imitation is not None and "sil" in extra:
             self.imitation.load_state(tensors["sil"], extra["sil"])
+
+
+def _rows(part: np.ndarray) -> np.ndarray:
+    """[T, N, ...] as [T * N, ...]."""
+    return part.reshape(-1, *part.shape[2:])

@@ -225,18 +225,19 @@ class ActorPolicy(Policy):
             self.noise = StateNoise(net.actor_head, sde_sample_freq)
             function = net.actor_latent if net.core is None else net.step_latent
         self._infer = Inference(function, net, record=record)
-        is_plain = net.core is None and self.noise is None
-        self._sampler = CompiledForward(self._sampled, net, wanted=compile and record and is_plain)
+        is_compiled = compile and record and self.noise is None
+        self._sampler = CompiledForward(self._sampled, net, wanted=is_compiled)
 
     def _draw(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask) -> Acted:
         if mask is None and self._sampler.mode != "torch":
             noise = self.actions.noise(obs_len(obs), self.rng)
             if noise is not None:
-                found = self._sampler(obs, noise)
+                given = (obs, noise, carry["core"], is_first) if self.has_memory else (obs, noise)
+                found = self._sampler(*given)
                 if found is None:  # decided at the first call: it cannot be compiled
-                    found = self._sampled_by_torch(obs, noise)
-                outputs, actions, log_prob = found
-                return Acted(actions, carry, outputs, log_prob)
+                    found = self._sampled_by_torch(given)
+                outputs, actions, log_prob, *core = found
+                return Acted(actions, {"core": core[0]} if core else carry, outputs, log_prob)
         outputs, latent, carry = self._outputs(obs, carry, is_first, mask)
         if self.noise is None:
             return Acted(self.actions.sample(outputs, self.log_std(), self.rng), carry, outputs)
@@ -244,16 +245,19 @@ class ActorPolicy(Policy):
         noise, carry = self.noise(latent, carry, self.rng)
         return Acted(outputs[:, : noise.shape[1]] + noise, carry, outputs)
 
-    def _sampled(self, obs: Any, noise: Tensor) -> list[Tensor]:
-        """The actor's outputs, the actions that the noise gives, and their log-probabilities."""
-        outputs, log_std = self.net.actor(obs), self.net.log_std
+    def _sampled(self, obs: Any, noise: Tensor, *state: Tensor) -> list[Tensor]:
+        """The actor's outputs, the actions that the noise gives, and their log-probabilities. With
+        memory `state` is the core's state and `is_first`, and the new state comes last."""
+        outputs, *after = self.net.step(obs, *state) if state else [self.net.actor(obs)]
+        log_std = self.net.log_std
         actions = self.actions.from_noise(outputs, log_std, noise)
-        return [outputs, actions, self.actions.log_prob_entropy(outputs, log_std, actions)[0]]
+        log_prob, _ = self.actions.log_prob_entropy(outputs, log_std, actions)
+        return [outputs, actions, log_prob, *after]
 
     @torch.no_grad()
-    def _sampled_by_torch(self, obs: ActObs, noise: np.ndarray) -> list[np.ndarray]:
-        given = map_tree(lambda part: on_device(part, self.net.device), obs)
-        return [part.cpu().numpy() for part in self._sampled(given, torch.from_numpy(noise))]
+    def _sampled_by_torch(self, given: tuple[Any, ...]) -> list[np.ndarray]:
+        inputs = map_tree(lambda part: on_device(part, self.net.device), given)
+        return [part.cpu().numpy() for part in self._sampled(*inputs)]
 
     def state(self) -> dict[str, Any]:
         return {"sampler": self._sampler.mode}

@@ -63,6 +63,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "lstm": (
         "CartPole-v1",
         {
+            "compile": "native",
             "recurrent": "lstm",
             "recurrent_dim": 8,
             "sequence_length": 6,

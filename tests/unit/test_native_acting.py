@@ -113,13 +113,12 @@ def test_the_metrics_of_an_update_are_torchs(space: Any, fields: dict[str, Any])
     ("space", "fields", "mask"),
     [
         (DISCRETE, {}, [True, False, True]),
-        (DISCRETE, {"recurrent": "gru", "recurrent_dim": 4}, None),
         (BOX, {"sde": True}, None),
         (BOX, {"action_dist": "beta"}, None),
         (spaces.MultiDiscrete([2, 3]), {}, None),
         (DISCRETE, {"compile": "numpy"}, None),
     ],
-    ids=["masked", "recurrent", "sde", "beta", "multidiscrete", "numpy"],
+    ids=["masked", "sde", "beta", "multidiscrete", "numpy"],
 )
 def test_other_policies_act_as_before(space: Any, fields: dict[str, Any], mask: Any) -> None:
     ours, plain = (agent_for("ppo", space, **{"compile": c} | fields) for c in ("native", False))

@@ -41,6 +41,8 @@ BLOCK = 32  # samples of a block, if a sample has one row
 MANY_PARAMETERS = 32_768
 # Many weights do not stay in the nearest caches, and each block reads all of them.
 WIDE_BLOCK = 128
+# Rows of a tile of a product: a step of a sequence has one row for each sample.
+LEAST_BLOCK = 8
 
 
 class Layout(NamedTuple):
@@ -63,7 +65,7 @@ def emit(program: Lowered) -> Source:
     """C text of a program."""
     is_wide = program.n_sums > MANY_PARAMETERS
     samples = WIDE_BLOCK if is_wide else BLOCK
-    block = max(4, 2 ** int(math.log2(max(1, 2 * samples // (1 + program.widest)))))
+    block = max(LEAST_BLOCK, 2 ** int(math.log2(max(1, 2 * samples // (1 + program.widest)))))
     lanes = 4 if is_wide else 8
     sums = rounded(program.n_sums, LINE // 4)
     scratch = place_scratch(program, block)
