@@ -82,13 +82,13 @@ def product_rates(library: CDLL) -> list[tuple[str, float, float]]:
                             *map(c_long, (1, 256)), c_void_p(b))  # fmt: skip
         forward = partial(
             library.gsolve_matmul, *map(c_long, (n, 256, 256)), c_void_p(a),
-            *map(c_long, (256, 1)), c_void_p(b), c_void_p(c), c_long(256), None, 0, None,
+            *map(c_long, (256, 1)), c_void_p(b), c_long(0), c_void_p(c), c_long(256), None, 0,
+            None,
         )  # fmt: skip
-        # The gradient as panels [n, 256] is as large as the activations: any numbers do.
         for_weights = partial(
             library.gsolve_matmul, *map(c_long, (256, 256, n)), c_void_p(a),
-            *map(c_long, (1, 256)), c_void_p(grad.data_ptr()), c_void_p(c), c_long(256),
-            None, 0, None,
+            *map(c_long, (1, 256)), c_void_p(grad.data_ptr()), c_long(256), c_void_p(c),
+            c_long(256), None, 0, None,
         )  # fmt: skip
         work = 2 * n * 256 * 256 / 1e3  # kFLOP: by microseconds it is GFLOP/s
         pairs = {

@@ -82,7 +82,9 @@ class DeterministicLearner(OffPolicyLearner):
             self.act_rng,
             KEEPS[config.exploration_noise_type],
             record=self.may_record_acting,
+            compile=self.compiles,
         )
+        self.forwards["act"] = self.policy.explorer
         self.policy.noise_std = self.noise_schedule.values[-1]  # until a checkpoint sets it
         self.actor_optimizer = self.add_optimizer("policy", self.net.actor)
         self.critic_optimizer = self.add_optimizer("critic", self.net.critic)

@@ -52,7 +52,9 @@ def build_q_network(
         learner.act_rng,
         exploration,
         record=learner.may_record_acting,
+        compile=learner.compiles,
     )
+    learner.forwards["act"] = policy.explorer
     # Initial values, until a checkpoint or the training schedule sets them.
     last = {name: schedule.values[-1] for name, schedule in learner.schedules.items()}
     policy.epsilon, policy.temperature = last.get("epsilon", 0.0), last.get("temperature", 1.0)

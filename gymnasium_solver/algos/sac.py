@@ -195,8 +195,10 @@ class SAC(OffPolicyLearner):
             self.act_rng,
             config.noise_correlation,
             record=self.may_record_acting,
+            compile=self.compiles,
             sde_sample_freq=config.sde_sample_freq,
         )
+        self.forwards["act"] = self.policy.explorer
         self.actor_optimizer = self.add_optimizer("policy", self.net.actor)
         self.critic_optimizer = self.add_optimizer("critic", self.net.critic)
         if self.net.temperature is not None:

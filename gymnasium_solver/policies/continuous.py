@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from gymnasium_solver.fast.compiled import CompiledForward
 from gymnasium_solver.fast.recorded import Inference, on_device
 from gymnasium_solver.nets.actor_critics import LOG_STD_MAX, LOG_STD_MIN, ActorCritics
 from gymnasium_solver.policies.noise import Noise
@@ -30,14 +31,19 @@ class NoisyPolicy(Policy):
         keeps: float,
         *,
         record: bool,
+        compile: bool = False,
         sde_sample_freq: int = -1,
     ):
-        """`sde_sample_freq`: see StateNoise, for a network with state-dependent exploration."""
+        """`compile`: explore with a compiled program, where there is one. `sde_sample_freq`: see
+        StateNoise, for a network with state-dependent exploration."""
         super().__init__(observation_space, actions, rng)
         self.net = net
         width = actions.n if isinstance(actions, DiscreteActions) else actions.shape[0]
         self.noise = Noise(width, keeps)
         self._infer = Inference(net.actor_outputs, net, record=record)
+        self.explorer = CompiledForward(
+            net.actor_outputs, net, wanted=compile and record and net.actor.sde is None
+        )
         self.state_noise: StateNoise | None = None
         if net.actor.sde is not None:
             self.state_noise = StateNoise(net.actor.sde, sde_sample_freq)
@@ -49,6 +55,12 @@ class NoisyPolicy(Policy):
     def begin_rollout(self) -> None:
         if self.state_noise is not None:
             self.state_noise.begin_rollout()
+
+    def _explored(self, obs: ActObs) -> np.ndarray:
+        """The actor's outputs, for exploration."""
+        found = self.explorer(obs)
+        outputs: np.ndarray = self._infer(obs) if found is None else found[0]
+        return outputs
 
     @torch.no_grad()
     def _critic(self, obs: ActObs, actions: np.ndarray | None) -> np.ndarray:
@@ -72,7 +84,7 @@ class SoftPolicy(NoisyPolicy):
             outputs, latent = self._infer_latent(obs)
             noise, carry = self.state_noise(latent, carry, self.rng)
             return Acted(np.tanh(outputs[:, : noise.shape[1]] + noise), carry)
-        outputs = mask_outputs(self._infer(obs), mask)
+        outputs = mask_outputs(self._explored(obs), mask)
         if isinstance(self.actions, DiscreteActions):
             noise, carry = self.noise.exponential(carry, is_first, self.rng)
             return Acted(gumbel_max(outputs, noise), carry)
@@ -120,7 +132,7 @@ class DeterministicPolicy(NoisyPolicy):
 
     def _draw(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask) -> Acted:
         noise, carry = self.noise.normal(carry, is_first, self.noise_std, self.noise_std, self.rng)
-        return Acted(np.clip(np.tanh(self._infer(obs)) + noise, -1.0, 1.0), carry)
+        return Acted(np.clip(np.tanh(self._explored(obs)) + noise, -1.0, 1.0), carry)
 
     def outlook(
         self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask = None

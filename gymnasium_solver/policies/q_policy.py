@@ -4,6 +4,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from gymnasium_solver.fast.compiled import CompiledForward
 from gymnasium_solver.fast.recorded import Inference
 from gymnasium_solver.nets.q_network import QNetwork
 from gymnasium_solver.policies.outlook import Outlook
@@ -26,13 +27,17 @@ class QPolicy(Policy):
         exploration: Exploration,
         *,
         record: bool,
+        compile: bool = False,
     ):
+        """`compile`: explore with a compiled program, where there is one."""
         super().__init__(observation_space, actions, rng)
         self.net, self.exploration = net, exploration
         self.epsilon, self.temperature = 0.0, 1.0
         function = net.q_values if net.q.core is None else net.step
         self._infer = Inference(function, net, record=record)
         self._infer_noisy = Inference(function, net, record=record)
+        is_plain = net.q.core is None and not net.q.noisy_layers
+        self.explorer = CompiledForward(net.q_values, net, wanted=compile and record and is_plain)
 
     def state(self) -> dict[str, float]:
         return {"epsilon": self.epsilon, "temperature": self.temperature}
@@ -49,7 +54,8 @@ class QPolicy(Policy):
             noise = self.net.q.row_noise(obs_len(obs), self.rng)
             q, carry = self._run(self._infer_noisy, obs, carry, is_first, noise)
             return Acted(legal(q, mask).argmax(axis=1), carry)
-        q, carry = self._q_values(obs, carry, is_first)
+        found = self.explorer(obs)
+        q, carry = self._q_values(obs, carry, is_first) if found is None else (found[0], carry)
         return Acted(self._explore(legal(q, mask), mask), carry)
 
     def initial_carry(self, n: int) -> Carry:

@@ -35,7 +35,7 @@ from gymnasium_solver.fast.native.memory import (
     used_by,
 )
 from gymnasium_solver.fast.native.nest import Nest, joined, reduction
-from gymnasium_solver.fast.native.packing import address, is_of_weights, pack_call
+from gymnasium_solver.fast.native.packing import address, is_for_many, is_of_weights, pack_call
 
 BLOCK = 32  # samples of a block, if a sample has one row
 MANY_PARAMETERS = 32_768
@@ -139,6 +139,8 @@ class _Writer:
             sizes = [range(size.n) for size in kernel.source.shape[:-2]]
             for index in itertools.product(*sizes):
                 self.add(f"case {sum(counts)}: {{")
+                if is_for_many(kernel.source, n_params):
+                    self.add("if (c->n <= FEW) break;", 2)
                 self._pointer_to(storage, section)
                 self._pointer_to(kernel.target, section)
                 self.add(pack_call(kernel, [str(i) for i in index]), 2)
@@ -164,13 +166,14 @@ class _Writer:
         self.lines.append(f"static void lane_{level}(void *with, long lane, long thread) {{")
         self.add("const Call *c = with;")
         self.add("const long blocks = (c->n + BLOCK - 1) / BLOCK, lanes = lanes_of(c->n);")
-        self.add("const long step = step_of(c->n);")
+        self.add("const long step = step_of(c->n), own = lane % sums_of(c);")
         self.add("const long from = blocks * lane / lanes, to = blocks * (lane + 1) / lanes;")
+        self.add("const long opens = blocks * own / lanes; /* the first block of these sums */")
         self.add("for (long b = from; b < to; b++) {")
         self.add("long start = b * step, r = c->n - start < step ? c->n - start : step;", 2)
         self.add(
-            f"block_{level}(c, c->scratch + thread * SCRATCH, c->sums + lane * SUMS, start, r, "
-            "b == from);",
+            f"block_{level}(c, c->scratch + thread * SCRATCH, c->sums + own * SUMS, start, r, "
+            "b == opens);",
             2,
         )
         self.add("}")
@@ -188,6 +191,12 @@ class _Writer:
             "    const long to = BLOCK < 8 ? BLOCK : 8;",
             "    return (step + to - 1) / to * to;",
             "}",
+            "/* Lanes with sums of their own. If each has one block, one thread adds it to those",
+            " * before it: the same sums, without a pass over the lanes at the end. */",
+            "static long sums_of(const Call *c) {",
+            "    const long blocks = (c->n + BLOCK - 1) / BLOCK, lanes = lanes_of(c->n);",
+            "    return c->threads == 1 && blocks == lanes ? 1 : lanes;",
+            "}",
         ]
         self.lines[:0] = helpers
         self.lines.append("static void run_flushed(Call *c) {")
@@ -195,7 +204,7 @@ class _Writer:
             self.add(f"once_{level}(c);")
             self.add(f"in_parts(lane_{level}, c, lanes_of(c->n), c->threads);")
             for start, size in _merged(self.program.summed[level]):
-                self.add(f"sum_lanes(c, lanes_of(c->n), SUMS, {start}, {size});")
+                self.add(f"sum_lanes(c, sums_of(c), SUMS, {start}, {size});")
         self.add(f"once_{n_passes}(c);")
         self.lines.append("}")
 
@@ -311,14 +320,19 @@ class _Writer:
             bias = address(kernel.bias, stack, index)
         gate = "0" if kernel.gate is None else address(kernel.gate, stack, index)
         adds = "!first" if k.by_rows else "0"
-        packed = kernel.b.name
-        if not kernel.b_is_shared:
-            packed += f" + {at} * {kernel.b_size}"
-        self.add(
-            f"gsolve_matmul({m}, {n}, {k}, {address(a, stack, index)}, {ai}, {ak}, {packed}, "
-            f"{address(out, stack, index)}, {n}, {bias}, {adds}, {gate});",
-            depth,
-        )
+        b = kernel.b
+        if b.rows is not None:
+            panels, row = address(b.rows, stack, index), str(b.rows.strides[-2])
+        else:
+            panels = b.storage.name if b.is_shared else f"{b.storage.name} + {at} * {b.size}"
+            row = "0"
+        given = f"{m}, {n}, {k}, {address(a, stack, index)}, {ai}, {ak}"
+        rest = f"{address(out, stack, index)}, {n}, {bias}, {adds}, {gate}"
+        if b.source is not None and is_for_many(b.source, self.program.n_params):
+            weights, col = address(b.source, stack, index), b.source.strides[-1]
+            self.add(f"if (c->n <= FEW) gsolve_few({given}, {weights}, {col}, {rest});", depth)
+            self.add("else", depth)
+        self.add(f"gsolve_matmul({given}, {panels}, {row}, {rest});", depth)
         self._close(len(stack))
 
     def _stack_loops(self, stack: Shape) -> tuple[int, list[str], str]:
@@ -334,6 +348,7 @@ class _Writer:
             self.add("}", d)
 
     def _batchjoined(self, kernel: BatchSum) -> None:
+        """The sum over the samples of a block, added to those of the blocks before it."""
         source, out = kernel.source, kernel.out
         kept = [d for d in range(len(source.shape)) if d not in kernel.dims]
         kept = [d for d in kept if source.shape[d] != ONE]
@@ -341,25 +356,21 @@ class _Writer:
         strides = {d: source.strides[d] for d in range(len(source.shape))}
         name = out.storage.name
         size = math.prod(source.shape[d].n for d in kept)
-        self.add(f"if (first) for (long j = 0; j < {size}; j++) {name}[j] = 0.0f;")
-        order = [*summed, *kept] if kept else summed
-        if not order:
-            self.add(f"{name}[0] += {source.start}[0];")
+        if len(kept) == len(summed) == 1 and strides[kept[0]] == ONE:
+            rows, row = source.shape[summed[0]], strides[summed[0]]
+            self.add(f"column_sums({rows}, {size}, {source.start}, {row}, {name}, first);")
             return
+        order = [*summed, *kept]
         places = dict(zip(kept, contiguous(tuple(source.shape[d] for d in kept)), strict=True))
-        total = "" if kept else "total"
-        if total:
-            self.add("{ float total = 0.0f;")
+        self.add(f"float total[{size}] = {{0}};" if kept else "float total = 0.0f;")
         for depth, d in enumerate(order):
             if depth == len(order) - 1:
-                pragma = '_Pragma("omp simd reduction(+ : total)")' if total else "SIMD"
-                self.add(pragma, 1 + depth)
+                self.add("SIMD" if kept else '_Pragma("omp simd reduction(+ : total)")', 1 + depth)
             self.add(f"for (long i{d} = 0; i{d} < {source.shape[d]}; i{d}++)", 1 + depth)
         index = joined(f"i{d} * {strides[d]}" for d in order if strides[d] != ZERO)
-        to = total or f"{name}[{joined(f'i{d} * {places[d]}' for d in kept)}]"
+        to = f"total[{joined(f'i{d} * {places[d]}' for d in kept)}]" if kept else "total"
         self.add(f"{to} += ({source.start})[{index}];", 1 + len(order))
-        if total:
-            self.add(f"{name}[0] += total; }}")
+        self.add(f"add_sums({size}, {'' if kept else '&'}total, {name}, first);")
 
     # -- loops --------------------------------------------------------------------------------
 

@@ -61,11 +61,19 @@ class Pack(NamedTuple):
     size: Extent  # floats of each matrix, at most
 
 
+class Panels(NamedTuple):
+    """The second factor of a product: packed, or as it is."""
+
+    storage: Storage
+    size: Extent  # floats of each packed matrix
+    is_shared: bool  # one matrix for the whole stack
+    rows: Array | None = None  # [stack..., k, n] with contiguous rows: not packed
+    source: Array | None = None  # what is packed
+
+
 class Matmul(NamedTuple):
     a: Array
-    b: Storage  # packed
-    b_size: Extent
-    b_is_shared: bool  # one matrix for the whole stack
+    b: Panels
     out: Array
     bias: Array | None
     k: Extent

@@ -4,6 +4,8 @@
  * Plain C with GCC's vector extension, which clang has too, and no intrinsics: the same text on
  * x86-64 and aarch64.
  */
+#include <string.h>
+
 #define SIMD _Pragma("omp simd")
 #define UNROLL _Pragma("GCC unroll 16")
 #define INLINE static inline __attribute__((always_inline))
@@ -102,29 +104,44 @@ void gsolve_pack(long k, long n, const float *b, long row, long col, float *out)
     }
 }
 
+/* C is zero where the gate is not positive: a ReLU if the gate is C itself, and its derivative if
+ * the gate is the result of the ReLU. GATED: the same of vectors. */
+#define GATED(X, BY) ((__typeof__(X))(~((BY) <= 0.0f) & (__typeof__((X) <= (X)))(X)))
+INLINE void apply_gate(long m, long n, float *c, const float *gate, long ldc) {
+    for (long i = 0; i < m; i++) {
+        float *to = c + i * ldc;
+        const float *by = gate + i * ldc;
+        SIMD for (long j = 0; j < n; j++) to[j] = by[j] <= 0.0f ? 0.0f : to[j];
+    }
+}
+
 /* A finished tile of which only some columns are wanted, to C, a row at a time. */
 #define FINISH(V, NV)                                                                              \
-    __attribute__((noinline)) static void finish_##V##_##NV(const V *tile, long rows, float *c,    \
-                                                            long ldc, const float *bias, int adds, \
-                                                            long used) {                           \
-        for (long i = 0; i < rows; i++, tile += NV, c += ldc) {                                    \
-            const float *x = (const float *)tile;                                                  \
-            for (long j = 0; j < used; j++)                                                        \
-                c[j] = x[j] + (bias ? bias[j] : 0.0f) + (adds ? c[j] : 0.0f);                      \
+    __attribute__((noinline)) static void finish_##V##_##NV(V *tile, long rows, float *c, long ldc,\
+                                                            const float *bias, int adds,           \
+                                                            const float *gate, long used) {        \
+        for (long i = 0; i < rows; i++) {                                                          \
+            float *x = (float *)(tile + i * NV), *to = c + i * ldc;                                \
+            if (bias) { SIMD for (long j = 0; j < used; j++) x[j] += bias[j]; }                    \
+            if (adds) { SIMD for (long j = 0; j < used; j++) x[j] += to[j]; }                      \
+            SIMD for (long j = 0; j < used; j++) to[j] = x[j];                                     \
         }                                                                                          \
+        if (gate) apply_gate(rows, used, c, gate, ldc);                                            \
     }
 
+/* A tile of C, from ROWS rows of A and a panel of B whose rows are `ldb` floats apart. */
 #define TILE(NAME, ROWS, V, NV)                                                                    \
     __attribute__((noinline)) static void NAME(long k, const float *a, long ai, long ak,           \
-                                               const float *b, float *c, long ldc,                 \
-                                               const float *bias, int adds, long used) {           \
+                                               const float *b, long ldb, float *c, long ldc,       \
+                                               const float *bias, int adds, const float *gate,     \
+                                               long used) {                                        \
         enum { LANES = sizeof(V) / 4, WIDTH = LANES * NV };                                        \
         V acc[ROWS][NV];                                                                           \
         UNROLL for (int i = 0; i < ROWS; i++)                                                      \
             UNROLL for (int j = 0; j < NV; j++) acc[i][j] = (V){0};                                \
         for (long p = 0; p < k; p++) {                                                             \
             V bv[NV];                                                                              \
-            UNROLL for (int j = 0; j < NV; j++) bv[j] = *(const V *)(b + p * WIDTH + j * LANES);   \
+            UNROLL for (int j = 0; j < NV; j++) bv[j] = *(const V *)(b + p * ldb + j * LANES);     \
             const float *ap = a + p * ak;                                                          \
             UNROLL for (int i = 0; i < ROWS; i++) {                                                \
                 float x = ap[i * ai];                                                              \
@@ -135,7 +152,7 @@ void gsolve_pack(long k, long n, const float *b, long row, long col, float *out)
             V tile[ROWS][NV]; /* not `acc`, which stays in registers */                            \
             UNROLL for (int i = 0; i < ROWS; i++)                                                  \
                 UNROLL for (int j = 0; j < NV; j++) tile[i][j] = acc[i][j];                        \
-            finish_##V##_##NV((const V *)tile, ROWS, c, ldc, bias, adds, used);                    \
+            finish_##V##_##NV((V *)tile, ROWS, c, ldc, bias, adds, gate, used);                    \
             return;                                                                                \
         }                                                                                          \
         if (bias) {                                                                                \
@@ -149,9 +166,22 @@ void gsolve_pack(long k, long n, const float *b, long row, long col, float *out)
                 UNROLL for (int j = 0; j < NV; j++)                                                \
                     acc[i][j] += *(const V *)(c + i * ldc + j * LANES);                            \
         }                                                                                          \
+        if (gate == c) {                                                                           \
+            UNROLL for (int i = 0; i < ROWS; i++)                                                  \
+                UNROLL for (int j = 0; j < NV; j++) acc[i][j] = GATED(acc[i][j], acc[i][j]);       \
+        } else if (gate) {                                                                         \
+            UNROLL for (int i = 0; i < ROWS; i++)                                                  \
+                UNROLL for (int j = 0; j < NV; j++)                                                \
+                    acc[i][j] = GATED(acc[i][j], *(const V *)(gate + i * ldc + j * LANES));        \
+        }                                                                                          \
         UNROLL for (int i = 0; i < ROWS; i++)                                                      \
             UNROLL for (int j = 0; j < NV; j++) *(V *)(c + i * ldc + j * LANES) = acc[i][j];       \
     }
+
+#define TILES(NAME, ROWS)                                                                          \
+    for (; i + ROWS <= m; i += ROWS)                                                               \
+        NAME(k, a + i * ai, ai, ak, b, ldb, c + i * ldc, ldc, bias, adds,                          \
+             gate ? gate + i * ldc : 0, used);
 
 #define PANEL(V, NV)                                                                               \
     FINISH(V, NV)                                                                                  \
@@ -159,14 +189,12 @@ void gsolve_pack(long k, long n, const float *b, long row, long col, float *out)
     TILE(tile_2_##V##_##NV, 2, V, NV)                                                              \
     TILE(tile_1_##V##_##NV, 1, V, NV)                                                              \
     static void panel_##V##_##NV(long m, long k, const float *a, long ai, long ak, const float *b, \
-                                 float *c, long ldc, const float *bias, int adds, long used) {     \
+                                 long ldb, float *c, long ldc, const float *bias, int adds,        \
+                                 const float *gate, long used) {                                   \
         long i = 0;                                                                                \
-        for (; i + MR <= m; i += MR)                                                               \
-            tile_m_##V##_##NV(k, a + i * ai, ai, ak, b, c + i * ldc, ldc, bias, adds, used);       \
-        for (; i + 2 <= m; i += 2)                                                                 \
-            tile_2_##V##_##NV(k, a + i * ai, ai, ak, b, c + i * ldc, ldc, bias, adds, used);       \
-        for (; i < m; i++)                                                                         \
-            tile_1_##V##_##NV(k, a + i * ai, ai, ak, b, c + i * ldc, ldc, bias, adds, used);       \
+        TILES(tile_m_##V##_##NV, MR)                                                               \
+        TILES(tile_2_##V##_##NV, 2)                                                                \
+        TILES(tile_1_##V##_##NV, 1)                                                                \
     }
 
 PANEL(v4, 1)
@@ -191,7 +219,7 @@ PANEL(v4, 2)
 /* Up to four columns of C from a transposed A, as the gradient of a layer with few inputs has: vectors
  * along the rows of C, since a tile would use four lanes of each. The same sums, in the same order. */
 static void few_columns(long m, long k, const float *a, long ak, const float *b, float *c, long ldc,
-                        const float *bias, int adds, long used) {
+                        const float *bias, int adds, const float *gate, long used) {
     enum { ROWS = 2 * VL };
     long i = 0;
     for (; i + ROWS <= m; i += ROWS) {
@@ -213,7 +241,7 @@ static void few_columns(long m, long k, const float *a, long ak, const float *b,
         float rows[ROWS][4];
         for (long q = 0; q < ROWS; q += 4) transpose_4(sums[0] + q, ROWS, rows[q], 4);
         if (used < 4) {
-            finish_v4_1((const v4 *)rows, ROWS, c + i * ldc, ldc, bias, adds, used);
+            finish_v4_1((v4 *)rows, ROWS, c + i * ldc, ldc, bias, adds, 0, used);
             continue;
         }
         for (long q = 0; q < ROWS; q++) {
@@ -224,13 +252,34 @@ static void few_columns(long m, long k, const float *a, long ak, const float *b,
             *(v4 *)to = y;
         }
     }
-    if (i < m) panel_v4_1(m - i, k, a + i, 1, ak, b, c + i * ldc, ldc, bias, adds, used);
+    if (i < m) panel_v4_1(m - i, k, a + i, 1, ak, b, 4, c + i * ldc, ldc, bias, adds, 0, used);
+    if (gate) apply_gate(m, used, c, gate, ldc);
+}
+
+/* The sum of products of two contiguous vectors. */
+INLINE float dot(long k, const float *x, const float *y) {
+    WIDEST one = {0}, two = {0};
+    long p = 0;
+    for (; p + 2 * VL <= k; p += 2 * VL) {
+        one += *(const WIDEST *)(x + p) * *(const WIDEST *)(y + p);
+        two += *(const WIDEST *)(x + p + VL) * *(const WIDEST *)(y + p + VL);
+    }
+    float sums[VL], rest = 0.0f;
+    *(WIDEST *)sums = one + two;
+    for (; p < k; p++) rest += x[p] * y[p];
+#if VL >= 16
+    *(v8 *)sums += *(v8 *)(sums + 8);
+#endif
+#if VL >= 8
+    *(v4 *)sums += *(v4 *)(sums + 4);
+#endif
+    return (sums[0] + sums[2]) + (sums[1] + sums[3]) + rest;
 }
 
 /* One column of C, as the last layer of a critic has: vectors along the rows of A or along its
  * columns, whichever are contiguous. A tile would use one lane of each vector. */
 static void one_column(long m, long k, const float *a, long ai, long ak, const float *b, float *c,
-                       long ldc, const float *bias, int adds) {
+                       long ldc, const float *bias, int adds, const float *gate) {
     enum { ROWS = 64 };
     for (long i = 0; i < m; i += ROWS) {
         const long rows = m - i < ROWS ? m - i : ROWS;
@@ -244,11 +293,8 @@ static void one_column(long m, long k, const float *a, long ai, long ak, const f
             for (long j = 0; j < rows; j++) {
                 const float *from = a + (i + j) * ai;
                 float x = 0.0f;
-                if (ak == 1) {
-                    _Pragma("omp simd reduction(+ : x)") for (long p = 0; p < k; p++) x += from[p] * b[p];
-                } else {
-                    for (long p = 0; p < k; p++) x += from[p * ak] * b[p];
-                }
+                if (ak == 1) x = dot(k, from, b);
+                else for (long p = 0; p < k; p++) x += from[p * ak] * b[p];
                 sums[j] = x;
             }
         }
@@ -257,36 +303,108 @@ static void one_column(long m, long k, const float *a, long ai, long ak, const f
             *to = sums[j] + (bias ? *bias : 0.0f) + (adds ? *to : 0.0f);
         }
     }
+    if (gate) apply_gate(m, 1, c, gate, ldc);
 }
 
-/* C is zero where the gate is not positive: a ReLU if the gate is C itself, and its derivative if
- * the gate is the result of the ReLU. */
-INLINE void apply_gate(long m, long n, float *c, const float *gate, long ldc) {
-    for (long i = 0; i < m; i++) {
-        float *to = c + i * ldc;
-        const float *by = gate + i * ldc;
-        SIMD for (long j = 0; j < n; j++) to[j] = by[j] <= 0.0f ? 0.0f : to[j];
-    }
-}
+/* B [k, n] whose rows are contiguous needs no packing if it is small: its rows are read where they
+ * are. Those of a larger one, at distances of a power of two, would push each other out of the
+ * nearest cache, so each panel is copied before its tiles. */
+#define SMALL 8192 /* floats */
+#define MOST_COPIED 512 /* rows */
 
-/* C [m, n] = A [m, k] B [k, n] (+ the bias of each column) (+ C if `adds`), with B packed. `gate`:
- * null, or see apply_gate; with the strides of C. */
-void gsolve_matmul(long m, long n, long k, const float *a, long ai, long ak, const float *b,
+/* C [m, n] = A [m, k] B [k, n] (+ the bias of each column) (+ C if `adds`). `ldb`: 0 if B is
+ * packed, or the distance of its rows; then k is at most MOST_COPIED, or B is SMALL. `gate`: null, or
+ * see apply_gate; with the strides of C. */
+static void matmul(long m, long n, long k, const float *a, long ai, long ak, const float *b, long ldb,
                    float *c, long ldc, const float *bias, int adds, const float *gate) {
+    float copied[MOST_COPIED * NR] __attribute__((aligned(64)));
     for (long j = 0; j < n; j += NR) {
-        long width = panel_width(n - j), used = n - j < width ? n - j : width;
-        const float *own = bias ? bias + j : 0;
-        if (width == 1) one_column(m, k, a, ai, ak, b, c + j, ldc, own, adds);
-        else if (width == 4 && ai == 1) few_columns(m, k, a, ak, b, c + j, ldc, own, adds, used);
-        else if (width == 4) panel_v4_1(m, k, a, ai, ak, b, c + j, ldc, own, adds, used);
+        long width = panel_width(n - j), used = n - j < width ? n - j : width, row = width;
+        const float *own = bias ? bias + j : 0, *by = gate ? gate + j : 0, *panel = b;
+        if (ldb && used == NR && k * ldb <= SMALL) row = ldb;
+        else if (ldb) gsolve_pack(k, used, b, ldb, 1, copied), panel = copied;
+        if (width == 1) one_column(m, k, a, ai, ak, panel, c + j, ldc, own, adds, by);
+        else if (width == 4 && ai == 1)
+            few_columns(m, k, a, ak, panel, c + j, ldc, own, adds, by, used);
+        else if (width == 4) panel_v4_1(m, k, a, ai, ak, panel, row, c + j, ldc, own, adds, by, used);
 #if VL >= 8
-        else if (width == 8) panel_v8_1(m, k, a, ai, ak, b, c + j, ldc, own, adds, used);
+        else if (width == 8) panel_v8_1(m, k, a, ai, ak, panel, row, c + j, ldc, own, adds, by, used);
 #endif
 #if VL >= 16
-        else if (width == 16) panel_v16_1(m, k, a, ai, ak, b, c + j, ldc, own, adds, used);
+        else if (width == 16)
+            panel_v16_1(m, k, a, ai, ak, panel, row, c + j, ldc, own, adds, by, used);
 #endif
-        else WIDE(m, k, a, ai, ak, b, c + j, ldc, own, adds, used);
-        if (gate) apply_gate(m, used, c + j, gate + j, ldc); /* while it is in the nearest cache */
-        b += k * width;
+        else WIDE(m, k, a, ai, ak, panel, row, c + j, ldc, own, adds, by, used);
+        b += ldb ? NR : k * width;
     }
+}
+
+INLINE int is_zero(const float *x, long n) {
+    int bits = 0; /* all but the signs */
+    _Pragma("omp simd reduction(| : bits)") for (long j = 0; j < n; j++) {
+        int own;
+        memcpy(&own, x + j, 4);
+        bits |= own << 1;
+    }
+    return !bits;
+}
+
+static long rows_not_zero(long m, long k, const float *a, long ai, long *found) {
+    enum { STEP = 2 * VL };
+    long n = 0;
+    for (long i = 0; i < m; i++) {
+        const float *row = a + i * ai;
+        long p = 0;
+        while (p + STEP <= k && is_zero(row + p, STEP)) p += STEP;
+        if (p + STEP <= k || !is_zero(row + p, k - p)) found[n++] = i;
+    }
+    return n;
+}
+
+/* A product of the rows of A that are not zero, copied together; the others give zeros. Half of the
+ * rows are, where a loss takes the lower of two critics: the gradient goes through one of them. */
+static void matmul_of_rows(const long *rows, long n_rows, long m, long n, long k, const float *a,
+                           long ai, const float *b, long ldb, float *c, long ldc,
+                           const float *gate) {
+    const long whole = (n_rows + MR) / MR * MR; /* whole tiles, at least one */
+    float from[whole * k], to[whole * n];
+    for (long i = 0; i < n_rows; i++) memcpy(from + i * k, a + rows[i] * ai, 4 * k);
+    memset(from + n_rows * k, 0, 4 * (whole - n_rows) * k);
+    matmul(whole, n, k, from, k, 1, b, ldb, to, n, 0, 0, 0);
+    for (long i = 0, next = 0; i < m; i++) {
+        if (next < n_rows && rows[next] == i) memcpy(c + i * ldc, to + next++ * n, 4 * n);
+        else memset(c + i * ldc, 0, 4 * n);
+    }
+    if (gate) apply_gate(m, n, c, gate, ldc);
+}
+
+#define MOST_FLOATS 131072 /* on the stack */
+
+/* The same, where many rows of A may be zero. */
+void gsolve_matmul(long m, long n, long k, const float *a, long ai, long ak, const float *b,
+                   long ldb, float *c, long ldc, const float *bias, int adds, const float *gate) {
+    const int is_gradient = !bias && !adds && ak == 1; /* of the inputs of a layer */
+    if (is_gradient && k >= NR && n >= VL && m * (k + n) <= MOST_FLOATS) {
+        long rows[m], n_rows = rows_not_zero(m, k, a, ai, rows);
+        if (4 * n_rows <= 3 * m)
+            return matmul_of_rows(rows, n_rows, m, n, k, a, ai, b, ldb, c, ldc, gate);
+    }
+    matmul(m, n, k, a, ai, ak, b, ldb, c, ldc, bias, adds, gate);
+}
+
+/* The same for a few rows of A and a B [k, n] whose columns are contiguous, `col` floats apart: dot
+ * products, which read B once. Packing would take longer than the product. */
+void gsolve_few(long m, long n, long k, const float *a, long ai, long ak, const float *b, long col,
+                float *c, long ldc, const float *bias, int adds, const float *gate) {
+    for (long i = 0; i < m; i++) {
+        const float *x = a + i * ai;
+        float *to = c + i * ldc, row[ak == 1 ? 1 : k];
+        if (ak != 1) {
+            for (long p = 0; p < k; p++) row[p] = x[p * ak];
+            x = row;
+        }
+        for (long j = 0; j < n; j++)
+            to[j] = dot(k, x, b + j * col) + (bias ? bias[j] : 0.0f) + (adds ? to[j] : 0.0f);
+    }
+    if (gate) apply_gate(m, n, c, gate, ldc);
 }

@@ -97,7 +97,9 @@ def used_by(kernel: Kernel) -> Iterator[Storage]:
         yield kernel.target
     elif isinstance(kernel, Matmul):
         yield kernel.a.storage
-        yield kernel.b
+        yield kernel.b.storage
+        if kernel.b.source is not None:
+            yield kernel.b.source.storage
         yield kernel.out.storage
         for beside in (kernel.bias, kernel.gate):
             if beside is not None:

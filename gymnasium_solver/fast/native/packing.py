@@ -2,13 +2,19 @@
 
 from collections.abc import Sequence
 
-from gymnasium_solver.fast.native.arrays import ZERO, Array, Shape
+from gymnasium_solver.fast.native.arrays import ONE, ZERO, Array, Shape
 from gymnasium_solver.fast.native.kernels import Kernel, Pack
 
 
 def is_of_weights(kernel: Kernel) -> bool:
     """Whether a kernel packs a matrix that the caller gives: it depends on no other kernel."""
     return isinstance(kernel, Pack) and kernel.source.storage.place == "tensor"
+
+
+def is_for_many(source: Array, n_params: int) -> bool:
+    """Whether a forward pass packs these weights only for more than a few samples: their columns
+    are contiguous, as those of a transposed matrix, and `gsolve_few` reads them as they are."""
+    return n_params == 0 and source.storage.place == "tensor" and source.strides[-2] == ONE
 
 
 def pack_call(kernel: Pack, index: Sequence[str]) -> str:

@@ -28,6 +28,7 @@ from gymnasium_solver.fast.native.kernels import (
     Local,
     Matmul,
     Pack,
+    Panels,
     Reduce,
     Value,
     Variable,
@@ -37,6 +38,8 @@ from gymnasium_solver.fast.tape import Call, Unsupported
 
 MOST_SCATTERED = 8
 PANEL = 32  # widest panel of a packed matrix, on any CPU
+SMALL, MOST_COPIED = 8192, 512  # as in matmul.c
+WIDE = 32_768  # floats of a matrix of weights that blocks of many samples use
 
 
 class Products(Views):
@@ -175,7 +178,7 @@ class Products(Views):
         stack = shape[:-2]
         if n.by_rows or is_by_rows(stack) or {a.ctype, b.ctype} != {"float"}:
             raise Unsupported("a product of this form")
-        packed, size, is_shared = self.panels(b, k)
+        panels = self.panels(b, k)
         is_sum = k.by_rows
         if is_sum:
             out = self.sum_array(call.variable, shape)
@@ -191,10 +194,10 @@ class Products(Views):
         if after is not None and is_sum:
             raise Unsupported("a bias of a sum over samples")
         kernels = self.section.kernels
-        kernels.append(Matmul(a, packed, size, is_shared, out, row, k))
+        kernels.append(Matmul(a, panels, out, row, k))
         number = len(kernels) - 1
         out.storage.ready = number
-        for storage in (a.storage, packed, *([row.storage] if row else [])):
+        for storage in (a.storage, panels.storage, *([row.storage] if row else [])):
             self.uses(storage, number)
         if after is not None:
             value = self.value(after)
@@ -203,17 +206,20 @@ class Products(Views):
             return Local(self.define(loop, "float", text, shape), shape)
         return out
 
-    def panels(self, b: Array, k: Extent) -> tuple[Storage, Extent, bool]:
-        """B as panels: once, or for each block of samples if it depends on them."""
+    def panels(self, b: Array, k: Extent) -> Panels:
+        """B as a product reads it: packed once, or for each block of samples if it depends on them;
+        or as it is, if its rows are contiguous."""
         stack = b.shape[:-2]
         is_shared = all(stride == ZERO for stride in b.strides[:-2])
+        n = b.shape[-1].n
+        size = k.times(Extent(-(-n // PANEL) * PANEL))
+        is_rows = b.storage.place in ("scratch", "kept", "column", "row_out")
+        if is_read_in_place(b, k, is_rows):
+            return Panels(b.storage, size, is_shared, b)
         source = b
         if is_shared:
             source = b._replace(shape=b.shape[-2:], strides=b.strides[-2:])
             stack = ()
-        n = b.shape[-1].n
-        size = k.times(Extent(-(-n // PANEL) * PANEL))
-        is_rows = b.storage.place in ("scratch", "kept", "column", "row_out")
         home = self.section if is_rows else None
         key = (source.storage, source.shape, source.strides, source.offset, home)
         if key not in self.packed:
@@ -227,7 +233,7 @@ class Products(Views):
             self.uses(b.storage, target.ready)
             self.section = before
             self.packed[key] = (target, size)
-        return *self.packed[key], is_shared
+        return Panels(*self.packed[key], is_shared, source=b)
 
     def _uniform_level(self, storage: Storage) -> int:
         if storage.place == "sums":
@@ -237,3 +243,16 @@ class Products(Views):
                 if any(start == storage.index for start, _ in ranges)
             )
         return self.owner[storage].level if storage.place == "uniform" else 0
+
+
+def is_read_in_place(b: Array, k: Extent, is_rows: bool) -> bool:
+    """Whether a product reads B itself, because packing it would cost more: see SMALL in matmul.c.
+    Values of a block of samples are used once. Weights are used by each block: a block of few
+    samples does not pay for a copy, one of a wide network does."""
+    row, col = b.strides[-2:]
+    if col != ONE or row.by_rows or row == ZERO:
+        return False
+    if k.by_rows:
+        return True
+    is_small, is_copied = k.n * row.n <= SMALL, k.n <= MOST_COPIED
+    return is_small or (is_copied and (is_rows or k.n * b.shape[-1].n >= WIDE))

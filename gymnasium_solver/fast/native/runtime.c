@@ -17,7 +17,11 @@
 /* in matmul.c */
 void gsolve_pack(long k, long n, const float *b, long row, long col, float *out);
 void gsolve_matmul(long m, long n, long k, const float *a, long ai, long ak, const float *b,
-                   float *c, long ldc, const float *bias, int adds, const float *gate);
+                   long ldb, float *c, long ldc, const float *bias, int adds, const float *gate);
+
+void gsolve_few(long m, long n, long k, const float *a, long ai, long ak, const float *b, long col,
+                float *c, long ldc, const float *bias, int adds, const float *gate);
+#define FEW 4 /* samples for which weights are not packed */
 
 /* ---- functions of one number: without branches, so that loops of them are vectorised ------- */
 INLINE float as_float(int32_t bits) { float x; memcpy(&x, &bits, 4); return x; }
@@ -52,16 +56,22 @@ INLINE float f_exp(float x) {
            as_float((n - half + 127) << 23);
 }
 
+/* x P(x^2) / Q(x^2), with the coefficients of Eigen; beyond the bound it is 1 in float32. */
 INLINE float f_tanh(float x) {
-    float size = fabsf(x), y = 2.0f * size;
-    y = y > 40.0f ? 40.0f : y;
-    float whole = y * LOG2E + ROUND;
-    float scale = as_float((as_bits(whole) - as_bits(ROUND) + 127) << 23);
-    whole -= ROUND;
-    float r = y - whole * LN2_HIGH;
-    r -= whole * LN2_LOW;
-    float e = scale * small_expm1(r) + (scale - 1.0f); /* e^y - 1 */
-    return copysignf(e / (e + 2.0f), x);
+    const float most = 7.90531110763549805f;
+    x = x > most ? most : x;
+    x = x < -most ? -most : x;
+    float z = x * x, p = -2.76076847742355e-16f, q = 1.19825839466702e-06f;
+    p = p * z + 2.00018790482477e-13f;
+    p = p * z - 8.60467152213735e-11f;
+    p = p * z + 5.12229709037114e-08f;
+    p = p * z + 1.48572235717979e-05f;
+    p = p * z + 6.37261928875436e-04f;
+    p = p * z + 4.89352455891786e-03f;
+    q = q * z + 1.18534705686654e-04f;
+    q = q * z + 2.26843463243900e-03f;
+    q = q * z + 4.89352518554385e-03f;
+    return x * p / q;
 }
 
 INLINE float f_log(float x) {
@@ -296,6 +306,29 @@ typedef struct {
 #define STRETCH 16384 /* elements of a part of a long vector: the same for any number of threads */
 INLINE long stretches(long n) { return (n + STRETCH - 1) / STRETCH; }
 INLINE long stretch_end(long part, long n) { return (part + 1) * STRETCH < n ? (part + 1) * STRETCH : n; }
+
+/* ---- sums over the samples of a block ---------------------------------------------------- */
+INLINE void add_sums(long n, const float *from, float *sums, int first) {
+    if (first) memcpy(sums, from, 4 * n);
+    else { SIMD for (long j = 0; j < n; j++) sums[j] += from[j]; }
+}
+
+INLINE void sum_columns(const long width, long rows, const float *from, long row, float *sums,
+                        int first) {
+    float total[64]; /* of a known width, at most 64: registers */
+    SIMD for (long j = 0; j < width; j++) total[j] = 0.0f;
+    for (long i = 0; i < rows; i++)
+        SIMD for (long j = 0; j < width; j++) total[j] += from[i * row + j];
+    add_sums(width, total, sums, first);
+}
+
+/* The sum of each of n columns. */
+static void column_sums(long rows, long n, const float *from, long row, float *sums, int first) {
+    long j = 0;
+    for (; j + 64 <= n; j += 64) sum_columns(64, rows, from + j, row, sums + j, first);
+    for (; j + 8 <= n; j += 8) sum_columns(8, rows, from + j, row, sums + j, first);
+    for (; j < n; j++) sum_columns(1, rows, from + j, row, sums + j, first);
+}
 
 /* The sum of a range over lanes, in the order of the lanes, into the first. */
 typedef struct { float *sums; long lanes, stride, size; } LaneSums;

@@ -1,0 +1,76 @@
+"""Compiled acting of learners with a replay buffer: the actions that NumPy would choose from the
+same random numbers, in a form that is saved with the run."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gymnasium_solver.fast.native import build
+from tests.unit.test_learner_state import BOX, DISCRETE, agent_for
+from tests.unit.test_native_acting import FIRST, observations
+
+pytestmark = pytest.mark.skipif(not build.can_compile(), reason="needs a C compiler")
+CASES = [
+    ("dqn", DISCRETE, {"epsilon": 0.3}),
+    ("dqn", DISCRETE, {"exploration": "boltzmann", "dueling": True}),
+    ("pqn", DISCRETE, {}),
+    ("sac", BOX, {"noise_correlation": 0.5}),
+    ("sac", DISCRETE, {}),
+    ("td3", BOX, {}),
+]
+NAMES = ["dqn", "dueling", "pqn", "sac", "discrete sac", "td3"]
+
+
+def pair(algo_id: str, space: Any, fields: dict[str, Any]) -> list[Any]:
+    """An agent that compiles and one that does not, with the same weights."""
+    agents = [agent_for(algo_id, space, compile=c, **fields) for c in ("native", False)]
+    agents[1].load_weights({k: v.numpy().copy() for k, v in agents[0].net.state_dict().items()})
+    return agents
+
+
+@pytest.mark.parametrize(("algo_id", "space", "fields"), CASES, ids=NAMES)
+def test_actions_are_those_of_the_same_random_numbers(
+    algo_id: str, space: Any, fields: dict[str, Any]
+) -> None:
+    ours, plain = pair(algo_id, space, fields)
+    for n in (1, 5, 2):  # a few rows are not multiplied as many are
+        carries = [agent.policy.initial_carry(n) for agent in (ours, plain)]
+        for seed in range(4):
+            obs, found = observations(seed, n), []
+            for i, agent in enumerate((ours, plain)):
+                acted = agent.policy.sample(obs, carries[i], FIRST[:n])
+                carries[i] = acted.carry
+                found.append(acted.actions)
+            np.testing.assert_allclose(*found, rtol=1e-4, atol=1e-5)
+            assert found[0].dtype == found[1].dtype
+    assert ours.policy.rng.bit_generator.state == plain.policy.rng.bit_generator.state
+    assert ours.forwards["act"].mode == "compiled"
+    assert plain.forwards["act"].mode == "torch"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"noisy": True}, {"recurrent": "gru", "recurrent_dim": 4, "sequence_length": 4}],
+    ids=["noisy", "recurrent"],
+)
+def test_other_networks_act_as_before(fields: dict[str, Any]) -> None:
+    ours, plain = pair("dqn", DISCRETE, fields)
+    n, found = 5, []
+    for agent in (ours, plain):
+        acted = agent.policy.sample(observations(0, n), agent.policy.initial_carry(n), FIRST[:n])
+        found.append(acted.actions)
+    np.testing.assert_allclose(*found, rtol=1e-4, atol=1e-5)
+    assert ours.forwards["act"].mode == "torch"
+
+
+def test_a_resumed_run_acts_in_the_same_form() -> None:
+    ours, _ = pair("dqn", DISCRETE, {})
+    ours.policy.sample(observations(0), {}, FIRST)
+    tensors, extra = ours.state()
+    assert extra["forwards"]["act"] == "compiled"
+    for saved, mode in ((extra, "compiled"), (extra | {"forwards": {}}, "torch")):
+        resumed = agent_for("dqn", DISCRETE, compile="native")
+        resumed.load_state(tensors, saved)
+        resumed.policy.sample(observations(0), {}, FIRST)
+        assert resumed.forwards["act"].mode == mode
