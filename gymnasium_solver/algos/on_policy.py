@@ -91,8 +91,13 @@ class Prepared(NamedTuple):
         """Yield shuffled minibatches of about `batch_size` samples. For sequences, each minibatch
         has as many sequences as have `batch_size` rows."""
         rows = n_rows if device.type == "cuda" and self.batch.valid is None else None
-        for index in self.minibatch_rows(batch_size, rng, rows):
-            yield self.take(None if index is None else torch.from_numpy(index).to(device))
+        parts = [p for p in self.minibatch_rows(batch_size, rng, rows) if p is not None]
+        if not parts:
+            yield self.take(None)
+            return
+        order = on_device(np.concatenate(parts), device)  # one transfer for all of them
+        for index in order.split([len(part) for part in parts]):
+            yield self.take(index)
 
     def minibatch_rows(
         self, batch_size: int, rng: np.random.Generator, n_rows: int | None = None

@@ -46,10 +46,9 @@ class Line(NamedTuple):
     words: tuple[str, ...]
 
 
-def default_stacks(configs: Sequence[Any], n_seeds: int) -> int:
-    """Processes per config: one per CPU, as long as each has a few seeds; on a GPU one."""
-    if any(str(config.device).startswith("cuda") for config in configs):
-        return 1
+def default_stacks(n_seeds: int) -> int:
+    """Processes per config: one per CPU, as long as each has a few seeds. On a GPU too: there small
+    networks wait for Python, not for each other."""
     return max(1, min(cpu_count(), n_seeds // FEWEST_SEEDS))
 
 

@@ -326,15 +326,15 @@ class Inference:
     def alone(self, inputs: tuple[Any, ...]) -> list[np.ndarray]:
         """The same, not together with other networks (fast/stacked.py)."""
         if self.records:
-            if self._address != self._weights_address():
+            if self._address != self.weights_address():
                 self._program = self._recorded_program(inputs)
-                self._address = self._weights_address()
+                self._address = self.weights_address()
             if self._program is not None:
                 with np.errstate(all="ignore"):  # as in torch: non-finite values are detected later
                     return self._program(tree.leaves_of(inputs))
         return self._by_torch(inputs)
 
-    def _weights_address(self) -> int:
+    def weights_address(self) -> int:
         """Changes when the parameters are moved, which makes views of them stale."""
         return 0 if self._first is None else self._first.data_ptr()
 

@@ -232,6 +232,7 @@ class _StackedInference(nn.Module):
         for i, place in enumerate(self._rows.places[1:]):
             self.register_buffer(f"rows{i}", place)
         self.infer = Inference(self._forward, self, record=one.records)
+        self._found: dict[Inference, tuple[int, list[Tensor]]] = {}
 
     def _forward(self, *inputs: Any) -> Any:
         leaves, structure = tree.flatten(inputs)
@@ -247,13 +248,23 @@ class _StackedInference(nn.Module):
         return outputs if isinstance(outputs, Tensor) else list(outputs)
 
     def run(self, items: Sequence["InferenceItem"]) -> list[list[np.ndarray]]:
-        rows = [[flat_of(list(one.module.parameters())), *one.module.buffers()] for one, _ in items]
-        self._rows.fill(rows)  # type: ignore[arg-type]
+        self._rows.fill([self._tensors_of(one) for one, _ in items])
         structure = tree.structure_of(items[0][1])
         columns = zip(*(tree.leaves_of(inputs) for _, inputs in items), strict=True)
         inputs = tree.unflatten(structure, [_side_by_side(column) for column in columns])
         outputs = self.infer.alone(inputs)
         return [[output[i] for output in outputs] for i in range(len(items))]
+
+    def _tensors_of(self, one: Inference) -> list[Tensor]:
+        """The weights of a network as one vector, and its buffers. Kept, as torch searches all
+        modules for them, which takes longer than the forward pass."""
+        address, tensors = self._found.get(one, (None, []))
+        if address != one.weights_address():
+            flat = flat_of(list(one.module.parameters()))
+            assert flat is not None
+            tensors = [flat, *one.module.buffers()]
+            self._found[one] = (one.weights_address(), tensors)
+        return tensors
 
 
 def _side_by_side(column: Sequence[Any]) -> Any:

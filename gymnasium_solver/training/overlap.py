@@ -66,7 +66,9 @@ class OverlappedCollector(Collector):
                 self._take(t + 1, half, step)
                 if t + 1 < n_rows:
                     self._act(t + 1, half)
-            step = self.env.record(joined(env_actions), envs.join(steps))
+            # The observations are in the rollout already; the journal needs the last ones.
+            both = envs.join(steps, has_obs=t + 1 == n_rows)
+            step = self.env.record(joined(env_actions), both)
             n_env_steps = self.close_row(t, step, n_env_steps)
         self._obs, self._is_first = step.obs, step.is_reset
         self._carry = {name: joined([h.carry[name] for h in halves]) for name in self._carry}
