@@ -67,7 +67,7 @@ def train_many(args: FieldArgs, command: Sequence[str], options: dict[str, str])
     stacks = None
     if args.has("stack"):
         placement.check_stack(args)
-        stacks = default_stacks(len(seeds))
+        stacks = default_stacks([config for _, config in configs], len(seeds))
         if args.last("jobs") is not None:
             stacks = parse_jobs(args.last("jobs"), len(seeds))
     made = experiments.create(configs, seeds, root, name=name, command=command, stacks=stacks)

@@ -90,7 +90,7 @@ def experiment(
         command = ["gymnasium_solver.experiment", *(label for label, _ in configs)]
         stacks = None
         if stack:
-            stacks = jobs or default_stacks(len(chosen))
+            stacks = jobs or default_stacks([config for _, config in configs], len(chosen))
         made = create(configs, chosen, root, name=name, command=command, stacks=stacks)
     on_change = _print if progress else None
     n_jobs = jobs or made.stacks or min(cpu_count(), len(made.members))

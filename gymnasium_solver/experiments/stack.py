@@ -36,6 +36,7 @@ REFUSED = {
 
 
 FEWEST_SEEDS = 4  # of a stack: fewer are not worth the start of another process
+MOST_ON_GPU = 4  # stacks of a config on one GPU
 CNN = "it learns from images, by a CNN that one seed alone keeps busy"
 
 
@@ -46,10 +47,12 @@ class Line(NamedTuple):
     words: tuple[str, ...]
 
 
-def default_stacks(n_seeds: int) -> int:
-    """Processes per config: one per CPU, as long as each has a few seeds. On a GPU too: there small
-    networks wait for Python, not for each other."""
-    return max(1, min(cpu_count(), n_seeds // FEWEST_SEEDS))
+def default_stacks(configs: Sequence[Any], n_seeds: int) -> int:
+    """Processes per config: one per CPU, as long as each has a few seeds. On a GPU a few: there
+    small networks wait for Python, but each process takes half a gigabyte of the GPU's memory."""
+    n = max(1, min(cpu_count(), n_seeds // FEWEST_SEEDS))
+    is_gpu = any(str(config.device).startswith("cuda") for config in configs)
+    return min(n, MOST_ON_GPU) if is_gpu else n
 
 
 def check_stackable(label: str, config: Any) -> None:

@@ -88,11 +88,10 @@ class SoftPolicy(NoisyPolicy):
         if isinstance(self.actions, DiscreteActions):
             noise, carry = self.noise.exponential(carry, is_first, self.rng)
             return Acted(gumbel_max(outputs, noise), carry)
-        mean, log_std = np.split(outputs, 2, axis=1)
-        std = math.sqrt(1.0 - float(self.noise.keeps) ** 2)
-        noise, carry = self.noise.normal(carry, is_first, std, 1.0, self.rng)
-        scale = np.exp(np.clip(log_std, LOG_STD_MIN, LOG_STD_MAX))
-        return Acted(np.tanh(mean + scale * noise), carry)
+        mean, std = _mean_and_std(outputs)
+        spread = math.sqrt(1.0 - float(self.noise.keeps) ** 2)
+        noise, carry = self.noise.normal(carry, is_first, spread, 1.0, self.rng)
+        return Acted(np.tanh(mean + std * noise), carry)
 
     def _best(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask) -> Acted:
         outputs = mask_outputs(self._infer(obs), mask)
@@ -107,10 +106,16 @@ class SoftPolicy(NoisyPolicy):
         if isinstance(self.actions, DiscreteActions):
             chances, q = softmax(outputs), self._critic(obs, None)
             return Outlook(probabilities=chances, q_values=q, value=(chances * q).sum(axis=1))
-        mean, log_std = np.split(outputs, 2, axis=1)
-        std = np.exp(np.clip(log_std, LOG_STD_MIN, LOG_STD_MAX))
+        mean, std = _mean_and_std(outputs)
         best = np.tanh(mean)
         return Outlook(mean=best, std=std, value=self._critic(obs, best)[:, 0])
+
+
+def _mean_and_std(outputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Halves of the actor's outputs [N, 2 A]: means, and standard deviations from their logarithms."""
+    width = outputs.shape[1] // 2  # np.split takes 7 us, as long as a small network
+    log_std = np.clip(outputs[:, width:], LOG_STD_MIN, LOG_STD_MAX)
+    return outputs[:, :width], np.exp(log_std)
 
 
 class DeterministicPolicy(NoisyPolicy):

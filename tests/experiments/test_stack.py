@@ -168,7 +168,12 @@ def test_images_are_refused_by_the_process_of_the_stack() -> None:
 
 def test_one_stack_per_cpu_with_at_least_four_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stack, "cpu_count", lambda: 3)
-    assert [stack.default_stacks(n) for n in (1, 7, 8, 12, 100)] == [1, 1, 2, 3, 3]
+    config = load_config("CartPole-v1:ppo")
+    found = [stack.default_stacks([config], n) for n in (1, 7, 8, 12, 100)]
+    assert found == [1, 1, 2, 3, 3]
+    monkeypatch.setattr(stack, "cpu_count", lambda: 64)
+    on_gpu = config.replace(device="cuda")
+    assert [stack.default_stacks([on_gpu], n) for n in (4, 10, 100)] == [1, 2, 4]
 
 
 def test_seeds_are_dealt_out_to_stacks_and_stay_there(tmp_path: Path) -> None:
