@@ -240,9 +240,10 @@ class FlatOptimizer(Optimizer):
             [vector] if len(self._parts) == 1 else list(vector.split(self._parts))
             for vector in vectors
         )
+        rate: Any = lr  # for mypy, which does not try all overloads
         torch._fused_adam_(
             flat, grads, mean, mean_square, [], [self._count] * len(flat),
-            lr=lr, beta1=self.beta1, beta2=self.beta2, weight_decay=0.0, eps=self.eps,
+            lr=rate, beta1=self.beta1, beta2=self.beta2, weight_decay=0.0, eps=self.eps,
             amsgrad=False, maximize=False,
         )  # fmt: skip
 

@@ -112,7 +112,7 @@ class SoftPolicy(NoisyPolicy):
 
 
 def _mean_and_std(outputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Halves of the actor's outputs [N, 2 A]: means, and standard deviations from their logarithms."""
+    """Of the actor's outputs [N, 2 A], which are means and logarithms of deviations."""
     width = outputs.shape[1] // 2  # np.split takes 7 us, as long as a small network
     log_std = np.clip(outputs[:, width:], LOG_STD_MIN, LOG_STD_MAX)
     return outputs[:, :width], np.exp(log_std)
