@@ -16,14 +16,14 @@ from gymnasium_solver.algos.learner import Learner
 from gymnasium_solver.algos.on_policy import sequence_cut
 from gymnasium_solver.algos.units import watch_units
 from gymnasium_solver.data.rollout import Rollout
-from gymnasium_solver.fast.optimizer import Optimizer
+from gymnasium_solver.fast.optimizer import FlatOptimizer, Optimizer
 from gymnasium_solver.fast.recorded import on_device
 from gymnasium_solver.nets.encoder import in_chunks
 from gymnasium_solver.nets.q_network import QNetwork
 from gymnasium_solver.nets.recurrent import Recurrence
 from gymnasium_solver.policies.q_policy import Exploration, QPolicy
 from gymnasium_solver.spaces.actions import require_discrete
-from gymnasium_solver.tree import map_tree
+from gymnasium_solver.tree import leaves_of, map_tree
 
 
 def build_q_network(
@@ -151,30 +151,61 @@ class QFit:
 
         On a GPU the minibatch sizes are those for `n_rows` samples (see ops.minibatches).
         """
-        learner, timer = self.learner, self.learner.timer
-        terms: list[Tensor] = []
-        details: dict[str, float] = {}
-        is_detailed = learner.take_details()
+        learner = self.learner
         fixed_rows = n_rows if learner.device.type == "cuda" else None
         if batch.valid is not None:  # a minibatch is of whole sequences
             batch_size, fixed_rows = max(1, round(batch_size / batch.valid.shape[1])), None
-        for _ in range(n_epochs):
-            for index in ops.minibatches(len(batch.target), batch_size, learner.rng, fixed_rows):
-                part = batch
-                if index is not None:
-                    chosen = learner.to_device(index)
-                    part = take_rows_of(batch, chosen)
-                with timer.detail("gradient"):
-                    grad, loss, q_mean = self.gradient(part, [])
-                if is_detailed and not terms:
-                    details = self._details(part, grad)
-                with timer.detail("optimiser"):
-                    norm = self.optimizer.step(grad, lr)
-                terms.append(torch.stack([loss, q_mean, norm]))
+        parts = [
+            index
+            for _ in range(n_epochs)
+            for index in ops.minibatches(len(batch.target), batch_size, learner.rng, fixed_rows)
+        ]
+        native = None
+        if self.gradient.mode == "compiled" and isinstance(self.optimizer, FlatOptimizer):
+            # After a resume the program is not there yet.
+            native = self.gradient.compiled(self._part(batch, parts[0]), ())
+        steps = self._one_by_one if native is None else self._together
+        terms, details = steps(batch, parts, lr, learner.take_details())
         learner.n_updates += 1
-        loss, q_mean, norm = torch.stack(terms).mean(0).tolist()
+        loss, q_mean, norm = terms.mean(0).tolist()
         metrics = {"opt/loss/td": loss, "opt/q/mean": q_mean, "opt/grads/norm/all": norm}
         return metrics | details
+
+    def _one_by_one(
+        self, batch: QBatch, parts: list[np.ndarray | None], lr: float, is_detailed: bool
+    ) -> tuple[Tensor, dict[str, float]]:
+        """A gradient step for each minibatch. Returns loss, mean of Q and norm [steps, 3], and
+        details."""
+        timer, terms = self.learner.timer, list[Tensor]()
+        details: dict[str, float] = {}
+        for index in parts:
+            part = self._part(batch, index)
+            with timer.detail("gradient"):
+                grad, loss, q_mean = self.gradient(part, [])
+            if is_detailed and not terms:
+                details = self._details(part, grad)
+            with timer.detail("optimiser"):
+                norm = self.optimizer.step(grad, lr)
+            terms.append(torch.stack([loss, q_mean, norm]))
+        return torch.stack(terms), details
+
+    def _together(
+        self, batch: QBatch, parts: list[np.ndarray | None], lr: float, is_detailed: bool
+    ) -> tuple[Tensor, dict[str, float]]:
+        """The same bits in one call of the compiled program."""
+        native, optimizer, details = self.gradient.native, self.optimizer, dict[str, float]()
+        assert native is not None
+        assert isinstance(optimizer, FlatOptimizer)
+        if is_detailed:
+            first = self._part(batch, parts[0])
+            details = self._details(first, self.gradient(first, [])[0])
+        outputs = torch.empty(len(parts), 2)
+        with self.learner.timer.detail("gradient"):
+            norms = native.descend(leaves_of(batch), parts, (), optimizer, lr, outputs=outputs)
+        return torch.cat([outputs, norms.unsqueeze(1)], 1), details
+
+    def _part(self, batch: QBatch, index: np.ndarray | None) -> QBatch:
+        return batch if index is None else take_rows_of(batch, self.learner.to_device(index))
 
     @torch.no_grad()
     def _details(self, part: QBatch, grad: Tensor) -> dict[str, float]:

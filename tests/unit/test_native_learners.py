@@ -12,6 +12,8 @@ from gymnasium_solver.algos.ppo import PPO, PPOConfig
 from gymnasium_solver.fast import recorded
 from gymnasium_solver.fast.native import build
 from tests.unit.test_actor_critics_state import agent_for, copied, rollout_for
+from tests.unit.test_learner_state import agent_for as learner_for
+from tests.unit.test_learner_state import assert_same_weights, random_rollout
 
 needs_compiler = pytest.mark.skipif(not build.can_compile(), reason="needs a C compiler")
 
@@ -104,3 +106,46 @@ def test_a_run_keeps_its_form_on_resume() -> None:
     agent.load_state(tensors, extra)
     trained(agent, "sac")
     assert {g.mode for g in agent.gradients.values()} == {"recorded"}
+
+
+# -- PQN: all gradient steps of an update in one call ---------------------------------------------
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"batch_size": 7},
+        {"batch_size": 100},
+        {"batch_size": 8, "recurrent": "gru", "recurrent_dim": 4, "sequence_length": 4},
+    ],
+)
+def test_joined_steps_of_pqn_are_steps_one_by_one(fields: dict[str, Any]) -> None:
+    """Also their metrics, and the details of the first minibatch."""
+
+    def learnt(is_joined: bool) -> tuple[Any, list[dict[str, float]], list[int]]:
+        agent = learner_for("pqn", n_epochs=3, compile="native", **fields)
+        together, calls, metrics = agent.fit._together, list[int](), []
+
+        def steps(*arguments: Any) -> Any:
+            calls.append(1)
+            return (together if is_joined else agent.fit._one_by_one)(*arguments)
+
+        agent.fit._together = steps
+        for i in range(3):
+            rollout = random_rollout(agent.action_space, seed=i)
+            shape = rollout.is_first.shape
+            rollout.carry = {
+                name: np.zeros((*shape, part.shape[1]), np.float32)
+                for name, part in agent.policy.initial_carry(1).items()
+            }
+            agent.wants_details = i == 2
+            metrics.append(agent.update(rollout, 12 * i, 100))
+        return agent, metrics, calls
+
+    (joined, found, calls), (single, expected, _) = learnt(True), learnt(False)
+    assert joined.gradients["q"].mode == "compiled"
+    assert len(calls) == 2  # the first update decides the form
+    assert found == expected
+    assert len(found[2]) > len(found[1])
+    assert_same_weights(joined, single)
