@@ -6,7 +6,9 @@ Cases: PPO with rl-zoo's CartPole setting, the same with 1,024 envs and larger m
 HalfCheetah-v5 with SB3's defaults. For comparison a plain PyTorch loop of the same work on the same
 GPU, in the style of CleanRL's single files (peers/plain_torch.py). All take turns, `--repeats`
 times, in this process. Steps/s count after the warm-up, without compilation; the total seconds are
-in a column of their own. Raw figures go to results/gpu.json, the table to results/gpu.md.
+in a column of their own. What is slow, everything but CUDA graphs, does a quarter of the steps. Raw
+figures go to results/gpu.json, the table to results/gpu.md. Three repeats of all ways take about
+five minutes; `--ways cpu "cuda graphs" "plain PyTorch on cuda"` takes two.
 """
 
 import argparse
@@ -34,6 +36,7 @@ ZOO, SB3_SAC = (
     for name in ("cartpole_zoo.yaml:ppo", "halfcheetah_sb3.yaml:sac")
 )
 WAYS = ("cpu", "cuda eager", "cuda compiled", "cuda graphs", "plain PyTorch on cuda")
+FASTEST, SLOW = "cuda graphs", 4  # the others do a quarter of the steps
 
 
 class Case(NamedTuple):
@@ -87,7 +90,7 @@ def compiled_losses() -> Iterator[None]:
 
 
 def measure(case: Case, way: str, quick: bool) -> dict[str, float]:
-    shrink = 4 if quick else 1
+    shrink = (4 if quick else 1) * (1 if way == FASTEST else SLOW)
     env_steps, warm_steps = case.env_steps // shrink, case.warm_steps // shrink
     started = time.perf_counter()
     if way == WAYS[-1]:

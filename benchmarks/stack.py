@@ -6,8 +6,8 @@
 Each command is a process of its own: `gsolve train CONFIG --seed 1`, `--seeds 10 --stack`, and for
 comparison `--seeds 10 --jobs N` with one process per seed, N at a time. The aim: at most 4 times
 the time of one seed on a CPU, at most twice on a GPU. The time of one seed is a mean over seeds, as
-some are solved much sooner than others. Raw figures go to results/stack.json, the table to
-results/stack.md.
+some are solved much sooner than others. `--ways stacked --singles 2` is the shortest that tells.
+Raw figures go to results/stack.json, the table to results/stack.md; on a GPU to stack_cuda.
 """
 
 import argparse
@@ -23,6 +23,7 @@ from typing import Any
 from gymnasium_solver.bench.harness import ROOT, describe, header, say, table, write
 
 NAME = "stack"
+WAYS = ("stacked", "stacked, one process", "a process per seed")
 
 
 def seconds(words: list[str]) -> float:
@@ -42,21 +43,25 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
+    parser.add_argument("--singles", type=int, help="seeds trained alone in a turn, at most")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/results")
     args = parser.parse_args()
     common = [args.config, "--device", args.device]
     many = [*common, "--seeds", str(args.seeds)]
-    ways = {
-        "stacked": [*many, "--stack"],
-        "stacked, one process": [*many, "--stack", "--jobs", "1"],
-        f"a process per seed, {args.jobs} at a time": [*many, "--jobs", str(args.jobs)],
+    words = {
+        "stacked": ["--stack"],
+        "stacked, one process": ["--stack", "--jobs", "1"],
+        "a process per seed": ["--jobs", str(args.jobs)],
     }
+    shown = {"a process per seed": f"a process per seed, {args.jobs} at a time"}
+    ways = {shown.get(name, name): [*many, *words[name]] for name in args.ways}
     times: dict[str, list[float]] = {"one seed": [], **{name: [] for name in ways}}
     for turn in range(args.repeats):
-        own = range(1 + turn, args.seeds + 1, args.repeats)
+        own = range(1 + turn, args.seeds + 1, args.repeats)[: args.singles]
         times["one seed"].append(mean(seconds([*common, "--seed", str(s)]) for s in own))
-        for name, words in ways.items():
-            times[name].append(seconds(words))
+        for name, argv in ways.items():
+            times[name].append(seconds(argv))
         say(f"turn {turn + 1}: " + ", ".join(f"{k} {v[-1]:.1f} s" for k, v in times.items()))
     result = header(f"python -m benchmarks.stack --config {args.config} --device {args.device}")
     result |= {"benchmark": NAME, "config": args.config, "device": args.device}
