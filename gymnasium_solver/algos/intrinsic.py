@@ -19,7 +19,13 @@ from torch import Tensor, nn
 
 from gymnasium_solver.algos import ops
 from gymnasium_solver.config.intrinsic import Intrinsic
-from gymnasium_solver.data.novelty import EpisodeMemory, FirstVisits, StateIds, VisitCounts, columns
+from gymnasium_solver.data.novelty import (
+    EpisodeMemory,
+    EpisodeVisits,
+    StateIds,
+    VisitCounts,
+    columns,
+)
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.fast.optimizer import FlatOptimizer
 from gymnasium_solver.fast.recorded import LossGradient, on_device
@@ -91,8 +97,12 @@ class Rnd:
         return (self.predictor(x) - self.target(x)).square().mean(1)
 
     def novelty(self, obs: Any) -> np.ndarray:
-        """Errors [n] of observations [n, ...]."""
+        """Errors [n] of new observations [n, ...], with which the normaliser is updated."""
         self.encoder.observe(obs)
+        return self.errors(obs)
+
+    def errors(self, obs: Any) -> np.ndarray:
+        """Errors [n] of observations [n, ...]."""
         rows = map_tree(lambda part: on_device(part, self.device), obs)
         errors: Tensor = in_chunks(self._errors, rows, self.has_images)
         return errors.cpu().numpy()
@@ -148,7 +158,9 @@ class IntrinsicReward:
             table_bits=cfg.table_bits, rng=fixed,
         )  # fmt: skip
         self.counts = VisitCounts(cfg.table_bits) if cfg.kind == "count" else None
-        self.first = FirstVisits(n_envs, cfg.table_bits) if cfg.first_visit else None
+        self.visits: EpisodeVisits | None = None
+        if cfg.first_visit or cfg.kind == "episodic_count":
+            self.visits = EpisodeVisits(n_envs, cfg.table_bits)
         self.rnd: Rnd | None = None
         self.memory: EpisodeMemory | None = None
         if cfg.kind == "rnd":
@@ -170,13 +182,13 @@ class IntrinsicReward:
     def __call__(self, rollout: Rollout, env_steps: int, total_steps: int) -> np.ndarray:
         """Intrinsic rewards [T, N], times their coefficient; learns from the rollout."""
         cfg, valid = self.cfg, rollout.valid
-        after = map_obs(lambda part: part[1:], rollout.obs)
-        bonus, found = self._novelty(rollout, after)
-        if self.first is not None:
-            ids = self.states(_flat(after)).reshape(valid.shape)
-            before = self.states(map_obs(lambda part: part[0], rollout.obs))
-            start = before if rollout.is_restart else None
-            bonus = bonus * self.first(start, ids, rollout.is_first[1:])
+        ids = self._ids(rollout)
+        bonus, found = self._novelty(rollout, ids)
+        if self.visits is not None:
+            assert ids is not None
+            start = ids[0] if rollout.is_restart else None
+            visits = self.visits(start, ids[1:], rollout.is_first[1:])
+            bonus = bonus * (visits == 1) if cfg.first_visit else bonus / np.sqrt(visits)
         bonus = np.where(valid, bonus, 0.0).astype(np.float32)
         raw = bonus
         if self.normalizes:
@@ -195,27 +207,54 @@ class IntrinsicReward:
         }
         return (coef * bonus).astype(np.float32)
 
-    def _novelty(self, rollout: Rollout, after: Any) -> tuple[np.ndarray, dict[str, float]]:
-        """Novelty [T, N] of the states that the steps lead to, and metrics."""
-        valid, flat = rollout.valid, _flat(after)
-        if self.counts is not None:
-            ids = self.states(flat).reshape(valid.shape)
-            bonus = self.counts(ids, valid)
-            return bonus, {"roll/intrinsic/states": float(self.counts.n_states)}
+    def _ids(self, rollout: Rollout) -> np.ndarray | None:
+        """The states [T + 1, N] as entries of the tables, where they are counted."""
+        if self.counts is None and self.visits is None:
+            return None
+        shape = (len(rollout.valid) + 1, rollout.valid.shape[1])
+        return self.states(_flat(rollout.obs)).reshape(shape)
+
+    def _novelty(
+        self, rollout: Rollout, ids: np.ndarray | None
+    ) -> tuple[np.ndarray, dict[str, float]]:
+        """Novelty [T, N] of the states that the steps lead to, or its rise, and metrics."""
+        valid = rollout.valid
+        found: dict[str, float] = {}
         if self.memory is not None:
-            x = self._embedded(flat).reshape(*valid.shape, -1)
-            before = self._embedded(map_obs(lambda part: part[0], rollout.obs))
-            start = before if rollout.is_restart else None
-            return self.memory(start, x, rollout.is_first[1:]), {}
+            x = self._embedded(_flat(rollout.obs)).reshape(len(valid) + 1, valid.shape[1], -1)
+            start = x[0] if rollout.is_restart else None
+            return self.memory(start, x[1:], rollout.is_first[1:]), {}
+        if self.cfg.kind == "episodic_count":
+            return np.ones(valid.shape, np.float32), {}
+        rise = self.cfg.difference
+        if self.counts is not None:
+            assert ids is not None
+            # With a difference the first state of an episode is a state before a step.
+            counted = valid if rise is None else valid | rollout.is_first[1:]
+            after, before = self.counts.after_and_before(ids[1:], ids[:-1], valid, counted)
+            found["roll/intrinsic/states"] = float(self.counts.n_states)
+        else:
+            after, before, loss = self._errors(rollout)
+            found["opt/intrinsic/loss"] = loss
+        return after if rise is None else np.maximum(after - rise * before, 0.0), found
+
+    def _errors(self, rollout: Rollout) -> tuple[np.ndarray, np.ndarray, float]:
+        """Prediction errors [T, N] of the states that the steps lead to and of those before (0
+        unless they are asked for); the predictor learns the former, with the loss returned."""
         assert self.rnd is not None
+        valid = rollout.valid
         rows = np.flatnonzero(valid)
-        bonus = np.zeros(valid.size, np.float32)
+        errors = np.zeros((2, valid.size), np.float32)
+        after, before = errors.reshape(2, *valid.shape)
         if len(rows) == 0:
-            return bonus.reshape(valid.shape), {}
-        chosen = map_obs(lambda part: part[rows], flat)
-        bonus[rows] = self.rnd.novelty(chosen)
+            return after, before, 0.0
+        flat = _flat(rollout.obs)
+        chosen = map_obs(lambda part: part[rows + valid.shape[1]], flat)
+        errors[0, rows] = self.rnd.novelty(chosen)
+        if self.cfg.difference is not None:
+            errors[1, rows] = self.rnd.errors(map_obs(lambda part: part[rows], flat))
         loss = self.rnd.learn(chosen, len(rows), valid.size, self.rng)
-        return bonus.reshape(valid.shape), {"opt/intrinsic/loss": loss}
+        return after, before, loss
 
     def _embedded(self, obs: Any) -> np.ndarray:
         unit: np.ndarray = self.states._unit(columns(obs))
@@ -242,8 +281,8 @@ class IntrinsicReward:
         named: dict[str, np.ndarray] = {}
         if self.counts is not None:
             named["counts"] = self.counts.counts
-        if self.first is not None:
-            named["first_visits"] = self.first.seen
+        if self.visits is not None:
+            named["first_visits"] = self.visits.visits
         if self.memory is not None:
             named |= {"memory": self.memory.states, "memory_size": self.memory.n_seen}
             named["memory_distance"] = self.memory.mean_distance

@@ -5,9 +5,16 @@ intrinsic: {kind: count, coef: {start: 0.1, end: 0}, by: bins, n_bins: 20}
 intrinsic: {kind: episodic, coef: 0.02}
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, InstanceOf, PlainSerializer, WithJsonSchema
+from pydantic import (
+    BeforeValidator,
+    Field,
+    InstanceOf,
+    PlainSerializer,
+    WithJsonSchema,
+    model_validator,
+)
 
 from gymnasium_solver.config.blocks import Fields
 from gymnasium_solver.config.nested import dump_block, read_block
@@ -16,10 +23,11 @@ from gymnasium_solver.config.types import Count, Float, HiddenDims
 
 
 class Intrinsic(Fields):
-    kind: Literal["rnd", "count", "episodic"]
+    kind: Literal["rnd", "count", "episodic", "episodic_count"]
     """rnd: error of predicting a random network's output (Burda et al. 2018), new over the whole
     run. count: 1 / sqrt(visits) of a state, counted over the whole run. episodic: new within the
-    episode, by the nearest states seen in it (as in NGU)."""
+    episode, by the nearest states seen in it (as in NGU). episodic_count: 1 / sqrt(visits) of a
+    state, counted within the episode."""
     coef: NonNegativeSchedule = Schedule.constant(0.1)
     """Weight of the intrinsic reward. Higher: explores more, follows the task less."""
     normalize: bool | Literal["auto"] = "auto"
@@ -32,6 +40,10 @@ class Intrinsic(Fields):
     first_visit: bool = False
     """Reward only the first visit of a state in an episode, so that going back and forth earns
     nothing."""
+    difference: Annotated[Float, Field(ge=0, le=1)] | None = None
+    """rnd, count: reward the rise of novelty, max(novelty after the step - difference x novelty
+    before it, 0), so that only the way into the unknown pays (NovelD: 0.5, with first_visit). null:
+    the novelty itself."""
     # --- rnd
     lr: Annotated[Float, Field(gt=0)] = 1e-4
     """rnd: learning rate of the predictor. Higher: novelty fades faster."""
@@ -58,6 +70,14 @@ class Intrinsic(Fields):
     capacity: Count = 512
     """episodic: states remembered per environment; older ones of a longer episode are replaced."""
 
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.difference is not None and self.kind not in ("rnd", "count"):
+            raise ValueError(
+                f"difference: {self.kind} has no novelty over the whole run; use rnd or count"
+            )
+        return self
+
 
 def _parse(value: Any) -> Intrinsic | None:
     if value is None or value is False:
@@ -72,11 +92,11 @@ IntrinsicField = Annotated[
     WithJsonSchema(
         {
             "anyOf": [
-                {"enum": ["rnd", "count", "episodic"]},
+                {"enum": ["rnd", "count", "episodic", "episodic_count"]},
                 {"type": "object"},
                 {"type": "null"},
             ],
-            "x-expected": "rnd, count, episodic, or a block {kind: rnd, coef: 0.1, ...}",
+            "x-expected": "rnd, count, episodic, episodic_count, or a block {kind: rnd, ...}",
         }
     ),
 ]
@@ -89,4 +109,5 @@ class IntrinsicFields(Fields):
 
     intrinsic: IntrinsicField = None
     """Reward for what is new, added to the environment's reward for learning; scores stay those of
-    the environment. rnd, count, episodic, or a block with more settings. null: none."""
+    the environment. rnd, count, episodic, episodic_count, or a block with more settings. null:
+    none."""

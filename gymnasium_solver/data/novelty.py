@@ -2,7 +2,8 @@
 
     states = StateIds(space, by="auto", n_bins=16, n_signs=24, table_bits=16, rng=rng)
     ids = states(obs)                            # [n] entries of a table
-    bonus = VisitCounts(16)(ids, valid)          # [T, N] -> 1 / sqrt(visits)
+    bonus = VisitCounts(16)(ids, valid)          # [T, N] -> 1 / sqrt(visits) in the whole run
+    visits = EpisodeVisits(8, 16)(start, ids, is_first)   # [T, N] visits in the episode
 
 NumPy only. All arrays have fixed sizes, so that they can be saved and checked like weights.
 """
@@ -17,6 +18,8 @@ from gymnasium_solver.spaces.observations import Obs, Space, part_spaces
 
 MOST_BINNED = 8  # numbers in an observation that `auto` puts into bins
 EPSILON = 1e-3  # of the kernel of episodic novelty
+EPISODE_BITS = 16  # largest table of one episode: it is cleared at each start
+MOST_VISITS = 255  # in one episode; more are not counted
 
 
 def as_parts(obs: Obs) -> dict[str, np.ndarray]:
@@ -64,8 +67,8 @@ class StateIds:
             signs = (self._unit(x) * 2 - 1) @ self._projection > 0
             powers = np.uint64(1) << np.arange(signs.shape[1], dtype=np.uint64)
             words = (signs * powers).sum(axis=1, dtype=np.uint64)[:, None]
-            return self._entry(words * self._odd[:1])
-        return self._entry(words * self._odd)
+            return self._entry(words @ self._odd[:1])
+        return self._entry(words @ self._odd)
 
     def _unit(self, x: np.ndarray) -> np.ndarray:
         """Numbers in [0, 1]: by their bounds, or squashed where they have none."""
@@ -74,9 +77,8 @@ class StateIds:
         scaled = (x - np.where(finite, self.low, 0.0)) / width
         return np.where(finite, scaled, 0.5 + 0.5 * np.tanh(x / 2)).astype(np.float32)
 
-    def _entry(self, words: np.ndarray) -> np.ndarray:
-        """Mix the words [n, k] to one entry each (multiply and xor-shift)."""
-        mixed = words.sum(axis=1, dtype=np.uint64)
+    def _entry(self, mixed: np.ndarray) -> np.ndarray:
+        """Entries of numbers [n] (multiply and xor-shift)."""
         for shift in (29, 32):
             mixed ^= mixed >> np.uint64(shift)
             mixed *= np.uint64(0xBF58476D1CE4E5B9)
@@ -111,36 +113,49 @@ class VisitCounts:
 
     def __call__(self, ids: np.ndarray, valid: np.ndarray) -> np.ndarray:
         """Count the visits [T, N] row by row; 1 / sqrt(visits), this one included."""
-        bonus = np.zeros(ids.shape, np.float32)
+        return self.after_and_before(ids, ids, valid, valid)[0]
+
+    def after_and_before(
+        self, ids: np.ndarray, before: np.ndarray, valid: np.ndarray, counted: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Count the visits `counted` of the states that the steps lead to; 1 / sqrt(visits) of them
+        and of the states `before` the steps, both after the row was counted."""
+        novelty = np.zeros((2, *ids.shape), np.float32)
         for t in range(len(ids)):
-            np.add.at(self.counts, ids[t][valid[t]], 1)
-            bonus[t] = 1.0 / np.sqrt(np.maximum(self.counts[ids[t]], 1))
-        return np.where(valid, bonus, 0.0).astype(np.float32)
+            np.add.at(self.counts, ids[t][counted[t]], 1)
+            both = np.stack([ids[t], before[t]])
+            novelty[:, t] = 1.0 / np.sqrt(np.maximum(self.counts[both], 1))
+        after, earlier = np.where(valid, novelty, 0.0).astype(np.float32)
+        return after, earlier
 
     @property
     def n_states(self) -> int:
         return int(np.count_nonzero(self.counts))
 
 
-class FirstVisits:
-    """Which states an environment has visited in its running episode."""
+class EpisodeVisits:
+    """How often an environment has visited each state in its running episode."""
 
     def __init__(self, n_envs: int, table_bits: int):
-        self.seen = np.zeros((n_envs, 2**table_bits), bool)
+        self.visits = np.zeros((n_envs, 2 ** min(table_bits, EPISODE_BITS)), np.uint8)
+        self._shift = max(table_bits - EPISODE_BITS, 0)
 
-    def __call__(self, start: np.ndarray | None, ids: np.ndarray, is_first: np.ndarray) -> Any:
-        """1 where a state [T, N] is new in its episode. `start`: the states before the first row,
+    def __call__(
+        self, start: np.ndarray | None, ids: np.ndarray, is_first: np.ndarray
+    ) -> np.ndarray:
+        """Visits [T, N] of the states, this one included. `start`: the states before the first row,
         at a restart; `is_first` [T, N]: the state opens an episode."""
         envs = np.arange(ids.shape[1])
         if start is not None:
-            self.seen[:] = False
-            self.seen[envs, start] = True
-        new = np.zeros(ids.shape, np.float32)
-        for t in range(len(ids)):
-            self.seen[is_first[t]] = False
-            new[t] = ~self.seen[envs, ids[t]]
-            self.seen[envs, ids[t]] = True
-        return new
+            self.visits[:] = 0
+            self.visits[envs, start >> self._shift] = 1
+        found = np.zeros(ids.shape, np.int64)
+        for t, entries in enumerate(ids >> self._shift):
+            self.visits[is_first[t]] = 0
+            earlier = self.visits[envs, entries]
+            found[t] = np.minimum(earlier, MOST_VISITS - 1) + 1
+            self.visits[envs, entries] = found[t]
+        return found
 
 
 class EpisodeMemory:
@@ -157,7 +172,7 @@ class EpisodeMemory:
         self.neighbors = neighbors
 
     def __call__(self, start: np.ndarray | None, x: np.ndarray, is_first: np.ndarray) -> np.ndarray:
-        """Bonus [T, N] of embeddings [T, N, width]; arguments as in FirstVisits."""
+        """Bonus [T, N] of embeddings [T, N, width]; arguments as in EpisodeVisits."""
         if start is not None:
             self.n_seen[:] = 0
             for env in range(len(start)):

@@ -1,6 +1,7 @@
 """Intrinsic reward in training: exact resume, scores, and that it is learnt from."""
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,15 @@ Call = Callable[..., Any]
 KINDS: dict[str, Any] = {
     "rnd": {"kind": "rnd", "hidden_dims": [8], "embed_dim": 4, "batch_size": 20, "coef": 0.5},
     "count": {"kind": "count", "coef": {"start": 1.0, "end": 0.1}, "first_visit": True},
+    "novel_d": {"kind": "count", "difference": 0.5, "first_visit": True, "coef": 0.5},
+    "rnd_rise": {"kind": "rnd", "difference": 0.5, "hidden_dims": [8], "embed_dim": 4},
+    "episodic_count": {"kind": "episodic_count", "by": "bins", "n_bins": 5, "table_bits": 18},
     "episodic": {"kind": "episodic", "capacity": 20, "coef": 0.5, "normalize": True},
 }
 CASES = [
     *(("ppo", "CartPole-v1", kind) for kind in KINDS),
+    ("dqn", "CartPole-v1", "episodic_count"),
+    ("sac", "Pendulum-v1", "novel_d"),
     ("dqn", "CartPole-v1", "rnd"),
     ("sac", "Pendulum-v1", "count"),
     ("pqn", "CartPole-v1", "episodic"),
@@ -127,12 +133,54 @@ def test_a_sparse_corridor_is_crossed_with_it_and_not_without(train: Call) -> No
     assert plain.meta()["best"]["score"] < 0.5
 
 
+def rewards_of(make_config: Call, states: list[int], is_first: list[int], **settings: Any) -> Any:
+    """Intrinsic rewards [T] of one environment that walks through the states of a Discrete(9)."""
+    from gymnasium import spaces
+
+    config = make_config(
+        "ppo", "FrozenLake-v1", n_envs=1, intrinsic={"coef": 1.0, "by": "exact", **settings}
+    )
+    agent = build_agent(config, spaces.Discrete(9), spaces.Discrete(2))
+    assert isinstance(agent, PPO)
+    assert agent.intrinsic is not None
+    first = np.array(is_first, bool)[:, None]
+    rollout = SimpleNamespace(
+        obs=np.array(states)[:, None],
+        valid=~first[1:],  # the row that leads to the first state of an episode is a reset
+        is_first=first,
+        done=np.append(first[1:, 0], False)[1:, None],
+        is_restart=True,
+    )
+    return agent.intrinsic(rollout, 0, 100)[:, 0]  # type: ignore[arg-type]
+
+
+def test_episodic_counts_fade_within_an_episode_only(make_config: Call) -> None:
+    walk, starts = [0, 1, 2, 1, 0, 0, 1, 2], [1, 0, 0, 0, 0, 1, 0, 0]
+    found = rewards_of(make_config, walk, starts, kind="episodic_count")
+    half = 1 / np.sqrt(2)
+    assert found == pytest.approx([1, 1, half, half, 0, 1, 1])
+    first = rewards_of(make_config, walk, starts, kind="episodic_count", first_visit=True)
+    assert first.tolist() == [1, 1, 0, 0, 0, 1, 1]
+
+
+def test_a_difference_rewards_only_the_way_to_what_is_newer(make_config: Call) -> None:
+    """0 1 0 1 2 by counts: 1 / sqrt(n) after a step, less half of that before it."""
+    found = rewards_of(make_config, [0, 1, 0, 1, 2], [1, 0, 0, 0, 0], kind="count", difference=0.5)
+    half = 1 / np.sqrt(2)
+    # The start is no step, so state 0 is visited once, at the second step.
+    assert found == pytest.approx([0.5, 0.5, half - 0.5, 1 - half / 2])
+    full = rewards_of(make_config, [0, 1, 0, 1, 2], [1, 0, 0, 0, 0], kind="count", difference=1.0)
+    assert full == pytest.approx([0, 0, 0, 1 - half])
+
+
 @pytest.mark.parametrize(
     ("given", "why"),
     [
         ("rndd", "kind"),
         ({"kind": "count", "coeff": 1}, "coeff"),
         ({"kind": "count", "coef": -1}, "coef"),
+        ({"kind": "episodic_count", "difference": 0.5}, "use rnd or count"),
+        ({"kind": "rnd", "difference": 2}, "difference"),
         ({"coef": 1}, "kind: required"),
         (3, "expected a block"),
     ],

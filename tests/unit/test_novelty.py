@@ -7,7 +7,13 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from gymnasium_solver.data.novelty import EPSILON, EpisodeMemory, FirstVisits, StateIds, VisitCounts
+from gymnasium_solver.data.novelty import (
+    EPSILON,
+    EpisodeMemory,
+    EpisodeVisits,
+    StateIds,
+    VisitCounts,
+)
 
 SETTINGS: dict[str, Any] = {"by": "auto", "n_bins": 10, "n_signs": 24, "table_bits": 16}
 
@@ -74,13 +80,45 @@ def test_counts_against_a_dictionary() -> None:
     assert counts.n_states == len(seen)
 
 
-def test_first_visits_start_anew_with_an_episode() -> None:
-    visits = FirstVisits(1, 8)
-    ids = np.array([[1], [2], [1], [3], [3], [2]])
-    is_first = np.array([[0], [0], [0], [1], [0], [0]], bool)
-    new = visits(np.array([0]), ids, is_first)
-    assert new[:, 0].tolist() == [1, 1, 0, 1, 0, 1]
-    assert visits(None, np.array([[2], [0]]), np.zeros((2, 1), bool))[:, 0].tolist() == [0, 1]
+def test_counts_of_the_states_before_the_steps() -> None:
+    """A walk 0 -> 1 -> 0 -> 2: novelty after and before each step, the row itself counted."""
+    counts, every = VisitCounts(8), np.ones((3, 1), bool)
+    states = np.array([[0], [1], [0], [2]])
+    after, before = counts.after_and_before(states[1:], states[:-1], every, every)
+    assert after[:, 0].tolist() == [1.0, 1.0, 1.0]
+    assert before[:, 0].tolist() == [1.0, 1.0, 1.0], "the first state was not counted"
+    after, before = counts.after_and_before(states[1:], states[:-1], every, every)
+    assert after[:, 0] == pytest.approx(1 / np.sqrt([2, 2, 2]))
+    assert before[:, 0] == pytest.approx(1 / np.sqrt([1, 2, 2]))
+
+
+def test_visits_start_anew_with_an_episode() -> None:
+    visits = EpisodeVisits(1, 8)
+    ids = np.array([[1], [2], [1], [3], [3], [2], [3]])
+    is_first = np.array([[0], [0], [0], [1], [0], [0], [0]], bool)
+    found = visits(np.array([0]), ids, is_first)
+    assert found[:, 0].tolist() == [1, 1, 2, 1, 2, 1, 3]
+    assert visits(None, np.array([[2], [0]]), np.zeros((2, 1), bool))[:, 0].tolist() == [2, 1]
+    assert visits(np.array([2]), np.array([[2]]), np.zeros((1, 1), bool))[:, 0].tolist() == [2]
+
+
+def test_visits_of_environments_are_apart_and_stop_at_the_largest_number() -> None:
+    visits = EpisodeVisits(2, 8)
+    ids = np.zeros((300, 2), np.int64)
+    ids[:, 1] = np.arange(300) % 100
+    found = visits(np.array([5, 5]), ids, np.zeros((300, 2), bool))
+    assert found[:, 0].tolist() == [min(n, 255) for n in range(1, 301)]
+    assert found[[0, 5, 99, 100, 299], 1].tolist() == [1, 2, 1, 2, 3]
+
+
+def test_the_table_of_an_episode_stays_small() -> None:
+    """A large table for the counts of the run must not be cleared at each start."""
+    states = state_ids(spaces.Box(0, 1, (6,), np.float32), by="exact", table_bits=24)
+    visits = EpisodeVisits(3, 24)
+    assert visits.visits.nbytes == 3 * 2**16
+    ids = states(np.random.default_rng(5).random((90, 6), np.float32)).reshape(30, 3)
+    assert ids.max() >= 2**16
+    assert (visits(ids[0], ids[1:], np.zeros((29, 3), bool)) == 1).all()
 
 
 def test_episodic_novelty_against_brute_force() -> None:
