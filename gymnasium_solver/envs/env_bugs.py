@@ -35,6 +35,8 @@ NEEDS_MUJOCO_3 = {
     "gymnasium-robotics": ("gymnasium_robotics", "3.3.7"),
     "dm_control": ("dm_control", "3.17.0"),
 }
+# Packages that shipped configs need and no other error names: pip knows them by the same name.
+PACKAGES = ("minigrid",)
 
 
 def env_bug(happened: str, error: BaseException) -> EnvError:
@@ -101,6 +103,8 @@ def advice(error: BaseException) -> str:
     """What is known to help against an exception; "" if nothing is."""
     if "display" in f"{type(error).__name__} {error}".lower():
         return ". It needs a display: run it under xvfb-run; for pyglet set PYGLET_HEADLESS=1"
+    if isinstance(error, ModuleNotFoundError) and error.name in PACKAGES:
+        return f". Install it: pip install {error.name}"
     files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
     for package, problem in mujoco_conflicts().items():
         module = NEEDS_MUJOCO_3[package][0]

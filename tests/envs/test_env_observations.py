@@ -6,6 +6,8 @@ import gymnasium
 import numpy as np
 import pytest
 
+from gymnasium_solver.envs.engines.envpool import pool_twin
+from gymnasium_solver.envs.env_bugs import env_bug
 from gymnasium_solver.envs.make import make_vector_env
 from gymnasium_solver.envs.readers import reader
 from gymnasium_solver.envs.suites.buttons import ActionSet
@@ -55,6 +57,20 @@ def test_a_usable_ace_of_blackjack_is_one_that_can_count_one(record):
     assert not rollout.done[is_hit & usable & ~rollout.is_reset].any()  # a hit never busts it
     with pytest.raises(EnvError, match="ace"):
         make_vector_env("Blackjack-v1", 1, vectorization_mode="envpool")
+
+
+def test_mazes_without_a_way_are_refused():
+    """EnvPool 1.2 puts doors of MultiRoom into the corners of rooms."""
+    name = "MiniGrid-MultiRoom-N4-S5-v0"
+    with pytest.raises(EnvError, match=f"into a wall.*minigrid:{name}.*pip install minigrid"):
+        make_vector_env(name, 1)
+    assert pool_twin(f"minigrid:{name}") is None, "no advice to use it"
+    assert pool_twin("minigrid:MiniGrid-Empty-5x5-v0") == "MiniGrid-Empty-5x5-v0"
+
+
+def test_a_missing_package_of_a_shipped_config_is_named():
+    error = ModuleNotFoundError("No module named 'minigrid'", name="minigrid")
+    assert str(env_bug("X: cannot import", error)).endswith("Install it: pip install minigrid")
 
 
 def test_text_is_left_out_with_a_note():
