@@ -36,7 +36,9 @@ REFUSED = {
 
 
 FEWEST_SEEDS = 4  # of a stack: fewer are not worth the start of another process
-MOST_ON_GPU = 4  # stacks of a config on one GPU
+# On a GPU small networks wait for Python, so that smaller stacks pay; but each process takes half a
+# gigabyte of the GPU's memory.
+FEWEST_ON_GPU, MOST_STACKS_ON_GPU = 2, 5
 CNN = "it learns from images, by a CNN that one seed alone keeps busy"
 
 
@@ -48,11 +50,11 @@ class Line(NamedTuple):
 
 
 def default_stacks(configs: Sequence[Any], n_seeds: int) -> int:
-    """Processes per config: one per CPU, as long as each has a few seeds. On a GPU a few: there
-    small networks wait for Python, but each process takes half a gigabyte of the GPU's memory."""
-    n = max(1, min(cpu_count(), n_seeds // FEWEST_SEEDS))
-    is_gpu = any(str(config.device).startswith("cuda") for config in configs)
-    return min(n, MOST_ON_GPU) if is_gpu else n
+    """Processes per config: one per CPU, as long as each has a few seeds, and on a GPU a few."""
+    most, fewest = cpu_count(), FEWEST_SEEDS
+    if any(str(config.device).startswith("cuda") for config in configs):
+        most, fewest = min(most, MOST_STACKS_ON_GPU), FEWEST_ON_GPU
+    return max(1, min(most, n_seeds // fewest))
 
 
 def check_stackable(label: str, config: Any) -> None:

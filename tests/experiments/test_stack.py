@@ -173,7 +173,7 @@ def test_one_stack_per_cpu_with_at_least_four_seeds(monkeypatch: pytest.MonkeyPa
     assert found == [1, 1, 2, 3, 3]
     monkeypatch.setattr(stack, "cpu_count", lambda: 64)
     on_gpu = config.replace(device="cuda")
-    assert [stack.default_stacks([on_gpu], n) for n in (4, 10, 100)] == [1, 2, 4]
+    assert [stack.default_stacks([on_gpu], n) for n in (1, 4, 10, 100)] == [1, 2, 5, 5]
 
 
 def test_seeds_are_dealt_out_to_stacks_and_stay_there(tmp_path: Path) -> None:
