@@ -26,6 +26,7 @@ from benchmarks import (
     profile_updates,
     runs_listing,
     stack,
+    sweep_classics,
     ui_load,
     ui_tensorboard,
 )
@@ -44,6 +45,7 @@ PAGES: dict[str, Callable[[dict[str, Any]], str]] = {
             memory_speed,
             runs_listing,
             stack,
+            sweep_classics,
             ui_load,
             ui_tensorboard,
         )

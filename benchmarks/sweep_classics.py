@@ -1,6 +1,6 @@
 """Does `gsolve sweep` find configs as good as the shipped ones, from wide ranges?
 
-    python -m benchmarks.sweep_classics                    # about 12 minutes on one core
+    python -m benchmarks.sweep_classics                    # about 20 minutes on one core
     python -m benchmarks.sweep_classics --full --jobs 2    # hours
     python -m benchmarks.sweep_classics --envs CartPole-v1 --trials 6 --max-env-steps 8000  # a try
 
@@ -10,15 +10,15 @@ shipped values are trained for comparison, but suggestions do not see them (own_
 best found configs are trained on fresh seeds beside the shipped one. Written to
 benchmarks/results/sweep_classics.json and .md. An interrupted benchmark resumes its sweeps.
 
-By default 12 trials of a short budget each (SHORT), and a final of the best one on five seeds; with
-`--full` 40 trials of the shipped budget, and a final of the best three on ten seeds.
+By default trials of a short budget (SHORT), and a final on five seeds; with `--full` 40 trials of the
+shipped budget, and a final of the best three on ten seeds.
 """
 
 import argparse
 import json
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 from gymnasium_solver.experiments.search.coordinator import Coordinator
 from gymnasium_solver.experiments.search.folder import Sweep
@@ -26,6 +26,7 @@ from gymnasium_solver.experiments.search.plan import read_plan
 from gymnasium_solver.experiments.search.prepare import prepare
 from gymnasium_solver.runs import machine
 
+NAME = "sweep_classics"
 ENVS = ("CartPole-v1", "Acrobot-v1")
 PARAMS = {
     "policy_lr": "log:1e-5..3e-2",
@@ -38,20 +39,37 @@ PARAMS = {
     "ent_coef": "log:1e-6..0.3",
 }
 SAMPLERS = ("auto", "random")
-SHORT = {"CartPole-v1": 25_000, "Acrobot-v1": 40_000}  # env steps of a trial
-SIZES = {"trials": (12, 40), "top": (1, 3), "final_seeds": (5, 10)}  # short, full
+
+
+class Size(NamedTuple):
+    env_steps: int | None
+    """Of a trial; None: as shipped."""
+    trials: int
+    top: int
+    """Configs in the final."""
+    final_seeds: int
+
+
+SHORT = {"CartPole-v1": Size(25_000, 36, 3, 5), "Acrobot-v1": Size(40_000, 12, 1, 5)}
+FULL = Size(None, 40, 3, 10)
 RESULTS = Path(__file__).parent / "results"
+
+
+def size_of(env_id: str, args: argparse.Namespace) -> Size:
+    given = {"env_steps": args.max_env_steps, "trials": args.trials}
+    size = FULL if args.full else SHORT.get(env_id, FULL)
+    return size._replace(**{name: value for name, value in given.items() if value is not None})
 
 
 def sweep_of(env_id: str, sampler: str, args: argparse.Namespace) -> Sweep:
     """The sweep of an earlier, interrupted benchmark with the same settings, or a new one."""
-    budget = args.max_env_steps or (None if args.full else SHORT.get(env_id))
-    fields = {} if budget is None else {"max_env_steps": budget}
+    size = size_of(env_id, args)
+    fields = {} if size.env_steps is None else {"max_env_steps": size.env_steps}
     data = {
-        "config": f"{env_id}:ppo", "params": PARAMS, "sampler": sampler, "trials": args.trials,
+        "config": f"{env_id}:ppo", "params": PARAMS, "sampler": sampler, "trials": size.trials,
         "jobs": args.jobs, "seed": args.seed, "set": fields, "own_first": False,
-        "name": f"{env_id}-{sampler}-{args.trials}-{args.seed}",
-        "final": {"top": args.top, "seeds": args.final_seeds},
+        "name": f"{env_id}-{sampler}-{size.trials}-{args.seed}",
+        "final": {"top": size.top, "seeds": size.final_seeds},
     }  # fmt: skip
     prepared = prepare(read_plan(data, "benchmark"))
     known = sorted((args.runs_dir / "sweeps").glob(f"{data['name']}-*"))
@@ -74,6 +92,7 @@ def measured(env_id: str, sampler: str, args: argparse.Namespace) -> dict[str, A
         "env_id": env_id,
         "sampler": sweep.plan().sampler,
         "trials": result["trials"],
+        "size": size_of(env_id, args)._asdict(),
         "env_steps": result["env_steps"],
         "metric": result["metric"],
         "params": sweep.plan().space().decode(sweep.trials()[found["trial"]].latents)
@@ -85,28 +104,30 @@ def measured(env_id: str, sampler: str, args: argparse.Namespace) -> dict[str, A
     }
 
 
-def markdown(rows: list[dict[str, Any]], args: argparse.Namespace) -> str:
+def markdown(content: dict[str, Any]) -> str:
+    """The page of results/sweep_classics.json."""
     lines = [
         "# Sweeps on the classics",
         "",
-        f"`python -m benchmarks.sweep_classics{' --full' * args.full}`, {args.trials} trials: the",
-        f"best config found and the shipped one on {args.final_seeds} fresh seeds. AUC is the mean",
-        "validation score over the budget, the metric of the search.",
+        f"`{content['settings']['command']}`, commit {content['settings']['commit']}: the best config",
+        "found from wide ranges and the shipped one, on fresh seeds. AUC is the mean validation score",
+        "over the budget, the metric of the search.",
         "",
-        "| environment | sampler | AUC found | AUC shipped | test found | test shipped "
-        "| solved found | solved shipped | env steps found | env steps shipped |",
-        "|" + " --- |" * 10,
+        "| environment | sampler | trials | env steps of one | seeds | AUC found | AUC shipped "
+        "| test found | test shipped | solved found | solved shipped |",
+        "|" + " --- |" * 11,
     ]
-    for row in rows:
-        found, own = row["found"] or {}, row["shipped"]
+    for row in content["rows"]:
+        found, own, size = row["found"] or {}, row["shipped"], row["size"]
+        steps = "as shipped" if size["env_steps"] is None else f"{size['env_steps']:,}"
         cells = [
-            row["env_id"], row["sampler"],
+            row["env_id"], row["sampler"], str(row["trials"]), steps, str(size["final_seeds"]),
             *(f"{one.get(key, float('nan')):.1f}" for key in ("value", "score")
               for one in (found, own)),
-            *(f"{one.get('solved')}/{one.get('seeds')}" for one in (found, own)),
-            *(f"{one.get('env_steps', float('nan')):,.0f}" for one in (found, own)),
+            *(f"{one.get('solved')} of {one.get('seeds')}" for one in (found, own)),
         ]  # fmt: skip
         lines.append("| " + " | ".join(cells) + " |")
+    lines += ["", "Searched: " + ", ".join(f"{k} `{v}`" for k, v in PARAMS.items()) + "."]
     return "\n".join(lines) + "\n"
 
 
@@ -116,23 +137,21 @@ def main() -> None:
     parser.add_argument("--samplers", nargs="+", default=list(SAMPLERS))
     parser.add_argument("--full", action="store_true", help="hours instead of minutes")
     parser.add_argument("--jobs", type=int, default=1)
-    for name, (short, full) in SIZES.items():
-        text = f"default: {short}, with --full {full}"
-        parser.add_argument(f"--{name.replace('_', '-')}", type=int, help=text)
+    parser.add_argument("--trials", type=int, help="default: see SHORT and FULL")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--max-env-steps", type=int)
     parser.add_argument("--runs-dir", type=Path, default=Path("runs/sweep_classics"))
     parser.add_argument("-o", "--output", type=Path, default=RESULTS / "sweep_classics.json")
     args = parser.parse_args()
-    for name, sizes in SIZES.items():
-        if getattr(args, name) is None:
-            setattr(args, name, sizes[args.full])
     rows = [measured(env, sampler, args) for env in args.envs for sampler in args.samplers]
-    settings = {"trials": args.trials, "final_seeds": args.final_seeds, "params": PARAMS}
-    content = {"settings": settings, "machine": machine.machine(), "rows": rows}
+    command = f"python -m benchmarks.sweep_classics{' --full' * args.full}"
+    git = machine.git_state(Path(__file__).parent)[0] or {}
+    commit = f"{str(git.get('commit'))[:7]}{'+' * bool(git.get('dirty'))}"
+    settings = {"command": command, "commit": commit, "params": PARAMS}
+    content = {"benchmark": NAME, "settings": settings, "machine": machine.machine(), "rows": rows}
     args.output.write_text(json.dumps(content, indent=2) + "\n")
-    args.output.with_suffix(".md").write_text(markdown(rows, args))
-    print(markdown(rows, args))
+    args.output.with_suffix(".md").write_text(markdown(content))
+    print(markdown(content))
 
 
 if __name__ == "__main__":
