@@ -10,8 +10,8 @@ shipped values are trained for comparison, but suggestions do not see them (own_
 best found configs are trained on fresh seeds beside the shipped one. Written to
 benchmarks/results/sweep_classics.json and .md. An interrupted benchmark resumes its sweeps.
 
-By default trials of a short budget (SHORT), and a final on five seeds; with `--full` 40 trials of the
-shipped budget, and a final of the best three on ten seeds.
+By default trials of a short budget (SHORT), and a final on five seeds; with `--full` 40 trials of
+the shipped budget, and a final of the best three on ten seeds.
 """
 
 import argparse
@@ -106,12 +106,13 @@ def measured(env_id: str, sampler: str, args: argparse.Namespace) -> dict[str, A
 
 def markdown(content: dict[str, Any]) -> str:
     """The page of results/sweep_classics.json."""
+    settings = content["settings"]
     lines = [
         "# Sweeps on the classics",
         "",
-        f"`{content['settings']['command']}`, commit {content['settings']['commit']}: the best config",
-        "found from wide ranges and the shipped one, on fresh seeds. AUC is the mean validation score",
-        "over the budget, the metric of the search.",
+        f"`{settings['command']}`, commit {settings['commit']}: the best config found from wide",
+        "ranges and the shipped one, on fresh seeds. AUC is the mean validation score over the",
+        "budget, the metric of the search.",
         "",
         "| environment | sampler | trials | env steps of one | seeds | AUC found | AUC shipped "
         "| test found | test shipped | solved found | solved shipped |",
