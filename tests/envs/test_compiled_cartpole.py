@@ -2,11 +2,13 @@
 
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
-from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
+from gymnasium.envs.classic_control.cartpole import CartPoleEnv, CartPoleVectorEnv
 
 from gymnasium_solver.envs.engines import array_envs, compiled_cartpole
+from gymnasium_solver.envs.engines.compiled_cartpole import CompiledPole, compile_single
 from gymnasium_solver.envs.engines.gymnasium import GymnasiumEngine
 from gymnasium_solver.fast.native import build
 
@@ -68,6 +70,58 @@ def test_changed_constants_and_the_other_integrator_count() -> None:
     for _ in range(40):
         actions = np.array([0, 1, 1, 0])
         same(step(actions)[0], plain.step(actions)[0])
+
+
+@needs_compiler
+@pytest.mark.parametrize("is_sutton", [False, True])
+@pytest.mark.parametrize("integrator", ["euler", "semi-implicit"])
+def test_a_single_pole_has_the_bits_of_gymnasium(is_sutton: bool, integrator: str) -> None:
+    own, plain = (
+        gymnasium.make("CartPole-v1", sutton_barto_reward=is_sutton, max_episode_steps=60)
+        for _ in range(2)
+    )
+    for env in (own, plain):
+        env.unwrapped.kinematics_integrator = integrator  # type: ignore[attr-defined]
+    compile_single(own)
+    assert isinstance(own.unwrapped.step, CompiledPole)
+    rng, n_over = np.random.default_rng(0), 0
+    for env in (own, plain):
+        env.reset(seed=5)
+    for _ in range(400):
+        action = rng.integers(2) if n_over else np.int64(n_over)
+        (obs, *rest), (wanted, *others) = own.step(action), plain.step(action)
+        same(obs, wanted)
+        assert rest == others
+        assert [type(x) for x in rest] == [type(x) for x in others]
+        same(own.unwrapped.state, plain.unwrapped.state)  # type: ignore[attr-defined]
+        if rest[1] or rest[2]:
+            n_over += 1
+            for env in (own, plain):
+                env.reset()
+    assert n_over > 3
+
+
+@needs_compiler
+def test_a_step_after_the_end_is_gymnasiums() -> None:
+    own, plain = (gymnasium.make("CartPole-v1").unwrapped for _ in range(2))
+    compile_single(own)
+    with pytest.raises(AssertionError, match="reset"):
+        own.step(1)
+    for env in (own, plain):
+        env.reset(seed=1)
+        while not env.step(1)[2]:
+            pass
+    with pytest.warns(UserWarning, match="already returned terminated"):
+        (obs, *rest), (wanted, *others) = own.step(1), plain.step(1)
+    same(obs, wanted)
+    assert rest == others
+
+    class Heavier(CartPoleEnv):
+        pass
+
+    other = Heavier()
+    compile_single(other)
+    assert "step" not in vars(other)
 
 
 def engine() -> GymnasiumEngine:

@@ -1,7 +1,9 @@
-"""Steps of Gymnasium's CartPoleVectorEnv in C (cartpole.c): the same bits as its own `step`.
+"""Steps of Gymnasium's CartPoleVectorEnv and CartPoleEnv in C (cartpole.c): the same bits as their
+own `step`.
 
     step = compiled_cartpole(env)           # None: another env, or no C compiler
     obs, reward, terminated, truncated, info = step(actions)
+    compile_single(env)                     # from now on env.step is compiled, if it is a CartPole
 
 A step of 8 poles in NumPy is forty calls, a quarter of the time of a PPO training; the arithmetic
 is a microsecond. Sine and cosine stay with NumPy, and random numbers with the generator of the env.
@@ -15,8 +17,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
-from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
+from gymnasium.envs.classic_control.cartpole import CartPoleEnv, CartPoleVectorEnv
 
 from gymnasium_solver.errors import Unsupported
 from gymnasium_solver.fast.native.build import load_file
@@ -84,11 +87,55 @@ class CompiledCartPole:
             own[...] = getattr(env, name)
             setattr(env, name, own)
         self._n_done = int(np.count_nonzero(self._prev_done))
-        for name, source in NUMBERS.items():
-            setattr(poles, name, getattr(env, source))
+        _set_constants(poles, env)
         poles.max_steps = env.max_episode_steps
-        poles.semi_implicit = env.kinematics_integrator != "euler"
         poles.sutton_barto = bool(env._sutton_barto_reward)
+
+
+class CompiledPole:
+    """`step` of a single CartPole whose actions are checked already. The env's `state` stays
+    current."""
+
+    def __init__(self, env: CartPoleEnv, function: Callable[[int], int]):
+        self._env, self._step = env, function
+        self._state = np.zeros(4)  # as of a batch of one
+        self._theta, self._actions = self._state[2:3], np.zeros(1, np.int64)
+        self._sine, self._cosine = np.zeros(1), np.zeros(1)
+        self._fresh, self._steps = np.zeros(0), np.zeros(1, np.int32)
+        self._prev_done, self._terminated, self._truncated = np.zeros((3, 1), np.bool_)
+        self._obs, self._reward = np.zeros(4, np.float32), np.zeros(1, np.float32)
+        self._poles = Poles(n=1, max_steps=np.iinfo(np.int64).max)
+        for name in POINTERS:
+            setattr(self._poles, name, getattr(self, f"_{name}").ctypes.data)
+        self._address = ctypes.addressof(self._poles)
+
+    def __call__(self, action: Any) -> tuple[Any, ...]:
+        env = self._env
+        if (
+            env.state is None
+            or env.steps_beyond_terminated is not None
+            or env.render_mode == "human"
+        ):
+            return type(env).step(env, action)  # it warns, or draws
+        if env.state is not self._state:  # after a reset
+            self._state[...] = env.state
+            env.state = self._state
+            _set_constants(self._poles, env)
+        self._actions[0] = action
+        np.sin(self._theta, out=self._sine)
+        np.cos(self._theta, out=self._cosine)
+        terminated = bool(self._step(self._address))
+        reward = 0.0 if env._sutton_barto_reward else 1.0
+        if terminated:
+            self._prev_done[0], env.steps_beyond_terminated = False, 0
+            reward = -1.0 if env._sutton_barto_reward else 1.0
+        return self._obs.copy(), reward, terminated, False, {}
+
+
+def _set_constants(poles: Poles, env: Any) -> None:
+    for name, source in NUMBERS.items():
+        setattr(poles, name, getattr(env, source))
+    poles.semi_implicit = env.kinematics_integrator != "euler"
 
 
 def compiled_cartpole(env: Any) -> CompiledCartPole | None:
@@ -96,6 +143,14 @@ def compiled_cartpole(env: Any) -> CompiledCartPole | None:
     if type(env) is not CartPoleVectorEnv or (function := _function()) is None:
         return None
     return CompiledCartPole(env, function)
+
+
+def compile_single(env: gymnasium.Env[Any, Any]) -> None:
+    """Let an env step in C, if it is Gymnasium's CartPole itself, with any wrappers, and there is a
+    compiler."""
+    inner = env.unwrapped
+    if type(inner) is CartPoleEnv and (function := _function()) is not None:
+        inner.step = CompiledPole(inner, function)  # type: ignore[method-assign]
 
 
 @cache

@@ -14,11 +14,13 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
+from gymnasium_solver.envs.engines.compiled_cartpole import compile_single
 from gymnasium_solver.envs.engines.guard import Guard
 from gymnasium_solver.envs.fit import reward_number, whole_range
 from gymnasium_solver.envs.readers import FlatObservations
 from gymnasium_solver.envs.vector import Info, RawStep, as_float32
 from gymnasium_solver.errors import EnvError
+from gymnasium_solver.fast.native.build import is_preferred
 from gymnasium_solver.spaces.native_actions import action_shape, is_product, to_native
 from gymnasium_solver.spaces.observations import ARRAYS, Obs, part_spaces
 
@@ -131,6 +133,9 @@ class DirectEnvs(VectorEnv):
     def _drop_guards(self) -> None:
         """Step the envs themselves from now on, if what they return can be stored as it is."""
         self._is_checked = True
+        if is_preferred():
+            for env in self.envs:
+                compile_single(env)
         pairs = zip(self.envs, self._guards, strict=True)
         self._steps = [env.step if guard.is_exact else guard.step for env, guard in pairs]
 
