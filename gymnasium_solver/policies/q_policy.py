@@ -36,8 +36,8 @@ class QPolicy(Policy):
         function = net.q_values if net.q.core is None else net.step
         self._infer = Inference(function, net, record=record)
         self._infer_noisy = Inference(function, net, record=record)
-        is_plain = net.q.core is None and not net.q.noisy_layers
-        self.explorer = CompiledForward(net.q_values, net, wanted=compile and record and is_plain)
+        is_plain = not net.q.noisy_layers
+        self.explorer = CompiledForward(function, net, wanted=compile and record and is_plain)
 
     def state(self) -> dict[str, float]:
         return {"epsilon": self.epsilon, "temperature": self.temperature}
@@ -54,8 +54,12 @@ class QPolicy(Policy):
             noise = self.net.q.row_noise(obs_len(obs), self.rng)
             q, carry = self._run(self._infer_noisy, obs, carry, is_first, noise)
             return Acted(legal(q, mask).argmax(axis=1), carry)
-        found = self.explorer(obs)
-        q, carry = self._q_values(obs, carry, is_first) if found is None else (found[0], carry)
+        found = self.explorer(*([obs, carry["core"], is_first] if self.has_memory else [obs]))
+        if found is None:
+            q, carry = self._q_values(obs, carry, is_first)
+        else:
+            q, *core = found
+            carry = {"core": core[0]} if core else carry
         return Acted(self._explore(legal(q, mask), mask), carry)
 
     def initial_carry(self, n: int) -> Carry:

@@ -49,13 +49,31 @@ def test_actions_are_those_of_the_same_random_numbers(
     assert plain.forwards["act"].mode == "torch"
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [{"noisy": True}, {"recurrent": "gru", "recurrent_dim": 4, "sequence_length": 4}],
-    ids=["noisy", "recurrent"],
-)
-def test_other_networks_act_as_before(fields: dict[str, Any]) -> None:
-    ours, plain = pair("dqn", DISCRETE, fields)
+@pytest.mark.parametrize(("algo_id", "kind"), [("dqn", "gru"), ("pqn", "lstm"), ("dqn", "rnn")])
+def test_values_and_carries_are_those_of_numpy(algo_id: str, kind: str) -> None:
+    memory = {"recurrent": kind, "recurrent_dim": 4, "sequence_length": 4}
+    ours, plain = pair(algo_id, DISCRETE, {"epsilon": 0.3, **memory})
+    n = 5
+    carries = [agent.policy.initial_carry(n) for agent in (ours, plain)]
+    firsts = np.random.default_rng(1).random((6, n)) < 0.4
+    for seed, first in enumerate(firsts):
+        obs = observations(seed, n)
+        greedy = ours.policy.greedy(obs, carries[0], first)
+        mine, other = (
+            agent.policy.sample(obs, carry, first)
+            for agent, carry in zip((ours, plain), carries, strict=True)
+        )
+        for found in (other, greedy):  # where the carry is reset, and where it is not
+            core = found.carry["core"]
+            np.testing.assert_allclose(mine.carry["core"], core, rtol=1e-4, atol=1e-5)
+        np.testing.assert_array_equal(mine.actions, other.actions)
+        carries = [mine.carry, other.carry]
+    assert ours.policy.rng.bit_generator.state == plain.policy.rng.bit_generator.state
+    assert ours.forwards["act"].mode == "compiled"
+
+
+def test_noisy_networks_act_as_before() -> None:
+    ours, plain = pair("dqn", DISCRETE, {"noisy": True})
     n, found = 5, []
     for agent in (ours, plain):
         acted = agent.policy.sample(observations(0, n), agent.policy.initial_carry(n), FIRST[:n])
