@@ -229,9 +229,11 @@ class IntrinsicReward:
         rise = self.cfg.difference
         if self.counts is not None:
             assert ids is not None
-            # With a difference the first state of an episode is a state before a step.
-            counted = valid if rise is None else valid | rollout.is_first[1:]
-            after, before = self.counts.after_and_before(ids[1:], ids[:-1], valid, counted)
+            if rise is None:
+                after = before = self.counts(ids[1:], valid)
+            else:  # the first state of an episode is also one before a step, so it is counted
+                counted = valid | rollout.is_first[1:]
+                after, before = self.counts.after_and_before(ids[1:], ids[:-1], valid, counted)
             found["roll/intrinsic/states"] = float(self.counts.n_states)
         else:
             after, before, loss = self._errors(rollout)
