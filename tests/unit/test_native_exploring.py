@@ -42,7 +42,7 @@ def test_actions_are_those_of_the_same_random_numbers(
                 acted = agent.policy.sample(obs, carries[i], FIRST[:n])
                 carries[i] = acted.carry
                 found.append(acted.actions)
-            np.testing.assert_allclose(*found, rtol=1e-4, atol=1e-5)
+            np.testing.assert_allclose(found[0], found[1], rtol=1e-4, atol=1e-5)
             assert found[0].dtype == found[1].dtype
     assert ours.policy.rng.bit_generator.state == plain.policy.rng.bit_generator.state
     assert ours.forwards["act"].mode == "compiled"
@@ -78,7 +78,7 @@ def test_noisy_networks_act_as_before() -> None:
     for agent in (ours, plain):
         acted = agent.policy.sample(observations(0, n), agent.policy.initial_carry(n), FIRST[:n])
         found.append(acted.actions)
-    np.testing.assert_allclose(*found, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-4, atol=1e-5)
     assert ours.forwards["act"].mode == "torch"
 
 
