@@ -1,9 +1,11 @@
 """Is this checkout as fast as an older one? The same trainings in both, in turns.
 
     .venv/bin/python -m benchmarks.before_after 8ce06b8 --repeats 9
+    .venv/bin/python -m benchmarks.before_after 8ce06b8 --one-thread
 
 The older one is a commit, which is checked out into a temporary folder, or a folder.
-Each training is a process of its own with the threads that the library picks, and takes turns with
+Each training is a process of its own with the threads that the library picks, or one thread on one
+core, and takes turns with
 the same one of the other checkout (older, newer, newer, older, ...). The rate is env steps by the
 seconds of the run without its final test, which older versions did not have. Ratios are of medians.
 Figures go to results/before_after.json, the table to results/before_after.md.
@@ -21,7 +23,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from gymnasium_solver.bench.harness import ROOT, describe, header, say, spread, table, write
+from gymnasium_solver.bench.harness import ROOT, cores, describe, header, say, spread, table, write
 
 NAME = "before_after"
 CONFIGS = ROOT / "benchmarks/configs"
@@ -66,15 +68,21 @@ def _git(*words: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
     return subprocess.run(["git", *words], cwd=cwd, capture_output=True, text=True, check=False)
 
 
-def rate(checkout: Path, config: str, steps: int) -> float:
-    """Env steps per second of one training, from its first to its last row of metrics."""
+def rate(checkout: Path, config: str, steps: int, core: int | None = None) -> float:
+    """Env steps per second of one training, from its first to its last row of metrics. `core`: with
+    one thread, on this core (Linux only)."""
+    flags = FLAGS if core is None else [*FLAGS, "--n-threads", "1"]
+    pin = None
+    if core is not None and hasattr(os, "sched_setaffinity"):
+        pin = lambda: os.sched_setaffinity(0, {core})  # noqa: E731
     with tempfile.TemporaryDirectory() as runs:
-        command = [sys.executable, "-m", "gymnasium_solver", "train", config, *FLAGS]
+        command = [sys.executable, "-m", "gymnasium_solver", "train", config, *flags]
         done = subprocess.run(
             [*command, "--max-env-steps", str(steps), "--runs-dir", runs],
             cwd=checkout,
             env={**os.environ, "PYTHONPATH": str(checkout)},
             check=False,
+            preexec_fn=pin,
             capture_output=True,
             text=True,
         )
@@ -105,24 +113,29 @@ def main() -> None:
     parser.add_argument("older", help="a commit, or the folder of another checkout")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--only", nargs="+", choices=CASES, default=list(CASES))
+    parser.add_argument("--one-thread", action="store_true", help="and one core for each")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/results")
     args = parser.parse_args()
     with checked_out(args.older) as older:
-        result = measure(older, args.only, args.repeats, args.out)
+        result = measure(older, args.only, args.repeats, args.out, args.one_thread)
     print(markdown(result))
 
 
-def measure(older: Path, cases: Sequence[str], repeats: int, out: Path) -> dict[str, Any]:
+def measure(
+    older: Path, cases: Sequence[str], repeats: int, out: Path, one_thread: bool
+) -> dict[str, Any]:
     """Train in turns; the files are written after each repeat."""
     rates: dict[str, dict[str, list[float]]] = {name: {"older": [], "newer": []} for name in cases}
     commit = _git("rev-parse", "--short", "HEAD", cwd=older).stdout.strip()
-    result = header(f"python -m benchmarks.before_after {commit} --repeats {repeats}")
+    how = " --one-thread" if one_thread else ""
+    result = header(f"python -m benchmarks.before_after {commit} --repeats {repeats}{how}")
     result |= {"benchmark": NAME, "older": commit, "rates": rates}
     sides = [("older", older), ("newer", ROOT)]
     for repeat in range(repeats):
+        core = cores()[repeat % len(cores())] if one_thread else None
         for name in cases:
             for side, checkout in sides if repeat % 2 == 0 else sides[::-1]:
-                rates[name][side].append(rate(checkout, *CASES[name]))
+                rates[name][side].append(rate(checkout, *CASES[name], core))
             say(f"{name}: {rates[name]['older'][-1]:,.0f} {rates[name]['newer'][-1]:,.0f}")
         write(out, NAME, result, markdown(result))
     return result
