@@ -97,7 +97,8 @@ class CompiledPole:
     current."""
 
     def __init__(self, env: CartPoleEnv, function: Callable[[int], int]):
-        self._env, self._step = env, function
+        self._env: Any = env  # Gymnasium declares some of its attributes as None
+        self._step = function
         self._state = np.zeros(4)  # as of a batch of one
         self._theta, self._actions = self._state[2:3], np.zeros(1, np.int64)
         self._sine, self._cosine = np.zeros(1), np.zeros(1)
