@@ -20,11 +20,11 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
+from gymnasium_solver.bench import harness
 from gymnasium_solver.experiments.search.coordinator import Coordinator
 from gymnasium_solver.experiments.search.folder import Sweep
 from gymnasium_solver.experiments.search.plan import read_plan
 from gymnasium_solver.experiments.search.prepare import prepare
-from gymnasium_solver.runs import machine
 
 NAME = "sweep_classics"
 ENVS = ("CartPole-v1", "Acrobot-v1")
@@ -106,11 +106,10 @@ def measured(env_id: str, sampler: str, args: argparse.Namespace) -> dict[str, A
 
 def markdown(content: dict[str, Any]) -> str:
     """The page of results/sweep_classics.json."""
-    settings = content["settings"]
     lines = [
         "# Sweeps on the classics",
         "",
-        f"`{settings['command']}`, commit {settings['commit']}: the best config found from wide",
+        f"`{content['command']}`, commit {content['versions']['commit']}: the best found from wide",
         "ranges and the shipped one, on fresh seeds. AUC is the mean validation score over the",
         "budget, the metric of the search.",
         "",
@@ -128,7 +127,10 @@ def markdown(content: dict[str, Any]) -> str:
             *(f"{one.get('solved')} of {one.get('seeds')}" for one in (found, own)),
         ]  # fmt: skip
         lines.append("| " + " | ".join(cells) + " |")
-    lines += ["", "Searched: " + ", ".join(f"{k} `{v}`" for k, v in PARAMS.items()) + "."]
+    lines += [
+        "",
+        "Searched: " + ", ".join(f"{k} `{v}`" for k, v in content["params"].items()) + ".",
+    ]
     return "\n".join(lines) + "\n"
 
 
@@ -146,10 +148,7 @@ def main() -> None:
     args = parser.parse_args()
     rows = [measured(env, sampler, args) for env in args.envs for sampler in args.samplers]
     command = f"python -m benchmarks.sweep_classics{' --full' * args.full}"
-    git = machine.git_state(Path(__file__).parent)[0] or {}
-    commit = f"{str(git.get('commit'))[:7]}{'+' * bool(git.get('dirty'))}"
-    settings = {"command": command, "commit": commit, "params": PARAMS}
-    content = {"benchmark": NAME, "settings": settings, "machine": machine.machine(), "rows": rows}
+    content = {"benchmark": NAME, **harness.header(command), "params": PARAMS, "rows": rows}
     args.output.write_text(json.dumps(content, indent=2) + "\n")
     args.output.with_suffix(".md").write_text(markdown(content))
     print(markdown(content))
