@@ -81,8 +81,10 @@ def print_environments(console: "Console", found: "list[EnvEntry]") -> None:
         for env in envs:
             spaces = (env.observations, env.actions)
             mean = "-" if env.random is None else f"{env.random:,.4g}"
+            # Its configs are found without the module's name too.
+            env_id = env.env_id if is_wide else env.env_id.rpartition(":")[2]
             table.add_row(
-                Text(f"  {env.env_id}"),
+                Text(f"  {env_id}"),
                 *(spaces if is_wide else map(_shorter, spaces)),
                 *([mean] if is_wide else []),
                 "-" if env.threshold is None else f"{env.threshold:,g}",
