@@ -6,7 +6,7 @@
 Each command is a process of its own: `gsolve train CONFIG --seed 1`, `--seeds 10 --stack`, and for
 comparison `--seeds 10 --jobs N` with one process per seed, N at a time. The aim: at most 4 times
 the time of one seed on a CPU, at most twice on a GPU. The time of one seed is a mean over seeds, as
-some are solved much sooner than others. `--ways stacked --singles 2` is the shortest that tells.
+some are solved much sooner than others. For a short measurement: `--ways stacked --singles 2`.
 Raw figures go to results/stack.json, the table to results/stack.md; on a GPU to stack_cuda.
 """
 

@@ -132,7 +132,7 @@ def test_algorithms_keep_their_colours(tmp_path: Path) -> None:
     ids = [make_run(tmp_path, 1.0, 1, lr=0.1 + n) for n in range(14)]
     groups = group_runs(ids, tmp_path)
     assert len({look.colour for look in looks(groups[:7])}) == 7
-    assert len(set(looks(groups))) == 14, "told apart by dashes where colours are used up"
+    assert len(set(looks(groups))) == 14, "groups of the same colour differ in their dashes"
     assert looks(groups)[0] == looks(groups[:1])[0]
     draw(groups, tmp_path / "many.png")
     assert (tmp_path / "many.png").stat().st_size > 10_000
