@@ -76,7 +76,7 @@ def translate(env_id: str, env_kwargs: Mapping[str, Any]) -> tuple[str, dict[str
     if env_id.startswith(_BLOCKED_MAZES):
         raise Unsupported(
             f"EnvPool's {env_id} has mazes in which a door leads into a wall, so that most cannot "
-            f"be solved. Use minigrid:{env_id}, of the package minigrid (pip install minigrid)."
+            f"be solved. Use minigrid:{env_id}, of the package minigrid (pip install minigrid)"
         )
     if env_id.startswith("ALE/"):
         return atari_id(env_id), kwargs  # checked by atari.py; a spec would load the ROM
