@@ -27,7 +27,17 @@ LANES = "lanes.json"  # of a job that trains several runs (experiments/stack.py)
 
 def main(words: Sequence[str]) -> int:
     folder, cpus, argv = Path(words[0]), int(words[1]), list(words[3:])
-    # Closed by exec, which is when the record is complete.
+    if (refusal := claim(folder, cpus, argv)) is not None:
+        return refusal
+    try:
+        os.execvp(argv[0], argv)
+    except OSError as error:
+        print(f"cannot run {argv[0]}: {error.strerror}", file=sys.stderr)
+        return 127
+
+
+def claim(folder: Path, cpus: int, argv: list[str]) -> int | None:
+    """Record this process as the job of a folder; an exit code if there is one already."""
     handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     if fcntl is not None:
         fcntl.flock(handle, fcntl.LOCK_EX)
@@ -42,11 +52,8 @@ def main(words: Sequence[str]) -> int:
         kill_orphans(before)
     job = record(folder, argv, cpus or None, before)
     write_atomic(folder / JOB, dump_json({k: v for k, v in job.to_dict().items() if k != "folder"}))
-    try:
-        os.execvp(argv[0], argv)
-    except OSError as error:
-        print(f"cannot run {argv[0]}: {error.strerror}", file=sys.stderr)
-        return 127
+    os.close(handle)
+    return None
 
 
 def record(folder: Path, argv: list[str], cpus: int | None, before: Job | None) -> Job:

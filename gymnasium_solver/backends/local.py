@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from gymnasium_solver.backends.nursery import Forked, Nursery
 from gymnasium_solver.config.cpus import CPUS
 from gymnasium_solver.errors import GsolveError, RunError
 from gymnasium_solver.runs import machine
@@ -27,7 +28,7 @@ from gymnasium_solver.runs.files import read_json
 
 JOB, LOCK, LOG = "job.json", "job.lock", "job.log"
 START_S = 60.0  # on a busy machine Python itself may take seconds to start
-_children: dict[int, "subprocess.Popen[bytes]"] = {}
+_children: dict[int, "subprocess.Popen[bytes] | Forked"] = {}
 
 
 class BackendError(GsolveError):
@@ -91,11 +92,13 @@ def start(
     *,
     cpus: int | None = None,
     env: Mapping[str, str] | None = None,
+    nursery: Nursery | None = None,
 ) -> Job:
     """Start a process in the background and return once it has recorded itself.
 
     `folder` is created if needed. The working folder stays the caller's. `cpus`: how many CPUs the
-    threads of a training may use. BackendError if a job is running in the folder.
+    threads of a training may use. `nursery`: forks the process, if it can. BackendError if a job is
+    running in the folder.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -107,9 +110,12 @@ def start(
         variables[CPUS] = str(cpus)
     # The process records itself and then becomes argv: killing the starter at any moment leaves
     # either no process or one that can be found.
+    process: subprocess.Popen[bytes] | Forked | None = None
+    if nursery is not None:
+        process = nursery.start(argv, folder, folder / LOG, variables, cpus)
     launcher = [sys.executable, "-m", "gymnasium_solver.backends.launch", str(folder)]
     with output:
-        process = subprocess.Popen(
+        process = process or subprocess.Popen(
             [*launcher, str(cpus or 0), "--", *argv],
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -125,7 +131,7 @@ def start(
         raise
 
 
-def _recorded(process: "subprocess.Popen[bytes]", folder: Path) -> Job:
+def _recorded(process: "subprocess.Popen[bytes] | Forked", folder: Path) -> Job:
     deadline = time.monotonic() + START_S
     while time.monotonic() < deadline:
         has_ended = process.poll() is not None

@@ -1,9 +1,11 @@
 """`gsolve train` with several runs: seeds, configs, ablations, side by side."""
 
+import importlib
 import importlib.util
 import os
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +13,7 @@ from gymnasium_solver.cli.flags import FieldArgs, UsageError, load_target
 from gymnasium_solver.errors import ConfigError
 
 if TYPE_CHECKING:
+    from gymnasium_solver.backends.nursery import Nursery
     from gymnasium_solver.config.schema import Config
     from gymnasium_solver.experiments.experiment import Experiment
     from gymnasium_solver.experiments.pool import Backend
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
 MANY_OPTIONS = ("seeds", "jobs", "stack", "ablations", "experiment", "backend", "detach")
 NOT_TOGETHER = ("run_name", "run_dir", "if_exists", "epoch", "list_envs")
 MOST_SEEDS = 10_000
+MATPLOTLIB = "matplotlib.pyplot"
 
 
 def is_many(args: FieldArgs) -> bool:
@@ -36,6 +40,23 @@ def is_pattern(target: str) -> bool:
 
 def train_many(args: FieldArgs, command: Sequence[str], options: dict[str, str]) -> int:
     """Create an experiment, or take up the one of this name, and run it."""
+    from gymnasium_solver.cli import placement
+
+    if not args.has("stack") or placement.backend_of(args) != "local" or args.has("detach"):
+        return _train_many(args, command, options)
+    from gymnasium_solver.backends.nursery import Nursery
+    from gymnasium_solver.experiments.stack import IMPORTS
+
+    with Nursery(IMPORTS) as nursery:  # it imports while the configs are read here
+        return _train_many(args, command, options, nursery)
+
+
+def _train_many(
+    args: FieldArgs,
+    command: Sequence[str],
+    options: dict[str, str],
+    nursery: "Nursery | None" = None,
+) -> int:
     from gymnasium_solver.cli import placement
     from gymnasium_solver.experiments import experiment as experiments
     from gymnasium_solver.experiments.stack import default_stacks
@@ -56,7 +77,7 @@ def train_many(args: FieldArgs, command: Sequence[str], options: dict[str, str])
     if name is not None and (path := root / experiments.FOLDER / name).is_dir():
         found = experiments.load(path)
         _check_same(found, command)
-        return run_experiment(found, args)
+        return run_experiment(found, args, nursery)
     targets = expand([*args.positionals, *args.options.get("config_id", [])])
     if not targets:
         raise UsageError("no config given, for example: gsolve train CartPole-v1:ppo --seeds 5")
@@ -73,7 +94,7 @@ def train_many(args: FieldArgs, command: Sequence[str], options: dict[str, str])
     made = experiments.create(configs, seeds, root, name=name, command=command, stacks=stacks)
     print(f"experiment {made.id}: {len(configs)} config{'s' * (len(configs) != 1)}, "
           f"{len(seeds)} seed{'s' * (len(seeds) != 1)}, {len(made.members)} runs")  # fmt: skip
-    return run_experiment(made, args)
+    return run_experiment(made, args, nursery)
 
 
 def _check_same(found: "Experiment", command: Sequence[str]) -> None:
@@ -93,13 +114,21 @@ def _without_jobs(command: Sequence[str]) -> list[str]:
     return [w for w in text.split("\0") if w not in ("-q", "--quiet", "--detach", "--no-keys")]
 
 
-def run_experiment(experiment: "Experiment", args: FieldArgs) -> int:
+def run_experiment(
+    experiment: "Experiment", args: FieldArgs, nursery: "Nursery | None" = None
+) -> int:
     """Run what is left of an experiment, show it, and print and write the summary."""
-    return run_placed(experiment, args, lambda: summarise(experiment))
+    return run_placed(experiment, args, lambda: summarise(experiment), nursery)
 
 
-def run_placed(experiment: "Experiment", args: FieldArgs, at_end: Callable[[], None]) -> int:
-    """Run what is left of an experiment where --backend says."""
+def run_placed(
+    experiment: "Experiment",
+    args: FieldArgs,
+    at_end: Callable[[], None],
+    nursery: "Nursery | None" = None,
+) -> int:
+    """Run what is left of an experiment where --backend says. `nursery`: forks the processes of
+    stacks on this machine."""
     from gymnasium_solver.cli import placement
 
     name = placement.backend_of(args)
@@ -110,13 +139,18 @@ def run_placed(experiment: "Experiment", args: FieldArgs, at_end: Callable[[], N
         return placement.on_service(name, experiment, args)
     if args.has("detach"):
         return placement.detach(experiment, args)
-    return run_tasks(experiment, args, at_end)
+    return run_tasks(experiment, args, at_end, nursery)
 
 
-def run_tasks(experiment: "Experiment", args: FieldArgs, at_end: Callable[[], None]) -> int:
+def run_tasks(
+    experiment: "Experiment",
+    args: FieldArgs,
+    at_end: Callable[[], None],
+    nursery: "Nursery | None" = None,
+) -> int:
     """Run what is left of an experiment and show it. Exit code 1 if a run has failed."""
     from gymnasium_solver.cli.many_table import ManyTable
-    from gymnasium_solver.experiments.pool import FAILED
+    from gymnasium_solver.experiments.pool import FAILED, LocalBackend
     from gymnasium_solver.experiments.progress import Progress
     from gymnasium_solver.runs.lock import locked
 
@@ -128,10 +162,11 @@ def run_tasks(experiment: "Experiment", args: FieldArgs, at_end: Callable[[], No
     jobs = experiment.stacks if args.last("jobs") is None else None
     jobs = jobs or parse_jobs(args.last("jobs"), len(experiment.members))
     with locked(experiment.path):
-        pool = experiment.pool(jobs, _pool_backend(experiment, args))
+        backend = None if nursery is None else LocalBackend(nursery)
+        pool = experiment.pool(jobs, backend or _pool_backend(experiment, args))
         try:
             with ManyTable(Progress(experiment), args.has("quiet")) as table:
-                pool.run(table.on_change, table.on_poll)
+                pool.run(table.on_change, _importing_meanwhile(table.on_poll))
         except KeyboardInterrupt:
             print(f"stopped; continue with gsolve train --resume {experiment.id}")
             raise
@@ -140,6 +175,19 @@ def run_tasks(experiment: "Experiment", args: FieldArgs, at_end: Callable[[], No
     for task in failed:
         print(f"{task.label} failed: {task.reason}")
     return 1 if failed else 0
+
+
+def _importing_meanwhile(on_poll: Callable[[], None]) -> Callable[[], None]:
+    """`on_poll`, which at its first call imports what the summary needs: the workers are busy."""
+    waiting = [MATPLOTLIB, "gymnasium_solver.experiments.compare"]
+
+    def poll() -> None:
+        on_poll()
+        while waiting:
+            with suppress(ImportError):  # curves are drawn if it is installed
+                importlib.import_module(waiting.pop())
+
+    return poll
 
 
 def _pool_backend(experiment: "Experiment", args: FieldArgs) -> "Backend | None":

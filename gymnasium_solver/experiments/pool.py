@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from gymnasium_solver.backends import local
+from gymnasium_solver.backends.nursery import Nursery
 from gymnasium_solver.config.cpus import cpu_count
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.runs.run import Run, is_alive_here, is_run, live_status
@@ -43,8 +44,11 @@ class Backend(Protocol):
 class LocalBackend:
     """Detached processes on this machine (backends/local.py)."""
 
+    def __init__(self, nursery: Nursery | None = None) -> None:
+        self._nursery = nursery
+
     def start(self, argv: Sequence[str], folder: Path, *, cpus: int | None = None) -> object:
-        return local.start(argv, folder, cpus=cpus)
+        return local.start(argv, folder, cpus=cpus, nursery=self._nursery)
 
     def is_running(self, folder: Path) -> bool:
         return local.is_running(folder)

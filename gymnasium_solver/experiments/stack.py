@@ -22,6 +22,14 @@ from gymnasium_solver.runs.files import dump_json, read_json, write_atomic
 from gymnasium_solver.runs.run import is_alive_here
 
 ALGORITHMS = ("ppo", "a2c", "reinforce", "dqn")
+# What the process of a stack imports (backends/nursery.py).
+IMPORTS = (
+    "gymnasium_solver.training.stacked",
+    "gymnasium_solver.training.loop",
+    "gymnasium_solver.cli.train",
+    "gymnasium_solver.envs.engines.gymnasium",
+    *(f"gymnasium_solver.algos.{name}" for name in ALGORITHMS),
+)
 # Fields that a stack does not support, with what they mean.
 REFUSED = {
     "recurrent": "a recurrent network",
