@@ -17,8 +17,9 @@ changes defaults of the latter.
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
+from gymnasium_solver.config.field_docs import Documented
 from gymnasium_solver.config.spec import read_spec
 from gymnasium_solver.config.types import (
     Block,
@@ -38,7 +39,7 @@ from gymnasium_solver.config.types import (
 from gymnasium_solver.errors import ConfigError
 
 
-class Fields(BaseModel):
+class Fields(Documented):
     """Base of all blocks: frozen, strict, without unknown fields."""
 
     model_config = ConfigDict(
@@ -46,7 +47,7 @@ class Fields(BaseModel):
         extra="forbid",
         strict=True,
         validate_default=True,
-        use_attribute_docstrings=True,
+        defer_build=True,  # only the class of a whole config is ever built
     )
 
     title: ClassVar[str] = ""

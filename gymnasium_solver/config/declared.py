@@ -13,7 +13,6 @@ import ast
 import functools
 import importlib
 import importlib.util
-import linecache
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -100,7 +99,6 @@ def _define(module: str, name: str) -> Any:
             found = _imported(*file.imports[other])
             if found is not None:
                 file.space[other] = found
-    linecache.checkcache(file.path)  # documentation of fields is read from the source
     exec(compile(ast.Module([node], []), file.path, "exec"), file.space)
     return file.space[name]
 

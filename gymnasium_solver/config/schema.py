@@ -140,7 +140,8 @@ class Config(
     def __get_pydantic_json_schema__(
         cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        return _standard_bounds(handler.resolve_ref_schema(handler(core_schema)))
+        schema = super().__get_pydantic_json_schema__(core_schema, handler)
+        return _standard_bounds(handler.resolve_ref_schema(schema))
 
     @model_validator(mode="before")
     @classmethod

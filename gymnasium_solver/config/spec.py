@@ -22,7 +22,6 @@ from typing import Annotated, Any, Self
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
@@ -30,6 +29,7 @@ from pydantic import (
     model_validator,
 )
 
+from gymnasium_solver.config.field_docs import Documented
 from gymnasium_solver.config.spec_errors import or_list, problems
 from gymnasium_solver.config.types import Count, Float, plain
 from gymnasium_solver.errors import ConfigError
@@ -56,12 +56,11 @@ Range = Annotated[
 Labels = list[str] | dict[str, str]
 
 
-class _Part(BaseModel):
+class _Part(Documented):
     model_config = ConfigDict(
         frozen=True,
         extra="forbid",
         strict=True,
-        use_attribute_docstrings=True,
         defer_build=True,  # saves 30 ms for configs without a spec
     )
 
@@ -283,18 +282,18 @@ class Spec(_Part):
     suite: str | None = None
     render_fps: Annotated[Float, Field(gt=0)] | None = None
     """Natural frame rate, in frames per second."""
-    action_space: ActionSpec = ActionSpec()
-    observation_space: ObservationSpec = ObservationSpec()
+    action_space: ActionSpec = Field(default_factory=ActionSpec)
+    observation_space: ObservationSpec = Field(default_factory=ObservationSpec)
     reward: str | None = None
     """Short for rewards.description."""
-    rewards: Rewards = Rewards()
+    rewards: Rewards = Field(default_factory=Rewards)
     episode: str | None = None
     """What ends an episode."""
-    returns: Returns = Returns()
+    returns: Returns = Field(default_factory=Returns)
     options: dict[str, str] = {}
     """Options of env_kwargs, as name: effect."""
-    modes: Choice = Choice()
-    difficulties: Choice = Choice()
+    modes: Choice = Field(default_factory=Choice)
+    difficulties: Choice = Field(default_factory=Choice)
     versions: dict[str, str] = {}
     note: str | None = None
 
@@ -329,7 +328,7 @@ def read_spec(block: Mapping[str, Any]) -> Spec:
 
 
 # The model of the blocks under a key, for suggestions.
-_MODELS: dict[str, type[BaseModel]] = {
+_MODELS: dict[str, type[Documented]] = {
     "action_space": ActionSpec,
     "observation_space": ObservationSpec,
     "variants": ObservationView,
@@ -341,7 +340,7 @@ _MODELS: dict[str, type[BaseModel]] = {
 }
 
 
-def _model(keys: list[str]) -> type[BaseModel]:
+def _model(keys: list[str]) -> type[Documented]:
     """The model of the block at a place."""
     known = [key for key in keys if key in _MODELS]
     if known[-2:] == ["rewards", "components"]:

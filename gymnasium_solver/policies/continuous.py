@@ -34,7 +34,7 @@ class NoisyPolicy(Policy):
         compile: bool = False,
         sde_sample_freq: int = -1,
     ):
-        """`compile`: explore with a compiled program, where there is one. `sde_sample_freq`: see
+        """`compile`: act with a compiled program, where there is one. `sde_sample_freq`: see
         StateNoise, for a network with state-dependent exploration."""
         super().__init__(observation_space, actions, rng)
         self.net = net
@@ -60,6 +60,13 @@ class NoisyPolicy(Policy):
         """The actor's outputs, for exploration."""
         found = self.explorer(obs)
         outputs: np.ndarray = self._infer(obs) if found is None else found[0]
+        return outputs
+
+    def _exploited(self, obs: ActObs) -> np.ndarray:
+        """The same for greedy actions: in C once exploration is."""
+        if self.explorer.mode == "compiled":
+            return self._explored(obs)
+        outputs: np.ndarray = self._infer(obs)
         return outputs
 
     @torch.no_grad()
@@ -94,7 +101,7 @@ class SoftPolicy(NoisyPolicy):
         return Acted(np.tanh(mean + std * noise), carry)
 
     def _best(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask) -> Acted:
-        outputs = mask_outputs(self._infer(obs), mask)
+        outputs = mask_outputs(self._exploited(obs), mask)
         if isinstance(self.actions, DiscreteActions):
             return Acted(outputs.argmax(axis=1), carry)
         return Acted(np.tanh(outputs[:, : outputs.shape[1] // 2]), carry)
@@ -133,7 +140,7 @@ class DeterministicPolicy(NoisyPolicy):
         self.noise_std = state["noise_std"]
 
     def _best(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask) -> Acted:
-        return Acted(np.tanh(self._infer(obs)), carry)
+        return Acted(np.tanh(self._exploited(obs)), carry)
 
     def _draw(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask) -> Acted:
         noise, carry = self.noise.normal(carry, is_first, self.noise_std, self.noise_std, self.rng)

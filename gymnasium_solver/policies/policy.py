@@ -214,7 +214,7 @@ class ActorPolicy(Policy):
         compile: bool = False,
         sde_sample_freq: int = -1,
     ):
-        """`compile`: sample with a compiled program, where there is one. `sde_sample_freq`: see
+        """`compile`: act with a compiled program, where there is one. `sde_sample_freq`: see
         StateNoise, for a network with state-dependent exploration."""
         super().__init__(observation_space, actions, rng)
         self.net = net
@@ -227,12 +227,13 @@ class ActorPolicy(Policy):
         self._infer = Inference(function, net, record=record)
         is_compiled = compile and record and self.noise is None
         self._sampler = CompiledForward(self._sampled, net, wanted=is_compiled)
+        self._idle: np.ndarray | None = None
 
     def _draw(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask) -> Acted:
         if mask is None and self._sampler.mode != "torch":
             noise = self.actions.noise(obs_len(obs), self.rng)
             if noise is not None:
-                given = (obs, noise, carry["core"], is_first) if self.has_memory else (obs, noise)
+                given = self._given(obs, noise, carry, is_first)
                 found = self._sampler(*given)
                 if found is None:  # decided at the first call: it cannot be compiled
                     found = self._sampled_by_torch(given)
@@ -266,8 +267,31 @@ class ActorPolicy(Policy):
         self._sampler.resume(state.get("sampler", "torch"))
 
     def _best(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask) -> Acted:
-        outputs, _, carry = self._outputs(obs, carry, is_first, mask)
+        found = None
+        if self._sampler.mode == "compiled":
+            found = self._sampler(
+                *self._given(obs, self._idle_noise(obs_len(obs)), carry, is_first)
+            )
+        if found is None:
+            outputs, _, carry = self._outputs(obs, carry, is_first, mask)
+        else:
+            outputs, _, _, *core = found
+            outputs, carry = mask_outputs(outputs, mask), {"core": core[0]} if core else carry
         return Acted(self.actions.mode(outputs), carry, outputs)
+
+    def _idle_noise(self, n: int) -> np.ndarray:
+        """Noise for the sampler where only the actor's outputs are wanted, which do not depend on
+        it. Cached: an evaluation asks for the same number of rows at every step."""
+        if self._idle is None or len(self._idle) != n:
+            self._idle = self.actions.noise(n, np.random.default_rng(0))
+            assert self._idle is not None  # else there is no compiled sampler
+        return self._idle
+
+    def _given(
+        self, obs: ActObs, noise: np.ndarray, carry: Carry, is_first: np.ndarray
+    ) -> tuple[Any, ...]:
+        """The inputs of the sampler."""
+        return (obs, noise, carry["core"], is_first) if self.has_memory else (obs, noise)
 
     def _outputs(
         self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask

@@ -29,7 +29,7 @@ class QPolicy(Policy):
         record: bool,
         compile: bool = False,
     ):
-        """`compile`: explore with a compiled program, where there is one."""
+        """`compile`: act with a compiled program, where there is one."""
         super().__init__(observation_space, actions, rng)
         self.net, self.exploration = net, exploration
         self.epsilon, self.temperature = 0.0, 1.0
@@ -46,7 +46,7 @@ class QPolicy(Policy):
         self.epsilon, self.temperature = state["epsilon"], state["temperature"]
 
     def _best(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask) -> Acted:
-        q, carry = self._q_values(obs, carry, is_first)
+        q, carry = self._acting(obs, carry, is_first, compiled=self.explorer.mode == "compiled")
         return Acted(legal(q, mask).argmax(axis=1), carry)
 
     def _draw(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask) -> Acted:
@@ -54,13 +54,20 @@ class QPolicy(Policy):
             noise = self.net.q.row_noise(obs_len(obs), self.rng)
             q, carry = self._run(self._infer_noisy, obs, carry, is_first, noise)
             return Acted(legal(q, mask).argmax(axis=1), carry)
-        found = self.explorer(*([obs, carry["core"], is_first] if self.has_memory else [obs]))
-        if found is None:
-            q, carry = self._q_values(obs, carry, is_first)
-        else:
-            q, *core = found
-            carry = {"core": core[0]} if core else carry
+        q, carry = self._acting(obs, carry, is_first, compiled=True)
         return Acted(self._explore(legal(q, mask), mask), carry)
+
+    def _acting(
+        self, obs: ActObs, carry: Carry, is_first: np.ndarray, compiled: bool
+    ) -> tuple[np.ndarray, Carry]:
+        """Values [N, A] and the new carry; `compiled`: in C, if possible. Greedy actions are
+        computed in C once exploration is: an agent that never explores compiles nothing."""
+        given = [obs, carry["core"], is_first] if self.has_memory else [obs]
+        found = self.explorer(*given) if compiled else None
+        if found is None:
+            return self._q_values(obs, carry, is_first)
+        q, *core = found
+        return q, {"core": core[0]} if core else carry
 
     def initial_carry(self, n: int) -> Carry:
         core = self.net.q.core

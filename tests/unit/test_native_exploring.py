@@ -72,6 +72,54 @@ def test_values_and_carries_are_those_of_numpy(algo_id: str, kind: str) -> None:
     assert ours.forwards["act"].mode == "compiled"
 
 
+@pytest.mark.parametrize(
+    ("algo_id", "space", "fields"),
+    [*CASES, ("ppo", DISCRETE, {}), ("a2c", BOX, {"normalize_obs": "rolling"})],
+    ids=[*NAMES, "ppo", "a2c"],
+)
+def test_greedy_actions_use_the_program_of_exploration(
+    algo_id: str, space: Any, fields: dict[str, Any]
+) -> None:
+    ours, plain = pair(algo_id, space, fields)
+    policy, n = ours.policy, 5
+    carry = policy.initial_carry(n)
+    before = policy.greedy(observations(0, n), carry, FIRST[:n]).actions
+    assert modes_of(ours) == {None}  # nothing is compiled for greedy actions alone
+    policy.sample(observations(0, n), carry, FIRST[:n])
+    assert modes_of(ours) == {"compiled"}
+    random_numbers = policy.rng.bit_generator.state
+    policy._infer = None  # the NumPy form, not to be used any more
+    for rows in (n, 2, n):
+        obs = observations(rows, rows)
+        mine = policy.greedy(obs, policy.initial_carry(rows), FIRST[:rows]).actions
+        wanted = plain.policy.greedy(obs, policy.initial_carry(rows), FIRST[:rows]).actions
+        np.testing.assert_allclose(mine, wanted, rtol=1e-4, atol=1e-5)
+        assert mine.dtype == wanted.dtype
+    again = policy.greedy(observations(0, n), carry, FIRST[:n]).actions
+    np.testing.assert_allclose(again, before, rtol=1e-4, atol=1e-5)
+    assert policy.rng.bit_generator.state == random_numbers
+
+
+def modes_of(agent: Any) -> set[str | None]:
+    """The modes in which an agent acts."""
+    if "act" in agent.forwards:
+        return {agent.forwards["act"].mode}
+    return {agent.policy.state()["sampler"]}
+
+
+def test_masked_greedy_actions_in_c() -> None:
+    for algo_id in ("ppo", "dqn"):
+        ours, plain = pair(algo_id, DISCRETE, {})
+        n = 5
+        ours.policy.sample(observations(0, n), {}, FIRST)
+        obs, mask = observations(1, n), np.ones((n, int(DISCRETE.n)), bool)
+        best = plain.policy.greedy(obs, {}, FIRST).actions
+        mask[np.arange(n), best] = False
+        mine = ours.policy.greedy(obs, {}, FIRST, mask).actions
+        np.testing.assert_array_equal(mine, plain.policy.greedy(obs, {}, FIRST, mask).actions)
+        assert not (mine == best).any()
+
+
 def test_noisy_networks_act_as_before() -> None:
     ours, plain = pair("dqn", DISCRETE, {"noisy": True})
     n, found = 5, []

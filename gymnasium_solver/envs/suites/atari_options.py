@@ -11,9 +11,10 @@ takes all of them as env_kwargs.
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from gymnasium_solver.config.explain import describe
+from gymnasium_solver.config.field_docs import Documented
 from gymnasium_solver.config.types import Count, Float, NonNegativeInt
 from gymnasium_solver.errors import EnvError
 from gymnasium_solver.suggest import ask, did_you_mean
@@ -54,12 +55,10 @@ def _plain(name: str, value: Any) -> Any:
     return _size(value) if name == "resize_obs" else value
 
 
-class AtariOptions(BaseModel):
+class AtariOptions(Documented):
     """Everything that decides observations, game rules and learnt rewards."""
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
 
     obs_type: Literal["rgb", "ram", "objects"] = "rgb"
     """rgb: the screen; ram: the console's 128 bytes; objects: positions and velocities of moving

@@ -12,8 +12,9 @@ config.yaml record them. Light to import: config files are read without NumPy or
 from collections.abc import Mapping
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic import BeforeValidator, ConfigDict, ValidationError
 
+from gymnasium_solver.config.field_docs import Documented
 from gymnasium_solver.config.types import Count
 from gymnasium_solver.envs.suites.atari_options import FIELDS as ATARI_FIELDS
 from gymnasium_solver.envs.suites.atari_options import PREFIX as ATARI_PREFIX
@@ -33,12 +34,10 @@ def _size(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-class ScreenOptions(BaseModel):
+class ScreenOptions(Documented):
     """How the frames of a game become observations."""
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
 
     frame_skip: Count = 4
     """Frames that an action is held for: one env step."""
