@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from gymnasium_solver.algos import ops
 from gymnasium_solver.algos.agent import Snapshot, Tensors
+from gymnasium_solver.algos.device_replay import DeviceReplay, Request, can_copy
 from gymnasium_solver.algos.learner import Learner, hp_metrics
 from gymnasium_solver.algos.off_policy_config import OffPolicyConfig
 from gymnasium_solver.algos.units import watch_units
@@ -27,7 +28,7 @@ from gymnasium_solver.config.schedule import (
 )
 from gymnasium_solver.data.frame_stacks import FRAME_CHANNELS
 from gymnasium_solver.data.hindsight import Hindsight, with_achieved_goals
-from gymnasium_solver.data.memory import Memory, Sample
+from gymnasium_solver.data.memory import Draw, Memory, Sample
 from gymnasium_solver.data.memory_check import available_memory_bytes, check_fits
 from gymnasium_solver.data.replay import Replay
 from gymnasium_solver.data.rollout import Rollout
@@ -39,6 +40,7 @@ from gymnasium_solver.spaces.observations import Space, part_spaces
 from gymnasium_solver.tree import map_tree
 
 SMALL_REPLAY_BYTES = 512 * 2**20
+GPU_SHARE = 0.5  # of the GPU's free memory, for a copy of the replay buffer
 STACK_AT_MOST = 8
 PRIORITY_BYTES = 9  # per transition in the sum tree, inner nodes included
 EPISODE_BYTES = 16  # per transition, of hindsight replay: the bounds of its episode
@@ -63,6 +65,7 @@ class ReplayBatch(NamedTuple):
     weight: Tensor  # importance weight of prioritised replay, or one [B]
     next_mask: Tensor | None = None  # legal actions at next_obs [B, A], if the env provides masks
     noise: Tensor | None = None  # standard normal noise for the loss [B, A]
+    mask: Tensor | None = None  # legal actions at obs, if they were taken with the rest
 
 
 def kept(metrics: dict[Any, Any]) -> dict[Any, Any]:
@@ -92,6 +95,7 @@ class OffPolicyLearner(Learner):
         if not config.prioritized:
             self.ignore("per_beta")
         self.memory: Memory | None = None
+        self.device_replay: DeviceReplay | None = None
         self.goals: GoalFunctions | None = None  # of the env, for hindsight replay
         self.targets: dict[str, Target] = {}
         self.update_credit = 0.0
@@ -168,10 +172,22 @@ class OffPolicyLearner(Learner):
         where = "in memory" if cfg.replay_dir is None else f"in a file in {cfg.replay_dir}"
         self.notes.append(
             f"replay: {cfg.buffer_size:,} transitions take {estimate / 2**20:,.1f} MB {where}"
+            + (", and a copy on the GPU" if self._copies_replay else "")
             + ("" if self.saves_replay else "; not saved with checkpoints (save_replay)")
         )
         if cfg.replay_dir is None:
             check_fits(estimate, available_memory_bytes())
+
+    @property
+    def _copies_replay(self) -> bool:
+        """Whether the replay buffer is copied to the GPU, where gradient steps take batches."""
+        setting = self.replay_config.replay_on_gpu
+        if setting is False or self.device.type != "cuda" or self.step_graph is None:
+            return False
+        if self.policy.has_memory or self.replay_config.her is not None:  # they need the host
+            return False
+        free, _ = torch.cuda.mem_get_info(self.device)
+        return setting is True or self.replay_bytes <= GPU_SHARE * free
 
     @property
     def replay_bytes(self) -> int:
@@ -245,6 +261,12 @@ class OffPolicyLearner(Learner):
     def _memory(self, replay: Replay) -> Memory:
         """Sampling from a replay buffer, as configured."""
         cfg = self.replay_config
+        self.device_replay = None
+        if self._copies_replay and can_copy(replay):
+            self.device_replay = DeviceReplay(
+                replay, self.observation_space, self.frame_stacks,
+                cfg.n_step, cfg.rollout_rows, self.device,
+            )  # fmt: skip
         return Memory(
             replay,
             n_step=cfg.n_step,
@@ -347,13 +369,16 @@ class OffPolicyLearner(Learner):
             return rollout
         return replace(rollout, reward=rollout.reward + self.intrinsic(rollout, *self.clock))
 
-    def samples(self, n_updates: int, hp: dict[str, float]) -> Iterable[Sample]:
+    def samples(self, n_updates: int, hp: dict[str, float]) -> Iterable[Sample | Draw]:
         """Sample `n_updates` batches from the replay buffer, with normalised rewards if
         configured."""
         if n_updates == 0:
             return ()
         assert self.memory is not None
-        return self.memory.batches(n_updates, hp.get("per_beta", 1.0), *self.reward_shaping())
+        beta = hp.get("per_beta", 1.0)
+        if self.device_replay is not None:
+            return self.memory.draws(n_updates, beta)
+        return self.memory.batches(n_updates, beta, *self.reward_shaping())
 
     def reward_shaping(self) -> tuple[float, float | None]:
         """Factor and bound of sampled rewards."""
@@ -361,8 +386,13 @@ class OffPolicyLearner(Learner):
             return 1.0, None
         return self.reward_normalizer.scale, self.config.clip_reward
 
-    def columns(self, sample: Sample) -> ReplayBatch:
-        """The sample as a batch of arrays."""
+    def columns(self, sample: Sample | Draw) -> ReplayBatch | Request:
+        """The arrays of a sample that go to the device."""
+        if isinstance(sample, Draw):
+            assert self.device_replay is not None
+            assert self.memory is not None
+            gamma, shaping = self.memory.gamma, self.reward_shaping()
+            return self.device_replay.request(sample.index, sample.weight, gamma, *shaping)
         return ReplayBatch(
             obs=sample.obs,
             actions=sample.actions,  # type: ignore[arg-type]
@@ -373,8 +403,15 @@ class OffPolicyLearner(Learner):
             next_mask=sample.next_mask,  # type: ignore[arg-type]
         )
 
-    def on_device(self, sample: Sample) -> ReplayBatch:
-        batch: ReplayBatch = map_tree(self.to_device, self.columns(sample))
+    def batch_of(self, columns: Any) -> Any:
+        """The batch, from what `columns` returned, as tensors on the device."""
+        if isinstance(columns, Request):
+            assert self.device_replay is not None
+            return ReplayBatch(**self.device_replay.taken(columns)._asdict())
+        return columns
+
+    def on_device(self, sample: Sample | Draw) -> ReplayBatch:
+        batch: ReplayBatch = self.batch_of(map_tree(self.to_device, self.columns(sample)))
         return batch
 
     def set_priorities(self, sample: Sample, error: Tensor) -> None:

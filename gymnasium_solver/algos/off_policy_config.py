@@ -74,6 +74,10 @@ class OffPolicyConfig(LearnerConfig):
     is short and not 3 (colours). 1: store whole observations."""
     replay_dir: str | None = None
     """Folder of a memory-mapped file for a replay larger than memory. Unset: in memory."""
+    replay_on_gpu: Literal["auto"] | bool = "auto"
+    """When training on a GPU: also keep a copy of the replay there, from which batches are taken.
+    The results are the same. auto: if it takes at most half of the GPU's free memory, and without
+    her and recurrent, which need the host."""
     save_replay: Literal["auto"] | bool = "auto"
     """Save the replay in checkpoints, required for an exact resume. auto: if it is below 512 MB."""
 
@@ -81,6 +85,10 @@ class OffPolicyConfig(LearnerConfig):
     def _check_rewards(self) -> Self:
         if self.her is not None and self.intrinsic is not None:
             raise ValueError("her computes rewards anew, so it cannot be used with intrinsic")
+        if self.replay_on_gpu is True and self.her is not None:
+            raise ValueError("her computes goals on the host: remove replay_on_gpu or her")
+        if self.replay_on_gpu is True and getattr(self, "recurrent", None) is not None:
+            raise ValueError("sequences are taken on the host: remove replay_on_gpu or recurrent")
         return self
 
     @property

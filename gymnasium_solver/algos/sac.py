@@ -316,6 +316,8 @@ class SAC(OffPolicyLearner):
         if not self.n_actions:
             return ActorBatch(batch.obs, noise=self.normal_noise(len(batch.reward), self.width))
         assert self.memory is not None
+        if batch.mask is not None:
+            return ActorBatch(batch.obs, mask=batch.mask)
         mask = self.memory.replay.masks(sample.index)
         return ActorBatch(batch.obs, mask=None if mask is None else self.to_device(mask))
 

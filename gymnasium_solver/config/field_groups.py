@@ -37,6 +37,7 @@ OWN_GROUPS = {
         "her",
         "replay_frame_stack",
         "replay_dir",
+        "replay_on_gpu",
         "save_replay",
     ),
 }

@@ -39,6 +39,7 @@ _FIXED = frozenset(
         *("normalize_obs", "normalize_reward", "share_trunk", "recurrent", "recurrent_dim"),
         *("sde", "sde_sample_freq", "sde_log_std_init", "output_dims", "heads_by"),
         *("log_std_init", "train_freq", "buffer_size", "her", "replay_frame_stack", "replay_dir"),
+        "replay_on_gpu",
         *("save_replay", "prioritized", "dueling", "noisy", "noisy_sigma", "distributional"),
         *("n_atoms", "v_min", "v_max", "n_critics", "critic_hidden_dims", "layer_norm"),
         *(

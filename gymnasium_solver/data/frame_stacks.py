@@ -17,8 +17,8 @@ from gymnasium import spaces
 
 from gymnasium_solver.errors import ConfigError, EnvError
 
-_ZERO_PADDED = 128  # added to the number of older frames
-_COUNT = 127
+ZERO_PADDED = 128  # added to the number of older frames
+COUNT = 127
 FRAME_CHANNELS = (1, 3, 4)  # per frame: greyscale, RGB, RGBA
 
 
@@ -26,7 +26,7 @@ class FrameStacks:
     def __init__(self, frame_stack: int, observation_space: spaces.Space[Any]) -> None:
         shape = observation_space.shape or (0,)
         channels, rest = divmod(shape[0], frame_stack)
-        if rest or channels not in FRAME_CHANNELS or frame_stack > _COUNT:
+        if rest or channels not in FRAME_CHANNELS or frame_stack > COUNT:
             raise ConfigError(
                 f"replay_frame_stack: {frame_stack} with observations of shape {shape}: their "
                 f"first axis must be the {frame_stack} frames. Set replay_frame_stack: 1 to "
@@ -46,8 +46,8 @@ class FrameStacks:
         """The entry to store for a row [N, k, *frame], given the previous row."""
         n_envs = len(stack)
         goes_on = (stack[:, :-1] == before[:, 1:]).reshape(n_envs, -1).all(axis=1)
-        count = np.minimum((older_before & _COUNT) + 1, self.n_frames - 1)
-        older = (count | (older_before & _ZERO_PADDED)).astype(np.uint8)
+        count = np.minimum((older_before & COUNT) + 1, self.n_frames - 1)
+        older = (count | (older_before & ZERO_PADDED)).astype(np.uint8)
         for env in np.flatnonzero(~goes_on):
             older[env] = self._padding(stack[env], int(env))
         return older
@@ -55,7 +55,7 @@ class FrameStacks:
     def _padding(self, stack: np.ndarray, env: int) -> int:
         """The entry for the first stack of an episode: no older frames, and the kind of padding."""
         if not stack[:-1].any():
-            return _ZERO_PADDED
+            return ZERO_PADDED
         if (stack[:-1] == stack[-1]).all():
             return 0
         raise EnvError(
@@ -70,11 +70,11 @@ class FrameStacks:
     ) -> np.ndarray:
         """The stacks [B, *shape] at flat leaves; `frames` [leaves, *frame], `older` [leaves]."""
         code = older.take(index, mode="wrap")
-        count = (code & _COUNT)[:, None]
+        count = (code & COUNT)[:, None]
         # If there are no older frames, repeat the oldest available one, the first frame.
         source = index[:, None] - np.minimum(self._back, count) * n_envs
         stack = frames.take(source, axis=0, mode="wrap")
-        if code.max(initial=0) >= _ZERO_PADDED:
-            is_zero = (self._back > count) & (code >= _ZERO_PADDED)[:, None]
+        if code.max(initial=0) >= ZERO_PADDED:
+            is_zero = (self._back > count) & (code >= ZERO_PADDED)[:, None]
             stack[is_zero] = 0
         return stack.reshape(len(index), *self._obs_shape)

@@ -40,6 +40,13 @@ class Sample(NamedTuple):
     index: np.ndarray  # type: ignore[assignment]  # int64[B]: for update_priorities
 
 
+class Draw(NamedTuple):
+    """One batch before its columns are gathered."""
+
+    weight: np.ndarray
+    index: np.ndarray  # type: ignore[assignment]
+
+
 def rows_of(sample: Sample, part: slice) -> Sample:
     """Some rows of a sample."""
     mask = sample.next_mask
@@ -104,6 +111,17 @@ class Memory:
             return self._uniform(n_batches, reward_scale, reward_clip)
         return self._prioritized(self.priorities, n_batches, beta, reward_scale, reward_clip)
 
+    def draws(self, n_batches: int, beta: float = 1.0) -> Iterator[Draw]:
+        """The same as `batches`, of which only indices and weights are needed."""
+        self.replay.check_not_empty()
+        if self.priorities is None:
+            weight = np.ones(self.batch_size, np.float32)
+            for index in self._indices(n_batches):
+                yield from (Draw(weight, part) for part in index.reshape(-1, self.batch_size))
+            return
+        for _ in range(n_batches):
+            yield self._prioritized_draw(self.priorities, beta)
+
     def sequences(self, n: int, length: int) -> Sequences:
         """n sequences of `length` rows, sampled uniformly, for policies with memory."""
         return self.replay.sequences(self.replay.sample_sequences(n, length, self.rng), length)
@@ -118,16 +136,21 @@ class Memory:
     ) -> Iterator[Sample]:
         """The same as `batches` without priorities, many batches in each sample, one after the
         other."""
+        self.replay.check_not_empty()
+        for index in self._indices(n_batches):
+            columns = self._transitions(index, reward_scale, reward_clip)
+            yield Sample(*columns, np.ones(len(index), np.float32), index)
+
+    def _indices(self, n_batches: int) -> Iterator[np.ndarray]:
+        """Indices of uniform batches, many at a time, one batch after the other."""
         size, replay = self.batch_size, self.replay
-        replay.check_not_empty()
         most = min(_MAX_GATHERED, _MAX_GATHERED_BYTES // replay.transition_bytes)
         most = max(1, most // size)
         for first in range(0, n_batches, most):
             n = min(most, n_batches - first)
             index = replay.sample(n * size, self.rng)
             self._combine(index.reshape(n, size))
-            columns = self._transitions(index, reward_scale, reward_clip)
-            yield Sample(*columns, np.ones(n * size, np.float32), index)
+            yield index
 
     def _uniform(self, n_batches: int, scale: float, clip: float | None) -> Iterator[Sample]:
         for whole in self.gathered(n_batches, scale, clip):
@@ -142,13 +165,14 @@ class Memory:
         scale: float,
         clip: float | None,
     ) -> Iterator[Sample]:
-        replay = self.replay
         for _ in range(n_batches):  # one at a time: priorities change in between
-            index = priorities.sample(self.batch_size, self.rng)
-            self._combine(index[None])
-            weight = priorities.weights(index, replay.n_valid, beta)
-            columns = self._transitions(index, scale, clip)
-            yield Sample(*columns, weight, index)
+            weight, index = self._prioritized_draw(priorities, beta)
+            yield Sample(*self._transitions(index, scale, clip), weight, index)
+
+    def _prioritized_draw(self, priorities: Priorities, beta: float) -> Draw:
+        index = priorities.sample(self.batch_size, self.rng)
+        self._combine(index[None])
+        return Draw(priorities.weights(index, self.replay.n_valid, beta), index)
 
     def _transitions(self, index: np.ndarray, scale: float, clip: float | None) -> Transitions:
         new = None

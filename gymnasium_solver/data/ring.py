@@ -16,6 +16,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from gymnasium_solver.data.columns import (
+    Form,
     allocate,
     are_actions,
     array_bytes,
@@ -102,6 +103,10 @@ class Ring:
     @property
     def nbytes(self) -> int:
         return sum(column.nbytes for column in self._columns.values())
+
+    def forms(self) -> dict[str, Form]:
+        """Shape and dtype of each array, [rows, envs, ...]."""
+        return {name: (column.shape, column.dtype) for name, column in self._columns.items()}
 
     @property
     def n_added(self) -> int:

@@ -52,6 +52,7 @@ class Steps(Protocol):
 
     def learn(self, batch: Any, sample: Any, hp: Any) -> dict[str, Any]: ...
     def columns(self, sample: Any) -> Any: ...
+    def batch_of(self, columns: Any) -> Any: ...
     def on_device(self, sample: Any) -> Any: ...
     def update_priorities(self, sample: Any, error: Tensor) -> None: ...
 
@@ -116,6 +117,7 @@ class GraphedStep:
             self.failure = "too many different batches"
             return None
         staging = Staging(inputs, learner.device)
+        staging.upload(inputs)  # for a `capture` that runs the step
         *columns, values = staging.tensors
         structure = tree.structure_of(learner.columns(sample))
         names: list[str] = []
@@ -125,7 +127,8 @@ class GraphedStep:
             scheduled = {name: values[i] for i, name in enumerate(hp)}
             try:
                 with inlined():
-                    metrics = learner.learn(tree.unflatten(structure, columns), sample, scheduled)
+                    batch = learner.batch_of(tree.unflatten(structure, columns))
+                    metrics = learner.learn(batch, sample, scheduled)
             finally:
                 learner.captured_error = None
             names[:] = metrics
