@@ -22,9 +22,9 @@ from gymnasium_solver.training.loop import train
 from gymnasium_solver.training.prepare import load_config
 
 SETTINGS: dict[str, dict[str, Any]] = {
-    "128": {"n_envs": 128, "n_steps": 32},
+    "128": {"n_envs": 128, "n_steps": 32, "overlap": False},
     "128, overlap": {"n_envs": 128, "n_steps": 32, "overlap": True},
-    "256": {"n_envs": 256, "n_steps": 16},
+    "256": {"n_envs": 256, "n_steps": 16, "overlap": False},
     "256, overlap": {"n_envs": 256, "n_steps": 16, "overlap": True},
 }
 

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from gymnasium_solver import tree
-from gymnasium_solver.fast.cuda_graph import N_PLAIN_CALLS, inlined
+from gymnasium_solver.fast.cuda_graph import N_PLAIN_CALLS, capturing, inlined
 from gymnasium_solver.fast.optimizer import Optimizer
 from gymnasium_solver.fast.staging import Staging
 
@@ -168,6 +168,6 @@ def _cuda_graph(
     graph = torch.cuda.CUDAGraph()
     if generator is not None:  # each replay then draws new noise
         graph.register_generator_state(generator)
-    with torch.cuda.graph(graph):
+    with capturing(graph):
         outputs = function()
     return graph, outputs

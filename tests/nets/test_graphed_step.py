@@ -1,5 +1,7 @@
 """A gradient step as one graph does what separate calls do, and keeps the order of random draws."""
 
+import gc
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -10,7 +12,7 @@ from gymnasium_solver.algos.off_policy import OffPolicyLearner
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.envs.journal import JournaledEnv
 from gymnasium_solver.envs.make import training_env
-from gymnasium_solver.fast.cuda_graph import N_PLAIN_CALLS
+from gymnasium_solver.fast.cuda_graph import N_PLAIN_CALLS, capturing
 from gymnasium_solver.fast.graphed_step import GraphedStep
 from gymnasium_solver.fast.staging import N_BUFFERS, Staging
 from gymnasium_solver.training.agents import build_agent
@@ -146,6 +148,26 @@ def test_noise_on_a_gpu_goes_on_where_a_saved_learner_stopped():
 def test_a_value_that_changes_with_the_clock_is_not_frozen_in_a_graph():
     assert learner_of(config_of("sac")).step_graph is not None
     assert learner_of(config_of("sac", tau={"start": 0.01, "end": 0.001})).step_graph is None
+
+
+def test_no_garbage_is_collected_during_a_capture(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "graph", lambda graph: nullcontext())
+    freed: list[bool] = []
+    before = gc.get_threshold()
+    gc.set_threshold(1)
+    try:
+        gc.callbacks.append(lambda phase, info: freed.append(True))
+        with capturing(None):  # type: ignore[arg-type]
+            freed.clear()
+            cycles = [[] for _ in range(1_000)]
+            assert not freed
+        assert gc.isenabled()
+        more = [[] for _ in range(1_000)]
+        assert freed
+    finally:
+        gc.callbacks.pop()
+        gc.set_threshold(*before)
+    assert len(cycles) == len(more)
 
 
 def test_staging_keeps_shapes_types_and_the_newest_arrays():
