@@ -23,7 +23,7 @@ from gymnasium_solver.algos.soft import SoftConfig, learn_alpha
 from gymnasium_solver.config.schedule import PositiveSchedule, Schedule
 from gymnasium_solver.config.schema import Count, Float, NonNegativeInt
 from gymnasium_solver.config.types import HiddenDims
-from gymnasium_solver.data.memory import Sample
+from gymnasium_solver.data.memory import Draw, Sample
 from gymnasium_solver.nets.actor_critics import ActorCritics, squash
 from gymnasium_solver.nets.encoder import TensorObs
 from gymnasium_solver.nets.renorm import take_moments, train_pass
@@ -158,7 +158,9 @@ class CrossQ(OffPolicyLearner):
 
     # -- the update -------------------------------------------------------------------------
 
-    def learn(self, batch: ReplayBatch, sample: Sample, hp: dict[str, float]) -> dict[str, Any]:
+    def learn(
+        self, batch: ReplayBatch, sample: Sample | Draw, hp: dict[str, float]
+    ) -> dict[str, Any]:
         """Update the critics and, every `policy_delay` steps, the actor and the temperature."""
         net, timer = self.net, self.timer
         alpha = hp["ent_coef"] if net.temperature is None else net.temperature.alpha

@@ -16,7 +16,7 @@ from gymnasium_solver.algos.off_policy_config import OffPolicyConfig
 from gymnasium_solver.config.schedule import NonNegativeSchedule, Schedule, changing
 from gymnasium_solver.config.schema import Count, CriticFields, Float
 from gymnasium_solver.config.search_range import searched
-from gymnasium_solver.data.memory import Sample
+from gymnasium_solver.data.memory import Draw, Sample
 from gymnasium_solver.nets.actor_critics import Actor, ActorCritics, Critics
 from gymnasium_solver.nets.encoder import TensorObs
 from gymnasium_solver.policies.continuous import DeterministicPolicy
@@ -119,7 +119,7 @@ class DeterministicLearner(OffPolicyLearner):
     def learn_critic(
         self,
         batch: ReplayBatch,
-        sample: Sample,
+        sample: Sample | Draw,
         coefficients: Sequence[float],
         lr: float,
         tau: float | None = None,

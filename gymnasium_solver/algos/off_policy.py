@@ -117,7 +117,9 @@ class OffPolicyLearner(Learner):
             self.step_graph = GraphedStep(self) if fits else None
 
     @abstractmethod
-    def learn(self, batch: ReplayBatch, sample: Sample, hp: dict[str, float]) -> dict[str, Any]:
+    def learn(
+        self, batch: ReplayBatch, sample: Sample | Draw, hp: dict[str, float]
+    ) -> dict[str, Any]:
         """Do one gradient step on one batch and return its metrics."""
 
     def can_join_steps(self) -> bool:
@@ -414,7 +416,7 @@ class OffPolicyLearner(Learner):
         batch: ReplayBatch = self.batch_of(map_tree(self.to_device, self.columns(sample)))
         return batch
 
-    def set_priorities(self, sample: Sample, error: Tensor) -> None:
+    def set_priorities(self, sample: Sample | Draw, error: Tensor) -> None:
         """Set the priorities of the sampled transitions from their TD errors [B]."""
         if not self.replay_config.prioritized:
             return
@@ -423,7 +425,7 @@ class OffPolicyLearner(Learner):
         else:
             self.update_priorities(sample, error)
 
-    def update_priorities(self, sample: Sample, error: Tensor) -> None:
+    def update_priorities(self, sample: Sample | Draw, error: Tensor) -> None:
         assert self.memory is not None
         self.memory.update_priorities(sample.index, error.cpu().numpy())
 

@@ -31,7 +31,7 @@ from gymnasium_solver.algos.soft import SoftConfig, learn_alpha
 from gymnasium_solver.config.schedule import NonNegativeSchedule, Schedule, changing, scheduled
 from gymnasium_solver.config.schema import Count, Float, SdeFields
 from gymnasium_solver.config.search_range import searched
-from gymnasium_solver.data.memory import Sample
+from gymnasium_solver.data.memory import Draw, Sample
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.fast.optimizer import share_native
 from gymnasium_solver.nets.actor_critics import ActorCritics, Critics
@@ -246,7 +246,9 @@ class SAC(OffPolicyLearner):
         """Whether the next gradient step trains the actor too."""
         return (self.critic_optimizer.n_steps + 1) % self.config.policy_delay == 0
 
-    def learn(self, batch: ReplayBatch, sample: Sample, hp: dict[str, float]) -> dict[str, Any]:
+    def learn(
+        self, batch: ReplayBatch, sample: Sample | Draw, hp: dict[str, float]
+    ) -> dict[str, Any]:
         """Update the critics, actor, temperature and target networks on one batch."""
         cfg, net, timer = self.config, self.net, self.timer
         alpha = hp["ent_coef"] if net.temperature is None else net.temperature.alpha
@@ -274,7 +276,7 @@ class SAC(OffPolicyLearner):
         return metrics
 
     def _learn_actor(
-        self, batch: ReplayBatch, sample: Sample, alpha: float | Tensor, hp: dict[str, float]
+        self, batch: ReplayBatch, sample: Sample | Draw, alpha: float | Tensor, hp: dict[str, float]
     ) -> dict[str, Any]:
         """One gradient step of the actor and, if it is learnt, of the temperature."""
         cfg, net, timer = self.config, self.net, self.timer
@@ -309,7 +311,7 @@ class SAC(OffPolicyLearner):
             return batch
         return batch._replace(noise=self.normal_noise(self.config.batch_size, self.width))
 
-    def _actor_batch(self, batch: ReplayBatch, sample: Sample) -> ActorBatch:
+    def _actor_batch(self, batch: ReplayBatch, sample: Sample | Draw) -> ActorBatch:
         """The observations, with noise (Box) or legal actions (discrete)."""
         if self.config.sde:
             return ActorBatch(batch.obs)

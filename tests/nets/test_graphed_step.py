@@ -159,10 +159,10 @@ def test_no_garbage_is_collected_during_a_capture(monkeypatch):
         gc.callbacks.append(lambda phase, info: freed.append(True))
         with capturing(None):  # type: ignore[arg-type]
             freed.clear()
-            cycles = [[] for _ in range(1_000)]
+            cycles: list[list[int]] = [[] for _ in range(1_000)]
             assert not freed
         assert gc.isenabled()
-        more = [[] for _ in range(1_000)]
+        more: list[list[int]] = [[] for _ in range(1_000)]
         assert freed
     finally:
         gc.callbacks.pop()

@@ -91,11 +91,14 @@ def test_rows_of_a_checkpoint_are_copied():
 
 
 def test_draws_are_those_of_the_batches():
-    for options in ({}, {"prioritized": True}, {"combined": True}):
+    for prioritized, combined in ((False, False), (True, False), (False, True)):
         memories = []
         for _ in range(2):
             replay, rng = Replay(500, 2, OBS_SPACE, ACTIONS), np.random.default_rng(8)
-            memory = Memory(replay, n_step=1, gamma=0.9, batch_size=8, rng=rng, **options)
+            memory = Memory(
+                replay, n_step=1, gamma=0.9, batch_size=8, rng=rng,
+                prioritized=prioritized, combined=combined,
+            )  # fmt: skip
             memory.add(Stream(2, seed=7).rollout(60))
             memories.append(memory)
         whole, drawn = memories
