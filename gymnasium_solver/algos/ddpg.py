@@ -21,7 +21,7 @@ from gymnasium_solver.algos.deterministic import (
 )
 from gymnasium_solver.algos.off_policy import ReplayBatch
 from gymnasium_solver.config.schedule import NonNegativeSchedule, PositiveSchedule, Schedule
-from gymnasium_solver.data.memory import Sample
+from gymnasium_solver.data.memory import Draw, Sample
 from gymnasium_solver.nets.actor_critics import Actor, ActorCritics, Critics
 from gymnasium_solver.spaces.observations import Space
 
@@ -69,7 +69,9 @@ class DDPG(DeterministicLearner):
         terms = critic_loss(self.net, self.target_actor, self.target_critic, batch)
         return terms[0], list(terms)
 
-    def learn(self, batch: ReplayBatch, sample: Sample, hp: dict[str, float]) -> dict[str, Any]:
+    def learn(
+        self, batch: ReplayBatch, sample: Sample | Draw, hp: dict[str, float]
+    ) -> dict[str, Any]:
         """Update the critic, the actor and the target networks."""
         tau, critic_lr = self.config.tau, hp.get("critic_lr", hp["policy_lr"])
         metrics = self.learn_critic(batch, sample, [], critic_lr, tau)

@@ -18,7 +18,7 @@ from gymnasium_solver.algos.deterministic import DeterministicConfig, Determinis
 from gymnasium_solver.algos.off_policy import ReplayBatch
 from gymnasium_solver.config.schedule import changing
 from gymnasium_solver.config.schema import Count
-from gymnasium_solver.data.memory import Sample
+from gymnasium_solver.data.memory import Draw, Sample
 from gymnasium_solver.nets.actor_critics import Actor, ActorCritics, Critics
 from gymnasium_solver.spaces.observations import Space
 
@@ -78,7 +78,9 @@ class TD3(DeterministicLearner):
         """Whether the next gradient step trains the actor too."""
         return (self.critic_optimizer.n_steps + 1) % self.config.policy_delay == 0
 
-    def learn(self, batch: ReplayBatch, sample: Sample, hp: dict[str, float]) -> dict[str, Any]:
+    def learn(
+        self, batch: ReplayBatch, sample: Sample | Draw, hp: dict[str, float]
+    ) -> dict[str, Any]:
         """Update the critics and, every `policy_delay` steps, the actor and the target networks."""
         cfg = self.config
         noisy = batch._replace(noise=self.normal_noise(*batch.actions.shape))
