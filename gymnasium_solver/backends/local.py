@@ -18,13 +18,15 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from gymnasium_solver.backends.nursery import Forked, Nursery
 from gymnasium_solver.config.cpus import CPUS
 from gymnasium_solver.errors import GsolveError, RunError
 from gymnasium_solver.runs import machine
 from gymnasium_solver.runs.files import read_json
+
+if TYPE_CHECKING:
+    from gymnasium_solver.backends.nursery import Forked, Nursery
 
 JOB, LOCK, LOG = "job.json", "job.lock", "job.log"
 START_S = 60.0  # on a busy machine Python itself may take seconds to start
@@ -92,7 +94,7 @@ def start(
     *,
     cpus: int | None = None,
     env: Mapping[str, str] | None = None,
-    nursery: Nursery | None = None,
+    nursery: "Nursery | None" = None,
 ) -> Job:
     """Start a process in the background and return once it has recorded itself.
 
@@ -110,7 +112,7 @@ def start(
         variables[CPUS] = str(cpus)
     # The process records itself and then becomes argv: killing the starter at any moment leaves
     # either no process or one that can be found.
-    process: subprocess.Popen[bytes] | Forked | None = None
+    process: "subprocess.Popen[bytes] | Forked | None" = None
     if nursery is not None:
         process = nursery.start(argv, folder, folder / LOG, variables, cpus)
     launcher = [sys.executable, "-m", "gymnasium_solver.backends.launch", str(folder)]
