@@ -112,7 +112,7 @@ def start(
         variables[CPUS] = str(cpus)
     # The process records itself and then becomes argv: killing the starter at any moment leaves
     # either no process or one that can be found.
-    process: "subprocess.Popen[bytes] | Forked | None" = None
+    process: subprocess.Popen[bytes] | Forked | None = None
     if nursery is not None:
         process = nursery.start(argv, folder, folder / LOG, variables, cpus)
     launcher = [sys.executable, "-m", "gymnasium_solver.backends.launch", str(folder)]
