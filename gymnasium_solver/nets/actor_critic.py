@@ -13,7 +13,7 @@ from gymnasium_solver.nets.features import Features, encoder_for
 from gymnasium_solver.nets.mlp import HIDDEN_GAIN, mlp_torso
 from gymnasium_solver.nets.network import Network, named_dims
 from gymnasium_solver.nets.normalizer import NormalizeMode
-from gymnasium_solver.nets.recurrent import Recurrence, RecurrentCore
+from gymnasium_solver.nets.recurrent import Recurrence, RecurrentCore, by_time
 from gymnasium_solver.nets.sde import SdeHead
 from gymnasium_solver.nets.value_scale import ValueScale
 from gymnasium_solver.spaces.action_base import ActionKind
@@ -148,11 +148,12 @@ class ActorCritic(nn.Module):
         assert self.core is not None
         n, n_rows = is_first.shape
         x = self.encoder(map_tree(lambda part: part.flatten(0, 1), obs))
-        features = self.actor_torso(self.actor_features(x)).view(n, n_rows, -1)
-        y, carry = self.core(features, carry, is_first)
+        rows = by_time(self.actor_features(x), n)
+        features = self.actor_torso(rows).view(n_rows, n, -1)
+        y, carry = self.core.by_time(features, carry, is_first.t())
         y = y.flatten(0, 1)
-        value = None if self.critic_head is None else self._head_value(y)
-        return self.actor_head(y), value, carry
+        value = None if self.critic_head is None else by_time(self._head_value(y), n_rows)
+        return by_time(self.actor_head(y), n_rows), value, carry
 
     def step(self, obs: TensorObs, carry: Tensor, is_first: Tensor) -> list[Tensor]:
         """One row of every env [B, ...] -> the actor's outputs [B, W] and the new carry."""

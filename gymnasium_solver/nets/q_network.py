@@ -21,7 +21,7 @@ from gymnasium_solver.nets.features import Features, encoder_for
 from gymnasium_solver.nets.mlp import ACTIVATIONS, linear, mlp_torso, output_layer
 from gymnasium_solver.nets.network import Network
 from gymnasium_solver.nets.normalizer import NormalizeMode
-from gymnasium_solver.nets.recurrent import Recurrence, RecurrentCore
+from gymnasium_solver.nets.recurrent import Recurrence, RecurrentCore, by_time
 from gymnasium_solver.spaces.observations import Space
 from gymnasium_solver.tree import map_tree
 
@@ -127,9 +127,10 @@ class QHead(nn.Module):
     def sequence(self, x: Encoded, carry: Tensor, is_first: Tensor) -> Tensor:
         """Encoded sequences, flattened to [B * L, ...] -> values [B * L, A], or logits."""
         assert self.core is not None
-        features = self.torso(self.features(x)).view(*is_first.shape, -1)
-        y, _ = self.core(features, carry, is_first)
-        return self._streams(y.flatten(0, 1))
+        n, n_rows = is_first.shape
+        features = self.torso(by_time(self.features(x), n)).view(n_rows, n, -1)
+        y, _ = self.core.by_time(features, carry, is_first.t())
+        return by_time(self._streams(y.flatten(0, 1)), n_rows)
 
     def carry_after(self, x: Encoded, carry: Tensor, is_first: Tensor) -> Tensor:
         """The carry after encoded sequences, flattened to [B * L, ...]."""

@@ -2,6 +2,7 @@
 
     core = RecurrentCore("gru", n_in, 64, generator)
     y, carry = core(x, carry, is_first)             # x [B, L, n_in], is_first [B, L]
+    y, carry = core.by_time(x, carry, is_first)     # the same with time first: x [L, B, n_in]
     y, carry = core.step(x, carry, is_first)        # one row: x [B, n_in], is_first [B]
 
 The carry [B, core.carry_width] is reset to zero where `is_first` marks the first observation of an
@@ -46,12 +47,15 @@ class RecurrentCore(nn.Module):
     def forward(self, x: Tensor, carry: Tensor, is_first: Tensor) -> tuple[Tensor, Tensor]:
         """Sequences: outputs [B, L, dim] and the carry after the last row, without gradients
         through its cell state."""
-        n, n_rows = is_first.shape
-        gates, weight, bias = self._gates(x.flatten(0, 1))
+        y, carry = self.by_time(x.transpose(0, 1), carry, is_first.t())
+        return y.transpose(0, 1), carry
+
+    def by_time(self, x: Tensor, carry: Tensor, is_first: Tensor) -> tuple[Tensor, Tensor]:
+        """The same for sequences [L, B, ...], which are computed without copies."""
+        gates, weight, bias = self._gates(x)
         keep = is_first.logical_not().to(carry.dtype).unsqueeze(2)
-        gates = gates.view(n, n_rows, -1)
         y, cell = SCANS[self.kind](gates, *self._halves(carry), keep, weight, bias)
-        return y, self._joined(y[:, -1], cell)
+        return y, self._joined(y[-1], cell)
 
     def step(self, x: Tensor, carry: Tensor, is_first: Tensor) -> tuple[Tensor, Tensor]:
         """One row: outputs [B, dim] and the new carry."""
@@ -76,3 +80,9 @@ class RecurrentCore(nn.Module):
 
 
 _NAMES = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
+
+
+def by_time(rows: Tensor, n: int) -> Tensor:
+    """Rows of n sequences, one sequence after the other, [n * L, ...], as [L * n, ...]: one step of
+    all sequences after the other. With n = L it turns them back."""
+    return rows.unflatten(0, (n, -1)).transpose(0, 1).flatten(0, 1)

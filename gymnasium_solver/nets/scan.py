@@ -3,9 +3,10 @@
     y, cell = SCANS["gru"](gates, hidden, cell, keep, weight, bias)     # sequences
     hidden, cell = step("gru", gates, hidden, cell, weight, bias)       # one row
 
-`gates` [B, L, G * H] are the inputs' share of the gates, `hidden` and `cell` [B, H] the state
-before the first row (`cell` is empty except for an LSTM), `keep` [B, L, 1] is 0 where an episode
-starts and 1 elsewhere. The results are the outputs [B, L, H] and the last cell state.
+`gates` [L, B, G * H] are the inputs' share of the gates, `hidden` and `cell` [B, H] the state
+before the first row (`cell` is empty except for an LSTM), `keep` [L, B, 1] is 0 where an episode
+starts and 1 elsewhere. The results are the outputs [L, B, H] and the last cell state. Time comes
+first, so that the values of one step are contiguous.
 
 The equations are those of torch's GRU, LSTM and RNN. Autograd would record every small operation of
 every step; here the backward pass keeps only what depends on the next step in its loop, and
@@ -33,7 +34,7 @@ def step(
         return _rnn_step(gates, hidden, transposed, bias), cell
     if kind == "gru":
         return _gru_step(gates, hidden, transposed, bias)[-1], cell
-    _, cell, _, hidden = _lstm_step(gates, hidden, cell, transposed, bias)
+    *_, cell, _, hidden = _lstm_step(gates, hidden, cell, transposed, bias)
     return hidden, cell
 
 
@@ -45,13 +46,12 @@ def _rnn_step(own: Tensor, hidden: Tensor, weight_t: Tensor, bias: Tensor) -> Te
 def _gru_step(own: Tensor, hidden: Tensor, weight_t: Tensor, bias: Tensor) -> tuple[Tensor, ...]:
     """r, z = sigmoid(x + W h + b); n = tanh(x_n + r * (W_n h + b_n)); h' = n + z * (h - n).
 
-    Returns [r, z], n, W_n h + b_n and h'."""
+    Returns W h + b, [r, z], n and h'."""
     dim = hidden.shape[1]
     more = torch.addmm(bias, hidden, weight_t)
     switch = torch.sigmoid(own[:, : 2 * dim] + more[:, : 2 * dim])
-    offer = more[:, 2 * dim :]
-    new = torch.tanh(own[:, 2 * dim :] + switch[:, :dim] * offer)
-    return switch, new, offer, new + switch[:, dim:] * (hidden - new)
+    new = torch.tanh(own[:, 2 * dim :] + switch[:, :dim] * more[:, 2 * dim :])
+    return more, switch, new, new + switch[:, dim:] * (hidden - new)
 
 
 def _lstm_step(
@@ -59,13 +59,14 @@ def _lstm_step(
 ) -> tuple[Tensor, ...]:
     """i, f, o = sigmoid(x + W h + b); g = tanh(...); c' = f * c + i * g; h' = o * tanh(c').
 
-    Returns [i, f, unused, o, g], c', tanh(c') and h'."""
+    Returns [i, f], g, o, c', tanh(c') and h'."""
     dim = hidden.shape[1]
     total = own + torch.addmm(bias, hidden, weight_t)
-    switch, new = torch.sigmoid(total), torch.tanh(total[:, 2 * dim : 3 * dim])
-    cell = switch[:, dim : 2 * dim] * cell + switch[:, :dim] * new
+    switch, out = torch.sigmoid(total[:, : 2 * dim]), torch.sigmoid(total[:, 3 * dim :])
+    new = torch.tanh(total[:, 2 * dim : 3 * dim])
+    cell = switch[:, dim:] * cell + switch[:, :dim] * new
     shown = torch.tanh(cell)
-    return torch.cat([switch, new], 1), cell, shown, switch[:, 3 * dim :] * shown
+    return switch, new, out, cell, shown, out * shown
 
 
 def _weight_grads(d_own: Tensor, before: Tensor) -> tuple[Tensor, Tensor]:
@@ -79,13 +80,13 @@ class _Rnn(torch.autograd.Function):
     def forward(ctx: Any, *inputs: Tensor) -> tuple[Tensor, Tensor]:
         gates, hidden, cell, keep, weight, bias = inputs
         before, outputs, transposed = [], [], weight.t()
-        for own, kept in zip(gates.unbind(1), keep.unbind(1), strict=True):
+        for own, kept in zip(gates.unbind(0), keep.unbind(0), strict=True):
             hidden = hidden * kept
             before.append(hidden)
             hidden = _rnn_step(own, hidden, transposed, bias)
             outputs.append(hidden)
-        y = torch.stack(outputs, 1)
-        ctx.save_for_backward(torch.stack(before, 1), y, keep, weight)
+        y = torch.stack(outputs)
+        ctx.save_for_backward(torch.stack(before), y, keep, weight)
         ctx.mark_non_differentiable(cell)
         return y, cell
 
@@ -93,13 +94,13 @@ class _Rnn(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, d_outputs: Tensor, d_cell: Tensor) -> tuple[Tensor | None, ...]:
         before, y, keep, weight = ctx.saved_tensors
-        slopes, keeps, direct = (1.0 - y * y).unbind(1), keep.unbind(1), d_outputs.unbind(1)
+        slopes, keeps, direct = (1.0 - y * y).unbind(0), keep.unbind(0), d_outputs.unbind(0)
         d_own: list[Tensor] = []
-        d_hidden = torch.zeros_like(before[:, 0])
+        d_hidden = torch.zeros_like(before[0])
         for t in range(len(slopes) - 1, -1, -1):
             d_own.append((d_hidden + direct[t]) * slopes[t])
             d_hidden = d_own[-1] @ weight * keeps[t]
-        d_gates = torch.stack(d_own[::-1], 1)
+        d_gates = torch.stack(d_own[::-1])
         return d_gates, d_hidden, None, None, *_weight_grads(d_gates, before)
 
 
@@ -108,39 +109,37 @@ class _Gru(torch.autograd.Function):
     def forward(ctx: Any, *inputs: Tensor) -> tuple[Tensor, Tensor]:
         gates, hidden, cell, keep, weight, bias = inputs
         before, rows, transposed = [], [], weight.t()
-        for own, kept in zip(gates.unbind(1), keep.unbind(1), strict=True):
+        for own, kept in zip(gates.unbind(0), keep.unbind(0), strict=True):
             before.append(hidden * kept)
             rows.append(_gru_step(own, before[-1], transposed, bias))
             hidden = rows[-1][-1]
-        *saved, y = (torch.stack(part, 1) for part in zip(*rows, strict=True))
-        ctx.save_for_backward(torch.stack(before, 1), *saved, keep, weight)
+        *saved, y = (torch.stack(part) for part in zip(*rows, strict=True))
+        ctx.save_for_backward(torch.stack(before), *saved, keep, weight)
         ctx.mark_non_differentiable(cell)
         return y, cell
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_outputs: Tensor, d_cell: Tensor) -> tuple[Tensor | None, ...]:
-        before, switch, new, offer, keep, weight = ctx.saved_tensors
-        n, n_rows, dim = before.shape
-        reset, update = switch[..., :dim], switch[..., dim:]
-        slopes = switch * (1.0 - switch)
+        before, more, switch, new, keep, weight = ctx.saved_tensors
+        n_rows, n, dim = before.shape
+        reset, update, offer = switch[..., :dim], switch[..., dim:], more[..., 2 * dim :]
         # What the gradient of an output is multiplied with to reach each gate.
         to_new = (1.0 - update) * (1.0 - new * new)
-        to_reset = to_new * offer * slopes[..., :dim]
-        to_update = (before - new) * slopes[..., dim:]
-        to_own = torch.stack([to_reset, to_update, to_new * reset], 2)  # [B, L, 3, H]
-        rows, keeps, direct = to_own.unbind(1), keep.unbind(1), d_outputs.unbind(1)
-        updates = update.unbind(1)
-        found: list[Tensor] = []
-        d_hidden = torch.zeros_like(before[:, 0])
+        to_reset = to_new * offer * reset * (1.0 - reset)
+        to_update = (before - new) * update * (1.0 - update)
+        to_own = torch.stack([to_reset, to_update, to_new * reset], 2)  # [L, B, 3, H]
+        rows, keeps, direct = to_own.unbind(0), keep.unbind(0), d_outputs.unbind(0)
+        updates = update.unbind(0)
+        d_ys: list[Tensor] = []
+        d_owns: list[Tensor] = []
+        d_hidden = torch.zeros_like(before[0])
         for t in range(n_rows - 1, -1, -1):
-            d_hidden = d_hidden + direct[t]
-            found.append(d_hidden)
-            through = (d_hidden.unsqueeze(1) * rows[t]).view(n, 3 * dim) @ weight
-            d_hidden = (through + d_hidden * updates[t]) * keeps[t]
-        d_all = torch.stack(found[::-1], 1)
-        d_own = (d_all.unsqueeze(2) * to_own).flatten(2)
-        d_gates = torch.cat([d_own[..., : 2 * dim], d_all * to_new], 2)
+            d_ys.append(d_hidden + direct[t])
+            d_owns.append((d_ys[-1].unsqueeze(1) * rows[t]).view(n, 3 * dim))
+            d_hidden = (d_owns[-1] @ weight + d_ys[-1] * updates[t]) * keeps[t]
+        d_own, d_y = torch.stack(d_owns[::-1]), torch.stack(d_ys[::-1])
+        d_gates = torch.cat([d_own[..., : 2 * dim], d_y * to_new], 2)
         return d_gates, d_hidden, None, None, *_weight_grads(d_own, before)
 
 
@@ -149,46 +148,46 @@ class _Lstm(torch.autograd.Function):
     def forward(ctx: Any, *inputs: Tensor) -> tuple[Tensor, Tensor]:
         gates, hidden, cell, keep, weight, bias = inputs
         before, cells_before, rows, transposed = [], [], [], weight.t()
-        for own, kept in zip(gates.unbind(1), keep.unbind(1), strict=True):
+        for own, kept in zip(gates.unbind(0), keep.unbind(0), strict=True):
             before.append(hidden * kept)
             cells_before.append(cell * kept)
             row = _lstm_step(own, before[-1], cells_before[-1], transposed, bias)
             rows.append(row)
-            _, cell, _, hidden = row
-        everything, _, shown, y = (torch.stack(part, 1) for part in zip(*rows, strict=True))
-        both = torch.stack(before, 1), torch.stack(cells_before, 1)
-        ctx.save_for_backward(*both, everything, shown, keep, weight)
+            *_, cell, _, hidden = row
+        switch, new, out, _, shown, y = (torch.stack(part) for part in zip(*rows, strict=True))
+        both = torch.stack(before), torch.stack(cells_before)
+        ctx.save_for_backward(*both, switch, new, out, shown, keep, weight)
         ctx.mark_non_differentiable(cell)
         return y, cell
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_outputs: Tensor, d_cell_after: Tensor) -> tuple[Tensor | None, ...]:
-        before, cells_before, everything, shown, keep, weight = ctx.saved_tensors
-        n, n_rows, dim = before.shape
-        into, forget, _, out, new = everything.split(dim, 2)
-        to_out = shown * out * (1.0 - out)
+        before, cells_before, switch, new, out, shown, keep, weight = ctx.saved_tensors
+        n_rows, _, dim = before.shape
+        into, forget = switch[..., :dim], switch[..., dim:]
         to_cell = out * (1.0 - shown * shown)
-        from_cell = torch.stack(
+        # What the gradient of the cell, and for the last gate of the output, is multiplied with.
+        to_own = torch.cat(
             [
                 new * into * (1.0 - into),
                 cells_before * forget * (1.0 - forget),
                 into * (1.0 - new * new),
+                shown * out * (1.0 - out),
             ],
             2,
-        )  # [B, L, 3, H]
-        rows, to_cells, to_outs = from_cell.unbind(1), to_cell.unbind(1), to_out.unbind(1)
-        forgets, keeps, direct = forget.unbind(1), keep.unbind(1), d_outputs.unbind(1)
-        found: list[Tensor] = []
-        d_hidden = d_cell = torch.zeros_like(before[:, 0])
+        )  # [L, B, 4 * H]
+        rows, to_cells, forgets = to_own.unbind(0), to_cell.unbind(0), forget.unbind(0)
+        keeps, direct = keep.unbind(0), d_outputs.unbind(0)
+        d_owns: list[Tensor] = []
+        d_hidden = d_cell = torch.zeros_like(before[0])
         for t in range(n_rows - 1, -1, -1):
             d_hidden = d_hidden + direct[t]
             d_cell = d_cell + d_hidden * to_cells[t]
-            three = (d_cell.unsqueeze(1) * rows[t]).view(n, 3 * dim)
-            found.append(torch.cat([three, d_hidden * to_outs[t]], 1))
-            d_hidden = found[-1] @ weight * keeps[t]
+            d_owns.append(torch.cat([d_cell, d_cell, d_cell, d_hidden], 1) * rows[t])
+            d_hidden = d_owns[-1] @ weight * keeps[t]
             d_cell = d_cell * forgets[t] * keeps[t]
-        d_gates = torch.stack(found[::-1], 1)
+        d_gates = torch.stack(d_owns[::-1])
         return d_gates, d_hidden, d_cell, None, *_weight_grads(d_gates, before)
 
 

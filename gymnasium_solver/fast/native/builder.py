@@ -49,6 +49,7 @@ class Builder:
         self.homes: dict[Ref, int] = {}  # pass in which a value by rows is computed
         self.storages: list[Storage] = []
         self.packed: dict[Any, tuple[Storage, Extent]] = {}
+        self.places: dict[Storage, Array] = {}  # storages that are parts of another
         self.n_params = n_params
         self.grad_places = self._grad_places()
         self.n_sums = sum(math.prod(self.static(Ref(f"p{i}"))) for i in range(n_params))

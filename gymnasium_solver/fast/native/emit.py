@@ -286,7 +286,13 @@ class _Writer:
         body, self.lines = "\n".join(self.lines), lines
         # A part of an array has a pointer of its own: the compiler does not vectorise two reads of
         # one array, such as the mean and the deviation of each action, if it sees that they are.
-        body = re.sub(r"\((s\d+) \+ (\d+)\)\[", r"\1o\2[", body)
+        # And the steps of a sequence, which differ by it only, are one function.
+        parts: dict[str, str] = {}
+
+        def part(found: re.Match[str]) -> str:
+            return parts.setdefault(found[1], f"{found[2]}o{len(parts)}") + "["
+
+        body = re.sub(r"\(((s\d+)(?: \+ (?:\d+|\(\d+ \* r\)|r))+)\)\[", part, body)
         storages = {s.name: s for s in used_by(kernel)}
         order = list(dict.fromkeys(re.findall(r"\bs\d+(?:o\d+)?\b", body)))
         names = {name: f"p{i}" for i, name in enumerate(order)}
@@ -299,7 +305,8 @@ class _Writer:
             f"static __attribute__((noinline)) void NAME(const double N, long r, int first{places})"
             f" {{\n{body}\n}}"
         )
-        given = [name.replace("o", " + ") for name in order]
+        whole = {name: text for text, name in parts.items()}
+        given = [whole.get(name, name) for name in order]
         name = self.functions.setdefault(text, f"kernel_{len(self.functions)}")
         self.add(f"{name}({', '.join(['N', 'r', 'first', *given])});")
 

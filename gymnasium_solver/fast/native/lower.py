@@ -23,6 +23,7 @@ from gymnasium_solver.fast.native.kernels import (
     Value,
 )
 from gymnasium_solver.fast.native.levels import When
+from gymnasium_solver.fast.native.moves import move
 from gymnasium_solver.fast.native.pointwise import BUILD
 from gymnasium_solver.fast.native.products import Products
 from gymnasium_solver.fast.tape import Call, Meta, Ref, Rows, Tape, Unsupported
@@ -46,6 +47,7 @@ class Lowering(Products):
                 self.values[ref] = value
         outputs, n_outputs, copies = self._finish()
         join_gates(self.sections)
+        move(self.sections, self.places)
         widest = max(s.n for m in self.metas.values() for s in extents(m.shape) if s.by_rows)
         return Lowered(
             self.sections, self.storages, self.summed, self.n_sums, n_outputs, outputs, copies,

@@ -15,6 +15,7 @@ from gymnasium_solver.fast.native.arrays import (
     canonical,
     extents,
     is_by_rows,
+    size_of,
 )
 from gymnasium_solver.fast.native.builder import Builder, aligned
 from gymnasium_solver.fast.native.kernels import (
@@ -205,12 +206,30 @@ class Views(Builder):
         for i, part in enumerate(parts):
             value = self.value(part)
             target = arrays.without(arrays.sliced(made, dim % len(shape), i, 1), dim % len(shape))
+            if self.moves(value, target):
+                continue
             loop, number = self.loop(target.shape, [value])
             operand = self.operand(loop, number, value, target.shape)
             loop.stores.append((operand.text, target, aligned(target, target.shape)))
             made.storage.ready = max(made.storage.ready, number)
             made.storage.used.append(number)
         return made
+
+    def moves(self, value: Value, target: Array) -> bool:
+        """Whether a part of a stack is computed in its place, instead of copied to it: a value that
+        has an array of its own in this section."""
+        array = value.variable.array if isinstance(value, Local) else value
+        if not isinstance(array, Array) or not array.is_contiguous or array.offset:
+            return False
+        storage = array.storage
+        is_own = storage.place == "scratch" and self.owner.get(storage) is self.section
+        is_whole = storage.size == size_of(array.shape) and storage not in self.places
+        if not (is_own and is_whole and target.is_contiguous):
+            return False
+        self.places[storage] = target
+        storage.used.append(storage.ready)
+        target.storage.ready = max(target.storage.ready, storage.ready)
+        return True
 
     def op_slice_backward(
         self, call: Call, g: Any, shape: Any, dim: int, start: int, end: int, step: int
