@@ -2,8 +2,9 @@
 
 An update computes the values of the rollout in one pass, then GAE, then does `n_epochs` passes over
 shuffled minibatches. Differences from common implementations:
-- Values are computed here and not while acting, so acting runs the actor only. Log-probabilities
-  come from the acting distribution, which the rollout records.
+- Values are computed here and not while acting, so acting runs the actor only; a policy with memory
+  shares all but the last layer, and computes them. Log-probabilities come from the acting
+  distribution, which the rollout records.
 - Truncated episodes bootstrap from their true final observation (see ops.gae).
 - Minibatches have nearly equal sizes and never contain reset rows.
 - Loss metrics describe the policy after the update. They are measured once over the whole rollout,
@@ -304,7 +305,7 @@ class PPO(RolloutLearner):
         `is_first`: for the first pass over the rollout, which also updates running statistics."""
         cfg, valid = self.config, rollout.valid
         reward = self.normalized_reward(rollout) if reward is None else reward
-        values = self.values(rollout)
+        values = self.values(rollout, is_new=is_first)
         advantage = ops.gae(
             reward, values, rollout.terminated, rollout.truncated, valid, cfg.gamma, cfg.gae_lambda
         )

@@ -54,6 +54,7 @@ class RolloutLearner(Learner):
         self.forwards["value"] = CompiledForward(
             value, self.net, wanted=self.compiles and self.has_critic
         )
+        self._saw_new_scale = False
         self.imitation: SelfImitation | None = None
         if getattr(config, "sil", False):
             self.imitation = SelfImitation(self, self.net)
@@ -66,19 +67,30 @@ class RolloutLearner(Learner):
         terms = policy_gradient_loss(self.net, self.actions, batch, *coefficients)
         return terms.total, list(terms)
 
-    def values(self, rollout: Rollout) -> np.ndarray:
+    def values(self, rollout: Rollout, is_new: bool = True) -> np.ndarray:
         """Values [T + 1, N] of every observation of a rollout. With a recurrent core, each has the
-        carry of the acting policy, also the final observation of a truncated episode."""
-        given: list[Any] = [map_obs(_rows, rollout.obs)]
+        carry of the acting policy, also the final observation of a truncated episode. `is_new`: the
+        network is still the one that acted."""
+        acted, n_rows = rollout.value, len(rollout.valid)
+        if acted is None or not is_new or rollout.version != self.n_updates or self._saw_new_scale:
+            return self._computed_values(rollout, 0)
+        return np.concatenate([acted, self._computed_values(rollout, n_rows)])
+
+    def _computed_values(self, rollout: Rollout, first: int) -> np.ndarray:
+        """Values of the observations from row `first` on."""
+        given: list[Any] = [map_obs(lambda part: _rows(part[first:]), rollout.obs)]
         if self.net.core is not None:
-            given += [_rows(rollout.carry["core"]), _rows(rollout.is_first)]
+            given += [_rows(rollout.carry["core"][first:]), _rows(rollout.is_first[first:])]
         found = self.forwards["value"](*given)
         if found is None:
-            return rollout_values(self.net, rollout, self.device)
-        return found[0].reshape(rollout.is_first.shape)
+            return rollout_values(self.net, rollout, self.device)[first:]
+        return found[0].reshape(-1, rollout.is_first.shape[1])
 
     def update(self, rollout: Rollout, env_steps: int, total_steps: int) -> dict[str, float]:
         """Update from one rollout and return the metrics."""
+        # Of the first rollout the normaliser learns before the update: see `observing`.
+        encoder = self.encoder
+        self._saw_new_scale = encoder.learns_moments and not encoder.has_moments
         with self.observing(rollout):
             return self._update(rollout, env_steps, total_steps)
 

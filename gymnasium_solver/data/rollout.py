@@ -45,6 +45,7 @@ class Rollout:
     outputs: np.ndarray | None = None  # [T, N, W] of the acting policy
     log_std: np.ndarray | None = None  # of the acting policy, if its distribution has one
     log_prob: np.ndarray | None = None  # [T, N] of the actions, in place of outputs and log_std
+    value: np.ndarray | None = None  # [T, N] of obs, under the acting policy's critic, if known
     carry: dict[str, np.ndarray] = field(default_factory=dict)  # before each row, [T + 1, N, ...]
     version: int = 0  # number of updates of the acting policy
     is_restart: bool = False  # the envs were reset: obs[0] does not follow the previous rollout
@@ -133,6 +134,7 @@ class Rollout:
             mask=None if self.mask is None else self.mask[more],
             outputs=None if self.outputs is None else self.outputs[rows],
             log_prob=None if self.log_prob is None else self.log_prob[rows],
+            value=None if self.value is None else self.value[rows],
             carry=take_rows(self.carry, more),
             device_obs=None if self.device_obs is None else take_rows(self.device_obs, more),
         )

@@ -160,8 +160,14 @@ class ActorCritic(nn.Module):
         y, carry = self._remember(obs, carry, is_first)
         return [self.actor_head(y), carry]
 
+    def step_valued(self, obs: TensorObs, carry: Tensor, is_first: Tensor) -> list[Tensor]:
+        """The same, and the values [B] if there is a critic."""
+        y, carry = self._remember(obs, carry, is_first)
+        value = [] if self.critic_head is None else [self._head_value(y)]
+        return [self.actor_head(y), carry, *value]
+
     def step_latent(self, obs: TensorObs, carry: Tensor, is_first: Tensor) -> list[Tensor]:
-        """The same, and the features [B, H] of the outputs."""
+        """The actor's outputs, the new carry, and the features [B, H] of the outputs."""
         y, carry = self._remember(obs, carry, is_first)
         return [self.actor_head(y), carry, y]
 

@@ -49,6 +49,8 @@ class Acted(NamedTuple):
     for learning (`Policy.n_outputs`)."""
     log_prob: np.ndarray | None = None
     """Log-probabilities of the actions, if the policy has computed them already."""
+    value: np.ndarray | None = None
+    """Values of the observations, likewise."""
 
 
 class Policy(ABC):
@@ -237,8 +239,11 @@ class ActorPolicy(Policy):
                 found = self._sampler(*given)
                 if found is None:  # decided at the first call: it cannot be compiled
                     found = self._sampled_by_torch(given)
-                outputs, actions, log_prob, *core = found
-                return Acted(actions, {"core": core[0]} if core else carry, outputs, log_prob)
+                outputs, actions, log_prob, *rest = found
+                if not rest:
+                    return Acted(actions, carry, outputs, log_prob)
+                core, value = rest[0], rest[1] if len(rest) > 1 else None
+                return Acted(actions, {"core": core}, outputs, log_prob, value)
         outputs, latent, carry = self._outputs(obs, carry, is_first, mask)
         if self.noise is None:
             return Acted(self.actions.sample(outputs, self.log_std(), self.rng), carry, outputs)
@@ -248,8 +253,9 @@ class ActorPolicy(Policy):
 
     def _sampled(self, obs: Any, noise: Tensor, *state: Tensor) -> list[Tensor]:
         """The actor's outputs, the actions that the noise gives, and their log-probabilities. With
-        memory `state` is the core's state and `is_first`, and the new state comes last."""
-        outputs, *after = self.net.step(obs, *state) if state else [self.net.actor(obs)]
+        memory `state` is the core's state and `is_first`; the new state follows, and the values,
+        which cost little here: they share everything but the last layer."""
+        outputs, *after = self.net.step_valued(obs, *state) if state else [self.net.actor(obs)]
         log_std = self.net.log_std
         actions = self.actions.from_noise(outputs, log_std, noise)
         log_prob, _ = self.actions.log_prob_entropy(outputs, log_std, actions)

@@ -15,7 +15,7 @@ from gymnasium_solver.envs.spec import EnvSpec, task_rows
 from gymnasium_solver.envs.vector import Step
 from gymnasium_solver.envs.wrappers.shaping import EPISODE_PARTS
 from gymnasium_solver.errors import EnvError
-from gymnasium_solver.policies.policy import Policy
+from gymnasium_solver.policies.policy import Acted, Policy
 from gymnasium_solver.spaces.observations import Obs
 from gymnasium_solver.timing import Timer
 from gymnasium_solver.training.episodes import EPISODE_WINDOW, EpisodeStats
@@ -109,7 +109,8 @@ class Collector(EpisodeStats):
             for name, kept in rows.carry.items():
                 kept[t] = carry[name]
             timer.switch("act")
-            actions, carry, outputs, log_prob = policy.sample(seen, carry, is_first, mask)
+            acted = policy.sample(seen, carry, is_first, mask)
+            actions, carry = acted.actions, acted.carry
             self._rows_done = t
             timer.switch("env")
             step = self.env.step(policy.to_env(actions))
@@ -117,9 +118,7 @@ class Collector(EpisodeStats):
             obs, mask, is_first = step.obs, self.env.action_mask, step.is_reset
             rows.actions[t], seen = actions, rows.put_obs(t + 1, obs)
             rows.is_first[t + 1] = is_first
-            if rows.outputs is not None:
-                rows.outputs[t] = outputs
-            self._keep_log_prob(t, log_prob)
+            self._keep_choice(t, acted)
             self._keep_mask(t + 1, mask)
             n_env_steps = self.close_row(t, step, n_env_steps, limit)
             n_done = t + 1
@@ -181,14 +180,25 @@ class Collector(EpisodeStats):
                 self.storage.mask = np.ones(shape, bool)
             self.storage.mask[row, envs] = mask
 
-    def _keep_log_prob(self, row: int, log_prob: np.ndarray | None, envs: slice = ALL) -> None:
+    def _keep_choice(self, row: int, acted: Acted, envs: slice = ALL) -> None:
+        """Store what is known of the choice of these actions, besides the actions."""
         rows = self.storage
-        if log_prob is None:
-            rows.log_prob = None  # they are computed from the outputs
-            return
-        if rows.log_prob is None:
-            rows.log_prob = np.zeros(rows.reward.shape, np.float32)
-        rows.log_prob[row, envs] = log_prob
+        if rows.outputs is not None:
+            rows.outputs[row, envs] = acted.outputs
+        rows.log_prob = self._kept(rows.log_prob, row, acted.log_prob, envs)
+        rows.value = self._kept(rows.value, row, acted.value, envs)
+
+    def _kept(
+        self, column: np.ndarray | None, row: int, found: np.ndarray | None, envs: slice
+    ) -> np.ndarray | None:
+        """A column [T, N] with this row; None if the policy does not say it, here or in an earlier
+        row: it is computed when learning."""
+        if found is None or (column is None and row):
+            return None
+        if column is None:
+            column = np.zeros(self.storage.reward.shape, np.float32)
+        column[row, envs] = found
+        return column
 
     def note_episodes(self, row: int, step: Step, over: np.ndarray) -> None:
         """Count the episodes that ended at this step, `over` [N]."""

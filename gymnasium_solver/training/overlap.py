@@ -99,16 +99,13 @@ class OverlappedCollector(Collector):
         for name, kept in rows.carry.items():
             kept[t, own] = half.carry[name]
         self.timer.switch("act")
-        actions, half.carry, outputs, log_prob = policy.sample(
-            half.seen, half.carry, half.is_first, half.mask
-        )
-        half.env_actions = self.env.as_kept(policy.to_env(actions))
+        acted = policy.sample(half.seen, half.carry, half.is_first, half.mask)
+        half.carry = acted.carry
+        half.env_actions = self.env.as_kept(policy.to_env(acted.actions))
         self._halved.begin(half.number, half.env_actions)
         self.timer.switch()
-        rows.actions[t, own] = actions
-        if rows.outputs is not None:
-            rows.outputs[t, own] = outputs
-        self._keep_log_prob(t, log_prob, own)
+        rows.actions[t, own] = acted.actions
+        self._keep_choice(t, acted, own)
 
     def _take(self, t: int, half: Half, step: Step) -> None:
         """Store the observations that a step led to: those of row t."""
