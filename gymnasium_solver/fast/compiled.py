@@ -47,6 +47,7 @@ class CompiledForward:
         self._is_flat = False  # inputs are arrays, which needs no search for leaves
         self._first = next(module.parameters())
         self._address: int | None = None
+        self._holds = False
 
     def __call__(self, *inputs: Any) -> list[np.ndarray] | None:
         if self.mode == "torch":
@@ -71,6 +72,12 @@ class CompiledForward:
         """There is no program, or the weights that it reads have been moved."""
         return self._program is None or self._address != self._first.data_ptr()
 
+    def hold_weights(self, holds: bool) -> None:
+        """Whether the weights stay as they are from now on, which saves time in each call."""
+        self._holds = holds
+        if self._program is not None:
+            self._program.holds_weights = holds
+
     def resume(self, mode: ForwardMode | None) -> bool:
         """Go on as a saved run did. False: it was compiled, and there is no C compiler here."""
         if mode == "compiled" and not can_compile():
@@ -85,6 +92,7 @@ class CompiledForward:
         self._structure = tree.structure_of(inputs)
         self._program = self._compiled(columns, numbers)
         self._address = self._first.data_ptr()
+        self.hold_weights(self._holds)
         self.mode = "torch" if self._program is None else "compiled"
 
     def _compiled(

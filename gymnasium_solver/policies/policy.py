@@ -111,7 +111,11 @@ class Policy(ABC):
         return False
 
     def begin_rollout(self) -> None:  # noqa: B027  (most have nothing to do)
-        """Called at the start of each rollout of training, by what collects it."""
+        """Called at the start of each rollout of training, by what collects it. The weights do not
+        change until its end."""
+
+    def end_rollout(self) -> None:  # noqa: B027  (most have nothing to do)
+        """Called at the end of each rollout, also of one that fails."""
 
     def recorded_carry(self, carry: Carry) -> Carry:
         """The parts of the carry that learning reads, to be stored with each row."""
@@ -313,8 +317,12 @@ class ActorPolicy(Policy):
         return mask_outputs(outputs, mask), latent, carry
 
     def begin_rollout(self) -> None:
+        self._sampler.hold_weights(True)
         if self.noise is not None:
             self.noise.begin_rollout()
+
+    def end_rollout(self) -> None:
+        self._sampler.hold_weights(False)
 
     def recorded_carry(self, carry: Carry) -> Carry:
         return {"core": carry["core"]} if self.has_memory else {}

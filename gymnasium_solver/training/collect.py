@@ -96,7 +96,12 @@ class Collector(EpisodeStats):
         are reset with a seed derived from the clock, which bounds the length of the journal.
         `version` is the policy's version, recorded with the rollout.
         """
-        n_rows = n_rows or self.n_rows
+        try:
+            return self._collect(env_steps, budget, n_rows or self.n_rows, version)
+        finally:
+            self.policy.end_rollout()
+
+    def _collect(self, env_steps: int, budget: int | None, n_rows: int, version: int) -> Rollout:
         rows, timer, activity, policy = self.storage, self.timer, self.activity, self.policy
         seen = self.open_rollout(env_steps, version)
         obs, mask, is_first, carry = self._obs, self.env.action_mask, self._is_first, self._carry

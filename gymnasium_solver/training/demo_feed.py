@@ -62,14 +62,8 @@ class DemoFeed(Collector):
         self.demos = demos
         self._order: tuple[int, np.ndarray] = (-1, demos.train)  # pass, and its order
 
-    def collect(
-        self,
-        env_steps: int,
-        budget: int | None,
-        n_rows: int | None = None,
-        version: int = 0,
-    ) -> Rollout:
-        n_rows, n_envs = n_rows or self.n_rows, self.env.n_envs
+    def _collect(self, env_steps: int, budget: int | None, n_rows: int, version: int) -> Rollout:
+        n_envs = self.env.n_envs
         n = n_rows * n_envs if budget is None else min(n_rows * n_envs, budget)
         n_rows = -(-n // n_envs)
         rows, demos = self.storage.first(n_rows), self.demos

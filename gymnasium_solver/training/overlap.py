@@ -35,17 +35,10 @@ class Half:
 
 
 class OverlappedCollector(Collector):
-    def collect(
-        self,
-        env_steps: int,
-        budget: int | None,
-        n_rows: int | None = None,
-        version: int = 0,
-    ) -> Rollout:
-        n_rows = n_rows or self.n_rows
+    def _collect(self, env_steps: int, budget: int | None, n_rows: int, version: int) -> Rollout:
         if n_rows < 2 or (budget is not None and budget <= n_rows * self.env.n_envs):
             # Whether another row follows is known only once all environments are stepped.
-            return super().collect(env_steps, budget, n_rows, version)
+            return super()._collect(env_steps, budget, n_rows, version)
         rows = self.storage
         halves = self._halves(self.open_rollout(env_steps, version))
         envs = self._halved

@@ -26,6 +26,9 @@ class NativeForward:
         except (AssertionError, AttributeError, KeyError) as error:
             raise Unsupported(f"{type(error).__name__}: {error}") from error
         self._columns = [(column.dtype, column.shape[1:]) for column in columns]
+        self.holds_weights = False
+        """Set while the weights do not change: they are packed at the first call only."""
+        self._has_packed = False
         self._n: int | None = None
         self._given: list[np.ndarray] = []
         self._found: list[np.ndarray] = []
@@ -37,13 +40,15 @@ class NativeForward:
             self._prepare(n)
         for place, column in zip(self._given, columns, strict=True):
             place[...] = column
+        self.program.call.again = self._has_packed and self.holds_weights
         self._run()
+        self._has_packed = self.holds_weights
         return [output.copy() for output in self._found]
 
     def on(self, columns: Sequence[Tensor], numbers: Sequence[float] = ()) -> list[Tensor]:
         """The same for any number of rows at each call, with numbers that the function takes too.
         Columns are read where they are."""
-        self._n = None
+        self._n, self.program.call.again = None, 0
         return self.program.run(columns, numbers)
 
     def _prepare(self, n: int) -> None:
@@ -51,4 +56,4 @@ class NativeForward:
         self._given = [place.numpy() for place in places]  # keeps their memory
         self._run, outputs = self.program.bind(places)
         self._found = [output.numpy() for output in outputs]
-        self._n = n
+        self._n, self._has_packed = n, False  # few rows need no packing
