@@ -76,7 +76,7 @@ class CompiledForward:
         """Whether the weights stay as they are from now on, which saves time in each call."""
         self._holds = holds
         if self._program is not None:
-            self._program.holds_weights = holds
+            self._program.hold_weights(holds)
 
     def resume(self, mode: ForwardMode | None) -> bool:
         """Go on as a saved run did. False: it was compiled, and there is no C compiler here."""

@@ -10,7 +10,10 @@ import torch
 
 from gymnasium_solver.algos.on_policy import rollout_values
 from gymnasium_solver.data.rollout import Rollout
+from gymnasium_solver.envs.journal import JournaledEnv
+from gymnasium_solver.envs.make import make_vector_env
 from gymnasium_solver.fast.native import build
+from gymnasium_solver.training.collect import Collector
 from tests.unit.test_learner_state import (
     BOX,
     DISCRETE,
@@ -186,3 +189,69 @@ def test_a_run_of_an_older_version_acts_in_numpy() -> None:
     two.load_state(copied(tensors), extra)
     acted = two.policy.sample(observations(0, N), two.policy.initial_carry(N), np.ones(N, bool))
     assert acted.log_prob is None
+
+
+def test_values_come_from_acting_while_the_network_is_the_one_that_acted() -> None:
+    env = make_vector_env("CartPole-v1", N)
+    spaces = {"observation_space": env.observation_space, "normalize_obs": False}
+    agent = made("ppo", env.action_space, "gru", **spaces)
+    collector = Collector(JournaledEnv(env), agent.policy, 12, seed=1, boundary_steps=10**9)
+    try:
+        for _ in range(3):
+            rollout = collector.collect(0, None, version=agent.n_updates)
+            assert rollout.value is not None
+            wanted = rollout_values(agent.net, rollout, agent.device)
+            close(agent.values(rollout), wanted)
+            rollout.value[0] += 1.0  # taken from there, but not for a network that has changed
+            assert abs(agent.values(rollout) - wanted).max() > 0.9
+            close(agent.values(rollout, is_new=False), wanted)
+            rollout.value[0] -= 1.0
+            agent.update(rollout, 0, 1000)
+            moved = rollout_values(agent.net, rollout, agent.device)
+            assert not np.allclose(moved, wanted, rtol=1e-4, atol=1e-5)
+            close(agent.values(rollout), moved)
+    finally:
+        collector.close()
+
+
+def test_weights_are_packed_once_a_rollout_and_again_after_it() -> None:
+    agent, other = made("ppo", DISCRETE, "gru"), made("ppo", DISCRETE, "gru", compile=False)
+    obs, first = observations(0, 7), np.ones(7, bool)
+    carry = agent.policy.initial_carry(7)
+
+    def seen() -> Any:
+        return agent.policy.sample(obs, carry, first).outputs
+
+    before = seen()
+    agent.policy.begin_rollout()
+    held = [seen(), seen()]
+    agent.policy.end_rollout()
+    for found in held:
+        np.testing.assert_array_equal(found, before)
+    for one in (agent, other):
+        move(one)
+    wanted = other.policy.sample(obs, carry, first).outputs
+    assert not np.allclose(wanted, before, rtol=1e-4, atol=1e-5)
+    close(seen(), wanted)
+    agent.policy.begin_rollout()
+    close(seen(), wanted)
+    # Few rows need no packed weights; more of them do.
+    agent.policy.sample(obs[:2], agent.policy.initial_carry(2), first[:2])
+    close(seen(), wanted)
+    agent.policy.end_rollout()
+
+
+def test_a_rollout_that_fails_does_not_hold_the_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    env = JournaledEnv(make_vector_env("CartPole-v1", N))
+    agent = made("ppo", env.action_space, "gru", observation_space=env.observation_space)
+    collector = Collector(env, agent.policy, 4, seed=1, boundary_steps=10**9)
+    try:
+        collector.collect(0, None)
+        ended: list[None] = []
+        monkeypatch.setattr(agent.policy, "end_rollout", lambda: ended.append(None))
+        monkeypatch.setattr(env, "step", lambda actions: 1 // 0)
+        with pytest.raises(ZeroDivisionError):
+            collector.collect(0, None)
+        assert len(ended) == 1
+    finally:
+        collector.close()

@@ -26,9 +26,7 @@ class NativeForward:
         except (AssertionError, AttributeError, KeyError) as error:
             raise Unsupported(f"{type(error).__name__}: {error}") from error
         self._columns = [(column.dtype, column.shape[1:]) for column in columns]
-        self.holds_weights = False
-        """Set while the weights do not change: they are packed at the first call only."""
-        self._has_packed = False
+        self._holds_weights = self._has_packed = False
         self._n: int | None = None
         self._given: list[np.ndarray] = []
         self._found: list[np.ndarray] = []
@@ -40,10 +38,14 @@ class NativeForward:
             self._prepare(n)
         for place, column in zip(self._given, columns, strict=True):
             place[...] = column
-        self.program.call.again = self._has_packed and self.holds_weights
+        self.program.call.again = self._has_packed
         self._run()
-        self._has_packed = self.holds_weights
+        self._has_packed = self._holds_weights
         return [output.copy() for output in self._found]
+
+    def hold_weights(self, holds: bool) -> None:
+        """Whether the weights do not change from now on: they are packed at the next call only."""
+        self._holds_weights, self._has_packed = holds, False
 
     def on(self, columns: Sequence[Tensor], numbers: Sequence[float] = ()) -> list[Tensor]:
         """The same for any number of rows at each call, with numbers that the function takes too.
