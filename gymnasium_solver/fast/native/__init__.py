@@ -9,9 +9,11 @@
     views.py      constants, views and joined arrays
     products.py   reductions, indices and matrix products
     gates.py      ReLU and its derivative inside the product before them
+    moves.py      parts of a stack, computed in their places
     lower.py      the tape as kernels, with all of these
     memory.py     where values are in memory
     nest.py       the C loops of a kernel
+    functions.py  kernels as C functions
     emit.py       the C text
     packing.py    matrices that are packed before the pass
     runtime.c     functions and threads, before the generated text

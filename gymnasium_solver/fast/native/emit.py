@@ -2,7 +2,6 @@
 
 import itertools
 import math
-import re
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
@@ -14,6 +13,7 @@ from gymnasium_solver.fast.native.arrays import (
     Storage,
     contiguous,
 )
+from gymnasium_solver.fast.native.functions import Functions
 from gymnasium_solver.fast.native.kernels import (
     BatchSum,
     Kernel,
@@ -32,7 +32,6 @@ from gymnasium_solver.fast.native.memory import (
     place_uniform,
     rounded,
     storages_of,
-    used_by,
 )
 from gymnasium_solver.fast.native.nest import Nest, joined, reduction
 from gymnasium_solver.fast.native.packing import address, is_for_many, is_of_weights, pack_call
@@ -80,7 +79,7 @@ class _Writer:
     def __init__(self, program: Lowered, layout: Layout):
         self.program, self.layout = program, layout
         self.lines: list[str] = []
-        self.functions: dict[str, str] = {}  # text of a kernel -> name of its function
+        self.functions = Functions()
         self.tables: dict[int, None] = {}  # lengths of tables of positions
 
     def add(self, text: str, depth: int = 1) -> None:
@@ -103,8 +102,7 @@ class _Writer:
             f"#define SUMS {layout.sums}",
             f"#define SCRATCH {layout.scratch}L",
         ]
-        functions = [text.replace("NAME", name, 1) for text, name in self.functions.items()]
-        return "\n".join([*head, *table, *functions, *self.lines, ""])
+        return "\n".join([*head, *table, *self.functions.texts(), *self.lines, ""])
 
     # -- functions ----------------------------------------------------------------------------
 
@@ -279,36 +277,10 @@ class _Writer:
             self._shared(kernel, lambda: self._batchjoined(kernel))
 
     def _shared(self, kernel: Kernel, write: Callable[[], None]) -> None:
-        """A kernel as a function of its arrays. Equal kernels are one function, which keeps the
-        time to compile short."""
         lines, self.lines = self.lines, []
         write()
         body, self.lines = "\n".join(self.lines), lines
-        # A part of an array has a pointer of its own: the compiler does not vectorise two reads of
-        # one array, such as the mean and the deviation of each action, if it sees that they are.
-        # And the steps of a sequence, which differ by it only, are one function.
-        parts: dict[str, str] = {}
-
-        def part(found: re.Match[str]) -> str:
-            return parts.setdefault(found[1], f"{found[2]}o{len(parts)}") + "["
-
-        body = re.sub(r"\(((s\d+)(?: \+ (?:\d+|\(\d+ \* r\)|r))+)\)\[", part, body)
-        storages = {s.name: s for s in used_by(kernel)}
-        order = list(dict.fromkeys(re.findall(r"\bs\d+(?:o\d+)?\b", body)))
-        names = {name: f"p{i}" for i, name in enumerate(order)}
-        locals_ = list(dict.fromkeys(re.findall(r"\ba\d+\b", body)))
-        names |= {name: f"x{i}" for i, name in enumerate(locals_)}
-        body = re.sub(r"\b[as]\d+(?:o\d+)?\b", lambda m: names[m[0]], body)
-        kinds = [_pointer(storages[name.partition("o")[0]]) for name in order]
-        places = "".join(f", {kind} *p{i}" for i, kind in enumerate(kinds))
-        text = (
-            f"static __attribute__((noinline)) void NAME(const double N, long r, int first{places})"
-            f" {{\n{body}\n}}"
-        )
-        whole = {name: text for text, name in parts.items()}
-        given = [whole.get(name, name) for name in order]
-        name = self.functions.setdefault(text, f"kernel_{len(self.functions)}")
-        self.add(f"{name}({', '.join(['N', 'r', 'first', *given])});")
+        self.add(self.functions.call(kernel, body))
 
     def _pack(self, kernel: Pack) -> None:
         stack = kernel.source.shape[:-2]
@@ -408,11 +380,6 @@ class _Writer:
         if order:
             self.add("}", depth - 1)
         self.add("}")
-
-
-def _pointer(storage: Storage) -> str:
-    is_input = storage.place in ("tensor", "number")
-    return f"const {storage.ctype}" if is_input else storage.ctype
 
 
 def _merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
