@@ -3,8 +3,8 @@
     .venv/bin/python -m benchmarks.curves benchmarks/configs/halfcheetah_sb3.yaml:sac \
         --steps 100000 --seeds 3
 
-Any config of CartPole-v1 with DQN or HalfCheetah-v5 with SAC can be given; where it differs from
-the peer's hyper-parameters, the result says so. Both sides evaluate alike: the greedy policy, on a
+Any config of CartPole-v1 with PPO or DQN, HalfCheetah-v5 with SAC, or LunarLander-v3 with A2C can
+be given; where it differs from the peer's hyper-parameters, the result says so. Both sides evaluate alike: the greedy policy, on a
 fixed number of whole episodes started for the evaluation, raw returns. Every training is a process
 of its own with one thread; two run at once. Raw figures go to results/<name>.json, the table to
 results/<name>.md (both written again after each training), the picture to docs/images/<name>.png.
@@ -34,8 +34,11 @@ from gymnasium_solver.training.prepare import load_config
 
 N_TABLE_ROWS = 10
 FEW_SEEDS = "**Not for publishing: fewer than three seeds of both sides.**"
-# The task of the peers' script for each of our algorithms.
-TASKS = {algo: case.tasks[SB3] for algo, case in CASES.items()}
+# The task of the peers' script for each of our algorithms, and our config of the same work.
+TASKS = {algo: case.tasks[SB3] for algo, case in CASES.items()} | {"a2c": "LunarLander-v3:a2c"}
+SAME_WORK = {algo: case.config for algo, case in CASES.items()} | {
+    "a2c": "benchmarks/configs/lunarlander_zoo.yaml:a2c"
+}
 # Fields that do not affect what is learnt.
 NEUTRAL = {
     *("project_id", "variant", "description", "spec", "quiet", "profile"),
@@ -141,7 +144,7 @@ def eval_cadence(config: Config, eval_every: int, env_steps: int) -> dict[str, i
 
 def differences(config: Config) -> dict[str, list[str]]:
     """Fields that differ from the peers' hyper-parameters: [ours, the peers']."""
-    same = load_config(CASES[config.algo_id].config)
+    same = load_config(SAME_WORK[config.algo_id])
     return {
         name: [str(ours), str(theirs)]
         for name, theirs in same

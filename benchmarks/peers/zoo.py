@@ -9,7 +9,7 @@ from typing import Any
 
 # Env steps before the clock of `steps_per_s` starts: past random actions and first updates, in
 # which JAX compiles.
-WARM_STEPS = {"ppo": 512, "dqn": 2_048, "sac": 600}
+WARM_STEPS = {"ppo": 512, "a2c": 512, "dqn": 2_048, "sac": 600}
 
 # env:algorithm -> SB3's constructor arguments; `n_envs`, `total_steps` and `normalize` (running
 # statistics of observations and rewards) are the zoo's own settings.
@@ -50,6 +50,14 @@ TASKS: dict[str, dict[str, Any]] = {
         "gamma": 0.999,
         "n_epochs": 4,
         "ent_coef": 0.01,
+    },
+    "LunarLander-v3:a2c": {  # published for v2
+        "n_envs": 8,
+        "total_steps": 200_000,
+        "n_steps": 5,
+        "gamma": 0.995,
+        "ent_coef": 1e-5,
+        "learning_rate": "lin_0.00083",
     },
     "Acrobot-v1:ppo": {
         "normalize": True,

@@ -7,7 +7,9 @@ import pytest
 
 from benchmarks import curves
 from benchmarks.libraries import OURS, SB3, Peer
+from benchmarks.peers import zoo
 from gymnasium_solver.bench import harness
+from gymnasium_solver.config.schedule import Schedule
 from gymnasium_solver.training.prepare import load_config
 
 
@@ -78,6 +80,21 @@ def test_differing_hyper_parameters_are_told() -> None:
     assert "learning_starts 10000 (peer: 100)" in curves.markdown(record(differs=shipped))
 
 
+def test_our_a2c_has_the_peers_hyper_parameters() -> None:
+    ours, theirs = load_config(curves.SAME_WORK["a2c"]), zoo.TASKS[curves.TASKS["a2c"]]
+    assert ours.max_env_steps == theirs["total_steps"]
+    assert (ours.n_envs, ours.rollout_steps) == (theirs["n_envs"], theirs["n_steps"])
+    assert ours.gamma == theirs["gamma"]
+    assert ours.policy_lr == Schedule.parse(theirs["learning_rate"])
+    assert ours.ent_coef == Schedule.constant(theirs["ent_coef"])
+    # SB3's defaults.
+    assert (ours.gae_lambda, ours.max_grad_norm, ours.normalize_advantages) == (1.0, 0.5, "off")
+    assert (ours.optimizer, ours.adam_eps) == ("rmsprop", 1e-5)
+    assert ours.vf_coef == Schedule.constant(0.5)
+    assert (ours.hidden_dims, ours.activation) == ((64, 64), "tanh")
+    assert curves.differences(ours) == {}
+
+
 def test_evaluations_come_after_whole_epochs_nearest_to_what_was_asked() -> None:
     config = load_config("CartPole-v1:dqn").replace(n_steps=1024, n_envs=1)
     assert curves.eval_cadence(config, 5_000, 50_000) == {"epochs": 5, "env_steps": 5_120}
@@ -88,7 +105,7 @@ def test_evaluations_come_after_whole_epochs_nearest_to_what_was_asked() -> None
 
 
 def test_what_the_peers_do_not_have_is_refused() -> None:
-    with pytest.raises(SystemExit, match="CartPole-v1:dqn, HalfCheetah-v5:sac only"):
+    with pytest.raises(SystemExit, match="CartPole-v1:dqn, HalfCheetah-v5:sac, LunarLander-v3:a2c only"):
         curves.checked_config("Pendulum-v1:sac")
     assert curves.checked_config("CartPole-v1:dqn").algo_id == "dqn"
 
