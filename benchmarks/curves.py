@@ -4,10 +4,11 @@
         --steps 100000 --seeds 3
 
 Any config of CartPole-v1 with PPO or DQN, HalfCheetah-v5 with SAC, or LunarLander-v3 with A2C can
-be given; where it differs from the peer's hyper-parameters, the result says so. Both sides evaluate alike: the greedy policy, on a
-fixed number of whole episodes started for the evaluation, raw returns. Every training is a process
-of its own with one thread; two run at once. Raw figures go to results/<name>.json, the table to
-results/<name>.md (both written again after each training), the picture to docs/images/<name>.png.
+be given; where it differs from the peer's hyper-parameters, the result says so. Both sides evaluate
+alike: the greedy policy, on a fixed number of whole episodes started for the evaluation, raw
+returns. Every training is a process of its own with one thread; two run at once. Raw figures go to
+results/<name>.json, the table to results/<name>.md (both written again after each training), the
+picture to docs/images/<name>.png.
 """
 
 import argparse

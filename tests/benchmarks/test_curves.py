@@ -105,7 +105,9 @@ def test_evaluations_come_after_whole_epochs_nearest_to_what_was_asked() -> None
 
 
 def test_what_the_peers_do_not_have_is_refused() -> None:
-    with pytest.raises(SystemExit, match="CartPole-v1:dqn, HalfCheetah-v5:sac, LunarLander-v3:a2c only"):
+    with pytest.raises(
+        SystemExit, match="CartPole-v1:dqn, HalfCheetah-v5:sac, LunarLander-v3:a2c only"
+    ):
         curves.checked_config("Pendulum-v1:sac")
     assert curves.checked_config("CartPole-v1:dqn").algo_id == "dqn"
 
