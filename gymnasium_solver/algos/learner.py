@@ -320,6 +320,13 @@ class Learner(LearnerState):
         return self.device.type == "cpu" and not self.network.cnns and not self.network.needs_torch
 
     @property
+    def may_act_on_host(self) -> bool:
+        """Whether to act from a copy on the CPU, for few observations at a time: of a network on a
+        GPU that is no CNN."""
+        has_program = not self.network.cnns and not self.network.needs_torch
+        return self.device.type == "cuda" and has_program and bool(self.config.compile)
+
+    @property
     def update_mode(self) -> str:
         """How gradients are computed, as a short text for the user."""
         modes = {gradient.mode for gradient in self.gradients.values()}

@@ -162,6 +162,7 @@ def build_actor_critic(
         learner.act_rng,
         record=learner.may_record_acting,
         compile=learner.compiles,
+        on_host=learner.may_act_on_host,
         sde_sample_freq=getattr(cfg, "sde_sample_freq", -1),
     )
     return net, policy, learner.add_optimizer("policy", net)

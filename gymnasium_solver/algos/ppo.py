@@ -36,6 +36,7 @@ from gymnasium_solver.algos.on_policy import (
 )
 from gymnasium_solver.algos.rollout_learner import RolloutLearner
 from gymnasium_solver.algos.self_imitation import SelfImitationFields
+from gymnasium_solver.algos.stacked_passes import passes_together
 from gymnasium_solver.algos.units import watch_units
 from gymnasium_solver.config.schedule import (
     PositiveSchedule,
@@ -225,6 +226,14 @@ class PPO(RolloutLearner):
                 norms.append(taken)
                 epoch += n_passes
                 continue
+            if norms or not is_detailed:
+                lr, n_left = hp["policy_lr"], cfg.n_epochs - epoch
+                joint = passes_together(
+                    self, self.gradient, n_left, data, rollout.valid.size, coefficients, lr
+                )
+                if joint is not None:
+                    norms.append(joint)
+                    break
             for part in data.minibatches(cfg.batch_size, self.rng, self.device, rollout.valid.size):
                 if cfg.normalize_advantages == "batch":
                     part = part._replace(advantage=_standardize(part))

@@ -160,8 +160,10 @@ class FlatOptimizer(Optimizer):
         momentum: float = 0.0,
         graph: bool = True,
     ):
-        """`momentum`: of sgd."""
+        """`momentum`: of sgd. `graph`: False if settings change, of which a graph would keep the
+        first values."""
         super().__init__(module, max_grad_norm=max_grad_norm, max_grad_value=max_grad_value)
+        self.has_constant_settings = graph
         self.kind, self.eps, self.weight_decay, self.beta1 = kind, eps, weight_decay, beta1
         self.beta2, self.momentum = beta2, momentum
         self.native: NativeStep | None = None

@@ -45,7 +45,7 @@ class _Replaced(TorchFunctionMode):
         return self._table.get(id(value), value) if isinstance(value, Tensor) else value
 
 
-class _Rows:
+class Rows:
     """The tensors of S learners, each kind in one array [S, ...] at a fixed place."""
 
     def __init__(self, tensors: Sequence[Tensor], n: int) -> None:
@@ -94,6 +94,32 @@ def _shapes(data: Any) -> Hashable:
 # -- gradients ----------------------------------------------------------------------------------
 
 
+def stacked_loss(
+    one: LossGradient,
+    structure: tree.Structure,
+    weights: Tensor,
+    constants: Sequence[Tensor],
+    coefficients: Sequence[Tensor],
+    columns: Sequence[Tensor],
+    axis: int,
+) -> tuple[Tensor, list[Tensor]]:
+    """The sum of the losses of S learners, and their further outputs [S, ...]. `one`: of one of the
+    learners; `axis`: that of the learners in the columns of the batch."""
+
+    def loss(
+        row: Tensor, constants: Sequence[Tensor], given: Sequence[Tensor], *own: Tensor
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        instead = [*_split(row, one.params), *constants]
+        with _Replaced([*one.params, *one.constants], instead):
+            total, outputs = one.loss(tree.unflatten(structure, own), given)
+        return total, tuple(outputs)
+
+    totals, outputs = torch.func.vmap(loss, in_dims=(0, 0, 0, *[axis] * len(columns)))(
+        weights, constants, coefficients, *columns
+    )
+    return totals.sum(), list(outputs)
+
+
 class _StackedGradient:
     """d loss / d weights [S, P] of S learners."""
 
@@ -102,10 +128,10 @@ class _StackedGradient:
         self.one = gradient
         weights = flat_of(gradient.params)
         assert weights is not None
-        self._weights = _Rows([weights], n)
-        self._constants = _Rows(gradient.constants, n)
+        self._weights = Rows([weights], n)
+        self._constants = Rows(gradient.constants, n)
         like = torch.empty(n_coefficients, device=weights.device)
-        self._coefficients = _Rows(like.unbind(), n)
+        self._coefficients = Rows(like.unbind(), n)
         self._last: list[list[float]] | None = None
         self._structure: tree.Structure = None
         self._flats: dict[int, Tensor] = {}  # by the id of the gradient
@@ -119,20 +145,9 @@ class _StackedGradient:
 
     def _loss(self, batch: Any, coefficients: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
         """Batch columns are [B, S, ...]."""
-        one, columns = self.one, tree.leaves_of(batch)
-
-        def loss(
-            row: Tensor, constants: Sequence[Tensor], given: Sequence[Tensor], *own: Tensor
-        ) -> tuple[Tensor, tuple[Tensor, ...]]:
-            instead = [*_split(row, one.params), *constants]
-            with _Replaced([*one.params, *one.constants], instead):
-                total, outputs = one.loss(tree.unflatten(self._structure, own), given)
-            return total, tuple(outputs)
-
-        totals, outputs = torch.func.vmap(loss, in_dims=(0, 0, 0, *[1] * len(columns)))(
-            self._weights.places[0], self._constants.places, self._coefficients.places, *columns
-        )
-        return totals.sum(), list(outputs)
+        numbers = self._constants.places, self._coefficients.places
+        given = self._weights.places[0], *numbers, tree.leaves_of(batch)
+        return stacked_loss(self.one, self._structure, *given, axis=1)
 
     def __call__(self, items: Sequence["GradientItem"]) -> list[list[Tensor]]:
         gradients, batches, coefficients = zip(*items, strict=True)
@@ -227,7 +242,7 @@ class _StackedInference(nn.Module):
         self._buffers_of_one = list(one.module.buffers())
         weights = flat_of(self._params)
         assert weights is not None
-        self._rows = _Rows([weights, *self._buffers_of_one], n)
+        self._rows = Rows([weights, *self._buffers_of_one], n)
         self.weights = nn.Parameter(self._rows.places[0])
         for i, place in enumerate(self._rows.places[1:]):
             self.register_buffer(f"rows{i}", place)

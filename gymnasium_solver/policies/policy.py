@@ -15,6 +15,7 @@ noise. `is_first` marks the rows whose observation starts an episode; their carr
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,6 +25,7 @@ from torch import Tensor
 
 from gymnasium_solver.errors import EnvError
 from gymnasium_solver.fast.compiled import CompiledForward
+from gymnasium_solver.fast.host_copy import HostCopy
 from gymnasium_solver.fast.recorded import Inference, on_device
 from gymnasium_solver.nets.actor_critic import ActorCritic
 from gymnasium_solver.nets.sde import SdeHead
@@ -32,7 +34,7 @@ from gymnasium_solver.policies.reader import ObsReader, Read
 from gymnasium_solver.policies.state_noise import StateNoise
 from gymnasium_solver.spaces.action_base import ActionKind, mask_outputs
 from gymnasium_solver.spaces.observations import Obs, Space, as_batch, obs_len
-from gymnasium_solver.tree import map_tree
+from gymnasium_solver.tree import leaves_of, map_tree
 
 ActObs = Obs | Tensor | dict[str, Tensor]
 """[N, ...] as returned by the env; tensors are on the network's device."""
@@ -108,6 +110,14 @@ class Policy(ABC):
     @property
     def has_memory(self) -> bool:
         """Whether greedy actions depend on earlier observations."""
+        return False
+
+    def still(self) -> AbstractContextManager[None]:
+        """Within it the weights do not change, so that a policy on a GPU can act from a copy."""
+        return nullcontext()
+
+    def acts_on_host(self, n_rows: int) -> bool:
+        """Whether it acts from a copy of its weights on the CPU, for so many observations."""
         return False
 
     def begin_rollout(self) -> None:  # noqa: B027  (most have nothing to do)
@@ -218,10 +228,12 @@ class ActorPolicy(Policy):
         *,
         record: bool,
         compile: bool = False,
+        on_host: bool = False,
         sde_sample_freq: int = -1,
     ):
-        """`compile`: act with a compiled program, where there is one. `sde_sample_freq`: see
-        StateNoise, for a network with state-dependent exploration."""
+        """`compile`: act with a compiled program, where there is one. `on_host`: act from a copy
+        of the weights, which are on a GPU. `sde_sample_freq`: see StateNoise, for a network with
+        state-dependent exploration."""
         super().__init__(observation_space, actions, rng)
         self.net = net
         self.n_outputs = actions.n_outputs
@@ -231,6 +243,8 @@ class ActorPolicy(Policy):
             self.noise = StateNoise(net.actor_head, sde_sample_freq)
             function = net.actor_latent if net.core is None else net.step_latent
         self._infer = Inference(function, net, record=record)
+        is_plain = net.core is None and self.noise is None
+        self._host = HostCopy(net, "actor") if on_host and is_plain else None
         is_compiled = compile and record and self.noise is None
         self._sampler = CompiledForward(self._sampled, net, wanted=is_compiled)
         self._idle: np.ndarray | None = None
@@ -308,13 +322,26 @@ class ActorPolicy(Policy):
     ) -> tuple[np.ndarray, np.ndarray | None, Carry]:
         """The actor's outputs, their features if noise depends on them, and the carry."""
         if self.net.core is None:
-            found = self._infer(obs)
+            found = (self._copy_for(obs) or self._infer)(obs)
             outputs, latent = (found, None) if self.noise is None else found
         else:
             outputs, core, *rest = self._infer(obs, carry["core"], is_first)
             latent = rest[0] if rest else None
             carry = {**carry, "core": core}
         return mask_outputs(outputs, mask), latent, carry
+
+    def _copy_for(self, obs: ActObs) -> HostCopy | None:
+        """The copy of the weights on the CPU, if these observations are there and few."""
+        host = self._host
+        if host is None or host.module is None or not host.suits(obs_len(obs)):
+            return None
+        return None if any(isinstance(leaf, Tensor) for leaf in leaves_of(obs)) else host
+
+    def still(self) -> AbstractContextManager[None]:
+        return nullcontext() if self._host is None else self._host.fresh()
+
+    def acts_on_host(self, n_rows: int) -> bool:
+        return self._host is not None and self._host.suits(n_rows)
 
     def begin_rollout(self) -> None:
         self._sampler.hold_weights(True)
@@ -365,5 +392,6 @@ class ActorPolicy(Policy):
         return self.net.core is not None
 
     def log_std(self) -> np.ndarray | None:
-        log_std = self.net.log_std
+        net = self.net if self._host is None else self._host.module or self.net
+        log_std = net.log_std
         return None if log_std is None else log_std.detach().cpu().numpy().copy()

@@ -66,7 +66,7 @@ class Collector(EpisodeStats):
             env.observation_space,
             policy.actions,
             n_outputs=policy.n_outputs,
-            device=device,
+            device=None if policy.acts_on_host(env.n_envs) else device,
         )
         self._carry = policy.initial_carry(env.n_envs)
         self.storage.carry = {
@@ -97,7 +97,8 @@ class Collector(EpisodeStats):
         `version` is the policy's version, recorded with the rollout.
         """
         try:
-            return self._collect(env_steps, budget, n_rows or self.n_rows, version)
+            with self.policy.still():
+                return self._collect(env_steps, budget, n_rows or self.n_rows, version)
         finally:
             self.policy.end_rollout()
 

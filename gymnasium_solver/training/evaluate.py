@@ -69,7 +69,22 @@ def evaluate(
     activity: Activity | None = None,
 ) -> EvalResult:
     """`activity`: receives the progress of the evaluation."""
-    activity = activity or Activity()
+    with policy.still():
+        return _evaluate(
+            policy, env, episodes, greedy, seed, env_steps, epoch, activity or Activity()
+        )
+
+
+def _evaluate(
+    policy: Policy,
+    env: VectorEnv,
+    episodes: int,
+    greedy: bool,
+    seed: int,
+    env_steps: int,
+    epoch: int,
+    activity: Activity,
+) -> EvalResult:
     began_s, choose = activity.clock_s(), policy.greedy if greedy else policy.sample
     open_share = row_shares(episodes, env)
     tasks, task_of = env.spec.tasks, np.array(task_rows(len(env.spec.tasks) or 1, env.n_envs))

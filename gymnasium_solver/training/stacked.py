@@ -4,8 +4,8 @@
 
 A lane runs the same loop as a training alone, with its own agent, environments, random streams and
 run folder. What costs most is done together for all of them: steps of environments written in
-NumPy, forward passes of small networks, and gradients where that pays (fast/stacked.py). A lane
-that ends leaves the others to go on.
+NumPy, forward passes of small networks, gradients where that pays (fast/stacked.py), and whole
+updates on a GPU (fast/stacked_descent.py). A lane that ends leaves the others to go on.
 """
 
 import signal
@@ -15,6 +15,7 @@ from types import FrameType
 
 from gymnasium_solver.envs.engines.array_envs import ArraySteps
 from gymnasium_solver.fast.stacked import Gradients, Inferences
+from gymnasium_solver.fast.stacked_descent import Descents
 from gymnasium_solver.lanes import Lane, Lanes, Program, Work
 from gymnasium_solver.training.signals import Terminated
 from gymnasium_solver.training.threads import limited_threads
@@ -26,6 +27,7 @@ def train_stacked(programs: Mapping[str, Program]) -> list[Lane]:
     SIGINT and SIGTERM ask every lane to stop after its epoch; a second signal stops at once."""
     # Steps last: there the lanes meet that are collecting, evaluating and testing.
     works: dict[str, Work] = {
+        "descent": Descents(),
         "gradient": Gradients(),
         "inference": Inferences(),
         "env step": ArraySteps(),

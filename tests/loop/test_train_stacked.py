@@ -207,3 +207,33 @@ def test_a_loss_that_cannot_be_stacked_is_computed_by_each() -> None:
     for (gradient, batch, _), result in zip(items, results, strict=True):
         expected = stacked.eager(gradient.loss, gradient.params, batch, [])
         assert torch.allclose(result[0], expected[0])
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+def test_on_a_gpu_each_seed_is_trained_as_alone_up_to_rounding(
+    make_config: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from safetensors.torch import load_file
+
+    from gymnasium_solver.fast import stacked_descent
+
+    fields: dict[str, Any] = {"device": "cuda", "max_epochs": 8, "n_epochs": 3, "batch_size": 16}
+    n_together: list[int] = []
+    plain = stacked_descent._Program.__call__
+
+    def spied(self: Any, items: Any) -> Any:
+        n_together.append(len(items))
+        return plain(self, items)
+
+    monkeypatch.setattr(stacked_descent._Program, "__call__", spied)
+    runs = together(make_config, tmp_path / "together", "ppo", **fields)
+    assert len(SEEDS) in n_together
+    for seed, run in zip(SEEDS, runs, strict=True):
+        config = make_config("ppo", "CartPole-v1", seed=seed, **fields)
+        alone = loop.train(config, runs_root=tmp_path / "alone")
+        ours, theirs = (
+            load_file(r.checkpoints_dir / "last/model.safetensors") for r in (run, alone)
+        )
+        assert ours.keys() == theirs.keys()
+        for name, weights in ours.items():
+            torch.testing.assert_close(weights, theirs[name], rtol=1e-3, atol=1e-4)
