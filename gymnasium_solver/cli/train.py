@@ -97,8 +97,8 @@ flags:
                            configs, CartPole-v1:ppo,dqn and 'CartPole-v1:*' are trained together
   --jobs N                 runs at a time (default: one per CPU)
   --stack                  train the seeds of a config as one program, or as N with --jobs N
-                           (default: one per CPU with at least four seeds each; on a GPU one). For
-                           small networks (docs/experiments.md)
+                           (default: one per CPU with at least four seeds each; on a GPU up to five
+                           with at least two). For small networks (docs/experiments.md)
   --ablations FILE         also train each config with each overlay in this YAML list
   --experiment NAME        name of the experiment, to continue it by the same command
   --track NAME,NAME        follow the run with csv, tensorboard, wandb or trackio, each in a process

@@ -1,6 +1,7 @@
 """Atari under the contract: what is seen, played, learnt from and scored; options and errors."""
 
 import sys
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -261,6 +262,9 @@ class RandomPolicy:
 
     def __init__(self, n_actions: int) -> None:
         self.n_actions, self.rng, self.is_random = n_actions, np.random.default_rng(0), False
+
+    def still(self) -> Any:
+        return nullcontext()
 
     def initial_carry(self, n_envs: int) -> dict[str, np.ndarray]:
         return {}
