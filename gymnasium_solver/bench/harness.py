@@ -26,6 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 IN_CHECKOUT = (ROOT / "benchmarks/training.py").exists()  # not in an installed wheel
 GSOLVE = str(Path(sys.executable).with_name("gsolve"))
 PACKAGES = ("gymnasium-solver", "torch", "numpy", "gymnasium", "envpool", "mujoco")
+NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
@@ -63,7 +64,7 @@ def timed(
     `core` pins the process to one core (Linux only). `n_threads` sets the variables that numeric
     libraries read; None removes them, so that each library takes its default.
     """
-    env = {key: value for key, value in os.environ.items() if key not in THREAD_VARIABLES}
+    env = own_environment(without=THREAD_VARIABLES)
     if n_threads is not None:
         env |= dict.fromkeys(THREAD_VARIABLES, str(n_threads))
     pin = None
@@ -84,6 +85,14 @@ def timed(
         text = f"exit code {done.returncode} from {' '.join(command)}: {' | '.join(last)}"
         raise FailedProcess(_without_folders(text))
     return Timed(wall_s, others_cores, done.stdout)
+
+
+def own_environment(without: Sequence[str] = ()) -> dict[str, str]:
+    """Environment variables for a measured process.
+
+    Bytecode is kept, as after any installation. Many images switch that off, and then modules that
+    were not compiled before are compiled at every start."""
+    return {k: v for k, v in os.environ.items() if k not in (NO_BYTECODE, *without)}
 
 
 class Meter:

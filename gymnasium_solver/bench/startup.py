@@ -4,14 +4,21 @@ The clock runs in the process that starts the command, until its first line of o
 `train` prints that line when everything is built and the envs are about to be stepped.
 """
 
-import os
 import subprocess
 import tempfile
 import time
 from dataclasses import dataclass
 from typing import Any
 
-from gymnasium_solver.bench.harness import GSOLVE, FailedProcess, Options, say, spread, table
+from gymnasium_solver.bench.harness import (
+    GSOLVE,
+    FailedProcess,
+    Options,
+    own_environment,
+    say,
+    spread,
+    table,
+)
 
 TINY = ("--max-env-steps=64", "--eval-freq-epochs=0", "--seed=1", "-q")
 
@@ -60,7 +67,7 @@ def first_line_s(args: tuple[str, ...]) -> float:
         start = time.perf_counter()
         with subprocess.Popen(
             [GSOLVE, *args],
-            env=os.environ | {"GSOLVE_RUNS": runs_dir},
+            env=own_environment() | {"GSOLVE_RUNS": runs_dir},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -13,7 +13,7 @@ lost near the edges; `to_env` does the rest.
 """
 
 import math
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -33,12 +33,17 @@ from gymnasium_solver.spaces.actions import (
 from gymnasium_solver.spaces.observations import Space
 
 LOG_STD_MIN, LOG_STD_MAX = -10.0, 2.0
-# Gauss-Hermite nodes for expectations under a normal: 16 are exact to 1e-3 here.
-_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(16)
 EDGE = 1e-6  # of a Beta sample: the density may be infinite at the bounds
 # Of a demonstrated action at a bound, which no tanh reaches: arctanh is 3.8 there, a value that a
 # network can learn.
 SQUASHED_EDGE = 1e-3
+
+
+@cache
+def _normal_nodes() -> tuple[np.ndarray, np.ndarray]:
+    """Gauss-Hermite nodes for expectations under a normal: 16 are exact to 1e-3 here."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(16)
+    return nodes, weights
 
 
 class StateGaussianActions(BoxBase):
@@ -99,8 +104,10 @@ class SquashedActions(StateGaussianActions):
     ) -> tuple[Tensor, Tensor]:
         log_prob, entropy = super().log_prob_entropy(outputs, None, actions)
         mean, log_scale = self._split(outputs)
-        nodes = torch.as_tensor(_NODES, dtype=outputs.dtype, device=outputs.device)
-        weights = torch.as_tensor(_WEIGHTS, dtype=outputs.dtype, device=outputs.device)
+        nodes, weights = (
+            torch.as_tensor(part, dtype=outputs.dtype, device=outputs.device)
+            for part in _normal_nodes()
+        )
         points = mean.unsqueeze(-1) + log_scale.exp().unsqueeze(-1) * nodes
         expected = (log_slope(points) * (weights / weights.sum())).sum(-1)
         return log_prob - log_slope(actions).sum(-1), entropy + expected.sum(-1)

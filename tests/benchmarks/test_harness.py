@@ -20,6 +20,13 @@ def test_spread_tells_median_and_range() -> None:
     assert harness.spread([2.25], 1) == "2.2"
 
 
+def test_measured_processes_keep_their_bytecode(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    code = "import os, sys; print(sys.dont_write_bytecode, os.environ.get('OMP_NUM_THREADS'))"
+    assert harness.timed([sys.executable, "-c", code]).stdout == "False None\n"
+
+
 def test_a_failing_process_is_told_with_what_it_said() -> None:
     with pytest.raises(harness.FailedProcess, match=r"exit code 3 .*no such peer"):
         harness.timed([sys.executable, "-c", "import sys; print('no such peer'); sys.exit(3)"])

@@ -12,6 +12,12 @@ from gymnasium_solver.cli import main as cli
 from gymnasium_solver.errors import ConfigError, DivergedError
 
 HEAVY = ("torch", "gymnasium", "envpool", "numpy", "pydantic", "rich", "matplotlib", "yaml")
+NOT_FOR_TRAINING = (
+    "torch._dynamo", "torch._inductor", "sympy", "numpy.polynomial", "scipy",
+    "pandas", "matplotlib", "PIL", "pygame", "imageio", "envpool", "mujoco", "optuna", "starlette",
+    "ray", "wandb", "mcp", "gymnasium_solver.media", "gymnasium_solver.serve",
+    "gymnasium_solver.share", "gymnasium_solver.experiments", "gymnasium_solver.backends",
+)  # fmt: skip
 
 
 def modules_after(*argv: str, env: dict[str, str] | None = None) -> set[str]:
@@ -35,6 +41,14 @@ def test_listing_needs_neither_torch_nor_environments(tmp_path):
     env = os.environ | {"GSOLVE_RUNS": str(tmp_path)}
     for verb in ("list", "runs"):
         assert modules_after(verb, env=env).isdisjoint({"torch", "gymnasium", "envpool", "numpy"})
+
+
+def test_a_plain_training_imports_only_what_it_needs(tmp_path):
+    """Each of these takes 10 ms to a second, at the start of every training."""
+    config = ("train", "CartPole-v1:fast", "-q", "--runs-dir", str(tmp_path))
+    loaded = modules_after(*config, "--max-env-steps", "1024", "--compile", "numpy")
+    assert {"torch", "gymnasium", "numpy"} <= loaded
+    assert loaded & set(NOT_FOR_TRAINING) == set()
 
 
 def test_importing_changes_nothing_in_the_process():
