@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from gymnasium_solver import tree
-from gymnasium_solver.fast.cuda_graph import N_PLAIN_CALLS
+from gymnasium_solver.fast.cuda_graph import N_PLAIN_CALLS, capturing
 from gymnasium_solver.fast.optimizer import FlatOptimizer, Optimizer
 from gymnasium_solver.fast.recorded import LossGradient, eager, is_close
 from gymnasium_solver.fast.stacked import Rows, flat_of, stacked_loss
@@ -194,7 +194,7 @@ class _Program:
             self._descend()
         else:
             graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
+            with capturing(graph):
                 self._descend()
             self._graph = graph
             graph.replay()
