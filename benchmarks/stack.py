@@ -12,6 +12,7 @@ Raw figures go to results/stack.json, the table to results/stack.md; on a GPU to
 
 import argparse
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -47,6 +48,7 @@ def main() -> None:
     parser.add_argument("--singles", type=int, help="seeds trained alone in a turn, at most")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/results")
     args = parser.parse_args()
+    result = started(args)
     common = [args.config, "--device", args.device]
     many = [*common, "--seeds", str(args.seeds)]
     words = {
@@ -63,11 +65,30 @@ def main() -> None:
         for name, argv in ways.items():
             times[name].append(seconds(argv))
         say(f"turn {turn + 1}: " + ", ".join(f"{k} {v[-1]:.1f} s" for k, v in times.items()))
-    result = header(f"python -m benchmarks.stack --config {args.config} --device {args.device}")
-    result |= {"benchmark": NAME, "config": args.config, "device": args.device}
-    result |= {"seeds": args.seeds, "times_s": times}
+    result["times_s"] = times
     name = NAME if args.device == "cpu" else f"{NAME}_{args.device}"
     write(args.out, name, result, markdown(result))
+
+
+def started(args: argparse.Namespace) -> dict[str, Any]:
+    """What is known before the first command; the load of the machine is that of others."""
+    words = ["--config", args.config, "--device", args.device]
+    if args.ways != list(WAYS):
+        words += ["--ways", *(shlex.quote(way) for way in args.ways)]
+    if args.singles is not None:
+        words += ["--singles", str(args.singles)]
+    result = header(f"python -m benchmarks.stack {' '.join(words)}")
+    result |= {"benchmark": NAME, "config": args.config, "device": args.device}
+    if args.device.startswith("cuda"):
+        result["gpu"] = gpu_name()
+    return result | {"seeds": args.seeds, "singles": args.singles}
+
+
+def gpu_name() -> str | None:
+    """Asked in a process of its own: this one must not hold a part of the GPU."""
+    code = "import torch; print(torch.cuda.get_device_name())"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    return found.stdout.strip() or None
 
 
 def markdown(result: dict[str, Any]) -> str:
@@ -77,9 +98,10 @@ def markdown(result: dict[str, Any]) -> str:
         (name, f"{median(found):.1f} s", f"{median(found) / one:.2f}")
         for name, found in times.items()
     ]
-    about = (
-        f"{result['config']}, {result['seeds']} seeds, {result['device']}, medians of {n} turns."
-    )
+    device = result.get("gpu") or result["device"]
+    about = f"{result['config']}, {result['seeds']} seeds, {device}, medians of {n} turns."
+    if singles := result.get("singles"):
+        about += f" One seed: the mean of {singles} seeds in each turn."
     columns = ("", "shell to end", "times one seed")
     return "\n\n".join(["# Stacked seeds", describe(result), about, table(columns, rows)])
 

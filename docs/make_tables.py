@@ -490,7 +490,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "learning_all": partial(learning_results, "../benchmarks/results", only_published=False),
     "solve_times": solve_times,
     **{name: partial(measured, name) for name in rewrite.PAGES if name != "own_envs"},
-    **{name: partial(measured, name) for name in ("envpool_families", "newcomer")},
+    **{name: partial(measured, name) for name in ("envpool_families", "newcomer", "stack_cuda")},
 }
 
 
