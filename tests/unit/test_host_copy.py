@@ -61,9 +61,14 @@ def test_a_policy_acts_from_it_while_it_is_still_and_with_few_rows(net: ActorCri
     used: list[int] = []
     assert policy._host is not None
     plain = HostCopy.__call__
+
+    def spied(self: HostCopy, x: np.ndarray) -> object:
+        used.append(len(x))
+        return plain(self, x)
+
     obs, first = np.ones((3, 4), np.float32), np.ones(3, bool)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(HostCopy, "__call__", lambda self, x: used.append(len(x)) or plain(self, x))
+        patch.setattr(HostCopy, "__call__", spied)
         policy.greedy(obs, {}, first)
         assert used == []  # the weights may change between two calls
         with policy.still():
