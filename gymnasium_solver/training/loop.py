@@ -38,6 +38,7 @@ from gymnasium_solver.training.finite import (
     check_weights,
     dump_rollout,
 )
+from gymnasium_solver.training.garbage import old_objects_left_out
 from gymnasium_solver.training.interventions import watch_row
 from gymnasium_solver.training.judging import evaluate, goal_reached, submit_pending, take_pending
 from gymnasium_solver.training.lifecycle import announce, fail, finish, report_profile
@@ -178,7 +179,7 @@ def run_to_end(
             trainer.beside = BackgroundEvaluator(run)
             submit_pending(trainer)
         if over is None:
-            with stop_on_signals(trainer.activity):
+            with stop_on_signals(trainer.activity), old_objects_left_out():
                 over = _loop(trainer)
         finish(trainer, over)
     except BaseException as error:

@@ -7,6 +7,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+import torch
 from safetensors.numpy import load_file
 
 from gymnasium_solver.algos.ppo import PPO
@@ -20,7 +21,7 @@ from gymnasium_solver.runs.checkpoint import load_checkpoint
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.spaces.actions import action_kind
 from gymnasium_solver.training.agents import load_agent
-from gymnasium_solver.training.finite import check_rollout, dump_rollout
+from gymnasium_solver.training.finite import check_rollout, check_weights, dump_rollout
 
 Call = Callable[..., Any]
 pytestmark = pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")
@@ -231,3 +232,16 @@ def test_without_the_check_an_action_of_nan_is_still_refused_by_the_envs(train: 
     with pytest.raises(EnvError, match=r"nan.*env 1"):
         train("ppo", "Pendulum-v1", check_finite=False, env_wrappers=spoil("obs", 40))
     assert last_run().meta()["stop_reason"] == "error"
+
+
+@pytest.mark.parametrize(("bad", "n_bad"), [(np.inf, 1), (-np.inf, 1), (np.nan, 1), (0.0, 0)])
+def test_weights_that_are_not_finite_are_counted_and_large_ones_are_fine(
+    bad: float, n_bad: int
+) -> None:
+    weights = [torch.full((5,), 3e38), torch.ones(3)]  # their sum is infinite
+    check_weights(weights)
+    weights[1][2] = bad
+    if not n_bad:
+        return check_weights(weights)
+    with pytest.raises(DivergedError, match=f"{n_bad} of 8 weights"):
+        check_weights(weights)

@@ -349,10 +349,13 @@ INLINE int is_zero(const float *x, long n) {
     return !bits;
 }
 
+/* The rows of A that are not zero; all of them if the first ones are not: then there is no reason to
+ * look for others. */
 static long rows_not_zero(long m, long k, const float *a, long ai, long *found) {
     enum { STEP = 2 * VL };
     long n = 0;
     for (long i = 0; i < m; i++) {
+        if (i == MR && n == MR) return m;
         const float *row = a + i * ai;
         long p = 0;
         while (p + STEP <= k && is_zero(row + p, STEP)) p += STEP;
@@ -384,7 +387,7 @@ static void matmul_of_rows(const long *rows, long n_rows, long m, long n, long k
 void gsolve_matmul(long m, long n, long k, const float *a, long ai, long ak, const float *b,
                    long ldb, float *c, long ldc, const float *bias, int adds, const float *gate) {
     const int is_gradient = !bias && !adds && ak == 1; /* of the inputs of a layer */
-    if (is_gradient && k >= NR && n >= VL && m * (k + n) <= MOST_FLOATS) {
+    if (is_gradient && k >= NR && n >= VL && m >= 4 * MR && m * (k + n) <= MOST_FLOATS) {
         long rows[m], n_rows = rows_not_zero(m, k, a, ai, rows);
         if (4 * n_rows <= 3 * m)
             return matmul_of_rows(rows, n_rows, m, n, k, a, ai, b, ldb, c, ldc, gate);
