@@ -14,6 +14,7 @@ import argparse
 import os
 import tempfile
 import time
+from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -118,23 +119,32 @@ def main() -> None:
 
 def markdown(result: dict[str, Any]) -> str:
     rate: dict[str, float] = result["steps_per_cpu_s"]
-    work: dict[str, int] = result["multiply_adds"]
+    work: dict[str, int] = result.get("multiply_adds", {})  # older results have none
     against = dict.fromkeys(rate, "plain")
     against["Dict observation"] = against["one array, the same env"] = "one array, the same env"
+    heads = ["network", "steps per CPU second", "share"]
+    about = (
+        "PPO on CartPole-v1, 16 envs, one thread; share: of the network without memory or parts."
+    )
+    if work:
+        heads += ["multiply-adds", "ratio"]
+        about += (
+            " Multiply-adds: of a forward pass for one observation. The plain network has two "
+            "layers of 64 for the actor and two for the critic; a network with memory has two for "
+            "both, and then 64 units of memory. With updates alone the share would be one by the "
+            "ratio."
+        )
     rows = []
     for name, own in rate.items():
-        other = against[name]
-        share = f"{own / rate[other]:.2f}" if other in rate else "–"
-        more = f"{work[name] / work[other]:.2f}" if other in work else "–"
-        rows.append((name, f"{own:,.0f}", share, f"{work[name]:,}", more))
-    about = (
-        "PPO on CartPole-v1, 16 envs, one thread; share: of the network without memory or parts. "
-        "Multiply-adds: of a forward pass for one observation. The plain network has two layers of "
-        "64 for the actor and two for the critic; a network with memory has two for both, and then "
-        "64 units of memory. With updates alone the share would be one by the ratio."
-    )
-    heads = ["network", "steps per CPU second", "share", "multiply-adds", "ratio"]
+        row = [name, f"{own:,.0f}", _ratio(rate, name, against[name])]
+        if work:
+            row += [f"{work[name]:,}", _ratio(work, name, against[name])]
+        rows.append(row)
     return "\n\n".join(["# Memory", describe(result), about, table(heads, rows)])
+
+
+def _ratio(found: Mapping[str, float], name: str, other: str) -> str:
+    return f"{found[name] / found[other]:.2f}" if other in found else "–"
 
 
 if __name__ == "__main__":

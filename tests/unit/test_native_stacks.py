@@ -98,8 +98,8 @@ def test_steps_of_a_sequence_share_their_functions(kind: str) -> None:
         ]
         sizes = recorded.PROBE_SIZES
         given = {"p": params, "k": [], "c": []}
-        tapes = [write(loss, given | {"b": recorded.resized(batch, n)}) for n in sizes]
-        tape = simplified(generalise(*tapes, sizes), ())
+        one, two = (write(loss, given | {"b": recorded.resized(batch, n)}) for n in sizes)
+        tape = simplified(generalise(one, two, sizes), ())
         lowered = lower(tape, input_metas(params, [], batch, 0), len(params))
         counts.append(emit(lowered).text.count("void kernel_"))
     assert counts[0] == counts[1]
