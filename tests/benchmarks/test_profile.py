@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import profile_updates
+from benchmarks import profile_start, profile_updates
 from benchmarks.profile_updates import ORDER
 from gymnasium_solver.bench import harness
 from gymnasium_solver.training.prepare import load_config
@@ -45,3 +45,26 @@ def test_the_table_has_shares() -> None:
     assert "| env | 25 | 25.0% |" in text
     assert f"| {UPDATE_REST} | 75 | 75.0% |" in text
     assert "| steps/s with the clock | 10,000 |" in text
+
+
+def test_the_parts_of_a_short_run_add_up() -> None:
+    seconds = {
+        "interpreter": (0.1, 0.01),
+        "torch": (1.1, 0.3),
+        "imports": (1.5, 0.4),
+        "training": (2.5, 0.5),
+    }
+    found = profile_start.parts(seconds)
+    assert list(found.values()) == pytest.approx([0.1, 1.0, 0.4, 1.0, 0.3, 0.2])
+    assert sum(found.values()) == pytest.approx(2.5 + 0.5)
+
+
+def test_cpu_seconds_tell_work_from_exit() -> None:
+    burn = "import time\nt = time.process_time()\nwhile time.process_time() < t + 0.2: pass\n"
+    work, leave = profile_start.cpu_seconds(burn)
+    assert work > 0.2
+    at_exit = f"import atexit\natexit.register(lambda: exec({burn!r}))"
+    _, later = profile_start.cpu_seconds(at_exit)
+    assert later > leave + 0.1
+    with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+        profile_start.cpu_seconds("1 / 0")
