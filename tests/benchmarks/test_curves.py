@@ -81,7 +81,8 @@ def test_differing_hyper_parameters_are_told() -> None:
 
 
 def test_our_a2c_has_the_peers_hyper_parameters() -> None:
-    ours, theirs = load_config(curves.SAME_WORK["a2c"]), zoo.TASKS[curves.TASKS["a2c"]]
+    ours: Any = load_config(curves.SAME_WORK["a2c"])
+    theirs = zoo.TASKS[curves.TASKS["a2c"]]
     assert ours.max_env_steps == theirs["total_steps"]
     assert (ours.n_envs, ours.rollout_steps) == (theirs["n_envs"], theirs["n_steps"])
     assert ours.gamma == theirs["gamma"]
