@@ -12,6 +12,7 @@ five minutes; `--ways cpu "cuda graphs" "plain PyTorch on cuda"` takes two.
 """
 
 import argparse
+import shlex
 import statistics
 import tempfile
 import time
@@ -140,6 +141,8 @@ def main() -> None:
     if not torch.cuda.is_available():
         raise SystemExit("gpu: torch sees no CUDA GPU on this machine.")
     flags = f" --repeats {args.repeats}" + (" --quick" if args.quick else "")
+    for name, chosen, every in (("only", args.only, CASES), ("ways", args.ways, WAYS)):
+        flags += f" --{name} {shlex.join(chosen)}" if list(chosen) != list(every) else ""
     result = header(f"python -m benchmarks.gpu{flags}") | {
         "gpu": torch.cuda.get_device_name(),
         "rows": [],

@@ -11,6 +11,7 @@ results/pong_speed.json, the table to results/pong_speed.md.
 """
 
 import argparse
+import shlex
 import tempfile
 from pathlib import Path
 from statistics import median
@@ -21,6 +22,7 @@ from gymnasium_solver.bench.harness import ROOT, describe, header, say, spread, 
 from gymnasium_solver.training.loop import train
 from gymnasium_solver.training.prepare import load_config
 
+NAME = "pong_speed"
 SETTINGS: dict[str, dict[str, Any]] = {
     "128": {"n_envs": 128, "n_steps": 32, "overlap": False},
     "128, overlap": {"n_envs": 128, "n_steps": 32, "overlap": True},
@@ -67,13 +69,16 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/results")
     args = parser.parse_args()
     command = f"python -m benchmarks.pong_speed --repeats {args.repeats} --seconds {args.seconds:g}"
-    result = header(command) | {"config": args.config, "gpu": gpu_name(), "rows": []}
+    if args.only != list(SETTINGS):
+        command += f" --only {shlex.join(args.only)}"
+    result = header(command) | {"benchmark": NAME, "config": args.config, "gpu": gpu_name()}
+    result["rows"] = []
     for repeat in range(args.repeats):
         for name in args.only:
             found = measure(args.config, SETTINGS[name], args.device, args.seconds)
             say(f"pong_speed: {name}: {found['steps_per_s']:,.0f} steps/s")
             result["rows"].append({"setting": name, "repeat": repeat, **found})
-            write(args.out, "pong_speed", result, markdown(result))
+            write(args.out, NAME, result, markdown(result))
     print(markdown(result))
 
 
