@@ -17,6 +17,8 @@ BARS = {
     "MountainCar-v0:ppo": -110,
     "Pendulum-v1:ppo": -175,
     "LunarLander-v3:ppo": 240,
+    "LunarLander-v3:a2c": 156,
+    "Taxi-v3:ppo": 7.5,
     "FetchReach-v4:sac": -2.0,
 }
 SEEDS = (101, 102, 103)  # not those the configs were tuned on
