@@ -49,9 +49,9 @@ def main() -> None:
                 "training": TRAINING.format(config=args.config, seed=seed, folder=folder),
             }
             found = parts({name: cpu_seconds(code) for name, code in codes.items()})
-            for name, seconds in found.items() if seed else ():  # the first one fills caches
-                rows.setdefault(name, []).append(seconds)
-    whole = [sum(parts) for parts in zip(*rows.values(), strict=True)]
+            for name, took_s in found.items() if seed else ():  # the first one fills caches
+                rows.setdefault(name, []).append(took_s)
+    whole = [sum(run) for run in zip(*rows.values(), strict=True)]
     for name, seconds in [*rows.items(), ("together", whole)]:
         middle, low, high = statistics.median(seconds), min(seconds), max(seconds)
         share = statistics.median(s / w for s, w in zip(seconds, whole, strict=True))
