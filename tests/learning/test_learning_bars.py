@@ -19,6 +19,7 @@ BARS = {
     "LunarLander-v3:ppo": 240,
     "LunarLander-v3:a2c": 156,
     "Taxi-v3:ppo": 7.5,
+    "MiniGrid-MemoryS7-v0:ppo": 0.85,
     "FetchReach-v4:sac": -2.0,
 }
 SEEDS = (101, 102, 103)  # not those the configs were tuned on
