@@ -65,6 +65,18 @@ assert not ours and before[2:] == after[2:]
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+def test_the_command_rarely_looks_for_garbage():
+    code = """
+import atexit, gc
+import gymnasium_solver.cli.main as cli
+atexit.register(lambda: print(gc.get_freeze_count() > 1_000))
+cli.main = lambda: print(gc.get_threshold()[0] == cli.OBJECTS_BEFORE_GARBAGE, gc.isenabled())
+cli.entry()
+"""
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.split() == ["True", "True", "True"]
+
+
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
