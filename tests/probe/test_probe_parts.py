@@ -49,8 +49,8 @@ def learn(tmp_path: Path) -> Learn:
 
 @pytest.fixture(scope="module")
 def gru(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """An agent that solves Probe/Memory."""
-    return learnt("Memory", 8_000, root=tmp_path_factory.mktemp("gru"), recurrent="gru", **MEMORY)
+    """An agent that solves Probe/Memory. With 8,000 steps one seed of ten is not there yet."""
+    return learnt("Memory", 12_000, root=tmp_path_factory.mktemp("gru"), recurrent="gru", **MEMORY)
 
 
 def score(agent: Any, probe: str, episodes: int = 40) -> float:
