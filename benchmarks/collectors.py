@@ -24,7 +24,9 @@ from gymnasium_solver.runs.run import Run
 from gymnasium_solver.training.loop import train
 from gymnasium_solver.training.prepare import load_config
 
-SLOW = {"env_id": "benchmarks.slow_pole:SlowPole-v0", "vectorization_mode": "sync"}
+# A hundred test episodes would take longer than the training.
+SLOW = {"env_id": "benchmarks.slow_pole:SlowPole-v0", "vectorization_mode": "sync",
+        "eval_freq_epochs": None, "eval_episodes": 10}  # fmt: skip
 PPO = {"n_envs": 8, "n_steps": 64, "batch_size": 128, "n_epochs": 4, "max_env_steps": 60_000}
 DQN = {"n_envs": 8, "train_freq": 256, "n_steps": 64, "updates_per_step": 0.25,
        "max_env_steps": 60_000}  # fmt: skip
