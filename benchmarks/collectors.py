@@ -11,22 +11,22 @@ benchmarks/results/collectors.json and .md.
 """
 
 import argparse
-import json
 import os
 import sys
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from gymnasium_solver.runs import machine
+from gymnasium_solver.bench.harness import ROOT, describe, header, spread, table, write
 from gymnasium_solver.runs.jsonl import read_jsonl
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.training.loop import train
 from gymnasium_solver.training.prepare import load_config
 
+NAME = "collectors"
 # A hundred test episodes would take longer than the training.
 SLOW = {"env_id": "benchmarks.slow_pole:SlowPole-v0", "vectorization_mode": "sync",
-        "eval_freq_epochs": None, "eval_episodes": 10}  # fmt: skip
+        "test_episodes": 8}  # fmt: skip
 PPO = {"n_envs": 8, "n_steps": 64, "batch_size": 128, "n_epochs": 4, "max_env_steps": 60_000}
 DQN = {"n_envs": 8, "train_freq": 256, "n_steps": 64, "updates_per_step": 0.25,
        "max_env_steps": 60_000}  # fmt: skip
@@ -42,7 +42,13 @@ SETUPS: dict[str, dict[str, Any]] = {
     "process-1": {"collectors": {"n": 4, "max_staleness": 1}},
     "ray-1": {"collectors": {"n": 4, "max_staleness": 1, "backend": "ray"}},
 }
-RESULTS = Path(__file__).parent / "results"
+SHOWN = {
+    "alone": "one process",
+    "alone async": "one process, each environment in its own",
+    "process-0": "4 collectors, in turns with the learner",
+    "process-1": "4 collectors, at most one update behind",
+    "ray-1": "the same on Ray",
+}
 
 
 def measured(task: str, setup: str, seed: int, args: argparse.Namespace) -> dict[str, Any]:
@@ -68,33 +74,31 @@ def figures(run: Run) -> dict[str, Any]:
     }
 
 
-def markdown(rows: list[dict[str, Any]], args: argparse.Namespace) -> str:
-    lines = [
-        "# Collectors beside one process",
-        "",
-        f"`python -m benchmarks.collectors --seeds {args.seeds}`, medians over seeds. Speed in env",
-        "steps per second; the factor is that of the same seed, alone.",
-        "",
-        "| task | setup | steps/s | factor | test score | policy lag |",
-        "| --- | --- | --- | --- | --- | --- |",
-    ]
+def markdown(result: dict[str, Any]) -> str:
+    rows, lines = result["rows"], []
     for task in TASKS:
         for setup in SETUPS:
             own = [row for row in rows if (row["task"], row["setup"]) == (task, setup)]
             alone = {r["seed"]: r for r in rows if (r["task"], r["setup"]) == (task, "alone")}
             if not own:
                 continue
-            speed = median(row["steps_per_s"] for row in own)
             ratios = [
                 row["steps_per_s"] / alone[row["seed"]]["steps_per_s"]
                 for row in own
                 if row["seed"] in alone
             ]
-            factor = f"{median(ratios):.2f}" if ratios else ""
-            lag = "" if own[0]["lag"] is None else f"{median(row['lag'] for row in own):.2f}"
-            score = median(row["score"] for row in own)
-            lines.append(f"| {task} | {setup} | {speed:,.0f} | {factor} | {score:.1f} | {lag} |")
-    return "\n".join(lines) + "\n"
+            factor = spread(ratios, 2) if ratios else "–"
+            lag = "–" if own[0]["lag"] is None else f"{median(row['lag'] for row in own):.2f}"
+            rate, score = (spread([row[name] for row in own]) for name in ("steps_per_s", "score"))
+            lines.append((task, SHOWN[setup], rate, factor, score, lag))
+    n_seeds, n_steps = len({row["seed"] for row in rows}), result["max_env_steps"]
+    about = (
+        f"Medians over {n_seeds} seeds, with the range; {n_steps:,} env steps each. Speed in env "
+        "steps per second; the factor is that to the same seed, alone. Policy lag: updates between "
+        "the weights that acted and those that learnt. SlowPole waits 2 ms at every step."
+    )
+    head = ("task", "setup", "steps/s", "factor", "test score", "policy lag")
+    return "\n\n".join(["# Collectors", describe(result), about, table(head, lines)])
 
 
 def main() -> None:
@@ -104,12 +108,12 @@ def main() -> None:
     parser.add_argument("--setups", nargs="+", default=list(SETUPS), choices=list(SETUPS))
     parser.add_argument("--max-env-steps", type=int)
     parser.add_argument("--runs-dir", type=Path, default=Path("runs/collectors"))
-    parser.add_argument("-o", "--output", type=Path, default=RESULTS / "collectors.json")
+    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/results")
     args = parser.parse_args()
     # Ray's workers import slow_pole too.
     os.environ["PYTHONPATH"] = os.pathsep.join([os.getcwd(), *filter(None, sys.path)])
     os.environ.setdefault("RAY_AUTH_MODE", "disabled")
-    rows = []
+    begun, rows = header(""), []
     for seed in range(1, args.seeds + 1):
         for task in args.tasks:
             for setup in args.setups:
@@ -117,12 +121,13 @@ def main() -> None:
                     continue  # EnvPool steps them in threads already
                 rows.append(measured(task, setup, seed, args))
                 print(rows[-1], flush=True)
-    settings = {"tasks": TASKS, "setups": SETUPS, "max_env_steps": args.max_env_steps}
-    content = {"settings": settings, "machine": machine.machine(), "rows": rows}
-    args.output.parent.mkdir(parents=True, exist_ok=True)
-    args.output.write_text(json.dumps(content, indent=2) + "\n")
-    args.output.with_suffix(".md").write_text(markdown(rows, args))
-    print(markdown(rows, args))
+    command = f"python -m benchmarks.collectors --seeds {args.seeds}"
+    if args.max_env_steps is not None:
+        command += f" --max-env-steps {args.max_env_steps}"
+    result = begun | {"command": command, "benchmark": NAME, "rows": rows}
+    result["max_env_steps"] = args.max_env_steps or PPO["max_env_steps"]
+    write(args.out, NAME, result, markdown(result))
+    print(markdown(result))
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from benchmarks import (
     alerts_healthy,
     alerts_ill,
     before_after,
+    collectors,
     curves,
     envpool_families,
     export_latency,
@@ -41,6 +42,7 @@ PAGES: dict[str, Callable[[dict[str, Any]], str]] = {
         module.NAME: module.markdown
         for module in (
             before_after,
+            collectors,
             export_latency,
             inspector,
             memory_speed,
