@@ -83,7 +83,7 @@ def test_dict_and_tuple_observations_as_the_environment_gives_them(make_run: Mak
     vec.step(actions)
     with pytest.raises(EnvError, match=r"no part 'inner.0'.*gs.make_env\("):
         agent.act({"place": obs["place"]})
-    np.testing.assert_array_equal(agent.act([obs, obs])["go"], [single["go"]] * 2)
+    np.testing.assert_allclose(agent.act([obs, obs])["go"], [single["go"]] * 2, rtol=1e-5)
     with pytest.raises(EnvError, match=r"no part 'inner\.0'"):
         agent.act(np.zeros(2))
 

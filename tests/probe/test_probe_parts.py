@@ -15,8 +15,14 @@ from gymnasium_solver.training.loop import train
 from gymnasium_solver.training.prepare import build_config
 
 Learn = Callable[..., Any]
-# Solves Probe/Memory with every core on seeds 1 to 8, so that rounding does not decide.
-MEMORY: dict[str, Any] = {"recurrent_dim": 16, "ent_coef": 0.02, "policy_lr": 0.005}
+# A GRU solves Probe/Memory with these on 30 of 30 seeds, so that rounding does not decide. With six
+# passes over a rollout two seeds of ten end in a local optimum, also with torch's own gradients.
+MEMORY: dict[str, Any] = {
+    "recurrent_dim": 16,
+    "ent_coef": 0.02,
+    "policy_lr": 0.005,
+    "n_epochs": 4,
+}
 
 
 def learnt(probe: str, max_env_steps: int = 4_000, *, root: Path, **fields: Any) -> Any:
@@ -49,8 +55,8 @@ def learn(tmp_path: Path) -> Learn:
 
 @pytest.fixture(scope="module")
 def gru(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """An agent that solves Probe/Memory. With 8,000 steps one seed of ten is not there yet."""
-    return learnt("Memory", 12_000, root=tmp_path_factory.mktemp("gru"), recurrent="gru", **MEMORY)
+    """An agent that solves Probe/Memory."""
+    return learnt("Memory", 8_000, root=tmp_path_factory.mktemp("gru"), recurrent="gru", **MEMORY)
 
 
 def score(agent: Any, probe: str, episodes: int = 40) -> float:
