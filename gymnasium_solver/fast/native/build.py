@@ -37,7 +37,7 @@ FLAGS = [
 ]  # fmt: skip
 # Matrix products are worth more optimisation, which takes half a second, once per machine. For the
 # loops of a program the first level is as fast and compiles three times faster.
-MATMUL_FLAGS, PROGRAM_FLAGS = ["-O2", "-c"], ["-O2", "-c"]
+MATMUL_FLAGS, PROGRAM_FLAGS = ["-O2", "-fno-schedule-insns", "-c"], ["-O2", "-c"]
 CPU_FLAGS: list[list[str]] = [
     ["-march=native"],
     ["-mcpu=native"],

@@ -129,6 +129,35 @@ INLINE void apply_gate(long m, long n, float *c, const float *gate, long ldc) {
         if (gate) apply_gate(rows, used, c, gate, ldc);                                            \
     }
 
+/* aarch64 multiplies by one lane of a vector: four contiguous numbers of A are one load, where single
+ * ones are four. The same sums, in the same order. */
+#if VL == 4
+#define BY_LANES(ROWS, V, NV)                                                                      \
+    if (ak == 1) {                                                                                 \
+        for (; p + 4 <= k; p += 4) {                                                               \
+            v4 x[ROWS];                                                                            \
+            UNROLL for (int i = 0; i < ROWS; i++) x[i] = *(const v4 *)(a + i * ai + p);            \
+            UNROLL for (int q = 0; q < 4; q++) {                                                   \
+                V bv[NV];                                                                          \
+                UNROLL for (int j = 0; j < NV; j++) bv[j] = *(const V *)(b + (p + q) * ldb + j * LANES); \
+                UNROLL for (int i = 0; i < ROWS; i++)                                              \
+                    UNROLL for (int j = 0; j < NV; j++) acc[i][j] += x[i][q] * bv[j];              \
+            }                                                                                      \
+        }                                                                                          \
+    } else if (ai == 1 && ROWS % 4 == 0) {                                                         \
+        for (; p < k; p++) {                                                                       \
+            v4 x[(ROWS + 3) / 4];                                                                  \
+            V bv[NV];                                                                              \
+            UNROLL for (int i = 0; i < ROWS / 4; i++) x[i] = *(const v4 *)(a + p * ak + 4 * i);    \
+            UNROLL for (int j = 0; j < NV; j++) bv[j] = *(const V *)(b + p * ldb + j * LANES);     \
+            UNROLL for (int i = 0; i < ROWS; i++)                                                  \
+                UNROLL for (int j = 0; j < NV; j++) acc[i][j] += x[i / 4][i % 4] * bv[j];          \
+        }                                                                                          \
+    }
+#else
+#define BY_LANES(ROWS, V, NV)
+#endif
+
 /* A tile of C, from ROWS rows of A and a panel of B whose rows are `ldb` floats apart. */
 #define TILE(NAME, ROWS, V, NV)                                                                    \
     __attribute__((noinline)) static void NAME(long k, const float *a, long ai, long ak,           \
@@ -139,7 +168,9 @@ INLINE void apply_gate(long m, long n, float *c, const float *gate, long ldc) {
         V acc[ROWS][NV];                                                                           \
         UNROLL for (int i = 0; i < ROWS; i++)                                                      \
             UNROLL for (int j = 0; j < NV; j++) acc[i][j] = (V){0};                                \
-        for (long p = 0; p < k; p++) {                                                             \
+        long p = 0;                                                                                \
+        BY_LANES(ROWS, V, NV)                                                                      \
+        for (; p < k; p++) {                                                                       \
             V bv[NV];                                                                              \
             UNROLL for (int j = 0; j < NV; j++) bv[j] = *(const V *)(b + p * ldb + j * LANES);     \
             const float *ap = a + p * ak;                                                          \

@@ -27,6 +27,17 @@ void gsolve_few(long m, long n, long k, const float *a, long ai, long ak, const 
 INLINE float as_float(int32_t bits) { float x; memcpy(&x, &bits, 4); return x; }
 INLINE int32_t as_bits(float x) { int32_t bits; memcpy(&bits, &x, 4); return bits; }
 
+/* x between two bounds; NaN stays NaN. */
+INLINE float within(float low, float x, float high) {
+#if defined(__aarch64__) /* four instructions, where the two comparisons below take twenty */
+    float y = __builtin_fminf(__builtin_fmaxf(x, low), high);
+    return x == x ? y : x;
+#else
+    x = x > high ? high : x;
+    return x < low ? low : x;
+#endif
+}
+
 /* e^r - 1 for |r| <= ln(2) / 2. */
 INLINE float small_expm1(float r) {
     float p = 1.9841270e-4f;
@@ -44,8 +55,7 @@ INLINE float small_expm1(float r) {
 #define LN2_LOW -2.12194440e-4f
 
 INLINE float f_exp(float x) {
-    float y = x > 89.0f ? 89.0f : x;
-    y = y < -104.0f ? -104.0f : y;
+    float y = within(-104.0f, x, 89.0f);
     float whole = y * LOG2E + ROUND;
     int32_t n = as_bits(whole) - as_bits(ROUND);
     whole -= ROUND;
@@ -59,8 +69,7 @@ INLINE float f_exp(float x) {
 /* x P(x^2) / Q(x^2), with the coefficients of Eigen; beyond the bound it is 1 in float32. */
 INLINE float f_tanh(float x) {
     const float most = 7.90531110763549805f;
-    x = x > most ? most : x;
-    x = x < -most ? -most : x;
+    x = within(-most, x, most);
     float z = x * x, p = -2.76076847742355e-16f, q = 1.19825839466702e-06f;
     p = p * z + 2.00018790482477e-13f;
     p = p * z - 8.60467152213735e-11f;
