@@ -16,7 +16,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from gymnasium_solver.envs.vector import Step, VectorEnv, VectorWrapper
+from gymnasium_solver.envs.vector import Step, Totals, VectorEnv, VectorWrapper
 from gymnasium_solver.errors import EnvError
 from gymnasium_solver.spaces.native_actions import action_shape, is_product
 
@@ -71,6 +71,21 @@ class JournaledEnv(VectorWrapper):
             "episode_length": step.episode_length,
         }
         return step
+
+    def record_rows(self, actions: np.ndarray, obs: Any, totals: Totals) -> None:
+        """Note steps that were done elsewhere, by their actions [T, N, ...], and where they led."""
+        while len(actions):
+            at = self._n_steps % CHUNK_STEPS
+            if at == 0:
+                self._chunks.append(np.empty((CHUNK_STEPS, *self._row_shape), self._dtype))
+            now, actions = actions[: CHUNK_STEPS - at], actions[CHUNK_STEPS - at :]
+            self._chunks[-1][at : at + len(now)] = now
+            self._n_steps += len(now)
+        self._last = {
+            "obs": obs,
+            "episode_return": totals.episode_return,
+            "episode_length": totals.episode_length,
+        }
 
     def state(self) -> dict[str, Any]:
         """What `restore` needs: seed, actions (T, N, ...), and where the env stood after them."""

@@ -25,9 +25,10 @@ provide them (masks.py).
 `_step`. `VectorWrapper` is the base of batch wrappers.
 """
 
+import ctypes
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 import gymnasium
 import numpy as np
@@ -72,6 +73,32 @@ class Step(NamedTuple):
     same as terminated | truncated, but for an env that terminates within an episode."""
     info: Info
     """Further values from the engine, under its own names."""
+
+
+class Totals(NamedTuple):
+    """The episodes of all envs after a step; see Step."""
+
+    is_over: np.ndarray
+    episode_return: np.ndarray
+    episode_length: np.ndarray
+
+
+class CompiledEnvs(Protocol):
+    """N copies that step in C, without a check of their actions (fast/native/rows.py)."""
+
+    @property
+    def function(self) -> Any:
+        """int64_t step(void *arguments): returns how many envs are done."""
+
+    @property
+    def arguments(self) -> ctypes.Structure:
+        """With pointers to a row of each: actions, obs, reward, terminated, truncated."""
+
+    def prepare(self) -> None:
+        """Provide what the next step needs from Python."""
+
+    def release(self) -> None:
+        """Step into arrays of their own again."""
 
 
 class VectorEnv(ABC):
@@ -222,6 +249,23 @@ class Engine(VectorEnv):
     @property
     def info(self) -> Info:
         return self._last_info
+
+    @property
+    def compiled(self) -> CompiledEnvs | None:
+        """The envs as a C program that can be stepped without this class, which is given `totals`
+        afterwards; None: there is none. They have no masks and no info."""
+        return None
+
+    @property
+    def totals(self) -> Totals:
+        """Where the episodes stand; set after steps of `compiled`."""
+        assert self._done is not None, "reset first"
+        return Totals(self._done, self._return, self._length)
+
+    @totals.setter
+    def totals(self, found: Totals) -> None:
+        self._done, self._return, self._length = found
+        self._n_done = int(np.count_nonzero(found.is_over))
 
     def reset(self, seed: int) -> Any:
         if self._closed:

@@ -72,6 +72,11 @@ class CompiledForward:
         """There is no program, or the weights that it reads have been moved."""
         return self._program is None or self._address != self._first.data_ptr()
 
+    @property
+    def program(self) -> NativeForward | None:
+        """The program, if a call would use it as it is."""
+        return None if self.mode == "torch" or self._is_stale else self._program
+
     def hold_weights(self, holds: bool) -> None:
         """Whether the weights stay as they are from now on, which saves time in each call."""
         self._holds = holds

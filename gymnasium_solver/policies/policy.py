@@ -26,6 +26,7 @@ from torch import Tensor
 from gymnasium_solver.errors import EnvError
 from gymnasium_solver.fast.compiled import CompiledForward
 from gymnasium_solver.fast.host_copy import HostCopy
+from gymnasium_solver.fast.native.forward import NativeForward
 from gymnasium_solver.fast.recorded import Inference, on_device
 from gymnasium_solver.nets.actor_critic import ActorCritic
 from gymnasium_solver.nets.sde import SdeHead
@@ -126,6 +127,11 @@ class Policy(ABC):
 
     def end_rollout(self) -> None:  # noqa: B027  (most have nothing to do)
         """Called at the end of each rollout, also of one that fails."""
+
+    def acting_program(self) -> NativeForward | None:
+        """The compiled program of (obs, noise) that `sample` calls now and that returns outputs,
+        actions and log-probabilities; None: `sample` does more than that."""
+        return None
 
     def recorded_carry(self, carry: Carry) -> Carry:
         """The parts of the carry that learning reads, to be stored with each row."""
@@ -350,6 +356,9 @@ class ActorPolicy(Policy):
 
     def end_rollout(self) -> None:
         self._sampler.hold_weights(False)
+
+    def acting_program(self) -> NativeForward | None:
+        return None if self.is_random or self.has_memory else self._sampler.program
 
     def recorded_carry(self, carry: Carry) -> Carry:
         return {"core": carry["core"]} if self.has_memory else {}

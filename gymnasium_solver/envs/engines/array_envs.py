@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 
-from gymnasium_solver.envs.engines.compiled_cartpole import compiled_cartpole
+from gymnasium_solver.envs.engines.compiled_cartpole import CompiledCartPole, compiled_cartpole
 from gymnasium_solver.fast.native.build import is_preferred
 from gymnasium_solver.lanes import lane_for
 
@@ -45,6 +45,12 @@ class ArrayStep:
             self._is_chosen = True
             self._alone = compiled_cartpole(self._env) or self._env.step
         return self._alone(actions)
+
+    @property
+    def compiled(self) -> CompiledCartPole | None:
+        """The compiled step, if the next one would be it."""
+        is_alone = not self._is_joint or lane_for("env step") is None
+        return self._alone if is_alone and isinstance(self._alone, CompiledCartPole) else None
 
 
 class ArraySteps:

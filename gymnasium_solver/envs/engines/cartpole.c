@@ -6,6 +6,7 @@
 typedef struct {
     int64_t n, max_steps;
     int64_t semi_implicit, sutton_barto;
+    int64_t n_done;        /* envs that begin an episode at the next step */
     double force_mag, polemass_length, total_mass, gravity, length, masspole, tau;
     double x_threshold, theta_threshold;
     const int64_t *actions;
@@ -67,5 +68,5 @@ int64_t step_poles(Poles *p) {
         p->truncated[i] = truncated;
         n_done += p->prev_done[i] = terminated | truncated;
     }
-    return n_done;
+    return p->n_done = n_done;
 }

@@ -40,7 +40,10 @@ class Poles(ctypes.Structure):
     """As in cartpole.c."""
 
     _fields_ = [
-        *((name, c_int64) for name in ("n", "max_steps", "semi_implicit", "sutton_barto")),
+        *(
+            (name, c_int64)
+            for name in ("n", "max_steps", "semi_implicit", "sutton_barto", "n_done")
+        ),
         *((name, c_double) for name in NUMBERS),
         *((name, c_void_p) for name in POINTERS),
     ]
@@ -52,7 +55,7 @@ class CompiledCartPole:
 
     def __init__(self, env: CartPoleVectorEnv, function: Callable[[int], int]):
         n = env.num_envs
-        self._env, self._step = env, function
+        self._env, self.function = env, function
         self._state, self._steps = np.zeros((4, n)), np.zeros(n, np.int32)
         self._prev_done = np.zeros(n, np.bool_)
         self._theta, self._actions = self._state[2], np.zeros(n, np.int64)
@@ -60,33 +63,40 @@ class CompiledCartPole:
         self._fresh = np.zeros((4, 0))
         self._terminated, self._truncated = np.zeros(n, np.bool_), np.zeros(n, np.bool_)
         self._obs, self._reward = np.zeros((n, 4), np.float32), np.zeros(n, np.float32)
-        self._n_done = 0
-        self._poles = Poles(n=n)
-        for name in POINTERS:
-            setattr(self._poles, name, getattr(self, f"_{name}").ctypes.data)
-        self._address = ctypes.addressof(self._poles)
+        self._places = {name: getattr(self, f"_{name}").ctypes.data for name in POINTERS}
+        self.arguments = Poles(n=n, **self._places)
+        self._address = ctypes.addressof(self.arguments)
 
     def __call__(self, actions: np.ndarray) -> tuple[Any, ...]:
+        self._actions[...] = actions
+        self.prepare()
+        self.function(self._address)
+        return self._obs, self._reward, self._terminated, self._truncated, {}
+
+    def prepare(self) -> None:
+        """Sine, cosine and the states of new episodes, which come from NumPy."""
         env = self._env
         if env.state is not self._state:  # after a reset
             self._take_over()
-        self._actions[...] = actions
         np.sin(self._theta, out=self._sine)
         np.cos(self._theta, out=self._cosine)
-        if self._n_done:
-            drawn = env.np_random.uniform(low=env.low, high=env.high, size=(4, self._n_done))
-            self._poles.fresh = drawn.ctypes.data
-        self._n_done = self._step(self._address)
-        return self._obs, self._reward, self._terminated, self._truncated, {}
+        if n_done := self.arguments.n_done:
+            self._fresh = env.np_random.uniform(low=env.low, high=env.high, size=(4, n_done))
+            self.arguments.fresh = self._fresh.ctypes.data
+
+    def release(self) -> None:
+        """Step into arrays of its own again."""
+        for name, place in self._places.items():
+            setattr(self.arguments, name, place)
 
     def _take_over(self) -> None:
         """Continue from the state of the env, with its settings."""
-        env, poles = self._env, self._poles
+        env, poles = self._env, self.arguments
         for name in ("state", "steps", "prev_done"):
             own = getattr(self, f"_{name}")
             own[...] = getattr(env, name)
             setattr(env, name, own)
-        self._n_done = int(np.count_nonzero(self._prev_done))
+        poles.n_done = int(np.count_nonzero(self._prev_done))
         _set_constants(poles, env)
         poles.max_steps = env.max_episode_steps
         poles.sutton_barto = bool(env._sutton_barto_reward)

@@ -29,7 +29,7 @@ from gymnasium_solver.envs.goals import goal_functions_of
 from gymnasium_solver.envs.readers import Reader, reader
 from gymnasium_solver.envs.spec import ANSWER_WITHIN_S, EnvSpec, registry_entry, suite_of
 from gymnasium_solver.envs.suites.minigrid import minigrid_view
-from gymnasium_solver.envs.vector import Engine, Info, RawStep, env_seeds
+from gymnasium_solver.envs.vector import CompiledEnvs, Engine, Info, RawStep, env_seeds
 from gymnasium_solver.envs.wrappers import SingleWrapper
 from gymnasium_solver.envs.wrappers.lowered import FrameSkipEnv
 from gymnasium_solver.errors import EnvError
@@ -188,6 +188,11 @@ class GymnasiumEngine(Engine):
             except Exception as error:
                 raise env_bug(f"her: {self.spec.env_id}: another copy raised", error) from error
         return goal_functions_of(self._goal_env, self.spec.env_id)
+
+    @property
+    def compiled(self) -> CompiledEnvs | None:
+        step = self._step_native
+        return step.compiled if isinstance(step, ArrayStep) else None
 
     @property
     def single_env(self) -> gymnasium.Env[Any, Any] | None:

@@ -26,6 +26,7 @@
     gradient.py   as the gradient of a loss
     forward.py    as a forward pass
     step.py       as an optimiser
+    rows.py       as rows of a rollout, beside compiled environments, with row.c
     scan.py       sums from the end of a rollout (GAE), with scan.c: the bits of NumPy
 
 A program runs the tape on blocks of a few dozen samples, so that values stay in the CPU's cache; of

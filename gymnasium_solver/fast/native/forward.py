@@ -53,6 +53,30 @@ class NativeForward:
         self._n, self.program.call.again = None, 0
         return self.program.run(columns, numbers)
 
+    # -- rows of a rollout, by rows.py -------------------------------------------------------
+
+    @property
+    def entry(self) -> tuple[int, int, int]:
+        """Addresses: the C function, its argument, and in that whether the weights are packed."""
+        return self.program.entry
+
+    def pointers(
+        self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]
+    ) -> tuple[list[int], list[int]]:
+        """Addresses of the pointers to a row of each; Unsupported if these arrays do not fit."""
+        rows = [torch.from_numpy(array[0]) for array in outputs]
+        given = [torch.from_numpy(array[0]) for array in inputs]
+        if [(row.dtype, row.shape[1:]) for row in given] != self._columns:
+            raise Unsupported("inputs of other types")
+        return self.program.pointers(rows)
+
+    def begin_rows(self, n: int) -> None:
+        """From now on C sets the pointers, for n rows at a time."""
+        self.program.prepare(n)
+
+    def end_rows(self) -> None:
+        self._n, self.program.call.again = None, 0
+
     def _prepare(self, n: int) -> None:
         places = [torch.empty((n, *shape), dtype=dtype) for dtype, shape in self._columns]
         self._given = [place.numpy() for place in places]  # keeps their memory

@@ -129,6 +129,27 @@ class Program:
             self._row_out[i] = rows[-1].data_ptr()
         return rows
 
+    @property
+    def entry(self) -> tuple[int, int, int]:
+        """Addresses: of `run`, of its argument, and of the field `again` in that."""
+        function = ctypes.cast(self._run, c_void_p).value
+        assert function is not None
+        return function, self.address, self.address + Call.again.offset
+
+    def pointers(self, outputs: Sequence[Tensor]) -> tuple[list[int], list[int]]:
+        """Addresses of the pointers to the columns, and to outputs with one row per sample, which
+        must be all outputs and of these types."""
+        found = [(tuple(row.shape[1:]), row.dtype) for row in outputs]
+        own = [(tuple(shape), dtype) for shape, dtype in self._row_outs]
+        if found != own or len(own) != len(self.lowered.outputs):
+            raise Unsupported("outputs of other types")
+        step = ctypes.sizeof(c_void_p)
+        columns, rows = ctypes.addressof(self._columns), ctypes.addressof(self._row_out)
+        return (
+            [columns + step * i for i in range(len(self._types))],
+            [rows + step * i for i in range(len(own))],
+        )
+
     def run(self, columns: Sequence[Tensor], coefficients: Sequence[Any]) -> list[Tensor]:
         """The outputs, in the order of the tape."""
         self.set_numbers(coefficients)

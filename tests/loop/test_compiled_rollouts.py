@@ -1,0 +1,145 @@
+"""Rollouts in C are those of a plain collector, bit for bit."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gymnasium_solver.envs.make import training_env
+from gymnasium_solver.fast.native.build import can_compile, prefer_compiled
+from gymnasium_solver.fast.native.rows import CompiledRows
+from gymnasium_solver.runs.run import Run
+from gymnasium_solver.training import demo_feed
+from gymnasium_solver.training.agents import build_agent
+from gymnasium_solver.training.collect import Collector
+from gymnasium_solver.training.compiled_rollouts import CompiledCollector
+from gymnasium_solver.training.loop import train
+from gymnasium_solver.training.prepare import load_config
+
+pytestmark = pytest.mark.skipif(not can_compile(), reason="needs a C compiler")
+SMALL: dict[str, Any] = {
+    "seed": 1,
+    "n_envs": 4,
+    "n_steps": 16,
+    "batch_size": 32,
+    "hidden_dims": [8],
+    "compile": "native",
+    "eval_freq_epochs": 3,
+    "eval_episodes": 4,
+    "test_episodes": 2,
+    "max_env_steps": 1_000,
+}
+
+
+def config_of(target: str = "CartPole-v1:ppo", **changes: Any) -> Any:
+    return load_config(target, overrides={**SMALL, **changes})
+
+
+@pytest.fixture
+def rows_in_c(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Counts the rows that are collected by C."""
+    found = [0]
+    collect = CompiledRows.collect
+
+    def counted(self: CompiledRows) -> int:
+        found[0] += 1
+        return collect(self)
+
+    monkeypatch.setattr(CompiledRows, "collect", counted)
+    return found
+
+
+def plain_training(
+    monkeypatch: pytest.MonkeyPatch, config: Any, root: Path, rows_in_c: list[int]
+) -> Run:
+    with monkeypatch.context() as patch:
+        patch.setattr(demo_feed, "CompiledCollector", Collector)
+        before = rows_in_c[0]
+        run = train(config, runs_root=root)
+        assert rows_in_c[0] == before
+    return run
+
+
+def what_was_learnt(run: Run) -> tuple[bytes, list[dict[str, Any]]]:
+    """The weights, and the metrics without times."""
+    rows = [json.loads(line) for line in (run.path / "metrics.jsonl").read_text().splitlines()]
+    timed = ("time/", "sys/", "fps", "_s")
+    kept = [
+        {name: x for name, x in row.items() if not any(part in name for part in timed)}
+        for row in rows
+    ]
+    return (run.path / "checkpoints" / "last" / "model.safetensors").read_bytes(), kept
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"max_episode_steps": 7},  # truncations
+        {"env_boundary_steps": 192},  # resets of all envs
+        {"normalize_obs": "rolling"},
+        {"env_kwargs": {"sutton_barto_reward": True}},
+    ],
+    ids=lambda changes: ", ".join(changes) or "plain",
+)
+def test_a_training_is_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows_in_c: list[int], changes: dict[str, Any]
+) -> None:
+    config = config_of(**changes)
+    run = train(config, runs_root=tmp_path / "compiled")
+    assert rows_in_c[0] > 100
+    plain = plain_training(monkeypatch, config, tmp_path / "plain", rows_in_c)
+    assert what_was_learnt(run) == what_was_learnt(plain)
+
+
+@pytest.mark.parametrize("target", ["CartPole-v1:a2c", "CartPole-v1:reinforce"])
+def test_so_it_is_with_other_algorithms(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows_in_c: list[int], target: str
+) -> None:
+    given = SMALL if "a2c" not in target else {k: v for k, v in SMALL.items() if k != "batch_size"}
+    config = load_config(target, overrides=given)
+    run = train(config, runs_root=tmp_path / "compiled")
+    assert rows_in_c[0] > 100
+    plain = plain_training(monkeypatch, config, tmp_path / "plain", rows_in_c)
+    assert what_was_learnt(run) == what_was_learnt(plain)
+
+
+def test_rows_episodes_and_the_journal(
+    monkeypatch: pytest.MonkeyPatch, rows_in_c: list[int]
+) -> None:
+    """Two collectors with the same seeds, rollout by rollout; one rollout is cut by its budget."""
+    prefer_compiled()
+    config = config_of(max_episode_steps=9)
+    collectors = []
+    for is_plain in (False, True):
+        env = training_env(config)
+        agent = build_agent(config, env.observation_space, env.action_space)
+        made = demo_feed.collector_for(config, env, agent)
+        assert type(made) is CompiledCollector
+        if is_plain:
+            monkeypatch.setattr(made, "_memory_for", lambda n_rows, budget: None)
+        collectors.append(made)
+    clock = 0
+    for budget in (None, None, 1_000, 30, 64, None):
+        ours, plain = (made.collect(clock, budget) for made in collectors)
+        for name in ("obs", "actions", "reward", "terminated", "truncated", "valid", "is_first",
+                     "outputs", "log_prob"):  # fmt: skip
+            np.testing.assert_array_equal(getattr(ours, name), getattr(plain, name), name)
+        clock += ours.env_steps
+        states = [made.state() for made in collectors]
+        assert states[0][1] == states[1][1]
+        for name, array in states[0][0].items():
+            np.testing.assert_array_equal(array, states[1][0][name], name)
+    # All but the first rollout, at which the policy is compiled, and the cut one.
+    assert rows_in_c[0] == 4 * 16
+    for made in collectors:
+        made.close()
+
+
+def test_where_python_is_between_policy_and_environment_it_steps(rows_in_c: list[int]) -> None:
+    config = config_of(env_wrappers=[{"id": "RewardScale", "scale": 0.5}])
+    env = training_env(config)
+    agent = build_agent(config, env.observation_space, env.action_space)
+    assert type(demo_feed.collector_for(config, env, agent)) is Collector
