@@ -295,7 +295,8 @@ def test_schema(tmp_path, capsys):
     assert "policy_lr" in schema["properties"]
     assert cli.main(["schema", "-o", str(tmp_path / "s.json")]) == 0
     assert json.loads((tmp_path / "s.json").read_text()) == schema
-    assert cli.main(["schema", "-o", str(tmp_path / "no" / "s.json")]) == 2
+    assert cli.main(["schema", "-o", str(tmp_path / "new" / "s.json")]) == 0
+    assert cli.main(["schema", "-o", str(tmp_path / "s.json" / "s.json")]) == 2
 
 
 def test_plot_one_and_several(inside, capsys):
