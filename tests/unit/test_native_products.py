@@ -71,6 +71,20 @@ def test_products_are_numpys(library: CDLL, m: int, n: int, k: int, is_turned: b
         np.testing.assert_array_equal(c, in_place)  # the same sums in the same order
 
 
+@pytest.mark.parametrize(("m", "n", "k"), [(128, 128, 64), (203, 140, 131)])
+def test_wide_transposed_products_have_the_bits_of_narrow_ones(
+    library: CDLL, m: int, n: int, k: int
+) -> None:
+    """The rows are copied for the wide product, and not for its parts."""
+    a, b, gate = normal(k, m).T, normal(k, n, seed=1), normal(m, n, seed=2)
+    wide, parts = (np.ones((m, n), np.float32) for _ in range(2))
+    product(library, a, b, wide, adds=True, gate=gate, is_packed=False)
+    for start in range(0, m, 64):
+        rows = slice(start, start + 64)
+        product(library, a[rows], b, parts[rows], adds=True, gate=gate[rows], is_packed=False)
+    np.testing.assert_array_equal(wide, parts)
+
+
 @pytest.mark.parametrize("n", [1, 3, 8, 23, 64, 100])
 @pytest.mark.parametrize("m", [5, 40])
 def test_a_gate_is_part_of_the_product(library: CDLL, m: int, n: int) -> None:

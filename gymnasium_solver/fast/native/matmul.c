@@ -414,6 +414,23 @@ static void matmul_of_rows(const long *rows, long n_rows, long m, long n, long k
 
 #define MOST_FLOATS 131072 /* on the stack */
 
+/* A product of a transposed A with many columns, as that for the weights of a wide layer is: the
+ * lines of its rows, at distances of a power of two, push each other out of the nearest cache. So
+ * some rows of A at a time are copied together. The same sums, in the same order. */
+static void matmul_of_copies(long m, long n, long k, const float *a, long ak, const float *b,
+                             long ldb, float *c, long ldc, const float *bias, int adds,
+                             const float *gate) {
+    enum { ROWS = 32 };
+    float rows[k * ROWS], panels[k * (n + NR)] __attribute__((aligned(64)));
+    if (ldb) gsolve_pack(k, n, b, ldb, 1, panels), b = panels;
+    for (long i = 0; i < m; i += ROWS) {
+        const long own = m - i < ROWS ? m - i : ROWS;
+        for (long p = 0; p < k; p++) memcpy(rows + p * ROWS, a + i + p * ak, 4 * own);
+        matmul(own, n, k, rows, 1, ROWS, b, 0, c + i * ldc, ldc, bias, adds,
+               gate ? gate + i * ldc : 0);
+    }
+}
+
 /* The same, where many rows of A may be zero. */
 void gsolve_matmul(long m, long n, long k, const float *a, long ai, long ak, const float *b,
                    long ldb, float *c, long ldc, const float *bias, int adds, const float *gate) {
@@ -423,6 +440,9 @@ void gsolve_matmul(long m, long n, long k, const float *a, long ai, long ak, con
         if (4 * n_rows <= 3 * m)
             return matmul_of_rows(rows, n_rows, m, n, k, a, ai, b, ldb, c, ldc, gate);
     }
+    const int is_wide = ai == 1 && k >= 64 && m >= 128 && n >= 128;
+    if (is_wide && k * (n + NR) <= MOST_FLOATS)
+        return matmul_of_copies(m, n, k, a, ak, b, ldb, c, ldc, bias, adds, gate);
     matmul(m, n, k, a, ai, ak, b, ldb, c, ldc, bias, adds, gate);
 }
 
