@@ -42,11 +42,8 @@ class JournaledEnv(VectorWrapper):
         self._seed = int(seed)
         self._chunks = []
         self._n_steps = 0
-        self._last = {
-            "obs": obs,
-            "episode_return": np.zeros(self.n_envs, np.float64),
-            "episode_length": np.zeros(self.n_envs, np.int64),
-        }
+        none = np.zeros(self.n_envs, np.float64), np.zeros(self.n_envs, np.int64)
+        self._last = _place(obs, *none)
         return obs
 
     def step(self, actions: Any) -> Step:
@@ -65,11 +62,7 @@ class JournaledEnv(VectorWrapper):
             self._chunks.append(np.empty((CHUNK_STEPS, *self._row_shape), self._dtype))
         self._chunks[-1][at] = actions
         self._n_steps += 1
-        self._last = {
-            "obs": step.obs,
-            "episode_return": step.episode_return,
-            "episode_length": step.episode_length,
-        }
+        self._last = _place(step.obs, step.episode_return, step.episode_length)
         return step
 
     def record_rows(self, actions: np.ndarray, obs: Any, totals: Totals) -> None:
@@ -81,11 +74,7 @@ class JournaledEnv(VectorWrapper):
             now, actions = actions[: CHUNK_STEPS - at], actions[CHUNK_STEPS - at :]
             self._chunks[-1][at : at + len(now)] = now
             self._n_steps += len(now)
-        self._last = {
-            "obs": obs,
-            "episode_return": totals.episode_return,
-            "episode_length": totals.episode_length,
-        }
+        self._last = _place(obs, totals.episode_return, totals.episode_length)
 
     def state(self) -> dict[str, Any]:
         """What `restore` needs: seed, actions (T, N, ...), and where the env stood after them."""
@@ -125,6 +114,11 @@ class JournaledEnv(VectorWrapper):
                     "resumed exactly. Was the environment, its engine or its version changed?"
                 )
         return obs
+
+
+def _place(obs: Any, episode_return: np.ndarray, episode_length: np.ndarray) -> dict[str, Any]:
+    """Where the env stands: a replay must lead to the same."""
+    return {"obs": obs, "episode_return": episode_return, "episode_length": episode_length}
 
 
 def same_obs(saved: Any, now: Any) -> bool:
