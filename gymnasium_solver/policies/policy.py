@@ -129,8 +129,10 @@ class Policy(ABC):
         """Called at the end of each rollout, also of one that fails."""
 
     def acting_program(self) -> NativeForward | None:
-        """The compiled program of (obs, noise) that `sample` calls now and that returns outputs,
-        actions and log-probabilities; None: `sample` does more than that."""
+        """The compiled program that `sample` calls now; None: `sample` does more than that. It
+        takes observations and noise and returns outputs, actions and log-probabilities. With
+        memory it also takes the carry's `core` and `is_first`, and returns the new core and, if it
+        knows them, the values."""
         return None
 
     def recorded_carry(self, carry: Carry) -> Carry:
@@ -358,7 +360,7 @@ class ActorPolicy(Policy):
         self._sampler.hold_weights(False)
 
     def acting_program(self) -> NativeForward | None:
-        return None if self.is_random or self.has_memory else self._sampler.program
+        return None if self.is_random else self._sampler.program
 
     def recorded_carry(self, carry: Carry) -> Carry:
         return {"core": carry["core"]} if self.has_memory else {}

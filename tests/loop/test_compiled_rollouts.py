@@ -81,6 +81,8 @@ def what_was_learnt(run: Run) -> tuple[bytes, list[dict[str, Any]]]:
         {"env_boundary_steps": 192},  # resets of all envs
         {"normalize_obs": "rolling"},
         {"env_kwargs": {"sutton_barto_reward": True}},
+        {"recurrent": "gru", "recurrent_dim": 8, "sequence_length": 8},
+        {"recurrent": "lstm", "recurrent_dim": 8, "sequence_length": 8, "max_episode_steps": 7},
     ],
     ids=lambda changes: ", ".join(changes) or "plain",
 )
@@ -106,12 +108,15 @@ def test_so_it_is_with_other_algorithms(
     assert what_was_learnt(run) == what_was_learnt(plain)
 
 
+@pytest.mark.parametrize(
+    "changes", [{}, {"recurrent": "gru", "recurrent_dim": 8, "sequence_length": 8}]
+)
 def test_rows_episodes_and_the_journal(
-    monkeypatch: pytest.MonkeyPatch, rows_in_c: list[int]
+    monkeypatch: pytest.MonkeyPatch, rows_in_c: list[int], changes: dict[str, Any]
 ) -> None:
     """Two collectors with the same seeds, rollout by rollout; one rollout is cut by its budget."""
     prefer_compiled()
-    config = config_of(max_episode_steps=9)
+    config = config_of(max_episode_steps=9, **changes)
     collectors = []
     for is_plain in (False, True):
         env = training_env(config)
@@ -119,7 +124,7 @@ def test_rows_episodes_and_the_journal(
         made = demo_feed.collector_for(config, env, agent)
         assert type(made) is CompiledCollector
         if is_plain:
-            monkeypatch.setattr(made, "_memory_for", lambda n_rows, budget: None)
+            monkeypatch.setattr(made, "_arrays_for", lambda n_rows, budget: None)
         collectors.append(made)
     clock = 0
     for budget in (None, None, 1_000, 30, 64, None):
@@ -127,6 +132,10 @@ def test_rows_episodes_and_the_journal(
         for name in ("obs", "actions", "reward", "terminated", "truncated", "valid", "is_first",
                      "outputs", "log_prob"):  # fmt: skip
             np.testing.assert_array_equal(getattr(ours, name), getattr(plain, name), name)
+        np.testing.assert_array_equal(ours.value, plain.value)
+        assert (ours.value is None) == (not changes)
+        for name, kept in ours.carry.items():
+            np.testing.assert_array_equal(kept, plain.carry[name], name)
         clock += ours.env_steps
         states = [made.state() for made in collectors]
         assert states[0][1] == states[1][1]

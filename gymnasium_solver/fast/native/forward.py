@@ -56,6 +56,10 @@ class NativeForward:
     # -- rows of a rollout, by rows.py -------------------------------------------------------
 
     @property
+    def n_outputs(self) -> int:
+        return len(self.program.lowered.outputs)
+
+    @property
     def entry(self) -> tuple[int, int, int]:
         """Addresses: the C function, its argument, and in that whether the weights are packed."""
         return self.program.entry
