@@ -38,6 +38,8 @@ CASES: dict[str, dict[str, Any]] = {
     "lstm": {"recurrent": "lstm"},
     "rnn": {"recurrent": "rnn"},
     "gru, sequences of 32": {"recurrent": "gru", "sequence_length": 32},
+    "gru of 32 units": {"recurrent": "gru", "recurrent_dim": 32},
+    "lstm of 32 units": {"recurrent": "lstm", "recurrent_dim": 32},
     "Dict observation": {"env_id": "Probe/DictObs-v0"},
     "one array, the same env": {"env_id": "Probe/ObsActionReward-v0"},
 }
