@@ -57,9 +57,7 @@ class JournaledEnv(VectorWrapper):
 
     def record(self, actions: Any, step: Step) -> Step:
         """Note a step of the env that was done elsewhere; returns it."""
-        at = self._n_steps % CHUNK_STEPS
-        if at == 0:
-            self._chunks.append(np.empty((CHUNK_STEPS, *self._row_shape), self._dtype))
+        at = self._room()
         self._chunks[-1][at] = actions
         self._n_steps += 1
         self._last = _place(step.obs, step.episode_return, step.episode_length)
@@ -68,13 +66,18 @@ class JournaledEnv(VectorWrapper):
     def record_rows(self, actions: np.ndarray, obs: Any, totals: Totals) -> None:
         """Note steps that were done elsewhere, by their actions [T, N, ...], and where they led."""
         while len(actions):
-            at = self._n_steps % CHUNK_STEPS
-            if at == 0:
-                self._chunks.append(np.empty((CHUNK_STEPS, *self._row_shape), self._dtype))
+            at = self._room()
             now, actions = actions[: CHUNK_STEPS - at], actions[CHUNK_STEPS - at :]
             self._chunks[-1][at : at + len(now)] = now
             self._n_steps += len(now)
         self._last = _place(obs, totals.episode_return, totals.episode_length)
+
+    def _room(self) -> int:
+        """Where the next row goes in the last chunk; adds a chunk if that is full."""
+        at = self._n_steps % CHUNK_STEPS
+        if at == 0:
+            self._chunks.append(np.empty((CHUNK_STEPS, *self._row_shape), self._dtype))
+        return at
 
     def state(self) -> dict[str, Any]:
         """What `restore` needs: seed, actions (T, N, ...), and where the env stood after them."""

@@ -55,12 +55,14 @@ class CompiledCollector(Collector):
         arrays.rows.begin(start.is_over)
         collect, ended = arrays.rows.collect, []
         timer.switch("env")
-        for t in range(n_rows):
-            if activity.is_paused:
-                activity.wait_while_paused()
-            if collect():
-                ended.append(t)
-        timer.exclude("act", arrays.rows.end())
+        try:
+            for t in range(n_rows):
+                if activity.is_paused:
+                    activity.wait_while_paused()
+                if collect():
+                    ended.append(t)
+        finally:  # also after an interrupt: what evaluates next must not write into these rows
+            timer.exclude("act", arrays.rows.end())
         timer.switch()
         for t in ended:
             over = rows.terminated[t] | rows.truncated[t]

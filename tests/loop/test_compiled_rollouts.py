@@ -152,3 +152,32 @@ def test_where_python_is_between_policy_and_environment_it_steps(rows_in_c: list
     env = training_env(config)
     agent = build_agent(config, env.observation_space, env.action_space)
     assert type(demo_feed.collector_for(config, env, agent)) is Collector
+
+
+def test_after_an_interrupt_the_policy_acts_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    prefer_compiled()
+    config = config_of()
+    env = training_env(config)
+    agent = build_agent(config, env.observation_space, env.action_space)
+    collector = demo_feed.collector_for(config, env, agent)
+    seen: Any = collector.collect(0, None).obs
+    obs, other = seen[0].copy(), seen[5].copy()
+
+    def outputs(obs: np.ndarray) -> Any:
+        return agent.policy.greedy(obs, {}, np.zeros(len(obs), bool)).outputs
+
+    before = outputs(obs)
+    assert (outputs(other) != before).any()
+    collect, rows = CompiledRows.collect, []
+
+    def interrupted(self: CompiledRows) -> int:
+        rows.append(collect(self))
+        if len(rows) == 5:
+            raise KeyboardInterrupt
+        return rows[-1]
+
+    monkeypatch.setattr(CompiledRows, "collect", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        collector.collect(64, None)
+    np.testing.assert_array_equal(outputs(obs), before)
+    collector.close()

@@ -36,7 +36,8 @@ FLAGS = [
     "-ffp-contract=fast", "-std=gnu11", "-fPIC", "-w",
 ]  # fmt: skip
 # Matrix products are worth more optimisation, which takes half a second, once per machine. For the
-# loops of a program the first level is as fast and compiles three times faster.
+# loops of a program the first level is as fast and compiles three times faster. Scheduling before
+# registers are assigned makes gcc copy accumulators on aarch64 (15 % slower); x86 does without it.
 MATMUL_FLAGS, PROGRAM_FLAGS = ["-O2", "-fno-schedule-insns", "-c"], ["-O2", "-c"]
 CPU_FLAGS: list[list[str]] = [
     ["-march=native"],
