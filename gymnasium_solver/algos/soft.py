@@ -96,10 +96,10 @@ def learn_alpha(
     bounds: tuple[float | None, float | None],
 ) -> Tensor:
     """One gradient step on log alpha * (entropy - target); too little entropy raises alpha. Returns
-    the loss."""
+    the loss. `entropy_gap` may be overwritten."""
     log_alpha = temperature.log_alpha.detach()
     loss = log_alpha.squeeze(0) * entropy_gap
-    optimizer.step(entropy_gap.reshape(1).clone(), lr)
+    optimizer.step(entropy_gap.reshape(1), lr)
     if bounds != (None, None):
         torch.clamp(log_alpha, *bounds, out=log_alpha)
     return loss

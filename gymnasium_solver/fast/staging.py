@@ -70,4 +70,4 @@ def on_device(array: np.ndarray | Tensor, device: torch.device) -> Tensor:
         if torch.cuda.is_current_stream_capturing():
             raise RuntimeError("the function copies data from the host")
         return tensor.pin_memory().to(device, non_blocking=True)
-    return tensor.to(device)
+    return tensor if device.type == "cpu" else tensor.to(device)

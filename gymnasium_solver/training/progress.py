@@ -69,7 +69,7 @@ class Progress:
 class Means:
     """Mean metrics of an epoch's updates; scheduled values (hp/) keep their last value.
 
-    Tensors are summed on their device and transferred once, at the end. The key of a tensor of
+    Tensors on a GPU are summed there and transferred once, at the end. The key of a tensor of
     several metrics is the tuple of their names.
     """
 
@@ -81,7 +81,10 @@ class Means:
         for name, value in metrics.items():
             if isinstance(name, tuple):
                 self._add_packed(name, value)
-            elif name in self._sums and not name.startswith("hp/"):
+                continue
+            if not getattr(value, "is_cuda", False):
+                value = float(value)
+            if name in self._sums and not name.startswith("hp/"):
                 self._sums[name] = self._sums[name] + value
                 self._counts[name] += 1
             else:

@@ -84,16 +84,31 @@ static void pack_columns(long k, long used, const float *b, long col, float *out
     }
 }
 
+/* Panels of NR columns from a B [k, n] whose rows are contiguous, some rows at a time: whole cache
+ * lines of both sides. */
+static void pack_rows(long k, long n, const float *b, long row, float *out) {
+    enum { ROWS = 8 };
+    for (long start = 0; start < k; start += ROWS) {
+        const long stop = start + ROWS < k ? start + ROWS : k;
+        for (long j = 0; j < n; j += NR)
+            for (long i = start; i < stop; i++)
+                SIMD for (long c = 0; c < NR; c++) out[j * k + i * NR + c] = b[i * row + j + c];
+    }
+}
+
 /* B [k, n] with any strides as panels [k][width], with zeros beyond n. */
 void gsolve_pack(long k, long n, const float *b, long row, long col, float *out) {
-    for (long j = 0; j < n; j += NR) {
+    long j = 0;
+    if (col == 1) {
+        j = n / NR * NR;
+        pack_rows(k, j, b, row, out);
+        out += k * j;
+    }
+    for (; j < n; j += NR) {
         long width = panel_width(n - j), used = n - j < width ? n - j : width;
         const float *from = b + j * col;
         if (row == 1 && col != 1) {
             pack_columns(k, used, from, col, out, width);
-        } else if (col == 1 && used == NR) { /* a known length: two vectors a row */
-            for (long i = 0; i < k; i++)
-                SIMD for (long c = 0; c < NR; c++) out[i * NR + c] = from[i * row + c];
         } else {
             for (long i = 0; i < k; i++) {
                 for (long c = 0; c < used; c++) out[i * width + c] = from[i * row + c * col];
@@ -339,8 +354,11 @@ static void one_column(long m, long k, const float *a, long ai, long ak, const f
 
 /* B [k, n] whose rows are contiguous needs no packing if it is small: its rows are read where they
  * are. Those of a larger one, at distances of a power of two, would push each other out of the
- * nearest cache, so each panel is copied before its tiles. */
+ * nearest cache, so each panel is copied before its tiles; all panels at once where one is narrower
+ * than a cache line. */
 #define SMALL 8192 /* floats */
+#define MOST_FLOATS 131072 /* on the stack */
+#define IS_NARROW (4 * NR < 64)
 #define MOST_COPIED 512 /* rows */
 
 /* C [m, n] = A [m, k] B [k, n] (+ the bias of each column) (+ C if `adds`). `ldb`: 0 if B is
@@ -368,6 +386,17 @@ static void matmul(long m, long n, long k, const float *a, long ai, long ak, con
         else WIDE(m, k, a, ai, ak, panel, row, c + j, ldc, own, adds, by, used);
         b += ldb ? NR : k * width;
     }
+}
+
+/* The same. */
+static void matmul_with_panels(long m, long n, long k, const float *a, long ai, long ak,
+                               const float *b, long ldb, float *c, long ldc, const float *bias,
+                               int adds, const float *gate) {
+    if (!IS_NARROW || k * ldb <= SMALL || k * (n + NR) > MOST_FLOATS)
+        return matmul(m, n, k, a, ai, ak, b, ldb, c, ldc, bias, adds, gate);
+    float panels[k * (n + NR)] __attribute__((aligned(64)));
+    gsolve_pack(k, n, b, ldb, 1, panels);
+    matmul(m, n, k, a, ai, ak, panels, 0, c, ldc, bias, adds, gate);
 }
 
 INLINE int is_zero(const float *x, long n) {
@@ -404,15 +433,13 @@ static void matmul_of_rows(const long *rows, long n_rows, long m, long n, long k
     float from[whole * k], to[whole * n];
     for (long i = 0; i < n_rows; i++) memcpy(from + i * k, a + rows[i] * ai, 4 * k);
     memset(from + n_rows * k, 0, 4 * (whole - n_rows) * k);
-    matmul(whole, n, k, from, k, 1, b, ldb, to, n, 0, 0, 0);
+    matmul_with_panels(whole, n, k, from, k, 1, b, ldb, to, n, 0, 0, 0);
     for (long i = 0, next = 0; i < m; i++) {
         if (next < n_rows && rows[next] == i) memcpy(c + i * ldc, to + next++ * n, 4 * n);
         else memset(c + i * ldc, 0, 4 * n);
     }
     if (gate) apply_gate(m, n, c, gate, ldc);
 }
-
-#define MOST_FLOATS 131072 /* on the stack */
 
 /* A product of a transposed A with many columns, as that for the weights of a wide layer is: the
  * lines of its rows, at distances of a power of two, push each other out of the nearest cache. So
@@ -443,7 +470,7 @@ void gsolve_matmul(long m, long n, long k, const float *a, long ai, long ak, con
     const int is_wide = ai == 1 && k >= 64 && m >= 128 && n >= 128;
     if (is_wide && k * (n + NR) <= MOST_FLOATS)
         return matmul_of_copies(m, n, k, a, ak, b, ldb, c, ldc, bias, adds, gate);
-    matmul(m, n, k, a, ai, ak, b, ldb, c, ldc, bias, adds, gate);
+    matmul_with_panels(m, n, k, a, ai, ak, b, ldb, c, ldc, bias, adds, gate);
 }
 
 /* The same for a few rows of A and a B [k, n] whose columns are contiguous, `col` floats apart: dot

@@ -3,6 +3,7 @@
 import ctypes
 from ctypes import c_double, c_int64, c_void_p
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -57,4 +58,4 @@ class NativeOptimizer:
         parameters of a target network, which then moves towards the network by this factor."""
         norm = self._descend(self.settings(optimizer, lr, target), grad.data_ptr())
         optimizer.n_steps += 1
-        return torch.tensor(norm, dtype=torch.float32)
+        return torch.from_numpy(np.array(norm, np.float32))  # a fifth of the time of torch.tensor
