@@ -77,7 +77,7 @@ CASES = {
     "FrozenLake-v1": Case(("fast", "ppo"), 0.70, 3.0, {}),
     "Taxi-v3": Case(("fast", "ppo"), 7.5, 3.0, {}),
 }
-QUICK = ("CartPole-v1",)
+TASKS, QUICK = tuple(CASES), ("CartPole-v1",)
 
 
 def measure(options: Options) -> list[dict[str, Any]]:
@@ -85,7 +85,7 @@ def measure(options: Options) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     n_runs = {
         env_id: options.repeats * (1 if options.quick else CASES[env_id].often)
-        for env_id in (QUICK if options.quick else CASES)
+        for env_id in options.chosen(QUICK if options.quick and not options.tasks else CASES)
     }
     for repeat in range(max(n_runs.values())):
         for env_id in (env_id for env_id, n in n_runs.items() if repeat < n):

@@ -1,6 +1,7 @@
 """Training throughput against peers: the same algorithm, hyper-parameters and networks.
 
     gsolve bench --only training
+    gsolve bench --only training --tasks sac
 
 PPO and DQN on CartPole-v1 with rl-zoo's hyper-parameters, SAC on HalfCheetah-v5 with the defaults
 of SB3 and sbx (a test compares our configs with peers/zoo.py), evaluation off. Steps/s exclude
@@ -76,13 +77,15 @@ CASES = {
     ),
 }
 
+TASKS = tuple(CASES)
+
 
 def measure(options: Options) -> list[dict[str, Any]]:
     """One row a run; in each repeat all sides in turn, in alternating order."""
     rows = []
     for repeat in range(options.repeats):
-        for algo, case in CASES.items():
-            for threading in case.threading:
+        for algo in options.chosen(CASES):
+            for threading in CASES[algo].threading:
                 turn = f"repeat {repeat + 1} of {options.repeats}, {algo}, threads: {threading}"
                 say(f"training: {turn}")
                 which = {"algo": algo, "repeat": repeat, "threading": threading}

@@ -12,7 +12,7 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import metadata
@@ -32,12 +32,17 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"
 
 @dataclass(frozen=True)
 class Options:
-    """How thoroughly to measure, and which Python has the peers."""
+    """What to measure and how thoroughly, and which Python has the peers."""
 
     repeats: int
     quick: bool = False  # a short pass, to check that it works
+    tasks: tuple[str, ...] = ()  # of the parts that have some; empty: all of them
     peers_python: Path = ROOT / ".venv-peers/bin/python"
     peers_jax_python: Path = ROOT / ".venv-peers-jax/bin/python"
+
+    def chosen(self, tasks: Iterable[str]) -> list[str]:
+        """Those of a part's tasks that are asked for."""
+        return [task for task in tasks if task in self.tasks or not self.tasks]
 
 
 class Timed(NamedTuple):

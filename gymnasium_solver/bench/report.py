@@ -1,12 +1,12 @@
 """Runs the parts of `gsolve bench` and writes the results: JSON, tables, pictures.
 
 A part is a module with `measure(options) -> data`, `sections(data) -> paragraphs of Markdown` and
-optionally `draw(data, path)`. Each part is stored with its machine, versions and command, so that
-parts measured one by one share one file.
+optionally `draw(data, path)` and TASKS, names of which `--tasks` chooses some. Each part is stored
+with its machine, versions and command, so that parts measured one by one share one file.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -59,6 +59,7 @@ def run(
 ) -> dict[str, Any]:
     """Measure the parts and write after each one: a later failure loses nothing."""
     modules = {part: part_module(part) for part in parts}
+    check_tasks(options.tasks, modules)
     result = read(out / f"{name}.json", options.quick)
     for part, module in modules.items():
         record: dict[str, Any] = header(command)
@@ -76,6 +77,21 @@ def run(
             module.draw(record["data"], images / f"{name}-{part}.png")
         say(f"bench: {part} took {record['seconds'] / 60:.1f} min, in {name}.json and {name}.md")
     return result
+
+
+def check_tasks(tasks: Sequence[str], modules: Mapping[str, Any]) -> None:
+    """Every task must be one of a part that is measured, and every part must have one."""
+    if not tasks:
+        return
+    known = {part: list(getattr(module, "TASKS", ())) for part, module in modules.items()}
+    for part, names in known.items():
+        if not set(tasks) & set(names):
+            expected = f"expected {', '.join(names)}" if names else "it has no tasks to choose from"
+            raise GsolveError(f"--tasks {' '.join(tasks)}: none is a task of {part}; {expected}")
+    everything = [name for names in known.values() for name in names]
+    for task in tasks:
+        if task not in everything:
+            raise GsolveError(f"--tasks {task}: unknown; expected {', '.join(everything)}")
 
 
 def read(path: Path, quick: bool) -> dict[str, Any]:

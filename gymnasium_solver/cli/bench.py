@@ -23,6 +23,7 @@ and ranges. Keep the machine idle meanwhile: the result says if other processes 
 EXAMPLES = """\
 examples:
   gsolve bench --only engines scaling startup
+  gsolve bench --only training --tasks sac
   gsolve bench --quick
   make bench"""
 
@@ -30,9 +31,18 @@ examples:
 def main(argv: Sequence[str]) -> int:
     parser = Parser("bench", DESCRIPTION, EXAMPLES)
     parser.add_argument("--only", nargs="+", metavar="PART", help="these parts (default: all)")
+    parser.add_argument(
+        "--tasks",
+        nargs="+",
+        default=[],
+        metavar="TASK",
+        help="only these tasks: of training ppo, dqn or sac, of solve an env id",
+    )
     parser.add_argument("--quick", action="store_true", help="a short pass, to check that it works")
     parser.add_argument("--repeats", type=int, metavar="N", help="repeats (3; quick: 1)")
-    parser.add_argument("--name", metavar="NAME", help="name of the result files (speed, or quick)")
+    parser.add_argument(
+        "--name", metavar="NAME", help="name of the result files (speed or quick, and the tasks)"
+    )
     parser.add_argument(
         "--out",
         metavar="DIR",
@@ -63,7 +73,7 @@ def main(argv: Sequence[str]) -> int:
         for name in ("peers_python", "peers_jax_python")
         if (given := getattr(args, name))
     }
-    options = Options(repeats=repeats, quick=args.quick, **pythons)
+    options = Options(repeats=repeats, quick=args.quick, tasks=tuple(args.tasks), **pythons)
     home = ROOT if IN_CHECKOUT else Path()
     folder = "build/bench" if args.quick else "benchmarks/results" if IN_CHECKOUT else "bench"
     out = Path(args.out) if args.out else home / folder
@@ -72,9 +82,9 @@ def main(argv: Sequence[str]) -> int:
         parts,
         options,
         out,
-        args.name or ("quick" if args.quick else "speed"),
+        args.name or "_".join(["quick" if args.quick else "speed", *args.tasks]),
         images=ROOT / "docs/images" if published else out,
-        command=shown_command(args.only, args.quick, repeats),
+        command=shown_command(args.only, args.tasks, args.quick, repeats),
     )
     if args.json:
         from gymnasium_solver.cli.tables import print_json
@@ -85,8 +95,9 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def shown_command(only: list[str] | None, quick: bool, repeats: int) -> str:
+def shown_command(only: list[str] | None, tasks: list[str], quick: bool, repeats: int) -> str:
     """The command that repeats this measurement, without this machine's paths."""
     words = ["gsolve bench", *(["--quick"] if quick else [])]
     words += ["--only", *only] if only else []
+    words += ["--tasks", *tasks] if tasks else []
     return " ".join([*words, f"--repeats {repeats}"])

@@ -38,6 +38,31 @@ def test_flags_reach_the_parts(
     assert json.loads(capsys.readouterr().out) == {"quick": True, "parts": {}}
 
 
+def test_some_tasks_have_result_files_of_their_own(asked: list[tuple[Any, ...]]) -> None:
+    assert cli.main(["bench", "--only", "training", "--tasks", "sac", "dqn"]) == 0
+    [(_, options, _, name, more)] = asked
+    assert options.chosen(["ppo", "dqn", "sac"]) == ["dqn", "sac"]
+    assert name == "speed_sac_dqn", "speed.json keeps its other tasks"
+    assert more["command"] == "gsolve bench --only training --tasks sac dqn --repeats 3"
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["training", "--tasks", "sak"], "none is a task of training; expected ppo, dqn, sac"),
+        (["training", "--tasks", "sac", "x"], "--tasks x: unknown; expected ppo, dqn, sac"),
+        (["training", "solve", "--tasks", "sac"], "none is a task of solve; expected CartPole-v1"),
+        (["startup", "--tasks", "sac"], "startup; it has no tasks to choose from"),
+    ],
+)
+def test_unknown_tasks_are_told(
+    flags: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["bench", "--out", str(tmp_path), "--only", *flags]) == 2
+    assert said in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_all_parts_three_times_is_what_is_measured_for_publishing(
     asked: list[tuple[Any, ...]],
 ) -> None:
