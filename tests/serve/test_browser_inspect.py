@@ -147,6 +147,15 @@ def test_playing_streams_into_the_page(page: Any, site: Site) -> None:
     expect(slider).to_have_attribute("max", str(LENGTH))
 
 
+def both_are_complete(page: Any) -> None:
+    """Two episodes are shown, and all of their steps have arrived."""
+    expect(page.locator("canvas.ep-frame")).to_have_count(2, timeout=20_000)
+    sliders = page.get_by_role("slider", name="Step")
+    expect(sliders).to_have_count(2)
+    for slider in sliders.all():
+        expect(slider).to_have_attribute("max", str(LENGTH), timeout=20_000)
+
+
 def test_a_branch_is_shown_beside_its_parent(page: Any, site: Site) -> None:
     name = finished(site)
     open_inspector(page, site, episode=name, t=40)
@@ -157,9 +166,7 @@ def test_a_branch_is_shown_beside_its_parent(page: Any, site: Site) -> None:
     dialog.get_by_role("button", name="Branch").click()
     difference = page.locator(".in-difference")
     expect(difference).to_have_attribute("data-step", "40", timeout=60_000)
-    for slider in page.get_by_role("slider", name="Step").all():
-        expect(slider).to_have_attribute("max", str(LENGTH), timeout=20_000)
-    expect(page.locator("canvas.ep-frame")).to_have_count(2)
+    both_are_complete(page)
     page.keyboard.press("End")
     for frame in page.locator("canvas.ep-frame").all():
         expect(frame).to_have_attribute("data-step", str(LENGTH))  # one clock
@@ -169,9 +176,7 @@ def test_a_branch_is_shown_beside_its_parent(page: Any, site: Site) -> None:
         expect(frame).to_have_attribute("data-step", "40")
     expect(page.locator(".chip", has_text="changed by hand")).to_be_visible()
     page.goto(re.sub("[?&]t=[0-9]+", "", page.url) + "&t=33")  # an address that was sent
-    for slider in page.get_by_role("slider", name="Step").all():
-        expect(slider).to_have_attribute("max", str(LENGTH), timeout=20_000)
-    expect(page.locator("canvas.ep-frame")).to_have_count(2)
+    both_are_complete(page)
     for frame in page.locator("canvas.ep-frame").all():
         expect(frame).to_have_attribute("data-step", "33")
 
