@@ -388,7 +388,7 @@ static void matmul(long m, long n, long k, const float *a, long ai, long ak, con
     }
 }
 
-/* The same. */
+/* The same; copies all panels of a large B at once if they are narrow. */
 static void matmul_with_panels(long m, long n, long k, const float *a, long ai, long ak,
                                const float *b, long ldb, float *c, long ldc, const float *bias,
                                int adds, const float *gate) {

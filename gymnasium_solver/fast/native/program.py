@@ -159,7 +159,7 @@ class Program:
         del held
         if len(rows) == len(self.lowered.outputs):
             return rows
-        # After the call torch's code is out of the cache: NumPy copies in a tenth of the time.
+        # After the call torch's code is out of the cache: NumPy copies in a quarter of the time.
         return self._outputs(rows, torch.from_numpy(self._out_array.copy()))
 
     def bind(self, columns: Sequence[Tensor]) -> tuple[Callable[[], None], list[Tensor]]:

@@ -146,6 +146,7 @@ INLINE void end_flush(uint64_t old) { (void)old; }
 #define MAX_THREADS 16
 #define SPINS 4000 /* about 50 us */
 #define STALL_NS 50000
+#define STACK_BYTES (4 << 20) /* products keep copies there; some systems give a thread 0.5 MB */
 
 typedef struct {
     uint64_t job;
@@ -230,6 +231,7 @@ static void start_workers(long n) {
         pthread_attr_t attr;
         pthread_attr_init(&attr);
         pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+        pthread_attr_setstacksize(&attr, STACK_BYTES);
         int failed = pthread_create(&thread, &attr, worker, (void *)(intptr_t)(pool.workers + 1));
         pthread_attr_destroy(&attr);
         if (failed) return;

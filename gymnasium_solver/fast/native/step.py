@@ -58,4 +58,4 @@ class NativeOptimizer:
         parameters of a target network, which then moves towards the network by this factor."""
         norm = self._descend(self.settings(optimizer, lr, target), grad.data_ptr())
         optimizer.n_steps += 1
-        return torch.from_numpy(np.array(norm, np.float32))  # a fifth of the time of torch.tensor
+        return torch.from_numpy(np.array(norm, np.float32))  # faster than torch.tensor
