@@ -15,6 +15,7 @@ from gymnasium_solver.suggest import did_you_mean
 
 if TYPE_CHECKING:
     from gymnasium_solver.algos.agent import AlgorithmClass
+    from gymnasium_solver.config.schema import Config
     from gymnasium_solver.plugins import HeadFactory, TorsoFactory
     from gymnasium_solver.training.observer import Observer
 
@@ -79,24 +80,39 @@ def source_of(item: Any) -> str:
     return f"{getattr(item, '__module__', '?')}.{getattr(item, '__qualname__', repr(item))}"
 
 
+# Algorithms by id: the agent's class. The id names two modules: algos/<id>.py has the agent, and
+# algos/configs/<id>.py its config class, <Agent>Config, which does not need torch.
 ALGOS = {
-    "ppo": "gymnasium_solver.algos.ppo:PPO",
-    "a2c": "gymnasium_solver.algos.a2c:A2C",
-    "reinforce": "gymnasium_solver.algos.reinforce:Reinforce",
-    "dqn": "gymnasium_solver.algos.dqn:DQN",
-    "pqn": "gymnasium_solver.algos.pqn:PQN",
-    "sarsa": "gymnasium_solver.algos.sarsa:Sarsa",
-    "sac": "gymnasium_solver.algos.sac:SAC",
-    "crossq": "gymnasium_solver.algos.crossq:CrossQ",
-    "td3": "gymnasium_solver.algos.td3:TD3",
-    "ddpg": "gymnasium_solver.algos.ddpg:DDPG",
-    "bc": "gymnasium_solver.algos.bc:BC",
-    "random": "gymnasium_solver.algos.random:Random",
+    "ppo": "PPO",
+    "a2c": "A2C",
+    "reinforce": "Reinforce",
+    "dqn": "DQN",
+    "pqn": "PQN",
+    "sarsa": "Sarsa",
+    "sac": "SAC",
+    "crossq": "CrossQ",
+    "td3": "TD3",
+    "ddpg": "DDPG",
+    "bc": "BC",
+    "random": "Random",
 }
 
-algorithms: "Registry[AlgorithmClass]" = Registry("algorithm", "algo_id", ALGOS)
+algorithms: "Registry[AlgorithmClass]" = Registry(
+    "algorithm",
+    "algo_id",
+    {algo_id: f"gymnasium_solver.algos.{algo_id}:{name}" for algo_id, name in ALGOS.items()},
+)
 networks: "Registry[TorsoFactory]" = Registry(
     "network", "policy", dict.fromkeys(("auto", "mlp", "cnn"), "")
 )
 heads: "Registry[HeadFactory]" = Registry("head", "head", {"linear": ""})
 observers: "Registry[type[Observer]]" = Registry("observer", "observers")
+
+
+def config_class(algo_id: str) -> "type[Config]":
+    """The config class of an algorithm. Those of this package do not import torch."""
+    if algo_id not in ALGOS:
+        return algorithms.get(algo_id).Config
+    module = import_module(f"gymnasium_solver.algos.configs.{algo_id}")
+    found: type[Config] = getattr(module, f"{ALGOS[algo_id]}Config")
+    return found

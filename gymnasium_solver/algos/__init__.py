@@ -1,4 +1,5 @@
-"""The algorithms, by id. Each lives in one file: its config, its losses, its agent.
+"""The algorithms, by id. Each is one file with its losses and its agent, and one in configs/ with
+its settings.
 
     algo_class("ppo")                     the class; `algo_class("ppo").Config` is its config class
 

@@ -12,12 +12,12 @@ weighted). Differences from common implementations:
 """
 
 import math
-from typing import Annotated, Literal
 
 import numpy as np
 import torch
 
 from gymnasium_solver.algos import ops
+from gymnasium_solver.algos.configs.a2c import A2CConfig
 from gymnasium_solver.algos.learner import hp_metrics
 from gymnasium_solver.algos.on_policy import (
     Prepared,
@@ -27,43 +27,7 @@ from gymnasium_solver.algos.on_policy import (
     scaled_losses,
 )
 from gymnasium_solver.algos.rollout_learner import RolloutLearner
-from gymnasium_solver.algos.self_imitation import SelfImitationFields
-from gymnasium_solver.config.schedule import (
-    PositiveSchedule,
-    Schedule,
-    changing,
-)
-from gymnasium_solver.config.schema import ActorCriticFields, Count, LearnerConfig
-from gymnasium_solver.config.search_range import searched
-from gymnasium_solver.config.types import OptimizerKind
 from gymnasium_solver.data.rollout import Rollout
-
-
-class A2CConfig(SelfImitationFields, ActorCriticFields, LearnerConfig):
-    n_steps: Count = 500
-    """Steps per environment in one epoch, the unit of reports and evaluations. Does not change
-    learning: rollout_steps does."""
-    rollout_steps: Annotated[Count, searched("pow2:4..128", main=True)] = 5
-    """Steps per environment between two updates, the n of n-step returns. More: better estimates,
-    fewer updates. (n_steps in other libraries.)"""
-    gae_lambda: Annotated[float, changing(ge=0, le=1), searched("logit:0.8..0.995", main=True)] = (
-        1.0
-    )
-    """1: n-step returns, up to the end of the rollout, minus the value. Below 1: GAE. 0: one-step
-    TD errors."""
-    policy_lr: PositiveSchedule = Schedule.constant(7e-4)
-    """Learning rate. Higher: faster, until it becomes unstable."""
-    optimizer: OptimizerKind = "rmsprop_tf"
-    """Optimiser of all networks: adam, adamw, sgd, rmsprop, rmsprop_tf, or a class of torch.optim
-    by name."""
-    sil_updates: Count = 4
-    """Gradient steps of self-imitation after each update. More: imitates harder, slower."""
-    normalize_advantages: Literal["rollout", "off"] = "off"
-    """Standardise advantages over the rollout, or not."""
-
-    @property
-    def rollout_rows(self) -> int:
-        return min(self.n_steps, self.rollout_steps)
 
 
 class A2C(RolloutLearner):

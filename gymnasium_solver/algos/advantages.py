@@ -10,13 +10,13 @@ symlog       sign(A) log(1 + |A|): large ones are compressed, the sign and small
 batch, off   unchanged here; `batch` standardises each minibatch
 """
 
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from gymnasium_solver.algos import ops
+from gymnasium_solver.algos.configs.ppo import Scaling
 
-Scaling = Literal["rollout", "batch", "percentile", "symlog", "off"]
 RANGE_DECAY = 0.99  # of the running range, by rollout
 
 

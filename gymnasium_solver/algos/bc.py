@@ -13,21 +13,18 @@ weights of a bc run (`init_from_run`); SAC takes them over from `action_dist: sq
 """
 
 from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from pydantic import Field
 from torch import Tensor
 
 from gymnasium_solver.algos import ops
 from gymnasium_solver.algos.agent import Tensors
+from gymnasium_solver.algos.configs.bc import BCConfig
 from gymnasium_solver.algos.learner import Learner, hp_metrics
 from gymnasium_solver.algos.on_policy import build_actor_critic
 from gymnasium_solver.algos.units import watch_units
-from gymnasium_solver.config.schedule import NonNegativeSchedule, PositiveSchedule, Schedule
-from gymnasium_solver.config.schema import BatchSize, Count, Float, LearnerConfig, MinibatchFields
-from gymnasium_solver.config.types import ActionDist
 from gymnasium_solver.data.demonstrations import HOW, load_demonstrations
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.errors import ConfigError, RunError
@@ -39,58 +36,6 @@ from gymnasium_solver.spaces.observations import Space, map_obs, take_rows
 from gymnasium_solver.tree import map_tree
 
 MOST_HELD_OUT = 8192  # held-out steps that the metrics of an epoch are computed on
-
-
-class BCConfig(MinibatchFields, LearnerConfig):
-    dataset: str | None = None
-    """Demonstrations to learn from: a folder that gsolve record or Minari wrote, the id of a Minari
-    dataset on this machine, or .npz files of gsolve play."""
-    dataset_top: Annotated[Float, Field(gt=0, le=1)] | None = None
-    """Learn only from this share of the episodes, those with the highest returns. null: from all.
-    Lower: better but fewer examples."""
-    dataset_held_out: Annotated[Float, Field(ge=0, lt=1)] = 0.1
-    """Share of the episodes that are not learnt from: the loss on them shows overfitting."""
-    imitation_loss: Literal["auto", "nll", "mse"] = "auto"
-    """What is minimised. nll: the negative log-probability of the demonstrated actions. mse: for
-    real-valued actions the squared error of the most likely one, and the deviation is fitted to
-    these errors (nll for the choices in a Dict). auto: mse where actions are real numbers, else
-    nll."""
-    action_dist: ActionDist = "auto"
-    """Distribution of actions, as PPO has it. squashed: that of SAC, which can then start from this
-    run."""
-    log_std_init: Float = 0.0
-    """Initial log standard deviation of continuous actions."""
-    ent_coef: NonNegativeSchedule = Schedule.constant(0.0)
-    """Weight of an entropy bonus. Higher: a less certain policy, which leaves more to explore for
-    an algorithm that starts from it."""
-    policy_lr: PositiveSchedule = Schedule.constant(1e-3)
-    """Learning rate. Higher: faster, until it becomes unstable."""
-    batch_size: BatchSize = 128
-    """Demonstrated steps per gradient step, or a fraction in (0, 1] of an epoch. Larger: less noisy
-    gradients, fewer gradient steps from the same data."""
-    n_envs: Count = 1
-    """Times n_steps: the demonstrated steps in one epoch. The environment is not stepped to
-    learn."""
-    n_steps: Count = 8192
-    """Demonstrated steps in one epoch (times n_envs), the unit of reports and evaluations."""
-    max_env_steps: Count | None = 500_000
-    """Budget in demonstrated steps learnt from, over all passes through the dataset. null: no
-    limit, `max_epochs` decides."""
-    eval_freq_epochs: Annotated[int, Field(ge=0)] | None = 5
-    """Epochs between evaluations in the environment. null or 0: never."""
-    normalize_reward: bool | Literal["auto"] = False
-    """Without effect: nothing is learnt from rewards."""
-
-    # Read by the code that builds actors; behaviour cloning has neither memory nor a critic.
-    recurrent: ClassVar[None] = None
-    share_trunk: ClassVar[str] = "auto"
-
-    def notices(self) -> list[str]:
-        clock = (
-            "env steps count demonstrated steps learnt from; the environment is stepped in "
-            "evaluations only"
-        )
-        return [*super().notices(), clock]
 
 
 class DemoBatch(NamedTuple):

@@ -11,18 +11,15 @@ supported.
 """
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Any
 
 import torch
-from pydantic import Field
 from torch import Tensor
 
 from gymnasium_solver.algos import ops
+from gymnasium_solver.algos.configs.crossq import CrossQConfig
 from gymnasium_solver.algos.off_policy import OffPolicyLearner, ReplayBatch
-from gymnasium_solver.algos.soft import SoftConfig, learn_alpha
-from gymnasium_solver.config.schedule import PositiveSchedule, Schedule
-from gymnasium_solver.config.schema import Count, Float, NonNegativeInt
-from gymnasium_solver.config.types import HiddenDims
+from gymnasium_solver.algos.soft import learn_alpha
 from gymnasium_solver.data.memory import Draw, Sample
 from gymnasium_solver.nets.actor_critics import ActorCritics, squash
 from gymnasium_solver.nets.encoder import TensorObs
@@ -32,23 +29,6 @@ from gymnasium_solver.spaces.actions import require_bounded_box
 from gymnasium_solver.spaces.observations import Space
 
 ALPHA_BETA1 = 0.9  # Adam's, of the temperature
-
-
-class CrossQConfig(SoftConfig):
-    policy_lr: PositiveSchedule = Schedule.constant(1e-3)
-    """Learning rate. Higher: faster learning, until it becomes unstable."""
-    adam_beta1: Annotated[Float, Field(ge=0, lt=1)] = 0.5
-    """Decay of Adam's mean of the gradients. Higher: smoother, slower to turn."""
-    critic_hidden_dims: HiddenDims = (1024, 1024)
-    """Width of each hidden layer of the critics. Wider: fewer steps needed, each slower."""
-    policy_delay: Count = 3
-    """Critic updates per update of the actor and the temperature. More: more stable, faster."""
-    renorm_warmup: NonNegativeInt = 100_000
-    """Updates with plain batch normalisation, before batch renormalisation sets in."""
-    renorm_r_max: Annotated[Float, Field(ge=1)] = 3.0
-    """Largest correction r of a batch's scale. 1: no correction."""
-    renorm_d_max: Annotated[Float, Field(ge=0)] = 5.0
-    """Largest correction d of a batch's mean, in standard deviations. 0: no correction."""
 
 
 def critic_loss(

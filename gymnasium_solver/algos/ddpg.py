@@ -14,27 +14,14 @@ import torch
 from torch import Tensor
 
 from gymnasium_solver.algos import ops
+from gymnasium_solver.algos.configs.ddpg import DDPGConfig
 from gymnasium_solver.algos.deterministic import (
-    DeterministicConfig,
     DeterministicLearner,
-    NoiseType,
 )
 from gymnasium_solver.algos.off_policy import ReplayBatch
-from gymnasium_solver.config.schedule import NonNegativeSchedule, PositiveSchedule, Schedule
 from gymnasium_solver.data.memory import Draw, Sample
 from gymnasium_solver.nets.actor_critics import Actor, ActorCritics, Critics
 from gymnasium_solver.spaces.observations import Space
-
-
-class DDPGConfig(DeterministicConfig):
-    critic_lr: PositiveSchedule | None = Schedule.constant(1e-3)
-    """Learning rate of the critic. null: same as policy_lr."""
-    exploration_noise: NonNegativeSchedule = Schedule.constant(0.2)
-    """Standard deviation of the exploration noise, where 1 is half the range of an action. Higher:
-    explores more."""
-    exploration_noise_type: NoiseType = "ou"
-    """gaussian: independent in every step. ou: correlated (Ornstein-Uhlenbeck), keeps a direction
-    for longer; its standard deviation over time is about twice exploration_noise."""
 
 
 def critic_loss(

@@ -1,21 +1,17 @@
-"""Shared parts of TD3 and DDPG: settings, networks, targets, exploration noise, gradient steps.
+"""Shared parts of TD3 and DDPG: networks, targets, exploration noise, gradient steps.
 
 Each algorithm adds its own critic loss and its own update.
 """
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal, cast
+from typing import Any, cast
 
 import torch
-from pydantic import Field
 from torch import Tensor
 
+from gymnasium_solver.algos.configs.shared import DeterministicConfig
 from gymnasium_solver.algos.off_policy import OffPolicyLearner, ReplayBatch
-from gymnasium_solver.algos.off_policy_config import OffPolicyConfig
-from gymnasium_solver.config.schedule import NonNegativeSchedule, Schedule, changing
-from gymnasium_solver.config.schema import Count, CriticFields, Float
-from gymnasium_solver.config.search_range import searched
 from gymnasium_solver.data.memory import Draw, Sample
 from gymnasium_solver.nets.actor_critics import Actor, ActorCritics, Critics
 from gymnasium_solver.nets.encoder import TensorObs
@@ -25,26 +21,6 @@ from gymnasium_solver.spaces.observations import Space
 
 # Correlation of the noise between two steps; for Ornstein-Uhlenbeck as in Lillicrap et al. 2016.
 KEEPS = {"gaussian": 0.0, "ou": 0.85}
-NoiseType = Literal["gaussian", "ou"]
-
-
-class DeterministicConfig(OffPolicyConfig, CriticFields):
-    buffer_size: Count = 1_000_000
-    """Capacity of the replay buffer in transitions, over all environments. More: more varied, older
-    data."""
-    max_grad_norm: Annotated[Float, Field(gt=0)] | None = None
-    """Clip the gradient norm to this value. null: no clipping."""
-    tau: Annotated[float, changing(gt=0, le=1), searched("log:0.001..0.05", main=True)] = 0.005
-    """Polyak factor of the target networks at each of their updates. Higher: faster, less
-    stable."""
-    exploration_noise: Annotated[NonNegativeSchedule, searched("log:0.03..0.5", main=True)] = (
-        Schedule.constant(0.1)
-    )
-    """Standard deviation of the exploration noise, where 1 is half the range of an action. Higher:
-    explores more."""
-    exploration_noise_type: NoiseType = "gaussian"
-    """gaussian: independent in every step. ou: correlated (Ornstein-Uhlenbeck), keeps a direction
-    for longer; its standard deviation over time is about twice exploration_noise."""
 
 
 class DeterministicLearner(OffPolicyLearner):

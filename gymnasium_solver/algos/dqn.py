@@ -15,16 +15,15 @@ with its own noise.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Any, Literal, Self, cast
+from typing import Any, cast
 
 import torch
-from pydantic import Field, model_validator
 from torch import Tensor
 
 from gymnasium_solver.algos import ops
+from gymnasium_solver.algos.configs.dqn import DQNConfig
 from gymnasium_solver.algos.joined_steps import JoinedSteps
 from gymnasium_solver.algos.off_policy import OffPolicyLearner, ReplayBatch
-from gymnasium_solver.algos.off_policy_config import OffPolicyConfig
 from gymnasium_solver.algos.q_targets import build_q_network
 from gymnasium_solver.algos.r2d2 import (
     SequenceBatch,
@@ -32,103 +31,10 @@ from gymnasium_solver.algos.r2d2 import (
     sequence_errors,
     sequence_loss,
 )
-from gymnasium_solver.config.schedule import PositiveSchedule, Schedule, changing, scheduled
-from gymnasium_solver.config.schema import Count, Float, NonNegativeInt, RecurrentFields
-from gymnasium_solver.config.search_range import searched
 from gymnasium_solver.fast.optimizer import FlatOptimizer
 from gymnasium_solver.nets.q_network import QHead, QNetwork
-from gymnasium_solver.policies.q_policy import Exploration, QPolicy
+from gymnasium_solver.policies.q_policy import QPolicy
 from gymnasium_solver.spaces.observations import Space
-
-
-class DQNConfig(RecurrentFields, OffPolicyConfig):
-    batch_size: Count = 64
-    """Transitions per gradient step; with memory, batch_size / sequence_length sequences. Larger:
-    less noisy, slower."""
-    max_grad_norm: Annotated[float, changing(gt=0)] | None = 10.0
-    """Clip the gradient norm to this value. null: no clipping."""
-
-    # --- targets
-    target_update_freq: Annotated[Count, searched("logint:50..10_000", main=True)] = 500
-    """Env steps between two copies of the network into the target network. More: more stable
-    targets, slower learning. Used only if `tau` is 1."""
-    tau: Annotated[float, changing(gt=0, le=1)] = 1.0
-    """Below 1: Polyak factor of the target network at every update, instead of copies."""
-    double: bool = False
-    """Double DQN: the online network chooses the next action, the target network evaluates it. Less
-    overestimation."""
-    loss: Literal["huber", "mse"] = "huber"
-    """Loss of the TD error. Huber is less sensitive to large errors. Not used if distributional."""
-
-    # --- network
-    dueling: bool = False
-    """Dueling network: separate streams for the state value and the advantages."""
-    noisy: bool = False
-    """Noisy networks: learned parameter noise in the last layers."""
-    noisy_sigma: Annotated[Float, Field(gt=0)] = 0.5
-    """Initial size of that noise. Higher: explores more at first."""
-    distributional: bool = False
-    """C51: learn the distribution of returns on `n_atoms` atoms between `v_min` and `v_max`."""
-    n_atoms: Annotated[Count, Field(ge=2)] = 51
-    """Number of atoms of the distribution. More: finer, slower."""
-    v_min: Float = 0.0
-    """Lowest return of the distribution; lower returns are clipped."""
-    v_max: Float = 200.0
-    """Highest return of the distribution; higher returns are clipped."""
-
-    # --- memory
-    burn_in: NonNegativeInt = 8
-    """With memory: rows before each sequence that only bring the state of the recurrent core up to
-    date. More: less stale states, slower. 0: the stored state as it is."""
-    value_rescaling: bool = False
-    """With memory: learn h(Q) with h(x) = sign(x) (sqrt(|x| + 1) - 1) + 0.001 x, for returns of
-    very different sizes (R2D2)."""
-
-    # --- exploration
-    exploration: Literal["auto", "epsilon_greedy", "boltzmann", "greedy", "noisy"] = "auto"
-    """Exploration in training. auto: noisy if the network is noisy, else epsilon_greedy."""
-    epsilon: Annotated[Schedule, scheduled(ge=0, le=1)] = Schedule.parse(
-        {"start": 1.0, "end": 0.05, "to": 0.1}
-    )
-    """Probability of a random action with epsilon_greedy."""
-    temperature: PositiveSchedule = Schedule.constant(1.0)
-    """Temperature of boltzmann, in units of the values. Higher: more random."""
-
-    @model_validator(mode="after")
-    def _check_flags(self) -> Self:
-        if self.exploration == "noisy" and not self.noisy:
-            raise ValueError("exploration: noisy requires noisy: true")
-        if self.recurrent is not None:
-            self._check_memory()
-        if self.distributional and self.v_max <= self.v_min:
-            raise ValueError(f"v_max {self.v_max} must be above v_min {self.v_min}")
-        return self
-
-    def _check_memory(self) -> None:
-        without = {
-            "distributional": self.distributional,
-            "her": self.her is not None,
-            "combined_replay": self.combined_replay,
-        }
-        for name, is_on in without.items():
-            if is_on:
-                raise ValueError(f"recurrent: {self.recurrent} cannot be combined with {name}")
-        if self.sequence_length is None:
-            raise ValueError(
-                "sequence_length: null means whole rollouts; with a replay give a number"
-            )
-        rows, needed = self.buffer_size // self.n_envs, self.burn_in + self.sequence_length
-        if rows < needed:
-            raise ValueError(
-                f"buffer_size {self.buffer_size:,} holds {rows} rows of {self.n_envs} envs, less "
-                f"than a sequence of burn_in + sequence_length = {needed}: raise buffer_size"
-            )
-
-    @property
-    def resolved_exploration(self) -> Exploration:
-        if self.exploration == "auto":
-            return "noisy" if self.noisy else "epsilon_greedy"
-        return self.exploration
 
 
 def best_actions(q: Tensor, mask: Tensor | None) -> Tensor:

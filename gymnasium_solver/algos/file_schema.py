@@ -6,9 +6,9 @@ from types import MappingProxyType
 from typing import Any
 
 from gymnasium_solver.algos import algo_ids
-from gymnasium_solver.config.declared import config_class
 from gymnasium_solver.config.schema import ALIASES, Config, LearnerConfig
 from gymnasium_solver.config.spec import Spec
+from gymnasium_solver.registry import config_class
 
 
 def json_schema() -> dict[str, Any]:

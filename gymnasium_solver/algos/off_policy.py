@@ -19,9 +19,9 @@ from torch import Tensor, nn
 
 from gymnasium_solver.algos import ops
 from gymnasium_solver.algos.agent import Snapshot, Tensors
+from gymnasium_solver.algos.configs.shared import OffPolicyConfig
 from gymnasium_solver.algos.device_replay import DeviceReplay, Request, can_copy
 from gymnasium_solver.algos.learner import Learner, hp_metrics
-from gymnasium_solver.algos.off_policy_config import OffPolicyConfig
 from gymnasium_solver.algos.units import watch_units
 from gymnasium_solver.config.schedule import (
     at_start,

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from gymnasium_solver.algos.agent import Snapshot, Tensors
-from gymnasium_solver.config.schema import Config, Count
+from gymnasium_solver.algos.configs.random import RandomConfig
 from gymnasium_solver.data.demonstrations import Demonstrations
 from gymnasium_solver.data.memory import Memory
 from gymnasium_solver.data.rollout import Rollout
@@ -26,13 +26,6 @@ from gymnasium_solver.spaces.goals import GoalFunctions
 from gymnasium_solver.spaces.json_form import space_to_json
 from gymnasium_solver.spaces.observations import Space, obs_len
 from gymnasium_solver.timing import OFF, Timer
-
-
-class RandomConfig(Config):
-    n_steps: Count = 128
-    """Steps per environment in one epoch, the unit of reports and evaluations."""
-    max_env_steps: Count | None = 10_000
-    """Budget in env steps, summed over all environments. null: no limit, `max_epochs` decides."""
 
 
 class UniformPolicy(Policy):

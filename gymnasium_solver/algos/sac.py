@@ -19,18 +19,15 @@ of them. Differences from common implementations:
 
 import math
 from collections.abc import Sequence
-from typing import Annotated, Any, NamedTuple, Self, cast
+from typing import Any, NamedTuple, cast
 
 import torch
-from pydantic import model_validator
 from torch import Tensor, nn
 
 from gymnasium_solver.algos import ops
+from gymnasium_solver.algos.configs.sac import SACConfig
 from gymnasium_solver.algos.off_policy import OffPolicyLearner, ReplayBatch
-from gymnasium_solver.algos.soft import SoftConfig, learn_alpha
-from gymnasium_solver.config.schedule import NonNegativeSchedule, Schedule, changing, scheduled
-from gymnasium_solver.config.schema import Count, Float, SdeFields
-from gymnasium_solver.config.search_range import searched
+from gymnasium_solver.algos.soft import learn_alpha
 from gymnasium_solver.data.memory import Draw, Sample
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.fast.optimizer import share_native
@@ -40,29 +37,6 @@ from gymnasium_solver.policies.continuous import SoftPolicy
 from gymnasium_solver.spaces.action_base import mask_tensor
 from gymnasium_solver.spaces.actions import DiscreteActions, require_bounded_box
 from gymnasium_solver.spaces.observations import Space
-
-
-class SACConfig(SdeFields, SoftConfig):
-    tau: Annotated[float, changing(gt=0, le=1), searched("log:0.001..0.05", main=True)] = 0.005
-    """Polyak factor of the target critics at every update. Higher: faster, less stable."""
-    policy_delay: Count = 1
-    """Critic updates per update of the actor and the temperature. More: more stable, faster."""
-    spectral_norm: bool = False
-    """Spectral normalisation of the critics' weights: smoother values, less capacity."""
-    target_entropy_ratio: Annotated[Schedule, scheduled(ge=0, le=1)] = Schedule.constant(0.3)
-    """Discrete actions: target_entropy auto is this fraction of the maximum entropy. Higher:
-    explores more; the paper's 0.98 is nearly uniform."""
-    entropy_penalty_coef: NonNegativeSchedule = Schedule.constant(0.0)
-    """Discrete actions: penalty on sudden changes of the entropy. Higher: more stable, slower."""
-    sde_log_std_init: Annotated[Float, searched("-4..0")] = -3.0
-    """Initial log standard deviation of the entries of sde. The noise on an action is as many times
-    larger as the features of the last hidden layer are long. Higher: more exploration."""
-
-    @model_validator(mode="after")
-    def _check_noise(self) -> Self:
-        if self.sde and self.noise_correlation:
-            raise ValueError("sde has lasting noise of its own: remove noise_correlation")
-        return self
 
 
 class ActorBatch(NamedTuple):

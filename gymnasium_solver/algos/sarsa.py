@@ -9,54 +9,16 @@ SARSA(lambda). Differences from common implementations:
 - Epsilon-greedy draws independently for each env. Illegal actions are never taken or sampled.
 """
 
-from typing import Annotated, Literal
-
 import numpy as np
 
 from gymnasium_solver.algos import ops
+from gymnasium_solver.algos.configs.sarsa import SarsaConfig
 from gymnasium_solver.algos.learner import Learner, hp_metrics
 from gymnasium_solver.algos.q_targets import QBatch, QFit, build_q_network
-from gymnasium_solver.config.schedule import PositiveSchedule, Schedule, changing, scheduled
-from gymnasium_solver.config.schema import (
-    Activation,
-    BatchSize,
-    Count,
-    LearnerConfig,
-    MinibatchFields,
-)
-from gymnasium_solver.config.search_range import searched
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.nets.q_network import QNetwork
 from gymnasium_solver.policies.q_policy import QPolicy
 from gymnasium_solver.spaces.observations import Obs, Space, map_obs
-
-
-class SarsaConfig(MinibatchFields, LearnerConfig):
-    n_steps: Annotated[Count, searched("pow2:4..128", main=True)] = 32
-    """Steps per environment in a rollout: one epoch is n_envs x n_steps env steps and one update.
-    More: longer returns for td_lambda, fewer updates."""
-    batch_size: Annotated[BatchSize, searched("0.25,0.5,1.0")] = 1.0  # type: ignore[assignment]
-    """Samples per gradient step, or a fraction in (0, 1] of the rollout. 1.0: one step per rollout.
-    Smaller: more steps from the same data, each noisier."""
-    policy_lr: PositiveSchedule = Schedule.constant(1e-3)
-    """Learning rate. Higher: faster learning, until it becomes unstable."""
-    td_lambda: Annotated[float, changing(ge=0, le=1), searched("0.0..0.95", main=True)] = 0.0
-    """Lambda of the targets: 0 is the one-step target (biased), 1 the full return (high
-    variance)."""
-    exploration: Literal["epsilon_greedy", "boltzmann", "greedy"] = "epsilon_greedy"
-    """Exploration in training. SARSA learns the values of this policy."""
-    epsilon: Annotated[Schedule, scheduled(ge=0, le=1)] = Schedule.parse(
-        {"start": 1.0, "end": 0.05, "to": 0.5}
-    )
-    """Probability of a random action with epsilon_greedy. Higher: explores more."""
-    temperature: PositiveSchedule = Schedule.constant(1.0)
-    """Temperature of boltzmann, in units of the values. Higher: more random."""
-    max_grad_norm: Annotated[float, changing(gt=0)] | None = 10.0
-    """Clip the gradient norm to this value. null: no clipping."""
-    activation: Activation = "relu"
-    """Activation function of the hidden layers."""
-    layer_norm: bool = False
-    """Layer normalisation in every hidden layer. On: more stable, a little slower."""
 
 
 class Sarsa(Learner):

@@ -13,16 +13,14 @@ not yet finished, are part of a checkpoint.
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Annotated, Any, Self
+from typing import Any
 
 import numpy as np
 import torch
-from pydantic import Field, model_validator
 from torch import Tensor
 
 from gymnasium_solver.algos.learner import Learner
 from gymnasium_solver.algos.on_policy import Batch, evaluate_actions
-from gymnasium_solver.config.schema import Count, Float, RecurrentFields
 from gymnasium_solver.data.priorities import Priorities
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.nets.actor_critic import ActorCritic
@@ -32,36 +30,6 @@ LEAST_GOOD = 64.0
 ALPHA, EPS = 0.6, 1e-6
 N_RECENT = 100  # episodes that an elite is the best share of
 Rows = dict[str, np.ndarray]
-
-
-class SelfImitationFields(RecurrentFields):
-    title = "self-imitation"
-
-    sil: bool = False
-    """Self-imitation: learn again from own episodes that did better than the critic expects. Helps
-    where rewards are rare."""
-    sil_updates: Count = 10
-    """Gradient steps of self-imitation after each update. More: imitates harder, slower."""
-    sil_batch_size: Count = 512
-    """Rows per step of self-imitation."""
-    sil_buffer_size: Count = 50_000
-    """Rows that the memory of good episodes holds; the oldest are replaced."""
-    sil_coef: Annotated[Float, Field(gt=0)] = 0.1
-    """Weight of the loss of self-imitation. Higher: repeats successes more strongly."""
-    sil_vf_coef: Annotated[Float, Field(ge=0)] = 0.01
-    """Weight of the value in that loss."""
-    sil_elite: Annotated[Float, Field(gt=0, le=1)] | None = None
-    """Keep only episodes among this share of the best of the last 100, like the elites of the
-    cross-entropy method. null: every episode with a positive reward."""
-
-    @model_validator(mode="after")
-    def _check_sil(self) -> Self:
-        if self.sil and self.recurrent is not None:
-            raise ValueError(
-                f"sil repeats single steps, which recurrent: {self.recurrent} cannot learn from: "
-                "remove one of them"
-            )
-        return self
 
 
 class SelfImitation:

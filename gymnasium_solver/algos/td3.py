@@ -8,30 +8,18 @@ policy's units, in which the action bounds are [-1, 1]; layers use torch's defau
 """
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from gymnasium_solver.algos import ops
-from gymnasium_solver.algos.deterministic import DeterministicConfig, DeterministicLearner
+from gymnasium_solver.algos.configs.td3 import TD3Config
+from gymnasium_solver.algos.deterministic import DeterministicLearner
 from gymnasium_solver.algos.off_policy import ReplayBatch
-from gymnasium_solver.config.schedule import changing
-from gymnasium_solver.config.schema import Count
 from gymnasium_solver.data.memory import Draw, Sample
 from gymnasium_solver.nets.actor_critics import Actor, ActorCritics, Critics
 from gymnasium_solver.spaces.observations import Space
-
-
-class TD3Config(DeterministicConfig):
-    policy_delay: Count = 2
-    """Critic updates per update of the actor and the targets. More: more stable, slower."""
-    target_noise: Annotated[float, changing(ge=0)] = 0.2
-    """Standard deviation of the noise on the target actor's actions. Higher: smoother values."""
-    target_noise_clip: Annotated[float, changing(ge=0)] = 0.5
-    """Clip that noise to +- this value."""
-    n_critics: Count = 2
-    """Number of critics; the lowest value is used. More: less overestimation, slower."""
 
 
 def critic_loss(

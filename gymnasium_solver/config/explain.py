@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from gymnasium_solver.config.foreign import FOREIGN, NOTES, foreign_names, our_names
+from gymnasium_solver.registry import algorithms, config_class
 from gymnasium_solver.suggest import ask, nearest
 
 
@@ -90,10 +91,6 @@ def _suggestion(model: type[BaseModel], field: str) -> str:
     known = set(model.model_fields)
     ours = our_names(field, known)
     if not ours and not (field in NOTES and field not in FOREIGN):
-        # This imports every algorithm, and so torch where it is. Only an error does it.
-        from gymnasium_solver.config.declared import config_class
-        from gymnasium_solver.registry import algorithms
-
         owners = [name for name in algorithms.names() if field in config_class(name).model_fields]
         if owners:
             return f" here; it belongs to {', '.join(owners)}"

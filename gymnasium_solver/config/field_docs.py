@@ -14,7 +14,6 @@ import ast
 import inspect
 import sys
 from functools import cache
-from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 
@@ -75,12 +74,8 @@ def _own_docs(cls: type[BaseModel]) -> dict[str, str]:
 
 @cache
 def _source(module: str) -> ast.Module | None:
-    """The file of a module, also of one that cannot be imported here (declared.py); None without a
-    file, such as for a class typed into a terminal."""
+    """The file of a module; None without a file, such as for a class typed into a terminal."""
     path = getattr(sys.modules.get(module), "__file__", None)
-    if path is None and module != "__main__":
-        spec = find_spec(module)
-        path = None if spec is None else spec.origin
     try:
         return ast.parse(Path(path or "").read_text(encoding="utf-8"))
     except (OSError, SyntaxError):

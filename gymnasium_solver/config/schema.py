@@ -1,6 +1,6 @@
 """The config that every run has, and the one that every algorithm with a network has.
 
-An algorithm declares its own config next to its losses. It lists the blocks of fields that it
+An algorithm declares its own config in algos/configs. It lists the blocks of fields that it
 reads (blocks.py, learner_blocks.py) and adds its own:
 
     class PPOConfig(ActorCriticFields, MinibatchFields, LearnerConfig):

@@ -324,6 +324,7 @@ OptimizerKind = Annotated[
         }
     ),
 ]
+Exploration = Literal["epsilon_greedy", "boltzmann", "greedy", "noisy"]
 Activation = Literal[
     "tanh", "relu", "leaky_relu", "elu", "selu", "gelu", "silu", "swish", "mish", "identity"
 ]

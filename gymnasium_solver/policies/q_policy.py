@@ -1,9 +1,10 @@
 """Policies on Q-values: the best legal action, and four exploration strategies."""
 
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
+from gymnasium_solver.config.types import Exploration
 from gymnasium_solver.fast.compiled import CompiledForward
 from gymnasium_solver.fast.recorded import Inference
 from gymnasium_solver.nets.q_network import QNetwork
@@ -11,8 +12,6 @@ from gymnasium_solver.policies.outlook import Outlook
 from gymnasium_solver.policies.policy import Acted, ActObs, Carry, Mask, Policy
 from gymnasium_solver.spaces.actions import DiscreteActions
 from gymnasium_solver.spaces.observations import Space, obs_len
-
-Exploration = Literal["epsilon_greedy", "boltzmann", "greedy", "noisy"]
 
 
 class QPolicy(Policy):

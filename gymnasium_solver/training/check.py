@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from gymnasium_solver.algos import algo_ids
-from gymnasium_solver.config.declared import config_class
 from gymnasium_solver.config.find import ConfigFile, read_config_file
 from gymnasium_solver.config.schema import Config, canonical
 from gymnasium_solver.config.yaml_file import read_text, unfilled
@@ -25,6 +24,7 @@ from gymnasium_solver.envs.suites.game_options import fill_defaults
 from gymnasium_solver.envs.wrappers import lower, wrapper_problems
 from gymnasium_solver.errors import ConfigError, EnvError, GsolveError, MissingError, TrustError
 from gymnasium_solver.plugins import import_plugins, observer_class
+from gymnasium_solver.registry import config_class
 from gymnasium_solver.training.trust import check_trust
 
 Found = tuple[FieldPath, str]

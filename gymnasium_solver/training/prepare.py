@@ -19,7 +19,6 @@ from typing import Any
 from gymnasium_solver.algos import ALGOS, algo_ids
 from gymnasium_solver.config.blocks import EnvFields
 from gymnasium_solver.config.code import code_named, named_plugins
-from gymnasium_solver.config.declared import config_class
 from gymnasium_solver.config.find import (
     DEFAULT_ALGO,
     SHIPPED,
@@ -41,6 +40,7 @@ from gymnasium_solver.envs.suites.game_options import fill_defaults
 from gymnasium_solver.envs.wrappers import check_wrappers
 from gymnasium_solver.errors import ConfigError, EnvError, UnknownEnvError, missing_training
 from gymnasium_solver.plugins import import_plugins, observer_class, see_working_folder
+from gymnasium_solver.registry import config_class
 from gymnasium_solver.runs.alerts.judge import check_muted
 from gymnasium_solver.training.trust import check_trust
 

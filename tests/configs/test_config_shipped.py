@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gymnasium_solver.algos.off_policy_config import OffPolicyConfig
+from gymnasium_solver.algos.configs.shared import OffPolicyConfig
 from gymnasium_solver.config.find import SHIPPED, find_configs
 from gymnasium_solver.config.load import config_dict, dump_config
 from gymnasium_solver.config.schema import LearnerConfig

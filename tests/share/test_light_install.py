@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from gymnasium_solver.algos import algo_class
+from gymnasium_solver.algos import ALGOS, algo_class
 from gymnasium_solver.config.load import config_dict
+from gymnasium_solver.registry import config_class
 from gymnasium_solver.training.prepare import load_config
 from tests.share.kinds import train_kind
 
@@ -107,29 +108,40 @@ def test_wrong_fields_are_refused_and_needs_must_be_given(tmp_path: Path) -> Non
     assert "--resources" in found[2][2]
 
 
-DECLARED = """
+CLASSES = """
+import sys
+from gymnasium_solver.registry import ALGOS, config_class
+names = {a: config_class(a).__module__ for a in ALGOS}
+print(names, *(m for m in sys.argv[1].split(",") if m in sys.modules))
+"""
+SHIPPED = """
 import json, sys
 for name in sys.argv[1].split(","): sys.modules[name] = None
-from gymnasium_solver.algos import ALGOS
-from gymnasium_solver.config.declared import config_class
 from gymnasium_solver.config.find import find_configs
 from gymnasium_solver.config.load import config_dict
 from gymnasium_solver.training.prepare import load_config
 names = [e.name for e in find_configs() if "<" not in e.env_id][:: int(sys.argv[2])]
-print(json.dumps([{a: config_class(a).model_json_schema() for a in ALGOS},
-                  {n: config_dict(load_config(n)) for n in names}]))
+print(json.dumps({n: config_dict(load_config(n)) for n in names}))
 """
 
 
-def test_configs_are_the_same_without_torch() -> None:
-    """Every field with its default, documentation and limits, and shipped configs resolved."""
-    command = [sys.executable, "-c", DECLARED, ",".join(BLOCKED), "3"]
+def output_of(program: str, *args: str) -> str:
+    command = [sys.executable, "-c", program, ",".join(BLOCKED), *args]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    schemas, configs = json.loads(done.stdout)
-    for algo_id, schema in schemas.items():
-        own = json.loads(json.dumps(algo_class(algo_id).Config.model_json_schema()))
-        assert schema == own, algo_id
+    return done.stdout.strip()
+
+
+def test_config_classes_are_those_of_the_agents_and_import_no_torch() -> None:
+    for algo_id in ALGOS:
+        assert config_class(algo_id) is algo_class(algo_id).Config
+    modules = {algo_id: config_class(algo_id).__module__ for algo_id in ALGOS}
+    assert output_of(CLASSES) == str(modules)  # followed by the heavy modules it imported
+
+
+def test_configs_are_the_same_without_torch() -> None:
+    """Shipped configs, resolved."""
+    configs = json.loads(output_of(SHIPPED, "3"))
     assert len(configs) > 30
     for name, fields in configs.items():
         assert fields == json.loads(json.dumps(config_dict(load_config(name)))), name

@@ -47,7 +47,7 @@ class Mapped:
 
 def map_fields(given: Mapping[str, Any], algo_id: str, library: str) -> Mapped:
     """`library`: sb3 (a saved model), zoo, cleanrl or slm."""
-    from gymnasium_solver.config.declared import config_class
+    from gymnasium_solver.registry import config_class
 
     known = config_class(algo_id).model_fields
     mapped = Mapped()

@@ -140,7 +140,7 @@ def _schedule(spec: Mapping[str, Any]) -> Any:
 
 
 def _finish(name: str, algo_id: str, blocks: Mapping[str, Any], mapped: Mapped) -> None:
-    from gymnasium_solver.config.declared import config_class
+    from gymnasium_solver.registry import config_class
 
     if name in ("DoubleDQN", "DDQN"):
         mapped.fields["double"] = True

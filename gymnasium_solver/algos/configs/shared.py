@@ -1,0 +1,227 @@
+"""Settings that several algorithms share: of a replay, of soft and deterministic actor-critics, of
+self-imitation."""
+
+import re
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
+
+from gymnasium_solver.config.her import HerField
+from gymnasium_solver.config.schedule import (
+    EXPECTED,
+    NonNegativeSchedule,
+    PositiveSchedule,
+    Schedule,
+    Scheduled,
+    changing,
+    scheduled,
+)
+from gymnasium_solver.config.schema import (
+    Activation,
+    Count,
+    CriticFields,
+    Float,
+    LearnerConfig,
+    NonNegativeInt,
+    RecurrentFields,
+)
+from gymnasium_solver.config.search_range import searched
+from gymnasium_solver.config.types import EnvCount, HiddenDims
+
+NoiseType = Literal["gaussian", "ou"]
+
+# Where a learnt temperature starts. The entropy of discrete actions is positive, so each step earns
+# up to alpha * log(n): with an alpha of 1 that exceeds most rewards, and the policy avoids goals
+# that end an episode until alpha has fallen. Normalised rewards are small, as returns have a size
+# of 1.
+FIRST_ALPHA, LOW_FIRST_ALPHA = 1.0, 0.01
+
+_AUTO = re.compile(r"auto(?:_([0-9]+\.?[0-9]*(?:[eE][-+]?[0-9]+)?|\.[0-9]+))?")
+_AUTO_EXPECTED = "auto, auto_NUMBER (initial value, > 0)"
+
+
+def _check_auto(text: str) -> str:
+    match = _AUTO.fullmatch(text)
+    if match is None or (match[1] and float(match[1]) <= 0):
+        raise ValueError(f"expected {_AUTO_EXPECTED} or {EXPECTED} with values >= 0")
+    return text
+
+
+Auto = Annotated[
+    str,
+    AfterValidator(_check_auto),
+    WithJsonSchema(
+        {"type": "string", "pattern": f"^{_AUTO.pattern}$", "x-expected": _AUTO_EXPECTED}
+    ),
+]
+
+
+class OffPolicyConfig(LearnerConfig):
+    n_envs: EnvCount = 1
+    """Number of parallel environments. auto: one per CPU. More: faster collection and less
+    correlated data; the number of updates per env step stays the same."""
+    n_steps: Count = 1000
+    """Steps per environment in one epoch, the unit of reports and evaluations. Does not change
+    learning: train_freq and updates_per_step do. Fewer: earlier and finer curves, more overhead.
+    Not the n_step of n-step returns."""
+    policy_lr: Annotated[PositiveSchedule, searched("log:3e-5..3e-3", main=True)] = (
+        Schedule.constant(3e-4)
+    )
+    """Learning rate. Higher: faster learning, until it becomes unstable."""
+    batch_size: Annotated[Count, searched("pow2:32..512", main=True)] = 256
+    """Transitions per gradient step. Larger: less noisy, slower."""
+    hidden_dims: HiddenDims = (256, 256)
+    """Width of each hidden layer. Wider: more capacity, slower, easier to overfit."""
+    activation: Activation = "relu"
+    """Activation function of the hidden layers."""
+    adam_eps: Annotated[Float, Field(gt=0)] = 1e-8
+    """Epsilon of Adam's denominator. Higher: smaller steps where gradients are small."""
+
+    # --- replay
+    buffer_size: Annotated[Count, searched("10_000,100_000,1_000_000")] = 100_000
+    """Capacity of the replay buffer in transitions, over all environments. More: more varied, older
+    data."""
+    learning_starts: Annotated[NonNegativeInt, searched("100,1000,5000,10000")] = 1000
+    """Env steps with random actions before the first update. More: more varied initial data."""
+    train_freq: Annotated[Count, searched("pow2:1..16")] = 1
+    """Env steps between two rounds of updates, at least one per environment. More: fewer, longer
+    rounds, which is faster; the number of updates stays the same."""
+    updates_per_step: Annotated[float, changing(gt=0), searched("0.25,0.5,1.0,2.0")] = 1.0
+    """Gradient steps per env step, for any n_envs. More: better use of the data, slower, until it
+    overfits the replay."""
+    n_step: Annotated[Count, searched("int:1..5")] = 1
+    """Rewards summed before the bootstrapped value in the target (n-step returns). 1: one-step TD.
+    More: rewards propagate faster, with more variance and off-policy bias. Not the n_steps of an
+    epoch."""
+    prioritized: bool = False
+    """Prioritised replay: sample transitions by their last TD error instead of uniformly."""
+    per_alpha: Annotated[float, changing(ge=0, le=1)] = 0.6
+    """Exponent of the priorities: 0 is uniform, 1 is proportional to the error."""
+    per_beta: Annotated[Schedule, scheduled(ge=0, le=1)] = Schedule.parse({"start": 0.4, "end": 1})
+    """Exponent of the importance weights that correct prioritised sampling: 0 none, 1 full."""
+    per_eps: Annotated[Float, Field(gt=0)] = 1e-6
+    """Added to every priority, so that every transition can be sampled."""
+    combined_replay: bool = False
+    """Combined replay: include the newest transitions in every batch (Zhang and Sutton 2017)."""
+    her: HerField = None
+    """Hindsight experience replay, for goal environments (observation, achieved_goal,
+    desired_goal): a share k / (k + 1) of the sampled transitions gets a goal that was achieved in
+    the same episode. future: later in it; final: at its end; episode: anywhere in it. true is
+    {strategy: future, k: 4}."""
+    replay_frame_stack: Literal["auto"] | Count = "auto"
+    """Number of stacked frames in an image observation; the replay stores each frame once. auto:
+    frame_stack, or where it is not set the first axis of a uint8 observation with three axes, if it
+    is short and not 3 (colours). 1: store whole observations."""
+    replay_dir: str | None = None
+    """Folder of a memory-mapped file for a replay larger than memory. Unset: in memory."""
+    replay_on_gpu: Literal["auto"] | bool = "auto"
+    """When training on a GPU: also keep a copy of the replay there, from which batches are taken.
+    The results are the same. auto: if it takes at most half of the GPU's free memory, and without
+    her and recurrent, which need the host."""
+    save_replay: Literal["auto"] | bool = "auto"
+    """Save the replay in checkpoints, required for an exact resume. auto: if it is below 512 MB."""
+
+    @model_validator(mode="after")
+    def _check_rewards(self) -> Self:
+        if self.her is not None and self.intrinsic is not None:
+            raise ValueError("her computes rewards anew, so it cannot be used with intrinsic")
+        if self.replay_on_gpu is True and self.her is not None:
+            raise ValueError("her computes goals on the host: remove replay_on_gpu or her")
+        if self.replay_on_gpu is True and getattr(self, "recurrent", None) is not None:
+            raise ValueError("sequences are taken on the host: remove replay_on_gpu or recurrent")
+        return self
+
+    @property
+    def gradient_samples(self) -> int:
+        return self.batch_size
+
+    @property
+    def rollout_rows(self) -> int:
+        return min(self.n_steps, max(1, self.train_freq // self.n_envs))
+
+
+class SoftConfig(OffPolicyConfig, CriticFields):
+    buffer_size: Count = 1_000_000
+    """Capacity of the replay buffer in transitions, over all environments. More: more varied, older
+    data."""
+    max_grad_norm: Annotated[Float, Field(gt=0)] | None = None
+    """Clip the gradient norm to this value. null: no clipping."""
+    n_critics: Count = 2
+    """Number of critics; the lowest value is used. More: less overestimation, slower."""
+    noise_correlation: Annotated[Float, Field(ge=0, lt=1)] = 0.0
+    """Correlation of the exploration noise between steps; for discrete actions the probability to
+    keep the noise. Higher: keeps a direction for longer, which finds rewards that independent noise
+    does not."""
+
+    # --- entropy
+    ent_coef: Auto | NonNegativeSchedule = "auto"
+    """Weight of the entropy (alpha). auto: learned, starting at 1, or at 0.01 for discrete actions
+    and for normalised rewards; auto_0.1: learned, starting there; or a number or schedule. Higher:
+    explores more, converges later."""
+    target_entropy: Literal["auto"] | Scheduled = "auto"
+    """Target entropy of a learned weight, in nats. auto: minus the number of action components; for
+    discrete actions target_entropy_ratio of the maximum. Higher: explores more."""
+    alpha_lr: PositiveSchedule | None = None
+    """Learning rate of alpha. null: same as policy_lr."""
+    log_alpha_min: Float | None = None
+    """Lower bound of the log of a learned alpha. null: no bound."""
+    log_alpha_max: Float | None = None
+    """Upper bound of the log of a learned alpha. null: no bound. Set it if values explode."""
+
+    def first_alpha(self, *, is_discrete: bool) -> float | None:
+        """Initial value of a learnt temperature; None if it is not learnt."""
+        if not isinstance(self.ent_coef, str):
+            return None
+        match = _AUTO.fullmatch(self.ent_coef)
+        if match and match[1]:
+            return float(match[1])
+        return LOW_FIRST_ALPHA if is_discrete or self.scales_reward else FIRST_ALPHA
+
+
+class DeterministicConfig(OffPolicyConfig, CriticFields):
+    buffer_size: Count = 1_000_000
+    """Capacity of the replay buffer in transitions, over all environments. More: more varied, older
+    data."""
+    max_grad_norm: Annotated[Float, Field(gt=0)] | None = None
+    """Clip the gradient norm to this value. null: no clipping."""
+    tau: Annotated[float, changing(gt=0, le=1), searched("log:0.001..0.05", main=True)] = 0.005
+    """Polyak factor of the target networks at each of their updates. Higher: faster, less
+    stable."""
+    exploration_noise: Annotated[NonNegativeSchedule, searched("log:0.03..0.5", main=True)] = (
+        Schedule.constant(0.1)
+    )
+    """Standard deviation of the exploration noise, where 1 is half the range of an action. Higher:
+    explores more."""
+    exploration_noise_type: NoiseType = "gaussian"
+    """gaussian: independent in every step. ou: correlated (Ornstein-Uhlenbeck), keeps a direction
+    for longer; its standard deviation over time is about twice exploration_noise."""
+
+
+class SelfImitationFields(RecurrentFields):
+    title = "self-imitation"
+
+    sil: bool = False
+    """Self-imitation: learn again from own episodes that did better than the critic expects. Helps
+    where rewards are rare."""
+    sil_updates: Count = 10
+    """Gradient steps of self-imitation after each update. More: imitates harder, slower."""
+    sil_batch_size: Count = 512
+    """Rows per step of self-imitation."""
+    sil_buffer_size: Count = 50_000
+    """Rows that the memory of good episodes holds; the oldest are replaced."""
+    sil_coef: Annotated[Float, Field(gt=0)] = 0.1
+    """Weight of the loss of self-imitation. Higher: repeats successes more strongly."""
+    sil_vf_coef: Annotated[Float, Field(ge=0)] = 0.01
+    """Weight of the value in that loss."""
+    sil_elite: Annotated[Float, Field(gt=0, le=1)] | None = None
+    """Keep only episodes among this share of the best of the last 100, like the elites of the
+    cross-entropy method. null: every episode with a positive reward."""
+
+    @model_validator(mode="after")
+    def _check_sil(self) -> Self:
+        if self.sil and self.recurrent is not None:
+            raise ValueError(
+                f"sil repeats single steps, which recurrent: {self.recurrent} cannot learn from: "
+                "remove one of them"
+            )
+        return self
