@@ -1,8 +1,7 @@
-"""Pong from pixels with PPO: steps/s of several numbers of environments, stepped together and in
-halves.
+"""Pong from pixels with PPO: steps/s of several numbers of environments.
 
     .venv/bin/python -m benchmarks.pong_speed                           (an NVIDIA GPU, many cores)
-    .venv/bin/python -m benchmarks.pong_speed --only 128 "128, overlap" --repeats 5
+    .venv/bin/python -m benchmarks.pong_speed --only 128 --repeats 5
 
 Every setting learns from as many samples per update, with the same minibatches. They take turns,
 `--repeats` times, `--seconds` each after the environments are made; the first fifth does not count.
@@ -24,10 +23,9 @@ from gymnasium_solver.training.prepare import load_config
 
 NAME = "pong_speed"
 SETTINGS: dict[str, dict[str, Any]] = {
-    "128": {"n_envs": 128, "n_steps": 32, "overlap": False},
-    "128, overlap": {"n_envs": 128, "n_steps": 32, "overlap": True},
-    "256": {"n_envs": 256, "n_steps": 16, "overlap": False},
-    "256, overlap": {"n_envs": 256, "n_steps": 16, "overlap": True},
+    "64": {"n_envs": 64, "n_steps": 64},
+    "128": {"n_envs": 128, "n_steps": 32},
+    "256": {"n_envs": 256, "n_steps": 16},
 }
 
 

@@ -489,7 +489,11 @@ TABLES: dict[str, Callable[[], str]] = {
     "classics": classics,
     "learning_all": partial(learning_results, "../benchmarks/results", only_published=False),
     "solve_times": solve_times,
-    **{name: partial(measured, name) for name in rewrite.PAGES if name != "own_envs"},
+    **{
+        name: partial(measured, name)
+        for name in rewrite.PAGES
+        if name not in ("own_envs", "pong_speed")
+    },
     **{name: partial(measured, name) for name in ("envpool_families", "newcomer", "stack_cuda")},
 }
 

@@ -148,10 +148,6 @@ class EnvFields(Fields):
     others. Unset: all parts."""
     vectorization_mode: Literal["auto", "envpool", "vector", "sync", "async"] = "auto"
     """Engine that steps the environments. auto: the fastest one that supports the environment."""
-    overlap: bool = False
-    """Step one half of the environments while the policy acts for the other half. true: faster
-    where a step takes about as long as acting or longer, on many cores; needs an even n_envs. The
-    halves have seeds of their own, so results differ from those without it."""
     obs_type: Literal["rgb", "ram", "objects"] | None = None
     """What an Atari game shows: its screen, its memory, or the objects on screen. Unset: rgb."""
     frame_stack: Count | None = None

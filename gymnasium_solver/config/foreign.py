@@ -112,6 +112,8 @@ NOTES = {
     "tensorboard_log": _TRACKERS,
     "track": _TRACKERS,
     "kl_coeff": "PPO here clips; target_kl ends an update early.",
+    "overlap": "It was removed, since it gained little: remove the line; n_envs: 128 or more keeps "
+    "the cores busy.",
     "torch_deterministic": "Runs on the CPU are always deterministic; seed repeats them.",
 }
 

@@ -29,8 +29,6 @@ from gymnasium_solver.spaces.observations import (
     take_rows,
 )
 
-ALL = slice(None)
-
 
 @dataclass
 class Rollout:
@@ -102,10 +100,9 @@ class Rollout:
         seen_bytes = (n_steps + 1) * sum(array[0].nbytes for array in seen)
         return n_envs * (seen_bytes + n_steps * sum(array.nbytes for array in done))
 
-    def put_obs(self, row: int, obs: Obs, envs: slice = ALL) -> Any:
-        """Store a row of observations, of some of the envs; return it on the network's device, for
-        acting."""
-        at = (row, envs)
+    def put_obs(self, row: int, obs: Obs) -> Any:
+        """Store a row of observations; return it on the network's device, for acting."""
+        at = (row, slice(None))
         put_rows(self.obs, at, obs)
         if self.device_obs is None:
             return obs

@@ -54,17 +54,13 @@ class JoinedEnv(VectorEnv):
         parts = np.split(np.asarray(actions), self.first_rows[1:-1])
         return self.join([env.step(part) for env, part in zip(self.envs, parts, strict=True)])
 
-    def join(self, steps: Sequence[Step], has_obs: bool = True) -> Step:
-        """A step of each environment as one. `has_obs`: False leaves out the observations, of which
-        a copy is made otherwise."""
-        left_out = {"info"} if has_obs else {"info", "obs"}
+    def join(self, steps: Sequence[Step]) -> Step:
+        """A step of each environment as one."""
         columns: dict[str, Any] = {
             name: joined([getattr(step, name) for step in steps])
             for name in Step._fields
-            if name not in left_out
+            if name != "info"
         }
-        if not has_obs:
-            columns["obs"] = None
         return Step(**columns, info=self._joined_info([step.info for step in steps]))
 
     def goal_functions(self) -> GoalFunctions:

@@ -47,16 +47,9 @@ class JournaledEnv(VectorWrapper):
         return obs
 
     def step(self, actions: Any) -> Step:
-        actions = self.as_kept(actions)
-        return self.record(actions, self.env.step(actions))
-
-    def as_kept(self, actions: Any) -> Any:
-        """The actions as the journal keeps them: stepping with these makes the replay exact for any
-        dtype given."""
-        return np.asarray(actions).astype(self._dtype, copy=False) if self._is_real else actions
-
-    def record(self, actions: Any, step: Step) -> Step:
-        """Note a step of the env that was done elsewhere; returns it."""
+        if self._is_real:  # stepping with what is kept makes the replay exact for any dtype given
+            actions = np.asarray(actions).astype(self._dtype, copy=False)
+        step = self.env.step(actions)
         at = self._room()
         self._chunks[-1][at] = actions
         self._n_steps += 1

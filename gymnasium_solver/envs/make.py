@@ -116,15 +116,11 @@ def make_vector_env(
 
 def training_env(config: "Config") -> VectorEnv:
     """The envs to train on: those of a config; in copies with the same seeds where the algorithm
-    compares envs that start alike; in two halves to `overlap` them. With collectors, which have the
-    envs, one that shows what they are like."""
+    compares envs that start alike. With collectors, which have the envs, one that shows what they
+    are like."""
     if config.collectors is not None:
         return env_from_config(config, 1)
     n_copies = getattr(config, "same_start_envs", 1)
-    if config.overlap:
-        from gymnasium_solver.envs.halves import HalvedEnv
-
-        return HalvedEnv([env_from_config(config, config.n_envs // 2) for _ in range(2)])
     if n_copies == 1:
         return env_from_config(config, config.n_envs)
     from gymnasium_solver.envs.grouped import GroupedEnv

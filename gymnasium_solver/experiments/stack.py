@@ -38,7 +38,6 @@ REFUSED = {
     "her": "hindsight replay",
     "eval_async": "a process of its own for evaluations",
     "collectors": "processes that act for one learner",
-    "overlap": "environments in two halves",
     "profile": "a profile of one run",
 }
 

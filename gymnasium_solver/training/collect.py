@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from gymnasium_solver.config.schema import Config
-from gymnasium_solver.data.rollout import ALL, Rollout
+from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.envs.goals import successes
 from gymnasium_solver.envs.journal import JournaledEnv
 from gymnasium_solver.envs.spec import EnvSpec, task_rows
@@ -179,23 +179,23 @@ class Collector(EpisodeStats):
         """The rows of a rollout that was interrupted by an error, up to the last observation."""
         return self.storage.first(self._rows_done)
 
-    def _keep_mask(self, row: int, mask: np.ndarray | None, envs: slice = ALL) -> None:
+    def _keep_mask(self, row: int, mask: np.ndarray | None) -> None:
         if mask is not None:
             if self.storage.mask is None:
                 shape = (*self.storage.is_first.shape, *mask.shape[1:])
                 self.storage.mask = np.ones(shape, bool)
-            self.storage.mask[row, envs] = mask
+            self.storage.mask[row] = mask
 
-    def _keep_choice(self, row: int, acted: Acted, envs: slice = ALL) -> None:
+    def _keep_choice(self, row: int, acted: Acted) -> None:
         """Store what is known of the choice of these actions, besides the actions."""
         rows = self.storage
         if rows.outputs is not None:
-            rows.outputs[row, envs] = acted.outputs
-        rows.log_prob = self._kept(rows.log_prob, row, acted.log_prob, envs)
-        rows.value = self._kept(rows.value, row, acted.value, envs)
+            rows.outputs[row] = acted.outputs
+        rows.log_prob = self._kept(rows.log_prob, row, acted.log_prob)
+        rows.value = self._kept(rows.value, row, acted.value)
 
     def _kept(
-        self, column: np.ndarray | None, row: int, found: np.ndarray | None, envs: slice
+        self, column: np.ndarray | None, row: int, found: np.ndarray | None
     ) -> np.ndarray | None:
         """A column [T, N] with this row; None if the policy does not say it, here or in an earlier
         row: it is computed when learning."""
@@ -203,7 +203,7 @@ class Collector(EpisodeStats):
             return None
         if column is None:
             column = np.zeros(self.storage.reward.shape, np.float32)
-        column[row, envs] = found
+        column[row] = found
         return column
 
     def note_episodes(self, row: int, step: Step, over: np.ndarray) -> None:

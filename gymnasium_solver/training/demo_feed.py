@@ -17,14 +17,12 @@ from gymnasium_solver.algos.agent import Agent
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.data.demonstrations import Demonstrations
 from gymnasium_solver.data.rollout import Rollout
-from gymnasium_solver.envs.halves import HalvedEnv
 from gymnasium_solver.envs.journal import JournaledEnv
 from gymnasium_solver.envs.vector import Engine, VectorEnv
 from gymnasium_solver.policies.policy import Policy
 from gymnasium_solver.spaces.observations import put_rows, take_rows
 from gymnasium_solver.training.collect import Collector, boundary_steps
 from gymnasium_solver.training.compiled_rollouts import CompiledCollector
-from gymnasium_solver.training.overlap import OverlappedCollector
 from gymnasium_solver.training.seeds import derive, stage_seed
 
 
@@ -37,11 +35,7 @@ def collector_for(
     demos = getattr(agent, "demonstrations", None)
     if demos is not None:
         return DemoFeed(journaled, agent.policy, demos, n_rows, seed)
-    kind = Collector
-    if isinstance(env, HalvedEnv):
-        kind = OverlappedCollector
-    elif isinstance(env, Engine):
-        kind = CompiledCollector
+    kind = CompiledCollector if isinstance(env, Engine) else Collector
     return kind(
         journaled,
         agent.policy,

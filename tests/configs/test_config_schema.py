@@ -156,21 +156,28 @@ def test_unknown_key_without_a_near_name() -> None:
         toy(zzz=1)
 
 
-FIELDS_OF_0_1_0 = {"share_trunk": False, "log_std_init": 0.0, "ent_coef": 0.0}
+UNUSED_FIELDS = {"share_trunk": False, "log_std_init": 0.0, "ent_coef": 0.0, "overlap": False}
 
 
 @pytest.mark.parametrize("algo_id", ["dqn", "sarsa", "pqn", "td3", "ddpg"])
 def test_no_algorithm_has_a_field_that_it_ignores(algo_id: str) -> None:
     fields = algo_class(algo_id).Config.model_fields
-    assert not FIELDS_OF_0_1_0.keys() & fields.keys()
+    assert not UNUSED_FIELDS.keys() & fields.keys()
 
 
 @pytest.mark.parametrize("algo_id", ["dqn", "sarsa", "pqn", "td3", "ddpg"])
-def test_a_config_saved_by_0_1_0_loads_without_its_unused_fields(algo_id: str) -> None:
+def test_a_config_saved_by_an_earlier_version_loads_without_its_unused_fields(algo_id: str) -> None:
     build: Any = algo_class(algo_id).Config
     plain = build(env_id="E-v0", algo_id=algo_id)
-    assert build(env_id="E-v0", algo_id=algo_id, **FIELDS_OF_0_1_0) == plain
+    assert build(env_id="E-v0", algo_id=algo_id, **UNUSED_FIELDS) == plain
     assert build(env_id="E-v0", algo_id=algo_id, share_trunk="auto") == plain
+
+
+def test_a_removed_field_that_was_used_says_what_to_do() -> None:
+    with pytest.raises(
+        ConfigError, match=r"overlap: unknown field\. It was removed.* remove the line"
+    ):
+        toy(overlap=True)
 
 
 @pytest.mark.parametrize(
