@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from gymnasium_solver.bench.harness import ROOT, describe, header, say, table, write
 from gymnasium_solver.errors import DivergedError
-from gymnasium_solver.runs.alert import Alert
+from gymnasium_solver.runs.alerts.alert import Alert
 from gymnasium_solver.training.loop import train
 from gymnasium_solver.training.observer import Observer
 from gymnasium_solver.training.prepare import load_config

@@ -40,7 +40,7 @@ from gymnasium_solver.training.signals import PREEMPTED
 
 if TYPE_CHECKING:
     from gymnasium_solver.config.schema import Config
-    from gymnasium_solver.runs.alert import Alert
+    from gymnasium_solver.runs.alerts.alert import Alert
     from gymnasium_solver.runs.query import RunSummary
     from gymnasium_solver.runs.run import Run
     from gymnasium_solver.training.observer import EvalResult, TrainInfo

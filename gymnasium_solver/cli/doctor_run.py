@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 from gymnasium_solver.cli.flags import Parser
 
 if TYPE_CHECKING:
+    from gymnasium_solver.runs.alerts.alert import AlertRecord
     from gymnasium_solver.runs.alerts.judge import Judge
-    from gymnasium_solver.runs.alerts.record import AlertRecord
     from gymnasium_solver.runs.run import Run
 
 
@@ -23,8 +23,8 @@ def main(argv: Sequence[str]) -> int:
     parser.add_runs_dir()
     args = parser.read(argv)
 
-    from gymnasium_solver.runs.alerts.files import judge_run
-    from gymnasium_solver.runs.alerts.record import records
+    from gymnasium_solver.runs.alerts.alert import records
+    from gymnasium_solver.runs.alerts.judge import judge_run
     from gymnasium_solver.runs.resolve import resolve_run
     from gymnasium_solver.runs.run import runs_root
 

@@ -12,7 +12,7 @@ from gymnasium_solver.cli import format as fmt
 from gymnasium_solver.runs.metrics import METRICS
 
 if TYPE_CHECKING:
-    from gymnasium_solver.runs.alert import Alert
+    from gymnasium_solver.runs.alerts.alert import Alert
     from gymnasium_solver.training.activity import Activity
     from gymnasium_solver.training.observer import Control, EvalResult
 

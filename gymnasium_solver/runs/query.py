@@ -15,7 +15,7 @@ from typing import Any
 
 from gymnasium_solver.errors import ConfigError, RunError
 from gymnasium_solver.printable import printable
-from gymnasium_solver.runs.alerts.record import AlertRecord, alert_from_event, records
+from gymnasium_solver.runs.alerts.alert import AlertRecord, alert_from_event, records
 from gymnasium_solver.runs.checkpoint import list_checkpoints
 from gymnasium_solver.runs.curves import Curve, Row, curves, event_rows
 from gymnasium_solver.runs.files import read_bytes

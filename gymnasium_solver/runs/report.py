@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 from gymnasium_solver.printable import markdown_text, printable
-from gymnasium_solver.runs.alerts.record import AlertRecord
+from gymnasium_solver.runs.alerts.alert import AlertRecord
 from gymnasium_solver.runs.files import cannot_write, write_atomic
 from gymnasium_solver.runs.query import RunSummary
 from gymnasium_solver.runs.report_facts import Facts, read_facts

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from gymnasium_solver.runs import query
-from gymnasium_solver.runs.alerts.record import AlertRecord
+from gymnasium_solver.runs.alerts.alert import AlertRecord
 from gymnasium_solver.runs.curves import Curve, curves
 from gymnasium_solver.runs.files import finite
 from gymnasium_solver.runs.query import RunSummary

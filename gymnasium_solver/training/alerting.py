@@ -10,9 +10,8 @@ from functools import partial
 from typing import Any
 
 from gymnasium_solver.config.schema import Config
-from gymnasium_solver.runs.alert import Alert
-from gymnasium_solver.runs.alerts.files import facts_of
-from gymnasium_solver.runs.alerts.judge import Judge
+from gymnasium_solver.runs.alerts.alert import Alert
+from gymnasium_solver.runs.alerts.judge import Judge, settings_of
 from gymnasium_solver.runs.jsonl import read_jsonl
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.training.observer import Observer
@@ -31,7 +30,7 @@ class Alerts:
         is that of a run without a break. Observers are told what is still active."""
         self.run, self.observer, self.rows_together = run, observer, rows_together
         self._waiting: list[Mapping[str, Any]] = []
-        self.judge: Judge | None = Judge(facts_of(run))
+        self.judge: Judge | None = Judge(settings_of(run))
         active: dict[str, Alert] = {}
         for row in read_jsonl(run.metrics_path):
             for alert in self._ask(partial(_see, row)):

@@ -25,7 +25,7 @@ import numpy as np
 
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.envs.spec import EnvSpec, TaskFacts
-from gymnasium_solver.runs.alert import Alert
+from gymnasium_solver.runs.alerts.alert import Alert
 from gymnasium_solver.runs.query import RunSummary, TestScore, test_score
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.training.activity import Activity

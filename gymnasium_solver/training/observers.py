@@ -12,7 +12,7 @@ from typing import Any
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.errors import ConfigError, WriteError
 from gymnasium_solver.plugins import observer_class
-from gymnasium_solver.runs.alert import Alert
+from gymnasium_solver.runs.alerts.alert import Alert
 from gymnasium_solver.runs.query import RunSummary
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.training.observer import EvalResult, Observer, TrainInfo

@@ -26,7 +26,7 @@ from gymnasium_solver.cli.start_text import header
 from gymnasium_solver.config.load import dump_config
 from gymnasium_solver.envs.spec import EnvSpec
 from gymnasium_solver.errors import DivergedError
-from gymnasium_solver.runs.alert import Alert
+from gymnasium_solver.runs.alerts.alert import Alert
 from gymnasium_solver.runs.query import get_run
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.training.activity import Activity

@@ -17,7 +17,7 @@ from gymnasium_solver.cli.key_actions import KeyActions
 from gymnasium_solver.cli.live_state import Pace, State
 from gymnasium_solver.cli.steady_live import SteadyLive
 from gymnasium_solver.cli.ticker import Ticker, pause_after
-from gymnasium_solver.runs.alert import Alert
+from gymnasium_solver.runs.alerts.alert import Alert
 from gymnasium_solver.training import activity as activity_module
 from gymnasium_solver.training.observer import Control, EvalResult
 

@@ -4,8 +4,8 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from gymnasium_solver.runs.alert import Alert
-from gymnasium_solver.runs.alerts.facts import Facts
+from gymnasium_solver.runs.alerts.alert import Alert
+from gymnasium_solver.runs.alerts.history import RunSettings
 from gymnasium_solver.runs.alerts.judge import Judge
 
 Row = dict[str, Any]
@@ -92,7 +92,7 @@ def rows(change: Change | None = None, base: Callable[[int], Row] = healthy_row)
 
 
 def judged(found: Iterable[Row], config: Row | None = None, meta: Row | None = None) -> list[Alert]:
-    judge = Judge(Facts({**CONFIG, **(config or {})}, {**META, **(meta or {})}))
+    judge = Judge(RunSettings({**CONFIG, **(config or {})}, {**META, **(meta or {})}))
     return [alert for row in found for alert in judge.see(row)]
 
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from gymnasium_solver.runs.alerts.facts import Facts
+from gymnasium_solver.runs.alerts.alert import alert_from_event, records
+from gymnasium_solver.runs.alerts.history import RunSettings
 from gymnasium_solver.runs.alerts.judge import Judge, judge_rows
-from gymnasium_solver.runs.alerts.record import alert_from_event, records
 from tests.runs.alert_rows import CONFIG, META, healthy_row, sac_row
 
 JUNK: list[Any] = [None, "text", [], [1], {}, {"a": 1}, True, -1, 0, 10**400, 1e308, -1e308, 1e-320]
@@ -28,7 +28,7 @@ def test_rows_with_anything_in_them(seed: int) -> None:
     sizes = ("n", "shape", "nvec")
     spaces = [{"kind": kind, **{size: rng.choice(JUNK) for size in sizes}} for kind in kinds]
     meta = spoilt(META, rng, 0.3) | {"action_space": rng.choice([*spaces, *JUNK])}
-    judge = Judge(Facts(config, meta))
+    judge = Judge(RunSettings(config, meta))
     rows = [spoilt(base(epoch), rng, 0.2) for epoch in range(1, 60)]
     events = [{"kind": "diverged", "text": rng.choice(JUNK), "env_steps": rng.choice(JUNK)}]
     for alert in judge_rows(judge, rows, events):
@@ -57,4 +57,4 @@ def test_events_with_anything_in_them(seed: int) -> None:
 
 def test_muted_names_that_are_no_list() -> None:
     for junk in JUNK:
-        Judge(Facts({"mute_alerts": junk}, {}))
+        Judge(RunSettings({"mute_alerts": junk}, {}))

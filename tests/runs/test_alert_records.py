@@ -1,7 +1,6 @@
 """The alerts of a run, one record per rule."""
 
-from gymnasium_solver.runs.alert import Alert
-from gymnasium_solver.runs.alerts.record import alert_from_event, records
+from gymnasium_solver.runs.alerts.alert import Alert, alert_from_event, records
 
 
 def test_a_record_counts_and_ends() -> None:

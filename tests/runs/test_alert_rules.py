@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from gymnasium_solver.errors import ConfigError
-from gymnasium_solver.runs.alerts.facts import Facts
+from gymnasium_solver.runs.alerts.history import RunSettings
 from gymnasium_solver.runs.alerts.judge import RULES, Judge, check_muted
 from gymnasium_solver.runs.metrics import describe
 from tests.runs.alert_rows import (
@@ -131,7 +131,7 @@ def test_every_rule_is_documented(rule: Any) -> None:
     assert rule.when
     assert rule.meaning.endswith(".")
     assert describe(rule.metric).description
-    judge = Judge(Facts())
+    judge = Judge(RunSettings())
     judge.history.see(healthy_row(1))
     assert rule.advice(judge.history)
 
@@ -305,7 +305,7 @@ def test_a_run_of_an_earlier_version_is_judged_by_what_it_logged() -> None:
     new = {"ep_rew/std", "plateau", "ep_truncated", "actions", "activations", "obs/outside", "adv"}
     old = [{n: v for n, v in row.items() if not any(x in n for x in new)} for row in rows()]
     assert raised(old, meta={"threshold": META["threshold"], "action_space": None}) == []
-    judge = Judge(Facts())
+    judge = Judge(RunSettings())
     for row in old:
         judge.see(row)
     assert {"dead_units", "observations_outside", "reward_stalled"} <= set(judge.not_judged)

@@ -1,15 +1,14 @@
-"""What the rules know of a run: the newest row, and what the rows before it had.
-
-Values are read by `value(name)`: None if the row does not have the metric or it is not finite.
-"""
+"""What the rules know of a run: its settings, the newest row, and what the rows before it had."""
 
 import math
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
 from statistics import fmean, median
 from typing import Any
 
-from gymnasium_solver.runs.alerts.facts import Facts
+from gymnasium_solver.runs.files import finite
 from gymnasium_solver.runs.metrics import describe
 
 SCORE, BEST = "train/roll/ep_rew/mean", "train/roll/ep_rew/best"
@@ -25,7 +24,82 @@ LEAST_EPISODES = 20  # before the first score is taken
 N_SPEEDS = 20
 MOST, TOLERANCE = 1.7e308, 1e-5
 _PLAIN = {int, float}
+LARGEST = 1e15  # larger numbers in a config are damage
 BUSY, BUSIER = 1.2, 0.25  # processes per CPU; how many more than at the beginning
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """The settings of a run that the rules depend on, from config.yaml and meta.json."""
+
+    config: Mapping[str, Any] = field(default_factory=dict)
+    meta: Mapping[str, Any] = field(default_factory=dict)
+
+    def number(self, name: str) -> float | None:
+        """A field that is a plain number; None for anything else, such as a schedule."""
+        return _number(self.config.get(name))
+
+    @cached_property
+    def rollout_size(self) -> int:
+        """Samples that an on-policy update learns from."""
+        return int((self.number("n_envs") or 1) * (self.number("n_steps") or 1))
+
+    @cached_property
+    def target(self) -> float | None:
+        """The return that counts as good: the threshold, or the spec's reference return."""
+        spec = self.config.get("spec")
+        returns = spec.get("returns") if isinstance(spec, Mapping) else None
+        reference = returns.get("reference") if isinstance(returns, Mapping) else None
+        threshold = _number(self.meta.get("threshold"))
+        return _number(reference) if threshold is None else threshold
+
+    def _sizes(self, kind: str, entry: str) -> list[int] | None:
+        """The numbers that describe the action space, if it is of this kind."""
+        space = self.meta.get("action_space")
+        if not isinstance(space, Mapping) or space.get("kind") != kind:
+            return None
+        return _positive(space.get(entry))
+
+    @cached_property
+    def n_action_numbers(self) -> int | None:
+        """Numbers in an action of a Box; None for other spaces, and where it is not known."""
+        sizes = self._sizes("Box", "shape")
+        return None if sizes is None else math.prod(sizes)
+
+    @cached_property
+    def n_actions(self) -> int | None:
+        """Number of discrete actions; None for other spaces, and where it is not known."""
+        sizes = self._sizes("Discrete", "n")
+        return sizes[0] if sizes else None
+
+    @cached_property
+    def uniform_entropy(self) -> float | None:
+        """Entropy of the policy that takes all actions equally often, in nats; None for a Box, and
+        where the space is not known."""
+        if self.n_actions is not None:
+            return math.log(self.n_actions)
+        if (bits := self._sizes("MultiBinary", "shape")) is not None:
+            return math.prod(bits) * math.log(2)
+        choices = self._sizes("MultiDiscrete", "nvec")
+        return None if choices is None else sum(math.log(n) for n in choices)
+
+    def command(self, *flags: str) -> str:
+        """The command that trains the same again with other settings."""
+        name = self.config.get("variant") or self.config.get("algo_id") or "ALGO"
+        env_id = self.config.get("env_id") or "ENV"
+        return " ".join(["gsolve train", f"{env_id}:{name}", *flags])
+
+
+def _number(value: object) -> float | None:
+    number = finite(value)
+    return number if number is not None and abs(number) < LARGEST else None
+
+
+def _positive(value: object) -> list[int]:
+    """The whole numbers above 0 in nested lists; a damaged file may have anything."""
+    if isinstance(value, list):
+        return [number for item in value for number in _positive(item)]
+    return [value] if isinstance(value, int) and 0 < value < LARGEST else []
 
 
 class _Limits(dict[str, tuple[float, float]]):
@@ -51,17 +125,9 @@ def _odd(row: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _is_finite(value: Any) -> bool:
-    return _is_number(value) and -MOST <= value <= MOST
-
-
 class History:
-    def __init__(self, facts: Facts) -> None:
-        self.facts = facts
+    def __init__(self, settings: RunSettings) -> None:
+        self.settings = settings
         self.row: Mapping[str, Any] = {}
         self.numbers: Mapping[str, float] = {}
         """The finite numbers of the newest row, by metric."""
@@ -90,6 +156,7 @@ class History:
         self.last_load = 0.0
 
     def value(self, name: str) -> float | None:
+        """None if the newest row does not have the metric, or it is not finite."""
         return self.numbers.get(name)
 
     def recent(self, name: str) -> float | None:
@@ -113,7 +180,7 @@ class History:
     @property
     def is_good(self) -> bool:
         """Whether training or an evaluation has reached the target."""
-        target = self.facts.target
+        target = self.settings.target
         return target is not None and max(self.best_score, self.best_eval) >= target
 
     @property
@@ -127,7 +194,7 @@ class History:
     @property
     def seems_solved(self) -> bool:
         """Whether the target is reached or, without a target, the return rose clearly."""
-        return self.is_good or (self.facts.target is None and self.has_improved)
+        return self.is_good or (self.settings.target is None and self.has_improved)
 
     @property
     def learns_fast(self) -> bool:
@@ -147,11 +214,11 @@ class History:
         try:
             self.row, self.odd = row, _odd(row)
         except TypeError:  # texts and lists in a damaged file
-            self.row = {name: value for name, value in row.items() if _is_number(value)}
+            self.row = {n: v for n, v in row.items() if isinstance(v, int | float)}
             self.odd = _odd(self.row)
         self.numbers = self.row
         if self.odd or not set(map(type, self.row.values())) <= _PLAIN:
-            self.numbers = {name: value for name, value in self.row.items() if _is_finite(value)}
+            self.numbers = {n: v for n, v in self.row.items() if finite(v) is not None}
         self.progress = self.value("progress") or 0.0
         self.n_rows += 1
         self._see_scores()

@@ -1,6 +1,6 @@
 """Judges a run, row by row: the same code while it trains and from its files.
 
-    judge = Judge(facts_of(run))
+    judge = Judge(settings_of(run))
     for row in rows:
         for alert in judge.see(row): ...          # raised or, if `alert.is_over`, ended
     judge.active                                  # names
@@ -12,27 +12,22 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gymnasium_solver.errors import ConfigError
-from gymnasium_solver.runs.alert import Alert
-from gymnasium_solver.runs.alerts import rules_policy, rules_reward, rules_run, rules_value
-from gymnasium_solver.runs.alerts.facts import Facts
-from gymnasium_solver.runs.alerts.history import History
-from gymnasium_solver.runs.alerts.rule import Rule, Watch
+from gymnasium_solver.runs import query
+from gymnasium_solver.runs.alerts import rules_episodes, rules_learning  # noqa: F401  (RULES)
+from gymnasium_solver.runs.alerts.alert import Alert
+from gymnasium_solver.runs.alerts.history import History, RunSettings
+from gymnasium_solver.runs.alerts.rule import RULES, Rule, Watch
+from gymnasium_solver.runs.jsonl import read_jsonl
+from gymnasium_solver.runs.run import Run
 from gymnasium_solver.suggest import did_you_mean
 
-RULES: dict[str, Rule] = {
-    rule.name: rule
-    for rule in (
-        *rules_run.RULES,
-        *rules_reward.RULES,
-        *rules_policy.RULES,
-        *rules_value.RULES,
-    )
-}
+__all__ = ["RULES", "Judge", "check_muted", "judge_rows", "judge_run", "settings_of"]
+
 ALL = "all"  # as a muted name
 
 
 def check_muted(names: Iterable[str]) -> None:
-    """Raise ConfigError for a name in `mute_alerts` that is no rule."""
+    """Raise ConfigError for a name in `mute_alerts` that is not a rule."""
     for name in names:
         if name not in RULES and name != ALL:
             hint = did_you_mean(name, [*RULES, ALL]) or f"expected all or {', '.join(RULES)}"
@@ -40,10 +35,10 @@ def check_muted(names: Iterable[str]) -> None:
 
 
 class Judge:
-    def __init__(self, facts: Facts) -> None:
-        given = facts.config.get("mute_alerts")
+    def __init__(self, settings: RunSettings) -> None:
+        given = settings.config.get("mute_alerts")
         muted = given if isinstance(given, list | tuple) else ()
-        self.history = History(facts)
+        self.history = History(settings)
         self.watches = [
             Watch(rule) for name, rule in RULES.items() if name not in muted and ALL not in muted
         ]
@@ -61,15 +56,9 @@ class Judge:
         """The alerts that this row raises or ends."""
         if not self.watches:
             return []
-        history, found = self.history, []
-        history.see(row)
-        for watch in self.watches:
-            if watch.needed is not None and watch.needed not in history.row:
-                continue
-            seen = watch.see(history)
-            if seen is not None:
-                found.append(self._alert(watch.rule, seen))
-        return found
+        self.history.see(row)
+        told = ((watch.rule, watch.see(self.history)) for watch in self.watches)
+        return [self._alert(rule, seen) for rule, seen in told if seen is not None]
 
     def see_divergence(self, text: str, env_steps: int) -> list[Alert]:
         """The alert of a run that ended because a value was not finite."""
@@ -104,3 +93,14 @@ def judge_rows(
                 str(event.get("text")), steps if isinstance(steps, int) else 0
             )
     return found
+
+
+def settings_of(run: Run) -> RunSettings:
+    return RunSettings(query.get_config(run), run.meta())
+
+
+def judge_run(run: Run) -> tuple[list[Alert], Judge]:
+    """The alerts of a run, finished or running, and the judge after its last row."""
+    judge = Judge(settings_of(run))
+    rows, events = read_jsonl(run.metrics_path), read_jsonl(run.events_path)
+    return judge_rows(judge, rows, events), judge

@@ -1,31 +1,26 @@
-"""A rule: when an alert is raised, what it means, what to try, and how patient it is."""
+"""A rule: when an alert is raised, what it means, what to try, and how patient it is.
+
+    @rule(KL, when="...", meaning="...", advice="...", lasting=Lasting(rows=3))
+    def kl_high(history: History, kl: float) -> Seen: ...
+
+The function is called with the values of its metrics, for rows that have them all.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from gymnasium_solver.runs.alerts.history import History
 
 Seen = str | None
 """What was seen that is wrong; "" if nothing is; None if the newest row cannot tell."""
+Check = Callable[..., Seen]
 MOST_ROWS = 100  # a share of a very long budget never needs more rows than this
 
 
-@dataclass(frozen=True)
-class Rule:
-    name: str
-    check: Callable[[History], Seen]
-    metric: str
-    """The metric whose row in the console is marked."""
-    when: str
-    """When it is raised, for the documentation."""
-    meaning: str
-    """What it usually means."""
-    advice: Callable[[History], str]
-    """What to try: a command line or fields."""
-    needs_metric: bool = True
-    """Whether a row without `metric` cannot tell, so that it need not be checked."""
-    at_once: Callable[[History], bool] = lambda h: False
-    """Whether the newest row, if it is wrong, is bad enough to need no patience."""
+class Lasting(NamedTuple):
+    """How long something must be wrong before it is an alert."""
+
     rows: int = 1
     """Rows in a row that must be wrong before it is raised, and right before it ends."""
     share: float = 0.0
@@ -34,13 +29,56 @@ class Rule:
     """Share of the budget before it is judged at all."""
 
 
+@dataclass(frozen=True)
+class Rule:
+    name: str
+    check: Check
+    metric: str
+    """The metric whose row in the console is marked."""
+    needs: tuple[str, ...]
+    """Metrics without which a row cannot tell; their values are given to `check`."""
+    when: str
+    """When it is raised, for the documentation."""
+    meaning: str
+    """What it usually means."""
+    advice: Callable[[History], str]
+    """What to try: a command line or fields."""
+    lasting: Lasting
+    at_once: Callable[[History], bool]
+    """Whether the newest row, if it is wrong, is bad enough to need no patience."""
+
+
+RULES: dict[str, Rule] = {}
+
+
+def rule(
+    metric: str,
+    *others: str,
+    when: str,
+    meaning: str,
+    advice: str | Callable[[History], str],
+    lasting: Lasting = Lasting(),  # noqa: B008  (immutable)
+    at_once: Callable[[History], bool] = lambda h: False,
+    is_of_any_row: bool = False,
+) -> Callable[[Check], Check]:
+    """Declare the function below as the rule of its name. `is_of_any_row`: it looks at all rows,
+    not only at those that have `metric`, and takes no values."""
+
+    def declare(check: Check) -> Check:
+        name: str = getattr(check, "__name__")  # noqa: B009  (mypy: a Callable has none)
+        needs = () if is_of_any_row else (metric, *others)
+        tell = (lambda h: advice) if isinstance(advice, str) else advice
+        RULES[name] = Rule(name, check, metric, needs, when, meaning, tell, lasting, at_once)
+        return check
+
+    return declare
+
+
 class Watch:
     """The state of one rule in one run."""
 
     def __init__(self, rule: Rule) -> None:
         self.rule = rule
-        self.needed = rule.metric if rule.needs_metric else None
-        """The metric without which a row cannot tell."""
         self.is_active = False
         self.has_judged = False
         """Whether some row could tell: the metrics were logged, and the warm-up was over."""
@@ -50,29 +88,33 @@ class Watch:
     def see(self, history: History) -> Seen:
         """What was seen if the alert is raised by this row; "" if it ends; None if nothing
         changed."""
-        rule = self.rule
-        if rule.warm_up and history.progress < rule.warm_up:
+        rule, numbers = self.rule, history.numbers
+        values: list[Any] = []
+        for name in rule.needs:
+            if name not in numbers:
+                return None
+            values.append(numbers[name])
+        if rule.lasting.warm_up and history.progress < rule.lasting.warm_up:
             return None
-        seen = rule.check(history)
+        seen = rule.check(history, *values)
         if seen is None:
             return None
         self.has_judged = True
         if not seen:
             self._n_wrong, self._n_right = 0, self._n_right + 1
-            if self.is_active and self._n_right >= rule.rows:
+            if self.is_active and self._n_right >= rule.lasting.rows:
                 self.is_active = False
                 return ""
             return None
         if self._n_wrong == 0:
             self._wrong_since = history.progress
         self._n_wrong, self._n_right = self._n_wrong + 1, 0
-        if self.is_active:
-            return None
-        if not self._is_due(history.progress) and not self.rule.at_once(history):
+        if self.is_active or not (self._is_due(history.progress) or rule.at_once(history)):
             return None
         self.is_active = True
         return seen
 
     def _is_due(self, progress: float) -> bool:
-        covers = progress - self._wrong_since >= self.rule.share
-        return self._n_wrong >= self.rule.rows and (covers or self._n_wrong >= MOST_ROWS)
+        rows, share, _ = self.rule.lasting
+        covers = progress - self._wrong_since >= share
+        return self._n_wrong >= rows and (covers or self._n_wrong >= MOST_ROWS)

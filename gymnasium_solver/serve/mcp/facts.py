@@ -8,8 +8,8 @@ from gymnasium_solver.backends.local import tail
 from gymnasium_solver.baselines import game_settings, random_baseline
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.runs import query
-from gymnasium_solver.runs.alerts.files import judge_run
-from gymnasium_solver.runs.alerts.record import records
+from gymnasium_solver.runs.alerts.alert import records
+from gymnasium_solver.runs.alerts.judge import judge_run
 from gymnasium_solver.runs.edits import read_edits
 from gymnasium_solver.runs.query import RunSummary
 from gymnasium_solver.runs.run import Run

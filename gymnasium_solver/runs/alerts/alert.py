@@ -1,10 +1,32 @@
-"""The alerts of a run, one record per rule: how often it was raised and whether it still is."""
+"""An alert: something in a run looks wrong. What was seen, what it usually means, what to try.
+
+`Alert` is one raising or ending, as logged in events.jsonl; `AlertRecord` sums up all of one rule.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
-from gymnasium_solver.runs.alert import Alert
+
+@dataclass(frozen=True)
+class Alert:
+    name: str
+    """Name of the rule, e.g. entropy_collapse. One alert of a name is active at a time."""
+    text: str
+    """What was seen, in one short line with its numbers."""
+    env_steps: int
+    metric: str | None = None
+    """Full name of the metric whose row in the console is marked."""
+    meaning: str = ""
+    """What it usually means."""
+    advice: str = ""
+    """What to try: a flag or a field."""
+    is_over: bool = False
+    """True when the condition has ended: the mark in the console goes away."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON values, for events.jsonl."""
+        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -38,8 +60,8 @@ def alert_from_event(event: Mapping[str, Any]) -> Alert | None:
     """The alert of an event; None for other events. What a damaged file spoilt is left out."""
     if event.get("kind") != "alert" or not isinstance(event.get("name"), str):
         return None
-    kinds = {field.name: str for field in fields(Alert)} | {"env_steps": int, "is_over": bool}
-    given = {name: event[name] for name, kind in kinds.items() if type(event.get(name)) is kind}
+    types = {field.name: str for field in fields(Alert)} | {"env_steps": int, "is_over": bool}
+    given = {name: event[name] for name, kind in types.items() if type(event.get(name)) is kind}
     empty: dict[str, Any] = {"text": "", "env_steps": 0}
     return Alert(**(empty | given))
 
@@ -48,15 +70,15 @@ def records(alerts: Iterable[Alert]) -> list[AlertRecord]:
     """One record per rule; those that are still active come first."""
     found: dict[str, AlertRecord] = {}
     for alert in alerts:
-        record = found.get(alert.name)
+        before = found.get(alert.name)
         if alert.is_over:
-            if record is not None:
-                found[alert.name] = replace(record, is_active=False, last_env_steps=alert.env_steps)
+            if before is not None:
+                found[alert.name] = replace(before, is_active=False, last_env_steps=alert.env_steps)
             continue
         found[alert.name] = AlertRecord(
             name=alert.name,
-            times=1 if record is None else record.times + 1,
-            first_env_steps=alert.env_steps if record is None else record.first_env_steps,
+            times=1 if before is None else before.times + 1,
+            first_env_steps=alert.env_steps if before is None else before.first_env_steps,
             last_env_steps=alert.env_steps,
             is_active=True,
             text=alert.text,
