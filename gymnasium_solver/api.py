@@ -21,6 +21,7 @@ from typing import Any, Literal, overload
 import gymnasium
 
 from gymnasium_solver.algos.agent import Agent
+from gymnasium_solver.config.env_ids import is_python_env
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.envs.given import (
     Factory,
@@ -34,7 +35,6 @@ from gymnasium_solver.runs import query
 from gymnasium_solver.runs.checkpoint import LAST
 from gymnasium_solver.runs.resolve import resolve_checkpoint, resolve_run
 from gymnasium_solver.runs.run import Run, runs_root
-from gymnasium_solver.runs.words import is_python_env
 from gymnasium_solver.training import loop
 from gymnasium_solver.training.callbacks import Callbacks, OnEpoch, OnEval
 from gymnasium_solver.training.observer import EvalResult, Observer

@@ -10,10 +10,10 @@ from gymnasium_solver.cli.flags import Parser, UsageError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from gymnasium_solver.baselines import Baseline
+    from gymnasium_solver.envs.baselines import Baseline
 
 MOST_CHARACTERS = 36  # of the settings shown; --json has all
-TASK = "gymnasium_solver.baselines.measure:measure"
+TASK = "gymnasium_solver.experiments.measure_baselines:measure"
 
 
 def main(argv: Sequence[str]) -> int:
@@ -56,8 +56,8 @@ def main(argv: Sequence[str]) -> int:
 
 
 def stored(pattern: str | None) -> list["Baseline"]:
-    from gymnasium_solver.baselines import all_baselines
     from gymnasium_solver.config.find import find_configs
+    from gymnasium_solver.envs.baselines import all_baselines
 
     wanted = {entry.env_id for entry in find_configs(pattern)}
     return [b for b in all_baselines() if pattern is None or b.env_id in wanted]
@@ -65,11 +65,11 @@ def stored(pattern: str | None) -> list["Baseline"]:
 
 def measure(pattern: str | None, args: Any) -> tuple[list["Baseline"], int]:
     """Play, print each result as it ends, write --out; return the records and the failures."""
-    from gymnasium_solver.baselines import Baseline
-    from gymnasium_solver.baselines.measure import games, write_records
     from gymnasium_solver.cli.tables import make_console
     from gymnasium_solver.cli.workers import run_isolated
     from gymnasium_solver.config.find import find_configs
+    from gymnasium_solver.envs.baselines import Baseline
+    from gymnasium_solver.experiments.measure_baselines import games, write_records
     from gymnasium_solver.paths import output_file
 
     if args.out:

@@ -176,7 +176,7 @@ def _rows(
 
 
 def _returns_text(env_id: str, entry: "EnvEntry | None", facts: dict[str, Any]) -> str | None:
-    from gymnasium_solver.baselines import random_baseline
+    from gymnasium_solver.envs.baselines import random_baseline
 
     parts = []
     if facts.get("threshold") is not None:

@@ -61,7 +61,7 @@ def measured_from_random(summary: "RunSummary") -> dict[str, float] | None:
     """
     from pathlib import Path
 
-    from gymnasium_solver.baselines import game_settings, random_baseline
+    from gymnasium_solver.envs.baselines import game_settings, random_baseline
     from gymnasium_solver.errors import RunError
     from gymnasium_solver.runs.query import get_config
     from gymnasium_solver.runs.run import Run

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Any
 
-from gymnasium_solver.baselines import Baseline, random_baseline
 from gymnasium_solver.config.find import ConfigEntry, find_configs, read_config_file
 from gymnasium_solver.config.spec import ActionSpec, ObservationView, Spec, read_spec
+from gymnasium_solver.envs.baselines import Baseline, random_baseline
 from gymnasium_solver.errors import ConfigError
 
 # Suites that need a package of their own: its module, and the extra that installs it.

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+from gymnasium_solver.config.env_ids import is_python_env
 from gymnasium_solver.envs.given import cannot_rebuild
 from gymnasium_solver.envs.spec import (
     VECTOR_IS_FASTEST,
@@ -14,7 +15,6 @@ from gymnasium_solver.envs.spec import (
 from gymnasium_solver.envs.suites.atari_ids import near_games
 from gymnasium_solver.envs.wrappers import EngineNeeds
 from gymnasium_solver.errors import EnvError, UnknownEnvError
-from gymnasium_solver.runs.words import is_python_env
 from gymnasium_solver.suggest import ask, did_you_mean
 
 ONE_BY_ONE = "Gymnasium steps the envs one by one"

@@ -15,9 +15,9 @@ from typing import Any
 
 import gymnasium
 
+from gymnasium_solver.config.env_ids import PYTHON_ENV
 from gymnasium_solver.envs.env_bugs import env_bug
 from gymnasium_solver.errors import EnvError
-from gymnasium_solver.runs.words import PYTHON_ENV
 
 Factory = Callable[..., gymnasium.Env[Any, Any]]
 """A class or a function; every call returns a new environment."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from gymnasium_solver.baselines import game_settings, random_baseline
+from gymnasium_solver.envs.baselines import game_settings, random_baseline
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.experiments.experiment import Experiment, find, load
 from gymnasium_solver.runs.curves import Curve

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gymnasium_solver.baselines import Baseline, game_settings, random_baseline
+from gymnasium_solver.envs.baselines import Baseline, game_settings, random_baseline
 from gymnasium_solver.experiments.groups import VAL, Group, Member
 from gymnasium_solver.experiments.statistics import consistency, curve_measures, on_grid
 from gymnasium_solver.runs.query import get_rows

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gymnasium_solver.config.cpus import cpu_count
+from gymnasium_solver.config.env_ids import is_python_env
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.experiments.compare import Comparison, compare
@@ -21,7 +22,6 @@ from gymnasium_solver.experiments.pool import Backend, Task, check_over
 from gymnasium_solver.experiments.stack import default_stacks
 from gymnasium_solver.experiments.tables import markdown
 from gymnasium_solver.runs.run import Run, runs_root
-from gymnasium_solver.runs.words import is_python_env
 
 
 @dataclass(frozen=True)

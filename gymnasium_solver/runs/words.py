@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gymnasium_solver.config.env_ids import is_python_env
+
 if TYPE_CHECKING:
     from gymnasium_solver.runs.query import RunSummary, TestScore
 
@@ -28,8 +30,6 @@ MOST_DECIMALS = 6
 # Greedy and sampled actions disagree if their means differ by more than both of these: standard
 # errors, and a share of the range of returns and of the scores themselves.
 CLEAR_STDERRS, CLEAR_SHARE = 2.0, 0.1
-PYTHON_ENV = "Python/"
-"""Prefix of the ids of environments that were given as Python code (envs/given.py)."""
 
 
 def stopped(run: "RunSummary", otherwise: str) -> str:
@@ -169,11 +169,6 @@ def disagreement(tests: Iterable[Mapping[str, Any]]) -> str | None:
     return f"{why}; this run is judged by {'greedy' if judged else 'sampled'} actions " + (
         f"(eval_deterministic: {str(judged).lower()})"
     )
-
-
-def is_python_env(env_id: str) -> bool:
-    """Whether the environment was given as Python code, so that only Python can make it again."""
-    return env_id.startswith(PYTHON_ENV)
 
 
 def resume_command(run: "RunSummary", runs_dir: str | None = None) -> str:

@@ -12,10 +12,10 @@ import sys
 from pathlib import Path
 from typing import IO, Any
 
+from gymnasium_solver.config.env_ids import is_python_env
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.errors import ConfigError, EnvError
 from gymnasium_solver.runs.run import Run
-from gymnasium_solver.runs.words import is_python_env
 from gymnasium_solver.training.observer import EvalResult
 
 

@@ -22,10 +22,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from gymnasium_solver.config.env_ids import is_python_env
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.runs.query import RunSummary, get_events
 from gymnasium_solver.runs.run import Run
-from gymnasium_solver.runs.words import is_python_env
 from gymnasium_solver.training.observer import Control, EvalResult, Observer, TrainInfo
 
 WAIT_S = 120.0

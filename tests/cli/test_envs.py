@@ -13,17 +13,21 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from gymnasium_solver import baselines
-from gymnasium_solver.baselines import Baseline, all_baselines, normalized_score, random_baseline
-from gymnasium_solver.baselines.measure import games, measure, write_records
 from gymnasium_solver.cli.envs import print_environments
 from gymnasium_solver.cli.main import main
 from gymnasium_solver.config.find import SHIPPED, find_configs
-from gymnasium_solver.envs import catalogue
+from gymnasium_solver.envs import baselines, catalogue
+from gymnasium_solver.envs.baselines import (
+    Baseline,
+    all_baselines,
+    normalized_score,
+    random_baseline,
+)
 from gymnasium_solver.envs.catalogue import list_environments, space_text
 from gymnasium_solver.envs.make import env_from_config
 from gymnasium_solver.envs.random_policy import RandomPolicy, random_episodes
 from gymnasium_solver.errors import EnvError, MissingError
+from gymnasium_solver.experiments.measure_baselines import games, measure, write_records
 from gymnasium_solver.training.prepare import load_config
 
 

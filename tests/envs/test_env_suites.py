@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Discrete, MultiBinary
 
-from gymnasium_solver.baselines import game_settings, random_baseline
 from gymnasium_solver.config.load import config_dict
+from gymnasium_solver.envs.baselines import game_settings, random_baseline
 from gymnasium_solver.envs.journal import same_obs
 from gymnasium_solver.envs.make import make_vector_env
 from gymnasium_solver.envs.vector import VectorEnv

@@ -12,7 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from gymnasium_solver.baselines import game_settings, random_baseline
+from gymnasium_solver.envs.baselines import game_settings, random_baseline
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.experiments.search.plan import MetricPlan
 from gymnasium_solver.runs.query import RunSummary, get_config, get_metrics, get_run

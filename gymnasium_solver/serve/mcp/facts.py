@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from gymnasium_solver.backends.local import tail
-from gymnasium_solver.baselines import game_settings, random_baseline
+from gymnasium_solver.envs.baselines import game_settings, random_baseline
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.runs import query
 from gymnasium_solver.runs.alerts.alert import records

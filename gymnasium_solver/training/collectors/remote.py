@@ -22,13 +22,13 @@ import numpy as np
 
 from gymnasium_solver.algos.agent import Agent
 from gymnasium_solver.config.collectors import Collectors
+from gymnasium_solver.config.env_ids import is_python_env
 from gymnasium_solver.config.load import config_dict
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.envs.journal import JournaledEnv
 from gymnasium_solver.envs.vector import VectorEnv
 from gymnasium_solver.errors import ConfigError, EnvError
-from gymnasium_solver.runs.words import is_python_env
 from gymnasium_solver.timing import Timer
 from gymnasium_solver.training.collect import boundary_steps
 from gymnasium_solver.training.collectors.handle import Backend, CollectorLost, Handle

@@ -12,14 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from gymnasium_solver.baselines import Baseline, game_settings
 from gymnasium_solver.config.find import ConfigEntry, read_config_file
 from gymnasium_solver.config.load import config_dict
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.config.spec import read_spec
+from gymnasium_solver.envs.baselines import Baseline, game_settings
 from gymnasium_solver.envs.make import env_from_config
 from gymnasium_solver.envs.random_policy import random_episodes
 from gymnasium_solver.envs.spec import EnvSpec
+from gymnasium_solver.runs.files import write_atomic
+from gymnasium_solver.runs.machine import versions
 from gymnasium_solver.training.prepare import build_config, load_config
 
 PROTOCOL = (
@@ -92,9 +94,6 @@ def _record(
 
 def write_records(path: Path, new: Iterable[Mapping[str, Any]]) -> int:
     """Write records into a file, replacing those of the same game; return the number of records."""
-    from gymnasium_solver.runs.files import write_atomic
-    from gymnasium_solver.runs.machine import versions
-
     content: dict[str, Any] = {}
     if path.is_file():
         content = json.loads(path.read_text(encoding="utf-8"))

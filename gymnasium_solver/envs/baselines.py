@@ -2,8 +2,8 @@
 
     normalized_score("CartPole-v1", 475)       # 1.0: solved; 0.0 is the score of random actions
 
-`random.json` has one record for each environment of this package and each of its setups, measured
-by `gsolve baselines --measure` (measure.py). Light to import.
+`baselines.json` has one record for each environment of this package and each of its setups,
+measured by `gsolve baselines --measure` (experiments/measure_baselines.py). Light to import.
 """
 
 import json
@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-PATH = Path(__file__).with_name("random.json")
+PATH = Path(__file__).with_name("baselines.json")
 # Config fields that change the attainable score of an episode; the others only change what the
 # agent observes or how it learns.
 GAME_FIELDS = ("env_kwargs", "max_episode_steps", "frame_skip")
