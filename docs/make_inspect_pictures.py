@@ -21,8 +21,8 @@ import gymnasium_solver as gs
 from docs.make_pictures import IMAGES
 from gymnasium_solver.media.inspect import Ask, Branch, Studio
 from gymnasium_solver.runs.episode_tables import notable
-from gymnasium_solver.serve.web.server import BackgroundServer
-from gymnasium_solver.serve.web.settings import Settings
+from gymnasium_solver.serve.web.app import BackgroundServer
+from gymnasium_solver.serve.web.security import Settings
 
 SIZE: Any = {"width": 1280, "height": 1130}
 COLOURS = 128

@@ -17,8 +17,8 @@ from typing import Any
 from gymnasium_solver.runs.labels import change_tags, set_note
 from gymnasium_solver.runs.query import RunSummary, get_config, list_runs
 from gymnasium_solver.runs.run import Run
-from gymnasium_solver.serve.web.server import BackgroundServer
-from gymnasium_solver.serve.web.settings import Settings
+from gymnasium_solver.serve.web.app import BackgroundServer
+from gymnasium_solver.serve.web.security import Settings
 
 IMAGES = Path(__file__).parent / "images"
 WIDE, PHONE = {"width": 1280, "height": 800}, {"width": 390, "height": 800}

@@ -220,7 +220,7 @@ def _open(episode: "Episode", other: "Episode | None") -> int:
     from gymnasium_solver.cli.ui import require_web, serve
 
     require_web()
-    from gymnasium_solver.serve.web.settings import Settings
+    from gymnasium_solver.serve.web.security import Settings
 
     run = episode.path.parents[1]
     beside = "" if other is None or other.id == episode.id else f"&with={other.id}"

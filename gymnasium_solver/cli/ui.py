@@ -8,7 +8,7 @@ from gymnasium_solver.cli.flags import Parser, UsageError
 from gymnasium_solver.errors import MissingError
 
 if TYPE_CHECKING:
-    from gymnasium_solver.serve.web.settings import Settings
+    from gymnasium_solver.serve.web.security import Settings
 
 
 def main(argv: Sequence[str]) -> int:
@@ -48,7 +48,7 @@ def main(argv: Sequence[str]) -> int:
     require_web()
 
     from gymnasium_solver.runs.run import runs_root
-    from gymnasium_solver.serve.web.settings import Settings, clean_base_path
+    from gymnasium_solver.serve.web.security import Settings, clean_base_path
 
     settings = Settings(
         root=runs_root(args.runs_dir).absolute(),
@@ -74,8 +74,8 @@ def require_web() -> None:
 
 def serve(settings: "Settings", port: int | None = None, *, page: str = "", opens: bool) -> int:
     """Run the server until Ctrl-C. `page`: the address below it to show first."""
-    from gymnasium_solver.serve.web.server import listen, make_server
-    from gymnasium_solver.serve.web.settings import DEFAULT_PORT
+    from gymnasium_solver.serve.web.app import listen, make_server
+    from gymnasium_solver.serve.web.security import DEFAULT_PORT
 
     sock = listen(settings.host, DEFAULT_PORT if port is None else port, any_port=port is None)
     server, settings = make_server(settings, sock)

@@ -18,7 +18,7 @@ from gymnasium_solver.errors import MissingError
 from gymnasium_solver.runs.run import Run, runs_root
 
 if TYPE_CHECKING:
-    from gymnasium_solver.serve.web.server import BackgroundServer
+    from gymnasium_solver.serve.web.app import BackgroundServer
 
 # Pages that may show the app in a frame: notebooks on this machine, and those of editors.
 NOTEBOOKS = "'self' http://localhost:* http://127.0.0.1:* https://localhost:* vscode-webview:"
@@ -56,8 +56,8 @@ def ui(
 ) -> Page:
     """Show the web app: all runs, a run, or the page of the app that `path` names."""
     try:
-        from gymnasium_solver.serve.web.server import BackgroundServer
-        from gymnasium_solver.serve.web.settings import DEFAULT_PORT, Settings
+        from gymnasium_solver.serve.web.app import BackgroundServer
+        from gymnasium_solver.serve.web.security import DEFAULT_PORT, Settings
     except ImportError:
         raise MissingError(
             "the web app is not installed: pip install 'gymnasium-solver[ui]'"

@@ -61,8 +61,8 @@ class Site:
 @contextmanager
 def open_site(folder: Path) -> Iterator[Site]:
     """`folder` gets the runs; the file `folder / "pause"` slows the environment down."""
-    from gymnasium_solver.serve.web.server import BackgroundServer
-    from gymnasium_solver.serve.web.settings import Settings
+    from gymnasium_solver.serve.web.app import BackgroundServer
+    from gymnasium_solver.serve.web.security import Settings
 
     config = counting_config(
         env_id=PAUSING,

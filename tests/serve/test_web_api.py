@@ -17,7 +17,7 @@ from gymnasium_solver.backends import local
 from gymnasium_solver.runs.query import get_run
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.serve.web.app import create_app
-from gymnasium_solver.serve.web.settings import Settings
+from gymnasium_solver.serve.web.security import Settings
 from tests.serve.made_runs import log_row, made_run
 
 TOKEN = {"x-gsolve-token": "secret"}
@@ -418,7 +418,7 @@ def test_the_server_imports_nothing_heavy() -> None:
 
     code = (
         "import sys; from pathlib import Path; import gymnasium_solver.serve.web.app as a;"
-        "from gymnasium_solver.serve.web.settings import Settings;"
+        "from gymnasium_solver.serve.web.security import Settings;"
         "a.create_app(Settings(root=Path('.')));"
         "names = ('torch', 'gymnasium', 'envpool', 'matplotlib', 'pydantic')\n"
         "print([m for m in names if m in sys.modules])"

@@ -12,9 +12,9 @@ pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
 
 from gymnasium_solver.runs.run import Run
-from gymnasium_solver.serve.web.server import BackgroundServer
-from gymnasium_solver.serve.web.settings import Settings
-from gymnasium_solver.serve.web.workers import LineWorker
+from gymnasium_solver.serve.web.app import BackgroundServer
+from gymnasium_solver.serve.web.helper import Helper
+from gymnasium_solver.serve.web.security import Settings
 from tests.serve import browser as browsers
 from tests.serve.made_runs import log_row, made_run
 
@@ -302,14 +302,14 @@ def test_two_seeds_get_no_verdict(open_page: Open) -> None:
 
 
 def test_the_form_is_checked_while_typing(open_page: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def ask(self: LineWorker, question: dict[str, Any]) -> dict[str, Any]:
+    async def ask(self: Helper, question: dict[str, Any]) -> dict[str, Any]:
         if question["fields"].get("gamma") == "2":
             return {"ok": False, "error": "CartPole-v1:ppo:\n  gamma: got 2, expected <= 1"}
         doc = {"name": "gamma", "doc": "Discount factor.", "kind": "number", "choices": []}
         groups = [{"title": "optimisation", "fields": [doc | {"is_default": False}]}]
         return {"ok": True, "values": {"gamma": 0.98}, "groups": groups, "description": ""}
 
-    monkeypatch.setattr(LineWorker, "ask", ask)
+    monkeypatch.setattr(Helper, "ask", ask)
     page = open_page("start")
     page.get_by_label("Search the configs").fill("cartpole ppo")
     page.get_by_role("link", name="CartPole-v1:ppo ppo").first.click()

@@ -35,7 +35,7 @@ def episode(site: Site) -> str:
 
 
 def pid_of(site: Site) -> int:
-    return int(site.app.state.inspect_worker.process.pid)
+    return int(site.app.state.web.player.process.pid)
 
 
 def test_an_episode_is_played_and_read(site: Site) -> None:
@@ -196,12 +196,12 @@ def test_an_environment_that_ends_the_process_is_an_error(site: Site) -> None:
     try:
         _, listed = site.get()
         name = next(one["id"] for one in listed["episodes"] if one.get("steps") == LENGTH)
-        site.app.state.inspect_worker._end()  # so that the episode is played again for the answer
+        site.app.state.web.player.end()  # so that the episode is played again for the answer
         status, answer = site.post(f"/{name}/saliency", t=5)
     finally:
         pause.unlink()
     assert status == 503, answer
-    assert "worker ended with code 9" in answer["error"]
+    assert "process ended with code 9" in answer["error"]
 
 
 def test_code_of_a_stranger_is_imported_only_with_consent(site: Site) -> None:

@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 
 from gymnasium_solver.errors import GsolveError
 from gymnasium_solver.serve.web.app import create_app
-from gymnasium_solver.serve.web.settings import Settings, clean_base_path
+from gymnasium_solver.serve.web.security import Settings, clean_base_path
 
 LOCAL = "http://127.0.0.1:7070"
 

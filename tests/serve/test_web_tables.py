@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("starlette", reason="the extra ui is not installed")
 
 from gymnasium_solver.runs.run import Run
-from gymnasium_solver.serve.web.tables import Tables
+from gymnasium_solver.serve.questions import Tables
 
 
 def run_with_rows(root: Path, name: str, n_rows: int) -> Run:

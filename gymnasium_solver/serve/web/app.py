@@ -1,17 +1,22 @@
-"""The app: routes, checks, the page shell, and what is shared by the requests.
+"""The app: routes, checks, the page shell; and the server that runs it, in the foreground for
+`gsolve ui` or in a thread for notebooks.
 
-    app = create_app(Settings(root=Path("runs")))
+    with BackgroundServer(Settings(root=Path("runs"))) as server:
+        print(server.settings.url)
 
-A topic of the API is a module in `routes/` with a function `routes()`; `routes/__init__.py` lists
-them. `request.app.state.web` is the `Web` object.
+A module of questions has a table `QUESTIONS`, from method and path to function.
 """
 
+import socket
+import threading
+import time
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from html import escape
 from pathlib import Path
-from typing import Any
 
+import uvicorn
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -22,36 +27,13 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from gymnasium_solver.errors import GsolveError
-from gymnasium_solver.runs.catalogue import Catalogue
-from gymnasium_solver.serve.web.live import Live
-from gymnasium_solver.serve.web.respond import answer, on_error
-from gymnasium_solver.serve.web.routes import TOPICS
-from gymnasium_solver.serve.web.security import SecurityMiddleware
-from gymnasium_solver.serve.web.settings import Settings
-from gymnasium_solver.serve.web.tables import Tables
-from gymnasium_solver.serve.web.workers import LineWorker
+from gymnasium_solver.serve.web import curve_pages, episode_pages, job_pages, run_pages
+from gymnasium_solver.serve.web.handling import Web, answer, handler, on_error
+from gymnasium_solver.serve.web.security import SecurityMiddleware, Settings
 
 STATIC = Path(__file__).parent / "static"
-
-
-class Web:
-    """What the requests share."""
-
-    def __init__(self, settings: Settings) -> None:
-        self.settings = settings
-        self.catalogue = Catalogue(settings.root)
-        self.tables = Tables()
-        self.live = Live(self.catalogue)
-        self.config_worker = LineWorker("gymnasium_solver.serve.web.config_worker")
-        self.whole_list: tuple[str, bytes] | None = None
-        """The list of all runs as JSON, and its cursor."""
-        self.configs: dict[Any, dict[str, Any]] = {}
-        """Configs of runs by id and stamp of the file."""
-        self.comparisons: dict[Any, dict[str, Any]] = {}
-        """Results of comparisons by what they were computed from."""
-        self.closing = AsyncExitStack()
-        """Push a callback to run when the server stops, such as ending a worker."""
-        self.closing.push_async_callback(self.config_worker.close)
+TOPICS = (run_pages, curve_pages, job_pages, episode_pages)
+PORTS_TRIED = 20
 
 
 def create_app(settings: Settings) -> Starlette:
@@ -62,11 +44,19 @@ def create_app(settings: Settings) -> Starlette:
         async with web.closing:
             yield
 
-    api = [route for topic in TOPICS for route in topic.routes()]
+    async def shell(request: Request) -> Response:
+        """The page of every address: the program in it shows what the address names."""
+        text = (STATIC / "index.html").read_text(encoding="utf-8")
+        return HTMLResponse(text.replace("{{base}}", escape(settings.base_path + "/")))
+
+    async def no_such_call(request: Request) -> Response:
+        return answer({"error": f"there is no {request.url.path}"}, 404)
+
+    asked = [(*place.split(), fn) for topic in TOPICS for place, fn in topic.QUESTIONS.items()]
     app = Starlette(
         routes=[
-            *api,
-            Route("/api/{rest:path}", _no_such_call),
+            *(Route(path, handler(fn, web), methods=[method]) for method, path, fn in asked),
+            Route("/api/{rest:path}", no_such_call),
             Mount("/static", StaticFiles(directory=STATIC), name="static"),
             Route("/{page:path}", shell),
         ],
@@ -74,24 +64,78 @@ def create_app(settings: Settings) -> Starlette:
             Middleware(SecurityMiddleware, settings=settings),
             Middleware(GZipMiddleware, minimum_size=1500, compresslevel=1),
         ],
-        exception_handlers={GsolveError: on_error, HTTPException: _on_http_error},
+        exception_handlers={GsolveError: on_error, HTTPException: on_error},
         lifespan=lifespan,
     )
     app.state.web = web
     return app
 
 
-async def shell(request: Request) -> Response:
-    """The page of every address: the program in it shows what the address names."""
-    text = (STATIC / "index.html").read_text(encoding="utf-8")
-    base = request.app.state.web.settings.base_path + "/"
-    return HTMLResponse(text.replace("{{base}}", escape(base)))
+def listen(host: str, port: int, *, any_port: bool) -> socket.socket:
+    """A listening socket; the next free port if `any_port`."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    last: OSError | None = None
+    for candidate in range(port, port + (PORTS_TRIED if any_port and port else 1)):
+        # With the protocol named, asyncio switches off Nagle's delay of 40 ms on its connections.
+        sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            sock.bind((host.strip("[]"), candidate))
+            sock.listen(128)
+            return sock
+        except (OSError, OverflowError) as error:
+            sock.close()
+            last = error if isinstance(error, OSError) else OSError(str(error))
+    raise GsolveError(f"cannot listen on {host}:{port}: {last}. Choose another --host or --port.")
 
 
-async def _no_such_call(request: Request) -> Response:
-    return answer({"error": f"there is no {request.url.path}"}, 404)
+class Server(uvicorn.Server):
+    """Ends the streams of open pages first: they would hold up the end, and be cut off loudly."""
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        app = self.config.app
+        assert isinstance(app, Starlette)
+        app.state.web.list.is_closed = True
+        await super().shutdown(sockets)
 
 
-async def _on_http_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    return answer({"error": error.detail}, error.status_code)
+def make_server(settings: Settings, sock: socket.socket) -> tuple[Server, Settings]:
+    """The server and its settings with the port that it got."""
+    settings = replace(settings, port=sock.getsockname()[1])
+    config = uvicorn.Config(
+        create_app(settings),
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        timeout_graceful_shutdown=3,
+        ws="none",
+    )
+    return Server(config), settings
+
+
+class BackgroundServer:
+    """A server in a thread of this process, until `close()` or the end of a `with`."""
+
+    def __init__(self, settings: Settings, *, any_port: bool = True) -> None:
+        self._socket = listen(settings.host, settings.port, any_port=any_port)
+        self.server, self.settings = make_server(settings, self._socket)
+        self._thread = threading.Thread(
+            target=self.server.run, kwargs={"sockets": [self._socket]}, daemon=True
+        )
+        self._thread.start()
+        deadline = time.monotonic() + 30
+        while not self.server.started and self._thread.is_alive():
+            if time.monotonic() > deadline:
+                raise GsolveError("the web server did not start within 30 s")
+            time.sleep(0.01)
+
+    def close(self) -> None:
+        self.server.should_exit = True
+        self._thread.join(timeout=5)
+
+    def __enter__(self) -> "BackgroundServer":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,9 +1,9 @@
 """A process that knows the config classes, which need torch; the server asks it by JSON lines.
 
     {"id": 1, "target": "CartPole-v1:ppo", "fields": {"policy_lr": "1e-3"}}
-    {"id": 1, "ok": true, "values": {...}, "groups": [...], "errors": []}
+    {"id": 1, "done": {"ok": true, "values": {...}, "groups": [...]}}
 
-It ends when its input does.
+It ends when its input does (see helper.py).
 """
 
 import json
@@ -24,7 +24,7 @@ def main() -> int:
             reply = {"ok": False, "error": str(error)}
         except Exception as error:  # a plugin may raise anything
             reply = {"ok": False, "error": f"{type(error).__name__}: {error}"}
-        replies.write(json.dumps({"id": request.get("id"), **reply}, default=str) + "\n")
+        replies.write(json.dumps({"id": request.get("id"), "done": reply}, default=str) + "\n")
         replies.flush()
     return 0
 

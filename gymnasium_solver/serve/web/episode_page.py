@@ -10,7 +10,6 @@ requests, so it opens from disk. Text of the run is JSON that the script inserts
 """
 
 import base64
-import json
 import re
 from collections.abc import Sequence
 from html import escape
@@ -21,6 +20,7 @@ from gymnasium_solver.errors import RunError
 from gymnasium_solver.runs.episode_tables import notable, reward_parts
 from gymnasium_solver.runs.episodes import VIEWS, Episode
 from gymnasium_solver.runs.packs import CHUNK
+from gymnasium_solver.serve.questions import json_text
 
 STATIC = Path(__file__).parent / "static"
 SCRIPTS = ("data.js", "charts.js", "panels.js", "view.js")
@@ -104,9 +104,13 @@ def episode_element(episode: Episode) -> str:
         "info": episode.info(),
         "packs": packs,
     }
-    text = json.dumps(_finite(content), ensure_ascii=False, allow_nan=False)
     # No text of the run can end the script element that holds it.
-    safe = text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+    safe = (
+        json_text(content)
+        .replace("<", "\\u003c")
+        .replace("\u2028", "\\u2028")
+        .replace("\u2029", "\\u2029")
+    )
     return (
         '<section class="gsolve-episode"><div></div>'
         f'<script type="application/json">{safe}</script></section>'
@@ -137,12 +141,3 @@ def _packs(episode: Episode, view: str) -> list[str]:
 
 def _base64(data: bytes) -> str:
     return base64.b64encode(data).decode()
-
-
-def _finite(value: Any) -> Any:
-    """JSON without NaN."""
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and value - value != 0 else value

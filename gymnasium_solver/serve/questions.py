@@ -1,0 +1,274 @@
+"""Questions: what a page or an agent may ask, as functions with typed parameters.
+
+    def get_log(desk: Desk, run: OneRun, lines: Limit = 40) -> dict[str, Any]:
+        '''The last lines of a run's log.'''
+
+The first parameter is the desk that answers: the folder of runs and what is kept of it. The others
+say what may be given. The web server makes a route of such a function (web/handling.py) and the MCP
+server a tool (mcp/tools.py); both read the arguments here, so a run, a number or a list means the
+same and has the same limits whoever asks. An answer is a mapping of JSON types, or what the server
+itself returns (a file, a picture).
+"""
+
+import inspect
+import json
+import math
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import NoneType
+from typing import (
+    Annotated,
+    Any,
+    Generic,
+    NamedTuple,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+from gymnasium_solver.errors import GsolveError, RunError
+from gymnasium_solver.experiments.compare import compare
+from gymnasium_solver.experiments.groups import Group
+from gymnasium_solver.runs.index import stamp
+from gymnasium_solver.runs.resolve import resolve_run
+from gymnasium_solver.runs.run import Run
+from gymnasium_solver.runs.series import MetricTable
+
+Question = Callable[..., Any]
+Value = TypeVar("Value")
+MOST_TABLE_BYTES = 200_000_000
+MOST_COMPARISONS = 32
+NO_FIELDS: dict[str, Any] = {}
+"""The default of a parameter that is an object."""
+
+
+class BadRequest(GsolveError):
+    """An argument is missing or wrong."""
+
+
+class Desk:
+    """The folder of runs that questions are about, and what is worth keeping between them."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.tables = Tables()
+        self._comparisons: Kept[dict[str, Any]] = Kept(MOST_COMPARISONS)
+
+    def run(self, ref: Any, folder: Path | None = None) -> Run:
+        """A run of the folder: @last, an id or a unique part of one. Never a path."""
+        return resolve_run(plain_name(ref, "run"), folder or self.root, allow_paths=False)
+
+    def compared(self, groups: Sequence[Group]) -> dict[str, Any]:
+        """The comparison as `gsolve compare --json` prints it, kept while the runs do not
+        change."""
+        paths = [(group.label, member.summary.path) for group in groups for member in group.members]
+        files = ("meta.json", "metrics.jsonl", "events.jsonl")
+        key = tuple(
+            (label, path, *(tuple(stamp(f"{path}/{name}") or ()) for name in files))
+            for label, path in paths
+        )
+        return self._comparisons.get(key, lambda: compare(groups).to_dict())
+
+
+class Kept(Generic[Value]):
+    """Results by what they were computed from; the oldest are dropped."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self._values: dict[Any, Value] = {}
+
+    def get(self, key: Any, make: Callable[[], Value]) -> Value:
+        found = self._values.get(key)
+        if found is None:
+            found = make()
+            while len(self._values) >= self.most:
+                self._values.pop(next(iter(self._values)), None)
+            self._values[key] = found
+        return found
+
+
+class Tables:
+    """The metric tables of the runs that were asked about, the least recently used ones dropped."""
+
+    def __init__(self, most_bytes: int = MOST_TABLE_BYTES) -> None:
+        self.most_bytes = most_bytes
+        self._tables: OrderedDict[str, MetricTable] = OrderedDict()
+        self._n_bytes = 0  # of all tables, as of their last refresh
+        self._lock = threading.Lock()
+
+    def of(self, run: Run) -> MetricTable:
+        """The table of a run, up to date. Called from several threads, so one at a time."""
+        with self._lock:
+            table = self._tables.pop(run.id, None) or MetricTable(run)
+            self._n_bytes -= table.n_bytes
+            try:
+                table.refresh()
+            finally:
+                self._n_bytes += table.n_bytes
+                self._tables[run.id] = table
+            while len(self._tables) > 1 and self._n_bytes > self.most_bytes:
+                self._n_bytes -= self._tables.popitem(last=False)[1].n_bytes
+            return table
+
+
+# --- parameters
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A whole number within limits: one outside of them is refused, or moved to the limit."""
+
+    low: int
+    high: int
+    clamps: bool = False
+
+    def __call__(self, name: str, value: int, asked: Mapping[str, Any]) -> int:
+        if self.clamps:
+            return min(max(value, self.low), self.high)
+        if not self.low <= value <= self.high:
+            raise BadRequest(f"{name!r} is {value}, expected {self.low} to {self.high:,}")
+        return value
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Several runs, each once."""
+
+    most: int
+
+    def __call__(self, name: str, refs: Sequence[str], asked: Mapping[str, Any]) -> list[Run]:
+        if not refs:
+            raise BadRequest(f"{name!r} is empty: no run is given")
+        if len(refs) > self.most:
+            raise BadRequest(f"{len(refs)} runs given, at most {self.most} at once")
+        return list({run.id: run for run in map(asked["desk"].run, refs)}.values())
+
+
+def _one_run(name: str, ref: str, asked: Mapping[str, Any]) -> Run:
+    run: Run = asked["desk"].run(ref)
+    return run
+
+
+OneRun = Annotated[Run, _one_run]
+SomeRuns = Annotated[Sequence[Run], Runs(500)]
+Limit = Annotated[int, Whole(1, 200, clamps=True)]
+"""How many items of a list are returned."""
+
+
+class Parameter(NamedTuple):
+    name: str
+    kind: Any
+    """Of the value as it is given: str, int, float, bool, list or dict; Any: whatever `check`
+    accepts."""
+    default: Any
+    is_optional: bool
+    check: Callable[[str, Any, Mapping[str, Any]], Any] | None
+
+    @property
+    def word(self) -> str:
+        """The name in a request: `from` of `from_`, which Python does not allow."""
+        return self.name.rstrip("_")
+
+
+_GIVEN: dict[Any, Any] = {Run: str, Sequence[Run]: Sequence[str]}
+"""How a run is given."""
+_KINDS = {
+    str: "text", int: "a whole number", float: "a number", bool: "true or false",
+    list: "a list of texts", dict: "an object",
+}  # fmt: skip
+
+
+@cache
+def parameters(question: Question) -> list[Parameter]:
+    """What a question takes, in its order, without the desk."""
+    hints = get_type_hints(question, include_extras=True)
+    found = []
+    for name, one in list(inspect.signature(question).parameters.items())[1:]:
+        hint, check = hints[name], None
+        if get_origin(hint) is Annotated:
+            hint, check = get_args(hint)[:2]
+        options = get_args(hint) if NoneType in get_args(hint) else ()
+        kind = next((option for option in options if option is not NoneType), hint)
+        kind = _GIVEN.get(kind, kind)
+        is_list = get_origin(kind) in (list, Sequence)
+        kind = list if is_list else get_origin(kind) or kind
+        found.append(Parameter(name, kind, one.default, bool(options), check))
+    return found
+
+
+def arguments(question: Question, desk: Desk, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a question from JSON values, checked; BadRequest names what is wrong."""
+    asked: dict[str, Any] = {"desk": desk}
+    for one in parameters(question):
+        if one.word in given:
+            asked[one.name] = _checked(one, given[one.word], asked)
+        elif one.default is inspect.Parameter.empty:
+            raise BadRequest(f"{one.word!r} is missing: expected {_KINDS.get(one.kind, 'a value')}")
+        else:
+            asked[one.name] = one.default
+    del asked["desk"]
+    return asked
+
+
+def _checked(one: Parameter, value: Any, asked: Mapping[str, Any]) -> Any:
+    if value is None and one.is_optional:
+        return None
+    fits = one.kind not in _KINDS or isinstance(value, one.kind)
+    if one.kind is float:
+        fits = isinstance(value, int | float)
+    if isinstance(value, bool) and one.kind in (int, float):
+        fits = False
+    if one.kind is list and fits:
+        fits = all(isinstance(item, str) for item in value)
+    if not fits:
+        raise BadRequest(f"{one.word!r} must be {_KINDS[one.kind]}")
+    return value if one.check is None else one.check(one.word, value, asked)
+
+
+def parsed(question: Question, texts: Mapping[str, str]) -> dict[str, Any]:
+    """The texts of a URL as JSON values; one that does not fit is left for the check."""
+    kinds = {one.word: one.kind for one in parameters(question)}
+    return {name: _parsed(text, kinds[name]) for name, text in texts.items() if name in kinds}
+
+
+def _parsed(text: str, kind: Any) -> Any:
+    if kind is list:
+        return [part for part in text.split(",") if part]
+    if kind is int and text.isdecimal() and len(text) <= 15:
+        return int(text)
+    if kind is float:
+        try:
+            return float(text)
+        except ValueError:
+            return text
+    return text
+
+
+def plain_name(value: Any, what: str) -> str:
+    """A short text without control characters, such as the name of a run."""
+    if not isinstance(value, str) or not value.strip():
+        raise RunError(f"{what} is empty")
+    if len(value) > 300 or any(ord(c) < 32 or 0xD800 <= ord(c) < 0xE000 for c in value):
+        raise RunError(f"{value[:60]!r} is not the name of a {what}")
+    return value.strip()
+
+
+def json_text(value: Any) -> str:
+    """Strict JSON: what is not finite becomes null."""
+    try:
+        return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    except ValueError:
+        return json.dumps(_finite(value), separators=(",", ":"), ensure_ascii=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

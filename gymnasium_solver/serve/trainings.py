@@ -1,0 +1,124 @@
+"""Trainings that a page or an agent starts, resumes and stops, as processes of their own.
+
+    job = start(root, "CartPole-v1:ppo", "", {"policy_lr": "1e-3"})      # its folder is known
+    resume(run, {"max_env_steps": "20000"})
+    stop(run)                                                            # it saves and ends
+
+They outlive the server (backends/local.py). Configs and runs are given by name, never by a path.
+"""
+
+import os
+import re
+import secrets
+import signal
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from gymnasium_solver.backends import local
+from gymnasium_solver.errors import ConfigError, RunError
+from gymnasium_solver.runs import machine
+from gymnasium_solver.runs.resolve import resolve_run
+from gymnasium_solver.runs.run import Run, is_alive_here, is_run, live_status
+from gymnasium_solver.serve.questions import BadRequest, plain_name
+
+ENDING_S = 20.0
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+=-]{0,127}")
+_FIELD = re.compile(r"[A-Za-z_][\w.]*")
+_CONFIG = re.compile(r"[A-Za-z0-9][\w-]*([./][\w-]+)*(:[A-Za-z_]\w*)?")
+_FILES = (".yaml", ".yml", ".json")
+_DATED = re.compile(r"-\d{8}-\d{6}-[0-9a-f]{4}$")  # the name of a run that is repeated
+
+Argv = Callable[..., list[str]]
+"""From the words of a gsolve command to what is run."""
+
+
+def start(
+    root: Path,
+    config: str,
+    name: str,
+    fields: Mapping[str, str],
+    *flags: str,
+    argv: Argv | None = None,
+) -> local.Job:
+    """Start a training. The folder of the run is known at once; the run appears in it soon."""
+    target, changes = config_named(config, root), as_flags(fields)
+    folder = root.absolute() / new_name(config, name)
+    if folder.exists():
+        raise BadRequest(f"{folder.name} exists already; choose another name, or resume it")
+    words = ["train", target, "--run-dir", str(folder), "--no-keys", *flags, *changes]
+    return local.start((argv or local.gsolve)(*words), folder)
+
+
+def resume(run: Run, fields: Mapping[str, str], *flags: str, argv: Argv | None = None) -> local.Job:
+    """Continue a run exactly where its last checkpoint is."""
+    if is_alive_here(meta := run.meta()):
+        raise RunError(f"{run.id} is still running in process {meta['pid']}; stop it first")
+    if not local.wait(run.path, ENDING_S):  # it has saved, but its process has not ended yet
+        raise RunError(f"{run.id} is still ending; try again in a moment")
+    root = str(run.path.parent.absolute())
+    words = ["train", "--resume", run.id, "--runs-dir", root, "--no-keys", *flags]
+    return local.start((argv or local.gsolve)(*words, *as_flags(fields)), run.path)
+
+
+def stop(run: Run, *, force: bool = False, wait_s: float = 0.0) -> str:
+    """Make a training save and end, whoever started it; with `force` kill it. Its status then, or
+    after `wait_s`."""
+    meta = run.meta()
+    if not is_alive_here(meta):
+        if local.stop(run.path):  # it is only just starting
+            return live_status(meta)
+        status = live_status(meta)
+        where = (meta.get("machine") or {}).get("hostname")
+        if status in ("created", "running") and where != machine.hostname():
+            raise RunError(f"{run.id} is {status} on {where}: stop it there")
+        raise RunError(f"{run.id} is not running: {status}")
+    pid = int(meta["pid"])
+    try:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL if force else signal.SIGTERM)
+    except PermissionError:
+        raise RunError(f"{run.id} belongs to another user (process {pid})") from None
+    deadline = time.monotonic() + wait_s
+    while machine.is_alive(pid, meta.get("pid_started")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return live_status(run.meta())
+
+
+def config_named(name: str, root: Path) -> str:
+    """What `gsolve train` takes for a config that was named: <env>:<variant>, the id of an
+    environment, or a run to be repeated, which may be written run:ID."""
+    name = plain_name(name, "config")
+    run = name.removeprefix("run:")
+    if name.startswith(("@", "run:")) or is_run(root / name.replace("/", "-")):
+        return str(resolve_run(run, root, allow_paths=False).config_path.absolute())
+    if not _CONFIG.fullmatch(name) or name.partition(":")[0].lower().endswith(_FILES):
+        raise ConfigError(
+            f"{name!r} is not the name of a config: give <env>:<variant>, such as "
+            "CartPole-v1:ppo, or a run; paths are not accepted"
+        )
+    return name
+
+
+def new_name(config: str, name: str = "") -> str:
+    """The folder of a new run or experiment: the name given, checked, or one from config, time and
+    four digits."""
+    if name and not _NAME.fullmatch(name):
+        raise BadRequest(
+            f"{name[:60]!r} cannot be a name: expected up to 128 letters, digits and . _ + = -, "
+            "beginning with a letter or digit"
+        )
+    base = _DATED.sub("", config.removeprefix("run:"))
+    base = re.sub(r"[^A-Za-z0-9._-]+", "-", base).strip("-.")[:80] or "run"
+    return name or f"{base}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+
+
+def as_flags(fields: Mapping[str, Any]) -> list[str]:
+    """Fields as flags. The text of a value means what it means in a YAML file."""
+    for name, text in fields.items():
+        if not _FIELD.fullmatch(name) or not isinstance(text, str):
+            raise BadRequest(f"{name[:60]!r} is not a field with a text")
+    return [f"--set={name}={text}" for name, text in fields.items()]

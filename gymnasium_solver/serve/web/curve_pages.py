@@ -1,0 +1,249 @@
+"""What the pages that draw ask: curves of runs, groups of seeds with scores and verdicts, the
+fields that differ, files with all values and whole reports.
+
+The statistics are those of `gsolve compare`; the page only draws them.
+"""
+
+import io
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+from starlette.responses import Response
+
+from gymnasium_solver.experiments.groups import VAL, Group, group_runs, labelled_groups
+from gymnasium_solver.experiments.pictures import REACHED
+from gymnasium_solver.experiments.report import comparison_page
+from gymnasium_solver.experiments.statistics import FEWEST_SEEDS, band, on_grid
+from gymnasium_solver.runs.curves import choose_names, write_csv
+from gymnasium_solver.runs.episodes import get_episode
+from gymnasium_solver.runs.labels import read_labels
+from gymnasium_solver.runs.metric_aliases import canonical
+from gymnasium_solver.runs.query import get_config, get_rows
+from gymnasium_solver.runs.report_facts import read_facts
+from gymnasium_solver.runs.report_page import run_page
+from gymnasium_solver.runs.run import Run
+from gymnasium_solver.runs.series import MetricTable, smoothed, thinned
+from gymnasium_solver.serve.questions import BadRequest, OneRun, Runs, SomeRuns, Whole
+from gymnasium_solver.serve.web.episode_page import with_episodes
+from gymnasium_solver.serve.web.handling import Web, attachment
+
+MOST_LINES = 400
+MOST_EPISODES = 4
+REPEATS = 1_000
+LEFT_OUT = "-"
+LONGEST_NAME = 80
+GroupedRuns = Annotated[Sequence[Run], Runs(200)]
+
+
+def _below_one(name: str, weight: float, asked: Mapping[str, Any]) -> float:
+    if not 0 <= weight < 1:
+        raise BadRequest(f"{name}={weight}: expected a number from 0 to below 1")
+    return weight
+
+
+Smoothing = Annotated[float, _below_one]
+
+
+def series(
+    web: Web,
+    runs: SomeRuns,
+    metrics: Sequence[str],
+    x: str = "env_steps",
+    smooth: Smoothing = 0.0,
+    points: Annotated[int, Whole(10, 5000, clamps=True)] = 600,
+) -> dict[str, Any]:
+    """One entry per run and metric that was logged; the smoothed line beside the raw one."""
+    if len(runs) * len(metrics) > MOST_LINES:
+        raise BadRequest(f"{len(runs) * len(metrics)} curves; at most {MOST_LINES} at once")
+    lines = [
+        _line(table, name, x, smooth, points)
+        for table in map(web.tables.of, runs)
+        for name in metrics
+    ]
+    return {"x": x, "series": [line for line in lines if line is not None]}
+
+
+def _line(
+    table: MetricTable, name: str, x: str, weight: float, points: int
+) -> dict[str, Any] | None:
+    known = table.names
+    found = name if name in known else canonical(name, known)
+    if found is None:
+        return None
+    at, values = table.series(found, x)
+    thin = thinned(at, values, points)
+    line = {"run": table.run.id, "metric": found, "n": len(at)}
+    line |= {"x": numbers(thin.x), "y": numbers(thin.y)}
+    if thin.low is not None and thin.high is not None:
+        line |= {"lo": numbers(thin.low), "hi": numbers(thin.high)}
+    if weight:
+        line["smooth"] = numbers(thinned(at, smoothed(values, weight), points).y)
+    return line
+
+
+def numbers(values: np.ndarray) -> list[float | None]:
+    """Short JSON: integers without a fraction, others with seven digits, NaN as null."""
+    return [
+        None if v != v else int(v) if v == int(v) and abs(v) < 1e15 else float(f"{v:.7g}")
+        for v in values.tolist()
+    ]
+
+
+def metrics_csv(web: Web, run: OneRun, metrics: Sequence[str] = ()) -> Response:
+    """Every value that was logged."""
+    out = io.StringIO()
+    write_csv(get_rows(run), out, metrics or None)
+    return attachment(out.getvalue(), f"{run.id}.csv", "text/csv")
+
+
+# --- groups of seeds
+
+
+def groups(
+    web: Web,
+    runs: GroupedRuns,
+    by: str = "config",
+    in_: str = "",
+    names: str = "",
+    ref: str | None = None,
+    metric: str = VAL,
+    x: str = "env_steps",
+    smooth: Smoothing = 0.0,
+    points: Annotated[int, Whole(10, 2000, clamps=True)] = 300,
+) -> dict[str, Any]:
+    """Groups with their curves, scores and verdicts. `ref`: the group to compare with."""
+    found = _by_hand(runs, in_, names) if by == "hand" else _grouped(runs, by)
+    known = list(dict.fromkeys(n for run in runs for n in web.tables.of(run).names))
+    if metric not in known and known:
+        metric = choose_names([metric], known)[0]
+    scored = _with_reference(found, ref)
+    return {
+        "metric": metric,
+        "metrics": sorted(known),
+        "x": x,
+        "groups": [_curves(web, group, metric, x, smooth, points) for group in found],
+        "comparison": web.compared(scored) if scored else None,
+        "unscored": [group.label for group in found if not group.scores],
+        "fewest_seeds": FEWEST_SEEDS,
+    }
+
+
+def _grouped(runs: Sequence[Run], by: str) -> list[Group]:
+    """By config without the seed, by run, by tags, or by the value of one field."""
+    root = runs[0].path.parent
+    if by == "tag":
+        tags = [" + ".join(sorted(read_labels(run).tags)) or "no tag" for run in runs]
+        return labelled_groups([(t, str(r.path)) for t, r in zip(tags, runs, strict=True)], root)
+    if by == "config":
+        return group_runs([run.id for run in runs], root)
+    if by == "run":
+        return [group for run in runs for group in group_runs([f"{run.id[-40:]}={run.id}"], root)]
+    members: dict[str, list[str]] = {}
+    for run in runs:
+        config = get_config(run)
+        if by not in config:
+            raise BadRequest(f"{run.id} has no field {by!r} to group by")
+        text = json.dumps(config[by], default=str).strip('"').replace("=", ":")
+        members.setdefault(f"{by} {text}", []).append(run.id)
+    return group_runs([f"{label}={','.join(ids)}" for label, ids in members.items()], root)
+
+
+def _by_hand(runs: Sequence[Run], places: str, labels: str) -> list[Group]:
+    """`places` such as 0,0,1,-: the group of each run, in the order of `runs`, or - to leave it
+    out; `labels` such as a|b: what the groups are called."""
+    chosen_places, names = places.split(","), labels.split("|")
+    if len(chosen_places) != len(runs):
+        raise BadRequest(f"in={places!r} names groups for {len(chosen_places)} of {len(runs)} runs")
+    chosen = []
+    for run, place in zip(runs, chosen_places, strict=True):
+        if place == LEFT_OUT:
+            continue
+        if not place.isdecimal() or len(place) > 4 or int(place) >= len(names):
+            raise BadRequest(f"in: {place[:20]!r} is not one of the {len(names)} groups of `names`")
+        name = names[int(place)].strip()[:LONGEST_NAME] or f"group {int(place) + 1}"
+        chosen.append((int(place), name, str(run.path)))
+    chosen.sort(key=lambda one: one[0])  # groups in the order of their names
+    return labelled_groups([(name, path) for _, name, path in chosen], runs[0].path.parent)
+
+
+def _with_reference(found: Sequence[Group], label: str | None) -> list[Group]:
+    """The groups that have scores, the one to compare with first: `label`, or one with most seeds
+    of those that allow a verdict."""
+    scored = [group for group in found if group.scores]
+    first = next((group for group in scored if group.label == label), None)
+    if first is None:
+        first = next((group for group in scored if len(group.scores) >= FEWEST_SEEDS), None)
+    return scored if first is None else [first, *(group for group in scored if group is not first)]
+
+
+def _curves(
+    web: Web, group: Group, metric: str, x: str, weight: float, points: int
+) -> dict[str, Any]:
+    """The curve of each seed, and with two or more the IQM; its band needs three."""
+    lines, raw, final = [], [], []
+    for member in group.members:
+        at, values = web.tables.of(Run(Path(member.summary.path))).series(metric, x)
+        known = ~np.isnan(values)
+        at, values = at[known], values[known]
+        line = smoothed(values, weight) if weight else values
+        raw.append(list(zip(at.tolist(), line.tolist(), strict=True)))
+        final.append(member.summary.stop_reason in REACHED)
+        thin = thinned(at, values, points)
+        entry: dict[str, Any] = {"run": member.summary.id, "seed": member.summary.seed}
+        entry |= {"x": numbers(thin.x), "y": numbers(thin.y)}
+        if weight:
+            entry["smooth"] = numbers(thinned(at, line, points).y)
+        lines.append(entry)
+    n = sum(bool(curve) for curve in raw)
+    result: dict[str, Any] = {
+        "label": group.label, "env_id": group.env_id, "threshold": group.threshold, "n": n,
+        "lines": lines, "center": None,
+    }  # fmt: skip
+    if n >= 2:
+        grid, values = on_grid(raw, is_final=final)
+        middle, low, high = band(values, repeats=REPEATS)
+        result["center"] = {"x": numbers(grid), "y": numbers(middle)}
+        if n >= FEWEST_SEEDS:
+            result["center"] |= {"lo": numbers(low), "hi": numbers(high)}
+    return result
+
+
+def diff(web: Web, runs: GroupedRuns) -> dict[str, Any]:
+    """All fields of the configs of some runs, those that differ first; types count: 1 is not 1.0
+    and not "1"."""
+    configs = [get_config(run) for run in runs]
+    rows = []
+    for name in dict.fromkeys(name for config in configs for name in config):
+        values = [config.get(name) for config in configs]
+        same = len({json.dumps(value, sort_keys=True, default=str) for value in values}) == 1
+        rows.append({"path": name, "same": same, "values": values[:1] if same else values})
+    rows.sort(key=lambda row: bool(row["same"]))
+    return {"runs": [run.id for run in runs], "fields": rows}
+
+
+def report(
+    web: Web, runs: Annotated[Sequence[Run], Runs(50)], episodes: Sequence[str] = ()
+) -> Response:
+    """One file about runs that opens without a server; episodes of the run play in it."""
+    if len(episodes) > MOST_EPISODES or (episodes and len(runs) > 1):
+        raise BadRequest(f"'episodes': up to {MOST_EPISODES}, of one run")
+    facts = [read_facts(run) for run in runs]
+    text = run_page(facts[0]) if len(facts) == 1 else comparison_page(facts, runs[0].path.parent)
+    text = with_episodes(text, [get_episode(runs[0], name) for name in episodes])
+    # Should a browser show it after all, then without rights on this server.
+    policy = (
+        "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; media-src data:"
+    )
+    return attachment(text, "report.html", "text/html", **{"content-security-policy": policy})
+
+
+QUESTIONS = {
+    "GET /api/series": series,
+    "GET /api/runs/{run}/metrics.csv": metrics_csv,
+    "GET /api/groups": groups,
+    "GET /api/diff": diff,
+    "GET /api/report.html": report,
+}

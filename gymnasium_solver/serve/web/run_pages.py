@@ -1,0 +1,268 @@
+"""What the pages of runs ask: the list and what changed in it, one run with all but its curves, its
+log and videos, streams; tags, notes and the archive."""
+
+import shlex
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from starlette.responses import FileResponse, Response, StreamingResponse
+
+from gymnasium_solver import __version__
+from gymnasium_solver.errors import RunError
+from gymnasium_solver.printable import printable
+from gymnasium_solver.runs import query
+from gymnasium_solver.runs.files import finite
+from gymnasium_solver.runs.index import stamp
+from gymnasium_solver.runs.labels import change_tags, set_note
+from gymnasium_solver.runs.metrics import describe
+from gymnasium_solver.runs.remove import ARCHIVE, archive, restore
+from gymnasium_solver.runs.report_facts import VIDEOS
+from gymnasium_solver.runs.report_page import MEDIA_TYPES
+from gymnasium_solver.runs.run import Run, is_alive_here
+from gymnasium_solver.runs.select import FIELDS, check_column, value_of
+from gymnasium_solver.runs.words import ScoreText, next_steps, result_rows, train_command
+from gymnasium_solver.serve.questions import BadRequest, OneRun, Runs, SomeRuns
+from gymnasium_solver.serve.web.handling import Web, answer, json_response
+from gymnasium_solver.serve.web.job_pages import find_job
+from gymnasium_solver.serve.web.stream import COLUMNS, FollowedText, Wanted, follow_text, row
+
+FRESH_S = 0.3
+"""A list this old is good enough, so that many requests share one look at the files."""
+MOST_COLUMNS = 20
+EVALUATION = (
+    "stage", "at", "env_steps", "epoch", "mean", "std", "stderr", "min", "max", "episodes",
+    "length_mean", "success", "greedy",
+)  # fmt: skip
+Selected = Annotated[Sequence[Run], Runs(20_000)]
+"""Runs that are selected in the table, which may be all that it shows."""
+
+
+def session(web: Web) -> dict[str, Any]:
+    """What the page may do here."""
+    return {
+        "version": __version__,
+        "root": str(web.root),
+        "read_only": web.settings.read_only,
+        # A page of another origin cannot read this answer, and another Host is refused.
+        "token": web.settings.token,
+    }
+
+
+def login(web: Web) -> Response:
+    """The token becomes a cookie; the middleware has checked it."""
+    settings = web.settings
+    response = answer({"ok": True})
+    response.set_cookie(
+        settings.cookie, settings.token, httponly=True, samesite="strict",
+        path=settings.base_path + "/",
+    )  # fmt: skip
+    return response
+
+
+# --- the list
+
+
+def list_runs(web: Web, cursor: str | None = None) -> Response:
+    """All runs, or with `cursor` what changed since."""
+    return json_response(web.list.since(cursor, FRESH_S)[1])
+
+
+def select_runs(
+    web: Web, q: str = "", sort: str = "", columns: Sequence[str] = (), fields: str | None = None
+) -> dict[str, Any]:
+    """The numbers of the runs that the filter accepts, in order; values of further columns; with
+    `fields` the names that may be filtered, sorted and shown."""
+    catalogue = web.catalogue
+    found = catalogue.select(_words(q), sort or None, FRESH_S)
+    names = list(columns)[:MOST_COLUMNS]
+    everything = catalogue.runs(3600.0)
+    for name in names:
+        check_column(name, everything, catalogue.config)
+    known = dict.fromkeys(FIELDS)
+    for run in everything[:200] if fields is not None else ():
+        known |= dict.fromkeys(catalogue.config(run))
+    return {
+        "order": [catalogue.number(run.id) for run in found],
+        "columns": {
+            name: [_plain(value_of(run, name, catalogue.config)) for run in found] for name in names
+        },
+        "fields": None if fields is None else [printable(name) for name in known],
+    }
+
+
+def _words(text: str) -> list[str]:
+    """Words as in a shell: quotes keep spaces."""
+    try:
+        return shlex.split(text)
+    except ValueError:
+        return text.split()  # a quote is still open while typing
+
+
+def _plain(value: Any) -> Any:
+    return printable(value) if isinstance(value, str) else value
+
+
+def tag_runs(
+    web: Web, runs: Selected, add: Sequence[str] = (), remove: Sequence[str] = ()
+) -> dict[str, Any]:
+    for run in runs:
+        own = query.get_run(run).tags
+        change_tags(run, add, [tag for tag in remove if tag in own])
+    return {"changed": len(runs)}
+
+
+def note_run(web: Web, run: OneRun, note: str) -> dict[str, Any]:
+    return {"note": set_note(run, note).note}
+
+
+def archived(web: Web) -> dict[str, Any]:
+    """The archived runs, newest first, with the columns of the list."""
+    found = query.list_runs(web.root / ARCHIVE)
+    return {"columns": COLUMNS, "rows": [row(n, run) for n, run in enumerate(found)]}
+
+
+def archive_runs(web: Web, runs: Selected) -> dict[str, Any]:
+    return {"archived": [path.name for path in archive(runs)]}
+
+
+def restore_runs(web: Web, runs: Sequence[str]) -> dict[str, Any]:
+    if not runs:
+        raise BadRequest("no runs are selected")
+    found = {run.id: run for run in (web.run(ref, web.root / ARCHIVE) for ref in runs)}
+    return {"restored": [path.name for path in restore(found.values())]}
+
+
+# --- one run
+
+
+def one_run(web: Web, run: OneRun) -> dict[str, Any]:
+    summary, meta, events = query.get_run(run), query.get_meta(run), query.get_events(run)
+    evaluations = [
+        {name: event[name] for name in EVALUATION if name in event}
+        for event in events
+        if event.get("kind") == "eval"
+    ]
+    tests = [event for event in events if event.get("stage") == "test"]
+    score = ScoreText(summary.threshold, [event.get("mean") for event in evaluations])
+    rows, why = result_rows(summary, tests, score)
+    table = web.tables.of(run)
+
+    def told(name: str, kind: type) -> Any:
+        return meta[name] if isinstance(meta.get(name), kind) else kind()
+
+    return {
+        "summary": summary.to_dict() | {"path": None},
+        "is_alive": is_alive_here(meta),
+        "result": rows,
+        "why": why,
+        "config": _config_or_none(web, run),
+        "changed": meta["changed"] if isinstance(meta.get("changed"), dict) else None,
+        "machine": told("machine", dict) | {"pid": meta.get("pid")},
+        "versions": told("versions", dict),
+        "git": told("git", dict),
+        "command": [printable(word) for word in meta.get("command") or [] if word is not None],
+        "resumed": told("resumed", list),
+        "alerts": [alert.to_dict() for alert in query.get_alerts(run)],
+        "evaluations": evaluations,
+        "changes": [event for event in events if event.get("kind") == "hyperparameter"],
+        "metrics": [_metric(name, table.last(name)) for name in table.names],
+        "videos": _videos(run),
+        "commands": [*next_steps(summary), train_command(summary)],
+    }
+
+
+def _config_or_none(web: Web, run: Run) -> dict[str, Any] | None:
+    key = (run.id, *(stamp(str(run.config_path)) or ()))
+    try:
+        return web.configs.get(key, lambda: query.get_config(run))
+    except RunError:
+        return None
+
+
+def _metric(name: str, last: float | None) -> dict[str, Any]:
+    about = describe(name)
+    kept = ("description", "better", "group", "unit", "priority")
+    return {"name": printable(name), "last": last} | {key: getattr(about, key) for key in kept}
+
+
+def returns(web: Web, run: OneRun) -> dict[str, Any]:
+    """The returns of the single episodes of each evaluation."""
+    evaluations = [
+        {name: event.get(name) for name in ("stage", "env_steps", "greedy")}
+        | {"returns": [r for r in map(finite, event["returns"]) if r is not None]}
+        for event in query.get_events(run, "eval")
+        if isinstance(event.get("returns"), list)
+    ]
+    return {"evaluations": [one for one in evaluations if one["returns"]]}
+
+
+def log(web: Web, run: OneRun, cursor: str | None = None) -> dict[str, Any]:
+    return follow_text(run.log_path, cursor)
+
+
+def _videos(run: Run) -> list[dict[str, Any]]:
+    if not run.videos_dir.is_dir():
+        return []
+    paths = sorted(path for path in run.videos_dir.iterdir() if path.suffix.lower() in VIDEOS)
+    return [
+        {"name": p.name, "bytes": p.stat().st_size, "kind": MEDIA_TYPES[p.suffix.lower()]}
+        for p in paths
+    ]
+
+
+def video(web: Web, run: OneRun, name: str) -> Response:
+    """Only a file that the listing of the folder has: a name is compared, never joined."""
+    for known in _videos(run):
+        if known["name"] == name:
+            path = run.videos_dir / name
+            if path.resolve().parent == run.videos_dir.resolve():
+                return FileResponse(path, media_type=known["kind"])
+    raise RunError(f"{run.id} has no video {name!r}")
+
+
+def stream(
+    web: Web,
+    cursor: str | None = None,
+    watch: SomeRuns = (),
+    log: str = "",
+    log_cursor: str | None = None,
+    job: str = "",
+    job_cursor: str | None = None,
+) -> Response:
+    """Server-sent events. `cursor` follows the list of runs, `watch` the metrics and events of
+    runs, `log` the console of one run, `job` that of a job, each from its own cursor."""
+    wanted = Wanted(cursor)
+    for run in watch:
+        for path, event in (
+            (run.metrics_path, "metrics"), (run.events_path, "events"), (run.meta_path, "meta"),
+        ):  # fmt: skip
+            wanted.files[path] = (event, {"run": run.id})
+    if log:
+        run = web.run(log)
+        wanted.texts[run.log_path] = FollowedText("log", {"run": run.id}, log_cursor)
+    if job:
+        path = find_job(web.root, job).log_path
+        wanted.texts[path] = FollowedText("job", {"job": job}, job_cursor)
+    return StreamingResponse(
+        web.list.follow(wanted),
+        media_type="text/event-stream",
+        headers={"cache-control": "no-store", "x-accel-buffering": "no"},
+    )
+
+
+QUESTIONS = {
+    "GET /api/session": session,
+    "POST /api/login": login,
+    "GET /api/runs": list_runs,
+    "GET /api/select": select_runs,
+    "GET /api/archive": archived,
+    "POST /api/runs/tags": tag_runs,
+    "POST /api/runs/note": note_run,
+    "POST /api/runs/archive": archive_runs,
+    "POST /api/runs/restore": restore_runs,
+    "GET /api/runs/{run}": one_run,
+    "GET /api/runs/{run}/returns": returns,
+    "GET /api/runs/{run}/log": log,
+    "GET /api/runs/{run}/videos/{name}": video,
+    "GET /api/stream": stream,
+}

@@ -1,0 +1,196 @@
+"""What changes on the disk, as server-sent events for the open pages.
+
+Files are looked at only while a page follows them: metrics, events and logs of the runs on a page
+several times a second, the list of all runs about once a second, less often if that takes long.
+"""
+
+import asyncio
+import math
+import os
+import re
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from starlette.concurrency import run_in_threadpool
+
+from gymnasium_solver.printable import printable_lines
+from gymnasium_solver.runs.catalogue import Catalogue
+from gymnasium_solver.runs.summary import RunSummary
+from gymnasium_solver.serve.questions import json_text
+
+TICK_S = 0.2
+SCAN_S = 1.0
+SCAN_SHARE = 10  # a scan that takes 0.3 s is repeated every 3 s
+PING_S = 15.0
+MOST_LISTS = 64
+MOST_TEXT_BYTES = 400_000
+"""The end of a long file, read first."""
+LONGEST_NOTE = 200
+COLUMNS = (
+    "n", "id", "env_id", "algo_id", "variant", "seed", "created_at", "status", "stop_reason",
+    "solved", "test", "stderr", "episodes_tested", "best", "env_steps", "max_env_steps", "episodes",
+    "wall_s", "threshold", "tags", "note",
+)  # fmt: skip
+_CURSOR = re.compile(r"(\d{1,20})-(\d{1,20})")
+_ANSI = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
+
+Stamp = tuple[int, int, int] | None
+
+
+@dataclass
+class FollowedText:
+    """A text whose new lines are sent."""
+
+    event: str
+    data: dict[str, Any]
+    cursor: str | None
+    """Where to begin, later where the last event ended."""
+    seen: Any = ()
+    """The file at the last look; () before the first, None if it was missing."""
+
+
+@dataclass
+class Wanted:
+    """What one page follows."""
+
+    cursor: str | None = None
+    """The state of the list of runs that the page has; None: it does not follow the list."""
+    files: dict[Path, tuple[str, dict[str, Any]]] = field(default_factory=dict)
+    """File -> (name of the event for a change, its data)."""
+    texts: dict[Path, FollowedText] = field(default_factory=dict)
+
+
+class RunList:
+    """The list of all runs for many pages: one of them looks at the disk for all."""
+
+    def __init__(self, catalogue: Catalogue) -> None:
+        self.catalogue = catalogue
+        self.is_closed = False
+        """Ends all streams, within a tick."""
+        self._next_scan = 0.0
+        self._encoded: dict[str | None, tuple[str, str]] = {}
+
+    def since(self, cursor: str | None, max_age_s: float) -> tuple[str, str]:
+        """The new cursor, and as JSON what changed since the old one, or all runs without one.
+        Pages with the same cursor share the text."""
+        self.catalogue.refresh(max_age_s)
+        known = self._encoded.get(cursor)
+        if known is None or known[0] != self.catalogue.cursor:
+            changes = self.catalogue.since(cursor, 3600.0)
+            text = json_text(
+                {
+                    "cursor": changes.cursor,
+                    "columns": COLUMNS,
+                    "rows": [row(number, run) for number, run in changes.runs],
+                    "removed": changes.removed,
+                    "reset": changes.is_reset,
+                }
+            )
+            if len(self._encoded) >= MOST_LISTS:
+                self._encoded.clear()
+            known = self._encoded[cursor] = (changes.cursor, text)
+        return known
+
+    async def follow(self, wanted: Wanted) -> AsyncIterator[bytes]:
+        """Server-sent events, until the reader goes away."""
+        yield b"retry: 1000\n\n"
+        seen = await run_in_threadpool(lambda: {path: _stamp(path) for path in wanted.files})
+        last_sent = time.monotonic()
+        while not self.is_closed:
+            if wanted.cursor is not None and time.monotonic() >= self._next_scan:
+                await self._scan()
+            parts = await run_in_threadpool(self._news, wanted, seen)
+            now = time.monotonic()
+            if parts or now - last_sent > PING_S:
+                yield "".join(parts or [": ping\n\n"]).encode(errors="replace")
+                last_sent = now
+            await asyncio.sleep(TICK_S)
+
+    async def _scan(self) -> None:
+        self._next_scan = math.inf  # the other pages need not look meanwhile
+        try:
+            await run_in_threadpool(self.catalogue.refresh)
+        finally:
+            wait = max(SCAN_S, SCAN_SHARE * self.catalogue.refresh_s)
+            self._next_scan = time.monotonic() + wait
+
+    def _news(self, wanted: Wanted, seen: dict[Path, Stamp]) -> list[str]:
+        """The events since the last look, in a thread: it reads files."""
+        parts = []
+        for path, (name, data) in wanted.files.items():
+            now = _stamp(path)
+            if now != seen[path]:
+                seen[path] = now
+                parts.append(event(name, json_text(data)))
+        if wanted.cursor is not None and wanted.cursor != self.catalogue.cursor:
+            wanted.cursor, text = self.since(wanted.cursor, 3600.0)
+            parts.append(event("runs", text))
+        for path, followed in wanted.texts.items():
+            now = _stamp(path)
+            if now == followed.seen:
+                continue
+            followed.seen = now
+            tail = follow_text(path, followed.cursor)
+            followed.cursor = tail["cursor"]
+            if tail["text"] or tail["reset"]:
+                parts.append(event(followed.event, json_text(followed.data | tail)))
+        return parts
+
+
+def row(number: int, run: RunSummary) -> list[Any]:
+    """The values of COLUMNS, short: thousands of runs travel at once."""
+    test = run.test
+    return [
+        number, run.id, run.env_id, run.algo_id, run.variant, run.seed, run.created_at, run.status,
+        run.stop_reason, run.solved, test["mean"] if test else None,
+        test["stderr"] if test else None, test["episodes"] if test else None,
+        run.best["score"] if run.best else None, run.env_steps, run.max_env_steps, run.episodes,
+        run.wall_s, run.threshold, run.tags, run.note[:LONGEST_NOTE],
+    ]  # fmt: skip
+
+
+def event(name: str, data: str) -> str:
+    """JSON has no line breaks outside of strings, and inside they are escaped."""
+    return f"event: {name}\ndata: {data}\n\n"
+
+
+def _stamp(path: Path) -> Stamp:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def follow_text(
+    path: Path, cursor: str | None = None, most: int = MOST_TEXT_BYTES
+) -> dict[str, Any]:
+    """The text added since `cursor`, without one the end of the file; the new cursor; whether the
+    file was replaced or cut, so that the text begins anew. Only whole lines: a character is never
+    cut in two. Escape sequences are removed; a line that a progress bar rewrote with a carriage
+    return becomes its last version."""
+    wanted = _CURSOR.fullmatch(cursor or "")
+    inode, offset = (int(group) for group in wanted.groups()) if wanted else (0, 0)
+    try:
+        with path.open("rb") as file:
+            status = os.fstat(file.fileno())
+            is_same = status.st_ino == inode and offset <= status.st_size
+            start = offset if is_same else max(0, status.st_size - most)
+            file.seek(start)
+            data = file.read(most)
+    except OSError:
+        return {"text": "", "cursor": "0-0", "reset": offset > 0}
+    end = data.rfind(b"\n") + 1
+    whole = data[:end]
+    if start > 0 and not is_same:
+        whole = whole.partition(b"\n")[2]  # begins in the middle of a line
+    text = _ANSI.sub("", whole.decode(errors="replace"))
+    lines = [line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n")]
+    return {
+        "text": printable_lines("\n".join(lines)),
+        "cursor": f"{status.st_ino}-{start + end}",
+        "reset": offset > 0 and not is_same,
+    }
