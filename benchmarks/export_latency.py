@@ -23,7 +23,7 @@ import numpy as np
 import torch
 
 from gymnasium_solver.bench.harness import ROOT, describe, header, say, table, write
-from gymnasium_solver.share.export.c_header import compiled, find_compiler
+from gymnasium_solver.share.export.c_header import CompiledPolicy
 from gymnasium_solver.share.export.deployed import deployed_policy
 from gymnasium_solver.share.export.files import export_run
 from gymnasium_solver.share.export.observed import observe
@@ -78,7 +78,7 @@ def measure(task: str, n: int, root: Path) -> dict[str, float]:
     header_file = export_run(str(run.path), root, "c")
     runs = OnnxPolicy(Path(exported.path).read_bytes())
     text = Path(header_file.path).read_text(encoding="utf-8")
-    act = compiled(text, policy, Path(tempfile.mkdtemp(dir=root)), find_compiler())
+    act = CompiledPolicy(text, policy, Path(tempfile.mkdtemp(dir=root)))
     row, one = obs[0], obs[:1]
 
     @torch.no_grad()

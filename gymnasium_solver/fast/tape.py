@@ -139,6 +139,54 @@ def write(loss: Loss, inputs: Mapping[str, Sequence[Tensor]]) -> Tape:
     return Tape(calls, named(list(grads)), named(list(outputs)), literals)
 
 
+def write_forward(
+    function: Callable[..., Sequence[Tensor]], inputs: Sequence[Tensor]
+) -> tuple[Tape, list[Tensor]]:
+    """Record a function of these inputs (`b<i>`) at their batch size, and the constants `k<i>` that
+    it reads: all tensors that do not depend on the inputs. What is computed from constants alone is
+    a constant too. float64 is recorded as float32."""
+    with _Recorder() as recorder, torch.no_grad():
+        outputs = function(*inputs)
+    refs = {id(t): Ref(f"b{i}") for i, t in enumerate(inputs)}
+    constants: dict[int, Tensor] = {}
+
+    def named(value: Any) -> Any:
+        if isinstance(value, list | tuple):
+            return [named(v) for v in value]
+        if not isinstance(value, Tensor) or id(value) in refs:
+            return refs[id(value)] if isinstance(value, Tensor) else value
+        if value.ndim == 0:
+            return value.item()
+        constants[id(value)] = value
+        return Ref(f"k{list(constants).index(id(value))}")
+
+    calls = []
+    for i, (func, args, kwargs, result) in enumerate(recorder.calls):
+        if not _depends([*args, *kwargs.values()], refs):
+            continue
+        name = str(func).removeprefix("aten.").replace("_.", ".")
+        given = {key: named(v) for key, v in kwargs.items() if key not in PLACEMENT}
+        metas = tuple(m and m._replace(dtype=narrow(m.dtype)) for m in _metas(result))
+        calls.append(Call(name, [named(a) for a in args], given, f"v{i}", metas))
+        if isinstance(result, Tensor):
+            refs[id(result)] = Ref(f"v{i}")
+        else:
+            refs |= {id(r): Ref(f"v{i}", j) for j, r in enumerate(result)}
+    tape = simplified(Tape(calls, [], named(outputs), []), ())
+    return tape, list(constants.values())
+
+
+def narrow(dtype: torch.dtype) -> torch.dtype:
+    """float32 for float64, which compiled programs do not know."""
+    return torch.float32 if dtype == torch.float64 else dtype
+
+
+def _depends(value: Any, refs: Mapping[int, Ref]) -> bool:
+    if isinstance(value, list | tuple):
+        return any(_depends(v, refs) for v in value)
+    return isinstance(value, Tensor) and id(value) in refs
+
+
 def _metas(result: Any) -> tuple[Meta | None, ...]:
     parts = result if isinstance(result, list | tuple) else [result]
     return tuple(Meta(tuple(p.shape), p.dtype) if isinstance(p, Tensor) else None for p in parts)

@@ -27,6 +27,7 @@
     forward.py    as a forward pass
     step.py       as an optimiser
     rows.py       as rows of a rollout, beside compiled environments, with row.c
+    portable.py   a forward pass as plain C99 text, for `gsolve export --format c`
     scan.py       sums from the end of a rollout (GAE), with scan.c: the bits of NumPy
 
 A program runs the tape on blocks of a few dozen samples, so that values stay in the CPU's cache; of

@@ -30,6 +30,9 @@ from gymnasium_solver.fast.tape import Call, Meta, Ref, Rows, Tape, Unsupported
 
 
 class Lowering(Products):
+    forms = BUILD
+    """Elementwise operations by name."""
+
     # -- the tape ---------------------------------------------------------------------------
 
     def run(self) -> Lowered:
@@ -48,7 +51,8 @@ class Lowering(Products):
         outputs, n_outputs, copies = self._finish()
         join_gates(self.sections)
         move(self.sections, self.places)
-        widest = max(s.n for m in self.metas.values() for s in extents(m.shape) if s.by_rows)
+        sizes = [size for meta in self.metas.values() for size in extents(meta.shape)]
+        widest = max((size.n for size in sizes if size.by_rows), default=1)
         return Lowered(
             self.sections, self.storages, self.summed, self.n_sums, n_outputs, outputs, copies,
             widest, self.n_params,
@@ -122,10 +126,10 @@ class Lowering(Products):
             if isinstance(result, list):
                 return {Ref(call.variable, i): value for i, value in enumerate(result)}
             return {Ref(call.variable): result}
-        if name not in BUILD:
+        if name not in self.forms:
             raise Unsupported(f"{call.name} has no C form")
         kwargs = {key: v for key, v in call.kwargs.items() if key != "dtype" and v is not None}
-        return {Ref(call.variable): self.pointwise(call, BUILD[name], call.args, kwargs)}
+        return {Ref(call.variable): self.pointwise(call, self.forms[name], call.args, kwargs)}
 
 
 def lower(tape: Tape, inputs: Mapping[Ref, Meta], n_params: int) -> Lowered:

@@ -63,11 +63,8 @@ class Nest:
         return not load.more and all(stride == ZERO for stride in load.strides)
 
     def index(self, strides: Shape) -> str:
-        return joined(
-            f"i{g} * {strides[group[-1]]}"
-            for g, group in enumerate(self.groups)
-            if strides[group[-1]] != ZERO
-        )
+        steps = [(f"i{g}", strides[group[-1]]) for g, group in enumerate(self.groups)]
+        return joined(i if step == ONE else f"{i} * {step}" for i, step in steps if step != ZERO)
 
     def element(self, array: Array, strides: Shape, more: str = "") -> str:
         index = joined(part for part in (self.index(strides), more) if part not in ("", "0"))

@@ -3,121 +3,201 @@
     int policy_act(const float *obs);                       // Discrete
     void policy_act(const float *obs, float *action);       // all other spaces
 
-The header is compiled here with the machine's C compiler and compared with the run's policy.
-Without a compiler it is not written.
+The text is that of the recorded forward pass (fast/native/portable.py). It is compiled here with
+the machine's C compiler and compared with the run's policy. Without a compiler it is not written.
 """
 
 import ctypes
-import os
-import shutil
+import json
+import math
+import re
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
-from gymnasium_solver.errors import RunError
-from gymnasium_solver.share.export.c_source import c_source
+from gymnasium_solver.errors import RunError, Unsupported
+from gymnasium_solver.fast.native.build import find_compiler
+from gymnasium_solver.fast.native.portable import portable
+from gymnasium_solver.fast.tape import write_forward
 from gymnasium_solver.share.export.deployed import Deployed
-from gymnasium_solver.share.export.layers import flat_layers
 from gymnasium_solver.share.export.observed import Observed, Seen
 from gymnasium_solver.share.export.onnx_file import compare_actions
 from gymnasium_solver.spaces.actions import DiscreteActions
 from gymnasium_solver.spaces.native_actions import action_leaves, action_width
-from gymnasium_solver.spaces.observations import obs_arrays
+from gymnasium_solver.spaces.observations import obs_arrays, part_spaces
 
+MOST_WEIGHTS = 300_000
+"""About 3 MB of source text; a larger network is not what a header is for."""
+FLAGS = ["-std=c99", "-O2", "-fPIC", "-shared", "-Wall", "-Werror", "-pedantic"]
 Described = tuple[bytes, float, dict[str, str], dict[str, str]]
 
 
 def c_header(policy: Deployed, observed: Observed, meta: dict[str, Any]) -> Described:
     """The header, its largest difference from the policy, and its inputs and outputs."""
-    compiler = find_compiler()
-    program = flat_layers(policy)
-    source = c_source(policy, program, meta)
+    if find_compiler() is None:
+        raise RunError(
+            "--format c compiles the header to compare it with the run, and finds no C compiler; "
+            "install gcc or clang, or name one in $CC."
+        )
+    source = c_source(policy, meta)
     with tempfile.TemporaryDirectory(prefix="gsolve-export-") as folder:
-        act = compiled(source, policy, Path(folder), compiler)
+        act = CompiledPolicy(source, policy, Path(folder))
         largest = max(_compare(policy, act, step) for step in observed.steps)
-    inputs = {"obs": f"const float[{program.n_inputs}]"}
+    inputs = {"obs": f"const float[{_n_inputs(policy)}]"}
     if policy.has_mask:
         inputs["action_mask"] = f"const unsigned char[{policy.kind.n_mask}]"
-    kind = "int" if isinstance(policy.kind, DiscreteActions) else "float"
-    n_actions = action_width(policy.kind.space)
-    outputs = {"action": kind if kind == "int" else f"float[{n_actions}]"}
-    return source.encode(), largest, inputs, outputs
-
-
-def find_compiler() -> str:
-    """The C compiler: $CC, cc, gcc or clang."""
-    names = [os.environ.get("CC", ""), "cc", "gcc", "clang"]
-    for name in filter(None, names):
-        if path := shutil.which(name):
-            return path
-    raise RunError(
-        "--format c compiles the header to compare it with the run, and finds no C compiler; "
-        "install gcc or clang, or name one in $CC."
+    width = action_width(policy.kind.space)
+    return (
+        source.encode(),
+        largest,
+        inputs,
+        {"action": "int" if _is_int(policy) else f"float[{width}]"},
     )
 
 
-class CompiledPolicy:
-    """The compiled header, called from Python."""
+def _is_int(policy: Deployed) -> bool:
+    return isinstance(policy.kind, DiscreteActions)
 
-    def __init__(self, library: Path, policy: Deployed) -> None:
-        self._library = ctypes.CDLL(str(library))
-        self._policy = policy
-        self._is_discrete = isinstance(policy.kind, DiscreteActions)
+
+def _n_inputs(policy: Deployed) -> int:
+    return sum(math.prod(space.shape or ()) for space in part_spaces(policy.raw_space).values())
+
+
+# -- text -------------------------------------------------------------------------------------
+
+
+def c_source(policy: Deployed, meta: dict[str, Any]) -> str:
+    n_obs, width = _n_inputs(policy), action_width(policy.kind.space)
+    if policy.has_memory:
+        raise _refused("it has a recurrent core")
+    given = {"obs": torch.zeros(1, n_obs)}
+    if policy.has_mask:
+        given["mask"] = torch.ones(1, int(policy.kind.n_mask or 0), dtype=torch.uint8)
+    try:
+        tape, constants = write_forward(
+            lambda *inputs: [_flat_act(policy, *inputs)], [*given.values()]
+        )
+        n_weights = sum(constant.numel() for constant in constants)
+        if n_weights > MOST_WEIGHTS:
+            raise _refused(f"it has {n_weights:,} weights, and C is limited to {MOST_WEIGHTS:,}")
+        named = dict(zip(_names(policy, constants), constants, strict=True))
+        text = portable(tape, given, named, ["action"], "policy_")
+    except Unsupported as error:
+        raise _refused(str(error)) from None
+    kind, extra = ("int", []) if _is_int(policy) else ("void", ["float *action"])
+    masks = ["const unsigned char *mask"] * policy.has_mask
+    arguments = ", ".join(["const float *obs", *masks, *extra])
+    body = [f"float action[{width}];", *text.statements, "return (int)action[0];"]
+    statements = "\n  ".join(body if _is_int(policy) else text.statements)
+    about = json.dumps(meta, indent=1).replace("*/", "* /")
+    return "\n".join(
+        [
+            "/* A trained policy, written by gymnasium-solver: C99, no dependencies but libm.",
+            f"   obs: {n_obs} numbers, {_order(policy)}",
+            f"{about}\n*/",
+            "#ifndef GSOLVE_POLICY_H\n#define GSOLVE_POLICY_H\n#include <math.h>\n",
+            f"#define POLICY_N_OBS {n_obs}\n",
+            *[*text.constants, ""],
+            *[f"{helper}\n" for helper in text.helpers],
+            f"static inline {kind} policy_act({arguments}) {{\n  {statements}\n}}\n\n#endif\n",
+        ]
+    )
+
+
+def _refused(why: str) -> RunError:
+    return RunError(
+        f"--format c writes small MLPs; this policy cannot be one: {why}. Use --format onnx."
+    )
+
+
+def _flat_act(policy: Deployed, obs: Tensor, mask: Tensor | None = None) -> Tensor:
+    """The policy on observations in one vector: the parts of a Dict side by side, in the order of
+    the space. Actions are floats in one vector too."""
+    parts, start = [], 0
+    for space in part_spaces(policy.raw_space).values():
+        width = math.prod(space.shape or ())
+        part = obs[:, start : start + width].reshape(-1, *(space.shape or ()))
+        start += width
+        dtype = torch.from_numpy(np.zeros(0, space.dtype)).dtype
+        parts.append(part if dtype.is_floating_point else part.to(dtype))
+    actions = policy(*parts, *([] if mask is None else [mask != 0]))
+    flat = [action.reshape(len(obs), -1).float() for action in actions]
+    return flat[0] if len(flat) == 1 else torch.cat(flat, dim=1)
+
+
+def _names(policy: Deployed, constants: Sequence[Tensor]) -> list[str]:
+    """Those of the parameters and buffers, where a constant is one or a view of one."""
+    known = {t.data_ptr(): name for name, t in policy.state_dict(keep_vars=True).items()}
+    names: list[str] = []
+    for constant in constants:
+        name = known.get(constant.data_ptr(), f"constant_{len(names)}").removeprefix("net.")
+        name = re.sub(r"\W+", "_", name)
+        names.append(name if name not in names else f"{name}_{len(names)}")
+    return names
+
+
+def _order(policy: Deployed) -> str:
+    places, start = [], 0
+    for name, space in part_spaces(policy.raw_space).items():
+        places.append(f"{start}: {name}")
+        start += math.prod(space.shape or ())
+    if list(part_spaces(policy.raw_space)) == [""]:
+        return "in the order of the environment"
+    return f"the parts at {', '.join(places)}"
+
+
+# -- comparison -------------------------------------------------------------------------------
+
+
+class CompiledPolicy:
+    """The header, compiled into a shared library and called from Python."""
+
+    def __init__(self, source: str, policy: Deployed, folder: Path) -> None:
+        self._has_mask, self._is_int = policy.has_mask, _is_int(policy)
         self._width = action_width(policy.kind.space)
-        self._act = self._library.gsolve_test_act
-        self._act.restype = ctypes.c_int if self._is_discrete else None
+        self._act = ctypes.CDLL(str(self._compiled(source, folder))).gsolve_test_act
+        self._act.restype = ctypes.c_int if self._is_int else None
+
+    def _compiled(self, source: str, folder: Path) -> Path:
+        compiler = find_compiler()
+        assert compiler is not None
+        kind, arguments = re.findall(r"static inline (\w+) policy_act\((.*)\) {", source)[0]
+        names = ", ".join(re.findall(r"\*(\w+)", arguments))
+        act = f"{'return ' * self._is_int}policy_act({names});"
+        test = f'#include "policy.h"\n{kind} gsolve_test_act({arguments}) {{ {act} }}\n'
+        (folder / "policy.h").write_text(source, encoding="utf-8")
+        (folder / "test.c").write_text(test, encoding="utf-8")
+        library = folder / "policy.so"
+        command = [*compiler, *FLAGS, "-o", str(library), str(folder / "test.c"), "-lm"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            lines = done.stderr.strip().splitlines() or [str(done.returncode)]
+            raise RunError(f"{compiler[0]} rejects the header: {lines[0]}")
+        return library
 
     def __call__(self, obs: np.ndarray, mask: np.ndarray | None) -> np.ndarray:
         """The action for one flat observation."""
-        given = [_pointer(np.ascontiguousarray(obs, np.float32))]
-        if self._policy.has_mask:
-            assert mask is not None
-            given.append(_pointer(np.ascontiguousarray(mask, np.uint8)))
-        if self._is_discrete:
-            return np.array([self._act(*given)])
+        given = [np.ascontiguousarray(obs, np.float32)]
+        if self._has_mask:
+            given.append(np.ascontiguousarray(mask, np.uint8))
         action = np.zeros(self._width, np.float32)
-        self._act(*given, _pointer(action))
-        return action
-
-
-def _pointer(array: np.ndarray) -> Any:
-    return array.ctypes.data_as(ctypes.c_void_p)
-
-
-def compiled(source: str, policy: Deployed, folder: Path, compiler: str) -> CompiledPolicy:
-    """Compile the header into a shared library with one exported function."""
-    (folder / "policy.h").write_text(source, encoding="utf-8")
-    mask = "const unsigned char *mask" if policy.has_mask else ""
-    is_discrete = isinstance(policy.kind, DiscreteActions)
-    action = "" if is_discrete else "float *action"
-    arguments = ", ".join(filter(None, ("const float *obs", mask, action)))
-    names = ", ".join(part.split("*")[-1] for part in arguments.split(", "))
-    kind, verb = ("int", "return ") if is_discrete else ("void", "")
-    body = f"{{ {verb}policy_act({names}); }}"
-    test = f'#include "policy.h"\n{kind} gsolve_test_act({arguments}) {body}\n'
-    (folder / "test.c").write_text(test, encoding="utf-8")
-    library = folder / "policy.so"
-    flags = ["-std=c99", "-O2", "-fPIC", "-shared", "-Wall", "-Werror", "-pedantic"]
-    command = [compiler, *flags, "-o", str(library), str(folder / "test.c"), "-lm"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        lines = done.stderr.strip().splitlines()
-        raise RunError(f"{compiler} rejects the header: {lines[0] if lines else done.returncode}")
-    return CompiledPolicy(library, policy)
+        given += [] if self._is_int else [action]
+        result = self._act(*(array.ctypes.data_as(ctypes.c_void_p) for array in given))
+        return np.array([result]) if self._is_int else action
 
 
 def _compare(policy: Deployed, act: CompiledPolicy, step: Seen) -> float:
     inputs = policy.arrays(step.obs, step.mask, None, step.is_first)
     n = len(step.is_first)
     flat = np.concatenate([array.reshape(n, -1) for _, array in obs_arrays(step.obs)], axis=1)
-    actions = np.stack(
-        [act(flat[row], None if step.mask is None else step.mask[row]) for row in range(n)]
-    )
-    widths = [
-        int(np.prod(leaf.shape or (), dtype=int)) for leaf in action_leaves(policy.kind.space)
-    ]
+    masks = [None] * n if step.mask is None else list(step.mask)
+    actions = np.stack([act(obs, mask) for obs, mask in zip(flat, masks, strict=True)])
+    widths = [math.prod(leaf.shape or ()) for leaf in action_leaves(policy.kind.space)]
     parts = np.split(actions, np.cumsum(widths)[:-1], axis=1)
     return compare_actions(policy, step, inputs, parts)

@@ -70,7 +70,7 @@ class Lookup(nn.Module):
         self.start = start
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.table[x.long() - self.start]
+        return self.table[x.long() - self.start if self.start else x.long()]
 
 
 class MapParts(nn.Module):
