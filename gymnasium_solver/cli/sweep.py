@@ -76,8 +76,10 @@ flags:
                          search for the best scores at low cost
   --prune asha|hyperband|median
                          stop trials by their learning curves (default: off)
-  --final N              how many of the best are trained again (default: about 30 % of the
-                         trainings; 0: none), each on --final-seeds N fresh seeds
+  --final N              how many of the best are trained again on fresh seeds, which choose one of
+                         them (default: about 30 % of the trainings; 0: none)
+  --final-seeds N        further seeds that judge it against the config's own values (default: 5, or
+                         4 in a small sweep)
   --keep N               keep the checkpoints of the best N trials only (default: of all)
   --grid-points N        values of a range in a grid (default: 4)
   --seed N               seed of the suggestions and of the trials' seeds (default: 0)

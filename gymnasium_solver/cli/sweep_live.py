@@ -11,6 +11,7 @@ from gymnasium_solver.cli.colours import GREEN, SKY
 from gymnasium_solver.cli.format import duration
 from gymnasium_solver.cli.tables import make_console, plain_table, print_json
 from gymnasium_solver.experiments.search.coordinator import Coordinator
+from gymnasium_solver.experiments.search.final import n_trainings
 from gymnasium_solver.experiments.search.folder import Sweep
 from gymnasium_solver.experiments.search.models import ranked
 from gymnasium_solver.experiments.search.report import number_text, value_text, values_text
@@ -81,8 +82,8 @@ class _Show:
             write(f"  note: {note}", style="bright_black", markup=False)
         for name, text in plan.params.items():
             write(f"  {name:<18} {text}", markup=False)
-        runs = (plan.final.top or 0) * (plan.final.seeds or 0)
-        final = f", then a final of {runs}+ trainings on fresh seeds" if runs else ""
+        runs = n_trainings(plan)
+        final = f", then a final of {runs} trainings on fresh seeds" if runs else ""
         write(
             f"  {plan.trials} trials of {coordinator.budget:,} env steps, {plan.sampler}, "
             f"{plan.metric.goal} {plan.metric.name}, {coordinator.pool.jobs} at a time{final}",

@@ -74,7 +74,12 @@ def print_result(
     console: "Console", sweep: "Sweep", plan: "Plan", result: Mapping[str, Any]
 ) -> None:
     from gymnasium_solver.cli.tables import plain_table, print_table
-    from gymnasium_solver.experiments.search.report import fresh_text, number_text, values_text
+    from gymnasium_solver.experiments.search.report import (
+        choice_text,
+        fresh_text,
+        number_text,
+        values_text,
+    )
 
     if result["winner"] is None:
         console.print("no trial has a value: gsolve sweep show --all tells why", markup=False)
@@ -96,6 +101,8 @@ def print_result(
                 f"{row['env_steps']:,.0f}",
             )
         print_table(console, table)
+        if result.get("choice"):
+            console.print(choice_text(result), markup=False)
     what = "the config's own values" if result["is_own"] else values_text(result["params"])
     console.print(f"winner: trial {result['winner']}: {what}", markup=False)
     if result.get("verdict"):

@@ -3,9 +3,10 @@
     comparison = compare(group_runs(["a1b2", "c3d4"], root))
     comparison.verdicts[0].text      # "cannot tell: ..."
 
-The unit of replication is the seed. A group is called better only with at least three seeds on each
-side, intervals of the IQM that do not overlap, and an interval of the probability of improvement
-that excludes one half.
+The unit of replication is the seed. A group is called better only with at least four seeds on each
+side, intervals of the IQM that do not overlap, an interval of the probability of improvement that
+excludes one half, and a permutation test that stays significant after Holm's correction for the
+number of comparisons, which asks for more seeds where there are several.
 """
 
 import math
@@ -20,13 +21,17 @@ from gymnasium_solver.experiments.groups import VAL, Group, differing_fields
 from gymnasium_solver.experiments.measures import baseline_of, measures
 from gymnasium_solver.experiments.statistics import (
     FEWEST_SEEDS,
+    LEVEL,
     Estimate,
     aggregates,
+    fewest_seeds,
+    holm,
     improvement_interval,
     interval,
     mean,
     median,
     median_time,
+    permutation_p,
     profile_band,
     rank_table,
     time_to_threshold,
@@ -73,6 +78,8 @@ class Verdict:
     seeds_needed: int | None
     """About how many seeds on each side would tell; None if the groups have no difference or
     if more than MOST_SEEDS were needed."""
+    p: float
+    """Of the permutation test, corrected for the number of comparisons (Holm)."""
 
 
 @dataclass(frozen=True)
@@ -115,10 +122,7 @@ def compare(groups: Sequence[Group]) -> Comparison:
                 "was neither tested nor evaluated. Wait, or run `gsolve eval` on it."
             )
     results = [_result(group) for group in groups]
-    verdicts = []
-    for env_id in dict.fromkeys(group.env_id for group in groups):
-        first, *others = [result for result in results if result.env_id == env_id]
-        verdicts += [judge(other, first) for other in others]
+    verdicts = verdicts_of(results)
     over = _over_environments(groups)
     aggregate = ranks = None
     if over is not None:
@@ -154,28 +158,41 @@ def _result(group: Group) -> GroupResult:
     )
 
 
-def judge(ours: GroupResult, theirs: GroupResult) -> Verdict:
+def verdicts_of(results: Sequence[GroupResult]) -> list[Verdict]:
+    """Each group against the first one of its environment."""
+    firsts: dict[str, GroupResult] = {}
+    for result in results:
+        firsts.setdefault(result.env_id, result)
+    pairs = [(r, firsts[r.env_id]) for r in results if r is not firsts[r.env_id]]
+    p_values = holm([permutation_p(ours.scores, theirs.scores) for ours, theirs in pairs])
+    return [judge(*pair, p, len(pairs)) for pair, p in zip(pairs, p_values, strict=True)]
+
+
+def judge(ours: GroupResult, theirs: GroupResult, p: float, comparisons: int) -> Verdict:
     """Whether the first group is better than the second."""
     chance = improvement_interval(ours.scores, theirs.scores)
     needed = seeds_needed(ours.scores, theirs.scores)
-    word, text = "cannot tell", ""
-    fewest = min(ours.iqm.n, theirs.iqm.n)
-    if fewest < FEWEST_SEEDS:
-        text = f"cannot tell: {_seeds(fewest)}, at least {FEWEST_SEEDS} on each side are needed"
-        needed = max(needed or 0, FEWEST_SEEDS)
+    word, text = "cannot tell", "cannot tell: "
+    n, fewest = min(ours.iqm.n, theirs.iqm.n), fewest_seeds(comparisons)
+    if n < fewest:
+        among = f" for {comparisons} comparisons" if comparisons > 1 else ""
+        text += f"{_seeds(n)}, at least {fewest} on each side are needed{among}"
+        needed = max(needed or 0, fewest)
     elif ours.iqm.overlaps(theirs.iqm) or chance.low <= 0.5 <= chance.high:
-        text = "cannot tell: the intervals overlap"
+        text += "the intervals overlap"
         if needed is None:
             text += f"; more than {MOST_SEEDS} seeds would be needed"
-        elif needed > fewest:
+        elif needed > n:
             text += f"; about {needed} seeds on each side would tell"
+    elif p > 1 - LEVEL:
+        text += f"p = {p:.2g}" + f" for {comparisons} comparisons (Holm)" * (comparisons > 1)
     else:
         word = "better" if chance.value > 0.5 else "worse"
-        p = chance if word == "better" else Estimate(
+        won = chance if word == "better" else Estimate(
             1 - chance.value, 1 - chance.high, 1 - chance.low, chance.n
         )  # fmt: skip
-        text = f"{word} with probability {p.value:.2f} [{p.low:.2f}, {p.high:.2f}]"
-    return Verdict(ours.label, theirs.label, ours.env_id, word, text, chance, needed)
+        text = f"{word} with probability {won.value:.2f} [{won.low:.2f}, {won.high:.2f}]"
+    return Verdict(ours.label, theirs.label, ours.env_id, word, text, chance, needed, p)
 
 
 def seeds_needed(ours: Sequence[float], theirs: Sequence[float]) -> int | None:

@@ -1,4 +1,4 @@
-"""Curves of groups of seeds: IQM with its interval where there are three seeds, thin raw lines."""
+"""Curves of groups of seeds: IQM with its interval from four seeds on, thin raw lines."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

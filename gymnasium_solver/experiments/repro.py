@@ -20,7 +20,6 @@ import numpy as np
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.experiments.groups import differing_fields, identity_of
 from gymnasium_solver.experiments.pool import Task
-from gymnasium_solver.experiments.statistics import FEWEST_SEEDS
 from gymnasium_solver.runs.query import get_config, get_events, get_meta, get_run, list_runs
 from gymnasium_solver.runs.run import Run, is_run
 
@@ -30,6 +29,7 @@ T_QUANTILES = (
     *(2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086),
 )
 NORMAL = 1.960
+FEWEST_RECORDED = 3  # seeds for a prediction interval
 KIND = ("cpu", "platform")
 IDENTICAL, SAME_SCORE, DIFFERENT = "identical", "same score", "different"
 
@@ -166,7 +166,7 @@ def _interval(
             continue
         if "-repro" not in other.id and identity_of(get_config(Run(Path(other.path)))) == wanted:
             scores.append(float(other.test["mean"]))
-    if len(scores) >= FEWEST_SEEDS:
+    if len(scores) >= FEWEST_RECORDED:
         return prediction_interval(scores), len(scores)
     errors = [float(test.get("stderr") or 0.0) for test in (old, new)]
     width = 2.576 * math.hypot(*errors)

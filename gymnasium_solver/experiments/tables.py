@@ -44,6 +44,11 @@ def estimate(found: Estimate, score: ScoreText) -> str:
 def notes(comparison: Comparison) -> list[str]:
     """Sentences below the table: verdicts, and what limits them."""
     lines = [f"{v.first} against {v.second}: {v.text}" for v in comparison.verdicts]
+    if len(comparison.verdicts) > 1:
+        lines.append(
+            f"{len(comparison.verdicts)} comparisons: all of them together are wrong in at most "
+            "5 % of cases (Holm's correction)"
+        )
     lines += [text for group in comparison.groups if (text := _against_random(group))]
     if comparison.aggregate:
         for name, found in comparison.aggregate.items():

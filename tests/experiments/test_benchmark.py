@@ -18,7 +18,7 @@ from gymnasium_solver.runs.run import Run
 ROOT = Path(__file__).parents[2]
 FILE = """
 name: mine
-seeds: 3
+seeds: 4
 set: {max_env_steps: 4000}
 entries:
   - {config: "CartPole-v1:ppo", reference: {score: 300, source: them}}
@@ -34,7 +34,7 @@ def declare(folder: Path, text: str = FILE) -> Path:
 
 def test_the_file(tmp_path: Path) -> None:
     found = read_benchmark(declare(tmp_path))
-    assert (found.name, found.seeds) == ("mine", [1, 2, 3])
+    assert (found.name, found.seeds) == ("mine", [1, 2, 3, 4])
     first, second = found.entries
     assert (first.reference, first.source, first.changes) == (
         300.0,
@@ -80,7 +80,7 @@ def test_the_table_comes_from_run_folders(tmp_path: Path) -> None:
     experiment = take_up(declared, tmp_path)
     assert experiment == take_up(declared, tmp_path)  # the second time it is there
     assert [row.score for row in rows_of(declared, experiment)] == [None, None]
-    scores = dict(zip(experiment.members, (400.0, 410.0, 420.0, 100.0, 250.0), strict=False))
+    scores = dict(zip(experiment.members, (400.0, 410.0, 420.0, 410.0, 100.0, 250.0), strict=False))
     for member, score in scores.items():
         identity = {"env_id": "CartPole-v1", "algo_id": "ppo", "seed": member.seed}
         identity["reward_threshold"] = 475.0
@@ -91,17 +91,17 @@ def test_the_table_comes_from_run_folders(tmp_path: Path) -> None:
     first, second = rows_of(declared, experiment)
     assert first.score is not None
     assert first.score.value == pytest.approx(410.0)
-    assert (first.seeds, first.n_solved, first.verdict) == (3, 0, "above")
-    assert (second.status, second.n_solved, second.verdict) == ("2 of 3 finished", 1, "")
+    assert (first.seeds, first.n_solved, first.verdict) == (4, 0, "above")
+    assert (second.status, second.n_solved, second.verdict) == ("2 of 4 finished", 1, "")
     assert second.command.endswith("--max-env-steps 4000 --hidden-dims [128] --seed <seed>")
     files = write_tables(declared, experiment, tmp_path / "out")
     assert [path.suffix for path in files] == [".md", ".csv", ".json", ".png"]
     text = files[0].read_text()
-    assert "| CartPole-v1:ppo | 3 of 3 finished | 3 | 410.0 |" in text
+    assert "| CartPole-v1:ppo | 4 of 4 finished | 4 | 410.0 |" in text
     assert "300.0 (them)" in text
     table = list(csv.DictReader(files[1].open()))
     assert [row["label"] for row in table] == ["CartPole-v1:ppo", "wide"]
-    assert json.loads(files[2].read_text())["rows"][0]["score"]["n"] == 3
+    assert json.loads(files[2].read_text())["rows"][0]["score"]["n"] == 4
 
 
 def test_another_file_of_the_same_name_is_refused(tmp_path: Path) -> None:
@@ -109,24 +109,24 @@ def test_another_file_of_the_same_name_is_refused(tmp_path: Path) -> None:
     changed = read_benchmark(declare(tmp_path, FILE.replace("[128]", "[64]")))
     with pytest.raises(UsageError, match="other settings of wide"):
         take_up(changed, tmp_path)
-    more = read_benchmark(declare(tmp_path, FILE.replace("seeds: 3", "seeds: 4")))
+    more = read_benchmark(declare(tmp_path, FILE.replace("seeds: 4", "seeds: 5")))
     with pytest.raises(UsageError, match="seeds"):
         take_up(more, tmp_path)
     assert take_up(changed, tmp_path, is_new_allowed=False).id == "benchmark-mine"
 
 
 def test_verdicts() -> None:
-    assert verdict(Estimate(2.0, 1.5, 2.5, 3), 1.0) == "above"
-    assert verdict(Estimate(2.0, 1.5, 2.5, 3), 2.2) == "within the interval"
-    assert verdict(Estimate(2.0, 1.5, 2.5, 3), 3.0) == "below"
-    assert verdict(Estimate(2.0, 1.5, 2.5, 2), 1.0) == "cannot tell: 2 seeds"
-    assert verdict(None, 1.0) == verdict(Estimate(2.0, 1.5, 2.5, 3), None) == ""
+    score = Estimate(2.0, 1.5, 2.5, 4)
+    found = [verdict(score, reference) for reference in (1.0, 2.2, 3.0, None)]
+    assert found == ["above", "within the interval", "below", ""]
+    assert verdict(Estimate(2.0, 1.5, 2.5, 3), 1.0) == "cannot tell: 3 seeds"
+    assert verdict(None, 1.0) == ""
 
 
 def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = str(declare(tmp_path))
     assert main(["benchmark", path, "--list", "--runs-dir", str(tmp_path)]) == 0
-    assert "6 runs" in capsys.readouterr().out
+    assert "8 runs" in capsys.readouterr().out
     assert main(["benchmark", path, "--table", "--runs-dir", str(tmp_path)]) == 2
     assert "has not been run" in capsys.readouterr().err
     assert not (tmp_path / FOLDER).exists()

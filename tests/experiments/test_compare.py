@@ -54,9 +54,9 @@ def test_labels_group_by_hand(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("ours", "theirs", "word"),
     [
-        ([500, 499, 498], [100, 110, 120], "better"),
-        ([100, 110, 120], [500, 499, 498], "worse"),
-        ([500, 499], [100, 110, 120], "cannot tell"),
+        ([500, 499, 498, 497], [100, 110, 120, 130], "better"),
+        ([100, 110, 120, 130], [500, 499, 498, 497], "worse"),
+        ([500, 499, 498], [100, 110, 120, 130], "cannot tell"),
         ([400, 500, 300, 450], [410, 490, 310, 455], "cannot tell"),
     ],
 )
@@ -71,7 +71,7 @@ def test_verdicts(tmp_path: Path, ours: list[int], theirs: list[int], word: str)
 def test_how_many_seeds_would_tell() -> None:
     assert seeds_needed([10.0, 12.0, 14.0], [11.0, 13.0, 15.0]) == 63  # effect of half a deviation
     assert seeds_needed([10.0, 12.0], [11.0, 11.0]) is None
-    assert seeds_needed([1.0, 1.0, 1.0], [9.0, 9.0, 9.0]) == 3
+    assert seeds_needed([1.0, 1.0, 1.0], [9.0, 9.0, 9.0]) == 4
 
 
 def test_runs_without_a_score_are_told(tmp_path: Path) -> None:
@@ -96,14 +96,14 @@ def test_several_environments_are_aggregated(tmp_path: Path) -> None:
 
 def test_verb_prints_and_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root = tmp_path / "runs"
-    ids = [make_run(root, 480.0 + i, i, lr) for lr in (0.1, 0.2) for i in range(3)]
+    ids = [make_run(root, 480.0 + i, i, lr) for lr in (0.1, 0.2) for i in range(4)]
     files = [tmp_path / "out" / f"c.{kind}" for kind in ("csv", "md", "json", "svg")]
     command = ["compare", *ids, "--runs-dir", str(root), "-o", *map(str, files)]
     assert main(command) == 0
     assert "cannot tell: the intervals overlap" in capsys.readouterr().out
-    assert len(list(csv.reader(files[0].open()))) == 7
+    assert len(list(csv.reader(files[0].open()))) == 9
     assert "| policy_lr | 0.1 | 0.2 |" in files[1].read_text()
-    assert json.loads(files[2].read_text())["groups"][0]["iqm"]["value"] == 481.0
+    assert json.loads(files[2].read_text())["groups"][0]["iqm"]["value"] == 481.5
     assert "<svg" in files[3].read_text()
 
 

@@ -38,7 +38,7 @@ PARAMS = {"policy_lr": "log:1e-5..1e-1", "n_epochs": "4,10,20"}
 def plan_data(**changes: Any) -> dict[str, Any]:
     return {"config": "CartPole-v1:ppo", "params": PARAMS, "trials": 10, "sampler": "tpe",
             "metric": {"name": "score"}, "set": {"max_env_steps": 10_000},
-            "final": {"top": 2, "seeds": 3}, **changes}  # fmt: skip
+            "final": {"top": 2, "choose": 2, "seeds": 4}, **changes}  # fmt: skip
 
 
 def create(tmp_path: Path, **changes: Any) -> Sweep:
@@ -65,19 +65,24 @@ def test_a_sweep(tmp_path: Path) -> None:
     first = load_config(str(sweep.trial_dir(0) / "trial.yaml"))
     assert dict(first)["policy_lr"] == dict(load_config("CartPole-v1:ppo"))["policy_lr"]
     rows = result["final"]
-    assert [row["own"] for row in rows].count(True) == 1
-    assert len(rows) == 3
+    assert sorted(row["own"] for row in rows) == [False, True]
+    assert [len(row["values"]) for row in result["choice"]] == [2, 2]
+    chosen = result["choice"][0]["trial"]
+    assert chosen in [row["trial"] for row in rows]
     assert rows[0]["value"] == max(row["value"] for row in rows)
     assert result["winner"] == rows[0]["trial"]
     assert abs(math.log10(result["params"]["policy_lr"]) + 3) < 1
-    assert len(backend.started) == len(set(backend.started)) == 10 + 9
+    assert len(backend.started) == len(set(backend.started)) == 10 + 2 * 2 + 2 * 4
     # Seeds: different in every trial, the same for all in the final, and none in both.
     seeds = {t.number: json.loads((sweep.run_dir(t.number, 0) / "meta.json").read_text())["seed"]
              for t in sweep.trials()}  # fmt: skip
     assert len(set(seeds.values())) == 10
-    assert not set(seeds.values()) & set(result["seeds"])
+    fresh = [*result["choice_seeds"], *result["seeds"]]
+    assert len({*seeds.values(), *fresh}) == 10 + 2 + 4
+    assert "seeds other than the 2 that chose it" in result["verdict"]
     report = sweep.report_path.read_text()
     assert "Final on fresh seeds" in report
+    assert "had no part in any choice" in report
     assert draw_all(sweep, sweep.plan(), sweep.trials()) == ["params.png", "history.png"]
     assert (sweep.path / "params.png").stat().st_size > 10_000
     assert find_sweep("@last", tmp_path).path == sweep.path

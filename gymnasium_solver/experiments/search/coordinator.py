@@ -269,16 +269,26 @@ class Coordinator:
     # -- the final --------------------------------------------------------------------------------
 
     def _final(self) -> dict[str, Any]:
-        chosen = final.candidates(self.plan, self.trials)
-        seeds = [derive(self.plan.seed, "final", i) for i in range(self.plan.final.seeds or 0)]
-        self.sweep.write("final.json", {"trials": chosen, "seeds": seeds})
+        finalists = final.candidates(self.plan, self.trials)
+        own = final.own_of(self.trials) if finalists else []
+        choice, seeds = final.choice_seeds(self.plan, finalists), final.final_seeds(self.plan)
+        listed = {"trials": [*finalists, *own], "choice_seeds": choice, "seeds": seeds}
+        self.sweep.write("final.json", listed)
+        self._train(finalists, self.sweep.choice_dir, choice)
+        known = (self.sweep, self.plan, self.trials)
+        chosen, _ = final.chosen_of(*known, finalists, self.budget)
+        self._train([*chosen, *own], self.sweep.final_dir, seeds)
+        return self._record(final.result(*known, self.budget))
+
+    def _train(
+        self, numbers: list[int], folder: Callable[[int, int], Path], seeds: list[int]
+    ) -> None:
+        """Train the configs of some trials on the same seeds, to their ends."""
         tasks: list[Task] = []
-        for number in chosen:
+        for number in numbers:
             config = self._write_config(self.trials[number])
-            for index, seed in enumerate(seeds):
-                tasks.append(self._task(self.sweep.final_dir(number, index), config, seed))
+            tasks += [self._task(folder(number, i), config, seed) for i, seed in enumerate(seeds)]
         self.wait(tasks)
-        return self._record(final.result(self.sweep, self.plan, self.trials, self.budget))
 
     def wait(self, tasks: list[Task]) -> None:
         """Train these to their ends."""

@@ -4,7 +4,7 @@ sweep.yaml      what is searched, resolved (Plan)
 base.yaml       the config without the searched fields
 journal.log     the trials, as an Optuna journal
 trials/0007/    trial.yaml, and one run folder per seed
-final/0007/     the same, on the fresh seeds of the final
+final/0007/     the same, on the fresh seeds of the final: choice0, ... choose, seed0, ... judge
 final.json      which trials take part in the final
 result.json     the winner;  report.md and PNG pictures for people
 """
@@ -67,6 +67,9 @@ class Sweep:
 
     def run_dir(self, number: int, seed_index: int) -> Path:
         return self.trial_dir(number) / f"seed{seed_index}"
+
+    def choice_dir(self, number: int, seed_index: int) -> Path:
+        return self.path / "final" / f"{number:04d}" / f"choice{seed_index}"
 
     def final_dir(self, number: int, seed_index: int) -> Path:
         return self.path / "final" / f"{number:04d}" / f"seed{seed_index}"

@@ -63,8 +63,11 @@ class PrunePlan(Block):
 class FinalPlan(Block):
     top: NonNegativeInt | None = None
     """How many of the best are trained again. Unset: about 30 % of all trainings. 0: none."""
+    choose: Count | None = None
+    """Fresh seeds by which one of them is chosen. Unset: half as many as `seeds`."""
     seeds: Count | None = None
-    """Fresh seeds of each, the same for all. Unset: 5, or 3 in a small sweep."""
+    """Further fresh seeds, on which the chosen one and the config's own values are judged. Unset:
+    5, or 4 in a small sweep."""
 
 
 class PbtPlan(Block):

@@ -34,6 +34,7 @@ from gymnasium_solver.experiments.search.space import (
     overrides,
     unknown_field,
 )
+from gymnasium_solver.experiments.statistics import FEWEST_SEEDS
 from gymnasium_solver.training.prepare import load_config
 
 EVALS = 10
@@ -224,14 +225,15 @@ def _samples(param: Param, points: int) -> list[Any]:
 
 
 def _final(plan: Plan) -> FinalPlan:
-    """About 30 % of all trainings: the best few, on 5 fresh seeds, or 3 in a small sweep."""
+    """About 30 % of all trainings, judged on 5 fresh seeds, or 4 in a small sweep."""
     if plan.sampler == "pbt":
         return FinalPlan(top=0, seeds=plan.final.seeds or 1)
     runs = (plan.trials or 0) * plan.seeds * 0.43
-    seeds = plan.final.seeds or (5 if runs >= 10 else 3)
-    if plan.final.top is not None:
-        return FinalPlan(top=plan.final.top, seeds=seeds)
-    return FinalPlan(top=min(max(round(runs / seeds), 1), 6, plan.trials or 1), seeds=seeds)
+    seeds = plan.final.seeds or (5 if runs >= 10 else FEWEST_SEEDS)
+    top = plan.final.top
+    if top is None:
+        top = min(max(round(runs / seeds), 1), 6, plan.trials or 1)
+    return FinalPlan(top=top, choose=plan.final.choose or -(-seeds // 2), seeds=seeds)
 
 
 def own_values(space: Space, config: Mapping[str, Any]) -> Values:

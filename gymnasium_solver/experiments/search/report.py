@@ -22,6 +22,8 @@ def write_report(
     lines = [f"# Sweep {sweep.id}", "", *_summary(plan, result), ""]
     if result["final"]:
         lines += ["## Final on fresh seeds", "", *_final_table(plan, result), ""]
+        if result.get("choice"):
+            lines += [choice_text(result), ""]
     lines += ["## Importance", "", *_importance(plan, trials), ""]
     lines += [f"![{name}]({name})" for name in pictures] + [""] * bool(pictures)
     lines += ["## Best trials of the search", "", *_trial_table(plan, trials), ""]
@@ -87,6 +89,15 @@ def _final_table(plan: Plan, result: Mapping[str, Any]) -> list[str]:
             )
         )
     return _table(heads, rows)
+
+
+def choice_text(result: Mapping[str, Any]) -> str:
+    """How one of several finalists was chosen."""
+    found = ", ".join(f"{row['trial']} ({number_text(row['value'])})" for row in result["choice"])
+    return (
+        f"Chosen from the trials {found} by {len(result['choice_seeds'])} fresh seeds. The seeds "
+        "of the table had no part in any choice."
+    )
 
 
 def _importance(plan: Plan, trials: Sequence[Trial]) -> list[str]:

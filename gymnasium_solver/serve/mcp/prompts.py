@@ -23,11 +23,11 @@ def tune_config(config: str, budget: str = "10 trainings") -> str:
     return f"""Tune {config} with the tools of gymnasium-solver. Budget: {budget}.
 
 1. get_config("{config}") and list_runs(filter="env=...", sort="test"): what was tried already.
-2. Train the config as it is first, with three seeds: that is the baseline.
+2. Train the config as it is first, with four seeds: that is the baseline.
 3. Change one thing at a time, the most influential first: policy_lr, n_steps and batch_size,
    ent_coef or exploration, gamma, network size. Tag every run with tags=["tune"].
 4. diagnose each run and read its problems before choosing the next change.
-5. Judge by compare_runs over at least three seeds a side. It says "cannot tell" if the seeds do
+5. Judge by compare_runs over at least four seeds a side. It says "cannot tell" if the seeds do
    not show a difference: believe it.
 6. Report the best overrides, the scores with their intervals, and what did not help.
 """
@@ -43,7 +43,7 @@ def beat_score(config: str, score: str) -> str:
    its curve clearly cannot reach {score} within the budget.
 4. If it falls short, diagnose, plot and play; then change what they point at, or the algorithm.
 5. The score counts only as a test (get_run: test), not as the best validation. Confirm it with
-   three seeds before claiming it.
+   four seeds before claiming it.
 """
 
 

@@ -182,7 +182,7 @@ def _with_reference(found: Sequence[Group], label: str | None) -> list[Group]:
 def _curves(
     web: Web, group: Group, metric: str, x: str, weight: float, points: int
 ) -> dict[str, Any]:
-    """The curve of each seed, and with two or more the IQM; its band needs three."""
+    """The curve of each seed, and with two or more the IQM; its band needs four."""
     lines, raw, final = [], [], []
     for member in group.members:
         at, values = web.tables.of(Run(Path(member.summary.path))).series(metric, x)
