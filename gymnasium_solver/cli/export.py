@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 from gymnasium_solver.cli.flags import Parser
 
 if TYPE_CHECKING:
-    from gymnasium_solver.share.export.files import Exported
+    from gymnasium_solver.share.export.export_run import Exported
 
 
 def main(argv: Sequence[str]) -> int:
     args = _parser().read(argv)
     from gymnasium_solver.runs.run import runs_root
-    from gymnasium_solver.share.export.files import export_run
+    from gymnasium_solver.share.export.export_run import export_run
 
     exported = export_run(
         args.checkpoint,

@@ -1,7 +1,7 @@
 """Export of trained policies: raw observation in, the environment's action out.
 
-    export_run("@last/@best", root, "onnx", out=None)       # files.py
+    export_run("@last/@best", root, "onnx", out=None)
 
-deployed.py is the policy as one torch module, observed.py plays the run's environment to compare,
-onnx_file.py and c_header.py write the two formats.
+deployed.py is the policy as one torch module, comparison.py plays the run's environment to compare
+a file with it; onnx_file.py and c_header.py write the two formats.
 """

@@ -25,9 +25,8 @@ from gymnasium_solver.errors import RunError, Unsupported
 from gymnasium_solver.fast.native.build import find_compiler
 from gymnasium_solver.fast.native.portable import portable
 from gymnasium_solver.fast.tape import write_forward
+from gymnasium_solver.share.export.comparison import Observed, Seen, Written, compare_actions
 from gymnasium_solver.share.export.deployed import Deployed
-from gymnasium_solver.share.export.observed import Observed, Seen
-from gymnasium_solver.share.export.onnx_file import compare_actions
 from gymnasium_solver.spaces.actions import DiscreteActions
 from gymnasium_solver.spaces.native_actions import action_leaves, action_width
 from gymnasium_solver.spaces.observations import obs_arrays, part_spaces
@@ -35,10 +34,9 @@ from gymnasium_solver.spaces.observations import obs_arrays, part_spaces
 MOST_WEIGHTS = 300_000
 """About 3 MB of source text; a larger network is not what a header is for."""
 FLAGS = ["-std=c99", "-O2", "-fPIC", "-shared", "-Wall", "-Werror", "-pedantic"]
-Described = tuple[bytes, float, dict[str, str], dict[str, str]]
 
 
-def c_header(policy: Deployed, observed: Observed, meta: dict[str, Any]) -> Described:
+def c_header(policy: Deployed, observed: Observed, meta: dict[str, Any]) -> Written:
     """The header, its largest difference from the policy, and its inputs and outputs."""
     if find_compiler() is None:
         raise RunError(

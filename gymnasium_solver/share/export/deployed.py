@@ -9,6 +9,7 @@ normaliser, legal actions, the recurrent core, and the conversion of actions. It
 actions of an evaluation.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -18,17 +19,41 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from gymnasium_solver.algos.agent import Agent
-from gymnasium_solver.envs.treatment import Treatment
+from gymnasium_solver.envs.treatment import Treatment, applied_layers
+from gymnasium_solver.envs.vector import VectorWrapper
+from gymnasium_solver.envs.wrappers.encode import (
+    DiscreteEncoder,
+    ObservationClip,
+    ObservationMap,
+    ObservationParts,
+    ObservationRescale,
+    ObservationScale,
+)
+from gymnasium_solver.envs.wrappers.restrict_actions import ValidActions
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.policies.continuous import DeterministicPolicy, SoftPolicy
 from gymnasium_solver.policies.policy import ActorPolicy, Policy
 from gymnasium_solver.policies.q_policy import QPolicy
-from gymnasium_solver.share.export.actions import best_actions, output_names
-from gymnasium_solver.share.export.wrappers import legal_actions, observation_maps
-from gymnasium_solver.spaces.actions import BoxActions
-from gymnasium_solver.spaces.observations import Obs, obs_arrays, part_spaces
+from gymnasium_solver.spaces.action_base import ActionKind
+from gymnasium_solver.spaces.action_dists import (
+    EDGE,
+    BetaActions,
+    MultivariateActions,
+    SquashedActions,
+    StateGaussianActions,
+)
+from gymnasium_solver.spaces.actions import (
+    BoxActions,
+    BoxBase,
+    DiscreteActions,
+    MultiBinaryActions,
+    MultiDiscreteActions,
+    ProductActions,
+)
+from gymnasium_solver.spaces.native_actions import action_leaves
+from gymnasium_solver.spaces.observations import Obs, Space, obs_arrays, part_spaces
 
-Core = Callable[[Any, Tensor, Tensor], tuple[Tensor, Tensor]]
+Parts = dict[str, Tensor]
 
 
 class Deployed(nn.Module):
@@ -40,18 +65,20 @@ class Deployed(nn.Module):
         super().__init__()
         policy, actions = agent.policy, agent.policy.actions
         self.kind, self.net = actions, agent.net
-        self.has_memory = policy.has_memory
-        self.has_mask = has_mask
-        self._scores, self._sequence = _functions(policy)
-        self.maps = observation_maps(treatment, actions.space)
+        self.has_memory, self.has_mask = policy.has_memory, has_mask
+        self._scores = _scores_of(policy)
         self.raw_space = treatment.space
-        legal = legal_actions(treatment, actions.space)
-        self.register_buffer("legal", None if legal is None else torch.from_numpy(legal.copy()))
+        wrappers = applied_layers(treatment, actions.space)
+        masks = [wrapper.legal for wrapper in wrappers if isinstance(wrapper, ValidActions)]
+        self.maps = nn.Sequential(*(_map(w) for w in wrappers if not isinstance(w, ValidActions)))
+        legal = torch.from_numpy(np.logical_and.reduce(masks)) if masks else None
+        self.register_buffer("legal", legal)
         self.carry_width = policy.initial_carry(1)["core"].shape[1] if self.has_memory else 0
         self._is_dict = isinstance(agent.observation_space, spaces.Dict)
-        self.obs_names = [f"obs.{n}" if n else "obs" for n in part_spaces(treatment.space)]
+        self._parts = list(part_spaces(treatment.space))
+        self.obs_names = [f"obs.{name}" if name else "obs" for name in self._parts]
         self.input_names = [*self.obs_names, *["action_mask"] * has_mask]
-        self.input_names += ["carry", "is_first"] if self.has_memory else []
+        self.input_names += ["carry", "is_first"] * self.has_memory
         self.output_names = output_names(actions.space) + ["next_carry"] * self.has_memory
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
@@ -62,23 +89,20 @@ class Deployed(nn.Module):
     def scores(self, *inputs: Tensor) -> tuple[Tensor, Tensor | None]:
         """Logits, Q-values or actions in the policy's units; and the next carry."""
         given = dict(zip(self.input_names, inputs, strict=True))
-        parts = {name: given[key] for name, key in zip(self.raw_parts, self.obs_names, strict=True)}
-        parts = self.maps(parts)
+        parts = self.maps(
+            {p: given[key] for p, key in zip(self._parts, self.obs_names, strict=True)}
+        )
         obs = parts if self._is_dict else parts[""]
         carry = None
         if self.has_memory:
-            assert self._sequence is not None, "deployed_policy refuses such a policy"
-            scores, carry = self._sequence(obs, given["carry"], given["is_first"])
+            net: Any = self.net
+            scores, carry = net.step(obs, given["carry"], given["is_first"])
         else:
             scores = self._scores(obs)
         mask = given.get("action_mask")
         if self.legal is not None:
             mask = self.legal if mask is None else mask & self.legal
         return (scores if mask is None else torch.where(mask, scores, -torch.inf)), carry
-
-    @property
-    def raw_parts(self) -> list[str]:
-        return list(part_spaces(self.raw_space))
 
     def arrays(
         self, obs: Obs, mask: np.ndarray | None, carry: np.ndarray | None, is_first: np.ndarray
@@ -96,41 +120,225 @@ class Deployed(nn.Module):
 
 def deployed_policy(agent: Agent, treatment: Treatment, has_mask: bool) -> Deployed:
     """The policy of a loaded agent, ready to be exported; RunError if it is of an unknown kind."""
-    if isinstance(agent.policy, QPolicy):
-        agent.policy.net.q.resample(None)  # no noise in noisy layers
-    if agent.policy.has_memory and _functions(agent.policy)[1] is None:
+    policy = agent.policy
+    if isinstance(policy, QPolicy):
+        policy.net.q.resample(None)  # no noise in noisy layers
+    if policy.has_memory and not isinstance(policy, ActorPolicy | QPolicy):
         raise RunError(
-            f"a {type(agent.policy).__name__} with memory cannot be exported; recurrent networks "
+            f"a {type(policy).__name__} with memory cannot be exported; recurrent networks "
             "with an actor or with Q-values can."
         )
     return Deployed(agent, treatment, has_mask).eval()
 
 
-def _functions(policy: Policy) -> tuple[Callable[[Any], Tensor], Core | None]:
-    """Observations to scores, and the same with a recurrent core."""
+def _scores_of(policy: Policy) -> Callable[[Any], Tensor]:
+    """Observations to scores, for a policy without memory."""
     if isinstance(policy, ActorPolicy):
-        return policy.net.actor, _sequence(policy.net)
+        return policy.net.actor
     if isinstance(policy, QPolicy):
-        return policy.net.q_values, _sequence(policy.net)
+        return policy.net.q_values
     if isinstance(policy, SoftPolicy):
         outputs = policy.net.actor_outputs
         if not isinstance(policy.actions, BoxActions):
-            return outputs, None
-        return lambda obs: torch.tanh(outputs(obs).chunk(2, dim=1)[0]), None
+            return outputs
+        return lambda obs: torch.tanh(outputs(obs).chunk(2, dim=1)[0])
     if isinstance(policy, DeterministicPolicy):
         net = policy.net
-        return lambda obs: torch.tanh(net.actor_outputs(obs)), None
+        return lambda obs: torch.tanh(net.actor_outputs(obs))
     raise RunError(
         f"the policy {type(policy).__name__} cannot be exported; export knows the policies of the "
         "built-in algorithms."
     )
 
 
-def _sequence(net: Any) -> Core:
-    """One step of a recurrent network."""
+# -- observation wrappers ---------------------------------------------------------------------
+# envs/treatment.py says which wrappers an agent applies itself: those that map each observation
+# alone. A wrapper without a map here (of a plugin) cannot be exported.
 
-    def step(obs: Any, carry: Tensor, is_first: Tensor) -> tuple[Tensor, Tensor]:
-        outputs, after = net.step(obs, carry, is_first)
-        return outputs, after
 
-    return step
+class Affine(nn.Module):
+    """clip(x * scale + shift), in float32 as the NumPy wrapper computes it."""
+
+    scale: Tensor
+    shift: Tensor
+
+    def __init__(self, coefficients: tuple[np.ndarray, np.ndarray], *bounds: float):
+        super().__init__()
+        for name, values in zip(("scale", "shift"), coefficients, strict=True):
+            self.register_buffer(name, torch.from_numpy(np.array(values, np.float32)))
+        self.bounds = bounds
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = x.float() * self.scale + self.shift
+        return y.clamp(*self.bounds) if self.bounds else y
+
+
+class Clip(nn.Module):
+    low: Tensor
+    high: Tensor
+
+    def __init__(self, low: np.ndarray, high: np.ndarray):
+        super().__init__()
+        self.register_buffer("low", torch.from_numpy(np.array(low)))
+        self.register_buffer("high", torch.from_numpy(np.array(high)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.minimum(torch.maximum(x, self.low), self.high)
+
+
+class Lookup(nn.Module):
+    """Row `x - start` of a table."""
+
+    table: Tensor
+
+    def __init__(self, table: np.ndarray, start: int):
+        super().__init__()
+        self.register_buffer("table", torch.from_numpy(table.astype(np.float32)))
+        self.start = start
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.table[x.long() - self.start if self.start else x.long()]
+
+
+class MapParts(nn.Module):
+    """A map for some parts of an observation; {"": ...} of a plain one."""
+
+    def __init__(self, maps: dict[str, nn.Module]):
+        super().__init__()
+        self.names, self.maps = list(maps), nn.ModuleList(maps.values())
+
+    def forward(self, parts: Parts) -> Parts:
+        mapped = zip(self.names, self.maps, strict=True)
+        return parts | {name: function(parts[name]) for name, function in mapped}
+
+
+class KeepParts(nn.Module):
+    def __init__(self, names: list[str]):
+        super().__init__()
+        self.names = names
+
+    def forward(self, parts: Parts) -> Parts:
+        if len(self.names) == 1:
+            return {"": parts[self.names[0]]}
+        return {name: parts[name] for name in self.names}
+
+
+def _map(wrapper: VectorWrapper) -> nn.Module:
+    if isinstance(wrapper, ObservationParts):
+        return KeepParts(wrapper.names)
+    build = _MAPS.get(type(wrapper))
+    if build is None or not isinstance(wrapper, ObservationMap):
+        raise RunError(
+            f"the wrapper {type(wrapper).__name__} of this run cannot be exported. Wrappers with "
+            f"an exported form: {', '.join(kind.__name__ for kind in _MAPS)}, ObservationParts."
+        )
+    parts = part_spaces(wrapper.env.observation_space)
+    return MapParts({name: build(wrapper, parts[name]) for name in wrapper.mapped_parts})
+
+
+_MAPS: dict[type, Callable[[Any, Any], nn.Module]] = {
+    DiscreteEncoder: lambda wrapper, space: Lookup(wrapper.table(space), int(space.start)),
+    ObservationScale: lambda wrapper, space: Affine(wrapper.coefficients(space)),
+    ObservationRescale: lambda wrapper, space: Affine(
+        wrapper.coefficients(space), float(wrapper.low), float(wrapper.high)
+    ),
+    ObservationClip: lambda wrapper, space: Clip(*wrapper.limits(space)),
+}
+
+
+# -- actions ----------------------------------------------------------------------------------
+# The counterpart of `ActionKind.mode` and `to_env` (spaces/actions.py), which act in NumPy.
+
+
+def best_actions(kind: ActionKind, outputs: Tensor) -> list[Tensor]:
+    """The most likely action of each row, in the env's units: one tensor per leaf of the space."""
+    if isinstance(kind, ProductActions):
+        leaves = [
+            action for leaf, own in _leaves(kind, outputs) for action in best_actions(leaf, own)
+        ]
+        return [
+            _typed(s, action) for s, action in zip(action_leaves(kind.space), leaves, strict=True)
+        ]
+    mode = _MODES.get(type(kind))
+    if mode is None:
+        raise RunError(f"actions of the kind {type(kind).__name__} cannot be exported.")
+    return [mode(kind, outputs)]
+
+
+def _leaves(kind: ProductActions, outputs: Tensor) -> list[tuple[ActionKind, Tensor]]:
+    widths = [leaf.n_outputs for leaf in kind.leaves]
+    return list(zip(kind.leaves, outputs.split(widths, dim=1), strict=True))
+
+
+def output_names(space: Space, prefix: str = "action") -> list[str]:
+    """`action`, or for a Dict or Tuple one name per leaf: `action.steer`, `action.0`."""
+    if isinstance(space, spaces.Dict):
+        inner: dict[str, Any] = dict(space.spaces)
+    elif isinstance(space, spaces.Tuple):
+        inner = {str(i): part for i, part in enumerate(space.spaces)}
+    else:
+        return [prefix]
+    return [n for key, part in inner.items() for n in output_names(part, f"{prefix}.{key}")]
+
+
+def _discrete(kind: DiscreteActions, outputs: Tensor) -> Tensor:
+    best = outputs.argmax(dim=1)
+    return best + kind.start if kind.start else best
+
+
+def _box(kind: BoxBase, outputs: Tensor) -> Tensor:
+    shaped = outputs.reshape(-1, *(kind.space.shape or ()))
+    if not kind.is_bounded:
+        return shaped
+    middle, half_width = (torch.from_numpy(p) for p in (kind.middle, kind.half_width))
+    return middle + half_width * shaped.clamp(-1.0, 1.0)
+
+
+def _beta(kind: BetaActions, outputs: Tensor) -> Tensor:
+    alpha, beta = (1.0 + torch.nn.functional.softplus(outputs)).chunk(2, dim=-1)
+    return _box(kind, 2.0 * (alpha - 1.0) / (alpha + beta - 2.0).clamp(min=EDGE) - 1.0)
+
+
+def _multi_discrete(kind: MultiDiscreteActions, outputs: Tensor) -> Tensor:
+    parts = outputs.split(kind.sizes, dim=1)
+    best = torch.stack([part.argmax(dim=1) for part in parts], dim=1)
+    return (best + torch.from_numpy(kind.start)).reshape(-1, *(kind.space.shape or ()))
+
+
+_MODES: dict[type, Callable[[Any, Tensor], Tensor]] = {
+    DiscreteActions: _discrete,
+    BoxActions: _box,
+    MultivariateActions: _box,
+    StateGaussianActions: lambda kind, outputs: _box(kind, outputs[:, : kind.width]),
+    SquashedActions: lambda kind, outputs: _box(kind, outputs[:, : kind.width].tanh()),
+    BetaActions: _beta,
+    MultiDiscreteActions: _multi_discrete,
+    MultiBinaryActions: lambda kind, outputs: (
+        (outputs > 0).long().reshape(-1, *(kind.space.shape or ()))
+    ),
+}
+
+
+def _typed(space: Space, action: Tensor) -> Tensor:
+    """In the type of the leaf, inside its bounds."""
+    if isinstance(space, spaces.Box):
+        low, high = torch.from_numpy(space.low.copy()), torch.from_numpy(space.high.copy())
+        action = torch.minimum(torch.maximum(action, low), high)
+    assert space.dtype is not None
+    return action.to(torch.float32 if space.dtype.kind == "f" else torch.int64)
+
+
+def score_gap(kind: ActionKind, outputs: Tensor) -> Tensor:
+    """[N]: how close each row is to a tie between actions; infinite for real-valued actions."""
+    if isinstance(kind, ProductActions):
+        gaps = [score_gap(leaf, own) for leaf, own in _leaves(kind, outputs)]
+        return torch.stack(gaps).amin(dim=0)
+    if isinstance(kind, MultiBinaryActions):
+        return outputs.abs().amin(dim=1)
+    sizes = kind.sizes if isinstance(kind, MultiDiscreteActions) else [outputs.shape[1]]
+    gaps = [torch.full((len(outputs),), math.inf)]
+    for part in outputs.split(sizes, dim=1):
+        if part.shape[1] > 1 and not isinstance(kind, BoxBase):
+            top = part.topk(2, dim=1).values
+            gaps.append((top[:, 0] - top[:, 1]) / top.abs().amax(dim=1).clamp(min=1.0))
+    return torch.stack(gaps).amin(dim=0)

@@ -1,7 +1,6 @@
 """Policies as ONNX files: written by torch, checked by onnx, compared in onnxruntime.
 
-data = onnx_bytes(policy, example, metadata)
-check_same(policy, data, observed)          # RunError if the file acts differently
+data, largest_difference, inputs, outputs = onnx_file(policy, observed, metadata)
 """
 
 import io
@@ -14,18 +13,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from gymnasium_solver.errors import RunError
-from gymnasium_solver.share.export.actions import score_gap
+from gymnasium_solver.share.export.comparison import Observed, Written, compare_actions
 from gymnasium_solver.share.export.deployed import Deployed
-from gymnasium_solver.share.export.observed import Observed, Seen
-from gymnasium_solver.spaces.native_actions import from_native_batch
-
-TOLERANCE = 1e-4
-"""Largest difference of a real-valued action, as a share of its range in the observed steps."""
-TIE = 1e-5
-"""Two choices whose scores differ less are a tie: rounding decides, and either is right."""
 
 
 def require_onnx() -> None:
@@ -39,6 +30,19 @@ def require_onnx() -> None:
         ) from None
 
 
+def onnx_file(policy: Deployed, observed: Observed, meta: dict[str, Any]) -> Written:
+    """The file, its largest difference from the policy, and its inputs and outputs."""
+    first = observed.steps[0]
+    data = onnx_bytes(policy, policy.arrays(first.obs, first.mask, None, first.is_first), meta)
+    largest = check_same(policy, data, observed)
+    session = OnnxPolicy(data).session
+    inputs, outputs = (
+        {value.name: f"{value.type} {value.shape}" for value in values}
+        for values in (session.get_inputs(), session.get_outputs())
+    )
+    return data, largest, inputs, outputs
+
+
 def onnx_bytes(
     policy: Deployed, example: Mapping[str, np.ndarray], meta: Mapping[str, Any]
 ) -> bytes:
@@ -46,8 +50,8 @@ def onnx_bytes(
     import onnx
 
     # Two rows: torch treats a batch of one as a constant.
-    rows = [_two_rows(example[name]) for name in policy.input_names]
-    inputs = tuple(torch.from_numpy(array.copy()) for array in rows)
+    rows = [np.concatenate([example[name]] * 2)[:2] for name in policy.input_names]
+    inputs = tuple(torch.from_numpy(array) for array in rows)
     batch = torch.export.Dim("batch", min=1, max=2**20)
     with _quiet(), torch.no_grad():
         program = torch.onnx.export(
@@ -76,10 +80,6 @@ def onnx_bytes(
     buffer = io.BytesIO()
     onnx.save_model(model, buffer)
     return buffer.getvalue()
-
-
-def _two_rows(array: np.ndarray) -> np.ndarray:
-    return np.concatenate([array, array])[:2]
 
 
 @contextmanager
@@ -131,36 +131,3 @@ def check_same(policy: Deployed, data: bytes, observed: Observed) -> float:
             alone = runs({name: array[:1] for name, array in inputs.items()})
             compare_actions(policy, step, inputs, alone[: len(outputs)], rows=1)
     return largest
-
-
-def compare_actions(
-    policy: Deployed,
-    step: Seen,
-    inputs: Mapping[str, np.ndarray],
-    actions: list[np.ndarray],
-    rows: int | None = None,
-) -> float:
-    """The largest difference between these actions and the policy's own in this step."""
-    space = policy.kind.space
-    own = from_native_batch(space, step.action)[:rows]
-    own = own.reshape(len(own), -1).astype(np.float64)
-    got = np.concatenate([a.reshape(len(a), -1).astype(np.float64) for a in actions], axis=1)
-    gap = np.abs(own - got).max(axis=1, initial=0.0)
-    scale = max(1.0, float(np.abs(own).max(initial=0.0)))
-    different = ~(gap <= TOLERANCE * scale)
-    if different.any() and not _are_ties(policy, inputs, different):
-        row = int(np.flatnonzero(different)[0])
-        raise RunError(
-            f"the exported file acts differently: {got[row].tolist()} where the run's policy "
-            f"takes {own[row].tolist()}. Nothing was written; please report this run's config."
-        )
-    return float(gap[~different].max(initial=0.0))
-
-
-@torch.no_grad()
-def _are_ties(policy: Deployed, inputs: Mapping[str, np.ndarray], rows: np.ndarray) -> bool:
-    tensors: list[Tensor] = []
-    for name in policy.input_names:
-        tensors.append(torch.from_numpy(inputs[name][: len(rows)].copy()))
-    scores, _ = policy.scores(*tensors)
-    return bool((score_gap(policy.kind, scores).numpy()[rows] < TIE).all())

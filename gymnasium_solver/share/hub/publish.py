@@ -179,7 +179,7 @@ def write_video(episode: Episode, path: Path) -> None:
 
 
 def _add_onnx(package: Package, run: Run, root: Path) -> None:
-    from gymnasium_solver.share.export.files import export_run
+    from gymnasium_solver.share.export.export_run import export_run
 
     with tempfile.TemporaryDirectory(prefix="gsolve-publish-") as place:
         path = Path(place) / "policy.onnx"

@@ -1,28 +1,39 @@
-"""Observations of a run's own environment, and the actions of its policy there.
+"""Compares an exported policy with the run's own, on observations of the run's environment.
 
-    seen = observe(found, agent, treatment, n=1000)
-    for step in seen.steps: step.obs, step.mask, step.is_first, step.action
+    observed = observe(config, agent, treatment, n=1000)
+    for step in observed.steps: step.obs, step.mask, step.is_first, step.action
+    compare_actions(policy, step, inputs, actions)      # RunError if they differ
 
-An exported policy is compared with these. Half of the environments follow the policy, the others
-act at random, so that the observations are not only those of a good agent. Where the environment
-cannot be built here, observations are drawn from its space.
+Half of the environments follow the policy, the others act at random, so that the observations are
+not only those of a good agent. Where the environment cannot be built here, observations are drawn
+from its space.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 
 from gymnasium_solver.algos.agent import Agent
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.envs.make import env_from_config
 from gymnasium_solver.envs.treatment import Applied, Treatment, tap_observations
-from gymnasium_solver.errors import EnvError
+from gymnasium_solver.errors import EnvError, RunError
+from gymnasium_solver.share.export.deployed import Deployed, score_gap
+from gymnasium_solver.spaces.native_actions import from_native_batch
 from gymnasium_solver.spaces.observations import Obs, allocate_obs, map_obs, part_spaces
 
 N_ENVS = 8
 SEED = 20_240_117
 """Of the played episodes. Any number does: the comparison is of two forms of one policy."""
+TOLERANCE = 1e-4
+"""Largest difference of a real-valued action, as a share of its range in the observed steps."""
+TIE = 1e-5
+"""Two choices whose scores differ less are a tie: rounding decides, and either is right."""
+Written = tuple[bytes, float, dict[str, str], dict[str, str]]
+"""A file, its largest difference from the policy, and a description of its inputs and outputs."""
 
 
 @dataclass(frozen=True)
@@ -66,11 +77,10 @@ def _played(config: Config, agent: Agent, n: int) -> Observed:
         carry = policy.initial_carry(env.n_envs)
         while len(steps) * env.n_envs < n:
             acted = policy.greedy(obs, carry, is_first, env.action_mask)
-            carry = acted.carry
-            best = policy.to_env(acted.actions)
+            carry, best = acted.carry, policy.to_env(acted.actions)
+            mask = None if tap.action_mask is None else tap.action_mask.copy()
             native = policy.actions.to_native_batch(best)
-            raw = map_obs(np.copy, tap.obs)
-            steps.append(Seen(raw, _copy(tap.action_mask), is_first.copy(), native))
+            steps.append(Seen(map_obs(np.copy, tap.obs), mask, is_first.copy(), native))
             chance = policy.to_env(policy.actions.uniform(env.n_envs, rng, env.action_mask))
             taken = best.copy()
             taken[1::2] = chance[1::2]
@@ -105,5 +115,34 @@ def _drawn(agent: Agent, treatment: Treatment, n: int) -> list[Seen]:
     return steps
 
 
-def _copy(mask: np.ndarray | None) -> np.ndarray | None:
-    return None if mask is None else mask.copy()
+def compare_actions(
+    policy: Deployed,
+    step: Seen,
+    inputs: Mapping[str, np.ndarray],
+    actions: list[np.ndarray],
+    rows: int | None = None,
+) -> float:
+    """The largest difference between these actions and the policy's own in this step.
+
+    RunError if an action differs by more than rounding."""
+    own = from_native_batch(policy.kind.space, step.action)[:rows]
+    own = own.reshape(len(own), -1).astype(np.float64)
+    got = np.concatenate([a.reshape(len(a), -1).astype(np.float64) for a in actions], axis=1)
+    gap = np.abs(own - got).max(axis=1, initial=0.0)
+    scale = max(1.0, float(np.abs(own).max(initial=0.0)))
+    different = ~(gap <= TOLERANCE * scale)
+    if different.any() and not _are_ties(policy, inputs, different):
+        row = int(np.flatnonzero(different)[0])
+        raise RunError(
+            f"the exported file acts differently: {got[row].tolist()} where the run's policy "
+            f"takes {own[row].tolist()}. Nothing was written; please report this run's config."
+        )
+    return float(gap[~different].max(initial=0.0))
+
+
+@torch.no_grad()
+def _are_ties(policy: Deployed, inputs: Mapping[str, np.ndarray], rows: np.ndarray) -> bool:
+    n = len(rows)
+    tensors = [torch.from_numpy(inputs[name][:n].copy()) for name in policy.input_names]
+    scores, _ = policy.scores(*tensors)
+    return bool((score_gap(policy.kind, scores).numpy()[rows] < TIE).all())

@@ -14,8 +14,8 @@ from gymnasium_solver.envs.treatment import Treatment
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.runs.files import cannot_write, write_atomic
 from gymnasium_solver.runs.resolve import resolve_checkpoint
+from gymnasium_solver.share.export.comparison import observe
 from gymnasium_solver.share.export.deployed import Deployed, deployed_policy
-from gymnasium_solver.share.export.observed import Observed, observe
 from gymnasium_solver.spaces.json_form import space_to_json
 from gymnasium_solver.training.agents import load_agent, run_treatment
 from gymnasium_solver.training.threads import limited_threads
@@ -56,21 +56,30 @@ def export_run(
     """Write the policy of a checkpoint in one of `SUFFIXES`; default place: the run's folder.
 
     RunError, and no file, if the written form acts differently from the run's policy."""
-    if format not in SUFFIXES:
-        raise ConfigError(f"--format {format}: expected {' or '.join(SUFFIXES)}.")
     if format == "onnx":
+        from gymnasium_solver.share.export.onnx_file import onnx_file as write
         from gymnasium_solver.share.export.onnx_file import require_onnx
 
         require_onnx()
+    elif format == "c":
+        from gymnasium_solver.share.export.c_header import c_header as write
+    else:
+        raise ConfigError(f"--format {format}: expected {' or '.join(SUFFIXES)}.")
     found = resolve_checkpoint(ref, root)
+    env_steps = int(found.path.name)
     with limited_threads(1):
         agent = load_agent(f"{found.run.path.resolve()}/{found.path.name}", trust=trust)
         treatment = run_treatment(found.run, agent.config, agent.observation_space)
         observed = observe(agent.config, agent, treatment, n_observations)
         policy = deployed_policy(agent, treatment, observed.steps[0].mask is not None)
-        meta = _metadata(found.run.id, found.path.name, agent, treatment, policy, observed)
-        write = _write_onnx if format == "onnx" else _write_c
-        data, largest, inputs, outputs = write(policy, observed, meta)
+        about = {
+            "run": found.run.id,
+            "env_steps": env_steps,
+            "compared": f"{observed.n} observations",
+        }
+        data, largest, inputs, outputs = write(
+            policy, observed, _facts(agent, treatment, policy) | about
+        )
     path = out or found.run.path / f"policy-{found.path.name}{SUFFIXES[format]}"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -82,7 +91,7 @@ def export_run(
         format=format,
         run=found.run.id,
         checkpoint=found.label,
-        env_steps=int(found.path.name),
+        env_steps=env_steps,
         inputs=inputs,
         outputs=outputs,
         n_compared=observed.n,
@@ -93,55 +102,16 @@ def export_run(
     )
 
 
-Written = tuple[bytes, float, dict[str, str], dict[str, str]]
-"""The file, the largest difference, and a description of inputs and outputs."""
-
-
-def _write_onnx(policy: Deployed, observed: Observed, meta: dict[str, Any]) -> Written:
-    from gymnasium_solver.share.export.onnx_file import OnnxPolicy, check_same, onnx_bytes
-
-    first = observed.steps[0]
-    example = policy.arrays(first.obs, first.mask, None, first.is_first)
-    data = onnx_bytes(policy, example, meta)
-    largest = check_same(policy, data, observed)
-    session = OnnxPolicy(data).session
-    inputs, outputs = (
-        {value.name: f"{value.type} {value.shape}" for value in values}
-        for values in (session.get_inputs(), session.get_outputs())
-    )
-    return data, largest, inputs, outputs
-
-
-def _write_c(policy: Deployed, observed: Observed, meta: dict[str, Any]) -> Written:
-    from gymnasium_solver.share.export.c_header import c_header
-
-    return c_header(policy, observed, meta)
-
-
-def _metadata(
-    run_id: str,
-    env_steps: str,
-    agent: Agent,
-    treatment: Treatment,
-    policy: Deployed,
-    observed: Observed,
-) -> dict[str, Any]:
+def _facts(agent: Agent, treatment: Treatment, policy: Deployed) -> dict[str, Any]:
     """What a reader of the file alone needs to know; nothing about this machine."""
-    config = agent.config
+    config, plain = agent.config, str | int | float | bool | None
     return {
         "gymnasium_solver": __version__,
-        "run": run_id,
         "env_id": config.env_id,
         "algo_id": config.algo_id,
-        "env_steps": int(env_steps),
         "observation_space": space_to_json(treatment.space),
         "action_space": space_to_json(agent.action_space),
         "carry_width": policy.carry_width,
         "env_wrappers": treatment.own_env,
-        "env_kwargs": {k: v for k, v in (config.env_kwargs or {}).items() if _is_plain(v)},
-        "compared": f"{observed.n} observations",
+        "env_kwargs": {k: v for k, v in (config.env_kwargs or {}).items() if isinstance(v, plain)},
     }
-
-
-def _is_plain(value: Any) -> bool:
-    return isinstance(value, str | int | float | bool | None)
