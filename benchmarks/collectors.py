@@ -1,7 +1,7 @@
-"""One learner with collectors beside the same training in one process: steps/s and scores.
+"""One learner with collectors compared with the same training in one process: steps/s and scores.
 
     python -m benchmarks.collectors --seeds 3                   # about 30 minutes on two cores
-    python -m benchmarks.collectors --seeds 1 --max-env-steps 8000 --setups alone process-1
+    python -m benchmarks.collectors --seeds 1 --max-env-steps 8000 --setups alone ray-1
 
 CartPole steps fast: what collectors cost. SlowPole waits 2 ms at every step (slow_pole.py): what
 they gain; `alone async` is one process with each environment in a process of its own, the other way
@@ -38,16 +38,14 @@ TASKS: dict[str, tuple[str, dict[str, Any]]] = {
 SETUPS: dict[str, dict[str, Any]] = {
     "alone": {},
     "alone async": {"vectorization_mode": "async"},
-    "process-0": {"collectors": {"n": 4}},
-    "process-1": {"collectors": {"n": 4, "max_staleness": 1}},
-    "ray-1": {"collectors": {"n": 4, "max_staleness": 1, "backend": "ray"}},
+    "ray-0": {"collectors": {"n": 4}},
+    "ray-1": {"collectors": {"n": 4, "max_staleness": 1}},
 }
 SHOWN = {
     "alone": "one process",
     "alone async": "one process, each environment in its own",
-    "process-0": "4 collectors, in turns with the learner",
-    "process-1": "4 collectors, at most one update behind",
-    "ray-1": "the same on Ray",
+    "ray-0": "4 collectors on Ray, in turns with the learner",
+    "ray-1": "4 collectors on Ray, at most one update behind",
 }
 
 

@@ -5,6 +5,7 @@ estimate(config).override("cpus=4 hours=8")
 """
 
 import math
+import os
 import re
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Self
@@ -96,7 +97,7 @@ def estimate(config: "Config") -> Resources:
     seconds = (config.max_env_steps or 1_000_000) / SPEED[kind] * MARGIN
     hours = max(LEAST_HOURS, math.ceil(4 * seconds / 3600) / 4)
     cpus = min(8, max(1, config.n_envs // 4)) if has_cnn else 1
-    if config.collectors is not None and config.collectors.backend == "process":
+    if config.collectors is not None and not os.environ.get("RAY_ADDRESS"):  # Ray starts here
         cpus += config.collectors.n
         memory += COLLECTOR_GB * config.collectors.n
     return Resources(cpus, math.ceil(memory * 2) / 2, gpus, hours)

@@ -1,9 +1,10 @@
-"""The field `collectors`: processes, here or on a Ray cluster, that act while the learner learns.
+"""The field `collectors`: actors on a Ray cluster that act while the learner learns.
 
 collectors: 4
-collectors: {backend: ray, n: 8, max_staleness: 1}
+collectors: {n: 8, max_staleness: 1}
 """
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, InstanceOf, PlainSerializer, WithJsonSchema
@@ -14,9 +15,8 @@ from gymnasium_solver.config.types import Count, Float, NonNegativeInt, whole
 
 
 class Collectors(Fields):
-    backend: Literal["process", "ray"] = "process"
-    """process: processes on this machine. ray: actors on the Ray cluster at RAY_ADDRESS, or on one
-    that is started on this machine."""
+    backend: Literal["ray"] = "ray"
+    """Actors on the Ray cluster at RAY_ADDRESS, or on one that is started on this machine."""
     n: Count = 2
     """How many. Each has n_envs / n of the environments. More: faster where environments are slow,
     one CPU each."""
@@ -25,7 +25,7 @@ class Collectors(Fields):
     learner take turns; the run is deterministic and resumes exactly. 1 or more: they work at the
     same time, and a run depends on how fast each of them is."""
     cpus: Annotated[Float, Field(gt=0)] = 1.0
-    """ray: CPUs that the cluster reserves for each."""
+    """CPUs that the cluster reserves for each."""
 
 
 def _parse(value: Any) -> Collectors | None:
@@ -34,6 +34,11 @@ def _parse(value: Any) -> Collectors | None:
     number = whole(value)
     if isinstance(number, int) and not isinstance(number, bool):
         value = {"n": number}
+    if isinstance(value, Mapping) and value.get("backend") == "process":
+        raise ValueError(
+            "backend: process was removed. On one machine use collectors: null and "
+            "vectorization_mode: async, which is faster; backend: ray uses several"
+        )
     return read_block(Collectors, value)
 
 
@@ -52,8 +57,7 @@ CollectorsField = Annotated[
                 {"type": "object"},
                 {"type": "null"},
             ],
-            "x-expected": "a number of processes, or a block {backend: ray, n: 4, "
-            "max_staleness: 1}",
+            "x-expected": "a number of actors, or a block {n: 4, max_staleness: 1}",
         }
     ),
 ]
@@ -63,5 +67,5 @@ class CollectorFields(Fields):
     title = "collectors"
 
     collectors: CollectorsField = None
-    """Let several processes act in the environments for one learner: a number, or a block {backend:
-    process or ray, n, max_staleness, cpus}. null: the learner's process acts itself."""
+    """Let several actors on a Ray cluster act in the environments for one learner: a number, or a
+    block {n, max_staleness, cpus}. null: the learner's process acts itself."""

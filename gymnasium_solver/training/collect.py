@@ -18,7 +18,7 @@ from gymnasium_solver.errors import EnvError
 from gymnasium_solver.policies.policy import Acted, Policy
 from gymnasium_solver.spaces.observations import Obs
 from gymnasium_solver.timing import Timer
-from gymnasium_solver.training.episodes import EPISODE_WINDOW, EpisodeStats
+from gymnasium_solver.training.episodes import EPISODE_WINDOW, Ended, EpisodeStats
 from gymnasium_solver.training.seeds import derive
 
 if TYPE_CHECKING:
@@ -206,16 +206,19 @@ class Collector(EpisodeStats):
         column[row] = found
         return column
 
+    def ended_at(self, step: Step, over: np.ndarray) -> Ended:
+        """The episodes that ended at this step, `over` [N]."""
+        return Ended(
+            step.episode_return,
+            step.episode_length,
+            step.terminated,
+            successes(step.info, self.env.n_envs),
+            step.info.get(EPISODE_PARTS, {}),
+        ).only(over)
+
     def note_episodes(self, row: int, step: Step, over: np.ndarray) -> None:
-        """Count the episodes that ended at this step, `over` [N]."""
-        success = successes(step.info, self.env.n_envs)
-        self.count_episodes(
-            step.episode_return[over],
-            step.episode_length[over],
-            step.terminated[over],
-            None if success is None else success[over],
-            {name: totals[over] for name, totals in step.info.get(EPISODE_PARTS, {}).items()},
-        )
+        """Count the episodes that ended at this step."""
+        self.count_episodes(*self.ended_at(step, over))
         if self._task_of is not None:
             windows = list(self.task_returns.values())
             for i in np.flatnonzero(over):
@@ -259,7 +262,7 @@ class Collector(EpisodeStats):
         own = {"is_first", *(name for name in arrays if name.startswith(CARRY))}
         journal = {name: array for name, array in arrays.items() if name not in own}
         if "seed" not in state["journal"]:
-            raise EnvError("The environments were those of collectors, which this run has not.")
+            raise EnvError("The environments were those of collectors, and this run has none.")
         self._obs = self.env.restore({**journal, **state["journal"]})
         self._is_first = np.asarray(arrays["is_first"], bool)
         for name, part in self._carry.items():

@@ -3,13 +3,29 @@
 import math
 from collections import deque
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from gymnasium_solver.training.activity import Activity
 
 EPISODE_WINDOW = 100
+
+
+class Ended(NamedTuple):
+    """Episodes that ended at the same step, [n] each."""
+
+    returns: np.ndarray
+    lengths: np.ndarray
+    terminated: np.ndarray
+    success: np.ndarray | None = None
+    parts: Mapping[str, np.ndarray] = {}
+
+    def only(self, which: np.ndarray) -> "Ended":
+        success = None if self.success is None else self.success[which]
+        parts = {name: totals[which] for name, totals in self.parts.items()}
+        columns = (self.returns[which], self.lengths[which], self.terminated[which])
+        return Ended(*columns, success, parts)
 
 
 class EpisodeStats:

@@ -16,7 +16,6 @@ from gymnasium_solver.training.alerting import Alerts
 from gymnasium_solver.training.async_eval import BackgroundEvaluator, check_async
 from gymnasium_solver.training.cadence import checkpoint_cadence, eval_cadence
 from gymnasium_solver.training.collect import Collector
-from gymnasium_solver.training.collectors.remote import RemoteCollector
 from gymnasium_solver.training.curriculum import stages_of
 from gymnasium_solver.training.demo_feed import collector_for
 from gymnasium_solver.training.details import detail_epochs
@@ -27,6 +26,7 @@ from gymnasium_solver.training.observer import Control, Observer
 from gymnasium_solver.training.plan import Plan
 from gymnasium_solver.training.profile import collect_seconds
 from gymnasium_solver.training.progress import EpochStart, Progress
+from gymnasium_solver.training.ray_collectors import RemoteCollector
 from gymnasium_solver.training.replay_log import ReplayLog
 from gymnasium_solver.training.videos import can_record
 

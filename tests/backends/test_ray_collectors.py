@@ -89,10 +89,10 @@ class LoseANode(Observer):
 
 
 def test_taking_turns_a_node_is_lost(cluster: Any, tmp_path: Path) -> None:
-    """The weights are those of collectors in processes, which lost nothing."""
-    alone = train(build_config({**TINY, "collectors": {"n": 2}}), runs_root=tmp_path)
+    """The weights are those of collectors that lost nothing."""
+    config = build_config({**TINY, "collectors": 2})
+    alone = train(config, runs_root=tmp_path)
     lose = LoseANode(cluster)
-    config = build_config({**TINY, "collectors": {"n": 2, "backend": "ray"}})
     run = train(config, runs_root=tmp_path, observers=[lose])
     assert any("was lost" in line for line in lose.lines), lose.lines
     assert weights(run) == weights(alone)
@@ -105,7 +105,7 @@ def test_stale_and_a_node_is_lost(algo_id: str, cluster: Any, tmp_path: Path) ->
     if algo_id == "dqn":
         del fields["n_epochs"]
         fields |= {"train_freq": 32, "learning_starts": 64}
-    settings = {"n": 2, "backend": "ray", "max_staleness": 1}
+    settings = {"n": 2, "max_staleness": 1}
     lose = LoseANode(cluster)
     run = train(
         build_config({**fields, "collectors": settings}), runs_root=tmp_path, observers=[lose]

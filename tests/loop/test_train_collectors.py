@@ -1,12 +1,12 @@
-"""Collectors: one learner, several processes that act. Equal to a run without them where it must
-be, the bound on staleness, losses of collectors, exact resume."""
+"""Collectors: one learner, several actors. Equal to a run without them where it must be, the bound
+on staleness, losses of collectors, exact resume. On a real cluster: tests/backends."""
 
-import io
-import os
-import signal
+import pickle
+import sys
 import threading
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,80 +15,97 @@ import torch
 
 from gymnasium_solver.algos.on_policy import Batch, corrected, policy_gradient_loss
 from gymnasium_solver.config.load import config_dict
+from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.errors import ConfigError, EnvError
-from gymnasium_solver.training.collectors import remote
-from gymnasium_solver.training.collectors.handle import CollectorLost
-from gymnasium_solver.training.collectors.messages import Message, read, write
-from gymnasium_solver.training.collectors.parts import cut_to, joined_rollout
-from gymnasium_solver.training.collectors.worker import Worker
+from gymnasium_solver.training.collecting_actor import CollectingActor, Start, Weights
 from gymnasium_solver.training.observer import Observer
+from gymnasium_solver.training.ray_collectors import cut_to, joined_rollout
 
 Call = Callable[..., Any]
 
 
-class Here:
-    """Collectors in this process. They make rollouts as early as they may, so that weights are as
-    stale as they can be; `losses` [(collector, round)] are lost once each."""
+class RayError(Exception):
+    pass
+
+
+class ActorDied(RayError):
+    pass
+
+
+class TaskError(RayError):
+    def __init__(self, cause: Exception) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+
+
+class FakeRay:
+    """Ray in this process: a call is made at once, so that rollouts are made as early as they may
+    and weights are as stale as they can be. `losses` [(collector, round)] are lost once each."""
+
+    exceptions = SimpleNamespace(
+        RayError=RayError, RayTaskError=TaskError, GetTimeoutError=TimeoutError
+    )
 
     def __init__(self) -> None:
         self.losses: list[tuple[int, int]] = []
         self.started: list[int] = []
-        self.asked: list[tuple[int, int]] = []
 
-    def start(self, message: Message) -> "HereHandle":
-        self.started.append(message.fields["index"])
-        return HereHandle(self, message)
+    def is_initialized(self) -> bool:
+        return True
 
-    def close(self) -> None:
-        pass
+    def cluster_resources(self) -> dict[str, float]:
+        return {"CPU": 4.0}
+
+    def remote(self, **options: Any) -> Call:
+        return lambda actor_class: SimpleNamespace(remote=lambda start: FakeActor(self, start))
+
+    def get(self, ref: Call, timeout: float | None = None) -> Any:
+        return ref()
+
+    def kill(self, actor: "FakeActor") -> None:
+        if hasattr(actor.own, "env"):
+            actor.own.env.close()
 
 
-class HereHandle:
-    def __init__(self, backend: Here, start: Message) -> None:
-        self.backend, self.start = backend, start
-        self.worker: Worker | None = None
-        self.ready: dict[int, Message] = {}
-        self.next = start.fields["round"]
+class FakeActor:
+    def __init__(self, ray: FakeRay, start: Start) -> None:
+        self.ray, self.own = ray, CollectingActor(_sent(start))
+        ray.started.append(start.index)
 
-    def wait_ready(self) -> Message:
+    def __getattr__(self, name: str) -> Any:
+        return SimpleNamespace(
+            options=lambda **_: SimpleNamespace(remote=lambda *args: self._call(name, *args))
+        )
+
+    def _call(self, name: str, *args: Any) -> Call:
         try:
-            self.worker = Worker(self.start)
-        except EnvError as error:
-            return Message({"kind": "error", "text": str(error)}, {})
-        return Message({"kind": "ready"}, {})
+            result = _sent(getattr(self.own, name)(*map(_sent, args)))
+        except Exception as error:
+            failure = TaskError(error)
+            return lambda: _raise(failure)
+        who = (self.own.start.index, *args)
+        return lambda: self._taken(who, result) if name == "rollout" else result
 
-    def send(self, message: Message) -> None:
-        assert self.worker is not None
-        self.worker.hear(_through_a_pipe(message))
-        while self.next <= message.fields["version"] + self.worker.max_staleness:
-            self.ready[self.next] = _through_a_pipe(self.worker.rollout(self.next))
-            self.next += 1
-
-    def take(self, j: int) -> Message:
-        who = (self.start.fields["index"], j)
-        if who in self.backend.losses:
-            self.backend.losses.remove(who)
-            raise CollectorLost("it was shot")
-        self.backend.asked.append(who)
-        return self.ready.pop(j)
-
-    def close(self) -> None:
-        if self.worker is not None:
-            self.worker.close()
+    def _taken(self, who: Any, result: Any) -> Any:
+        if who in self.ray.losses:
+            self.ray.losses.remove(who)
+            raise ActorDied
+        return result
 
 
-def _through_a_pipe(message: Message) -> Message:
-    pipe = io.BytesIO()
-    write(pipe, message)
-    pipe.seek(0)
-    return read(pipe)
+def _raise(error: Exception) -> None:
+    raise error
+
+
+def _sent(value: Any) -> Any:
+    return pickle.loads(pickle.dumps(value))
 
 
 @pytest.fixture
-def here(monkeypatch: pytest.MonkeyPatch) -> Here:
-    backend = Here()
-    monkeypatch.setattr(remote, "backend_for", lambda settings: backend)
-    return backend
+def here(monkeypatch: pytest.MonkeyPatch) -> FakeRay:
+    ray = FakeRay()
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    return ray
 
 
 CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
@@ -106,7 +123,7 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
 
 @pytest.mark.parametrize("case", list(CASES))
 def test_one_that_takes_turns_is_a_run_without(
-    case: str, train: Call, weight_hash: Call, learning_rows: Call, here: Here
+    case: str, train: Call, weight_hash: Call, learning_rows: Call, here: FakeRay
 ) -> None:
     algo_id, env_id, fields = CASES[case]
     fields = {"max_env_steps": 157, "env_boundary_steps": 60, **fields}
@@ -122,7 +139,7 @@ def test_one_that_takes_turns_is_a_run_without(
 
 @pytest.mark.parametrize("case", ["ppo", "ppo gru", "a2c", "dqn", "sac"])
 def test_a_lost_collector_changes_nothing(
-    case: str, train: Call, weight_hash: Call, here: Here
+    case: str, train: Call, weight_hash: Call, here: FakeRay
 ) -> None:
     """It is rebuilt where its last rollout ended: same envs, same carry, same random stream."""
     algo_id, env_id, fields = CASES[case]
@@ -134,7 +151,7 @@ def test_a_lost_collector_changes_nothing(
     again = train(algo_id, env_id, observer=seen, **fields)
     assert here.started == [0, 1, 0, 1, 1, 0, 1]
     assert weight_hash(again) == weight_hash(whole)
-    assert seen.lines.count("collector 1 was lost (it was shot) and is replaced") == 2
+    assert seen.lines.count("collector 1 was lost (ActorDied) and is replaced") == 2
 
 
 class Messages(Observer):
@@ -145,7 +162,7 @@ class Messages(Observer):
         self.lines.append(text)
 
 
-def test_one_that_is_lost_again_and_again_ends_the_run(train: Call, here: Here) -> None:
+def test_one_that_is_lost_again_and_again_ends_the_run(train: Call, here: FakeRay) -> None:
     here.losses = [(1, 2)] * 4
     with pytest.raises(EnvError, match="collector 1 was lost 4 times in a row"):
         train("ppo", "CartPole-v1", n_envs=4, collectors=2)
@@ -169,7 +186,7 @@ class CrashAt(Observer):
 
 @pytest.mark.parametrize("case", ["ppo", "ppo continuous", "ppo gru", "ppo parts", "a2c", "dqn"])
 def test_taking_turns_resumes_exactly(
-    case: str, train: Call, resume: Call, weight_hash: Call, learning_rows: Call, here: Here
+    case: str, train: Call, resume: Call, weight_hash: Call, learning_rows: Call, here: FakeRay
 ) -> None:
     algo_id, env_id, fields = CASES[case]
     fields = {"n_envs": 4, "collectors": 2, "env_boundary_steps": 100, "max_epochs": 6, **fields}
@@ -184,7 +201,7 @@ def test_taking_turns_resumes_exactly(
 
 
 def test_a_stale_run_resumes_where_its_envs_were(
-    train: Call, resume: Call, learning_rows: Call, here: Here
+    train: Call, resume: Call, learning_rows: Call, here: FakeRay
 ) -> None:
     """Not exact, but no episode is thrown away: the collectors continue those of the checkpoint."""
     fields = {"n_envs": 4, "collectors": {"n": 2, "max_staleness": 2}, "max_epochs": 6}
@@ -200,7 +217,9 @@ def test_a_stale_run_resumes_where_its_envs_were(
 
 
 @pytest.mark.parametrize("algo_id", ["ppo", "a2c", "pqn", "dqn"])
-def test_staleness_is_measured(algo_id: str, train: Call, learning_rows: Call, here: Here) -> None:
+def test_staleness_is_measured(
+    algo_id: str, train: Call, learning_rows: Call, here: FakeRay
+) -> None:
     settings = {"n": 2, "max_staleness": 2}
     run = train(algo_id, "CartPole-v1", n_envs=4, collectors=settings, n_steps=18, max_epochs=6)
     lags = [row["train/roll/policy_lag/max"] for row in learning_rows(run)]
@@ -211,33 +230,32 @@ def test_staleness_is_measured(algo_id: str, train: Call, learning_rows: Call, h
 
 
 def test_a_collector_waits_for_weights_that_are_new_enough(make_config: Call) -> None:
-    config = make_config("ppo", "CartPole-v1", n_envs=2)
-    worker = Worker(Message({"config": config_dict(config), "index": 0, "n": 1,
-                             "max_staleness": 1}, {}))  # fmt: skip
-    weights = worker.agent.export_flat()
+    config = config_dict(make_config("ppo", "CartPole-v1", n_envs=2))
+    actor = CollectingActor(Start(config, index=0, n=1, max_staleness=1))
+    actor.ready()
+    arrays, rows = actor.agent.export_flat(), dict.fromkeys(range(9), 4)
 
-    def order(version: int) -> Message:
-        fields = {"version": version, "env_steps": 0, "total_steps": 100,
-                  "rows": {str(j): 4 for j in range(9)}, "restarts": {"0": [0, 0]},
-                  "config": config_dict(config)}  # fmt: skip
-        return Message(fields, weights)
+    def hear(version: int) -> None:
+        actor.hear(Weights(version, arrays, config, 0, 100, rows, {0: (0, 0)}))
 
-    worker.hear(order(0))
-    assert worker.rollout(0).fields["version"] == 0
-    assert worker.rollout(1).fields["version"] == 0  # one update behind: allowed
+    hear(0)
+    assert actor.rollout(0).version == 0
+    assert actor.rollout(1).version == 0  # one update behind: allowed
     made: list[int] = []
-    thread = threading.Thread(target=lambda: made.append(worker.rollout(2).fields["version"]))
+    thread = threading.Thread(target=lambda: made.append(actor.rollout(2).version))
     thread.start()
     time.sleep(0.1)
     assert made == []  # two updates behind would be too old
-    worker.hear(order(1))
-    worker.hear(order(2))
+    hear(1)
+    hear(2)
     thread.join(timeout=10)
     assert made in ([1], [2])
-    worker.close()
+    actor.env.close()
 
 
-def test_a_live_edit_reaches_the_collectors(train: Call, learning_rows: Call, here: Here) -> None:
+def test_a_live_edit_reaches_the_collectors(
+    train: Call, learning_rows: Call, here: FakeRay
+) -> None:
     from gymnasium_solver.runs.edits import Request, put_request
 
     class Edit(CrashAt):
@@ -259,32 +277,34 @@ def test_a_live_edit_reaches_the_collectors(train: Call, learning_rows: Call, he
         ("reinforce", {"collectors": {"n": 3, "max_staleness": 1}}, "reinforce learns only"),
         ("ppo", {"collectors": {"m": 2}}, "m"),
         ("ppo", {"collectors": {"n": 2, "backend": "rey"}}, "ray"),
+        ("ppo", {"collectors": {"n": 2, "backend": "process"}}, "removed.*mode: async"),
+        ("ppo", {"n_envs": 6, "collectors": 6}, "6 collectors of 1 CPUs do not fit"),
         ("ppo", {"collectors": {"n": 0}}, "n"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_collected(
-    algo_id: str, fields: dict[str, Any], text: str, train: Call, here: Here
+    algo_id: str, fields: dict[str, Any], text: str, train: Call, here: FakeRay
 ) -> None:
-    with pytest.raises(ConfigError, match=text):
+    with pytest.raises((ConfigError, EnvError), match=text):
         train(algo_id, "CartPole-v1", **fields)
 
 
-def test_an_error_of_an_environment_is_the_runs(train: Call, here: Here) -> None:
+def test_an_error_of_an_environment_is_the_runs(train: Call, here: FakeRay) -> None:
     with pytest.raises(EnvError, match="no_such_option"):
         train("ppo", "CartPole-v1", n_envs=4, collectors=2, env_kwargs={"no_such_option": 1})
 
 
 def test_a_rollout_is_cut_to_the_budget() -> None:
-    rows: dict[str, np.ndarray] = {
-            "actions": np.zeros((3, 2)), "reward": np.zeros((3, 2), np.float32),
-            "terminated": np.zeros((3, 2), bool), "truncated": np.zeros((3, 2), bool),
-            "valid": np.array([[1, 0], [1, 1], [1, 1]], bool), "is_first": np.zeros((4, 2), bool),
-            "obs.": np.zeros((4, 2, 1), np.float32)}  # fmt: skip
+    def part(valid: list[int]) -> Rollout:
+        zeros = np.zeros((3, 1), np.float32)
+        rows = np.array(valid, bool).reshape(3, 1)
+        return Rollout(obs=np.zeros((4, 1, 1), np.float32), actions=zeros, reward=zeros,
+                       terminated=zeros > 0, truncated=zeros > 0, valid=rows,
+                       is_first=np.zeros((4, 1), bool))  # fmt: skip
 
     def cut(budget: int | None) -> list[list[int]]:
-        parts = [{name: a.copy()[:, :1] for name, a in rows.items()},
-                 {name: a.copy()[:, 1:] for name, a in rows.items()}]  # fmt: skip
-        return cut_to(joined_rollout(parts, 0), budget).valid.astype(int).tolist()
+        whole = joined_rollout([part([1, 1, 1]), part([0, 1, 1])])
+        return cut_to(whole, budget).valid.astype(int).tolist()
 
     assert cut(None) == cut(9) == [[1, 0], [1, 1], [1, 1]]
     assert cut(5) == [[1, 0], [1, 1], [1, 1]]
@@ -313,50 +333,3 @@ def test_actions_of_an_older_policy_are_weighted() -> None:
     loss = policy_gradient_loss(agent.net, agent.actions, batch._replace(advantage=weight),
                                 torch.tensor(0.0), torch.tensor(0.0))  # fmt: skip
     assert torch.allclose(loss.policy, -(weight * now.log()).mean(), atol=1e-6)
-
-
-class Kill(Observer):
-    """Kills a collector, a process, after an epoch."""
-
-    def __init__(self, at: int) -> None:
-        self.at, self.killed = at, 0
-        self.lines: list[str] = []
-
-    def on_message(self, level: str, text: str) -> None:
-        self.lines.append(text)
-
-    def on_epoch(self, row: dict[str, Any]) -> None:
-        if row["epoch"] == self.at:
-            for pid in _collector_pids():
-                os.kill(pid, signal.SIGKILL)
-                self.killed += 1
-                break
-
-
-def _collector_pids() -> list[int]:
-    import psutil
-
-    return [
-        child.pid
-        for child in psutil.Process().children(recursive=True)
-        if "gymnasium_solver.training.collectors.process" in child.cmdline()
-    ]
-
-
-def test_processes_and_one_of_them_killed(train: Call, weight_hash: Call, here: Here) -> None:
-    """The same weights as with collectors in this process; none outlives the run."""
-    fields = {"n_envs": 4, "max_epochs": 6}
-    whole = train("ppo", "CartPole-v1", collectors=2, **fields)
-    here_only = remote.backend_for
-    try:
-        from gymnasium_solver.training.collectors.process import ProcessBackend
-
-        remote.backend_for = lambda settings: ProcessBackend()
-        kill = Kill(at=3)
-        run = train("ppo", "CartPole-v1", observer=kill, collectors=2, **fields)
-    finally:
-        remote.backend_for = here_only
-    assert kill.killed == 1
-    assert any("was lost (its process ended with exit code -9)" in line for line in kill.lines)
-    assert weight_hash(run) == weight_hash(whole)
-    assert _collector_pids() == []
