@@ -39,9 +39,8 @@ from gymnasium_solver.config.yaml_file import parse_value
 from gymnasium_solver.data.replay import Replay
 from gymnasium_solver.envs.wrappers.listing import wrapper_catalog
 from gymnasium_solver.runs.alerts.judge import RULES
-from gymnasium_solver.runs.declared import all_metrics
-from gymnasium_solver.runs.metric import Metric
 from gymnasium_solver.runs.metric_aliases import SYSTEMS
+from gymnasium_solver.runs.metrics import DECLARED, Metric
 from gymnasium_solver.runs.query import RunSummary
 from gymnasium_solver.spaces.actions import action_kind
 from gymnasium_solver.training.observer import EvalResult
@@ -249,7 +248,7 @@ def replay_memory() -> str:
 def metrics() -> str:
     """A table per group, in the order of the declarations."""
     parts = []
-    for group, members in groupby(all_metrics(), key=lambda metric: metric.group):
+    for group, members in groupby(DECLARED, key=lambda metric: metric.group):
         rows = [
             [
                 code(metric.name),

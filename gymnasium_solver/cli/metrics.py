@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from gymnasium_solver.cli.flags import Parser
 
 if TYPE_CHECKING:
-    from gymnasium_solver.runs.metric import Metric
+    from gymnasium_solver.runs.metrics import Metric
 
 ARROWS = {"up": "higher", "down": "lower", None: ""}
 

@@ -2,8 +2,7 @@
 
 import pytest
 
-from gymnasium_solver.runs.declared import all_metrics
-from gymnasium_solver.runs.metrics import METRICS, describe, find_metrics
+from gymnasium_solver.runs.metrics import DECLARED, METRICS, describe, find_metrics
 
 NAMES = [
     "train/roll/ep_rew/mean",
@@ -125,7 +124,7 @@ def test_a_name_made_of_parts_is_described_by_its_pattern(name: str, text: str) 
 
 
 def test_every_metric_is_declared_once() -> None:
-    names = [metric.name for metric in all_metrics()]
+    names = [metric.name for metric in DECLARED]
     assert len(names) == len(set(names)) == len(METRICS)
 
 
