@@ -58,12 +58,11 @@ def main(argv: Sequence[str]) -> int:
 
 def _write(path: Path, folders: Sequence[Path]) -> None:
     from gymnasium_solver.runs.files import write_atomic
-    from gymnasium_solver.runs.report import markdown
-    from gymnasium_solver.runs.report_facts import read_facts
-    from gymnasium_solver.runs.report_page import run_page, runs_page
+    from gymnasium_solver.runs.query import get_details
+    from gymnasium_solver.runs.report import markdown, run_page, runs_page
     from gymnasium_solver.runs.run import Run
 
-    facts = [read_facts(Run(folder)) for folder in folders]
+    facts = [get_details(Run(folder)) for folder in folders]
     if path.suffix.lower() == ".md":
         text = "\n\n".join(markdown(one) for one in facts)
     else:

@@ -11,7 +11,7 @@ from gymnasium_solver.printable import printable_lines
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from gymnasium_solver.runs.query import RunSummary
+    from gymnasium_solver.runs.query import RunDetails, RunSummary
     from gymnasium_solver.runs.words import ScoreText
 
 SHOWN_EVALS = 10
@@ -37,7 +37,7 @@ def main(argv: Sequence[str]) -> int:
         raise UsageError(f"--log {args.log}: must be 0 or more")
 
     from gymnasium_solver.cli.tables import make_console, print_json
-    from gymnasium_solver.runs.query import get_alerts, get_events, get_log, get_run
+    from gymnasium_solver.runs.query import get_details, get_log
     from gymnasium_solver.runs.run import runs_root
 
     root = runs_root(args.runs_dir)
@@ -47,25 +47,20 @@ def main(argv: Sequence[str]) -> int:
         return 0
     if args.csv is not None or args.metrics is not None:
         return show_metrics(args.run, root, args)
-    run = get_run(args.run, root)
-    evals = [e | {"stage": e.get("stage", "val")} for e in get_events(args.run, "eval", root)]
+    details = get_details(args.run, root)
+    run = details.summary
     if args.json:
         from gymnasium_solver.cli.summary import measured_from_random
 
-        more = {"normalized": measured_from_random(run), "evals": evals}
-        more["alerts"] = [alert.to_dict() for alert in get_alerts(args.run, root)]
+        more = {"normalized": measured_from_random(run), "evals": details.evaluations}
+        more["alerts"] = [alert.to_dict() for alert in details.alerts]
         print_json(run.to_dict() | more)
     else:
-        print_run(make_console(), run, evals, args.runs_dir)
+        print_run(make_console(), details, args.runs_dir)
     return 0
 
 
-def print_run(
-    console: "Console",
-    run: "RunSummary",
-    evals: list[dict[str, Any]],
-    runs_dir: str | None = None,
-) -> None:
+def print_run(console: "Console", details: "RunDetails", runs_dir: str | None = None) -> None:
     from rich.text import Text
 
     from gymnasium_solver.cli.summary import (
@@ -79,6 +74,7 @@ def print_run(
     from gymnasium_solver.runs.query import test_score
     from gymnasium_solver.runs.words import ScoreText, stopped
 
+    run, val = details.summary, details.validations
     console.print(Text.assemble((run.id, "bold"), "  ", status_text(run)))
     console.print(verdict(run))
     rows: list[tuple[str, str | Text]] = [
@@ -88,20 +84,19 @@ def print_run(
         ("done", f"{run.env_steps:,} env steps, {run.epoch:,} epochs, {run.episodes:,} episodes"),
         ("stopped", stopped(run, "not yet")),
     ]
-    val = [event for event in evals if event["stage"] == "val"]
     scores = [event["mean"] for event in val if event.get("mean") is not None]
     if scores:
         rows.append(("val", f"{fmt.sparkline(scores, 40)}  {len(scores)} evaluations"))
     rows += normalized_row(run)
     score = ScoreText(run.threshold, scores)
     # The newest of each kind.
-    tests = {bool(e.get("greedy")): e for e in evals if e["stage"] == "test"}
+    tests = {bool(event.get("greedy")): event for event in details.tests}
     for i, (greedy, test) in enumerate(sorted(tests.items(), reverse=True)):
         text = f"{'greedy' if greedy else 'sampled'} {score.test(test_score(test))}"
         rows.append(("test" if i == 0 else "", f"{text}, std {score(test.get('std'))}"))
     if why := why_modes_differ(run, list(tests.values())):
         rows.append(("", why))
-    if n_failed := sum(event["stage"] == "failed_test" for event in evals):
+    if n_failed := len(details.failed_tests):
         rows.append(("", f"{n_failed} earlier test{'s' * (n_failed > 1)} failed"))
     rows += alert_rows(run)
     rows.append(("folder", str(run.path)))

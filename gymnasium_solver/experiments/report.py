@@ -14,19 +14,19 @@ from gymnasium_solver.experiments.groups import VAL, Group, group_runs
 from gymnasium_solver.experiments.pictures import REACHED
 from gymnasium_solver.experiments.statistics import FEWEST_SEEDS, band, on_grid
 from gymnasium_solver.experiments.tables import HEADS, notes, rows
-from gymnasium_solver.runs.report_facts import Facts
-from gymnasium_solver.runs.report_page import html_table, legend, runs_page
-from gymnasium_solver.runs.svg_chart import Line, line_chart
+from gymnasium_solver.runs.html_page import Line, html_table, legend, line_chart
+from gymnasium_solver.runs.query import RunDetails
+from gymnasium_solver.runs.report import runs_page
 
 REPEATS = 1_000
 
 
-def comparison_page(runs: Sequence[Facts], root: Path) -> str:
+def comparison_page(runs: Sequence[RunDetails], root: Path) -> str:
     """One page about several runs under `root`."""
     return runs_page(runs, sections=_sections(runs, root))
 
 
-def _sections(runs: Sequence[Facts], root: Path) -> list[str]:
+def _sections(runs: Sequence[RunDetails], root: Path) -> list[str]:
     """What the groups add to the page; nothing if the runs cannot be grouped."""
     try:
         groups = group_runs([facts.run.id for facts in runs], root)

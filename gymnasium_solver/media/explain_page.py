@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 
-from gymnasium_solver.runs.report_style import STYLE
+from gymnasium_solver.runs.html_page import html_page
 
 OWN_STYLE = """
 figure img { image-rendering: pixelated; border-radius: 4px; } .note { color: var(--bad); }
@@ -40,13 +40,7 @@ def page(
     body = [f"<h1>{escape(title)}</h1>", _facts(facts)]
     body += [f'<p class="note">{escape(note)}</p>' for note in notes]
     body += [_section(part, folder) for part in parts]
-    inside = "\n".join(body)
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(title)}</title>\n<style>{STYLE}{OWN_STYLE}</style>\n</head>\n"
-        f"<body>\n<main>\n{inside}\n</main>\n</body>\n</html>\n"
-    )
+    return html_page(title, body, OWN_STYLE)
 
 
 def _facts(facts: Sequence[tuple[str, str]]) -> str:

@@ -10,6 +10,8 @@ import.
 
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -34,12 +36,14 @@ from gymnasium_solver.runs.summary import (
     summary_of,
     test_score,
 )
+from gymnasium_solver.runs.words import ScoreText
 
 __all__ = [
     "Best",
     "CheckpointSummary",
     "Curve",
     "Row",
+    "RunDetails",
     "RunSummary",
     "Tail",
     "TestScore",
@@ -47,15 +51,20 @@ __all__ = [
     "follow_metrics",
     "get_alerts",
     "get_config",
+    "get_details",
     "get_events",
     "get_log",
     "get_meta",
     "get_metrics",
     "get_rows",
     "get_run",
+    "get_videos",
     "list_runs",
     "test_score",
 ]
+
+MEDIA_TYPES = {".mp4": "video/mp4", ".webp": "image/webp", ".gif": "image/gif"}
+_TIMING = "train/sys/timing/"
 
 
 def list_runs(
@@ -155,6 +164,103 @@ def get_events(
     return [event for event in events if kind is None or event.get("kind") == kind]
 
 
+@dataclass(frozen=True)
+class RunDetails:
+    """What reports and pages tell of a run. Config, curves and videos are read when asked for."""
+
+    run: Run
+    summary: RunSummary
+    meta: dict[str, Any]
+    """meta.json; `versions`, `git`, `machine`, `command` and `resumed` have the types expected."""
+    events: list[dict[str, Any]]
+
+    @property
+    def name(self) -> str:
+        return f"{self.summary.env_id}:{self.summary.variant or self.summary.algo_id}"
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        return get_config(self.run)
+
+    @cached_property
+    def evaluations(self) -> list[dict[str, Any]]:
+        """Of all stages: val, failed_test, test."""
+        found = [event for event in self.events if event.get("kind") == "eval"]
+        return [event | {"stage": event.get("stage", "val")} for event in found]
+
+    def _of_stage(self, stage: str) -> list[dict[str, Any]]:
+        return [event for event in self.evaluations if event["stage"] == stage]
+
+    @property
+    def validations(self) -> list[dict[str, Any]]:
+        return self._of_stage("val")
+
+    @property
+    def tests(self) -> list[dict[str, Any]]:
+        return self._of_stage("test")
+
+    @property
+    def failed_tests(self) -> list[dict[str, Any]]:
+        return self._of_stage("failed_test")
+
+    @cached_property
+    def score(self) -> ScoreText:
+        """How scores of this run are written."""
+        return ScoreText(self.summary.threshold, [e.get("mean") for e in self.evaluations])
+
+    @cached_property
+    def alerts(self) -> list[AlertRecord]:
+        """One record per rule, active ones first."""
+        return _alerts(self.events)
+
+    @property
+    def changed(self) -> dict[str, tuple[Any, Any]] | None:
+        """Fields that differ from the shipped config: (shipped, used). None if there is none."""
+        changed = self.meta.get("changed")
+        if not isinstance(changed, dict):
+            return None
+        return {
+            name: (pair[0], pair[1])
+            for name, pair in changed.items()
+            if isinstance(pair, list) and len(pair) == 2
+        }
+
+    @cached_property
+    def curves(self) -> dict[str, Curve]:
+        return get_metrics(self.run)
+
+    @property
+    def time_shares(self) -> dict[str, float]:
+        """Fraction of the training time by part: env, act, update, eval, ..."""
+        found = {
+            name.removeprefix(_TIMING).removesuffix("_share"): [
+                y for _, y in points if y is not None
+            ]
+            for name, points in self.curves.items()
+            if name.startswith(_TIMING) and name.endswith("_share")
+        }
+        return {name: values[-1] for name, values in found.items() if values}
+
+    @property
+    def videos(self) -> list[Path]:
+        return get_videos(self.run)
+
+
+def get_details(ref: str | Run, root: Path | None = None) -> RunDetails:
+    run = _resolve(ref, root)
+    given = run.meta()
+    meta: dict[str, Any] = {name: {} for name in ("versions", "git", "machine")}
+    meta |= {"command": [], "resumed": []}
+    meta |= {n: v for n, v in given.items() if isinstance(v, type(meta.get(n, v)))}
+    meta["command"] = [str(word) for word in meta["command"] if word is not None]
+    meta["resumed"] = [
+        entry
+        for entry in meta["resumed"]
+        if isinstance(entry, dict) and isinstance(entry.get("from_env_steps"), int)
+    ]
+    return RunDetails(run, _summary(run), meta, get_events(run))
+
+
 def follow_metrics(ref: str | Run, cursor: str | None = None, root: Path | None = None) -> Tail:
     """The rows of metrics logged since `cursor`, for a reader that follows a run in training."""
     return follow_jsonl(_resolve(ref, root).metrics_path, cursor)
@@ -167,8 +273,18 @@ def follow_events(ref: str | Run, cursor: str | None = None, root: Path | None =
 
 def get_alerts(ref: str | Run, root: Path | None = None) -> list[AlertRecord]:
     """The alerts that were raised while training, one record per rule, active ones first."""
-    found = [alert_from_event(event) for event in get_events(ref, "alert", root)]
+    return _alerts(get_events(ref, "alert", root))
+
+
+def _alerts(events: Iterable[dict[str, Any]]) -> list[AlertRecord]:
+    found = [alert_from_event(event) for event in events]
     return records(alert for alert in found if alert is not None)
+
+
+def get_videos(ref: str | Run, root: Path | None = None) -> list[Path]:
+    folder = _resolve(ref, root).videos_dir
+    files = folder.iterdir() if folder.is_dir() else ()
+    return sorted(path for path in files if path.suffix.lower() in MEDIA_TYPES)
 
 
 def get_log(ref: str | Run, lines: int | None = None, root: Path | None = None) -> list[str]:

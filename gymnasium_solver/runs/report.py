@@ -1,24 +1,37 @@
 """report.md and report.html: one page about a run, from `runs/query.py` only.
 
-`write_report(run.path)` is called at the end of training; calling it again updates both. The page
-for the browser is in `runs/report_page.py`.
+`write_report(run.path)` is called at the end of training; calling it again updates both. What is
+told is put together once, as sections of texts, tables and commands, and rendered as Markdown and
+as HTML. The HTML file opens without a server: curves and small videos are inside, and there is no
+script. Text from run folders is escaped.
 """
 
+import base64
+import json
 import re
 import shlex
+from collections.abc import Sequence
+from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
+from gymnasium_solver.chart_style import COLOURS
 from gymnasium_solver.printable import markdown_text, printable
-from gymnasium_solver.runs.alerts.alert import AlertRecord
 from gymnasium_solver.runs.files import cannot_write, write_atomic
-from gymnasium_solver.runs.query import RunSummary
-from gymnasium_solver.runs.report_facts import Facts, read_facts
-from gymnasium_solver.runs.report_page import run_page
+from gymnasium_solver.runs.html_page import (
+    Html,
+    Line,
+    html_page,
+    html_table,
+    html_text,
+    legend,
+    line_chart,
+)
+from gymnasium_solver.runs.metrics import PANELS, SPREAD, TRAIN, VAL, describe
+from gymnasium_solver.runs.query import MEDIA_TYPES, RunDetails, get_details
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.runs.words import (
-    ScoreText,
     eval_command,
     result_rows,
     resume_command,
@@ -26,6 +39,10 @@ from gymnasium_solver.runs.words import (
     verdict_words,
 )
 
+MORE_PANELS = (
+    "train/opt/ppo/clip_fraction", "train/opt/grads/norm/all", "train/sys/timing/fps_instant"
+)  # fmt: skip
+LARGEST_VIDEO = 6_000_000  # bytes; a larger one is linked, not embedded
 _FILES = {
     "config.yaml": "the resolved config; train from it to repeat the run",
     "meta.json": "command, versions, git commit, machine, status",
@@ -33,169 +50,367 @@ _FILES = {
     "metrics.jsonl": "one row per epoch",
     "events.jsonl": "evaluations, tests, checkpoints, changed settings",
     "run.log": "console output",
-    "checkpoints": "weights and training state; `best` and `last` point into it",
+    "checkpoints": "weights and training state; best and last point into it",
 }
+
+
+class Code(str):
+    """Text that is shown as code."""
+
+
+class Text(NamedTuple):
+    """A paragraph: words of ours with {} where values stand."""
+
+    words: str
+    values: tuple[object, ...] = ()
+
+
+class Table(NamedTuple):
+    heads: tuple[str, ...] | None
+    rows: Sequence[Sequence[str]]
+
+
+class Commands(NamedTuple):
+    lines: list[str]
+
+
+class Own(NamedTuple):
+    """Something that each form shows in its own way; "" where it does not."""
+
+    html: str
+    markdown: str = ""
+
+
+Block = Text | Table | Commands | Own
+NONE = Text("None.")
 
 
 def write_report(run_dir: Path) -> Path:
     """Write `report.md` and `report.html` into a run folder and return the path of the first."""
     run = Run(run_dir)
-    facts = read_facts(run)
+    details = get_details(run)
     try:
-        write_atomic(run.report_path, markdown(facts).encode(errors="replace"))
-        write_atomic(run.page_path, run_page(facts).encode(errors="replace"))
+        write_atomic(run.report_path, markdown(details).encode(errors="replace"))
+        write_atomic(run.page_path, run_page(details).encode(errors="replace"))
     except OSError as error:
         raise cannot_write("the report", run.path, error) from error
     return run.report_path
 
 
-def markdown(facts: Facts) -> str:
-    summary = facts.summary
-    events = [*facts.validations, *facts.failed_tests, *facts.tests]
-    score = ScoreText(summary.threshold, [event.get("mean") for event in events])
-    sections = [
-        _what(summary),
-        _result(facts, score),
-        _alerts(facts.alerts),
-        _config(facts),
-        _reproduce(summary, facts.meta),
-        _evaluations("Validation", facts.validations, score),
-        _evaluations("Failed tests", facts.failed_tests, score) if facts.failed_tests else "",
-        _checkpoints(summary, score),
-        _time(facts),
-        _videos(facts),
-        _files(facts.run),
-        _next(summary),
+def markdown(details: RunDetails) -> str:
+    title = f"# {markdown_text(details.name)}: {markdown_text(verdict_words(details.summary))}"
+    parts = [title, *map(_markdown, _about(details))]
+    for heading, blocks in _sections(details).items():
+        if any(shown := [_markdown(block) for block in blocks]):
+            parts += [f"## {heading}", *filter(None, shown)]
+    return "\n\n".join(parts) + "\n"
+
+
+def run_page(details: RunDetails) -> str:
+    """The page of one run."""
+    run, words = details.summary, verdict_words(details.summary)
+    kind = "good" if run.solved else "plain" if run.threshold is None else "bad"
+    parts = [f'<h1>{escape(details.name)} <span class="badge {kind}">{escape(words)}</span></h1>']
+    parts += map(_html, _about(details))
+    for heading, blocks in _sections(details).items():
+        parts += [f"<h2>{heading}</h2>", *map(_html, blocks)]
+    return html_page(f"{details.name}: {words}", parts)
+
+
+def _markdown(block: Block) -> str:
+    match block:
+        case Text(words, values):
+            return words.format(*map(_markdown_value, values))
+        case Table(heads, rows):
+            top = heads or ("",) * len(rows[0])
+            lines = [top, ["---"] * len(top), *(map(_markdown_value, row) for row in rows)]
+            return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        case Commands(lines):  # the fence is longer than any row of backticks inside
+            shown = "\n".join(map(printable, lines))
+            fence = "`" * max(3, 1 + max(map(len, re.findall("`+", shown)), default=0))
+            return f"{fence}\n{shown}\n{fence}"
+        case Own():
+            return block.markdown
+
+
+def _markdown_value(value: object) -> str:
+    if isinstance(value, Code):
+        return f"`{printable(value).replace('`', '').replace('|', chr(92) + '|')}`"
+    return markdown_text(value)
+
+
+def _html(block: Block) -> str:
+    match block:
+        case Text(words, values):
+            return f"<p>{escape(words).format(*map(_html_value, values))}</p>"
+        case Table(heads, rows):
+            return html_table(heads, [[Html(_html_value(value)) for value in row] for row in rows])
+        case Commands(lines):
+            return f"<pre>{escape(chr(10).join(lines))}</pre>"
+        case Own():
+            return block.html
+
+
+def _html_value(value: object) -> str:
+    return f"<code>{escape(value)}</code>" if isinstance(value, Code) else html_text(value)
+
+
+# -- what is told of one run ----------------------------------------------------------------------
+
+
+def _about(details: RunDetails) -> list[Block]:
+    run = details.summary
+    described = details.config.get("description")
+    started = Text("Run {}, started {}.", (Code(run.id), run.created_at))
+    return [started, *([Text("{}", (described,))] if described else [])]
+
+
+def _sections(details: RunDetails) -> dict[str, list[Block]]:
+    told: dict[str, list[Block]] = {
+        "Result": _result(details),
+        "Curves": [Own(_curves(details))],
+        "Alerts": _alerts(details),
+        "Videos": _videos(details),
+        "Config": _config(details),
+        "Reproduce": _reproduce(details),
+        "Tests": _evaluations(details, details.tests),
+        "Failed tests": _evaluations(details, details.failed_tests),
+        "Validation": _evaluations(details, details.validations) or [NONE],
+        "Checkpoints": _checkpoints(details),
+        "Time": _time(details),
+        "Files": _files(details.run),
+        "Next": _next(details),
+    }
+    return {heading: blocks for heading, blocks in told.items() if blocks}
+
+
+def _result(details: RunDetails) -> list[Block]:
+    rows, why = result_rows(details.summary, details.tests, details.score)
+    return [Table(None, rows), *([Text("{}", (why,))] if why else [])]
+
+
+def _curves(details: RunDetails) -> str:
+    marks = [(alert.first_env_steps, f"{alert.name}: {alert.text}") for alert in details.alerts]
+    lines = _return_lines(details, COLOURS[0], "")
+    threshold = details.summary.threshold
+    text = f"solved at {details.score.threshold}"
+    main = line_chart(lines, level=threshold, level_label=text, marks=marks)
+    if not main:
+        return "<p>No metrics are logged yet.</p>"
+    keys = [(line.colour, line.label, line.opacity) for line in lines]
+    names = (*PANELS, *MORE_PANELS)
+    small = "".join(_panel(name, points) for name in names if (points := _changing(details, name)))
+    level = f' <span class="quiet">dashed: {escape(text)}</span>' if threshold is not None else ""
+    return (
+        f"<figure>{main}<figcaption>{legend(keys)}{level}</figcaption></figure>"
+        f'<div class="panels">{small}</div>'
+    )
+
+
+def _return_lines(details: RunDetails, colour: str, prefix: str) -> list[Line]:
+    train, val = details.curves.get(TRAIN, []), details.curves.get(VAL, [])
+    spread = {x: y for x, y in details.curves.get(SPREAD, []) if y is not None}
+    lines = [Line(f"{prefix}training episodes", train, colour, width=1.2, opacity=0.5)]
+    if val:
+        label = f"{prefix}evaluations (± std)"
+        known = [(x, y, spread.get(x, 0.0)) for x, y in val if y is not None and spread]
+        band = [] if prefix else [(x, y - std, y + std) for x, y, std in known]
+        lines.append(Line(label, val, colour, width=2.4, band=band, marker=len(val) <= 60))
+    return lines
+
+
+def _changing(details: RunDetails, name: str) -> list[tuple[int, float | None]]:
+    """A curve that has more than one value."""
+    points = details.curves.get(name, [])
+    return points if len({y for _, y in points if y is not None}) > 1 else []
+
+
+def _panel(name: str, points: Sequence[tuple[int, float | None]]) -> str:
+    chart = line_chart([Line(name, points, COLOURS[0], width=1.8)], height=200)
+    return (
+        f'<figure title="{escape(describe(name).description)}">'
+        f"<figcaption>{escape(name)}</figcaption>{chart}</figure>"
+    )
+
+
+def _alerts(details: RunDetails) -> list[Block]:
+    if not details.alerts:
+        return [NONE]
+    heads = ("alert", "when", "seen", "what it usually means", "what to try")
+    rows = [(Code(a.name), a.span, a.text, a.meaning, a.advice) for a in details.alerts]
+    return [Own(_alert_boxes(details), _markdown(Table(heads, rows)))]
+
+
+def _alert_boxes(details: RunDetails) -> str:
+    return "".join(
+        f'<div class="alert-box"><strong>{escape(alert.name)}</strong> '
+        f'<span class="quiet">{alert.span}</span><p>{escape(alert.text)}</p>'
+        f"<p>{escape(alert.meaning)}</p><p>Try: {escape(alert.advice)}</p></div>"
+        for alert in details.alerts
+    )
+
+
+def _videos(details: RunDetails) -> list[Block]:
+    return [
+        Own(
+            f"<figure>{_media(path)}<figcaption>{escape(path.name)}</figcaption></figure>",
+            f"- [{markdown_text(path.name)}](videos/{quote(path.name)})",
+        )
+        for path in details.videos
     ]
-    return "\n\n".join(filter(None, sections)) + "\n"
 
 
-def _what(run: RunSummary) -> str:
-    config = run.config or {}
-    name = f"{run.env_id}:{run.variant or run.algo_id}"
-    lines = [f"# {markdown_text(name)}: {markdown_text(verdict_words(run))}", ""]
-    lines += [f"Run {_inline(run.id)}, started {markdown_text(run.created_at)}."]
-    if config.get("description"):
-        lines += ["", markdown_text(config["description"])]
-    return "\n".join(lines)
+def _media(path: Path) -> str:
+    kind, link = MEDIA_TYPES[path.suffix.lower()], f"videos/{escape(path.name)}"
+    if path.stat().st_size <= LARGEST_VIDEO:
+        link = f"data:{kind};base64,{base64.b64encode(path.read_bytes()).decode()}"
+    if kind.startswith("video"):
+        return f'<video controls loop muted playsinline src="{link}"></video>'
+    return f'<img src="{link}" alt="{escape(path.name)}">'
 
 
-def _result(facts: Facts, score: ScoreText) -> str:
-    rows, why = result_rows(facts.summary, facts.tests, score)
-    shown = [[what, markdown_text(value)] for what, value in rows]
-    return "## Result\n\n" + _table(["", ""], shown) + (f"\n\n{why}" if why else "")
+def _config(details: RunDetails) -> list[Block]:
+    changed = details.changed
+    if changed is None:
+        told: list[Block] = [Text("There is no shipped config of this name to compare with.")]
+    elif not changed:
+        told = [Text("The shipped config, unchanged.")]
+    else:
+        rows = [(Code(name), _shown(old), _shown(new)) for name, (old, new) in changed.items()]
+        told = [Text("Fields that differ from the shipped config.")]
+        told.append(Table(("field", "shipped", "this run"), rows))
+    whole = "\n".join(f"{k}: {_shown(v)}" for k, v in details.config.items())
+    fields = f"<details><summary>All fields</summary><pre>{escape(whole)}</pre></details>"
+    return [*told, Own(fields)]
 
 
-def _alerts(alerts: list[AlertRecord]) -> str:
-    if not alerts:
-        return ""
+def _shown(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _reproduce(details: RunDetails) -> list[Block]:
+    run, meta = details.summary, details.meta
+    told: list[Block] = [Commands([train_command(run)]), Text("The seed is {}.", (run.seed,))]
+    if meta["command"]:
+        told += [Text("Started with"), Commands([shlex.join(meta["command"])])]
+    versions = ", ".join(
+        f"{name} {version}" for name, version in meta["versions"].items() if version
+    )
+    told.append(Text("Versions: {}.", (versions,)))
+    if meta["git"]:
+        dirty = ", with the changes in {}" if meta["git"].get("dirty") else ""
+        commit = Code(meta["git"].get("commit"))
+        told.append(Text(f"Git commit {{}}{dirty}.", (commit, Code("git.diff"))))
+    machine = meta["machine"]
+    about = f"{machine.get('cpu')}, {machine.get('cpu_count')} CPUs, {machine.get('platform')}"
+    told.append(Text("Machine: {}.", (about,)))
+    if meta["resumed"]:
+        places = ", ".join(f"{entry['from_env_steps']:,}" for entry in meta["resumed"])
+        told.append(Text("Resumed from env steps {}.", (places,)))
+    return told
+
+
+def _evaluations(details: RunDetails, events: list[dict[str, Any]]) -> list[Block]:
+    score = details.score
     rows = [
-        [_inline(a.name), *map(markdown_text, (a.span, a.text, a.meaning, a.advice))]
-        for a in alerts
-    ]
-    heads = ["alert", "when", "seen", "what it usually means", "what to try"]
-    return "## Alerts\n\n" + _table(heads, rows)
-
-
-def _config(facts: Facts) -> str:
-    if not facts.changed:
-        return ""
-    rows = [
-        [_inline(name), markdown_text(old), markdown_text(new)]
-        for name, (old, new) in facts.changed.items()
-    ]
-    text = "Fields that differ from the shipped config."
-    return f"## Config\n\n{text}\n\n" + _table(["field", "shipped", "this run"], rows)
-
-
-def _time(facts: Facts) -> str:
-    shares = sorted(facts.time_shares.items(), key=lambda item: -item[1])
-    rows = [[name, f"{share:.1%}"] for name, share in shares if share >= 0.0005]
-    return "## Time\n\n" + _table(["part", "share of the time"], rows) if rows else ""
-
-
-def _videos(facts: Facts) -> str:
-    links = [f"- [{markdown_text(path.name)}](videos/{quote(path.name)})" for path in facts.videos]
-    return "## Videos\n\n" + "\n".join(links) if links else ""
-
-
-def _reproduce(run: RunSummary, meta: dict[str, Any]) -> str:
-    lines = ["## Reproduce", "", _code([train_command(run)]), "", f"The seed is {run.seed}."]
-    if meta.get("command"):
-        lines += ["", "Started with", "", _code([shlex.join(meta["command"])])]
-    versions = meta.get("versions") or {}
-    known = [f"{name} {version}" for name, version in versions.items() if version]
-    lines += ["", f"Versions: {markdown_text(', '.join(known))}."]
-    git = meta.get("git")
-    if git:
-        dirty = ", with the changes in `git.diff`" if git.get("dirty") else ""
-        lines += ["", f"Git commit {_inline(git.get('commit'))}{dirty}."]
-    machine = meta.get("machine") or {}
-    cpus = f"{machine.get('cpu')}, {machine.get('cpu_count')} CPUs"
-    lines += ["", f"Machine: {markdown_text(cpus)}."]
-    resumed = [f"{entry['from_env_steps']:,}" for entry in meta.get("resumed") or []]
-    if resumed:
-        lines += ["", f"Resumed from env steps {', '.join(resumed)}."]
-    return "\n".join(lines)
-
-
-def _evaluations(title: str, events: list[dict[str, Any]], score: ScoreText) -> str:
-    if not events:
-        return f"## {title}\n\nNone."
-    rows = [
-        [
+        (
             f"{event.get('env_steps', 0):,}",
             *(score(event.get(name)) for name in ("mean", "std", "min", "max")),
-            _length(event.get("length_mean")),
+            "-" if (length := event.get("length_mean")) is None else f"{length:,.1f}",
             str(event.get("episodes", "-")),
-        ]
+            "greedy" if event.get("greedy") else "sampled",
+        )
         for event in events
     ]
-    heads = ["env steps", "mean", "std", "min", "max", "length", "episodes"]
-    return f"## {title}\n\n" + _table(heads, rows)
+    heads = ("env steps", "mean", "std", "min", "max", "length", "episodes", "actions")
+    return [Table(heads, rows)] if rows else []
 
 
-def _checkpoints(run: RunSummary, score: ScoreText) -> str:
-    if not run.checkpoints:
-        return ""
+def _checkpoints(details: RunDetails) -> list[Block]:
     rows = []
-    for checkpoint in run.checkpoints:
+    for checkpoint in details.summary.checkpoints:
         marks = ["@best"] * checkpoint["best"] + ["@last"] * checkpoint["last"]
-        rows.append([str(checkpoint["env_steps"]), score(checkpoint["score"]), " ".join(marks)])
-    return "## Checkpoints\n\n" + _table(["env steps", "validation", ""], rows)
+        score = details.score(checkpoint["score"])
+        rows.append((str(checkpoint["env_steps"]), score, " ".join(marks)))
+    return [Table(("env steps", "validation", ""), rows)] if rows else []
 
 
-def _files(run: Run) -> str:
-    rows = [[f"`{name}`", text] for name, text in _FILES.items() if (run.path / name).exists()]
-    return "## Files\n\n" + _table(["file", "what it holds"], rows)
+def _time(details: RunDetails) -> list[Block]:
+    shares = sorted(details.time_shares.items(), key=lambda item: -item[1])
+    rows = [(name, f"{share:.1%}") for name, share in shares if share >= 0.0005]
+    bars = "".join(
+        f'<div class="bar"><span>{escape(name)}</span>'
+        f'<i style="width:{text}"></i><b>{text}</b></div>'
+        for name, text in rows
+    )
+    return [Own(bars, _markdown(Table(("part", "share of the time"), rows)))] if rows else []
 
 
-def _next(run: RunSummary) -> str:
+def _files(run: Run) -> list[Block]:
+    rows = [(Code(name), text) for name, text in _FILES.items() if (run.path / name).exists()]
+    return [Table(("file", "what it holds"), rows)]
+
+
+def _next(details: RunDetails) -> list[Block]:
+    run = details.summary
     commands = [f"gsolve run {run.id}", f"gsolve plot {run.id}"]
     if run.checkpoints:
-        commands.insert(0, eval_command(run))
-        commands.append(resume_command(run))
-    return "## Next\n\n" + _code(commands)
+        commands = [eval_command(run), *commands, resume_command(run)]
+    return [Commands(commands)]
 
 
-def _length(value: float | None) -> str:
-    return "-" if value is None else f"{value:,.1f}"
+# -- several runs ---------------------------------------------------------------------------------
 
 
-def _code(lines: list[str]) -> str:
-    """A block of code: its fence is longer than any row of backticks inside."""
-    shown = [printable(line) for line in lines]
-    longest = max((len(row) for line in shown for row in re.findall("`+", line)), default=0)
-    fence = "`" * max(3, longest + 1)
-    return "\n".join([fence, *shown, fence])
+def runs_page(runs: Sequence[RunDetails], sections: Sequence[str] = ()) -> str:
+    """One page about several runs: results, curves on shared axes, fields that differ. `sections`
+    is HTML to show before."""
+    colours = [COLOURS[i % len(COLOURS)] for i in range(len(runs))]
+    names = sorted({details.name for details in runs})
+    title = f"{len(runs)} runs: {', '.join(names[:3])}{' ...' if len(names) > 3 else ''}"
+    parts = [f"<h1>{escape(title)}</h1>", *sections, _comparison(runs, colours)]
+    for env_id in dict.fromkeys(details.summary.env_id for details in runs):
+        pairs = zip(runs, colours, strict=True)
+        parts.append(_shared_curves(env_id, [p for p in pairs if p[0].summary.env_id == env_id]))
+    parts.append(_differences(runs))
+    for details in runs:
+        if details.alerts:
+            parts += [f"<h2>Alerts of {escape(details.run.id)}</h2>", _alert_boxes(details)]
+    return html_page(title, parts)
 
 
-def _inline(text: object) -> str:
-    shown = printable(text).replace("`", "").replace("|", "\\|")
-    return f"`{shown}`"
+def _comparison(runs: Sequence[RunDetails], colours: Sequence[str]) -> str:
+    rows = []
+    for details, colour in zip(runs, colours, strict=True):
+        run, score = details.summary, details.score
+        dot = f'<i class="dot" style="background:{colour}"></i><code>{escape(run.id)}</code>'
+        test = score.test(run.test) if run.test else "-"
+        best = score(run.best["score"]) if run.best else "-"
+        done = (f"{run.env_steps:,}", f"{run.wall_s:,.0f} s")
+        rows.append((Html(dot), details.name, run.seed, verdict_words(run), test, best, *done))
+    heads = ("run", "config", "seed", "verdict", "test", "best val", "env steps", "time")
+    return "<h2>Results</h2>" + html_table(heads, rows)
 
 
-def _table(heads: list[str], rows: list[list[str]]) -> str:
-    """A table of Markdown; what comes from files was escaped by the caller."""
-    lines = [heads, ["---"] * len(heads), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+def _shared_curves(env_id: str, group: Sequence[tuple[RunDetails, str]]) -> str:
+    lines = [
+        line
+        for details, colour in group
+        for line in _return_lines(details, colour, f"{details.run.id} ")
+    ]
+    thresholds = [d.summary.threshold for d, _ in group if d.summary.threshold is not None]
+    chart = line_chart(lines, level=thresholds[0] if thresholds else None, height=320)
+    keys = legend([(colour, details.run.id, 1.0) for details, colour in group])
+    return f"<h2>{escape(env_id)}</h2><figure>{chart}<figcaption>{keys}</figcaption></figure>"
+
+
+def _differences(runs: Sequence[RunDetails]) -> str:
+    """Fields whose values are not the same in all runs."""
+    configs = [details.config for details in runs]
+    fields = dict.fromkeys(name for config in configs for name in config if name != "spec")
+    rows = [(name, *(_shown(config.get(name)) for config in configs)) for name in fields]
+    rows = [row for row in rows if len(set(row[1:])) > 1]
+    if not rows:
+        return "<h2>Config</h2><p>All runs have the same config.</p>"
+    heads = ("field", *(details.run.id for details in runs))
+    return "<h2>Fields that differ</h2>" + html_table(heads, rows)

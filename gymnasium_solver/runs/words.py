@@ -8,12 +8,10 @@ import math
 import shlex
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gymnasium_solver.config.env_ids import is_python_env
-
-if TYPE_CHECKING:
-    from gymnasium_solver.runs.query import RunSummary, TestScore
+from gymnasium_solver.runs.summary import RunSummary, TestScore, test_score
 
 STOPPED = {
     "max_env_steps": "the env step budget is used up",
@@ -32,7 +30,7 @@ MOST_DECIMALS = 6
 CLEAR_STDERRS, CLEAR_SHARE = 2.0, 0.1
 
 
-def stopped(run: "RunSummary", otherwise: str) -> str:
+def stopped(run: RunSummary, otherwise: str) -> str:
     """Why a run ended, as text; `otherwise` if it has not ended."""
     reason = run.stop_reason or otherwise
     detail = f" ({run.stop_detail})" if run.stop_detail else ""
@@ -66,7 +64,7 @@ class ScoreText:
     def spread(self, mean: float | None, std: float | None) -> str:
         return f"{self(mean)} ± {self(std)}"
 
-    def test(self, test: "TestScore") -> str:
+    def test(self, test: TestScore) -> str:
         """A test with its precision: 471.3 ± 3.1 (standard error, 100 episodes)."""
         n, success = test["episodes"], success_text(test.get("success"))
         if test["stderr"] is None:
@@ -80,7 +78,7 @@ def success_text(share: float | None) -> str:
     return "" if share is None else f", success {share * 100:.3g} %"
 
 
-def verdict_words(run: "RunSummary") -> str:
+def verdict_words(run: RunSummary) -> str:
     """The verdict in a word or two, as the title of a report."""
     if run.status != "finished":
         return f"{run.status}, solved" if run.solved else run.status
@@ -104,11 +102,9 @@ def task_rows(event: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def result_rows(
-    run: "RunSummary", tests: list[dict[str, Any]], score: ScoreText
+    run: RunSummary, tests: list[dict[str, Any]], score: ScoreText
 ) -> tuple[list[tuple[str, str]], str | None]:
     """The result as rows of (what, value), and a sentence if greedy and sampled tests differ."""
-    from gymnasium_solver.runs.query import test_score
-
     best = run.best
     rows = [
         ("status", run.status),
@@ -171,7 +167,7 @@ def disagreement(tests: Iterable[Mapping[str, Any]]) -> str | None:
     )
 
 
-def resume_command(run: "RunSummary", runs_dir: str | None = None) -> str:
+def resume_command(run: RunSummary, runs_dir: str | None = None) -> str:
     """The command that continues this run, with the flag that it needs to do so."""
     if is_python_env(run.env_id):
         return f'python: gs.resume("{run.id}", env=...)'
@@ -189,7 +185,7 @@ def resume_command(run: "RunSummary", runs_dir: str | None = None) -> str:
     return f"{command} {more}".rstrip()
 
 
-def next_steps(run: "RunSummary", runs_dir: str | None = None) -> list[str]:
+def next_steps(run: RunSummary, runs_dir: str | None = None) -> list[str]:
     """The next commands for this run, with --runs-dir if it was given."""
     place = runs_dir_flag(runs_dir)
     resume = resume_command(run, runs_dir)
@@ -198,7 +194,7 @@ def next_steps(run: "RunSummary", runs_dir: str | None = None) -> list[str]:
     return [eval_command(run, runs_dir), f"gsolve plot {run.id}{place}", resume]
 
 
-def train_command(run: "RunSummary") -> str:
+def train_command(run: RunSummary) -> str:
     """The command that repeats the run from its config."""
     path = f"{Path(run.path).parent.name}/{run.id}/config.yaml"
     if is_python_env(run.env_id):
@@ -206,7 +202,7 @@ def train_command(run: "RunSummary") -> str:
     return f"gsolve train {shlex.quote(path)}"
 
 
-def eval_command(run: "RunSummary", runs_dir: str | None = None) -> str:
+def eval_command(run: RunSummary, runs_dir: str | None = None) -> str:
     if is_python_env(run.env_id):
         return f'python: gs.evaluate("{run.id}", env=...)'
     return f"gsolve eval {run.id}{runs_dir_flag(runs_dir)}"

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from gymnasium_solver.cli.main import main
+from gymnasium_solver.runs.html_page import Line, line_chart, short_number, ticks
+from gymnasium_solver.runs.query import get_details
 from gymnasium_solver.runs.report import write_report
-from gymnasium_solver.runs.report_facts import read_facts
 from gymnasium_solver.runs.run import Run
-from gymnasium_solver.runs.svg_chart import Line, line_chart, short_number, ticks
 
 EVIL = "<script>alert(1)</script>"
 
@@ -81,7 +81,7 @@ def test_page_of_a_run(tmp_path: Path) -> None:
         "--ent-coef 0.01",
         "policy_lr",
         "0.01",
-        "25%",
+        "25.0%",
         "data:video/mp4",
     ):
         assert part in text, part
@@ -96,7 +96,7 @@ def test_page_of_a_run(tmp_path: Path) -> None:
 
 
 def test_large_video_is_linked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gymnasium_solver.runs.report_page.LARGEST_VIDEO", 3)
+    monkeypatch.setattr("gymnasium_solver.runs.report.LARGEST_VIDEO", 3)
     run = make_run(tmp_path)
     (run.videos_dir / "best.mp4").write_bytes(b"video")
     write_report(run.path)
@@ -137,7 +137,7 @@ def test_report_to_an_impossible_path(tmp_path: Path, capsys: pytest.CaptureFixt
 
 def test_facts_of_a_damaged_difference(tmp_path: Path) -> None:
     run = make_run(tmp_path, changed={"a": 1, "b": [1, 2], "c": [1]})
-    assert read_facts(run).changed == {"b": (1, 2)}
+    assert get_details(run).changed == {"b": (1, 2)}
 
 
 @pytest.mark.parametrize(

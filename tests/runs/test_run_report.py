@@ -77,7 +77,7 @@ def test_report_of_a_solved_run(tmp_path: Path) -> None:
         f"gsolve train --resume {run.id}  # trains on to its budget\n",
     ):
         assert part in text, part
-    assert text.count("| 51,200 |") == 1
+    assert text.count("| 51,200 |") == 3, "the validation and two tests"
     assert str(tmp_path) not in text
 
 

@@ -21,9 +21,8 @@ from gymnasium_solver.runs.curves import choose_names, write_csv
 from gymnasium_solver.runs.episodes import get_episode
 from gymnasium_solver.runs.labels import read_labels
 from gymnasium_solver.runs.metric_aliases import canonical
-from gymnasium_solver.runs.query import get_config, get_rows
-from gymnasium_solver.runs.report_facts import read_facts
-from gymnasium_solver.runs.report_page import run_page
+from gymnasium_solver.runs.query import get_config, get_details, get_rows
+from gymnasium_solver.runs.report import run_page
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.runs.series import MetricTable, smoothed, thinned
 from gymnasium_solver.serve.questions import BadRequest, OneRun, Runs, SomeRuns, Whole
@@ -230,7 +229,7 @@ def report(
     """One file about runs that opens without a server; episodes of the run play in it."""
     if len(episodes) > MOST_EPISODES or (episodes and len(runs) > 1):
         raise BadRequest(f"'episodes': up to {MOST_EPISODES}, of one run")
-    facts = [read_facts(run) for run in runs]
+    facts = [get_details(run) for run in runs]
     text = run_page(facts[0]) if len(facts) == 1 else comparison_page(facts, runs[0].path.parent)
     text = with_episodes(text, [get_episode(runs[0], name) for name in episodes])
     # Should a browser show it after all, then without rights on this server.

@@ -3,7 +3,7 @@
     episode_page(episode)                # a whole HTML document
     parts = player_parts()               # parts.css, parts.script: once in a document
     episode_element(episode)             # an element that the script turns into the player
-    with_episodes(report, [episode])     # a report of runs/report_page.py with episodes in it
+    with_episodes(report, [episode])     # a report of runs/report.py with episodes in it
 
 Everything is in the document: numbers as base64 of float32, frames as their packs. It makes no
 requests, so it opens from disk. Text of the run is JSON that the script inserts as text.

@@ -16,11 +16,9 @@ from gymnasium_solver.runs.index import stamp
 from gymnasium_solver.runs.labels import change_tags, set_note
 from gymnasium_solver.runs.metrics import describe
 from gymnasium_solver.runs.remove import ARCHIVE, archive, restore
-from gymnasium_solver.runs.report_facts import VIDEOS
-from gymnasium_solver.runs.report_page import MEDIA_TYPES
 from gymnasium_solver.runs.run import Run, is_alive_here
 from gymnasium_solver.runs.select import FIELDS, check_column, value_of
-from gymnasium_solver.runs.words import ScoreText, next_steps, result_rows, train_command
+from gymnasium_solver.runs.words import next_steps, result_rows, train_command
 from gymnasium_solver.serve.questions import BadRequest, OneRun, Runs, SomeRuns
 from gymnasium_solver.serve.web.handling import Web, answer, json_response
 from gymnasium_solver.serve.web.job_pages import find_job
@@ -136,20 +134,10 @@ def restore_runs(web: Web, runs: Sequence[str]) -> dict[str, Any]:
 
 
 def one_run(web: Web, run: OneRun) -> dict[str, Any]:
-    summary, meta, events = query.get_run(run), query.get_meta(run), query.get_events(run)
-    evaluations = [
-        {name: event[name] for name in EVALUATION if name in event}
-        for event in events
-        if event.get("kind") == "eval"
-    ]
-    tests = [event for event in events if event.get("stage") == "test"]
-    score = ScoreText(summary.threshold, [event.get("mean") for event in evaluations])
-    rows, why = result_rows(summary, tests, score)
+    details = query.get_details(run)
+    summary, meta = details.summary, details.meta
+    rows, why = result_rows(summary, details.tests, details.score)
     table = web.tables.of(run)
-
-    def told(name: str, kind: type) -> Any:
-        return meta[name] if isinstance(meta.get(name), kind) else kind()
-
     return {
         "summary": summary.to_dict() | {"path": None},
         "is_alive": is_alive_here(meta),
@@ -157,14 +145,17 @@ def one_run(web: Web, run: OneRun) -> dict[str, Any]:
         "why": why,
         "config": _config_or_none(web, run),
         "changed": meta["changed"] if isinstance(meta.get("changed"), dict) else None,
-        "machine": told("machine", dict) | {"pid": meta.get("pid")},
-        "versions": told("versions", dict),
-        "git": told("git", dict),
-        "command": [printable(word) for word in meta.get("command") or [] if word is not None],
-        "resumed": told("resumed", list),
-        "alerts": [alert.to_dict() for alert in query.get_alerts(run)],
-        "evaluations": evaluations,
-        "changes": [event for event in events if event.get("kind") == "hyperparameter"],
+        "machine": meta["machine"] | {"pid": meta.get("pid")},
+        "versions": meta["versions"],
+        "git": meta["git"],
+        "command": [printable(word) for word in meta["command"]],
+        "resumed": meta["resumed"],
+        "alerts": [alert.to_dict() for alert in details.alerts],
+        "evaluations": [
+            {name: event[name] for name in EVALUATION if name in event}
+            for event in details.evaluations
+        ],
+        "changes": [event for event in details.events if event.get("kind") == "hyperparameter"],
         "metrics": [_metric(name, table.last(name)) for name in table.names],
         "videos": _videos(run),
         "commands": [*next_steps(summary), train_command(summary)],
@@ -201,12 +192,9 @@ def log(web: Web, run: OneRun, cursor: str | None = None) -> dict[str, Any]:
 
 
 def _videos(run: Run) -> list[dict[str, Any]]:
-    if not run.videos_dir.is_dir():
-        return []
-    paths = sorted(path for path in run.videos_dir.iterdir() if path.suffix.lower() in VIDEOS)
     return [
-        {"name": p.name, "bytes": p.stat().st_size, "kind": MEDIA_TYPES[p.suffix.lower()]}
-        for p in paths
+        {"name": p.name, "bytes": p.stat().st_size, "kind": query.MEDIA_TYPES[p.suffix.lower()]}
+        for p in query.get_videos(run)
     ]
 
 
