@@ -1,34 +1,55 @@
-"""The first moment of a job: `python -m gymnasium_solver.backends.launch FOLDER CPUS -- ARGV...`.
+"""The first moment of a process that becomes another program, and keeps its process id.
 
-It takes the lock of the folder, refuses if a job is running in it, writes `job.json` with its own
-process id and start time, and becomes ARGV, which keeps both. So two starters, or one that is
-killed at any moment, never leave two jobs in a folder, nor one that cannot be found.
+    python -m gymnasium_solver.backends.launch claim FOLDER CPUS ARGV...
+
+records itself as the job of a folder (local.py) and becomes ARGV;
+
+    python -m gymnasium_solver.backends.launch tied ARGV...
+
+becomes ARGV, and dies with its parent: Linux sends SIGKILL when the parent ends, so that a training
+does not outlive the Ray worker or the node that was lost, while another one continues the same run.
+Elsewhere the lock of the run keeps two from writing it;
+
+    python -m gymnasium_solver.backends.launch task FOLDER INDEX
+
+becomes one of the argvs in FOLDER/tasks.json, a job array of Slurm.
 """
 
+import json
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from gymnasium_solver.backends.local import JOB, LOCK, Job, find, kill_orphans
-from gymnasium_solver.errors import RunError
-from gymnasium_solver.runs import machine
-from gymnasium_solver.runs.files import dump_json, read_json, write_atomic
-from gymnasium_solver.runs.run import utc_now
+TASKS = "tasks.json"
+PR_SET_PDEATHSIG = 1
 
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
 
-ALREADY_RUNNING = 73
-LANES = "lanes.json"  # of a job that trains several runs (experiments/stack.py)
+def write_tasks(folder: Path, argvs: Sequence[Sequence[str]]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / TASKS).write_text(json.dumps([list(argv) for argv in argvs], indent=1) + "\n")
+
+
+def with_this_python(argv: list[str]) -> list[str]:
+    """The argv with the Python of this machine: another one may have it in another place."""
+    is_ours = argv[1:3] == ["-m", "gymnasium_solver"]
+    return [sys.executable, *argv[1:]] if is_ours else argv
 
 
 def main(words: Sequence[str]) -> int:
-    folder, cpus, argv = Path(words[0]), int(words[1]), list(words[3:])
-    if (refusal := claim(folder, cpus, argv)) is not None:
-        return refusal
+    how, *rest = words
+    argv = rest
+    if how == "claim":
+        from gymnasium_solver.backends.local import claim
+
+        argv = rest[2:]
+        if (refusal := claim(Path(rest[0]), int(rest[1]), argv)) is not None:
+            return refusal
+    elif how == "task":
+        argv = with_this_python(json.loads((Path(rest[0]) / TASKS).read_text())[int(rest[1])])
+    elif not die_with_parent():
+        return 1
     try:
         os.execvp(argv[0], argv)
     except OSError as error:
@@ -36,54 +57,14 @@ def main(words: Sequence[str]) -> int:
         return 127
 
 
-def claim(folder: Path, cpus: int, argv: list[str]) -> int | None:
-    """Record this process as the job of a folder; an exit code if there is one already."""
-    handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    if fcntl is not None:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-    try:
-        before = find(folder)
-    except RunError:  # damaged, which says nothing about the run
-        before = None
-    if before is not None and before.is_running and before.pid != os.getpid():
-        print(f"a job is running in {folder}: process {before.pid}", file=sys.stderr)
-        return ALREADY_RUNNING
-    if before is not None:
-        kill_orphans(before)
-    job = record(folder, argv, cpus or None, before)
-    write_atomic(folder / JOB, dump_json({k: v for k, v in job.to_dict().items() if k != "folder"}))
-    os.close(handle)
-    return None
+def die_with_parent() -> bool:
+    """Be killed when the parent ends; False if it has ended before."""
+    parent = os.getppid()
+    if sys.platform == "linux":
+        import ctypes
 
-
-def record(folder: Path, argv: list[str], cpus: int | None, before: Job | None) -> Job:
-    """What is to be known about the job that this process becomes."""
-    newest = newest_checkpoint(folder)
-    same = before is not None and before.from_env_steps == newest
-    return Job(
-        folder=folder,
-        argv=argv,
-        pid=os.getpid(),
-        pid_started=machine.process_start(os.getpid()),
-        hostname=machine.hostname(),
-        at=utc_now(),
-        starts=1 if before is None else before.starts + 1,
-        from_env_steps=newest,
-        stuck=before.stuck + 1 if before is not None and same else 0,
-        cpus=cpus,
-    )
-
-
-def newest_checkpoint(folder: Path) -> int | None:
-    """Env steps of the newest complete checkpoint in a run folder; of all runs of a stack."""
-    if (folder / LANES).is_file():
-        lanes = read_json(folder / LANES, "Delete the folder; the runs are intact.")["lanes"]
-        return sum(newest_checkpoint(Path(lane["run"])) or 0 for lane in lanes)
-    checkpoints = folder / "checkpoints"
-    if not checkpoints.is_dir():
-        return None
-    done = [p for p in checkpoints.iterdir() if p.name.isdecimal() and (p / "done").exists()]
-    return max((int(path.name) for path in done), default=None)
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    return os.getppid() == parent
 
 
 if __name__ == "__main__":

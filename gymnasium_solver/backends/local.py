@@ -7,6 +7,10 @@
 The process has its own session, so it outlives the one that started it. Its identity is in
 `job.json`: the process id with its start time, so that a reused id is never mistaken for it. Output
 goes to `job.log`. Both are in the folder itself; `gsolve train --run-dir` accepts such a folder.
+
+The process takes the lock of the folder, refuses if a job is running in it, records itself and then
+becomes the argv (launch.py). So two starters, or one that is killed at any moment, never leave two
+jobs in a folder, nor one that cannot be found.
 """
 
 import os
@@ -18,23 +22,48 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Protocol, Self
 
 from gymnasium_solver.config.cpus import CPUS
 from gymnasium_solver.errors import GsolveError, RunError
 from gymnasium_solver.runs import machine
-from gymnasium_solver.runs.files import read_json
+from gymnasium_solver.runs.files import dump_json, read_json, write_atomic
+from gymnasium_solver.runs.run import utc_now
 
-if TYPE_CHECKING:
-    from gymnasium_solver.backends.nursery import Forked, Nursery
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
 JOB, LOCK, LOG = "job.json", "job.lock", "job.log"
+LANES = "lanes.json"  # of a job that trains several runs (experiments/stack.py)
 START_S = 60.0  # on a busy machine Python itself may take seconds to start
-_children: dict[int, "subprocess.Popen[bytes] | Forked"] = {}
+ALREADY_RUNNING = 73
 
 
 class BackendError(GsolveError):
     """A job cannot be started or stopped."""
+
+
+class Process(Protocol):
+    """What is needed of `subprocess.Popen`."""
+
+    @property
+    def pid(self) -> int: ...
+    def poll(self) -> int | None: ...
+    def terminate(self) -> None: ...
+    def kill(self) -> None: ...
+
+
+class Forks(Protocol):
+    """What starts a process faster than Python does (nursery.py)."""
+
+    def start(
+        self, argv: Sequence[str], folder: Path, log: Path, env: Mapping[str, str], cpus: int | None
+    ) -> Process | None: ...
+
+
+_children: dict[int, Process] = {}
 
 
 @dataclass(frozen=True)
@@ -83,6 +112,9 @@ class Job:
             raise RunError(f"{folder / JOB} lacks fields. Delete it; the run is intact.") from None
 
 
+LAUNCH = [sys.executable, "-m", "gymnasium_solver.backends.launch"]
+
+
 def gsolve(*words: str) -> list[str]:
     """The argv of a gsolve command with this Python."""
     return [sys.executable, "-m", "gymnasium_solver", *words]
@@ -94,7 +126,7 @@ def start(
     *,
     cpus: int | None = None,
     env: Mapping[str, str] | None = None,
-    nursery: "Nursery | None" = None,
+    nursery: Forks | None = None,
 ) -> Job:
     """Start a process in the background and return once it has recorded itself.
 
@@ -110,15 +142,12 @@ def start(
     variables = {**os.environ, **(env or {})}
     if cpus is not None:
         variables[CPUS] = str(cpus)
-    # The process records itself and then becomes argv: killing the starter at any moment leaves
-    # either no process or one that can be found.
-    process: subprocess.Popen[bytes] | Forked | None = None
+    process: Process | None = None
     if nursery is not None:
         process = nursery.start(argv, folder, folder / LOG, variables, cpus)
-    launcher = [sys.executable, "-m", "gymnasium_solver.backends.launch", str(folder)]
     with output:
         process = process or subprocess.Popen(
-            [*launcher, str(cpus or 0), "--", *argv],
+            [*LAUNCH, "claim", str(folder), str(cpus or 0), *argv],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -133,7 +162,7 @@ def start(
         raise
 
 
-def _recorded(process: "subprocess.Popen[bytes] | Forked", folder: Path) -> Job:
+def _recorded(process: Process, folder: Path) -> Job:
     deadline = time.monotonic() + START_S
     while time.monotonic() < deadline:
         has_ended = process.poll() is not None
@@ -145,6 +174,42 @@ def _recorded(process: "subprocess.Popen[bytes] | Forked", folder: Path) -> Job:
         time.sleep(0.01)
     process.kill()
     raise BackendError(f"no job was started in {folder} within {START_S:g} s")
+
+
+def claim(folder: Path, cpus: int, argv: list[str]) -> int | None:
+    """Record this process as the job of a folder; an exit code if there is one already."""
+    handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    if fcntl is not None:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+    try:
+        before = find(folder)
+    except RunError:  # damaged, which says nothing about the run
+        before = None
+    if before is not None and before.is_running and before.pid != os.getpid():
+        print(f"a job is running in {folder}: process {before.pid}", file=sys.stderr)
+        return ALREADY_RUNNING
+    newest, starts, stuck = newest_checkpoint(folder), 1, 0
+    if before is not None:
+        kill_orphans(before)
+        starts = before.starts + 1
+        stuck = before.stuck + 1 if before.from_env_steps == newest else 0
+    pid = os.getpid()
+    job = Job(
+        folder, argv, pid, machine.process_start(pid), machine.hostname(), utc_now(), starts,
+        newest, stuck, cpus or None,
+    )  # fmt: skip
+    write_atomic(folder / JOB, dump_json({k: v for k, v in job.to_dict().items() if k != "folder"}))
+    os.close(handle)
+    return None
+
+
+def newest_checkpoint(folder: Path) -> int | None:
+    """Env steps of the newest complete checkpoint in a run folder; of all runs of a stack."""
+    if (folder / LANES).is_file():
+        lanes = read_json(folder / LANES, "Delete the folder; the runs are intact.")["lanes"]
+        return sum(newest_checkpoint(Path(lane["run"])) or 0 for lane in lanes)
+    done = (path.parent.name for path in (folder / "checkpoints").glob("*/done"))
+    return max((int(name) for name in done if name.isdecimal()), default=None)
 
 
 def find(folder: Path) -> Job | None:
@@ -225,3 +290,51 @@ def tail(folder: Path, lines: int = 20) -> list[str]:
     except OSError:
         return []
     return text.splitlines()[-lines:]
+
+
+class LocalBackend:
+    """Processes on this machine for the pool (experiments/pool.py)."""
+
+    def __init__(self, nursery: Forks | None = None) -> None:
+        self._nursery = nursery
+
+    def start(self, argv: Sequence[str], folder: Path, *, cpus: int | None = None) -> object:
+        return start(argv, folder, cpus=cpus, nursery=self._nursery)
+
+    def is_running(self, folder: Path) -> bool:
+        return is_running(folder)
+
+    def exit_code(self, folder: Path) -> int | None:
+        job = find(folder)
+        return None if job is None else job.exit_code
+
+    def stuck(self, folder: Path) -> int:
+        job = find(folder)
+        is_same = job is not None and job.from_env_steps == newest_checkpoint(folder)
+        return job.stuck + 1 if job is not None and is_same else 0
+
+    def stop(self, folder: Path) -> object:
+        return stop(folder)
+
+    def tail(self, folder: Path, lines: int = 20) -> list[str]:
+        return tail(folder, lines)
+
+
+class Starts:
+    """Counts starts in a row from the same checkpoint, for backends that keep no record of it."""
+
+    def __init__(self) -> None:
+        self._counts: dict[Path, tuple[int | None, int]] = {}
+
+    def note(self, folder: Path) -> None:
+        """A job is being started in this folder, which is created if needed."""
+        folder.mkdir(parents=True, exist_ok=True)
+        newest, (before, count) = newest_checkpoint(folder), self._counts.get(folder, (None, 0))
+        self._counts[folder] = (newest, count + 1 if newest == before else 1)
+        # `gsolve train --if-exists resume` clears a run without a checkpoint in place if it is a
+        # job's; this mark says so on every machine.
+        (folder / LOCK).touch()
+
+    def stuck(self, folder: Path) -> int:
+        before, count = self._counts.get(folder, (None, 0))
+        return count if newest_checkpoint(folder) == before else 0

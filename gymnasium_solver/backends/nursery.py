@@ -28,6 +28,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn, Self
 
+from gymnasium_solver.backends.local import claim
+
 CAN_FORK = sys.platform == "linux"
 REPORT_S = 0.05  # how often the nursery looks for workers that have ended
 START_S = 60.0  # imports included
@@ -58,7 +60,7 @@ class Nursery:
     def start(
         self, argv: Sequence[str], folder: Path, log: Path, env: Mapping[str, str], cpus: int | None
     ) -> "Forked | None":
-        """Fork a worker that records itself in `folder` (launch.py) and becomes `argv`. None if
+        """Fork a worker that records itself in `folder` (local.claim) and becomes `argv`. None if
         there is no nursery, or not any more."""
         if self._socket is None or list(argv[:2]) != [sys.executable, "-m"]:
             return None
@@ -182,8 +184,6 @@ def serve(connection: socket.socket) -> dict[str, Any] | None:
 
 def become(request: Mapping[str, Any]) -> NoReturn:
     """Run what was asked for, as a process that was started for it would."""
-    from gymnasium_solver.backends.launch import claim
-
     os.setsid()
     os.environ.clear()
     os.environ.update(request["env"])

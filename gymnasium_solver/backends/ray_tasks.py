@@ -9,26 +9,21 @@ be on a disk that all nodes see. Ray itself retries nothing.
 """
 
 import os
+import subprocess
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from gymnasium_solver.backends import local
-from gymnasium_solver.backends.local import BackendError
-from gymnasium_solver.backends.starts import Starts
+from gymnasium_solver.backends.launch import with_this_python
+from gymnasium_solver.backends.local import LAUNCH, BackendError, Starts
 
 
 def run_argv(argv: list[str], folder: str, env: dict[str, str]) -> int:
     """What a worker does: run the argv, pass a cancellation on as SIGTERM, return the exit code."""
-    import subprocess
-    import sys
-    import time
-    from pathlib import Path
-
     os.makedirs(folder, exist_ok=True)
-    if argv[1:3] == ["-m", "gymnasium_solver"]:
-        argv = [sys.executable, *argv[1:]]
-    tied = [sys.executable, "-m", "gymnasium_solver.backends.tied", "--", *argv]
+    tied = [*LAUNCH, "tied", *with_this_python(argv)]
     with (Path(folder) / local.LOG).open("ab") as output:
         child = subprocess.Popen(
             tied, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,

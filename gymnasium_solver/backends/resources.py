@@ -7,7 +7,7 @@ estimate(config).override("cpus=4 hours=8")
 import math
 import os
 import re
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from gymnasium_solver.errors import ConfigError
@@ -77,19 +77,25 @@ class Resources:
 def estimate(config: "Config") -> Resources:
     """Resources for one run of a config. The environment is built once, for its spaces."""
     from gymnasium_solver.config.schema import LearnerConfig
+    from gymnasium_solver.data.replay import Replay
+    from gymnasium_solver.data.rollout import Rollout
     from gymnasium_solver.envs.make import env_from_config
     from gymnasium_solver.nets.network import is_cnn
+    from gymnasium_solver.spaces.actions import action_kind
 
     env = env_from_config(config, 1)
     try:
-        space, actions = env.observation_space, env.action_space
+        space, actions = env.observation_space, action_kind(env.action_space)
     finally:
         env.close()
     has_cnn = isinstance(config, LearnerConfig) and is_cnn(config, space)
+    data = 2 * Rollout.estimate_bytes(config.rollout_rows, config.n_envs, space, actions)
     buffer_size = getattr(config, "buffer_size", None)
-    data = _rollout_bytes(config, space, actions)
     if buffer_size and getattr(config, "replay_dir", None) is None:
-        data += _replay_bytes(config, buffer_size, space, actions)
+        replay = Replay.estimate_bytes(buffer_size, config.n_envs, space, actions)
+        shape = tuple(getattr(space, "shape", None) or ())
+        is_stack = len(shape) == 3 and str(getattr(space, "dtype", "")) == "uint8" and shape[0] <= 8
+        data += replay // shape[0] if is_stack else replay  # a stack of frames is stored once
     device = str(config.device)
     gpus = 1 if device.startswith("cuda") or (device == "auto" and has_cnn) else 0
     memory = BASE_GB + 1.2 * data / 1e9 + GPU_GB * gpus
@@ -101,25 +107,3 @@ def estimate(config: "Config") -> Resources:
         cpus += config.collectors.n
         memory += COLLECTOR_GB * config.collectors.n
     return Resources(cpus, math.ceil(memory * 2) / 2, gpus, hours)
-
-
-def _rollout_bytes(config: "Config", space: Any, action_space: Any) -> int:
-    from gymnasium_solver.data.rollout import Rollout
-    from gymnasium_solver.spaces.actions import action_kind
-
-    rows = config.rollout_rows
-    return 2 * Rollout.estimate_bytes(rows, config.n_envs, space, action_kind(action_space))
-
-
-def _replay_bytes(config: "Config", buffer_size: int, space: Any, action_space: Any) -> int:
-    from gymnasium_solver.data.replay import Replay
-    from gymnasium_solver.spaces.actions import action_kind
-
-    whole = Replay.estimate_bytes(buffer_size, config.n_envs, space, action_kind(action_space))
-    shape: tuple[int, ...] = tuple(getattr(space, "shape", None) or ())
-    # A stack of frames is stored once.
-    is_stack = len(shape) == 3 and str(getattr(space, "dtype", "")) == "uint8" and shape[0] <= 8
-    return whole // shape[0] if is_stack else whole
-
-
-FIELDS = tuple(field.name for field in fields(Resources))

@@ -1,8 +1,9 @@
-"""Slurm: one job array per experiment, safe against preemption.
+"""Slurm: one job array per experiment, safe against preemption; one job per trial of a sweep.
 
     script = write_script(folder, argvs, resources, name="cartpole", jobs=4)
     job_id = submit(script)
     states(job_id)                       # {0: "RUNNING", 1: "PENDING", ...}
+    Pool(jobs=8, backend=SlurmBackend(resources, options=["--partition=gpu"]))
 
 A task that Slurm preempts or that reaches its time limit gets SIGTERM 30 seconds before (`B:` sends
 it to the script, which passes it on), saves, exits with 75, and is put into the queue again. The
@@ -15,37 +16,40 @@ import re
 import shlex
 import shutil
 import subprocess
-import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from gymnasium_solver.backends.local import BackendError
+from gymnasium_solver.backends.launch import write_tasks
+from gymnasium_solver.backends.local import LAUNCH, BackendError, Starts
 from gymnasium_solver.backends.resources import Resources
-from gymnasium_solver.backends.task import write_tasks
 
+FOLDER = "slurm"  # in the folder of an experiment or a run
 SCRIPT = "job.sbatch"
 RECORD = "backend.json"
 CANCELLED = "cancelled"  # a task that finds this file is not put into the queue again
 MAX_REQUEUES = 50
+ASK_EVERY_S = 2.0  # squeue is not to be asked at every poll
 _WAITING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SUSPENDED", "RESIZING")
 _RUNNING = ("RUNNING", "COMPLETING", "SIGNALING", "STAGE_OUT", "STOPPED")
 
 
-def script_text(
+def write_script(
     folder: Path,
-    n_tasks: int,
+    argvs: Sequence[Sequence[str]],
     resources: Resources,
     *,
     name: str,
     jobs: int | None = None,
     options: Sequence[str] = (),
     env: Mapping[str, str] | None = None,
-) -> str:
-    """The sbatch script. `options`: further lines of #SBATCH, such as --partition=gpu."""
-    limit = f"%{jobs}" if jobs is not None and jobs < n_tasks else ""
+) -> Path:
+    """Write the tasks and the sbatch script of a job array; returns the script. `options`: further
+    lines of #SBATCH, such as --partition=gpu."""
+    limit = f"%{jobs}" if jobs is not None and jobs < len(argvs) else ""
     lines = [
         f"--job-name={re.sub(r'[^A-Za-z0-9._-]+', '-', name)[:60]}",
-        f"--array=0-{n_tasks - 1}{limit}",
+        f"--array=0-{len(argvs) - 1}{limit}",
         "--requeue",
         "--signal=B:TERM@30",
         "--open-mode=append",
@@ -57,8 +61,8 @@ def script_text(
         *options,
     ]
     exports = {"GSOLVE_CPUS": str(resources.cpus), **(env or {})}
-    task = [sys.executable, "-m", "gymnasium_solver.backends.task", str(folder)]
-    return "\n".join([
+    task = [*LAUNCH, "task", str(folder)]
+    text = "\n".join([
         "#!/bin/bash",
         *(f"#SBATCH {line}" for line in lines),
         *(f"export {key}={shlex.quote(value)}" for key, value in exports.items()),
@@ -76,24 +80,8 @@ def script_text(
         "exit $RC",
         "",
     ])  # fmt: skip
-
-
-def write_script(
-    folder: Path,
-    argvs: Sequence[Sequence[str]],
-    resources: Resources,
-    *,
-    name: str,
-    jobs: int | None = None,
-    options: Sequence[str] = (),
-    env: Mapping[str, str] | None = None,
-) -> Path:
-    """Write the tasks and the script of a job array; returns the script."""
     write_tasks(folder, argvs)
     path = folder / SCRIPT
-    text = script_text(
-        folder, len(argvs), resources, name=name, jobs=jobs, options=options, env=env
-    )
     path.write_text(text)
     return path
 
@@ -119,8 +107,17 @@ def states(job_id: str) -> dict[int, str]:
     return {int(row[0]): row[1] for row in rows if len(row) == 2 and row[0].isdecimal()}
 
 
-def is_active(state: str) -> bool:
-    return state in _WAITING or state in _RUNNING
+def is_active(job_id: str) -> bool:
+    """Whether a task of the job waits or runs."""
+    return any(state in (*_WAITING, *_RUNNING) for state in states(job_id).values())
+
+
+def job_in(folder: Path) -> str | None:
+    """The id of the job that was submitted for a folder."""
+    try:
+        return str(json.loads((folder / FOLDER / RECORD).read_text())["id"])
+    except (OSError, ValueError):
+        return None
 
 
 def cancel(folder: Path, job_id: str) -> None:
@@ -141,3 +138,52 @@ def _slurm(*words: str) -> str:
         text = done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}"
         raise BackendError(f"{words[0]}: {text.splitlines()[-1]}")
     return done.stdout
+
+
+class SlurmBackend:
+    """Runs that are not all known at the start, such as the trials of a sweep.
+
+    Each run is a job array of one task, which Slurm puts into the queue again when it is preempted.
+    The id of the job is in the folder of the run, so that a coordinator that was killed finds its
+    jobs again. Exit codes are not known: what became of a run is in its folder.
+    """
+
+    def __init__(self, resources: Resources, options: Sequence[str] = ()) -> None:
+        self.resources, self.options = resources, list(options)
+        self._starts = Starts()
+        self._asked: dict[str, tuple[float, bool]] = {}  # job: when, and whether it was active
+
+    def start(self, argv: Sequence[str], folder: Path, *, cpus: int | None = None) -> object:
+        self._starts.note(folder)
+        place = folder.absolute() / FOLDER
+        script = write_script(
+            place, [list(argv)], self.resources, name=folder.name, options=self.options
+        )
+        return submit(script)
+
+    def is_running(self, folder: Path) -> bool:
+        if (job_id := job_in(folder)) is None:
+            return False
+        asked_s, active = self._asked.get(job_id, (float("-inf"), False))
+        if time.monotonic() - asked_s >= ASK_EVERY_S:
+            active = is_active(job_id)
+            self._asked[job_id] = (time.monotonic(), active)
+        return active
+
+    def exit_code(self, folder: Path) -> int | None:
+        return None
+
+    def stuck(self, folder: Path) -> int:
+        return self._starts.stuck(folder)
+
+    def stop(self, folder: Path) -> object:
+        if (job_id := job_in(folder)) is not None:
+            cancel(folder.absolute() / FOLDER, job_id)
+        return None
+
+    def tail(self, folder: Path, lines: int = 20) -> list[str]:
+        try:
+            text = (folder / FOLDER / "0.log").read_text(errors="replace")
+        except OSError:
+            return []
+        return text.splitlines()[-lines:]

@@ -149,8 +149,9 @@ def run_tasks(
     nursery: "Nursery | None" = None,
 ) -> int:
     """Run what is left of an experiment and show it. Exit code 1 if a run has failed."""
+    from gymnasium_solver.backends.local import LocalBackend
     from gymnasium_solver.cli.many_table import ManyTable
-    from gymnasium_solver.experiments.pool import FAILED, LocalBackend
+    from gymnasium_solver.experiments.pool import FAILED
     from gymnasium_solver.experiments.progress import Progress
     from gymnasium_solver.runs.lock import locked
 

@@ -105,7 +105,7 @@ def pool_backend(name: str, configs: Sequence[Path], args: FieldArgs) -> "Backen
         return None
     needs = needs_of(configs, args)
     if name == "slurm":
-        from gymnasium_solver.backends.slurm_tasks import SlurmBackend
+        from gymnasium_solver.backends.slurm import SlurmBackend
 
         return SlurmBackend(needs, sbatch_options(args))
     from gymnasium_solver.backends.ray_tasks import RayBackend
@@ -137,7 +137,7 @@ def on_slurm(experiment: "Experiment", args: FieldArgs, at_end: Callable[[], Non
     print(f"submitted {script} as Slurm job {job_id}")
     if args.has("detach"):
         return 0
-    return follow(experiment, args, lambda: _is_active(job_id), at_end)
+    return follow(experiment, args, lambda: slurm.is_active(job_id), at_end)
 
 
 def _tracked(args: FieldArgs) -> dict[str, str]:
@@ -147,12 +147,6 @@ def _tracked(args: FieldArgs) -> dict[str, str]:
     if not args.has("track"):
         return {}
     return {"GSOLVE_TRACK": ",".join(read_names(",".join(args.options["track"])))}
-
-
-def _is_active(job_id: str) -> bool:
-    from gymnasium_solver.backends import slurm
-
-    return any(slurm.is_active(state) for state in slurm.states(job_id).values())
 
 
 def follow(
@@ -182,17 +176,19 @@ def follow(
 
 def on_service(backend: str, experiment: "Experiment", args: FieldArgs) -> int:
     """Write what dstack or Modal needs, and hand it over if its command is installed."""
-    from gymnasium_solver.backends import dstack, modal
+    from gymnasium_solver.backends import cloud
+    from gymnasium_solver.experiments.experiment import CONFIGS
 
-    resources = resources_of(experiment, args)
-    words: list[Sequence[str]] = [experiment.task(m).words for m in experiment.members]
-    folder: Path = experiment.path / backend
-    names = [member.run for member in experiment.members]
-    module = dstack if backend == "dstack" else modal
-    made = module.write(folder, experiment.id, names, words, experiment.path, resources)
+    runs = [
+        cloud.CloudRun(m.run, (experiment.path / CONFIGS / m.config).read_text(), m.seed)
+        for m in experiment.members
+    ]
+    needs = resources_of(experiment, args)
+    made = cloud.write(backend, experiment.path / backend, experiment.id, runs, needs)
     print(f"wrote {made}")
-    command = module.command(made)
-    if not module.is_installed():
-        print(f"{backend} is not installed here. Start it with:\n  {shlex.join(command)}")
+    if shutil.which(backend) is None:
+        file = made / "RUN.dstack.yml" if made.is_dir() else made
+        command = shlex.join(cloud.command(backend, file))
+        print(f"{backend} is not installed here. Start it with:\n  {command}")
         return 0
-    return module.submit(made)
+    return cloud.submit(backend, made)

@@ -7,7 +7,6 @@ A job is a run or an experiment that was started by `--detach`, by a pool, by th
 agent, or an experiment that was handed to a cluster.
 """
 
-import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -56,9 +55,7 @@ def _folders(root: Path) -> list[Path]:
 def job_in(folder: Path) -> JobInfo | None:
     """The job of a folder, if it has one."""
     kind = "experiment" if (folder / FILE).is_file() else "run"
-    record = folder / "slurm" / slurm.RECORD
-    if record.is_file():
-        job_id = str(json.loads(record.read_text()).get("id"))
+    if (job_id := slurm.job_in(folder)) is not None:
         at = load(folder).created_at if kind == "experiment" else ""
         status = _slurm_status(job_id)
         return JobInfo(folder.name, kind, "slurm", status, job_id, at, str(folder))
@@ -76,10 +73,11 @@ def job_in(folder: Path) -> JobInfo | None:
 
 def _slurm_status(job_id: str) -> str:
     try:
-        active = [state for state in slurm.states(job_id).values() if slurm.is_active(state)]
+        if not slurm.is_active(job_id):
+            return "ended"
+        return "running" if "RUNNING" in slurm.states(job_id).values() else "queued"
     except GsolveError:
         return "unknown"
-    return "ended" if not active else "running" if "RUNNING" in active else "queued"
 
 
 def find_job(ref: str, root: Path) -> JobInfo:

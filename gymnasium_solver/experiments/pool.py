@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from gymnasium_solver.backends import local
-from gymnasium_solver.backends.nursery import Nursery
 from gymnasium_solver.config.cpus import cpu_count
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.runs.run import Run, is_alive_here, is_run, live_status
@@ -36,41 +35,11 @@ class Backend(Protocol):
     def start(self, argv: Sequence[str], folder: Path, *, cpus: int | None = None) -> object: ...
     def is_running(self, folder: Path) -> bool: ...
     def exit_code(self, folder: Path) -> int | None: ...
-    def stuck(self, folder: Path) -> int: ...
-    def stop(self, folder: Path) -> object: ...
-    def tail(self, folder: Path, lines: int = 20) -> list[str]: ...
-
-
-class LocalBackend:
-    """Detached processes on this machine (backends/local.py)."""
-
-    def __init__(self, nursery: Nursery | None = None) -> None:
-        self._nursery = nursery
-
-    def start(self, argv: Sequence[str], folder: Path, *, cpus: int | None = None) -> object:
-        return local.start(argv, folder, cpus=cpus, nursery=self._nursery)
-
-    def is_running(self, folder: Path) -> bool:
-        return local.is_running(folder)
-
-    def exit_code(self, folder: Path) -> int | None:
-        job = local.find(folder)
-        return None if job is None else job.exit_code
-
     def stuck(self, folder: Path) -> int:
         """How many starts in a row began from the newest checkpoint, the last one included."""
-        job = local.find(folder)
-        if job is None:
-            return 0
-        from gymnasium_solver.backends.launch import newest_checkpoint
 
-        return job.stuck + 1 if job.from_env_steps == newest_checkpoint(folder) else 0
-
-    def stop(self, folder: Path) -> object:
-        return local.stop(folder)
-
-    def tail(self, folder: Path, lines: int = 20) -> list[str]:
-        return local.tail(folder, lines)
+    def stop(self, folder: Path) -> object: ...
+    def tail(self, folder: Path, lines: int = 20) -> list[str]: ...
 
 
 @dataclass
@@ -134,7 +103,7 @@ class Pool:
         `retry_failed`: try runs that have failed earlier once more."""
         self.jobs = max(1, jobs)
         self.cpus = cpus or max(1, cpu_count() // self.jobs)
-        self.backend: Backend = backend or LocalBackend()
+        self.backend: Backend = backend or local.LocalBackend()
         self.max_restarts = max_restarts
         self.retry_failed = retry_failed
         self.tasks: list[Task] = []

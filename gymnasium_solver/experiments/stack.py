@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gymnasium_solver.backends.launch import LANES
+from gymnasium_solver.backends.local import LANES
 from gymnasium_solver.config.cpus import cpu_count
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.experiments.pool import FAILED, FINISHED, Backend, Task, meta_of, outcome, why

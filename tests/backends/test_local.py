@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gymnasium_solver.backends import local
-from gymnasium_solver.backends.launch import ALREADY_RUNNING, newest_checkpoint
+from gymnasium_solver.backends.local import ALREADY_RUNNING, LAUNCH, newest_checkpoint
 
 SLEEP = [sys.executable, "-S", "-c", "import time; print('here', flush=True); time.sleep(60)"]
 
@@ -57,8 +57,8 @@ def test_a_second_start_is_refused_while_one_runs(folder: Path) -> None:
         local.start(SLEEP, folder)
     assert local.find(folder) == first
     assert first.is_running
-    words = [sys.executable, "-m", "gymnasium_solver.backends.launch", str(folder), "0", "--"]
-    assert subprocess.run([*words, *SLEEP], capture_output=True).returncode == ALREADY_RUNNING
+    words = [*LAUNCH, "claim", str(folder), "0", *SLEEP]
+    assert subprocess.run(words, capture_output=True).returncode == ALREADY_RUNNING
 
 
 def test_a_reused_process_id_is_not_the_job(folder: Path) -> None:

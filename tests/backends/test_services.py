@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gymnasium_solver.backends import dstack, modal
+from gymnasium_solver.backends import cloud
 from gymnasium_solver.backends.resources import Resources, estimate
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.training.prepare import load_config
@@ -14,16 +14,13 @@ from gymnasium_solver.training.prepare import load_config
 NEEDS = Resources(2, 3.5, 1, 2.0)
 
 
-@pytest.fixture
-def words(tmp_path: Path) -> list[list[str]]:
-    config = tmp_path / "c.yaml"
-    config.write_text("env_id: CartPole-v1\nalgo_id: ppo\n")
-    return [[str(config), "--seed", "1"], [str(config), "--seed", "2"]]
+def runs(*names: str) -> list[cloud.CloudRun]:
+    return [cloud.CloudRun(name, "env_id: CartPole-v1\n", i + 1) for i, name in enumerate(names)]
 
 
-def test_dstack_files(tmp_path: Path, words: list[list[str]]) -> None:
+def test_dstack_files(tmp_path: Path) -> None:
     names = ["A-very-long-name-of-a-run-with-seed-s1-20261116", "short"]
-    folder = dstack.write(tmp_path / "d", "t", names, words, tmp_path, NEEDS)
+    folder = cloud.write("dstack", tmp_path / "d", "t", runs(*names), NEEDS)
     specs = [yaml.safe_load((folder / f"{name}.dstack.yml").read_text()) for name in names]
     assert len({spec["name"] for spec in specs}) == 2
     assert all(len(spec["name"]) <= 41 for spec in specs)
@@ -34,8 +31,8 @@ def test_dstack_files(tmp_path: Path, words: list[list[str]]) -> None:
     assert [models.parse_run_configuration(spec).type for spec in specs] == ["task", "task"]
 
 
-def test_modal_file(tmp_path: Path, words: list[list[str]]) -> None:
-    path = modal.write(tmp_path / "m", "my exp", ["a", "b"], words, tmp_path, NEEDS)
+def test_modal_file(tmp_path: Path) -> None:
+    path = cloud.write("modal", tmp_path / "m", "my exp", runs("a", "b"), NEEDS)
     tasks = json.loads((tmp_path / "m" / "tasks.json").read_text())
     assert [(task["name"], task["seed"]) for task in tasks] == [("a", "1"), ("b", "2")]
     text = path.read_text()

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from gymnasium_solver.backends import slurm
+from gymnasium_solver.backends.launch import TASKS
 from gymnasium_solver.backends.local import BackendError, gsolve
 from gymnasium_solver.backends.resources import Resources
-from gymnasium_solver.backends.task import TASKS
 from gymnasium_solver.experiments.experiment import FOLDER, Experiment, load
 from gymnasium_solver.experiments.progress import Progress
 from tests.backends import slurm_cluster

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from gymnasium_solver.backends import slurm_tasks
+from gymnasium_solver.backends import slurm
 from gymnasium_solver.backends.resources import Resources
-from gymnasium_solver.backends.slurm_tasks import SlurmBackend
+from gymnasium_solver.backends.slurm import SlurmBackend
 
 TOOLS = {
     # A job is a process of its own; its id is the job's.
@@ -38,7 +38,7 @@ def backend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SlurmBackend:
         (tools / name).write_text(text)
         (tools / name).chmod(stat.S_IRWXU)
     monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
-    monkeypatch.setattr(slurm_tasks, "ASK_EVERY_S", 0.0)
+    monkeypatch.setattr(slurm, "ASK_EVERY_S", 0.0)
     return SlurmBackend(Resources(1, 1.0, 0, 1.0), ["--partition=small"])
 
 
