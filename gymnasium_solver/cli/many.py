@@ -157,7 +157,7 @@ def run_tasks(
 
     experiment.check_trust(args.has("trust"))
     if args.has("track"):
-        from gymnasium_solver.share.trackers.launch import read_names
+        from gymnasium_solver.share.trackers.sink import read_names
 
         os.environ["GSOLVE_TRACK"] = ",".join(read_names(",".join(args.options["track"])))
     jobs = experiment.stacks if args.last("jobs") is None else None

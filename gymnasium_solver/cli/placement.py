@@ -142,7 +142,7 @@ def on_slurm(experiment: "Experiment", args: FieldArgs, at_end: Callable[[], Non
 
 def _tracked(args: FieldArgs) -> dict[str, str]:
     """What makes the runs of a job array start their trackers."""
-    from gymnasium_solver.share.trackers.launch import read_names
+    from gymnasium_solver.share.trackers.sink import read_names
 
     if not args.has("track"):
         return {}

@@ -20,7 +20,7 @@ def main(argv: Sequence[str]) -> int:
 
     from gymnasium_solver.runs.resolve import resolve_run
     from gymnasium_solver.runs.run import runs_root
-    from gymnasium_solver.share.trackers.launch import read_names
+    from gymnasium_solver.share.trackers.sink import read_names
 
     names = read_names(args.to)
     if not names:
@@ -128,8 +128,7 @@ def dashboard(argv: Sequence[str]) -> int:
     parser.add_json()
     args = parser.read(argv)
     from gymnasium_solver.cli.tables import print_json
-    from gymnasium_solver.share.trackers.dashboard import as_json, save, workspace
-    from gymnasium_solver.share.trackers.wandb_run import DEFAULT_PROJECT
+    from gymnasium_solver.share.trackers.wandb_run import DEFAULT_PROJECT, as_json, save, workspace
 
     entity = args.entity or os.environ.get("WANDB_ENTITY")
     project = args.project or os.environ.get("WANDB_PROJECT") or DEFAULT_PROJECT
@@ -164,7 +163,7 @@ def fetch(argv: Sequence[str]) -> int:
     parser.add_runs_dir()
     args = parser.read(argv)
     from gymnasium_solver.runs.run import runs_root
-    from gymnasium_solver.share.trackers.fetch import fetch as fetch_run
+    from gymnasium_solver.share.trackers.wandb_run import fetch as fetch_run
 
     project = args.project or os.environ.get("WANDB_PROJECT")
     if project is None:

@@ -300,7 +300,8 @@ def followers(args: FieldArgs, config: "Config") -> "list[Observer]":
         found.append(LiveWindow())
     names = ",".join(args.options.get("track", [])) or os.environ.get("GSOLVE_TRACK", "")
     if names:
-        from gymnasium_solver.share.trackers.launch import Launcher, read_names
+        from gymnasium_solver.share.trackers.follow import Launcher
+        from gymnasium_solver.share.trackers.sink import read_names
 
         found.append(Launcher(read_names(names)))
     return found

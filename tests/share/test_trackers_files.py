@@ -203,7 +203,7 @@ def test_event_files_hold_text_images_and_hyperparameters(tmp_path: Path) -> Non
 
 
 def test_the_checksum_is_that_of_tfrecords() -> None:
-    from gymnasium_solver.share.trackers.tb_events import masked_crc
+    from gymnasium_solver.share.trackers.tensorboard import masked_crc
 
     # CRC-32C of "123456789" is 0xE3069283 (RFC 3720), then masked.
     crc = 0xE3069283

@@ -12,11 +12,10 @@ import pytest
 
 from gymnasium_solver.runs.query import get_rows
 from gymnasium_solver.runs.run import Run
-from gymnasium_solver.share.trackers import fetch as fetching
 from gymnasium_solver.share.trackers import wandb_run
-from gymnasium_solver.share.trackers.fetch import fetch
 from gymnasium_solver.share.trackers.follow import Follower
 from gymnasium_solver.share.trackers.sink import Options, TrackError
+from gymnasium_solver.share.trackers.wandb_run import fetch
 from tests.share.tracked import end, go_back, grow, new_run
 
 
@@ -217,7 +216,7 @@ def test_a_run_is_fetched_by_its_id(
     run.log_event("checkpoint", env_steps=100, epoch=9, reason="best")
     end(run)
     Follower(run, "wandb", ONLINE).send()
-    monkeypatch.setattr(fetching, "wandb_module", lambda: _api(server, tmp_path))
+    monkeypatch.setattr(wandb_run, "wandb_module", lambda: _api(server, tmp_path))
     got = fetch("tracked", tmp_path / "here", "p")
     assert got.metrics_path.read_text() == run.metrics_path.read_text()
     assert got.meta()["id"] == "tracked"

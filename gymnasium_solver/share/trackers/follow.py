@@ -2,6 +2,7 @@
 
     Follower(run, "tensorboard").send()              # all that is there now
     Follower(run, "wandb").follow()                  # until the run has ended
+    Launcher(["wandb"])                              # observer: follows a training from its start
 
 What was sent is kept in `trackers/<name>.json` and, as one checksum per line, in `<name>.rows` and
 `<name>.events`. A follower that is started again compares the lines of the run with these
@@ -11,19 +12,31 @@ run, so the tracker is taken back to there.
 
 import json
 import os
+import subprocess
+import sys
 import time
 import zlib
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from gymnasium_solver.config.schema import Config
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.runs.files import dump_json, read_json, write_atomic
 from gymnasium_solver.runs.query import follow_events, follow_metrics, get_config, get_run
 from gymnasium_solver.runs.run import Run
-from gymnasium_solver.share.trackers.sink import Options, Sent, Sink, Subject, TrackError, make_sink
+from gymnasium_solver.share.trackers.sink import (
+    Options,
+    Sent,
+    Sink,
+    Subject,
+    TrackError,
+    check_names,
+    make_sink,
+)
+from gymnasium_solver.training.observer import Observer, TrainInfo
 
 try:
     import fcntl
@@ -206,3 +219,26 @@ def _locked(path: Path, run_id: str, name: str) -> Iterator[None]:
         file.write(str(os.getpid()))
         file.flush()
         yield
+
+
+class Launcher(Observer):
+    """Starts one process per tracker when the run exists. Training does not wait for them: they
+    end by themselves after the run has."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = check_names(list(names))
+
+    def on_start(self, run: Run, config: Config, info: TrainInfo) -> None:
+        """Each follower's output is in trackers/<name>.log."""
+        folder = run.path / FOLDER
+        folder.mkdir(exist_ok=True)
+        for name in self.names:
+            words = ["track", str(run.path.absolute()), "--to", name, "--follow"]
+            with (folder / f"{name}.log").open("ab") as log:
+                subprocess.Popen(
+                    [sys.executable, "-m", "gymnasium_solver", *words],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,  # Ctrl-C stops the training, not what sends the rest
+                )

@@ -92,6 +92,12 @@ def check_names(names: list[str]) -> list[str]:
     return names
 
 
+def read_names(text: str) -> list[str]:
+    """The names in `--track wandb,tensorboard`."""
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    return check_names(list(dict.fromkeys(names)))
+
+
 def numbers(row: Mapping[str, Any]) -> dict[str, float]:
     """The finite numbers of a row by metric."""
     return {

@@ -1,17 +1,23 @@
 """TensorBoard: scalars, histograms of actions, videos as moving images, config and alerts as text,
-hyper-parameters. Files are written without TensorFlow (tb_events.py).
+hyper-parameters. Its event files are written without TensorFlow or protobuf, so that a machine that
+only reads runs needs neither.
 
     tensorboard --logdir runs/<id>/trackers/tensorboard
 """
 
+import io
 import json
+import os
 import re
+import struct
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from gymnasium_solver.config.yaml_file import dump_yaml
 from gymnasium_solver.errors import RunError
@@ -20,12 +26,14 @@ from gymnasium_solver.runs import machine
 from gymnasium_solver.runs.curves import event_rows
 from gymnasium_solver.runs.files import read_bytes
 from gymnasium_solver.runs.query import RunSummary
-from gymnasium_solver.share.trackers import tb_events as tb
-from gymnasium_solver.share.trackers.media import as_gif
 from gymnasium_solver.share.trackers.sink import Sent, Sink, Subject, numbers
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 _BIN = re.compile(r"(?P<name>.+)/hist/(?P<bin>\d+)")
 BOX_BINS = 10  # of actions in a range, from -1 to 1
+MOST_FRAMES, MOST_WIDTH = 300, 320  # of a video as GIF
 
 
 class TensorBoardSink(Sink):
@@ -44,7 +52,7 @@ class TensorBoardSink(Sink):
             path, size = Path(str(state.get("path", ""))), int(state.get("size", 0))
             is_ours = path.parent == self.folder.absolute() and path.is_file()
             if is_ours and path.stat().st_size >= size > 0:
-                self._file = tb.EventFile(path, size)
+                self._file = EventFile(path, size)
                 self._last_s = float(state.get("last_s", self._started_s))
                 self._closed_at = state.get("closed_at")
                 return sent
@@ -58,17 +66,17 @@ class TensorBoardSink(Sink):
         for old in self.folder.glob("events.out.tfevents.*.gsolve"):
             old.unlink()
         name = f"events.out.tfevents.{time.time_ns():020d}.{machine.hostname()}.gsolve"
-        self._file = tb.EventFile(self.folder.absolute() / name, wall_time=self._started_s)
+        self._file = EventFile(self.folder.absolute() / name, wall_time=self._started_s)
         config = self._subject.config
-        shown = f"```yaml\n{dump_yaml(config)}\n```"
-        values = [
-            tb.text("config", shown),
-            tb.hparams_start(hyperparams(config), self._subject.run.id, self._started_s),
-        ]
-        self._file.add(self._started_s, 0, values)
+        start = hparams_start(hyperparams(config), self._subject.run.id, self._started_s)
+        self._add(0, text("config", f"```yaml\n{dump_yaml(config)}\n```"), start)
+
+    def _add(self, step: int, *values: bytes) -> None:
+        self._file.add(self._last_s, step, values)
 
     def rewind(self, kept: Sent) -> Sent:
         self._file.close()
+        self._last_s = self._started_s
         self._start()
         return Sent()
 
@@ -81,28 +89,28 @@ class TensorBoardSink(Sink):
         for name in list(found):
             if match := _BIN.fullmatch(name):
                 bins.setdefault(match["name"], {})[int(match["bin"])] = found.pop(name)
-        values = [tb.scalar(name, value) for name, value in found.items() if name != "wall_s"]
+        values = [scalar(name, value) for name, value in found.items() if name != "wall_s"]
+        space = self._subject.run.meta().get("action_space") if bins else None
         for name, counts in bins.items():
-            limits = _limits(len(counts), self._is_range(len(counts)))
-            values.append(tb.histogram(f"{name}/hist", limits, [counts[i] for i in sorted(counts)]))
-        self._file.add(self._last_s, row["env_steps"], values)
-
-    def _is_range(self, n_bins: int) -> bool:
-        space = self._subject.run.meta().get("action_space")
-        return n_bins == BOX_BINS and isinstance(space, dict) and "low" in space
+            n = len(counts)
+            limits = [i + 0.5 for i in range(n)]
+            if n == BOX_BINS and isinstance(space, dict) and "low" in space:
+                limits = [-1.0 + 2.0 * (i + 1) / n for i in range(n)]
+            values.append(histogram(f"{name}/hist", limits, [counts[i] for i in sorted(counts)]))
+        self._add(row["env_steps"], *values)
 
     def event(self, index: int, event: Mapping[str, Any]) -> None:
         for row in event_rows([event], self._subject.run.meta()):
-            values = [tb.scalar(name, value) for name, value in numbers(row).items()]
-            self._file.add(self._last_s, row["env_steps"], values)
+            values = [scalar(name, value) for name, value in numbers(row).items()]
+            self._add(row["env_steps"], *values)
         step, kind = int(event.get("env_steps") or 0), event.get("kind")
         if kind == "video":
             if gif := as_gif(self._subject.run.path / str(event.get("path"))):
-                self._file.add(self._last_s, step, [tb.image("video", *gif)])
+                self._add(step, image("video", *gif))
         elif kind in ("alert", "config", "diverged"):
             fields = {k: v for k, v in event.items() if k not in ("kind", "at")}
             shown = event.get("text") or json.dumps(fields, default=str)
-            self._file.add(self._last_s, step, [tb.text(f"{kind}s", f"{step:,}: {shown}")])
+            self._add(step, text(f"{kind}s", f"{step:,}: {shown}"))
 
     def commit(self) -> dict[str, Any]:
         try:
@@ -115,18 +123,15 @@ class TensorBoardSink(Sink):
     def close(self, summary: RunSummary) -> str:
         at = f"{summary.status} {summary.env_steps}"
         if self._closed_at != at:
-            self._file.add(self._last_s, summary.env_steps, self._last_values(summary))
+            values = []
+            if summary.status in ("finished", "failed"):
+                values.append(hparams_end(summary.status == "finished", self._last_s))
+            with suppress(RunError):
+                report = read_bytes(self._subject.run.report_path, "").decode(errors="replace")
+                values.append(text("report", report))
+            self._add(summary.env_steps, *values)
             self._closed_at = at
         return f"tensorboard --logdir {self.folder}"
-
-    def _last_values(self, summary: RunSummary) -> list[bytes]:
-        values = []
-        if summary.status in ("finished", "failed"):
-            values.append(tb.hparams_end(summary.status == "finished", self._last_s))
-        with suppress(RunError):
-            report = read_bytes(self._subject.run.report_path, "").decode(errors="replace")
-            values.append(tb.text("report", report))
-        return values
 
 
 def hyperparams(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -143,7 +148,176 @@ def hyperparams(config: Mapping[str, Any]) -> dict[str, Any]:
             for k, v in flat.items() if v is not None}  # fmt: skip
 
 
-def _limits(n: int, is_range: bool) -> list[float]:
-    if is_range:
-        return [-1.0 + 2.0 * (i + 1) / n for i in range(n)]
-    return [i + 0.5 for i in range(n)]
+def as_gif(path: Path) -> tuple[bytes, int, int] | None:
+    """A video as GIF with its width and height; None if it is gone or cannot be read here."""
+    if not path.is_file():
+        return None
+    frames = _ffmpeg_frames(path) if path.suffix == ".mp4" else _pillow_frames(path)
+    if not frames:
+        return None
+    from PIL import Image
+
+    small = []
+    for frame in frames[:: max(1, len(frames) // MOST_FRAMES)]:
+        width = min(MOST_WIDTH, frame.width)
+        size = (width, max(1, round(frame.height * width / frame.width)))
+        small.append(frame.convert("RGB").resize(size, Image.Resampling.BOX))
+    buffer = io.BytesIO()
+    small[0].save(buffer, "GIF", save_all=True, append_images=small[1:], duration=50, loop=0)
+    return buffer.getvalue(), *small[0].size
+
+
+def _pillow_frames(path: Path) -> "list[Image.Image]":
+    from PIL import Image, ImageSequence
+
+    try:
+        with Image.open(path) as image:
+            return [frame.copy() for frame in ImageSequence.Iterator(image)]
+    except (OSError, ValueError, SyntaxError):
+        return []
+
+
+def _ffmpeg_frames(path: Path) -> "list[Image.Image]":
+    from PIL import Image
+
+    try:
+        import imageio_ffmpeg
+
+        frames = imageio_ffmpeg.read_frames(str(path))
+        size = next(frames)["size"]
+        return [Image.frombytes("RGB", size, data) for data in frames]
+    except (ImportError, OSError, RuntimeError, StopIteration):
+        return []
+
+
+# -- protocol buffers -----------------------------------------------------------------------------
+# Field numbers are those of event.proto, summary.proto, tensor.proto and, for hyper-parameters,
+# api.proto of the HParams plugin.
+
+DT_STRING = 7
+SUCCESS, FAILURE = 1, 2  # of the HParams plugin
+
+
+def message(*fields: tuple[int, Any]) -> bytes:
+    """(number, value) of each field: a whole number, a double, a float (np.float32), text, bytes or
+    another message, or a list of doubles."""
+    parts = []
+    for number, value in fields:
+        if isinstance(value, int):
+            parts += [_varint(number << 3), _varint(int(value))]
+        elif isinstance(value, float):
+            parts += [_varint(number << 3 | 1), struct.pack("<d", value)]
+        elif isinstance(value, np.float32):
+            parts += [_varint(number << 3 | 5), struct.pack("<f", value)]
+        else:
+            data = value.encode(errors="replace") if isinstance(value, str) else value
+            data = struct.pack(f"<{len(data)}d", *data) if isinstance(data, list) else data
+            parts += [_varint(number << 3 | 2), _varint(len(data)), data]
+    return b"".join(parts)
+
+
+def _varint(value: int) -> bytes:
+    value &= 0xFFFFFFFFFFFFFFFF
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*out, value])
+
+
+def scalar(tag: str, value: float) -> bytes:
+    limit = 3.4028235e38  # a float holds no more
+    return message((1, tag), (2, np.float32(max(-limit, min(limit, value)))))
+
+
+def histogram(tag: str, limits: Sequence[float], counts: Sequence[float]) -> bytes:
+    """`limits`: the right edge of each bucket; the first bucket begins one width before it."""
+    width = limits[1] - limits[0] if len(limits) > 1 else 1.0
+    low, total = limits[0] - width, float(sum(counts))
+    middles = [limit - width / 2 for limit in limits]
+    sums = [sum(c * m**k for c, m in zip(counts, middles, strict=True)) for k in (1, 2)]
+    values = [low, limits[-1], total, *map(float, sums), [low, *limits], [0.0, *counts]]
+    return message((1, tag), (5, message(*enumerate(values, start=1))))
+
+
+def image(tag: str, encoded: bytes, width: int, height: int) -> bytes:
+    """`encoded`: a PNG, or a GIF, which TensorBoard plays."""
+    return message((1, tag), (4, message((1, height), (2, width), (3, 3), (4, encoded))))
+
+
+def text(tag: str, markdown: str) -> bytes:
+    shape = message((2, message((1, 1))))
+    tensor = message((1, DT_STRING), (2, shape), (8, markdown))
+    return message((1, tag), (8, tensor), (9, message((1, message((1, "text"))), (4, 2))))
+
+
+def hparams_start(values: Mapping[str, Any], group: str, start_s: float) -> bytes:
+    """The hyper-parameters of the run in this folder."""
+    entries = [(1, message((1, name), (2, _value(value)))) for name, value in values.items()]
+    info = message(*entries, (4, group), (5, start_s))
+    return _hparams("_hparams_/session_start_info", message((3, info)))
+
+
+def hparams_end(is_success: bool, end_s: float) -> bytes:
+    info = message((1, SUCCESS if is_success else FAILURE), (2, end_s))
+    return _hparams("_hparams_/session_end_info", message((4, info)))
+
+
+def _hparams(tag: str, data: bytes) -> bytes:
+    return message((1, tag), (9, message((1, message((1, "hparams"), (2, data))))))
+
+
+def _value(value: Any) -> bytes:
+    if isinstance(value, bool):
+        return message((4, value))
+    return message((2, float(value)) if isinstance(value, int | float) else (3, str(value)))
+
+
+# -- the file -------------------------------------------------------------------------------------
+
+_CRC = [0] * 256  # CRC-32C, reflected
+for _byte in range(256):
+    _crc = _byte
+    for _ in range(8):
+        _crc = (_crc >> 1) ^ (0x82F63B78 if _crc & 1 else 0)
+    _CRC[_byte] = _crc
+
+
+def masked_crc(data: bytes) -> int:
+    """The checksum of a record, rotated as TensorFlow does."""
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc = _CRC[(crc ^ byte) & 0xFF] ^ (crc >> 8)
+    crc ^= 0xFFFFFFFF
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+class EventFile:
+    """Appends events. `size`: where an earlier writer is known to have ended."""
+
+    def __init__(self, path: Path, size: int | None = None, wall_time: float = 0.0) -> None:
+        self.path = path
+        self._file = path.open("ab" if size is not None else "wb")
+        if size is not None:
+            self._file.truncate(size)
+        else:
+            self._write(message((1, wall_time), (3, "brain.Event:2")))
+
+    def add(self, wall_time: float, step: int, values: Sequence[bytes]) -> None:
+        if values:
+            summary = message(*((1, value) for value in values))
+            self._write(message((1, wall_time), (2, step), (5, summary)))
+
+    def _write(self, data: bytes) -> None:
+        length = struct.pack("<Q", len(data))
+        sums = struct.pack("<I", masked_crc(length)), struct.pack("<I", masked_crc(data))
+        self._file.write(length + sums[0] + data + sums[1])
+
+    def sync(self) -> int:
+        """The size of the file, now on the disk."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        return self._file.tell()
+
+    def close(self) -> None:
+        self._file.close()

@@ -1,4 +1,5 @@
-"""Weights & Biases: a run with our id, config, metrics over env_steps, videos, alerts, checkpoints.
+"""Weights & Biases: a run with our id, config, metrics over env_steps, videos, alerts, checkpoints;
+a workspace for them; and runs that are fetched back.
 
 Row i of metrics.jsonl is step i. So the server itself says how many rows it has, and a follower
 that was killed continues there; a rewind is W&B's own (`resume_from`). Offline, W&B cannot resume:
@@ -11,18 +12,21 @@ import hashlib
 import json
 import os
 import shutil
+import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from gymnasium_solver.errors import GsolveError
+from gymnasium_solver.errors import GsolveError, RunError
 from gymnasium_solver.experiments.experiment import FILE, FOLDER, load
-from gymnasium_solver.runs.checkpoint import find_checkpoint
+from gymnasium_solver.runs.checkpoint import BEST, LAST, find_checkpoint
 from gymnasium_solver.runs.curves import event_rows
+from gymnasium_solver.runs.files import read_json, write_pointer
 from gymnasium_solver.runs.labels import read_labels
+from gymnasium_solver.runs.metrics import METRICS
 from gymnasium_solver.runs.query import RunSummary
-from gymnasium_solver.runs.run import Run
+from gymnasium_solver.runs.run import Run, is_run
 from gymnasium_solver.share.trackers.sink import Sent, Sink, Subject, TrackError, numbers
 
 # Fields that do not make a run another experiment (experiments/groups.py compares by the same).
@@ -153,15 +157,13 @@ class WandbSink(Sink):
 
     def close(self, summary: RunSummary) -> str:
         result: dict[str, Any] = {"status": summary.status, "solved": summary.solved}
-        if summary.test is not None:
-            result |= {f"test/{name}": value for name, value in summary.test.items()}
-        if summary.best is not None:
-            result |= {f"best/{name}": value for name, value in summary.best.items()}
+        for kind, scores in (("test", summary.test), ("best", summary.best)):
+            result |= {f"{kind}/{name}": value for name, value in (scores or {}).items()}
         self._run.summary.update({k: v for k, v in result.items() if v is not None})
-        files = [path for name in RUN_FILES if (path := self._subject.run.path / name).exists()]
         artifact = self._wandb.Artifact(run_artifact(self._subject.run.id), "run")
-        for path in files:
-            artifact.add_file(str(path))
+        for name in RUN_FILES:
+            if (path := self._subject.run.path / name).exists():
+                artifact.add_file(str(path))
         self._run.log_artifact(artifact)
         self._run.finish(exit_code=1 if summary.status == "failed" else 0)
         return self._url or f"wandb sync {self._folder}"
@@ -245,3 +247,131 @@ def experiment_of(run: Run) -> str | None:
 
 def _first_line(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+# -- a workspace ------------------------------------------------------------------------------
+
+# Sections and the groups of metrics in them.
+SECTIONS: Mapping[str, tuple[str, ...]] = {
+    "Returns": ("val/roll", "train/roll", "test/roll"),
+    "Learning": ("train/opt",),
+    "Hyper-parameters": ("train/hp",),
+    "Speed": ("train/sys",),
+}
+LEFT_OUT = ("obs", "actions", "reward", "return", "adv", "adv_norm", "baseline", "activations")
+
+
+def workspace(entity: str, project: str) -> Any:
+    try:
+        import wandb_workspaces.reports.v2 as wr
+        import wandb_workspaces.workspaces as ws
+    except ImportError:
+        raise TrackError(
+            "the dashboard needs wandb-workspaces: pip install 'gymnasium-solver[wandb]'"
+        ) from None
+    sections = []
+    for title, groups in SECTIONS.items():
+        panels: list[Any] = [
+            wr.LinePlot(title=name, x="env_steps", y=[name])
+            for name in metric_names()
+            if name.startswith(tuple(f"{group}/" for group in groups))
+        ]
+        sections.append(ws.Section(name=title, panels=panels, is_open=title == "Returns"))
+    videos = wr.MediaBrowser(media_keys=["video"])
+    sections.append(ws.Section(name="Videos", panels=[videos]))
+    settings = ws.WorkspaceSettings(x_axis="env_steps", max_runs=20)
+    return ws.Workspace(
+        entity=entity, project=project, name=DEFAULT_PROJECT, sections=sections, settings=settings
+    )
+
+
+def metric_names() -> list[str]:
+    """The declared metrics that are worth a panel."""
+    return [
+        name
+        for name, metric in METRICS.items()
+        if not metric.is_pattern and name.count("/") >= 2 and name.split("/")[2] not in LEFT_OUT
+    ]
+
+
+def as_json(made: Any) -> dict[str, Any]:
+    """What would be sent to W&B."""
+    view = made._to_model()
+    spec = view.spec if hasattr(view, "spec") else view
+    text = spec.model_dump_json(by_alias=True, exclude_none=True)
+    content: dict[str, Any] = json.loads(text)
+    return content
+
+
+def save(made: Any) -> str:
+    try:
+        made.save()
+    except Exception as error:
+        raise TrackError(f"W&B: {_first_line(error)}") from None
+    return str(made.url)
+
+
+# -- a run that is not here, from its files and checkpoints at W&B ------------------------------
+
+
+def fetch(name: str, root: Path, project: str, entity: str | None = None) -> Run:
+    """Download a run into `root`; TrackError if it is here or W&B does not have it."""
+    if not name or name != Path(name).name or name.startswith("."):
+        raise TrackError(f"{name!r} is not the id of a run")
+    if is_run(root / name):
+        raise TrackError(f"{root / name} exists already")
+    wandb = wandb_module()
+    path = "/".join(part for part in (entity, project, run_id(name)) if part)
+    try:
+        found = wandb.Api().run(path)
+        artifacts = list(found.logged_artifacts())
+    except (wandb.errors.CommError, wandb.errors.UsageError, ValueError) as error:
+        raise TrackError(
+            f"W&B has no run {path}, or you may not read it: {_first_line(error)}"
+        ) from None
+    root.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=root, prefix=".fetch-") as temp:
+        folder = Path(temp) / name
+        _download(artifacts, name, folder)
+        meta = read_json(folder / "meta.json", "The run was saved without it.")
+        if meta.get("id") != name:
+            raise TrackError(f"{path} holds the run {meta.get('id')!r}, not {name!r}")
+        folder.rename(root / name)
+    return Run(root / name)
+
+
+def _download(artifacts: list[Any], name: str, folder: Path) -> None:
+    """Only files that a run has are taken, whatever an artefact holds."""
+    own = [a for a in artifacts if a.name.partition(":")[0] == run_artifact(name)]
+    if not own:
+        raise TrackError(f"{name} was not sent to W&B by gsolve track: it has no files there")
+    downloaded = Path(own[-1].download(root=str(folder.parent / "files")))
+    folder.mkdir()
+    for wanted in RUN_FILES:
+        if (downloaded / wanted).is_file():
+            shutil.copyfile(downloaded / wanted, folder / wanted)
+    if not (folder / "config.yaml").is_file():
+        raise RunError(f"{name} has no config.yaml at W&B")
+    for path in (folder / "checkpoints", folder / "videos"):
+        path.mkdir()
+    for path in (folder / "metrics.jsonl", folder / "events.jsonl", folder / "run.log"):
+        path.touch()
+    models = [a for a in artifacts if a.name.partition(":")[0] == checkpoint_artifact(name)]
+    for artifact in models:
+        _take_checkpoint(artifact, folder)
+
+
+def _take_checkpoint(artifact: Any, folder: Path) -> None:
+    env_steps = artifact.metadata.get("env_steps")
+    if type(env_steps) is not int or env_steps < 0:
+        return
+    target = folder / "checkpoints" / str(env_steps)
+    if not target.exists():
+        downloaded = Path(artifact.download(root=str(folder.parent / f"checkpoint-{env_steps}")))
+        target.mkdir()
+        for path in sorted(downloaded.iterdir()):
+            if path.suffix in (".safetensors", ".json") or path.name == "done":
+                shutil.copyfile(path, target / path.name)
+    for alias in (BEST, LAST):
+        if alias in artifact.aliases:
+            write_pointer(folder / "checkpoints" / alias, str(env_steps))
