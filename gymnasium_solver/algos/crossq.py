@@ -25,7 +25,7 @@ from gymnasium_solver.nets.actor_critics import ActorCritics, squash
 from gymnasium_solver.nets.encoder import TensorObs
 from gymnasium_solver.nets.renorm import take_moments, train_pass
 from gymnasium_solver.policies.continuous import SoftPolicy
-from gymnasium_solver.spaces.actions import require_bounded_box
+from gymnasium_solver.spaces.action_dists import require_bounded_box
 from gymnasium_solver.spaces.observations import Space
 
 ALPHA_BETA1 = 0.9  # Adam's, of the temperature

@@ -16,7 +16,7 @@ from gymnasium_solver.data.memory import Draw, Sample
 from gymnasium_solver.nets.actor_critics import Actor, ActorCritics, Critics
 from gymnasium_solver.nets.encoder import TensorObs
 from gymnasium_solver.policies.continuous import DeterministicPolicy
-from gymnasium_solver.spaces.actions import require_bounded_box
+from gymnasium_solver.spaces.action_dists import require_bounded_box
 from gymnasium_solver.spaces.observations import Space
 
 # Correlation of the noise between two steps; for Ornstein-Uhlenbeck as in Lillicrap et al. 2016.

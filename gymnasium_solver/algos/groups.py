@@ -2,7 +2,7 @@
 
     baseline = leave_one_out(returns, done, valid, group_size, is_whole)
 
-Env i is in group i % (N / group_size) (envs/grouped.py). The baseline of a row is the mean, over
+Env i is in group i % (N / group_size) (envs/joined.py). The baseline of a row is the mean, over
 the other envs of its group, of the return at the same step of the same episode, counted from the
 start of the rollout; 0 once that episode is over, or with `is_whole` the return of the whole
 episode. Where no other env has got as far as this episode, it is the mean return of all other envs.

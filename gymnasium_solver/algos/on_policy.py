@@ -29,7 +29,7 @@ from gymnasium_solver.nets.branches import VALUE
 from gymnasium_solver.nets.encoder import in_chunks
 from gymnasium_solver.nets.recurrent import Recurrence
 from gymnasium_solver.policies.policy import ActorPolicy
-from gymnasium_solver.spaces.action_base import ActionKind, mask_tensor
+from gymnasium_solver.spaces.actions import ActionKind, mask_tensor
 from gymnasium_solver.tree import map_tree
 
 

@@ -42,7 +42,7 @@ from gymnasium_solver.fast.compiled import CompiledForward
 from gymnasium_solver.fast.optimizer import FlatOptimizer
 from gymnasium_solver.nets.actor_critic import ActorCritic
 from gymnasium_solver.nets.value_scale import ValueScale
-from gymnasium_solver.spaces.action_base import ActionKind
+from gymnasium_solver.spaces.actions import ActionKind
 from gymnasium_solver.spaces.observations import Space
 from gymnasium_solver.tree import leaves_of
 

@@ -22,7 +22,7 @@ from gymnasium_solver.nets.encoder import in_chunks
 from gymnasium_solver.nets.q_network import QNetwork
 from gymnasium_solver.nets.recurrent import Recurrence
 from gymnasium_solver.policies.q_policy import Exploration, QPolicy
-from gymnasium_solver.spaces.actions import require_discrete
+from gymnasium_solver.spaces.action_dists import require_discrete
 from gymnasium_solver.tree import leaves_of, map_tree
 
 

@@ -34,8 +34,8 @@ from gymnasium_solver.fast.optimizer import share_native
 from gymnasium_solver.nets.actor_critics import ActorCritics, Critics
 from gymnasium_solver.nets.encoder import TensorObs
 from gymnasium_solver.policies.continuous import SoftPolicy
-from gymnasium_solver.spaces.action_base import mask_tensor
-from gymnasium_solver.spaces.actions import DiscreteActions, require_bounded_box
+from gymnasium_solver.spaces.action_dists import require_bounded_box
+from gymnasium_solver.spaces.actions import DiscreteActions, mask_tensor
 from gymnasium_solver.spaces.observations import Space
 
 

@@ -121,7 +121,7 @@ def installed(package: str) -> str | None:
 
 def check_env(name: str, env_id: str, mode: str) -> Check:
     """Build a small vector env, step it, and report its speed."""
-    from gymnasium_solver.envs.checks.speed import steps_per_s
+    from gymnasium_solver.envs.checks.env import steps_per_s
     from gymnasium_solver.envs.make import make_vector_env
 
     needed = mode == "auto" and name != "mujoco"

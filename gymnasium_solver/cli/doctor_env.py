@@ -85,8 +85,7 @@ def _silence() -> Iterator[None]:
 
 def all_findings(env_id: str, env_kwargs: dict[str, Any], n_steps: int) -> Iterator["Finding"]:
     from gymnasium_solver.envs.catalogue import space_text
-    from gymnasium_solver.envs.checks.env import Finding, examine
-    from gymnasium_solver.envs.checks.raw import raw_findings
+    from gymnasium_solver.envs.checks.env import Finding, examine, raw_findings
     from gymnasium_solver.envs.make import make_vector_env
 
     env = make_vector_env(env_id, 1, env_kwargs=env_kwargs)
@@ -117,8 +116,7 @@ def _spec_findings(env_id: str, env: Any) -> Iterator["Finding"]:
 
 def speed_finding(env_id: str, env_kwargs: dict[str, Any]) -> "Finding":
     """Steps per second with 8 envs, on every engine that has the environment."""
-    from gymnasium_solver.envs.checks.env import Finding
-    from gymnasium_solver.envs.checks.speed import steps_per_s
+    from gymnasium_solver.envs.checks.env import Finding, steps_per_s
     from gymnasium_solver.envs.make import make_vector_env
     from gymnasium_solver.errors import EnvError
 

@@ -15,7 +15,7 @@ from gymnasium import spaces
 
 from gymnasium_solver.data.frame_stacks import FrameStacks
 from gymnasium_solver.errors import ConfigError
-from gymnasium_solver.spaces.action_base import ActionKind
+from gymnasium_solver.spaces.actions import ActionKind
 from gymnasium_solver.spaces.observations import Space, part_spaces
 
 Form = tuple[tuple[int, ...], Any]  # shape and dtype

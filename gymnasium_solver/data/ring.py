@@ -28,7 +28,7 @@ from gymnasium_solver.data.frame_stacks import FrameStacks
 from gymnasium_solver.data.hindsight import EpisodeBounds
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.errors import RunError
-from gymnasium_solver.spaces.action_base import ActionKind
+from gymnasium_solver.spaces.actions import ActionKind
 from gymnasium_solver.spaces.observations import Obs, Space, obs_arrays, part_spaces, take_rows
 
 _PER_OBSERVATION = ("obs", "mask", "older", "is_first")  # kinds of columns that include the head

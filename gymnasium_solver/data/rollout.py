@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gymnasium_solver.spaces.action_base import ActionKind
+from gymnasium_solver.spaces.actions import ActionKind
 from gymnasium_solver.spaces.observations import (
     Obs,
     Space,

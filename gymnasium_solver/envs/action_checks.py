@@ -11,40 +11,32 @@ Actions are one array [N, *shape] for every space. Those of a Dict or Tuple spac
 from collections.abc import Callable
 from typing import Any
 
-import gymnasium
 import numpy as np
 
 from gymnasium_solver.errors import EnvError
 from gymnasium_solver.spaces.native_actions import action_leaves, action_width, is_product
+from gymnasium_solver.spaces.space_types import Space, is_box, whole_range
 
 Checker = Callable[[Any], np.ndarray]
-spaces = gymnasium.spaces
 
 
-def action_checker(space: gymnasium.spaces.Space[Any], n_envs: int, env_id: str) -> Checker:
+def action_checker(space: Space, n_envs: int, env_id: str) -> Checker:
     """A function from what the caller gave to the array that the engine gets, or EnvError."""
-    if isinstance(space, spaces.Discrete):
-        return _one_range(space, (n_envs,), int(space.start), int(space.n), env_id)
-    if isinstance(space, spaces.MultiBinary):
-        return _one_range(space, (n_envs, *space.shape), 0, 2, env_id)
-    if isinstance(space, spaces.MultiDiscrete):
-        return _many_ranges(space, n_envs, env_id)
-    if isinstance(space, spaces.Box):
-        return _box(space, n_envs, env_id)
     if is_product(space):
         return _product(space, n_envs, env_id)
-    action_leaves(space)  # raises EnvError with the supported kinds
-    raise AssertionError(space)
+    action_leaves(space)  # EnvError for other spaces, with the supported ones
+    return (_box if is_box(space) else _whole)(space, (n_envs, *(space.shape or ())), env_id)
 
 
-def _one_range(space: Any, shape: tuple[int, ...], start: int, n: int, env_id: str) -> Checker:
-    """Whole numbers in [start, start + n), all in the same range."""
-    count = np.uint64(n)
+def _whole(space: Any, shape: tuple[int, ...], env_id: str) -> Checker:
+    """Whole numbers, each in its range."""
+    low, high = whole_range(space)
+    span, has_start = np.asarray(high - low).astype(np.uint64), bool(np.any(low))
 
     def check(actions: Any) -> np.ndarray:
         array = _whole_numbers(actions, shape, space, env_id)
         # Read as unsigned a negative number is huge: one comparison checks both ends.
-        good = (array - start if start else array).view(np.uint64) < count
+        good = (array - low if has_start else array).view(np.uint64) <= span
         if np.count_nonzero(good) != array.size:
             raise _first_bad(env_id, array, ~good, space)
         return array
@@ -52,23 +44,9 @@ def _one_range(space: Any, shape: tuple[int, ...], start: int, n: int, env_id: s
     return check
 
 
-def _many_ranges(space: gymnasium.spaces.MultiDiscrete, n_envs: int, env_id: str) -> Checker:
-    """Whole numbers, each column in a range of its own."""
-    shape, low, high = (n_envs, *space.shape), space.start, space.start + space.nvec
-
-    def check(actions: Any) -> np.ndarray:
-        array = _whole_numbers(actions, shape, space, env_id)
-        bad = (array < low) | (array >= high)
-        if np.count_nonzero(bad):
-            raise _first_bad(env_id, array, bad, space)
-        return array
-
-    return check
-
-
-def _box(space: gymnasium.spaces.Box, n_envs: int, env_id: str) -> Checker:
+def _box(space: Any, shape: tuple[int, ...], env_id: str) -> Checker:
     """Finite numbers, clipped to the bounds and cast to the space's dtype."""
-    shape, dtype, low, high = (n_envs, *space.shape), space.dtype, space.low, space.high
+    dtype, low, high = space.dtype, space.low, space.high
 
     def check(actions: Any) -> np.ndarray:
         given = _finite_numbers(actions, shape, space, env_id)
@@ -95,16 +73,9 @@ def _product(space: Any, n_envs: int, env_id: str) -> Checker:
 
 def _ends(leaf: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Lowest and highest value of each number of a leaf, and whether it is real."""
-    width = action_width(leaf)
-    if isinstance(leaf, spaces.Box):
-        low, high = (bound.reshape(-1).astype(np.float64) for bound in (leaf.low, leaf.high))
-        return low, high, np.full(width, leaf.dtype.kind == "f")
-    if isinstance(leaf, spaces.MultiBinary):
-        low, n = np.zeros(width), np.full(width, 2.0)
-    else:
-        sizes = leaf.n if isinstance(leaf, spaces.Discrete) else leaf.nvec
-        low, n = (np.asarray(x, np.float64).reshape(-1) for x in (leaf.start, sizes))
-    return low, low + n - 1, np.zeros(width, np.bool_)
+    ends = (leaf.low, leaf.high) if is_box(leaf) else whole_range(leaf)
+    low, high = (np.broadcast_to(np.float64(end), leaf.shape).reshape(-1) for end in ends)
+    return low, high, np.full(low.shape, is_box(leaf) and leaf.dtype.kind == "f")
 
 
 def _finite_numbers(actions: Any, shape: tuple[int, ...], space: Any, env_id: str) -> np.ndarray:

@@ -1,19 +1,26 @@
-"""Several vector envs as one: their rows one after another.
+"""Several vector envs as one: their rows one after another, with the spaces of the first one.
 
-    env = JoinedEnv([make(8), make(8)])                 # 16 envs; each reset with its own seed
-    env.first_rows                                      # where each of them begins: [0, 8, 16]
-
-The environments may differ (several tasks), or be copies (grouped.py). They have the spaces of the
-first one.
+env = JoinedEnv([make(8), make(8)])                 # 16 envs; each reset with its own seed
+env.first_rows                                      # where each of them begins: [0, 8, 16]
+env = GroupedEnv([make(8) for _ in range(4)])       # copies that start alike, 8 groups of 4
+env = TaskEnv([one, two], ["easy", "hard"], [None, 1.0], one_hot=True)    # several tasks
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+import gymnasium
 import numpy as np
 
-from gymnasium_solver.envs.vector import Info, Step, VectorEnv
+from gymnasium_solver.envs.spec import TaskFacts
+from gymnasium_solver.envs.vector import Info, Step, VectorEnv, env_seeds
+from gymnasium_solver.errors import EnvError
 from gymnasium_solver.spaces.goals import GoalFunctions
+from gymnasium_solver.spaces.observations import part_spaces, space_of
+from gymnasium_solver.spaces.space_types import Space, is_box, is_dict, number_type
+
+OBS, TASK = "obs", "task"  # parts, where the observation itself has none
 
 
 class JoinedEnv(VectorEnv):
@@ -27,7 +34,7 @@ class JoinedEnv(VectorEnv):
 
     def seeds(self, seed: int) -> list[int]:
         """The seed of each environment."""
-        return [int(s) for s in np.random.SeedSequence(seed).generate_state(len(self.envs)) >> 1]
+        return env_seeds(seed, len(self.envs))
 
     @property
     def action_mask(self) -> np.ndarray | None:
@@ -52,11 +59,8 @@ class JoinedEnv(VectorEnv):
 
     def step(self, actions: Any) -> Step:
         parts = np.split(np.asarray(actions), self.first_rows[1:-1])
-        return self.join([env.step(part) for env, part in zip(self.envs, parts, strict=True)])
-
-    def join(self, steps: Sequence[Step]) -> Step:
-        """A step of each environment as one."""
-        columns: dict[str, Any] = {
+        steps = [env.step(part) for env, part in zip(self.envs, parts, strict=True)]
+        columns = {
             name: joined([getattr(step, name) for step in steps])
             for name in Step._fields
             if name != "info"
@@ -99,3 +103,123 @@ def _joined_info(infos: Sequence[Mapping[str, Any]], sizes: Sequence[int]) -> In
         ):
             found[name] = np.concatenate(parts)
     return found
+
+
+class GroupedEnv(JoinedEnv):
+    """Copies that are all reset with the same seed, for leave-one-out baselines (REINFORCE,
+    `baseline: rloo`).
+
+    Env i is row i % n_groups of copy i // n_groups; its group is i % n_groups. After a reset the
+    envs of a group are in the same state. Later episodes of a group start alike only where each env
+    has a random stream of its own and draws from it in resets alone; an env vectorised with one
+    stream for all rows shares only the first episode."""
+
+    def __init__(self, envs: Sequence[VectorEnv]) -> None:
+        super().__init__(envs)
+        self.n_groups = self.envs[0].n_envs
+
+    def seeds(self, seed: int) -> list[int]:
+        return [seed] * len(self.envs)
+
+
+class TaskEnv(JoinedEnv):
+    """Several tasks: other ids or other arguments, with the same spaces, which share the rows task
+    by task (`task_rows` of spec.py). `one_hot` tells the policy the task: next to a vector of real
+    numbers in the same array, next to anything else as a part of its own."""
+
+    def __init__(
+        self,
+        envs: Sequence[VectorEnv],
+        names: Sequence[str],
+        thresholds: Sequence[float | None],
+        one_hot: bool,
+    ) -> None:
+        """Closed by the caller if this raises. `names` and `thresholds` are those of all tasks;
+        with fewer envs than tasks, only the first ones are played."""
+        super().__init__(envs)
+        for env, name in zip(envs, names, strict=False):
+            _check_same(self.envs[0], names[0], env, name)
+        space = _widest([env.observation_space for env in self.envs])
+        self._in_array = _is_vector(space)
+        self.observation_space = _with_task(space, len(names)) if one_hot else space
+        rows = np.repeat(np.arange(len(self.envs)), np.diff(self.first_rows))
+        self._task = np.eye(len(names), dtype=np.float32)[rows] if one_hot else None
+        specs = [env.spec for env in self.envs]
+        limits = [spec.max_episode_steps for spec in specs]
+        own = [spec.reward_threshold for spec in specs]
+        own += [None] * (len(names) - len(own))
+        facts = tuple(
+            TaskFacts(name, given if given is not None else registered)
+            for name, given, registered in zip(names, thresholds, own, strict=True)
+        )
+        judged = [task.threshold for task in facts]
+        self.spec = replace(
+            specs[0],
+            max_episode_steps=None if None in limits else max(x for x in limits if x is not None),
+            reward_threshold=None if None in judged else float(np.mean(judged)),  # type: ignore[arg-type]
+            notes=tuple(dict.fromkeys(note for spec in specs for note in spec.notes)),
+            tasks=facts,
+        )
+
+    def reset(self, seed: int) -> Any:
+        return self._obs_with_task(super().reset(seed))
+
+    def step(self, actions: Any) -> Step:
+        step = super().step(actions)
+        return step._replace(obs=self._obs_with_task(step.obs))
+
+    def _obs_with_task(self, obs: Any) -> Any:
+        if self._task is None:
+            return obs
+        if self._in_array:
+            return np.concatenate([obs, self._task], axis=1)
+        return {**(obs if isinstance(obs, dict) else {OBS: obs}), TASK: self._task}
+
+
+def _check_same(first: VectorEnv, first_name: str, env: VectorEnv, name: str) -> None:
+    """EnvError unless a task has the spaces of the first one; bounds of observations may differ."""
+    ours, theirs = first.observation_space, env.observation_space
+    if _layout(ours) != _layout(theirs):
+        raise _differ("observations", first_name, ours, name, theirs)
+    if first.action_space != env.action_space:
+        raise _differ("actions", first_name, first.action_space, name, env.action_space)
+
+
+def _layout(space: Space) -> list[Any]:
+    return [(name, number_type(part)) for name, part in part_spaces(space).items()]
+
+
+def _differ(kind: str, first_name: str, first: Space, name: str, own: Space) -> EnvError:
+    shown = [" ".join(str(space).split()) for space in (first, own)]
+    return EnvError(
+        f"tasks: {first_name} has the {kind} {shown[0]}, {name} has {shown[1]}; all tasks need the "
+        "same spaces."
+    )
+
+
+def _widest(spaces: Sequence[Any]) -> Space:
+    """The first space, with bounds that hold all of them."""
+    if is_dict(spaces[0]):
+        names = part_spaces(spaces[0])
+        return space_of({name: _widest([space[name] for space in spaces]) for name in names})
+    if is_box(spaces[0]):
+        low = np.min([box.low for box in spaces], axis=0)
+        high = np.max([box.high for box in spaces], axis=0)
+        return gymnasium.spaces.Box(low, high, dtype=spaces[0].dtype.type)
+    widest: Space = spaces[0]
+    return widest
+
+
+def _is_vector(space: Space) -> bool:
+    return is_box(space) and len(space.shape) == 1 and space.dtype == np.float32
+
+
+def _with_task(space: Any, n_tasks: int) -> Space:
+    one_hot = gymnasium.spaces.Box(0.0, 1.0, (n_tasks,), np.float32)
+    if _is_vector(space):
+        low = np.concatenate([space.low, one_hot.low])
+        return gymnasium.spaces.Box(low, np.concatenate([space.high, one_hot.high]))
+    parts = {name or OBS: part for name, part in part_spaces(space).items()}
+    if TASK in parts:
+        raise EnvError(f"task_one_hot: the observation has a part {TASK!r} already.")
+    return space_of({**parts, TASK: one_hot})

@@ -13,12 +13,12 @@ them again. The trainer resets the env every `env_boundary_steps`, which keeps t
 from collections.abc import Mapping
 from typing import Any
 
-import gymnasium
 import numpy as np
 
 from gymnasium_solver.envs.vector import Step, Totals, VectorEnv, VectorWrapper
 from gymnasium_solver.errors import EnvError
 from gymnasium_solver.spaces.native_actions import action_shape, is_product
+from gymnasium_solver.spaces.space_types import is_box, whole_range
 
 CHUNK_STEPS = 1024
 
@@ -29,7 +29,7 @@ class JournaledEnv(VectorWrapper):
     def __init__(self, env: VectorEnv) -> None:
         super().__init__(env)
         space = env.action_space
-        self._is_real = isinstance(space, gymnasium.spaces.Box) or is_product(space)
+        self._is_real = is_box(space) or is_product(space)
         self._dtype = journal_dtype(space)
         self._seed: int | None = None
         self._chunks: list[np.ndarray] = []
@@ -127,16 +127,12 @@ def same_obs(saved: Any, now: Any) -> bool:
 
 def journal_dtype(space: Any) -> np.dtype[Any]:
     """The smallest dtype that keeps every legal action."""
-    spaces = gymnasium.spaces
     if is_product(space):
         return np.dtype(np.float64)
-    if isinstance(space, spaces.Box):
+    if is_box(space):
         return np.dtype(space.dtype)
-    if isinstance(space, spaces.MultiBinary):
-        return np.dtype(np.uint8)
-    low = np.min(space.start)
-    high = np.max(space.start + (space.n if isinstance(space, spaces.Discrete) else space.nvec)) - 1
+    low, high = (np.asarray(end) for end in whole_range(space))
     for dtype in (np.uint8, np.int16, np.int32):
-        if np.iinfo(dtype).min <= low and high <= np.iinfo(dtype).max:
+        if np.iinfo(dtype).min <= low.min() and high.max() <= np.iinfo(dtype).max:
             return np.dtype(dtype)
     return np.dtype(np.int64)

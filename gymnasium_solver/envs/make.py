@@ -123,7 +123,7 @@ def training_env(config: "Config") -> VectorEnv:
     n_copies = getattr(config, "same_start_envs", 1)
     if n_copies == 1:
         return env_from_config(config, config.n_envs)
-    from gymnasium_solver.envs.grouped import GroupedEnv
+    from gymnasium_solver.envs.joined import GroupedEnv
 
     return GroupedEnv([env_from_config(config, config.n_envs // n_copies) for _ in range(n_copies)])
 
@@ -152,7 +152,7 @@ def env_from_config(config: "Config", n_envs: int, render_mode: str | None = Non
 
 def _task_env(config: "Config", n_envs: int, render_mode: str | None) -> VectorEnv:
     """The tasks of a config; with fewer copies than tasks, the first ones."""
-    from gymnasium_solver.envs.tasks import TaskEnv
+    from gymnasium_solver.envs.joined import TaskEnv
 
     envs: list[VectorEnv] = []
     try:
@@ -260,12 +260,10 @@ def _noted(env: VectorEnv, notes: Sequence[str]) -> VectorEnv:
 
 
 def _make_pool(env_id: str, n_envs: int, needs: EngineNeeds, common: dict[str, Any]) -> VectorEnv:
-    from gymnasium_solver.envs.engines.envpool import EnvPoolEngine
+    from gymnasium_solver.envs.engines.envpool import EnvPoolEngine, SkippingPool
 
     try:
         if needs.frame_skip:
-            from gymnasium_solver.envs.wrappers.pool_frame_skip import SkippingPool
-
             return SkippingPool(env_id, n_envs, needs.frame_skip, **common)
         return EnvPoolEngine(env_id, n_envs, **common)
     except Unsupported as error:

@@ -11,28 +11,19 @@ that storage and networks can be built after it.
 from collections.abc import Mapping
 from typing import Any
 
-import gymnasium
 import numpy as np
 
 from gymnasium_solver.errors import EnvError
+from gymnasium_solver.spaces.space_types import choices
 
 KEY = "action_mask"
-
-
-def mask_sizes(action_space: Any) -> list[int] | None:
-    """Columns of each choice that a mask restricts; None for spaces that cannot be masked."""
-    if isinstance(action_space, gymnasium.spaces.Discrete):
-        return [int(action_space.n)]
-    if isinstance(action_space, gymnasium.spaces.MultiDiscrete):
-        return [int(n) for n in action_space.nvec.reshape(-1)]
-    return None
 
 
 class MaskReader:
     """Reads the masks of one vector env, and refuses those that no policy could obey."""
 
     def __init__(self, action_space: Any, n_envs: int, env_id: str) -> None:
-        sizes = mask_sizes(action_space)
+        sizes = choices(action_space)
         self._shape = None if sizes is None else (n_envs, sum(sizes))
         self._firsts = np.cumsum([0, *(sizes or [])[:-1]])
         self._env_id = env_id

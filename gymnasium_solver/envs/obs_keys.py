@@ -11,17 +11,16 @@ simulator knows (`HIDDEN`). The choice is made beneath all wrappers, by `Observa
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import gymnasium
-
+from gymnasium_solver.envs.suites.minigrid import PREFIXES as MINIGRID
 from gymnasium_solver.envs.vector import VectorEnv
 from gymnasium_solver.errors import EnvError
 from gymnasium_solver.spaces.observations import part_spaces
+from gymnasium_solver.spaces.space_types import is_dict
 from gymnasium_solver.suggest import did_you_mean
 
 ObsKeys = Sequence[str] | Mapping[str, Sequence[str]]
 HIDDEN = {"playground": "privileged_state"}
 """Suite -> a part for the value function of a simulator, which a robot could not measure."""
-MINIGRID = ("MiniGrid-", "BabyAI-")
 
 
 def parts_wrapper(env: VectorEnv, obs_keys: ObsKeys | None) -> tuple[list[dict[str, Any]], str]:
@@ -37,7 +36,7 @@ def parts_wrapper(env: VectorEnv, obs_keys: ObsKeys | None) -> tuple[list[dict[s
         )
         return [{"id": "ObservationParts", "keep": [n for n in parts if n != hidden]}], note
     env_id = env.spec.env_id
-    if not isinstance(env.observation_space, gymnasium.spaces.Dict):
+    if not is_dict(env.observation_space):
         raise EnvError(
             f"obs_keys: {env_id} has observations in one part, {_short(env.observation_space)}: "
             "there is nothing to choose. Leave obs_keys unset."

@@ -10,12 +10,12 @@ the env has masks, actions are drawn uniformly from the legal ones.
 
 from typing import Any
 
-import gymnasium
 import numpy as np
 
 from gymnasium_solver.envs.vector import VectorEnv
 from gymnasium_solver.errors import EnvError
 from gymnasium_solver.spaces.native_actions import action_leaves, bounded, is_product
+from gymnasium_solver.spaces.space_types import choices, is_box, whole_range
 
 
 class RandomPolicy:
@@ -23,33 +23,27 @@ class RandomPolicy:
 
     def __init__(self, space: Any, n_envs: int, seed: int) -> None:
         self.space, self.n_envs = space, n_envs
+        self._leaves = action_leaves(space)
         self.rng = np.random.default_rng(seed)
 
     def act(self, mask: np.ndarray | None = None) -> np.ndarray:
         """Actions (N, *shape); `mask` bool[N, columns] where some are illegal."""
-        if is_product(self.space):
-            leaves = [self._draw(leaf, None) for leaf in action_leaves(self.space)]
-            columns = [leaf.reshape(self.n_envs, -1).astype(np.float64) for leaf in leaves]
-            return np.concatenate(columns, axis=1)
-        return self._draw(self.space, mask)
+        if not is_product(self.space):
+            return self._draw(self.space, mask)
+        leaves = [self._draw(leaf, None) for leaf in self._leaves]
+        columns = [leaf.reshape(self.n_envs, -1).astype(np.float64) for leaf in leaves]
+        return np.concatenate(columns, axis=1)
 
     def _draw(self, space: Any, mask: np.ndarray | None) -> np.ndarray:
         shape = (self.n_envs, *space.shape)
-        if isinstance(space, gymnasium.spaces.Discrete):
-            if mask is None:
-                return self.rng.integers(space.n, size=shape) + space.start
-            return self._legal(mask) + space.start
-        if isinstance(space, gymnasium.spaces.MultiBinary):
-            return self.rng.integers(2, size=shape)
-        if isinstance(space, gymnasium.spaces.MultiDiscrete):
-            if mask is None:
-                return self.rng.integers(space.nvec, size=shape) + space.start
-            splits = np.cumsum(space.nvec.reshape(-1))[:-1]
-            columns = [self._legal(part) for part in np.split(mask, splits, axis=1)]
-            return np.stack(columns, axis=1).reshape(shape) + space.start
-        if isinstance(space, gymnasium.spaces.Box):
+        if is_box(space):
             return self._box(space, shape)
-        raise EnvError(f"no random actions for {space}: expected Discrete, Multi... or Box")
+        low, high = whole_range(space)
+        if mask is None:
+            return self.rng.integers(high - low + 1, size=shape) + low
+        splits = np.cumsum(choices(space) or [])[:-1]
+        columns = [self._legal(part) for part in np.split(mask, splits, axis=1)]
+        return np.stack(columns, axis=1).reshape(shape) + low
 
     def _legal(self, mask: np.ndarray) -> np.ndarray:
         """One legal column of each row. The largest of independent draws is at each legal place

@@ -122,7 +122,7 @@ class EnvSpec:
     notes: tuple[str, ...] = ()
     """What the user should know before training, one line each (parts that are left out)."""
     tasks: "tuple[TaskFacts, ...]" = ()
-    """The tasks that share the rows, in their order (envs/tasks.py); () for a single one."""
+    """The tasks that share the rows, in their order (envs/joined.py); () for a single one."""
 
 
 @dataclass(frozen=True)

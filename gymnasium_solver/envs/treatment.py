@@ -26,6 +26,7 @@ from gymnasium_solver.envs.wrappers import lower, wrap, wrapper_class
 from gymnasium_solver.errors import EnvError
 from gymnasium_solver.spaces.json_form import space_from_json, space_to_json
 from gymnasium_solver.spaces.observations import part_spaces
+from gymnasium_solver.spaces.space_types import number_type
 
 # Gymnasium's wrappers that change neither observations nor actions.
 _HARMLESS = (
@@ -65,14 +66,8 @@ class Treatment:
 
 
 def layout(space: Space) -> dict[str, Any]:
-    """Kind and shape of each part. Two engines may differ in the bounds of the same task."""
-    return {name: _layout(part) for name, part in part_spaces(space).items()}
-
-
-def _layout(part: Space) -> Any:
-    if isinstance(part, gymnasium.spaces.Box):
-        return part.shape, str(part.dtype)
-    return str(part)
+    """Shape and dtype of each part."""
+    return {name: number_type(part) for name, part in part_spaces(space).items()}
 
 
 def treatment_of(env: VectorEnv, config: Config) -> Treatment:

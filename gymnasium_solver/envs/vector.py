@@ -27,10 +27,9 @@ provide them (masks.py).
 
 import ctypes
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
-import gymnasium
 import numpy as np
 
 from gymnasium_solver.envs.action_checks import action_checker
@@ -39,12 +38,12 @@ from gymnasium_solver.envs.masks import MaskReader
 from gymnasium_solver.envs.spec import EnvSpec
 from gymnasium_solver.errors import EnvError
 from gymnasium_solver.spaces.goals import ACHIEVED, DESIRED, GoalFunctions
-from gymnasium_solver.spaces.observations import ARRAYS, Obs, part_spaces
+from gymnasium_solver.spaces.observations import Obs, delivered_space, deliverer, part_spaces
+from gymnasium_solver.spaces.space_types import Space, as_float32
 
 RAW_REWARD = "raw_reward"
 """Info of an engine: the rewards of the environments themselves, where wrappers inside the engine
 change them. Scores are made of these."""
-Space = gymnasium.spaces.Space[Any]
 Info = dict[str, Any]
 RawStep = tuple[Obs, np.ndarray, np.ndarray, np.ndarray, Info]
 
@@ -339,38 +338,3 @@ def env_seeds(seed: int, n_envs: int) -> list[int]:
     Engines would give env i the seed + i, so that runs with adjacent seeds share almost every
     stream. These seeds are hashed, and env i keeps its seed when n_envs grows."""
     return [int(s) for s in np.random.SeedSequence(seed).generate_state(n_envs) >> 1]
-
-
-def as_float32(space: Space) -> Space:
-    """A float64 Box as float32, the type of every policy; any other space as it is."""
-    if isinstance(space, gymnasium.spaces.Box) and space.dtype == np.float64:
-        with np.errstate(over="ignore"):  # the limits of float64 are none in float32
-            low, high = space.low.astype(np.float32), space.high.astype(np.float32)
-        return gymnasium.spaces.Box(low, high, dtype=np.float32)
-    return space
-
-
-def delivered_space(space: Space, env_id: str) -> Space:
-    """The observation space as delivered: an array space or a flat Dict of array spaces."""
-    if isinstance(space, ARRAYS):
-        return as_float32(space)
-    if isinstance(space, gymnasium.spaces.Dict):
-        # As pairs: of a plain dict Gymnasium sorts the keys.
-        parts = [(name, delivered_space(part, env_id)) for name, part in space.spaces.items()]
-        if not any(isinstance(part, gymnasium.spaces.Dict) for _, part in parts):
-            return gymnasium.spaces.Dict(parts)
-    raise EnvError(
-        f"{env_id}: observations of type {type(space).__name__} are not supported. Supported are "
-        "Box, Discrete, MultiDiscrete, MultiBinary, and Dict and Tuple of these."
-    )
-
-
-def deliverer(space: Space) -> Callable[[Obs], Obs]:
-    """From an engine's own arrays to contiguous ones of the delivered dtypes."""
-    if not isinstance(space, gymnasium.spaces.Dict):
-        dtype = space.dtype
-        return lambda obs: obs.astype(dtype, order="C", copy=False)  # type: ignore[union-attr]
-    dtypes = {name: part.dtype for name, part in space.spaces.items()}
-    return lambda obs: {
-        name: obs[name].astype(dtype, order="C", copy=False) for name, dtype in dtypes.items()
-    }

@@ -15,8 +15,7 @@ from gymnasium_solver.envs.random_policy import RandomPolicy
 from gymnasium_solver.fast.recorded import on_device
 from gymnasium_solver.nets.encoder import ObsEncoder
 from gymnasium_solver.policies.outlook import Outlook
-from gymnasium_solver.spaces.action_base import ActionKind
-from gymnasium_solver.spaces.actions import MultiBinaryActions
+from gymnasium_solver.spaces.actions import ActionKind, MultiBinaryActions
 from gymnasium_solver.spaces.observations import Space
 from gymnasium_solver.tree import map_tree
 

@@ -31,8 +31,7 @@ from gymnasium_solver.nets.features import Features
 from gymnasium_solver.nets.q_network import QNetwork
 from gymnasium_solver.policies.continuous import SoftPolicy
 from gymnasium_solver.policies.policy import ActorPolicy, Policy
-from gymnasium_solver.spaces.action_base import ActionKind, mask_tensor
-from gymnasium_solver.spaces.actions import BoxActions, DiscreteActions
+from gymnasium_solver.spaces.actions import ActionKind, BoxActions, DiscreteActions, mask_tensor
 from gymnasium_solver.tree import leaves_of, map_tree
 
 TARGETS = ("action", "value")

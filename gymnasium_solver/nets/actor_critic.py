@@ -16,7 +16,7 @@ from gymnasium_solver.nets.normalizer import NormalizeMode
 from gymnasium_solver.nets.recurrent import Recurrence, RecurrentCore, by_time
 from gymnasium_solver.nets.sde import SdeHead
 from gymnasium_solver.nets.value_scale import ValueScale
-from gymnasium_solver.spaces.action_base import ActionKind
+from gymnasium_solver.spaces.actions import ActionKind
 from gymnasium_solver.spaces.observations import Space
 from gymnasium_solver.tree import map_tree
 

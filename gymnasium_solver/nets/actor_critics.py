@@ -22,8 +22,8 @@ from gymnasium_solver.nets.normalizer import NormalizeMode
 from gymnasium_solver.nets.renorm import BatchRenorm
 from gymnasium_solver.nets.sde import CLIP_MEAN, SdeHead
 from gymnasium_solver.nets.stacked import StackedMLP
-from gymnasium_solver.spaces.action_base import LOG_SQRT_2PI
 from gymnasium_solver.spaces.action_dists import log_slope
+from gymnasium_solver.spaces.actions import LOG_SQRT_2PI
 from gymnasium_solver.spaces.observations import Space
 
 # The log standard deviation is clamped to these bounds, as in Haarnoja's code and SB3.

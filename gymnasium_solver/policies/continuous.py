@@ -13,8 +13,13 @@ from gymnasium_solver.policies.noise import Noise
 from gymnasium_solver.policies.outlook import Outlook
 from gymnasium_solver.policies.policy import Acted, ActObs, Carry, Mask, Policy
 from gymnasium_solver.policies.state_noise import StateNoise
-from gymnasium_solver.spaces.action_base import ActionKind, gumbel_max, mask_outputs, softmax
-from gymnasium_solver.spaces.actions import DiscreteActions
+from gymnasium_solver.spaces.actions import (
+    ActionKind,
+    DiscreteActions,
+    gumbel_max,
+    mask_outputs,
+    softmax,
+)
 from gymnasium_solver.spaces.observations import Space
 from gymnasium_solver.tree import map_tree
 

@@ -33,7 +33,7 @@ from gymnasium_solver.nets.sde import SdeHead
 from gymnasium_solver.policies.outlook import Outlook
 from gymnasium_solver.policies.reader import ObsReader, Read
 from gymnasium_solver.policies.state_noise import StateNoise
-from gymnasium_solver.spaces.action_base import ActionKind, mask_outputs
+from gymnasium_solver.spaces.actions import ActionKind, mask_outputs
 from gymnasium_solver.spaces.observations import Obs, Space, as_batch, obs_len
 from gymnasium_solver.tree import leaves_of, map_tree
 

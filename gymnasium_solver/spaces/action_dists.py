@@ -22,14 +22,21 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from gymnasium_solver.errors import ConfigError
-from gymnasium_solver.spaces.action_base import LOG_SQRT_2PI, ActionKind, Moments, softmax
 from gymnasium_solver.spaces.actions import (
+    LOG_SQRT_2PI,
+    ActionKind,
+    Array,
     BoxActions,
     BoxBase,
     DiscreteActions,
+    Moments,
+    Pair,
     ProductActions,
+    Rng,
     action_kind,
+    softmax,
 )
+from gymnasium_solver.spaces.native_actions import is_product, parts_of
 from gymnasium_solver.spaces.observations import Space
 
 LOG_STD_MIN, LOG_STD_MAX = -10.0, 2.0
@@ -40,7 +47,7 @@ SQUASHED_EDGE = 1e-3
 
 
 @cache
-def _normal_nodes() -> tuple[np.ndarray, np.ndarray]:
+def _normal_nodes() -> tuple[Array, Array]:
     """Gauss-Hermite nodes for expectations under a normal: 16 are exact to 1e-3 here."""
     nodes, weights = np.polynomial.hermite_e.hermegauss(16)
     return nodes, weights
@@ -59,30 +66,26 @@ class StateGaussianActions(BoxBase):
         super().__init__(space)
         self.n_outputs, self.log_std_init, self.limits = 2 * self.width, log_std_init, limits
 
-    def log_prob_entropy(
-        self, outputs: Tensor, log_std: Tensor | None, actions: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    def log_prob_entropy(self, outputs: Tensor, log_std: Tensor | None, actions: Tensor) -> Pair:
         mean, log_scale = self._split(outputs)
         z = (actions - mean) * (-log_scale).exp()
         log_prob = -(0.5 * z.square() + log_scale + LOG_SQRT_2PI).sum(-1)
         return log_prob, (log_scale + (0.5 + LOG_SQRT_2PI)).sum(-1)
 
-    def _split(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
+    def _split(self, outputs: Tensor) -> Pair:
         mean, raw = outputs.chunk(2, dim=-1)
         return mean, (raw + self.log_std_init).clamp(*self.limits)
 
-    def moments(self, outputs: np.ndarray, log_std: np.ndarray | None) -> Moments:
+    def moments(self, outputs: Array, log_std: Array | None) -> Moments:
         mean, raw = np.split(outputs, 2, axis=1)
         return mean, np.exp(np.clip(raw + self.log_std_init, *self.limits))
 
-    def sample(
-        self, outputs: np.ndarray, log_std: np.ndarray | None, rng: np.random.Generator
-    ) -> np.ndarray:
+    def sample(self, outputs: Array, log_std: Array | None, rng: Rng) -> Array:
         mean, std = self.moments(outputs, None)
         noise = rng.standard_normal(mean.shape, dtype=np.float32)
         return (mean + std * noise).astype(np.float32)
 
-    def mode(self, outputs: np.ndarray) -> np.ndarray:
+    def mode(self, outputs: Array) -> Array:
         return outputs[:, : self.width]
 
     def _centre(self, outputs: Tensor) -> Tensor:
@@ -99,9 +102,7 @@ class SquashedActions(StateGaussianActions):
     The mode is taken as the tanh of the normal's mean, as SAC does. The entropy has no closed form;
     the expected logarithm of the tanh's derivative is integrated numerically."""
 
-    def log_prob_entropy(
-        self, outputs: Tensor, log_std: Tensor | None, actions: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    def log_prob_entropy(self, outputs: Tensor, log_std: Tensor | None, actions: Tensor) -> Pair:
         log_prob, entropy = super().log_prob_entropy(outputs, None, actions)
         mean, log_scale = self._split(outputs)
         nodes, weights = (
@@ -112,16 +113,14 @@ class SquashedActions(StateGaussianActions):
         expected = (log_slope(points) * (weights / weights.sum())).sum(-1)
         return log_prob - log_slope(actions).sum(-1), entropy + expected.sum(-1)
 
-    def uniform(
-        self, n: int, rng: np.random.Generator, mask: np.ndarray | None = None
-    ) -> np.ndarray:
+    def uniform(self, n: int, rng: Rng, mask: Array | None = None) -> Array:
         inside = rng.uniform(-1.0, 1.0, (n, self.width)).clip(-1 + 1e-6, 1 - 1e-6)
         return np.arctanh(inside).astype(np.float32)
 
-    def to_env(self, actions: np.ndarray) -> np.ndarray:
+    def to_env(self, actions: Array) -> Array:
         return super().to_env(np.tanh(actions))
 
-    def from_env(self, actions: np.ndarray) -> np.ndarray:
+    def from_env(self, actions: Array) -> Array:
         inside = super().from_env(actions).clip(-1 + SQUASHED_EDGE, 1 - SQUASHED_EDGE)
         return np.arctanh(inside).astype(np.float32)
 
@@ -151,9 +150,7 @@ class BetaActions(BoxBase):
         super().__init__(space)
         self.n_outputs = 2 * self.width
 
-    def log_prob_entropy(
-        self, outputs: Tensor, log_std: Tensor | None, actions: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    def log_prob_entropy(self, outputs: Tensor, log_std: Tensor | None, actions: Tensor) -> Pair:
         alpha, beta = (1.0 + nn.functional.softplus(outputs)).chunk(2, dim=-1)
         x = ((actions + 1.0) / 2.0).clamp(EDGE, 1.0 - EDGE)
         total = alpha + beta
@@ -168,21 +165,19 @@ class BetaActions(BoxBase):
         )
         return log_prob.sum(-1), entropy.sum(-1)
 
-    def _parameters(self, outputs: np.ndarray) -> list[np.ndarray]:
+    def _parameters(self, outputs: Array) -> list[Array]:
         return np.split(1.0 + np.logaddexp(0.0, outputs), 2, axis=1)
 
-    def sample(
-        self, outputs: np.ndarray, log_std: np.ndarray | None, rng: np.random.Generator
-    ) -> np.ndarray:
+    def sample(self, outputs: Array, log_std: Array | None, rng: Rng) -> Array:
         x = rng.beta(*self._parameters(outputs)).clip(EDGE, 1.0 - EDGE)
         return (2.0 * x - 1.0).astype(np.float32)
 
-    def mode(self, outputs: np.ndarray) -> np.ndarray:
+    def mode(self, outputs: Array) -> Array:
         alpha, beta = self._parameters(outputs)
         peak = (alpha - 1.0) / np.maximum(alpha + beta - 2.0, EDGE)
         return (2.0 * peak - 1.0).astype(np.float32)
 
-    def from_env(self, actions: np.ndarray) -> np.ndarray:
+    def from_env(self, actions: Array) -> Array:
         return super().from_env(actions).clip(2 * EDGE - 1, 1 - 2 * EDGE)
 
     def spread_loss(self, outputs: Tensor, log_std: Tensor | None, actions: Tensor) -> Tensor:
@@ -192,7 +187,7 @@ class BetaActions(BoxBase):
         alpha, beta = nn.functional.softplus(outputs).chunk(2, dim=-1)  # less 1 each
         return 2.0 * alpha / (alpha + beta).clamp(min=EDGE) - 1.0
 
-    def moments(self, outputs: np.ndarray, log_std: np.ndarray | None) -> Moments:
+    def moments(self, outputs: Array, log_std: Array | None) -> Moments:
         alpha, beta = self._parameters(outputs)
         total = alpha + beta
         std = np.sqrt(alpha * beta / (total + 1.0)) / total
@@ -214,9 +209,7 @@ class MultivariateActions(BoxBase):
         start[: self.width] = float(value)
         return start
 
-    def log_prob_entropy(
-        self, outputs: Tensor, log_std: Tensor | None, actions: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    def log_prob_entropy(self, outputs: Tensor, log_std: Tensor | None, actions: Tensor) -> Pair:
         assert log_std is not None
         n, factor = self.width, self._factor(log_std)
         difference = (actions - outputs).unsqueeze(-1)
@@ -232,22 +225,20 @@ class MultivariateActions(BoxBase):
         below = below.index_put((rows, cols), log_std[n:])
         return below + torch.diag(log_std[:n].exp())
 
-    def _numpy_factor(self, log_std: np.ndarray) -> np.ndarray:
+    def _numpy_factor(self, log_std: Array) -> Array:
         factor = np.diag(np.exp(log_std[: self.width]))
         factor[self._below] = log_std[self.width :]
         return factor
 
-    def sample(
-        self, outputs: np.ndarray, log_std: np.ndarray | None, rng: np.random.Generator
-    ) -> np.ndarray:
+    def sample(self, outputs: Array, log_std: Array | None, rng: Rng) -> Array:
         assert log_std is not None
         noise = rng.standard_normal(outputs.shape, dtype=np.float32)
         return (outputs + noise @ self._numpy_factor(log_std).T).astype(np.float32)
 
-    def mode(self, outputs: np.ndarray) -> np.ndarray:
+    def mode(self, outputs: Array) -> Array:
         return outputs
 
-    def moments(self, outputs: np.ndarray, log_std: np.ndarray | None) -> Moments:
+    def moments(self, outputs: Array, log_std: Array | None) -> Moments:
         assert log_std is not None
         std = np.sqrt(np.square(self._numpy_factor(log_std)).sum(axis=1))
         return outputs, np.broadcast_to(std, outputs.shape)
@@ -267,41 +258,35 @@ class GumbelActions(ActionKind):
         self.n_outputs = self.n
         self.shape = (self.n,)
 
-    def log_prob_entropy(
-        self, outputs: Tensor, log_std: Tensor | None, actions: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    def log_prob_entropy(self, outputs: Tensor, log_std: Tensor | None, actions: Tensor) -> Pair:
         log_probs, n = torch.log_softmax(outputs, dim=-1), self.n
         score = log_probs - self.temperature * actions
         constant = math.lgamma(n) + (n - 1) * math.log(self.temperature)
         log_prob = constant + score.sum(-1) - n * torch.logsumexp(score, dim=-1)
         return log_prob, -(log_probs.exp() * log_probs).sum(-1)
 
-    def sample(
-        self, outputs: np.ndarray, log_std: np.ndarray | None, rng: np.random.Generator
-    ) -> np.ndarray:
+    def sample(self, outputs: Array, log_std: Array | None, rng: Rng) -> Array:
         noise = -np.log(rng.standard_exponential(outputs.shape) + 1e-30)
         return self._normalised((outputs + noise) / self.temperature)
 
-    def _normalised(self, scores: np.ndarray) -> np.ndarray:
+    def _normalised(self, scores: Array) -> Array:
         top = scores.max(axis=1, keepdims=True)
         total = np.log(np.exp(scores - top).sum(axis=1, keepdims=True)) + top
         return (scores - total).astype(np.float32)
 
-    def mode(self, outputs: np.ndarray) -> np.ndarray:
+    def mode(self, outputs: Array) -> Array:
         return self._normalised(outputs)
 
-    def probabilities(self, outputs: np.ndarray) -> np.ndarray:
+    def probabilities(self, outputs: Array) -> Array:
         return softmax(outputs)
 
-    def uniform(
-        self, n: int, rng: np.random.Generator, mask: np.ndarray | None = None
-    ) -> np.ndarray:
+    def uniform(self, n: int, rng: Rng, mask: Array | None = None) -> Array:
         return self.sample(np.zeros((n, self.n)), None, rng)
 
-    def to_env(self, actions: np.ndarray) -> np.ndarray:
+    def to_env(self, actions: Array) -> Array:
         return actions.argmax(axis=1) + self.start
 
-    def from_env(self, actions: np.ndarray) -> np.ndarray:
+    def from_env(self, actions: Array) -> Array:
         raise ConfigError(
             "action_dist: gumbel learns from relaxed one-hot vectors, which demonstrated actions "
             "are not; use categorical"
@@ -370,7 +355,39 @@ def _of_leaf(space: Space, *, dist: str, log_std_init: float, temperature: float
 
 
 def _fits(space: Any, dist: str) -> bool:
-    if isinstance(space, spaces.Dict | spaces.Tuple):
-        inner = space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces
-        return any(_fits(part, dist) for part in inner)
+    if is_product(space):
+        return any(_fits(part, dist) for part in parts_of(space).values())
     return isinstance(space, spaces.Box if dist in _BOX else spaces.Discrete)
+
+
+# -- requirements of algorithms ---------------------------------------------------------------
+
+
+def require_discrete(space: Space, algo_id: str, env_id: str) -> DiscreteActions:
+    """Raise ConfigError unless the space is Discrete."""
+    kind = action_kind(space)
+    if not isinstance(kind, DiscreteActions):
+        others = "ppo, sac or td3" if isinstance(kind, BoxActions) else "ppo or reinforce"
+        raise ConfigError(
+            f"algo_id: {algo_id} needs Discrete actions, but {env_id} has {space}; use {others}."
+        )
+    return kind
+
+
+def require_bounded_box(
+    space: Space, algo_id: str, env_id: str, needs: str = "continuous actions (a Box)"
+) -> BoxActions:
+    """Raise ConfigError unless the space is a Box with finite bounds."""
+    kind = action_kind(space)
+    if not isinstance(kind, BoxActions):
+        others = "dqn, ppo or sac" if isinstance(kind, DiscreteActions) else "ppo or reinforce"
+        raise ConfigError(
+            f"algo_id: {algo_id} needs {needs}, but {env_id} has {space}; use {others}."
+        )
+    if not kind.is_bounded:
+        raise ConfigError(
+            f"algo_id: {algo_id} squashes its actions into the bounds of the Box, but {env_id} has "
+            f"the unbounded {space}; give it finite bounds "
+            "(env_wrappers: [{id: ActionRescale, ...}]), or use ppo."
+        )
+    return kind

@@ -21,6 +21,7 @@ modes (NumPy, in which sampling for eight environments takes microseconds).
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -29,17 +30,133 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from gymnasium_solver.errors import ConfigError, EnvError
-from gymnasium_solver.spaces.action_base import (
-    LOG_SQRT_2PI,
-    TINY,
-    ActionKind,
-    Moments,
-    gumbel_max,
-    softmax,
-)
-from gymnasium_solver.spaces.native_actions import bounded
+from gymnasium_solver.errors import EnvError
+from gymnasium_solver.spaces.native_actions import bounded, parts_of, to_native, to_native_batch
 from gymnasium_solver.spaces.observations import Space
+
+Array = np.ndarray
+Rng = np.random.Generator
+Pair = tuple[Tensor, Tensor]
+Moments = tuple[Array, Array]
+LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
+MASKED_LOGIT = -1e8  # of an illegal action: its probability and entropy contribution are 0
+TINY = 1e-30  # exponential noise can be exactly 0, whose logarithm is undefined
+MOST_BINS, BOX_BINS = 32, 10  # of a histogram of actions
+
+
+class ActionKind(ABC):
+    """Everything the rest of the program needs to know about an action space."""
+
+    space: Space
+    shape: tuple[int, ...]
+    """Shape of one stored action."""
+    dtype: type[np.generic]
+    n_outputs: int
+    """Number of outputs of the actor's head per state."""
+    n_log_std: int = 0
+    """Number of learnt, state-independent log standard deviations (Box parts)."""
+    n_mask: int | None = None
+    """Columns of a mask of legal actions; None: the space cannot be masked."""
+    is_real: bool = False
+    """Whether an action, or a part of it, is a real number."""
+
+    @abstractmethod
+    def log_prob_entropy(self, outputs: Tensor, log_std: Tensor | None, actions: Tensor) -> Pair:
+        """Log-probabilities [B], and entropies [B], or a scalar if the entropy is the same in all
+        states."""
+
+    @abstractmethod
+    def sample(self, outputs: Array, log_std: Array | None, rng: Rng) -> Array:
+        """One sample for each row of outputs [B, n_outputs]."""
+
+    def noise(self, n: int, rng: Rng) -> Array | None:
+        """The random numbers that `sample` would draw for n rows, if `from_noise` can use them."""
+        return None
+
+    def from_noise(self, outputs: Tensor, log_std: Tensor | None, noise: Tensor) -> Tensor:
+        """The samples that these random numbers give, in torch: for programs that sample."""
+        raise NotImplementedError(f"{type(self).__name__} samples in NumPy only")
+
+    @abstractmethod
+    def mode(self, outputs: Array) -> Array:
+        """The most likely action of each row."""
+
+    @abstractmethod
+    def uniform(self, n: int, rng: Rng, mask: Array | None = None) -> Array:
+        """Sample n actions uniformly from the legal ones; an unbounded Box from a standard
+        normal."""
+
+    @abstractmethod
+    def to_env(self, actions: Array) -> Array:
+        """Convert to the environment's units, [N, *shape of the environment's action]; for a Dict
+        or Tuple [N, width], the leaves concatenated as float64."""
+
+    @abstractmethod
+    def from_env(self, actions: Array) -> Array:
+        """Actions [N, ...] in the environment's units, as stored: the inverse of `to_env`."""
+
+    def mode_error(self, outputs: Tensor, log_std: Tensor | None, actions: Tensor) -> Tensor:
+        """How far the most likely action is from these [B]: the mean squared difference of real
+        numbers, where a bounded Box is [-1, 1]; of choices the negative log-probability."""
+        return -self.log_prob_entropy(outputs, log_std, actions)[0]
+
+    def spread_loss(self, outputs: Tensor, log_std: Tensor | None, actions: Tensor) -> Tensor:
+        """The negative log-probability of real numbers as a function of the deviation alone, with
+        the mean held; 0 if the distribution has no deviation of its own. With `mode_error` it fits
+        mean and deviation, without the steep gradients that a small deviation gives the mean."""
+        return outputs.new_zeros(())
+
+    def output_parts(self) -> dict[str, int]:
+        """The outputs by part of the action: names and widths, in order."""
+        return {"action": self.n_outputs}
+
+    def probabilities(self, outputs: Array) -> Array | None:
+        """The probability of each choice, in the order of the outputs, or of each bit that it is
+        set. None: the distribution is not over choices."""
+        return None
+
+    def moments(self, outputs: Array, log_std: Array | None) -> Moments | None:
+        """Mean and standard deviation of real-valued actions [B, width], in the policy's units,
+        before a squashing to the bounds. None: actions are not real numbers."""
+        return None
+
+    def first_log_std(self, value: float) -> Tensor:
+        """Initial log standard deviations [n_log_std]."""
+        return torch.full((self.n_log_std,), float(value))
+
+    def to_native(self, action: Array) -> Any:
+        """Convert one row of `to_env` to the action of a single environment."""
+        return to_native(self.space, action)
+
+    def to_native_batch(self, actions: Array) -> Any:
+        """Convert rows of `to_env` to the actions of a vectorised environment."""
+        return to_native_batch(self.space, actions)
+
+    def store(self, lead: tuple[int, ...]) -> Array:
+        """Zeros for actions [*lead, *shape]."""
+        return np.zeros((*lead, *self.shape), self.dtype)
+
+
+def mask_outputs(outputs: Array, mask: Array | None) -> Array:
+    """Mask the outputs so that illegal actions (mask False) have probability 0."""
+    return outputs if mask is None else np.where(mask, outputs, np.float32(MASKED_LOGIT))
+
+
+def mask_tensor(outputs: Tensor, mask: Tensor | None) -> Tensor:
+    return outputs if mask is None else outputs.masked_fill(~mask, MASKED_LOGIT)
+
+
+def softmax(logits: Array) -> Array:
+    """The softmax over the last axis."""
+    weights = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    return weights / weights.sum(axis=-1, keepdims=True)
+
+
+def gumbel_max(logits: Array, noise: Array) -> Array:
+    """Sample from softmax(logits) over the last axis, using standard exponential noise of that
+    shape."""
+    noise = noise + np.float32(TINY)
+    return (logits - np.log(noise, out=noise)).argmax(axis=-1)
 
 
 class DiscreteActions(ActionKind):
@@ -53,41 +170,35 @@ class DiscreteActions(ActionKind):
         self.n, self.start = int(space.n), int(space.start)
         self.n_outputs = self.n_mask = self.n
 
-    def log_prob_entropy(
-        self, outputs: Tensor, log_std: Tensor | None, actions: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    def log_prob_entropy(self, outputs: Tensor, log_std: Tensor | None, actions: Tensor) -> Pair:
         log_probs = torch.log_softmax(outputs, dim=-1)
         entropy = -(log_probs.exp() * log_probs).sum(-1)
         return log_probs.gather(1, actions.unsqueeze(1)).squeeze(1), entropy
 
-    def sample(
-        self, outputs: np.ndarray, log_std: np.ndarray | None, rng: np.random.Generator
-    ) -> np.ndarray:
+    def sample(self, outputs: Array, log_std: Array | None, rng: Rng) -> Array:
         return gumbel_max(outputs, self.noise(len(outputs), rng))
 
-    def noise(self, n: int, rng: np.random.Generator) -> np.ndarray:
+    def noise(self, n: int, rng: Rng) -> Array:
         return rng.standard_exponential((n, self.n), dtype=np.float32)
 
     def from_noise(self, outputs: Tensor, log_std: Tensor | None, noise: Tensor) -> Tensor:
         return (outputs - (noise + TINY).log()).argmax(-1)
 
-    def mode(self, outputs: np.ndarray) -> np.ndarray:
+    def mode(self, outputs: Array) -> Array:
         return outputs.argmax(axis=1)
 
-    def probabilities(self, outputs: np.ndarray) -> np.ndarray:
+    def probabilities(self, outputs: Array) -> Array:
         return softmax(outputs)
 
-    def uniform(
-        self, n: int, rng: np.random.Generator, mask: np.ndarray | None = None
-    ) -> np.ndarray:
+    def uniform(self, n: int, rng: Rng, mask: Array | None = None) -> Array:
         if mask is None:
             return rng.integers(self.n, size=n)
         return np.where(mask, rng.random(mask.shape), -1.0).argmax(axis=1)
 
-    def to_env(self, actions: np.ndarray) -> np.ndarray:
+    def to_env(self, actions: Array) -> Array:
         return actions + self.start if self.start else actions
 
-    def from_env(self, actions: np.ndarray) -> np.ndarray:
+    def from_env(self, actions: Array) -> Array:
         return actions.reshape(-1).astype(np.int64) - self.start
 
 
@@ -107,20 +218,18 @@ class BoxBase(ActionKind):
             self.middle = ((high + low) / 2).astype(np.float32)
             self.half_width = ((high - low) / 2).astype(np.float32)
 
-    def uniform(
-        self, n: int, rng: np.random.Generator, mask: np.ndarray | None = None
-    ) -> np.ndarray:
+    def uniform(self, n: int, rng: Rng, mask: Array | None = None) -> Array:
         if self.is_bounded:
             return rng.uniform(-1.0, 1.0, (n, self.width)).astype(np.float32)
         return rng.standard_normal((n, self.width), dtype=np.float32)
 
-    def to_env(self, actions: np.ndarray) -> np.ndarray:
+    def to_env(self, actions: Array) -> Array:
         shaped = actions.reshape(len(actions), *(self.space.shape or ()))
         if not self.is_bounded:
             return shaped
         return self.middle + self.half_width * np.clip(shaped, -1.0, 1.0)
 
-    def from_env(self, actions: np.ndarray) -> np.ndarray:
+    def from_env(self, actions: Array) -> Array:
         if self.is_bounded:
             actions = (actions - self.middle) / np.where(self.half_width > 0, self.half_width, 1.0)
         return actions.reshape(len(actions), self.width).astype(np.float32)
@@ -151,32 +260,28 @@ class BoxActions(BoxBase):
         super().__init__(space)
         self.n_outputs = self.n_log_std = self.width
 
-    def log_prob_entropy(
-        self, outputs: Tensor, log_std: Tensor | None, actions: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    def log_prob_entropy(self, outputs: Tensor, log_std: Tensor | None, actions: Tensor) -> Pair:
         assert log_std is not None
         z = (actions - outputs) * (-log_std).exp()
         log_prob = -(0.5 * z.square() + log_std + LOG_SQRT_2PI).sum(-1)
         entropy = (log_std + (0.5 + LOG_SQRT_2PI)).sum()
         return log_prob, entropy
 
-    def sample(
-        self, outputs: np.ndarray, log_std: np.ndarray | None, rng: np.random.Generator
-    ) -> np.ndarray:
+    def sample(self, outputs: Array, log_std: Array | None, rng: Rng) -> Array:
         assert log_std is not None
         return outputs + np.exp(log_std) * self.noise(len(outputs), rng)
 
-    def noise(self, n: int, rng: np.random.Generator) -> np.ndarray:
+    def noise(self, n: int, rng: Rng) -> Array:
         return rng.standard_normal((n, self.width), dtype=np.float32)
 
     def from_noise(self, outputs: Tensor, log_std: Tensor | None, noise: Tensor) -> Tensor:
         assert log_std is not None
         return outputs + log_std.exp() * noise
 
-    def mode(self, outputs: np.ndarray) -> np.ndarray:
+    def mode(self, outputs: Array) -> Array:
         return outputs
 
-    def moments(self, outputs: np.ndarray, log_std: np.ndarray | None) -> Moments:
+    def moments(self, outputs: Array, log_std: Array | None) -> Moments:
         assert log_std is not None
         return outputs, np.broadcast_to(np.exp(log_std), outputs.shape)
 
@@ -197,9 +302,7 @@ class MultiDiscreteActions(ActionKind):
     def output_parts(self) -> dict[str, int]:
         return {str(i): size for i, size in enumerate(self.sizes)}
 
-    def log_prob_entropy(
-        self, outputs: Tensor, log_std: Tensor | None, actions: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    def log_prob_entropy(self, outputs: Tensor, log_std: Tensor | None, actions: Tensor) -> Pair:
         log_prob, entropy = outputs.new_zeros(()), outputs.new_zeros(())
         for i, logits in enumerate(outputs.split(self.sizes, dim=1)):
             log_probs = torch.log_softmax(logits, dim=-1)
@@ -207,30 +310,26 @@ class MultiDiscreteActions(ActionKind):
             entropy = entropy - (log_probs.exp() * log_probs).sum(-1)
         return log_prob, entropy
 
-    def sample(
-        self, outputs: np.ndarray, log_std: np.ndarray | None, rng: np.random.Generator
-    ) -> np.ndarray:
+    def sample(self, outputs: Array, log_std: Array | None, rng: Rng) -> Array:
         noise = rng.standard_exponential(outputs.shape, dtype=np.float32) + np.float32(1e-30)
         return self.mode(outputs - np.log(noise))
 
-    def mode(self, outputs: np.ndarray) -> np.ndarray:
+    def mode(self, outputs: Array) -> Array:
         parts = np.split(outputs, self._splits, axis=1)
         return np.stack([part.argmax(axis=1) for part in parts], axis=1)
 
-    def probabilities(self, outputs: np.ndarray) -> np.ndarray:
+    def probabilities(self, outputs: Array) -> Array:
         parts = np.split(outputs, self._splits, axis=1)
         return np.concatenate([softmax(part) for part in parts], axis=1)
 
-    def uniform(
-        self, n: int, rng: np.random.Generator, mask: np.ndarray | None = None
-    ) -> np.ndarray:
+    def uniform(self, n: int, rng: Rng, mask: Array | None = None) -> Array:
         scores = rng.random((n, self.n_outputs))
         return self.mode(scores if mask is None else np.where(mask, scores, -1.0))
 
-    def to_env(self, actions: np.ndarray) -> np.ndarray:
+    def to_env(self, actions: Array) -> Array:
         return (actions + self.start).reshape(len(actions), *(self.space.shape or ()))
 
-    def from_env(self, actions: np.ndarray) -> np.ndarray:
+    def from_env(self, actions: Array) -> Array:
         return actions.reshape(len(actions), -1).astype(np.int64) - self.start
 
 
@@ -244,36 +343,30 @@ class MultiBinaryActions(ActionKind):
         self.n_outputs = math.prod(space.shape)
         self.shape = (self.n_outputs,)
 
-    def log_prob_entropy(
-        self, outputs: Tensor, log_std: Tensor | None, actions: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    def log_prob_entropy(self, outputs: Tensor, log_std: Tensor | None, actions: Tensor) -> Pair:
         signs = 2.0 * actions.to(outputs.dtype) - 1.0
         log_prob = -nn.functional.softplus(-signs * outputs).sum(-1)
         entropy = nn.functional.softplus(outputs) - outputs * torch.sigmoid(outputs)
         return log_prob, entropy.sum(-1)
 
-    def sample(
-        self, outputs: np.ndarray, log_std: np.ndarray | None, rng: np.random.Generator
-    ) -> np.ndarray:
+    def sample(self, outputs: Array, log_std: Array | None, rng: Rng) -> Array:
         # rng.random() < sigmoid(x), without the overflow of exp(-x)
         uniform = rng.random(outputs.shape)
         return (np.log(uniform) - np.log1p(-uniform) < outputs).astype(np.int64)
 
-    def mode(self, outputs: np.ndarray) -> np.ndarray:
+    def mode(self, outputs: Array) -> Array:
         return (outputs > 0).astype(np.int64)
 
-    def probabilities(self, outputs: np.ndarray) -> np.ndarray:
+    def probabilities(self, outputs: Array) -> Array:
         return np.exp(-np.logaddexp(0.0, -outputs))  # the sigmoid, without overflow
 
-    def uniform(
-        self, n: int, rng: np.random.Generator, mask: np.ndarray | None = None
-    ) -> np.ndarray:
+    def uniform(self, n: int, rng: Rng, mask: Array | None = None) -> Array:
         return rng.integers(2, size=(n, self.n_outputs))
 
-    def to_env(self, actions: np.ndarray) -> np.ndarray:
+    def to_env(self, actions: Array) -> Array:
         return actions.reshape(len(actions), *(self.space.shape or ()))
 
-    def from_env(self, actions: np.ndarray) -> np.ndarray:
+    def from_env(self, actions: Array) -> Array:
         return actions.reshape(len(actions), -1).astype(np.int64)
 
 
@@ -288,8 +381,7 @@ class ProductActions(ActionKind):
         leaf_kind: Callable[[Space], ActionKind] | None = None,
     ):
         self.space = space
-        inner = space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces
-        self.leaves = [(leaf_kind or action_kind)(part) for part in inner]
+        self.leaves = [(leaf_kind or action_kind)(part) for part in parts_of(space).values()]
         self._widths = [math.prod(leaf.shape) for leaf in self.leaves]
         self.shape = (sum(self._widths),)
         self.n_outputs = sum(leaf.n_outputs for leaf in self.leaves)
@@ -298,9 +390,8 @@ class ProductActions(ActionKind):
 
     def output_parts(self) -> dict[str, int]:
         """A leaf has the name of its key or place; its own parts follow a dot."""
-        keys = self.space.spaces if isinstance(self.space, spaces.Dict) else range(len(self.leaves))
         found = {}
-        for key, leaf in zip(keys, self.leaves, strict=True):
+        for key, leaf in zip(parts_of(self.space), self.leaves, strict=True):
             inner = leaf.output_parts()
             if list(inner) == ["action"]:
                 found[str(key)] = leaf.n_outputs
@@ -308,9 +399,7 @@ class ProductActions(ActionKind):
                 found |= {f"{key}.{name}": width for name, width in inner.items()}
         return found
 
-    def log_prob_entropy(
-        self, outputs: Tensor, log_std: Tensor | None, actions: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    def log_prob_entropy(self, outputs: Tensor, log_std: Tensor | None, actions: Tensor) -> Pair:
         log_prob, entropy = outputs.new_zeros(()), outputs.new_zeros(())
         for leaf, *given in self._by_leaf(outputs, log_std, actions):
             one_log_prob, one_entropy = leaf.log_prob_entropy(*given)
@@ -318,17 +407,12 @@ class ProductActions(ActionKind):
         return log_prob, entropy
 
     def mode_error(self, outputs: Tensor, log_std: Tensor | None, actions: Tensor) -> Tensor:
-        """The sum over the leaves."""
-        total = outputs.new_zeros(())
-        for leaf, *given in self._by_leaf(outputs, log_std, actions):
-            total = total + leaf.mode_error(*given)
-        return total
+        parts = self._by_leaf(outputs, log_std, actions)
+        return sum((leaf.mode_error(*given) for leaf, *given in parts), outputs.new_zeros(()))
 
     def spread_loss(self, outputs: Tensor, log_std: Tensor | None, actions: Tensor) -> Tensor:
-        total = outputs.new_zeros(())
-        for leaf, *given in self._by_leaf(outputs, log_std, actions):
-            total = total + leaf.spread_loss(*given)
-        return total
+        parts = self._by_leaf(outputs, log_std, actions)
+        return sum((leaf.spread_loss(*given) for leaf, *given in parts), outputs.new_zeros(()))
 
     def _by_leaf(
         self, outputs: Tensor, log_std: Tensor | None, actions: Tensor
@@ -351,39 +435,35 @@ class ProductActions(ActionKind):
     def first_log_std(self, value: float) -> Tensor:
         return torch.cat([leaf.first_log_std(value) for leaf in self.leaves])
 
-    def _joined(self, parts: Sequence[np.ndarray]) -> np.ndarray:
+    def _joined(self, parts: Sequence[Array]) -> Array:
         columns = [part.reshape(len(part), -1).astype(np.float32) for part in parts]
         return np.concatenate(columns, axis=1)
 
-    def _outputs(self, outputs: np.ndarray) -> list[np.ndarray]:
+    def _outputs(self, outputs: Array) -> list[Array]:
         return _split(outputs, [leaf.n_outputs for leaf in self.leaves])
 
-    def sample(
-        self, outputs: np.ndarray, log_std: np.ndarray | None, rng: np.random.Generator
-    ) -> np.ndarray:
-        stds: Sequence[np.ndarray | None] = [None] * len(self.leaves)
+    def sample(self, outputs: Array, log_std: Array | None, rng: Rng) -> Array:
+        stds: Sequence[Array | None] = [None] * len(self.leaves)
         if log_std is not None:
             stds = _split(log_std, [leaf.n_log_std for leaf in self.leaves])
         parts = zip(self.leaves, self._outputs(outputs), stds, strict=True)
         return self._joined([leaf.sample(out, std, rng) for leaf, out, std in parts])
 
-    def mode(self, outputs: np.ndarray) -> np.ndarray:
+    def mode(self, outputs: Array) -> Array:
         parts = zip(self.leaves, self._outputs(outputs), strict=True)
         return self._joined([leaf.mode(out) for leaf, out in parts])
 
-    def uniform(
-        self, n: int, rng: np.random.Generator, mask: np.ndarray | None = None
-    ) -> np.ndarray:
+    def uniform(self, n: int, rng: Rng, mask: Array | None = None) -> Array:
         return self._joined([leaf.uniform(n, rng) for leaf in self.leaves])
 
-    def to_env(self, actions: np.ndarray) -> np.ndarray:
+    def to_env(self, actions: Array) -> Array:
         columns = []
         for leaf, part in zip(self.leaves, _split(actions, self._widths), strict=True):
             stored = part.reshape(len(part), *leaf.shape).astype(leaf.dtype)
             columns.append(leaf.to_env(stored).reshape(len(part), -1).astype(np.float64))
         return np.concatenate(columns, axis=1)
 
-    def from_env(self, actions: np.ndarray) -> np.ndarray:
+    def from_env(self, actions: Array) -> Array:
         parts = zip(self.leaves, _split(actions, self._widths), strict=True)
         return self._joined(
             [
@@ -393,7 +473,7 @@ class ProductActions(ActionKind):
         )
 
 
-def _split(array: np.ndarray, widths: Sequence[int]) -> list[np.ndarray]:
+def _split(array: Array, widths: Sequence[int]) -> list[Array]:
     return np.split(array, np.cumsum(widths)[:-1], axis=-1)
 
 
@@ -419,34 +499,22 @@ def action_kind(space: Space) -> ActionKind:
     )
 
 
-# -- requirements of algorithms ---------------------------------------------------------------
+def action_histogram(kind: ActionKind, actions: Array) -> dict[str, float]:
+    """Fractions by bin for actions [B, ...] in the policy's units; {} for other spaces, and for
+    more than 32 actions.
 
-
-def require_discrete(space: Space, algo_id: str, env_id: str) -> DiscreteActions:
-    """Raise ConfigError unless the space is Discrete."""
-    kind = action_kind(space)
-    if not isinstance(kind, DiscreteActions):
-        others = "ppo, sac or td3" if isinstance(kind, BoxActions) else "ppo or reinforce"
-        raise ConfigError(
-            f"algo_id: {algo_id} needs Discrete actions, but {env_id} has {space}; use {others}."
-        )
-    return kind
-
-
-def require_bounded_box(
-    space: Space, algo_id: str, env_id: str, needs: str = "continuous actions (a Box)"
-) -> BoxActions:
-    """Raise ConfigError unless the space is a Box with finite bounds."""
-    kind = action_kind(space)
-    if not isinstance(kind, BoxActions):
-        others = "dqn, ppo or sac" if isinstance(kind, DiscreteActions) else "ppo or reinforce"
-        raise ConfigError(
-            f"algo_id: {algo_id} needs {needs}, but {env_id} has {space}; use {others}."
-        )
-    if not kind.is_bounded:
-        raise ConfigError(
-            f"algo_id: {algo_id} squashes its actions into the bounds of the Box, but {env_id} has "
-            f"the unbounded {space}; give it finite bounds "
-            "(env_wrappers: [{id: ActionRescale, ...}]), or use ppo."
-        )
-    return kind
+    The numbers of a Box are pooled over its components; those beyond -1 and 1 are in the outer
+    bins, as the environment gets them.
+    """
+    if len(actions) == 0:
+        return {}
+    if isinstance(kind, DiscreteActions) and kind.n <= MOST_BINS:
+        fractions = np.bincount(actions.reshape(-1), minlength=kind.n) / len(actions)
+    elif isinstance(kind, MultiBinaryActions) and kind.n_outputs <= MOST_BINS:
+        fractions = actions.mean(axis=0)
+    elif isinstance(kind, BoxBase):
+        counts, _ = np.histogram(np.clip(actions, -1.0, 1.0), bins=BOX_BINS, range=(-1.0, 1.0))
+        fractions = counts / actions.size
+    else:
+        return {}
+    return {f"{i:02d}": fraction for i, fraction in enumerate(fractions.tolist())}

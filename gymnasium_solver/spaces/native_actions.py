@@ -18,16 +18,21 @@ import numpy as np
 from gymnasium import spaces
 
 from gymnasium_solver.errors import EnvError
+from gymnasium_solver.spaces.space_types import (
+    Space,
+    is_array,
+    is_box,
+    is_dict,
+    is_tuple,
+)
 
-Space = spaces.Space[Any]
 LARGEST_BOUND = 1e30
 """A larger bound is the limit of a float type and counts as unbounded."""
-_LEAVES = (spaces.Discrete, spaces.Box, spaces.MultiDiscrete, spaces.MultiBinary)
 
 
 def is_product(space: Space) -> bool:
     """Whether an action has several leaves."""
-    return isinstance(space, spaces.Dict | spaces.Tuple)
+    return is_dict(space) or is_tuple(space)
 
 
 def bounded(space: spaces.Box) -> np.ndarray:
@@ -38,16 +43,19 @@ def bounded(space: spaces.Box) -> np.ndarray:
 
 def action_leaves(space: Space) -> list[Space]:
     """The leaves of an action space in order; a plain space is its own leaf."""
-    if isinstance(space, spaces.Dict):
-        return [leaf for part in space.spaces.values() for leaf in action_leaves(part)]
-    if isinstance(space, spaces.Tuple):
-        return [leaf for part in space.spaces for leaf in action_leaves(part)]
-    if not isinstance(space, _LEAVES):
+    if is_product(space):
+        return [leaf for part in parts_of(space).values() for leaf in action_leaves(part)]
+    if not is_array(space):
         raise EnvError(
             f"actions of type {type(space).__name__} are not supported. Supported: Discrete, "
             "Box, MultiDiscrete, MultiBinary, and Dict and Tuple of these."
         )
     return [space]
+
+
+def parts_of(space: Any) -> dict[Any, Space]:
+    """The parts of a Dict by their keys, or of a Tuple by their places."""
+    return dict(space.spaces) if is_dict(space) else dict(enumerate(space.spaces))
 
 
 def action_width(space: Space) -> int:
@@ -90,35 +98,31 @@ def from_native_batch(space: Space, actions: Any) -> np.ndarray:
 
 def _parts(space: Space, action: Any) -> Iterator[Any]:
     """The leaves of an action in the order of the space."""
-    if not isinstance(space, spaces.Dict | spaces.Tuple):
+    if not is_product(space):
         yield action
         return
-    inner: Any = space.spaces
-    names = list(inner) if isinstance(inner, dict) else range(len(inner))
     try:
-        for name in names:
-            yield from _parts(inner[name], action[name])
+        for name, part in parts_of(space).items():
+            yield from _parts(part, action[name])
     except (KeyError, IndexError, TypeError):
         raise EnvError(f"the action {action!r} does not fit {space}.") from None
 
 
 def _build(space: Space, array: np.ndarray, leaf: Callable[[Space, np.ndarray], Any]) -> Any:
-    if not isinstance(space, spaces.Dict | spaces.Tuple):
+    if not is_product(space):
         return array
-    values, first = [], 0
-    inner: Any = space.spaces
-    parts = list(inner.values()) if isinstance(inner, dict) else list(inner)
-    for part in parts:
+    values, first = {}, 0
+    for name, part in parts_of(space).items():
         width = action_width(part)
         columns = array[..., first : first + width]
         first += width
-        values.append(_build(part, columns, leaf) if is_product(part) else leaf(part, columns))
-    return dict(zip(inner, values, strict=True)) if isinstance(inner, dict) else tuple(values)
+        values[name] = _build(part, columns, leaf) if is_product(part) else leaf(part, columns)
+    return values if is_dict(space) else tuple(values.values())
 
 
 def _typed(leaf: Space, values: np.ndarray) -> Any:
     """Cast to the leaf's dtype and clip to its bounds, which rounding to float32 may exceed."""
-    if isinstance(leaf, spaces.Box):
+    if is_box(leaf):
         values = np.clip(values, leaf.low, leaf.high)
     typed = values.astype(leaf.dtype)
     return typed[()] if typed.ndim == 0 else typed

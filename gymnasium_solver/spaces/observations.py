@@ -6,8 +6,8 @@ An environment delivers its observations either as an array space (Box, Discrete
 MultiBinary) or as a flat Dict of array spaces. Nested Dict and Tuple spaces are flattened: the
 names of the parts are joined by dots, and the entries of a Tuple are named "0", "1", ...
 
-    flat = flatten_space(env.observation_space)     # flat.space, flat(native) -> Obs
-    flat.dropped                                    # names of parts that no network can read (Text)
+    read = flatten_space(env.observation_space)     # read.space, read(native) -> Obs
+    read.dropped                                    # names of parts that no network can read (Text)
 
 The helpers below handle both forms, so that storage and networks need no case distinction.
 """
@@ -20,11 +20,10 @@ import numpy as np
 from gymnasium import spaces
 
 from gymnasium_solver.errors import EnvError
+from gymnasium_solver.spaces.space_types import Space as Space  # other rooms take it from here
+from gymnasium_solver.spaces.space_types import as_float32, is_array, is_box, is_dict, is_tuple
 
-Space = spaces.Space[Any]
 Obs = np.ndarray | dict[str, np.ndarray]
-# Spaces whose values are arrays.
-ARRAYS = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -67,18 +66,24 @@ def obs_arrays(obs: Any) -> Iterator[tuple[str, Any]]:
 
 def part_spaces(space: Space) -> dict[str, Space]:
     """The parts of a delivered observation space by name; {"": space} for an array space."""
-    if isinstance(space, spaces.Dict):
-        return dict(space.spaces)
-    return {"": space}
+    return dict(space.spaces) if is_dict(space) else {"": space}
+
+
+def space_of(parts: Mapping[str, Space]) -> Space:
+    """The inverse of `part_spaces`."""
+    # As pairs: Gymnasium sorts the keys of a plain dict.
+    return parts[""] if "" in parts else spaces.Dict(list(parts.items()))
+
+
+def obs_of(parts: Mapping[str, T]) -> "T | dict[str, T]":
+    """The inverse of `obs_arrays`."""
+    return parts[""] if "" in parts else dict(parts)
 
 
 def allocate_obs(space: Space, lead: tuple[int, ...]) -> Obs:
     """Zeros for observations of a delivered space, [*lead, *shape] each."""
-    arrays = {
-        name: np.zeros((*lead, *(part.shape or ())), part.dtype)
-        for name, part in part_spaces(space).items()
-    }
-    return arrays if isinstance(space, spaces.Dict) else arrays[""]
+    parts = part_spaces(space).items()
+    return obs_of({name: np.zeros((*lead, *(p.shape or ())), p.dtype) for name, p in parts})
 
 
 def unit_scale(space: Space) -> tuple[np.ndarray, np.ndarray] | None:
@@ -87,7 +92,7 @@ def unit_scale(space: Space) -> tuple[np.ndarray, np.ndarray] | None:
     None for other spaces, whose values networks read as they are. Numbers without a range (low =
     high) have 0 and 1/255 if all are so, else a factor of 1.
     """
-    if not isinstance(space, spaces.Box) or space.dtype != np.uint8:
+    if not is_box(space) or space.dtype != np.uint8:
         return None
     low, high = (b.reshape(-1).astype(np.float64) for b in (space.low, space.high))
     span = high - low
@@ -100,45 +105,73 @@ def unit_scale(space: Space) -> tuple[np.ndarray, np.ndarray] | None:
 
 
 @dataclass(frozen=True)
-class FlatSpace:
-    """A delivered space, and the conversion of an environment's own observations to it."""
+class Reader:
+    """Converts what an environment or an engine returns to observations of `space`."""
 
     space: Space
+    read: Callable[[Any], Obs] = np.asarray
     dropped: tuple[str, ...] = ()
-    """Names of the dropped parts (Text, Graph, Sequence)."""
+    """Names of the parts that no network can read (Text, Graph, Sequence)."""
 
     def __call__(self, native: Any) -> Obs:
-        """Convert a native observation, single or batched, to the delivered form; parts are not
-        copied."""
-        if isinstance(self.space, spaces.Dict):
-            return {name: np.asarray(native_part(native, name)) for name in self.space.spaces}
-        return np.asarray(native)
+        """Convert a native observation, single or batched; arrays are not copied."""
+        return self.read(native)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the user should know about the parts that are left out."""
+        left_out = "is left out: no network reads it"
+        return tuple(f"observation part {name!r} {left_out}" for name in self.dropped)
 
 
-def flatten_space(space: Space) -> FlatSpace:
-    """The delivered form of an observation space; raises EnvError if no part can be delivered."""
-    if isinstance(space, ARRAYS):
-        return FlatSpace(space)
-    parts, dropped = {}, []
-    for name, part in _leaves(space, ""):
-        if isinstance(part, ARRAYS):
-            parts[name] = part
-        else:
-            dropped.append(name)
+def flatten_space(space: Space, env_id: str = "") -> Reader:
+    """How to read the observations of a space; raises EnvError if no part can be delivered."""
+    if is_array(space):
+        return Reader(space)
+    leaves = dict(_leaves(space, ""))
+    parts = {name: part for name, part in leaves.items() if is_array(part)}
     if not parts:
-        raise EnvError(
-            f"observations of type {type(space).__name__} are not supported. Supported: Box, "
-            "Discrete, MultiDiscrete, MultiBinary, and Dict and Tuple of these."
-        )
-    # As pairs: Gymnasium sorts the keys of a plain dict.
-    return FlatSpace(spaces.Dict(list(parts.items())), tuple(dropped))
+        raise unsupported(space, env_id)
+    names = list(parts)
+
+    def read(native: Any) -> Obs:
+        return {name: np.asarray(native_part(native, name)) for name in names}
+
+    return Reader(space_of(parts), read, tuple(name for name in leaves if name not in parts))
+
+
+def unsupported(space: Space, env_id: str = "") -> EnvError:
+    return EnvError(
+        f"{env_id}{': ' if env_id else ''}observations of type {type(space).__name__} are not "
+        f"supported: none of {space} can be read. Supported are Box, Discrete, MultiDiscrete, "
+        "MultiBinary, and Dict and Tuple of these."
+    )
+
+
+def delivered_space(space: Space, env_id: str) -> Space:
+    """The observation space as delivered: an array space or a flat Dict of array spaces."""
+    parts = {name: as_float32(part) for name, part in part_spaces(space).items()}
+    if not all(map(is_array, parts.values())):
+        raise unsupported(space, env_id)
+    return space_of(parts)
+
+
+def deliverer(space: Space) -> Callable[[Any], Obs]:
+    """From an engine's own arrays to contiguous ones of the delivered dtypes."""
+    if not is_dict(space):
+        dtype = space.dtype
+        return lambda obs: obs.astype(dtype, order="C", copy=False)
+    dtypes = {name: part.dtype for name, part in space.spaces.items()}
+    return lambda obs: {
+        name: obs[name].astype(dtype, order="C", copy=False) for name, dtype in dtypes.items()
+    }
 
 
 def _leaves(space: Space, name: str) -> Iterator[tuple[str, Space]]:
     inner: Mapping[str, Space]
-    if isinstance(space, spaces.Dict):
+    if is_dict(space):
         inner = space.spaces
-    elif isinstance(space, spaces.Tuple):
+    elif is_tuple(space):
         inner = {str(i): part for i, part in enumerate(space.spaces)}
     else:
         yield name, space
@@ -172,7 +205,7 @@ def as_batch(space: Space, native: Any) -> tuple[Obs, bool]:
     it), or a list of observations. Raises EnvError if it does not match the space.
     """
     obs: Any
-    if isinstance(space, spaces.Dict):
+    if is_dict(space):
         obs = {name: _part_array(space, native, name) for name in space.spaces}
     else:
         obs = _as_array(space, native)

@@ -16,8 +16,7 @@ from gymnasium import spaces
 
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.data.rollout import Rollout
-from gymnasium_solver.spaces.action_base import ActionKind
-from gymnasium_solver.spaces.histogram import action_histogram
+from gymnasium_solver.spaces.actions import ActionKind, action_histogram
 from gymnasium_solver.spaces.observations import Space, obs_arrays, part_spaces
 
 MOST_NUMBERS = 2**18  # measured per part of the observations

@@ -11,8 +11,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from gymnasium_solver.config.schema import Config, LearnerConfig
-from gymnasium_solver.envs.checks.rollout import N_ENVS, record
-from gymnasium_solver.envs.checks.scale import ROWS, why_normalize_obs, why_normalize_reward
+from gymnasium_solver.envs.checks.scale import (
+    N_ENVS,
+    ROWS,
+    record,
+    why_normalize_obs,
+    why_normalize_reward,
+)
 from gymnasium_solver.envs.make import env_from_config
 from gymnasium_solver.envs.spec import eval_envs
 

@@ -9,8 +9,7 @@ import pytest
 
 from gymnasium_solver.cli.doctor_env import all_findings
 from gymnasium_solver.cli.main import main
-from gymnasium_solver.envs.checks.env import Finding, examine
-from gymnasium_solver.envs.checks.raw import raw_findings
+from gymnasium_solver.envs.checks.env import Finding, examine, raw_findings
 
 
 class Walk(gymnasium.Env[Any, Any]):

@@ -159,7 +159,7 @@ def test_env_kwargs_reach_the_env(record):
         ({"env_id": "LunarLander-v3", "vectorization_mode": "sync"}, "cannot be made by gymnasium"),
         (
             {"env_id": "GsolveTest/Text-v0", "vectorization_mode": "sync"},
-            "none of its observations can be read: Dict",
+            "observations of type Dict are not supported: none of Dict",
         ),
     ],
 )

@@ -9,11 +9,11 @@ import pytest
 from gymnasium_solver.envs.engines.envpool import pool_twin
 from gymnasium_solver.envs.env_bugs import env_bug
 from gymnasium_solver.envs.make import make_vector_env
-from gymnasium_solver.envs.readers import reader
 from gymnasium_solver.envs.suites.buttons import ActionSet
 from gymnasium_solver.envs.suites.game_frames import VIZDOOM_GRAY, AreaResize, FrameStack, gray
 from gymnasium_solver.envs.suites.minigrid import COLOURS, THINGS, VERBS, encode_mission
 from gymnasium_solver.errors import EnvError
+from gymnasium_solver.spaces.observations import flatten_space
 from gymnasium_solver.training.loop import train
 from gymnasium_solver.training.observer import Observer, TrainInfo
 from gymnasium_solver.training.prepare import build_config
@@ -75,11 +75,11 @@ def test_a_missing_package_of_a_shipped_config_is_named():
 
 def test_text_is_left_out_with_a_note():
     space = spaces.Dict({"a": spaces.Tuple([spaces.Discrete(2), spaces.Text(3)])})
-    read = reader(space, "X")
+    read = flatten_space(space, "X")
     assert read.space == spaces.Dict({"a.0": spaces.Discrete(2)})
     assert read.notes == ("observation part 'a.1' is left out: no network reads it",)
-    with pytest.raises(EnvError, match="X: none of its observations can be read: Text"):
-        reader(spaces.Text(3), "X")
+    with pytest.raises(EnvError, match="X: observations of type Text are not supported: none of Text"):
+        flatten_space(spaces.Text(3), "X")
 
 
 def test_minigrid_view_is_one_hot_in_every_cell():

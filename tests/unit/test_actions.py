@@ -15,16 +15,17 @@ from torch import Tensor
 from torch import distributions as td
 
 from gymnasium_solver.errors import ConfigError, EnvError
-from gymnasium_solver.spaces.action_base import MASKED_LOGIT, mask_outputs, mask_tensor
+from gymnasium_solver.spaces.action_dists import require_bounded_box, require_discrete
 from gymnasium_solver.spaces.actions import (
+    MASKED_LOGIT,
     BoxActions,
     DiscreteActions,
     MultiBinaryActions,
     MultiDiscreteActions,
     ProductActions,
     action_kind,
-    require_bounded_box,
-    require_discrete,
+    mask_outputs,
+    mask_tensor,
 )
 from gymnasium_solver.spaces.json_form import space_from_json, space_to_json
 

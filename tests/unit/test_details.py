@@ -5,8 +5,7 @@ import pytest
 from gymnasium import spaces
 
 from gymnasium_solver.data.rollout import Rollout
-from gymnasium_solver.spaces.actions import action_kind
-from gymnasium_solver.spaces.histogram import action_histogram
+from gymnasium_solver.spaces.actions import action_histogram, action_kind
 from gymnasium_solver.training import details
 from gymnasium_solver.training.details import RolloutDetails, detail_epochs, is_detailed
 from gymnasium_solver.training.prepare import build_config

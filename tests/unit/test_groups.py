@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gymnasium_solver.algos.groups import elite_rows, leave_one_out
-from gymnasium_solver.envs.grouped import GroupedEnv
+from gymnasium_solver.envs.joined import GroupedEnv
 from gymnasium_solver.envs.journal import JournaledEnv
 from gymnasium_solver.envs.make import make_vector_env, training_env
 from gymnasium_solver.errors import ConfigError

@@ -3,10 +3,11 @@
     for finding in examine("CartPole-v1"): print(finding.level, finding.name, finding.text)
 
 A finding is `ok`, `advice` (works, but a setting would help) or `problem` (would be learnt
-wrongly). Everything is seen through the contract of vector.py, with random actions. What a single
-Gymnasium environment returns is checked by raw.py, since engines cast and copy.
+wrongly). Everything is seen through the contract of vector.py, with random actions; only
+`raw_findings` looks at what a single Gymnasium environment returns, since engines cast and copy.
 """
 
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,22 +15,30 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from gymnasium_solver.envs.checks.rollout import N_ENVS, SEED, STACKED, Rollout, record
 from gymnasium_solver.envs.checks.scale import (
+    N_ENVS,
+    SEED,
+    STACKED,
     STILL,
+    Rollout,
     as_numbers,
+    record,
     why_normalize_part,
     why_normalize_reward,
 )
 from gymnasium_solver.envs.journal import same_obs
 from gymnasium_solver.envs.make import make_vector_env
 from gymnasium_solver.envs.random_policy import RandomPolicy
+from gymnasium_solver.envs.spec import registry_entry
 from gymnasium_solver.envs.vector import VectorEnv
 from gymnasium_solver.spaces.images import is_image
-from gymnasium_solver.spaces.observations import take_rows, unit_scale
+from gymnasium_solver.spaces.observations import obs_arrays, part_spaces, take_rows, unit_scale
+from gymnasium_solver.spaces.space_types import is_box
 
 SHORT = 5
 RARE = 0.01  # share of rewards that are not 0
+RAW_STEPS = 200
+WARM_UP_S, MEASURED_S = 0.05, 0.1
 CHOSEN = "chosen by normalize_{}: auto, the default"
 
 
@@ -74,12 +83,10 @@ def examine(
 
 def observations(space: Any, rollout: Rollout) -> Iterator[Finding]:
     """Findings about the observation, or about each of its parts."""
-    if not isinstance(space, gymnasium.spaces.Dict):
-        yield from _array(space, rollout.first_obs, rollout.obs)
-        return
-    for name, part in space.spaces.items():
-        for finding in _array(part, rollout.first_obs[name], rollout.obs[name]):
-            yield replace(finding, text=f"{name}: {finding.text}")
+    first, then = dict(obs_arrays(rollout.first_obs)), dict(obs_arrays(rollout.obs))
+    for name, part in part_spaces(space).items():
+        for finding in _array(part, first[name], then[name]):
+            yield replace(finding, text=f"{name}: {finding.text}") if name else finding
 
 
 def _array(space: Any, first: np.ndarray, then: np.ndarray) -> Iterator[Finding]:
@@ -92,8 +99,8 @@ def _array(space: Any, first: np.ndarray, then: np.ndarray) -> Iterator[Finding]
         yield Finding("finite", "problem", text, "no NaN or infinity may leave the environment")
         return
     yield Finding("finite", "ok", f"no NaN or infinity in {seen.size:,} numbers")
-    if not isinstance(space, gymnasium.spaces.Box) or is_image(space):
-        kind = "an image" if isinstance(space, gymnasium.spaces.Box) else "discrete"
+    if not is_box(space) or is_image(space):
+        kind = "an image" if is_box(space) else "discrete"
         yield Finding("scale", "ok", f"{space}: {kind}, the network takes it as it is")
         return
     yield from _within_bounds(space, seen)
@@ -274,3 +281,92 @@ def _places(flags: np.ndarray) -> str:
 
 def _span(values: np.ndarray) -> str:
     return f"{values.min():.2g} to {values.max():.2g}" if len(values) else "0"
+
+
+# -- what a single Gymnasium environment returns, before any engine casts or copies it -----------
+
+
+def raw_findings(env_id: str, env_kwargs: Mapping[str, Any] | None = None) -> Iterator[Finding]:
+    """Findings about what the registered class returns: engines would cast a wrong shape or dtype.
+    None for environments that only EnvPool or this project has."""
+    entry = registry_entry(env_id)
+    if entry is None or entry.entry_point is None:
+        return
+    try:
+        env = gymnasium.make(env_id, disable_env_checker=True, **(env_kwargs or {}))
+    except Exception as error:  # whatever its constructor raises: another engine may have it
+        text = f"Gymnasium cannot make it: {(str(error).splitlines() or [''])[0]}"
+        yield Finding("class", "ok", text)
+        return
+    try:
+        problems = dict.fromkeys(_play(env))
+    finally:
+        env.close()
+    for problem in problems:
+        yield Finding(
+            "class", "problem", problem, "make reset() and step() return what is declared"
+        )
+    if not problems:
+        yield Finding("class", "ok", "reset() and step() return what the spaces declare")
+
+
+def _play(env: Any) -> Iterator[str]:
+    space = env.observation_space
+    env.action_space.seed(SEED)
+    answer = env.reset(seed=SEED)
+    if not (isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[1], dict)):
+        yield f"reset() returns {type(answer).__name__}, expected (observation, info)"
+        return
+    yield from _observation(space, answer[0], "reset()")
+    for _ in range(RAW_STEPS):
+        answer = env.step(env.action_space.sample())
+        if not (isinstance(answer, tuple) and len(answer) == 5):
+            yield "step() must return (observation, reward, terminated, truncated, info)"
+            return
+        obs, reward, terminated, truncated, info = answer
+        yield from _observation(space, obs, "step()")
+        if not isinstance(reward, int | float | np.number) and not _has_one_element(reward):
+            yield f"step() returns the reward {reward!r}, expected a number"
+        for name, flag in (("terminated", terminated), ("truncated", truncated)):
+            if not isinstance(flag, bool | np.bool_):
+                yield f"step() returns {name}={flag!r}, expected a bool"
+        if not isinstance(info, dict):
+            yield f"step() returns info of type {type(info).__name__}, expected a dict"
+        if terminated or truncated:
+            env.reset()
+
+
+def _has_one_element(reward: Any) -> bool:
+    return isinstance(reward, np.ndarray) and reward.size == 1  # engines take it as a number
+
+
+def _observation(space: Any, obs: Any, where: str) -> Iterator[str]:
+    if is_box(space):
+        if not isinstance(obs, np.ndarray):
+            yield f"{where} returns a {type(obs).__name__}, expected an array of {space.dtype}"
+        elif obs.shape != space.shape:
+            yield f"{where} returns the shape {obs.shape}, but {space.shape} is declared"
+        elif obs.dtype != space.dtype:
+            yield f"{where} returns {obs.dtype}, but {space.dtype} is declared"
+    elif not space.contains(obs):
+        yield f"{where} returns {str(obs)[:60]}, which is not in {space}"
+
+
+# -- speed ---------------------------------------------------------------------------------------
+
+
+def steps_per_s(env: VectorEnv) -> float:
+    """Env steps per second with fixed random actions, after a warm-up.
+
+    The first steps build and allocate, so they are not measured."""
+    env.reset(0)
+    actions = RandomPolicy(env.action_space, env.n_envs, seed=0).act(env.action_mask)
+    speed = 0.0
+    for span_s in (WARM_UP_S, MEASURED_S):
+        begun_s, n_steps, took_s = time.perf_counter(), 0, 0.0
+        while took_s < span_s:
+            env.step(actions)
+            n_steps += 1
+            took_s = time.perf_counter() - begun_s
+        speed = n_steps * env.n_envs / took_s
+    return speed

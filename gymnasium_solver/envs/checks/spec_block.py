@@ -4,16 +4,21 @@
 may describe the observation as the engine gives it or as the wrappers leave it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
-import gymnasium
 import numpy as np
 
 from gymnasium_solver.config.spec import ActionSpec, Component, ObservationView, Spec
 from gymnasium_solver.envs.vector import VectorEnv, VectorWrapper
 from gymnasium_solver.spaces.native_actions import action_width
 from gymnasium_solver.spaces.observations import part_spaces
+from gymnasium_solver.spaces.space_types import (
+    is_box,
+    is_discrete,
+    is_multi_binary,
+    is_multi_discrete,
+)
 
 ABSOLUTE = 2e-3
 """How far a written bound may be from the real one: 0.418 stands for 0.41887903."""
@@ -59,18 +64,20 @@ def _layers(env: VectorEnv) -> Iterator[Any]:
 
 
 def _actions(stated: ActionSpec, space: Any) -> Iterator[str]:
-    spaces = gymnasium.spaces
-    kinds = {"discrete": spaces.Discrete, "multibinary": spaces.MultiBinary}
-    kinds |= {"multidiscrete": spaces.MultiDiscrete}
-    for name, kind in kinds.items():
-        if getattr(stated, name) is not None and not isinstance(space, kind):
+    tests: dict[str, Callable[[Any], bool]] = {
+        "discrete": is_discrete,
+        "multibinary": is_multi_binary,
+        "multidiscrete": is_multi_discrete,
+    }
+    for name, holds in tests.items():
+        if getattr(stated, name) is not None and not holds(space):
             yield f"action_space.{name} is given, but the actions are {space}"
     n_labels, n_actions = len(stated.labels), n_parts(space)
     if n_labels and n_labels != n_actions:
         yield f"action_space has {n_labels} labels, but the env has {n_actions}: {space}"
     if stated.discrete is not None and stated.discrete != n_actions:
         yield f"action_space.discrete is {stated.discrete}, but the env has {space}"
-    if stated.range is None or not isinstance(space, spaces.Box):
+    if stated.range is None or not is_box(space):
         return
     pairs: Any = stated.range if isinstance(stated.range, list) else [stated.range] * n_actions
     if len(pairs) != n_actions:
@@ -79,18 +86,16 @@ def _actions(stated: ActionSpec, space: Any) -> Iterator[str]:
     for i, (low, high) in enumerate(pairs):
         real = (space.low.flat[i], space.high.flat[i])
         if not np.allclose((low, high), real, atol=ABSOLUTE):
-            yield f"action_space.range is {[low, high]}, but {_pair(real)} for number {i}"
+            yield f"action_space.range is {[low, high]}, but {_pair(*real)} for number {i}"
 
 
 def n_parts(space: Any) -> int:
     """Actions to name: those of a Discrete, the buttons, or the numbers of any other space."""
-    if isinstance(space, gymnasium.spaces.Discrete):
-        return int(space.n)
-    return action_width(space)
+    return int(space.n) if is_discrete(space) else action_width(space)
 
 
 def _observation(view: ObservationView, space: Any, frame_stack: int) -> Iterator[str]:
-    if isinstance(space, gymnasium.spaces.Discrete):
+    if is_discrete(space):
         values = [part.values for part in view.components] or [view.n]
         if values != [space.n]:
             yield f"observation_space names {values} values, but the env has {space}"
@@ -104,11 +109,11 @@ def _observation(view: ObservationView, space: Any, frame_stack: int) -> Iterato
         stated = f"{view.size} numbers" + (f" x {frame_stack} frames" if frame_stack > 1 else "")
         yield f"observation_space names {stated}, but the env has {size}: {space}"
         return
-    if all(isinstance(part, gymnasium.spaces.Discrete) for part in parts.values()):
+    if all(map(is_discrete, parts.values())):
         for component, part in zip(view.components, parts.values(), strict=True):
             if component.values != part.n:  # type: ignore[attr-defined]
                 yield f"{component.name} has {component.values} values, but the env has {part}"
-    if all(isinstance(part, gymnasium.spaces.Box) for part in parts.values()):
+    if all(map(is_box, parts.values())):
         boxes: list[Any] = list(parts.values())
         low, high = (
             np.concatenate([getattr(box, end).reshape(-1) for box in boxes])
@@ -125,10 +130,10 @@ def _bounds(part: Component, low: float, high: float) -> Iterator[str]:
     if not (abs(low) < HUGE and abs(high) < HUGE) or (part.values and not part.range):
         return
     if part.range is None:
-        yield f"{part.name} is bounded by {_pair((low, high))}, which its range should give"
+        yield f"{part.name} is bounded by {_pair(low, high)}, which its range should give"
     elif not np.allclose(np.asarray(part.range, float), (low, high), atol=ABSOLUTE):
-        yield f"{part.name} has the range {list(part.range)}, but the env {_pair((low, high))}"
+        yield f"{part.name} has the range {list(part.range)}, but the env {_pair(low, high)}"
 
 
-def _pair(ends: tuple[float, float]) -> str:
-    return f"[{ends[0]:g}, {ends[1]:g}]"
+def _pair(low: Any, high: Any) -> str:
+    return f"[{low:g}, {high:g}]"

@@ -6,8 +6,11 @@ class and text, which fails, or hangs, for exceptions with a constructor of thei
 """
 
 import multiprocessing
+import signal
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -17,10 +20,28 @@ from gymnasium.vector.async_vector_env import AsyncState
 
 from gymnasium_solver.envs.engines.guard import Guard
 from gymnasium_solver.envs.env_bugs import env_bug
-from gymnasium_solver.envs.processes import deaf_to_ctrl_c
 from gymnasium_solver.errors import EnvBugError, EnvError
 
 REAPED_WITHIN_S = 2.0
+
+
+@contextmanager
+def deaf_to_ctrl_c() -> Iterator[None]:
+    """Ignore SIGINT in processes that are started inside. Ctrl-C reaches every process of a
+    terminal, but environments must live until the run has saved itself. Signal handlers that
+    libraries set inside are restored."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    former = {number: signal.getsignal(number) for number in numbers}
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        for number, handler in former.items():
+            if handler is not None:  # None: set by no Python code
+                signal.signal(number, handler)
 
 
 class AsyncEnvs(AsyncVectorEnv):

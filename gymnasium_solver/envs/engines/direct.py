@@ -15,14 +15,54 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from gymnasium_solver.envs.engines.compiled_cartpole import compile_single
-from gymnasium_solver.envs.engines.guard import Guard
-from gymnasium_solver.envs.fit import reward_number, whole_range
-from gymnasium_solver.envs.readers import FlatObservations
-from gymnasium_solver.envs.vector import Info, RawStep, as_float32
+from gymnasium_solver.envs.engines.guard import Guard, reward_number
+from gymnasium_solver.envs.suites.minigrid import MISSION_SPACE, encode_mission, is_mission
+from gymnasium_solver.envs.vector import Info, RawStep
 from gymnasium_solver.errors import EnvError
 from gymnasium_solver.fast.native.build import is_preferred
 from gymnasium_solver.spaces.native_actions import action_shape, is_product, to_native
-from gymnasium_solver.spaces.observations import ARRAYS, Obs, part_spaces
+from gymnasium_solver.spaces.observations import (
+    Obs,
+    flatten_space,
+    native_part,
+    part_spaces,
+    space_of,
+)
+from gymnasium_solver.spaces.space_types import (
+    Space,
+    as_float32,
+    choices,
+    is_array,
+    is_dict,
+    is_tuple,
+    whole_range,
+)
+
+
+class FlatObservations(gymnasium.ObservationWrapper[Any, Any, Any]):
+    """A single env whose Dict or Tuple observations are a flat dict of arrays. Text is tokenised
+    where a suite knows its words (MiniGrid's missions), else left out with a note."""
+
+    def __init__(self, env: gymnasium.Env[Any, Any], env_id: str) -> None:
+        super().__init__(env)
+        flat = flatten_space(_tokenised(env.observation_space), env_id)
+        self.observation_space, self.notes = flat.space, flat.notes
+        parts = part_spaces(flat.space)
+        self._names = list(parts)
+        self._missions = [name for name, part in parts.items() if part is MISSION_SPACE]
+
+    def observation(self, observation: Any) -> dict[str, Any]:
+        parts = {name: native_part(observation, name) for name in self._names}
+        return parts | {name: encode_mission(parts[name]) for name in self._missions}
+
+
+def _tokenised(space: Space) -> Space:
+    """The space with the text that can be tokenised replaced by what it becomes."""
+    if is_dict(space):
+        return space_of({key: _tokenised(part) for key, part in space.spaces.items()})
+    if is_tuple(space):
+        return gymnasium.spaces.Tuple([_tokenised(part) for part in space.spaces])
+    return MISSION_SPACE if is_mission(space) else space
 
 
 class ArrayActions(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -40,7 +80,7 @@ class ArrayActions(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 def adapted(env: gymnasium.Env[Any, Any], env_id: str) -> gymnasium.Env[Any, Any]:
     """An env whose observations are arrays or flat dicts of arrays and whose actions are arrays."""
-    if not isinstance(env.observation_space, ARRAYS):
+    if not is_array(env.observation_space):
         env = FlatObservations(env, env_id)
     return ArrayActions(env) if is_product(env.action_space) else env
 
@@ -63,7 +103,7 @@ class DirectEnvs(VectorEnv):
         self._guards = [Guard(env, env_id, i) for i, env in enumerate(envs)]
         self._steps: list[Callable[[Any], Any]] = [guard.step for guard in self._guards]
         self._is_checked = False
-        self._is_dict = isinstance(space, gymnasium.spaces.Dict)
+        self._is_dict = is_dict(space)
         parts = part_spaces(space)
         self._empty = {
             name: partial(np.empty, (self.num_envs, *(part.shape or ())), as_float32(part).dtype)
@@ -71,8 +111,7 @@ class DirectEnvs(VectorEnv):
         }
         self._empty_array = self._empty[next(iter(parts))]
         # Networks take these numbers as indices: one outside would fail there, without a name.
-        discrete = gymnasium.spaces.Discrete | gymnasium.spaces.MultiDiscrete
-        ranges = {n: whole_range(part) for n, part in parts.items() if isinstance(part, discrete)}
+        ranges = {n: whole_range(part) for n, part in parts.items() if choices(part)}
         self._ranges = [(n, low, np.uint64(high - low)) for n, (low, high) in ranges.items()]
         self._is_over = [False] * self.num_envs
 

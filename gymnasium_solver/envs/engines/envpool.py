@@ -10,7 +10,7 @@ What this adapter corrects (EnvPool 1.2):
 - MuJoCo observations and actions are float64: they are float32 here, as all others;
 - its Blackjack reports every ace as usable, also one that counts 1, so that two hands look alike
   and the best policy is worse than in Gymnasium: it is refused, and Gymnasium's is used;
-- observations in parts (dm_control, MiniGrid) are a flat dict (envpool_spaces.py, minigrid.py);
+- observations in parts (dm_control, MiniGrid) are a flat dict;
 - its masks are called `legal_action_mask` (Play2048; its board games have two players and are
   refused). Its Taxi has no masks, unlike Gymnasium's Taxi-v4: use that for a masked Taxi;
 - it is slow to import (1.5 s): it is imported only once it has been chosen.
@@ -24,20 +24,33 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 
 from gymnasium_solver.config.cpus import cpu_share
-from gymnasium_solver.envs.engines.envpool_goals import pool_goals
-from gymnasium_solver.envs.engines.envpool_spaces import MINIGRID, mended, pool_reader
+from gymnasium_solver.envs.goals import pool_goals
 from gymnasium_solver.envs.masks import KEY as MASK_KEY
 from gymnasium_solver.envs.spec import EnvSpec, UnknownId, Unsupported, registry_entry, suite_of
+from gymnasium_solver.envs.suites.minigrid import PREFIXES as MINIGRID
+from gymnasium_solver.envs.suites.minigrid import MissionReader, minigrid_view
 from gymnasium_solver.envs.vector import Engine, Info, RawStep, env_seeds
+from gymnasium_solver.envs.wrappers.lowered import skip_generator
 from gymnasium_solver.errors import EnvError, MissingError
 from gymnasium_solver.spaces.goals import GoalFunctions
-from gymnasium_solver.spaces.observations import Obs
+from gymnasium_solver.spaces.observations import (
+    Obs,
+    Reader,
+    flatten_space,
+    map_obs,
+    part_spaces,
+    put_rows,
+    space_of,
+)
+from gymnasium_solver.spaces.space_types import Space, is_box, is_dict
 
 NO_LIMIT = 2**31 - 1
 # Keys of an EnvPool config that users cannot set: the contract has its own settings for them.
@@ -45,6 +58,13 @@ _RESERVED = {
     *("num_envs", "batch_size", "num_threads", "max_num_players", "thread_affinity_offset"),
     *("seed", "env_seed", "base_path", "gym_reset_return_info"),
     *("max_episode_steps", "reward_threshold"),
+}
+# Observation bounds of Box2D as Gymnasium's source has them: high, and the columns (ground
+# contacts) whose low is 0; elsewhere low = -high.
+_LEG = [np.pi, 5.0, np.pi, 5.0, 5.0]
+BOX2D_BOUNDS: dict[str, tuple[list[float], list[int]]] = {
+    "LunarLander": ([2.5, 2.5, 10.0, 10.0, 2 * np.pi, 10.0, 1.0, 1.0], [6, 7]),
+    "BipedalWalker": ([np.pi, 5.0, 5.0, 5.0, *_LEG, *_LEG, *[1.0] * 10], [8, 13]),
 }
 # Suites that repeat Gymnasium's own. Thresholds of other suites are placeholders: 0 for the 157
 # robotics ids; 10, the highest reward of one step, for the 50 of Meta-World. Random actions exceed
@@ -290,6 +310,101 @@ class EnvPoolEngine(Engine):
     def close(self) -> None:
         super().close()
         self._pool = None  # a pool joins its threads when it is freed
+
+
+class SkippingPool(EnvPoolEngine):
+    """An EnvPool whose step is one action held for several frames; an env that is done waits.
+
+    Repeating the action for the whole batch would be wrong: under NEXT_STEP autoreset an env that
+    ends at the second frame would be reset at the third, and the first frames of its new episode
+    would get an old action. Stopping the skip for all envs would make an env's dynamics depend on
+    the others."""
+
+    def __init__(self, env_id: str, n_envs: int, skip: tuple[int, int], **given: Any) -> None:
+        super().__init__(env_id, n_envs, **given)
+        self._skip = skip
+        self._rng = skip_generator(0)
+
+    def _reset(self, seed: int) -> tuple[Obs, Info]:
+        self._rng = skip_generator(seed)
+        return super()._reset(seed)
+
+    def _step(self, actions: np.ndarray, is_reset: np.ndarray, n_reset: int) -> RawStep:
+        low, high = self._skip
+        n_frames = self._rng.integers(low, high + 1, self.n_envs)
+        obs, reward, terminated, truncated, info = super()._step(actions, is_reset, n_reset)
+        actions = actions.astype(self._action_dtype, copy=False)
+        obs, truncated = map_obs(np.array, obs), np.array(truncated)
+        for frame in range(1, high):
+            waits = terminated | truncated | is_reset | (n_frames <= frame)
+            rows = self._ids[~waits]
+            if not len(rows):
+                break
+            self._pool._send([rows, rows, actions[rows]])
+            state = self._pool._recv()
+            put_rows(obs, rows, self._read(state))
+            reward[rows] += state[self._reward_at]
+            terminated[rows] = state[self._done_at] > state[self._trunc_at]
+            truncated[rows] = state[self._trunc_at]
+            if self._limit is not None:
+                self._cut[rows] = state[self._elapsed_at] >= self._limit
+                truncated |= self._cut
+            for name, i in self._info_at:
+                info[name][rows] = state[i]
+        self._n_cut = int(np.count_nonzero(self._cut))
+        return obs, reward, terminated, truncated, info
+
+
+def pool_reader(
+    space: Space, pool_id: str, env_id: str, state_keys: list[str], kind: str
+) -> Reader:
+    """From the list that a pool returns to observations; `kind` is MiniGrid's env_kwargs key."""
+    at = {
+        key.partition(":")[2].replace(":", "."): i
+        for i, key in enumerate(state_keys)
+        if key.split(":")[0] == "obs"
+    }
+    if pool_id.startswith(MINIGRID):
+        return _minigrid(space, env_id, at, kind)
+    if not is_dict(space):
+        (index,) = at.values()
+        return Reader(mended(space, pool_id), lambda state: state[index])
+    flat = flatten_space(mended(space), env_id)
+    indices = {name: at[name] for name in part_spaces(flat.space)}
+    return replace(flat, read=lambda state: {name: state[i] for name, i in indices.items()})
+
+
+def _minigrid(space: Any, env_id: str, at: dict[str, int], kind: str) -> Reader:
+    delivered, make = minigrid_view(space["image"], env_id, kind)
+    names = ("image",) if kind == "image" else ("image", "direction", "mission")
+    read_mission = MissionReader()
+
+    def read(state: list[np.ndarray]) -> Obs:
+        parts = {name: state[at[name]] for name in names}
+        if "mission" in parts:
+            parts["mission"] = read_mission(parts["mission"])
+        return make(parts)
+
+    return Reader(delivered, read)
+
+
+def mended(space: Space, pool_id: str = "") -> Space:
+    """The space with usable bounds: from the table, or infinite where EnvPool's mean nothing."""
+    if is_dict(space):
+        return space_of({key: mended(part) for key, part in space.spaces.items()})
+    if not is_box(space) or space.dtype.kind != "f":
+        return space
+    meaningless = (space.low > 0) & (space.low <= np.finfo(np.float32).tiny)
+    if not meaningless.any():
+        return space
+    low, high = space.low.copy(), space.high.copy()
+    low[meaningless], high[meaningless] = -np.inf, np.inf
+    for prefix, (known_high, zero_columns) in BOX2D_BOUNDS.items():
+        if pool_id.startswith(prefix):
+            high = np.array(known_high, np.float32)
+            low = -high
+            low[zero_columns] = 0.0
+    return gymnasium.spaces.Box(low, high, dtype=low.dtype.type)
 
 
 def _import_envpool() -> Any:

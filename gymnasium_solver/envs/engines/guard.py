@@ -3,6 +3,12 @@
 Exceptions of its own code, and answers that do not fit its spaces, become an EnvError that names
 the environment. `async` keeps the guard around each env; `sync` drops it for steps once an env has
 answered well (direct.py), and asks it for an explanation when something fails later.
+
+    misfit(Box(0, 255, (3,), uint8), [0.5, 0, 0])     # "holds 0.5, expected whole numbers (uint8)"
+
+Only what would be wrong once it is stored counts: another number of values, values that the dtype
+cannot hold, numbers outside of a discrete space. Bounds of real numbers do not: many environments
+exceed them a little, and networks read such values.
 """
 
 import warnings
@@ -12,9 +18,9 @@ import gymnasium
 import numpy as np
 
 from gymnasium_solver.envs.env_bugs import env_bug, one_line, own_frames
-from gymnasium_solver.envs.fit import fits_exactly, misfit, reward_number, shaped
 from gymnasium_solver.errors import EnvError
 from gymnasium_solver.spaces.observations import part_spaces
+from gymnasium_solver.spaces.space_types import Space, is_box, is_dict, is_discrete, whole_range
 
 Answer = tuple[Any, float, bool, bool, dict[str, Any]]
 
@@ -27,7 +33,7 @@ class Guard(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._name = f"{env_id}: env {index}"
         self._space = env.observation_space
         self._parts = part_spaces(self._space)
-        self._is_dict = isinstance(self._space, gymnasium.spaces.Dict)
+        self._is_dict = is_dict(self._space)
         self.is_exact = True
         """Whether all answers so far could be stored as they are."""
 
@@ -95,9 +101,8 @@ class Guard(gymnasium.Wrapper[Any, Any, Any, Any]):
         steps."""
         space = self._space
         if isinstance(seen, np.ndarray):
-            is_box = isinstance(space, gymnasium.spaces.Box)
-            return is_box and seen.shape == space.shape and seen.dtype == space.dtype
-        if isinstance(seen, int | np.integer) and isinstance(space, gymnasium.spaces.Discrete):
+            return is_box(space) and seen.shape == space.shape and seen.dtype == space.dtype
+        if isinstance(seen, int | np.integer) and is_discrete(space):
             return bool(0 <= seen - space.start < space.n)
         return False
 
@@ -105,7 +110,7 @@ class Guard(gymnasium.Wrapper[Any, Any, Any, Any]):
         if self._is_usual(seen):
             return seen
         if self._is_dict and not isinstance(seen, dict):
-            raise self._misfit(seen, "is no dict")
+            raise self._misfit(seen, "is not a dict")
         obs = {}
         for name, space in self._parts.items():
             part = seen.get(name) if self._is_dict else seen
@@ -129,3 +134,57 @@ class Guard(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 def _count(answer: Any) -> str:
     return f"{len(answer)} values" if isinstance(answer, tuple) else f"a {type(answer).__name__}"
+
+
+# -- whether a value fits a space ----------------------------------------------------------------
+
+
+def misfit(space: Space, value: Any, n_envs: int | None = None) -> str | None:
+    """Why a value, or a batch of `n_envs`, does not fit an array space; None if it fits."""
+    try:
+        array = np.asarray(value)
+    except ValueError as error:  # rows of different lengths
+        return f"is not an array ({error})"
+    if array.dtype.kind not in "fiub":
+        return f"has dtype {array.dtype}, expected numbers"
+    expected = _shape(space) if n_envs is None else (n_envs, *_shape(space))
+    # A single observation may have axes of length 1 in front: (1, 3) for (3,).
+    lead = max(0, array.ndim - len(expected)) if n_envs is None else 0
+    if array.shape != (1,) * lead + expected:
+        return f"has shape {array.shape}, expected {expected}"
+    return _values_misfit(space, array.reshape(expected))
+
+
+def fits_exactly(space: Space, value: Any) -> bool:
+    """Whether a value that fits can be stored as it is."""
+    return not isinstance(value, list) and np.shape(value) == _shape(space)
+
+
+def shaped(space: Space, value: Any) -> np.ndarray:
+    """A value that fits, with the shape of the space."""
+    return np.asarray(value).reshape(_shape(space))
+
+
+def reward_number(reward: Any) -> float | None:
+    """A reward as a number; an array with one element counts as its number."""
+    array = np.asarray(reward) if reward is not None else np.empty(0)
+    return float(array.item()) if array.size == 1 and array.dtype.kind in "fiub" else None
+
+
+def _shape(space: Space) -> tuple[int, ...]:
+    return tuple(space.shape or ())
+
+
+def _values_misfit(space: Space, array: np.ndarray) -> str | None:
+    if space.dtype is None or space.dtype.kind not in "iub":
+        return None
+    if array.dtype.kind == "f":
+        fractions = array != np.rint(array)  # true for NaN too
+        if fractions.any():
+            return f"holds {array[fractions].flat[0]:g}, expected whole numbers ({space.dtype})"
+    lowest, highest = whole_range(space)
+    outside = (array < lowest) | (array > highest)
+    if outside.any():
+        ends = (np.broadcast_to(end, array.shape)[outside].flat[0] for end in (lowest, highest))
+        return f"holds {array[outside].flat[0]:g}, expected {next(ends)} to {next(ends)}"
+    return None

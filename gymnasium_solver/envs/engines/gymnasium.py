@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, SupportsFloat
 
 import gymnasium
 import numpy as np
@@ -21,21 +21,26 @@ from gymnasium.vector import AutoresetMode
 from gymnasium_solver.envs.engines.array_envs import ArrayStep
 from gymnasium_solver.envs.engines.async_envs import AsyncEnvs
 from gymnasium_solver.envs.engines.direct import DirectEnvs, adapted
-from gymnasium_solver.envs.engines.guard import Guard
-from gymnasium_solver.envs.engines.scored import RawReward, Scored
+from gymnasium_solver.envs.engines.guard import Guard, misfit, reward_number
 from gymnasium_solver.envs.env_bugs import env_bug, one_line
-from gymnasium_solver.envs.fit import misfit
 from gymnasium_solver.envs.goals import goal_functions_of
-from gymnasium_solver.envs.readers import Reader, reader
 from gymnasium_solver.envs.spec import ANSWER_WITHIN_S, EnvSpec, registry_entry, suite_of
 from gymnasium_solver.envs.suites.minigrid import minigrid_view
-from gymnasium_solver.envs.vector import CompiledEnvs, Engine, Info, RawStep, env_seeds
+from gymnasium_solver.envs.vector import (
+    RAW_REWARD,
+    CompiledEnvs,
+    Engine,
+    Info,
+    RawStep,
+    env_seeds,
+)
 from gymnasium_solver.envs.wrappers import SingleWrapper
 from gymnasium_solver.envs.wrappers.lowered import FrameSkipEnv
 from gymnasium_solver.errors import EnvError
 from gymnasium_solver.spaces.goals import GoalFunctions
 from gymnasium_solver.spaces.native_actions import is_product, to_native_batch
-from gymnasium_solver.spaces.observations import ARRAYS, Obs, map_obs, part_spaces
+from gymnasium_solver.spaces.observations import Obs, Reader, flatten_space, map_obs, part_spaces
+from gymnasium_solver.spaces.space_types import Space, is_array, is_box, is_dict
 
 
 @dataclass
@@ -43,7 +48,7 @@ class Made:
     """A vectorised env, and what is known of its native spaces."""
 
     vec: Any
-    action: gymnasium.spaces.Space[Any]
+    action: Space
     notes: tuple[str, ...] = ()
 
 
@@ -92,7 +97,7 @@ class GymnasiumEngine(Engine):
         )
         super().__init__(n_envs, self._read.space, made.action, spec)
         self._to_vec = self._action_conversion(made.action, mode)
-        self._is_fresh = mode == "sync" and self._read.read is None
+        self._is_fresh = mode == "sync" and is_array(self._read.space)
         self._is_checked = False
         self._render_mode = render_mode
         # An array env may be stepped with those of other seeds (lanes.py), or in C.
@@ -101,13 +106,11 @@ class GymnasiumEngine(Engine):
             # CartPole's class checks its actions at each step, for 12 of 45 us: ours are checked.
             self._vec.action_space.contains = lambda actions: True
 
-    def _action_conversion(
-        self, native: gymnasium.spaces.Space[Any], mode: str
-    ) -> Callable[[np.ndarray], Any] | None:
+    def _action_conversion(self, native: Space, mode: str) -> Callable[[np.ndarray], Any] | None:
         """From checked actions to what the vectorised env takes; None: the same."""
         if is_product(native):
             return partial(to_native_batch, native) if mode == "vector" else None
-        if isinstance(native, gymnasium.spaces.Box) and native != self.action_space:
+        if is_box(native) and native != self.action_space:
             low, high = native.low, native.high
             # float32 bounds may be a hair outside the env's own float64 ones
             return lambda actions: np.clip(actions.astype(np.float64), low, high)
@@ -225,11 +228,42 @@ class GymnasiumEngine(Engine):
         super().close()
 
 
-def _reader(space: gymnasium.spaces.Space[Any], env_id: str, view: Any) -> Reader:
+def _reader(space: Space, env_id: str, view: Any) -> Reader:
     """How to read batches of what the (adapted) envs give; `view` is MiniGrid's env_kwargs key."""
-    if view is not None and isinstance(space, gymnasium.spaces.Dict):
+    if view is not None and is_dict(space):
         return Reader(*minigrid_view(space["image"], env_id, view))
-    return reader(space, env_id)
+    return flatten_space(space, env_id)
+
+
+Answer = tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]
+
+
+class RawReward(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Beneath the wrappers of a single env: adds up what it pays during one step of the outermost
+    one. Scores are those of the environment itself, whatever a wrapper does to the reward."""
+
+    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+        super().__init__(env)
+        self.total = 0.0
+
+    def step(self, action: Any) -> Answer:
+        answer = self.env.step(action)
+        if isinstance(answer, tuple) and len(answer) == 5:  # anything else is reported above
+            self.total += reward_number(answer[1]) or 0.0
+        return answer
+
+
+class Scored(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Around them: reports what `raw` has added up, which the engine scores by."""
+
+    def __init__(self, env: gymnasium.Env[Any, Any], raw: RawReward) -> None:
+        super().__init__(env)
+        self._raw = raw
+
+    def step(self, action: Any) -> Answer:
+        self._raw.total = 0.0
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        return obs, reward, terminated, truncated, {**info, RAW_REWARD: self._raw.total}
 
 
 def _wrapped(
@@ -274,7 +308,7 @@ def _make_vec(
             )
             return Made(vec, vec.single_action_space)
         first = make()
-        action, is_flat = first.action_space, isinstance(first.observation_space, ARRAYS)
+        action, is_flat = first.action_space, is_array(first.observation_space)
         first = adapted(first, env_id)
         notes = () if is_flat else first.get_wrapper_attr("notes")
         if mode == "sync":

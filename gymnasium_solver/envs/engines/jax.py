@@ -21,11 +21,10 @@ from typing import Any, NamedTuple
 import gymnasium
 import numpy as np
 
-from gymnasium_solver.envs.readers import reader
 from gymnasium_solver.envs.spec import EnvSpec
 from gymnasium_solver.envs.vector import Engine, Info, RawStep, Space, VectorEnv
 from gymnasium_solver.errors import EnvError, MissingError
-from gymnasium_solver.spaces.observations import Obs
+from gymnasium_solver.spaces.observations import Obs, flatten_space
 
 HINT = 'JAX environments are an extra: pip install "gymnasium-solver[jax]"'
 BRAX_LIMIT = 1000  # Brax's own episode length
@@ -51,7 +50,7 @@ class JaxEngine(Engine):
     def __init__(
         self, n_envs: int, functions: Functions, spec: EnvSpec, frame_skip: int = 1
     ) -> None:
-        self._read = reader(functions.observation, spec.env_id)
+        self._read = flatten_space(functions.observation, spec.env_id)
         super().__init__(n_envs, self._read.space, functions.action, spec)
         if frame_skip > 1:
             functions = functions._replace(step=_held(functions.step, frame_skip))

@@ -22,6 +22,8 @@ import numpy as np
 from gymnasium_solver.errors import EnvError
 from gymnasium_solver.spaces.observations import Obs
 
+PREFIXES = ("MiniGrid-", "BabyAI-")
+"""Of the ids of EnvPool and of the package."""
 KINDS = ("onehot", "image", "dict")
 SIZES = (11, 6, 4)
 """Objects, colours, states of a cell, as MiniGrid numbers them."""

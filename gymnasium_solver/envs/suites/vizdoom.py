@@ -33,7 +33,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from gymnasium_solver.envs.processes import deaf_to_ctrl_c
+from gymnasium_solver.envs.engines.async_envs import deaf_to_ctrl_c
 from gymnasium_solver.envs.spec import EnvSpec
 from gymnasium_solver.envs.suites.buttons import ActionSet
 from gymnasium_solver.envs.suites.game_frames import (

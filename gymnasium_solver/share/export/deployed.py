@@ -34,7 +34,6 @@ from gymnasium_solver.errors import RunError
 from gymnasium_solver.policies.continuous import DeterministicPolicy, SoftPolicy
 from gymnasium_solver.policies.policy import ActorPolicy, Policy
 from gymnasium_solver.policies.q_policy import QPolicy
-from gymnasium_solver.spaces.action_base import ActionKind
 from gymnasium_solver.spaces.action_dists import (
     EDGE,
     BetaActions,
@@ -43,6 +42,7 @@ from gymnasium_solver.spaces.action_dists import (
     StateGaussianActions,
 )
 from gymnasium_solver.spaces.actions import (
+    ActionKind,
     BoxActions,
     BoxBase,
     DiscreteActions,
