@@ -9,7 +9,7 @@ from gymnasium_solver.cli.flags import Parser, UsageError
 
 if TYPE_CHECKING:
     from gymnasium_solver.runs.run import Run
-    from gymnasium_solver.share.foreign.fields import Mapped
+    from gymnasium_solver.share.foreign.hyperparams import Mapped
 
 
 def main(argv: Sequence[str]) -> int:
@@ -20,9 +20,8 @@ def main(argv: Sequence[str]) -> int:
     episodes = None if args.no_eval else _count(args.episodes)
     from gymnasium_solver.config.yaml_file import parse_value
     from gymnasium_solver.runs.run import runs_root
-    from gymnasium_solver.share.foreign.cleanrl import read_cleanrl
-    from gymnasium_solver.share.foreign.make_run import import_model
-    from gymnasium_solver.share.foreign.sb3 import read_sb3
+    from gymnasium_solver.share.foreign.imported_model import import_model
+    from gymnasium_solver.share.foreign.model_files import read_cleanrl, read_sb3
 
     env_id = args.env_id or _env_in_name(path)
     statistics = Path(args.vec_normalize) if args.vec_normalize else None

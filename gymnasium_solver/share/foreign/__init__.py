@@ -1,6 +1,5 @@
 """Models and hyper-parameters of other libraries: Stable-Baselines3, its zoo, CleanRL, SLM-Lab.
 
-inert.py reads pickled data without unpickling, sb3.py and cleanrl.py read model files, model.py
-turns their layers into our weights, make_run.py writes a run folder; fields.py and config_files.py
-translate hyper-parameters.
+model_files.py reads models (inert.py their pickles, without unpickling), imported_model.py turns
+them into runs; config_files.py reads files of hyper-parameters, hyperparams.py translates them.
 """

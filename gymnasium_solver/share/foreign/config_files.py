@@ -15,8 +15,7 @@ from typing import Any
 
 from gymnasium_solver.config.yaml_file import dump_yaml, parse_yaml
 from gymnasium_solver.errors import ConfigError
-from gymnasium_solver.share.foreign.fields import Mapped, map_fields
-from gymnasium_solver.share.foreign.slm import is_slm, slm_fields
+from gymnasium_solver.share.foreign.hyperparams import NO_COUNTERPART, Mapped, map_fields
 from gymnasium_solver.suggest import did_you_mean
 
 ALGOS = {"ppo": "ppo", "a2c": "a2c", "dqn": "dqn", "sac": "sac", "td3": "td3", "ddpg": "ddpg"}
@@ -61,8 +60,8 @@ def read_foreign(path: Path, env_id: str | None = None, algo: str | None = None)
     data = _json_or_yaml(text, path)
     if not isinstance(data, Mapping) or not data:
         raise ConfigError(f"{path} has no hyper-parameters in it.")
-    if is_slm(data):
-        return _slm(data, path, env_id)
+    if (spec := _slm_spec(data)) is not None:
+        return _slm(spec, path, env_id)
     if "env_id" in data or "total_timesteps" in data:
         return _cleanrl({k: _wandb_value(v) for k, v in data.items()}, path, env_id, algo)
     return _zoo(data, path, env_id, algo)
@@ -179,9 +178,133 @@ def _defaults(node: ast.ClassDef) -> dict[str, Any]:
     return found
 
 
-# -- SLM-Lab ----------------------------------------------------------------------------------
+# -- SLM-Lab, v4 and v5: nested blocks of agent, algorithm, memory, net and env -----------------
+
+_SLM_ALGOS = {
+    "PPO": "ppo",
+    "ActorCritic": "a2c",
+    "Reinforce": "reinforce",
+    "DQN": "dqn",
+    "DoubleDQN": "dqn",
+    "VanillaDQN": "dqn",
+    "DDQN": "dqn",
+    "SARSA": "sarsa",
+    "SoftActorCritic": "sac",
+    "CrossQ": "crossq",
+}
+# Where a value stands in the spec -> our field.
+_SLM_FIELDS = {
+    "algorithm.gamma": "gamma",
+    "algorithm.lam": "gae_lambda",
+    "algorithm.val_loss_coef": "vf_coef",
+    "algorithm.minibatch_size": "batch_size",
+    "algorithm.training_epoch": "n_epochs",
+    "algorithm.training_start_step": "learning_starts",
+    "algorithm.training_frequency": "train_freq",
+    "algorithm.time_horizon": "n_steps",
+    "algorithm.clip_eps_spec": "clip_range",
+    "algorithm.entropy_coef_spec": "ent_coef",
+    "algorithm.explore_var_spec": "epsilon",
+    "memory.batch_size": "batch_size",
+    "memory.max_size": "buffer_size",
+    "net.hid_layers": "hidden_dims",
+    "net.hid_layers_activation": "activation",
+    "net.clip_grad_val": "max_grad_norm",
+    "net.shared": "share_trunk",
+    "net.update_frequency": "target_update_freq",
+    "net.polyak_coef": "tau",
+    "net.optim_spec.lr": "policy_lr",
+    "net.actor_optim_spec.lr": "policy_lr",
+    "net.critic_optim_spec.lr": "critic_lr",
+    "net.optim_spec.name": "optimizer",
+    "env.num_envs": "n_envs",
+    "env.max_t": "max_episode_steps",
+    "env.max_frame": "max_env_steps",
+    "env.normalize_obs": "normalize_obs",
+    "env.normalize_reward": "normalize_reward",
+    "env.clip_obs": "clip_obs",
+    "env.clip_reward": "clip_reward",
+}
+_SLM_SILENT = {
+    *("agent.name", "algorithm.name", "memory.name", "net.type", "env.name", "net.gpu"),
+    *("env.reward_scale", "algorithm.action_pdtype", "algorithm.action_policy"),
+}
 
 
-def _slm(data: Mapping[str, Any], path: Path, env_id: str | None) -> Translated:
-    env, theirs, mapped = slm_fields(data, path)
-    return Translated("SLM-Lab", env_id or env, theirs, mapped, path.name)
+def _slm_spec(data: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The first spec in the file, or the file itself; None if it is not one of SLM-Lab."""
+    for each in (data, *data.values()):
+        if isinstance(each, Mapping) and {"agent", "env"} <= each.keys():
+            return each
+    return None
+
+
+def _slm(spec: Mapping[str, Any], path: Path, env_id: str | None) -> Translated:
+    def block(value: Any) -> Mapping[str, Any]:
+        first = value[0] if isinstance(value, list) and value else value
+        return first if isinstance(first, Mapping) else {}
+
+    agent, env = block(spec["agent"]), block(spec["env"])
+    name = str(block(agent.get("algorithm")).get("name", ""))
+    if name not in _SLM_ALGOS:
+        raise ConfigError(f"{path}: the algorithm {name!r} is not available here.")
+    mapped, algo_id = Mapped(), _SLM_ALGOS[name]
+    blocks = {key: block(agent.get(key)) for key in ("algorithm", "memory", "net")} | {"env": env}
+    for prefix, fields in blocks.items():
+        _slm_fields(prefix, fields, mapped)
+    _slm_meanings(name, blocks, mapped)
+    mapped.drop_unknown(algo_id)
+    for other in spec.keys() - {"agent", "env", "name"}:
+        mapped.unmapped[other] = "settings of SLM-Lab's trials and searches"
+    return Translated("SLM-Lab", env_id or str(env.get("name", "")), algo_id, mapped, path.name)
+
+
+def _slm_fields(prefix: str, fields: Mapping[str, Any], mapped: Mapped) -> None:
+    for name, value in fields.items():
+        key = f"{prefix}.{name}"
+        ours = _SLM_FIELDS.get(key)
+        if isinstance(value, Mapping) and ours is None:
+            _slm_fields(key, value, mapped)
+        elif key in _SLM_SILENT or value is None:
+            continue
+        elif ours is None:
+            mapped.unmapped[key] = f"{value!r}: {NO_COUNTERPART}"
+        elif isinstance(value, Mapping) and (value := _slm_schedule(value)) is None:
+            mapped.unmapped[key] = "a schedule without a counterpart"
+        elif ours == "optimizer":
+            mapped.fields[ours] = str(value).lower()
+        elif ours == "normalize_obs":
+            mapped.fields[ours] = "rolling" if value else False
+        else:
+            mapped.fields[ours] = value
+
+
+def _slm_schedule(spec: Mapping[str, Any]) -> Any:
+    """{name, start_val, end_val, start_step, end_step}; steps stay steps."""
+    kind = spec.get("name")
+    if kind in (None, "no_decay"):
+        return spec.get("start_val")
+    if kind != "linear_decay":
+        return None
+    schedule = {"start": spec.get("start_val"), "end": spec.get("end_val")}
+    steps = {"from": spec.get("start_step"), "to": spec.get("end_step")}
+    return schedule | {name: step for name, step in steps.items() if step}
+
+
+def _slm_meanings(name: str, blocks: Mapping[str, Any], mapped: Mapped) -> None:
+    """What an algorithm's, a memory's or a scheduler's name says."""
+    fields = mapped.fields
+    if name in ("DoubleDQN", "DDQN"):
+        fields["double"] = True
+    if name == "ActorCritic":  # rows of one update
+        rows = fields.pop("train_freq", None) or fields.pop("n_steps", None)
+        fields |= {} if rows is None else {"rollout_steps": rows}
+    if "Prioritized" in str(blocks["memory"].get("name", "")):
+        fields["prioritized"] = True
+    scheduler = [key for key in mapped.unmapped if key.startswith("net.lr_scheduler_spec")]
+    lr = fields.get("policy_lr")
+    to_zero = "LinearToZero" in str(blocks["net"].get("lr_scheduler_spec"))
+    if scheduler and to_zero and isinstance(lr, int | float):
+        fields["policy_lr"] = f"lin_{lr:g}"
+        for key in scheduler:
+            del mapped.unmapped[key]

@@ -29,37 +29,17 @@ class Inert:
     state: Any = None
 
 
-class _Mark:
-    """Marks the start of items on the stack."""
-
-
-_MARK = _Mark()
-_SKIPPED = {"PROTO", "FRAME"}
-_VALUES = [
-    "BININT",
-    "BININT1",
-    "BININT2",
-    "INT",
-    "LONG",
-    "LONG1",
-    "LONG4",
-    "BINFLOAT",
-    "FLOAT",
-    "BINUNICODE",
-    "SHORT_BINUNICODE",
-    "BINUNICODE8",
-    "UNICODE",
-    "BINBYTES",
-    "SHORT_BINBYTES",
-    "BINBYTES8",
-    "BYTEARRAY8",
-    "BINSTRING",
-    "SHORT_BINSTRING",
-    "STRING",
-]
-_CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
+_MARK = object()  # the start of items on the stack
+_VALUES = {
+    "BININT", "BININT1", "BININT2", "INT", "LONG", "LONG1", "LONG4", "BINFLOAT", "FLOAT",
+    "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8", "UNICODE", "BINBYTES", "SHORT_BINBYTES",
+    "BINBYTES8", "BYTEARRAY8", "BINSTRING", "SHORT_BINSTRING", "STRING",
+}  # fmt: skip
+_CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False, "MARK": _MARK}
 _EMPTY = {"EMPTY_DICT": dict, "EMPTY_LIST": list, "EMPTY_TUPLE": tuple, "EMPTY_SET": list}
 _TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
+_OBJECTS = {"REDUCE": 0, "NEWOBJ": 0, "NEWOBJ_EX": 1}
+"""Opcode: how many values above the arguments are ignored."""
 
 
 def read_inert(data: bytes) -> Any:
@@ -83,68 +63,52 @@ class _Machine:
         self.memo: dict[int, Any] = {}
 
     def step(self, name: str, argument: Any) -> None:
-        if name in _SKIPPED:
-            return
-        if name in _VALUES:
-            self.stack.append(argument)
-        elif name in _CONSTANTS:
-            self.stack.append(_CONSTANTS[name])
-        elif name in _EMPTY:
-            self.stack.append(_EMPTY[name]())
-        elif name == "MARK":
-            self.stack.append(_MARK)
-        elif name in ("MEMOIZE", "PUT", "BINPUT", "LONG_BINPUT"):
-            self.memo[len(self.memo) if name == "MEMOIZE" else argument] = self.stack[-1]
-        elif name in ("GET", "BINGET", "LONG_BINGET"):
-            self.stack.append(self.memo[argument])
-        else:
-            self._build(name, argument)
-
-    def _build(self, name: str, argument: Any) -> None:
         stack = self.stack
-        if name in _TUPLES:
-            items = [stack.pop() for _ in range(_TUPLES[name])][::-1]
-            stack.append(tuple(items))
+        if name in _VALUES:
+            stack.append(argument)
+        elif name in _CONSTANTS:
+            stack.append(_CONSTANTS[name])
+        elif name in _EMPTY:
+            stack.append(_EMPTY[name]())
+        elif name in ("MEMOIZE", "PUT", "BINPUT", "LONG_BINPUT"):
+            self.memo[len(self.memo) if name == "MEMOIZE" else argument] = stack[-1]
+        elif name in ("GET", "BINGET", "LONG_BINGET"):
+            stack.append(self.memo[argument])
+        elif name in _TUPLES:
+            stack.append(tuple(self._pop(_TUPLES[name])))
         elif name == "TUPLE":
             stack.append(tuple(self._to_mark()))
         elif name in ("LIST", "FROZENSET"):
             stack.append(self._to_mark())
+        elif name == "DICT":
+            stack.append(self._pairs(self._to_mark()))
         elif name == "GLOBAL":
             stack.append(Inert(str(argument).replace(" ", ".")))
         elif name == "STACK_GLOBAL":
-            attribute, module = stack.pop(), stack.pop()
+            module, attribute = self._pop(2)
             stack.append(Inert(f"{module}.{attribute}"))
-        elif name in ("REDUCE", "NEWOBJ"):
-            args, called = stack.pop(), stack.pop()
+        elif name in _OBJECTS:
+            self._pop(_OBJECTS[name])
+            called, args = self._pop(2)
             stack.append(Inert(called.name, args))
-        elif name == "NEWOBJ_EX":
-            stack.pop()
-            args, called = stack.pop(), stack.pop()
-            stack.append(Inert(called.name, args))
-        else:
+        elif name not in ("PROTO", "FRAME"):
             self._fill(name)
 
     def _fill(self, name: str) -> None:
+        """Opcodes that add to the value on top of the stack, or drop or double it."""
         stack = self.stack
         if name == "BUILD":
             state = stack.pop()
             if isinstance(stack[-1], Inert):
                 stack[-1].state = state
-        elif name == "SETITEM":
-            value, key = stack.pop(), stack.pop()
-            self._put(key, value)
-        elif name == "SETITEMS":
-            items = self._to_mark()
-            for key, value in zip(items[::2], items[1::2], strict=True):
-                self._put(key, value)
-        elif name == "DICT":
-            items = self._to_mark()
-            stack.append(dict(zip(items[::2], items[1::2], strict=True)))
-        elif name == "APPEND":
-            value = stack.pop()
-            self._add([value])
-        elif name in ("APPENDS", "ADDITEMS"):
-            self._add(self._to_mark())
+        elif name in ("SETITEM", "SETITEMS"):
+            items = self._pop(2) if name == "SETITEM" else self._to_mark()
+            if isinstance(stack[-1], dict):  # an Inert subclass of dict loses its items
+                stack[-1].update(self._pairs(items))
+        elif name in ("APPEND", "APPENDS", "ADDITEMS"):
+            items = self._pop(1) if name == "APPEND" else self._to_mark()
+            if isinstance(stack[-1], list):
+                stack[-1] += items
         elif name == "POP":
             stack.pop()
         elif name == "POP_MARK":
@@ -154,19 +118,19 @@ class _Machine:
         else:
             raise ValueError(f"opcode {name} is not data")
 
+    def _pop(self, n: int) -> list[Any]:
+        """The last n values, in the order in which they were pushed."""
+        return [self.stack.pop() for _ in range(n)][::-1]
+
     def _to_mark(self) -> list[Any]:
         start = len(self.stack) - 1 - self.stack[::-1].index(_MARK)
         items = self.stack[start + 1 :]
         del self.stack[start:]
         return items
 
-    def _put(self, key: Any, value: Any) -> None:
-        if isinstance(self.stack[-1], dict):  # an Inert subclass of dict loses its items
-            self.stack[-1][key if isinstance(key, str | int) else str(key)] = value
-
-    def _add(self, items: list[Any]) -> None:
-        if isinstance(self.stack[-1], list):
-            self.stack[-1] += items
+    def _pairs(self, items: list[Any]) -> dict[Any, Any]:
+        pairs = zip(items[::2], items[1::2], strict=True)
+        return {key if isinstance(key, str | int) else str(key): value for key, value in pairs}
 
 
 def as_array(value: Any) -> np.ndarray:

@@ -1,0 +1,323 @@
+"""Models of Stable-Baselines3 (the zip of `model.save()`) and CleanRL (what its scripts save with
+`--save-model`), read without unpickling.
+
+    model = read_sb3(Path("ppo-CartPole-v1.zip"), Path("vec_normalize.pkl"))
+    model = read_cleanrl(Path("ppo.cleanrl_model"))
+
+Of a zip only the parameter tensors (through torch's restricted loader) and the plain values of its
+JSON are read; its pickled strings are never decoded. Which script of CleanRL wrote a file is seen
+from the names of its layers: ppo.py and ppo_continuous_action.py (`actor`, `actor_mean`), dqn.py
+(`network`), td3 and ddpg (`fc_mu`), sac (`fc_mean`), and with images ppo_atari.py and dqn_atari.py
+(`network` of convolutions).
+"""
+
+import io
+import json
+import pickle
+import re
+import zipfile
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gymnasium_solver.errors import RunError
+from gymnasium_solver.share.foreign.imported_model import ForeignModel, Layer, Moments
+from gymnasium_solver.share.foreign.inert import Inert, as_array, read_inert
+
+MOST_BYTES = 2**30
+# The module of SB3's policy class -> our algorithm.
+_SB3_ALGOS = {
+    "stable_baselines3.common.policies": "ppo",
+    "stable_baselines3.ppo.policies": "ppo",
+    "stable_baselines3.a2c.policies": "a2c",
+    "stable_baselines3.dqn.policies": "dqn",
+    "stable_baselines3.sac.policies": "sac",
+    "stable_baselines3.td3.policies": "td3",
+}
+_ACTIVATIONS = {"Tanh": "tanh", "ReLU": "relu", "ELU": "elu", "LeakyReLU": "leaky_relu"}
+_ACTIVATIONS |= {"GELU": "gelu", "SiLU": "silu", "SELU": "selu", "Identity": "identity"}
+_SCHEDULE = re.compile(
+    r"ConstantSchedule\(val=N\)|LinearSchedule\(start=N, end=N, end_fraction=N\)".replace(
+        "N", r"([-+.\deE]+)"
+    )
+)
+Tensors = dict[str, np.ndarray]
+
+
+# -- layers -----------------------------------------------------------------------------------
+
+
+def _layer(tensors: Tensors, name: str, dims: Collection[int] = (2,)) -> Layer:
+    """Weight and bias `name`; `dims`: 2 for a dense layer, 4 for a convolution."""
+    weight, bias = tensors.get(f"{name}.weight"), tensors.get(f"{name}.bias")
+    if weight is None or bias is None or weight.ndim not in dims:
+        raise RunError(f"the model has no dense layer {name}; only MLP policies can be imported.")
+    return Layer(weight.astype(np.float64), bias.astype(np.float64))
+
+
+def _chain(tensors: Tensors, prefix: str, dims: Collection[int] = (2,)) -> list[Layer]:
+    """The layers `prefix.0`, `prefix.2`, ... in order."""
+    pattern = re.compile(rf"{re.escape(prefix)}\.(\d+)\.weight")
+    numbers = sorted(int(m[1]) for name in tensors if (m := pattern.fullmatch(name)))
+    return [_layer(tensors, f"{prefix}.{number}", dims) for number in numbers]
+
+
+def _with_images(tensors: Tensors, prefix: str) -> tuple[list[Layer], list[Layer]]:
+    """The convolutions, and the dense layers after them."""
+    layers = _chain(tensors, prefix, (2, 4))
+    kernels = [layer for layer in layers if layer.weight.ndim == 4]
+    return kernels, [layer for layer in layers if layer.weight.ndim == 2]
+
+
+def _joined(mean: Layer, log_std: Layer) -> Layer:
+    """Means and log standard deviations are two heads there, one here."""
+    weight = np.concatenate([mean.weight, log_std.weight])
+    return Layer(weight, np.concatenate([mean.bias, log_std.bias]))
+
+
+def _loaded(file: Any, path: Path) -> Any:
+    """A torch file by the restricted loader: tensors and plain containers."""
+    import torch
+
+    try:
+        return torch.load(file, map_location="cpu", weights_only=True)
+    except OSError as error:
+        raise RunError(f"{path} cannot be read: {error.strerror}.") from None
+    except (pickle.UnpicklingError, RuntimeError, ValueError, KeyError, EOFError) as error:
+        first = str(error).strip().splitlines()[0]
+        raise RunError(f"{path} holds more than tensors, so it is not loaded: {first}") from None
+
+
+def _arrays(loaded: Any) -> Tensors:
+    """The tensors of a state dict as arrays; {} for anything else."""
+    found = loaded.items() if isinstance(loaded, dict) else ()
+    return {str(k): v.detach().cpu().float().numpy() for k, v in found if hasattr(v, "detach")}
+
+
+# -- Stable-Baselines3 ------------------------------------------------------------------------
+
+
+def read_sb3(path: Path, statistics: Path | None = None) -> ForeignModel:
+    """`statistics`: the pickle of VecNormalize."""
+    data, tensors, variables = _read_zip(path)
+    algo = _sb3_algorithm(data, path)
+    model = _SB3_MODELS[algo](tensors)
+    if algo == "a2c":
+        model.algo_id = "a2c"
+    model.activation = _activation(data, "tanh" if algo in ("ppo", "a2c") else "relu")
+    model.env_steps = int(data.get("num_timesteps") or 0)
+    model.hyper = {name: plain(value) for name, value in data.items()}
+    if "log_ent_coef" in variables:
+        model.alpha = float(np.exp(variables["log_ent_coef"].reshape(-1)[0]))
+    if statistics is not None:
+        model.moments = read_vec_normalize(statistics)
+    return model
+
+
+def _read_zip(path: Path) -> tuple[dict[str, Any], Tensors, Tensors]:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            sizes = {info.filename: info.file_size for info in archive.infolist()}
+            for name in ("data", "policy.pth"):
+                if name not in sizes:
+                    raise RunError(f"{path} is not a model of SB3: it has no {name!r} inside.")
+            if max(sizes.values()) > MOST_BYTES:
+                raise RunError(f"{path} holds a file of more than 1 GiB.")
+            data = json.loads(archive.read("data"))
+            names = [n for n in ("policy.pth", "pytorch_variables.pth") if n in sizes]
+            files = [_arrays(_loaded(io.BytesIO(archive.read(name)), path)) for name in names]
+    except (OSError, zipfile.BadZipFile, ValueError, RuntimeError) as error:
+        raise RunError(f"{path} cannot be read: {error}") from None
+    if not isinstance(data, dict):
+        raise RunError(f"{path} is not a model of SB3: its data is not a mapping.")
+    return data, files[0], files[1] if len(files) > 1 else {}
+
+
+def _sb3_algorithm(data: dict[str, Any], path: Path) -> str:
+    policy = data.get("policy_class")
+    module = policy.get("__module__") if isinstance(policy, dict) else None
+    algo = _SB3_ALGOS.get(str(module))
+    if algo is None:
+        raise RunError(
+            f"{path}: models with the policy of {module} cannot be imported. Can be: PPO, A2C, "
+            "DQN, SAC, TD3 and DDPG of Stable-Baselines3 with MLP policies, and PPO, A2C and DQN "
+            "with CNN policies."
+        )
+    # PPO and A2C save the same policy class; only PPO clips.
+    return "a2c" if algo == "ppo" and "clip_range" not in data else algo
+
+
+def _activation(data: dict[str, Any], default: str) -> str:
+    """Of `policy_kwargs`, where SB3 writes a class as the text <class '...ReLU'>."""
+    kwargs = data.get("policy_kwargs")
+    given = kwargs.get("activation_fn") if isinstance(kwargs, dict) else None
+    if given is None:
+        return default
+    name = re.sub(r"^<class '|'>$", "", str(given)).rpartition(".")[2]
+    if name not in _ACTIVATIONS:
+        raise RunError(f"the activation {name} of the model is not available here.")
+    return _ACTIVATIONS[name]
+
+
+def plain(value: Any) -> Any:
+    """A JSON value without its pickled parts: `{":serialized:": ...}` becomes its readable fields,
+    and a schedule its number or numbers."""
+    if not isinstance(value, dict):
+        return value
+    if ":serialized:" not in value:
+        return {key: plain(item) for key, item in value.items()}
+    if schedule := _SCHEDULE.fullmatch(str(value.get("value_schedule"))):
+        constant, *linear = schedule.groups()
+        if constant is not None:
+            return float(constant)
+        return dict(zip(("start", "end", "to"), map(float, linear), strict=True))
+    return {k: v for k, v in value.items() if not k.startswith(":")} | {"type": value.get(":type:")}
+
+
+def _extractor(tensors: Tensors, prefix: str) -> tuple[list[Layer], Layer] | None:
+    """NatureCNN: three convolutions and a dense layer; None without images."""
+    names = [name for name in tensors if name.startswith(f"{prefix}.")]
+    if not names:
+        return None
+    found, _ = _with_images(tensors, f"{prefix}.cnn")
+    if not found or f"{prefix}.linear.0.weight" not in tensors:
+        raise RunError(
+            f"the model has a feature extractor of its own ({names[0]}); MLPs and NatureCNN can be "
+            "imported."
+        )
+    return found, _layer(tensors, f"{prefix}.linear.0")
+
+
+def _sb3_ppo(tensors: Tensors) -> ForeignModel:
+    """With images: NatureCNN, one for both or one each."""
+    action, value = _layer(tensors, "action_net"), _layer(tensors, "value_net")
+    torso, critic = (_chain(tensors, f"mlp_extractor.{n}") for n in ("policy_net", "value_net"))
+    log_std = tensors.get("log_std")
+    prefixes = ("features_extractor", "pi_features_extractor")
+    found = next((e for p in prefixes if (e := _extractor(tensors, p)) is not None), None)
+    if found is None:
+        return ForeignModel("SB3", "ppo", [*torso, action], [[*critic, value]], log_std=log_std)
+    if torso or critic:
+        raise RunError(
+            "the model has further layers after its convolutions (net_arch); those of SB3's "
+            "CnnPolicy, which has none, can be imported."
+        )
+    own = _extractor(tensors, "vf_features_extractor") or found
+    is_shared = np.array_equal(found[1].weight, own[1].weight)  # the file has both in any case
+    kernels = [found[0]] if is_shared else [found[0], own[0]]
+    layers = [found[1], action], [[own[1], value]]
+    return ForeignModel("SB3", "ppo", *layers, kernels, log_std=log_std)
+
+
+def _sb3_dqn(tensors: Tensors) -> ForeignModel:
+    images = _extractor(tensors, "q_net.features_extractor")
+    layers = _chain(tensors, "q_net.q_net")
+    if images is None:
+        return ForeignModel("SB3", "dqn", layers)
+    return ForeignModel("SB3", "dqn", [images[1], *layers], convolutions=[images[0]])
+
+
+def _sb3_critics(tensors: Tensors) -> list[list[Layer]]:
+    if any("features_extractor" in name for name in tensors):
+        raise RunError(
+            "the model has a feature extractor (images); of SAC, TD3 and DDPG only MLPs can be "
+            "imported."
+        )
+    n = len({m[1] for name in tensors if (m := re.match(r"critic\.qf(\d+)\.", name))})
+    return [_chain(tensors, f"critic.qf{i}") for i in range(n)]
+
+
+def _sb3_sac(tensors: Tensors) -> ForeignModel:
+    critics = _sb3_critics(tensors)
+    if "actor.log_std" in tensors:
+        raise RunError("the model explores with use_sde; of SAC only its settings can be imported.")
+    head = _joined(_layer(tensors, "actor.mu"), _layer(tensors, "actor.log_std"))
+    return ForeignModel("SB3", "sac", [*_chain(tensors, "actor.latent_pi"), head], critics)
+
+
+def _sb3_td3(tensors: Tensors) -> ForeignModel:
+    critics = _sb3_critics(tensors)
+    algo = "td3" if len(critics) != 1 else "ddpg"
+    return ForeignModel("SB3", algo, _chain(tensors, "actor.mu"), critics)
+
+
+_SB3_MODELS = {
+    "ppo": _sb3_ppo,
+    "a2c": _sb3_ppo,
+    "dqn": _sb3_dqn,
+    "sac": _sb3_sac,
+    "td3": _sb3_td3,
+}
+
+
+def read_vec_normalize(path: Path) -> Moments | None:
+    """Statistics of observations; None if they are not normalised. The pickle is not unpickled."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise RunError(f"{path} cannot be read: {error.strerror}.") from None
+    found = read_inert(data)
+    state = found.state if isinstance(found, Inert) else None
+    if not isinstance(state, dict) or "obs_rms" not in state:
+        raise RunError(f"{path} has no statistics of VecNormalize in it.")
+    if state.get("norm_obs") is False:
+        return None
+    rms = state["obs_rms"]
+    if not isinstance(rms, Inert) or not isinstance(rms.state, dict):
+        raise RunError(f"{path}: statistics of Dict observations cannot be imported.")
+    mean, var = as_array(rms.state["mean"]), as_array(rms.state["var"])
+    count, clip = float(as_array(rms.state["count"])), float(as_array(state.get("clip_obs", 10.0)))
+    return Moments(mean, var, count, clip)
+
+
+# -- CleanRL ----------------------------------------------------------------------------------
+
+
+def read_cleanrl(path: Path) -> ForeignModel:
+    loaded = _loaded(path, path)
+    states = list(map(_arrays, loaded if isinstance(loaded, tuple | list) else [loaded]))
+    states = [state for state in states if state]
+    if not states:
+        raise RunError(f"{path} has no state dict of tensors in it.")
+    first = states[0]  # of the actor, before those of its critics
+    if "actor_mean.0.weight" in first:
+        model = ForeignModel("CleanRL", "ppo", _chain(first, "actor_mean"))
+        model.critics, model.log_std = [_chain(first, "critic")], first["actor_logstd"].reshape(-1)
+        return model
+    if "actor.0.weight" in first and first["actor.0.weight"].ndim == 2:
+        return ForeignModel("CleanRL", "ppo", _chain(first, "actor"), [_chain(first, "critic")])
+    if "network.0.weight" in first:
+        return _cleanrl_network(first)
+    if "fc_mu.weight" in first or "fc_mean.weight" in first:
+        return _cleanrl_critics(states)
+    names = ", ".join(list(first)[:4])
+    raise RunError(
+        f"{path} has layers that no known script of CleanRL writes ({names}). Can be imported: "
+        "ppo, ppo_continuous_action, dqn, td3, ddpg, sac with MLPs, ppo_atari and dqn_atari."
+    )
+
+
+def _cleanrl_network(tensors: Tensors) -> ForeignModel:
+    """ppo_atari.py (`network`, then `actor` and `critic`), dqn.py and dqn_atari.py (`network`)."""
+    kernels, dense = _with_images(tensors, "network")
+    model = ForeignModel("CleanRL", "dqn", dense, activation="relu")
+    model.convolutions = [kernels] if kernels else []
+    if "actor.weight" in tensors:
+        model.algo_id, model.actor = "ppo", [*dense, _layer(tensors, "actor")]
+        model.critics = [[*dense, _layer(tensors, "critic")]]
+    return model
+
+
+def _cleanrl_critics(states: list[Tensors]) -> ForeignModel:
+    """td3, ddpg and sac. CleanRL squashes the log standard deviation of sac by a tanh, which greedy
+    actions do not use."""
+    first, critics = states[0], [state for state in states[1:] if "fc3.weight" in state]
+    values = [[_layer(state, name) for name in ("fc1", "fc2", "fc3")] for state in critics]
+    hidden = [_layer(first, "fc1"), _layer(first, "fc2")]
+    if "fc_mu.weight" in first:
+        algo, head = "ddpg" if len(critics) == 1 else "td3", _layer(first, "fc_mu")
+    else:
+        algo, head = "sac", _joined(_layer(first, "fc_mean"), _layer(first, "fc_logstd"))
+    return ForeignModel("CleanRL", algo, [*hidden, head], values, activation="relu")
