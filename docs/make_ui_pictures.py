@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from gymnasium_solver.runs.labels import change_tags, set_note
+from gymnasium_solver.runs.manage import change_tags, set_note
 from gymnasium_solver.runs.query import RunSummary, get_config, list_runs
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.serve.web.app import BackgroundServer

@@ -22,7 +22,7 @@ def main(argv: Sequence[str]) -> int:
     if not args.runs and not args.list:
         raise UsageError("name the runs to archive, or use --list. See gsolve archive --help")
 
-    from gymnasium_solver.runs.remove import ARCHIVE, archive, refuse_running, restore
+    from gymnasium_solver.runs.manage import ARCHIVE, archive, refuse_running, restore
     from gymnasium_solver.runs.resolve import resolve_run, run_ids
     from gymnasium_solver.runs.run import runs_root
 

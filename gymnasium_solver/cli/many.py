@@ -153,7 +153,7 @@ def run_tasks(
     from gymnasium_solver.cli.many_table import ManyTable
     from gymnasium_solver.experiments.pool import FAILED
     from gymnasium_solver.experiments.progress import Progress
-    from gymnasium_solver.runs.lock import locked
+    from gymnasium_solver.runs.files import locked
 
     experiment.check_trust(args.has("trust"))
     if args.has("track"):

@@ -58,7 +58,7 @@ def choose_place(args: FieldArgs, config: "Config") -> Place:
 
 def _existing(root: Path, name: str, policy: str, config: "Config", trust: bool) -> Place:
     from gymnasium_solver.runs.checkpoint import list_checkpoints
-    from gymnasium_solver.runs.remove import archive, refuse_running
+    from gymnasium_solver.runs.manage import archive, refuse_running
     from gymnasium_solver.runs.run import JOB_FILES, Run, clear_run, is_run, is_unfinished
 
     run = Run(root / name)

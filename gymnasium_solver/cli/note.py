@@ -22,7 +22,7 @@ def main(argv: Sequence[str]) -> int:
         raise UsageError("give a text or --remove, not both")
 
     from gymnasium_solver.printable import printable
-    from gymnasium_solver.runs.labels import read_labels, set_note
+    from gymnasium_solver.runs.manage import read_labels, set_note
     from gymnasium_solver.runs.resolve import resolve_run
     from gymnasium_solver.runs.run import runs_root
 

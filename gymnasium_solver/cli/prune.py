@@ -21,7 +21,7 @@ def main(argv: Sequence[str]) -> int:
     args = parser.read(argv)
 
     from gymnasium_solver.cli.format import file_size
-    from gymnasium_solver.runs.remove import prune, spare_checkpoints
+    from gymnasium_solver.runs.manage import prune, spare_checkpoints
     from gymnasium_solver.runs.resolve import resolve_run, run_ids
     from gymnasium_solver.runs.run import runs_root
 

@@ -19,7 +19,7 @@ def main(argv: Sequence[str]) -> int:
     args = parser.read(argv)
 
     from gymnasium_solver.cli.format import file_size
-    from gymnasium_solver.runs.remove import refuse_running, remove, size_of
+    from gymnasium_solver.runs.manage import refuse_running, remove, size_of
     from gymnasium_solver.runs.resolve import resolve_run
     from gymnasium_solver.runs.run import runs_root
 

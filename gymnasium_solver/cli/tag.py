@@ -23,7 +23,7 @@ def main(argv: Sequence[str]) -> int:
     if both := set(args.tags) & set(args.remove):
         raise UsageError(f"{', '.join(sorted(both))}: to be added and removed at once")
 
-    from gymnasium_solver.runs.labels import change_tags, read_labels
+    from gymnasium_solver.runs.manage import change_tags, read_labels
     from gymnasium_solver.runs.resolve import resolve_run
     from gymnasium_solver.runs.run import runs_root
 

@@ -22,8 +22,7 @@ from gymnasium_solver.config.yaml_file import dump_yaml, read_file
 from gymnasium_solver.errors import ConfigError, RunError, TrustError
 from gymnasium_solver.experiments.pool import Backend, Pool, Task
 from gymnasium_solver.paths import is_file, is_folder, user_path
-from gymnasium_solver.runs.files import cannot_write, write_atomic
-from gymnasium_solver.runs.lock import locked
+from gymnasium_solver.runs.files import cannot_write, locked, write_atomic
 from gymnasium_solver.runs.origin import is_made_here, signature
 from gymnasium_solver.runs.run import utc_now
 from gymnasium_solver.suggest import did_you_mean

@@ -7,34 +7,42 @@ A save writes `.tmp-<env_steps>-<pid>/` with `done` as its last file, fsyncs eve
 folder into place and then updates the pointers. If the process is killed at any point, `last` still
 points to a complete checkpoint. Leftovers (`.tmp-*`, `.old-*`) are removed by the next save. Only
 one process may write a run at a time. Nothing is pickled.
+
+`manifest.json` lists every other file with size and checksum; `done`, written last, has the
+checksum of the manifest.
 """
 
+import hashlib
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.runs.files import (
-    cannot_write,
     dump_json,
     finite,
     fsync_dir,
+    read_bytes,
     read_json,
     read_pointer,
     write_pointer,
     write_synced,
+    writing,
 )
-from gymnasium_solver.runs.manifest import FIX, verified_manifest, write_manifest
 
 if TYPE_CHECKING:
     import numpy as np
 
+FORMAT = 1
+FIX = "Use another checkpoint of this run (`gsolve run RUN` lists them)."
 BEST, LAST = "best", "last"
 SCORE_KEYS = ("score", "val/roll/ep_rew/mean")  # the first one present in a checkpoint's metrics
+_NAME = re.compile(r"[A-Za-z0-9_]+\.(safetensors|json)")
 
 
 @dataclass(frozen=True)
@@ -73,8 +81,7 @@ def save_checkpoint(
     """
     from safetensors import SafetensorError
 
-    temp = directory / f".tmp-{env_steps}-{os.getpid()}"
-    try:
+    with _new_folder(directory, env_steps, SafetensorError) as temp:
         directory.mkdir(exist_ok=True)  # not its parents: a deleted run folder stays deleted
         clean_leftovers(directory)
         temp.mkdir()
@@ -83,10 +90,6 @@ def save_checkpoint(
         for name, wanted in ((BEST, best), (LAST, last)):  # a resume from `last` repairs `best`
             if wanted:
                 write_pointer(directory / name, str(env_steps))
-    except (OSError, SafetensorError) as error:
-        raise cannot_write(f"the checkpoint at {env_steps} env steps", directory, error) from error
-    finally:
-        shutil.rmtree(temp, ignore_errors=True)
     return final
 
 
@@ -127,6 +130,75 @@ def load_checkpoint(path: Path) -> LoadedCheckpoint:
     )
 
 
+def write_manifest(folder: Path, env_steps: int) -> None:
+    """List the files that are in the folder now, and mark it as done."""
+    files = {file.name: _fingerprint(file) for file in sorted(folder.iterdir())}
+    manifest = dump_json({"format": FORMAT, "env_steps": env_steps, "files": files})
+    write_synced(folder / "manifest.json", manifest)
+    write_synced(folder / "done", hashlib.sha256(manifest).hexdigest().encode())
+
+
+def verified_manifest(path: Path) -> dict[str, Any]:
+    """The manifest of a checkpoint, after verifying every file in it."""
+    if not path.is_dir():
+        raise RunError(f"no checkpoint at {path}. {FIX}")
+    if not (path / "done").is_file():
+        raise RunError(f"{path} is unfinished: it has no `done` file. {FIX}")
+    manifest_file = path / "manifest.json"
+    manifest = read_json(manifest_file, FIX)
+    digest = hashlib.sha256(read_bytes(manifest_file, FIX)).hexdigest()
+    if digest.encode() != read_bytes(path / "done", FIX):
+        raise RunError(f"{manifest_file} is damaged: its checksum does not match `done`. {FIX}")
+    if manifest.get("format") != FORMAT:
+        raise RunError(
+            f"{path} has checkpoint format {manifest.get('format')!r}, expected {FORMAT}: "
+            "another version of gymnasium-solver wrote it. Install that version to read it."
+        )
+    for name, expected in _listed_files(path, manifest).items():
+        file = path / name
+        if not file.is_file():
+            raise RunError(f"{file} is missing. {FIX}")
+        actual = _fingerprint(file)
+        if actual != expected:
+            what = "size" if actual["size"] != expected["size"] else "sha256"
+            raise RunError(
+                f"{file} is damaged: its {what} is {actual[what]}, "
+                f"the manifest says {expected[what]}. {FIX}"
+            )
+    return manifest
+
+
+def _listed_files(path: Path, manifest: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The files that a manifest lists. They are plain names in its own folder: a manifest must not
+    lead to other files of this machine."""
+    file = path / "manifest.json"
+    env_steps, files = manifest.get("env_steps"), manifest.get("files")
+    if type(env_steps) is not int or not 0 <= env_steps < 2**63:
+        raise RunError(f"{file}: env_steps is {env_steps!r}, expected a whole number. {FIX}")
+    if path.name.isdecimal() and int(path.name) != env_steps:
+        raise RunError(f"{file}: env_steps is {env_steps}, but its folder is {path.name}. {FIX}")
+    if not isinstance(files, dict):
+        raise RunError(f"{file}: files is {files!r}, expected a mapping. {FIX}")
+    for name, entry in files.items():
+        if not _NAME.fullmatch(name):
+            raise RunError(
+                f"{file} lists {name!r}, expected the name of a .safetensors or .json file in the "
+                f"same folder. {FIX}"
+            )
+        if not isinstance(entry, dict) or not {"size", "sha256"} <= entry.keys():
+            raise RunError(f"{file}: {name} is {entry!r}, expected its size and sha256. {FIX}")
+    for name in ("state.json", "metrics.json"):
+        if name not in files:
+            raise RunError(f"{file} does not list {name}. {FIX}")
+    return files
+
+
+def _fingerprint(file: Path) -> dict[str, Any]:
+    with file.open("rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    return {"size": file.stat().st_size, "sha256": digest}
+
+
 def list_checkpoints(directory: Path) -> list[CheckpointInfo]:
     """The finished checkpoints, by env steps."""
     best, last = pointer_env_steps(directory, BEST), pointer_env_steps(directory, LAST)
@@ -161,8 +233,7 @@ def set_metrics(directory: Path, env_steps: int, metrics: Mapping[str, Any]) -> 
     path = find_checkpoint(directory, env_steps)
     if path is None:
         return None
-    temp = directory / f".tmp-{env_steps}-{os.getpid()}"
-    try:
+    with _new_folder(directory, env_steps) as temp:
         shutil.copytree(path, temp)
         for name in ("metrics.json", "manifest.json", "done"):
             (temp / name).unlink()
@@ -170,10 +241,6 @@ def set_metrics(directory: Path, env_steps: int, metrics: Mapping[str, Any]) -> 
         write_manifest(temp, env_steps)
         fsync_dir(temp)
         return _put_in_place(temp, directory / str(env_steps))
-    except OSError as error:
-        raise cannot_write(f"the checkpoint at {env_steps} env steps", directory, error) from error
-    finally:
-        shutil.rmtree(temp, ignore_errors=True)
 
 
 def prune(directory: Path, keep: int, needed: int | None = None) -> list[int]:
@@ -224,6 +291,17 @@ def clean_leftovers(directory: Path) -> None:
             path.unlink()
 
 
+@contextmanager
+def _new_folder(directory: Path, env_steps: int, *others: type[Exception]) -> Iterator[Path]:
+    """The path of a temporary folder for a checkpoint, which is removed if it still exists."""
+    temp = directory / f".tmp-{env_steps}-{os.getpid()}"
+    try:
+        with writing(f"the checkpoint at {env_steps} env steps", directory, *others):
+            yield temp
+    finally:
+        shutil.rmtree(temp, ignore_errors=True)
+
+
 def _write_files(
     temp: Path,
     env_steps: int,
@@ -272,11 +350,9 @@ def _remove(path: Path) -> None:
     """Delete a checkpoint. It is renamed first, so that a kill leaves no seemingly complete
     remainder."""
     doomed = path.with_name(f".tmp-removed-{path.name}-{os.getpid()}")
-    try:
+    with writing("the removal of an old checkpoint", path):
         os.rename(path, doomed)
         shutil.rmtree(doomed)
-    except OSError as error:
-        raise cannot_write("the removal of an old checkpoint", path, error) from error
 
 
 def _old_name(path: Path) -> str:

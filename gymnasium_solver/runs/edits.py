@@ -17,12 +17,12 @@ from typing import Any
 
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.runs.files import (
-    cannot_write,
     dump_json,
     json_bytes,
     jsonable,
     read_json,
     write_atomic,
+    writing,
 )
 from gymnasium_solver.runs.jsonl import read_jsonl
 from gymnasium_solver.runs.run import Run
@@ -72,11 +72,9 @@ def edits_path(run: Run) -> Path:
 def put_request(run: Run, request: Request) -> None:
     """Leave a request in the run's folder."""
     path = requests_dir(run) / f"{request.id}.json"
-    try:
+    with writing("a request", path):
         path.parent.mkdir(exist_ok=True)
         write_atomic(path, dump_json(asdict(request)))
-    except OSError as error:
-        raise cannot_write("a request", path, error) from error
 
 
 def pending_requests(run: Run) -> list[Request]:
@@ -144,10 +142,8 @@ def rewind_edits(run: Run, to: Rewound) -> None:
 
 def _write_edits(run: Run, edits: list[Edit]) -> None:
     lines = b"".join(json_bytes(jsonable(asdict(edit), where="edit")) for edit in edits)
-    try:
+    with writing("a change of the config", edits_path(run)):
         write_atomic(edits_path(run), lines)
-    except OSError as error:
-        raise cannot_write("a change of the config", edits_path(run), error) from error
 
 
 def _read_request(path: Path) -> Request:

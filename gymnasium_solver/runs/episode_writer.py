@@ -8,24 +8,34 @@ writer.finish(derived, {"steps": 200, "return": 200.0, "ended": "truncated"})
 
 import os
 import secrets
+import struct
 from collections.abc import Mapping
 from io import FileIO
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from gymnasium_solver.runs import machine
 from gymnasium_solver.runs.episodes import (
     ACTIONS,
+    CHUNK,
     COLUMNS,
     DERIVED_FILE,
     DIGESTS,
     FACTS,
     FORMAT,
+    HEADER,
     INFO,
     Episode,
     episodes_dir,
+    pack_path,
 )
-from gymnasium_solver.runs.files import cannot_write, dump_json, json_bytes, jsonable, write_atomic
-from gymnasium_solver.runs.packs import PackWriter
+from gymnasium_solver.runs.files import (
+    dump_json,
+    json_bytes,
+    jsonable,
+    write_atomic,
+    writing,
+)
 from gymnasium_solver.runs.run import Run, utc_now
 
 if TYPE_CHECKING:
@@ -54,16 +64,15 @@ class EpisodeWriter:
         }
         base = {"format": FORMAT, "id": name, "run": run.id, "created_at": utc_now()}
         writer = cls(run, name, {**base, **facts, "status": "running", **process})
-        try:
+        with writing("the episode", writer.path.parent):
             writer.path.parent.mkdir(exist_ok=True)  # not its parents: a deleted run stays deleted
-            writer.path.mkdir()
+            try:
+                writer.path.mkdir()
+            except FileExistsError:
+                return cls.create(run, facts)
             for file in (COLUMNS, ACTIONS, DIGESTS, INFO):
                 writer._files[file] = (writer.path / file).open("wb", buffering=0)
             writer.save_facts()
-        except FileExistsError:
-            return cls.create(run, facts)
-        except OSError as error:
-            raise cannot_write("the episode", writer.path.parent, error) from error
         return writer
 
     def save_facts(self, **more: Any) -> None:
@@ -78,34 +87,27 @@ class EpisodeWriter:
         info: Mapping[str, Any] | None = None,
     ) -> None:
         """A state. `action`: what was done in it, None in the last one."""
-        try:
+        with writing("the episode", self.path):
             if action is not None:
                 self._files[ACTIONS].write(action.tobytes())
             self._files[DIGESTS].write(digest)
             self._files[INFO].write(json_bytes(jsonable(info or {})))
             self._files[COLUMNS].write(row.astype("<f4").tobytes())  # last: it is what is counted
-        except OSError as error:
-            raise cannot_write("the episode", self.path, error) from error
         self.n_rows += 1
 
     def add_frame(self, view: str, body: bytes) -> None:
-        try:
+        with writing("a frame", self.path):
             if view not in self._packs:
                 self._packs[view] = PackWriter(self.path, view)
             self._packs[view].add(body)
-        except OSError as error:
-            raise cannot_write("a frame", self.path, error) from error
 
     def finish(self, derived: "np.ndarray | None", result: Mapping[str, Any]) -> Episode:
         """`derived` [rows, 3]."""
-        try:
+        self.close()
+        with writing("the episode", self.path):
             if derived is not None:
                 write_atomic(self.path / DERIVED_FILE, derived.astype("<f4").tobytes())
             self.save_facts(status="done", result=dict(result))
-        except OSError as error:
-            raise cannot_write("the episode", self.path, error) from error
-        finally:
-            self.close()
         return Episode(self.path)
 
     def fail(self, why: str) -> None:
@@ -119,3 +121,41 @@ class EpisodeWriter:
             file.close()
         for pack in self._packs.values():
             pack.close()
+
+
+class PackWriter:
+    def __init__(self, folder: Path, view: str) -> None:
+        self.folder, self.view, self.n_frames = folder, view, 0
+        self._handle: int | None = None
+        self._end = HEADER
+
+    def add(self, body: bytes) -> None:
+        slot = self.n_frames % CHUNK
+        if slot == 0:
+            self._open(self.n_frames // CHUNK)
+        assert self._handle is not None
+        _write_at(self._handle, body, self._end)
+        self._end += len(body)
+        _write_at(self._handle, struct.pack("<I", self._end), 4 * (slot + 2))
+        _write_at(self._handle, struct.pack("<I", slot + 1), 0)
+        self.n_frames += 1
+
+    def _open(self, chunk: int) -> None:
+        self.close()
+        path = pack_path(self.folder, self.view, chunk)
+        self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
+        header = struct.pack("<II", 0, HEADER) + bytes(4 * CHUNK)
+        _write_at(self._handle, header, 0)
+        self._end = HEADER
+
+    def close(self) -> None:
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None
+
+
+def _write_at(handle: int, data: bytes, place: int) -> None:
+    rest = memoryview(data)
+    while rest:
+        written = os.pwrite(handle, rest, place)
+        rest, place = rest[written:], place + written

@@ -7,16 +7,24 @@
 
 Files: `episode.json` (facts), `columns.f32` (a row of numbers for each state), `derived.f32` (what
 needs the whole episode: return to go, TD error, advantage), `actions.bin` (the exact actions),
-`digests.bin` (8 bytes for each observation), `info.jsonl`, and frame packs (runs/packs.py). An
-episode of T steps has T + 1 states. Row t is state t, the decision made in it and the reward of
+`digests.bin` (8 bytes for each observation), `info.jsonl`, and frame packs. An episode of T steps
+has T + 1 states. Row t is state t, the decision made in it and the reward of
 that decision; the last row has neither a decision nor a reward (NaN).
+
+A frame pack `<view>-<chunk>.pack` has up to CHUNK still images. It begins with a u32 count and
+CHUNK + 1 u32 offsets from its start (little-endian); image i is the bytes from offset i to offset
+i + 1. The table has a fixed size, so nothing moves when an image is added. The count is written
+last: a reader that takes it first finds whole images.
 
 Everything but `derived.f32` grows step by step, so an episode can be read while it is played, and
 after its player was killed. Reading needs no torch. runs/episode_writer.py writes.
 """
 
+import os
 import re
 import shutil
+import stat
+import struct
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -25,7 +33,6 @@ from typing import TYPE_CHECKING, Any
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.runs.files import finite, read_bytes, read_json
 from gymnasium_solver.runs.jsonl import read_jsonl
-from gymnasium_solver.runs.packs import count_frames, frame_bytes, pack_bytes
 from gymnasium_solver.runs.run import Run, live_status
 
 if TYPE_CHECKING:
@@ -38,6 +45,9 @@ DERIVED = ("return_to_go", "td_error", "advantage")
 VIEWS = ("render", "net")
 MIME = {"png": "image/png", "jpeg": "image/jpeg"}
 DIGEST = 8  # bytes
+CHUNK = 64
+HEADER = 4 * (CHUNK + 2)
+LARGEST_PACK = 1 << 30  # bytes of a pack that is read; 64 images of any size we write are far below
 MOST_COLUMNS = 100_000
 _ID = re.compile(r"[0-9]{1,20}-seed[0-9]{1,10}-(?:greedy|sampled)-[0-9a-f]{4,16}")
 _DTYPES = re.compile(r"[<|]?[fiu][1248]|[<|]?b1")
@@ -265,3 +275,61 @@ def worst_first(episodes: list[Episode]) -> list[Episode]:
         return episode.total is None, episode.total or 0.0
 
     return sorted(episodes, key=key)
+
+
+# -- frame packs -----------------------------------------------------------------------------------
+
+
+def pack_path(folder: Path, view: str, chunk: int) -> Path:
+    return folder / f"{view}-{chunk:04d}.pack"
+
+
+def pack_bytes(folder: Path, view: str, chunk: int) -> bytes:
+    """A whole pack; RunError if it is missing or damaged."""
+    path = pack_path(folder, view, chunk)
+    try:
+        found = os.lstat(path)  # a link in a copied folder could point anywhere
+        if not stat.S_ISREG(found.st_mode) or found.st_size > LARGEST_PACK:
+            raise RunError(f"{path} is not a frame pack.")
+        data = path.read_bytes()
+    except OSError:
+        raise RunError(f"{path.parent.name} has no frames {path.name}.") from None
+    offsets_of(data, path.name)
+    return data
+
+
+def offsets_of(pack: bytes, name: str = "pack") -> tuple[int, ...]:
+    """The offsets of the whole images: one more than there are images."""
+    if len(pack) < HEADER:
+        raise RunError(f"{name} is not a frame pack: it is too short.")
+    count = struct.unpack_from("<I", pack)[0]
+    if count > CHUNK:
+        raise RunError(f"{name} is damaged: it says that it has {count} images.")
+    offsets = struct.unpack_from(f"<{count + 1}I", pack, 4)
+    if offsets[0] != HEADER or offsets[-1] > len(pack) or list(offsets) != sorted(offsets):
+        raise RunError(f"{name} is damaged: its offsets are wrong.")
+    return offsets
+
+
+def frame_bytes(folder: Path, view: str, t: int) -> bytes:
+    """The encoded image of one step; RunError if there is none."""
+    pack = pack_bytes(folder, view, t // CHUNK)
+    offsets = offsets_of(pack)
+    slot = t % CHUNK
+    if slot + 1 >= len(offsets):
+        raise RunError(f"{folder.name} has no frame of step {t}.")
+    return pack[offsets[slot] : offsets[slot + 1]]
+
+
+def count_frames(folder: Path, view: str) -> int:
+    """How many whole images there are."""
+    chunk = 0
+    while pack_path(folder, view, chunk + 1).is_file():
+        chunk += 1
+    try:
+        with pack_path(folder, view, chunk).open("rb") as file:
+            head = file.read(4)
+    except OSError:
+        return 0
+    count: int = struct.unpack("<I", head)[0] if len(head) == 4 else 0
+    return chunk * CHUNK + min(count, CHUNK)

@@ -1,8 +1,12 @@
-"""Crash-safe files: atomic writes, atomic pointers, and valid JSON.
+"""Crash-safe files: atomic writes, atomic pointers, locks, and valid JSON.
 
 `write_atomic` and `write_pointer` leave either the old or the new content, never a mixture: they
 write a temporary file, fsync it, and rename it. A pointer is a symlink, or a small text file on
 file systems without symlinks.
+
+The operating system holds a lock (flock on the file `.lock`) and releases it when the process ends,
+also by `kill -9`: a lock is never stale. Where the file system or the platform has no such locks,
+the process recorded in meta.json is all there is to check.
 """
 
 import json
@@ -12,14 +16,21 @@ import secrets
 import shutil
 import stat
 import sys
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePath
 from typing import Any
 
 from gymnasium_solver.errors import RunError, WriteError
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+LOCK = ".lock"
 _FLOAT_TAG = "$float"
+_held: set[int] = set()
 
 
 def fsync_dir(directory: Path) -> None:
@@ -84,6 +95,61 @@ def cannot_write(what: str, place: Path, error: Exception) -> WriteError:
         reason = str(getattr(error, "strerror", None) or error)
         fix = "Earlier checkpoints are intact; free some space or check permissions, then resume."
     return WriteError(f"{what} cannot be written to {place}: {reason}. {fix}")
+
+
+@contextmanager
+def writing(what: str, place: Path, *others: type[Exception]) -> Iterator[None]:
+    """WriteError if the block fails to write: OSError, and errors of the types in `others`."""
+    failures: tuple[type[Exception], ...] = (OSError, *others)
+    try:
+        yield
+    except failures as error:
+        raise cannot_write(what, place, error) from error
+
+
+@contextmanager
+def locked(run: Path) -> Iterator[None]:
+    """Hold the lock of a run folder; RunError, with the process that has it, if it is taken."""
+    if fcntl is None:
+        yield
+        return
+    with writing("the lock", run):
+        handle = os.open(run / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        _take(handle, run)
+        _held.add(handle)
+        yield
+    finally:
+        _held.discard(handle)
+        os.close(handle)
+
+
+def _take(handle: int, run: Path) -> None:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        pid = os.pread(handle, 20, 0).decode(errors="replace").strip()
+        process = f"process {pid}" if pid.isdecimal() else "another process"
+        raise RunError(
+            f"{run.name} is still running in {process}. Stop it before resuming, or start a new "
+            "run with `gsolve train`."
+        ) from None
+    except OSError:  # a file system without locks
+        return
+    with writing("the lock", run):
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, str(os.getpid()).encode(), 0)
+
+
+def _close_in_child() -> None:
+    """A forked worker would keep the lock after its parent was killed."""
+    for handle in _held:
+        os.close(handle)
+    _held.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_close_in_child)
 
 
 def jsonable(value: Any, *, exact: bool = False, where: str = "value") -> Any:

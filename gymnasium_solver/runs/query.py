@@ -22,8 +22,8 @@ from gymnasium_solver.runs.checkpoint import list_checkpoints
 from gymnasium_solver.runs.curves import Curve, Row, curves, event_rows
 from gymnasium_solver.runs.files import read_bytes
 from gymnasium_solver.runs.jsonl import Tail, follow_jsonl, read_jsonl, tail_jsonl
-from gymnasium_solver.runs.labels import Labels, read_labels
 from gymnasium_solver.runs.listing import configs, summaries
+from gymnasium_solver.runs.manage import Labels, read_labels
 from gymnasium_solver.runs.resolve import resolve_run
 from gymnasium_solver.runs.run import Run, live_status, runs_root
 from gymnasium_solver.runs.select import select, sort

@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 from gymnasium_solver.chart_style import COLOURS
 from gymnasium_solver.printable import markdown_text, printable
-from gymnasium_solver.runs.files import cannot_write, write_atomic
+from gymnasium_solver.runs.files import write_atomic, writing
 from gymnasium_solver.runs.html_page import (
     Html,
     Line,
@@ -89,11 +89,9 @@ def write_report(run_dir: Path) -> Path:
     """Write `report.md` and `report.html` into a run folder and return the path of the first."""
     run = Run(run_dir)
     details = get_details(run)
-    try:
+    with writing("the report", run.path):
         write_atomic(run.report_path, markdown(details).encode(errors="replace"))
         write_atomic(run.page_path, run_page(details).encode(errors="replace"))
-    except OSError as error:
-        raise cannot_write("the report", run.path, error) from error
     return run.report_path
 
 

@@ -5,6 +5,9 @@
     run.log_metrics({"env_steps": 1024, "epoch": 1, "wall_s": 0.4, "train/roll/ep_rew/mean": 21.0})
     run.log_event("eval", env_steps=1024, epoch=1, mean=23.1)
     run.update_meta(status="finished", stop_reason="solved")
+    run.solved, run.test.mean, run.best.score
+    run.agent().act(obs)
+    pandas.DataFrame(run.metrics())
 
 Readers use `runs/query.py`; references such as `@last` are resolved in `runs/resolve.py`. Only one
 process may write a run at a time: `with run.lock(): ...`.
@@ -16,8 +19,9 @@ import secrets
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cache, cached_property
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -25,22 +29,21 @@ from typing import Any, Self
 from gymnasium_solver.errors import RunError, WriteError
 from gymnasium_solver.paths import is_file, user_path
 from gymnasium_solver.runs import machine
-from gymnasium_solver.runs.append import Appender
-from gymnasium_solver.runs.checkpoint import rewind
+from gymnasium_solver.runs.checkpoint import CheckpointInfo, list_checkpoints, rewind
 from gymnasium_solver.runs.files import (
     cannot_write,
     dump_json,
     json_bytes,
     jsonable,
+    locked,
     read_json,
     write_atomic,
     write_pointer,
+    writing,
 )
-from gymnasium_solver.runs.jsonl import read_jsonl
-from gymnasium_solver.runs.lock import locked
+from gymnasium_solver.runs.jsonl import Appender, read_jsonl
 from gymnasium_solver.runs.origin import signature
-from gymnasium_solver.runs.results import RunResults
-from gymnasium_solver.runs.summary import check_evaluation, summary_of
+from gymnasium_solver.runs.summary import Fields, check_evaluation, summary_of, test_score
 
 LAST_RUN = "@last"
 STATUSES = ("created", "running", "finished", "interrupted", "failed")
@@ -61,55 +64,37 @@ def utc_now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
-class Run(RunResults):
-    """One run folder. Opening it reads nothing; each write leaves the folder consistent.
+@dataclass(frozen=True)
+class HeldOutTest:
+    """The held-out test of the selected checkpoint."""
 
-    What it came to (`best`, `test`, `agent()`, ...) is in runs/results.py."""
+    mean: float
+    stderr: float | None
+    """Standard error of the mean; None with one episode."""
+    episodes: int
+    greedy: bool
+    success: float | None = None
+    """Share of the episodes that ended in success, where the env reports it."""
+
+
+class Run:
+    """One run folder. Opening it reads nothing; each write leaves the folder consistent. Results
+    (`solved`, `test`, `best`, ...) are those of the folder as it is now."""
 
     def __init__(self, path: Path):
         self.path = path
         self.id = path.name
+        self.config_path = path / "config.yaml"
+        self.meta_path = path / "meta.json"
+        self.metrics_path = path / "metrics.jsonl"
+        self.events_path = path / "events.jsonl"
+        self.log_path = path / "run.log"
+        self.report_path = path / "report.md"
+        self.page_path = path / "report.html"
+        self.labels_path = path / "labels.json"
+        self.checkpoints_dir = path / "checkpoints"
+        self.videos_dir = path / "videos"
         self._appenders: dict[Path, Appender] = {}
-
-    @property
-    def config_path(self) -> Path:
-        return self.path / "config.yaml"
-
-    @property
-    def meta_path(self) -> Path:
-        return self.path / "meta.json"
-
-    @cached_property  # a path is slow to make, for something that is done in every epoch
-    def metrics_path(self) -> Path:
-        return self.path / "metrics.jsonl"
-
-    @cached_property
-    def events_path(self) -> Path:
-        return self.path / "events.jsonl"
-
-    @property
-    def log_path(self) -> Path:
-        return self.path / "run.log"
-
-    @property
-    def report_path(self) -> Path:
-        return self.path / "report.md"
-
-    @property
-    def page_path(self) -> Path:
-        return self.path / "report.html"
-
-    @property
-    def labels_path(self) -> Path:
-        return self.path / "labels.json"
-
-    @property
-    def checkpoints_dir(self) -> Path:
-        return self.path / "checkpoints"
-
-    @property
-    def videos_dir(self) -> Path:
-        return self.path / "videos"
 
     @classmethod
     def create(
@@ -157,20 +142,16 @@ class Run(RunResults):
         status = fields.get("status", "running")
         if status not in STATUSES:
             raise ValueError(f"status {status!r}; expected one of {', '.join(STATUSES)}")
-        try:
+        with writing("the status", self.meta_path):
             if not self.meta_path.exists():
                 raise FileNotFoundError
             meta = self.meta() | fields | {"updated_at": utc_now()}
             write_atomic(self.meta_path, dump_json(meta))
-        except OSError as error:
-            raise cannot_write("the status", self.meta_path, error) from error
 
     def write_config(self, config_yaml: str) -> None:
         """Replace config.yaml, at a resume with changed fields."""
-        try:
+        with writing("the config", self.config_path):
             write_atomic(self.config_path, config_yaml.encode())
-        except OSError as error:
-            raise cannot_write("the config", self.config_path, error) from error
 
     def log_metrics(self, row: Mapping[str, Any]) -> None:
         """Append one row; `env_steps` is its clock. Non-finite values become null."""
@@ -209,14 +190,13 @@ class Run(RunResults):
         summary_of(self.path, meta, [])  # RunError if a field is damaged: before files change
         files = (self.metrics_path, self.events_path)
         kept = {path: _rows_until(path, env_steps) for path in files}
-        try:  # from here on files change; everything that is needed was read
+        # From here on files change; everything that is needed was read.
+        with writing("the run to resume", self.path):
             for leftover in self.path.glob(".*.tmp-*"):
                 leftover.unlink()
             rewind(self.checkpoints_dir, env_steps)
             for path, data in kept.items():
                 write_atomic(path, data)
-        except OSError as error:
-            raise cannot_write("the run to resume", self.path, error) from error
         entry = {
             "at": utc_now(),
             "from_env_steps": env_steps,
@@ -249,17 +229,86 @@ class Run(RunResults):
     ) -> None:
         self.close()
 
+    # -- results --
+
+    def __repr__(self) -> str:
+        try:
+            return f"Run({str(self.path)!r}, {self._state()})"
+        except (RunError, OSError, KeyError):  # a damaged folder
+            return f"Run({str(self.path)!r})"
+
+    def _state(self) -> str:
+        test, best, solved = self.test, self.best, self.solved
+        parts = [self.status, f"{self._fields().count('env_steps') or 0:,} env steps"]
+        if solved is not None:
+            parts.append("solved" if solved else "not solved")
+        if test is not None:
+            stderr = "" if test.stderr is None else f" ± {test.stderr:.3g}"
+            parts.append(f"test {test.mean:.4g}{stderr}")
+        elif best is not None and best.score is not None:
+            parts.append(f"best val {best.score:.4g}")
+        return ", ".join(parts)
+
+    def _fields(self) -> Fields:
+        return Fields(self.meta(), self.meta_path)
+
+    @property
+    def status(self) -> str:
+        """created, running, finished, interrupted or failed."""
+        return self._fields().text("status") or ""
+
+    @property
+    def solved(self) -> bool | None:
+        """Whether the test reached the threshold; None if the environment has none."""
+        return self._fields().flag("solved")
+
+    @property
+    def test(self) -> HeldOutTest | None:
+        """The held-out test of the best checkpoint; None until the run has been tested."""
+        test = self._fields().mapping("test")
+        return None if test is None else HeldOutTest(**test_score(test.values))
+
+    @property
+    def best(self) -> CheckpointInfo | None:
+        """The checkpoint with the best validation score; None if nothing was evaluated."""
+        return next((c for c in self._checkpoints() if c.is_best), None)
+
+    @property
+    def last(self) -> CheckpointInfo | None:
+        """The newest checkpoint."""
+        return next((c for c in self._checkpoints() if c.is_last), None)
+
+    def _checkpoints(self) -> list[CheckpointInfo]:
+        return list_checkpoints(self.checkpoints_dir)
+
+    def agent(self, checkpoint: str = "@best", device: str = "cpu", *, trust: bool = False) -> Any:
+        """The trained agent: of @best (the last one if nothing was evaluated), @last or
+        <env_steps>. `trust`: also import code that the config of a run made elsewhere names."""
+        # The package itself loads this name where it is used: `runs` is below `training`.
+        import gymnasium_solver as gs
+
+        if checkpoint == "@best" and self.best is None:
+            checkpoint = "@last"
+        return gs.load(f"{self.path.resolve()}/{checkpoint}", device=device, trust=trust)
+
+    def metrics(self) -> dict[str, list[Any]]:
+        """Metrics in columns of the same length, one entry per epoch: {"env_steps": [...], ...}.
+        None where an epoch has no value. `pandas.DataFrame(run.metrics())` takes them."""
+        rows = read_jsonl(self.metrics_path)
+        names = dict.fromkeys(["env_steps", *(name for row in rows for name in row)])
+        return {name: [row.get(name) for row in rows] for name in names}
+
+    # -- writing --
+
     def _append_json(self, path: Path, row: Mapping[str, Any]) -> None:
         self._append(path, _json_line(row))
 
     def _append(self, path: Path, line: bytes) -> None:
-        try:
+        with writing("a line", path):
             appender = self._appenders.get(path)
             if appender is None:
                 appender = self._appenders[path] = Appender(path)
             appender.write(line)
-        except OSError as error:
-            raise cannot_write("a line", path, error) from error
 
 
 def is_run(path: Path) -> bool:

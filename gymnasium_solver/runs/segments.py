@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.runs.checkpoint import list_checkpoints
-from gymnasium_solver.runs.files import cannot_write, read_bytes, read_json, write_atomic
+from gymnasium_solver.runs.files import read_bytes, read_json, write_atomic, writing
 
 if TYPE_CHECKING:
     import numpy as np
@@ -66,12 +66,10 @@ def append_segment(
         named = _concatenated(_load(directory, last), named)
         start = last["start"]
     file = directory / f"{start}-{stop}.safetensors"
-    try:
+    with writing(f"rows {start} to {stop} of the replay", directory, SafetensorError):
         directory.mkdir(exist_ok=True)  # not its parents: a deleted run folder stays deleted
         data = save(named)
         write_atomic(file, data)
-    except (OSError, SafetensorError) as error:
-        raise cannot_write(f"rows {start} to {stop} of the replay", directory, error) from error
     return {
         "file": file.name,
         "start": start,
@@ -130,12 +128,10 @@ def prune_segments(directory: Path, keep: Iterable[str]) -> list[str]:
         for path in _entries(directory)
         if _FILE.fullmatch(path.name) and path.name not in kept and path.is_file()
     ]
-    try:
+    with writing("the removal of old replay rows", directory):
         for name in removed:
             (directory / name).unlink()
         _remove_temps(directory)
-    except OSError as error:
-        raise cannot_write("the removal of old replay rows", directory, error) from error
     return removed
 
 

@@ -40,7 +40,7 @@ def test_observation_wrappers_are_applied_by_act(make_run: MakeRun) -> None:
     expected = agent.act(seen, greedy=False, as_trained=True)
     agent.policy.rng = np.random.default_rng(0)
     np.testing.assert_array_equal(agent.act(raw, greedy=False), expected)
-    outputs = agent.policy.reader(raw).batch  # type: ignore[misc]
+    outputs = agent.policy.reader(raw).batch
     np.testing.assert_array_equal(outputs, seen)
 
 
@@ -56,7 +56,7 @@ def test_wrappers_in_a_row_and_the_ones_that_restrict_actions(make_run: MakeRun)
     )
     agent = run.agent()
     assert agent.observation_space.shape == (4,)
-    read = agent.policy.reader(np.int64(5))  # type: ignore[misc]
+    read = agent.policy.reader(np.int64(5))
     np.testing.assert_array_equal(read.batch, [[0.0, 3.0, 0.0, 3.0]])
     assert read.is_single
     actions = [agent.act(np.arange(16), greedy=False) for _ in range(5)]

@@ -110,7 +110,7 @@ def test_memory_in_a_vector_env(make_run: MakeRun) -> None:
         assert carry is not None
         other = run.agent()
         other.act(obs)
-        begins = np.allclose(carry["core"], other.policy._user_carry["core"])  # type: ignore[index]
+        begins = np.allclose(carry["core"], other.policy._user_carry["core"])
         assert begins == (step % 4 == 0)
         # The action at a row that is over does not count: the next one opens the new episode.
         obs, *_, info = env.step(np.zeros(2, int))

@@ -9,7 +9,7 @@ from gymnasium_solver.cli.named_run import choose_place
 from gymnasium_solver.config.load import config_dict, dump_config
 from gymnasium_solver.runs.checkpoint import save_checkpoint
 from gymnasium_solver.runs.edits import Edit, add_edit
-from gymnasium_solver.runs.remove import ARCHIVE
+from gymnasium_solver.runs.manage import ARCHIVE
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.training.prepare import load_config
 

@@ -78,7 +78,9 @@ def test_text_is_left_out_with_a_note():
     read = flatten_space(space, "X")
     assert read.space == spaces.Dict({"a.0": spaces.Discrete(2)})
     assert read.notes == ("observation part 'a.1' is left out: no network reads it",)
-    with pytest.raises(EnvError, match="X: observations of type Text are not supported: none of Text"):
+    with pytest.raises(
+        EnvError, match="X: observations of type Text are not supported: none of Text"
+    ):
         flatten_space(spaces.Text(3), "X")
 
 

@@ -259,7 +259,7 @@ def test_metrics_of_a_run(tmp_path: Path) -> None:
 
 
 def test_only_one_coordinator(tmp_path: Path) -> None:
-    from gymnasium_solver.runs.lock import locked
+    from gymnasium_solver.runs.files import locked
 
     sweep = create(tmp_path)
     with locked(sweep.path), pytest.raises(RunError, match="still running"):

@@ -14,9 +14,8 @@ import pytest
 
 from gymnasium_solver.cli import main as cli
 from gymnasium_solver.errors import RunError, WriteError
-from gymnasium_solver.runs.append import Appender
 from gymnasium_solver.runs.checkpoint import LAST, load_checkpoint
-from gymnasium_solver.runs.jsonl import read_jsonl
+from gymnasium_solver.runs.jsonl import Appender, read_jsonl
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.training.observer import Observer
 

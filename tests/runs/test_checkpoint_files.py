@@ -135,7 +135,7 @@ def test_missing_and_cut_files(tmp_path: Path) -> None:
 def test_a_format_of_another_version_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gymnasium_solver.runs.manifest.FORMAT", 99)
+    monkeypatch.setattr("gymnasium_solver.runs.checkpoint.FORMAT", 99)
     path = save(tmp_path, 10)
     monkeypatch.undo()
     with pytest.raises(RunError, match="format 99, expected 1"):

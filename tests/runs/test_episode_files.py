@@ -13,23 +13,20 @@ import pytest
 
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.runs.episode_tables import first_difference, notable, table_head, write_csv
-from gymnasium_solver.runs.episode_writer import EpisodeWriter
+from gymnasium_solver.runs.episode_writer import EpisodeWriter, PackWriter
 from gymnasium_solver.runs.episodes import (
+    CHUNK,
+    HEADER,
     Episode,
+    count_frames,
+    frame_bytes,
     get_episode,
     is_episode_id,
     list_episodes,
-    worst_first,
-)
-from gymnasium_solver.runs.packs import (
-    CHUNK,
-    HEADER,
-    PackWriter,
-    count_frames,
-    frame_bytes,
     offsets_of,
     pack_bytes,
     pack_path,
+    worst_first,
 )
 from gymnasium_solver.runs.run import Run
 

@@ -15,7 +15,7 @@ import pytest
 
 from gymnasium_solver.runs import index, listing, query
 from gymnasium_solver.runs.checkpoint import prune, save_checkpoint
-from gymnasium_solver.runs.labels import change_tags
+from gymnasium_solver.runs.manage import change_tags
 from gymnasium_solver.runs.run import Run
 
 N = 6

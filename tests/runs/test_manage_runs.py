@@ -7,7 +7,7 @@ import pytest
 from gymnasium_solver.cli.main import main
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.runs.checkpoint import list_checkpoints, save_checkpoint
-from gymnasium_solver.runs.labels import Labels, change_tags, read_labels, set_note
+from gymnasium_solver.runs.manage import Labels, change_tags, read_labels, set_note
 from gymnasium_solver.runs.query import list_runs
 from gymnasium_solver.runs.resolve import run_ids
 from gymnasium_solver.runs.run import LAST_RUN, Run

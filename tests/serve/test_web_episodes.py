@@ -14,8 +14,7 @@ import pytest
 
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
-from gymnasium_solver.runs.episodes import get_episode
-from gymnasium_solver.runs.packs import CHUNK, offsets_of
+from gymnasium_solver.runs.episodes import CHUNK, get_episode, offsets_of
 from tests.media.counting import count_in
 from tests.serve.inspect_site import LENGTH, Site, open_site
 

@@ -37,8 +37,7 @@ from gymnasium_solver.experiments.search.plan import Plan
 from gymnasium_solver.experiments.search.prepare import budget_of, own_values
 from gymnasium_solver.experiments.search.samplers import first_pending, suggest
 from gymnasium_solver.experiments.search.space import overrides
-from gymnasium_solver.runs.files import write_atomic
-from gymnasium_solver.runs.lock import locked
+from gymnasium_solver.runs.files import locked, write_atomic
 from gymnasium_solver.runs.run import Run, is_run
 from gymnasium_solver.training.prepare import load_config
 from gymnasium_solver.training.seeds import derive

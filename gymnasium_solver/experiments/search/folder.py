@@ -23,13 +23,13 @@ from gymnasium_solver.experiments.search.plan import Plan, read_plan
 from gymnasium_solver.paths import is_file, is_folder, user_path
 from gymnasium_solver.runs.files import (
     dump_json,
+    locked,
     parse_json,
     read_bytes,
     read_pointer,
     write_atomic,
     write_pointer,
 )
-from gymnasium_solver.runs.lock import locked
 from gymnasium_solver.runs.run import LAST_RUN
 from gymnasium_solver.suggest import did_you_mean
 

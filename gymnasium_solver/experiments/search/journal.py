@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, cast
 from gymnasium_solver.errors import MissingError, RunError
 from gymnasium_solver.experiments.search.distributions import Latent, Options
 from gymnasium_solver.experiments.search.space import Space
-from gymnasium_solver.runs.append import Appender
+from gymnasium_solver.runs.jsonl import Appender
 
 try:
     import fcntl

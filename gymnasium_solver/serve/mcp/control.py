@@ -18,7 +18,7 @@ from mcp_types import CallToolResult
 from gymnasium_solver.backends import local
 from gymnasium_solver.errors import GsolveError, RunError
 from gymnasium_solver.runs import machine, query
-from gymnasium_solver.runs.labels import change_tags, set_note
+from gymnasium_solver.runs.manage import change_tags, set_note
 from gymnasium_solver.runs.run import Run, is_alive_here, is_run, live_status
 from gymnasium_solver.serve.mcp import facts
 from gymnasium_solver.serve.mcp.answers import answer

@@ -19,7 +19,7 @@ from gymnasium_solver.experiments.report import comparison_page
 from gymnasium_solver.experiments.statistics import FEWEST_SEEDS, band, on_grid
 from gymnasium_solver.runs.curves import choose_names, write_csv
 from gymnasium_solver.runs.episodes import get_episode
-from gymnasium_solver.runs.labels import read_labels
+from gymnasium_solver.runs.manage import read_labels
 from gymnasium_solver.runs.metric_aliases import canonical
 from gymnasium_solver.runs.query import get_config, get_details, get_rows
 from gymnasium_solver.runs.report import run_page

@@ -18,8 +18,7 @@ from typing import Any, NamedTuple
 
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.runs.episode_tables import notable, reward_parts
-from gymnasium_solver.runs.episodes import VIEWS, Episode
-from gymnasium_solver.runs.packs import CHUNK
+from gymnasium_solver.runs.episodes import CHUNK, VIEWS, Episode
 from gymnasium_solver.serve.questions import json_text
 
 STATIC = Path(__file__).parent / "static"

@@ -21,13 +21,13 @@ from starlette.responses import Response
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.runs.episode_tables import first_difference, notable, reward_parts, write_csv
 from gymnasium_solver.runs.episodes import (
+    CHUNK,
     Episode,
     get_episode,
     is_episode_id,
     list_episodes,
     worst_first,
 )
-from gymnasium_solver.runs.packs import CHUNK
 from gymnasium_solver.runs.query import get_run
 from gymnasium_solver.serve.questions import BadRequest, OneRun, Whole
 from gymnasium_solver.serve.web.episode_page import episode_page

@@ -13,9 +13,8 @@ from gymnasium_solver.printable import printable
 from gymnasium_solver.runs import query
 from gymnasium_solver.runs.files import finite
 from gymnasium_solver.runs.index import stamp
-from gymnasium_solver.runs.labels import change_tags, set_note
+from gymnasium_solver.runs.manage import ARCHIVE, archive, change_tags, restore, set_note
 from gymnasium_solver.runs.metrics import describe
-from gymnasium_solver.runs.remove import ARCHIVE, archive, restore
 from gymnasium_solver.runs.run import Run, is_alive_here
 from gymnasium_solver.runs.select import FIELDS, check_column, value_of
 from gymnasium_solver.runs.words import next_steps, result_rows, train_command

@@ -15,9 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from gymnasium_solver.errors import RunError
-from gymnasium_solver.runs.checkpoint import BEST, LAST, list_checkpoints, pointer_env_steps
+from gymnasium_solver.runs.checkpoint import (
+    BEST,
+    LAST,
+    list_checkpoints,
+    pointer_env_steps,
+    verified_manifest,
+)
 from gymnasium_solver.runs.files import dump_json
-from gymnasium_solver.runs.manifest import verified_manifest
 from gymnasium_solver.runs.query import get_meta
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.share.hub.scrub import Scrub

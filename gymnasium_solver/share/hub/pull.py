@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from gymnasium_solver.errors import RunError, WriteError
-from gymnasium_solver.runs.checkpoint import list_checkpoints
+from gymnasium_solver.runs.checkpoint import list_checkpoints, verified_manifest
 from gymnasium_solver.runs.files import dump_json, read_json, write_atomic
-from gymnasium_solver.runs.manifest import verified_manifest
 from gymnasium_solver.runs.run import Run, is_run
 from gymnasium_solver.share.hub.client import check_repo, download, listed
 from gymnasium_solver.share.hub.package import MANIFEST

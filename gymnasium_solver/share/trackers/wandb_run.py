@@ -23,7 +23,7 @@ from gymnasium_solver.experiments.experiment import FILE, FOLDER, load
 from gymnasium_solver.runs.checkpoint import BEST, LAST, find_checkpoint
 from gymnasium_solver.runs.curves import event_rows
 from gymnasium_solver.runs.files import read_json, write_pointer
-from gymnasium_solver.runs.labels import read_labels
+from gymnasium_solver.runs.manage import read_labels
 from gymnasium_solver.runs.metrics import METRICS
 from gymnasium_solver.runs.query import RunSummary
 from gymnasium_solver.runs.run import Run, is_run

@@ -1,5 +1,5 @@
 // A recorded episode in the browser: its numbers and its frames. No imports: the same file is part of
-// pages that are opened from disk. The format is described in runs/episodes.py and runs/packs.py.
+// pages that are opened from disk. The format is described in runs/episodes.py.
 
 const DERIVED = ["return_to_go", "td_error", "advantage"];
 const KEPT_BITMAPS = 96;
