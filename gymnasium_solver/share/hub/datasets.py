@@ -21,9 +21,9 @@ from gymnasium_solver.runs.query import get_run
 from gymnasium_solver.runs.resolve import resolve_run
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.share.hub import client
+from gymnasium_solver.share.hub.card import read_results
 from gymnasium_solver.share.hub.package import Package, package_run
 from gymnasium_solver.share.hub.pull import FIX, is_wanted, place
-from gymnasium_solver.share.hub.results import read_results
 from gymnasium_solver.share.hub.scrub import Scrub
 
 _ID = re.compile(r"[\w.-]{1,200}")

@@ -9,7 +9,9 @@ import importlib.util
 import io
 import re
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -22,10 +24,9 @@ from gymnasium_solver.runs.files import dump_json
 from gymnasium_solver.runs.query import RunSummary, get_config, get_run
 from gymnasium_solver.runs.resolve import resolve_run
 from gymnasium_solver.runs.run import Run
-from gymnasium_solver.share.hub.card import model_card
+from gymnasium_solver.share.hub.card import Results, model_card, read_results
 from gymnasium_solver.share.hub.client import check_repo, commit, user_name
 from gymnasium_solver.share.hub.package import Package, package_run
-from gymnasium_solver.share.hub.results import Results, read_results
 from gymnasium_solver.share.hub.scrub import Scrub
 
 
@@ -66,12 +67,13 @@ def plan_publication(
     notes: list[str] = []
     results = read_results(run, summary, root)
     package.files["results.json"] = dump_json(package.scrub.value(results.to_dict()))
-    _add_curves(package, run)
+    with suppress(GsolveError):  # a run without rows has no curve
+        package.files["curves.png"] = _made("curves.png", lambda path: _draw_curves(run, path))
     if options.video:
         _add_video(package, run, root, notes)
     if options.onnx:
-        _add_onnx(package, run, root)
-    public = _scrubbed_summary(summary, package.scrub)
+        package.files["policy.onnx"] = _made("policy.onnx", lambda path: _export(run, root, path))
+    public = replace(summary, config=package.scrub.value(summary.config))
     card = model_card(public, results, repo_id, list(package.files), options.licence)
     package.files["README.md"] = card.encode()
     package.seal()
@@ -98,23 +100,25 @@ def _user_or_placeholder() -> str:
         return "USER"
 
 
-def _scrubbed_summary(summary: RunSummary, scrub: Scrub) -> RunSummary:
-    from dataclasses import replace
+def _made(name: str, make: Callable[[Path], object]) -> bytes:
+    """The file that `make` writes."""
+    with tempfile.TemporaryDirectory(prefix="gsolve-publish-") as folder:
+        path = Path(folder) / name
+        make(path)
+        return path.read_bytes()
 
-    return replace(summary, config=scrub.value(summary.config))
 
-
-def _add_curves(package: Package, run: Run) -> None:
+def _draw_curves(run: Run, path: Path) -> None:
     from gymnasium_solver.runs.plots import choose_panels, draw, read_curves
 
-    with tempfile.TemporaryDirectory(prefix="gsolve-publish-") as folder:
-        path = Path(folder) / "curves.png"
-        try:
-            curves = [read_curves(str(run.path.resolve()), run.path.parent)]
-            draw(curves, choose_panels(curves, None), path)
-        except GsolveError:  # a run without rows has no curve
-            return
-        package.files["curves.png"] = path.read_bytes()
+    curves = [read_curves(str(run.path.resolve()), run.path.parent)]
+    draw(curves, choose_panels(curves, None), path)
+
+
+def _export(run: Run, root: Path, path: Path) -> None:
+    from gymnasium_solver.share.export.export_run import export_run
+
+    export_run(str(run.path.resolve()), root, "onnx", path)
 
 
 def _add_video(package: Package, run: Run, root: Path, notes: list[str]) -> None:
@@ -129,17 +133,14 @@ def _add_video(package: Package, run: Run, root: Path, notes: list[str]) -> None
     if importlib.util.find_spec("imageio_ffmpeg") is None:
         notes.append("no video: pip install 'gymnasium-solver[video]' adds one")
         return
-    with tempfile.TemporaryDirectory(prefix="gsolve-publish-") as place:
-        path = Path(place) / "replay.mp4"
-        try:
-            if (kept := _kept_episode(run, steps)) is not None:
-                write_video(kept, path)
-                notes.append(f"the video is the kept episode {kept.id}")
-            else:
-                _record(run, root, path)
-            package.files["replay.mp4"] = path.read_bytes()
-        except (GsolveError, OSError) as error:
-            notes.append(f"no video: {error}")
+    kept = _kept_episode(run, steps)
+    try:
+        package.files["replay.mp4"] = _made(
+            "replay.mp4", lambda path: write_video(kept, path) if kept else _record(run, root, path)
+        )
+        notes += [f"the video is the kept episode {kept.id}"] if kept else []
+    except (GsolveError, OSError) as error:
+        notes.append(f"no video: {error}")
 
 
 def _record(run: Run, root: Path, path: Path) -> None:
@@ -176,12 +177,3 @@ def write_video(episode: Episode, path: Path) -> None:
         for t in range(episode.n_frames("render")):
             with Image.open(io.BytesIO(episode.frame("render", t))) as image:
                 video.add(rgb(np.asarray(image)))
-
-
-def _add_onnx(package: Package, run: Run, root: Path) -> None:
-    from gymnasium_solver.share.export.export_run import export_run
-
-    with tempfile.TemporaryDirectory(prefix="gsolve-publish-") as place:
-        path = Path(place) / "policy.onnx"
-        export_run(str(run.path.resolve()), root, "onnx", path)
-        package.files["policy.onnx"] = path.read_bytes()
