@@ -13,7 +13,7 @@ def main(argv: Sequence[str]) -> int:
     )
     parser.read(argv)
 
-    from gymnasium_solver.serve.guide import guide_text
+    from gymnasium_solver.serve import guide_text
 
     print(guide_text(), end="")
     return 0

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from gymnasium_solver.cli.flags import Parser, UsageError
 
 if TYPE_CHECKING:
-    from gymnasium_solver.serve.mcp.settings import Settings
+    from gymnasium_solver.serve.mcp.allowed import Settings
 
 TOKEN = "GSOLVE_MCP_TOKEN"
 UNITS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "": 1.0}
@@ -30,8 +30,8 @@ def main(argv: Sequence[str]) -> int:
         raise UsageError(
             "the MCP server needs the package mcp: pip install 'gymnasium-solver[mcp]'"
         ) from None
-    from gymnasium_solver.serve.mcp.http import is_loopback
-    from gymnasium_solver.serve.mcp.settings import Settings
+    from gymnasium_solver.serve.mcp.allowed import Settings
+    from gymnasium_solver.serve.mcp.server import is_loopback
 
     is_open = args.http and not is_loopback(args.host)
     token = _token() if args.http and (args.allow_write or is_open) else None
@@ -97,8 +97,7 @@ def _serve_http(settings: "Settings", args: argparse.Namespace) -> int:
 
     import uvicorn
 
-    from gymnasium_solver.serve.mcp.http import PATH, http_app
-    from gymnasium_solver.serve.mcp.server import build_server
+    from gymnasium_solver.serve.mcp.server import PATH, build_server, http_app
 
     family = socket.AF_INET6 if ":" in args.host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as listener:

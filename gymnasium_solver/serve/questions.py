@@ -175,12 +175,15 @@ class Parameter(NamedTuple):
         return self.name.rstrip("_")
 
 
-_GIVEN: dict[Any, Any] = {Run: str, Sequence[Run]: Sequence[str]}
-"""How a run is given."""
 _KINDS = {
     str: "text", int: "a whole number", float: "a number", bool: "true or false",
     list: "a list of texts", dict: "an object",
 }  # fmt: skip
+
+
+def given_kind(kind: Any) -> Any:
+    """The type of a parameter as it is given: runs by their names."""
+    return {Run: str, Sequence[Run]: Sequence[str]}.get(kind, kind)
 
 
 @cache
@@ -194,7 +197,7 @@ def parameters(question: Question) -> list[Parameter]:
             hint, check = get_args(hint)[:2]
         options = get_args(hint) if NoneType in get_args(hint) else ()
         kind = next((option for option in options if option is not NoneType), hint)
-        kind = _GIVEN.get(kind, kind)
+        kind = given_kind(kind)
         is_list = get_origin(kind) in (list, Sequence)
         kind = list if is_list else get_origin(kind) or kind
         found.append(Parameter(name, kind, one.default, bool(options), check))
@@ -219,6 +222,8 @@ def _checked(one: Parameter, value: Any, asked: Mapping[str, Any]) -> Any:
     if value is None and one.is_optional:
         return None
     fits = one.kind not in _KINDS or isinstance(value, one.kind)
+    if one.kind is list and isinstance(value, tuple):
+        fits = True  # a default
     if one.kind is float:
         fits = isinstance(value, int | float)
     if isinstance(value, bool) and one.kind in (int, float):

@@ -97,8 +97,8 @@ def config_named(name: str, root: Path) -> str:
         return str(resolve_run(run, root, allow_paths=False).config_path.absolute())
     if not _CONFIG.fullmatch(name) or name.partition(":")[0].lower().endswith(_FILES):
         raise ConfigError(
-            f"{name!r} is not the name of a config: give <env>:<variant>, such as "
-            "CartPole-v1:ppo, or a run; paths are not accepted"
+            f"{name!r}: paths are not accepted; give <env>:<variant>, as configs are listed "
+            "(CartPole-v1:ppo), or a run"
         )
     return name
 

@@ -54,8 +54,8 @@ def with_server(root: Path, story: Callable[[Caller], Any], **settings: Any) -> 
     """Run an async story against a server in this process."""
     from mcp import Client
 
+    from gymnasium_solver.serve.mcp.allowed import Settings
     from gymnasium_solver.serve.mcp.server import build_server
-    from gymnasium_solver.serve.mcp.settings import Settings
 
     async def run() -> None:
         async with Client(build_server(Settings(root, **settings))) as client:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from gymnasium_solver.cli.main import main
-from gymnasium_solver.serve.guide import guide_text
+from gymnasium_solver.serve import guide_text
 
 REPOSITORY = Path(__file__).parents[2]
 

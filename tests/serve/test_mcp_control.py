@@ -124,8 +124,8 @@ def test_a_training_outlives_its_server_and_others_edit_stop_and_resume_it(root:
 
         from mcp import Client
 
+        from gymnasium_solver.serve.mcp.allowed import Settings
         from gymnasium_solver.serve.mcp.server import build_server
-        from gymnasium_solver.serve.mcp.settings import Settings
 
         async with Client(build_server(Settings(root, max_trainings=1))) as client:
             await second_one(Caller(client))

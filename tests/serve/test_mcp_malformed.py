@@ -143,7 +143,7 @@ def test_hundreds_of_malformed_calls(root: Path, monkeypatch: pytest.MonkeyPatch
         raise RunError("refused by the test")
 
     where = "gymnasium_solver.serve.mcp"
-    monkeypatch.setattr(f"{where}.control.local.start", start)
+    monkeypatch.setattr(f"{where}.training_tools.local.start", start)
     monkeypatch.setattr(f"{where}.commands.subprocess.run", _refuse)
     seen: dict[str, int] = {}
     with_server(root, malformed(CALLS, secret, seen))

@@ -83,11 +83,11 @@ def test_publishing_is_offered_only_if_the_person_allows_it(
 ) -> None:
     words: list[str] = []
 
-    def output(*given: str, **_: Any) -> str:
+    def output(*given: str, **_: Any) -> dict[str, str]:
         words.extend(given)
-        return '{"repo": "ann/x"}'
+        return {"repo": "ann/x"}
 
-    monkeypatch.setattr("gymnasium_solver.serve.mcp.publishing.output_of", output)
+    monkeypatch.setattr("gymnasium_solver.serve.mcp.training_tools.output_of", output)
 
     async def story(call: Caller) -> None:
         names = {tool.name for tool in (await call.client.list_tools()).tools}
@@ -303,7 +303,7 @@ import sys, anyio
 from pathlib import Path
 from mcp import Client
 from gymnasium_solver.serve.mcp.server import build_server
-from gymnasium_solver.serve.mcp.settings import Settings
+from gymnasium_solver.serve.mcp.allowed import Settings
 
 async def main():
     async with Client(build_server(Settings(Path(sys.argv[1])))) as client:

@@ -103,7 +103,7 @@ def test_nothing_but_the_copies_is_reached(root: Path, sql: str, tmp_path: Path)
 def test_a_query_that_takes_too_long_is_stopped(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gymnasium_solver.serve.mcp.sql.TIMEOUT_S", 0.5)
+    monkeypatch.setattr("gymnasium_solver.serve.mcp.sql_tools.TIMEOUT_S", 0.5)
 
     async def story(call: Caller) -> None:
         slow = (

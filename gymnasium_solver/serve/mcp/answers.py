@@ -1,28 +1,56 @@
-"""The form of every answer: short text for a model, the same as structured data, and images.
-
-answer({"runs": [...], "total": 12})
-"""
+"""Questions as tools of the SDK, and the form of every answer: short text for a model, the same as
+structured data, and images."""
 
 import base64
 import functools
+import inspect
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, get_type_hints
 
+import anyio.to_thread
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import CallToolResult, ImageContent, TextContent
 
 from gymnasium_solver.errors import GsolveError
 from gymnasium_solver.printable import printable_lines
 from gymnasium_solver.runs.files import jsonable
+from gymnasium_solver.serve.questions import Desk, Question, arguments, given_kind
 
-MOST = 200  # items of a list
 LONGEST = 40_000  # characters, about 10,000 tokens: clients cut at 25,000
-Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def answer(data: Mapping[str, Any], images: Sequence[bytes] = ()) -> CallToolResult:
-    """A result of a tool. `images` are PNG files."""
+class Pictured(NamedTuple):
+    """An answer with PNG files."""
+
+    data: dict[str, Any]
+    images: Sequence[bytes]
+
+
+def as_tool(question: Question, desk: Desk) -> Callable[..., Any]:
+    """What the SDK calls. Errors that are meant for users reach the model; anything else is a
+    crash of the server."""
+    in_thread = anyio.to_thread.run_sync
+
+    @functools.wraps(question)
+    async def call(**given: Any) -> CallToolResult:
+        try:
+            asked = await in_thread(arguments, question, desk, given)
+            ask = functools.partial(question, desk, **asked)
+            is_async = inspect.iscoroutinefunction(question)
+            return as_result(await ask() if is_async else await in_thread(ask))
+        except (GsolveError, OSError) as error:
+            raise ToolError(printable_lines(error)) from None
+
+    hints = get_type_hints(question)
+    taken = list(inspect.signature(question).parameters.values())[1:]
+    shown = [one.replace(annotation=given_kind(hints[one.name])) for one in taken]
+    call.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
+    return call
+
+
+def as_result(found: dict[str, Any] | Pictured) -> CallToolResult:
+    data, images = found if isinstance(found, Pictured) else (found, ())
     short = rounded(jsonable(data))
     text = printable_lines("\n".join(lines_of(short)))
     if len(text) > LONGEST:
@@ -35,35 +63,6 @@ def answer(data: Mapping[str, Any], images: Sequence[bytes] = ()) -> CallToolRes
     return CallToolResult(
         content=[TextContent(type="text", text=text), *pictures], structured_content=short
     )
-
-
-def bounded(limit: int) -> int:
-    """How many items of a list are returned."""
-    return max(1, min(limit, MOST))
-
-
-def guarded(tool: Function) -> Function:
-    """Errors that are meant for users reach the model; anything else is a crash of the server."""
-
-    @functools.wraps(tool)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return tool(*args, **kwargs)
-        except (GsolveError, OSError) as error:
-            raise ToolError(printable_lines(error)) from None
-
-    return call  # type: ignore[return-value]
-
-
-def guarded_async(tool: Function) -> Function:
-    @functools.wraps(tool)
-    async def call(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return await tool(*args, **kwargs)
-        except (GsolveError, OSError) as error:
-            raise ToolError(printable_lines(error)) from None
-
-    return call  # type: ignore[return-value]
 
 
 def rounded(value: Any) -> Any:
@@ -88,30 +87,19 @@ def lines_of(value: Any, indent: str = "") -> list[str]:
                 lines += [f"{indent}{key}:", *lines_of(item, indent + "  ")]
         return lines
     if isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
-        return _table(value, indent)
-    if isinstance(value, list):
-        return [f"{indent}{_flat(item)}" for item in value]
-    return [f"{indent}{_flat(value)}"]
-
-
-def _table(rows: list[dict[str, Any]], indent: str) -> list[str]:
-    columns = list(dict.fromkeys(key for row in rows for key in row))
-    lines = [indent + " | ".join(columns)]
-    for row in rows:
-        lines.append(indent + " | ".join(_flat(row.get(column)) for column in columns))
-    return lines
+        columns = list(dict.fromkeys(key for row in value for key in row))
+        cells = [columns, *([_flat(row.get(column)) for column in columns] for row in value)]
+        return [indent + " | ".join(row) for row in cells]
+    return [f"{indent}{_flat(item)}" for item in (value if isinstance(value, list) else [value])]
 
 
 def _is_flat(value: Any) -> bool:
     if isinstance(value, dict):
         return not value
     if isinstance(value, list):
-        return all(not isinstance(item, dict | list) for item in value) and _is_short(value)
+        is_nested = any(isinstance(item, dict | list) for item in value)
+        return not is_nested and sum(len(str(item)) for item in value) < 400
     return True
-
-
-def _is_short(items: list[Any]) -> bool:
-    return sum(len(str(item)) for item in items) < 400
 
 
 def _flat(value: Any) -> str:

@@ -1,32 +1,53 @@
-"""Builds the MCP server from its tools.
+"""Builds the MCP server from its tools, and serves it over HTTP.
 
-build_server(Settings(Path("runs"))).run("stdio")
+    build_server(Settings(Path("runs"))).run("stdio")
+
+Over HTTP, Host, Origin and bearer token are checked before anything else.
 """
 
-import inspect
-from collections.abc import Callable
+import hmac
+from collections.abc import Sequence
 from typing import Any
 
 from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError
+from mcp.server.transport_security import TransportSecuritySettings
 from mcp_types import CallToolResult, InputRequiredResult, ToolAnnotations
 from pydantic import ValidationError
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gymnasium_solver import __version__
-from gymnasium_solver.serve.mcp.answers import guarded, guarded_async
-from gymnasium_solver.serve.mcp.control import ControlTools
-from gymnasium_solver.serve.mcp.experiments import ExperimentTools
-from gymnasium_solver.serve.mcp.pictures import PictureTools
-from gymnasium_solver.serve.mcp.prompts import add_prompts
-from gymnasium_solver.serve.mcp.publishing import PublishTools
-from gymnasium_solver.serve.mcp.read import ReadTools
+from gymnasium_solver.serve.mcp.allowed import AgentDesk, Settings
+from gymnasium_solver.serve.mcp.answers import as_tool
+from gymnasium_solver.serve.mcp.experiment_tools import get_experiment, start_experiment
+from gymnasium_solver.serve.mcp.metric_tools import get_metrics
+from gymnasium_solver.serve.mcp.play_tools import play, plot
+from gymnasium_solver.serve.mcp.read_tools import (
+    compare_runs,
+    diagnose,
+    get_config,
+    get_logs,
+    get_run,
+    list_configs,
+    list_runs,
+)
 from gymnasium_solver.serve.mcp.resources import add_resources
-from gymnasium_solver.serve.mcp.settings import Settings
-from gymnasium_solver.serve.mcp.sql import SqlTools
+from gymnasium_solver.serve.mcp.sql_tools import query
+from gymnasium_solver.serve.mcp.training_tools import (
+    edit_run,
+    publish_run,
+    start_training,
+    stop_training,
+    wait_for,
+)
+from gymnasium_solver.serve.questions import Question
 from gymnasium_solver.suggest import did_you_mean
 
 NAME = "gymnasium-solver"
+PATH = "/mcp"
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
 INSTRUCTIONS = """\
 Trains and studies reinforcement-learning agents in Gymnasium environments. A run is @last, an id or
 a unique part of one. env_steps is the only clock. Solved means that the held-out test reached the
@@ -39,8 +60,17 @@ ADDS = ToolAnnotations(read_only_hint=False, destructive_hint=False, open_world_
 STOPS = ToolAnnotations(
     read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=False
 )
-
 SENDS = ToolAnnotations(read_only_hint=False, destructive_hint=False, open_world_hint=True)
+READING = (
+    list_configs, get_config, list_runs, get_run, get_metrics, get_logs, diagnose, compare_runs,
+    plot, query, wait_for, get_experiment,
+)  # fmt: skip
+CHANGING: dict[Question, ToolAnnotations] = {
+    start_training: ADDS,
+    start_experiment: ADDS,
+    stop_training: STOPS,
+    edit_run: ADDS,
+}
 
 
 class SolverServer(MCPServer[Any]):
@@ -77,56 +107,96 @@ def _short(tool: str, error: ValidationError) -> str:
 
 
 def build_server(settings: Settings) -> SolverServer:
+    budget, desk = settings.budget(), AgentDesk(settings)
     server = SolverServer(
         NAME,
         title="Gymnasium Solver",
-        instructions=INSTRUCTIONS.format(budget=settings.budget()),
+        instructions=INSTRUCTIONS.format(budget=budget),
         version=__version__,
         log_level="WARNING",
     )
-    read, sql, control = ReadTools(settings), SqlTools(settings), ControlTools(settings)
-    experiments, pictures = ExperimentTools(control), PictureTools(control)
-    reading: list[Callable[..., Any]] = [
-        *(read.list_configs, read.get_config, read.list_runs, read.get_run, read.get_metrics),
-        *(read.get_logs, read.diagnose, read.compare_runs, pictures.plot, sql.query),
-        *(control.wait_for, experiments.get_experiment),
-    ]
-    for tool in reading:
-        _add(server, tool, READS)
-    _add(server, pictures.play, READS if settings.is_read_only else ADDS)  # it may keep episodes
+    tools: dict[Question, ToolAnnotations] = dict.fromkeys(READING, READS)
+    tools[play] = READS if settings.is_read_only else ADDS  # it may keep episodes
     if not settings.is_read_only:
-        _add(server, control.start_training, ADDS, settings.budget())
-        _add(server, experiments.start_experiment, ADDS)
-        _add(server, control.stop_training, STOPS)
-        _add(server, control.edit_run, ADDS)
-        if settings.allow_publish:
-            _add(server, PublishTools(control).publish_run, SENDS)
-    add_resources(server, settings)
-    add_prompts(server)
+        tools |= CHANGING | ({publish_run: SENDS} if settings.allow_publish else {})
+    for tool, annotations in tools.items():
+        _add(server, desk, tool, annotations, budget if tool is start_training else "")
+    add_resources(server, desk)
     return server
 
 
 def _add(
-    server: SolverServer, tool: Callable[..., Any], annotations: ToolAnnotations, more: str = ""
+    server: SolverServer, desk: AgentDesk, tool: Question, annotations: ToolAnnotations, more: str
 ) -> None:
-    is_async = inspect.iscoroutinefunction(tool)
-    text = f"{' '.join((tool.__doc__ or '').split())} {more}".strip()
     server.add_tool(
-        guarded_async(tool) if is_async else guarded(tool),
+        as_tool(tool, desk),
         name=tool.__name__,
-        description=text,
+        description=f"{' '.join((tool.__doc__ or '').split())} {more}".strip(),
         annotations=annotations,
         structured_output=False,
     )
-    schema = server._tool_manager.get_tool(tool.__name__)
-    assert schema is not None
-    _shorten(schema.parameters)
+    added = server._tool_manager.get_tool(tool.__name__)
+    assert added is not None
+    # Titles repeat the names: a model pays for them in every conversation.
+    for schema in (added.parameters, *added.parameters.get("properties", {}).values()):
+        schema.pop("title", None)
+        if schema is not added.parameters and schema.get("additionalProperties") is True:
+            del schema["additionalProperties"]
 
 
-def _shorten(schema: dict[str, Any]) -> None:
-    """Titles repeat the names: a model pays for them in every conversation."""
-    schema.pop("title", None)
-    for value in schema.get("properties", {}).values():
-        value.pop("title", None)
-        if value.get("additionalProperties") is True:
-            del value["additionalProperties"]
+# --- over HTTP
+
+
+def is_loopback(host: str) -> bool:
+    return host in LOOPBACK
+
+
+def http_app(
+    server: SolverServer, settings: Settings, host: str, port: int, names: Sequence[str] = ()
+) -> ASGIApp:
+    """`names`: host names under which clients reach the server, besides `host`. Only these reach
+    it: a web page that resolves its own name to this machine does not. `names` may have a port of
+    their own."""
+    own = ["127.0.0.1", "localhost", "[::1]"] if is_loopback(host) else []
+    if not is_loopback(host) and host not in ("0.0.0.0", "::"):
+        own.append(f"[{host}]" if ":" in host else host)
+    # Behind a proxy the Host of a client has no port.
+    hosts = [*(f"{name}:{port}" for name in (*own, *names)), *names]
+    security = TransportSecuritySettings(
+        enable_dns_rebinding_protection=True,
+        allowed_hosts=hosts,
+        allowed_origins=[f"{scheme}://{name}" for name in hosts for scheme in ("http", "https")],
+    )
+    app = server.streamable_http_app(
+        streamable_http_path=PATH,
+        json_response=True,
+        stateless_http=True,
+        host=host,
+        transport_security=security,
+    )
+    needs_token = settings.token is not None and not is_loopback(host)
+    return BearerToken(app, settings.token, needs_token)
+
+
+class BearerToken:
+    """Refuses a wrong token always, and a missing one if `is_required`."""
+
+    def __init__(self, app: ASGIApp, token: str | None, is_required: bool) -> None:
+        self.app, self.token, self.is_required = app, token, is_required
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and not self._is_allowed(scope):
+            response = PlainTextResponse(
+                "a valid bearer token is required", 401, {"WWW-Authenticate": "Bearer"}
+            )
+            await response(scope, receive, send)
+            return
+        await self.app(scope, receive, send)
+
+    def _is_allowed(self, scope: Scope) -> bool:
+        given = [value for name, value in scope["headers"] if name == b"authorization"]
+        if not given:
+            return not self.is_required
+        if self.token is None or len(given) != 1:
+            return False
+        return hmac.compare_digest(given[0], f"Bearer {self.token}".encode())

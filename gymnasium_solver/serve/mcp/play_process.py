@@ -1,0 +1,302 @@
+"""`python -m gymnasium_solver.serve.mcp.play_process JSON`: plays episodes in a process of its own
+and prints what happened as JSON, with a sheet of frames. A renderer that crashes ends only this
+process.
+
+With `keep` the inspector's own player records the episodes in the run (runs/episodes.py), where the
+web app opens them; `episode` shows one that is there already. Both answer as if it had just been
+played.
+"""
+
+import base64
+import io
+import json
+import math
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from PIL import Image
+
+from gymnasium_solver.errors import GsolveError, RunError
+from gymnasium_solver.media.actors import Actor, PolicyActor, RandomActor
+from gymnasium_solver.media.agents import trained_agent
+from gymnasium_solver.media.episodes import Moment, Player
+from gymnasium_solver.media.inspect import Ask, Studio
+from gymnasium_solver.media.labels import action_names, action_text
+from gymnasium_solver.media.pictures import fit, grid, rgb, with_caption
+from gymnasium_solver.media.stage import Stage, open_stage
+from gymnasium_solver.runs.episodes import Episode, get_episode, list_episodes, worst_first
+from gymnasium_solver.runs.files import jsonable
+from gymnasium_solver.runs.run import Run
+from gymnasium_solver.training.prepare import load_config
+from gymnasium_solver.training.score import pick_seed
+from gymnasium_solver.training.targets import ENV_FIELDS, Found, find_run, with_fields
+from gymnasium_solver.training.threads import limited_threads, pick_threads
+
+TILE = (240, 180)
+COLUMNS = 4
+MOST_CHOICES = 6
+
+
+class Shot(NamedTuple):
+    """One step of an episode that is shown."""
+
+    t: int
+    episode_return: float
+    action: str | None
+    """None at the end."""
+    value: float | None
+    scores: np.ndarray | None
+    """Of each action: Q values or probabilities."""
+    image: np.ndarray | None
+
+
+class Sampled:
+    """Keeps about evenly spaced moments of an episode whose length is not known."""
+
+    def __init__(self, n: int) -> None:
+        self.n, self.stride = n, 1
+        self.kept: list[Moment] = []
+        self.last: Moment | None = None
+
+    def add(self, moment: Moment) -> None:
+        self.last = moment
+        if self.n and moment.t % self.stride == 0:
+            self.kept.append(moment)
+            if len(self.kept) >= 2 * self.n + 2:
+                self.kept, self.stride = self.kept[::2], self.stride * 2
+
+    def moments(self) -> list[Moment]:
+        if not self.n or self.last is None:
+            return []
+        rest = [moment for moment in self.kept if moment is not self.last]
+        step = max(1.0, len(rest) / max(1, self.n - 1))
+        chosen = [rest[int(i * step)] for i in range(min(self.n - 1, len(rest)))]
+        return [*chosen, self.last]
+
+
+def main(words: Sequence[str]) -> int:
+    wanted = json.loads(words[0])
+    # Environments print to stdout; only the last line of it is ours.
+    wire = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    try:
+        told = kept(wanted) if wanted["episode"] or wanted["keep"] else played(wanted)
+        print(json.dumps(jsonable(told)), file=wire, flush=True)
+    except GsolveError as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
+
+
+def answer(
+    facts: dict[str, Any],
+    results: list[dict[str, Any]],
+    notes: dict[str, Any],
+    shots: Sequence[Shot],
+    names: list[str],
+) -> dict[str, Any]:
+    returns = [result["return"] for result in results if result["return"] is not None]
+    return {
+        **facts,
+        "episodes": results,
+        "mean_return": float(np.mean(returns)) if returns else None,
+        **notes,
+        "first_episode": [row_of(shot, names) for shot in shots],
+        "sheet": sheet_of(shots),
+    }
+
+
+def row_of(shot: Shot, names: list[str]) -> dict[str, Any]:
+    """One line about a step: what was seen, decided and expected."""
+    row: dict[str, Any] = {"t": shot.t, "return": shot.episode_return}
+    if shot.action is None:
+        return row | {"action": "(the end)"}
+    row["action"] = shot.action
+    if shot.value is not None and math.isfinite(shot.value):
+        row["value"] = shot.value
+    scores = shot.scores
+    if scores is not None and scores.ndim == 1 and len(scores) == len(names):
+        top = np.argsort(-scores)[:MOST_CHOICES]
+        row["choices"] = " ".join(f"{names[i].replace(' ', '_')}={scores[i]:.3g}" for i in top)
+    return row
+
+
+def sheet_of(shots: Sequence[Shot]) -> str | None:
+    """The frames side by side as one PNG, in base64; None if nothing is drawn."""
+    tiles = [
+        with_caption(fit(rgb(s.image), *TILE), [f"t {s.t}   return {s.episode_return:.5g}"], 12)
+        for s in shots
+        if s.image is not None
+    ]
+    if not tiles:
+        return None
+    columns = min(COLUMNS, len(tiles))
+    buffer = io.BytesIO()
+    canvas = grid(tiles, math.ceil(len(tiles) / columns), columns)
+    Image.fromarray(canvas).save(buffer, "PNG", optimize=True)
+    return base64.b64encode(buffer.getvalue()).decode()
+
+
+# --- episodes that are not kept
+
+
+def played(wanted: dict[str, Any]) -> dict[str, Any]:
+    if wanted["mode"] == "trained":
+        run = Path(wanted["run"])
+        found = find_run(f"{run}/{wanted['checkpoint']}", run.parent)
+    else:
+        found = Found(load_config(wanted["config"]))
+    found = with_fields(found, _env_fields(wanted), ENV_FIELDS)
+    with limited_threads(pick_threads(found.config)):
+        agent, env_steps = trained_agent(found) if found.run else (None, 0)
+        stage = open_stage(found, agent=agent, must_draw=False)
+        try:
+            greedy = wanted["greedy"]
+            greedy = bool(found.config.eval_deterministic if greedy is None else greedy)
+            actor: Actor = RandomActor(stage.env.action_space)
+            if agent is not None:
+                actor = PolicyActor(agent, greedy=greedy, explains=True)
+            seed = pick_seed(found.config, found.run, env_steps, wanted["seed"])
+            results, moments = _play(Player(stage, actor, seed), wanted)
+            names = action_names(stage)
+            who = f"checkpoint at {env_steps:,} env steps" if found.run else "random actions"
+            facts = {
+                "env": found.config.env_id,
+                "agent": who,
+                "greedy": greedy,
+                "seed": seed,
+            }
+            notes = {"note": stage.note or stage.no_frames}
+            shots = [_shot(stage, names, moment, wanted["view"]) for moment in moments]
+            return answer(facts, results, notes, shots, names)
+        finally:
+            stage.close()
+
+
+def _env_fields(wanted: dict[str, Any]) -> dict[str, Any]:
+    return {f"env_kwargs.{key}": value for key, value in wanted["env_kwargs"].items()}
+
+
+def _play(player: Player, wanted: dict[str, Any]) -> tuple[list[dict[str, Any]], list[Moment]]:
+    """The result of each episode, and moments of the first one."""
+    results: list[dict[str, Any]] = []
+    moments: list[Moment] = []
+    for index in range(wanted["episodes"]):
+        seen = Sampled(wanted["frames"] if index == 0 else 0)
+        for moment in player.episode(wanted["max_steps"]):
+            seen.add(moment)
+        moments = moments or seen.moments()
+        last = seen.last
+        assert last is not None
+        ended = "terminated" if last.terminated else "truncated" if last.truncated else "cut here"
+        results.append({"return": last.episode_return, "steps": last.t, "end": ended})
+        if not last.is_over:
+            break
+    return results, moments
+
+
+def _shot(stage: Stage, names: list[str], moment: Moment, view: str) -> Shot:
+    image = moment.frame if view == "frame" else _observation(moment)
+    decision = moment.decision
+    if decision is None:
+        return Shot(moment.t, moment.episode_return, None, None, None, image)
+    scores = decision.probabilities if decision.q_values is None else decision.q_values
+    action = action_text(stage, names, decision.action)
+    return Shot(moment.t, moment.episode_return, action, decision.value, scores, image)
+
+
+def _observation(moment: Moment) -> np.ndarray | None:
+    """The planes that the network gets, side by side; None if it gets no image."""
+    planes = None if moment.decision is None else moment.decision.seen
+    images = [array for array in (planes or {}).values() if array.ndim == 3]
+    if not images:
+        return None
+    flat = np.concatenate(list(images[0]), axis=1).astype(np.float64)
+    low, high = float(flat.min()), float(flat.max())
+    return rgb((flat - low) / (high - low or 1.0))
+
+
+# --- episodes in the format of the inspector
+
+
+def kept(wanted: dict[str, Any]) -> dict[str, Any]:
+    run = Run(Path(wanted["run"]))
+    if wanted["episode"]:
+        episodes = [_find(run, wanted["episode"])]
+    else:
+        episodes = _record(run, wanted)
+    results = [
+        {"return": e.total, "steps": e.result.get("steps"), "end": _end(e)} for e in episodes
+    ]
+    first = episodes[0].facts
+    facts = {
+        "env": first.get("env_id"),
+        "agent": f"checkpoint at {first.get('env_steps'):,} env steps",
+        "greedy": first.get("greedy"),
+        "seed": first.get("seed"),
+    }
+    notes = {"note": first.get("note") or first.get("no_frames")}
+    notes["kept"] = [episode.id for episode in episodes]
+    shots = _kept_shots(episodes[0], wanted["frames"], wanted["view"])
+    return answer(facts, results, notes, shots, first.get("action", {}).get("names") or [])
+
+
+def _record(run: Run, wanted: dict[str, Any]) -> list[Episode]:
+    """Play and keep episodes; those after the first have the seeds after its own."""
+    studio = Studio(run.path.parent)
+    episodes: list[Episode] = []
+    try:
+        for index in range(wanted["episodes"]):
+            seed = int(episodes[0].facts["seed"]) + index if episodes else wanted["seed"]
+            ask = Ask(f"{run.id}/{wanted['checkpoint']}", seed, wanted["greedy"],
+                      wanted["max_steps"], env_kwargs=_env_fields(wanted))  # fmt: skip
+            episodes.append(studio.play(ask))
+    finally:
+        studio.close()
+    return episodes
+
+
+def _find(run: Run, name: str) -> Episode:
+    """An episode by its id; `worst`: the one with the lowest return."""
+    if name != "worst":
+        return get_episode(run, name)
+    found = [episode for episode in worst_first(list_episodes(run)) if episode.total is not None]
+    if not found:
+        raise RunError(f"{run.id} has no recorded episode; play(..., keep=true) makes one")
+    return found[0]
+
+
+def _end(episode: Episode) -> str:
+    ended = str(episode.result.get("ended") or episode.status)
+    return "cut here" if ended == "cut" else ended
+
+
+def _kept_shots(episode: Episode, n: int, view: str) -> list[Shot]:
+    """Evenly spaced steps, the last one among them."""
+    last = episode.n_rows - 1
+    if n < 1 or last < 0:
+        return []
+    steps = sorted({round(i * last / (n - 1)) for i in range(n)}) if n > 1 else [last]
+    columns, info = episode.columns(), episode.info()
+    frames = "render" if view == "frame" else "net"
+    scores = columns.get("q_values", columns.get("probabilities"))
+    n_frames = episode.n_frames(frames)
+    return [
+        Shot(
+            t,
+            float(columns["return"][t]),
+            info[t].get("action") if t < len(info) else None,
+            float(columns["value"][t]),
+            None if scores is None else scores[t],
+            np.asarray(Image.open(io.BytesIO(episode.frame(frames, t)))) if t < n_frames else None,
+        )
+        for t in steps
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
