@@ -21,10 +21,11 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from gymnasium_solver.bench import harness
-from gymnasium_solver.experiments.search.coordinator import Coordinator
 from gymnasium_solver.experiments.search.folder import Sweep
 from gymnasium_solver.experiments.search.plan import read_plan
 from gymnasium_solver.experiments.search.prepare import prepare
+from gymnasium_solver.experiments.search.run import search_of
+from gymnasium_solver.experiments.search.search import Search
 
 NAME = "sweep_classics"
 ENVS = ("CartPole-v1", "Acrobot-v1")
@@ -80,11 +81,11 @@ def sweep_of(env_id: str, sampler: str, args: argparse.Namespace) -> Sweep:
 def measured(env_id: str, sampler: str, args: argparse.Namespace) -> dict[str, Any]:
     sweep = sweep_of(env_id, sampler, args)
 
-    def show_progress(coordinator: Coordinator) -> None:
-        over = sum(trial.is_over for trial in coordinator.trials)
-        print(f"{env_id} {sampler}: {coordinator.phase}, {over} trials", flush=True)
+    def show_progress(search: Search) -> None:
+        over = sum(trial.is_over for trial in search.trials)
+        print(f"{env_id} {sampler}: {search.phase}, {over} trials", flush=True)
 
-    result = Coordinator(sweep, jobs=args.jobs, on_change=show_progress).run()
+    result = search_of(sweep, jobs=args.jobs, on_change=show_progress).run()
     rows = result["final"]
     found = next((row for row in rows if not row["own"]), None)
     own = next(row for row in rows if row["own"])

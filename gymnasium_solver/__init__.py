@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from gymnasium_solver.api import evaluate, list_runs, make_env, open_run, resume, train
     from gymnasium_solver.envs.wrappers import register_wrapper
     from gymnasium_solver.experiments.results import experiment
-    from gymnasium_solver.experiments.search.python import sweep
+    from gymnasium_solver.experiments.search.run import sweep
     from gymnasium_solver.plugins import (
         register_env,
         register_head,
@@ -76,7 +76,7 @@ _HOMES = {
     "register_observer": "gymnasium_solver.plugins:register_observer",
     "register_wrapper": "gymnasium_solver.envs.wrappers:register_wrapper",
     "resume": "gymnasium_solver.api:resume",
-    "sweep": "gymnasium_solver.experiments.search.python:sweep",
+    "sweep": "gymnasium_solver.experiments.search.run:sweep",
     "train": "gymnasium_solver.api:train",
     "ui": "gymnasium_solver.serve.notebook:ui",
 }

@@ -167,7 +167,7 @@ def run_tasks(
         pool = experiment.pool(jobs, backend or _pool_backend(experiment, args))
         try:
             with ManyTable(Progress(experiment), args.has("quiet")) as table:
-                pool.run(table.on_change, _importing_meanwhile(table.on_poll))
+                pool.run(on_change=table.on_change, on_poll=_importing_meanwhile(table.on_poll))
         except KeyboardInterrupt:
             print(f"stopped; continue with gsolve train --resume {experiment.id}")
             raise

@@ -180,7 +180,7 @@ def plan_of(args: FieldArgs, target: str | None) -> "tuple[Plan, list[str]]":
 
 def params_of(args: FieldArgs) -> dict[str, str]:
     """The parameters of `--param`; one without a range has an empty text."""
-    from gymnasium_solver.experiments.search.text import read_param
+    from gymnasium_solver.experiments.search.space import read_param
 
     found: dict[str, str] = {}
     for text in args.options.get("param", []):

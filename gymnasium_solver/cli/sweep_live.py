@@ -10,11 +10,12 @@ from rich.text import Text
 from gymnasium_solver.cli.colours import GREEN, SKY
 from gymnasium_solver.cli.format import duration
 from gymnasium_solver.cli.tables import make_console, plain_table, print_json
-from gymnasium_solver.experiments.search.coordinator import Coordinator
 from gymnasium_solver.experiments.search.final import n_trainings
 from gymnasium_solver.experiments.search.folder import Sweep
-from gymnasium_solver.experiments.search.models import ranked
+from gymnasium_solver.experiments.search.ranking import ranked
 from gymnasium_solver.experiments.search.report import number_text, value_text, values_text
+from gymnasium_solver.experiments.search.run import search_of
+from gymnasium_solver.experiments.search.search import Search
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -36,14 +37,12 @@ def watch(
     """Run the sweep and show it. Exit code 1 if no trial has a value."""
     console = make_console(stderr=as_json)
     show = _Show(console, quiet=quiet)
-    coordinator = Coordinator(
-        sweep, jobs=jobs, on_change=show.changed, on_poll=show.poll, backend=backend
-    )
+    search = search_of(sweep, jobs=jobs, on_change=show.changed, on_poll=show.poll, backend=backend)
     if not quiet:
-        show.header(coordinator, notes)
+        show.header(search, notes)
     try:
         with show:
-            result = coordinator.run()
+            result = search.run()
     except KeyboardInterrupt:
         console.print(f"stopped; gsolve sweep --resume {sweep.id} continues it", markup=False)
         raise
@@ -52,7 +51,7 @@ def watch(
     else:
         from gymnasium_solver.cli.sweep_read import print_result
 
-        print_result(console, sweep, coordinator.plan, result)
+        print_result(console, sweep, search.plan, result)
     return 0 if result["winner"] is not None else 1
 
 
@@ -74,8 +73,8 @@ class _Show:
         if self.live is not None:
             self.live.stop()
 
-    def header(self, coordinator: Coordinator, notes: Sequence[str]) -> None:
-        plan, sweep = coordinator.plan, coordinator.sweep
+    def header(self, search: Search, notes: Sequence[str]) -> None:
+        plan, sweep = search.plan, search.sweep
         write = self.console.print
         write(f"sweep {sweep.id}", style="bold", markup=False)
         for note in notes:
@@ -85,52 +84,52 @@ class _Show:
         runs = n_trainings(plan)
         final = f", then a final of {runs} trainings on fresh seeds" if runs else ""
         write(
-            f"  {plan.trials} trials of {coordinator.budget:,} env steps, {plan.sampler}, "
-            f"{plan.metric.goal} {plan.metric.name}, {coordinator.pool.jobs} at a time{final}",
+            f"  {plan.trials} trials of {search.budget:,} env steps, {plan.sampler}, "
+            f"{plan.metric.goal} {plan.metric.name}, {search.pool.jobs} at a time{final}",
             markup=False,
         )
 
-    def changed(self, coordinator: Coordinator) -> None:
+    def changed(self, search: Search) -> None:
         """Without a live table: a line for each trial and each training of the final that ended."""
         if self.live is not None or self.quiet:
             return
-        for trial in coordinator.trials:
+        for trial in search.trials:
             if not trial.is_over or trial.number in self.told:
                 continue
             self.told.add(trial.number)
-            values = coordinator.space.decode(trial.latents)
+            values = search.space.decode(trial.latents)
             what = "own values" if trial.attrs.get("own") else values_text(values)
             value = number_text(trial.value) or trial.attrs.get("reason", "")
             state = "" if trial.state == "complete" else f" {trial.state}"
             self.console.print(f"trial {trial.number}{state}: {value}  {what}", markup=False)
-        for task in coordinator.pool.tasks:
+        for task in search.pool.tasks:
             is_final = task.is_over and task.label.startswith("final/")
             if is_final and task.label not in self.told_final:
                 self.told_final.add(task.label)
                 self.console.print(f"{task.label}: {task.state} {task.reason}", markup=False)
 
-    def poll(self, coordinator: Coordinator) -> None:
+    def poll(self, search: Search) -> None:
         import time
 
         if self.live is None or time.monotonic() - self._last < REFRESH_S:
             return
         self._last = time.monotonic()
-        self.live.update(_screen(coordinator), refresh=True)
+        self.live.update(_screen(search), refresh=True)
 
 
-def _screen(coordinator: Coordinator) -> Group:
-    plan, trials = coordinator.plan, coordinator.trials
+def _screen(search: Search) -> Group:
+    plan, trials = search.plan, search.trials
     over = sum(trial.is_over for trial in trials)
-    done = [task for task in coordinator.pool.tasks if task.label.startswith("final/")]
-    title = f"{coordinator.phase}: {over} of {plan.trials} trials"
+    done = [task for task in search.pool.tasks if task.label.startswith("final/")]
+    title = f"{search.phase}: {over} of {plan.trials} trials"
     if done:
         title += f", final {sum(task.is_over for task in done)} of {len(done)} trainings"
-    parts: list[Table | Text] = [Text(title, style="bold"), _running(coordinator)]
+    parts: list[Table | Text] = [Text(title, style="bold"), _running(search)]
     best = ranked(plan, trials)[:BEST]
     if best:
         table = plain_table("best", plan.metric.name, *plan.params)
         for place, trial in enumerate(best):
-            values = coordinator.space.decode(trial.latents)
+            values = search.space.decode(trial.latents)
             own = " own" if trial.attrs.get("own") else ""
             table.add_row(
                 f"{trial.number}{own}",
@@ -142,18 +141,18 @@ def _screen(coordinator: Coordinator) -> Group:
     return Group(*parts)
 
 
-def _running(coordinator: Coordinator) -> "Table":
+def _running(search: Search) -> "Table":
     from gymnasium_solver.errors import RunError
     from gymnasium_solver.runs.query import get_run
     from gymnasium_solver.runs.run import Run, is_run
 
     table = plain_table("running", "env steps", "best eval", "time")
-    for task in coordinator.pool.running():
+    for task in search.pool.running():
         cells = ("starting", "", "")
         if is_run(task.folder):
             try:
                 run = get_run(Run(task.folder))
-                share = run.env_steps / max(coordinator.budget, 1)
+                share = run.env_steps / max(search.budget, 1)
                 score = number_text(run.best["score"]) if run.best else ""
                 cells = (f"{run.env_steps:,} ({share:.0%})", score, duration(run.wall_s))
             except RunError:

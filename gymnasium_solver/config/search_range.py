@@ -1,7 +1,7 @@
 """The range in which a search varies a field.
 
 `gsolve sweep CONFIG` searches the main fields of the algorithm, `--param FIELD` any other with a
-range. The text is that of `--param` (experiments/search/text.py). A field states its range where it
+range. The text is that of `--param` (experiments/search/ranges.py). A field states its range where it
 is declared:
 
     td_lambda: Annotated[float, searched("0.0..0.95", main=True)] = 0.65

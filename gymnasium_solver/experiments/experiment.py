@@ -118,7 +118,7 @@ class Experiment:
         self.check_trust(trust)
         with locked(self.path):
             pool = self.pool(jobs, backend)
-            pool.run(on_change)
+            pool.run(on_change=on_change)
         return pool.tasks
 
     def check_trust(self, trust: bool) -> None:

@@ -1,8 +1,12 @@
-"""Runs trainings side by side, and takes up where a killed coordinator or worker left off.
+"""The coordinator of experiments and searches: runs trainings side by side, and takes up where a
+killed coordinator or worker left off.
 
     pool = Pool(jobs=2)
     pool.add(Task(folder, ("CartPole-v1:ppo", "--seed", "1")))
     pool.run(on_change=print)
+
+The tasks of an experiment are all known at the start. A search adds tasks while the pool runs: it
+is an iterator that looks at what has ended, adds what comes next, and ends when nothing is left.
 
 A task is `gsolve train ... --run-dir FOLDER --if-exists resume`. What is to be done with it is read
 from its folder: a running one is attached to, a finished one collected, a killed or preempted one
@@ -12,7 +16,7 @@ failed.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -130,26 +134,34 @@ class Pool:
             self._start(task)
         return changed + [task for task in due if task not in changed]
 
-    def run(self, on_change: OnChange | None = None, on_poll: Callable[[], None] | None = None,
-            poll_s: float = POLL_S) -> None:  # fmt: skip
-        """Run all tasks to their ends. An exception, such as Ctrl-C, stops the running ones; they
+    def run(
+        self,
+        work: Iterator[bool] | None = None,
+        *,
+        on_change: OnChange | None = None,
+        on_poll: Callable[[], None] | None = None,
+    ) -> None:
+        """Run what `work` adds until it ends, or else all tasks to their ends. `work` yields
+        whether it has done something. An exception, such as Ctrl-C, stops the running tasks; they
         save, and can be resumed."""
         try:
-            while not self.is_over:
-                for task in self.step():
+            for is_busy in self.waiting_for(self.tasks) if work is None else work:
+                changed = self.step()
+                for task in changed:
                     if on_change is not None:
                         on_change(task)
                 if on_poll is not None:
                     on_poll()
-                if not self.is_over:
-                    time.sleep(poll_s)
+                if not is_busy and not changed:
+                    time.sleep(POLL_S)
         except BaseException:
             self.stop_all()
             raise
 
-    @property
-    def is_over(self) -> bool:
-        return all(task.is_over for task in self.tasks)
+    def waiting_for(self, tasks: Sequence[Task]) -> Iterator[bool]:
+        """The work of training these to their ends."""
+        while not all(task.is_over for task in tasks):
+            yield False
 
     def running(self) -> list[Task]:
         return [task for task in self.tasks if task.state == RUNNING]

@@ -106,7 +106,7 @@ def test_a_node_is_lost(cluster: Any, tmp_path: Path) -> None:
         pool.step()
         time.sleep(0.2)
     cluster.remove_node(cluster.worker_nodes.copy().pop(), allow_graceful=False)
-    pool.run(poll_s=0.3)
+    pool.run()
     assert [task.state for task in tasks] == [FINISHED] * 3, [task.reason for task in tasks]
     assert sum(task.restarts for task in tasks) == 1
     for i, task in enumerate(tasks):
@@ -146,10 +146,10 @@ def test_a_sweep_on_a_cluster(cluster: Any, tmp_path: Path) -> None:
     """Suggestions, weights and result are those of the same sweep on this machine."""
     pytest.importorskip("optuna")
     from gymnasium_solver.backends.ray_tasks import RayBackend
-    from gymnasium_solver.experiments.search.coordinator import Coordinator
+    from gymnasium_solver.experiments.search.run import search_of
     from tests.experiments.test_sweep_kills import content, create
 
     here, there = create(tmp_path / "here", 3, 1024), create(tmp_path / "there", 3, 1024)
-    Coordinator(here).run()
-    Coordinator(there, backend=RayBackend()).run()
+    search_of(here).run()
+    search_of(there, backend=RayBackend()).run()
     assert content(there) == content(here)

@@ -95,6 +95,6 @@ def test_a_final_among_equals(
     ]
     better = 0
     for number in range(ROUNDS):
-        result = final.result(Sweep(tmp_path / str(number)), plan, trials, 1000)
+        result = final.Final(Sweep(tmp_path / str(number)), plan, trials, 1000).result()
         better += result["verdict"].startswith("better")
     assert better / ROUNDS <= 0.05

@@ -11,6 +11,12 @@ from gymnasium_solver.experiments import pool as pools
 from gymnasium_solver.experiments.pool import FAILED, FINISHED, RUNNING, STOPPED, Pool, Task
 from gymnasium_solver.runs.run import Run
 
+
+@pytest.fixture(autouse=True)
+def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pools, "POLL_S", 0.001)
+
+
 IDENTITY = {"env_id": "CartPole-v1", "algo_id": "ppo", "seed": 1}
 
 
@@ -57,7 +63,7 @@ def set_status(folder: Path, status: str) -> None:
 def finish(backend: Script, folder: Path, **options: Any) -> Task:
     pool = Pool(1, backend=backend, cpus=3, **options)
     task = pool.add(Task(folder, ("x",)))
-    pool.run(poll_s=0.001)
+    pool.run()
     return task
 
 
@@ -94,7 +100,6 @@ def test_what_runs_is_attached_to(tmp_path: Path) -> None:
     backend.alive.clear()
     assert pool.step() == [task]
     assert task.state == FINISHED
-    assert pool.is_over
 
 
 def test_killed_and_preempted_runs_are_resumed(tmp_path: Path) -> None:
@@ -103,7 +108,7 @@ def test_killed_and_preempted_runs_are_resumed(tmp_path: Path) -> None:
     task = pool.add(Task(tmp_path / "a", ("x",)))
     pool.step()
     backend.alive.clear()
-    pool.run(poll_s=0.001)
+    pool.run()
     assert (task.state, task.restarts, len(backend.log)) == (FINISHED, 3, 4)
 
 

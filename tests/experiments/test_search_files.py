@@ -218,4 +218,4 @@ def test_the_file_in_the_docs(tmp_path: Path) -> None:
     block = page.partition("```yml\n")[2].partition("```")[0]
     plan, _ = read(tmp_path, block)
     assert plan.trials == 60
-    assert len(plan.space()) == 4
+    assert len(plan.space().params) == 4

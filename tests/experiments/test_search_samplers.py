@@ -2,15 +2,14 @@
 
 import math
 import random
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gymnasium_solver.errors import RunError
-from gymnasium_solver.experiments.search import rules
-from gymnasium_solver.experiments.search.grid import grid
-from gymnasium_solver.experiments.search.importance import importances
+from gymnasium_solver.experiments.search import ranking
 from gymnasium_solver.experiments.search.journal import (
     COMPLETE,
     FAILED,
@@ -18,16 +17,14 @@ from gymnasium_solver.experiments.search.journal import (
     Journal,
     Trial,
 )
-from gymnasium_solver.experiments.search.models import ranked
-from gymnasium_solver.experiments.search.pareto import front
 from gymnasium_solver.experiments.search.plan import Plan, PrunePlan, read_plan
+from gymnasium_solver.experiments.search.ranking import front, importances, ranked
 from gymnasium_solver.experiments.search.samplers import (
     choose_sampler,
     first_pending,
-    has_scipy,
+    stage_ends,
     suggest,
 )
-from gymnasium_solver.experiments.search.stages import stage_ends
 
 pytest.importorskip("optuna")
 
@@ -50,7 +47,7 @@ def searched(plan: Plan, n: int) -> list[Trial]:
     space = plan.space()
     trials: list[Trial] = []
     for number in range(n):
-        latents = suggest(plan, space, {}, trials)
+        latents = suggest(plan, {}, trials)
         found = value(space.decode(latents))
         attrs = {"env_steps": 100.0, "cost": 100.0}
         trials.append(Trial(number, latents, COMPLETE, found, attrs))
@@ -66,10 +63,10 @@ def test_a_resumed_search_suggests_the_same(sampler: str, params: dict[str, str]
     n = 13 if sampler == "gp" else 26
     trials = searched(plan, n)
     for number in (1, 5, n - 1):
-        assert suggest(plan, plan.space(), {}, trials[:number]) == trials[number].latents
+        assert suggest(plan, {}, trials[:number]) == trials[number].latents
     other = plan.replace(seed=1)
     if sampler not in ("grid", "stages"):
-        assert suggest(other, plan.space(), {}, trials[:5]) != trials[5].latents
+        assert suggest(other, {}, trials[:5]) != trials[5].latents
     for trial in trials:  # a condition holds where its parameter is searched
         decoded = plan.space().decode(trial.latents)
         assert ("vf_coef" in decoded) == (decoded.get("activation") == "relu")
@@ -90,12 +87,12 @@ def test_what_runs_is_not_seen_before_its_turn() -> None:
     plan = plan_of("tpe", lag=4)
     trials = searched(plan_of("random"), 20)
     assert first_pending(plan, 20) == 17
-    known = suggest(plan, plan.space(), {}, trials)
+    known = suggest(plan, {}, trials)
     for trial in trials[17:]:
         trial.state, trial.value = "running", None
-    assert suggest(plan, plan.space(), {}, trials) == known
+    assert suggest(plan, {}, trials) == known
     trials[3].value = 1e6
-    assert suggest(plan, plan.space(), {}, trials) != known
+    assert suggest(plan, {}, trials) != known
     assert first_pending(plan_of("random", lag=4), 20) == 0
     assert first_pending(plan_of("random", lag=4, metric={"target": 1.0}), 20) == 17
     assert first_pending(plan_of("cmaes"), 12) == 8  # 1 + a whole generation of 7
@@ -106,9 +103,9 @@ def test_what_runs_is_not_seen_before_its_turn() -> None:
 def test_auto() -> None:
     def chosen(params: dict[str, str], **changes: Any) -> str:
         plan = plan_of("auto", params, **changes)
-        return choose_sampler(plan, plan.space())
+        return choose_sampler(plan)
 
-    scipy = has_scipy()
+    scipy = find_spec("scipy") is not None
     assert chosen(MIXED) == "tpe"
     assert chosen(NUMBERS) == ("gp" if scipy else "tpe")
     assert chosen(NUMBERS, trials=400) == ("cmaes" if scipy else "tpe")
@@ -118,7 +115,7 @@ def test_auto() -> None:
 def test_grid() -> None:
     params = {"n_epochs": "4,8", "policy_lr": "log:1e-4..1e-2", "tau": "0.1,0.2 if n_epochs=4"}
     space = plan_of("grid", params).space()
-    cells = [space.decode(cell) for cell in grid(space, {}, 3)]
+    cells = [space.decode(cell) for cell in space.grid(3, {})]
     assert len(cells) == 3 * 2 + 3  # tau only where it is searched, and nothing twice
     assert {cell["policy_lr"] for cell in cells} == {0.0001, 0.001, 0.01}
 
@@ -130,7 +127,7 @@ def write_trials(folder: Path, n: int = 3) -> list[Trial]:
     plan = plan_of("random", MIXED)
     with Journal(folder) as journal:
         for number in range(n):
-            latents = suggest(plan, plan.space(), {}, journal.trials())
+            latents = suggest(plan, {}, journal.trials())
             trial = journal.create(number, latents, plan.space(), own=number == 0)
             journal.finish(trial, COMPLETE, float(number), env_steps=10, values=[float(number)])
         journal.create(n, latents, plan.space())
@@ -192,49 +189,48 @@ def trial_at(number: int, value: float, state: str = COMPLETE, **attrs: Any) -> 
 
 def test_rungs_and_values() -> None:
     asha = PrunePlan(rule="asha", first=0.1, eta=3.0)
-    assert rules.rungs(asha, 1000) == [100, 300, 900]
-    assert rules.rungs(PrunePlan(rule="median", first=0.25), 1000) == [250, 500, 750]
+    assert ranking.rungs(asha, 1000) == [100, 300, 900]
+    assert ranking.rungs(PrunePlan(rule="median", first=0.25), 1000) == [250, 500, 750]
     rows = PrunePlan(rule="hyperband", first=2.0, eta=2.0, unit="rows")
-    assert rules.rungs(rows, 10) == [2, 4, 8]
+    assert ranking.rungs(rows, 10) == [2, 4, 8]
     points = [(90, 1.0), (180, 2.0), (310, 3.0)]
-    assert rules.values_at(asha, 1000, points) == {"100": 2.0, "300": 3.0}
-    assert rules.values_at(rows, 10, points) == {"2": 2.0}
+    assert ranking.values_at(asha, 1000, points) == {"100": 2.0, "300": 3.0}
+    assert ranking.values_at(rows, 10, points) == {"2": 2.0}
 
 
 def test_asha_keeps_the_best_third() -> None:
     plan = plan_of("random", prune={"rule": "asha"})
     seen = [trial_at(i, 0.0, rungs={"100": float(i)}) for i in range(8)]
-    kept = [v for v in range(-1, 9) if rules.pruned_at(plan, {"100": v + 0.5}, seen) is None]
+    kept = [v for v in range(-1, 9) if ranking.pruned_at(plan, {"100": v + 0.5}, seen) is None]
     assert kept == [5, 6, 7, 8]  # at most two of the eight are better
-    assert rules.pruned_at(plan, {"100": -9.0}, seen[:1]) is None  # nothing to compare with
+    assert ranking.pruned_at(plan, {"100": -9.0}, seen[:1]) is None  # nothing to compare with
     less = plan.replace(metric={"goal": "minimize"})
-    assert rules.pruned_at(less, {"100": 8.5}, seen) == "100"
+    assert ranking.pruned_at(less, {"100": 8.5}, seen) == "100"
 
 
 def test_median_rule() -> None:
     plan = plan_of("random", prune={"rule": "median", "warmup": 3})
     seen = [trial_at(i, 0.0, rungs={"100": float(i), "200": 5.0}) for i in range(5)]
-    assert rules.pruned_at(plan, {"100": 1.9}, seen) == "100"
-    assert rules.pruned_at(plan, {"100": 2.1, "200": 4.0}, seen) == "200"
-    assert rules.pruned_at(plan, {"100": 1.9}, seen[:2]) is None
+    assert ranking.pruned_at(plan, {"100": 1.9}, seen) == "100"
+    assert ranking.pruned_at(plan, {"100": 2.1, "200": 4.0}, seen) == "200"
+    assert ranking.pruned_at(plan, {"100": 1.9}, seen[:2]) is None
 
 
 def test_a_hopeless_trial_needs_no_more_seeds() -> None:
     plan = plan_of("random", seeds=3)
     seen = [trial_at(i, 100.0 + i, values=[99.0 + i, 100.0 + i, 101.0 + i]) for i in range(4)]
-    assert rules.pooled_deviation(seen) == pytest.approx(1.0)
-    assert rules.is_hopeless(plan, [90.0], seen)
-    assert not rules.is_hopeless(plan, [102.0], seen)
-    assert not rules.is_hopeless(plan, [90.0], seen[:0])
+    assert ranking.pooled_deviation(seen) == pytest.approx(1.0)
+    assert ranking.is_hopeless(plan, [90.0], seen)
+    assert not ranking.is_hopeless(plan, [102.0], seen)
+    assert not ranking.is_hopeless(plan, [90.0], seen[:0])
 
 
 def test_few_seeds_are_drawn_to_the_mean() -> None:
-    plan = plan_of("random", seeds=4)
     steady = [
         trial_at(i, 10.0 * i, values=[10.0 * i + d for d in (-8, 8, -8, 8)]) for i in range(5)
     ]
     lucky = trial_at(5, 42.0, values=[42.0])
-    means = rules.shrunken(plan, [*steady, lucky])
+    means = ranking.shrunken([*steady, lucky])
     assert means[5] < means[4]  # 42 with one seed, 40 with four
 
 
@@ -250,7 +246,7 @@ def test_importance_finds_the_parameter_that_matters() -> None:
     space = plan.space()
     trials: list[Trial] = []
     for number in range(60):
-        latents = suggest(plan, space, {}, trials)
+        latents = suggest(plan, {}, trials)
         lr = math.log10(space.decode(latents)["policy_lr"])
         trials.append(Trial(number, latents, COMPLETE, -((lr + 3) ** 2)))
     shares = importances(plan, trials)

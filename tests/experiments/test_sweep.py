@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 from gymnasium_solver.errors import ConfigError, RunError
-from gymnasium_solver.experiments.search import coordinator as coordinators
+from gymnasium_solver.experiments import pool
 from gymnasium_solver.experiments.search import report as reports
-from gymnasium_solver.experiments.search.coordinator import Coordinator
 from gymnasium_solver.experiments.search.folder import Sweep, find_sweep
+from gymnasium_solver.experiments.search.journal import Journal
 from gymnasium_solver.experiments.search.pictures import draw_all
 from gymnasium_solver.experiments.search.plan import read_plan
 from gymnasium_solver.experiments.search.prepare import prepare
+from gymnasium_solver.experiments.search.run import search_of
 from gymnasium_solver.experiments.search.view import view
 from gymnasium_solver.experiments.search.write import best_lines, write_variant
 from gymnasium_solver.runs import machine
@@ -27,7 +28,7 @@ pytest.importorskip("optuna")
 
 @pytest.fixture(autouse=True)
 def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(coordinators, "POLL_S", 0.0)
+    monkeypatch.setattr(pool, "POLL_S", 0.0)
     monkeypatch.setattr(machine, "git_state", lambda _: (None, b""))
     monkeypatch.setattr(reports, "_pictures", lambda *_: [])  # slow; one test draws them
 
@@ -46,7 +47,7 @@ def create(tmp_path: Path, **changes: Any) -> Sweep:
 
 
 def run(sweep: Sweep, backend: FakeBackend | None = None, **options: Any) -> dict[str, Any]:
-    return Coordinator(sweep, backend=backend or FakeBackend(), **options).run()
+    return search_of(sweep, backend=backend or FakeBackend(), **options).run()
 
 
 def content(sweep: Sweep) -> dict[str, Any]:
@@ -117,7 +118,7 @@ def test_a_kill_around_a_line_of_the_journal(
     whole = create(tmp_path / "whole")
     run(whole)
     broken = create(tmp_path / "broken")
-    real = getattr(coordinators.Journal, moment)
+    real = getattr(Journal, moment)
     for n, is_before in ((0, True), (1, False), (3, True), (5, False), (9, False)):
 
         def dies(self: Any, *args: Any, n: int = n, before: bool = is_before, **kwargs: Any) -> Any:
@@ -130,7 +131,7 @@ def test_a_kill_around_a_line_of_the_journal(
             return found
 
         with monkeypatch.context() as patch:
-            patch.setattr(coordinators.Journal, moment, dies)
+            patch.setattr(Journal, moment, dies)
             with pytest.raises(KeyboardInterrupt):
                 run(broken)
         data = (broken.path / "journal.log").read_bytes()

@@ -18,7 +18,6 @@ from typing import Any
 from gymnasium_solver.config.yaml_file import dump_yaml, read_file
 from gymnasium_solver.errors import ConfigError, RunError
 from gymnasium_solver.experiments.search.journal import Journal, Trial
-from gymnasium_solver.experiments.search.models import directions
 from gymnasium_solver.experiments.search.plan import Plan, read_plan
 from gymnasium_solver.paths import is_file, is_folder, user_path
 from gymnasium_solver.runs.files import (
@@ -78,7 +77,7 @@ class Sweep:
         """The trials as recorded now; also while the sweep runs."""
         if not (self.path / "journal.log").exists():
             return []
-        with Journal(self.path, directions(self.plan())) as journal:
+        with Journal(self.path, self.plan().directions) as journal:
             return journal.trials()
 
     def read(self, name: str) -> dict[str, Any] | None:

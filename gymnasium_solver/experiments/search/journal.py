@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from gymnasium_solver.errors import MissingError, RunError
-from gymnasium_solver.experiments.search.distributions import Latent, Options
+from gymnasium_solver.experiments.search.ranges import Latent, Options
 from gymnasium_solver.experiments.search.space import Space
 from gymnasium_solver.runs.jsonl import Appender
 
@@ -72,17 +72,13 @@ def load_optuna() -> "Any":
 
 
 def optuna_distribution(latent: Latent) -> "BaseDistribution":
-    from optuna.distributions import (
-        CategoricalDistribution,
-        FloatDistribution,
-        IntDistribution,
-    )
+    from optuna import distributions as kinds
 
     if isinstance(latent, Options):
-        return CategoricalDistribution(latent.options)
+        return kinds.CategoricalDistribution(latent.options)
     if latent.is_int:
-        return IntDistribution(int(latent.low), int(latent.high), log=latent.is_log)
-    return FloatDistribution(latent.low, latent.high, log=latent.is_log)
+        return kinds.IntDistribution(int(latent.low), int(latent.high), log=latent.is_log)
+    return kinds.FloatDistribution(latent.low, latent.high, log=latent.is_log)
 
 
 class Journal:
@@ -100,7 +96,8 @@ class Journal:
         lock = FileLock(self.path)
         lock.acquire()
         try:
-            mend(self.path)
+            if self.path.exists():  # a killed writer may have left an incomplete last line
+                Appender(self.path).close()
         finally:
             lock.release()
         try:
@@ -131,7 +128,7 @@ class Journal:
         """Record a new trial, by one line."""
         from optuna.trial import FrozenTrial, TrialState
 
-        kinds = {n: optuna_distribution(space.get(n).distribution.latent()) for n in latents}
+        kinds = {n: optuna_distribution(space.get(n).latent()) for n in latents}
         template = FrozenTrial(
             number=number, state=TrialState.RUNNING, value=None, datetime_start=datetime.now(),
             datetime_complete=None, params=dict(latents), distributions=kinds, user_attrs=attrs,
@@ -161,12 +158,6 @@ class Journal:
         self._storage.set_trial_state_values(trial_id, states[state], values)
         trial.state, trial.value = state, value
 
-    def note(self, trial: Trial, **attrs: Any) -> None:
-        """Record something about a running trial."""
-        for name, attr in attrs.items():
-            self._storage.set_trial_user_attr(self._id(trial.number), name, attr)
-        trial.attrs.update(attrs)
-
     def _id(self, number: int) -> int:
         study_id = self._storage.get_study_id_from_name(STUDY)
         return self._storage.get_trial_id_from_study_id_trial_number(study_id, number)
@@ -179,12 +170,6 @@ def _trial(one: "optuna.trial.FrozenTrial") -> Trial:
         value = one.intermediate_values[max(one.intermediate_values)]
     state = names.get(one.state.name, RUNNING)
     return Trial(one.number, dict(one.params), state, value, dict(one.user_attrs))
-
-
-def mend(path: Path) -> None:
-    """Cut off an incomplete last line, which a killed writer may have left."""
-    if path.exists():
-        Appender(path).close()
 
 
 class FileLock:

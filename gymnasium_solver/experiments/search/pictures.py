@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gymnasium_solver.chart_style import COLOURS, STYLE
-from gymnasium_solver.experiments.search.distributions import Options
 from gymnasium_solver.experiments.search.folder import Sweep
-from gymnasium_solver.experiments.search.importance import importances
 from gymnasium_solver.experiments.search.journal import COMPLETE, PRUNED, Trial
-from gymnasium_solver.experiments.search.pareto import front
 from gymnasium_solver.experiments.search.plan import Plan
+from gymnasium_solver.experiments.search.ranges import Options
+from gymnasium_solver.experiments.search.ranking import front, importances
 from gymnasium_solver.experiments.search.space import Param
 
 if TYPE_CHECKING:
@@ -53,7 +52,7 @@ def draw_params(path: Path, plan: Plan, trials: Sequence[Trial]) -> None:
 
 
 def _draw_param(ax: "Axes", param: Param, plan: Plan, trials: Sequence[Trial]) -> None:
-    latent = param.distribution.latent()
+    latent = param.latent()
     seen = [trial for trial in trials if param.name in trial.latents]
     values = [param.distribution.decode(trial.latents[param.name]) for trial in seen]
     if isinstance(latent, Options):

@@ -11,6 +11,7 @@ Strict like a config: an unknown key is an error with a suggestion.
 """
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
@@ -19,8 +20,7 @@ from gymnasium_solver.config.explain import describe
 from gymnasium_solver.config.types import Count, Float, NonNegativeInt, Seed
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.experiments.search.files import param_text
-from gymnasium_solver.experiments.search.space import Space
-from gymnasium_solver.experiments.search.text import param_of
+from gymnasium_solver.experiments.search.space import Space, param_of
 from gymnasium_solver.suggest import did_you_mean
 
 METRICS = ("auto", "score", "auc", "best", "last", "steps_to_solve")
@@ -136,10 +136,25 @@ class Plan(Block):
         return self
 
     def space(self) -> Space:
-        return Space(tuple(param_of(name, text) for name, text in self.params.items()))
+        return _space(tuple(self.params.items()))
+
+    @property
+    def sign(self) -> float:
+        """1 if more of the metric is better, else -1."""
+        return -1.0 if self.metric.goal == "minimize" else 1.0
+
+    @property
+    def directions(self) -> list[str]:
+        goal = self.metric.goal or "maximize"
+        return [goal, "minimize"] if self.cost is not None else [goal]
 
     def replace(self, **changes: Any) -> "Plan":
         return read_plan({**self.model_dump(), **changes}, "the sweep")
+
+
+@lru_cache(maxsize=64)
+def _space(params: tuple[tuple[str, str], ...]) -> Space:
+    return Space(tuple(param_of(name, text) for name, text in params))
 
 
 def read_plan(data: Mapping[str, Any], where: str) -> Plan:

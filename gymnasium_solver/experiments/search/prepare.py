@@ -6,26 +6,17 @@ from pathlib import Path
 from typing import Any
 
 from gymnasium_solver.config.find import DEFAULT_ALGO, locate, read_config_file
-from gymnasium_solver.config.live import live_fields
+from gymnasium_solver.config.live import check_live, live_fields
 from gymnasium_solver.config.load import apply_overrides, choose_variant, config_dict
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.config.search_range import search_range, search_ranges
 from gymnasium_solver.config.yaml_file import dump_yaml, unfilled
 from gymnasium_solver.envs.baselines import game_settings, random_baseline
 from gymnasium_solver.errors import ConfigError
-from gymnasium_solver.experiments.search.distributions import Options
 from gymnasium_solver.experiments.search.folder import Sweep, create
-from gymnasium_solver.experiments.search.generations import (
-    check_population,
-    generation_ends,
-)
-from gymnasium_solver.experiments.search.grid import grid
 from gymnasium_solver.experiments.search.plan import METRICS, TRIALS, FinalPlan, Plan
-from gymnasium_solver.experiments.search.samplers import (
-    check_sampler,
-    choose_sampler,
-    lag_of,
-)
+from gymnasium_solver.experiments.search.ranges import Options
+from gymnasium_solver.experiments.search.samplers import check_sampler, choose_sampler, lag_of
 from gymnasium_solver.experiments.search.space import (
     Param,
     Space,
@@ -64,7 +55,10 @@ def prepare(plan: Plan) -> Prepared:
     space = plan.space()
     check_names(space, type(config).model_fields)
     if plan.sampler == "pbt":
-        check_population(config, list(plan.params))
+        try:
+            check_live(type(config), [param.field for param in space.params])
+        except ConfigError as error:
+            raise ConfigError(f"pbt: {error}") from None
         plan = plan.replace(set={**_population(plan, config), **plan.set})
     else:
         plan = plan.replace(set={**_cadence(plan, config, notes), **plan.set})
@@ -185,9 +179,9 @@ def _population(plan: Plan, config: Config) -> dict[str, Any]:
 
 def _with_sampler(plan: Plan, space: Space, fields: Values, notes: list[str]) -> Plan:
     if plan.sampler == "grid":
-        size = len(grid(space, fields, plan.grid_points))
+        size = len(space.grid(plan.grid_points, fields))
         trials = min(plan.trials or size, size)
-        ranges = [p.name for p in space.params if not isinstance(p.distribution.latent(), Options)]
+        ranges = [p.name for p in space.params if not isinstance(p.latent(), Options)]
         if ranges:
             notes.append(f"grid of {plan.grid_points} values each: {', '.join(ranges)}")
         if trials < size:
@@ -197,7 +191,7 @@ def _with_sampler(plan: Plan, space: Space, fields: Values, notes: list[str]) ->
     plan = plan.replace(trials=plan.trials or default)
     if plan.sampler == "pbt" and (plan.trials or 0) < 2:
         raise ConfigError("pbt needs a population of at least 2: --trials 8")
-    plan = plan.replace(sampler=choose_sampler(plan, space))
+    plan = plan.replace(sampler=choose_sampler(plan))
     check_sampler(plan.sampler)
     return plan
 
@@ -217,7 +211,7 @@ def check_values(space: Space, plan: Plan, config: Config) -> None:
 
 
 def _samples(param: Param, points: int) -> list[Any]:
-    latent = param.distribution.latent()
+    latent = param.latent()
     if isinstance(latent, Options):
         return param.distribution.grid(points)
     ends = [param.distribution.decode(latent.low), param.distribution.decode(latent.high)]
@@ -234,6 +228,15 @@ def _final(plan: Plan) -> FinalPlan:
     if top is None:
         top = min(max(round(runs / seeds), 1), 6, plan.trials or 1)
     return FinalPlan(top=top, choose=plan.final.choose or -(-seeds // 2), seeds=seeds)
+
+
+def generation_ends(interval: float, budget: int, epoch_steps: int) -> list[int]:
+    """The epochs after which the members of a population are compared; the last one ends the
+    training."""
+    steps = interval * budget if interval <= 1 else interval
+    last = max(1, -(-budget // epoch_steps))
+    each = min(max(1, round(steps / epoch_steps)), last)
+    return [*range(each, last, each), last]
 
 
 def own_values(space: Space, config: Mapping[str, Any]) -> Values:

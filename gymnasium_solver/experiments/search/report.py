@@ -4,11 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gymnasium_solver.experiments.search.folder import Sweep
-from gymnasium_solver.experiments.search.importance import importances
 from gymnasium_solver.experiments.search.journal import Trial
-from gymnasium_solver.experiments.search.models import ranked
-from gymnasium_solver.experiments.search.pareto import front
 from gymnasium_solver.experiments.search.plan import Plan
+from gymnasium_solver.experiments.search.ranking import front, importances, ranked
 from gymnasium_solver.runs.files import write_atomic
 
 MOST_ROWS = 20

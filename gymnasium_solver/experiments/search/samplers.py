@@ -2,48 +2,64 @@
 
 `suggest` is a pure function of the plan, the trial's number and the results that it may see: a
 sweep that was killed suggests the same when it goes on. Optuna's samplers work on a study in
-memory that is built for each suggestion, with a generator seeded by the trial's number. A trial
-may see the results of the trials before `first_pending(number)`; the ones after that count as
-running, even if one has finished meanwhile.
+memory that is built for each suggestion, with a generator seeded by the trial's number; CMA-ES is
+replayed from the results. A trial may see the results of the trials before `first_pending(number)`;
+the ones after that count as running, even if one has finished meanwhile.
 """
 
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from importlib.util import find_spec
+from statistics import fmean, pstdev
 from typing import Any
 
+import numpy as np
+
 from gymnasium_solver.errors import MissingError
-from gymnasium_solver.experiments.search.cma import population, suggest_cma
-from gymnasium_solver.experiments.search.distributions import Options
-from gymnasium_solver.experiments.search.grid import grid
-from gymnasium_solver.experiments.search.journal import Trial
-from gymnasium_solver.experiments.search.models import STARTUP, from_optuna
+from gymnasium_solver.experiments.search.journal import (
+    COMPLETE,
+    FAILED,
+    PRUNED,
+    Trial,
+    load_optuna,
+    optuna_distribution,
+)
 from gymnasium_solver.experiments.search.plan import Plan
+from gymnasium_solver.experiments.search.ranges import Latent, Numbers, Options
+from gymnasium_solver.experiments.search.ranking import ranked
 from gymnasium_solver.experiments.search.space import Space, Values
-from gymnasium_solver.experiments.search.stages import stage_ends, suggest_stages
 from gymnasium_solver.training.seeds import derive
 
 MOST_GP = 250
+STARTUP = 10
+"""Random trials before a model is fitted."""
+STAGES = (0.3, 0.5, 0.2)
+"""Shares of the trials: a coarse grid, a search near the best tenth, a finer one."""
+SPREADS = (2.0, 1.0)
+"""Half-widths of the two ranges, in standard deviations of the best trials."""
+BEST, LEAST = 0.1, 0.1
+"""Share of the trials that are the best; share of the whole range that a narrowed one keeps at
+least, per standard deviation."""
+
+Fields = Mapping[str, Any]
+"""The config, for conditions on fields that are not searched."""
 
 
-def choose_sampler(plan: Plan, space: Space) -> str:
+def choose_sampler(plan: Plan) -> str:
     """What `auto` means: a model that suits the parameters and the number of trials."""
     if plan.sampler != "auto":
         return plan.sampler
-    has_choices = any(isinstance(p.distribution.latent(), Options) for p in space.params)
-    if has_choices or space.is_conditional or plan.cost is not None or not has_scipy():
+    space = plan.space()
+    has_choices = any(isinstance(p.latent(), Options) for p in space.params)
+    if has_choices or space.is_conditional or plan.cost is not None or find_spec("scipy") is None:
         return "tpe"
     return "gp" if (plan.trials or 0) < MOST_GP else "cmaes"
 
 
-def has_scipy() -> bool:
-    from importlib.util import find_spec
-
-    return find_spec("scipy") is not None
-
-
 def check_sampler(name: str) -> None:
     """MissingError if a package of this sampler is not installed."""
-    from importlib.util import find_spec
-
     needed = {"gp": "scipy", "cmaes": "cmaes"}.get(name)
     if needed is not None and find_spec(needed) is None:
         raise MissingError(f"the sampler {name} needs {needed}: pip install {needed}")
@@ -57,7 +73,8 @@ def lag_of(plan: Plan) -> int:
 def first_pending(plan: Plan, number: int) -> int:
     """The trials before this one are seen, and must be over, when `number` is suggested."""
     if plan.sampler == "cmaes":
-        return 1 + (number - 1) // population(plan) * population(plan) if number else 0
+        size = _cma_population(plan)
+        return 1 + (number - 1) // size * size if number else 0
     seen = max(0, number - lag_of(plan) + 1)
     if plan.sampler == "stages":
         return max(seen, max(end for end in (0, *stage_ends(plan)) if end <= number))
@@ -66,19 +83,194 @@ def first_pending(plan: Plan, number: int) -> int:
     return 0 if is_blind and not waits else seen
 
 
-def suggest(plan: Plan, space: Space, fields: Mapping[str, Any], trials: Sequence[Trial]) -> Values:
-    """The latents of the next trial, after `trials`. `fields`: the config, for conditions."""
+def suggest(plan: Plan, fields: Fields, trials: Sequence[Trial]) -> Values:
+    """The latents of the next trial, after `trials`."""
     number = len(trials)
     seen = first_pending(plan, number)
-    done, pending = trials[:seen], trials[seen:]
-    seed = derive(plan.seed, "suggest", number)
     if plan.sampler == "grid":
-        return grid(space, fields, plan.grid_points)[number]
+        return plan.space().grid(plan.grid_points, fields)[number]
     if plan.sampler == "cmaes":
-        return suggest_cma(plan, space, fields, done, number)
+        return _from_cma(plan, fields, trials[:seen], number)
     if plan.sampler == "stages":
-        return suggest_stages(plan, space, fields, trials, seen, seed)
-    kind = plan.sampler
-    if kind == "gp" and len(done) < STARTUP:
-        kind = "random"
-    return from_optuna(kind, plan, space, fields, done, pending, seed)
+        return _from_stages(plan, fields, trials, seen)
+    kind = "random" if plan.sampler == "gp" and seen < STARTUP else plan.sampler
+    return _from_optuna(kind, plan, plan.space(), fields, trials, seen)
+
+
+def random_values(plan: Plan, fields: Fields, *stream: str | int) -> Values:
+    """Latents drawn at random, from a stream of the sweep's seed."""
+    study = load_optuna().create_study(sampler=_optuna_sampler("random", False, plan, *stream))
+    return _asked(study, plan.space(), fields)
+
+
+# -- Optuna's -------------------------------------------------------------------------------------
+
+
+def _from_optuna(
+    kind: str, plan: Plan, space: Space, fields: Fields, trials: Sequence[Trial], seen: int
+) -> Values:
+    """A suggestion for `space`, which may be narrower than that of the trials."""
+    sampler = _optuna_sampler(kind, space.is_conditional, plan, "suggest", len(trials))
+    study = load_optuna().create_study(sampler=sampler, directions=plan.directions)
+    worst = _worst_value(plan, trials[:seen])
+    names = {param.name for param in space.params}
+    study.add_trials(
+        _frozen(trial, space, plan, worst, is_pending=trial.number >= seen)
+        for trial in trials
+        if trial.latents.keys() <= names
+        and (plan.own_first or not trial.attrs.get("own"))
+        # What is outside of a narrowed range says nothing about it.
+        and (trial.number >= seen or _is_inside(trial, space))
+    )
+    return _asked(study, space, fields)
+
+
+def _asked(study: Any, space: Space, fields: Fields) -> Values:
+    trial = study.ask()
+    return space.draw(lambda p: trial._suggest(p.name, optuna_distribution(p.latent())), fields)
+
+
+def _optuna_sampler(kind: str, is_conditional: bool, plan: Plan, *stream: str | int) -> Any:
+    samplers, seed = load_optuna().samplers, derive(plan.seed, *stream)
+    if kind == "random":
+        return samplers.RandomSampler(seed=seed)
+    if kind == "gp":
+        return samplers.GPSampler(
+            seed=seed, n_startup_trials=STARTUP, warn_independent_sampling=False
+        )
+    return samplers.TPESampler(
+        seed=seed,
+        n_startup_trials=STARTUP,
+        multivariate=True,
+        group=is_conditional,
+        constant_liar=True,
+    )
+
+
+def _worst_value(plan: Plan, trials: Sequence[Trial]) -> float:
+    """What a failed trial counts as: the worst of the others."""
+    values = [trial.value for trial in trials if trial.value is not None]
+    return min(values, key=lambda value: plan.sign * value, default=0.0)
+
+
+def _frozen(trial: Trial, space: Space, plan: Plan, worst: float, *, is_pending: bool) -> Any:
+    """A trial for the study in memory. Latents outside of a narrowed range are moved into it."""
+    from optuna.trial import FrozenTrial, TrialState
+
+    latents = {name: space.get(name).latent() for name in trial.latents}
+    now = datetime(2000, 1, 1)
+    value = trial.value if trial.value is not None and trial.state != FAILED else worst
+    state, values = TrialState.COMPLETE, [value] + [trial.cost] * (plan.cost is not None)
+    rungs: dict[int, float] = {}
+    if is_pending:
+        state, values = TrialState.RUNNING, []
+    elif trial.state == PRUNED and plan.sampler != "gp":
+        rungs = {int(trial.attrs.get("rung", 0)): value}
+        state, values = TrialState.PRUNED, []
+    return FrozenTrial(
+        number=trial.number, state=state, value=None, values=values or None, datetime_start=now,
+        datetime_complete=None if is_pending else now,
+        params={name: latents[name].clamp(at) for name, at in trial.latents.items()},
+        distributions={name: optuna_distribution(latent) for name, latent in latents.items()},
+        user_attrs={}, system_attrs={}, intermediate_values=rungs, trial_id=trial.number,
+    )  # fmt: skip
+
+
+# -- CMA-ES ---------------------------------------------------------------------------------------
+
+
+def _cma_population(plan: Plan) -> int:
+    return max(5, 4 + int(3 * math.log(max(len(plan.params), 1))))
+
+
+def _from_cma(plan: Plan, fields: Fields, done: Sequence[Trial], number: int) -> Values:
+    """CMA-ES, replayed from the results: generation after generation, each of which must be over
+    before the next begins. Choices and conditional parameters are drawn at random."""
+    import cmaes  # type: ignore[import-untyped]
+
+    size, space = _cma_population(plan), plan.space()
+    numeric = {p.name: p.latent() for p in space.params if isinstance(p.latent(), Numbers)}
+    random = random_values(plan, fields, "cma", number)
+    if len(numeric) < 2 or number == 0:
+        return random
+    own = done[0].latents if done and plan.own_first else {}
+    shares = [latent.share(own[n]) if n in own else 0.5 for n, latent in numeric.items()]
+    state = cmaes.CMA(
+        mean=np.array(shares), sigma=0.3, bounds=np.array([[0.0, 1.0]] * len(numeric)),
+        seed=derive(plan.seed, "cma"), population_size=size,
+    )  # fmt: skip
+    worst = _worst_value(plan, done)
+    generation, index = divmod(number - 1, size)
+    for start in range(1, 1 + generation * size, size):
+        results = [t.value if t.state in (COMPLETE, PRUNED) and t.value is not None else worst
+                   for t in done[start : start + size]]  # fmt: skip
+        state.tell([(state.ask(), -plan.sign * value) for value in results])
+    point = [state.ask() for _ in range(size)][index]
+    chosen = {n: latent.at(float(x)) for (n, latent), x in zip(numeric.items(), point, strict=True)}
+    return space.draw(lambda p: chosen.get(p.name, random.get(p.name)), fields)
+
+
+# -- from coarse to fine: a grid, then the neighbourhood of its best, then a closer one -----------
+
+
+def stage_ends(plan: Plan) -> list[int]:
+    """The trial with which the second stage begins, and the third."""
+    trials = plan.trials or 0
+    first = max(2, round(trials * STAGES[0]))
+    return [first, max(first + 1, round(trials * (STAGES[0] + STAGES[1])))]
+
+
+def _from_stages(plan: Plan, fields: Fields, trials: Sequence[Trial], seen: int) -> Values:
+    stage = sum(end <= len(trials) for end in stage_ends(plan))
+    if stage == 0:
+        return _coarse(plan, fields, len(trials))
+    narrow = _narrowed(plan, trials[: stage_ends(plan)[stage - 1]], SPREADS[stage - 1])
+    return _from_optuna("tpe", plan, narrow, fields, trials, seen)
+
+
+def _coarse(plan: Plan, fields: Fields, number: int) -> Values:
+    """A cell of the finest grid with at least three points each that fits the first stage. Where
+    none fits, a Latin hypercube: each parameter takes evenly spread values, in random order."""
+    size, space = stage_ends(plan)[0], plan.space()
+    for points in (5, 4, 3):
+        n_cells = math.prod(len(param.distribution.grid(points)) for param in space.params)
+        if n_cells <= size:
+            cells = space.grid(points, fields)
+            if number < len(cells):
+                return cells[number]
+            break
+    rng = np.random.default_rng(derive(plan.seed, "coarse"))
+    orders = {param.name: rng.permutation(size) for param in space.params}
+    jitters = {param.name: rng.random(size) for param in space.params}
+    row = number % size
+    return space.draw(
+        lambda p: p.latent().at((orders[p.name][row] + jitters[p.name][row]) / size), fields
+    )
+
+
+def _narrowed(plan: Plan, trials: Sequence[Trial], spread: float) -> Space:
+    """The space around the best tenth of the trials: mean +- `spread` standard deviations of the
+    latents, and the options that occur there."""
+    best = [t for t in ranked(plan, trials) if plan.own_first or not t.attrs.get("own")]
+    best = best[: max(3, round(len(trials) * BEST))]
+    params = []
+    for param in plan.space().params:
+        seen = [trial.latents[param.name] for trial in best if param.name in trial.latents]
+        params.append(replace(param, part=_around(param.latent(), seen, spread)))
+    return Space(tuple(params))
+
+
+def _around(latent: Latent, seen: Sequence[Any], deviations: float) -> Latent:
+    """The part of a range within some standard deviations of these latents; all of it without."""
+    if not seen:
+        return latent
+    if isinstance(latent, Options):
+        return Options(tuple(option for option in latent.options if option in seen))
+    shares = [latent.share(at) for at in seen]
+    half = max(deviations * pstdev(shares), LEAST * deviations / 2)
+    ends = [latent.at(fmean(shares) - half), latent.at(fmean(shares) + half)]
+    return Numbers(ends[0], ends[1], latent.is_log, latent.is_int)
+
+
+def _is_inside(trial: Trial, space: Space) -> bool:
+    return all(space.get(name).latent().clamp(at) == at for name, at in trial.latents.items())

@@ -1,22 +1,37 @@
 """A search space: parameters with their distributions and conditions.
 
-    space = Space((Param("policy_lr", Uniform(1e-5, 1e-2, log=True)),
-                   Param("tau", Logit(0.001, 0.1), when=(Condition("double", "=", (True,)),))))
+    space = Space((read_param("policy_lr=log:1e-5..1e-2"),
+                   read_param("tau=log:1e-3..0.1 if target_update_freq=1")))
 
 A parameter is a field of the config or a place inside one (`policy_lr.start`, `env_kwargs.level`).
 `overrides` turns the values of a trial into the fields of its config.
 """
 
+import itertools
+import json
+import math
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from gymnasium_solver.config.foreign import NOTES, our_names
+from gymnasium_solver.config.yaml_file import parse_value
 from gymnasium_solver.errors import ConfigError
-from gymnasium_solver.experiments.search.distributions import Distribution
-from gymnasium_solver.suggest import did_you_mean
+from gymnasium_solver.experiments.search.ranges import (
+    EXAMPLE,
+    Distribution,
+    Latent,
+    listed,
+    read_distribution,
+    slm_distribution,
+)
+from gymnasium_solver.suggest import ask, did_you_mean
 
 Values = dict[str, Any]
 SIGNS = ("!=", ">=", "<=", "=", ">", "<")
+MOST_CELLS = 100_000
 NOT_SEARCHED = {
     "env_id": "a sweep has one environment",
     "algo_id": "a sweep has one algorithm: sweep each of them, then gsolve compare",
@@ -54,8 +69,6 @@ class Condition:
         return bool(compared.get(self.sign, value <= bound))
 
     def __str__(self) -> str:
-        import json
-
         texts = [v if isinstance(v, str) else json.dumps(v) for v in self.values]
         return f"{self.name}{self.sign}{','.join(texts)}"
 
@@ -65,14 +78,55 @@ class Param:
     name: str
     distribution: Distribution
     when: tuple[Condition, ...] = ()
+    part: Latent | None = None
+    """The part of the latent range that is searched; None: all of it."""
 
     @property
     def field(self) -> str:
         return self.name.partition(".")[0]
 
+    def latent(self) -> Latent:
+        return self.distribution.latent() if self.part is None else self.part
+
     def __str__(self) -> str:
         conditions = "".join(f" if {condition}" for condition in self.when)
         return f"{self.distribution}{conditions}"
+
+
+def read_param(text: str) -> Param:
+    """`name=distribution [if condition]` as a parameter."""
+    name, equals, rest = text.partition("=")
+    if not equals or not name.strip() or not rest.strip():
+        raise ConfigError(f"--param {text}: expected FIELD=RANGE, {EXAMPLE}")
+    return param_of(name.strip(), rest.strip())
+
+
+def param_of(name: str, text: str) -> Param:
+    """A parameter from its name and the text after `=`."""
+    text, *conditions = re.split(r"\s+if\s+", text)
+    when = tuple(read_condition(part) for part in conditions)
+    field, double, kind = name.rpartition("__")
+    try:
+        if double:
+            return Param(field, slm_distribution(kind, listed(text)), when)
+        return Param(name, read_distribution(text), when)
+    except ValueError as error:
+        raise ConfigError(f"{name}={text}: {error}") from None
+
+
+def read_condition(text: str) -> Condition:
+    """`field=value`, `field=a,b`, `field!=value`, `field>value` and so on."""
+    for sign in SIGNS:
+        name, found, value = text.partition(sign)
+        if not found or not name.strip() or not value.strip():
+            continue
+        values = tuple(parse_value(part) for part in value.split(","))
+        if sign not in ("=", "!=") and not isinstance(values[0], int | float):
+            raise ConfigError(f"condition {text.strip()!r}: {value.strip()!r} is not a number")
+        return Condition(name.strip(), sign, values)
+    raise ConfigError(
+        f"condition {text.strip()!r}: expected FIELD=VALUE, FIELD!=VALUE or FIELD>VALUE"
+    )
 
 
 @dataclass(frozen=True)
@@ -88,9 +142,6 @@ class Space:
             inside = [n for n in names if n.startswith(f"{param.name}.")]
             if inside:
                 raise ConfigError(f"{param.name} and {inside[0]} set the same field: keep one")
-
-    def __len__(self) -> int:
-        return len(self.params)
 
     def ordered(self) -> list[Param]:
         """Each parameter after those that its conditions name."""
@@ -124,12 +175,30 @@ class Space:
         return {p.name: p.distribution.decode(latents[p.name]) for p in self.params
                 if p.name in latents}  # fmt: skip
 
+    def grid(self, points: int, fields: Mapping[str, Any]) -> list[Values]:
+        """The latents of all combinations, each once: of the values of a choice, or of points of a
+        range."""
+        columns = [param.distribution.grid(points) for param in self.params]
+        size = math.prod(map(len, columns))
+        if size > MOST_CELLS:
+            raise ConfigError(f"the grid has {size:,} combinations; use fewer values, or random")
+        found: dict[str, Values] = {}
+        for row in itertools.product(*columns):
+            values = dict(zip((p.name for p in self.params), row, strict=True))
+            latents = self.draw(partial(_encoded, values), fields)
+            found.setdefault(repr(sorted(latents.items())), latents)
+        return list(found.values())
+
     @property
     def is_conditional(self) -> bool:
         return any(param.when for param in self.params)
 
     def get(self, name: str) -> Param:
         return next(param for param in self.params if param.name == name)
+
+
+def _encoded(values: Values, param: Param) -> Any:
+    return param.distribution.encode(values[param.name])
 
 
 def check_names(space: Space, known: Iterable[str]) -> None:
@@ -144,9 +213,6 @@ def check_names(space: Space, known: Iterable[str]) -> None:
 
 
 def unknown_field(name: str, fields: Iterable[str]) -> str:
-    from gymnasium_solver.config.foreign import NOTES, our_names
-    from gymnasium_solver.suggest import ask
-
     known = list(fields)
     hint = ask(our_names(name, known)) or did_you_mean(name, known)
     return " ".join(filter(None, (f"{name}: unknown field.", hint, NOTES.get(name, ""))))

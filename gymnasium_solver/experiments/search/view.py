@@ -17,11 +17,9 @@ from gymnasium_solver.experiments.search.folder import (
     sweep_ids,
     sweeps_root,
 )
-from gymnasium_solver.experiments.search.importance import importances
 from gymnasium_solver.experiments.search.journal import Trial
-from gymnasium_solver.experiments.search.models import ranked
-from gymnasium_solver.experiments.search.pareto import front
 from gymnasium_solver.experiments.search.plan import Plan
+from gymnasium_solver.experiments.search.ranking import front, importances, ranked
 from gymnasium_solver.runs.run import runs_root
 
 

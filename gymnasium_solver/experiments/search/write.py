@@ -1,7 +1,7 @@
 """The winner of a sweep as a variant of a config file, with where it comes from."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from textwrap import indent
 from typing import Any
@@ -11,7 +11,6 @@ from gymnasium_solver.config.find import read_config_file
 from gymnasium_solver.config.load import apply_overrides, config_dict
 from gymnasium_solver.config.yaml_file import dump_yaml, read_file
 from gymnasium_solver.errors import ConfigError, RunError
-from gymnasium_solver.experiments.search.pbt import lineage_fields
 from gymnasium_solver.experiments.search.report import number_text
 from gymnasium_solver.experiments.search.space import overrides
 from gymnasium_solver.experiments.search.view import View
@@ -41,6 +40,28 @@ def best_lines(found: View, number: int) -> tuple[dict[str, Any], list[str]]:
         values = found.plan.space().decode(trial.latents)
         lines = apply_overrides(lines, overrides(values, fields))
     return lines, _provenance(found, number)
+
+
+def lineage_fields(
+    lineage: Sequence[Mapping[str, Any]], fields: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The values of a lineage as config lines: stairs for numbers, the last value for the rest."""
+    lines: dict[str, Any] = {}
+    for name, last in lineage[-1]["params"].items():
+        points: list[list[float]] = []
+        for row in lineage:
+            value = row["params"].get(name, last)
+            if points and points[-1][1] == value:
+                continue
+            if points:
+                points.append([max(row["env_steps"] - 1, points[-1][0] + 1), points[-1][1]])
+            points.append([row["env_steps"], value])
+        is_number = isinstance(last, int | float) and not isinstance(last, bool)
+        if len(points) == 1 or not is_number or "." in name:
+            lines |= overrides({name: last}, fields)
+        else:
+            lines[name] = {"schedule": "piecewise", "points": points}
+    return lines
 
 
 def _provenance(found: View, number: int) -> list[str]:

@@ -1,20 +1,27 @@
-"""`gs.sweep`: search hyper-parameters from Python."""
+"""Runs sweeps: `search_of(sweep).run()`, and `gs.sweep(...)` for Python."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from gymnasium_solver.errors import ConfigError
-from gymnasium_solver.experiments.search.coordinator import Coordinator
-from gymnasium_solver.experiments.search.folder import find_sweep
+from gymnasium_solver.experiments.search.folder import Sweep, find_sweep
 from gymnasium_solver.experiments.search.journal import Trial
+from gymnasium_solver.experiments.search.pbt import Population
 from gymnasium_solver.experiments.search.plan import read_plan
 from gymnasium_solver.experiments.search.prepare import prepare
 from gymnasium_solver.experiments.search.report import number_text, values_text
+from gymnasium_solver.experiments.search.search import Search, TrialSearch
 from gymnasium_solver.experiments.search.view import View, view
 from gymnasium_solver.runs.run import runs_root
 
 OnTrial = Callable[[Trial], None]
+
+
+def search_of(sweep: Sweep, **options: Any) -> Search:
+    """What works on a sweep; `options` are those of `Search`."""
+    kind = Population if sweep.plan().sampler == "pbt" else TrialSearch
+    return kind(sweep, **options)
 
 
 def sweep(
@@ -63,15 +70,15 @@ def sweep(
         folder = prepare(read_plan(data, "sweep()")).create(runs)
     reported: set[int] = set()
 
-    def report(coordinator: Coordinator) -> None:
-        for trial in coordinator.trials:
+    def report(search: Search) -> None:
+        for trial in search.trials:
             if trial.is_over and trial.number not in reported:
                 reported.add(trial.number)
                 if on_trial is not None:
                     on_trial(trial)
                 if progress:
-                    values = values_text(coordinator.space.decode(trial.latents))
+                    values = values_text(search.space.decode(trial.latents))
                     print(f"trial {trial.number}: {number_text(trial.value)}  {values}")
 
-    Coordinator(folder, jobs=jobs if resume is None else None, on_change=report).run()
+    search_of(folder, jobs=jobs if resume is None else None, on_change=report).run()
     return view(str(folder.path))
