@@ -7,13 +7,13 @@ from gymnasium_solver.cli.flags import Parser, UsageError
 from gymnasium_solver.printable import printable
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from rich.console import Console, RenderableType
     from rich.table import Table
 
     from gymnasium_solver.cli.plain_rows import Column, PlainRows
-    from gymnasium_solver.runs.query import RunSummary
+    from gymnasium_solver.runs.select import Config
+    from gymnasium_solver.runs.store import RunStore
+    from gymnasium_solver.runs.summary import RunSummary
 
 FIRST_TO_GO = ("note", "tags", "best val", "time", "env steps", "test / solved")
 SHORTEST_ID = 24  # "CartPole-v1-…040424-ab12"
@@ -63,22 +63,22 @@ def main(argv: Sequence[str]) -> int:
         raise UsageError("--watch is for people, --json for programs: use one of them")
 
     from gymnasium_solver.cli.tables import make_console, print_json, print_table
-    from gymnasium_solver.runs.query import list_runs
     from gymnasium_solver.runs.run import runs_root
+    from gymnasium_solver.runs.store import RunStore
 
-    root = runs_root(args.runs_dir)
+    store = RunStore(runs_root(args.runs_dir))
 
     def found() -> "list[RunSummary]":
-        return list_runs(root, args.filter, sort_by=args.sort)[: args.limit]
+        return store.select(args.filter, args.sort)[: args.limit]
 
     if args.json:
         print_json([run.to_dict() for run in found()])
         return 0
     console = make_console()
     if args.watch:
-        watch(console, lambda: _renderable(console, found(), args.filter, args.columns, root))
+        watch(console, lambda: _renderable(console, found(), args.filter, args.columns, store))
         return 0
-    shown = _renderable(console, found(), args.filter, args.columns, root)
+    shown = _renderable(console, found(), args.filter, args.columns, store)
     if isinstance(shown, str):
         console.print(shown, markup=False)
     else:
@@ -106,26 +106,23 @@ def _renderable(
     runs: "list[RunSummary]",
     words: Sequence[str],
     columns: Sequence[str] | None,
-    root: "Path",
+    store: "RunStore",
 ) -> "str | Table | PlainRows":
     if not runs:
         text = " ".join(words)
-        what = f"no run matches '{text}' in {root}" if text else f"no runs in {root}"
-        return f"{what}; create one with gsolve train <env>:<variant>"
-    return chosen_table(runs, columns) if columns else runs_table(console, runs)
+        what = f"no run matches '{text}'" if text else "no runs"
+        return f"{what} in {store.root}; create one with gsolve train <env>:<variant>"
+    return chosen_table(runs, columns, store.config) if columns else runs_table(console, runs)
 
 
-def chosen_table(runs: "list[RunSummary]", names: Sequence[str]) -> "Table":
+def chosen_table(runs: "list[RunSummary]", names: Sequence[str], config: "Config") -> "Table":
     """The id and the fields that were asked for."""
     from rich.text import Text
 
     from gymnasium_solver.cli.tables import plain_table
-    from gymnasium_solver.runs.query import configs_of
     from gymnasium_solver.runs.select import check_column, value_of
 
     asked = [name for name in dict.fromkeys(names) if name not in ("run", "id")]
-    config = configs_of(runs)
-
     for name in asked:
         check_column(name, runs, config)
     table = plain_table("run", *asked)

@@ -46,17 +46,15 @@ class Index:
 
     def put(self, key: str, stamp: Stamp | None, value: Any) -> None:
         """Keep a value; nothing is kept of files that have just been written."""
-        if stamp is not None and time.time_ns() - max([stamp[0], *stamp[3:]]) > SETTLED_NS:
+        if stamp is not None and is_settled(stamp):
             self._entries[key] = [stamp, value]
             self._n_changed += 1
 
     def keep(self, keys: Iterable[str]) -> None:
         """Drop all other entries."""
-        wanted = set(keys)
-        if gone := [key for key in self._entries if key not in wanted]:
-            self._n_changed += len(gone)
-            for key in gone:
-                del self._entries[key]
+        for key in self._entries.keys() - set(keys):
+            self._n_changed += 1
+            del self._entries[key]
 
     def save(self) -> None:
         """Write the file if enough has changed to be worth it. Nothing depends on it, so an error
@@ -75,7 +73,6 @@ class Index:
             except OSError:
                 temp.unlink(missing_ok=True)
                 raise
-        self._n_changed = 0
 
     def _load(self) -> dict[str, list[Any]]:
         try:
@@ -104,3 +101,7 @@ def stamp(file: str, *folders: str) -> Stamp | None:
         except OSError:
             values.append(0)
     return values
+
+
+def is_settled(stamp: Stamp) -> bool:
+    return time.time_ns() - max(stamp[0], *stamp[3:], 0) > SETTLED_NS

@@ -9,31 +9,26 @@ import.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from gymnasium_solver.errors import ConfigError, RunError
-from gymnasium_solver.printable import printable
+from gymnasium_solver.errors import RunError
 from gymnasium_solver.runs.alerts.alert import AlertRecord, alert_from_event, records
-from gymnasium_solver.runs.checkpoint import list_checkpoints
 from gymnasium_solver.runs.curves import Curve, Row, curves, event_rows
 from gymnasium_solver.runs.files import read_bytes
-from gymnasium_solver.runs.jsonl import Tail, follow_jsonl, read_jsonl, tail_jsonl
-from gymnasium_solver.runs.listing import configs, summaries
-from gymnasium_solver.runs.manage import Labels, read_labels
+from gymnasium_solver.runs.jsonl import Tail, follow_jsonl, read_jsonl
 from gymnasium_solver.runs.resolve import resolve_run
-from gymnasium_solver.runs.run import Run, live_status, runs_root
-from gymnasium_solver.runs.select import select, sort
+from gymnasium_solver.runs.run import Run, runs_root
+from gymnasium_solver.runs.store import RunStore, read_config, read_summary
 from gymnasium_solver.runs.summary import (
     Best,
     CheckpointSummary,
     RunSummary,
     TestScore,
     check_evaluation,
-    summary_of,
     test_score,
 )
 from gymnasium_solver.runs.words import ScoreText
@@ -72,43 +67,15 @@ def list_runs(
 ) -> list[RunSummary]:
     """All runs, newest first. `filter`: words and conditions that must all hold, `sort_by`: a field
     (see `runs/select.py`)."""
-    root = root or runs_root()
-    found = summaries(root, summary_or_broken)
     words = filter.split() if isinstance(filter, str) else list(filter or ())
-    config = configs_of(found)
-    found = select(found, words, config)
-    return found if sort_by is None else sort(found, sort_by, config)
-
-
-def configs_of(runs: Sequence[RunSummary]) -> Callable[[RunSummary], dict[str, Any]]:
-    """A function from a run to its config. The configs of all `runs` are read when it is first
-    called. One that cannot be read is empty, so that one run never hides the others."""
-    known: dict[str, dict[str, Any]] = {}
-
-    def config(run: RunSummary) -> dict[str, Any]:
-        if not known:
-            paths = [Path(one.path) for one in runs]
-            for root in dict.fromkeys(path.parent for path in paths):
-                ids = [path.name for path in paths if path.parent == root]
-                found = configs(root, ids, _config_or_empty)
-                known.update({str(root / run_id): content for run_id, content in found.items()})
-        return known.get(run.path, {})
-
-    return config
-
-
-def _config_or_empty(run: Run) -> dict[str, Any]:
-    try:
-        return get_config(run)
-    except RunError:
-        return {}
+    return RunStore(root or runs_root()).select(words, sort_by)
 
 
 def get_run(
     ref: str | Run, root: Path | None = None, *, include_config: bool = False
 ) -> RunSummary:
     run = _resolve(ref, root)
-    summary = _summary(run)
+    summary = read_summary(run)
     return dataclasses.replace(summary, config=get_config(run)) if include_config else summary
 
 
@@ -119,18 +86,7 @@ def get_meta(ref: str | Run, root: Path | None = None) -> dict[str, Any]:
 
 def get_config(ref: str | Run, root: Path | None = None) -> dict[str, Any]:
     """The resolved config that the run was started with."""
-    from gymnasium_solver.config.yaml_file import read_file
-
-    path = _resolve(ref, root).config_path
-    try:
-        config, _ = read_file(path)
-    except ConfigError as error:
-        raise RunError(
-            f"{path} cannot be read: {error}. Restore it; without it the run cannot be repeated."
-        ) from None
-    if not isinstance(config, dict):
-        raise RunError(f"{path} contains a {type(config).__name__}, expected a mapping of fields.")
-    return config
+    return read_config(_resolve(ref, root))
 
 
 def get_metrics(
@@ -258,7 +214,7 @@ def get_details(ref: str | Run, root: Path | None = None) -> RunDetails:
         for entry in meta["resumed"]
         if isinstance(entry, dict) and isinstance(entry.get("from_env_steps"), int)
     ]
-    return RunDetails(run, _summary(run), meta, get_events(run))
+    return RunDetails(run, read_summary(run), meta, get_events(run))
 
 
 def follow_metrics(ref: str | Run, cursor: str | None = None, root: Path | None = None) -> Tail:
@@ -298,52 +254,3 @@ def get_log(ref: str | Run, lines: int | None = None, root: Path | None = None) 
 
 def _resolve(ref: str | Run, root: Path | None) -> Run:
     return resolve_run(ref, root or runs_root())
-
-
-def _summary(run: Run) -> RunSummary:
-    meta = run.meta()
-    status = live_status(meta)
-    if status in ("running", "killed"):  # meta.json is written rarely; the metrics are newer
-        meta |= _latest_counts(run, meta)
-    if status == "killed":
-        meta["status"] = status
-    summary = summary_of(run.path, meta, _checkpoints(run))
-    labels = read_labels(run)
-    if labels == Labels():
-        return summary
-    tags = [printable(tag) for tag in labels.tags]
-    return dataclasses.replace(summary, tags=tags, note=printable(labels.note))
-
-
-def _checkpoints(run: Run) -> list[CheckpointSummary]:
-    return [
-        {"env_steps": c.env_steps, "best": c.is_best, "last": c.is_last, "score": c.score}
-        for c in list_checkpoints(run.checkpoints_dir)
-    ]
-
-
-def summary_or_broken(run: Run) -> RunSummary:
-    """A damaged folder must not hide the other runs."""
-    try:
-        return _summary(run)
-    except RunError as error:
-        return summary_of(run.path, {"status": "broken", "stop_reason": str(error)}, [])
-
-
-def _latest_counts(run: Run, meta: dict[str, Any]) -> dict[str, Any]:
-    """Counters of the last metrics row, if it is newer than meta.json."""
-    try:
-        rows = tail_jsonl(run.metrics_path)
-    except RunError:  # reading the metrics themselves reports the damage
-        return {}
-    row = rows[-1] if rows else {}
-    before = meta.get("env_steps")
-    if (row.get("env_steps") or -1) < (before if isinstance(before, int) else 0):
-        return {}
-    names = {
-        "env_steps": "env_steps",
-        "epoch": "epoch",
-        "wall_s": "wall_s",
-        "episodes": "train/cnt/total_episodes",
-    }
-    return {field: row[name] for field, name in names.items() if row.get(name) is not None}

@@ -1,15 +1,19 @@
-"""Metrics as curves and as CSV, with the tests and alerts that are events."""
+"""Metrics as curves, tables and CSV, with the tests and alerts that are events."""
 
 import csv
 import io
+import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.runs import query
+from gymnasium_solver.runs.checkpoint import save_checkpoint
 from gymnasium_solver.runs.curves import event_rows, write_csv
 from gymnasium_solver.runs.run import Run
+from gymnasium_solver.runs.series import MetricTable, smoothed, thinned
 
 TEST = {"std": 2.0, "min": 1.0, "max": 9.0, "length_mean": 5.0, "episodes": 4}
 
@@ -76,3 +80,56 @@ def test_csv_of_chosen_metrics_leaves_out_lines_without_them(run: Run) -> None:
     head, *lines = file.getvalue().splitlines()
     assert head.startswith("env_steps,epoch,wall_s,test/roll/ep_rew/mean")
     assert len(lines) == 2
+
+
+# -- for drawing -----------------------------------------------------------------------------------
+
+
+def test_a_table_reads_what_was_added_and_starts_anew_after_a_rewrite(tmp_path: Path) -> None:
+    run = Run.create("seed: 1\n", {"env_id": "E", "algo_id": "ppo"}, tmp_path)
+    table = MetricTable(run)
+    for i in range(1, 4):
+        run.log_metrics({"env_steps": i, "wall_s": 2.0 * i, "epoch": i, "a": i, "b": None})
+    table.refresh()
+    x, y = table.series("a", "wall_s")
+    assert (x.tolist(), y.tolist()) == ([2.0, 4.0, 6.0], [1.0, 2.0, 3.0])
+    assert np.isnan(table.series("b")[1]).all()
+    run.log_metrics({"env_steps": 4, "a": 10.0})  # without a wall time
+    table.refresh()
+    assert table.series("a")[0].tolist() == [1, 2, 3, 4]
+    assert table.series("a", "wall_s")[0].tolist() == [2, 4, 6]
+    assert table.series("a", "a")[0].tolist() == [1, 2, 3, 10]
+    save_checkpoint(run.checkpoints_dir, 2, {}, {}, {})
+    run.begin_resume(2)
+    table.refresh()
+    assert table.n_rows == 2
+    assert table.series("a")[1].tolist() == [1, 2]
+    assert table.series("no such")[0].tolist() == []
+    run.close()
+
+
+def test_smoothing_has_no_pull_and_never_changes_the_past() -> None:
+    values = np.array([10.0, 0.0, math.nan, 4.0, 4.0])
+    line = smoothed(values, 0.9)
+    assert line[0] == 10.0
+    assert math.isnan(line[2])
+    assert line[3] == pytest.approx((0.81 * 10 + 4) / (0.81 + 0.9 + 1))
+    assert np.array_equal(smoothed(values[:3], 0.9), line[:3], equal_nan=True)
+    constant = smoothed(np.full(50, 7.0), 0.99)
+    assert np.allclose(constant, 7.0)
+    assert smoothed(values, 0.0) is values
+
+
+@pytest.mark.parametrize("n", [11, 100, 997])
+def test_thinning_keeps_ends_and_extremes(n: int) -> None:
+    y = np.random.default_rng(n).normal(size=n)
+    y[n // 2] = math.nan
+    thin = thinned(np.arange(float(n)), y, 10)
+    assert len(thin.x) == 10
+    assert thin.x[-1] == n - 1
+    assert thin.low is not None
+    assert thin.high is not None
+    assert np.nanmin(thin.low) == np.nanmin(y)
+    assert np.nanmax(thin.high) == np.nanmax(y)
+    short = thinned(np.arange(5.0), np.arange(5.0), 10)
+    assert short.low is None

@@ -10,8 +10,8 @@ import pytest
 
 pytest.importorskip("starlette")
 
-from gymnasium_solver.runs.catalogue import Catalogue
 from gymnasium_solver.runs.run import Run
+from gymnasium_solver.runs.store import RunStore
 from gymnasium_solver.serve.web.helper import Helper, HelperError
 from gymnasium_solver.serve.web.stream import FollowedText, RunList, Wanted, follow_text
 
@@ -67,7 +67,7 @@ def test_a_stream_tells_of_rows_events_and_text(runs: Path) -> None:
         wanted.texts[run.log_path] = FollowedText("log", {"run": run.id}, None)
         told = []
         deadline = time.monotonic() + 10
-        async for part in RunList(Catalogue(runs)).follow(wanted):
+        async for part in RunList(RunStore(runs)).follow(wanted):
             told.append(part)
             text = b"".join(told)
             if text.count(b"event: runs") == 1 and b"event: log" in text and len(told) < 50:
@@ -87,7 +87,7 @@ def test_a_stream_tells_of_rows_events_and_text(runs: Path) -> None:
 def test_pages_share_one_look_at_the_list_and_without_a_page_nobody_looks(runs: Path) -> None:
     looks = 0
 
-    class Counted(Catalogue):
+    class Counted(RunStore):
         def _scan(self) -> None:
             nonlocal looks
             looks += 1
@@ -110,7 +110,7 @@ def test_pages_share_one_look_at_the_list_and_without_a_page_nobody_looks(runs: 
 
 def test_a_server_that_stops_ends_its_streams(runs: Path) -> None:
     async def story() -> list[bytes]:
-        known = RunList(Catalogue(runs))
+        known = RunList(RunStore(runs))
         told = []
         async for part in known.follow(Wanted(cursor="none")):
             told.append(part)

@@ -20,6 +20,7 @@ from gymnasium_solver.runs.files import finite
 from gymnasium_solver.runs.query import RunSummary
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.runs.select import FIELDS
+from gymnasium_solver.runs.store import RunStore
 from gymnasium_solver.serve.questions import Desk, Limit
 
 if TYPE_CHECKING:
@@ -49,10 +50,11 @@ def query(desk: Desk, sql: str, filter: str = "", limit: Limit = 50) -> dict[str
     column per metric) and events(run, kind, env_steps, event JSON). filter: which runs are
     loaded, as in list_runs; at most 100. SELECT corr("train/opt/ppo/approx_kl",
     "train/roll/ep_rew/mean") FROM metrics correlates two."""
-    every = runs_query.list_runs(desk.root, filter)
+    store = RunStore(desk.root)
+    every = store.select(filter.split())
     found = every[:MOST_LOADED]
     with closing(_connect()) as connection:
-        _create(connection, "runs", _run_table(found))
+        _create(connection, "runs", _run_table(found, store))
         loaded = [(run.id, Run(Path(run.path))) for run in found]
         for name, read in (("metrics", _metric_table), ("events", _event_table)):
             if name in sql.lower():
@@ -99,13 +101,12 @@ def _create(connection: "DuckDBPyConnection", name: str, table: Table) -> None:
     connection.unregister("loading")
 
 
-def _run_table(runs: Sequence[RunSummary]) -> Table:
-    config = runs_query.configs_of(runs)
+def _run_table(runs: Sequence[RunSummary], store: RunStore) -> Table:
     fields = {name: read for name, read in FIELDS.items() if name not in ("id", "tag")}
     return {
         "run": _texts(run.id for run in runs),
         **{name: _column([read(run) for run in runs]) for name, read in fields.items()},
-        "config": _texts(json.dumps(config(run), default=str) for run in runs),
+        "config": _texts(json.dumps(store.config(run), default=str) for run in runs),
     }
 
 

@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gymnasium_solver.errors import RunError, TrustError
-from gymnasium_solver.runs.catalogue import Catalogue
+from gymnasium_solver.runs.store import RunStore
 from gymnasium_solver.serve.questions import (
     BadRequest,
     Desk,
@@ -42,7 +42,7 @@ class Web(Desk):
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings.root)
         self.settings = settings
-        self.catalogue = Catalogue(settings.root)
+        self.catalogue = RunStore(settings.root)
         self.list = RunList(self.catalogue)
         self.configs: Kept[dict[str, Any]] = Kept(MOST_CONFIGS)
         """Configs of runs by id and stamp of the file: parsing YAML takes long."""

@@ -17,7 +17,7 @@ from typing import Any
 from starlette.concurrency import run_in_threadpool
 
 from gymnasium_solver.printable import printable_lines
-from gymnasium_solver.runs.catalogue import Catalogue
+from gymnasium_solver.runs.store import RunStore
 from gymnasium_solver.runs.summary import RunSummary
 from gymnasium_solver.serve.questions import json_text
 
@@ -66,7 +66,7 @@ class Wanted:
 class RunList:
     """The list of all runs for many pages: one of them looks at the disk for all."""
 
-    def __init__(self, catalogue: Catalogue) -> None:
+    def __init__(self, catalogue: RunStore) -> None:
         self.catalogue = catalogue
         self.is_closed = False
         """Ends all streams, within a tick."""

@@ -1,6 +1,7 @@
-"""The index of runs: always equal to what the files say, and never in the way."""
+"""The list of runs, from the index on disk and in memory: always equal to what the files say."""
 
 import dataclasses
+import json
 import os
 import shutil
 import subprocess
@@ -13,10 +14,11 @@ from typing import Any
 
 import pytest
 
-from gymnasium_solver.runs import index, listing, query
+from gymnasium_solver.runs import index, query, store
 from gymnasium_solver.runs.checkpoint import prune, save_checkpoint
 from gymnasium_solver.runs.manage import change_tags
 from gymnasium_solver.runs.run import Run
+from gymnasium_solver.runs.store import RunStore
 
 N = 6
 
@@ -58,7 +60,7 @@ def root(tmp_path: Path, settled: None) -> Path:
 def plain(root: Path) -> dict[str, Any]:
     """What the files say, without an index."""
     folders = [path for path in root.iterdir() if path.name[0] not in "@."]
-    return {path.name: query.summary_or_broken(Run(path)) for path in folders}
+    return {path.name: store.summary_or_broken(Run(path)) for path in folders}
 
 
 def check(root: Path) -> None:
@@ -70,17 +72,17 @@ def check(root: Path) -> None:
 
 def count_reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     read: list[str] = []
-    original = query.summary_or_broken
+    original = store.summary_or_broken
 
     def counted(run: Run) -> query.RunSummary:
         read.append(run.id)
         return original(run)
 
-    monkeypatch.setattr(query, "summary_or_broken", counted)
+    monkeypatch.setattr(store, "summary_or_broken", counted)
     return read
 
 
-def test_only_what_changed_is_read_again(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_listing_reads_only_what_changed(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     check(root)
     before = query.list_runs(root)
     read = count_reads(monkeypatch)
@@ -140,7 +142,7 @@ def test_running_killed_and_broken_runs(root: Path, monkeypatch: pytest.MonkeyPa
 )
 def test_a_damaged_index_is_ignored(root: Path, damage: Callable[[Path], Any]) -> None:
     check(root)
-    damage(root / listing.INDEX)
+    damage(root / store.INDEX)
     check(root)
     check(root)
 
@@ -149,7 +151,7 @@ def test_an_index_of_another_version_is_ignored(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     check(root)
-    monkeypatch.setattr(listing, "__version__", "9.9")
+    monkeypatch.setattr(store, "__version__", "9.9")
     read = count_reads(monkeypatch)
     query.list_runs(root)
     assert len(read) == N
@@ -161,7 +163,7 @@ def test_few_runs_and_folders_that_cannot_be_written(
     for number in range(3):
         make(tmp_path / "few", number)
     check(tmp_path / "few")
-    assert not (tmp_path / "few" / listing.INDEX).exists()
+    assert not (tmp_path / "few" / store.INDEX).exists()
     for number in range(N):
         make(tmp_path / "many", number)
 
@@ -178,12 +180,12 @@ def test_files_that_were_just_written_are_not_kept(tmp_path: Path) -> None:
     for number in range(N):
         make(tmp_path, number)
     query.list_runs(tmp_path)
-    assert not (tmp_path / listing.INDEX).exists()
+    assert not (tmp_path / store.INDEX).exists()
     past = time.time_ns() - 10 * index.SETTLED_NS
     for path in tmp_path.rglob("*"):
         os.utime(path, ns=(past, past), follow_symlinks=False)
     query.list_runs(tmp_path)
-    assert (tmp_path / listing.INDEX).exists()
+    assert (tmp_path / store.INDEX).exists()
 
 
 def test_many_readers_at_once(root: Path) -> None:
@@ -198,14 +200,14 @@ def test_many_readers_at_once(root: Path) -> None:
             run.update_meta(episodes=episodes)
         assert set(sizes) == {N}
     check(root)
-    assert sorted(p.name for p in root.glob(".*")) == [listing.INDEX]
+    assert sorted(p.name for p in root.glob(".*")) == [store.INDEX]
 
 
 def test_filters_on_the_config_use_an_index_too(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert [run.seed for run in query.list_runs(root, "policy_lr>3")] == [5, 4]
-    monkeypatch.setattr(query, "get_config", lambda run: pytest.fail("read again"))
+    monkeypatch.setattr(store, "read_config", lambda run: pytest.fail("read again"))
     assert [run.seed for run in query.list_runs(root, sort_by="-policy_lr")] == list(range(N))
 
 
@@ -215,3 +217,74 @@ def test_a_summary_from_the_index_is_a_whole_one(root: Path) -> None:
     assert dataclasses.replace(run, note="x").note == "x"
     assert list(run.to_dict()) == [field.name for field in dataclasses.fields(query.RunSummary)]
     assert run == query.get_run(run.id, root)
+
+
+# -- in memory -------------------------------------------------------------------------------------
+
+
+def named(root: Path, name: str, **meta: object) -> Run:
+    run = Run.create("seed: 1\n", {"env_id": "E", "algo_id": "ppo", "seed": 1}, root, name=name)
+    run.update_meta(**({"status": "finished"} | meta))
+    return run
+
+
+def settle(run: Run) -> None:
+    """As if its files had been written a while ago."""
+    past = time.time_ns() - 60 * 10**9
+    for path in (run.meta_path, run.checkpoints_dir, run.path):
+        os.utime(path, ns=(past, past))
+
+
+def test_a_server_reads_only_what_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = [named(tmp_path, f"run{i}") for i in range(5)]
+    for run in runs:
+        settle(run)
+    found = RunStore(tmp_path)
+    first = found.since(None)
+    assert len(first.runs) == 5
+    assert first.is_reset
+    read = count_reads(monkeypatch)
+    assert found.since(first.cursor).runs == []
+    assert read == []
+    runs[2].update_meta(episodes=7)
+    later = found.since(first.cursor)
+    assert [run.episodes for _, run in later.runs] == [7]
+    assert read == ["run2"]
+    shutil.rmtree(runs[0].path)
+    last = found.since(later.cursor)
+    assert last.removed == [n for n, run in first.runs if run.id == "run0"]
+    assert found.since(first.cursor).cursor == last.cursor
+
+
+def test_a_run_whose_process_ends_is_noticed_without_a_write(tmp_path: Path) -> None:
+    run = named(tmp_path, "live", status="running", pid=os.getpid(), pid_started=None)
+    settle(run)
+    found = RunStore(tmp_path)
+    first = found.since(None)
+    assert first.runs[0][1].status == "running"
+    meta = json.loads(run.meta_path.read_text()) | {"pid": 2**30}
+    run.meta_path.write_text(json.dumps(meta))
+    settle(run)
+    assert found.since(first.cursor).runs[0][1].status == "killed"
+
+
+def test_two_writes_within_the_resolution_of_the_clock_are_both_seen(tmp_path: Path) -> None:
+    run = named(tmp_path, "fast")
+    found = RunStore(tmp_path)
+    first = found.since(None)
+    before = run.meta_path.stat()
+    text = run.meta_path.read_text().replace('"seed": 1', '"seed": 2')
+    with run.meta_path.open("r+") as file:  # the same inode, size and times
+        file.write(text)
+    os.utime(run.meta_path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert [r.seed for _, r in found.since(first.cursor).runs] == [2]
+
+
+def test_configs_are_read_again_after_a_change(tmp_path: Path) -> None:
+    run = named(tmp_path, "one")
+    found = RunStore(tmp_path)
+    assert [r.id for r in found.select(["seed=1"])] == ["one"]
+    assert len(found.select(["policy_lr=2"])) == 0
+    run.write_config("seed: 1\npolicy_lr: 2\n")
+    run.update_meta(epoch=3)
+    assert [r.id for r in found.select(["policy_lr=2"])] == ["one"]

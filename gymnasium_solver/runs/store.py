@@ -1,0 +1,376 @@
+"""All runs of a folder: read once, kept in an index on disk, brought up to date.
+
+    store = RunStore(root)
+    store.select(["CartPole", "test>400"], sort_by="test")     # summaries; see runs/select.py
+    first = store.since(None)                # all runs, and a cursor: for servers
+    later = store.since(first.cursor)        # only what changed or went away
+
+A run that has not changed costs a few looks at its files, not a dozen reads. A run in training is
+read again when its files change, or when its process has gone.
+"""
+
+import dataclasses
+import gc
+import os
+import re
+import secrets
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gymnasium_solver import __version__
+from gymnasium_solver.errors import ConfigError, RunError
+from gymnasium_solver.paths import is_folder
+from gymnasium_solver.printable import printable
+from gymnasium_solver.runs import machine
+from gymnasium_solver.runs.checkpoint import list_checkpoints
+from gymnasium_solver.runs.index import Index, Stamp, is_settled, stamp
+from gymnasium_solver.runs.jsonl import tail_jsonl
+from gymnasium_solver.runs.manage import Labels, read_labels
+from gymnasium_solver.runs.run import Run, live_status
+from gymnasium_solver.runs.select import select, sort
+from gymnasium_solver.runs.summary import RunSummary, summary_of
+
+INDEX, CONFIGS = ".index.json", ".configs.json"
+MOST_SELECTIONS = 64
+LASTING = ("finished", "interrupted", "failed", "killed")
+_ALIVE = ("status", "pid", "pid_started", "machine")
+_OWN = ("id", "path", "config")  # not stored: they depend on where the folder is
+_NAMES = [field.name for field in dataclasses.fields(RunSummary) if field.name not in _OWN]
+_STATUS, _CHECKPOINTS = _NAMES.index("status"), _NAMES.index("checkpoints")
+_DATE = re.compile(r"-(\d{4})(\d\d)(\d\d)-(\d\d)(\d\d)(\d\d)-[0-9a-f]{4}$")
+
+
+# -- one run --------------------------------------------------------------------------------------
+
+
+def read_summary(run: Run) -> RunSummary:
+    """What the files of a run say; RunError if they are damaged."""
+    meta = run.meta()
+    status = live_status(meta)
+    if status in ("running", "killed"):  # meta.json is written rarely; the metrics are newer
+        meta |= _latest_counts(run, meta)
+    if status == "killed":
+        meta["status"] = status
+    found = list_checkpoints(run.checkpoints_dir)
+    summary = summary_of(
+        run.path,
+        meta,
+        [
+            {"env_steps": c.env_steps, "best": c.is_best, "last": c.is_last, "score": c.score}
+            for c in found
+        ],
+    )
+    labels = read_labels(run)
+    if labels == Labels():
+        return summary
+    tags = [printable(tag) for tag in labels.tags]
+    return dataclasses.replace(summary, tags=tags, note=printable(labels.note))
+
+
+def _latest_counts(run: Run, meta: dict[str, Any]) -> dict[str, Any]:
+    """Counters of the last metrics row, if it is newer than meta.json."""
+    try:
+        rows = tail_jsonl(run.metrics_path)
+    except RunError:  # reading the metrics themselves reports the damage
+        return {}
+    row = rows[-1] if rows else {}
+    before = meta.get("env_steps")
+    if (row.get("env_steps") or -1) < (before if isinstance(before, int) else 0):
+        return {}
+    names = {name: name for name in ("env_steps", "epoch", "wall_s")}
+    names["episodes"] = "train/cnt/total_episodes"
+    return {field: row[name] for field, name in names.items() if row.get(name) is not None}
+
+
+def summary_or_broken(run: Run) -> RunSummary:
+    """A damaged folder must not hide the other runs."""
+    try:
+        return read_summary(run)
+    except RunError as error:
+        return summary_of(run.path, {"status": "broken", "stop_reason": str(error)}, [])
+
+
+def read_config(run: Run) -> dict[str, Any]:
+    """The resolved config that the run was started with."""
+    from gymnasium_solver.config.yaml_file import read_file
+
+    path = run.config_path
+    try:
+        config, _ = read_file(path)
+    except ConfigError as error:
+        raise RunError(
+            f"{path} cannot be read: {error}. Restore it; without it the run cannot be repeated."
+        ) from None
+    if not isinstance(config, dict):
+        raise RunError(f"{path} contains a {type(config).__name__}, expected a mapping of fields.")
+    return config
+
+
+def _config_or_empty(run: Run) -> dict[str, Any]:
+    try:
+        return read_config(run)
+    except RunError:
+        return {}
+
+
+# -- all runs -------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Entry:
+    number: int
+    """Its place in the order of discovery; never used twice."""
+    summary: RunSummary
+    stamp: Stamp
+    metrics: Stamp | None
+    is_settled: bool
+    """Whether the files were old enough when read for their stamps to tell a later change."""
+    alive: dict[str, Any] | None
+    """The process of a run in training, as in its meta.json."""
+    revision: int
+    config: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Changes:
+    cursor: str
+    runs: list[tuple[int, RunSummary]]
+    """Runs that are new or have changed, with their numbers."""
+    removed: list[int]
+    is_reset: bool
+    """`runs` are all runs; what was known before is void."""
+
+
+class RunStore:
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.refresh_s = 0.0
+        """How long the last refresh took."""
+        self._entries: dict[str, _Entry] = {}
+        self._removed: dict[int, int] = {}  # number -> revision
+        self._revision = 0
+        self._next_number = 0
+        self._boot = secrets.token_hex(4)
+        self._lock = threading.RLock()
+        self._refreshed_at = -1e9
+        self._is_scanned = False
+        self._order: tuple[int, list[_Entry]] = (-1, [])
+        """The runs by age, and the revision of which that is the order."""
+        self._selected: dict[tuple[str, ...], list[RunSummary]] = {}
+
+    def since(self, cursor: str | None, max_age_s: float = 0.0) -> Changes:
+        """What changed since `cursor`; everything without one, or with one of another process."""
+        with self._lock:
+            self.refresh(max_age_s)
+            boot, _, text = (cursor or "").partition("-")
+            known = int(text) if boot == self._boot and text.isdecimal() else 0
+            changed = [(e.number, e.summary) for e in self._ordered() if e.revision > known]
+            removed = [number for number, at in self._removed.items() if at > known]
+            return Changes(self.cursor, changed, removed if known else [], is_reset=not known)
+
+    @property
+    def cursor(self) -> str:
+        return f"{self._boot}-{self._revision}"
+
+    def runs(self, max_age_s: float = 0.0) -> list[RunSummary]:
+        """All runs, newest first."""
+        with self._lock:
+            self.refresh(max_age_s)
+            return [entry.summary for entry in self._ordered()]
+
+    def select(
+        self, words: Sequence[str] = (), sort_by: str | None = None, max_age_s: float = 0.0
+    ) -> list[RunSummary]:
+        """The runs that all words and conditions accept, newest first or sorted by a field."""
+        with self._lock:
+            every = self.runs(max_age_s)
+            key = (sort_by or "", *words)
+            if key not in self._selected:
+                found = select(every, words, self.config)
+                found = found if sort_by is None else sort(found, sort_by, self.config)
+                if len(self._selected) >= MOST_SELECTIONS:
+                    self._selected.clear()
+                self._selected[key] = found
+            return self._selected[key]
+
+    def number(self, run_id: str) -> int:
+        return self._entries[run_id].number
+
+    def config(self, run: RunSummary) -> dict[str, Any]:
+        """The config of a run, {} if it cannot be read, so that one run never hides the others. The
+        first call reads those of all runs."""
+        entry = self._entries[run.id]
+        if entry.config is None:
+            missing = {name: e for name, e in self._entries.items() if e.config is None}
+            index = Index(self.root, CONFIGS, __version__) if len(missing) > 1 else None
+            for name, one in missing.items():
+                one.config = self._read_config(name, index)
+            if index is not None:
+                index.keep(self._entries)
+                index.save()
+        return entry.config or {}
+
+    def _read_config(self, name: str, index: Index | None) -> dict[str, Any]:
+        file = stamp(f"{self.root}/{name}/config.yaml")
+        config: dict[str, Any] | None = index.get(name, file) if index is not None else None
+        if config is None:
+            config = _config_or_empty(Run(self.root / name))
+            if index is not None:
+                index.put(name, file, config)
+        return config
+
+    def refresh(self, max_age_s: float = 0.0) -> bool:
+        """Look at the files, unless that was done less than `max_age_s` ago. True if something has
+        changed."""
+        with self._lock:
+            started = time.monotonic()
+            # Looking takes at most about a tenth of the time, however many runs there are.
+            if max_age_s and started - self._refreshed_at < max(max_age_s, 9 * self.refresh_s):
+                return False
+            before = self._revision
+            with nullcontext() if self._is_scanned else _without_collection():
+                self._scan()
+            self._is_scanned = True
+            self._refreshed_at = time.monotonic()
+            self.refresh_s = self._refreshed_at - started
+            return self._revision != before
+
+    def _scan(self) -> None:
+        """Only the first one uses the index: later ones know the runs."""
+        # A killed run is known as such on its own machine alone.
+        version = f"{__version__} {machine.hostname()} {','.join(_NAMES)}"
+        index = None if self._is_scanned else Index(self.root, INDEX, version)
+        revision, is_any = self._revision + 1, False
+        folder, names = str(self.root), set()
+        for name in _folders(self.root):
+            files = _run_stamp(f"{folder}/{name}")
+            if files is None:
+                continue
+            names.add(name)
+            if self._has_changed(name, files):
+                is_any |= self._take(name, files, index, revision)
+        for name in [name for name in self._entries if name not in names]:
+            self._removed[self._entries.pop(name).number] = revision
+            is_any = True
+        if is_any:
+            self._revision = revision
+        if index is not None:
+            index.keep(names)
+            index.save()
+
+    def _has_changed(self, name: str, files: Stamp) -> bool:
+        entry = self._entries.get(name)
+        if entry is None or entry.stamp != files or not entry.is_settled:
+            return True
+        if entry.summary.status in LASTING and entry.summary.status != "killed":
+            return False
+        if entry.metrics != self._metrics_stamp(name):
+            return True
+        return entry.alive is not None and live_status(entry.alive) != entry.summary.status
+
+    def _metrics_stamp(self, name: str) -> Stamp | None:
+        """The counts of a killed run are those of its last row of metrics."""
+        return stamp(f"{self.root}/{name}/metrics.jsonl")
+
+    def _take(self, name: str, files: Stamp, index: Index | None, revision: int) -> bool:
+        """Read one run. False if it is what it was."""
+        metrics: Stamp | None = None
+        stored = None if index is None else index.get(name, files)
+        if stored is not None and stored[_STATUS] == "killed":
+            metrics = self._metrics_stamp(name)
+            stored = stored if stored[-1] == metrics else None
+        if stored is not None:
+            summary = _from_stored(self.root, name, stored)
+        else:
+            metrics = self._metrics_stamp(name)
+            summary = summary_or_broken(Run(self.root / name))
+            if index is not None and summary.status in LASTING:
+                index.put(name, files, _to_store(summary, metrics))
+        alive = None if summary.status in LASTING else _alive(Run(self.root / name))
+        before = self._entries.get(name)
+        if before is not None and before.summary == summary:
+            # In place: the order holds the same objects.
+            before.stamp, before.metrics, before.alive = files, metrics, alive
+            before.is_settled = is_settled(files)
+            return False
+        number = self._next_number if before is None else before.number
+        self._next_number += before is None
+        self._entries[name] = _Entry(
+            number, summary, files, metrics, is_settled(files), alive, revision
+        )
+        return True
+
+    def _ordered(self) -> list[_Entry]:
+        if self._order[0] != self._revision:
+            entries = self._entries.values()
+            by_age = sorted(entries, key=lambda e: _created(e.summary), reverse=True)
+            self._order = (self._revision, by_age)
+            self._selected.clear()
+        return self._order[1]
+
+
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """Thousands of new objects, none of them garbage, would make the collector look at all of them
+    again and again: a fifth of the time of a listing."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _alive(run: Run) -> dict[str, Any] | None:
+    try:
+        meta = run.meta()
+    except RunError:
+        return None
+    return {name: meta.get(name) for name in _ALIVE}
+
+
+def _created(run: RunSummary) -> tuple[str, str]:
+    """Sort key: when the run was created; of a broken run its id may tell."""
+    if run.created_at:
+        return run.created_at, run.id
+    date = _DATE.search(run.id)
+    if date is None:
+        return "", run.id
+    year, month, day, *clock = date.groups()
+    return f"{year}-{month}-{day}T{':'.join(clock)}", run.id
+
+
+def _to_store(summary: RunSummary, metrics: Stamp | None) -> list[Any]:
+    values = [getattr(summary, name) for name in _NAMES]
+    values[_CHECKPOINTS] = [list(c.values()) for c in summary.checkpoints]
+    return [*values, metrics if summary.status == "killed" else None]
+
+
+def _from_stored(root: Path, name: str, values: list[Any]) -> RunSummary:
+    summary = object.__new__(RunSummary)  # without __init__, which is slow in a frozen dataclass
+    fields = dict(zip(_NAMES, values, strict=False))
+    fields["checkpoints"] = [
+        {"env_steps": env_steps, "best": best, "last": last, "score": score}
+        for env_steps, best, last, score in values[_CHECKPOINTS]
+    ]
+    summary.__dict__.update(fields, id=name, path=f"{root}{os.sep}{name}", config=None)
+    return summary
+
+
+def _folders(root: Path) -> list[str]:
+    if not is_folder(root):
+        return []
+    with os.scandir(root) as entries:
+        return [entry.name for entry in entries if entry.name[0] not in "@."]
+
+
+def _run_stamp(run: str) -> Stamp | None:
+    """The stamp of what a summary depends on: meta.json, the run's folder, in which labels.json is
+    replaced, and the checkpoints. None if this is not a run."""
+    return stamp(f"{run}/meta.json", run, f"{run}/checkpoints")
