@@ -18,9 +18,8 @@ from rich.console import Console
 
 import gymnasium_solver as gs
 from docs.make_pictures import IMAGES, SVG
-from gymnasium_solver.media.actors import PolicyActor
-from gymnasium_solver.media.agents import title_of, trained_agent
-from gymnasium_solver.media.episodes import Player
+from gymnasium_solver.media.actors import PolicyActor, title_of, trained_agent
+from gymnasium_solver.media.player import Player
 from gymnasium_solver.media.record import Shots, grid_frames
 from gymnasium_solver.media.session import Options, Session
 from gymnasium_solver.media.stage import Stage, open_stage

@@ -283,7 +283,7 @@ def _print_events(console: "Console", spec: "Spec") -> None:
 def _print_frame(console: "Console", frame: Any, drawn: str, path: str | None) -> None:
     from rich.text import Text
 
-    from gymnasium_solver.media.half_blocks import HalfBlocks
+    from gymnasium_solver.media.drawing import HalfBlocks
 
     if frame is None:
         if drawn != NO_FRAME:

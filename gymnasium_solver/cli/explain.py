@@ -20,7 +20,7 @@ def main(argv: Sequence[str]) -> int:
         flags.count("--layer", args.layer),
     )
 
-    from gymnasium_solver.media.explain_look import methods_of, target_of
+    from gymnasium_solver.media.explain_step import methods_of, target_of
 
     methods, target = methods_of(args.method), target_of(args.target)
 

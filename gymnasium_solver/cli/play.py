@@ -148,9 +148,14 @@ def _open(
     fps: float | None,
     record: tuple[Path, ...],
 ) -> "tuple[Session, KeyMap | None]":
-    from gymnasium_solver.media.actors import Actor, PolicyActor, RandomActor
-    from gymnasium_solver.media.agents import title_of, trained_agent
-    from gymnasium_solver.media.episodes import Player
+    from gymnasium_solver.media.actors import (
+        Actor,
+        PolicyActor,
+        RandomActor,
+        title_of,
+        trained_agent,
+    )
+    from gymnasium_solver.media.player import Player
     from gymnasium_solver.media.session import Options, Session
     from gymnasium_solver.media.stage import open_stage
     from gymnasium_solver.training.score import pick_seed
@@ -191,7 +196,7 @@ def _open(
 
 def _newest(found: "Found", actor: "PolicyActor") -> "Callable[[Session], None]":
     """Takes the newest policy before each episode; the session ends after the run has."""
-    from gymnasium_solver.media.newest import NewestPolicy
+    from gymnasium_solver.media.actors import NewestPolicy
 
     newest = NewestPolicy(found)
 
@@ -214,12 +219,17 @@ def _show_grid(
     fps: float | None,
     grid: tuple[int, int],
 ) -> int:
-    from gymnasium_solver.media.actors import Actor, PolicyActor, RandomActor
-    from gymnasium_solver.media.agents import title_of, trained_agent
-    from gymnasium_solver.media.grid_window import GridWindow, rounds
-    from gymnasium_solver.media.newest import NewestPolicy
+    from gymnasium_solver.media.actors import (
+        Actor,
+        NewestPolicy,
+        PolicyActor,
+        RandomActor,
+        title_of,
+        trained_agent,
+    )
     from gymnasium_solver.media.record import Shots
     from gymnasium_solver.media.stage import open_stage
+    from gymnasium_solver.media.window import GridWindow, rounds
     from gymnasium_solver.training.score import pick_seed
 
     unfit = [flag for flag in ("record", "step_by_step", "text", "headless") if getattr(args, flag)]

@@ -32,7 +32,7 @@ def main(argv: Sequence[str]) -> int:
     if args.episodes < 1:
         raise UsageError(f"--episodes {args.episodes}: expected a whole number >= 1")
 
-    from gymnasium_solver.media.dataset import write_dataset
+    from gymnasium_solver.media.minari_writer import write_dataset
     from gymnasium_solver.paths import user_path
     from gymnasium_solver.runs.resolve import resolve_checkpoint
     from gymnasium_solver.runs.run import runs_root

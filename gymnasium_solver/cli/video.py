@@ -22,8 +22,7 @@ def main(argv: Sequence[str]) -> int:
     env_kwargs = flags.env_kwargs_of(args.env_kwargs)
     fps, most_steps = flags.fps_of(args.fps), flags.count("--max-steps", args.max_steps)
 
-    from gymnasium_solver.media.agents import record_run
-    from gymnasium_solver.media.record import MOST_STEPS, Shots
+    from gymnasium_solver.media.record import MOST_STEPS, Shots, record_run
     from gymnasium_solver.runs.run import runs_root
     from gymnasium_solver.training.targets import ENV_FIELDS, find_run, with_fields
 

@@ -1,4 +1,7 @@
-"""What chooses actions in an episode that is watched: a trained policy, chance, or a person.
+"""What chooses actions in an episode that is watched: a trained policy, or chance.
+
+    agent, env_steps = trained_agent(found)
+    actor = PolicyActor(agent, greedy=True, explains=True)
 
 An actor decides for N environments at once. A `Decision` belongs to one of them. Its numbers are in
 the units of the environment.
@@ -12,11 +15,17 @@ import torch
 
 from gymnasium_solver.algos.agent import Agent
 from gymnasium_solver.envs.random_policy import RandomPolicy
+from gymnasium_solver.errors import ConfigError, GsolveError, RunError
 from gymnasium_solver.fast.recorded import on_device
 from gymnasium_solver.nets.encoder import ObsEncoder
 from gymnasium_solver.policies.outlook import Outlook
+from gymnasium_solver.runs.checkpoint import LAST, load_checkpoint
+from gymnasium_solver.runs.resolve import resolve_checkpoint
+from gymnasium_solver.runs.run import live_status
 from gymnasium_solver.spaces.actions import ActionKind, MultiBinaryActions
 from gymnasium_solver.spaces.observations import Space
+from gymnasium_solver.training.agents import agent_from_checkpoint
+from gymnasium_solver.training.targets import Found
 from gymnasium_solver.tree import map_tree
 
 
@@ -24,6 +33,8 @@ from gymnasium_solver.tree import map_tree
 class Decision:
     action: np.ndarray
     """As the environment's `step` takes it (one row of numbers for a Dict or Tuple)."""
+    chosen: np.ndarray | None = None
+    """The same in the policy's units."""
     probabilities: np.ndarray | None = None
     """Of each choice, or of each bit being set."""
     q_values: np.ndarray | None = None
@@ -82,16 +93,21 @@ class PolicyActor:
             return [Decision(row) for row in rows]
         best = policy.greedy(obs, self._carry, is_first, mask).actions
         outlook = policy.outlook(obs, self._carry, is_first, mask)
-        carry = self._remembered(is_first)
+        carry, seen = self._remembered(is_first), network_input(self.agent, obs)
         self._carry = acted.carry
-        seen = network_input(self.agent, obs)
-        decisions = [
-            _decision(i, row, acted.actions[i], best[i : i + 1], outlook, seen, policy.actions)
-            for i, row in enumerate(rows)
-        ]
+        best_rows = policy.actions.to_env(best)
         return [
-            replace(one, carry={name: part[i] for name, part in carry.items()})
-            for i, one in enumerate(decisions)
+            Decision(
+                row,
+                chosen=acted.actions[i],
+                is_greedy=bool(np.allclose(acted.actions[i], best[i])),
+                best=best_rows[i],
+                entropy=_entropy(i, outlook, policy.actions),
+                seen={name: array[i] for name, array in seen.items()},
+                carry={name: part[i] for name, part in carry.items()},
+                **_outlook(i, outlook, policy.actions),
+            )
+            for i, row in enumerate(rows)
         ]
 
     def _remembered(self, is_first: np.ndarray) -> dict[str, np.ndarray]:
@@ -110,33 +126,18 @@ class PolicyActor:
         return None if value is None else float(value[0])
 
 
-def _decision(
-    i: int,
-    row: np.ndarray,
-    chosen: np.ndarray,
-    best: np.ndarray,
-    outlook: Outlook,
-    seen: dict[str, np.ndarray],
-    actions: ActionKind,
-) -> Decision:
-    mean = std = None
+def _outlook(i: int, outlook: Outlook, actions: ActionKind) -> dict[str, Any]:
+    """What the policy computes for row i, in the environment's units."""
+    given = {"probabilities": outlook.probabilities, "q_values": outlook.q_values}
+    found = {name: array[i] for name, array in given.items() if array is not None}
+    if outlook.value is not None:
+        found["value"] = float(outlook.value[i])
     if outlook.mean is not None and outlook.std is not None:
         mean = actions.to_env(outlook.mean[i : i + 1])[0]
         ones = np.ones_like(outlook.std[i : i + 1])
         unit = (actions.to_env(ones) - actions.to_env(-ones))[0] / 2  # 1 in the policy's units
-        std = outlook.std[i].reshape(mean.shape) * unit
-    return Decision(
-        action=row,
-        probabilities=None if outlook.probabilities is None else outlook.probabilities[i],
-        q_values=None if outlook.q_values is None else outlook.q_values[i],
-        mean=mean,
-        std=std,
-        value=None if outlook.value is None else float(outlook.value[i]),
-        is_greedy=bool(np.allclose(chosen, best[0])),
-        best=actions.to_env(best)[0],
-        entropy=_entropy(i, outlook, actions),
-        seen={name: array[i] for name, array in seen.items()},
-    )
+        found |= {"mean": mean, "std": outlook.std[i].reshape(mean.shape) * unit}
+    return found
 
 
 def _entropy(i: int, outlook: Outlook, actions: ActionKind) -> float | None:
@@ -175,3 +176,57 @@ class RandomActor:
 
     def decide(self, obs: Any, is_first: np.ndarray, mask: np.ndarray | None) -> list[Decision]:
         return [Decision(row) for row in self._policy.act(mask)]
+
+
+# -- the agent of a run -------------------------------------------------------------------------
+
+
+def trained_agent(found: Found) -> tuple[Agent, int]:
+    """The agent on the CPU, and the env steps that it was trained for."""
+    if found.agent is not None:
+        return found.agent, 0
+    if found.checkpoint is None:
+        raise ConfigError(
+            f"{found.config.env_id}: a config has no trained agent. Give a run, such as @last."
+        )
+    checkpoint = load_checkpoint(found.checkpoint)
+    agent = agent_from_checkpoint(found.config.replace(device="cpu"), checkpoint)
+    return agent, checkpoint.env_steps
+
+
+def title_of(found: Found, env_steps: int) -> str:
+    """What is shown, in one line."""
+    config = found.config
+    steps = [f"{env_steps:,} env steps"] if found.checkpoint else []
+    return "   ".join([config.env_id, config.variant or config.algo_id, *steps])
+
+
+class NewestPolicy:
+    """The newest policy of a run that still trains; `refresh` loads it."""
+
+    def __init__(self, found: Found) -> None:
+        if found.run is None:
+            raise RunError(f"{found.config.env_id}: only a run can be followed, such as @last.")
+        self._found, self._run = found, found.run
+        self.agent: Agent
+        self.agent, self.env_steps = trained_agent(found)
+
+    def refresh(self) -> bool:
+        """Whether a newer policy was loaded."""
+        try:
+            path = resolve_checkpoint(self._run, self._run.path.parent, default=LAST).path.resolve()
+            if path.name == str(self.env_steps):
+                return False
+            found = replace(self._found, checkpoint=path, agent=None)
+            self.agent, self.env_steps = trained_agent(found)
+        except (GsolveError, OSError):  # pruned while it was read; a newer one is on its way
+            return False
+        return True
+
+    @property
+    def is_training(self) -> bool:
+        return live_status(self._run.meta()) == "running"
+
+    @property
+    def title(self) -> str:
+        return title_of(self._found, self.env_steps)

@@ -9,13 +9,16 @@ from typing import Any
 import numpy as np
 
 from gymnasium_solver.errors import MissingError
-from gymnasium_solver.media import pictures
+from gymnasium_solver.media.drawing import font as pillow_font
 
 BACKGROUND, PANEL, LINE = (22, 24, 29), (31, 34, 41), (58, 63, 74)
 TEXT, FAINT = (232, 234, 238), (142, 149, 161)
 # Okabe and Ito's palette, brightened for a dark ground
 BLUE, ORANGE, GREEN, PINK = (86, 180, 233), (230, 159, 0), (60, 190, 140), (216, 140, 180)
 SMALL, NORMAL, LARGE = 13, 15, 20
+Rect = tuple[int, int, int, int]
+"""Left, top, width, height."""
+Colour = tuple[int, int, int]
 
 
 def import_pygame() -> Any:
@@ -45,7 +48,7 @@ class Canvas:
     def clear(self) -> None:
         self.surface.fill(BACKGROUND)
 
-    def panel(self, rect: tuple[int, int, int, int], title: str = "") -> tuple[int, int, int, int]:
+    def panel(self, rect: Rect, title: str = "") -> Rect:
         """A titled box; what is left inside it."""
         self.pygame.draw.rect(self.surface, PANEL, rect, border_radius=6)
         left, top, width, height = rect
@@ -59,7 +62,7 @@ class Canvas:
         text: str,
         place: tuple[float, float],
         size: int = NORMAL,
-        colour: tuple[int, int, int] = TEXT,
+        colour: Colour = TEXT,
         align: str = "left",
         width: float | None = None,
     ) -> int:
@@ -74,7 +77,7 @@ class Canvas:
         rect: tuple[float, float, float, float],
         share: float,
         zero: float = 0.0,
-        colour: tuple[int, int, int] = BLUE,
+        colour: Colour = BLUE,
     ) -> None:
         """A horizontal bar from `zero` to `share`, both in [0, 1] of the width."""
         left, top, width, height = rect
@@ -84,13 +87,13 @@ class Canvas:
         filled = (round(a), round(top), max(2, round(b - a)), round(height))
         self.pygame.draw.rect(self.surface, colour, filled, border_radius=2)
 
-    def mark(self, x: float, top: float, height: float, colour: tuple[int, int, int]) -> None:
+    def mark(self, x: float, top: float, height: float, colour: Colour) -> None:
         self.pygame.draw.rect(self.surface, colour, (round(x) - 1, round(top), 3, round(height)))
 
     def plot(
         self,
-        rect: tuple[int, int, int, int],
-        series: Sequence[tuple[Sequence[float | None], tuple[int, int, int]]],
+        rect: Rect,
+        series: Sequence[tuple[Sequence[float | None], Colour]],
         is_steps: bool = False,
     ) -> None:
         """Lines over the steps on a common scale; `is_steps`: vertical strokes from 0."""
@@ -112,10 +115,10 @@ class Canvas:
 
     def _line(
         self,
-        inner: tuple[int, int, int, int],
+        inner: Rect,
         line: Sequence[float | None],
         scale: tuple[float, float],
-        colour: tuple[int, int, int],
+        colour: Colour,
         is_steps: bool,
     ) -> None:
         left, top, width, height = inner
@@ -135,7 +138,7 @@ class Canvas:
         elif len(points) > 1:
             self.pygame.draw.aalines(self.surface, colour, False, points)
 
-    def picture(self, rect: tuple[int, int, int, int], frame: np.ndarray) -> None:
+    def picture(self, rect: Rect, frame: np.ndarray) -> None:
         """A frame, as large as fits, in the middle of the rectangle."""
         left, top, width, height = rect
         scale = min(width / frame.shape[1], height / frame.shape[0])
@@ -153,7 +156,7 @@ class Canvas:
 @lru_cache(maxsize=64)
 def _font(size: int) -> Any:
     """Pillow's font, as in videos."""
-    letters = pictures.font(size)
+    letters = pillow_font(size)
     body = getattr(letters, "path", None)
     if isinstance(body, io.BytesIO):
         return import_pygame().font.Font(io.BytesIO(body.getvalue()), size)
@@ -161,7 +164,7 @@ def _font(size: int) -> Any:
 
 
 @lru_cache(maxsize=4096)
-def _written(text: str, size: int, colour: tuple[int, int, int], width: int | None) -> Any:
+def _written(text: str, size: int, colour: Colour, width: int | None) -> Any:
     font = _font(size)
     if width is not None and font.size(text)[0] > width:
         while text and font.size(f"{text}…")[0] > width:

@@ -10,6 +10,7 @@ action there or lets another checkpoint go on, and checks that the observations 
 
 import dataclasses
 import hashlib
+import io
 import time
 from collections import OrderedDict
 from collections.abc import Callable
@@ -19,18 +20,20 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+from PIL import Image
 
 from gymnasium_solver.algos.agent import Agent
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.envs.action_checks import action_checker
 from gymnasium_solver.errors import ConfigError, EnvError
-from gymnasium_solver.media.actors import Decision, PolicyActor
-from gymnasium_solver.media.agents import title_of, trained_agent
-from gymnasium_solver.media.episodes import Moment, Player
-from gymnasium_solver.media.inspect_columns import Plan, derived
-from gymnasium_solver.media.inspect_frames import FrameEncoder, net_picture
+from gymnasium_solver.media.actors import Decision, PolicyActor, title_of, trained_agent
+from gymnasium_solver.media.drawing import group_pictures, mosaic
+from gymnasium_solver.media.explain_step import groups_of
 from gymnasium_solver.media.labels import action_names, action_text
+from gymnasium_solver.media.player import Moment, Player
 from gymnasium_solver.media.stage import Stage, engine_text, open_stage
+from gymnasium_solver.media.step_columns import Plan, derived
+from gymnasium_solver.nets.encoder import ObsEncoder
 from gymnasium_solver.runs.episode_writer import EpisodeWriter
 from gymnasium_solver.runs.episodes import Episode, get_episode
 from gymnasium_solver.runs.run import Run
@@ -46,6 +49,8 @@ GAE_LAMBDA = 0.95  # where the algorithm has none
 MOST_INFO = 64  # entries of a step's info that are kept
 MOST_TEXT = 200
 KEPT = 3  # environments that stay open
+SMALL_PNG = 16 * 1024
+JPEG_QUALITY = 85
 
 
 @dataclass(frozen=True)
@@ -228,6 +233,7 @@ class _Recording:
         return {} if text is None else {"text": text}
 
     def _pictures(self, moment: Moment) -> tuple[dict[str, bytes], list[dict[str, Any]]]:
+        """Encoded frames by view, and where each image of the network is in its own."""
         bodies: dict[str, bytes] = {}
         tiles: list[dict[str, Any]] = []
         if moment.frame is not None:
@@ -407,3 +413,53 @@ def _gae_lambda(config: Config) -> float:
 
 def _first_line(error: BaseException) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+# -- pictures -----------------------------------------------------------------------------------
+
+
+class FrameEncoder:
+    """Frames as PNG where the first one is small, otherwise as JPEG; or in the format given."""
+
+    def __init__(self, format: str | None = None) -> None:
+        self.format = format
+        self.size: tuple[int, int] | None = None
+        """Width and height of the first frame."""
+
+    def __call__(self, frame: np.ndarray) -> bytes:
+        image = Image.fromarray(np.ascontiguousarray(frame))
+        self.size = self.size or image.size
+        if self.format is None:
+            self.format = "png" if len(encoded(image, "png")) <= SMALL_PNG else "jpeg"
+        return encoded(image, self.format)
+
+    def facts(self) -> dict[str, Any]:
+        width, height = self.size or (0, 0)
+        return {"format": self.format, "width": width, "height": height}
+
+
+def encoded(image: Image.Image, format: str) -> bytes:
+    file = io.BytesIO()
+    image.save(file, format, compress_level=3, quality=JPEG_QUALITY)
+    return file.getvalue()
+
+
+def net_picture(agent: Agent, decision: Decision) -> tuple[np.ndarray, list[dict[str, Any]]] | None:
+    """The images that the network gets at their own size, and where each one is; None without."""
+    encoder = getattr(agent.net, "encoder", None)
+    layouts = encoder.layouts if isinstance(encoder, ObsEncoder) else {}
+    found = {name: decision.seen.get(f"image {name}") for name in layouts}
+    seen = {
+        name: (planes, groups_of(agent, name))
+        for name, planes in found.items()
+        if planes is not None
+    }
+    if not seen:
+        return None
+    picture, places = mosaic([group_pictures(planes, groups) for planes, groups in seen.values()])
+    labels = [
+        f"{name}: {group.label}" if name else group.label
+        for name, (_, groups) in seen.items()
+        for group in groups
+    ]
+    return picture, [{"label": a, **b} for a, b in zip(labels, places, strict=True)]

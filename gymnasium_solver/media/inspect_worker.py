@@ -16,14 +16,26 @@ import os
 import queue
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TextIO
 
-from gymnasium_solver.errors import ConfigError, GsolveError
-from gymnasium_solver.media.inspect import MOST_STEPS, Ask, Branch, Studio
-from gymnasium_solver.media.inspect_saliency import Reasons
+import numpy as np
+from PIL import Image
+
+from gymnasium_solver.algos.agent import Agent
+from gymnasium_solver.errors import ConfigError, EnvError, GsolveError
+from gymnasium_solver.media import drawing as draw
+from gymnasium_solver.media.actors import PolicyActor
+from gymnasium_solver.media.explain_step import View, look, methods_of, target_of
+from gymnasium_solver.media.inspect import MOST_STEPS, Ask, Branch, Studio, digest_of, encoded
+from gymnasium_solver.media.labels import features
+from gymnasium_solver.media.player import Moment, Player
+from gymnasium_solver.media.stage import Stage, open_stage
 from gymnasium_solver.runs.episodes import Episode, get_episode
 from gymnasium_solver.runs.resolve import resolve_run
+from gymnasium_solver.training.threads import limited_threads, pick_threads
+from gymnasium_solver.tree import map_tree
 
 Job = dict[str, Any]
 
@@ -88,6 +100,88 @@ class Worker:
         if "png" in told:
             told["png"] = base64.b64encode(told["png"]).decode()
         return told
+
+
+class Reasons:
+    """Why the agent decided as it did at a step of a recorded episode: heat maps, or bars.
+
+    An episode is played again, without frames, up to the step that is asked for; the observations
+    are checked against the record. What was played stays in memory for the next question about the
+    same episode."""
+
+    def __init__(self, studio: Studio) -> None:
+        self.studio = studio
+        self._replay: _Replay | None = None
+
+    def at(
+        self, episode: Episode, ask: Ask, t: int, method: str = "gradcam", target: str = "action"
+    ) -> dict[str, Any]:
+        """`ask` names the checkpoint that the episode was played by. The answer has `png`, the
+        network's images under the map, or `contributions`, gradient x input of each component."""
+        chosen = methods_of([method])[0]
+        target_of(target)
+        scene = self.studio.scene(ask)
+        with limited_threads(pick_threads(scene.found.config)):
+            if self._replay is None or self._replay.episode.path != episode.path:
+                self.close()
+                stage = open_stage(scene.found, 1, agent=scene.agent, must_draw=False)
+                self._replay = _Replay(episode, scene.agent, stage)
+            moment = self._replay.moment(t)
+            names = [feature.name for feature in features(scene.stage)]
+            view = look(scene.agent, moment, (chosen,), target, names=names)
+        told = {"what": view.what, "number": view.number, "method": chosen, "step": t}
+        if view.images:
+            return {**told, "png": heat_png(view, chosen)}
+        return {**told, "contributions": view.contributions}
+
+    def close(self) -> None:
+        if self._replay is not None:
+            self._replay.player.stage.close()
+            self._replay = None
+
+
+class _Replay:
+    def __init__(self, episode: Episode, agent: Agent, stage: Stage) -> None:
+        self.episode = episode
+        actor = PolicyActor(agent, greedy=bool(episode.facts["greedy"]), explains=True)
+        self.player = Player(replace(stage, draws=False), actor, int(episode.facts["seed"]))
+        self.moments: list[Moment] = []
+
+    def moment(self, t: int) -> Moment:
+        actions, digests = self.episode.actions(), self.episode.digests()
+        if not 0 <= t < len(actions):
+            raise ConfigError(
+                f"step {t}: {self.episode.id} has decisions at 0 to {len(actions) - 1}."
+            )
+        while (at := len(self.moments)) <= t:
+            if at:
+                self.player.step(actions[at - 1])
+            moment = self.player.moment()
+            if at < len(digests) and digest_of(moment.obs) != digests[at]:
+                raise EnvError(
+                    f"{self.episode.id}: the episode cannot be repeated: the observation at step "
+                    f"{at} differs. Was the environment or its version changed?"
+                )
+            self.moments.append(replace(moment, obs=map_tree(np.array, moment.obs)))
+        return self.moments[t]
+
+
+def heat_png(view: View, method: str) -> bytes:
+    """The images of the network under their maps, laid out as the network's view is."""
+    rows = []
+    for image in view.images:
+        pictures = draw.group_pictures(image.planes, image.groups)
+        if method == "gradient":
+            assert image.gradient is not None
+            maps = [draw.unit(image.gradient[group.planes].max(axis=0)) for group in image.groups]
+        elif method == "occlusion":
+            assert image.occlusion is not None
+            maps = list(draw.unit(image.occlusion))
+        else:
+            maps = [draw.stretched(image.cams[method])] * len(pictures)
+        over = draw.signed_overlay if method == "occlusion" else draw.overlay
+        rows.append(list(map(over, pictures, maps)))
+    return encoded(Image.fromarray(draw.mosaic(rows)[0]), "png")
 
 
 def ask_of(job: Job) -> Ask:

@@ -1,4 +1,5 @@
-"""Names of actions and observations, for display: from the config's spec, or from the spaces."""
+"""Actions, observations and decisions for display: their names (from the config's spec, or from the
+spaces), actions in words, and bars of what the agent computes."""
 
 import math
 from collections.abc import Sequence
@@ -10,6 +11,7 @@ import numpy as np
 
 from gymnasium_solver.config.spec import Component
 from gymnasium_solver.envs.suites.atari_options import PREFIX as ATARI
+from gymnasium_solver.media.actors import Decision
 from gymnasium_solver.media.stage import Stage
 from gymnasium_solver.spaces.observations import obs_arrays, part_spaces
 
@@ -154,3 +156,86 @@ def _of_space(name: str, part: Any) -> list[Feature]:
 
 def _finite(bound: float) -> float | None:
     return float(bound) if abs(bound) < HUGE else None
+
+
+# -- decisions ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A choice, or a number of a continuous action. Shares are of the length of the bar."""
+
+    name: str
+    number: str
+    share: float
+    """Where the bar ends."""
+    is_chosen: bool
+    zero: float = 0.0
+    """Where it starts."""
+    deviation: tuple[float, ...] = ()
+    """Where the mean plus or minus a standard deviation is."""
+    action: float | None = None
+    """Where the action is, of a continuous one."""
+
+
+def action_bars(stage: Stage, names: Sequence[str], decision: Decision) -> tuple[str, list[Bar]]:
+    """What the bars are, and the bars: mean actions, probabilities, or Q-values."""
+    space = stage.env.action_space
+    if decision.mean is not None and isinstance(space, gymnasium.spaces.Box):
+        return "action: mean ± deviation", _continuous_bars(space, names, decision)
+    chances, q = decision.probabilities, decision.q_values
+    values = q if chances is None else chances
+    if values is None:
+        return "", []
+    title = "Q-values" if chances is None else "action probabilities"
+    title += " and Q-values" if chances is not None and q is not None else ""
+    low, span = float(values.min()), float(np.ptp(values)) or 1.0
+    chosen, bars = _chosen(space, decision.action), []
+    for i, value in enumerate(values.tolist()):
+        name = names[i] if i < len(names) else f"choice {i}"
+        number = f"{value:.4g}" if chances is None else f"{value:.3f}"
+        number += f"  {q[i]:.3g}" if chances is not None and q is not None else ""
+        # A bar of Q-values is never empty: the lowest value has a tenth.
+        share = 0.1 + 0.9 * (value - low) / span if chances is None else value
+        bars.append(Bar(name, number, share, i in chosen))
+    return title, bars
+
+
+def _continuous_bars(space: Any, names: Sequence[str], decision: Decision) -> list[Bar]:
+    low = np.where(np.isfinite(space.low), space.low, -3.0).reshape(-1)
+    high = np.where(np.isfinite(space.high), space.high, 3.0).reshape(-1)
+    mean, action = np.asarray(decision.mean).reshape(-1), np.asarray(decision.action).reshape(-1)
+    std = np.zeros_like(mean) if decision.std is None else decision.std.reshape(-1)
+
+    def shares(values: np.ndarray) -> list[float]:
+        found: list[float] = ((values - low) / (high - low)).tolist()
+        return found
+
+    ends = zip(shares(mean - std), shares(mean + std), strict=True)
+    rows = zip(names, action, shares(mean), shares(0 * mean), ends, shares(action), strict=False)
+    return [
+        Bar(
+            name,
+            f"{number:+.3f}",
+            share,
+            True,
+            min(max(zero, 0.0), 1.0),
+            tuple(end for end in both if 0 <= end <= 1),
+            min(max(at, 0.0), 1.0),
+        )
+        for name, number, share, zero, both, at in rows
+    ]
+
+
+def _chosen(space: Any, action: np.ndarray) -> set[int]:
+    """The choices that belong to an action."""
+    flat = np.asarray(action).reshape(-1)
+    if isinstance(space, gymnasium.spaces.Discrete):
+        return {int(flat[0]) - int(space.start)}
+    if isinstance(space, gymnasium.spaces.MultiBinary):
+        return set(np.flatnonzero(flat).tolist())
+    if isinstance(space, gymnasium.spaces.MultiDiscrete):
+        sizes = space.nvec.reshape(-1)
+        offsets = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+        return set((offsets + flat - space.start.reshape(-1)).astype(int).tolist())
+    return set()

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 
-import gymnasium
 import numpy as np
 
 from gymnasium_solver.media.actors import Decision
@@ -18,12 +17,12 @@ from gymnasium_solver.media.canvas import (
     SMALL,
     TEXT,
     Canvas,
+    Rect,
 )
-from gymnasium_solver.media.labels import Feature, numbers
-from gymnasium_solver.media.pictures import rgb
+from gymnasium_solver.media.drawing import rgb
+from gymnasium_solver.media.labels import Bar, Feature, action_bars, numbers
 from gymnasium_solver.media.session import Session
 
-Rect = tuple[int, int, int, int]
 ROW = 22  # pixels of a row with a bar
 NAME, NUMBER, SEEN = 160, 74, 64  # pixels of the columns beside a bar
 WITH_UNIT = 116
@@ -122,11 +121,13 @@ def _column(
         top = _keys(canvas, keys[: 2 * rows], (left, top, width, 36 + 20 * min(rows, 4))) + GAP
     images = _images(decision)
     reserve = 150 if images else 0
-    if decision is not None and _has_numbers(decision):
-        n = _n_rows(decision)
+    title, bars = "", list[Bar]()
+    if decision is not None:
+        title, bars = action_bars(session.stage, session.names, decision)
+    if bars:
         most = max(1, (end - top - reserve) // ROW - 3)
-        room = 36 + ROW * min(n, most if not session.features else max(4, most // 2))
-        top = _actions(canvas, session, decision, (left, top, width, room)) + GAP
+        room = 36 + ROW * min(len(bars), most if not session.features else max(4, most // 2))
+        top = _actions(canvas, title, bars, (left, top, width, room)) + GAP
     if images and end - top > 80:
         top = _network(canvas, images, (left, top, width, min(150, end - top))) + GAP
     if session.features and end - top > 36 + ROW:
@@ -159,86 +160,21 @@ def _keys(canvas: Canvas, keys: Sequence[tuple[str, str]], rect: Rect) -> int:
     return rect[1] + rect[3]
 
 
-def _has_numbers(decision: Decision) -> bool:
-    return any(
-        part is not None for part in (decision.probabilities, decision.q_values, decision.mean)
-    )
-
-
-def _n_rows(decision: Decision) -> int:
-    for part in (decision.probabilities, decision.q_values, decision.mean):
-        if part is not None:
-            return int(np.size(part))
-    return 0
-
-
-def _actions(canvas: Canvas, session: Session, decision: Decision, rect: Rect) -> int:
+def _actions(canvas: Canvas, title: str, bars: Sequence[Bar], rect: Rect) -> int:
     """Probabilities, Q-values, or mean and deviation; the chosen action is orange."""
-    if decision.mean is not None:
-        _continuous(canvas, session, decision, canvas.panel(rect, "action: mean ± deviation"))
-        return rect[1] + rect[3]
-    q, chances = decision.q_values, decision.probabilities
-    title = "action probabilities" if chances is not None else "Q-values"
-    if chances is not None and q is not None:
-        title += " and Q-values"
-    values = chances if chances is not None else q
-    assert values is not None
     inner = canvas.panel(rect, title)
-    low, high = (0.0, 1.0) if chances is not None else (float(values.min()), float(values.max()))
-    span = high - low or 1.0
-    chosen = _chosen(session, decision)
-    for i in range(min(len(values), inner[3] // ROW)):
+    for i, bar in enumerate(bars[: inner[3] // ROW]):
         top = inner[1] + i * ROW
-        colour = ORANGE if i in chosen else BLUE
-        name = session.names[i] if i < len(session.names) else f"choice {i}"
-        canvas.text(name, (inner[0], top), NORMAL, TEXT, width=NAME - 8)
-        # A bar of Q-values is never empty: the lowest value has a tenth.
-        share = values[i] if chances is not None else 0.1 + 0.9 * (values[i] - low) / span
-        bar = (inner[0] + NAME, top + 3, inner[2] - NAME - NUMBER, ROW - 9)
-        canvas.bar(bar, float(share), 0.0, colour)
-        shown = f"{values[i]:.3f}" if chances is not None else f"{values[i]:.4g}"
-        if chances is not None and q is not None:
-            shown = f"{shown}  {q[i]:.3g}"
-        canvas.text(shown, (inner[0] + inner[2], top), NORMAL, TEXT, "right")
+        place = (inner[0] + NAME, top + 3, inner[2] - NAME - NUMBER, ROW - 9)
+        canvas.text(bar.name, (inner[0], top), NORMAL, TEXT, width=NAME - 8)
+        is_marked = bar.action is None and bar.is_chosen
+        canvas.bar(place, bar.share, bar.zero, ORANGE if is_marked else BLUE)
+        for end in bar.deviation:
+            canvas.mark(place[0] + place[2] * end, place[1], place[3], FAINT)
+        if bar.action is not None:
+            canvas.mark(place[0] + place[2] * bar.action, place[1] - 2, place[3] + 4, ORANGE)
+        canvas.text(bar.number, (inner[0] + inner[2], top), NORMAL, TEXT, "right")
     return rect[1] + rect[3]
-
-
-def _chosen(session: Session, decision: Decision) -> set[int]:
-    """Rows of the bars that belong to the chosen action."""
-    space = session.stage.env.action_space
-    flat = np.asarray(decision.action).reshape(-1)
-    if isinstance(space, gymnasium.spaces.Discrete):
-        return {int(flat[0]) - int(space.start)}
-    if isinstance(space, gymnasium.spaces.MultiBinary):
-        return set(np.flatnonzero(flat).tolist())
-    if isinstance(space, gymnasium.spaces.MultiDiscrete):
-        sizes = space.nvec.reshape(-1)
-        offsets = np.concatenate([[0], np.cumsum(sizes)[:-1]])
-        return set((offsets + flat - space.start.reshape(-1)).astype(int).tolist())
-    return set()
-
-
-def _continuous(canvas: Canvas, session: Session, decision: Decision, inner: Rect) -> None:
-    space = session.stage.env.action_space
-    assert isinstance(space, gymnasium.spaces.Box)
-    assert decision.mean is not None
-    mean, action = decision.mean.reshape(-1), np.asarray(decision.action).reshape(-1)
-    std = np.zeros_like(mean) if decision.std is None else decision.std.reshape(-1)
-    low = np.where(np.isfinite(space.low), space.low, -3.0).reshape(-1)
-    high = np.where(np.isfinite(space.high), space.high, 3.0).reshape(-1)
-    for i in range(min(len(mean), inner[3] // ROW)):
-        top = inner[1] + i * ROW
-        bar = (inner[0] + NAME, top + 3, inner[2] - NAME - NUMBER, ROW - 9)
-        span = high[i] - low[i]
-        canvas.text(session.names[i], (inner[0], top), NORMAL, TEXT, width=NAME - 8)
-        zero = min(max((0.0 - low[i]) / span, 0.0), 1.0)
-        canvas.bar(bar, (mean[i] - low[i]) / span, zero, BLUE)
-        for end in (mean[i] - std[i], mean[i] + std[i]):
-            if low[i] <= end <= high[i]:
-                canvas.mark(bar[0] + bar[2] * (end - low[i]) / span, bar[1], bar[3], FAINT)
-        at = min(max((action[i] - low[i]) / span, 0.0), 1.0)
-        canvas.mark(bar[0] + bar[2] * at, bar[1] - 2, bar[3] + 4, ORANGE)
-        canvas.text(f"{action[i]:+.3f}", (inner[0] + inner[2], top), NORMAL, TEXT, "right")
 
 
 def _images(decision: Decision | None) -> list[np.ndarray]:

@@ -1,5 +1,6 @@
 """Records episodes as a video: one after another, or up to 16 at once in a grid.
 
+    result = record_run(find_run("@last/@best", root), Shots(episodes=4, rows=2, columns=2))
     result = record(stage, actor, seed, Path("best.mp4"), Shots(episodes=3))
 
 In a grid, each tile is one episode; a finished tile is dimmed until all have finished.
@@ -13,10 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from gymnasium_solver.media.actors import Actor
-from gymnasium_solver.media.episodes import Moment, Player
-from gymnasium_solver.media.labels import action_names, action_text
-from gymnasium_solver.media.pictures import (
+from gymnasium_solver.media.actors import Actor, PolicyActor, title_of, trained_agent
+from gymnasium_solver.media.drawing import (
     caption_height,
     dimmed,
     fit,
@@ -25,8 +24,13 @@ from gymnasium_solver.media.pictures import (
     scale_for,
     with_caption,
 )
-from gymnasium_solver.media.stage import Stage
-from gymnasium_solver.media.video import VideoError, open_video
+from gymnasium_solver.media.labels import action_names, action_text
+from gymnasium_solver.media.player import Moment, Player
+from gymnasium_solver.media.stage import Stage, open_stage
+from gymnasium_solver.media.video import VideoError, ffmpeg_exe, open_video
+from gymnasium_solver.training.score import pick_seed
+from gymnasium_solver.training.targets import Found
+from gymnasium_solver.training.threads import limited_threads, pick_threads
 
 MOST_TILES = 16
 MOST_STEPS = 1000
@@ -49,9 +53,6 @@ class Shots:
     overlay: bool = True
     title: str = ""
     """First line of the caption."""
-
-    def titled(self, title: str) -> "Shots":
-        return replace(self, title=title)
 
     @property
     def is_grid(self) -> bool:
@@ -206,3 +207,40 @@ def _tile(moment: Moment, size: tuple[int, int], shots: Shots, is_over: bool) ->
         return picture
     line = f"{moment.row + 1}   step {moment.t}   return {moment.episode_return:.6g}"
     return with_caption(picture, [line], TILE_TEXT)
+
+
+# -- a run's checkpoint ------------------------------------------------------------------------
+
+
+def record_run(
+    found: Found,
+    shots: Shots,
+    *,
+    out: Path | None = None,
+    seed: int | str = "test",
+    fps: float | None = None,
+    greedy: bool | None = None,
+) -> Recorded:
+    """Record a run's checkpoint. `out`: by default a file in the run's videos/. `greedy`: by
+    default as in the run's evaluations. `seed`: a number or a stage, as in an evaluation."""
+    config, run = found.config, found.run
+    with limited_threads(pick_threads(config)):
+        agent, env_steps = trained_agent(found)
+        greedy = config.eval_deterministic if greedy is None else greedy
+        if out is None:
+            assert run is not None, "an agent without a run needs a file name"
+            out = run.videos_dir / default_name(env_steps, shots, greedy)
+        shots = replace(shots, title=title_of(found, env_steps))
+        stage = open_stage(found, shots.n_envs, agent=agent)
+        try:
+            env_seed = pick_seed(config, run, env_steps, seed)
+            return record(stage, PolicyActor(agent, greedy=greedy), env_seed, out, shots, fps)
+        finally:
+            stage.close()
+
+
+def default_name(env_steps: int, shots: Shots, greedy: bool) -> str:
+    """WebP where there is no ffmpeg for MP4."""
+    grid = f"-grid{shots.rows}x{shots.columns}" if shots.is_grid else ""
+    sampled = "" if greedy else "-sampled"
+    return f"{env_steps}{grid}{sampled}{'.mp4' if ffmpeg_exe() else '.webp'}"

@@ -9,25 +9,31 @@
 It knows neither a window nor a terminal; both show it and call its controls.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
-from gymnasium_solver.media.columns import EpisodeLog
-from gymnasium_solver.media.episodes import Moment, Player
+from gymnasium_solver.data.episode_file import Episode, write_episodes
+from gymnasium_solver.media.drawing import with_caption
+from gymnasium_solver.media.keys import KeyMap
 from gymnasium_solver.media.labels import Feature, action_names, action_text, features
-from gymnasium_solver.media.pictures import with_caption
+from gymnasium_solver.media.player import Moment, Player
 from gymnasium_solver.media.record import enlarged, status_line
 from gymnasium_solver.media.video import FrameTape, VideoWriter, ffmpeg_exe, open_video
+from gymnasium_solver.spaces.observations import obs_arrays
 
 Mode = Literal["trained", "random", "user"]
 SPEEDS = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, float("inf"))
 MOST_KEPT = 20_000  # steps of an episode that are kept for saving
 REST_S = 1.0  # the end of an episode stays this long
 TEXT = 14
+SAME_KEYS = {
+    "return": "n", "right": "n", "space": "p", "=": "+", "[+]": "+", "[-]": "-", "escape": "q"
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -54,6 +60,11 @@ class Track:
     rewards: list[float] = field(default_factory=list)
     returns: list[float] = field(default_factory=lambda: [0.0])
     values: list[float | None] = field(default_factory=list)
+
+
+def changed_speed(speed: float, by: int) -> float:
+    """The speed that is `by` places further in SPEEDS."""
+    return SPEEDS[min(max(0, SPEEDS.index(speed) + by), len(SPEEDS) - 1)]
 
 
 class Session:
@@ -192,8 +203,7 @@ class Session:
         self.advance(action, now_s)
 
     def change_speed(self, by: int) -> None:
-        index = SPEEDS.index(self.speed) + by
-        self.speed = SPEEDS[min(max(0, index), len(SPEEDS) - 1)]
+        self.speed = changed_speed(self.speed, by)
         self._next_s = 0.0
         self.message = "as fast as possible" if self.speed == SPEEDS[-1] else f"{self.speed:g}x"
 
@@ -244,3 +254,103 @@ class Session:
                 written.append(path)
         self._videos = []
         return written
+
+
+class Controls(ABC):
+    """Base of what shows a session and reads keys."""
+
+    def __init__(self, session: Session, keys: KeyMap | None = None) -> None:
+        """`keys`: of the person who plays; None if nobody does."""
+        self.session, self.keys = session, keys
+        self._tapped: set[str] = set()  # pressed since the last step
+
+    @abstractmethod
+    def _keys_action(self, keys: KeyMap, now_s: float) -> np.ndarray | None:
+        """The action of the keys that are pressed now; None if there is none."""
+
+    def action(self, now_s: float) -> np.ndarray | None:
+        """The person's action; None: the actor's."""
+        if self.keys is None:
+            return None
+        action = self._keys_action(self.keys, now_s)
+        return self.session.last_action if action is None else action
+
+    def is_due(self, now_s: float) -> bool:
+        """Whether the next step should be taken now."""
+        if not self.session.is_due(now_s):
+            return False
+        if self.keys is None or self.session.moment.is_over:
+            return True
+        if self.session.options.waits_for_key:
+            return bool(self._tapped)
+        return self.action(now_s) is not None
+
+    def advance(self, now_s: float) -> None:
+        self.session.advance(self.action(now_s), now_s)
+        self._tapped.clear()
+
+    def control(self, key: str, now_s: float) -> None:
+        """Do what a key means that is not one of the player's."""
+        session, key = self.session, SAME_KEYS.get(key, key)
+        if key == "q":
+            session.quit()
+        elif key == "p":
+            session.toggle_pause()
+        elif key == "n":
+            action = self.action(now_s)
+            if self.keys is None or action is not None:
+                session.step_once(action, now_s)
+                self._tapped.clear()
+        elif key in ("+", "-"):
+            session.change_speed(1 if key == "+" else -1)
+        elif key == "r":
+            session.restart()
+        elif key == "s":
+            session.save()
+
+
+class EpisodeLog:
+    """Collects the moments of episodes, one after another."""
+
+    def __init__(self, **meta: Any) -> None:
+        """`meta`: what the file says about itself, as JSON."""
+        self.meta = meta
+        self.episodes: list[Episode] = []
+        self._moments: list[tuple[Moment, np.ndarray | None]] = []
+
+    def add(self, moment: Moment, action: np.ndarray | None) -> None:
+        self._moments.append((moment, action))
+        if action is None:
+            self.episodes.append(_episode(self._moments))
+            self._moments = []
+
+    def drop(self) -> None:
+        """Forget the running episode."""
+        self._moments = []
+
+    def save(self, path: Path, now: Moment | None = None) -> None:
+        """Write all episodes. `now`: the state that the running one has reached; without it, only
+        whole ones are written."""
+        running = []
+        if now is not None and self._moments:
+            running = [_episode([*self._moments, (now, None)])]
+        write_episodes(path, [*self.episodes, *running], self.meta)
+
+
+def _episode(moments: list[tuple[Moment, np.ndarray | None]]) -> Episode:
+    states = [moment for moment, _ in moments]
+    parts = {
+        name: np.stack([dict(obs_arrays(state.obs))[name] for state in states])
+        for name, _ in obs_arrays(states[0].obs)
+    }
+    after = states[1:]
+    decisions = [state.decision for state in states[:-1]]
+    values = [np.nan if d is None or d.value is None else d.value for d in decisions]
+    return Episode(
+        observations=parts if isinstance(states[0].obs, dict) else parts[""],
+        actions=np.stack([np.asarray(action) for _, action in moments[:-1]]),
+        rewards=np.array([state.reward for state in after]),
+        terminations=np.array([state.terminated for state in after]),
+        truncations=np.array([state.truncated for state in after]),
+        values=np.array(values) if np.isfinite(values).any() else None,
+    )

@@ -27,7 +27,7 @@ from gymnasium_solver.envs.spec import EnvSpec, family_of, registry_entry
 from gymnasium_solver.envs.treatment import Tap, tap_observations
 from gymnasium_solver.envs.vector import VectorEnv, VectorWrapper
 from gymnasium_solver.errors import EnvError, GsolveError
-from gymnasium_solver.media.pictures import rgb
+from gymnasium_solver.media.drawing import rgb
 from gymnasium_solver.training.play_env import env_metadata, frames_per_second
 from gymnasium_solver.training.score import check_spaces
 from gymnasium_solver.training.targets import Found

@@ -9,17 +9,15 @@ the keyboard's repetition bridges.
 import time
 from collections.abc import Callable
 
-import gymnasium
 import numpy as np
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from gymnasium_solver.media.actors import Decision
-from gymnasium_solver.media.controls import Controls
-from gymnasium_solver.media.half_blocks import HalfBlocks
+from gymnasium_solver.media.drawing import HalfBlocks
 from gymnasium_solver.media.keys import KeyMap
-from gymnasium_solver.media.session import Session
+from gymnasium_solver.media.labels import action_bars
+from gymnasium_solver.media.session import Controls, Session
 
 HOLD_S = 0.3
 MOST_FPS = 20.0  # of drawing, over a slow line
@@ -115,39 +113,13 @@ def bars(session: Session) -> list[Text]:
     if decision is None:
         return []
     lines = []
-    for name, number, share, is_chosen in _rows(session, decision)[:MOST_BARS]:
+    for bar in action_bars(session.stage, session.names, decision)[1][:MOST_BARS]:
+        share = bar.share if bar.action is None else bar.action
         filled = round(BAR * min(max(share, 0.0), 1.0))
-        line = Text(f"{name[:18]:<18} ", no_wrap=True)
-        line.append("█" * filled, ACCENT if is_chosen else "sky_blue3")
-        line.append("·" * (BAR - filled), FAINT).append(f" {number}")
+        line = Text(f"{bar.name[:18]:<18} ", no_wrap=True)
+        line.append("█" * filled, ACCENT if bar.is_chosen else "sky_blue3")
+        line.append("·" * (BAR - filled), FAINT).append(f" {bar.number}")
         lines.append(line)
     if decision.value is not None:
         lines.append(Text(f"value {decision.value:.4g}", FAINT))
     return lines
-
-
-def _rows(session: Session, decision: Decision) -> list[tuple[str, str, float, bool]]:
-    """(name, number as text, share of the bar, whether it is chosen)."""
-    space, names = session.stage.env.action_space, session.names
-    chosen = -1
-    if isinstance(space, gymnasium.spaces.Discrete):
-        chosen = int(decision.action) - int(space.start)
-    if decision.probabilities is not None:
-        rows = zip(names, decision.probabilities, strict=False)
-        return [(name, f"{p:.3f}", float(p), i == chosen) for i, (name, p) in enumerate(rows)]
-    if decision.q_values is not None:
-        low, span = decision.q_values.min(), np.ptp(decision.q_values) or 1.0
-        rows = zip(names, decision.q_values, strict=False)
-        return [
-            (name, f"{q:.4g}", 0.1 + 0.9 * float((q - low) / span), i == chosen)
-            for i, (name, q) in enumerate(rows)
-        ]
-    if decision.mean is not None and isinstance(space, gymnasium.spaces.Box):
-        low = np.where(np.isfinite(space.low), space.low, -3.0).reshape(-1)
-        high = np.where(np.isfinite(space.high), space.high, 3.0).reshape(-1)
-        action = np.asarray(decision.action).reshape(-1)
-        return [
-            (name, f"{a:+.3f}", float((a - lo) / (hi - lo)), True)
-            for name, a, lo, hi in zip(names, action, low, high, strict=False)
-        ]
-    return []

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,14 @@ from gymnasium import spaces
 import gymnasium_solver as gs
 from gymnasium_solver.cli.main import main
 from gymnasium_solver.errors import ConfigError
-from gymnasium_solver.media.explain_look import METHODS, View, look, methods_of
-from gymnasium_solver.media.explain_pictures import plane_groups
-from gymnasium_solver.media.explain_subject import Trace, TracingActor, subject_of
+from gymnasium_solver.media.actors import PolicyActor
+from gymnasium_solver.media.drawing import plane_groups
+from gymnasium_solver.media.explain_step import METHODS, View, look, methods_of, subject_of
+from gymnasium_solver.media.player import Moment
 from gymnasium_solver.spaces.images import image_layout
 from gymnasium_solver.training.agents import build_agent
 from gymnasium_solver.training.prepare import build_config
+from gymnasium_solver.tree import map_tree
 
 IMAGE = spaces.Box(0, 255, (2, 12, 12), np.uint8)
 VECTOR = spaces.Box(-1.0, 1.0, (3,), np.float32)
@@ -26,26 +29,21 @@ DISCRETE, BOX = spaces.Discrete(4), spaces.Box(-1.0, 1.0, (2,), np.float32)
 SMALL: dict[str, Any] = {"n_envs": 2, "cnn_channels": [4, 4, 4], "cnn_hidden_dims": [8]}
 
 
-def traced(
+def decided(
     algo_id: str, space: spaces.Space, action_space: spaces.Space, **fields: Any
-) -> tuple[Any, Trace, np.ndarray]:
-    """An untrained agent after two decisions."""
+) -> tuple[Any, Moment]:
+    """An untrained agent, and its second decision."""
     small = {} if space is VECTOR else SMALL
     base = {"env_id": "Probe/Image-v0", "algo_id": algo_id, "seed": 1, **small}
     agent = build_agent(build_config({**base, **fields}), space, action_space)
-    actor = TracingActor(agent, greedy=False)
+    actor = PolicyActor(agent, greedy=False, explains=True)
     actor.start(1, 0)
     space.seed(3)
     for is_first in (True, False):
-        sample = space.sample()
-        obs = (
-            {name: np.asarray(part)[None] for name, part in sample.items()}
-            if isinstance(sample, dict)
-            else sample[None]
-        )
-        actor.decide(obs, np.array([is_first]), None)
-    assert actor.trace is not None
-    return agent, actor.trace, actor.trace.actions
+        obs = space.sample()
+        batch = map_tree(lambda part: np.asarray(part)[None], obs)
+        (decision,) = actor.decide(batch, np.array([is_first]), None)
+    return agent, Moment(0, 0, 1, None, obs, None, None, decision=decision)
 
 
 AGENTS: dict[str, tuple[str, spaces.Space, spaces.Space, dict[str, Any]]] = {
@@ -64,20 +62,20 @@ AGENTS: dict[str, tuple[str, spaces.Space, spaces.Space, dict[str, Any]]] = {
 @pytest.mark.parametrize("name", AGENTS)
 def test_the_explained_numbers_are_those_of_the_policy(name: str) -> None:
     algo_id, space, action_space, fields = AGENTS[name]
-    agent, trace, actions = traced(algo_id, space, action_space, **fields)
-    outlook = agent.policy.outlook(trace.obs, trace.carry, trace.is_first, None)
-    value = subject_of(agent, trace, "value").number
-    action = subject_of(agent, trace, "action").number
+    agent, moment = decided(algo_id, space, action_space, **fields)
+    decision: Any = moment.decision
+    value = subject_of(agent, moment, "value").number
+    action = subject_of(agent, moment, "action").number
     if algo_id in ("ppo", "dqn"):
-        assert value == pytest.approx(trace.value, rel=1e-4)
+        assert value == pytest.approx(decision.value, rel=1e-4)
     if algo_id == "dqn":
-        assert action == pytest.approx(float(outlook.q_values[0, actions[0]]), rel=1e-4)
+        assert action == pytest.approx(decision.q_values[decision.chosen], rel=1e-4)
     elif action_space is DISCRETE:
-        assert trace.chance is not None
-        assert action == pytest.approx(math.log(trace.chance / (1 - trace.chance)), rel=1e-3)
+        chance = decision.probabilities[decision.chosen]
+        assert action == pytest.approx(math.log(chance / (1 - chance)), rel=1e-3)
     else:
-        assert action == pytest.approx(float(np.linalg.norm(outlook.mean[0])), rel=1e-4)
-    view = look(agent, trace, ("gradient", "gradcam"))
+        assert action == pytest.approx(float(np.linalg.norm(decision.mean)), rel=1e-4)
+    view = look(agent, moment, ("gradient", "gradcam"))
     assert bool(view.images) == (space is not VECTOR)
     for image in view.images:
         assert image.gradient is not None
@@ -89,10 +87,12 @@ def test_the_explained_numbers_are_those_of_the_policy(name: str) -> None:
 
 def test_the_carry_of_a_recurrent_agent_is_held() -> None:
     """The same observation, remembered or as the first one, is another number."""
-    agent, trace, _ = traced("ppo", IMAGE, DISCRETE, recurrent="lstm")
-    assert np.any(trace.carry["core"])
-    first = Trace(**{**vars(trace), "is_first": np.array([True])})
-    assert subject_of(agent, trace, "value").number != subject_of(agent, first, "value").number
+    agent, moment = decided("ppo", IMAGE, DISCRETE, recurrent="lstm")
+    decision: Any = moment.decision
+    assert np.any(decision.carry["core"])
+    none = {"core": np.zeros_like(decision.carry["core"])}
+    first = replace(moment, decision=replace(decision, carry=none))
+    assert subject_of(agent, moment, "value").number != subject_of(agent, first, "value").number
 
 
 def test_parts_of_a_dict_are_named() -> None:
@@ -103,14 +103,13 @@ def test_parts_of_a_dict_are_named() -> None:
 
 
 def seen(space: spaces.Space) -> View:
-    agent, trace, _ = traced("ppo", space, DISCRETE)
-    return look(agent, trace, ("gradient",))
+    return look(*decided("ppo", space, DISCRETE), ("gradient",))
 
 
 def test_a_value_of_an_agent_without_a_critic_is_refused() -> None:
-    agent, trace, _ = traced("reinforce", VECTOR, DISCRETE)
+    agent, moment = decided("reinforce", VECTOR, DISCRETE)
     with pytest.raises(ConfigError, match="no value function"):
-        subject_of(agent, trace, "value")
+        subject_of(agent, moment, "value")
 
 
 @pytest.mark.parametrize(

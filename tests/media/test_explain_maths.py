@@ -5,18 +5,19 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from gymnasium_solver.media.cams import TITLES, activations_and_gradients, cam, spread
-from gymnasium_solver.media.filters import (
+from gymnasium_solver.media.saliency import (
+    TITLES,
     ConvLayer,
     ReceptiveField,
     TopPatches,
     activations,
+    activations_and_gradients,
+    cam,
     conv_layers,
-)
-from gymnasium_solver.media.saliency import (
     gradient_saliency,
     gradient_times_input,
     occlusion,
+    spread,
 )
 from gymnasium_solver.nets.cnn import Cnn, convolutions
 from gymnasium_solver.spaces.images import ImageLayout

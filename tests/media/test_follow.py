@@ -12,9 +12,7 @@ import pytest
 import gymnasium_solver as gs
 from gymnasium_solver.cli.main import main
 from gymnasium_solver.errors import ConfigError, RunError
-from gymnasium_solver.media.actors import PolicyActor, RandomActor
-from gymnasium_solver.media.agents import trained_agent
-from gymnasium_solver.media.newest import NewestPolicy
+from gymnasium_solver.media.actors import NewestPolicy, PolicyActor, RandomActor, trained_agent
 from gymnasium_solver.media.record import Shots
 from gymnasium_solver.media.stage import open_stage
 from gymnasium_solver.runs.checkpoint import list_checkpoints
@@ -26,7 +24,7 @@ from tests.media.counting import counting_config
 
 pygame = pytest.importorskip("pygame", reason="pygame (the extra `play`) is not installed")
 
-from gymnasium_solver.media.grid_window import GridWindow, rounds  # noqa: E402
+from gymnasium_solver.media.window import GridWindow, rounds  # noqa: E402
 
 MakeRun = Callable[..., gs.Run]
 TILES = Shots(2, 1, 2, title="counting")
@@ -68,7 +66,7 @@ def test_a_checkpoint_that_cannot_be_read_keeps_the_policy(
     def gone(found: Found) -> Any:
         raise FileNotFoundError(found.checkpoint)
 
-    monkeypatch.setattr("gymnasium_solver.media.newest.trained_agent", gone)
+    monkeypatch.setattr("gymnasium_solver.media.actors.trained_agent", gone)
     assert not newest.refresh()
     assert newest.agent is before
 

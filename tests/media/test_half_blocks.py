@@ -3,7 +3,7 @@
 import numpy as np
 from rich.console import Console
 
-from gymnasium_solver.media.half_blocks import HalfBlocks
+from gymnasium_solver.media.drawing import HalfBlocks
 
 
 def test_half_blocks_keep_proportions_and_colours() -> None:

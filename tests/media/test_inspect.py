@@ -16,7 +16,7 @@ from gymnasium_solver.cli.main import main
 from gymnasium_solver.envs.make import make_vector_env
 from gymnasium_solver.errors import ConfigError, EnvError
 from gymnasium_solver.media.inspect import Ask, Branch, Studio, parse_action, play_episode
-from gymnasium_solver.media.inspect_saliency import Reasons
+from gymnasium_solver.media.inspect_worker import Reasons
 from gymnasium_solver.runs.episode_tables import first_difference, reward_parts
 from gymnasium_solver.training.prepare import build_config
 from tests.media.counting import SMALL, count_in

@@ -16,12 +16,10 @@ from gymnasium_solver.cli.keys import key_names
 from gymnasium_solver.cli.main import main
 from gymnasium_solver.data.episode_file import read_episodes
 from gymnasium_solver.errors import RunError
-from gymnasium_solver.media.actors import PolicyActor, RandomActor
-from gymnasium_solver.media.agents import trained_agent
-from gymnasium_solver.media.columns import EpisodeLog
-from gymnasium_solver.media.episodes import Player
+from gymnasium_solver.media.actors import PolicyActor, RandomActor, trained_agent
 from gymnasium_solver.media.keys import key_map
-from gymnasium_solver.media.session import SPEEDS, Options, Session
+from gymnasium_solver.media.player import Player
+from gymnasium_solver.media.session import SPEEDS, EpisodeLog, Options, Session
 from gymnasium_solver.media.stage import open_stage
 from gymnasium_solver.media.terminal import TerminalView
 from gymnasium_solver.runs.run import Run
@@ -161,7 +159,7 @@ def test_the_running_episode_is_saved_on_request(sitting: MakeSession) -> None:
 
 def test_observations_in_parts_and_values_are_columns(tmp_path: Path) -> None:
     from gymnasium_solver.media.actors import Decision
-    from gymnasium_solver.media.episodes import Moment
+    from gymnasium_solver.media.player import Moment
 
     log = EpisodeLog(env_id="x")
     for t in range(3):

@@ -10,9 +10,9 @@ import pytest
 from PIL import Image
 
 from gymnasium_solver.cli.main import main
-from gymnasium_solver.media import agents
+from gymnasium_solver.media import record as recording
+from gymnasium_solver.media.drawing import GAP, caption_height, cut, grid, resized, scale_for
 from gymnasium_solver.media.labels import action_names, action_text, features, numbers
-from gymnasium_solver.media.pictures import GAP, caption_height, cut, grid, resized, scale_for
 from gymnasium_solver.media.record import TEXT, TILE_TEXT, Shots, record
 from gymnasium_solver.media.stage import Stage, open_stage
 from gymnasium_solver.media.video import VideoError
@@ -160,7 +160,7 @@ def video(run: Run, *flags: str) -> int:
 def test_the_verb_writes_into_the_run(
     shared_run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(agents, "ffmpeg_exe", lambda: None)  # also where the extra is installed
+    monkeypatch.setattr(recording, "ffmpeg_exe", lambda: None)  # also where the extra is installed
     steps = shared_run.meta()["best"]["env_steps"]
     assert video(shared_run, "--max-steps", "2", "--fps", "5") == 0
     assert (shared_run.videos_dir / f"{steps}.webp").is_file()

@@ -18,7 +18,7 @@ pytest.importorskip("huggingface_hub")
 import gymnasium_solver as gs
 from gymnasium_solver.cli.main import main
 from gymnasium_solver.errors import GsolveError, RunError, TrustError
-from gymnasium_solver.media.inspect_frames import FrameEncoder
+from gymnasium_solver.media.inspect import FrameEncoder
 from gymnasium_solver.runs.episode_writer import EpisodeWriter
 from gymnasium_solver.share.hub.publish import Options, Publication, plan_publication, send
 from gymnasium_solver.share.hub.pull import pull_run

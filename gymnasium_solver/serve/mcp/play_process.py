@@ -21,12 +21,11 @@ import numpy as np
 from PIL import Image
 
 from gymnasium_solver.errors import GsolveError, RunError
-from gymnasium_solver.media.actors import Actor, PolicyActor, RandomActor
-from gymnasium_solver.media.agents import trained_agent
-from gymnasium_solver.media.episodes import Moment, Player
+from gymnasium_solver.media.actors import Actor, PolicyActor, RandomActor, trained_agent
+from gymnasium_solver.media.drawing import fit, grid, rgb, with_caption
 from gymnasium_solver.media.inspect import Ask, Studio
 from gymnasium_solver.media.labels import action_names, action_text
-from gymnasium_solver.media.pictures import fit, grid, rgb, with_caption
+from gymnasium_solver.media.player import Moment, Player
 from gymnasium_solver.media.stage import Stage, open_stage
 from gymnasium_solver.runs.episodes import Episode, get_episode, list_episodes, worst_first
 from gymnasium_solver.runs.files import jsonable

@@ -144,8 +144,7 @@ def _add_video(package: Package, run: Run, root: Path, notes: list[str]) -> None
 
 
 def _record(run: Run, root: Path, path: Path) -> None:
-    from gymnasium_solver.media.agents import record_run
-    from gymnasium_solver.media.record import Shots
+    from gymnasium_solver.media.record import Shots, record_run
     from gymnasium_solver.training.targets import find_run
 
     record_run(find_run(str(run.path.resolve()), root), Shots(1), out=path)
@@ -170,7 +169,7 @@ def _kept_episode(run: Run, env_steps: int | None) -> Episode | None:
 
 def write_video(episode: Episode, path: Path) -> None:
     """The frames of a kept episode as a video."""
-    from gymnasium_solver.media.pictures import rgb
+    from gymnasium_solver.media.drawing import rgb
     from gymnasium_solver.media.video import open_video
 
     with open_video(path, float(episode.facts.get("fps") or 30.0)) as video:

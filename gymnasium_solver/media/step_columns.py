@@ -17,9 +17,9 @@ from gymnasium_solver.algos.agent import Agent
 from gymnasium_solver.algos.ops import gae, returns_to_go
 from gymnasium_solver.envs.journal import journal_dtype
 from gymnasium_solver.media.actors import Decision
-from gymnasium_solver.media.episodes import Moment
-from gymnasium_solver.media.explain_look import component_names
+from gymnasium_solver.media.explain_step import component_names
 from gymnasium_solver.media.labels import Feature, action_names, features, numbers
+from gymnasium_solver.media.player import Moment
 from gymnasium_solver.media.stage import Stage
 from gymnasium_solver.nets.encoder import ObsEncoder
 from gymnasium_solver.spaces.native_actions import action_leaves, action_shape, is_product

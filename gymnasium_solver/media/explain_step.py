@@ -1,0 +1,361 @@
+"""Explains one decision: which number it came from, and every map and number about it, as arrays.
+
+    (moment := player.moment()).decision        # of a PolicyActor that `explains`
+    view = look(agent, moment, methods_of(["gradcam"]), "action")
+    view.images[0].cams["gradcam"]              # [H, W]
+    view.contributions                          # [("cart position", 0.12), ...]
+
+The explained number is a differentiable function of the network's input (`subject_of`). Targets:
+`action` is the log-probability of the chosen action. For one of n actions it is the log-odds,
+log p - log(1 - p): the gradient has the same direction, and does not vanish where p is 1 in
+float32. For continuous actions, whose density has no slope at its mode, it is the length of the
+mean action along its own direction; for Q-learners the Q-value of the chosen action. `value` is the
+expected return of the state (for learners with a critic of actions, that of the chosen action).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from gymnasium_solver.algos.agent import Agent
+from gymnasium_solver.errors import ConfigError
+from gymnasium_solver.fast.recorded import on_device
+from gymnasium_solver.media.drawing import Group, plane_groups
+from gymnasium_solver.media.player import Moment
+from gymnasium_solver.media.saliency import TITLES as CAMS
+from gymnasium_solver.media.saliency import (
+    ConvLayer,
+    activations,
+    cam,
+    conv_layers,
+    gradient_saliency,
+    gradient_times_input,
+    occlusion,
+)
+from gymnasium_solver.nets.actor_critic import ActorCritic
+from gymnasium_solver.nets.actor_critics import ActorCritics
+from gymnasium_solver.nets.encoder import Encoded, ObsEncoder
+from gymnasium_solver.nets.features import Features
+from gymnasium_solver.nets.q_network import QNetwork
+from gymnasium_solver.policies.continuous import SoftPolicy
+from gymnasium_solver.spaces.actions import BoxActions, DiscreteActions, mask_tensor
+from gymnasium_solver.suggest import did_you_mean
+from gymnasium_solver.tree import leaves_of, map_tree
+
+TARGETS = ("action", "value")
+METHODS = ("gradient", "occlusion", *CAMS)
+LOG_ODDS, Q_VALUE = "log-odds of the chosen action", "Q-value of the chosen action"
+ALONG = "mean action along its direction"
+Inputs = dict[str, Tensor]
+"""Encoded observations by part: "" is the vector, "image NAME" are planes [B, C, H, W]."""
+Score = Callable[[Encoded], Tensor]
+
+
+def methods_of(names: Sequence[str]) -> tuple[str, ...]:
+    """The methods that a user names, in the order of METHODS; all of them for "all" or nothing."""
+    chosen = set()
+    for name in names:
+        plain = name.lower().replace("-", "").replace("_", "").replace("plusplus", "++")
+        if plain == "all":
+            return METHODS
+        if plain not in METHODS:
+            hint = did_you_mean(plain, METHODS) or f"Expected all, {', '.join(METHODS)}."
+            raise ConfigError(f"--method {name}: unknown. {hint}")
+        chosen.add(plain)
+    return tuple(name for name in METHODS if name in chosen) if chosen else METHODS
+
+
+def target_of(name: str) -> str:
+    if name not in TARGETS:
+        hint = did_you_mean(name, TARGETS) or f"Expected {' or '.join(TARGETS)}."
+        raise ConfigError(f"--target {name}: unknown. {hint}")
+    return name
+
+
+# -- the explained number -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Subject:
+    inputs: Inputs
+    score: Callable[[Inputs], Tensor]
+    """Inputs of any number of rows -> [B]."""
+    stacks: dict[str, nn.Module]
+    """The convolutions between each image part and the score."""
+    what: str
+    """The explained number in words."""
+    number: float
+    """Its value at this step."""
+
+    def score_of(self, name: str) -> Callable[[Tensor], Tensor]:
+        """The score as a function of one part; the other parts are held."""
+
+        def score(part: Tensor) -> Tensor:
+            n = len(part)
+            held = {key: value.expand(n, *value.shape[1:]) for key, value in self.inputs.items()}
+            return self.score({**held, name: part})
+
+        return score
+
+
+def encoder_of(agent: Agent) -> ObsEncoder:
+    encoder = getattr(agent.net, "encoder", None)
+    if not isinstance(encoder, ObsEncoder):
+        name = type(agent.net).__name__
+        raise ConfigError(f"{name}: explain needs a network with an ObsEncoder.")
+    return encoder
+
+
+def subject_of(agent: Agent, moment: Moment, target: str) -> Subject:
+    """ConfigError if the agent has no such target, or a network that is not one of ours."""
+    encoder = encoder_of(agent)
+    score, what, features = _Explained(agent, moment).score(target)
+
+    def by_parts(given: Inputs) -> Tensor:
+        return score(given[""] if encoder.is_vector else given)
+
+    with torch.no_grad():
+        obs = map_tree(lambda part: on_device(np.asarray(part)[None], agent.device), moment.obs)
+        encoded = encoder(obs)
+        inputs = encoded if isinstance(encoded, dict) else {"": encoded}
+        number = float(by_parts(inputs)[0])  # also fixes the direction of `_along`
+    stacks = zip(encoder.layouts, features.convolutions, strict=True)
+    named = {f"image {name}": stack for name, stack in stacks}
+    return Subject(inputs, by_parts, named, what, number)
+
+
+Parts = tuple[Score, str, Features]
+"""A score, what it is in words, and the features that it is computed from."""
+
+
+class _Explained:
+    """The scores of a decision, by kind of network."""
+
+    def __init__(self, agent: Agent, moment: Moment) -> None:
+        assert moment.decision is not None, "the end of an episode has no decision"
+        assert moment.decision.chosen is not None, "the actor explains"
+        self.net, self.policy, self.actions = agent.net, agent.policy, agent.policy.actions
+        self.chosen = on_device(moment.decision.chosen[None], agent.device)
+        self.mask = None if moment.mask is None else on_device(moment.mask[None], agent.device)
+        self.is_discrete = isinstance(self.actions, DiscreteActions)
+        core = moment.decision.carry.get("core")
+        self._carry = None if core is None else on_device(core[None], agent.device)
+
+    def score(self, target: str) -> Parts:
+        if isinstance(self.net, ActorCritic):
+            return self._actor_critic(self.net, target)
+        if isinstance(self.net, QNetwork):
+            return self._q_network(self.net, target)
+        if isinstance(self.net, ActorCritics):
+            return self._actor_critics(self.net, target)
+        raise ConfigError(f"{type(self.net).__name__}: explain does not know this network.")
+
+    def _memory(self, n: int) -> tuple[Tensor, Tensor]:
+        """The carry of this step, the same for each of n rows; none of them opens an episode."""
+        assert self._carry is not None, "a recurrent network has a carry"
+        return self._carry.expand(n, -1), torch.zeros(
+            n, dtype=torch.bool, device=self._carry.device
+        )
+
+    def _actor_critic(self, net: ActorCritic, target: str) -> Parts:
+        def trunk(x: Encoded) -> Tensor:
+            y = net.actor_torso(net.actor_features(x))
+            return y if net.core is None else net.core.step(y, *self._memory(len(y)))[0]
+
+        if target == "action":
+            return *self._action_score(lambda x: net.actor_head(trunk(x)), net), net.actor_features
+        head, torso, features = net.critic_head, net.critic_torso, net.critic_features
+        if head is None:
+            raise ConfigError("--target value: this agent has no value function; use action.")
+        if torso is None or features is None:
+            return (lambda x: head(trunk(x)).squeeze(1)), "value of the state", net.actor_features
+        return (lambda x: head(torso(features(x))).squeeze(1)), "value of the state", features
+
+    def _action_score(self, outputs: Score, net: ActorCritic) -> tuple[Score, str]:
+        if isinstance(self.actions, BoxActions):
+            return _along(outputs), ALONG
+        if self.is_discrete:
+            return self._log_odds(outputs), LOG_ODDS
+
+        def score(x: Encoded) -> Tensor:
+            out = outputs(x)
+            given = self.chosen.expand(len(out), *self.chosen.shape[1:])
+            masked = mask_tensor(out, self.mask)
+            return self.actions.log_prob_entropy(masked, net.log_std, given)[0]
+
+        return score, "log-probability of the chosen action"
+
+    def _log_odds(self, logits: Score) -> Score:
+        action = int(self.chosen[0])
+
+        def score(x: Encoded) -> Tensor:
+            out = mask_tensor(logits(x), self.mask)
+            others = torch.cat([out[:, :action], out[:, action + 1 :]], dim=1)
+            return out[:, action] - (torch.logsumexp(others, 1) if others.shape[1] else 0.0)
+
+        return score
+
+    def _q_network(self, net: QNetwork, target: str) -> Parts:
+        net.q.resample(None)  # without the noise of noisy layers
+        action = int(self.chosen[0])
+
+        def q_values(x: Encoded) -> Tensor:
+            if net.q.core is None:
+                out = net.q(x)
+            else:
+                out, _ = net.q.step(x, *self._memory(len(leaves_of(x)[0])))
+            return out if net.q.n_atoms == 1 else (torch.softmax(out, dim=2) * net.support).sum(2)
+
+        if target == "action":
+            return (lambda x: q_values(x)[:, action]), Q_VALUE, net.q.features
+        best = "Q-value of the best action"
+        return (lambda x: mask_tensor(q_values(x), self.mask).amax(1)), best, net.q.features
+
+    def _actor_critics(self, net: ActorCritics, target: str) -> Parts:
+        def value(x: Encoded) -> Tensor:
+            if self.is_discrete:
+                return net.critic(x).amin(0)[:, int(self.chosen[0])]
+            return net.critic(x, self.chosen.expand(len(leaves_of(x)[0]), -1)).amin(0)[:, 0]
+
+        def mean(x: Encoded) -> Tensor:
+            out = net.actor(x)
+            has_std = isinstance(self.policy, SoftPolicy)
+            return torch.tanh(out.chunk(2, dim=1)[0] if has_std else out)
+
+        if target == "value":
+            return value, Q_VALUE, net.critic.features
+        if self.is_discrete:
+            return self._log_odds(net.actor), LOG_ODDS, net.actor.features
+        return _along(mean), ALONG, net.actor.features
+
+
+def _along(mean: Score) -> Score:
+    """The mean action projected on its own direction at the first call."""
+    direction: list[Tensor] = []
+
+    def score(x: Encoded) -> Tensor:
+        out = mean(x)
+        if not direction:
+            first = out[:1].detach()
+            direction.append(first / first.norm().clamp_min(1e-12))
+        return (out * direction[0]).sum(1)
+
+    return score
+
+
+# -- maps and numbers about it ------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ImageView:
+    """One image part of the network's input."""
+
+    name: str
+    """Of the part; "" where the observation is the image."""
+    planes: np.ndarray
+    """[C, H, W] as the network gets them."""
+    groups: list[Group]
+    """Which planes are a frame."""
+    layer: str
+    """The layer of the class activation maps."""
+    gradient: np.ndarray | None = None
+    """[C, H, W]"""
+    occlusion: np.ndarray | None = None
+    """[len(groups), H, W]; positive: covering it lowers the score."""
+    cams: dict[str, np.ndarray] = field(default_factory=dict)
+    """[H, W] by method."""
+    activations: dict[str, np.ndarray] = field(default_factory=dict)
+    """[K, h, w] by layer."""
+
+
+@dataclass(frozen=True)
+class View:
+    what: str
+    """The explained number in words."""
+    number: float
+    images: list[ImageView] = field(default_factory=list)
+    contributions: list[tuple[str, float]] = field(default_factory=list)
+    """Gradient x input of each component of the vector part."""
+
+
+def groups_of(agent: Agent, name: str) -> list[Group]:
+    """The frames of an image part."""
+    encoder, stacked = encoder_of(agent), getattr(agent.config, "frame_stack", None) or 1
+    return plane_groups(encoder.layouts[name], encoder.parts[name].shape or (), stacked)
+
+
+def pick_layer(stack: nn.Module, number: int | None) -> ConvLayer:
+    """The layer `number`, from 1; the last one by default."""
+    layers = conv_layers(stack)
+    if number is not None and not 1 <= number <= len(layers):
+        raise ConfigError(
+            f"--layer {number}: the network has convolution layers 1 to {len(layers)}"
+        )
+    return layers[-1 if number is None else number - 1]
+
+
+def look(
+    agent: Agent,
+    moment: Moment,
+    methods: Sequence[str] = METHODS,
+    target: str = "action",
+    *,
+    layer: int | None = None,
+    names: Sequence[str] = (),
+) -> View:
+    """`names` of the components of the vector part; those of the spaces by default."""
+    subject, encoder = subject_of(agent, moment, target), encoder_of(agent)
+    images = [
+        _look_at_image(subject, name, groups_of(agent, name), methods, layer)
+        for name in encoder.layouts
+    ]
+    contributions: list[tuple[str, float]] = []
+    if "" in subject.inputs and encoder.width:
+        numbers = gradient_times_input(subject.score_of(""), subject.inputs[""])
+        known = list(names) if len(names) == len(numbers) else component_names(encoder)
+        contributions = [(known[i], float(number)) for i, number in enumerate(numbers)]
+    return View(subject.what, subject.number, images, contributions)
+
+
+def _look_at_image(
+    subject: Subject, name: str, groups: list[Group], methods: Sequence[str], number: int | None
+) -> ImageView:
+    key = f"image {name}"
+    planes, stack = subject.inputs[key], subject.stacks[key]
+    score, chosen = subject.score_of(key), pick_layer(stack, number)
+    maps = activations(conv_layers(stack), lambda: stack(planes))
+    gradient = gradient_saliency(score, planes) if "gradient" in methods else None
+    covered = None
+    if "occlusion" in methods:
+        covered = occlusion(score, planes, [group.planes for group in groups])
+    return ImageView(
+        name,
+        planes[0].cpu().numpy(),
+        groups,
+        chosen.name,
+        gradient,
+        covered,
+        {method: cam(method, score, chosen, planes) for method in methods if method in CAMS},
+        {layer: output[0] for layer, output in maps.items()},
+    )
+
+
+def component_names(encoder: ObsEncoder) -> list[str]:
+    """Of the vector part: numbers as part[i], one-hot values as part=value."""
+    names: list[str] = []
+    for vector in encoder.vectors:
+        label = vector.name or "obs"
+        many = vector.width > 1
+        names += [f"{label}[{i}]" if many else label for i in range(vector.width)]
+    for one_hot in encoder.one_hots:
+        label = one_hot.name or "obs"
+        columns, values = one_hot.columns.tolist(), one_hot.values.tolist()
+        many = len(set(columns)) > 1
+        names += [
+            f"{label}[{column}]={value}" if many else f"{label}={value}"
+            for column, value in zip(columns, values, strict=True)
+        ]
+    return names
