@@ -88,7 +88,7 @@ class StateGaussianActions(BoxBase):
     def mode(self, outputs: Array) -> Array:
         return outputs[:, : self.width]
 
-    def _centre(self, outputs: Tensor) -> Tensor:
+    def centre(self, outputs: Tensor) -> Tensor:
         return outputs[:, : self.width]
 
     def _held(self, outputs: Tensor) -> Tensor:
@@ -124,8 +124,8 @@ class SquashedActions(StateGaussianActions):
         inside = super().from_env(actions).clip(-1 + SQUASHED_EDGE, 1 - SQUASHED_EDGE)
         return np.arctanh(inside).astype(np.float32)
 
-    def _centre(self, outputs: Tensor) -> Tensor:
-        return torch.tanh(super()._centre(outputs))
+    def centre(self, outputs: Tensor) -> Tensor:
+        return torch.tanh(super().centre(outputs))
 
     def _scaled(self, actions: Tensor) -> Tensor:
         return torch.tanh(actions)
@@ -183,7 +183,7 @@ class BetaActions(BoxBase):
     def spread_loss(self, outputs: Tensor, log_std: Tensor | None, actions: Tensor) -> Tensor:
         return outputs.new_zeros(())  # mean and deviation are not apart
 
-    def _centre(self, outputs: Tensor) -> Tensor:
+    def centre(self, outputs: Tensor) -> Tensor:
         alpha, beta = nn.functional.softplus(outputs).chunk(2, dim=-1)  # less 1 each
         return 2.0 * alpha / (alpha + beta).clamp(min=EDGE) - 1.0
 

@@ -235,7 +235,7 @@ class BoxBase(ActionKind):
         return actions.reshape(len(actions), self.width).astype(np.float32)
 
     def mode_error(self, outputs: Tensor, log_std: Tensor | None, actions: Tensor) -> Tensor:
-        return (self._centre(outputs) - self._scaled(actions)).square().mean(-1)
+        return (self.centre(outputs) - self._scaled(actions)).square().mean(-1)
 
     def spread_loss(self, outputs: Tensor, log_std: Tensor | None, actions: Tensor) -> Tensor:
         return -self.log_prob_entropy(self._held(outputs), log_std, actions)[0]
@@ -244,7 +244,7 @@ class BoxBase(ActionKind):
         """The outputs with a mean that gets no gradient."""
         return outputs.detach()
 
-    def _centre(self, outputs: Tensor) -> Tensor:
+    def centre(self, outputs: Tensor) -> Tensor:
         """The most likely action, in units where a bounded Box is [-1, 1]."""
         return outputs
 

@@ -34,13 +34,6 @@ from gymnasium_solver.errors import RunError
 from gymnasium_solver.policies.continuous import DeterministicPolicy, SoftPolicy
 from gymnasium_solver.policies.policy import ActorPolicy, Policy
 from gymnasium_solver.policies.q_policy import QPolicy
-from gymnasium_solver.spaces.action_dists import (
-    EDGE,
-    BetaActions,
-    MultivariateActions,
-    SquashedActions,
-    StateGaussianActions,
-)
 from gymnasium_solver.spaces.actions import (
     ActionKind,
     BoxActions,
@@ -252,17 +245,28 @@ _MAPS: dict[type, Callable[[Any, Any], nn.Module]] = {
 
 def best_actions(kind: ActionKind, outputs: Tensor) -> list[Tensor]:
     """The most likely action of each row, in the env's units: one tensor per leaf of the space."""
+    shape = (-1, *(kind.space.shape or ()))
     if isinstance(kind, ProductActions):
-        leaves = [
-            action for leaf, own in _leaves(kind, outputs) for action in best_actions(leaf, own)
-        ]
-        return [
-            _typed(s, action) for s, action in zip(action_leaves(kind.space), leaves, strict=True)
-        ]
-    mode = _MODES.get(type(kind))
-    if mode is None:
-        raise RunError(f"actions of the kind {type(kind).__name__} cannot be exported.")
-    return [mode(kind, outputs)]
+        leaves = [a for leaf, own in _leaves(kind, outputs) for a in best_actions(leaf, own)]
+        return [_typed(s, a) for s, a in zip(action_leaves(kind.space), leaves, strict=True)]
+    if isinstance(kind, BoxBase):
+        return [_box(kind, kind.centre(outputs).reshape(shape))]
+    if isinstance(kind, DiscreteActions):
+        best = outputs.argmax(dim=1)
+        return [best + kind.start if kind.start else best]
+    if isinstance(kind, MultiDiscreteActions):
+        choices = [part.argmax(dim=1) for part in outputs.split(kind.sizes, dim=1)]
+        return [(torch.stack(choices, dim=1) + torch.from_numpy(kind.start)).reshape(shape)]
+    if isinstance(kind, MultiBinaryActions):
+        return [(outputs > 0).long().reshape(shape)]
+    raise RunError(f"actions of the kind {type(kind).__name__} cannot be exported.")
+
+
+def _box(kind: BoxBase, actions: Tensor) -> Tensor:
+    if not kind.is_bounded:
+        return actions
+    middle, half_width = (torch.from_numpy(p) for p in (kind.middle, kind.half_width))
+    return middle + half_width * actions.clamp(-1.0, 1.0)
 
 
 def _leaves(kind: ProductActions, outputs: Tensor) -> list[tuple[ActionKind, Tensor]]:
@@ -279,44 +283,6 @@ def output_names(space: Space, prefix: str = "action") -> list[str]:
     else:
         return [prefix]
     return [n for key, part in inner.items() for n in output_names(part, f"{prefix}.{key}")]
-
-
-def _discrete(kind: DiscreteActions, outputs: Tensor) -> Tensor:
-    best = outputs.argmax(dim=1)
-    return best + kind.start if kind.start else best
-
-
-def _box(kind: BoxBase, outputs: Tensor) -> Tensor:
-    shaped = outputs.reshape(-1, *(kind.space.shape or ()))
-    if not kind.is_bounded:
-        return shaped
-    middle, half_width = (torch.from_numpy(p) for p in (kind.middle, kind.half_width))
-    return middle + half_width * shaped.clamp(-1.0, 1.0)
-
-
-def _beta(kind: BetaActions, outputs: Tensor) -> Tensor:
-    alpha, beta = (1.0 + torch.nn.functional.softplus(outputs)).chunk(2, dim=-1)
-    return _box(kind, 2.0 * (alpha - 1.0) / (alpha + beta - 2.0).clamp(min=EDGE) - 1.0)
-
-
-def _multi_discrete(kind: MultiDiscreteActions, outputs: Tensor) -> Tensor:
-    parts = outputs.split(kind.sizes, dim=1)
-    best = torch.stack([part.argmax(dim=1) for part in parts], dim=1)
-    return (best + torch.from_numpy(kind.start)).reshape(-1, *(kind.space.shape or ()))
-
-
-_MODES: dict[type, Callable[[Any, Tensor], Tensor]] = {
-    DiscreteActions: _discrete,
-    BoxActions: _box,
-    MultivariateActions: _box,
-    StateGaussianActions: lambda kind, outputs: _box(kind, outputs[:, : kind.width]),
-    SquashedActions: lambda kind, outputs: _box(kind, outputs[:, : kind.width].tanh()),
-    BetaActions: _beta,
-    MultiDiscreteActions: _multi_discrete,
-    MultiBinaryActions: lambda kind, outputs: (
-        (outputs > 0).long().reshape(-1, *(kind.space.shape or ()))
-    ),
-}
 
 
 def _typed(space: Space, action: Tensor) -> Tensor:
