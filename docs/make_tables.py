@@ -32,9 +32,9 @@ from gymnasium_solver.config.explain import describe
 from gymnasium_solver.config.field_groups import block_titles
 from gymnasium_solver.config.find import SHIPPED, ConfigEntry, find_configs
 from gymnasium_solver.config.foreign import NAMES
+from gymnasium_solver.config.marks import search_ranges
 from gymnasium_solver.config.schedule import EXPECTED, Schedule
 from gymnasium_solver.config.schema import ALIASES, Config, LearnerConfig
-from gymnasium_solver.config.search_range import search_ranges
 from gymnasium_solver.config.yaml_file import parse_value
 from gymnasium_solver.data.replay import Replay
 from gymnasium_solver.envs.wrappers.listing import wrapper_catalog

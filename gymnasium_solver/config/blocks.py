@@ -20,6 +20,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import ConfigDict, Field, model_validator
 
 from gymnasium_solver.config.field_docs import Documented
+from gymnasium_solver.config.marks import live
 from gymnasium_solver.config.spec import read_spec
 from gymnasium_solver.config.types import (
     Block,
@@ -94,9 +95,9 @@ class BudgetFields(Fields):
     n_steps: Count = 128
     """Steps per environment in one epoch: a rollout of n_envs x n_steps env steps, followed by one
     update. More: better estimates, fewer updates. Not the number of steps in n-step returns."""
-    max_env_steps: Count | None = 100_000
+    max_env_steps: Annotated[Count | None, live()] = 100_000
     """Budget in env steps, summed over all environments. null: no limit, `max_epochs` decides."""
-    max_epochs: Count | None = None
+    max_epochs: Annotated[Count | None, live()] = None
     """Budget in epochs. An epoch is n_steps in each environment and the updates that follow. Given
     without `max_env_steps`, it is the only limit."""
     max_episode_steps: Count | None = None
@@ -161,7 +162,7 @@ class EnvFields(Fields):
     resize_obs: FrameSize | None = None
     """Height and width that frames are resized to. true: 84 x 84. false: keep their size. Unset:
     the suite's default."""
-    reward_threshold: Float | None = None
+    reward_threshold: Annotated[Float | None, live()] = None
     """Mean return that counts as solved. Unset: the threshold the environment is registered
     with."""
     env_timeout_s: Annotated[Float, Field(gt=0)] | None = 300.0
@@ -176,24 +177,24 @@ class EnvFields(Fields):
 class EvalFields(Fields):
     title = "evaluation"
 
-    eval_freq_epochs: NonNegativeInt | None = 10
+    eval_freq_epochs: Annotated[NonNegativeInt | None, live()] = 10
     """Epochs between evaluations, so every eval_freq_epochs x n_envs x n_steps env steps. null or
     0: never. Higher: less time spent, coarser curve."""
-    eval_freq_steps: Count | None = None
+    eval_freq_steps: Annotated[Count | None, live()] = None
     """Env steps between evaluations, in place of eval_freq_epochs: evaluate at the end of the first
     epoch at or after each multiple of this number. It cannot be finer than an epoch of n_envs x
     n_steps env steps."""
-    eval_warmup_epochs: EpochsOrFraction = 0
+    eval_warmup_epochs: Annotated[EpochsOrFraction, live()] = 0
     """Epochs before the first evaluation. A value below 1 is a fraction of the planned epochs."""
-    eval_episodes: Count = 20
+    eval_episodes: Annotated[Count, live()] = 20
     """Episodes per evaluation. More: a more precise score, slower."""
-    eval_deterministic: bool = True
+    eval_deterministic: Annotated[bool, live()] = True
     """Evaluate with the most likely action instead of a sampled one."""
-    test_episodes: Count | Literal["auto"] = "auto"
+    test_episodes: Annotated[Count | Literal["auto"], live()] = "auto"
     """Held-out episodes of the test that decides whether a run is solved. auto: 100; where the time
     limit is above 1,000 steps, as many as fit into 100,000 steps, but at least 30; never fewer than
     eval_episodes. More: a surer verdict, slower."""
-    n_eval_envs: Count | None = None
+    n_eval_envs: Annotated[Count | None, live()] = None
     """Environments used by an evaluation. Unset: chosen by the number of episodes."""
     eval_async: bool = False
     """Evaluate in another process while training continues. A result counts when the next
@@ -224,10 +225,10 @@ class EvalFields(Fields):
 class StopFields(Fields):
     title = "stopping"
 
-    early_stop_on_train_threshold: bool | Float | None = False
+    early_stop_on_train_threshold: Annotated[bool | Float | None, live()] = False
     """Stop when the mean training return reaches this value. true: the solved threshold. false or
     null: never. A value at or above the threshold also needs a passed test."""
-    early_stop_on_eval_threshold: bool | Float | None = True
+    early_stop_on_eval_threshold: Annotated[bool | Float | None, live()] = True
     """Stop when an evaluation reaches this value. true: the solved threshold. false or null:
     never. A value at or above the threshold also needs a passed test; after a failed one training
     continues."""
@@ -236,25 +237,25 @@ class StopFields(Fields):
 class CheckpointFields(Fields):
     title = "checkpoints"
 
-    checkpoint_freq_epochs: Count | None = None
+    checkpoint_freq_epochs: Annotated[Count | None, live()] = None
     """Epochs between periodic checkpoints. Unset: one every 20 seconds, the most work a crash can
     lose. Checkpoints never change training."""
-    keep_checkpoints: NonNegativeInt = 3
+    keep_checkpoints: Annotated[NonNegativeInt, live()] = 3
     """Number of periodic checkpoints to keep. The best and the last are always kept."""
 
 
 class LoggingFields(Fields):
     title = "logging"
 
-    log_details_freq_epochs: Literal["auto"] | NonNegativeInt | None = "auto"
+    log_details_freq_epochs: Annotated[Literal["auto"] | NonNegativeInt | None, live()] = "auto"
     """Epochs between rows with detailed metrics: statistics of observations, rewards, actions and
     advantages, gradient norms by part, dead units. auto: about every 4,096 env steps. null or 0:
     never. Does not change training."""
-    monitor: list[Literal["weights", "updates", "rank"]] = []
+    monitor: Annotated[list[Literal["weights", "updates", "rank"]], live()] = []
     """More insight in the rows with details: norms of the weights by part, size of the updates
     relative to them, effective rank of the last hidden layers. Costs a copy of the weights in those
     epochs; rank also a forward pass and a decomposition. Does not change training."""
-    mute_alerts: Names = []
+    mute_alerts: Annotated[Names, live()] = []
     """Alerts that are not raised, by name, or all. Alerts never change training."""
 
 
@@ -275,7 +276,7 @@ class SystemFields(Fields):
     profile: bool = False
     """Print where the time went at the end, and write trace.json into the run folder (opens in
     ui.perfetto.dev). Does not change training."""
-    check_finite: bool = True
+    check_finite: Annotated[bool, live()] = True
     """Stop with an error as soon as a loss, gradient or observation is not finite."""
     plugins: Names = []
     """Python modules to import first. They can register algorithms, networks, wrappers,

@@ -17,6 +17,7 @@ from pydantic import (
 )
 
 from gymnasium_solver.config.blocks import Fields
+from gymnasium_solver.config.marks import live
 from gymnasium_solver.config.nested import dump_block, read_block
 from gymnasium_solver.config.schedule import NonNegativeSchedule, Schedule
 from gymnasium_solver.config.types import Count, Float, HiddenDims
@@ -107,7 +108,7 @@ class IntrinsicFields(Fields):
 
     title = "intrinsic reward"
 
-    intrinsic: IntrinsicField = None
+    intrinsic: Annotated[IntrinsicField, live()] = None
     """Reward for what is new, added to the environment's reward for learning; scores stay those of
     the environment. rnd, count, episodic, episodic_count, or a block with more settings. null:
     none."""

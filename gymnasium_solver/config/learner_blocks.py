@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from gymnasium_solver.config.blocks import BudgetFields, Fields
 from gymnasium_solver.config.layer_list import LayerList
+from gymnasium_solver.config.marks import live, searched
 from gymnasium_solver.config.models import ModelId, read_preset
 from gymnasium_solver.config.schedule import (
     NonNegativeSchedule,
@@ -15,7 +16,6 @@ from gymnasium_solver.config.schedule import (
     Schedule,
     changing,
 )
-from gymnasium_solver.config.search_range import searched
 from gymnasium_solver.config.types import (
     OPTIMIZERS,
     ActionDist,
@@ -36,6 +36,8 @@ from gymnasium_solver.config.types import (
 
 LONGEST_RECORDED = 128  # rows of a sequence; recording longer ones takes too long
 
+GradNorm = Annotated[float, changing(gt=0)] | None
+
 
 class NormalizeFields(Fields):
     title = "normalisation"
@@ -44,13 +46,13 @@ class NormalizeFields(Fields):
     """Normalise observations. rolling (or true): by running mean and standard deviation. static:
     by the bounds of the space. auto: rolling if random steps of the environment show large, small
     or uneven numbers, else false; decided at the start and recorded."""
-    clip_obs: Annotated[Float, Field(gt=0)] = 10.0
+    clip_obs: Annotated[Float, Field(gt=0), live()] = 10.0
     """Clip normalised observations to +- this value. Raise it if rare large values matter."""
     normalize_reward: bool | Literal["auto"] = "auto"
     """Divide rewards by the running standard deviation of the discounted return. Reported returns
     are never normalised. auto: if random steps of the environment show large rewards or returns;
     decided at the start and recorded."""
-    clip_reward: Annotated[Float, Field(gt=0)] | None = 10.0
+    clip_reward: Annotated[Annotated[Float, Field(gt=0)] | None, live()] = 10.0
     """Clip normalised rewards to +- this value. null: no clipping."""
 
     @property
@@ -129,19 +131,19 @@ class LearningFields(Fields):
     optimizer_kwargs: Block = {}
     """Arguments of a class of torch.optim, such as {betas: [0.9, 0.99]}. adam_eps, adam_beta1,
     adam_beta2 and momentum do not apply to it."""
-    adam_eps: Annotated[Float, Field(gt=0), searched("log:1e-8..1e-3")] = 1e-5
+    adam_eps: Annotated[Float, Field(gt=0), live(), searched("log:1e-8..1e-3")] = 1e-5
     """Epsilon of Adam's denominator. Higher: smaller steps where gradients are small."""
-    adam_beta1: Annotated[Float, Field(ge=0, lt=1)] = 0.9
+    adam_beta1: Annotated[Float, Field(ge=0, lt=1), live()] = 0.9
     """Decay of Adam's mean of the gradients. Higher: smoother, slower to turn."""
-    adam_beta2: Annotated[Float, Field(ge=0, lt=1)] = 0.999
+    adam_beta2: Annotated[Float, Field(ge=0, lt=1), live()] = 0.999
     """Decay of Adam's mean of the squared gradients."""
-    momentum: Annotated[Float, Field(ge=0, lt=1)] = 0.0
+    momentum: Annotated[Float, Field(ge=0, lt=1), live()] = 0.0
     """Momentum of sgd."""
     weight_decay: Annotated[float, changing(ge=0), searched("log:1e-6..1e-2")] = 0.0
     """Weight decay. Higher: smaller weights."""
-    max_grad_value: Annotated[Float, Field(gt=0)] | None = None
+    max_grad_value: Annotated[Annotated[Float, Field(gt=0)] | None, live()] = None
     """Clip every entry of the gradient to +- this value, before its norm. null: no clipping."""
-    max_grad_norm: Annotated[Annotated[float, changing(gt=0)] | None, searched("log:0.1..10")] = 0.5
+    max_grad_norm: Annotated[GradNorm, searched("log:0.1..10")] = 0.5
     """Clip the gradient norm to this value. null: no clipping."""
     gamma: Annotated[float, changing(ge=0, le=1), searched("logit:0.9..0.9995", main=True)] = 0.99
     """Discount factor. Higher: looks further ahead, with more variance."""
@@ -159,7 +161,7 @@ class LearningFields(Fields):
 class MinibatchFields(BudgetFields):
     title = "minibatches"
 
-    batch_size: Annotated[BatchSize, searched("pow2:32..1024", main=True)] = 64
+    batch_size: Annotated[BatchSize, live(), searched("pow2:32..1024", main=True)] = 64
     """Samples per minibatch, or a fraction in (0, 1] of the rollout (1.0: the whole rollout; 1: one
     sample). Larger: less noisy gradients, fewer gradient steps from the same data."""
 
@@ -188,7 +190,7 @@ class RecurrentFields(Fields):
     from sequences, which is slower. null: none."""
     recurrent_dim: Annotated[Count, searched("pow2:32..256")] = 64
     """Width of the recurrent core. Wider: remembers more, slower."""
-    sequence_length: Count | None = 16
+    sequence_length: Annotated[Count | None, live()] = 16
     """Rows of a sequence that a recurrent network learns from: gradients go back this many steps.
     Memory itself lasts longer: each sequence starts with the state that the acting policy had
     there. Longer: learns to use older observations, slower. null: the whole rollout."""

@@ -26,10 +26,12 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any
 
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import core_schema
+
+from gymnasium_solver.config.marks import all_marks
 
 _LINEAR_TEXT = re.compile(r"lin_([0-9]+\.?[0-9]*(?:[eE][-+]?[0-9]+)?|\.[0-9]+(?:[eE][-+]?[0-9]+)?)")
 
@@ -302,6 +304,7 @@ def _check_numbers(schedule: Schedule) -> None:
 class scheduled:  # lower case: it is used like a function, Annotated[Schedule, scheduled(ge=0)]
     """Makes a field accept any form of a schedule, with all its values within bounds."""
 
+    is_live = True  # what follows a schedule can change while a run trains (marks.py)
     gt: float | None = None
     ge: float | None = None
     lt: float | None = None
@@ -420,9 +423,8 @@ def _dump_number(value: Any) -> Any:
 
 
 def marks_of(field: Any) -> list[changing]:
-    """The `changing` marks of a field of a config class; those of `X | None` are inside."""
-    inner = [mark for part in get_args(field.annotation) for mark in get_args(part)]
-    return [mark for mark in (*field.metadata, *inner) if isinstance(mark, changing)]
+    """The `changing` marks of a field of a config class."""
+    return [mark for mark in all_marks(field) if isinstance(mark, changing)]
 
 
 def at_start(value: Any) -> Any:

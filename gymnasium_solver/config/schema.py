@@ -40,6 +40,7 @@ from gymnasium_solver.config.layers import layered
 from gymnasium_solver.config.learner_blocks import (
     ActorCriticFields,
     CriticFields,
+    GradNorm,
     LearningFields,
     MinibatchFields,
     NetworkFields,
@@ -72,6 +73,7 @@ __all__ = [
     "Count",
     "CriticFields",
     "Float",
+    "GradNorm",
     "Int",
     "LearnerConfig",
     "MinibatchFields",

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from gymnasium_solver.nets.actor_critics import ActorCritics
+from gymnasium_solver.nets.q_network import QNetwork
 from gymnasium_solver.nets.stacked import StackedLinear
 from gymnasium_solver.tree import map_tree
 
@@ -95,10 +96,13 @@ def _recorder(shapes: dict[str, list[int]], name: str) -> Any:
 
 def use_network(net: Any, obs: Any, n_actions: int) -> None:
     """One forward pass through every part of a network."""
-    if getattr(net, "core", None) is not None:
-        n = len(next(iter(obs.values()))) if isinstance(obs, dict) else len(obs)
+    n = len(next(iter(obs.values()))) if isinstance(obs, dict) else len(obs)
+    is_first = torch.ones(n, dtype=torch.bool, device=next(net.parameters()).device)
+    if isinstance(net, QNetwork) and net.q.core is not None:
+        net.step(obs, torch.zeros(n, net.q.core.carry_width, device=is_first.device), is_first)
+    elif getattr(net, "core", None) is not None:
         row = map_tree(lambda part: part.unsqueeze(0), obs)
-        net.sequence(row, net.initial_carry(n), torch.ones(1, n, dtype=torch.bool))
+        net.sequence(row, net.initial_carry(n), is_first.unsqueeze(0))
     elif isinstance(net, ActorCritics):
         net(obs, net.actor_outputs(obs)[:, :n_actions] if n_actions else None)
     elif getattr(net, "critic_head", True) is None:

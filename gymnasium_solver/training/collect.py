@@ -263,6 +263,9 @@ class Collector(EpisodeStats):
         journal = {name: array for name, array in arrays.items() if name not in own}
         if "seed" not in state["journal"]:
             raise EnvError("The environments were those of collectors, and this run has none.")
+        missing = [name for name in self._carry if f"{CARRY}{name}" not in arrays]
+        if missing:
+            raise EnvError(f"The policy carries {', '.join(missing)} since the config changed.")
         self._obs = self.env.restore({**journal, **state["journal"]})
         self._is_first = np.asarray(arrays["is_first"], bool)
         for name, part in self._carry.items():

@@ -18,8 +18,8 @@ import torch
 
 from gymnasium_solver.algos.agent import Agent
 from gymnasium_solver.config.find import read_config_file
-from gymnasium_solver.config.live import check_live, differences
 from gymnasium_solver.config.load import apply_overrides, config_dict, dump_config
+from gymnasium_solver.config.marks import check_live
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.config.yaml_file import value_text
 from gymnasium_solver.errors import ConfigError, GsolveError, RunError
@@ -47,6 +47,15 @@ if TYPE_CHECKING:
 
 FROM_FILE = "config.yaml"
 REFUSED_FILE = "config.refused.yaml"
+
+
+def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Fields with different values, as [before, after]."""
+    return {
+        name: [before.get(name), after.get(name)]
+        for name in {**before, **after}
+        if before.get(name) != after.get(name)
+    }
 
 
 def edited(config: Config, changes: Mapping[str, Any]) -> Config:

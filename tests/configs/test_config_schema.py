@@ -11,8 +11,9 @@ from pydantic import ValidationError
 from gymnasium_solver.algos import algo_class, algo_ids
 from gymnasium_solver.config.field_docs import Documented, field_docs
 from gymnasium_solver.config.foreign import FOREIGN, NAMES, NOTES
+from gymnasium_solver.config.marks import all_marks, live_fields, search_range
 from gymnasium_solver.config.models import MLP_PRESETS
-from gymnasium_solver.config.schedule import PositiveSchedule, Schedule
+from gymnasium_solver.config.schedule import PositiveSchedule, Schedule, scheduled
 from gymnasium_solver.config.schema import (
     ALIASES,
     ActorCriticFields,
@@ -23,6 +24,7 @@ from gymnasium_solver.config.schema import (
 )
 from gymnasium_solver.config.types import Name
 from gymnasium_solver.errors import ConfigError
+from gymnasium_solver.registry import config_class
 
 
 class Toy(ActorCriticFields, MinibatchFields, LearnerConfig):
@@ -384,6 +386,27 @@ def test_blocks_keep_the_defaults_of_algorithms_with_a_replay(algo_id: str) -> N
     fields = algo_class(algo_id).Config.model_fields
     assert fields["activation"].default == "relu"
     assert fields["hidden_dims"].default == (256, 256)
+
+
+@pytest.mark.parametrize("algo_id", algo_ids())
+def test_a_field_that_is_declared_again_still_takes_a_schedule(algo_id: str) -> None:
+    config = config_class(algo_id)
+    for owner in config.__mro__[1:]:
+        for name, info in getattr(owner, "model_fields", {}).items():
+            if any(isinstance(mark, scheduled) for mark in all_marks(info)):
+                marks = all_marks(config.model_fields[name])
+                assert any(isinstance(mark, scheduled) for mark in marks), name
+
+
+def test_a_field_that_is_declared_again_keeps_its_marks() -> None:
+    class Own(config_class("sac")):  # type: ignore[misc]
+        n_step: int = 2
+        tau: float = 0.1
+        noise_correlation: float = 0.5
+
+    assert search_range(Own, "n_step") == search_range(config_class("sac"), "n_step") is not None
+    assert {"n_step", "tau"} <= set(live_fields(Own))
+    assert "noise_correlation" not in live_fields(Own)
 
 
 def test_replace_checks_what_it_changes() -> None:

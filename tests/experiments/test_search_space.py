@@ -7,7 +7,7 @@ from typing import Annotated
 import pytest
 
 from gymnasium_solver.algos import algo_class, algo_ids
-from gymnasium_solver.config.search_range import search_ranges, searched
+from gymnasium_solver.config.marks import search_ranges, searched
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.experiments.search.ranges import Numbers, Options, read_distribution
 from gymnasium_solver.experiments.search.space import (

@@ -27,6 +27,7 @@ TINY: dict[str, dict[str, Any]] = {
     "dqn": {**OFF_POLICY, "epsilon": EPSILON},
     "ppo": {"batch_size": 24, "n_epochs": 2},
     "a2c": {"rollout_steps": 5},
+    "bc": {"batch_size": 16},
     "random": {},
     "reinforce": {},
     "pqn": {"batch_size": 24, "n_epochs": 2, "epsilon": EPSILON},
@@ -65,6 +66,8 @@ def make_config() -> MakeConfig:
             "test_episodes": 2,
             "checkpoint_freq_epochs": 1000,
         }
+        if algo_id == "random":
+            del small["hidden_dims"]
         budget = {} if "max_env_steps" in fields else {"max_epochs": 4}
         return build_config({**small, **TINY[algo_id], **budget, **fields})
 

@@ -1,19 +1,22 @@
 """Fields changed while a run trains: when they take effect, what is recorded, exact resume."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gymnasium_solver.config.live import live_fields
+from gymnasium_solver.config.load import config_dict
+from gymnasium_solver.config.marks import live_fields
 from gymnasium_solver.errors import ConfigError, RunError
+from gymnasium_solver.registry import ALGOS
 from gymnasium_solver.runs.edits import Request, put_request, read_edits, requests_dir
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.training.live import edited, request_edit
 from gymnasium_solver.training.observer import Observer
 from gymnasium_solver.training.prepare import load_config
+from tests.loop.test_train_bc import demonstrate
 
 Call = Callable[..., Any]
 
@@ -31,6 +34,7 @@ class Edits(Observer):
 
     def on_start(self, run: Run, config: Any, info: Any) -> None:
         self.run = run
+        self.messages += info.notes
 
     def on_message(self, level: str, text: str) -> None:
         self.messages.append(text)
@@ -75,6 +79,169 @@ def test_an_edited_run_that_crashed_resumes_exactly(
     assert load_config(str(run.config_path)) == saved
     made = events(run, "config")
     assert [event["changed"].keys() for event in made] == [CHANGES[algo_id].keys()]
+
+
+# -- every field that may change ------------------------------------------------------------------
+
+# New values; of all other numbers half.
+NEW_VALUES: dict[str, Any] = {
+    "max_env_steps": 100_000,
+    "max_epochs": 14,
+    "reward_threshold": 1e6,
+    "eval_freq_epochs": 4,
+    "eval_freq_steps": 150,
+    "eval_warmup_epochs": 3,
+    "eval_episodes": 3,
+    "eval_deterministic": False,
+    "test_episodes": 3,
+    "n_eval_envs": 2,
+    "early_stop_on_train_threshold": 1e6,
+    "early_stop_on_eval_threshold": 1e6,
+    "checkpoint_freq_epochs": 5,
+    "keep_checkpoints": 1,
+    "log_details_freq_epochs": 2,
+    "monitor": ["weights", "updates", "rank"],
+    "mute_alerts": ["all"],
+    "check_finite": False,
+    "policy_lr": {"start": 0.01, "end": 0.001},
+    "momentum": 0.5,
+    "weight_decay": 0.01,
+    "max_grad_value": 0.1,
+    "max_grad_norm": {"start": 1.0, "end": 0.1},
+    "intrinsic": {"kind": "count", "coef": 0.3},
+    "ent_coef": 0.05,
+    "sequence_length": 5,
+    "sil": True,
+    "sil_elite": 0.5,
+    "clip_range_vf": 0.1,
+    "target_kl": 0.5,
+    "normalize_advantages": "off",
+    "dual_clip": 3.0,
+    "recompute_advantages": True,
+    "adaptive_kl": 0.05,
+    "returns_type": "mc:episode",
+    "normalize_returns": False,
+    "elite": 0.5,
+    "n_epochs": 3,
+    "n_step": 2,
+    "per_beta": 0.7,
+    "combined_replay": True,
+    "tau": 0.3,
+    "double": True,
+    "loss": "mse",
+    "burn_in": 3,
+    "value_rescaling": True,
+    "epsilon": 0.5,
+    "td_lambda": 0.4,
+    "critic_lr": 0.01,
+    "target_entropy": -0.7,
+    "alpha_lr": 0.02,
+    "log_alpha_min": -0.2,
+    "log_alpha_max": 0.2,
+    "policy_delay": 2,
+    "entropy_penalty_coef": 0.2,
+}
+DISCRETE, CONTINUOUS = "Probe/Memory-v0", "Probe/ObsActionRewardContinuous-v0"
+SIL = {"sil_updates": 2, "sil_batch_size": 8, "sil_buffer_size": 60}
+MEMORY = {"recurrent": "gru", "sequence_length": 4}
+# Algorithm, environment and settings with which the fields have an effect.
+EDITED: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "ppo": ("ppo", DISCRETE, SIL),
+    "ppo memory": ("ppo", DISCRETE, MEMORY),
+    "a2c": ("a2c", DISCRETE, {**SIL, "normalize_reward": True, "normalize_advantages": "rollout"}),
+    "reinforce": ("reinforce", DISCRETE, {"baseline": "value", "clip_range": 0.2}),
+    "dqn": ("dqn", DISCRETE, {"prioritized": True}),
+    "dqn memory": ("dqn", DISCRETE, {**MEMORY, "burn_in": 2, "prioritized": True}),
+    "pqn": ("pqn", DISCRETE, {}),
+    "pqn memory": ("pqn", DISCRETE, MEMORY),
+    "sarsa": ("sarsa", DISCRETE, {}),
+    "sac": ("sac", CONTINUOUS, {"prioritized": True}),
+    "sac discrete": ("sac", DISCRETE, {"entropy_penalty_coef": 0.1, "ent_coef": 0.2}),
+    "crossq": ("crossq", CONTINUOUS, {"ent_coef": 0.2}),
+    "td3": ("td3", CONTINUOUS, {"policy_delay": 1}),
+    "ddpg": ("ddpg", CONTINUOUS, {}),
+    "bc": ("bc", "Probe/ObsActionReward-v0", {}),
+    "random": ("random", DISCRETE, {}),
+}
+LEFT_OUT = {
+    "ppo memory": ["sil"],
+    "dqn memory": ["combined_replay"],
+    "sac": ["ent_coef"],  # a learnt one stays so
+    "bc": ["intrinsic"],
+}
+PER_EDIT = 6  # fields
+
+
+def new_values(config: Any, left_out: Sequence[str]) -> dict[str, Any]:
+    """Another value for every field that may change."""
+    fields = {name: config_dict(config)[name] for name in live_fields(type(config))}
+    halves = {
+        name: -(-old // 2) if isinstance(old, int) else old / 2
+        for name, old in fields.items()
+        if name not in NEW_VALUES
+    }
+    values = {name: NEW_VALUES.get(name, halves.get(name)) for name in fields}
+    return {name: value for name, value in values.items() if name not in left_out}
+
+
+@pytest.mark.parametrize("case", EDITED)
+def test_every_live_field_can_change(
+    case: str, train: Call, make_config: Call, resume: Call, weight_hash: Call, events: Call
+) -> None:
+    """One run with all of them, some at a time: it trains on and resumes exactly, from a checkpoint
+    after some of the edits and before others."""
+    algo_id, env_id, own = EDITED[case]
+    fields = {"compile": False, "max_epochs": 13, "max_env_steps": None, **own}
+    if algo_id == "bc":
+        fields["dataset"] = demonstrate(env_id, Path("demonstrations"))
+    elif algo_id != "random":
+        fields = {"intrinsic": "count", **fields}
+    values = new_values(make_config(algo_id, env_id, **fields), LEFT_OUT.get(case, []))
+    names = sorted(values, key=lambda name: name not in ("checkpoint_freq_epochs", "sil"))
+    n_edits = -(-len(names) // PER_EDIT)
+    assert n_edits < 11
+    # Neighbours apart: some of them exclude each other.
+    edits = {i + 1: {name: values[name] for name in names[i::n_edits]} for i in range(n_edits)}
+    whole = train(algo_id, env_id, observer=Edits(edits), **fields)
+    assert [event["text"] for event in events(whole, "config_refused")] == []
+    assert whole.meta()["epoch"] == NEW_VALUES["max_epochs"]
+    recorded = [event["changed"] for event in events(whole, "config")]
+    for changed, edit in zip(recorded, edits.values(), strict=True):
+        assert edit == {name: changed[name] for name in edit}
+    with pytest.raises(Crash):
+        train(algo_id, env_id, observer=Edits(edits, crash_at=12), **fields)
+    assert weight_hash(resume("@last")) == weight_hash(whole)
+
+
+def test_the_fields_of_every_algorithm_are_edited() -> None:
+    assert {algo_id for algo_id, _, _ in EDITED.values()} == set(ALGOS)
+
+
+@pytest.mark.parametrize(
+    ("algo_id", "field", "value"), [("sac", "noise_correlation", 0.5), ("a2c", "rollout_steps", 8)]
+)
+def test_a_field_without_the_mark_is_refused(
+    algo_id: str, field: str, value: Any, train: Call, weight_hash: Call, events: Call
+) -> None:
+    env_id = CONTINUOUS if algo_id == "sac" else DISCRETE
+    run = train(algo_id, env_id, observer=Edits({2: {field: value}}))
+    (event,) = events(run, "config_refused")
+    assert event["text"].startswith(f"{field} cannot change while a run trains: only what is read")
+    assert "\n" not in event["text"]
+    assert weight_hash(run) == weight_hash(train(algo_id, env_id))
+
+
+@pytest.mark.parametrize(("before", "after"), [(0.0, 0.5), (0.5, 0.0)])
+def test_what_cannot_change_in_a_running_training_can_in_a_resume(
+    before: float, after: float, train: Call, resume: Call
+) -> None:
+    """Noise that lasts is a part of the carry, which a checkpoint without it does not have."""
+    run = train("sac", CONTINUOUS, noise_correlation=before, max_epochs=2)
+    observer = Edits({})
+    again = resume(run.id, observer, noise_correlation=after, max_epochs=4)
+    assert again.meta()["epoch"] == 4
+    starts_anew = any("New episodes are started" in text for text in observer.messages)
+    assert starts_anew == (after > 0)
 
 
 def test_an_edit_at_the_very_checkpoint_is_logged_once(

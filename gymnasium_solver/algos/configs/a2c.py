@@ -5,13 +5,13 @@ from typing import Annotated, Literal
 from gymnasium_solver.algos.configs.shared import (
     SelfImitationFields,
 )
+from gymnasium_solver.config.marks import live, searched
 from gymnasium_solver.config.schedule import (
     PositiveSchedule,
     Schedule,
     changing,
 )
 from gymnasium_solver.config.schema import ActorCriticFields, Count, LearnerConfig
-from gymnasium_solver.config.search_range import searched
 from gymnasium_solver.config.types import OptimizerKind
 
 
@@ -34,7 +34,7 @@ class A2CConfig(SelfImitationFields, ActorCriticFields, LearnerConfig):
     by name."""
     sil_updates: Count = 4
     """Gradient steps of self-imitation after each update. More: imitates harder, slower."""
-    normalize_advantages: Literal["rollout", "off"] = "off"
+    normalize_advantages: Annotated[Literal["rollout", "off"], live()] = "off"
     """Standardise advantages over the rollout, or not."""
 
     @property

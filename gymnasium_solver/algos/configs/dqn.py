@@ -5,9 +5,9 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from gymnasium_solver.algos.configs.shared import OffPolicyConfig
+from gymnasium_solver.config.marks import live, searched
 from gymnasium_solver.config.schedule import PositiveSchedule, Schedule, changing, scheduled
-from gymnasium_solver.config.schema import Count, Float, NonNegativeInt, RecurrentFields
-from gymnasium_solver.config.search_range import searched
+from gymnasium_solver.config.schema import Count, Float, GradNorm, NonNegativeInt, RecurrentFields
 from gymnasium_solver.config.types import Exploration
 
 
@@ -15,19 +15,19 @@ class DQNConfig(RecurrentFields, OffPolicyConfig):
     batch_size: Count = 64
     """Transitions per gradient step; with memory, batch_size / sequence_length sequences. Larger:
     less noisy, slower."""
-    max_grad_norm: Annotated[float, changing(gt=0)] | None = 10.0
+    max_grad_norm: GradNorm = 10.0
     """Clip the gradient norm to this value. null: no clipping."""
 
     # --- targets
-    target_update_freq: Annotated[Count, searched("logint:50..10_000", main=True)] = 500
+    target_update_freq: Annotated[Count, live(), searched("logint:50..10_000", main=True)] = 500
     """Env steps between two copies of the network into the target network. More: more stable
     targets, slower learning. Used only if `tau` is 1."""
     tau: Annotated[float, changing(gt=0, le=1)] = 1.0
     """Below 1: Polyak factor of the target network at every update, instead of copies."""
-    double: bool = False
+    double: Annotated[bool, live()] = False
     """Double DQN: the online network chooses the next action, the target network evaluates it. Less
     overestimation."""
-    loss: Literal["huber", "mse"] = "huber"
+    loss: Annotated[Literal["huber", "mse"], live()] = "huber"
     """Loss of the TD error. Huber is less sensitive to large errors. Not used if distributional."""
 
     # --- network
@@ -47,10 +47,10 @@ class DQNConfig(RecurrentFields, OffPolicyConfig):
     """Highest return of the distribution; higher returns are clipped."""
 
     # --- memory
-    burn_in: NonNegativeInt = 8
+    burn_in: Annotated[NonNegativeInt, live()] = 8
     """With memory: rows before each sequence that only bring the state of the recurrent core up to
     date. More: less stale states, slower. 0: the stored state as it is."""
-    value_rescaling: bool = False
+    value_rescaling: Annotated[bool, live()] = False
     """With memory: learn h(Q) with h(x) = sign(x) (sqrt(|x| + 1) - 1) + 0.001 x, for returns of
     very different sizes (R2D2)."""
 

@@ -2,16 +2,17 @@
 
 from typing import Annotated
 
+from gymnasium_solver.config.marks import searched
 from gymnasium_solver.config.schedule import Schedule, changing, scheduled
 from gymnasium_solver.config.schema import (
     Activation,
     BatchSize,
     Count,
+    GradNorm,
     LearnerConfig,
     MinibatchFields,
     RecurrentFields,
 )
-from gymnasium_solver.config.search_range import searched
 from gymnasium_solver.config.types import EnvCount, HiddenDims
 
 
@@ -34,7 +35,7 @@ class PQNConfig(RecurrentFields, MinibatchFields, LearnerConfig):
         {"start": 1.0, "end": 0.05, "to": 0.5}
     )
     """Probability of a random action in training. Higher: explores more."""
-    max_grad_norm: Annotated[float, changing(gt=0)] | None = 10.0
+    max_grad_norm: GradNorm = 10.0
     """Clip the gradient norm to this value. null: no clipping."""
     hidden_dims: HiddenDims = (128, 128)
     """Width of each hidden layer. Wider: more capacity, slower, easier to overfit."""

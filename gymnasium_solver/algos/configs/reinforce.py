@@ -4,6 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from gymnasium_solver.config.marks import live, searched
 from gymnasium_solver.config.schedule import (
     NonNegativeSchedule,
     PositiveSchedule,
@@ -18,7 +19,6 @@ from gymnasium_solver.config.schema import (
     LearnerConfig,
     MinibatchFields,
 )
-from gymnasium_solver.config.search_range import searched
 
 
 class ReinforceConfig(ActorCriticFields, MinibatchFields, LearnerConfig):
@@ -34,7 +34,7 @@ class ReinforceConfig(ActorCriticFields, MinibatchFields, LearnerConfig):
     """Learning rate. Higher: faster learning, until it becomes unstable."""
     ent_coef: NonNegativeSchedule = Schedule.constant(0.01)
     """Weight of the entropy bonus. Higher: more exploration, slower convergence."""
-    returns_type: Literal["mc:rtg", "mc:episode"] = "mc:rtg"
+    returns_type: Annotated[Literal["mc:rtg", "mc:episode"], live()] = "mc:rtg"
     """Weight of an action: the rewards that follow it, or those of its whole episode (more
     variance)."""
     policy_targets: Literal["returns", "advantages"] = "returns"
@@ -47,9 +47,9 @@ class ReinforceConfig(ActorCriticFields, MinibatchFields, LearnerConfig):
     """Environments that start from one seed, with baseline rloo; n_envs is a multiple of it. All
     environments are then reset at the start of every rollout. Larger: a better baseline, fewer
     different starts."""
-    normalize_returns: bool = True
+    normalize_returns: Annotated[bool, live()] = True
     """Standardise the weights over the rollout. Off: the textbook gradient, sensitive to scale."""
-    elite: Annotated[Float, Field(gt=0, le=1)] | None = None
+    elite: Annotated[Annotated[Float, Field(gt=0, le=1)] | None, live()] = None
     """Learn only from this share of the best episodes of a rollout, like the elites of the
     cross-entropy method. Weights are computed over all episodes first. Lower: greedier. null: from
     all of them."""

@@ -5,15 +5,15 @@ from typing import Annotated, Self
 from pydantic import model_validator
 
 from gymnasium_solver.algos.configs.shared import SoftConfig
+from gymnasium_solver.config.marks import live, searched
 from gymnasium_solver.config.schedule import NonNegativeSchedule, Schedule, changing, scheduled
 from gymnasium_solver.config.schema import Count, Float, SdeFields
-from gymnasium_solver.config.search_range import searched
 
 
 class SACConfig(SdeFields, SoftConfig):
     tau: Annotated[float, changing(gt=0, le=1), searched("log:0.001..0.05", main=True)] = 0.005
     """Polyak factor of the target critics at every update. Higher: faster, less stable."""
-    policy_delay: Count = 1
+    policy_delay: Annotated[Count, live()] = 1
     """Critic updates per update of the actor and the temperature. More: more stable, faster."""
     spectral_norm: bool = False
     """Spectral normalisation of the critics' weights: smoother values, less capacity."""

@@ -2,15 +2,16 @@
 
 from typing import Annotated, Literal
 
+from gymnasium_solver.config.marks import searched
 from gymnasium_solver.config.schedule import PositiveSchedule, Schedule, changing, scheduled
 from gymnasium_solver.config.schema import (
     Activation,
     BatchSize,
     Count,
+    GradNorm,
     LearnerConfig,
     MinibatchFields,
 )
-from gymnasium_solver.config.search_range import searched
 
 
 class SarsaConfig(MinibatchFields, LearnerConfig):
@@ -33,7 +34,7 @@ class SarsaConfig(MinibatchFields, LearnerConfig):
     """Probability of a random action with epsilon_greedy. Higher: explores more."""
     temperature: PositiveSchedule = Schedule.constant(1.0)
     """Temperature of boltzmann, in units of the values. Higher: more random."""
-    max_grad_norm: Annotated[float, changing(gt=0)] | None = 10.0
+    max_grad_norm: GradNorm = 10.0
     """Clip the gradient norm to this value. null: no clipping."""
     activation: Activation = "relu"
     """Activation function of the hidden layers."""

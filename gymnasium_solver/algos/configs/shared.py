@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
 
 from gymnasium_solver.config.her import HerField
+from gymnasium_solver.config.marks import live, searched
 from gymnasium_solver.config.schedule import (
     EXPECTED,
     NonNegativeSchedule,
@@ -21,11 +22,11 @@ from gymnasium_solver.config.schema import (
     Count,
     CriticFields,
     Float,
+    GradNorm,
     LearnerConfig,
     NonNegativeInt,
     RecurrentFields,
 )
-from gymnasium_solver.config.search_range import searched
 from gymnasium_solver.config.types import EnvCount, HiddenDims
 
 NoiseType = Literal["gaussian", "ou"]
@@ -68,7 +69,7 @@ class OffPolicyConfig(LearnerConfig):
         Schedule.constant(3e-4)
     )
     """Learning rate. Higher: faster learning, until it becomes unstable."""
-    batch_size: Annotated[Count, searched("pow2:32..512", main=True)] = 256
+    batch_size: Annotated[Count, live(), searched("pow2:32..512", main=True)] = 256
     """Transitions per gradient step. Larger: less noisy, slower."""
     hidden_dims: HiddenDims = (256, 256)
     """Width of each hidden layer. Wider: more capacity, slower, easier to overfit."""
@@ -81,7 +82,7 @@ class OffPolicyConfig(LearnerConfig):
     buffer_size: Annotated[Count, searched("10_000,100_000,1_000_000")] = 100_000
     """Capacity of the replay buffer in transitions, over all environments. More: more varied, older
     data."""
-    learning_starts: Annotated[NonNegativeInt, searched("100,1000,5000,10000")] = 1000
+    learning_starts: Annotated[NonNegativeInt, live(), searched("100,1000,5000,10000")] = 1000
     """Env steps with random actions before the first update. More: more varied initial data."""
     train_freq: Annotated[Count, searched("pow2:1..16")] = 1
     """Env steps between two rounds of updates, at least one per environment. More: fewer, longer
@@ -89,7 +90,7 @@ class OffPolicyConfig(LearnerConfig):
     updates_per_step: Annotated[float, changing(gt=0), searched("0.25,0.5,1.0,2.0")] = 1.0
     """Gradient steps per env step, for any n_envs. More: better use of the data, slower, until it
     overfits the replay."""
-    n_step: Annotated[Count, searched("int:1..5")] = 1
+    n_step: Annotated[Count, live(), searched("int:1..5")] = 1
     """Rewards summed before the bootstrapped value in the target (n-step returns). 1: one-step TD.
     More: rewards propagate faster, with more variance and off-policy bias. Not the n_steps of an
     epoch."""
@@ -99,9 +100,9 @@ class OffPolicyConfig(LearnerConfig):
     """Exponent of the priorities: 0 is uniform, 1 is proportional to the error."""
     per_beta: Annotated[Schedule, scheduled(ge=0, le=1)] = Schedule.parse({"start": 0.4, "end": 1})
     """Exponent of the importance weights that correct prioritised sampling: 0 none, 1 full."""
-    per_eps: Annotated[Float, Field(gt=0)] = 1e-6
+    per_eps: Annotated[Float, Field(gt=0), live()] = 1e-6
     """Added to every priority, so that every transition can be sampled."""
-    combined_replay: bool = False
+    combined_replay: Annotated[bool, live()] = False
     """Combined replay: include the newest transitions in every batch (Zhang and Sutton 2017)."""
     her: HerField = None
     """Hindsight experience replay, for goal environments (observation, achieved_goal,
@@ -144,7 +145,7 @@ class SoftConfig(OffPolicyConfig, CriticFields):
     buffer_size: Count = 1_000_000
     """Capacity of the replay buffer in transitions, over all environments. More: more varied, older
     data."""
-    max_grad_norm: Annotated[Float, Field(gt=0)] | None = None
+    max_grad_norm: GradNorm = None
     """Clip the gradient norm to this value. null: no clipping."""
     n_critics: Count = 2
     """Number of critics; the lowest value is used. More: less overestimation, slower."""
@@ -163,9 +164,9 @@ class SoftConfig(OffPolicyConfig, CriticFields):
     discrete actions target_entropy_ratio of the maximum. Higher: explores more."""
     alpha_lr: PositiveSchedule | None = None
     """Learning rate of alpha. null: same as policy_lr."""
-    log_alpha_min: Float | None = None
+    log_alpha_min: Annotated[Float | None, live()] = None
     """Lower bound of the log of a learned alpha. null: no bound."""
-    log_alpha_max: Float | None = None
+    log_alpha_max: Annotated[Float | None, live()] = None
     """Upper bound of the log of a learned alpha. null: no bound. Set it if values explode."""
 
     def first_alpha(self, *, is_discrete: bool) -> float | None:
@@ -182,7 +183,7 @@ class DeterministicConfig(OffPolicyConfig, CriticFields):
     buffer_size: Count = 1_000_000
     """Capacity of the replay buffer in transitions, over all environments. More: more varied, older
     data."""
-    max_grad_norm: Annotated[Float, Field(gt=0)] | None = None
+    max_grad_norm: GradNorm = None
     """Clip the gradient norm to this value. null: no clipping."""
     tau: Annotated[float, changing(gt=0, le=1), searched("log:0.001..0.05", main=True)] = 0.005
     """Polyak factor of the target networks at each of their updates. Higher: faster, less
@@ -200,20 +201,20 @@ class DeterministicConfig(OffPolicyConfig, CriticFields):
 class SelfImitationFields(RecurrentFields):
     title = "self-imitation"
 
-    sil: bool = False
+    sil: Annotated[bool, live()] = False
     """Self-imitation: learn again from own episodes that did better than the critic expects. Helps
     where rewards are rare."""
-    sil_updates: Count = 10
+    sil_updates: Annotated[Count, live()] = 10
     """Gradient steps of self-imitation after each update. More: imitates harder, slower."""
-    sil_batch_size: Count = 512
+    sil_batch_size: Annotated[Count, live()] = 512
     """Rows per step of self-imitation."""
     sil_buffer_size: Count = 50_000
     """Rows that the memory of good episodes holds; the oldest are replaced."""
-    sil_coef: Annotated[Float, Field(gt=0)] = 0.1
+    sil_coef: Annotated[Float, Field(gt=0), live()] = 0.1
     """Weight of the loss of self-imitation. Higher: repeats successes more strongly."""
-    sil_vf_coef: Annotated[Float, Field(ge=0)] = 0.01
+    sil_vf_coef: Annotated[Float, Field(ge=0), live()] = 0.01
     """Weight of the value in that loss."""
-    sil_elite: Annotated[Float, Field(gt=0, le=1)] | None = None
+    sil_elite: Annotated[Annotated[Float, Field(gt=0, le=1)] | None, live()] = None
     """Keep only episodes among this share of the best of the last 100, like the elites of the
     cross-entropy method. null: every episode with a positive reward."""
 

@@ -5,12 +5,13 @@ from typing import Annotated
 from gymnasium_solver.algos.configs.shared import (
     DeterministicConfig,
 )
+from gymnasium_solver.config.marks import live
 from gymnasium_solver.config.schedule import changing
 from gymnasium_solver.config.schema import Count
 
 
 class TD3Config(DeterministicConfig):
-    policy_delay: Count = 2
+    policy_delay: Annotated[Count, live()] = 2
     """Critic updates per update of the actor and the targets. More: more stable, slower."""
     target_noise: Annotated[float, changing(ge=0)] = 0.2
     """Standard deviation of the noise on the target actor's actions. Higher: smoother values."""

@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from gymnasium_solver.config.find import DEFAULT_ALGO, locate, read_config_file
-from gymnasium_solver.config.live import check_live, live_fields
 from gymnasium_solver.config.load import apply_overrides, choose_variant, config_dict
+from gymnasium_solver.config.marks import check_live, live_fields, search_range, search_ranges
 from gymnasium_solver.config.schema import Config
-from gymnasium_solver.config.search_range import search_range, search_ranges
 from gymnasium_solver.config.yaml_file import dump_yaml, unfilled
 from gymnasium_solver.envs.baselines import game_settings, random_baseline
 from gymnasium_solver.errors import ConfigError
