@@ -67,7 +67,7 @@ def main(argv: Sequence[str]) -> int:
 
 def print_comparison(comparison: "Comparison", outputs: Sequence[Path] = ()) -> None:
     from gymnasium_solver.cli.tables import make_console, plain_table, print_table
-    from gymnasium_solver.experiments.tables import HEADS, notes, rows
+    from gymnasium_solver.experiments.comparison_report import HEADS, notes, rows
 
     console = make_console()
     right = {"justify": "right", "no_wrap": True}
@@ -89,7 +89,7 @@ def print_comparison(comparison: "Comparison", outputs: Sequence[Path] = ()) -> 
 def _write(path: Path, comparison: "Comparison", groups: "Sequence[Group]", x: str) -> None:
     import json
 
-    from gymnasium_solver.experiments.tables import csv_text, markdown
+    from gymnasium_solver.experiments.comparison_report import csv_text, markdown
 
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -102,7 +102,7 @@ def _write(path: Path, comparison: "Comparison", groups: "Sequence[Group]", x: s
                 text = json.dumps(comparison.to_dict(), indent=2, ensure_ascii=False)
                 path.write_text(text + "\n")
             case _:
-                from gymnasium_solver.experiments.pictures import draw
+                from gymnasium_solver.experiments.curve_pictures import draw
 
                 draw(groups, path, x, over=comparison.over_environments)
     except OSError as error:

@@ -31,11 +31,12 @@ def main(argv: Sequence[str]) -> int:
     from gymnasium_solver.cli.tables import make_console, print_json, print_table
     from gymnasium_solver.experiments.experiment import (
         FOLDER,
+        Progress,
+        counts,
         experiment_ids,
         load,
         open_experiment,
     )
-    from gymnasium_solver.experiments.progress import Progress, counts
     from gymnasium_solver.runs.run import runs_root
 
     root = runs_root(args.runs_dir)
@@ -68,7 +69,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _facts(experiment: "Experiment") -> dict[str, object]:
-    from gymnasium_solver.experiments.progress import Progress, status_of
+    from gymnasium_solver.experiments.experiment import Progress, status_of
 
     rows = Progress(experiment).rows()
     return {
@@ -85,7 +86,7 @@ def _facts(experiment: "Experiment") -> dict[str, object]:
 
 def _listing(found: "list[Experiment]") -> "Table":
     from gymnasium_solver.cli.tables import plain_table
-    from gymnasium_solver.experiments.progress import Progress, counts, status_of
+    from gymnasium_solver.experiments.experiment import Progress, counts, status_of
 
     table = plain_table(
         ("experiment", {"overflow": "fold"}), "created", "status", "runs", "configs"

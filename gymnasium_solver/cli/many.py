@@ -151,8 +151,8 @@ def run_tasks(
     """Run what is left of an experiment and show it. Exit code 1 if a run has failed."""
     from gymnasium_solver.backends.local import LocalBackend
     from gymnasium_solver.cli.many_table import ManyTable
+    from gymnasium_solver.experiments.experiment import Progress
     from gymnasium_solver.experiments.pool import FAILED
-    from gymnasium_solver.experiments.progress import Progress
     from gymnasium_solver.runs.files import locked
 
     experiment.check_trust(args.has("trust"))
@@ -194,11 +194,8 @@ def _importing_meanwhile(on_poll: Callable[[], None]) -> Callable[[], None]:
 def _pool_backend(experiment: "Experiment", args: FieldArgs) -> "Backend | None":
     """Ray, if it was asked for; None: this machine."""
     from gymnasium_solver.cli.placement import pool_backend
-    from gymnasium_solver.experiments.experiment import CONFIGS
 
-    files = dict.fromkeys(member.config for member in experiment.members)
-    configs = [experiment.path / CONFIGS / name for name in files]
-    return pool_backend(args.last("backend") or "local", configs, args)
+    return pool_backend(args.last("backend") or "local", experiment.config_files(), args)
 
 
 def summarise(experiment: "Experiment") -> None:
@@ -206,8 +203,8 @@ def summarise(experiment: "Experiment") -> None:
     from gymnasium_solver.cli.compare import print_comparison
     from gymnasium_solver.errors import GsolveError
     from gymnasium_solver.experiments.compare import compare
+    from gymnasium_solver.experiments.comparison_report import write_summary
     from gymnasium_solver.experiments.groups import experiment_groups
-    from gymnasium_solver.experiments.summary import write_summary
 
     groups = [group for group in experiment_groups(experiment) if group.scores]
     if not groups:
@@ -288,7 +285,7 @@ def with_ablations(
 ) -> "list[tuple[str, Config]]":
     """Each config as it is, and once with each overlay of the file."""
     from gymnasium_solver.cli.flags import changes_of
-    from gymnasium_solver.experiments.ablations import read_ablations
+    from gymnasium_solver.experiments.benchmark import read_ablations
     from gymnasium_solver.training.prepare import load_config
 
     overrides, fill = changes_of(args)

@@ -5,7 +5,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from gymnasium_solver.cli.tables import make_console, plain_table, status_text
-from gymnasium_solver.experiments.progress import OVER, Progress, Row, counts
+from gymnasium_solver.experiments.experiment import OVER, Progress, Row, counts
 from gymnasium_solver.runs.words import ScoreText
 
 if TYPE_CHECKING:

@@ -62,10 +62,7 @@ def detach(experiment: "Experiment", args: FieldArgs) -> int:
 
 def resources_of(experiment: "Experiment", args: FieldArgs) -> "Resources":
     """The largest needs of any config of the experiment, with what the user has overridden."""
-    from gymnasium_solver.experiments.experiment import CONFIGS
-
-    files = dict.fromkeys(member.config for member in experiment.members)
-    return needs_of([experiment.path / CONFIGS / name for name in files], args)
+    return needs_of(experiment.config_files(), args)
 
 
 def needs_of(configs: Sequence[Path], args: FieldArgs) -> "Resources":
@@ -157,7 +154,7 @@ def follow(
 ) -> int:
     """Show the runs of an experiment that trains elsewhere until its job is over."""
     from gymnasium_solver.cli.many_table import ManyTable
-    from gymnasium_solver.experiments.progress import Progress, counts
+    from gymnasium_solver.experiments.experiment import Progress, counts
 
     progress = Progress(experiment)
     try:

@@ -95,8 +95,8 @@ def _names_experiment(refs: Sequence[str], root: Path) -> bool:
 
 def plot_bands(args: "Namespace", root: Path) -> int:
     """Groups of seeds with bands, one panel per environment."""
+    from gymnasium_solver.experiments.curve_pictures import draw
     from gymnasium_solver.experiments.groups import VAL, group_runs
-    from gymnasium_solver.experiments.pictures import draw
     from gymnasium_solver.runs.curves import logged_names
     from gymnasium_solver.runs.plots import match_metric
     from gymnasium_solver.runs.query import get_rows

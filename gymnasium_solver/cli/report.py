@@ -70,7 +70,7 @@ def _write(path: Path, folders: Sequence[Path]) -> None:
         if len(facts) == 1:
             text = run_page(facts[0])
         elif len(parents) == 1:
-            from gymnasium_solver.experiments.report import comparison_page
+            from gymnasium_solver.experiments.comparison_report import comparison_page
 
             text = comparison_page(facts, parents.pop())
         else:

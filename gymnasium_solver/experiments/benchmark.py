@@ -1,4 +1,5 @@
-"""Declared benchmarks: configs x seeds x budgets, and a table made from run folders only.
+"""Files that declare experiments: benchmarks (configs x seeds x budgets), with a table that is made
+from run folders only, and ablations.
 
     # classics.yaml
     name: classics
@@ -12,23 +13,27 @@
 
 A benchmark is an experiment (`<runs>/experiments/benchmark-<name>/`): running it again does what is
 left, and its table can be made anew at any time.
+
+    # ablations.yaml: overlays, each of which changes some fields; {name: overlay} means the same
+    - {name: no clipping, clip_range: null}
+    - {gae_lambda: 1.0}                       # named after its fields
 """
 
-import csv
-import io
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from statistics import fmean, median_high
 from typing import Any
 
 from gymnasium_solver.config.find import find_configs
 from gymnasium_solver.config.yaml_file import read_file
 from gymnasium_solver.errors import ConfigError
-from gymnasium_solver.experiments.experiment import CONFIGS, Experiment
-from gymnasium_solver.experiments.groups import Group, Member, experiment_groups
-from gymnasium_solver.experiments.progress import Progress, counts
-from gymnasium_solver.experiments.statistics import FEWEST_SEEDS, Estimate, interval, mean
+from gymnasium_solver.experiments.comparison_report import csv_lines, markdown_table, value_text
+from gymnasium_solver.experiments.curve_pictures import draw
+from gymnasium_solver.experiments.experiment import CONFIGS, Experiment, Progress, counts
+from gymnasium_solver.experiments.groups import Group, Member, experiment_groups, short_text
+from gymnasium_solver.experiments.statistics import FEWEST_SEEDS, Estimate, interval
 from gymnasium_solver.runs.files import finite, write_atomic
 from gymnasium_solver.runs.words import ScoreText
 from gymnasium_solver.suggest import did_you_mean
@@ -153,6 +158,30 @@ def _reference(row: Mapping[str, Any], path: str) -> tuple[float | None, str]:
     return float(reference["score"]), str(reference.get("source") or "")
 
 
+def read_ablations(path: Path) -> dict[str, dict[str, Any]]:
+    """The overlays of an ablation file by name."""
+    expected = "expected a list of overlays such as `- {name: no clipping, clip_range: null}`"
+    content, _ = read_file(path)
+    if isinstance(content, dict):
+        content = [
+            {"name": name, **(overlay if isinstance(overlay, dict) else {"": overlay})}
+            for name, overlay in content.items()
+        ]
+    if not isinstance(content, list) or not content:
+        raise ConfigError(f"{path}: {expected}")
+    overlays: dict[str, dict[str, Any]] = {}
+    for entry in content:
+        if not isinstance(entry, dict) or not set(entry) - {"name"} or "" in entry:
+            raise ConfigError(f"{path}: {json.dumps(entry, default=str)[:80]}: {expected}")
+        fields = {str(key): value for key, value in entry.items() if key != "name"}
+        texts = (f"{name}={short_text(value)}" for name, value in fields.items())
+        name = str(entry.get("name") or ", ".join(texts))
+        if name in overlays:
+            raise ConfigError(f"{path}: two overlays are called {name!r}; give one another name")
+        overlays[name] = fields
+    return overlays
+
+
 # --- the table
 
 
@@ -201,27 +230,26 @@ def _row(entry: Entry, group: Group | None, experiment: Experiment, status: str)
     if threshold is None and group is not None:
         threshold = group.threshold
     estimate = interval(scores) if scores else None
-    steps = sorted(m.summary.env_steps for m in tested)
-    walls = sorted(m.summary.wall_s for m in tested)
     git = [m.meta.get("git") or {} for m in members]
     commits = [f"{str(g.get('commit'))[:7]}{'+' * bool(g.get('dirty'))}" for g in git if g]
-    flags = " ".join(f"--{k.replace('_', '-')} {_text(v)}" for k, v in entry.changes.items())
+    changes = entry.changes.items()
+    flags = "".join(f" --{name.replace('_', '-')} {value_text(v)}" for name, v in changes)
     return Row(
         label=entry.label,
         env_id=str(content.get("env_id")),
         status=status,
         seeds=len(scores),
-        settings=", ".join(f"{n} {_text(content[n])}" for n in SETTINGS if content.get(n)),
+        settings=", ".join(f"{n} {value_text(content[n])}" for n in SETTINGS if content.get(n)),
         score=estimate,
-        mean=float(interval(scores, mean, repeats=2).value) if scores else None,
+        mean=fmean(scores) if scores else None,
         threshold=threshold,
         n_solved=0 if threshold is None else sum(score >= threshold for score in scores),
         reference=entry.reference,
         source=entry.source,
         verdict=verdict(estimate, entry.reference),
-        env_steps=steps[len(steps) // 2] if steps else None,
-        wall_s=walls[len(walls) // 2] if walls else None,
-        command=f"gsolve train {entry.config}{f' {flags}' if flags else ''} --seed <seed>",
+        env_steps=median_high(m.summary.env_steps for m in tested) if tested else None,
+        wall_s=median_high(m.summary.wall_s for m in tested) if tested else None,
+        command=f"gsolve train {entry.config}{flags} --seed <seed>",
         commits=list(dict.fromkeys(commits)),
         runs=[m.summary.id for m in members],
     )
@@ -238,10 +266,6 @@ def verdict(score: Estimate | None, reference: float | None) -> str:
     return "below" if score.high < reference else "within the interval"
 
 
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, default=str)
-
-
 HEADS = (
     *("config", "status", "seeds", "IQM", "95 % interval", "mean", "threshold", "solved"),
     *("reference", "against it", "env steps", "time"),
@@ -249,16 +273,16 @@ HEADS = (
 
 
 def cells(row: Row) -> tuple[str, ...]:
-    known = [v for v in (row.reference, row.mean) if v is not None]
-    score = ScoreText(row.threshold, known)
-    has_interval = row.score is not None and row.score.n > 1
+    score = ScoreText(row.threshold, [v for v in (row.reference, row.mean) if v is not None])
+    found = row.score
+    has_interval = found is not None and found.n > 1
     reference = "" if row.reference is None else f"{score(row.reference)} ({row.source})"
     return (
         row.label,
         row.status,
         str(row.seeds),
-        "" if row.score is None else score(row.score.value),
-        f"{score(row.score.low)} to {score(row.score.high)}" if row.score and has_interval else "",
+        "" if found is None else score(found.value),
+        f"{score(found.low)} to {score(found.high)}" if found and has_interval else "",
         "" if row.mean is None else score(row.mean),
         "" if row.threshold is None else f"{row.threshold:g}",
         "" if row.threshold is None or not row.seeds else f"{row.n_solved} of {row.seeds}",
@@ -274,76 +298,56 @@ def write_tables(declared: Declared, experiment: Experiment, folder: Path) -> li
     rows = rows_of(declared, experiment)
     folder.mkdir(parents=True, exist_ok=True)
     files = [folder / f"{declared.name}{suffix}" for suffix in (".md", ".csv", ".json", ".png")]
-    picture = _draw(declared, experiment, files[3])
-    write_atomic(files[0], _markdown(declared, experiment, rows, picture).encode())
+    found = {group.label: group for group in experiment_groups(experiment)}
+    groups = [found[entry.label] for entry in declared.entries if entry.label in found]
+    if scored := [group for group in groups if group.scores]:
+        draw(scored, files[3])
+    write_atomic(files[0], _markdown(declared, groups, rows, bool(scored)).encode())
     write_atomic(files[1], _csv(rows).encode())
     data = {"name": declared.name, "description": declared.description, "seeds": declared.seeds,
             "experiment": experiment.id, "rows": [asdict(row) for row in rows]}  # fmt: skip
     write_atomic(files[2], (json.dumps(data, indent=1, default=str) + "\n").encode())
-    return files if picture else files[:3]
-
-
-def _draw(declared: Declared, experiment: Experiment, path: Path) -> bool:
-    found = {group.label: group for group in experiment_groups(experiment) if any(group.scores)}
-    groups = [found[entry.label] for entry in declared.entries if entry.label in found]
-    if not groups:
-        return False
-    try:
-        from gymnasium_solver.experiments.pictures import draw
-
-        draw(groups, path)
-    except ImportError:
-        return False
-    return True
+    return files if scored else files[:3]
 
 
 def _markdown(
-    declared: Declared, experiment: Experiment, rows: Sequence[Row], picture: bool
+    declared: Declared, groups: Sequence[Group], rows: Sequence[Row], has_picture: bool
 ) -> str:
-    metas = [m.meta for group in experiment_groups(experiment) for m in group.members]
-    machines = dict.fromkeys(_machine(meta) for meta in metas)
-    versions = dict.fromkeys(_versions(meta) for meta in metas)
-    lines = [
+    facts: dict[str, None] = {}
+    for meta in (member.meta for group in groups for member in group.members):
+        machine = meta.get("machine") or {}
+        facts[f"{machine.get('cpu')}, {machine.get('cpu_count')} CPUs"] = None
+    for meta in (member.meta for group in groups for member in group.members):
+        versions = (meta.get("versions") or {}).items()
+        facts[", ".join(f"{name} {version}" for name, version in versions if version)] = None
+    commits = [", ".join(row.commits) or "unknown" for row in rows]
+    parts = [
         f"# {declared.name}",
-        "",
         declared.description,
-        "",
         "Made from run folders by `gsolve benchmark`. Score: mean return of the best checkpoint on "
         "held-out test episodes; the unit is the seed. Intervals are percentile bootstraps of the "
         "IQM over seeds. Time and env steps are medians.",
-        "",
-        "| " + " | ".join(HEADS) + " |",
-        "| " + " | ".join(["---"] * len(HEADS)) + " |",
+        markdown_table(HEADS, [cells(row) for row in rows]),
+        f"![Learning curves]({declared.name}.png)\n" if has_picture else "",
+        "## Settings",
+        "\n".join(f"- {row.label}: {row.settings}" for row in rows),
+        "## Commands",
+        "\n".join(
+            f"- `{row.command}`, commit {own}" for row, own in zip(rows, commits, strict=True)
+        ),
+        "## Machines",
+        "\n".join(f"- {fact}" for fact in facts),
     ]
-    lines += ["| " + " | ".join(c.replace("|", "\\|") for c in cells(row)) + " |" for row in rows]
-    lines += ["", f"![Learning curves]({declared.name}.png)\n"] if picture else [""]
-    lines += ["## Settings", ""]
-    lines += [f"- {row.label}: {row.settings}" for row in rows]
-    lines += ["", "## Commands", ""]
-    lines += [f"- `{row.command}`, commit {', '.join(row.commits) or 'unknown'}" for row in rows]
-    lines += ["", "## Machines", "", *(f"- {name}" for name in machines)]
-    lines += [f"- {name}" for name in versions]
-    return "\n".join(lines) + "\n"
-
-
-def _machine(meta: Mapping[str, Any]) -> str:
-    machine = meta.get("machine") or {}
-    return f"{machine.get('cpu')}, {machine.get('cpu_count')} CPUs"
-
-
-def _versions(meta: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} {v}" for name, v in (meta.get("versions") or {}).items() if v)
+    return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def _csv(rows: Sequence[Row]) -> str:
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
     names = ("label", "env_id", "status", "seeds", "mean", "threshold", "n_solved", "reference",
              "source", "verdict", "env_steps", "wall_s", "settings", "command")  # fmt: skip
-    writer.writerow((*names, "iqm", "low", "high", "commits", "runs"))
+    lines: list[tuple[Any, ...]] = [(*names, "iqm", "low", "high", "commits", "runs")]
     for row in rows:
         score = row.score
         ends = ("", "", "") if score is None else (score.value, score.low, score.high)
-        writer.writerow((*(getattr(row, n) for n in names), *ends, " ".join(row.commits),
-                         " ".join(row.runs)))  # fmt: skip
-    return out.getvalue()
+        own = (getattr(row, name) for name in names)
+        lines.append((*own, *ends, " ".join(row.commits), " ".join(row.runs)))
+    return csv_lines(lines)

@@ -12,18 +12,21 @@ number of comparisons, which asks for more seeds where there are several.
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from gymnasium_solver.envs.baselines import game_settings, random_baseline
 from gymnasium_solver.errors import RunError
-from gymnasium_solver.experiments.groups import VAL, Group, differing_fields
-from gymnasium_solver.experiments.measures import baseline_of, measures
+from gymnasium_solver.experiments.groups import VAL, Group, Member, differing_fields
 from gymnasium_solver.experiments.statistics import (
     FEWEST_SEEDS,
     LEVEL,
     Estimate,
     aggregates,
+    consistency,
+    curve_measures,
     fewest_seeds,
     holm,
     improvement_interval,
@@ -31,15 +34,23 @@ from gymnasium_solver.experiments.statistics import (
     mean,
     median,
     median_time,
+    on_grid,
     permutation_p,
     profile_band,
     rank_table,
     time_to_threshold,
 )
+from gymnasium_solver.runs.query import get_rows
+from gymnasium_solver.runs.run import Run
 
 # Seeds for a two-sided test at 5 % with a power of 80 %, per squared effect size.
 SEEDS_PER_EFFECT = 2 * (1.960 + 0.842) ** 2
 MOST_SEEDS = 100  # more are not a practical answer
+UPDATES = "train/cnt/total_updates"
+MEASURES = (
+    *("strength", "max_strength", "final_strength", "sample_efficiency", "training_efficiency"),
+    *("stability", "consistency"),
+)
 
 
 @dataclass(frozen=True)
@@ -63,7 +74,7 @@ class GroupResult:
     random: float | None
     """What random actions score; None if it was not measured."""
     measures: dict[str, float]
-    """SLM-Lab's strength, efficiency, stability and consistency (measures.py)."""
+    """SLM-Lab's MEASURES; strength is the score above that of random actions."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +146,7 @@ def compare(groups: Sequence[Group]) -> Comparison:
 
 def _result(group: Group) -> GroupResult:
     scores = group.scores
-    baseline = baseline_of(group)
+    baseline = random_baseline(group.env_id, game_settings(group.config))
     solved_at = None
     if group.threshold is not None:
         solved_at = median_time(time_to_threshold(group.curve_set(VAL), group.threshold))
@@ -154,8 +165,43 @@ def _result(group: Group) -> GroupResult:
         solved_at=solved_at,
         wall_s=float(np.median([member.summary.wall_s for member in group.members])),
         random=None if baseline is None else baseline.mean,
-        measures=measures(group),
+        measures=measures(group, 0.0 if baseline is None else baseline.mean),
     )
+
+
+def measures(group: Group, random_score: float) -> dict[str, float]:
+    """SLM-Lab's measures of a group: each is computed from the validations of a seed and averaged
+    over seeds; consistency is a measure of the group. What cannot be computed is left out."""
+    curves, every = [], []
+    for member in group.members:
+        curve, updates = _validations(member)
+        found = curve_measures(curve, random_score, updates)
+        if found is not None:
+            curves.append(curve)
+            every.append(found)
+    result = {}
+    for name in MEASURES:
+        values = [seed[name] for seed in every if name in seed and np.isfinite(seed[name])]
+        if values:
+            result[name] = float(np.mean(values))
+    if len(curves) > 1:
+        spread = consistency(on_grid(curves)[1], random_score)
+        if np.isfinite(spread):
+            result["consistency"] = spread
+    return result
+
+
+def _validations(member: Member) -> tuple[list[tuple[float, float | None]], list[float] | None]:
+    """The validations of a run, and the number of updates at each; None if it was not logged."""
+    curve: list[tuple[float, float | None]] = []
+    updates: list[float] = []
+    newest = 0.0
+    for row in get_rows(Run(Path(member.summary.path))):
+        newest = row.get(UPDATES) or newest
+        if row.get(VAL) is not None:
+            curve.append((row["env_steps"], row[VAL]))
+            updates.append(newest)
+    return curve, updates if newest else None
 
 
 def verdicts_of(results: Sequence[GroupResult]) -> list[Verdict]:

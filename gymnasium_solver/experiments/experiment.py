@@ -2,6 +2,7 @@
 
     experiment = create([("CartPole-v1:ppo", config)], seeds=[1, 2, 3], root=runs_root())
     experiment.run(jobs=2)
+    counts(Progress(experiment).rows())             # "3 of 3 finished"
     compare(experiment_groups(experiment))          # experiments/groups.py
 
 The folder is `<runs>/experiments/<id>/`: `experiment.yaml` names the runs, `configs/` has the
@@ -21,16 +22,19 @@ from gymnasium_solver.config.code import code_named
 from gymnasium_solver.config.yaml_file import dump_yaml, read_file
 from gymnasium_solver.errors import ConfigError, RunError, TrustError
 from gymnasium_solver.experiments.pool import Backend, Pool, Task
+from gymnasium_solver.experiments.stack import as_stack, check_stackable
 from gymnasium_solver.paths import is_file, is_folder, user_path
-from gymnasium_solver.runs.files import cannot_write, locked, write_atomic
+from gymnasium_solver.runs.files import locked, write_atomic, writing
 from gymnasium_solver.runs.origin import is_made_here, signature
-from gymnasium_solver.runs.run import utc_now
+from gymnasium_solver.runs.query import RunSummary, get_run
+from gymnasium_solver.runs.run import Run, is_run, utc_now
 from gymnasium_solver.suggest import did_you_mean
 
 if TYPE_CHECKING:
     from gymnasium_solver.config.schema import Config
 
 FOLDER, FILE, CONFIGS, STACKS = "experiments", "experiment.yaml", "configs", "stacks"
+OVER = ("finished", "failed", "broken")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+=-]{0,127}")
 _FIX = "Restore it from a copy; the runs themselves are intact."
 
@@ -53,9 +57,6 @@ class Experiment:
     created_at: str
     command: list[str]
     members: tuple[Member, ...]
-    cpus: int | None = None
-    """CPUs for the threads of each run, kept for a resume; None: an equal share."""
-    note: str = ""
     signature: str | None = field(default=None, repr=False)
     stacks: int | None = None
     """Processes per config, each of which trains its share of the seeds; None: one per run."""
@@ -75,6 +76,11 @@ class Experiment:
     def folders(self) -> list[Path]:
         return [self.folder(member) for member in self.members]
 
+    def config_files(self) -> list[Path]:
+        """The config of each group."""
+        names = dict.fromkeys(member.config for member in self.members)
+        return [self.path / CONFIGS / name for name in names]
+
     def task(self, member: Member) -> Task:
         config = self.path / CONFIGS / member.config
         words = (str(config), "--seed", str(member.seed), "--runs-dir", str(self.root))
@@ -82,18 +88,14 @@ class Experiment:
 
     def pool(self, jobs: int, backend: Backend | None = None) -> Pool:
         """The tasks of this experiment, as far as they are known from their folders."""
-        pool = Pool(jobs, cpus=self.cpus, backend=backend, retry_failed=True)
-        for task in self.tasks() if self.stacks is None else self.stacked_tasks():
+        pool = Pool(jobs, backend=backend, retry_failed=True)
+        each = [self.task(m) for m in self.members] if self.stacks is None else self.stacked_tasks()
+        for task in each:
             pool.add(task)
         return pool
 
-    def tasks(self) -> list[Task]:
-        return [self.task(member) for member in self.members]
-
     def stacked_tasks(self) -> list[Task]:
         """One task per stack. Which runs are in it does not change, so that a resume finds it."""
-        from gymnasium_solver.experiments.stack import as_stack
-
         found: list[Task] = []
         for config in dict.fromkeys(member.config for member in self.members):
             own = [member for member in self.members if member.config == config]
@@ -123,30 +125,14 @@ class Experiment:
 
     def check_trust(self, trust: bool) -> None:
         """TrustError if the experiment was not made here and its configs name code to import."""
-        code = self.code()
-        if code and not trust and not is_made_here({"id": self.id, "signature": self.signature},
-                                                   code):  # fmt: skip
+        configs = [read_file(path)[0] for path in self.config_files()]
+        code = sorted({name for config in configs for name in code_named(config)})
+        made_by = {"id": self.id, "signature": self.signature}
+        if code and not trust and not is_made_here(made_by, code):
             raise TrustError(
                 f"{self.path} was not made here, and its configs name code to import: "
                 f"{', '.join(code)}. Look at it first; then repeat the command with --trust."
             )
-
-    def code(self) -> list[str]:
-        files = dict.fromkeys(member.config for member in self.members)
-        configs = [read_file(self.path / CONFIGS / name)[0] for name in files]
-        return sorted({name for config in configs for name in code_named(config)})
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "id": self.id,
-            "created_at": self.created_at,
-            "command": self.command,
-            "note": self.note,
-            "cpus": self.cpus,
-            **({} if self.stacks is None else {"stacks": self.stacks}),
-            "signature": self.signature,
-            "runs": [vars(member) for member in self.members],
-        }
 
 
 def create(
@@ -156,63 +142,53 @@ def create(
     *,
     name: str | None = None,
     command: Sequence[str] = (),
-    cpus: int | None = None,
-    note: str = "",
     stacks: int | None = None,
 ) -> Experiment:
     """Write the folder of a new experiment. `configs`: a label and a resolved config per group.
     `stacks`: train the seeds of a config together, in this many processes."""
     from gymnasium_solver.config.load import config_dict, dump_config
-    from gymnasium_solver.experiments.stack import check_stackable
 
-    _check(configs, seeds)
-    if stacks is not None:
-        for label, config in configs:
-            check_stackable(label, config)
-    stamp = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
-    identity = name or f"{_slug(configs[0][0])}{f'-and-{len(configs) - 1}' * (len(configs) > 1)}"
+    if not configs or not seeds:
+        raise ConfigError("an experiment needs at least one config and one seed")
+    for names in ([label for label, _ in configs], [f"seed {seed}" for seed in seeds]):
+        if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
+            raise ConfigError(f"given twice: {', '.join(twice)}")
+    for label, config in configs if stacks is not None else ():
+        check_stackable(label, config)
     if name is not None and not _NAME.fullmatch(name):
         raise RunError(
             f"{name!r} cannot name an experiment: expected up to 128 letters, digits and . _ + = -"
         )
-    path = root / FOLDER / (name or f"{identity}-{stamp}")
+    stamp = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+    others = f"-and-{len(configs) - 1}" * (len(configs) > 1)
+    path = root / FOLDER / (name or f"{_slug(configs[0][0])}{others}-{stamp}")
     members, texts = [], {}
     for i, (label, config) in enumerate(configs):
         file = f"{i:02d}-{_slug(label)}.yaml"
         texts[file] = dump_config(config.replace(seed=None))
-        stem = _slug(f"{config.env_id}-{_tail(label, config)}")[:80]
-        for seed in seeds:
-            run = (
-                f"{stem}-{i:02d}-s{seed}-{stamp}" if len(configs) > 1 else f"{stem}-s{seed}-{stamp}"
-            )
-            members.append(Member(run, label, seed, file))
+        stem = _slug(f"{config.env_id}-{label.removeprefix(f'{config.env_id}:')}")[:80]
+        place = f"-{i:02d}" * (len(configs) > 1)
+        members += [Member(f"{stem}{place}-s{s}-{stamp}", label, s, file) for s in seeds]
     code = sorted({n for _, config in configs for n in code_named(config_dict(config))})
     signed = signature(path.name, code)
-    made = Experiment(path, utc_now(), list(command), tuple(members), cpus, note, signed, stacks)
-    try:
-        (path / CONFIGS).mkdir(parents=True)
+    made = Experiment(path, utc_now(), list(command), tuple(members), signed, stacks)
+    content = {
+        "id": made.id,
+        "created_at": made.created_at,
+        "command": made.command,
+        **({} if stacks is None else {"stacks": stacks}),
+        "signature": signed,
+        "runs": [vars(member) for member in members],
+    }
+    with writing("the experiment", path):
+        try:
+            (path / CONFIGS).mkdir(parents=True)
+        except FileExistsError:
+            raise RunError(f"{path} exists already; choose another name") from None
         for file, text in texts.items():
             write_atomic(path / CONFIGS / file, text.encode())
-        write_atomic(path / FILE, dump_yaml(made.to_dict()).encode())  # last: now it exists
-    except FileExistsError:
-        raise RunError(f"{path} exists already; choose another name") from None
-    except OSError as error:
-        raise cannot_write("the experiment", path, error) from error
+        write_atomic(path / FILE, dump_yaml(content).encode())  # last: now it exists
     return made
-
-
-def _check(configs: Sequence[tuple[str, "Config"]], seeds: Sequence[int]) -> None:
-    if not configs or not seeds:
-        raise ConfigError("an experiment needs at least one config and one seed")
-    for names in ([label for label, _ in configs], [f"seed {seed}" for seed in seeds]):
-        twice = [name for name in dict.fromkeys(names) if names.count(name) > 1]
-        if twice:
-            raise ConfigError(f"given twice: {', '.join(twice)}")
-
-
-def _tail(label: str, config: "Config") -> str:
-    head, colon, tail = label.partition(":")
-    return tail if colon and head == config.env_id else label
 
 
 def _slug(text: str) -> str:
@@ -230,11 +206,9 @@ def load(path: Path) -> Experiment:
         raise RunError(f"{file} cannot be read: {error}. {_FIX}") from None
     try:
         members = tuple(_member(row, file) for row in content["runs"])
-        cpus, command = content.get("cpus"), content.get("command") or []
-        stacks = content.get("stacks")
+        command, stacks = content.get("command") or [], content.get("stacks")
         return Experiment(
             path, str(content["created_at"]), [str(word) for word in command], members,
-            cpus if isinstance(cpus, int) else None, str(content.get("note") or ""),
             content.get("signature"), stacks if isinstance(stacks, int) else None,
         )  # fmt: skip
     except (TypeError, KeyError, AttributeError):
@@ -276,13 +250,94 @@ def find(ref: str, root: Path) -> Path | None:
 def open_experiment(ref: str, root: Path) -> Experiment:
     """The experiment that `ref` names; `@last` is the newest."""
     ids = experiment_ids(root)
-    if ref == "@last" and ids:
-        return load(root / FOLDER / ids[0])
-    path = find(ref, root)
-    if path is not None:
-        return load(path)
-    matches = [name for name in ids if ref.lower() in name.lower()]
-    if len(matches) > 1:
-        raise RunError(f"{ref!r} matches several experiments: {', '.join(matches[:10])}")
-    known = f"Experiments: {', '.join(ids[:10])}." if ids else "There are none yet."
-    raise RunError(f"there is no experiment {ref!r} in {root}. {did_you_mean(ref, ids) or known}")
+    path = root / FOLDER / ids[0] if ref == "@last" and ids else find(ref, root)
+    return load(path or root / FOLDER / named(ref, ids, "experiment", root))
+
+
+def named(ref: str, names: Sequence[str], what: str, root: Path) -> str:
+    """The one of some names, newest first, that a user means: it, or the only one with this part.
+    RunError says what there is."""
+    matches = [name for name in names if name == ref] or [
+        name for name in names if ref.lower() in name.lower()
+    ]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        raise RunError(
+            f"{ref!r} matches {len(matches)} {what}s: {', '.join(matches[:8])}. Give a longer part."
+        )
+    known = f"{what.capitalize()}s: {', '.join(names[:8])}." if names else "There are none yet."
+    raise RunError(f"there is no {what} {ref!r} in {root}. {did_you_mean(ref, names) or known}")
+
+
+# -- how far it is --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Row:
+    """One run of an experiment, also before it exists."""
+
+    member: Member
+    run: RunSummary | None
+
+    @property
+    def status(self) -> str:
+        return "waiting" if self.run is None else self.run.status
+
+    @property
+    def progress(self) -> float | None:
+        """Share of the budget, in [0, 1]; a finished run is complete."""
+        if self.run is None:
+            return 0.0
+        if self.status == "finished":
+            return 1.0
+        total = self.run.max_env_steps
+        return min(1.0, self.run.env_steps / total) if total else None
+
+    def to_dict(self) -> dict[str, Any]:
+        found = {"env_steps": 0, "wall_s": 0.0, "best": None, "test": None, "solved": None}
+        if self.run is not None:
+            found = {name: getattr(self.run, name) for name in found}
+        return {**vars(self.member), "status": self.status, "progress": self.progress, **found}
+
+
+class Progress:
+    """The runs of an experiment as they are now; what is over is read once."""
+
+    def __init__(self, experiment: Experiment) -> None:
+        self.experiment = experiment
+        self._over: dict[str, RunSummary] = {}
+
+    def rows(self) -> list[Row]:
+        return [Row(member, self._summary(member)) for member in self.experiment.members]
+
+    def _summary(self, member: Member) -> RunSummary | None:
+        if member.run in self._over:
+            return self._over[member.run]
+        folder = self.experiment.folder(member)
+        try:
+            found = get_run(Run(folder)) if is_run(folder) else None
+        except RunError:  # being written anew, or damaged: the run itself reports it
+            return None
+        if found is not None and found.status in OVER:
+            self._over[member.run] = found
+        return found
+
+
+def status_of(rows: Sequence[Row]) -> str:
+    """One word about an experiment: running, finished, failed or incomplete."""
+    states = {row.status for row in rows}
+    if "running" in states or "created" in states:
+        return "running"
+    if states == {"finished"}:
+        return "finished"
+    return "failed" if states <= set(OVER) else "incomplete"
+
+
+def counts(rows: Sequence[Row]) -> str:
+    """Such as "3 of 10 finished, 2 running"."""
+    states = [row.status for row in rows]
+    text = f"{states.count('finished')} of {len(rows)} finished"
+    for word in ("running", "failed", "killed", "interrupted"):
+        text += f", {states.count(word)} {word}" * (word in states)
+    return text

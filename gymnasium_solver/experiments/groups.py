@@ -13,6 +13,7 @@ from typing import Any
 from gymnasium_solver.envs.baselines import game_settings, random_baseline
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.experiments.experiment import Experiment, find, load
+from gymnasium_solver.experiments.statistics import FEWEST_SEEDS, Array, band, on_grid
 from gymnasium_solver.runs.curves import Curve
 from gymnasium_solver.runs.files import finite
 from gymnasium_solver.runs.query import (
@@ -27,6 +28,8 @@ from gymnasium_solver.runs.resolve import resolve_checkpoint, resolve_run
 from gymnasium_solver.runs.run import Run, is_run
 
 VAL = "val/roll/ep_rew/mean"
+Points = Sequence[tuple[float, float | None]]
+REACHED = ("solved", "goal_reached_eval", "goal_reached_train")
 # Fields that do not make a run another experiment.
 NOT_COMPARED = ("seed", "spec", "description", "project_id", "variant", "device", "observers")
 
@@ -64,6 +67,18 @@ class Member:
 
 
 @dataclass(frozen=True)
+class Center:
+    """The IQM over the curves of several seeds, with the ends of its interval."""
+
+    x: Array
+    middle: Array
+    low: Array
+    high: Array
+    has_interval: bool
+    """Whether there are enough seeds for one."""
+
+
+@dataclass(frozen=True)
 class Group:
     """Seeds of one config in one environment."""
 
@@ -87,13 +102,20 @@ class Group:
     def config(self) -> dict[str, Any]:
         return self.members[0].config
 
-    def curve_set(self, name: str) -> list[Curve]:
+    def curve_set(self, name: str, x: str = "env_steps") -> list[Curve]:
         """The curve of each seed; empty where it was not logged."""
-        runs = [Run(Path(member.summary.path)) for member in self.members]
-        return [
-            [(row["env_steps"], finite(row[name])) for row in get_rows(run) if name in row]
-            for run in runs
-        ]
+        rows = [get_rows(Run(Path(member.summary.path))) for member in self.members]
+        return [[(r[x], finite(r[name])) for r in own if name in r and x in r] for own in rows]
+
+    def center(self, curves: Sequence[Points], repeats: int = 2_000) -> Center | None:
+        """The middle of such curves; a run that reached its goal keeps its last value. None with
+        fewer than two."""
+        n = sum(bool(curve) for curve in curves)
+        if n < 2:
+            return None
+        reached = [member.summary.stop_reason in REACHED for member in self.members]
+        grid, values = on_grid(curves, is_final=reached)
+        return Center(grid, *band(values, repeats=repeats), n >= FEWEST_SEEDS)
 
 
 def group_runs(refs: Sequence[str], root: Path) -> list[Group]:
@@ -177,7 +199,7 @@ def _labels(groups: Sequence[tuple[str, Member]]) -> list[str]:
             labels.append(base)
             continue
         fields = differing_fields(same)
-        texts = [f"{name}={_short(member.config.get(name))}" for name in fields[:3]]
+        texts = [f"{name}={short_text(member.config.get(name))}" for name in fields[:3]]
         labels.append(f"{base} ({', '.join(texts)})" if texts else base)
     return labels
 
@@ -193,7 +215,8 @@ def differing_fields(configs: Iterable[Mapping[str, Any]]) -> list[str]:
     ]
 
 
-def _short(value: Any) -> str:
+def short_text(value: Any) -> str:
+    """A value of a config in at most 24 characters."""
     if isinstance(value, dict) and set(value) == {"start", "end"} and not value["end"]:
         return f"lin_{value['start']:g}"
     text = value if isinstance(value, str) else json.dumps(value, default=str)

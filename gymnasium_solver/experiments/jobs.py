@@ -13,9 +13,8 @@ from typing import Any
 
 from gymnasium_solver.backends import local, slurm
 from gymnasium_solver.errors import GsolveError, RunError
-from gymnasium_solver.experiments.experiment import FILE, FOLDER, STACKS, load
+from gymnasium_solver.experiments.experiment import FILE, FOLDER, STACKS, load, named
 from gymnasium_solver.runs.run import Run, is_run, live_status
-from gymnasium_solver.suggest import did_you_mean
 
 
 @dataclass(frozen=True)
@@ -81,19 +80,14 @@ def _slurm_status(job_id: str) -> str:
 
 
 def find_job(ref: str, root: Path) -> JobInfo:
-    """The job that a name, or a unique part of one, means."""
-    jobs = list_jobs(root)
-    exact = [job for job in jobs if ref in (job.name, job.id)]
-    matches = exact or [job for job in jobs if ref.lower() in job.name.lower()]
-    active = [job for job in matches if job.is_active]
-    matches = active if len(matches) > 1 and len(active) == 1 else matches
-    if len(matches) == 1:
-        return matches[0]
-    names = [job.name for job in jobs]
-    if matches:
-        raise RunError(f"{ref!r} matches several jobs: {', '.join(j.name for j in matches[:8])}")
-    hint = did_you_mean(ref, names) or "gsolve jobs lists all."
-    raise RunError(f"there is no job {ref!r} in {root}. {hint}")
+    """The job that a name, or a unique part of one, means; of several the only active one."""
+    jobs = {job.name: job for job in reversed(list_jobs(root))}
+    for job in jobs.values():
+        if ref == job.id:
+            return job
+    active = [name for name, job in jobs.items() if job.is_active and ref.lower() in name.lower()]
+    names = active if len(active) == 1 and ref not in jobs else list(jobs)
+    return jobs[named(ref, names, "job", root)]
 
 
 def logs(job: JobInfo, lines: int = 50) -> list[str]:

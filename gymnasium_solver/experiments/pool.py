@@ -98,17 +98,14 @@ class Pool:
         self,
         jobs: int = 1,
         *,
-        cpus: int | None = None,
         backend: Backend | None = None,
-        max_restarts: int = MAX_RESTARTS,
         retry_failed: bool = False,
     ) -> None:
-        """`cpus`: for the threads of one task (default: an equal share of this machine's).
-        `retry_failed`: try runs that have failed earlier once more."""
+        """`retry_failed`: try runs that have failed earlier once more."""
         self.jobs = max(1, jobs)
-        self.cpus = cpus or max(1, cpu_count() // self.jobs)
+        self.cpus = max(1, cpu_count() // self.jobs)
+        """For the threads of one task: an equal share of this machine's."""
         self.backend: Backend = backend or local.LocalBackend()
-        self.max_restarts = max_restarts
         self.retry_failed = retry_failed
         self.tasks: list[Task] = []
 
@@ -204,11 +201,10 @@ class Pool:
             task.state = STOPPED
         elif state == FAILED or code == USAGE_ERROR:
             task.state, task.reason = FAILED, task.why(self.backend)
-        elif self.backend.stuck(task.folder) > self.max_restarts:
+        elif self.backend.stuck(task.folder) > MAX_RESTARTS:
             task.state = FAILED
             task.reason = (
-                f"ended {self.max_restarts + 1} times without a new checkpoint: "
-                f"{task.why(self.backend)}"
+                f"ended {MAX_RESTARTS + 1} times without a new checkpoint: {task.why(self.backend)}"
             )
         else:
             task.state = WAITING

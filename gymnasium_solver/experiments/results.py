@@ -15,12 +15,12 @@ from gymnasium_solver.config.env_ids import is_python_env
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.experiments.compare import Comparison, compare
+from gymnasium_solver.experiments.comparison_report import markdown
 from gymnasium_solver.experiments.experiment import FOLDER as EXPERIMENTS
 from gymnasium_solver.experiments.experiment import Experiment, create, load
 from gymnasium_solver.experiments.groups import Group, experiment_groups
 from gymnasium_solver.experiments.pool import Backend, Task, check_over
 from gymnasium_solver.experiments.stack import default_stacks
-from gymnasium_solver.experiments.tables import markdown
 from gymnasium_solver.runs.run import Run, runs_root
 
 

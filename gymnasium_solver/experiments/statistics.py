@@ -12,7 +12,7 @@ NaN marks a seed that a task does not have.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from itertools import combinations
 from typing import Any
@@ -44,7 +44,7 @@ class Estimate:
         return self.low <= other.high and other.low <= self.high
 
     def to_dict(self) -> dict[str, Any]:
-        return {"value": self.value, "low": self.low, "high": self.high, "n": self.n}
+        return asdict(self)
 
 
 def as_scores(scores: ArrayLike) -> Array:
@@ -138,12 +138,14 @@ def probability_of_improvement(ours: ArrayLike, theirs: ArrayLike) -> float:
     a, b = as_scores(ours), as_scores(theirs)
     if a.shape[1] != b.shape[1]:
         raise ValueError(f"{a.shape[1]} tasks against {b.shape[1]}: compare the same tasks")
-    return float(np.mean([_beats(a[:, task], b[:, task]) for task in range(a.shape[1])]))
+    return float(_wins(a, b))
 
 
-def _beats(a: Array, b: Array) -> float:
-    difference = a[~np.isnan(a), None] - b[None, ~np.isnan(b)]
-    return float((difference > 0).mean() + 0.5 * (difference == 0).mean())
+def _wins(a: Array, b: Array) -> Array:
+    """Share of the pairs of scores [..., seeds, tasks] that the first one wins: [...]."""
+    difference = a[..., :, None, :] - b[..., None, :, :]
+    won = np.where(np.isnan(difference), np.nan, (difference > 0) + 0.5 * (difference == 0))
+    return np.asarray(np.nanmean(won, axis=(-3, -2)).mean(axis=-1))
 
 
 def improvement_interval(
@@ -160,12 +162,8 @@ def improvement_interval(
     n = min(n_seeds(a), n_seeds(b))
     if n < 2:
         return Estimate(value, np.nan, np.nan, n)
-    draws = [
-        np.mean([_pairs(x[..., task], y[..., task]) for task in range(a.shape[1])], axis=0)
-        for x, y in zip(
-            _resampled(a, repeats, seed), _resampled(b, repeats, seed + 1), strict=False
-        )
-    ]
+    parts = zip(_resampled(a, repeats, seed), _resampled(b, repeats, seed + 1), strict=False)
+    draws = [_wins(x[: len(y)], y[: len(x)]) for x, y in parts]
     low, high = np.quantile(np.concatenate(draws), [(1 - level) / 2, (1 + level) / 2])
     return Estimate(value, float(low), float(high), n)
 
@@ -210,15 +208,6 @@ def fewest_seeds(comparisons: int) -> int:
     return n
 
 
-def _pairs(a: Array, b: Array) -> Array:
-    """`_beats` for bootstrap samples [repeats, seeds]."""
-    size = min(len(a), len(b))
-    difference = a[:size, :, None] - b[:size, None, :]
-    known = ~np.isnan(difference)
-    wins = (difference > 0).sum(axis=(1, 2)) + 0.5 * (difference == 0).sum(axis=(1, 2))
-    return np.asarray(wins / known.sum(axis=(1, 2)))
-
-
 def performance_profile(scores: ArrayLike, thresholds: ArrayLike) -> Array:
     """Fraction of runs with a score above each threshold, averaged over tasks."""
     array, levels = as_scores(scores), np.asarray(thresholds, dtype=np.float64)
@@ -250,11 +239,6 @@ def rank_table(groups: Mapping[str, ArrayLike]) -> dict[str, list[float]]:
     equal = (means[None] == means[:, None]).sum(axis=1) - 1
     ranks = 1.0 + better + 0.5 * equal
     return {name: [float(r) for r in row] for name, row in zip(groups, ranks, strict=True)}
-
-
-def mean_ranks(groups: Mapping[str, ArrayLike]) -> dict[str, float]:
-    """Rank of each group by its mean score in a task, averaged over tasks. 1 is best."""
-    return {name: float(np.mean(ranks)) for name, ranks in rank_table(groups).items()}
 
 
 # --- curves

@@ -93,7 +93,7 @@ def test_a_node_is_lost(cluster: Any, tmp_path: Path) -> None:
 
     config = tmp_path / "tiny.yaml"
     config.write_text(CONFIG)
-    pool = Pool(3, cpus=1, backend=RayBackend())
+    pool = Pool(3, backend=RayBackend())
     tasks = [
         pool.add(Task(tmp_path / "ray" / f"s{i}", (str(config), "--seed", str(i))))
         for i in range(3)
@@ -122,7 +122,7 @@ def test_a_task_is_stopped_and_saves(cluster: Any, tmp_path: Path) -> None:
 
     config = tmp_path / "tiny.yaml"
     config.write_text(CONFIG.replace("40_000", "4_000_000"))
-    pool = Pool(1, cpus=1, backend=RayBackend())
+    pool = Pool(1, backend=RayBackend())
     task = pool.add(Task(tmp_path / "a", (str(config), "--seed", "1")))
     pool.step()
     deadline = time.monotonic() + 120

@@ -13,8 +13,7 @@ from gymnasium_solver.backends import slurm
 from gymnasium_solver.backends.launch import TASKS
 from gymnasium_solver.backends.local import BackendError, gsolve
 from gymnasium_solver.backends.resources import Resources
-from gymnasium_solver.experiments.experiment import FOLDER, Experiment, load
-from gymnasium_solver.experiments.progress import Progress
+from gymnasium_solver.experiments.experiment import FOLDER, Experiment, Progress, load
 from tests.backends import slurm_cluster
 
 CONFIG = """

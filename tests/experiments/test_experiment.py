@@ -11,18 +11,20 @@ from gymnasium_solver.cli.many import expand, is_many, parse_jobs, parse_seeds
 from gymnasium_solver.config.load import config_dict
 from gymnasium_solver.config.yaml_file import dump_yaml, read_file
 from gymnasium_solver.errors import ConfigError, RunError, TrustError
-from gymnasium_solver.experiments.ablations import read_ablations
+from gymnasium_solver.experiments.benchmark import read_ablations
 from gymnasium_solver.experiments.experiment import (
     CONFIGS,
     FILE,
+    Progress,
+    counts,
     create,
     experiment_ids,
     find,
     load,
     open_experiment,
+    status_of,
 )
 from gymnasium_solver.experiments.groups import experiment_groups, group_runs
-from gymnasium_solver.experiments.progress import Progress, counts, status_of
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.training.prepare import load_config
 

@@ -15,6 +15,7 @@ from gymnasium_solver.runs.run import Run
 @pytest.fixture(autouse=True)
 def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pools, "POLL_S", 0.001)
+    monkeypatch.setattr(pools, "cpu_count", lambda: 3)
 
 
 IDENTITY = {"env_id": "CartPole-v1", "algo_id": "ppo", "seed": 1}
@@ -61,7 +62,7 @@ def set_status(folder: Path, status: str) -> None:
 
 
 def finish(backend: Script, folder: Path, **options: Any) -> Task:
-    pool = Pool(1, backend=backend, cpus=3, **options)
+    pool = Pool(1, backend=backend, **options)
     task = pool.add(Task(folder, ("x",)))
     pool.run()
     return task
@@ -112,8 +113,9 @@ def test_killed_and_preempted_runs_are_resumed(tmp_path: Path) -> None:
     assert (task.state, task.restarts, len(backend.log)) == (FINISHED, 3, 4)
 
 
-def test_restarts_are_capped(tmp_path: Path) -> None:
-    task = finish(Script(*["nothing"] * 9), tmp_path / "a", max_restarts=2)
+def test_restarts_are_capped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pools, "MAX_RESTARTS", 2)
+    task = finish(Script(*["nothing"] * 9), tmp_path / "a")
     assert task.state == FAILED
     assert task.reason == "ended 3 times without a new checkpoint: gsolve train: no such config"
 

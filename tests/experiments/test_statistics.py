@@ -16,7 +16,6 @@ from gymnasium_solver.experiments.statistics import (
     interval,
     iqm,
     mean,
-    mean_ranks,
     median_time,
     moving_average,
     on_grid,
@@ -142,8 +141,8 @@ def test_optimality_gap_ignores_what_is_above() -> None:
 
 
 def test_ranks() -> None:
-    ranks = mean_ranks({"x": [[1.0, 9.0]], "y": [[2.0, 9.0]], "z": [[0.0, 1.0]]})
-    assert ranks == {"x": 1.75, "y": 1.25, "z": 3.0}
+    ranks = rank_table({"x": [[1.0, 9.0]], "y": [[2.0, 9.0]], "z": [[0.0, 1.0]]})
+    assert ranks == {"x": [2.0, 1.5], "y": [1.0, 1.5], "z": [3.0, 3.0]}
 
 
 def test_improvement_interval_of_clear_and_equal_groups() -> None:
@@ -228,11 +227,6 @@ def test_moving_average() -> None:
     assert moving_average([1.0, 3.0, 5.0, 7.0], 2) == [1.0, 2.0, 4.0, 6.0]
     assert moving_average([1.0, 3.0], 10) == [1.0, 2.0]
     assert moving_average([], 3) == []
-
-
-def test_rank_table_shares_ranks() -> None:
-    groups = {"a": [[3.0, 1.0]], "b": [[2.0, 1.0]], "c": [[1.0, 0.0]]}
-    assert rank_table(groups) == {"a": [1.0, 1.5], "b": [2.0, 1.5], "c": [3.0, 3.0]}
 
 
 def test_aggregates_have_every_metric() -> None:

@@ -17,6 +17,7 @@ from typing import Any
 
 from gymnasium_solver.config.yaml_file import dump_yaml, read_file
 from gymnasium_solver.errors import ConfigError, RunError
+from gymnasium_solver.experiments.experiment import named
 from gymnasium_solver.experiments.search.journal import Journal, Trial
 from gymnasium_solver.experiments.search.plan import Plan, read_plan
 from gymnasium_solver.paths import is_file, is_folder, user_path
@@ -30,7 +31,6 @@ from gymnasium_solver.runs.files import (
     write_pointer,
 )
 from gymnasium_solver.runs.run import LAST_RUN
-from gymnasium_solver.suggest import did_you_mean
 
 SWEEPS = "sweeps"
 
@@ -148,26 +148,15 @@ def _created(path: Path) -> tuple[str, str]:
 
 def find_sweep(ref: str, runs: Path) -> Sweep:
     """The sweep named by @last, an id, a unique part of one, or a path."""
-    name = ref.rstrip("/")
+    name, root = ref.rstrip("/"), sweeps_root(runs)
     if "/" in name and is_sweep(user_path(name)):
         return Sweep(user_path(name))
     ids = sweep_ids(runs)
-    if name == LAST_RUN:
-        pointed = read_pointer(sweeps_root(runs) / LAST_RUN)
-        if pointed and is_sweep(sweeps_root(runs) / pointed):
-            return Sweep(sweeps_root(runs) / pointed)
-        matches = ids[:1]
-    else:
-        matches = [i for i in ids if i == name] or [i for i in ids if name.lower() in i.lower()]
-    if len(matches) == 1:
-        return Sweep(sweeps_root(runs) / matches[0])
-    if matches:
-        shown = ", ".join(matches[:5])
-        raise RunError(f"{ref!r} matches {len(matches)} sweeps: {shown}. Give a longer part.")
     if not ids:
         raise RunError(
-            f"there are no sweeps in {sweeps_root(runs)}; start one with gsolve sweep CONFIG, or "
-            "give --runs-dir"
+            f"there are no sweeps in {root}; start one with gsolve sweep CONFIG, or give --runs-dir"
         )
-    hint = did_you_mean(name, ids) or f"Sweeps: {', '.join(ids[:5])}."
-    raise RunError(f"there is no sweep {ref!r}. {hint}")
+    if name == LAST_RUN:
+        pointed = read_pointer(root / LAST_RUN)
+        return Sweep(root / (pointed if pointed and is_sweep(root / pointed) else ids[0]))
+    return Sweep(root / named(name, ids, "sweep", root))

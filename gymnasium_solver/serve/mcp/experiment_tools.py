@@ -13,8 +13,16 @@ from mcp.server.mcpserver import Context
 
 from gymnasium_solver.backends import local
 from gymnasium_solver.errors import GsolveError, RunError
-from gymnasium_solver.experiments.experiment import FILE, FOLDER, experiment_ids, load
-from gymnasium_solver.experiments.progress import Progress, Row, counts, status_of
+from gymnasium_solver.experiments.experiment import (
+    FILE,
+    FOLDER,
+    Progress,
+    Row,
+    counts,
+    experiment_ids,
+    load,
+    status_of,
+)
 from gymnasium_solver.experiments.search.folder import is_sweep, sweep_ids, sweeps_root
 from gymnasium_solver.experiments.search.view import view
 from gymnasium_solver.serve.mcp.allowed import JOBS, AgentDesk

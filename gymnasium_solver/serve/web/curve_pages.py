@@ -13,10 +13,9 @@ from typing import Annotated, Any
 import numpy as np
 from starlette.responses import Response
 
+from gymnasium_solver.experiments.comparison_report import comparison_page
 from gymnasium_solver.experiments.groups import VAL, Group, group_runs, labelled_groups
-from gymnasium_solver.experiments.pictures import REACHED
-from gymnasium_solver.experiments.report import comparison_page
-from gymnasium_solver.experiments.statistics import FEWEST_SEEDS, band, on_grid
+from gymnasium_solver.experiments.statistics import FEWEST_SEEDS
 from gymnasium_solver.runs.curves import choose_names, write_csv
 from gymnasium_solver.runs.episodes import get_episode
 from gymnasium_solver.runs.manage import read_labels
@@ -182,14 +181,13 @@ def _curves(
     web: Web, group: Group, metric: str, x: str, weight: float, points: int
 ) -> dict[str, Any]:
     """The curve of each seed, and with two or more the IQM; its band needs four."""
-    lines, raw, final = [], [], []
+    lines, raw = [], []
     for member in group.members:
         at, values = web.tables.of(Run(Path(member.summary.path))).series(metric, x)
         known = ~np.isnan(values)
         at, values = at[known], values[known]
         line = smoothed(values, weight) if weight else values
         raw.append(list(zip(at.tolist(), line.tolist(), strict=True)))
-        final.append(member.summary.stop_reason in REACHED)
         thin = thinned(at, values, points)
         entry: dict[str, Any] = {"run": member.summary.id, "seed": member.summary.seed}
         entry |= {"x": numbers(thin.x), "y": numbers(thin.y)}
@@ -201,12 +199,10 @@ def _curves(
         "label": group.label, "env_id": group.env_id, "threshold": group.threshold, "n": n,
         "lines": lines, "center": None,
     }  # fmt: skip
-    if n >= 2:
-        grid, values = on_grid(raw, is_final=final)
-        middle, low, high = band(values, repeats=REPEATS)
-        result["center"] = {"x": numbers(grid), "y": numbers(middle)}
-        if n >= FEWEST_SEEDS:
-            result["center"] |= {"lo": numbers(low), "hi": numbers(high)}
+    if (center := group.center(raw, REPEATS)) is not None:
+        result["center"] = {"x": numbers(center.x), "y": numbers(center.middle)}
+        if center.has_interval:
+            result["center"] |= {"lo": numbers(center.low), "hi": numbers(center.high)}
     return result
 
 

@@ -9,15 +9,12 @@ from typing import TYPE_CHECKING, Any
 from gymnasium_solver.chart_style import COLOURS, STYLE
 from gymnasium_solver.experiments.compare import OverEnvironments
 from gymnasium_solver.experiments.groups import VAL, Group
-from gymnasium_solver.experiments.statistics import FEWEST_SEEDS, band, moving_average, on_grid
-from gymnasium_solver.runs.query import get_rows
-from gymnasium_solver.runs.run import Run
+from gymnasium_solver.experiments.statistics import moving_average
+from gymnasium_solver.runs.curves import Curve
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-Points = list[tuple[float, float]]
-REACHED = ("solved", "goal_reached_eval", "goal_reached_train")
 MOST_IN_A_COLUMN = 4  # panels; more are drawn in two columns
 MOST_IN_A_PANEL = 6  # groups whose legend is inside the panel
 UNEVEN = 8  # longest by shortest group, from which on the x axis is logarithmic
@@ -108,38 +105,31 @@ def _draw_profiles(ax: "Axes", over: OverEnvironments, own_looks: Mapping[str, L
 def _draw_group(
     ax: "Axes", group: Group, look: Look, x: str, metric: str, smooth: int, with_seeds: bool
 ) -> None:
-    raw = [_points(Run(Path(member.summary.path)), x, metric) for member in group.members]
-    curves = [_smoothed(curve, smooth) for curve in raw]
+    curves = [_smoothed(curve, smooth) for curve in group.curve_set(metric, x)]
     n = sum(bool(curve) for curve in curves)
     label = f"{group.label.removeprefix(group.env_id + ':')} (n = {n})"  # the title has the env
     line: dict[str, Any] = {"color": look.colour, "dashes": look.dashes, "label": label}
+    thin: dict[str, Any] = {"linewidth": 0.9, "alpha": 0.35}
+    center = group.center(curves)
     if n == 1:
-        xs, ys = zip(*next(filter(None, curves)), strict=True)
-        ax.plot(xs, ys, linewidth=0.9, alpha=0.35, **line)
-    if n < 2:
+        ax.plot(*zip(*next(filter(None, curves)), strict=True), **thin, **line)
+    if center is None:
         return
     for curve in curves if with_seeds else ():
-        ax.plot([p[0] for p in curve], [p[1] for p in curve],
-                color=look.colour, linewidth=0.9, alpha=0.35)  # fmt: skip
-    reached = [member.summary.stop_reason in REACHED for member in group.members]
-    grid, values = on_grid(curves, is_final=reached)
-    middle, low, high = band(values)
-    ax.plot(grid, middle, linewidth=2.2, **line)
-    if n >= FEWEST_SEEDS:
+        ax.plot([at for at, _ in curve], [y for _, y in curve], color=look.colour, **thin)
+    ax.plot(center.x, center.middle, linewidth=2.2, **line)
+    if center.has_interval:
         alpha = 0.18 if with_seeds else 0.10
-        ax.fill_between(grid, low, high, color=look.colour, alpha=alpha, linewidth=0)
+        ax.fill_between(center.x, center.low, center.high, color=look.colour, alpha=alpha,
+                        linewidth=0)  # fmt: skip
 
 
-def _smoothed(curve: Points, window: int) -> Points:
+def _smoothed(curve: Curve, window: int) -> list[tuple[float, float]]:
+    known = [(float(x), y) for x, y in curve if y is not None]
     if window <= 1:
-        return curve
-    values = moving_average([y for _, y in curve], window)
-    return [(x, y) for (x, _), y in zip(curve, values, strict=True)]
-
-
-def _points(run: Run, x: str, metric: str) -> Points:
-    rows = get_rows(run)
-    return [(row[x], row[metric]) for row in rows if row.get(metric) is not None and x in row]
+        return known
+    values = moving_average([y for _, y in known], window)
+    return [(x, y) for (x, _), y in zip(known, values, strict=True)]
 
 
 def _finish(ax: "Axes", groups: Sequence[Group], x: str, metric: str = VAL) -> None:
