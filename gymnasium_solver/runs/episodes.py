@@ -180,8 +180,24 @@ class Episode:
 
     # -- frames -----------------------------------------------------------------------------
 
+    def _pack_path(self, view: str, chunk: int) -> Path:
+        if view not in VIEWS:
+            views = " or ".join(VIEWS)
+            raise RunError(f"there is no view {view!r} of an episode; expected {views}.")
+        return pack_path(self.path, view, chunk)
+
     def n_frames(self, view: str) -> int:
-        return count_frames(self.path, _view(view))
+        """How many whole images there are."""
+        chunk = 0
+        while self._pack_path(view, chunk + 1).is_file():
+            chunk += 1
+        try:
+            with self._pack_path(view, chunk).open("rb") as file:
+                head = file.read(4)
+        except OSError:
+            return 0
+        count: int = struct.unpack("<I", head)[0] if len(head) == 4 else 0
+        return chunk * CHUNK + min(count, CHUNK)
 
     def mime(self, view: str) -> str:
         frames = self.facts.get("frames")
@@ -189,10 +205,25 @@ class Episode:
         return MIME.get(str((entry or {}).get("format")), "application/octet-stream")
 
     def pack(self, view: str, chunk: int) -> bytes:
-        return pack_bytes(self.path, _view(view), chunk)
+        """A whole pack; RunError if it is missing or damaged."""
+        path = self._pack_path(view, chunk)
+        try:
+            found = os.lstat(path)  # a link in a copied folder could point anywhere
+            if not stat.S_ISREG(found.st_mode) or found.st_size > LARGEST_PACK:
+                raise RunError(f"{path} is not a frame pack.")
+            data = path.read_bytes()
+        except OSError:
+            raise RunError(f"{self.id} has no frames {path.name}.") from None
+        offsets_of(data, path.name)
+        return data
 
     def frame(self, view: str, t: int) -> bytes:
-        return frame_bytes(self.path, _view(view), t)
+        """The encoded image of one step; RunError if there is none."""
+        pack, slot = self.pack(view, t // CHUNK), t % CHUNK
+        offsets = offsets_of(pack)
+        if slot + 1 >= len(offsets):
+            raise RunError(f"{self.id} has no frame of step {t}.")
+        return pack[offsets[slot] : offsets[slot + 1]]
 
     # -- files ------------------------------------------------------------------------------
 
@@ -225,12 +256,6 @@ class Episode:
         hidden = ("pid", "pid_started", "machine")
         facts = {name: value for name, value in self.facts.items() if name not in hidden}
         return {**facts, "id": self.id, "status": self.status, **counts}
-
-
-def _view(name: str) -> str:
-    if name not in VIEWS:
-        raise RunError(f"there is no view {name!r} of an episode; expected {' or '.join(VIEWS)}.")
-    return name
 
 
 def get_episode(run: Run, episode_id: str) -> Episode:
@@ -277,25 +302,8 @@ def worst_first(episodes: list[Episode]) -> list[Episode]:
     return sorted(episodes, key=key)
 
 
-# -- frame packs -----------------------------------------------------------------------------------
-
-
 def pack_path(folder: Path, view: str, chunk: int) -> Path:
     return folder / f"{view}-{chunk:04d}.pack"
-
-
-def pack_bytes(folder: Path, view: str, chunk: int) -> bytes:
-    """A whole pack; RunError if it is missing or damaged."""
-    path = pack_path(folder, view, chunk)
-    try:
-        found = os.lstat(path)  # a link in a copied folder could point anywhere
-        if not stat.S_ISREG(found.st_mode) or found.st_size > LARGEST_PACK:
-            raise RunError(f"{path} is not a frame pack.")
-        data = path.read_bytes()
-    except OSError:
-        raise RunError(f"{path.parent.name} has no frames {path.name}.") from None
-    offsets_of(data, path.name)
-    return data
 
 
 def offsets_of(pack: bytes, name: str = "pack") -> tuple[int, ...]:
@@ -309,27 +317,3 @@ def offsets_of(pack: bytes, name: str = "pack") -> tuple[int, ...]:
     if offsets[0] != HEADER or offsets[-1] > len(pack) or list(offsets) != sorted(offsets):
         raise RunError(f"{name} is damaged: its offsets are wrong.")
     return offsets
-
-
-def frame_bytes(folder: Path, view: str, t: int) -> bytes:
-    """The encoded image of one step; RunError if there is none."""
-    pack = pack_bytes(folder, view, t // CHUNK)
-    offsets = offsets_of(pack)
-    slot = t % CHUNK
-    if slot + 1 >= len(offsets):
-        raise RunError(f"{folder.name} has no frame of step {t}.")
-    return pack[offsets[slot] : offsets[slot + 1]]
-
-
-def count_frames(folder: Path, view: str) -> int:
-    """How many whole images there are."""
-    chunk = 0
-    while pack_path(folder, view, chunk + 1).is_file():
-        chunk += 1
-    try:
-        with pack_path(folder, view, chunk).open("rb") as file:
-            head = file.read(4)
-    except OSError:
-        return 0
-    count: int = struct.unpack("<I", head)[0] if len(head) == 4 else 0
-    return chunk * CHUNK + min(count, CHUNK)

@@ -1,6 +1,6 @@
 """JSONL files of a run: appending whole lines, reading all of them or what was added since.
 
-    Appender(path).write(b'{"env_steps": 1}\n')
+    Appender(path).write(json_line({"env_steps": 1}))
     rows = read_jsonl(run.metrics_path)
     tail = follow_jsonl(run.metrics_path)                  # all rows so far
     tail = follow_jsonl(run.metrics_path, tail.cursor)     # only the new ones
@@ -12,18 +12,21 @@ import json
 import os
 import re
 import zlib
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from io import FileIO
 from pathlib import Path
 from typing import Any
 
 from gymnasium_solver.errors import RunError
-from gymnasium_solver.runs.files import read_bytes
+from gymnasium_solver.runs.files import json_bytes, jsonable, read_bytes
 
 _FIX = "Delete the line to use the others."
 _CURSOR = re.compile(r"(\d{1,20})-(\d{1,20})-(\d{1,10})")
 _CHECKED_BYTES = 64
+_TEXT, _PLAIN = {str}, {int, float, str, bool, type(None)}
 
 
 class Appender:
@@ -159,3 +162,22 @@ def parse_jsonl(data: bytes, path: Path) -> list[dict[str, Any]]:
             )
         rows.append(row)
     return rows
+
+
+def json_line(row: Mapping[str, Any]) -> bytes:
+    """A row as one line of JSON; a number that is not finite becomes null.
+
+    Flat rows of plain values, the usual case, are written by pydantic's encoder: the standard
+    library's takes eight times as long, and 1 % of a run with short epochs.
+    """
+    if set(map(type, row)) == _TEXT and set(map(type, row.values())) <= _PLAIN:
+        with suppress(ValueError):  # a text that UTF-8 cannot hold
+            return _to_json()(row, inf_nan_mode="null") + b"\n"
+    return json_bytes(jsonable(row, where="row"))
+
+
+@cache
+def _to_json() -> Callable[..., bytes]:
+    from pydantic_core import to_json  # not at the top: reading a run does not need it
+
+    return to_json

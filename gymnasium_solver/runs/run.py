@@ -17,13 +17,11 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cache
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from gymnasium_solver.errors import RunError, WriteError
@@ -33,15 +31,13 @@ from gymnasium_solver.runs.checkpoint import CheckpointInfo, list_checkpoints, r
 from gymnasium_solver.runs.files import (
     cannot_write,
     dump_json,
-    json_bytes,
-    jsonable,
     locked,
     read_json,
     write_atomic,
     write_pointer,
     writing,
 )
-from gymnasium_solver.runs.jsonl import Appender, read_jsonl
+from gymnasium_solver.runs.jsonl import Appender, json_line, read_jsonl
 from gymnasium_solver.runs.origin import signature
 from gymnasium_solver.runs.summary import Fields, check_evaluation, summary_of, test_score
 
@@ -157,11 +153,12 @@ class Run:
         """Append one row; `env_steps` is its clock. Non-finite values become null."""
         if "env_steps" not in row:
             raise ValueError(f"a metrics row needs env_steps; got {sorted(row)}")
-        self._append_json(self.metrics_path, row)
+        self._append(self.metrics_path, json_line(row))
 
     def log_event(self, kind: str, **fields: Any) -> None:
         """Append an event (evaluation, checkpoint, ...) with a timestamp."""
-        self._append_json(self.events_path, {"kind": kind, "at": utc_now()} | fields)
+        event = {"kind": kind, "at": utc_now()} | fields
+        self._append(self.events_path, json_line(event))
 
     def log_text(self, text: str) -> None:
         """Append console output to run.log, without colours. Nothing else depends on this file, so
@@ -197,17 +194,12 @@ class Run:
             rewind(self.checkpoints_dir, env_steps)
             for path, data in kept.items():
                 write_atomic(path, data)
-        entry = {
-            "at": utc_now(),
-            "from_env_steps": env_steps,
-            "command": command or [],
-            "versions": machine.versions(),
-        }
+        entry = {"at": utc_now(), "from_env_steps": env_steps}
+        entry |= {"command": command or [], "versions": machine.versions()}
         earlier = meta.get("resumed")
         resumed = [*(earlier if isinstance(earlier, list) else []), entry]
         solved = None if meta.get("threshold") is None else False  # until it is tested again
-        verdict: dict[str, Any] = {"test": None, "solved": solved}
-        verdict |= {"stop_reason": None, "stop_detail": None}
+        verdict = {"test": None, "solved": solved, "stop_reason": None, "stop_detail": None}
         fields = {"env_steps": env_steps, "resumed": resumed} | _process()
         fields["signature"] = signature(str(meta.get("id")), code)
         self.update_meta(status="running", **verdict, **fields)
@@ -221,12 +213,7 @@ class Run:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     # -- results --
@@ -297,11 +284,6 @@ class Run:
         rows = read_jsonl(self.metrics_path)
         names = dict.fromkeys(["env_steps", *(name for row in rows for name in row)])
         return {name: [row.get(name) for row in rows] for name in names}
-
-    # -- writing --
-
-    def _append_json(self, path: Path, row: Mapping[str, Any]) -> None:
-        self._append(path, _json_line(row))
 
     def _append(self, path: Path, line: bytes) -> None:
         with writing("a line", path):
@@ -409,11 +391,8 @@ def _named_folder(root: Path, name: str) -> Path:
 def _process() -> dict[str, Any]:
     """The process that writes the run; replaced on resume, possibly on another machine."""
     pid = os.getpid()
-    return {
-        "pid": pid,
-        "pid_started": machine.process_start(pid),
-        "machine": machine.machine(),
-    }
+    started = machine.process_start(pid)
+    return {"pid": pid, "pid_started": started, "machine": machine.machine()}
 
 
 def _first_meta(
@@ -436,39 +415,13 @@ def _first_meta(
         "git": git,
         **_process(),
         "status": "created",
-        "stop_reason": None,
-        "solved": None,
-        "test": None,
-        "env_steps": 0,
-        "epoch": 0,
-        "episodes": 0,
+        **dict.fromkeys(("stop_reason", "solved", "test")),
+        **dict.fromkeys(("env_steps", "epoch", "episodes"), 0),
         "wall_s": 0.0,
         "best": None,
         "last_eval": None,
         "resumed": [],
     }
-
-
-_TEXT, _PLAIN = {str}, {int, float, str, bool, type(None)}
-
-
-def _json_line(row: Mapping[str, Any]) -> bytes:
-    """A row as one line of JSON; a number that is not finite becomes null.
-
-    Flat rows of plain values, the usual case, are written by pydantic's encoder: the standard
-    library's takes eight times as long, and 1 % of a run with short epochs.
-    """
-    if set(map(type, row)) == _TEXT and set(map(type, row.values())) <= _PLAIN:
-        with suppress(ValueError):  # a text that UTF-8 cannot hold
-            return _to_json()(row, inf_nan_mode="null") + b"\n"
-    return json_bytes(jsonable(row, where="row"))
-
-
-@cache
-def _to_json() -> Callable[..., bytes]:
-    from pydantic_core import to_json  # not at the top: reading a run does not need it
-
-    return to_json
 
 
 def _rows_until(path: Path, env_steps: int) -> bytes:
@@ -482,4 +435,4 @@ def _rows_until(path: Path, env_steps: int) -> bytes:
     for row in rows:
         if row.get("kind") == "eval":
             check_evaluation(row, path)
-    return b"".join(map(_json_line, rows))
+    return b"".join(map(json_line, rows))

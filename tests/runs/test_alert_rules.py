@@ -133,7 +133,7 @@ def test_every_rule_is_documented(rule: Any) -> None:
     assert describe(rule.metric).description
     judge = Judge(RunSettings())
     judge.history.see(healthy_row(1))
-    assert rule.advice(judge.history)
+    assert rule.advise(judge.history)
 
 
 # -- patience -------------------------------------------------------------------------------

@@ -18,13 +18,10 @@ from gymnasium_solver.runs.episodes import (
     CHUNK,
     HEADER,
     Episode,
-    count_frames,
-    frame_bytes,
     get_episode,
     is_episode_id,
     list_episodes,
     offsets_of,
-    pack_bytes,
     pack_path,
     worst_first,
 )
@@ -71,31 +68,40 @@ def write(run: Run, rewards: list[float], actions: list[int], *, ends: bool = Tr
     return writer.finish(derived, {"steps": len(rewards), "return": total, "ended": "terminated"})
 
 
+@pytest.fixture
+def bare(tmp_path: Path) -> Episode:
+    """An episode without frames."""
+    (tmp_path / "episode.json").write_text('{"format": 1}')
+    return Episode(tmp_path)
+
+
 # -- packs ------------------------------------------------------------------------------------
 
 
-def test_a_pack_gives_every_frame_back_across_chunks(tmp_path: Path) -> None:
+def test_a_pack_gives_every_frame_back_across_chunks(tmp_path: Path, bare: Episode) -> None:
     writer = PackWriter(tmp_path, "render")
     bodies = [os.urandom(1 + i % 7) for i in range(2 * CHUNK + 5)]
     for t, body in enumerate(bodies):
         writer.add(body)
-        assert count_frames(tmp_path, "render") == t + 1  # readable while it is written
-    assert [frame_bytes(tmp_path, "render", t) for t in range(len(bodies))] == bodies
-    assert len(offsets_of(pack_bytes(tmp_path, "render", 1))) == CHUNK + 1
+        assert bare.n_frames("render") == t + 1  # readable while it is written
+    assert [bare.frame("render", t) for t in range(len(bodies))] == bodies
+    assert len(offsets_of(bare.pack("render", 1))) == CHUNK + 1
     with pytest.raises(RunError, match=f"no frame of step {len(bodies)}"):
-        frame_bytes(tmp_path, "render", len(bodies))
+        bare.frame("render", len(bodies))
     with pytest.raises(RunError, match="no frames"):
-        frame_bytes(tmp_path, "render", 3 * CHUNK)
+        bare.frame("render", 3 * CHUNK)
 
 
-def test_a_frame_that_was_being_written_at_a_kill_does_not_count(tmp_path: Path) -> None:
+def test_a_frame_that_was_being_written_at_a_kill_does_not_count(
+    tmp_path: Path, bare: Episode
+) -> None:
     writer = PackWriter(tmp_path, "net")
     writer.add(b"whole")
     path = pack_path(tmp_path, "net", 0)
     with path.open("ab") as file:
         file.write(b"half of the next o")
-    assert count_frames(tmp_path, "net") == 1
-    assert frame_bytes(tmp_path, "net", 0) == b"whole"
+    assert bare.n_frames("net") == 1
+    assert bare.frame("net", 0) == b"whole"
 
 
 @pytest.mark.parametrize(
@@ -107,17 +113,17 @@ def test_a_frame_that_was_being_written_at_a_kill_does_not_count(tmp_path: Path)
         struct.pack("<IIII", 2, HEADER, HEADER + 9, HEADER + 3),
     ],
 )
-def test_damaged_packs_are_refused(tmp_path: Path, head: bytes) -> None:
+def test_damaged_packs_are_refused(tmp_path: Path, bare: Episode, head: bytes) -> None:
     pack_path(tmp_path, "net", 0).write_bytes(head + bytes(HEADER - len(head)) + b"0123456789")
     with pytest.raises(RunError, match="damaged"):
-        frame_bytes(tmp_path, "net", 0)
+        bare.frame("net", 0)
 
 
-def test_a_pack_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
+def test_a_pack_that_is_a_link_is_not_followed(tmp_path: Path, bare: Episode) -> None:
     (tmp_path / "secret").write_bytes(bytes(HEADER))
     pack_path(tmp_path, "net", 0).symlink_to(tmp_path / "secret")
     with pytest.raises(RunError, match="not a frame pack"):
-        pack_bytes(tmp_path, "net", 0)
+        bare.pack("net", 0)
 
 
 # -- episodes ---------------------------------------------------------------------------------

@@ -76,7 +76,7 @@ class Judge:
             env_steps=self.history.env_steps if env_steps is None else env_steps,
             metric=rule.metric,
             meaning=rule.meaning,
-            advice=rule.advice(self.history) if seen else "",
+            advice=rule.advise(self.history) if seen else "",
             is_over=not seen,
         )
 

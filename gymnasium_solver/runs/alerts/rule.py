@@ -1,13 +1,13 @@
 """A rule: when an alert is raised, what it means, what to try, and how patient it is.
 
-    @rule(KL, when="...", meaning="...", advice="...", lasting=Lasting(rows=3))
+    @Rule(KL, when="...", meaning="...", advice="...", lasting=Lasting(rows=3))
     def kl_high(history: History, kl: float) -> Seen: ...
 
 The function is called with the values of its metrics, for rows that have them all.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, NamedTuple
 
 from gymnasium_solver.runs.alerts.history import History
@@ -29,49 +29,39 @@ class Lasting(NamedTuple):
     """Share of the budget before it is judged at all."""
 
 
-@dataclass(frozen=True)
+ONE_ROW = Lasting()
+RULES: "dict[str, Rule]" = {}
+
+
+@dataclass
 class Rule:
-    name: str
-    check: Check
+    """Declares the function below it as the rule of its name."""
+
     metric: str
     """The metric whose row in the console is marked."""
-    needs: tuple[str, ...]
-    """Metrics without which a row cannot tell; their values are given to `check`."""
+    others: tuple[str, ...] = ()
+    """More metrics without which a row cannot tell."""
+    _: KW_ONLY
     when: str
     """When it is raised, for the documentation."""
     meaning: str
     """What it usually means."""
-    advice: Callable[[History], str]
+    advice: str | Callable[[History], str]
     """What to try: a command line or fields."""
-    lasting: Lasting
-    at_once: Callable[[History], bool]
+    lasting: Lasting = ONE_ROW
+    at_once: Callable[[History], bool] = lambda h: False
     """Whether the newest row, if it is wrong, is bad enough to need no patience."""
+    is_of_any_row: bool = False
+    """Whether it looks at all rows, not only at those that have `metric`, and takes no values."""
 
-
-RULES: dict[str, Rule] = {}
-
-
-def rule(
-    metric: str,
-    *others: str,
-    when: str,
-    meaning: str,
-    advice: str | Callable[[History], str],
-    lasting: Lasting = Lasting(),  # noqa: B008  (immutable)
-    at_once: Callable[[History], bool] = lambda h: False,
-    is_of_any_row: bool = False,
-) -> Callable[[Check], Check]:
-    """Declare the function below as the rule of its name. `is_of_any_row`: it looks at all rows,
-    not only at those that have `metric`, and takes no values."""
-
-    def declare(check: Check) -> Check:
-        name: str = getattr(check, "__name__")  # noqa: B009  (mypy: a Callable has none)
-        needs = () if is_of_any_row else (metric, *others)
-        tell = (lambda h: advice) if isinstance(advice, str) else advice
-        RULES[name] = Rule(name, check, metric, needs, when, meaning, tell, lasting, at_once)
+    def __call__(self, check: Check) -> Check:
+        self.check, self.name = check, check.__name__
+        self.needs = () if self.is_of_any_row else (self.metric, *self.others)
+        RULES[self.name] = self
         return check
 
-    return declare
+    def advise(self, history: History) -> str:
+        return self.advice if isinstance(self.advice, str) else self.advice(history)
 
 
 class Watch:

@@ -4,7 +4,7 @@ episodes."""
 from statistics import median
 
 from gymnasium_solver.runs.alerts.history import BEST, FPS, N_SPEEDS, SCORE, History
-from gymnasium_solver.runs.alerts.rule import Lasting, Seen, rule
+from gymnasium_solver.runs.alerts.rule import Lasting, Rule, Seen
 from gymnasium_solver.runs.files import finite
 from gymnasium_solver.runs.metrics import describe
 
@@ -17,7 +17,7 @@ SLOWER = 3.0
 LEAST_SECONDS = 30.0
 
 
-@rule(
+@Rule(
     "train/opt/loss/total",
     is_of_any_row=True,
     when="a logged value is NaN or infinite, or the run ended because of one",
@@ -36,7 +36,7 @@ def not_finite(h: History) -> Seen:
     return f"not finite: {', '.join(wrong[:3])}{more}"
 
 
-@rule(
+@Rule(
     "train/cnt/total_env_steps",
     is_of_any_row=True,
     when="env_steps does not grow from one row to the next",
@@ -50,7 +50,7 @@ def clock_stalled(h: History) -> Seen:
     return f"env_steps went from {before:,.0f} to {now:,.0f}" if now <= before else ""
 
 
-@rule(
+@Rule(
     "train/opt/value/explained_var",
     is_of_any_row=True,
     when="a metric is outside the bounds that it is declared with (gsolve metrics --json), such as "
@@ -69,7 +69,7 @@ def bound_violated(h: History) -> Seen:
     return ""
 
 
-@rule(
+@Rule(
     FPS,
     when="the median speed of the last 20 epochs is below a third of that of the first 20, after "
     "30 s, while the machine is not busy with other processes",
@@ -97,10 +97,9 @@ def _more_exploration(h: History) -> str:
     return "explore longer (epsilon, exploration_noise, noise_correlation)"
 
 
-@rule(
+@Rule(
     SCORE,
-    PLATEAU,
-    BEST,
+    (PLATEAU, BEST),
     when="no new best mean return for 40 % of the budget, below the target (threshold or reference "
     "return); without a target, only if the mean never rose above the first one",
     meaning="The policy is stuck: too little exploration, a learning rate that is too low or too "
@@ -124,9 +123,9 @@ def reward_stalled(h: History, score: float, since: float, best: float) -> Seen:
     )
 
 
-@rule(
+@Rule(
     SCORE,
-    BEST,
+    (BEST,),
     when="the mean return has lost more than half of what it had gained, for 10 % of the budget",
     meaning="Updates are too large for a good policy, or the policy forgot what it no longer sees.",
     advice="a schedule that lowers the learning rate, e.g. policy_lr: lin_0.0003, or target_kl: "
@@ -143,9 +142,9 @@ def reward_falling(h: History, score: float, best: float) -> Seen:
     return f"mean return {score:,.4g}, after {h.best_score:,.4g} (it began at {first:,.4g})"
 
 
-@rule(
+@Rule(
     SCORE,
-    EPISODES,
+    (EPISODES,),
     when="all episodes so far, at least 100, had the same return",
     meaning="The environment gives no signal, or the agent never meets the reward.",
     advice=lambda h: (
@@ -162,10 +161,9 @@ def constant_return(h: History, score: float, n_episodes: float) -> Seen:
     return f"all {n_episodes:,.0f} episodes so far returned {h.highest_return:,.4g}"
 
 
-@rule(
+@Rule(
     LENGTH,
-    CUT,
-    EPISODES,
+    (CUT, EPISODES),
     when="all episodes so far, at least 100, were truncated, and the return does not rise",
     meaning="The agent never reaches an end of the task within the time limit.",
     advice="a longer time limit (max_episode_steps), more exploration, or a shaped reward "
@@ -180,10 +178,9 @@ def all_truncated(h: History, length: float, cut: float, n_episodes: float) -> S
     return f"all {n_episodes:,.0f} episodes so far were truncated, after {length:,.0f} steps"
 
 
-@rule(
+@Rule(
     VAL,
-    SCORE,
-    BEST,  # without it there are too few training episodes to compare with
+    (SCORE, BEST),  # without BEST there are too few training episodes to compare with
     when="two evaluations in a row are below the training return by half of what training has "
     "gained and twice the spread of its returns",
     meaning="The most likely action is worse than a sampled one, or evaluation meets other "
@@ -204,7 +201,7 @@ def eval_below_train(h: History, val: float, train: float, best: float) -> Seen:
     return f"evaluation {val:,.4g}, training {train:,.4g}"
 
 
-@rule(
+@Rule(
     LENGTH,
     when="gamma looks at most 3 steps ahead, episodes last 10 steps or more, and the return does "
     "not rise",

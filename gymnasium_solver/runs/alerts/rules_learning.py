@@ -11,7 +11,7 @@ from gymnasium_solver.runs.alerts.history import (
     NORMS,
     History,
 )
-from gymnasium_solver.runs.alerts.rule import Lasting, Seen, rule
+from gymnasium_solver.runs.alerts.rule import Lasting, Rule, Seen
 
 NAIVE_KL, VALUE_CLIPPED = "train/opt/ppo/kl", "train/opt/ppo/clip_fraction_vf"
 ALPHA, HISTOGRAM = "train/opt/policy/alpha", "train/roll/actions/hist/"
@@ -49,7 +49,7 @@ def _explore(h: History) -> str:
 # -- the policy -----------------------------------------------------------------------------------
 
 
-@rule(
+@Rule(
     ENTROPY,
     when="below the target (without one: while the return does not rise), the entropy is under 25 "
     "% of a uniform policy's (a Box: the standard deviation is 12 times smaller), for 5 % of the "
@@ -80,10 +80,9 @@ def _is_collapsed(h: History) -> bool:
     return entropy is not None and first is not None and entropy < 0.05 * first
 
 
-@rule(
+@Rule(
     "train/roll/actions/mean",
-    "train/roll/actions/std",
-    "train/opt/loss/policy",
+    ("train/roll/actions/std", "train/opt/loss/policy"),
     when="in the first epoch some action is much more or less frequent than the others; a Box: the "
     "actions are far from 0 or have hardly any spread",
     meaning="The untrained policy already prefers some actions: the observations are large, or "
@@ -114,7 +113,7 @@ def initial_actions(h: History, mean: float, std: float, loss: float) -> Seen:
     return f"action {which} was {worst:.0%} of the first actions, {fair:.0%} would be uniform"
 
 
-@rule(
+@Rule(
     KL,
     when="the median approx_kl of 10 updates is above 0.05, or that of one update above 2",
     meaning="Each update changes the policy too much; learning becomes unstable.",
@@ -131,7 +130,7 @@ def kl_high(h: History, kl: float) -> Seen:
     return f"approx_kl {recent:.3g} nats per update, median of 10"
 
 
-@rule(
+@Rule(
     KL,
     when="approx_kl is below 0.0001 for 5 % of the budget while the learning rate is not yet low "
     "and the target is not reached",
@@ -144,7 +143,7 @@ def kl_low(h: History, kl: float) -> Seen:
     return f"approx_kl {kl:.1e} nats per update" if is_low else ""
 
 
-@rule(
+@Rule(
     CLIPPED,
     when="the median clip fraction of 10 updates is above 0.6, while the clip range is not "
     "scheduled towards 0",
@@ -160,7 +159,7 @@ def clip_fraction_high(h: History, clipped: float) -> Seen:
     return f"{recent:.0%} of the samples are clipped, median of 10 updates" if is_high else ""
 
 
-@rule(
+@Rule(
     CLIPPED,
     when="fewer than 0.1 % of the samples are clipped for 10 % of the budget, and the return does "
     "not rise",
@@ -174,7 +173,7 @@ def clip_fraction_low(h: History, clipped: float) -> Seen:
     return f"{clipped:.2%} of the samples are clipped" if is_low else ""
 
 
-@rule(
+@Rule(
     VALUE_CLIPPED,
     when="clip_range_vf limits more than half of the values in 5 updates in a row",
     meaning="clip_range_vf is small for returns of this size; the critic learns slowly.",
@@ -185,9 +184,9 @@ def value_clip_high(h: History, clipped: float) -> Seen:
     return f"{clipped:.0%} of the values moved beyond clip_range_vf" if clipped > 0.5 else ""
 
 
-@rule(
+@Rule(
     NAIVE_KL,
-    KL,
+    (KL,),
     when="the two estimates of the KL differ by more than half of the larger one and more than "
     "their noise, in 5 updates in a row",
     meaning="A few samples changed their probability by a lot, or the rollout was collected by "
@@ -205,7 +204,7 @@ def kl_disagree(h: History, naive: float, kl: float) -> Seen:
 # -- values ---------------------------------------------------------------------------------------
 
 
-@rule(
+@Rule(
     EXPLAINED,
     when="the median explained variance of 10 updates is below -0.05 for 5 % of the budget",
     meaning="The critic predicts worse than a constant: its learning rate is too high, or the "
@@ -222,7 +221,7 @@ def explained_variance_negative(h: History, explained: float) -> Seen:
     return f"explained variance {recent:.2f}, median of 10 updates" if recent < -0.05 else ""
 
 
-@rule(
+@Rule(
     EXPLAINED,
     is_of_any_row=True,
     when="the advantages, or the returns that the critic learns, do not vary",
@@ -270,7 +269,7 @@ def _q_limit(h: History) -> float | None:
     return limit
 
 
-@rule(
+@Rule(
     Q,
     when="the mean Q-value is far beyond what rewards and gamma allow: 2 times the largest reward "
     "/ (1 - gamma), or 10 times the largest return",
@@ -291,9 +290,9 @@ def q_diverging(h: History, q: float) -> Seen:
     )
 
 
-@rule(
+@Rule(
     ALPHA,
-    ENTROPY,
+    (ENTROPY,),
     when="the entropy bonus is more than 5 times as large as the rewards, for 10 % of the budget",
     meaning="The policy is paid for being random and hardly for the reward.",
     advice=lambda h: (
@@ -311,7 +310,7 @@ def alpha_high(h: History, alpha: float, entropy: float) -> Seen:
     return f"the entropy bonus is {bonus:,.3g} per step, rewards are about {h.reward_size:,.3g}"
 
 
-@rule(
+@Rule(
     ALPHA,
     when="a learnt alpha is below 0.00001 of the rewards for 10 % of the budget, below the target "
     "return",
@@ -332,7 +331,7 @@ def alpha_low(h: History, alpha: float) -> Seen:
 # -- replay, networks, observations ---------------------------------------------------------------
 
 
-@rule(
+@Rule(
     EVENNESS,
     when="prioritised replay uses less than 1 % of its transitions, or all priorities are equal, "
     "in 3 measurements in a row",
@@ -346,9 +345,9 @@ def priorities_degenerate(h: History, evenness: float) -> Seen:
     return "all priorities are equal" if evenness > 1.0 - 1e-9 else ""
 
 
-@rule(
+@Rule(
     DEAD,
-    WORST,
+    (WORST,),
     when="more than 65 % of the hidden units, or 90 % of a layer, hardly vary over a batch, in 3 "
     "measurements in a row",
     meaning="A learning rate that is too high killed the units (ReLU) or saturated them (tanh); or "
@@ -363,7 +362,7 @@ def dead_units(h: History, dead: float, worst: float) -> Seen:
     return f"{dead:.0%} of the hidden units are dead, {worst:.0%} in the worst layer"
 
 
-@rule(
+@Rule(
     OUTSIDE,
     when="more than 0.1 % of the observed numbers are outside the bounds of the observation space, "
     "in 2 measurements in a row",
@@ -381,7 +380,7 @@ def observations_outside(h: History, outside: float) -> Seen:
     return f"{outside:.2%} of the observed numbers are outside the bounds of the space"
 
 
-@rule(
+@Rule(
     NORMS[0],
     when="the gradient norm is above 10,000 times max_grad_norm in 5 updates in a row",
     meaning="Returns or observations are far too large; clipping keeps only the direction of the "
