@@ -133,15 +133,6 @@ class Studio:
         self._scenes.clear()
 
 
-def play_episode(ask: Ask, root: Path) -> Episode:
-    """One episode, without keeping anything open."""
-    studio = Studio(root)
-    try:
-        return studio.play(ask)
-    finally:
-        studio.close()
-
-
 class _Recording:
     def __init__(self, scene: Scene, ask: Ask, should_stop: Callable[[], bool]) -> None:
         self.scene, self.ask, self.should_stop = scene, ask, should_stop

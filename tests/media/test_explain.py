@@ -217,11 +217,8 @@ def test_explain_takes_methods_target_layer_and_folder(
 
 
 def test_explain_refuses_in_one_line(image_run: gs.Run, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "Did you mean scorecam?" in refused(image_run, capsys, "--method", "scorcam")
     assert "steps 0 to 0" in refused(image_run, capsys, "--step", "9")
-    assert "expected a whole number" in refused(image_run, capsys, "--step", "-1")
     assert "layers 1 to 3" in refused(image_run, capsys, "--layer", "7")
-    assert "Did you mean value?" in refused(image_run, capsys, "--target", "valu")
 
 
 def test_explain_a_vector_agent_shows_frames_and_named_components(

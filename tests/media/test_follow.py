@@ -139,12 +139,9 @@ def test_follow_in_the_terminal_ends_with_the_run(
 )
 def test_each_training_env_has_a_tile(n_envs: int, tiles: tuple[int, int]) -> None:
     assert grid_for(n_envs) == tiles
-
-
-def test_a_grid_never_has_more_than_16_tiles() -> None:
-    for n_envs in range(1, 40):
-        rows, columns = grid_for(n_envs)
-        assert min(n_envs, 15) <= rows * columns <= 16
+    for n in range(1, 40):
+        rows, columns = grid_for(n)
+        assert min(n, 15) <= rows * columns <= 16
 
 
 class FakeProcess:

@@ -4,6 +4,7 @@ import io
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
@@ -36,11 +37,14 @@ MakeSession = Callable[..., Session]
 
 
 @pytest.fixture
-def sitting(tmp_path: Path) -> Iterator[MakeSession]:
-    """sitting(config_fields={}, **options): a session on the counting environment."""
+def sitting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeSession]:
+    """sitting(config_fields={}, space, **options): a session on the counting environment."""
     made = []
 
-    def make(fields: dict[str, Any] | None = None, **options: Any) -> Session:
+    def make(
+        fields: dict[str, Any] | None = None, space: Any = Counting.action_space, **options: Any
+    ) -> Session:
+        monkeypatch.setattr(Counting, "action_space", space)
         stage = open_stage(Found(counting_config(**(fields or {"env_kwargs": {"length": 4}}))))
         made.append(stage)
         actor = RandomActor(stage.env.action_space)
@@ -50,6 +54,17 @@ def sitting(tmp_path: Path) -> Iterator[MakeSession]:
     yield make
     for stage in made:
         stage.close()
+
+
+@pytest.fixture
+def watched(shared_run: Run) -> Iterator[Session]:
+    """A trained agent in a session."""
+    found = find_run(str(shared_run.path), shared_run.path.parent)
+    agent, _ = trained_agent(found)
+    stage = open_stage(found, agent=agent)
+    player = Player(stage, PolicyActor(agent, greedy=True, explains=True), 1)
+    yield Session(player, Options(fps=10, title="counting"), 1)
+    stage.close()
 
 
 # -- a sitting ----------------------------------------------------------------------------------
@@ -124,17 +139,12 @@ def test_everything_played_is_recorded(sitting: MakeSession, tmp_path: Path) -> 
     assert files[1].stat().st_size > 1000
     with np.load(files[0], allow_pickle=False) as raw:  # anyone can read it
         assert raw["episode_1/rewards"].tolist() == [1, 2, 3, 4]
-
-
-def test_an_unfinished_episode_is_kept_as_far_as_it_went(
-    sitting: MakeSession, tmp_path: Path
-) -> None:
-    session = sitting(record=(tmp_path / "demo.npz",))
+    session = sitting(record=files[:1])  # an unfinished episode is kept as far as it went
     session.advance()
     session.advance()
     session.quit()
     session.close()
-    [one] = read_episodes(tmp_path / "demo.npz")
+    [one] = read_episodes(files[0])
     assert one.rewards.tolist() == [1, 2]
     assert not one.terminations.any()
 
@@ -189,6 +199,10 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
 # -- the window ---------------------------------------------------------------------------------
 
 
+def user_window(session: Session) -> Window:
+    return Window(session, key_map(session.stage, session.names))
+
+
 def press(*names: str, up: bool = True) -> None:
     """A person's key presses."""
     for name in names:
@@ -201,29 +215,21 @@ def press(*names: str, up: bool = True) -> None:
 def test_keys_control_what_is_watched(sitting: MakeSession, tmp_path: Path) -> None:
     session = sitting()
     window = Window(session)
-    window.tick(0.0)
-    assert session.moment.t == 1
-    press("p")
-    window.tick(1.0)
-    assert session.is_paused
-    assert session.moment.t == 1
-    press("n", "n")
-    window.tick(1.1)
-    assert session.moment.t == 3
-    press("=")
-    window.tick(1.2)
-    assert session.speed == 2.0
-    press("s")
-    window.tick(1.3)
+
+    def after(now_s: float, *keys: str) -> tuple[int, bool, float]:
+        press(*keys)
+        window.tick(now_s)
+        return session.moment.t, session.is_paused, session.speed
+
+    assert after(0.0) == (1, False, 1.0)
+    assert after(1.0, "p") == (1, True, 1.0)
+    assert after(1.1, "n", "n") == (3, True, 1.0)
+    assert after(1.2, "=") == (3, True, 2.0)
+    after(1.3, "s")
     assert len(list((tmp_path / "kept").iterdir())) == 2
-    press("r")
-    window.tick(1.4)
-    assert session.moment.t == 0
-    press("space")
-    window.tick(1.5)
-    assert session.moment.t == 1
-    press("escape")
-    window.tick(1.6)
+    assert after(1.4, "r") == (0, True, 2.0)
+    assert after(1.5, "space") == (1, False, 2.0)
+    after(1.6, "escape")
     assert session.is_over
 
 
@@ -231,10 +237,8 @@ def test_a_person_plays_with_several_keys_at_once(sitting: MakeSession) -> None:
     labels = ["noop", "fire", "right", "right_fire"]
     fields = {"env_kwargs": {"length": 9}, "spec": {**SPEC, "action_space": {"labels": labels}}}
     four = gymnasium.spaces.Discrete(4)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Counting, "action_space", four)
-        session = sitting(fields, mode="user")
-    window = Window(session, key_map(session.stage, session.names))
+    session = sitting(fields, space=four, mode="user")
+    window = user_window(session)
     taken = []
 
     def tick(now_s: float) -> None:
@@ -258,7 +262,7 @@ def test_a_person_plays_with_several_keys_at_once(sitting: MakeSession) -> None:
 
 def test_without_an_idle_action_the_game_waits_for_a_key(sitting: MakeSession) -> None:
     session = sitting(mode="user")
-    window = Window(session, key_map(session.stage, session.names))
+    window = user_window(session)
     window.tick(0.0)
     assert session.moment.t == 0
     press("right")
@@ -266,64 +270,45 @@ def test_without_an_idle_action_the_game_waits_for_a_key(sitting: MakeSession) -
     window.tick(2.0)
     assert session.moment.t == 2, "the last action goes on"
     session = sitting(mode="user", waits_for_key=True)
-    window = Window(session, key_map(session.stage, session.names))
+    window = user_window(session)
     press("left")
     for now_s in (0.0, 1.0, 2.0):
         window.tick(now_s)
     assert session.moment.t == 1
 
 
-class Pad:
-    """A gamepad."""
-
-    def __init__(self, x: float = 0.0, y: float = 0.0, buttons: tuple[int, ...] = ()) -> None:
-        self.axes, self.buttons = (x, y), buttons
-
-    def get_numaxes(self) -> int:
-        return 2
-
-    def get_axis(self, i: int) -> float:
-        return self.axes[i]
-
-    def get_numhats(self) -> int:
-        return 0
-
-    def get_numbuttons(self) -> int:
-        return 3
-
-    def get_button(self, i: int) -> bool:
-        return i in self.buttons
+def gamepad(x: float = 0.0, y: float = 0.0) -> Any:
+    return SimpleNamespace(
+        get_numaxes=lambda: 2,
+        get_axis=lambda i: (x, y)[i],
+        get_numhats=lambda: 0,
+        get_numbuttons=lambda: 3,
+        get_button=lambda i: False,
+    )
 
 
 def test_a_gamepad_plays_too(sitting: MakeSession) -> None:
     session = sitting(mode="user")
-    window = Window(session, key_map(session.stage, session.names))
-    window._pads = [Pad(x=0.9)]
+    window = user_window(session)
+    window._pads = [gamepad(x=0.9)]
     window.tick(0.0)
     assert session.last_action == 1
     box = gymnasium.spaces.Box(-2, 2, (2,), np.float32)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Counting, "action_space", box)
-        session = sitting({"spec": {}}, mode="user")
-    window = Window(session, key_map(session.stage, session.names))
-    window._pads = [Pad(x=0.5, y=-1.0)]  # up is -1
+    session = sitting({"spec": {}}, space=box, mode="user")
+    window = user_window(session)
+    window._pads = [gamepad(x=0.5, y=-1.0)]  # up is -1
     window.tick(0.0)
     assert session.last_action is not None
     assert session.last_action.tolist() == [1.0, 2.0]
 
 
-def test_the_window_shows_frame_bars_and_plots(shared_run: Run) -> None:
-    found = find_run(str(shared_run.path), shared_run.path.parent)
-    agent, _ = trained_agent(found)
-    stage = open_stage(found, agent=agent)
-    player = Player(stage, PolicyActor(agent, greedy=True, explains=True), 1)
-    session = Session(player, Options(fps=10, title="counting"), 1)
-    window = Window(session)
+def test_the_window_shows_frame_bars_and_plots(watched: Session) -> None:
+    window = Window(watched)
     window.draw()
     before = window.picture()
     assert before.shape == (740, 1180, 3)
-    session.advance()
-    session.advance()
+    watched.advance()
+    watched.advance()
     window.draw()
     after = window.picture()
     assert _differs(before, after, (20, 480, 20, 640)), "the frame"
@@ -333,7 +318,6 @@ def test_the_window_shows_frame_bars_and_plots(shared_run: Run) -> None:
     pygame.event.post(pygame.event.Event(pygame.VIDEORESIZE, w=800, h=600, size=(800, 600)))
     window.tick(0.0)
     assert window.picture().shape == (600, 800, 3)
-    stage.close()
 
 
 def _differs(a: np.ndarray, b: np.ndarray, box: tuple[int, int, int, int]) -> bool:
@@ -360,22 +344,16 @@ def terminal(width: int = 80, height: int = 24) -> Console:
     return Console(file=io.StringIO(), width=width, height=height, _environ={}, **options)
 
 
-def test_a_frame_in_half_blocks_with_bars_below(shared_run: Run) -> None:
-    found = find_run(str(shared_run.path), shared_run.path.parent)
-    agent, _ = trained_agent(found)
-    stage = open_stage(found, agent=agent)
-    player = Player(stage, PolicyActor(agent, greedy=True, explains=True), 1)
-    session = Session(player, Options(fps=10, title="counting"), 1)
-    view = TerminalView(session, terminal(), lambda timeout_s: [])
+def test_a_frame_in_half_blocks_with_bars_below(watched: Session) -> None:
+    view = TerminalView(watched, terminal(), lambda timeout_s: [])
     text = screen_of(view)
     assert "▀" in text
     assert "38;2;250;250;250" not in text  # no bit is set yet
     assert "go_left" in text
     assert "value " in text
     assert len(text.splitlines()) <= 24
-    session.advance()
+    watched.advance()
     assert "38;2;250;250;250" in screen_of(view)
-    stage.close()
 
 
 def test_toy_text_is_text(sitting: MakeSession) -> None:
@@ -454,24 +432,6 @@ def test_a_window_opens_where_there_is_a_display(
     assert run_play(shared_run, *flags) == 0
     assert "1 episode, mean return" in capsys.readouterr().out
     assert Path("a.gif").stat().st_size > 1000
-
-
-@pytest.mark.parametrize(
-    ("argv", "message"),
-    [
-        (["@last", "--mode", "robot"], "--mode robot: expected trained, random, user"),
-        (["@last", "--record", "a.txt"], "--record a.txt: expected a name in .npz, .mp4"),
-        (["@last", "--episodes", "x"], "--episodes x: expected a whole number of at least 1"),
-        (["CartPole-v1", "--mode", "user", "--text"], "--mode user needs a window or a terminal"),
-        (["CartPole-v1", "--mode", "trained", "--text"], "a config has no trained agent"),
-        (["nothing", "--text"], "there is no run 'nothing'"),
-    ],
-)
-def test_mistakes_are_told_in_one_line(
-    argv: list[str], message: str, shared_run: Run, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["play", *argv, "--runs-dir", str(shared_run.path.parent)]) == 2
-    assert message in capsys.readouterr().err
 
 
 def test_a_target_is_a_run_a_config_or_an_environment(shared_run: Run) -> None:

@@ -11,7 +11,7 @@ from PIL import Image
 
 from gymnasium_solver.cli.main import main
 from gymnasium_solver.media import record as recording
-from gymnasium_solver.media.drawing import GAP, caption_height, cut, grid, resized, scale_for
+from gymnasium_solver.media.drawing import GAP, caption_height, scale_for
 from gymnasium_solver.media.labels import action_names, action_text, features, numbers
 from gymnasium_solver.media.record import TEXT, TILE_TEXT, Shots, record
 from gymnasium_solver.media.stage import Stage, open_stage
@@ -19,7 +19,7 @@ from gymnasium_solver.media.video import VideoError
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.training.prepare import build_config
 from gymnasium_solver.training.targets import Found
-from tests.media.counting import count_in, needs_ffmpeg, picture_of, read_video
+from tests.media.counting import count_in, needs_ffmpeg, read_video
 
 MakeStage = Callable[..., Stage]
 SCALE = 8  # 45 pixels become 360
@@ -63,13 +63,8 @@ def test_without_overlay_there_is_nothing_but_the_frame(
     result = record(stage, chance(stage), 1, tmp_path / "a.gif", shots, fps=2)
     assert (result.height, result.width) == (45 * SCALE, 67 * SCALE)
     assert (result.n_frames, result.lengths, result.cut) == (3, [2], [0])
-
-
-def test_a_cut_episode_is_followed_by_another_one(
-    counting_stage: MakeStage, chance: Any, tmp_path: Path
-) -> None:
     stage = counting_stage(env_kwargs={"length": 9})
-    shots = Shots(episodes=3, most_steps=2)
+    shots = Shots(episodes=3, most_steps=2)  # a cut episode is followed by another one
     result = record(stage, chance(stage), 1, tmp_path / "a.gif", shots, fps=2)
     assert (result.lengths, result.cut) == ([2, 2, 2], [0, 1, 2])
 
@@ -100,22 +95,6 @@ def test_a_grid_has_room_for_so_many(counting_stage: MakeStage, chance: Any) -> 
     stage = counting_stage(n_envs=5)
     with pytest.raises(VideoError, match="a grid of 2 x 2 holds up to 4 episodes, got 5"):
         record(stage, chance(stage), 1, Path("a.gif"), Shots(episodes=5, rows=2, columns=2))
-
-
-def test_pictures_are_scaled_by_whole_numbers() -> None:
-    assert scale_for((45, 67), 640, 480) == 9
-    assert scale_for((45, 67), 70, 480) == 1
-    assert scale_for((400, 600), 300, 300) == 0.5
-    assert scale_for((400, 600), 299, 300) == pytest.approx(1 / 3)
-    assert scale_for((400, 600), 540, 999) == 0.9
-    assert count_in(resized(picture_of(5), 3.0), 3) == 5
-    assert resized(picture_of(5), 0.5).shape == (23, 34, 3)
-    assert resized(picture_of(5), 0.9).shape == (40, 60, 3)
-    three = grid([np.full((4, 6, 3), n, np.uint8) for n in (1, 2, 3)], 2, 2)
-    assert three.shape == (2 * (4 + GAP) + GAP, 2 * (6 + GAP) + GAP, 3)
-    assert three[GAP, GAP, 0] == 1
-    assert three[2 * GAP + 4, GAP, 0] == 3
-    assert cut("a long caption", 40, 14).endswith("…")
 
 
 # -- names --------------------------------------------------------------------------------------
@@ -186,26 +165,3 @@ def test_the_episodes_of_a_grid_are_those_of_the_test(
 def test_an_environment_can_be_changed(shared_run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     assert video(shared_run, "-o", "a.gif", "--env-kwargs", "length=2", "--fps", "2") == 0
     assert "return 3.00" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (["--grid", "5x5"], "--grid 5x5: expected rows x columns of 1 to 16 tiles, such as 4x4"),
-        (["--grid", "2x2", "--episodes", "9"], "--episodes 9: a grid of 2x2 holds 4"),
-        (["--episodes", "0"], "--episodes 0: expected a whole number of at least 1"),
-        (["--fps", "x"], "--fps x: expected a number above 0"),
-        (["--out", "a.avi"], "a.avi: expected a name that ends in .mp4, .gif, .webp"),
-        (["--seed", "soon"], "seed 'soon': expected test, val, train or a number"),
-        (["--deterministic", "--sampled"], "not allowed with argument"),
-        (["--env-kwargs", "length"], "--env-kwargs takes KEY=VALUE, but was given 'length'"),
-        (["--gird", "2x2"], "unknown flag '--gird'. Did you mean --grid?"),
-    ],
-)
-def test_mistakes_are_told_in_one_line(
-    flags: list[str], message: str, shared_run: Run, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert video(shared_run, *flags) == 2
-    said = capsys.readouterr().err.strip()
-    assert message in said
-    assert "\n" not in said
