@@ -50,13 +50,8 @@ class FakeHub:
         self.repos: dict[str, Repo] = {}
         self.lfs: dict[str, bytes] = {}
         self.requests: list[str] = []
-        hub = self
-
-        class Handler(_Handler):
-            pass
-
-        Handler.hub = hub
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        handler = type("Handler", (_Handler,), {"hub": self})
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
 
@@ -78,20 +73,8 @@ class _Handler(BaseHTTPRequestHandler):
         """Quiet."""
 
     def do_GET(self) -> None:
-        self._handle("GET")
-
-    def do_HEAD(self) -> None:
-        self._handle("HEAD")
-
-    def do_POST(self) -> None:
-        self._handle("POST")
-
-    def do_PUT(self) -> None:
-        self._handle("PUT")
-
-    def _handle(self, method: str) -> None:
         path = unquote(urlsplit(self.path).path)
-        self.hub.requests.append(f"{method} {path}")
+        self.hub.requests.append(f"{self.command} {path}")
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         if path == "/api/whoami-v2":
             if not self._is_user():
@@ -107,11 +90,13 @@ class _Handler(BaseHTTPRequestHandler):
         if match := re.fullmatch(r"/(datasets/)?([^/]+/[^/]+)\.git/info/lfs/objects/batch", path):
             return self._lfs(json.loads(body))
         if match := re.fullmatch(r"/api/(models|datasets)/([^/]+/[^/]+)(/.*)?", path):
-            return self._api(match[1], match[2], match[3] or "", method, body)
+            return self._api(match[1], match[2], match[3] or "", body)
         if match := re.fullmatch(r"/(datasets/)?([^/]+/[^/]+)/resolve/([^/]+)/(.+)", path):
             kind = "datasets" if match[1] else "models"
-            return self._resolve(kind, match[2], match[3], match[4], method)
+            return self._resolve(kind, match[2], match[3], match[4])
         return self._send(404, {"error": f"no route {path}"})
+
+    do_HEAD = do_POST = do_PUT = do_GET
 
     def _is_user(self) -> bool:
         return self.headers.get("Authorization") == f"Bearer {TOKEN}"
@@ -143,7 +128,7 @@ class _Handler(BaseHTTPRequestHandler):
         repo = self.hub.repos.get(f"{kind}/{name}")
         return None if repo is None or (repo.private and not self._is_user()) else repo
 
-    def _api(self, kind: str, name: str, rest: str, method: str, body: bytes) -> None:
+    def _api(self, kind: str, name: str, rest: str, body: bytes) -> None:
         repo = self._repo(kind, name)
         if repo is None:
             return self._missing("RepoNotFound")
@@ -185,7 +170,7 @@ class _Handler(BaseHTTPRequestHandler):
         url = f"{self.hub.url}/{prefix}{name}/commit/{sha}"
         return self._send(200, {"success": True, "commitUrl": url, "commitOid": sha})
 
-    def _resolve(self, kind: str, name: str, revision: str, file: str, method: str) -> None:
+    def _resolve(self, kind: str, name: str, revision: str, file: str) -> None:
         repo = self._repo(kind, name)
         if repo is None:
             return self._missing("RepoNotFound")
@@ -194,7 +179,7 @@ class _Handler(BaseHTTPRequestHandler):
             return self._missing("EntryNotFound")
         headers = {"X-Repo-Commit": repo.sha if revision == "main" else revision}
         headers["ETag"] = f'"{hashlib.sha256(data).hexdigest()}"'
-        self._reply(200, data, "application/octet-stream", headers, method == "HEAD")
+        self._reply(200, data, "application/octet-stream", headers)
 
     def _missing(self, code: str) -> None:
         self._send(404 if code != "RepoNotFound" or self._is_user() else 401, {}, code)
@@ -202,18 +187,14 @@ class _Handler(BaseHTTPRequestHandler):
     def _send(self, status: int, value: Any, code: str | None = None) -> None:
         headers = {} if code is None else {"X-Error-Code": code}
         data = json.dumps(value).encode()
-        self._reply(status, data, "application/json", headers, self.command == "HEAD")
+        self._reply(status, data, "application/json", headers)
 
-    def _reply(
-        self, status: int, data: bytes, kind: str, headers: dict[str, str], head_only: bool
-    ) -> None:
+    def _reply(self, status: int, data: bytes, kind: str, headers: dict[str, str]) -> None:
         self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(data)))
-        for name, value in headers.items():
-            self.send_header(name, value)
+        for name, value in {"Content-Type": kind, "Content-Length": len(data), **headers}.items():
+            self.send_header(name, str(value))
         self.end_headers()
-        if not head_only:
+        if self.command != "HEAD":
             self.wfile.write(data)
 
 

@@ -54,23 +54,14 @@ def test_a_dockerfile(name: str) -> None:
     # No secret and no version of its own: both belong elsewhere.
     assert not re.search(r"(?i)(token|password|secret)=", environment)
     assert "==" not in " ".join(rest for kind, rest in steps if kind == "RUN")
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_copied_files_exist_and_are_not_ignored(name: str) -> None:
+    # Copied files exist and are not ignored.
     ignored = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
-    for kind, rest in instructions(name):
-        if kind != "COPY":
-            continue
-        for source in shlex.split(rest)[:-1]:
-            assert (ROOT / source).exists(), source
-            assert f"!{source.removeprefix('./')}" in ignored, source
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_the_extras_exist(name: str) -> None:
+    copied = [shlex.split(rest)[:-1] for kind, rest in steps if kind == "COPY"]
+    for source in (file for files in copied for file in files):
+        assert (ROOT / source).exists(), source
+        assert f"!{source.removeprefix('./')}" in ignored, source
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    run = " ".join(rest for kind, rest in instructions(name) if kind == "RUN")
+    run = " ".join(rest for kind, rest in steps if kind == "RUN")
     [extras] = re.findall(r"'\.\[([\w,]+)\]'", run)
     assert set(extras.split(",")) <= project["optional-dependencies"].keys()
     assert "train" in extras.split(",")
@@ -100,16 +91,9 @@ def test_compose() -> None:
     assert data["volumes"].keys() == {"runs"}
     command = services["train"]["command"]
     assert command[-2:] == ["--if-exists", "resume"], "a restart continues"
-
-
-def test_the_commands_are_understood(tmp_path: Path) -> None:
-    """The flags of compose.yaml exist, as the verbs read them."""
     from gymnasium_solver.cli import ui
 
-    data = yaml.safe_load((ROOT / "compose.yaml").read_text(encoding="utf-8"))
-    verb, *words = data["services"]["ui"]["command"]
-    flags = [word for word in words if word.startswith("--")]
-    assert verb == "ui"
+    flags = [word for word in services["ui"]["command"] if word.startswith("--")]
     text = Path(str(ui.__file__)).read_text(encoding="utf-8")
     assert all(f'"{flag}"' in text for flag in flags)
 

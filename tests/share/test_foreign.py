@@ -24,7 +24,7 @@ import gymnasium_solver as gs
 from gymnasium_solver.cli.main import main
 from gymnasium_solver.errors import GsolveError, RunError
 from gymnasium_solver.share.foreign.config_files import read_foreign
-from gymnasium_solver.share.foreign.imported_model import import_model
+from gymnasium_solver.share.foreign.imported_model import ForeignModel, import_model
 from gymnasium_solver.share.foreign.inert import Inert, as_array, read_inert
 from gymnasium_solver.share.foreign.model_files import read_cleanrl, read_sb3
 from gymnasium_solver.training.prepare import build_config
@@ -100,6 +100,15 @@ def ppo_zip(
     return write_zip(path, "stable_baselines3.common.policies", tensors, **data), actor
 
 
+def imported(model: ForeignModel, env_id: str, folder: Path) -> Any:
+    """The agent of the run that a model becomes."""
+    return gs.load(import_model(model, env_id, folder, source="x", episodes=None)[0])
+
+
+def observations(width: int, n: int = 1000) -> np.ndarray:
+    return RNG.normal(size=(n, width)).astype(np.float32)
+
+
 def test_a_ppo_of_sb3_acts_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     schedule = {":type:": "x", ":serialized:": "?", "value_schedule": "ConstantSchedule(val=0.1)"}
     path, actor = ppo_zip(tmp_path, learning_rate=0.0007, clip_range=schedule, use_sde=False)
@@ -109,7 +118,7 @@ def test_a_ppo_of_sb3_acts_the_same(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert shown["fields"]["policy_lr"] == 0.0007
     assert shown["fields"]["clip_range"] == 0.1
     agent = gs.load(shown["path"])
-    obs = RNG.normal(size=(1000, 4)).astype(np.float32)
+    obs = observations(4)
     expected = forward(actor, obs, np.tanh).argmax(axis=1)
     assert (agent.act(obs) == expected).mean() > 0.998  # rounding may decide a tie
     run = gs.open_run(shown["path"])
@@ -120,17 +129,16 @@ def test_a_ppo_of_sb3_acts_the_same(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 def test_continuous_actions_are_in_the_envs_units(tmp_path: Path) -> None:
     path, actor = ppo_zip(tmp_path, n_out=1, n_in=3)
-    run, _ = import_model(read_sb3(path), "Pendulum-v1", tmp_path, source="x", episodes=None)
-    obs = RNG.normal(size=(1000, 3)).astype(np.float32)
+    agent = imported(read_sb3(path), "Pendulum-v1", tmp_path)
+    obs = observations(3)
     expected = np.clip(forward(actor, obs, np.tanh), -2, 2)  # SB3 clips to the bounds
-    np.testing.assert_allclose(gs.load(run).act(obs), expected, atol=2e-5)
+    np.testing.assert_allclose(agent.act(obs), expected, atol=2e-5)
 
 
 def test_state_dependent_exploration_of_sb3(tmp_path: Path) -> None:
     path, actor = ppo_zip(tmp_path, n_out=1, n_in=3, sde=True, use_sde=True, sde_sample_freq=4)
-    run, _ = import_model(read_sb3(path), "Pendulum-v1", tmp_path, source="x", episodes=None)
-    agent: Any = gs.load(run)
-    obs = RNG.normal(size=(50, 3)).astype(np.float32)
+    agent = imported(read_sb3(path), "Pendulum-v1", tmp_path)
+    obs = observations(3, 50)
     expected = forward(actor, obs, np.tanh)
     np.testing.assert_allclose(agent.act(obs), np.clip(expected, -2, 2), atol=2e-5)
     outputs = agent.net.actor(torch.from_numpy(obs)).detach().numpy()
@@ -147,11 +155,11 @@ def test_statistics_of_vec_normalize(tmp_path: Path, monkeypatch: pytest.MonkeyP
     statistics = tmp_path / "vec_normalize.pkl"
     statistics.write_bytes(pickled_vec_normalize(mean, var, monkeypatch))
     model = read_sb3(path, statistics)
-    run, _ = import_model(model, "Pendulum-v1", tmp_path, source="x", episodes=None)
-    obs = RNG.normal(size=(1000, 3)).astype(np.float32)
+    agent = imported(model, "Pendulum-v1", tmp_path)
+    obs = observations(3)
     seen = np.clip((obs - mean) / np.sqrt(var + 1e-8), -5, 5)
     expected = np.clip(forward(actor, seen, np.tanh), -2, 2)
-    np.testing.assert_allclose(gs.load(run).act(obs), expected, atol=2e-5)
+    np.testing.assert_allclose(agent.act(obs), expected, atol=2e-5)
 
 
 def pickled_vec_normalize(
@@ -200,22 +208,22 @@ def test_q_networks_and_actor_critics_of_sb3(tmp_path: Path) -> None:
     q = dense([4, 8, 8, 2])
     tensors = named(q, "q_net.q_net.0", "q_net.q_net.2", "q_net.q_net.4")
     path = write_zip(tmp_path / "dqn.zip", "stable_baselines3.dqn.policies", tensors)
-    run, _ = import_model(read_sb3(path), "CartPole-v1", tmp_path, source="x", episodes=None)
-    obs = RNG.normal(size=(1000, 4)).astype(np.float32)
-    assert (gs.load(run).act(obs) == forward(q, obs, relu).argmax(axis=1)).mean() > 0.998
-    obs = RNG.normal(size=(1000, 3)).astype(np.float32)
+    agent = imported(read_sb3(path), "CartPole-v1", tmp_path)
+    obs = observations(4)
+    assert (agent.act(obs) == forward(q, obs, relu).argmax(axis=1)).mean() > 0.998
+    obs = observations(3)
     critics = named(dense([4, 8, 1]), "critic.qf0.0", "critic.qf0.2")
     critics |= named(dense([4, 8, 1]), "critic.qf1.0", "critic.qf1.2")
     latent, mu, log_std = dense([3, 8]), dense([8, 1]), dense([8, 1])
     tensors = named([*latent, *mu, *log_std], "actor.latent_pi.0", "actor.mu", "actor.log_std")
     path = write_zip(tmp_path / "sac.zip", "stable_baselines3.sac.policies", tensors | critics)
-    run, _ = import_model(read_sb3(path), "Pendulum-v1", tmp_path, source="x", episodes=None)
+    agent = imported(read_sb3(path), "Pendulum-v1", tmp_path)
     expected = 2 * np.tanh(forward([*latent, *mu], obs, relu))
-    np.testing.assert_allclose(gs.load(run).act(obs), expected, atol=2e-5)
+    np.testing.assert_allclose(agent.act(obs), expected, atol=2e-5)
     tensors = named([*latent, *mu], "actor.mu.0", "actor.mu.2")
     path = write_zip(tmp_path / "td3.zip", "stable_baselines3.td3.policies", tensors | critics)
-    run, _ = import_model(read_sb3(path), "Pendulum-v1", tmp_path, source="x", episodes=None)
-    np.testing.assert_allclose(gs.load(run).act(obs), expected, atol=2e-5)
+    agent = imported(read_sb3(path), "Pendulum-v1", tmp_path)
+    np.testing.assert_allclose(agent.act(obs), expected, atol=2e-5)
 
 
 def test_models_of_cleanrl(tmp_path: Path) -> None:
@@ -223,17 +231,17 @@ def test_models_of_cleanrl(tmp_path: Path) -> None:
     path = tmp_path / "ppo.cleanrl_model"
     tensors = named(actor, "actor.0", "actor.2", "actor.4")
     torch.save(tensors | named(critic, "critic.0", "critic.2", "critic.4"), path)
-    run, _ = import_model(read_cleanrl(path), "CartPole-v1", tmp_path, source="x", episodes=None)
-    obs = RNG.normal(size=(1000, 4)).astype(np.float32)
-    assert (gs.load(run).act(obs) == forward(actor, obs, np.tanh).argmax(axis=1)).mean() > 0.998
+    agent = imported(read_cleanrl(path), "CartPole-v1", tmp_path)
+    obs = observations(4)
+    assert (agent.act(obs) == forward(actor, obs, np.tanh).argmax(axis=1)).mean() > 0.998
     layers = dense([3, 8, 8, 1])
     state = named(layers, "fc1", "fc2", "fc_mu") | {"action_scale": torch.tensor([2.0])}
     critics = [named(dense([4, 8, 8, 1]), "fc1", "fc2", "fc3") for _ in range(2)]
     torch.save((state, *critics), path)
-    run, _ = import_model(read_cleanrl(path), "Pendulum-v1", tmp_path, source="x", episodes=None)
-    obs = RNG.normal(size=(1000, 3)).astype(np.float32)
+    agent = imported(read_cleanrl(path), "Pendulum-v1", tmp_path)
+    obs = observations(3)
     expected = 2 * np.tanh(forward(layers, obs, relu))
-    np.testing.assert_allclose(gs.load(run).act(obs), expected, atol=2e-5)
+    np.testing.assert_allclose(agent.act(obs), expected, atol=2e-5)
 
 
 def test_bad_models_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -311,37 +319,22 @@ class Args:
     batch_size: int = 0
 raise SystemExit("this script must not be run")
 """
-SLM: dict[str, Any] = {
-    "ppo_cartpole": {
-        "agent": [
-            {
-                "name": "PPO",
-                "algorithm": {
-                    "name": "PPO",
-                    "gamma": 0.99,
-                    "lam": 0.95,
-                    "clip_eps_spec": {"name": "no_decay", "start_val": 0.2, "end_val": 0.2},
-                    "time_horizon": 32,
-                    "minibatch_size": 64,
-                    "training_epoch": 4,
-                },
-                "memory": {"name": "OnPolicyBatchReplay"},
-                "net": {
-                    "type": "MLPNet",
-                    "shared": False,
-                    "hid_layers": [64, 64],
-                    "hid_layers_activation": "tanh",
-                    "clip_grad_val": 0.5,
-                    "optim_spec": {"name": "Adam", "lr": 0.01},
-                    "lr_scheduler_spec": {"name": "LinearToZero", "frame": 1e5},
-                    "init_fn": "orthogonal_",
-                },
-            }
-        ],
-        "env": [{"name": "CartPole-v1", "num_envs": 4, "max_t": None, "max_frame": 100000}],
-        "meta": {"max_trial": 1},
-    }
-}
+SLM = """
+{"ppo_cartpole": {
+  "agent": [{
+    "name": "PPO",
+    "algorithm": {
+      "name": "PPO", "gamma": 0.99, "lam": 0.95, "time_horizon": 32, "minibatch_size": 64,
+      "training_epoch": 4,
+      "clip_eps_spec": {"name": "no_decay", "start_val": 0.2, "end_val": 0.2}},
+    "memory": {"name": "OnPolicyBatchReplay"},
+    "net": {
+      "type": "MLPNet", "shared": false, "hid_layers": [64, 64], "clip_grad_val": 0.5,
+      "hid_layers_activation": "tanh", "optim_spec": {"name": "Adam", "lr": 0.01},
+      "lr_scheduler_spec": {"name": "LinearToZero", "frame": 1e5}, "init_fn": "orthogonal_"}}],
+  "env": [{"name": "CartPole-v1", "num_envs": 4, "max_t": null, "max_frame": 100000}],
+  "meta": {"max_trial": 1}}}
+"""
 
 
 def translated(tmp_path: Path, name: str, text: str, **more: Any) -> Any:
@@ -392,7 +385,7 @@ def test_cleanrls_script_is_parsed_not_run(tmp_path: Path) -> None:
 
 
 def test_slm_labs_specs(tmp_path: Path) -> None:
-    found = translated(tmp_path, "spec.json", json.dumps(SLM))
+    found = translated(tmp_path, "spec.json", SLM)
     fields = found.mapped.fields
     assert (found.env_id, found.algo_id, fields["n_steps"]) == ("CartPole-v1", "ppo", 32)
     assert (fields["policy_lr"], fields["hidden_dims"]) == ("lin_0.01", [64, 64])
@@ -511,10 +504,8 @@ def test_a_policy_of_images_of_cleanrl_acts_the_same(script: str, tmp_path: Path
     path, obs = tmp_path / f"{script}.cleanrl_model", frames()
     expected, _ = expected_actions(tensors, names, "network.7", out, obs)
     torch.save(tensors, path)
-    run, _ = import_model(
-        read_cleanrl(path), "ALE/Pong-v5", tmp_path, source=path.name, episodes=None
-    )
-    assert (gs.load(run).act(obs, as_trained=True) == expected).mean() > 0.95
+    agent = imported(read_cleanrl(path), "ALE/Pong-v5", tmp_path)
+    assert (agent.act(obs, as_trained=True) == expected).mean() > 0.95
 
 
 def test_networks_of_images_that_do_not_fit_are_refused(tmp_path: Path) -> None:

@@ -35,11 +35,17 @@ print(json.dumps(found))
 """
 
 
-def run_blocked(argvs: list[list[str]], root: Path) -> list[tuple[int, str, str]]:
-    command = [sys.executable, "-c", PROGRAM, ",".join(BLOCKED), json.dumps(argvs)]
+def output_of(program: str, *args: str) -> str:
+    command = [sys.executable, "-c", program, ",".join(BLOCKED), *args]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    found: list[tuple[int, str, str]] = json.loads(done.stdout.splitlines()[-1])
+    return done.stdout.strip()
+
+
+def run_blocked(argvs: list[list[str]]) -> list[tuple[int, str, str]]:
+    found: list[tuple[int, str, str]] = json.loads(
+        output_of(PROGRAM, json.dumps(argvs)).splitlines()[-1]
+    )
     return found
 
 
@@ -78,7 +84,7 @@ def test_what_reads_works_and_what_trains_says_what_is_missing(tmp_path: Path) -
         ["video", run.id, *at],
         ["train", "CartPole-v1:ppo", "--seeds", "2", *at],
     ]
-    *found, python = run_blocked(reading + training, tmp_path)
+    *found, python = run_blocked(reading + training)
     for argv, (code, _, err) in zip(reading, found, strict=False):
         assert code == 0, (argv, err)
     for argv, (code, _, err) in zip(training, found[len(reading) :], strict=True):
@@ -99,8 +105,7 @@ def test_wrong_fields_are_refused_and_needs_must_be_given(tmp_path: Path) -> Non
             ["show", "CartPole-v1:ppo", "--gamma", "3"],
             ["show", "CartPole-v1:ppo", "--clip-rnge", "0.2"],
             ["train", "CartPole-v1:ppo", "--seeds", "2", "--backend", "dstack", *at],
-        ],
-        tmp_path,
+        ]
     )
     assert [code for code, _, _ in found] == [2, 2, 2]
     assert "gamma: got 3" in found[0][2]
@@ -123,13 +128,6 @@ from gymnasium_solver.training.prepare import load_config
 names = [e.name for e in find_configs() if "<" not in e.env_id][:: int(sys.argv[2])]
 print(json.dumps({n: config_dict(load_config(n)) for n in names}))
 """
-
-
-def output_of(program: str, *args: str) -> str:
-    command = [sys.executable, "-c", program, ",".join(BLOCKED), *args]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
 
 
 def test_config_classes_are_those_of_the_agents_and_import_no_torch() -> None:

@@ -3,7 +3,6 @@
 import csv
 import os
 import random
-import signal
 import struct
 import subprocess
 import sys
@@ -20,7 +19,9 @@ from gymnasium_solver.share.trackers import follow
 from gymnasium_solver.share.trackers.follow import Follower
 from gymnasium_solver.share.trackers.sink import Options, TrackError, make_sink
 from tests.share import tb_reader
-from tests.share.tracked import end, go_back, grow, new_run
+from tests.share.tracked import end, follow_with_kills, go_back, grow, new_run
+
+BOTH = pytest.mark.parametrize("name", ["csv", "tensorboard"])
 
 
 def csv_points(run: Run) -> list[tuple[int, str, float]]:
@@ -61,7 +62,7 @@ def check(run: Run, name: str) -> None:
     assert [v for *_, v in found] == pytest.approx([v for *_, v in wanted], rel=1e-6)
 
 
-@pytest.mark.parametrize("name", ["csv", "tensorboard"])
+@BOTH
 def test_all_rows_are_sent_and_only_the_new_ones_later(name: str, tmp_path: Path) -> None:
     run = new_run(tmp_path)
     grow(run, 25, 0)
@@ -75,7 +76,7 @@ def test_all_rows_are_sent_and_only_the_new_ones_later(name: str, tmp_path: Path
     check(run, name)
 
 
-@pytest.mark.parametrize("name", ["csv", "tensorboard"])
+@BOTH
 def test_a_rewind_is_followed_by_a_running_and_by_a_new_follower(name: str, tmp_path: Path) -> None:
     run = new_run(tmp_path)
     grow(run, 40, 0)
@@ -122,7 +123,7 @@ def fault_points(monkeypatch: pytest.MonkeyPatch, chance: float, rng: random.Ran
     deadly(follow.Stream, "poll")
 
 
-@pytest.mark.parametrize("name", ["csv", "tensorboard"])
+@BOTH
 @pytest.mark.parametrize("seed", range(6))
 def test_every_row_once_when_killed_at_any_moment(
     name: str, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -149,35 +150,14 @@ def test_every_row_once_when_killed_at_any_moment(
     check(run, name)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["csv", "tensorboard"])
-def test_every_row_once_after_kill_9(name: str, tmp_path: Path) -> None:
-    """A real process, killed while the run grows and is rewound."""
+@BOTH
+@pytest.mark.parametrize(
+    "n_kills",
+    [pytest.param(3, marks=pytest.mark.slow), pytest.param(20, marks=pytest.mark.services)],
+)
+def test_every_row_once_after_kill_9(name: str, n_kills: int, tmp_path: Path) -> None:
     run = new_run(tmp_path)
-    words = [sys.executable, "-m", "gymnasium_solver", "track", str(run.path), "--to", name]
-    rng = random.Random(name)
-    grow(run, 5, 0)
-    rows = 5
-    for kill in range(3):
-        follower = subprocess.Popen([*words, "--follow"], stdout=subprocess.DEVNULL)
-        deadline = time.monotonic() + 30
-        state = run.path / f"trackers/{name}.json"
-        while not state.exists() and time.monotonic() < deadline:
-            time.sleep(0.02)
-        for _ in range(30):
-            grow(run, 20, rows)
-            rows += 20
-            time.sleep(0.01 * rng.random())
-        if kill == 1:
-            rows = 200
-            go_back(run, 10 * rows)
-            grow(run, 10, rows, tag=0.5)
-            rows += 10
-            time.sleep(1.2 * rng.random())
-        follower.send_signal(signal.SIGKILL)
-        follower.wait()
-    end(run)
-    subprocess.run([*words, "--follow"], check=True, timeout=60, stdout=subprocess.DEVNULL)
+    follow_with_kills(run, n_kills, "--to", name)
     check(run, name)
 
 

@@ -2,11 +2,6 @@
 
 import importlib
 import json
-import random
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +11,7 @@ from PIL import Image
 from gymnasium_solver.runs.query import get_rows
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.share.trackers.follow import Follower
-from tests.share.tracked import end, go_back, grow, new_run
+from tests.share.tracked import end, follow_with_kills, grow, new_run
 
 pytestmark = pytest.mark.services
 REWARD = "train/roll/ep_rew/mean"
@@ -89,58 +84,8 @@ def _records(data: bytes) -> list[bytes]:
     return whole
 
 
-def expected(run: Run) -> list[tuple[int, float]]:
-    return [(row["env_steps"], row[REWARD]) for row in get_rows(run) if REWARD in row]
-
-
 def test_wandb_offline_has_every_row_once_after_kills_and_rewinds(tmp_path: Path) -> None:
     pytest.importorskip("wandb", reason="W&B is not installed")
     run = new_run(tmp_path)
-    grow(run, 5, 0)
-    words = [sys.executable, "-m", "gymnasium_solver", "track", str(run.path), "--to", "wandb"]
-    words += ["--mode", "offline", "--follow"]
-    rng = random.Random(1)
-    rows = 5
-    for kill in range(20):
-        follower = subprocess.Popen(words, stdout=subprocess.DEVNULL)
-        for _ in range(10):
-            grow(run, 5, rows)
-            rows += 5
-            time.sleep(0.4 * rng.random())
-        if kill % 7 == 3:
-            rows //= 2
-            go_back(run, 10 * rows)
-            grow(run, 3, rows, tag=0.5)
-            rows += 3
-        follower.send_signal(signal.SIGKILL)
-        follower.wait()
-    end(run)
-    subprocess.run(words, check=True, timeout=120)
-    assert history(run) == expected(run)
-
-
-@pytest.mark.parametrize("name", ["csv", "tensorboard"])
-def test_twenty_kills_at_random_moments(name: str, tmp_path: Path) -> None:
-    from tests.share.test_trackers_files import check
-
-    run = new_run(tmp_path)
-    words = [sys.executable, "-m", "gymnasium_solver", "track", str(run.path), "--to", name]
-    rng = random.Random(name)
-    rows = 0
-    for kill in range(20):
-        follower = subprocess.Popen([*words, "--follow"], stdout=subprocess.DEVNULL)
-        for _ in range(20):
-            grow(run, 10, rows)
-            rows += 10
-            time.sleep(0.15 * rng.random())
-        if kill % 6 == 4:
-            rows //= 2
-            go_back(run, 10 * rows)
-            grow(run, 10, rows, tag=0.5)
-            rows += 10
-            time.sleep(rng.random())
-        follower.send_signal(signal.SIGKILL)
-        follower.wait()
-    end(run)
-    subprocess.run([*words, "--follow"], check=True, timeout=60, stdout=subprocess.DEVNULL)
-    check(run, name)
+    follow_with_kills(run, 20, "--to", "wandb", "--mode", "offline")
+    assert history(run) == [(r["env_steps"], r[REWARD]) for r in get_rows(run) if REWARD in r]

@@ -16,7 +16,7 @@ from gymnasium_solver.share.trackers import wandb_run
 from gymnasium_solver.share.trackers.follow import Follower
 from gymnasium_solver.share.trackers.sink import Options, TrackError
 from gymnasium_solver.share.trackers.wandb_run import fetch
-from tests.share.tracked import end, go_back, grow, new_run
+from tests.share.tracked import add_checkpoint, end, go_back, grow, new_run
 
 
 @dataclass
@@ -38,7 +38,10 @@ class FakeRun:
         self.server, self.dir, self.resumed = server, str(folder / "run-x/files"), resumed
         self.step = max(server.steps, default=-1) + 1
         self.url = "https://wandb.example/run"
-        self.summary, self.config = server.summary, _Config(server.config)
+        self.summary = server.summary
+        self.config = types.SimpleNamespace(
+            update=lambda values, allow_val_change: server.config.update(values)
+        )
         self.defined: list[Any] = []
 
     def define_metric(self, name: str, step_metric: str | None = None) -> None:
@@ -58,14 +61,6 @@ class FakeRun:
 
     def finish(self, exit_code: int = 0) -> None:
         pass
-
-
-class _Config(dict[str, Any]):
-    def __init__(self, target: dict[str, Any]) -> None:
-        self.target = target
-
-    def update(self, values: Any, allow_val_change: bool = False) -> None:  # type: ignore[override]
-        self.target.update(values)
 
 
 class FakeArtifact:
@@ -112,14 +107,15 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Server:
 ONLINE = Options(mode="online")
 
 
+REWARD = "train/roll/ep_rew/mean"
+
+
 def rewards(server: Server) -> list[float]:
-    name = "train/roll/ep_rew/mean"
-    return [v[name] for _, v in sorted(server.steps.items()) if name in v]
+    return [values[REWARD] for _, values in sorted(server.steps.items()) if REWARD in values]
 
 
 def expected(run: Run) -> list[float]:
-    name = "train/roll/ep_rew/mean"
-    return [row[name] for row in get_rows(run) if name in row]
+    return [row[REWARD] for row in get_rows(run) if REWARD in row]
 
 
 def test_a_run_has_our_id_group_config_metrics_alerts_and_summary(
@@ -130,11 +126,7 @@ def test_a_run_has_our_id_group_config_metrics_alerts_and_summary(
     grow(run, 30, 0)
     (run.videos_dir / "a.mp4").write_bytes(b"x")
     run.log_event("video", env_steps=100, path="videos/a.mp4")
-    checkpoint = run.checkpoints_dir / "100"
-    checkpoint.mkdir()
-    (checkpoint / "done").touch()
-    (checkpoint / "model.safetensors").write_bytes(b"w")
-    run.log_event("checkpoint", env_steps=100, epoch=9, reason="best")
+    add_checkpoint(run, 100)
     run.log_event("config", env_steps=110, changed={"policy_lr": [0.001, 0.0005]})
     end(run)
     assert Follower(run, "wandb", ONLINE).send() == "https://wandb.example/run"
@@ -209,21 +201,15 @@ def test_a_run_is_fetched_by_its_id(
 ) -> None:
     run = new_run(tmp_path / "there")
     grow(run, 10, 0)
-    checkpoint = run.checkpoints_dir / "100"
-    checkpoint.mkdir()
-    for name in ("done", "model.safetensors", "evil.pkl"):
-        (checkpoint / name).write_bytes(b"w")
-    run.log_event("checkpoint", env_steps=100, epoch=9, reason="best")
+    add_checkpoint(run, 100, "evil.pkl")
     end(run)
     Follower(run, "wandb", ONLINE).send()
     monkeypatch.setattr(wandb_run, "wandb_module", lambda: _api(server, tmp_path))
     got = fetch("tracked", tmp_path / "here", "p")
     assert got.metrics_path.read_text() == run.metrics_path.read_text()
     assert got.meta()["id"] == "tracked"
-    assert {path.name for path in (got.checkpoints_dir / "best").iterdir()} == {
-        "done",
-        "model.safetensors",
-    }
+    names = {path.name for path in (got.checkpoints_dir / "best").iterdir()}
+    assert names == {"done", "model.safetensors"}
     with pytest.raises(TrackError, match="exists already"):
         fetch("tracked", tmp_path / "here", "p")
     for bad in ("../x", "/etc", ".hidden", ""):

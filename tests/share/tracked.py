@@ -1,5 +1,10 @@
-"""Runs that grow, are rewound and end, without training."""
+"""Runs that grow, are rewound and end, without training; followers that are killed meanwhile."""
 
+import random
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -42,3 +47,39 @@ def go_back(run: Run, env_steps: int) -> None:
     run.close()
     for path in (run.metrics_path, run.events_path):
         write_atomic(path, _rows_until(path, env_steps))
+
+
+def add_checkpoint(run: Run, env_steps: int, *names: str) -> None:
+    folder = run.checkpoints_dir / str(env_steps)
+    folder.mkdir()
+    for name in ("done", "model.safetensors", *names):
+        (folder / name).write_bytes(b"w")
+    run.log_event("checkpoint", env_steps=env_steps, epoch=9, reason="best")
+
+
+def follow_with_kills(run: Run, n_kills: int, *words: str) -> None:
+    """`gsolve track --follow` as a real process, killed again and again while the run grows and is
+    rewound; then once more until its end."""
+    argv = [sys.executable, "-m", "gymnasium_solver", "track", str(run.path), *words, "--follow"]
+    state = run.path / f"trackers/{words[1]}.json"
+    rng, rows = random.Random(words[1]), 5
+    grow(run, rows, 0)
+    for kill in range(n_kills):
+        follower = subprocess.Popen(argv, stdout=subprocess.DEVNULL)
+        deadline = time.monotonic() + 30
+        while kill == 0 and not state.exists() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        for _ in range(20):
+            grow(run, 10, rows)
+            rows += 10
+            time.sleep(0.15 * rng.random() if n_kills > 3 else 0.01 * rng.random())
+        if kill % 6 == 1:
+            rows //= 2
+            go_back(run, 10 * rows)
+            grow(run, 10, rows, tag=0.5)
+            rows += 10
+            time.sleep(1.2 * rng.random())
+        follower.send_signal(signal.SIGKILL)
+        follower.wait()
+    end(run)
+    subprocess.run(argv, check=True, timeout=120, stdout=subprocess.DEVNULL)
