@@ -241,7 +241,7 @@ def _write_files(args: argparse.Namespace, episode: "Episode") -> None:
                 with Path(args.csv).open("w", newline="", encoding="utf-8") as file:
                     write_csv(episode, file)
         if args.html:
-            from gymnasium_solver.serve.web.episode_page import episode_page
+            from gymnasium_solver.serve.web.episode_file import episode_page
 
             Path(args.html).write_text(episode_page(episode), encoding="utf-8")
     except OSError as error:

@@ -5,9 +5,9 @@
 
 The first parameter is the desk that answers: the folder of runs and what is kept of it. The others
 say what may be given. The web server makes a route of such a function (web/handling.py) and the MCP
-server a tool (mcp/tools.py); both read the arguments here, so a run, a number or a list means the
+server a tool (mcp/answers.py); both read the arguments here, so a run, a number or a list means the
 same and has the same limits whoever asks. An answer is a mapping of JSON types, or what the server
-itself returns (a file, a picture).
+itself returns: a file, a picture.
 """
 
 import inspect
@@ -38,13 +38,16 @@ from gymnasium_solver.runs.index import stamp
 from gymnasium_solver.runs.resolve import resolve_run
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.runs.series import MetricTable
+from gymnasium_solver.runs.store import RunStore
 
 Question = Callable[..., Any]
+Answer = dict[str, Any]
+Fields = dict[str, Any]
+"""Fields of a config to change."""
 Value = TypeVar("Value")
 MOST_TABLE_BYTES = 200_000_000
 MOST_COMPARISONS = 32
-NO_FIELDS: dict[str, Any] = {}
-"""The default of a parameter that is an object."""
+NO_FIELDS: Fields = {}
 
 
 class BadRequest(GsolveError):
@@ -56,6 +59,7 @@ class Desk:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self.store = RunStore(root)
         self.tables = Tables()
         self._comparisons: Kept[dict[str, Any]] = Kept(MOST_COMPARISONS)
 
@@ -175,10 +179,19 @@ class Parameter(NamedTuple):
         return self.name.rstrip("_")
 
 
-_KINDS = {
-    str: "text", int: "a whole number", float: "a number", bool: "true or false",
-    list: "a list of texts", dict: "an object",
-}  # fmt: skip
+# What each kind is called, and whether a JSON value is one. A default may be a tuple.
+_KINDS: dict[Any, tuple[str, Callable[[Any], bool]]] = {
+    str: ("text", lambda value: isinstance(value, str)),
+    int: ("a whole number", lambda value: type(value) is int),
+    float: ("a number", lambda value: type(value) in (int, float)),
+    bool: ("true or false", lambda value: isinstance(value, bool)),
+    dict: ("an object", lambda value: isinstance(value, dict)),
+    list: (
+        "a list of texts",
+        lambda value: isinstance(value, list | tuple) and all(isinstance(v, str) for v in value),
+    ),
+}
+_ANYTHING = ("a value", lambda value: True)
 
 
 def given_kind(kind: Any) -> Any:
@@ -196,10 +209,9 @@ def parameters(question: Question) -> list[Parameter]:
         if get_origin(hint) is Annotated:
             hint, check = get_args(hint)[:2]
         options = get_args(hint) if NoneType in get_args(hint) else ()
-        kind = next((option for option in options if option is not NoneType), hint)
-        kind = given_kind(kind)
-        is_list = get_origin(kind) in (list, Sequence)
-        kind = list if is_list else get_origin(kind) or kind
+        kind = given_kind(next((option for option in options if option is not NoneType), hint))
+        kind = get_origin(kind) or kind
+        kind = list if kind is Sequence else kind
         found.append(Parameter(name, kind, one.default, bool(options), check))
     return found
 
@@ -211,7 +223,8 @@ def arguments(question: Question, desk: Desk, given: Mapping[str, Any]) -> dict[
         if one.word in given:
             asked[one.name] = _checked(one, given[one.word], asked)
         elif one.default is inspect.Parameter.empty:
-            raise BadRequest(f"{one.word!r} is missing: expected {_KINDS.get(one.kind, 'a value')}")
+            what, _ = _KINDS.get(one.kind, _ANYTHING)
+            raise BadRequest(f"{one.word!r} is missing: expected {what}")
         else:
             asked[one.name] = one.default
     del asked["desk"]
@@ -221,17 +234,9 @@ def arguments(question: Question, desk: Desk, given: Mapping[str, Any]) -> dict[
 def _checked(one: Parameter, value: Any, asked: Mapping[str, Any]) -> Any:
     if value is None and one.is_optional:
         return None
-    fits = one.kind not in _KINDS or isinstance(value, one.kind)
-    if one.kind is list and isinstance(value, tuple):
-        fits = True  # a default
-    if one.kind is float:
-        fits = isinstance(value, int | float)
-    if isinstance(value, bool) and one.kind in (int, float):
-        fits = False
-    if one.kind is list and fits:
-        fits = all(isinstance(item, str) for item in value)
-    if not fits:
-        raise BadRequest(f"{one.word!r} must be {_KINDS[one.kind]}")
+    what, fits = _KINDS.get(one.kind, _ANYTHING)
+    if not fits(value):
+        raise BadRequest(f"{one.word!r} must be {what}")
     return value if one.check is None else one.check(one.word, value, asked)
 
 

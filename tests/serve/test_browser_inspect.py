@@ -13,7 +13,7 @@ pytest.importorskip("playwright")
 from playwright.sync_api import expect
 
 from gymnasium_solver.runs.episodes import get_episode, list_episodes
-from gymnasium_solver.serve.web.episode_page import episode_page
+from gymnasium_solver.serve.web.episode_file import episode_page
 from tests.media.counting import BLOCK
 from tests.serve.inspect_site import LENGTH, Site, open_browser, open_site
 

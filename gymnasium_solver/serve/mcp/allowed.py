@@ -10,7 +10,7 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,17 +21,19 @@ from mcp.server.mcpserver import Context
 from gymnasium_solver.backends import local
 from gymnasium_solver.errors import GsolveError, RunError
 from gymnasium_solver.experiments.experiment import FOLDER, load
+from gymnasium_solver.experiments.jobs import list_jobs
 from gymnasium_solver.runs import machine
 from gymnasium_solver.runs.files import json_bytes, jsonable, locked
-from gymnasium_solver.runs.query import list_runs
-from gymnasium_solver.runs.run import is_run, utc_now
-from gymnasium_solver.serve.questions import Desk
+from gymnasium_solver.runs.run import utc_now
+from gymnasium_solver.serve.questions import Answer, Desk, Fields
 
 MAX_TRAININGS = 2
 LOG = ".mcp-log.jsonl"
 JOBS = ".mcp-jobs"
 """Folder of the processes that coordinate experiments and searches; `slots` of them are in it."""
 LOCK_S = 60.0
+OUTCOME = ("run", "id", "status", "set", "repo", "kept")
+"""What the log keeps of an answer."""
 _writing = threading.Lock()
 
 
@@ -82,7 +84,24 @@ class AgentDesk(Desk):
         super().__init__(settings.root)
         self.settings = settings
 
-    def require_write(self, ctx: Context) -> None:
+    def change(self, ctx: Context, tool: str, given: Answer, work: Callable[[], Any]) -> Any:
+        """Do what changes something, if it is allowed, with a line in the log before and after."""
+        self._require_write(ctx)
+        change = secrets.token_hex(4)
+        given = {key: value for key, value in given.items() if value not in ("", [], (), {}, None)}
+        who = _who(ctx, self.settings.transport)
+        self._append({"change": change, "tool": tool, "arguments": given, "who": who})
+        try:
+            done = work()
+        except BaseException as error:
+            self._append({"change": change, "error": str(error)[:500] or type(error).__name__})
+            raise
+        told = done if isinstance(done, dict) else done.data
+        outcome = {name: told[name] for name in OUTCOME if name in told}
+        self._append({"change": change, "outcome": outcome})
+        return done
+
+    def _require_write(self, ctx: Context) -> None:
         if self.settings.is_read_only:
             raise Refused("this server is read-only; start it without --read-only to change runs")
         if self.settings.transport == "stdio":
@@ -92,23 +111,6 @@ class AgentDesk(Desk):
             given.encode(), f"Bearer {self.settings.token}".encode()
         ):
             raise Refused("changing runs over HTTP needs the server's bearer token")
-
-    @contextmanager
-    def changing(
-        self, ctx: Context, tool: str, arguments: Mapping[str, Any]
-    ) -> Iterator[dict[str, Any]]:
-        """Log a change. The block may add what it did to the dict that it is given."""
-        change = secrets.token_hex(4)
-        given = {key: value for key, value in arguments.items() if value not in ("", [], {}, None)}
-        who = _who(ctx, self.settings.transport)
-        self._append({"change": change, "tool": tool, "arguments": given, "who": who})
-        outcome: dict[str, Any] = {}
-        try:
-            yield outcome
-        except BaseException as error:
-            self._append({"change": change, "error": str(error)[:500] or type(error).__name__})
-            raise
-        self._append({"change": change, "outcome": outcome})
 
     def _append(self, entry: Mapping[str, Any]) -> None:
         self.root.mkdir(parents=True, exist_ok=True)
@@ -151,7 +153,9 @@ class AgentDesk(Desk):
                 reserved[folder.name] = int((folder / "slots").read_text() or 1)
                 with suppress(RunError):  # a search, whose runs are in a folder of its own
                     members |= {m.run for m in load(self.root / FOLDER / folder.name).members}
-        running = [run for run in self._live() if run not in members]
+        training = [run.id for run in self.store.runs() if run.status in ("created", "running")]
+        started = [job.name for job in list_jobs(self.root) if job.is_active and job.kind == "run"]
+        running = [run for run in dict.fromkeys([*training, *started]) if run not in members]
         n, most = len(running) + sum(reserved.values()), self.settings.max_trainings
         if n >= most:
             names = ", ".join([*running, *reserved][:5])
@@ -161,15 +165,6 @@ class AgentDesk(Desk):
             )
         return most - n
 
-    def _live(self) -> list[str]:
-        """Ids of the runs in training, and of those about to begin."""
-        running = [run.id for run in list_runs(self.root) if run.status in ("created", "running")]
-        for folder in self.root.iterdir():
-            if folder.is_dir() and not is_run(folder) and (folder / local.JOB).exists():
-                with suppress(RunError):
-                    running += [folder.name] * local.is_running(folder)
-        return running
-
     def argv(self, *words: str) -> list[str]:
         """A gsolve command that ends after the allowed time (timed.py)."""
         argv = local.gsolve(*words)
@@ -178,9 +173,7 @@ class AgentDesk(Desk):
         timed = ["gymnasium_solver.serve.mcp.timed", str(self.settings.max_wall_s)]
         return [*argv[:2], *timed, *words]
 
-    def within_budget(
-        self, fields: dict[str, Any], planned: Any
-    ) -> tuple[dict[str, Any], list[str]]:
+    def within_budget(self, fields: Fields, planned: Any) -> tuple[Fields, list[str]]:
         """Fields with the budget of env steps applied, and notes about it: asking for more is an
         error, a config's own larger budget is lowered."""
         most, asked = self.settings.max_env_steps, fields.get("max_env_steps")
@@ -195,7 +188,7 @@ class AgentDesk(Desk):
         return fields, []
 
 
-def _who(ctx: Context, transport: str) -> dict[str, Any]:
+def _who(ctx: Context, transport: str) -> Answer:
     """The client as it names itself, and the process that serves it."""
     try:
         params = ctx.request_context.session.client_params

@@ -9,13 +9,15 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, get_type_hints
 
 import anyio.to_thread
+from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import CallToolResult, ImageContent, TextContent
 
 from gymnasium_solver.errors import GsolveError
 from gymnasium_solver.printable import printable_lines
 from gymnasium_solver.runs.files import jsonable
-from gymnasium_solver.serve.questions import Desk, Question, arguments, given_kind
+from gymnasium_solver.serve.mcp.allowed import AgentDesk
+from gymnasium_solver.serve.questions import Question, arguments, given_kind
 
 LONGEST = 40_000  # characters, about 10,000 tokens: clients cut at 25,000
 
@@ -27,25 +29,29 @@ class Pictured(NamedTuple):
     images: Sequence[bytes]
 
 
-def as_tool(question: Question, desk: Desk) -> Callable[..., Any]:
-    """What the SDK calls. Errors that are meant for users reach the model; anything else is a
-    crash of the server."""
+def as_tool(
+    question: Question, desk: AgentDesk, changes: Callable[[dict[str, Any]], bool]
+) -> Callable[..., Any]:
+    """What the SDK calls. `changes` tells from the arguments whether the question changes
+    something. Errors that are meant for users reach the model; anything else is a crash of the
+    server."""
     in_thread = anyio.to_thread.run_sync
 
-    @functools.wraps(question)
-    async def call(**given: Any) -> CallToolResult:
+    async def call(ctx: Context, **given: Any) -> CallToolResult:
         try:
             asked = await in_thread(arguments, question, desk, given)
             ask = functools.partial(question, desk, **asked)
+            if changes(asked):
+                ask = functools.partial(desk.change, ctx, question.__name__, given, ask)
             is_async = inspect.iscoroutinefunction(question)
             return as_result(await ask() if is_async else await in_thread(ask))
         except (GsolveError, OSError) as error:
             raise ToolError(printable_lines(error)) from None
 
     hints = get_type_hints(question)
-    taken = list(inspect.signature(question).parameters.values())[1:]
-    shown = [one.replace(annotation=given_kind(hints[one.name])) for one in taken]
-    call.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
+    own, taken = (inspect.signature(one).parameters for one in (call, question))
+    shown = [one.replace(annotation=given_kind(hints[one.name])) for one in taken.values()][1:]
+    call.__signature__ = inspect.Signature([own["ctx"], *shown])  # type: ignore[attr-defined]
     return call
 
 

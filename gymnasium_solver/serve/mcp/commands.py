@@ -18,7 +18,7 @@ from gymnasium_solver.config.yaml_file import parse_value
 from gymnasium_solver.errors import ConfigError, GsolveError, RunError
 from gymnasium_solver.runs.resolve import resolve_checkpoint
 from gymnasium_solver.serve.mcp.allowed import AgentDesk
-from gymnasium_solver.serve.questions import plain_name
+from gymnasium_solver.serve.questions import Answer, Fields, plain_name
 from gymnasium_solver.serve.trainings import as_flags, config_named
 
 TIMEOUT_S = 90.0
@@ -67,7 +67,7 @@ def appeared(job: local.Job, made: Callable[[], str | None]) -> str:
         time.sleep(0.05)
 
 
-def shown_config(config: str, fields: Mapping[str, Any], root: Path) -> dict[str, Any]:
+def shown_config(config: str, fields: Mapping[str, Any], root: Path) -> Answer:
     """All fields of a config that a client named, with these changes, which were checked."""
     target, flags = config_named(config, root), as_flags(yaml_texts(fields))
     found = output_of("show", target, "--json", *flags)
@@ -76,9 +76,7 @@ def shown_config(config: str, fields: Mapping[str, Any], root: Path) -> dict[str
     return found
 
 
-def budgeted(
-    desk: AgentDesk, configs: Sequence[str], fields: dict[str, Any]
-) -> tuple[dict[str, Any], list[str]]:
+def budgeted(desk: AgentDesk, configs: Sequence[str], fields: Fields) -> tuple[Fields, list[str]]:
     """Fields with the budget of env steps applied to some configs; notes about it."""
     notes: list[str] = []
     for config in configs if desk.settings.max_env_steps is not None else ():
@@ -105,7 +103,7 @@ def yaml_texts(fields: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def checked_overrides(overrides: Mapping[str, Any], root: Path) -> dict[str, Any]:
+def checked_overrides(overrides: Mapping[str, Any], root: Path) -> Answer:
     """Fields to change, without any that would import code or open a file outside the runs."""
     fields = canonical({plain_name(key, "field"): value for key, value in overrides.items()})
     for key, value in fields.items():

@@ -1,6 +1,6 @@
 """Metrics of a run for a model: few numbers that say much."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 
@@ -12,7 +12,7 @@ from gymnasium_solver.runs.files import finite
 from gymnasium_solver.runs.metrics import describe
 from gymnasium_solver.runs.plots import match_metric
 from gymnasium_solver.runs.series import MetricTable
-from gymnasium_solver.serve.questions import Desk, Limit, OneRun
+from gymnasium_solver.serve.questions import Answer, Desk, Limit, OneRun
 
 Curve = tuple[np.ndarray, np.ndarray]
 """Env steps and finite values."""
@@ -30,7 +30,7 @@ def get_metrics(
     end: int = 0,
     around: int = -1,
     limit: Limit = 50,
-) -> dict[str, Any]:
+) -> Answer:
     """Metrics of a run over env steps. Without names: which there are, with the last value.
     names: whole ones, parts (kl), wildcards (train/opt/*), names of other libraries.
     start, end: a range of env steps. around: all metrics in the rows next to this env step.
@@ -44,11 +44,17 @@ def get_metrics(
         raise RunError(f"{len(wanted)} metrics match, at most {MOST_METRICS} at once: {shown}, ...")
     curves = {name: curve_of(table, name, start, end) for name in wanted}
     if not names:
-        return {"run": run.id, "metrics": [_entry(name, y) for name, (_, y) in curves.items()]}
+        counts = {name: {"metric": name, "points": len(y)} for name, (_, y) in curves.items()}
+        last = {name: y[-1] if len(y) else None for name, (_, y) in curves.items()}
+        return {"run": run.id, "metrics": [counts[n] | {"last": last[n]} for n in curves]}
     if stat == "points":
-        return {"run": run.id, "curves": {n: _points(c, limit) for n, c in curves.items()}}
-    describe_ = summary if stat == "summary" else trend
-    return {"run": run.id, stat: [describe_(name, curve) for name, curve in curves.items()]}
+        thin = {name: thinned(curve, limit) for name, curve in curves.items()}
+        return {"run": run.id, "curves": {
+            name: {"env_steps": x, "values": y, "points_in_all": len(curves[name][0])}
+            for name, (x, y) in thin.items()
+        }}  # fmt: skip
+    tell = summary if stat == "summary" else trend
+    return {"run": run.id, stat: [tell(name, curve) for name, curve in curves.items()]}
 
 
 def _meant(logged: Sequence[str], names: Sequence[str]) -> list[str]:
@@ -72,15 +78,6 @@ def curve_of(table: MetricTable, name: str, start: int = 0, end: int = 0) -> Cur
     return x[keep].astype(np.int64), y[keep]
 
 
-def _entry(name: str, y: np.ndarray) -> dict[str, Any]:
-    return {"metric": name, "points": len(y), "last": y[-1] if len(y) else None}
-
-
-def _points(curve: Curve, limit: int) -> dict[str, Any]:
-    x, y = thinned(curve, limit)
-    return {"env_steps": x, "values": y, "points_in_all": len(curve[0])}
-
-
 def thinned(curve: Curve, limit: int) -> Curve:
     """At most `limit` points; the first and the last are kept."""
     last = len(curve[0]) - 1
@@ -90,7 +87,7 @@ def thinned(curve: Curve, limit: int) -> Curve:
     return curve[0][kept], curve[1][kept]
 
 
-def _around(table: MetricTable, env_steps: int, wanted: Sequence[str], most: int) -> dict[str, Any]:
+def _around(table: MetricTable, env_steps: int, wanted: Sequence[str], most: int) -> Answer:
     """The rows next to an env step: the last before it or at it, and the first after it. One env
     step may have several rows: metrics of training, an evaluation, alerts."""
     curves = {name: table.series(name) for name in table.names}
@@ -110,7 +107,7 @@ def _around(table: MetricTable, env_steps: int, wanted: Sequence[str], most: int
     return {"env_steps_before": low, "env_steps_after": high, "metrics": found[:most]}
 
 
-def summary(name: str, curve: Curve) -> dict[str, Any]:
+def summary(name: str, curve: Curve) -> Answer:
     x, y = curve
     if not len(y):
         return {"metric": name, "points": 0}
@@ -129,7 +126,7 @@ def summary(name: str, curve: Curve) -> dict[str, Any]:
     }
 
 
-def trend(name: str, curve: Curve) -> dict[str, Any]:
+def trend(name: str, curve: Curve) -> Answer:
     """Least-squares slope, and whether the change is larger than the noise around the line."""
     x, y = curve
     if len(x) < 3:
@@ -154,7 +151,7 @@ def trend(name: str, curve: Curve) -> dict[str, Any]:
     }
 
 
-def outcome(table: MetricTable, metric: str) -> dict[str, Any]:
+def outcome(table: MetricTable, metric: str) -> Answer:
     """Where a metric ended in one run."""
     run = table.run.id
     try:
@@ -174,10 +171,6 @@ def outcome(table: MetricTable, metric: str) -> dict[str, Any]:
         "tail_mean": y[-max(1, round(len(y) * TAIL)) :].mean(),
         "env_steps": x[-1],
     }
-
-
-def latest(curves: Mapping[str, Curve]) -> dict[str, float]:
-    return {name: float(y[-1]) for name, (_, y) in curves.items() if len(y)}
 
 
 def changes(curve: Curve) -> list[dict[str, Any]]:

@@ -13,17 +13,18 @@ import json
 import math
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from PIL import Image
 
+from gymnasium_solver.algos.agent import Agent
 from gymnasium_solver.errors import GsolveError, RunError
 from gymnasium_solver.media.actors import Actor, PolicyActor, RandomActor, trained_agent
 from gymnasium_solver.media.drawing import fit, grid, rgb, with_caption
-from gymnasium_solver.media.inspect import Ask, Studio
+from gymnasium_solver.media.inspect import Ask, Studio, net_picture
 from gymnasium_solver.media.labels import action_names, action_text
 from gymnasium_solver.media.player import Moment, Player
 from gymnasium_solver.media.stage import Stage, open_stage
@@ -51,30 +52,6 @@ class Shot(NamedTuple):
     scores: np.ndarray | None
     """Of each action: Q values or probabilities."""
     image: np.ndarray | None
-
-
-class Sampled:
-    """Keeps about evenly spaced moments of an episode whose length is not known."""
-
-    def __init__(self, n: int) -> None:
-        self.n, self.stride = n, 1
-        self.kept: list[Moment] = []
-        self.last: Moment | None = None
-
-    def add(self, moment: Moment) -> None:
-        self.last = moment
-        if self.n and moment.t % self.stride == 0:
-            self.kept.append(moment)
-            if len(self.kept) >= 2 * self.n + 2:
-                self.kept, self.stride = self.kept[::2], self.stride * 2
-
-    def moments(self) -> list[Moment]:
-        if not self.n or self.last is None:
-            return []
-        rest = [moment for moment in self.kept if moment is not self.last]
-        step = max(1.0, len(rest) / max(1, self.n - 1))
-        chosen = [rest[int(i * step)] for i in range(min(self.n - 1, len(rest)))]
-        return [*chosen, self.last]
 
 
 def main(words: Sequence[str]) -> int:
@@ -161,7 +138,6 @@ def played(wanted: dict[str, Any]) -> dict[str, Any]:
                 actor = PolicyActor(agent, greedy=greedy, explains=True)
             seed = pick_seed(found.config, found.run, env_steps, wanted["seed"])
             results, moments = _play(Player(stage, actor, seed), wanted)
-            names = action_names(stage)
             who = f"checkpoint at {env_steps:,} env steps" if found.run else "random actions"
             facts = {
                 "env": found.config.env_id,
@@ -170,8 +146,8 @@ def played(wanted: dict[str, Any]) -> dict[str, Any]:
                 "seed": seed,
             }
             notes = {"note": stage.note or stage.no_frames}
-            shots = [_shot(stage, names, moment, wanted["view"]) for moment in moments]
-            return answer(facts, results, notes, shots, names)
+            shots = [_shot(stage, agent, moment, wanted["view"]) for moment in moments]
+            return answer(facts, results, notes, shots, action_names(stage))
         finally:
             stage.close()
 
@@ -183,40 +159,43 @@ def _env_fields(wanted: dict[str, Any]) -> dict[str, Any]:
 def _play(player: Player, wanted: dict[str, Any]) -> tuple[list[dict[str, Any]], list[Moment]]:
     """The result of each episode, and moments of the first one."""
     results: list[dict[str, Any]] = []
-    moments: list[Moment] = []
+    shown: list[Moment] = []
     for index in range(wanted["episodes"]):
-        seen = Sampled(wanted["frames"] if index == 0 else 0)
-        for moment in player.episode(wanted["max_steps"]):
-            seen.add(moment)
-        moments = moments or seen.moments()
-        last = seen.last
-        assert last is not None
+        n = wanted["frames"] if index == 0 else 0
+        seen = _sampled(player.episode(wanted["max_steps"]), max(n, 1))
+        shown, last = seen if n else shown, seen[-1]
         ended = "terminated" if last.terminated else "truncated" if last.truncated else "cut here"
         results.append({"return": last.episode_return, "steps": last.t, "end": ended})
         if not last.is_over:
             break
-    return results, moments
+    return results, shown
 
 
-def _shot(stage: Stage, names: list[str], moment: Moment, view: str) -> Shot:
-    image = moment.frame if view == "frame" else _observation(moment)
-    decision = moment.decision
+def _sampled(moments: Iterable[Moment], n: int) -> list[Moment]:
+    """About evenly spaced moments of an episode whose length is not known, and the last one."""
+    kept: list[Moment] = []
+    stride = 1
+    for last in moments:
+        if last.t % stride == 0:
+            kept.append(last)
+        if len(kept) >= 2 * n + 2:
+            kept, stride = kept[::2], stride * 2
+    rest = [moment for moment in kept if moment is not last]
+    step = max(1.0, len(rest) / max(1, n - 1))
+    return [*(rest[int(i * step)] for i in range(min(n - 1, len(rest)))), last]
+
+
+def _shot(stage: Stage, agent: Agent | None, moment: Moment, view: str) -> Shot:
+    decision, names = moment.decision, action_names(stage)
+    image = moment.frame
+    if view != "frame":
+        seen = net_picture(agent, decision) if agent is not None and decision is not None else None
+        image = None if seen is None else seen[0]
     if decision is None:
         return Shot(moment.t, moment.episode_return, None, None, None, image)
     scores = decision.probabilities if decision.q_values is None else decision.q_values
     action = action_text(stage, names, decision.action)
     return Shot(moment.t, moment.episode_return, action, decision.value, scores, image)
-
-
-def _observation(moment: Moment) -> np.ndarray | None:
-    """The planes that the network gets, side by side; None if it gets no image."""
-    planes = None if moment.decision is None else moment.decision.seen
-    images = [array for array in (planes or {}).values() if array.ndim == 3]
-    if not images:
-        return None
-    flat = np.concatenate(list(images[0]), axis=1).astype(np.float64)
-    low, high = float(flat.min()), float(flat.max())
-    return rgb((flat - low) / (high - low or 1.0))
 
 
 # --- episodes in the format of the inspector

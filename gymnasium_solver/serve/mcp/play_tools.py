@@ -8,8 +8,6 @@ import threading
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from mcp.server.mcpserver import Context
-
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.runs.plots import choose_panels, draw, read_curves
 from gymnasium_solver.runs.resolve import resolve_checkpoint
@@ -17,7 +15,7 @@ from gymnasium_solver.serve.mcp.allowed import AgentDesk
 from gymnasium_solver.serve.mcp.answers import Pictured
 from gymnasium_solver.serve.mcp.commands import checked_overrides, output_of_argv
 from gymnasium_solver.serve.mcp.read_tools import ComparedRuns
-from gymnasium_solver.serve.questions import NO_FIELDS, Whole
+from gymnasium_solver.serve.questions import NO_FIELDS, Fields, Whole
 from gymnasium_solver.serve.trainings import config_named
 
 MOST_PANELS = 9
@@ -41,14 +39,13 @@ def plot(desk: AgentDesk, runs: ComparedRuns, metrics: Sequence[str] = ()) -> Pi
 def play(
     desk: AgentDesk,
     target: str,
-    ctx: Context,
     episodes: Annotated[int, Whole(1, 20, clamps=True)] = 1,
     frames: Annotated[int, Whole(0, 16, clamps=True)] = 8,
     mode: Literal["trained", "random"] = "trained",
     actions: Literal["as_evaluated", "greedy", "sampled"] = "as_evaluated",
     seed: str = "test",
     max_steps: Annotated[int, Whole(1, 10_000, clamps=True)] = 1000,
-    env_kwargs: dict[str, Any] = NO_FIELDS,
+    env_kwargs: Fields = NO_FIELDS,
     view: Literal["frame", "observation"] = "frame",
     keep: bool = False,
     episode: str = "",
@@ -77,19 +74,7 @@ def play(
         raise RunError("episodes of random actions are not kept: they belong to no run")
     else:
         wanted["config"] = config_named(target, desk.root)
-    if keep and not episode:
-        desk.require_write(ctx)
-        with desk.changing(ctx, "play", {"target": target, "keep": True}) as outcome:
-            played = _played(wanted)
-            outcome["kept"] = played["kept"]
-    else:
-        played = _played(wanted)
+    argv = [sys.executable, "-m", "gymnasium_solver.serve.mcp.play_process", json.dumps(wanted)]
+    played = json.loads(output_of_argv(argv, "play", PLAY_TIMEOUT_S).splitlines()[-1])
     sheet = played.pop("sheet")
     return Pictured(played, [base64.b64decode(sheet)] if sheet else [])
-
-
-def _played(wanted: dict[str, Any]) -> dict[str, Any]:
-    """What the process that plays has to say."""
-    argv = [sys.executable, "-m", "gymnasium_solver.serve.mcp.play_process", json.dumps(wanted)]
-    said: dict[str, Any] = json.loads(output_of_argv(argv, "play", PLAY_TIMEOUT_S).splitlines()[-1])
-    return said

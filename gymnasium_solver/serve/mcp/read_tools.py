@@ -1,6 +1,6 @@
 """Tools that read: configs, runs, logs, diagnoses, comparisons."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal
 
 from gymnasium_solver.backends.local import tail
@@ -12,16 +12,17 @@ from gymnasium_solver.runs import query
 from gymnasium_solver.runs.alerts.alert import AlertRecord, records
 from gymnasium_solver.runs.alerts.judge import judge_run
 from gymnasium_solver.runs.edits import read_edits
-from gymnasium_solver.runs.query import RunSummary
+from gymnasium_solver.runs.query import RunDetails, RunSummary
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.runs.words import stopped
 from gymnasium_solver.serve.mcp.commands import checked_overrides, field_docs, shown_config
-from gymnasium_solver.serve.mcp.metric_tools import changes, curve_of, latest, outcome, trend
+from gymnasium_solver.serve.mcp.metric_tools import changes, curve_of, outcome, trend
 from gymnasium_solver.serve.mcp.sql_tools import matching
-from gymnasium_solver.serve.questions import NO_FIELDS, Desk, Limit, OneRun, Runs
+from gymnasium_solver.serve.questions import NO_FIELDS, Answer, Desk, Fields, Limit, OneRun, Runs
 
 SHOWN = 12
-ENDED = ("finished", "interrupted", "failed", "killed", "broken")
+FAILED = ("failed", "killed", "interrupted")
+ENDED = ("finished", "broken", *FAILED)
 Section = Literal["progress", "config", "checkpoints", "evals", "alerts", "hyperparams", "origin"]
 ComparedRuns = Annotated[Sequence[Run], Runs(20)]
 # Looked at first in a diagnosis, where they were logged.
@@ -44,7 +45,7 @@ EVALUATION = ("stage", "env_steps", "mean", "std", "stderr", "min", "max", "epis
 ORIGIN = ("created_at", "command", "versions", "git", "machine", "resumed", "engine", "device")
 
 
-def list_configs(desk: Desk, filter: str = "", limit: Limit = 50) -> dict[str, Any]:
+def list_configs(desk: Desk, filter: str = "", limit: Limit = 50) -> Answer:
     """Configs that can be trained, named <env>:<variant>. filter: words of a name, suite or
     description; * and ? match names."""
     entries = find_configs(filter.strip() or None)
@@ -56,13 +57,13 @@ def list_configs(desk: Desk, filter: str = "", limit: Limit = 50) -> dict[str, A
 
 
 def get_config(
-    desk: Desk, config: str, overrides: dict[str, Any] = NO_FIELDS, explain: Sequence[str] = ()
-) -> dict[str, Any]:
+    desk: Desk, config: str, overrides: Fields = NO_FIELDS, explain: Sequence[str] = ()
+) -> Answer:
     """The resolved fields of a config (<env>:<variant>, or a run), after overrides.
     explain: fields to describe, or parts of their names."""
     fields = shown_config(config, checked_overrides(overrides, desk.root), desk.root)
     if not explain:
-        return {"config": without_spec(fields)}
+        return {"config": {name: value for name, value in fields.items() if name != "spec"}}
     parts = [part.strip().lower() for part in explain if part.strip()]
     found = [name for name in fields if any(part in name for part in parts)]
     if not found:
@@ -71,21 +72,22 @@ def get_config(
     return {"fields": [{"field": n, "value": fields[n], "about": about.get(n, "")} for n in found]}
 
 
-def list_runs(desk: Desk, filter: str = "", sort: str = "", limit: Limit = 20) -> dict[str, Any]:
+def list_runs(desk: Desk, filter: str = "", sort: str = "", limit: Limit = 20) -> Answer:
     """Runs, newest first. filter: words and conditions, such as "CartPole solved test>400
     policy_lr<0.01 tag=paper". sort: test, val, steps, time, seed, fps or a config field, best
     first; -field: lowest first. The best run: sort="test", limit=1."""
-    found = query.list_runs(desk.root, filter, sort.strip() or None)
+    found = desk.store.select(filter.split(), sort.strip() or None)
     return {"total": len(found), "runs": [row(run) for run in found[:limit]]}
 
 
-def get_run(desk: Desk, run: OneRun, sections: Sequence[Section] = ("progress",)) -> dict[str, Any]:
+def get_run(desk: Desk, run: OneRun, sections: Sequence[Section] = ("progress",)) -> Answer:
     """Status, verdict and sections of a run. A run is @last, an id, or a unique part of one.
     hyperparams: their history; origin: command, versions, machine, resumes."""
-    return summary(run) | {name: SECTIONS[name](desk, run) for name in sections}
+    details = query.get_details(run)
+    return summary(details.summary) | {name: SECTIONS[name](desk, details) for name in sections}
 
 
-def get_logs(desk: Desk, run: OneRun, lines: Limit = 40, pattern: str = "") -> dict[str, Any]:
+def get_logs(desk: Desk, run: OneRun, lines: Limit = 40, pattern: str = "") -> Answer:
     """The last lines of a run's log. pattern: only lines that match this regular expression,
     without regard to case."""
     text = [line[:500] for line in log_lines(run)]
@@ -94,15 +96,16 @@ def get_logs(desk: Desk, run: OneRun, lines: Limit = 40, pattern: str = "") -> d
     return {"run": run.id, "lines_in_all": len(text), "log": text[-lines:]}
 
 
-def diagnose(desk: Desk, run: OneRun) -> dict[str, Any]:
+def diagnose(desk: Desk, run: OneRun) -> Answer:
     """Judge a run: problems with what they usually mean and what to try, progress, score
     against random actions and the threshold, recent metrics. Start here to debug."""
     judged, judge = judge_run(run)
     found, now, table = records(judged), query.get_run(run), desk.tables.of(run)
     curves = {name: curve_of(table, name) for name in VITAL if name in table.names}
-    last = max((int(x[-1]) for x, _ in curves.values() if len(x)), default=0)
-    recent = [trend(name, curve_of(table, name, round(last * 2 / 3))) for name in curves]
-    data = {
+    curves = {name: curve for name, curve in curves.items() if len(curve[0])}
+    start = round(max((int(x[-1]) for x, _ in curves.values()), default=0) * 2 / 3)
+    recent = [trend(name, curve_of(table, name, start)) for name in curves]
+    return {
         "run": run.id,
         "status": now.status,
         "stopped": stopped(now, "not yet"),
@@ -111,20 +114,15 @@ def diagnose(desk: Desk, run: OneRun) -> dict[str, Any]:
         "not_judged": judge.not_judged,
         "score": score(run, now),
         "progress": progress(now),
-        "latest": latest(curves),
+        "latest": {name: y[-1] for name, (_, y) in curves.items()},
         "trend_of_the_last_third": [
             {k: t[k] for k in ("metric", "trend", "verdict", "change_over_range") if k in t}
             for t in recent
         ],
-    }
-    if now.status in ("failed", "killed", "interrupted"):
-        data["log"] = log_lines(run)[-SHOWN:]
-    return data
+    } | ({"log": log_lines(run)[-SHOWN:]} if now.status in FAILED else {})
 
 
-def compare_runs(
-    desk: Desk, runs: ComparedRuns, metric: str = "", baseline: str = ""
-) -> dict[str, Any]:
+def compare_runs(desk: Desk, runs: ComparedRuns, metric: str = "", baseline: str = "") -> Answer:
     """Compare runs. Runs that differ only by the seed form a group; the first group is the
     baseline, or baseline: a run, or "best" for the best other run of the same env. Without
     metric: held-out scores with intervals, and a verdict. metric: last, best and mean of
@@ -139,16 +137,14 @@ def compare_runs(
 
 
 def _best_other(desk: Desk, others: Sequence[Run]) -> Run:
-    env_id = query.get_run(others[0]).env_id
-    ids = {run.id for run in others}
-    ranked = query.list_runs(desk.root, [f"env={env_id}"], "test")
-    tested = [run for run in ranked if run.test is not None and run.id not in ids]
-    if not tested:
-        raise RunError(f"no other run of {env_id} was tested; give a run as the baseline")
-    return desk.run(tested[0].id)
+    env_id, ids = query.get_run(others[0]).env_id, {run.id for run in others}
+    for run in desk.store.select([f"env={env_id}"], "test"):
+        if run.test is not None and run.id not in ids:
+            return desk.run(run.id)
+    raise RunError(f"no other run of {env_id} was tested; give a run as the baseline")
 
 
-def comparison(desk: Desk, ids: Sequence[str]) -> dict[str, Any]:
+def comparison(desk: Desk, ids: Sequence[str]) -> Answer:
     """Groups of seeds, their scores with intervals, and verdicts."""
     result = desk.compared(group_runs(ids, desk.root))
     groups = [
@@ -191,8 +187,7 @@ def row(run: RunSummary) -> dict[str, Any]:
     }
 
 
-def summary(run: Run) -> dict[str, Any]:
-    found = query.get_run(run)
+def summary(found: RunSummary) -> dict[str, Any]:
     data: dict[str, Any] = {
         "run": found.id,
         "env": found.env_id,
@@ -231,47 +226,6 @@ def progress(found: RunSummary) -> dict[str, Any]:
     }
 
 
-def without_spec(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a config, without the description of its environment."""
-    return {name: value for name, value in config.items() if name != "spec"}
-
-
-def evaluations(run: Run) -> list[dict[str, Any]]:
-    """The newest evaluations and tests."""
-    return [
-        {"stage": "val"} | {n: event[n] for n in EVALUATION if event.get(n) is not None}
-        for event in query.get_events(run, "eval")[-SHOWN:]
-    ]
-
-
-def _alert(record: AlertRecord) -> dict[str, Any]:
-    return {
-        "alert": record.name,
-        "active": record.is_active,
-        "times": record.times,
-        "from": record.first_env_steps,
-        "to": record.last_env_steps,
-        "seen": record.text,
-        "means": record.meaning,
-        "try": record.advice,
-    }
-
-
-def hyperparams(desk: Desk, run: Run) -> dict[str, Any]:
-    """How hyper-parameters changed: schedules, edits while training, resumes with other fields."""
-    table, prefix = desk.tables.of(run), "train/hp/"
-    names = [name for name in table.names if name.startswith(prefix)]
-    edits = [
-        {"env_steps": edit.env_steps, "changed": edit.changed, "source": edit.source}
-        for edit in read_edits(run)
-    ]
-    return {
-        "history": {n.removeprefix(prefix): changes(curve_of(table, n)) for n in names},
-        "edits": edits[-SHOWN:],
-        "at_resumes": query.get_events(run, "config")[-SHOWN:],
-    }
-
-
 def score(run: Run, found: RunSummary) -> dict[str, Any]:
     """The score compared with random actions and the threshold."""
     value = found.test["mean"] if found.test else found.best["score"] if found.best else None
@@ -292,22 +246,55 @@ def log_lines(run: Run) -> list[str]:
     return query.get_log(run) or tail(run.path, 100)
 
 
-def _config(desk: Desk, run: Run) -> dict[str, Any]:
-    fields = without_spec(query.get_config(run))
-    return {"fields": fields, "changed_from_shipped": run.meta().get("changed")}
+def _alert(record: AlertRecord) -> dict[str, Any]:
+    return {
+        "alert": record.name,
+        "active": record.is_active,
+        "times": record.times,
+        "from": record.first_env_steps,
+        "to": record.last_env_steps,
+        "seen": record.text,
+        "means": record.meaning,
+        "try": record.advice,
+    }
 
 
-def _origin(desk: Desk, run: Run) -> dict[str, Any]:
-    meta = query.get_meta(run)
-    return {name: meta[name] for name in ORIGIN if meta.get(name) not in (None, [])}
+def _config(desk: Desk, run: RunDetails) -> dict[str, Any]:
+    return {
+        "fields": {name: value for name, value in run.config.items() if name != "spec"},
+        "changed_from_shipped": run.meta.get("changed"),
+    }
 
 
-SECTIONS = {
-    "progress": lambda desk, run: progress(query.get_run(run)),
+def _evaluations(desk: Desk, run: RunDetails) -> list[dict[str, Any]]:
+    """The newest evaluations and tests."""
+    return [
+        {name: event[name] for name in EVALUATION if event.get(name) is not None}
+        for event in run.evaluations[-SHOWN:]
+    ]
+
+
+def _hyperparams(desk: Desk, run: RunDetails) -> dict[str, Any]:
+    """How hyper-parameters changed: schedules, edits while training, resumes with other fields."""
+    table, prefix = desk.tables.of(run.run), "train/hp/"
+    names = [name for name in table.names if name.startswith(prefix)]
+    edits = [
+        {"env_steps": edit.env_steps, "changed": edit.changed, "source": edit.source}
+        for edit in read_edits(run.run)
+    ]
+    return {
+        "history": {n.removeprefix(prefix): changes(curve_of(table, n)) for n in names},
+        "edits": edits[-SHOWN:],
+        "at_resumes": query.get_events(run.run, "config")[-SHOWN:],
+    }
+
+
+SECTIONS: dict[str, Callable[[Desk, RunDetails], Any]] = {
+    "progress": lambda desk, run: progress(run.summary),
     "config": _config,
-    "checkpoints": lambda desk, run: query.get_run(run).checkpoints,
-    "evals": lambda desk, run: evaluations(run),
-    "alerts": lambda desk, run: [_alert(record) for record in query.get_alerts(run)],
-    "hyperparams": hyperparams,
-    "origin": _origin,
+    "checkpoints": lambda desk, run: run.summary.checkpoints,
+    "evals": _evaluations,
+    "alerts": lambda desk, run: [_alert(record) for record in run.alerts],
+    "hyperparams": _hyperparams,
+    "origin": lambda desk, run: {n: v for n in ORIGIN if (v := run.meta.get(n))},
 }

@@ -41,7 +41,7 @@ def add_resources(server: MCPServer, desk: Desk) -> None:
     @server.resource("gsolve://runs", mime_type="application/json")
     def runs() -> str:
         """The newest runs."""
-        return _json([row(run) for run in query.list_runs(desk.root)[:LISTED]])
+        return _json([row(run) for run in desk.store.runs()[:LISTED]])
 
     @server.resource("gsolve://guide", mime_type="text/markdown")
     def guide() -> str:
@@ -57,7 +57,8 @@ def add_resources(server: MCPServer, desk: Desk) -> None:
 
 
 def _summary(run: Run) -> str:
-    return _json(summary(run) | {"progress": progress(query.get_run(run))})
+    found = query.get_run(run)
+    return _json(summary(found) | {"progress": progress(found)})
 
 
 def _report(run: Run) -> str:

@@ -6,7 +6,7 @@ Over HTTP, Host, Origin and bearer token are checked before anything else.
 """
 
 import hmac
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from mcp.server import MCPServer
@@ -21,7 +21,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from gymnasium_solver import __version__
 from gymnasium_solver.serve.mcp.allowed import AgentDesk, Settings
 from gymnasium_solver.serve.mcp.answers import as_tool
-from gymnasium_solver.serve.mcp.experiment_tools import get_experiment, start_experiment
 from gymnasium_solver.serve.mcp.metric_tools import get_metrics
 from gymnasium_solver.serve.mcp.play_tools import play, plot
 from gymnasium_solver.serve.mcp.read_tools import (
@@ -37,7 +36,9 @@ from gymnasium_solver.serve.mcp.resources import add_resources
 from gymnasium_solver.serve.mcp.sql_tools import query
 from gymnasium_solver.serve.mcp.training_tools import (
     edit_run,
+    get_experiment,
     publish_run,
+    start_experiment,
     start_training,
     stop_training,
     wait_for,
@@ -120,28 +121,29 @@ def build_server(settings: Settings) -> SolverServer:
     if not settings.is_read_only:
         tools |= CHANGING | ({publish_run: SENDS} if settings.allow_publish else {})
     for tool, annotations in tools.items():
-        _add(server, desk, tool, annotations, budget if tool is start_training else "")
+        more = budget if tool is start_training else ""
+        server.add_tool(
+            as_tool(tool, desk, _changes(tool, annotations)),
+            name=tool.__name__,
+            description=f"{' '.join((tool.__doc__ or '').split())} {more}".strip(),
+            annotations=annotations,
+            structured_output=False,
+        )
+        added = server._tool_manager.get_tool(tool.__name__)
+        assert added is not None
+        # Titles repeat the names: a model pays for them in every conversation.
+        for schema in (added.parameters, *added.parameters.get("properties", {}).values()):
+            schema.pop("title", None)
+            if schema is not added.parameters and schema.get("additionalProperties") is True:
+                del schema["additionalProperties"]
     add_resources(server, desk)
     return server
 
 
-def _add(
-    server: SolverServer, desk: AgentDesk, tool: Question, annotations: ToolAnnotations, more: str
-) -> None:
-    server.add_tool(
-        as_tool(tool, desk),
-        name=tool.__name__,
-        description=f"{' '.join((tool.__doc__ or '').split())} {more}".strip(),
-        annotations=annotations,
-        structured_output=False,
-    )
-    added = server._tool_manager.get_tool(tool.__name__)
-    assert added is not None
-    # Titles repeat the names: a model pays for them in every conversation.
-    for schema in (added.parameters, *added.parameters.get("properties", {}).values()):
-        schema.pop("title", None)
-        if schema is not added.parameters and schema.get("additionalProperties") is True:
-            del schema["additionalProperties"]
+def _changes(tool: Question, annotations: ToolAnnotations) -> Callable[[dict[str, Any]], bool]:
+    if tool is play:
+        return lambda asked: bool(asked["keep"] and not asked["episode"])
+    return lambda asked: not annotations.read_only_hint
 
 
 # --- over HTTP
@@ -174,29 +176,22 @@ def http_app(
         host=host,
         transport_security=security,
     )
-    needs_token = settings.token is not None and not is_loopback(host)
-    return BearerToken(app, settings.token, needs_token)
 
-
-class BearerToken:
-    """Refuses a wrong token always, and a missing one if `is_required`."""
-
-    def __init__(self, app: ASGIApp, token: str | None, is_required: bool) -> None:
-        self.app, self.token, self.is_required = app, token, is_required
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and not self._is_allowed(scope):
-            response = PlainTextResponse(
-                "a valid bearer token is required", 401, {"WWW-Authenticate": "Bearer"}
-            )
-            await response(scope, receive, send)
-            return
-        await self.app(scope, receive, send)
-
-    def _is_allowed(self, scope: Scope) -> bool:
-        given = [value for name, value in scope["headers"] if name == b"authorization"]
+    async def with_token(scope: Scope, receive: Receive, send: Send) -> None:
+        """Refuses a wrong token always, and a missing one where other machines can connect."""
+        given = [value for name, value in scope.get("headers", ()) if name == b"authorization"]
         if not given:
-            return not self.is_required
-        if self.token is None or len(given) != 1:
-            return False
-        return hmac.compare_digest(given[0], f"Bearer {self.token}".encode())
+            is_allowed = settings.token is None or is_loopback(host)
+        else:
+            expected = f"Bearer {settings.token}".encode()
+            is_known = settings.token is not None and len(given) == 1
+            is_allowed = is_known and hmac.compare_digest(given[0], expected)
+        if is_allowed or scope["type"] != "http":
+            await app(scope, receive, send)
+            return
+        response = PlainTextResponse(
+            "a valid bearer token is required", 401, {"WWW-Authenticate": "Bearer"}
+        )
+        await response(scope, receive, send)
+
+    return with_token

@@ -21,7 +21,7 @@ from gymnasium_solver.runs.query import RunSummary
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.runs.select import FIELDS
 from gymnasium_solver.runs.store import RunStore
-from gymnasium_solver.serve.questions import Desk, Limit
+from gymnasium_solver.serve.questions import Answer, Desk, Limit
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -44,17 +44,16 @@ class QueryError(GsolveError):
     """An SQL query is wrong, refused or too slow."""
 
 
-def query(desk: Desk, sql: str, filter: str = "", limit: Limit = 50) -> dict[str, Any]:
+def query(desk: Desk, sql: str, filter: str = "", limit: Limit = 50) -> Answer:
     """One SELECT (DuckDB) over runs(run, env, algo, variant, seed, status, solved, test, val,
     steps, time, ..., config JSON), metrics(run, env_steps, epoch, wall_s, "train/...", one
     column per metric) and events(run, kind, env_steps, event JSON). filter: which runs are
     loaded, as in list_runs; at most 100. SELECT corr("train/opt/ppo/approx_kl",
     "train/roll/ep_rew/mean") FROM metrics correlates two."""
-    store = RunStore(desk.root)
-    every = store.select(filter.split())
+    every = desk.store.select(filter.split())
     found = every[:MOST_LOADED]
     with closing(_connect()) as connection:
-        _create(connection, "runs", _run_table(found, store))
+        _create(connection, "runs", _run_table(found, desk.store))
         loaded = [(run.id, Run(Path(run.path))) for run in found]
         for name, read in (("metrics", _metric_table), ("events", _event_table)):
             if name in sql.lower():

@@ -27,12 +27,12 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from gymnasium_solver.errors import GsolveError
-from gymnasium_solver.serve.web import curve_pages, episode_pages, job_pages, run_pages
+from gymnasium_solver.serve.web import curve_pages, inspector_pages, job_pages, run_pages
 from gymnasium_solver.serve.web.handling import Web, answer, handler, on_error
 from gymnasium_solver.serve.web.security import SecurityMiddleware, Settings
 
 STATIC = Path(__file__).parent / "static"
-TOPICS = (run_pages, curve_pages, job_pages, episode_pages)
+TOPICS = (run_pages, curve_pages, job_pages, inspector_pages)
 PORTS_TRIED = 20
 
 

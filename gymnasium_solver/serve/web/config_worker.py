@@ -51,7 +51,7 @@ def answer(target: str, fields: dict[str, str]) -> dict[str, Any]:
                 {
                     "name": name,
                     "doc": " ".join(schema[name].get("description", "").split()),
-                    "kind": kind_of(schema[name]),
+                    "kind": schema[name].get("type"),
                     "choices": choices_of(schema[name]),
                     "is_default": getattr(config, name) == defaults[name],
                 }
@@ -67,15 +67,6 @@ def answer(target: str, fields: dict[str, str]) -> dict[str, Any]:
         "description": config.description,
         "changed": changed_from_shipped(config),
     }
-
-
-def kind_of(schema: dict[str, Any]) -> str:
-    """boolean, choice, number or text: what the form shows."""
-    if schema.get("type") == "boolean":
-        return "boolean"
-    if choices_of(schema):
-        return "choice"
-    return "number" if schema.get("type") in ("integer", "number") else "text"
 
 
 def choices_of(schema: dict[str, Any]) -> list[Any]:

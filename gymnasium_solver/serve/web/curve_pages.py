@@ -24,8 +24,8 @@ from gymnasium_solver.runs.query import get_config, get_details, get_rows
 from gymnasium_solver.runs.report import run_page
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.runs.series import MetricTable, smoothed, thinned
-from gymnasium_solver.serve.questions import BadRequest, OneRun, Runs, SomeRuns, Whole
-from gymnasium_solver.serve.web.episode_page import with_episodes
+from gymnasium_solver.serve.questions import Answer, BadRequest, OneRun, Runs, SomeRuns, Whole
+from gymnasium_solver.serve.web.episode_file import with_episodes
 from gymnasium_solver.serve.web.handling import Web, attachment
 
 MOST_LINES = 400
@@ -52,7 +52,7 @@ def series(
     x: str = "env_steps",
     smooth: Smoothing = 0.0,
     points: Annotated[int, Whole(10, 5000, clamps=True)] = 600,
-) -> dict[str, Any]:
+) -> Answer:
     """One entry per run and metric that was logged; the smoothed line beside the raw one."""
     if len(runs) * len(metrics) > MOST_LINES:
         raise BadRequest(f"{len(runs) * len(metrics)} curves; at most {MOST_LINES} at once")
@@ -72,13 +72,18 @@ def _line(
     if found is None:
         return None
     at, values = table.series(found, x)
+    drawn = _drawn(at, values, smoothed(values, weight), points)
+    return {"run": table.run.id, "metric": found, "n": len(at)} | drawn
+
+
+def _drawn(at: np.ndarray, values: np.ndarray, smooth: np.ndarray, points: int) -> Answer:
+    """A curve, thinned, with the extremes of what was merged and the smoothed one."""
     thin = thinned(at, values, points)
-    line = {"run": table.run.id, "metric": found, "n": len(at)}
-    line |= {"x": numbers(thin.x), "y": numbers(thin.y)}
+    line = {"x": numbers(thin.x), "y": numbers(thin.y)}
     if thin.low is not None and thin.high is not None:
         line |= {"lo": numbers(thin.low), "hi": numbers(thin.high)}
-    if weight:
-        line["smooth"] = numbers(thinned(at, smoothed(values, weight), points).y)
+    if smooth is not values:
+        line["smooth"] = numbers(thinned(at, smooth, points).y)
     return line
 
 
@@ -111,7 +116,7 @@ def groups(
     x: str = "env_steps",
     smooth: Smoothing = 0.0,
     points: Annotated[int, Whole(10, 2000, clamps=True)] = 300,
-) -> dict[str, Any]:
+) -> Answer:
     """Groups with their curves, scores and verdicts. `ref`: the group to compare with."""
     found = _by_hand(runs, in_, names) if by == "hand" else _grouped(runs, by)
     known = list(dict.fromkeys(n for run in runs for n in web.tables.of(run).names))
@@ -177,23 +182,17 @@ def _with_reference(found: Sequence[Group], label: str | None) -> list[Group]:
     return scored if first is None else [first, *(group for group in scored if group is not first)]
 
 
-def _curves(
-    web: Web, group: Group, metric: str, x: str, weight: float, points: int
-) -> dict[str, Any]:
+def _curves(web: Web, group: Group, metric: str, x: str, weight: float, points: int) -> Answer:
     """The curve of each seed, and with two or more the IQM; its band needs four."""
     lines, raw = [], []
     for member in group.members:
         at, values = web.tables.of(Run(Path(member.summary.path))).series(metric, x)
         known = ~np.isnan(values)
         at, values = at[known], values[known]
-        line = smoothed(values, weight) if weight else values
+        line = smoothed(values, weight)
         raw.append(list(zip(at.tolist(), line.tolist(), strict=True)))
-        thin = thinned(at, values, points)
-        entry: dict[str, Any] = {"run": member.summary.id, "seed": member.summary.seed}
-        entry |= {"x": numbers(thin.x), "y": numbers(thin.y)}
-        if weight:
-            entry["smooth"] = numbers(thinned(at, line, points).y)
-        lines.append(entry)
+        who = {"run": member.summary.id, "seed": member.summary.seed}
+        lines.append(who | _drawn(at, values, line, points))
     n = sum(bool(curve) for curve in raw)
     result: dict[str, Any] = {
         "label": group.label, "env_id": group.env_id, "threshold": group.threshold, "n": n,
@@ -206,7 +205,7 @@ def _curves(
     return result
 
 
-def diff(web: Web, runs: GroupedRuns) -> dict[str, Any]:
+def diff(web: Web, runs: GroupedRuns) -> Answer:
     """All fields of the configs of some runs, those that differ first; types count: 1 is not 1.0
     and not "1"."""
     configs = [get_config(run) for run in runs]

@@ -17,7 +17,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gymnasium_solver.errors import RunError, TrustError
-from gymnasium_solver.runs.store import RunStore
 from gymnasium_solver.serve.questions import (
     BadRequest,
     Desk,
@@ -42,8 +41,7 @@ class Web(Desk):
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings.root)
         self.settings = settings
-        self.catalogue = RunStore(settings.root)
-        self.list = RunList(self.catalogue)
+        self.list = RunList(self.store)
         self.configs: Kept[dict[str, Any]] = Kept(MOST_CONFIGS)
         """Configs of runs by id and stamp of the file: parsing YAML takes long."""
         self.config_helper = Helper("gymnasium_solver.serve.web.config_worker", answer_s=60.0)
@@ -91,11 +89,8 @@ async def body_of(request: Request) -> dict[str, Any]:
 
 
 def answer(value: Any, status: int = 200) -> Response:
-    return json_response(json_text(value), status)
-
-
-def json_response(text: str, status: int = 200) -> Response:
-    return Response(text.encode(errors="replace"), status, media_type="application/json")
+    body = json_text(value).encode(errors="replace")
+    return Response(body, status, media_type="application/json")
 
 
 def attachment(content: str, name: str, kind: str, **headers: str) -> Response:

@@ -21,7 +21,7 @@ from gymnasium_solver.printable import printable
 from gymnasium_solver.runs.resolve import resolve_checkpoint
 from gymnasium_solver.runs.run import Run, is_run
 from gymnasium_solver.serve import trainings
-from gymnasium_solver.serve.questions import NO_FIELDS, BadRequest, OneRun, Whole
+from gymnasium_solver.serve.questions import NO_FIELDS, Answer, BadRequest, Fields, OneRun, Whole
 from gymnasium_solver.serve.web.handling import Web
 
 JOBS = ".jobs"
@@ -30,7 +30,7 @@ _ID = re.compile(r"(run:)?[A-Za-z0-9][A-Za-z0-9._+=-]{0,140}")
 _CHECKPOINT = re.compile(r"@best|@last|[0-9]{1,30}")
 
 
-def configs(web: Web, q: str = "") -> dict[str, Any]:
+def configs(web: Web, q: str = "") -> Answer:
     # The schema of the fields takes as long to import as all the rest of the server.
     from gymnasium_solver.config.find import find_configs
 
@@ -39,16 +39,14 @@ def configs(web: Web, q: str = "") -> dict[str, Any]:
     return {"configs": [{n: printable(getattr(e, n)) for n in names} for e in found]}
 
 
-async def check_config(web: Web, config: str, fields: dict[str, Any] = NO_FIELDS) -> dict[str, Any]:
+async def check_config(web: Web, config: str, fields: Fields = NO_FIELDS) -> Answer:
     """Every field of a config with the values typed so far, or what is wrong with them."""
     trainings.as_flags(fields)
     target = await run_in_threadpool(trainings.config_named, config, web.root)
     return await web.config_helper.ask({"target": target, "fields": fields})
 
 
-def start(
-    web: Web, config: str, fields: dict[str, Any] = NO_FIELDS, name: str = ""
-) -> dict[str, Any]:
+def start(web: Web, config: str, fields: Fields = NO_FIELDS, name: str = "") -> Answer:
     job = trainings.start(web.root, config, name, fields)
     return {"job": as_json(job), "run": job.folder.name}
 
@@ -56,12 +54,12 @@ def start(
 # --- the buttons of a run
 
 
-def stop_run(web: Web, run: OneRun) -> dict[str, Any]:
+def stop_run(web: Web, run: OneRun) -> Answer:
     trainings.stop(run)
     return {"stopped": True}
 
 
-def resume_run(web: Web, run: OneRun, fields: dict[str, Any] = NO_FIELDS) -> dict[str, Any]:
+def resume_run(web: Web, run: OneRun, fields: Fields = NO_FIELDS) -> Answer:
     return {"job": as_json(trainings.resume(run, fields))}
 
 
@@ -82,7 +80,7 @@ def evaluate(
     run: OneRun,
     checkpoint: Checkpoint = "@best",
     episodes: Annotated[int, Whole(1, 100_000)] = 100,
-) -> dict[str, Any]:
+) -> Answer:
     return _in_background(run, "eval", checkpoint, episodes)
 
 
@@ -91,11 +89,11 @@ def record(
     run: OneRun,
     checkpoint: Checkpoint = "@best",
     episodes: Annotated[int, Whole(1, 16)] = 1,
-) -> dict[str, Any]:
+) -> Answer:
     return _in_background(run, "video", checkpoint, episodes)
 
 
-def _in_background(run: Run, verb: str, checkpoint: str, episodes: int) -> dict[str, Any]:
+def _in_background(run: Run, verb: str, checkpoint: str, episodes: int) -> Answer:
     root = run.path.parent
     folder = root / JOBS / f"{verb}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
     words = [verb, f"{run.id}/{checkpoint}", "--episodes", str(episodes), "--runs-dir", str(root)]
@@ -105,7 +103,7 @@ def _in_background(run: Run, verb: str, checkpoint: str, episodes: int) -> dict[
 # --- jobs
 
 
-def jobs(web: Web) -> dict[str, Any]:
+def jobs(web: Web) -> Answer:
     """The newest jobs that are not trainings."""
     folder = web.root / JOBS
     names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
@@ -114,11 +112,11 @@ def jobs(web: Web) -> dict[str, Any]:
     return {"jobs": [as_json(job) for job in found if job is not None]}
 
 
-def one_job(web: Web, job: str) -> dict[str, Any]:
+def one_job(web: Web, job: str) -> Answer:
     return {"job": as_json(find_job(web.root, job))}
 
 
-def stop_job(web: Web, job: str) -> dict[str, Any]:
+def stop_job(web: Web, job: str) -> Answer:
     return {"stopped": local.stop(find_job(web.root, job).folder)}
 
 
@@ -132,7 +130,7 @@ def find_job(root: Path, job_id: str) -> local.Job:
     raise RunError(f"there is no job {job_id!r}")
 
 
-def as_json(job: local.Job) -> dict[str, Any]:
+def as_json(job: local.Job) -> Answer:
     words = [word for word in job.argv if word not in ("-m", "gymnasium_solver")][1:]
     name = job.folder.name
     return {

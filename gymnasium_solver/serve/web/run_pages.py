@@ -18,8 +18,8 @@ from gymnasium_solver.runs.metrics import describe
 from gymnasium_solver.runs.run import Run, is_alive_here
 from gymnasium_solver.runs.select import FIELDS, check_column, value_of
 from gymnasium_solver.runs.words import next_steps, result_rows, train_command
-from gymnasium_solver.serve.questions import BadRequest, OneRun, Runs, SomeRuns
-from gymnasium_solver.serve.web.handling import Web, answer, json_response
+from gymnasium_solver.serve.questions import Answer, BadRequest, OneRun, Runs, SomeRuns
+from gymnasium_solver.serve.web.handling import Web, answer
 from gymnasium_solver.serve.web.job_pages import find_job
 from gymnasium_solver.serve.web.stream import COLUMNS, FollowedText, Wanted, follow_text, row
 
@@ -34,7 +34,7 @@ Selected = Annotated[Sequence[Run], Runs(20_000)]
 """Runs that are selected in the table, which may be all that it shows."""
 
 
-def session(web: Web) -> dict[str, Any]:
+def session(web: Web) -> Answer:
     """What the page may do here."""
     return {
         "version": __version__,
@@ -61,27 +61,32 @@ def login(web: Web) -> Response:
 
 def list_runs(web: Web, cursor: str | None = None) -> Response:
     """All runs, or with `cursor` what changed since."""
-    return json_response(web.list.since(cursor, FRESH_S)[1])
+    text = web.list.since(cursor, FRESH_S)[1]
+    return Response(text.encode(errors="replace"), media_type="application/json")
 
 
 def select_runs(
     web: Web, q: str = "", sort: str = "", columns: Sequence[str] = (), fields: str | None = None
-) -> dict[str, Any]:
+) -> Answer:
     """The numbers of the runs that the filter accepts, in order; values of further columns; with
     `fields` the names that may be filtered, sorted and shown."""
-    catalogue = web.catalogue
-    found = catalogue.select(_words(q), sort or None, FRESH_S)
+    store = web.store
+    found = store.select(_words(q), sort or None, FRESH_S)
     names = list(columns)[:MOST_COLUMNS]
-    everything = catalogue.runs(3600.0)
+    everything = store.runs(3600.0)
     for name in names:
-        check_column(name, everything, catalogue.config)
+        check_column(name, everything, store.config)
     known = dict.fromkeys(FIELDS)
     for run in everything[:200] if fields is not None else ():
-        known |= dict.fromkeys(catalogue.config(run))
+        known |= dict.fromkeys(store.config(run))
     return {
-        "order": [catalogue.number(run.id) for run in found],
+        "order": [store.number(run.id) for run in found],
         "columns": {
-            name: [_plain(value_of(run, name, catalogue.config)) for run in found] for name in names
+            name: [
+                printable(value) if isinstance(value, str) else value
+                for value in (value_of(run, name, store.config) for run in found)
+            ]
+            for name in names
         },
         "fields": None if fields is None else [printable(name) for name in known],
     }
@@ -95,34 +100,30 @@ def _words(text: str) -> list[str]:
         return text.split()  # a quote is still open while typing
 
 
-def _plain(value: Any) -> Any:
-    return printable(value) if isinstance(value, str) else value
-
-
 def tag_runs(
     web: Web, runs: Selected, add: Sequence[str] = (), remove: Sequence[str] = ()
-) -> dict[str, Any]:
+) -> Answer:
     for run in runs:
         own = query.get_run(run).tags
         change_tags(run, add, [tag for tag in remove if tag in own])
     return {"changed": len(runs)}
 
 
-def note_run(web: Web, run: OneRun, note: str) -> dict[str, Any]:
+def note_run(web: Web, run: OneRun, note: str) -> Answer:
     return {"note": set_note(run, note).note}
 
 
-def archived(web: Web) -> dict[str, Any]:
+def archived(web: Web) -> Answer:
     """The archived runs, newest first, with the columns of the list."""
     found = query.list_runs(web.root / ARCHIVE)
     return {"columns": COLUMNS, "rows": [row(n, run) for n, run in enumerate(found)]}
 
 
-def archive_runs(web: Web, runs: Selected) -> dict[str, Any]:
+def archive_runs(web: Web, runs: Selected) -> Answer:
     return {"archived": [path.name for path in archive(runs)]}
 
 
-def restore_runs(web: Web, runs: Sequence[str]) -> dict[str, Any]:
+def restore_runs(web: Web, runs: Sequence[str]) -> Answer:
     if not runs:
         raise BadRequest("no runs are selected")
     found = {run.id: run for run in (web.run(ref, web.root / ARCHIVE) for ref in runs)}
@@ -132,7 +133,7 @@ def restore_runs(web: Web, runs: Sequence[str]) -> dict[str, Any]:
 # --- one run
 
 
-def one_run(web: Web, run: OneRun) -> dict[str, Any]:
+def one_run(web: Web, run: OneRun) -> Answer:
     details = query.get_details(run)
     summary, meta = details.summary, details.meta
     rows, why = result_rows(summary, details.tests, details.score)
@@ -169,13 +170,13 @@ def _config_or_none(web: Web, run: Run) -> dict[str, Any] | None:
         return None
 
 
-def _metric(name: str, last: float | None) -> dict[str, Any]:
+def _metric(name: str, last: float | None) -> Answer:
     about = describe(name)
     kept = ("description", "better", "group", "unit", "priority")
     return {"name": printable(name), "last": last} | {key: getattr(about, key) for key in kept}
 
 
-def returns(web: Web, run: OneRun) -> dict[str, Any]:
+def returns(web: Web, run: OneRun) -> Answer:
     """The returns of the single episodes of each evaluation."""
     evaluations = [
         {name: event.get(name) for name in ("stage", "env_steps", "greedy")}
@@ -186,7 +187,7 @@ def returns(web: Web, run: OneRun) -> dict[str, Any]:
     return {"evaluations": [one for one in evaluations if one["returns"]]}
 
 
-def log(web: Web, run: OneRun, cursor: str | None = None) -> dict[str, Any]:
+def log(web: Web, run: OneRun, cursor: str | None = None) -> Answer:
     return follow_text(run.log_path, cursor)
 
 

@@ -11,7 +11,6 @@
 """
 
 import ipaddress
-import json
 import secrets
 import socket
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import cookie_parser
+from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gymnasium_solver.errors import GsolveError
@@ -72,10 +72,15 @@ class Settings:
 
 
 def is_loopback(host: str) -> bool:
+    address = _address(host.strip("[]"))
+    return host.lower() == "localhost" if address is None else address.is_loopback
+
+
+def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
+        return ipaddress.ip_address(host)
     except ValueError:
-        return host.lower() == "localhost"
+        return None
 
 
 def clean_base_path(text: str) -> str:
@@ -113,7 +118,8 @@ class SecurityMiddleware:
         if refused is None:
             await self.app(scope, receive, send_with_headers)
         else:
-            await _answer(*refused, send_with_headers)
+            status, reason = refused
+            await JSONResponse({"error": reason}, status)(scope, receive, send_with_headers)
 
     def _without_base(self, path: str) -> str:
         """A proxy may strip the prefix or leave it."""
@@ -167,16 +173,8 @@ def host_is_allowed(host: str, settings: Settings) -> bool:
         return True
     if settings.is_loopback:
         return False
-    return _is_address(name) or name == socket.gethostname().lower()
-
-
-def _is_address(name: str) -> bool:
-    """A page with a number for a host cannot be rebound to another one."""
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
+    # A page with a number for a host cannot be rebound to another one.
+    return _address(name) is not None or name == socket.gethostname().lower()
 
 
 def foreign_origin(headers: Headers, host: str) -> str | None:
@@ -211,13 +209,3 @@ def fixed_headers(settings: Settings) -> dict[str, str]:
         "cross-origin-opener-policy": "same-origin",
         "cache-control": "no-cache",
     }
-
-
-async def _answer(status: int, reason: str, send: Send) -> None:
-    body = json.dumps({"error": reason}).encode()
-    headers = [
-        (b"content-type", b"application/json"),
-        (b"content-length", str(len(body)).encode()),
-    ]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})

@@ -11,6 +11,7 @@ import re
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +30,12 @@ MOST_LISTS = 64
 MOST_TEXT_BYTES = 400_000
 """The end of a long file, read first."""
 LONGEST_NOTE = 200
-COLUMNS = (
-    "n", "id", "env_id", "algo_id", "variant", "seed", "created_at", "status", "stop_reason",
-    "solved", "test", "stderr", "episodes_tested", "best", "env_steps", "max_env_steps", "episodes",
-    "wall_s", "threshold", "tags", "note",
+_OWN = (
+    "id", "env_id", "algo_id", "variant", "seed", "created_at", "status", "stop_reason", "solved",
+    "env_steps", "max_env_steps", "episodes", "wall_s", "threshold", "tags",
 )  # fmt: skip
+COLUMNS = ("n", *_OWN, "note", "best", "test", "stderr", "episodes_tested")
+_values = attrgetter(*_OWN)
 _CURSOR = re.compile(r"(\d{1,20})-(\d{1,20})")
 _ANSI = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
 
@@ -66,8 +68,8 @@ class Wanted:
 class RunList:
     """The list of all runs for many pages: one of them looks at the disk for all."""
 
-    def __init__(self, catalogue: RunStore) -> None:
-        self.catalogue = catalogue
+    def __init__(self, store: RunStore) -> None:
+        self.store = store
         self.is_closed = False
         """Ends all streams, within a tick."""
         self._next_scan = 0.0
@@ -76,10 +78,10 @@ class RunList:
     def since(self, cursor: str | None, max_age_s: float) -> tuple[str, str]:
         """The new cursor, and as JSON what changed since the old one, or all runs without one.
         Pages with the same cursor share the text."""
-        self.catalogue.refresh(max_age_s)
+        self.store.refresh(max_age_s)
         known = self._encoded.get(cursor)
-        if known is None or known[0] != self.catalogue.cursor:
-            changes = self.catalogue.since(cursor, 3600.0)
+        if known is None or known[0] != self.store.cursor:
+            changes = self.store.since(cursor, 3600.0)
             text = json_text(
                 {
                     "cursor": changes.cursor,
@@ -112,9 +114,9 @@ class RunList:
     async def _scan(self) -> None:
         self._next_scan = math.inf  # the other pages need not look meanwhile
         try:
-            await run_in_threadpool(self.catalogue.refresh)
+            await run_in_threadpool(self.store.refresh)
         finally:
-            wait = max(SCAN_S, SCAN_SHARE * self.catalogue.refresh_s)
+            wait = max(SCAN_S, SCAN_SHARE * self.store.refresh_s)
             self._next_scan = time.monotonic() + wait
 
     def _news(self, wanted: Wanted, seen: dict[Path, Stamp]) -> list[str]:
@@ -125,7 +127,7 @@ class RunList:
             if now != seen[path]:
                 seen[path] = now
                 parts.append(event(name, json_text(data)))
-        if wanted.cursor is not None and wanted.cursor != self.catalogue.cursor:
+        if wanted.cursor is not None and wanted.cursor != self.store.cursor:
             wanted.cursor, text = self.since(wanted.cursor, 3600.0)
             parts.append(event("runs", text))
         for path, followed in wanted.texts.items():
@@ -142,14 +144,9 @@ class RunList:
 
 def row(number: int, run: RunSummary) -> list[Any]:
     """The values of COLUMNS, short: thousands of runs travel at once."""
-    test = run.test
-    return [
-        number, run.id, run.env_id, run.algo_id, run.variant, run.seed, run.created_at, run.status,
-        run.stop_reason, run.solved, test["mean"] if test else None,
-        test["stderr"] if test else None, test["episodes"] if test else None,
-        run.best["score"] if run.best else None, run.env_steps, run.max_env_steps, run.episodes,
-        run.wall_s, run.threshold, run.tags, run.note[:LONGEST_NOTE],
-    ]  # fmt: skip
+    best = run.best["score"] if run.best else None
+    test = [run.test[n] for n in ("mean", "stderr", "episodes")] if run.test else [None] * 3
+    return [number, *_values(run), run.note[:LONGEST_NOTE], best, *test]
 
 
 def event(name: str, data: str) -> str:

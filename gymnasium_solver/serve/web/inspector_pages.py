@@ -1,15 +1,7 @@
 """What the inspector asks: recorded episodes of a run, and playing new ones.
 
-    GET  api/runs/{run}/episodes                        all, worst first
-    POST api/runs/{run}/episodes                        play one
-    GET  api/runs/{run}/episodes/{episode}              facts, notable steps, parts of the reward
-    GET  .../columns?from=ROW, .../derived              rows of little-endian float32
-    GET  .../info?from=ROW                              actions in words, info of the steps
-    GET  .../frames/{view}/{chunk}, .../frame/{view}/{t}    a pack, one image
-    GET  .../csv, .../page (one file that plays), .../difference?with=EPISODE
-    POST .../saliency, .../stop, .../delete
-
-Reading imports neither torch nor an environment; a helper process plays.
+Columns are rows of little-endian float32, frames come in packs of many (runs/episodes.py). Reading
+imports neither torch nor an environment; a helper process plays.
 """
 
 import io
@@ -29,8 +21,8 @@ from gymnasium_solver.runs.episodes import (
     worst_first,
 )
 from gymnasium_solver.runs.query import get_run
-from gymnasium_solver.serve.questions import BadRequest, OneRun, Whole
-from gymnasium_solver.serve.web.episode_page import episode_page
+from gymnasium_solver.serve.questions import Answer, BadRequest, OneRun, Whole
+from gymnasium_solver.serve.web.episode_file import episode_page
 from gymnasium_solver.serve.web.handling import Web, answer, attachment
 
 FOREVER = {"cache-control": "private, max-age=31536000, immutable"}
@@ -55,7 +47,7 @@ FromRow = Annotated[int, Whole(0, 10**9, clamps=True)]
 # -- reading ----------------------------------------------------------------------------------
 
 
-def episodes(web: Web, run: OneRun) -> dict[str, Any]:
+def episodes(web: Web, run: OneRun) -> Answer:
     found = [
         {"id": one.id, "status": one.status, "n_frames": one.n_frames("render")}
         | {name: one.facts.get(name) for name in BRIEF}
@@ -65,7 +57,7 @@ def episodes(web: Web, run: OneRun) -> dict[str, Any]:
     return {"run": run.id, "episodes": found, "checkpoints": get_run(run).checkpoints}
 
 
-def episode_facts(web: Web, run: OneRun, episode: OneEpisode) -> dict[str, Any]:
+def episode_facts(web: Web, run: OneRun, episode: OneEpisode) -> Answer:
     facts = episode.to_dict() | {"chunk": CHUNK}
     if not episode.is_running:  # while it is played, only what grows is asked for
         facts |= {"notable": notable(episode), "reward_parts": reward_parts(episode)}
@@ -105,7 +97,7 @@ def as_page(web: Web, run: OneRun, episode: OneEpisode) -> Response:
     return attachment(episode_page(episode), f"{episode.id}.html", "text/html")
 
 
-def difference(web: Web, run: OneRun, episode: OneEpisode, with_: OneEpisode) -> dict[str, Any]:
+def difference(web: Web, run: OneRun, episode: OneEpisode, with_: OneEpisode) -> Answer:
     return first_difference(episode, with_)
 
 
@@ -126,7 +118,7 @@ def _seed(name: str, value: Any, asked: Mapping[str, Any]) -> int | str:
     return value
 
 
-def _branch(name: str, value: Any, asked: Mapping[str, Any]) -> dict[str, Any]:
+def _branch(name: str, value: Any, asked: Mapping[str, Any]) -> Answer:
     if not isinstance(value, dict) or not is_episode_id(str(value.get("of"))):
         raise BadRequest(f"{name!r} must have 'of', the id of an episode, and 'at', a step")
     at, action = value.get("at"), value.get("action")
@@ -169,16 +161,16 @@ async def saliency(
     method: Annotated[str, _short] = "gradcam",
     target: Annotated[str, _short] = "action",
     trust: bool = False,
-) -> dict[str, Any]:
+) -> Answer:
     job = {"op": "saliency", "run": run.id, "episode": episode.id, "t": t, "method": method}
     return await web.player.ask(job | {"target": target, "trust": trust})
 
 
-async def stop(web: Web, run: OneRun, episode: OneEpisode) -> dict[str, Any]:
+async def stop(web: Web, run: OneRun, episode: OneEpisode) -> Answer:
     return {"stopped": await web.player.stop(episode=episode.id)}
 
 
-def delete(web: Web, run: OneRun, episode: OneEpisode) -> dict[str, Any]:
+def delete(web: Web, run: OneRun, episode: OneEpisode) -> Answer:
     episode.delete()
     return {"deleted": episode.id}
 
