@@ -37,7 +37,7 @@ from gymnasium_solver.config.schedule import EXPECTED, Schedule
 from gymnasium_solver.config.schema import ALIASES, Config, LearnerConfig
 from gymnasium_solver.config.yaml_file import parse_value
 from gymnasium_solver.data.replay import Replay
-from gymnasium_solver.envs.wrappers.listing import wrapper_catalog
+from gymnasium_solver.envs.wrappers.wrapping import wrapper_catalog
 from gymnasium_solver.runs.alerts.judge import RULES
 from gymnasium_solver.runs.metric_aliases import SYSTEMS
 from gymnasium_solver.runs.metrics import DECLARED, Metric

@@ -13,7 +13,7 @@
 `read_spec(block)` checks it and returns a `Spec`. `Config` calls it, so a misspelled key is an
 error when the config is loaded. Everything is optional. In `rewards` any other key is an event with
 its reward (`on_goal: 1`, `per_point: +1/-1`). One key is a setting: `action_space.valid` restricts
-the actions (envs/wrappers/restrict_actions.py). Observations that depend on the config (`obs_type`)
+the actions (envs/wrappers/actions.py). Observations that depend on the config (`obs_type`)
 are described by `default` and `variants`.
 """
 

@@ -19,7 +19,7 @@ from gymnasium.vector.utils import batch_space
 
 from gymnasium_solver.envs.masks import KEY as MASK_KEY
 from gymnasium_solver.envs.treatment import Treatment, tap_observations
-from gymnasium_solver.envs.vector import Info, Step, VectorEnv
+from gymnasium_solver.envs.vector import Info, VectorEnv
 from gymnasium_solver.errors import EnvError
 from gymnasium_solver.spaces.native_actions import from_native, from_native_batch
 from gymnasium_solver.spaces.observations import take_rows
@@ -28,48 +28,8 @@ FPS = 30
 """Frames per second of a video, where the environment does not say."""
 
 
-class _Source:
-    """The part that both kinds share: resets, and what was observed last."""
-
-    def __init__(self, env: VectorEnv, treatment: Treatment, seed: int | None) -> None:
-        self.vector, self._tap = tap_observations(env)
-        self.treatment = treatment
-        self._rng = np.random.default_rng(seed)
-        self._first_seed = seed
-        self.last_obs: Any = None
-        _made.add(self)
-
-    def reset(self, seed: int | None) -> Any:
-        """Open new episodes in all copies; without a seed, others than before."""
-        if seed is None:
-            seed = self._first_seed
-        self._first_seed = None
-        self.vector.reset(int(self._rng.integers(2**31)) if seed is None else seed)
-        return self._tap.obs
-
-    def step(self, actions: Any) -> tuple[Any, Step]:
-        step = self.vector.step(actions)
-        return self._tap.obs, step
-
-    def info(self, info: Info) -> Info:
-        mask = self.vector.action_mask
-        return dict(info) if mask is None else {**info, MASK_KEY: mask}
-
-    def remember(self, obs: Any) -> Any:
-        self.last_obs = obs
-        return obs
-
-
-_made: "weakref.WeakSet[_Source]" = weakref.WeakSet()
-
-
-def is_observed_now(obs: Any, treatment: Treatment) -> bool:
-    """Whether an observation is the very one that an env with this treatment returned last."""
-    return any(source.last_obs is obs and source.treatment.fits(treatment) for source in _made)
-
-
-class SingleEnv(gymnasium.Env[Any, Any]):
-    """One environment."""
+class _Shared:
+    """What both kinds have in common: the vector env beneath, resets, and what was seen last."""
 
     def __init__(
         self,
@@ -80,12 +40,52 @@ class SingleEnv(gymnasium.Env[Any, Any]):
         render_mode: str | None = None,
         fps: int | None = None,
     ) -> None:
-        self._source = _Source(env, treatment, seed)
-        self.env_id = env.spec.env_id
-        self.observation_space = treatment.space
-        self.action_space = env.action_space
-        self.render_mode = render_mode
-        self.metadata = {"render_modes": ["rgb_array"], "render_fps": fps or FPS}
+        self.vector, self._tap = tap_observations(env)
+        self.env_id, self.treatment, self.render_mode = env.spec.env_id, treatment, render_mode
+        self.metadata: dict[str, Any] = {
+            "render_modes": ["rgb_array"],
+            "render_fps": fps or FPS,
+        }
+        self._rng = np.random.default_rng(seed)
+        self._first_seed = seed
+        self.last_obs: Any = None
+        _made.add(self)
+
+    def _restart(self, seed: int | None) -> None:
+        """Open new episodes in all copies; without a seed, others than before."""
+        if seed is None:
+            seed = self._first_seed
+        self._first_seed = None
+        self.vector.reset(int(self._rng.integers(2**31)) if seed is None else seed)
+
+    def _with_mask(self, info: Info) -> Info:
+        mask = self.vector.action_mask
+        return dict(info) if mask is None else {**info, MASK_KEY: mask}
+
+    def _drawn(self, index: int) -> Any:
+        if self.render_mode is None:
+            raise EnvError(f"{self.env_id}: render() needs make_env(..., render_mode='rgb_array').")
+        return self.vector.render(index)
+
+    def _refuse(self, options: Any) -> None:
+        if options:
+            raise EnvError(f"{self.env_id}: reset() takes no options here, got {options!r}.")
+
+
+_made: "weakref.WeakSet[_Shared]" = weakref.WeakSet()
+
+
+def is_observed_now(obs: Any, treatment: Treatment) -> bool:
+    """Whether an observation is the very one that an env with this treatment returned last."""
+    return any(env.last_obs is obs and env.treatment.fits(treatment) for env in _made)
+
+
+class SingleEnv(_Shared, gymnasium.Env[Any, Any]):
+    """One environment."""
+
+    def __init__(self, env: VectorEnv, treatment: Treatment, **given: Any) -> None:
+        super().__init__(env, treatment, **given)
+        self.observation_space, self.action_space = treatment.space, env.action_space
         self._is_over = False
         self._last_actions: np.ndarray | None = None
 
@@ -94,119 +94,82 @@ class SingleEnv(gymnasium.Env[Any, Any]):
 
     __str__ = __repr__  # Gymnasium's says the name of the class only
 
-    @property
-    def vector(self) -> VectorEnv:
-        """The vector env of one copy beneath."""
-        return self._source.vector
-
-    @property
-    def treatment(self) -> Treatment:
-        return self._source.treatment
-
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, Info]:
-        if options:
-            raise EnvError(f"{self.env_id}: reset() takes no options here, got {options!r}.")
-        super().reset(seed=seed)
+        self._refuse(options)
+        gymnasium.Env.reset(self, seed=seed)
         if seed is None and self._is_over:
-            obs, step = self._source.step(self._last_actions)  # a reset row: the stream goes on
-            info = step.info
+            info = self.vector.step(self._last_actions).info  # a reset row: the stream goes on
         else:
-            obs = self._source.reset(seed)
+            self._restart(seed)
             info = self.vector.info
         self._is_over = False
         self._last_actions = None
-        totals = {"episode_return": 0.0, "episode_length": 0}
-        return self._observed(obs), _first_row(self._source.info(info)) | totals
+        return self._observed(), self._info(info, 0.0, 0)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
         if self._is_over:
             raise EnvError(f"{self.env_id}: the episode is over; call reset() first.")
         self._last_actions = from_native(self.action_space, action)[None]
-        obs, step = self._source.step(self._last_actions)
+        step = self.vector.step(self._last_actions)
         self._is_over = bool(step.is_over[0])
-        totals = {
-            "episode_return": float(step.episode_return[0]),
-            "episode_length": int(step.episode_length[0]),
-        }
         return (
-            self._observed(obs),
+            self._observed(),
             float(step.reward[0]),
             self._is_over and bool(step.terminated[0]),
             self._is_over and bool(step.truncated[0]),
-            _first_row(self._source.info(step.info)) | totals,
+            self._info(step.info, float(step.episode_return[0]), int(step.episode_length[0])),
         )
 
-    def _observed(self, batch: Any) -> Any:
-        return self._source.remember(take_rows(batch, 0))
+    def _observed(self) -> Any:
+        self.last_obs = take_rows(self._tap.obs, 0)
+        return self.last_obs
+
+    def _info(self, info: Info, episode_return: float, episode_length: int) -> Info:
+        totals = {"episode_return": episode_return, "episode_length": episode_length}
+        return _first_row(self._with_mask(info)) | totals
 
     def render(self) -> Any:
-        if self.render_mode is None:
-            raise EnvError(f"{self.env_id}: render() needs make_env(..., render_mode='rgb_array').")
-        return self.vector.render(0)
+        return self._drawn(0)
 
     def close(self) -> None:
         self.vector.close()
 
 
-class BatchEnv(gymnasium.vector.VectorEnv):
+class BatchEnv(_Shared, gymnasium.vector.VectorEnv):
     """Several copies, stepped together, with NEXT_STEP autoreset."""
 
-    def __init__(
-        self,
-        env: VectorEnv,
-        treatment: Treatment,
-        *,
-        seed: int | None = None,
-        render_mode: str | None = None,
-        fps: int | None = None,
-    ) -> None:
-        self._source = _Source(env, treatment, seed)
-        self.env_id, self.num_envs = env.spec.env_id, env.n_envs
+    def __init__(self, env: VectorEnv, treatment: Treatment, **given: Any) -> None:
+        super().__init__(env, treatment, **given)
+        self.num_envs = env.n_envs
         self.single_observation_space, self.single_action_space = treatment.space, env.action_space
         self.observation_space = batch_space(treatment.space, env.n_envs)
         self.action_space = batch_space(env.action_space, env.n_envs)
-        self.render_mode = render_mode
-        self.metadata = {
-            "autoreset_mode": AutoresetMode.NEXT_STEP,
-            "render_modes": ["rgb_array"],
-            "render_fps": fps or FPS,
-        }
+        self.metadata["autoreset_mode"] = AutoresetMode.NEXT_STEP
 
     def __repr__(self) -> str:
         engine = self.vector.spec.engine
         return f"<{self.num_envs} x {self.env_id} as a run sees it, {engine}>"
 
-    @property
-    def vector(self) -> VectorEnv:
-        return self._source.vector
-
-    @property
-    def treatment(self) -> Treatment:
-        return self._source.treatment
-
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, Info]:
-        if options:
-            raise EnvError(f"{self.env_id}: reset() takes no options here, got {options!r}.")
+        self._refuse(options)
         if isinstance(seed, list | tuple):
             raise EnvError(f"{self.env_id}: reset() takes one seed for all copies, got {seed!r}.")
-        obs = self._source.reset(seed)
-        return self._source.remember(obs), self._source.info(self.vector.info)
+        self._restart(seed)
+        self.last_obs = self._tap.obs
+        return self.last_obs, self._with_mask(self.vector.info)
 
     def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, Info]:
-        rows = from_native_batch(self.single_action_space, actions)
-        obs, step = self._source.step(rows)
-        info = self._source.info(step.info)
+        step = self.vector.step(from_native_batch(self.single_action_space, actions))
+        info = self._with_mask(step.info)
         info |= {"episode_return": step.episode_return, "episode_length": step.episode_length}
         over = step.is_over
-        flags = step.terminated & over, step.truncated & over
-        return self._source.remember(obs), step.reward, *flags, info
+        self.last_obs = self._tap.obs
+        return self.last_obs, step.reward, step.terminated & over, step.truncated & over, info
 
     def render(self) -> Any:
-        if self.render_mode is None:
-            raise EnvError(f"{self.env_id}: render() needs make_env(..., render_mode='rgb_array').")
-        return tuple(self.vector.render(i) for i in range(self.num_envs))
+        return tuple(self._drawn(i) for i in range(self.num_envs))
 
     def close_extras(self, **kwargs: Any) -> None:
         self.vector.close()

@@ -4,44 +4,48 @@
     env = env_from_config(config, config.n_envs)
 
 `vectorization_mode`: envpool, vector (the env's own vectorised class), sync, async, or auto, which
-takes the fastest engine that has the env (choose.py). The families of spec.py (Atari, VizDoom,
-bandits, ...) have engines of their own.
+takes the fastest engine that has the env. The families of spec.py (Atari, VizDoom, bandits, ...)
+have engines of their own.
 """
 
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from gymnasium_solver.config.env_ids import is_python_env
 from gymnasium_solver.config.schedule import at_start
-from gymnasium_solver.config.schema import LearnerConfig
-from gymnasium_solver.envs.choose import Choice, choose_engine, unknown_id
+from gymnasium_solver.config.schema import Config, LearnerConfig
+from gymnasium_solver.envs.given import cannot_rebuild
+from gymnasium_solver.envs.joined import GroupedEnv, TaskEnv
 from gymnasium_solver.envs.obs_keys import ObsKeys, in_parts, parts_wrapper
 from gymnasium_solver.envs.spec import (
     ANSWER_WITHIN_S,
+    VECTOR_IS_FASTEST,
+    EnvRequest,
     Family,
     UnknownId,
     Unsupported,
     family_of,
     registry_entry,
+    suite_of,
     task_sizes,
 )
-from gymnasium_solver.envs.suites.atari_ids import modern
+from gymnasium_solver.envs.suites.game_options import modern, near_games
 from gymnasium_solver.envs.vector import VectorEnv
-from gymnasium_solver.envs.wrappers import EngineNeeds, lower, with_frame_options, wrap
-from gymnasium_solver.envs.wrappers.restrict_actions import restrict_actions
-from gymnasium_solver.errors import EnvError
-
-if TYPE_CHECKING:
-    from gymnasium_solver.config.schema import Config
+from gymnasium_solver.envs.wrappers.actions import restrict_actions
+from gymnasium_solver.envs.wrappers.wrapping import lower, with_frame_options, wrap
+from gymnasium_solver.errors import EnvError, UnknownEnvError
+from gymnasium_solver.suggest import ask, did_you_mean
 
 log = logging.getLogger(__name__)
 
 MODES = ("auto", "envpool", "vector", "sync", "async")
 FRAME_OPTIONS = ("obs_type", "frame_stack", "frame_skip", "grayscale_obs", "resize_obs")
 ASKED_FOR = "asked for"
+ONE_BY_ONE = "Gymnasium steps the envs one by one"
 _NOT_ENV_KWARGS = {
     "max_episode_steps": "Set the field max_episode_steps instead.",
     "render_mode": "The framework chooses it: environments are trained without a window, and drawn "
@@ -96,13 +100,12 @@ def make_vector_env(
     else:
         wrappers = with_frame_options(env_id, wrappers, given)
     needs, wrappers = lower(wrappers, max_episode_steps)
-    needs = replace(needs, timeout_s=timeout_s)
     render_mode = "rgb_array" if needs.draws else render_mode
+    request = EnvRequest(
+        env_id, n_envs, kwargs, vectorization_mode, render_mode, needs, timeout_s=timeout_s
+    )
     began_s = time.perf_counter()
-    if family is not None:
-        env = _make_family(family, env_id, n_envs, kwargs, needs, vectorization_mode, render_mode)
-    else:
-        env = _make_engine(env_id, n_envs, kwargs, needs, vectorization_mode, render_mode)
+    env = _make_engine(request) if family is None else _make_family(family, request)
     took_s = time.perf_counter() - began_s
     log.debug("made %s × %d on %s in %.2f s", env_id, n_envs, env.spec.engine, took_s)
     try:
@@ -114,7 +117,7 @@ def make_vector_env(
     return wrap(env, [*chosen, *wrappers], {} if gamma is None else {"gamma": gamma})
 
 
-def training_env(config: "Config") -> VectorEnv:
+def training_env(config: Config) -> VectorEnv:
     """The envs to train on: those of a config; in copies with the same seeds where the algorithm
     compares envs that start alike. With collectors, which have the envs, one that shows what they
     are like."""
@@ -123,12 +126,10 @@ def training_env(config: "Config") -> VectorEnv:
     n_copies = getattr(config, "same_start_envs", 1)
     if n_copies == 1:
         return env_from_config(config, config.n_envs)
-    from gymnasium_solver.envs.joined import GroupedEnv
-
     return GroupedEnv([env_from_config(config, config.n_envs // n_copies) for _ in range(n_copies)])
 
 
-def env_from_config(config: "Config", n_envs: int, render_mode: str | None = None) -> VectorEnv:
+def env_from_config(config: Config, n_envs: int, render_mode: str | None = None) -> VectorEnv:
     """The env that a config describes, in any number of copies; `spec.action_space.valid`, where
     given, masks all other actions. Several `tasks` share the copies."""
     if config.tasks:
@@ -150,10 +151,8 @@ def env_from_config(config: "Config", n_envs: int, render_mode: str | None = Non
     return restrict_actions(env, config.spec)
 
 
-def _task_env(config: "Config", n_envs: int, render_mode: str | None) -> VectorEnv:
+def _task_env(config: Config, n_envs: int, render_mode: str | None) -> VectorEnv:
     """The tasks of a config; with fewer copies than tasks, the first ones."""
-    from gymnasium_solver.envs.joined import TaskEnv
-
     envs: list[VectorEnv] = []
     try:
         for task, size in zip(config.tasks, task_sizes(len(config.tasks), n_envs), strict=True):
@@ -190,17 +189,13 @@ def check_env_id(env_id: str) -> None:
         return
 
 
-def _make_engine(
-    env_id: str,
-    n_envs: int,
-    kwargs: dict[str, Any],
-    needs: EngineNeeds,
-    mode: str,
-    render_mode: str | None,
-) -> VectorEnv:
-    choice = Choice(mode, ASKED_FOR)
-    if mode == "auto":
-        choice = choose_engine(env_id, n_envs, kwargs, render_mode, needs)
+# -- one engine ----------------------------------------------------------------------------------
+
+
+def _make_engine(request: EnvRequest) -> VectorEnv:
+    """An env of Gymnasium or EnvPool."""
+    env_id, mode, needs = request.env_id, request.mode, request.needs
+    choice = choose_engine(request) if mode == "auto" else Choice(mode, ASKED_FOR)
     mode = choice.mode
     if needs.singles and mode in ("envpool", "vector"):
         raise EnvError(
@@ -212,79 +207,40 @@ def _make_engine(
             f"{env_id}: its vectorised class cannot skip frames (frame_skip, FrameSkipWrapper). "
             "Use vectorization_mode auto."
         )
-    common: dict[str, Any] = {
-        "env_kwargs": kwargs,
-        "max_episode_steps": needs.max_episode_steps,
-        "render_mode": render_mode,
-        "reason": choice.reason,
-    }
     if mode == "envpool":
-        return _make_pool(env_id, n_envs, needs, common)
+        return _make_pool(request, choice.reason)
     if registry_entry(env_id) is None:
         raise unknown_id(env_id)
     from gymnasium_solver.envs.engines.gymnasium import GymnasiumEngine
 
-    common |= {
-        "frame_skip": needs.frame_skip,
-        "singles": needs.singles,
-        "timeout_s": needs.timeout_s,
-    }
     try:
-        return _noted(GymnasiumEngine(env_id, n_envs, mode, **common), choice.notes)
+        engine = GymnasiumEngine(replace(request, mode=mode), choice.reason)
     except EnvError as error:
         if choice.reason != ASKED_FOR and not needs.singles and ":" not in env_id:
             # Why this engine was chosen: the real mistake may be what ruled out EnvPool.
             error.args = (f"{error} ({choice.reason})",)
         raise
+    return _noted(engine, choice.notes)
 
 
-def _frames_to_skip(family: Family, env_id: str, needs: EngineNeeds) -> dict[str, Any]:
-    """The maker's argument for skipping frames; EnvError for a family that cannot."""
-    if needs.frame_skip is None:
-        return {}
-    low, high = needs.frame_skip
-    if family.holds_actions and low == high:
-        return {"frame_skip": low}
-    if family.holds_actions:
-        raise EnvError(f"{env_id} skips a fixed number of frames, got {low} to {high}.")
-    if family.has_frame_options:
-        raise EnvError(f"{env_id}: set the field frame_skip instead of FrameSkipWrapper.")
-    raise EnvError(f"{env_id} cannot skip frames. Leave out frame_skip and FrameSkipWrapper.")
-
-
-def _noted(env: VectorEnv, notes: Sequence[str]) -> VectorEnv:
-    """The env, with further notes for the user."""
-    if notes:
-        env.spec = replace(env.spec, notes=(*env.spec.notes, *notes))
-    return env
-
-
-def _make_pool(env_id: str, n_envs: int, needs: EngineNeeds, common: dict[str, Any]) -> VectorEnv:
+def _make_pool(request: EnvRequest, reason: str) -> VectorEnv:
     from gymnasium_solver.envs.engines.envpool import EnvPoolEngine, SkippingPool
 
     try:
-        if needs.frame_skip:
-            return SkippingPool(env_id, n_envs, needs.frame_skip, **common)
-        return EnvPoolEngine(env_id, n_envs, **common)
+        return (SkippingPool if request.needs.frame_skip else EnvPoolEngine)(request, reason)
     except Unsupported as error:
-        if isinstance(error, UnknownId) and registry_entry(env_id) is None:
-            raise unknown_id(env_id) from error
+        if isinstance(error, UnknownId) and registry_entry(request.env_id) is None:
+            raise unknown_id(request.env_id) from error
         raise EnvError(f"{error}. Use vectorization_mode auto or sync.") from error
 
 
-def _make_family(
-    family: Family,
-    env_id: str,
-    n_envs: int,
-    kwargs: dict[str, Any],
-    needs: EngineNeeds,
-    mode: str,
-    render_mode: str | None,
-) -> VectorEnv:
+def _make_family(family: Family, request: EnvRequest) -> VectorEnv:
     """An env of a family that steps its copies itself."""
-    if mode not in family.modes:
+    env_id, needs = request.env_id, request.needs
+    if request.mode not in family.modes:
         raise EnvError(
-            f"{env_id} has no {mode} engine. Use vectorization_mode {' or '.join(family.modes)}."
+            f"{env_id} has no {request.mode} engine. Use vectorization_mode "
+            f"{' or '.join(family.modes)}."
         )
     if needs.singles:
         instead = "Remove it"
@@ -294,15 +250,120 @@ def _make_family(
             f"{env_id} steps its copies itself, so {needs.singles[0].name} cannot wrap single "
             f"environments. {instead}, or use a wrapper of batches (docs/wrappers.md)."
         )
-    more = _frames_to_skip(family, env_id, needs)
+    if needs.frame_skip is not None:
+        _check_frame_skip(family, env_id, *needs.frame_skip)
     module, _, name = family.maker.partition(":")
-    maker = getattr(import_module(module), name)
-    if family.draws:
-        more["render_mode"] = render_mode
-    if len(family.modes) > 2:
-        more["mode"] = mode
     try:
-        env: VectorEnv = maker(env_id, n_envs, needs.max_episode_steps, kwargs, **more)
+        env: VectorEnv = getattr(import_module(module), name)(request)
     except UnknownId as error:
         raise unknown_id(env_id) from error
     return env
+
+
+def _check_frame_skip(family: Family, env_id: str, low: int, high: int) -> None:
+    """EnvError for a family that cannot skip frames in this way."""
+    if family.holds_actions:
+        if low != high:
+            raise EnvError(f"{env_id} skips a fixed number of frames, got {low} to {high}.")
+    elif family.has_frame_options:
+        raise EnvError(f"{env_id}: set the field frame_skip instead of FrameSkipWrapper.")
+    else:
+        raise EnvError(f"{env_id} cannot skip frames. Leave out frame_skip and FrameSkipWrapper.")
+
+
+def _noted(env: VectorEnv, notes: Sequence[str]) -> VectorEnv:
+    """The env, with further notes for the user."""
+    if notes:
+        env.spec = replace(env.spec, notes=(*env.spec.notes, *notes))
+    return env
+
+
+# -- which engine --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Choice:
+    """An engine: envpool, vector, sync or async."""
+
+    mode: str
+    reason: str
+    notes: tuple[str, ...] = ()
+    """What the user should know about it."""
+
+
+def choose_engine(request: EnvRequest) -> Choice:
+    """The engine `auto` takes: the measured exceptions, EnvPool, the env's own vectorised class,
+    sync. Never async, which is slower than sync for all but slow environments."""
+    env_id, needs = request.env_id, request.needs
+    entry = registry_entry(env_id)
+    if needs.singles:
+        return _with_single_envs(env_id, entry, ", ".join(single.name for single in needs.singles))
+    if env_id in VECTOR_IS_FASTEST and request.render_mode is None and not needs.frame_skip:
+        if request.n_envs == 1:
+            return Choice("sync", "a single env of this kind is fastest without batching")
+        return Choice("vector", "Gymnasium's vectorised class is the fastest for this env")
+    from gymnasium_solver.envs.engines.envpool import pool_twin, translate
+
+    try:
+        translate(env_id, request.env_kwargs)
+        if needs.draws and entry is not None and suite_of(entry.entry_point) == "toy_text":
+            raise Unsupported(f"EnvPool does not draw {env_id}")
+        return Choice("envpool", "EnvPool has this env")
+    except Unsupported as error:
+        why = str(error)
+        if entry is None:
+            raise unknown_id(env_id) if isinstance(error, UnknownId) else EnvError(why) from error
+    twin = pool_twin(env_id)
+    faster = "EnvPool has this environment too and steps it much faster: use"
+    notes = () if twin is None else (f"{faster} {twin} for {env_id}",)
+    if entry.vector_entry_point is not None and not needs.frame_skip:
+        return Choice("vector", f"{why}; the env has a vectorised class", notes)
+    if needs.frame_skip:
+        why += "; its vectorised class cannot skip frames" if entry.vector_entry_point else ""
+    return Choice("sync", f"{why}; {ONE_BY_ONE}", notes)
+
+
+def _with_single_envs(env_id: str, entry: Any, names: str) -> Choice:
+    """The engine for wrappers of these names, which need single environments."""
+    if entry is None:
+        from gymnasium_solver.envs.engines.envpool import has_id
+
+        if not has_id(env_id):
+            raise unknown_id(env_id)
+        raise EnvError(
+            f"{env_id}: {names} wraps single environments, which EnvPool does not give, and "
+            "Gymnasium does not have this id. Use a wrapper of batches (docs/wrappers.md)."
+        )
+    note = f"{names} wraps single environments: they are stepped one by one, slower than by EnvPool"
+    return Choice("sync", f"for {names}; {ONE_BY_ONE}", (note,))
+
+
+def unknown_id(env_id: str) -> EnvError:
+    """The error for an unknown id, with the nearest ids that exist."""
+    if is_python_env(env_id):
+        return cannot_rebuild(env_id)
+    import gymnasium
+
+    from gymnasium_solver.envs.suites.bandit import SETS
+    from gymnasium_solver.envs.suites.probes import PROBES
+    from gymnasium_solver.envs.suites.vizdoom import SCENARIOS
+
+    known = [*gymnasium.registry, "Bandit-v0", *PROBES]
+    known += [f"Bandit/{name}" for name in SETS] + [f"VizDoom-{name}-v0" for name in SCENARIOS]
+    try:
+        import envpool
+    except ImportError:
+        pass
+    else:
+        specs = envpool.registration.registry.specs
+        known += [f"ALE/{id}" if specs[id][0] == "envpool.atari" else id for id in specs]
+    if env_id in known:  # of another engine than the one that was asked for
+        return UnknownEnvError(
+            f"Gymnasium has no {env_id!r}, EnvPool has. Use vectorization_mode auto or envpool."
+        )
+    hint = ask(near_games(env_id)) or did_you_mean(env_id, known, n=5, cutoff=0.6)
+    hint = hint or "No registered id is like it."
+    return UnknownEnvError(
+        f"Unknown environment {env_id!r}. {hint} An environment of your own must be registered "
+        "with Gymnasium by a module named in `plugins`."
+    )

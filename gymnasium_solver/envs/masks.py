@@ -8,7 +8,7 @@ that gave a mask; the other rows are all legal. The first reset decides whether 
 that storage and networks can be built after it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -39,10 +39,7 @@ class MaskReader:
     def at_step(
         self, info: Mapping[str, Any], done: np.ndarray, episode_length: np.ndarray
     ) -> np.ndarray | None:
-        """The masks of the observations after a step, a fresh array.
-
-        Nobody acts at a final observation, so an env may forbid everything there. All actions are
-        marked legal at such rows, so that a maximum over the legal actions is defined."""
+        """The masks of the observations after a step, a fresh array."""
         if not self._has_masks:
             if self._shape is not None and KEY in info:
                 raise EnvError(
@@ -53,16 +50,16 @@ class MaskReader:
         mask = self._read(info)
         # Of each choice something must be legal.
         empty = ~np.logical_or.reduceat(mask, self._firsts, axis=1).all(axis=1)
-        if empty.any():
-            stuck = np.flatnonzero(empty & ~done)
-            if len(stuck):
-                row = stuck[0]
-                raise EnvError(
-                    f"{self._env_id}: info[{KEY!r}] of env {row} forbids every action after step "
-                    f"{episode_length[row]} of its episode. Leave one legal, or end the episode."
-                )
-            mask[empty] = True
-        return mask
+        return legal_at_ends(
+            mask,
+            empty,
+            done,
+            True,
+            lambda row: (
+                f"{self._env_id}: info[{KEY!r}] of env {row} forbids every action after step "
+                f"{episode_length[row]} of its episode. Leave one legal, or end the episode."
+            ),
+        )
 
     def _read(self, info: Mapping[str, Any]) -> np.ndarray:
         assert self._shape is not None
@@ -100,6 +97,24 @@ class MaskReader:
             f"{self._env_id}: info[{KEY!r}] {what}, expected {self._shape}: a 0 or 1 for each "
             "action, in each env."
         )
+
+
+def legal_at_ends(
+    mask: np.ndarray,
+    empty: Any,
+    done: np.ndarray,
+    legal: Any,
+    problem: Callable[[int], str],
+) -> np.ndarray:
+    """The mask, with `legal` in its empty rows; EnvError(problem(row)) where an episode goes on.
+
+    Nobody acts at a final observation, so an env may forbid everything there. Some actions are
+    marked legal at such rows, so that a maximum over the legal actions is defined."""
+    if empty.any():
+        for row in np.flatnonzero(empty & ~done):
+            raise EnvError(problem(int(row)))
+        mask[empty] = legal
+    return mask
 
 
 def _joined(row: Any) -> Any:

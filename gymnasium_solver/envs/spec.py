@@ -4,6 +4,7 @@
 engine of their own; no other module decides anything by the prefix of an id.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, Literal
@@ -13,8 +14,6 @@ EvalEnvs = Literal["array", "many", "as_training", "one"]
 # 44 / 43 / 49 / 111 against 27 / 46 / 118 / 1500. It also saves the 1.5 s that EnvPool takes to
 # import. A single env is fastest without either, at 20 us.
 VECTOR_IS_FASTEST = ("CartPole-v0", "CartPole-v1")
-
-
 # How long vectorization_mode async waits for an environment, unless set otherwise.
 ANSWER_WITHIN_S = 300.0
 
@@ -28,20 +27,59 @@ class UnknownId(Unsupported):
 
 
 @dataclass(frozen=True)
+class SingleWrapper:
+    """A wrapper around each environment by itself."""
+
+    name: str
+    apply: Callable[[Any], Any]
+
+
+@dataclass(frozen=True)
+class EngineNeeds:
+    """What wrappers ask of the engine beneath them."""
+
+    max_episode_steps: int | None = None
+    frame_skip: tuple[int, int] | None = None
+    """Fewest and most frames that an action is held for."""
+    draws: bool = False
+    """The observations are rendered frames."""
+    singles: tuple[SingleWrapper, ...] = ()
+    """Wrappers around each environment, innermost first."""
+
+
+@dataclass(frozen=True)
+class EnvRequest:
+    """What an engine is to make."""
+
+    env_id: str
+    n_envs: int
+    env_kwargs: dict[str, Any] = field(default_factory=dict)
+    mode: str = "auto"
+    """Value of vectorization_mode."""
+    render_mode: str | None = None
+    """rgb_array, where `render` must work."""
+    needs: EngineNeeds = field(default_factory=EngineNeeds)
+    timeout_s: float | None = ANSWER_WITHIN_S
+    """How long `async` waits for an answer."""
+
+    @property
+    def max_episode_steps(self) -> int | None:
+        return self.needs.max_episode_steps
+
+
+@dataclass(frozen=True)
 class Family:
     """Environments of one id prefix that an engine of their own steps."""
 
     prefix: str
     maker: str
-    """module:function(env_id, n_envs, max_episode_steps, env_kwargs[, render_mode])."""
-    draws: bool = True
-    """Whether the maker takes render_mode."""
+    """module:name of a function or class: EnvRequest -> VectorEnv."""
     modes: tuple[str, ...] = ("auto", "vector")
-    """Values of vectorization_mode; a maker with more than these two takes `mode` as well."""
+    """Values of vectorization_mode."""
     has_frame_options: bool = False
     """Whether the env itself has frame_stack, frame_skip, grayscale_obs and resize_obs."""
     holds_actions: bool = False
-    """Whether the maker takes `frame_skip`, the frames that an action is held for."""
+    """Whether the maker holds an action for a fixed number of frames (`needs.frame_skip`)."""
     eval_envs: EvalEnvs = "many"
     closes_between_evals: bool = False
     """Whether evaluation copies are too heavy to be kept open during training."""
@@ -56,19 +94,19 @@ FAMILIES = (
         modes=("auto", "envpool", "vector"),
         has_frame_options=True,
     ),
-    Family("Bandit-", f"{_SUITES}.bandit:make_bandit", draws=False),
-    Family("Bandit/", f"{_SUITES}.bandit:make_bandit", draws=False),
-    Family("Memory/", f"{_SUITES}.memory:make_memory", draws=False),
-    Family("Probe/", f"{_SUITES}.probe:make_probe", draws=False),
+    Family("Bandit-", f"{_SUITES}.bandit:make_bandit"),
+    Family("Bandit/", f"{_SUITES}.bandit:make_bandit"),
+    Family("Memory/", f"{_SUITES}.memory:make_memory"),
+    Family("Probe/", f"{_SUITES}.probes:make_probe"),
     Family(
         "VizDoom-",
-        f"{_SUITES}.vizdoom:make_vizdoom",
+        f"{_SUITES}.vizdoom:VizDoomEngine",
         has_frame_options=True,
         eval_envs="as_training",
     ),
     Family(
         "Retro/",
-        f"{_SUITES}.retro:make_retro",
+        f"{_SUITES}.retro:RetroEngine",
         has_frame_options=True,
         eval_envs="one",
         closes_between_evals=True,

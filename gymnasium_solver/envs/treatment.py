@@ -22,7 +22,7 @@ import numpy as np
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.envs.spec import EnvSpec, family_of
 from gymnasium_solver.envs.vector import Space, Step, VectorEnv, VectorWrapper
-from gymnasium_solver.envs.wrappers import lower, wrap, wrapper_class
+from gymnasium_solver.envs.wrappers.wrapping import lower, wrap, wrapper_class
 from gymnasium_solver.errors import EnvError
 from gymnasium_solver.spaces.json_form import space_from_json, space_to_json
 from gymnasium_solver.spaces.observations import part_spaces

@@ -194,6 +194,21 @@ class VectorWrapper(VectorEnv):
         self.env.close()
 
 
+class ObservationWrapper(VectorWrapper):
+    """Shows other observations; a subclass makes them in `seen`."""
+
+    @abstractmethod
+    def seen(self, obs: Any, opened: np.ndarray) -> Any:
+        """The new observations; `opened` marks the rows of new episodes."""
+
+    def reset(self, seed: int) -> Any:
+        return self.seen(self.env.reset(seed), np.ones(self.n_envs, np.bool_))
+
+    def step(self, actions: Any) -> Step:
+        step = self.env.step(actions)
+        return step._replace(obs=self.seen(step.obs, step.is_reset))
+
+
 def refuse_changed_goals(wrapper: VectorWrapper, changed: Iterable[str] | None = None) -> None:
     """EnvError if a wrapper changes goals, which the env's reward function would not understand.
 

@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 
 from gymnasium_solver.config.spec import Component
-from gymnasium_solver.envs.suites.atari_options import PREFIX as ATARI
+from gymnasium_solver.envs.suites.game_options import ATARI_PREFIX
 from gymnasium_solver.media.actors import Decision
 from gymnasium_solver.media.stage import Stage
 from gymnasium_solver.spaces.observations import obs_arrays, part_spaces
@@ -56,7 +56,7 @@ def _width(space: Any) -> int:
 def _known_names(stage: Stage, n: int) -> list[str]:
     if stage.env.spec.suite == "minigrid" and n == len(MINIGRID):
         return list(MINIGRID)
-    if stage.config.env_id.startswith(ATARI) and not stage.config.env_wrappers:
+    if stage.config.env_id.startswith(ATARI_PREFIX) and not stage.config.env_wrappers:
         names = _atari_names(stage.config.env_id)
         return names if len(names) == n else []
     return []
@@ -68,7 +68,7 @@ def _atari_names(env_id: str) -> list[str]:
         from ale_py import ALEInterface, LoggerMode, roms
     except ImportError:
         return []
-    game = env_id.removeprefix(ATARI).removesuffix("-v5")
+    game = env_id.removeprefix(ATARI_PREFIX).removesuffix("-v5")
     snake = "".join(f"_{c.lower()}" if c.isupper() else c for c in game).lstrip("_")
     try:
         ALEInterface.setLoggerMode(LoggerMode.Error)

@@ -21,7 +21,6 @@ from gymnasium_solver.config.yaml_lines import FieldLines, field_lines
 from gymnasium_solver.config.yaml_lines import Path as FieldPath
 from gymnasium_solver.envs.make import check_env_id
 from gymnasium_solver.envs.suites.game_options import fill_defaults
-from gymnasium_solver.envs.wrappers import lower, wrapper_problems
 from gymnasium_solver.errors import ConfigError, EnvError, GsolveError, MissingError, TrustError
 from gymnasium_solver.plugins import import_plugins, observer_class
 from gymnasium_solver.registry import config_class
@@ -182,13 +181,17 @@ def _place(line: str) -> FieldPath:
 
 def _wrapper_problems(specs: Any) -> Iterator[Found]:
     given = specs if isinstance(specs, list) else []
+    if not given:
+        return
+    from gymnasium_solver.envs.wrappers.wrapping import lower, wrapper_problems
+
     problems = 0
     for i, spec in enumerate(given):
         if isinstance(spec, Mapping):
             for option, text in wrapper_problems(spec):
                 problems += 1
                 yield ("env_wrappers", i, option), f"env_wrappers: {text}"
-    if given and not problems and all(isinstance(spec, Mapping) for spec in given):
+    if not problems and all(isinstance(spec, Mapping) for spec in given):
         try:
             lower(given)  # their order
         except EnvError as error:

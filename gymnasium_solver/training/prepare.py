@@ -35,9 +35,7 @@ from gymnasium_solver.config.load import apply_overrides, choose_variant, config
 from gymnasium_solver.config.overlays import expanded, is_pattern, overlay_changes
 from gymnasium_solver.config.schema import Config, canonical
 from gymnasium_solver.config.yaml_file import parse_value, unfilled
-from gymnasium_solver.envs.suites.atari_ids import modern, modernised
-from gymnasium_solver.envs.suites.game_options import fill_defaults
-from gymnasium_solver.envs.wrappers import check_wrappers
+from gymnasium_solver.envs.suites.game_options import fill_defaults, modern, modernised
 from gymnasium_solver.errors import ConfigError, EnvError, UnknownEnvError, missing_training
 from gymnasium_solver.plugins import import_plugins, observer_class, see_working_folder
 from gymnasium_solver.registry import config_class
@@ -137,7 +135,10 @@ def build_config(data: Mapping[str, Any]) -> Config:
     config: Config = config_class(algo_id)(**data)
     see_working_folder()  # `module:Id` and wrappers by import path may name a module in it
     try:
-        check_wrappers(config.env_wrappers)
+        if config.env_wrappers:  # a module that needs Gymnasium
+            from gymnasium_solver.envs.wrappers.wrapping import check_wrappers
+
+            check_wrappers(config.env_wrappers)
     except EnvError as error:
         raise ConfigError(f"env_wrappers: {error}") from None
     except ModuleNotFoundError as error:

@@ -13,7 +13,7 @@ from gymnasium_solver.envs.engines.envpool import atari_id
 from gymnasium_solver.envs.journal import JournaledEnv
 from gymnasium_solver.envs.make import make_vector_env
 from gymnasium_solver.envs.suites.atari import _fire_action
-from gymnasium_solver.envs.suites.atari_options import AtariOptions
+from gymnasium_solver.envs.suites.game_options import AtariOptions
 from gymnasium_solver.envs.vector import VectorEnv
 from gymnasium_solver.errors import EnvError
 from gymnasium_solver.training.evaluate import evaluate

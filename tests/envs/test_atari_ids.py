@@ -7,7 +7,7 @@ import pytest
 
 from gymnasium_solver.cli.main import main
 from gymnasium_solver.envs.make import make_vector_env
-from gymnasium_solver.envs.suites.atari_ids import GAMES, modern
+from gymnasium_solver.envs.suites.game_options import ATARI_GAMES, modern
 from gymnasium_solver.errors import EnvError
 from gymnasium_solver.training.prepare import build_config, load_config
 
@@ -17,7 +17,7 @@ def test_the_games_are_envpools() -> None:
 
     specs = envpool.registration.registry.specs
     games = {name.removesuffix("-v5") for name, (path, *_) in specs.items() if path[-5:] == "atari"}
-    assert games == GAMES
+    assert games == ATARI_GAMES
 
 
 @pytest.mark.parametrize(

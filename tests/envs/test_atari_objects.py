@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gymnasium_solver.envs.make import make_vector_env
-from gymnasium_solver.envs.suites.atari_objects import GAMES, JUMP, UNIT, ObjectReader
+from gymnasium_solver.envs.suites.atari import JUMP, OBJECTS, UNIT, ObjectReader
 
 # Colour of a sprite, and where on the screen (top, bottom, left, right) nothing else has it.
 SPRITES: dict[str, dict[str, tuple[tuple[int, int, int], tuple[int, int, int, int]]]] = {
@@ -137,7 +137,7 @@ def test_velocities_are_changes_of_positions_and_nothing_where_an_object_jumps()
 
 
 def test_the_observation_is_what_the_table_tells():
-    for game in GAMES:
+    for game in OBJECTS:
         env = make_vector_env(f"ALE/{game}-v5", 1, env_kwargs={"obs_type": "objects"})
         obs = env.reset(0)
         assert obs.dtype == np.float32

@@ -10,6 +10,7 @@ from gymnasium.envs.classic_control.cartpole import CartPoleEnv, CartPoleVectorE
 from gymnasium_solver.envs.engines import array_envs, compiled_cartpole
 from gymnasium_solver.envs.engines.compiled_cartpole import CompiledPole, compile_single
 from gymnasium_solver.envs.engines.gymnasium import GymnasiumEngine
+from gymnasium_solver.envs.spec import EnvRequest
 from gymnasium_solver.fast.native import build
 
 needs_compiler = pytest.mark.skipif(not build.can_compile(), reason="no C compiler")
@@ -125,10 +126,7 @@ def test_a_step_after_the_end_is_gymnasiums() -> None:
 
 
 def engine() -> GymnasiumEngine:
-    return GymnasiumEngine(
-        "CartPole-v1", 6, "vector", env_kwargs={}, max_episode_steps=None, render_mode=None,
-        reason="",
-    )  # fmt: skip
+    return GymnasiumEngine(EnvRequest("CartPole-v1", 6, mode="vector"), "")
 
 
 @needs_compiler

@@ -13,7 +13,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium_solver.envs.journal import JournaledEnv
 from gymnasium_solver.envs.make import env_from_config, make_vector_env
 from gymnasium_solver.envs.vector import VectorEnv, VectorWrapper
-from gymnasium_solver.envs.wrappers.restrict_actions import ValidActions
+from gymnasium_solver.envs.wrappers.actions import ValidActions
 from gymnasium_solver.errors import ConfigError, EnvError
 
 MASKED, N_ACTIONS, LENGTH = "GsolveTest/Masked-v0", 4, 5
@@ -414,7 +414,7 @@ def test_bad_valid_actions_name_the_field(action_space, message):
 def test_valid_is_for_discrete_actions():
     with pytest.raises(ConfigError, match=r"spec.action_space.valid is for Discrete .* has Box"):
         from_spec({"valid": [0]}, env_id="Pendulum-v1")
-    with pytest.raises(EnvError, match="ValidActions needs Discrete actions; Pendulum-v1 has Box"):
+    with pytest.raises(EnvError, match="ValidActions: needs Discrete actions; Pendulum-v1 has Box"):
         ValidActions(make_vector_env("Pendulum-v1", 1), [0])
 
 

@@ -10,8 +10,8 @@ from gymnasium_solver.envs.engines.envpool import pool_twin
 from gymnasium_solver.envs.env_bugs import env_bug
 from gymnasium_solver.envs.make import make_vector_env
 from gymnasium_solver.envs.suites.buttons import ActionSet
-from gymnasium_solver.envs.suites.game_frames import VIZDOOM_GRAY, AreaResize, FrameStack, gray
 from gymnasium_solver.envs.suites.minigrid import COLOURS, THINGS, VERBS, encode_mission
+from gymnasium_solver.envs.wrappers.frames import VIZDOOM_GRAY, AreaResize, FrameStack, gray
 from gymnasium_solver.errors import EnvError
 from gymnasium_solver.spaces.observations import flatten_space
 from gymnasium_solver.training.loop import train

@@ -6,7 +6,7 @@ from gymnasium import spaces
 
 from gymnasium_solver.envs.make import make_vector_env
 from gymnasium_solver.envs.vector import VectorEnv
-from gymnasium_solver.envs.wrappers import wrap
+from gymnasium_solver.envs.wrappers.wrapping import wrap
 from gymnasium_solver.errors import EnvError
 from tests.envs.scripted import BUTTONS, Scripted
 

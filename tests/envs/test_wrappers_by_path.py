@@ -9,7 +9,7 @@ import pytest
 from gymnasium_solver.envs.make import env_from_config, make_vector_env
 from gymnasium_solver.envs.treatment import treatment_of
 from gymnasium_solver.envs.vector import VectorEnv, VectorWrapper
-from gymnasium_solver.envs.wrappers import check_wrappers
+from gymnasium_solver.envs.wrappers.wrapping import check_wrappers
 from gymnasium_solver.errors import ConfigError, EnvError
 from gymnasium_solver.training.prepare import load_config
 from tests.envs.conftest import COUNTING

@@ -7,8 +7,9 @@ import pytest
 from gymnasium import spaces
 
 from gymnasium_solver.envs.make import make_vector_env
-from gymnasium_solver.envs.wrappers import atari_ram, wrap
+from gymnasium_solver.envs.wrappers import atari
 from gymnasium_solver.envs.wrappers.shaping import PARTS
+from gymnasium_solver.envs.wrappers.wrapping import wrap
 from gymnasium_solver.errors import EnvError
 from tests.envs.scripted import Scripted
 
@@ -157,12 +158,12 @@ def test_memory_agrees_with_what_is_drawn(env_id):
         frame, _, over, _, _ = env.step(1 if t % 50 == 0 else int(rng.integers(4)))
         ram = console.getRAM()[None]
         if env_id == "Pong-v5":
-            things = atari_ram.read_pong(ram)
+            things = atari.read_pong(ram)
             area, colour = frame[34:194], (236, 236, 236)
             ys, xs = np.nonzero((area == colour).all(-1))
             ys += 34
         else:
-            things = atari_ram.read_breakout(ram)
+            things = atari.read_breakout(ram)
             area, colour = frame[93:188, 8:152], (200, 72, 72)
             ys, xs = np.nonzero((area == colour).all(-1))
             xs, ys = xs + 8, ys + 93

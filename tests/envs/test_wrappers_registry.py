@@ -12,9 +12,9 @@ import pytest
 from gymnasium_solver.api import train
 from gymnasium_solver.envs.make import make_vector_env
 from gymnasium_solver.envs.vector import VectorWrapper
-from gymnasium_solver.envs.wrappers import register_wrapper, registered, wrap, wrapper_class
-from gymnasium_solver.envs.wrappers.listing import wrapper_catalog
-from gymnasium_solver.envs.wrappers.parameters import check_options, options_of, words_for
+from gymnasium_solver.envs.wrappers import register_wrapper, registered
+from gymnasium_solver.envs.wrappers.options import check_options, options_of, words_for
+from gymnasium_solver.envs.wrappers.wrapping import wrap, wrapper_catalog, wrapper_class
 from gymnasium_solver.errors import ConfigError, EnvError
 from gymnasium_solver.plugins import import_plugins
 from tests.envs.scripted import Scripted

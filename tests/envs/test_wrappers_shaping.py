@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from gymnasium_solver.envs.make import env_from_config, make_vector_env
-from gymnasium_solver.envs.wrappers import wrap
 from gymnasium_solver.envs.wrappers.shaping import EPISODE_PARTS, PARTS
+from gymnasium_solver.envs.wrappers.wrapping import wrap
 from gymnasium_solver.errors import EnvError
 from gymnasium_solver.training.prepare import load_config
 from tests.envs.scripted import Scripted

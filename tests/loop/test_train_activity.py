@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gymnasium_solver.envs.journal import JournaledEnv
-from gymnasium_solver.envs.suites.probes.counting import Counting
+from gymnasium_solver.envs.suites.probes import Counting
 from gymnasium_solver.timing import Timer
 from gymnasium_solver.training import activity as activity_module
 from gymnasium_solver.training.activity import Activity

@@ -34,7 +34,14 @@ import numpy as np
 from gymnasium_solver.config.cpus import cpu_share
 from gymnasium_solver.envs.goals import pool_goals
 from gymnasium_solver.envs.masks import KEY as MASK_KEY
-from gymnasium_solver.envs.spec import EnvSpec, UnknownId, Unsupported, registry_entry, suite_of
+from gymnasium_solver.envs.spec import (
+    EnvRequest,
+    EnvSpec,
+    UnknownId,
+    Unsupported,
+    registry_entry,
+    suite_of,
+)
 from gymnasium_solver.envs.suites.minigrid import PREFIXES as MINIGRID
 from gymnasium_solver.envs.suites.minigrid import MissionReader, minigrid_view
 from gymnasium_solver.envs.vector import Engine, Info, RawStep, env_seeds
@@ -150,20 +157,12 @@ def _translate_frozen_lake(kwargs: dict[str, Any]) -> None:
 class EnvPoolEngine(Engine):
     """One synchronous pool of n_envs."""
 
-    def __init__(
-        self,
-        env_id: str,
-        n_envs: int,
-        *,
-        env_kwargs: Mapping[str, Any],
-        max_episode_steps: int | None,
-        render_mode: str | None,
-        reason: str,
-    ) -> None:
-        self._pool_id, kwargs = translate(env_id, env_kwargs)
+    def __init__(self, request: EnvRequest, reason: str) -> None:
+        env_id, n_envs, render_mode = request.env_id, request.n_envs, request.render_mode
+        self._pool_id, kwargs = translate(env_id, request.env_kwargs)
         pool_spec = _make_spec(self._pool_id, **kwargs)
         registered = pool_spec.config.max_episode_steps
-        limit = max_episode_steps or (None if registered == NO_LIMIT else registered)
+        limit = request.max_episode_steps or (None if registered == NO_LIMIT else registered)
         import_path = _registry()[self._pool_id][0]
         entry = registry_entry(env_id)
         threshold = pool_spec.reward_threshold if import_path in _GYMNASIUM_SUITES else None
@@ -186,7 +185,7 @@ class EnvPoolEngine(Engine):
             self._pool_id,
             env_id,
             list(pool_spec._state_keys),
-            env_kwargs.get("observation", "onehot"),
+            request.env_kwargs.get("observation", "onehot"),
         )
         spec = EnvSpec(
             env_id=env_id,
@@ -320,9 +319,9 @@ class SkippingPool(EnvPoolEngine):
     would get an old action. Stopping the skip for all envs would make an env's dynamics depend on
     the others."""
 
-    def __init__(self, env_id: str, n_envs: int, skip: tuple[int, int], **given: Any) -> None:
-        super().__init__(env_id, n_envs, **given)
-        self._skip = skip
+    def __init__(self, request: EnvRequest, reason: str) -> None:
+        super().__init__(request, reason)
+        self._skip = request.needs.frame_skip or (1, 1)
         self._rng = skip_generator(0)
 
     def _reset(self, seed: int) -> tuple[Obs, Info]:

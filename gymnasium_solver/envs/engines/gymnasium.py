@@ -9,7 +9,7 @@ actions as arrays (`adapted`), so that both modes only ever move arrays.
 """
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, SupportsFloat
@@ -24,7 +24,7 @@ from gymnasium_solver.envs.engines.direct import DirectEnvs, adapted
 from gymnasium_solver.envs.engines.guard import Guard, misfit, reward_number
 from gymnasium_solver.envs.env_bugs import env_bug, one_line
 from gymnasium_solver.envs.goals import goal_functions_of
-from gymnasium_solver.envs.spec import ANSWER_WITHIN_S, EnvSpec, registry_entry, suite_of
+from gymnasium_solver.envs.spec import EngineNeeds, EnvRequest, EnvSpec, registry_entry, suite_of
 from gymnasium_solver.envs.suites.minigrid import minigrid_view
 from gymnasium_solver.envs.vector import (
     RAW_REWARD,
@@ -34,7 +34,6 @@ from gymnasium_solver.envs.vector import (
     RawStep,
     env_seeds,
 )
-from gymnasium_solver.envs.wrappers import SingleWrapper
 from gymnasium_solver.envs.wrappers.lowered import FrameSkipEnv
 from gymnasium_solver.errors import EnvError
 from gymnasium_solver.spaces.goals import GoalFunctions
@@ -55,31 +54,19 @@ class Made:
 class GymnasiumEngine(Engine):
     """Registered environments in one of three modes: vector (entry point), sync, async."""
 
-    def __init__(
-        self,
-        env_id: str,
-        n_envs: int,
-        mode: str,
-        *,
-        env_kwargs: Mapping[str, Any],
-        max_episode_steps: int | None,
-        render_mode: str | None,
-        reason: str,
-        frame_skip: tuple[int, int] | None = None,
-        singles: Sequence[SingleWrapper] = (),
-        timeout_s: float | None = ANSWER_WITHIN_S,
-    ) -> None:
+    def __init__(self, request: EnvRequest, reason: str) -> None:
+        env_id, n_envs, mode = request.env_id, request.n_envs, request.mode
+        limit, render_mode = request.max_episode_steps, request.render_mode
         entry = registry_entry(env_id)
         assert entry is not None, "make.py asks for registered ids only"
         suite = suite_of(entry.entry_point)
-        kwargs = dict(env_kwargs)
+        kwargs = dict(request.env_kwargs)
         view = kwargs.pop("observation", "onehot") if suite == "minigrid" else None
-        if max_episode_steps is not None:
-            kwargs["max_episode_steps"] = max_episode_steps
+        if limit is not None:
+            kwargs["max_episode_steps"] = limit
         if render_mode is not None:
             kwargs["render_mode"] = render_mode
-        wrap = partial(_wrapped, env_id=env_id, frame_skip=frame_skip, singles=singles)
-        made = _make_vec(env_id, n_envs, mode, kwargs, wrap, timeout_s)
+        made = _make_vec(request, kwargs)
         self._vec = made.vec
         self._make_single = partial(gymnasium.make, entry, **kwargs)
         self._goal_env: gymnasium.Env[Any, Any] | None = None
@@ -90,7 +77,7 @@ class GymnasiumEngine(Engine):
             env_id=env_id,
             engine=mode,
             engine_reason=reason,
-            max_episode_steps=max_episode_steps or entry.max_episode_steps,
+            max_episode_steps=limit or entry.max_episode_steps,
             reward_threshold=None if threshold is None else float(threshold),
             suite=suite,
             notes=made.notes + self._read.notes,
@@ -266,18 +253,13 @@ class Scored(gymnasium.Wrapper[Any, Any, Any, Any]):
         return obs, reward, terminated, truncated, {**info, RAW_REWARD: self._raw.total}
 
 
-def _wrapped(
-    env: gymnasium.Env,
-    env_id: str,
-    frame_skip: tuple[int, int] | None,
-    singles: Sequence[SingleWrapper],
-) -> gymnasium.Env:
+def _wrapped(env: gymnasium.Env, env_id: str, needs: EngineNeeds) -> gymnasium.Env:
     """A single env with its wrappers."""
-    raw = RawReward(env) if singles else None
+    raw = RawReward(env) if needs.singles else None
     env = raw or env
-    if frame_skip:
-        env = FrameSkipEnv(env, *frame_skip)
-    for single in singles:
+    if needs.frame_skip:
+        env = FrameSkipEnv(env, *needs.frame_skip)
+    for single in needs.singles:
         try:
             env = single.apply(env)
         except Exception as error:
@@ -285,18 +267,12 @@ def _wrapped(
     return env if raw is None else Scored(env, raw)
 
 
-def _make_vec(
-    env_id: str,
-    n_envs: int,
-    mode: str,
-    kwargs: dict[str, Any],
-    wrap: Callable[[gymnasium.Env], gymnasium.Env],
-    timeout_s: float | None,
-) -> Made:
+def _make_vec(request: EnvRequest, kwargs: dict[str, Any]) -> Made:
+    env_id, n_envs, mode = request.env_id, request.n_envs, request.mode
     spec = registry_entry(env_id) or env_id
 
     def make() -> gymnasium.Env:
-        return wrap(gymnasium.make(spec, **kwargs))
+        return _wrapped(gymnasium.make(spec, **kwargs), env_id, request.needs)
 
     def make_adapted() -> gymnasium.Env:
         return adapted(make(), env_id)
@@ -315,7 +291,7 @@ def _make_vec(
             vec = DirectEnvs([first, *(make_adapted() for _ in range(1, n_envs))], env_id)
             return Made(vec, action, notes)
         Guard(first, env_id, 0).close()
-        return Made(AsyncEnvs(make_adapted, n_envs, env_id, timeout_s), action, notes)
+        return Made(AsyncEnvs(make_adapted, n_envs, env_id, request.timeout_s), action, notes)
     except EnvError:
         raise
     except Exception as error:  # whatever constructors raise

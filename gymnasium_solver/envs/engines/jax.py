@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import gymnasium
 import numpy as np
 
-from gymnasium_solver.envs.spec import EnvSpec
+from gymnasium_solver.envs.spec import EnvRequest, EnvSpec
 from gymnasium_solver.envs.vector import Engine, Info, RawStep, Space, VectorEnv
 from gymnasium_solver.errors import EnvError, MissingError
 from gymnasium_solver.spaces.observations import Obs, flatten_space
@@ -43,18 +43,26 @@ class Functions(NamedTuple):
 
 
 class JaxEngine(Engine):
-    """N rows of a functional environment, stepped together on JAX's default device.
-
-    `frame_skip`: frames that an action is held for. The time limit is in frames, as elsewhere."""
+    """N rows of a functional environment, stepped together on JAX's default device. The time limit
+    is in frames, as elsewhere, where an action is held for several."""
 
     def __init__(
-        self, n_envs: int, functions: Functions, spec: EnvSpec, frame_skip: int = 1
+        self, request: EnvRequest, functions: Functions, suite: str, limit: int | None
     ) -> None:
+        n_envs = request.n_envs
+        spec = EnvSpec(
+            env_id=request.env_id,
+            engine="jax",
+            engine_reason="all envs in one compiled JAX step",
+            max_episode_steps=limit,
+            reward_threshold=None,
+            suite=suite,
+        )
         self._read = flatten_space(functions.observation, spec.env_id)
         super().__init__(n_envs, self._read.space, functions.action, spec)
+        frame_skip, _ = request.needs.frame_skip or (1, 1)
         if frame_skip > 1:
             functions = functions._replace(step=_held(functions.step, frame_skip))
-        limit = spec.max_episode_steps
         self._most_steps = None if limit is None else -(-limit // frame_skip)
         self._begin, self._advance = _batched(functions, n_envs)
         self._state: Any = None
@@ -150,15 +158,9 @@ def to_numpy(array: Any) -> np.ndarray:
         return np.asarray(array)
 
 
-def make_brax(
-    env_id: str,
-    n_envs: int,
-    max_episode_steps: int | None,
-    env_kwargs: dict[str, Any],
-    render_mode: str | None = None,
-    frame_skip: int = 1,
-) -> VectorEnv:
+def make_brax(request: EnvRequest) -> VectorEnv:
     """Build one of Brax's environments; env_kwargs: `backend` and others of its constructor."""
+    env_id, env_kwargs = request.env_id, request.env_kwargs
     try:
         from brax import envs
     except ImportError as error:
@@ -186,8 +188,7 @@ def make_brax(
         _brax_observation(env.observation_size),
         gymnasium.spaces.Box(-1.0, 1.0, (env.action_size,), np.float32),
     )
-    limit = max_episode_steps or BRAX_LIMIT
-    return JaxEngine(n_envs, functions, _spec(env_id, "brax", limit), frame_skip)
+    return JaxEngine(request, functions, "brax", request.max_episode_steps or BRAX_LIMIT)
 
 
 def _brax_observation(size: Any) -> Space:
@@ -199,17 +200,11 @@ def _brax_observation(size: Any) -> Space:
     return gymnasium.spaces.Box(-np.inf, np.inf, shape, np.float32)
 
 
-def make_gymnax(
-    env_id: str,
-    n_envs: int,
-    max_episode_steps: int | None,
-    env_kwargs: dict[str, Any],
-    render_mode: str | None = None,
-    frame_skip: int = 1,
-) -> VectorEnv:
+def make_gymnax(request: EnvRequest) -> VectorEnv:
     """Build one of gymnax's environments, or a class of the user's with the same methods."""
-    env, params = _gymnax_env(env_id, env_kwargs)
-    limit = max_episode_steps or getattr(params, "max_steps_in_episode", None)
+    env_id = request.env_id
+    env, params = _gymnax_env(env_id, request.env_kwargs)
+    limit = request.max_episode_steps or getattr(params, "max_steps_in_episode", None)
     if hasattr(params, "max_steps_in_episode"):
         params = params.replace(max_steps_in_episode=_NEVER)  # cut in JaxEngine, as a truncation
 
@@ -223,7 +218,7 @@ def make_gymnax(
         _space(env.observation_space(params), env_id),
         _space(env.action_space(params), env_id),
     )
-    return JaxEngine(n_envs, functions, _spec(env_id, "gymnax", limit), frame_skip)
+    return JaxEngine(request, functions, "gymnax", limit)
 
 
 def _gymnax_env(env_id: str, env_kwargs: dict[str, Any]) -> tuple[Any, Any]:
@@ -264,14 +259,3 @@ def _space(space: Any, env_id: str) -> Space:
         raise EnvError(f"{env_id}: {type(space).__name__} spaces of gymnax are not supported.")
     low, high = (np.broadcast_to(np.float32(end), space.shape) for end in (space.low, space.high))
     return gymnasium.spaces.Box(low, high, dtype=np.float32)
-
-
-def _spec(env_id: str, suite: str, limit: int | None) -> EnvSpec:
-    return EnvSpec(
-        env_id=env_id,
-        engine="jax",
-        engine_reason="all envs in one compiled JAX step",
-        max_episode_steps=limit,
-        reward_threshold=None,
-        suite=suite,
-    )

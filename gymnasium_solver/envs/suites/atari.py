@@ -15,16 +15,17 @@ not a reset row: `Step.is_over` marks the end of the game. The engines' own rule
 used: EnvPool's plays up to 30 unseen frames and drops their score, and ale-py's starts a new game.
 """
 
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
 
 from gymnasium_solver.envs.engines.envpool import EnvPoolEngine, atari_id
-from gymnasium_solver.envs.suites.atari_objects import ObjectReader, game_of
-from gymnasium_solver.envs.suites.atari_options import AtariOptions
+from gymnasium_solver.envs.spec import EnvRequest
+from gymnasium_solver.envs.suites.game_options import USUAL_SIZE, AtariOptions
 from gymnasium_solver.envs.vector import Info, RawStep, Step, VectorEnv, VectorWrapper
+from gymnasium_solver.envs.wrappers.frames import FrameStack
 from gymnasium_solver.errors import EnvError
 from gymnasium_solver.spaces.observations import Obs
 
@@ -38,60 +39,36 @@ _NO_FIRE = {
 _FIRE_IS_0 = {"Backgammon", "VideoCheckers"}
 
 
-def make_atari(
-    env_id: str,
-    n_envs: int,
-    max_episode_steps: int | None,
-    env_kwargs: dict[str, Any],
-    render_mode: str | None = None,
-    mode: str = "auto",
-) -> VectorEnv:
+def make_atari(request: EnvRequest) -> VectorEnv:
     """Build a game on the engine that `mode` names: envpool, or vector (ale-py), or auto, which
     takes EnvPool unless it lacks an option."""
-    options = AtariOptions.read(env_id, env_kwargs)
-    limit = _limit(options, max_episode_steps)
+    env_id, mode = request.env_id, request.mode
+    options = AtariOptions.read(env_id, request.env_kwargs)
+    # The frame cap in steps, or a lower limit of the user's.
+    cap = max(1, options.max_frames // options.frame_skip)
+    limit = min(cap, request.max_episode_steps or cap)
     atari_id(env_id)  # an unknown game is reported first
-    env: VectorEnv
     if mode == "auto":
         mode = "envpool" if options.max_pool else "vector"
-    if mode == "envpool":
-        if not options.max_pool:
-            raise EnvError(
-                f"{env_id}: EnvPool always takes the maximum of two frames. For max_pool false use "
-                "vectorization_mode auto or vector (ale-py)."
-            )
-        env = AtariPool(env_id, n_envs, options, limit, render_mode)
-    else:
-        env = _ale_py(env_id, n_envs, options, limit, render_mode)
-    return AtariRules(env, options)
-
-
-def _limit(options: AtariOptions, max_episode_steps: int | None) -> int:
-    """The frame cap in steps, or a lower limit of the user's."""
-    cap = max(1, options.max_frames // options.frame_skip)
-    return min(cap, max_episode_steps or cap)
+    if mode == "vector":
+        return AtariRules(_ale_py(request, options, limit), options)
+    if not options.max_pool:
+        raise EnvError(
+            f"{env_id}: EnvPool always takes the maximum of two frames. For max_pool false use "
+            "vectorization_mode auto or vector (ale-py)."
+        )
+    request = replace(request, needs=replace(request.needs, max_episode_steps=limit))
+    return AtariRules(AtariPool(request, options), options)
 
 
 class AtariPool(EnvPoolEngine):
     """EnvPool's games; observations are its images, or the RAM, or the objects in it."""
 
-    def __init__(
-        self,
-        env_id: str,
-        n_envs: int,
-        options: AtariOptions,
-        limit: int,
-        render_mode: str | None,
-    ) -> None:
+    def __init__(self, request: EnvRequest, options: AtariOptions) -> None:
+        env_id, n_envs = request.env_id, request.n_envs
         self._reader = ObjectReader(env_id, n_envs) if options.obs_type == "objects" else None
-        super().__init__(
-            env_id,
-            n_envs,
-            env_kwargs=_pool_kwargs(options),
-            max_episode_steps=limit,
-            render_mode=render_mode,
-            reason="EnvPool has the games, their RAM and their screens",
-        )
+        reason = "EnvPool has the games, their RAM and their screens"
+        super().__init__(replace(request, env_kwargs=_pool_kwargs(options)), reason)
         self._is_rgb = options.obs_type == "rgb"
         if self._is_rgb:
             return
@@ -101,7 +78,7 @@ class AtariPool(EnvPoolEngine):
         low, high = (np.tile(bound, options.frame_stack or 1) for bound in (one.low, one.high))
         space = gymnasium.spaces.Box(low, high, dtype=one.dtype.type)
         self._set_observation_space(space, env_id)
-        self._stack = np.zeros((n_envs, *low.shape), one.dtype)
+        self._stack = FrameStack(n_envs, options.frame_stack or 1)
 
     def _reset(self, seed: int) -> tuple[Obs, Info]:
         obs, info = super()._reset(seed)
@@ -116,12 +93,7 @@ class AtariPool(EnvPoolEngine):
         if self._is_rgb:
             return image
         newest = self._reader(info["ram"], opened) if self._reader else info["ram"]
-        width, stack = newest.shape[1], np.empty_like(self._stack)
-        stack[:, :-width] = self._stack[:, width:]
-        stack[:, -width:] = newest
-        stack[opened] = np.tile(newest[opened], stack.shape[1] // width)
-        self._stack = stack
-        return stack
+        return self._stack.push(newest, opened)
 
 
 def _pool_kwargs(options: AtariOptions) -> dict[str, Any]:
@@ -143,10 +115,9 @@ def _pool_kwargs(options: AtariOptions) -> dict[str, Any]:
     }
 
 
-def _ale_py(
-    env_id: str, n_envs: int, options: AtariOptions, limit: int, render_mode: str | None
-) -> VectorEnv:
+def _ale_py(request: EnvRequest, options: AtariOptions, limit: int) -> VectorEnv:
     """ale-py's vector env, by way of Gymnasium's registry."""
+    env_id = request.env_id
     try:
         import ale_py  # noqa: F401  (registers the games)
     except ImportError as error:
@@ -157,36 +128,30 @@ def _ale_py(
         (f"obs_type {options.obs_type}", options.obs_type != "rgb"),
         ("mode", options.mode is not None),
         ("difficulty", options.difficulty is not None),
-        ("render", render_mode is not None),
+        ("render", request.render_mode is not None),
     ):
         if given:
             raise EnvError(
                 f"{env_id}: ale-py's vector env has no {name}. Use vectorization_mode envpool"
                 + ("." if options.max_pool else ", and max_pool true.")
             )
-    height, width = options.resize_obs or (84, 84)
-    return GymnasiumEngine(
-        env_id,
-        n_envs,
-        "vector",
-        env_kwargs={
-            "img_height": height,
-            "img_width": width,
-            "grayscale": options.grayscale_obs,
-            "stack_num": options.frame_stack,
-            "frameskip": options.frame_skip,
-            "maxpool": options.max_pool,
-            "noop_max": options.noop_max,
-            "use_fire_reset": options.fire_reset,
-            "repeat_action_probability": options.repeat_action_probability,
-            "full_action_space": options.full_action_space,
-            "max_num_frames_per_episode": limit * options.frame_skip,
-            "reward_clipping": False,
-        },
-        max_episode_steps=None,
-        render_mode=None,
-        reason="asked for" if options.max_pool else "EnvPool cannot do without max_pool",
-    )
+    height, width = options.resize_obs or USUAL_SIZE
+    kwargs = {
+        "img_height": height,
+        "img_width": width,
+        "grayscale": options.grayscale_obs,
+        "stack_num": options.frame_stack,
+        "frameskip": options.frame_skip,
+        "maxpool": options.max_pool,
+        "noop_max": options.noop_max,
+        "use_fire_reset": options.fire_reset,
+        "repeat_action_probability": options.repeat_action_probability,
+        "full_action_space": options.full_action_space,
+        "max_num_frames_per_episode": limit * options.frame_skip,
+        "reward_clipping": False,
+    }
+    reason = "asked for" if options.max_pool else "EnvPool cannot do without max_pool"
+    return GymnasiumEngine(EnvRequest(env_id, request.n_envs, kwargs, mode="vector"), reason)
 
 
 class AtariRules(VectorWrapper):
@@ -228,3 +193,159 @@ def _fire_action(env_id: str, options: AtariOptions) -> int | None:
     if not options.fire_reset or (game_of(env_id) in _NO_FIRE and not options.full_action_space):
         return None
     return 0 if game_of(env_id) in _FIRE_IS_0 and not options.full_action_space else 1
+
+
+def game_of(env_id: str) -> str:
+    """ALE/Pong-v5 -> Pong."""
+    return env_id.removeprefix("ALE/").rpartition("-")[0]
+
+
+# -- objects, read from the console's 128 bytes of RAM --------------------------------------------
+
+HALF_WIDTH, HALF_HEIGHT = 80.0, 105.0  # of the screen, in pixels
+UNIT = 16.0  # pixels
+JUMP, FAR = 40.0, 80.0  # pixels
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Centre of a sprite in pixels = sign * byte + offset."""
+
+    address: int
+    offset: float
+    sign: int = 1
+
+
+@dataclass(frozen=True)
+class Thing:
+    """Something that moves; it is there while the byte at `shown_at` is not 0 (None: always)."""
+
+    name: str
+    x: Axis | None = None
+    y: Axis | None = None
+    shown_at: int | None = None
+
+
+def _ghost(name: str, index: int) -> Thing:
+    return Thing(name, Axis(6 + index, -8.5), Axis(12 + index, 5.5))
+
+
+OBJECTS: dict[str, tuple[Thing, ...]] = {
+    "Pong": (
+        Thing("player", y=Axis(51, -6.0)),
+        Thing("enemy", y=Axis(50, -7.5), shown_at=50),
+        Thing("ball", Axis(49, -48.5), Axis(54, -12.5), shown_at=54),
+    ),
+    "Breakout": (
+        Thing("paddle", x=Axis(72, -39.5)),
+        Thing("ball", Axis(99, -48.5), Axis(101, 10.5), shown_at=101),
+    ),
+    "Boxing": (
+        Thing("player", Axis(32, 11.5), Axis(34, 61.0)),
+        Thing("enemy", Axis(33, 9.5), Axis(35, 60.0)),
+    ),
+    "Freeway": (
+        Thing("chicken", y=Axis(14, 196.5, -1)),
+        *(Thing(f"car_{lane}", x=Axis(118 - lane, 1.0)) for lane in range(1, 11)),
+    ),
+    "MsPacman": (
+        Thing("player", Axis(10, -8.5), Axis(16, 5.5)),
+        *(_ghost(name, i) for i, name in enumerate(("sue", "inky", "pinky", "blinky"))),
+    ),
+}
+
+
+class ObjectReader:
+    """Turns the RAM of N games into vectors; remembers the last positions for the velocities.
+
+        reader = ObjectReader("ALE/Pong-v5", n_envs=8)
+        obs = reader(ram, opened)          # uint8 (8, 128) -> float32 (8, len(reader.names))
+
+    Every object gives its position (x in [-1, 1] from left to right, y from top to bottom),
+    velocity and, on the axes of the first one, which is the player's, its distance from there; one
+    that can vanish also gives 1 or 0, whether it is there, and zeros while it is not. Velocities
+    and distances are in units of 16 pixels, about a sprite: as shares of the screen, what decides
+    whether a ball is hit would be a few hundredths. A velocity is the change since the last step, 0
+    where the object was not there before or has jumped (by more than 40 pixels: a new serve, the
+    other end of a tunnel); a distance is reported up to 80 pixels.
+
+    The addresses were found by fitting bytes to the pixels of the sprites, and the tests hold each
+    against the screen."""
+
+    def __init__(self, env_id: str, n_envs: int) -> None:
+        game = game_of(env_id)
+        if game not in OBJECTS:
+            known = ", ".join(f"ALE/{name}-v5" for name in OBJECTS)
+            raise EnvError(
+                f"{env_id}: its objects are not known; obs_type objects is for {known}. Use ram."
+            )
+        things = OBJECTS[game]
+        columns = _columns(things)
+        self.names, axes = columns.names, columns.axes
+        self._sizes = np.array(columns.sizes, np.float32)
+        self._apart, self._origin = (np.array(pair, np.int64) for pair in columns.pairs)
+        self._addresses = np.array([axis.address for axis in axes])
+        self._signs = np.array([axis.sign for axis in axes], np.float32)
+        self._offsets = np.array([axis.offset for axis in axes], np.float32)
+        # For each axis the byte that shows whether its object is present; 128 stands for always.
+        self._shown = np.array([128 if address is None else address for address in columns.shown])
+        flagged = [thing.shown_at for thing in things if thing.shown_at is not None]
+        self._flags = np.array(flagged, np.int64)
+        self._pixels = np.zeros((n_envs, len(axes)), np.float32)
+        self._was_there = np.zeros((n_envs, len(axes)), np.bool_)
+        counts = (len(axes), len(axes), len(self._apart), len(flagged))
+        high = np.repeat(np.array([1.0, JUMP / UNIT, FAR / UNIT, 1.0], np.float32), counts)
+        low = np.where(np.arange(len(high)) < len(high) - len(flagged), -high, np.float32(0))
+        self.space = gymnasium.spaces.Box(low, high, dtype=np.float32)
+
+    def __call__(self, ram: np.ndarray, opened: np.ndarray) -> np.ndarray:
+        """float32 (N, F): positions, velocities, distances, what is there. `opened`: new games."""
+        pixels = self._signs * ram[:, self._addresses] + self._offsets
+        there = np.concatenate([ram, np.ones((len(ram), 1), np.uint8)], axis=1)[:, self._shown] > 0
+        moved = pixels - self._pixels
+        is_known = there & self._was_there & ~opened[:, None] & (np.abs(moved) <= JUMP)
+        self._pixels, self._was_there = pixels, there
+        distance = np.clip(pixels[:, self._apart] - pixels[:, self._origin], -FAR, FAR)
+        position = np.clip((pixels - self._sizes) / self._sizes, -1.0, 1.0)
+        return np.concatenate(
+            [
+                np.where(there, position, 0.0),
+                np.where(is_known, moved / UNIT, 0.0),
+                np.where(there[:, self._apart], distance / UNIT, 0.0),
+                ram[:, self._flags] > 0,
+            ],
+            axis=1,
+            dtype=np.float32,
+        )
+
+
+class _Columns(NamedTuple):
+    names: list[str]  # of all numbers
+    axes: list[Axis]
+    sizes: list[float]  # of each axis: half the screen
+    shown: list[int | None]  # of each axis: the byte that shows whether its object is present
+    pairs: tuple[list[int], list[int]]  # axes, and the player's, from which they are measured
+
+
+def _columns(things: tuple[Thing, ...]) -> _Columns:
+    names: list[str] = []
+    found = _Columns([], [], [], [], ([], []))
+    player: dict[str, int] = {}
+    for thing in things:
+        for label, axis, half in (("x", thing.x, HALF_WIDTH), ("y", thing.y, HALF_HEIGHT)):
+            if axis is None:
+                continue
+            if thing is things[0]:
+                player[label] = len(names)
+            elif label in player:
+                found.pairs[0].append(len(names))
+                found.pairs[1].append(player[label])
+            names.append(f"{thing.name}_{label}")
+            found.axes.append(axis)
+            found.sizes.append(half)
+            found.shown.append(thing.shown_at)
+    velocities = [f"{name}_velocity" for name in names]
+    distances = [f"{names[i]}_from_{things[0].name}" for i in found.pairs[0]]
+    flags = [f"{thing.name}_is_there" for thing in things if thing.shown_at is not None]
+    found.names.extend([*names, *velocities, *distances, *flags])
+    return found

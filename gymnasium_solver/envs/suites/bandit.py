@@ -10,12 +10,14 @@ pulling the best and always pulling the second best arm. `SETS` has the arms of 
 which env_kwargs may change.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import gymnasium
 import numpy as np
 
-from gymnasium_solver.envs.suites.own import OwnEnv, refuse_unknown
+from gymnasium_solver.envs.spec import EnvRequest
+from gymnasium_solver.envs.suites.own import Outcome, OwnEnv, refuse_unknown, whole_option
 from gymnasium_solver.envs.vector import VectorEnv
 from gymnasium_solver.errors import EnvError
 
@@ -34,30 +36,21 @@ class Bandit(OwnEnv):
     """N bandits with the same arms."""
 
     def __init__(
-        self,
-        env_id: str,
-        n_envs: int,
-        *,
-        means: np.ndarray,
-        stds: np.ndarray,
-        episode_length: int,
-        max_episode_steps: int | None,
+        self, request: EnvRequest, means: np.ndarray, stds: np.ndarray, episode_length: int
     ) -> None:
         second_best, best = np.sort(means)[-2:]
         super().__init__(
-            env_id,
-            n_envs,
+            request,
             gymnasium.spaces.Box(0.0, 1.0, (1,), np.float32),
             gymnasium.spaces.Discrete(len(means)),
-            max_episode_steps=max_episode_steps,
-            reward_threshold=float(episode_length * (best + second_best) / 2),
+            threshold=float(episode_length * (best + second_best) / 2),
         )
         self._means, self._stds, self._episode_length = means, stds, episode_length
 
     def _begin(self, rows: np.ndarray) -> None:
         pass  # a bandit has no state besides the pulls made, which the contract counts
 
-    def _advance(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _advance(self, actions: np.ndarray) -> Outcome:
         noise = self._rng.standard_normal(self.n_envs)
         reward = (self._means[actions] + self._stds[actions] * noise).astype(np.float32)
         terminated = self._length + 1 >= self._episode_length
@@ -67,24 +60,21 @@ class Bandit(OwnEnv):
         return np.zeros((self.n_envs, 1), np.float32)
 
 
-def make_bandit(
-    env_id: str, n_envs: int, max_episode_steps: int | None, env_kwargs: dict[str, Any]
-) -> VectorEnv:
+def make_bandit(request: EnvRequest) -> VectorEnv:
     """Build Bandit-v0 or Bandit/<name>; env_kwargs go before what the name stands for."""
+    env_id, given = request.env_id, request.env_kwargs
     name = env_id.removeprefix("Bandit/").removesuffix("-v0")
     if env_id != "Bandit-v0" and name not in SETS:
         known = ", ".join(f"Bandit/{name}" for name in SETS)
         raise EnvError(f"Unknown environment {env_id!r}. Did you mean Bandit-v0, or {known}?")
-    refuse_unknown(env_id, env_kwargs, ("n_arms", "means", "stds", "episode_length"))
-    arms = {} if "means" in env_kwargs or "n_arms" in env_kwargs else SETS.get(name, {})
-    env_kwargs = {**arms, **env_kwargs}
-    means = _numbers(env_id, "means", env_kwargs.get("means", []))
-    n_arms = env_kwargs.get("n_arms", len(means) or 10)
-    if not isinstance(n_arms, int) or n_arms < 2:
-        raise EnvError(f"{env_id}: n_arms must be an int >= 2, got {n_arms!r}.")
-    if "means" not in env_kwargs:
+    refuse_unknown(request, ("n_arms", "means", "stds", "episode_length"))
+    arms = {} if "means" in given or "n_arms" in given else SETS.get(name, {})
+    request = replace(request, env_kwargs={**arms, **given})
+    means = _numbers(request, "means", [])
+    n_arms = whole_option(request, "n_arms", len(means) or 10, least=2)
+    if "means" not in request.env_kwargs:
         means = np.linspace(0.0, 1.0, n_arms)
-    stds = _numbers(env_id, "stds", env_kwargs.get("stds", 0.1))
+    stds = _numbers(request, "stds", 0.1)
     if len(stds) == 1:
         stds = np.repeat(stds, n_arms)
     for name, values in (("means", means), ("stds", stds)):
@@ -95,21 +85,12 @@ def make_bandit(
             )
     if (stds < 0).any():
         raise EnvError(f"{env_id}: stds must not be negative, got {stds.tolist()}.")
-    episode_length = env_kwargs.get("episode_length", 10)
-    if not isinstance(episode_length, int) or episode_length < 1:
-        raise EnvError(f"{env_id}: episode_length must be an int >= 1, got {episode_length!r}.")
-    return Bandit(
-        env_id,
-        n_envs,
-        means=means,
-        stds=stds,
-        episode_length=episode_length,
-        max_episode_steps=max_episode_steps,
-    )
+    return Bandit(request, means, stds, whole_option(request, "episode_length", 10))
 
 
-def _numbers(env_id: str, name: str, value: Any) -> np.ndarray:
+def _numbers(request: EnvRequest, name: str, default: Any) -> np.ndarray:
+    value = request.env_kwargs.get(name, default)
     try:
         return np.atleast_1d(np.asarray(value, np.float64))
     except (TypeError, ValueError) as error:
-        raise EnvError(f"{env_id}: {name} must be numbers, got {value!r}.") from error
+        raise EnvError(f"{request.env_id}: {name} must be numbers, got {value!r}.") from error

@@ -1,4 +1,4 @@
-"""Buttons of a game as actions.
+"""Buttons of a game as actions, and the space of its screen.
 
 `actions` in the env_kwargs of VizDoom and Retro is one of
 
@@ -16,7 +16,9 @@ from typing import Any, Self
 import gymnasium
 import numpy as np
 
+from gymnasium_solver.envs.suites.game_options import ScreenOptions
 from gymnasium_solver.errors import EnvError
+from gymnasium_solver.spaces.space_types import Space, is_discrete
 from gymnasium_solver.suggest import did_you_mean
 
 KINDS = ("single", "combined", "buttons")
@@ -29,7 +31,7 @@ class ActionSet:
 
     table: np.ndarray
     """bool[actions, buttons]."""
-    space: gymnasium.spaces.Space[Any]
+    space: Space
 
     @classmethod
     def read(
@@ -64,7 +66,7 @@ class ActionSet:
         """From actions [N] (or [N, buttons]) to `width` numbers a row, ours in `columns`."""
         wide = np.zeros((len(self.table), width), np.float64)
         wide[:, list(columns)] = self.table
-        if isinstance(self.space, gymnasium.spaces.Discrete):
+        if is_discrete(self.space):
             rows: list[list[float]] = wide.tolist()
             return lambda actions: [rows[action] for action in actions]
         return lambda actions: (actions @ wide).tolist()
@@ -95,3 +97,10 @@ def _index(env_id: str, name: Any, buttons: Sequence[str]) -> int:
         hint = did_you_mean(str(name), buttons, cutoff=0.6) or f"It has {', '.join(buttons)}."
         raise EnvError(f"{env_id}: actions hold the button {name!r}, which is not there. {hint}")
     return list(buttons).index(name)
+
+
+def screen_space(options: ScreenOptions, height: int, width: int) -> gymnasium.spaces.Box:
+    """The observation space for frames of this size, as drawn by the game."""
+    height, width = options.resize_obs or (height, width)
+    channels = options.frame_stack * (1 if options.grayscale_obs else 3)
+    return gymnasium.spaces.Box(0, 255, (channels, height, width), np.uint8)

@@ -13,12 +13,11 @@ env_kwargs: `k` (RepeatPrevious: 4, 32, 64) and `decks` of 52 cards (RepeatPrevi
 RepeatFirst: 1, 8, 16). Solved: 0.95.
 """
 
-from typing import Any
-
 import gymnasium
 import numpy as np
 
-from gymnasium_solver.envs.suites.own import OwnEnv, refuse_unknown
+from gymnasium_solver.envs.spec import EnvRequest
+from gymnasium_solver.envs.suites.own import Outcome, OwnEnv, refuse_unknown, whole_option
 from gymnasium_solver.envs.vector import VectorEnv
 from gymnasium_solver.errors import EnvError
 
@@ -37,20 +36,13 @@ SOLVED = 0.95
 class Repeat(OwnEnv):
     """N decks of cards. `k` None: the first card is asked for."""
 
-    def __init__(
-        self, env_id: str, n_envs: int, max_episode_steps: int | None, k: int | None, decks: int
-    ) -> None:
-        super().__init__(
-            env_id,
-            n_envs,
-            gymnasium.spaces.Box(0.0, 1.0, (N_SUITS,), np.float32),
-            gymnasium.spaces.Discrete(N_SUITS),
-            max_episode_steps=max_episode_steps,
-            reward_threshold=SOLVED,
-        )
+    def __init__(self, request: EnvRequest, k: int | None, decks: int) -> None:
+        observation = gymnasium.spaces.Box(0.0, 1.0, (N_SUITS,), np.float32)
+        action = gymnasium.spaces.Discrete(N_SUITS)
+        super().__init__(request, observation, action, threshold=SOLVED)
         self._k, self._n_cards = k, decks * DECK
-        self._suits = np.zeros((n_envs, self._n_cards), np.int64)
-        self._shown = np.zeros(n_envs, np.int64)  # index of the card that is shown
+        self._suits = np.zeros((self.n_envs, self._n_cards), np.int64)
+        self._shown = np.zeros(self.n_envs, np.int64)  # index of the card that is shown
 
     def _begin(self, rows: np.ndarray) -> None:
         deck = np.arange(self._n_cards) % N_SUITS
@@ -58,7 +50,7 @@ class Repeat(OwnEnv):
             self._suits[row] = self._rng.permutation(deck)
         self._shown[rows] = 0
 
-    def _advance(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _advance(self, actions: np.ndarray) -> Outcome:
         asked = np.zeros(self.n_envs, np.int64) if self._k is None else self._shown - self._k
         counts = asked >= 0
         answer = self._suits[np.arange(self.n_envs), np.maximum(asked, 0)]
@@ -73,19 +65,14 @@ class Repeat(OwnEnv):
         return np.eye(N_SUITS, dtype=np.float32)[suit]
 
 
-def make_memory(
-    env_id: str, n_envs: int, max_episode_steps: int | None, env_kwargs: dict[str, Any]
-) -> VectorEnv:
+def make_memory(request: EnvRequest) -> VectorEnv:
     """Build a task from its id; env_kwargs go before what the id stands for."""
+    env_id = request.env_id
     if env_id not in TASKS:
         raise EnvError(f"Unknown environment {env_id!r}. Memory tasks: {', '.join(TASKS)}.")
-    usual = TASKS[env_id]
-    refuse_unknown(env_id, env_kwargs, tuple(usual))
-    given = {**usual, **env_kwargs}
-    for name, value in given.items():
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise EnvError(f"{env_id}: {name} must be an int >= 1, got {value!r}.")
+    refuse_unknown(request, list(TASKS[env_id]))
+    given = {name: whole_option(request, name, usual) for name, usual in TASKS[env_id].items()}
     k, decks = given.get("k"), given["decks"]
     if k is not None and k >= decks * DECK:
         raise EnvError(f"{env_id}: k {k} must be below the number of cards, {decks * DECK}.")
-    return Repeat(env_id, n_envs, max_episode_steps, k, decks)
+    return Repeat(request, k, decks)

@@ -1,4 +1,4 @@
-"""Base of this project's own environments, vectorised in NumPy (bandit.py, memory.py, probe.py).
+"""Base of this project's own environments, vectorised in NumPy (bandit.py, memory.py, probes.py).
 
 A subclass holds its state in arrays of N rows and says how to begin episodes, advance and observe,
 and which actions are legal where not all are; autoreset, the time limit and the episode totals are
@@ -6,15 +6,18 @@ the contract's.
 """
 
 from abc import abstractmethod
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
 from gymnasium_solver.envs.masks import KEY as MASK_KEY
-from gymnasium_solver.envs.spec import EnvSpec
+from gymnasium_solver.envs.spec import EnvRequest, EnvSpec
 from gymnasium_solver.envs.vector import Engine, Info, RawStep, Space
 from gymnasium_solver.errors import EnvError
 from gymnasium_solver.spaces.observations import Obs
+
+Outcome = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""Reward, terminated, truncated."""
 
 
 class OwnEnv(Engine):
@@ -22,23 +25,23 @@ class OwnEnv(Engine):
 
     def __init__(
         self,
-        env_id: str,
-        n_envs: int,
+        request: EnvRequest,
         observation: Space,
         action: Space,
         *,
-        max_episode_steps: int | None = None,
-        reward_threshold: float | None = None,
+        limit: int | None = None,
+        threshold: float | None = None,
     ) -> None:
+        """`limit`: of an episode's steps, unless another was asked for."""
         spec = EnvSpec(
-            env_id=env_id,
+            env_id=request.env_id,
             engine="own",
             engine_reason="built in, vectorised in NumPy",
-            max_episode_steps=max_episode_steps,
-            reward_threshold=reward_threshold,
-            suite=env_id.replace("/", "-").split("-")[0].lower(),
+            max_episode_steps=request.max_episode_steps or limit,
+            reward_threshold=threshold,
+            suite=request.env_id.replace("/", "-").split("-")[0].lower(),
         )
-        super().__init__(n_envs, observation, action, spec)
+        super().__init__(request.n_envs, observation, action, spec)
         self._rng = np.random.default_rng(0)
 
     @abstractmethod
@@ -46,7 +49,7 @@ class OwnEnv(Engine):
         """Open a new episode in the rows of a bool mask."""
 
     @abstractmethod
-    def _advance(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _advance(self, actions: np.ndarray) -> Outcome:
         """Advance every row; fresh reward, terminated, truncated. Reset rows are overwritten."""
 
     @abstractmethod
@@ -78,9 +81,21 @@ class OwnEnv(Engine):
         return self._observe(), reward, terminated, truncated, self._info()
 
 
-def refuse_unknown(env_id: str, kwargs: dict[str, Any], known: tuple[str, ...]) -> None:
-    """EnvError for env_kwargs that an own env does not take."""
-    for name in kwargs:
+def refuse_unknown(request: EnvRequest, known: Sequence[str]) -> None:
+    """EnvError for env_kwargs that an env does not take."""
+    for name in request.env_kwargs:
         if name not in known:
             takes = ", ".join(known) or "none"
-            raise EnvError(f"{env_id}: unknown env_kwargs key {name!r}. It takes: {takes}.")
+            raise EnvError(f"{request.env_id}: unknown env_kwargs key {name!r}. It takes: {takes}.")
+
+
+def whole_option(
+    request: EnvRequest, name: str, default: int, least: int = 1, most: int | None = None
+) -> int:
+    """A whole number among the env_kwargs."""
+    value = request.env_kwargs.get(name, default)
+    is_whole = isinstance(value, int) and not isinstance(value, bool)
+    if not is_whole or value < least or (most is not None and value > most):
+        span = f">= {least}" if most is None else f"from {least} to {most}"
+        raise EnvError(f"{request.env_id}: {name} must be an int {span}, got {value!r}.")
+    return int(value)

@@ -20,12 +20,12 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 
 from gymnasium_solver.envs.engines.async_envs import deaf_to_ctrl_c
-from gymnasium_solver.envs.spec import EnvSpec
-from gymnasium_solver.envs.suites.buttons import ActionSet
-from gymnasium_solver.envs.suites.game_frames import AreaResize, FrameStack, gray, screen_space
+from gymnasium_solver.envs.spec import EnvRequest, EnvSpec
+from gymnasium_solver.envs.suites.buttons import ActionSet, screen_space
 from gymnasium_solver.envs.suites.game_options import SCREEN_FIELDS, ScreenOptions
 from gymnasium_solver.envs.suites.own import refuse_unknown
-from gymnasium_solver.envs.vector import Engine, Info, RawStep, VectorEnv, env_seeds
+from gymnasium_solver.envs.vector import Engine, Info, RawStep, env_seeds
+from gymnasium_solver.envs.wrappers.frames import AreaResize, FrameStack, gray
 from gymnasium_solver.errors import EnvError, MissingError
 from gymnasium_solver.suggest import ask, nearest
 
@@ -34,18 +34,6 @@ PREFIX = "Retro/"
 _OPTIONS = (*SCREEN_FIELDS, "actions", "state", "scenario")
 _OPPOSITE = (("LEFT", "RIGHT"), ("UP", "DOWN"))
 _MENU = ("START", "SELECT", "MODE")
-
-
-def make_retro(
-    env_id: str,
-    n_envs: int,
-    max_episode_steps: int | None,
-    env_kwargs: dict[str, Any],
-    render_mode: str | None = None,
-) -> VectorEnv:
-    """Build a console game."""
-    refuse_unknown(env_id, env_kwargs, _OPTIONS)
-    return RetroEngine(env_id, n_envs, max_episode_steps, env_kwargs, render_mode)
 
 
 def import_retro(asked_by: str) -> Any:
@@ -86,20 +74,18 @@ def has_rom(data: Any, game: str) -> bool:
 class RetroEngine(Engine):
     """N emulators, each in a process of its own."""
 
-    def __init__(
-        self,
-        env_id: str,
-        n_envs: int,
-        max_episode_steps: int | None,
-        env_kwargs: Mapping[str, Any],
-        render_mode: str | None,
-    ) -> None:
+    def __init__(self, request: EnvRequest) -> None:
+        refuse_unknown(request, _OPTIONS)
+        env_id, n_envs, env_kwargs = request.env_id, request.n_envs, request.env_kwargs
+        limit = request.max_episode_steps
         options = ScreenOptions.read(env_id, env_kwargs)
         game = find_game(env_id)
         _check_choice(env_id, game, env_kwargs)
         actions = env_kwargs.get("actions", "single")
-        choice = {key: env_kwargs[key] for key in ("state", "scenario") if key in env_kwargs}
-        maker = partial(RetroGame, env_id, game, options, actions, choice, max_episode_steps)
+        choice: dict[str, str] = {
+            key: env_kwargs[key] for key in ("state", "scenario") if key in env_kwargs
+        }
+        maker = partial(RetroGame, env_id, game, options, actions, choice, limit)
         with deaf_to_ctrl_c():
             self._vec: Any = AsyncVectorEnv(
                 [maker] * n_envs, copy=False, autoreset_mode=AutoresetMode.NEXT_STEP
@@ -108,7 +94,7 @@ class RetroEngine(Engine):
             env_id=env_id,
             engine="retro",
             engine_reason="stable-retro, one process a game",
-            max_episode_steps=max_episode_steps,
+            max_episode_steps=limit,
             reward_threshold=None,
             suite="retro",
             protocol=options.fields | {"actions": actions} | choice,
@@ -119,7 +105,7 @@ class RetroEngine(Engine):
         super().__init__(n_envs, screen_space(options, height, width), action, spec)
         self.button_names, self.button_table = self._vec.get_attr("buttons_and_table")[0]
         self._stack = FrameStack(n_envs, options.frame_stack)
-        self._render_mode = render_mode
+        self._render_mode = request.render_mode
 
     def _reset(self, seed: int) -> tuple[np.ndarray, Info]:
         frames, info = self._vec.reset(seed=env_seeds(seed, self.n_envs))

@@ -34,18 +34,12 @@ import gymnasium
 import numpy as np
 
 from gymnasium_solver.envs.engines.async_envs import deaf_to_ctrl_c
-from gymnasium_solver.envs.spec import EnvSpec
-from gymnasium_solver.envs.suites.buttons import ActionSet
-from gymnasium_solver.envs.suites.game_frames import (
-    VIZDOOM_GRAY,
-    AreaResize,
-    FrameStack,
-    gray,
-    screen_space,
-)
+from gymnasium_solver.envs.spec import EnvRequest, EnvSpec
+from gymnasium_solver.envs.suites.buttons import ActionSet, screen_space
 from gymnasium_solver.envs.suites.game_options import SCREEN_FIELDS, ScreenOptions
 from gymnasium_solver.envs.suites.own import refuse_unknown
-from gymnasium_solver.envs.vector import Engine, Info, RawStep, Space, VectorEnv, env_seeds
+from gymnasium_solver.envs.vector import Engine, Info, RawStep, Space, env_seeds
+from gymnasium_solver.envs.wrappers.frames import VIZDOOM_GRAY, AreaResize, FrameStack, gray
 from gymnasium_solver.errors import EnvError, MissingError
 from gymnasium_solver.spaces.observations import Obs
 from gymnasium_solver.suggest import did_you_mean
@@ -73,34 +67,17 @@ _OPPOSITE = (
 )
 
 
-def make_vizdoom(
-    env_id: str,
-    n_envs: int,
-    max_episode_steps: int | None,
-    env_kwargs: dict[str, Any],
-    render_mode: str | None = None,
-) -> VectorEnv:
-    """Build a VizDoom scenario."""
-    refuse_unknown(env_id, env_kwargs, _OPTIONS)
-    return VizDoomEngine(env_id, n_envs, max_episode_steps, env_kwargs, render_mode)
-
-
 class VizDoomEngine(Engine):
     """N games of one scenario, each in its own process, stepped side by side."""
 
-    def __init__(
-        self,
-        env_id: str,
-        n_envs: int,
-        max_episode_steps: int | None,
-        env_kwargs: Mapping[str, Any],
-        render_mode: str | None,
-    ) -> None:
+    def __init__(self, request: EnvRequest) -> None:
+        refuse_unknown(request, _OPTIONS)
+        env_id, n_envs, env_kwargs = request.env_id, request.n_envs, request.env_kwargs
         self._vizdoom = _import_vizdoom(env_id)
         self._config_path, settings = _scenario(env_id, env_kwargs, self._vizdoom.scenarios_path)
         self._settings = {**settings, **_settings(env_id, env_kwargs.get("settings", {}))}
         self._options = ScreenOptions.read(env_id, env_kwargs)
-        self._is_drawn = render_mode is not None
+        self._is_drawn = request.render_mode is not None
         game = self._new_game(env_id)
         self._buttons = game.get_available_buttons()
         names = [button.name for button in self._buttons]
@@ -116,7 +93,7 @@ class VizDoomEngine(Engine):
             env_id=env_id,
             engine="vizdoom",
             engine_reason="the vizdoom package, one process a game",
-            max_episode_steps=max_episode_steps or own_limit,
+            max_episode_steps=request.max_episode_steps or own_limit,
             reward_threshold=None,
             suite="vizdoom",
             protocol=self._options.fields | {"actions": env_kwargs.get("actions", "single")},

@@ -2,7 +2,7 @@
 
 `lower` (this package's `__init__`) reads them, make.py hands them to the engine. Frames are skipped
 by `FrameSkipEnv`, around each env of Gymnasium's sync and async engines, or by EnvPool's
-(pool_frame_skip.py). In both an env whose episode ends within a skip stops there: its row shows the
+(`SkippingPool`). In both an env whose episode ends within a skip stops there: its row shows the
 true final observation and the rewards up to it, and no frame of the next episode is touched.
 """
 
@@ -11,7 +11,7 @@ from typing import Any, SupportsFloat
 import gymnasium
 import numpy as np
 
-from gymnasium_solver.envs.wrappers.parameters import require
+from gymnasium_solver.envs.wrappers.options import require
 
 _STREAM = 0x5C1B  # keeps the draws of skips apart from those of the env, which has the same seed
 

@@ -1,4 +1,5 @@
-"""Base of the reward shapers: rewards in named parts, kept apart from the true reward.
+"""Wrappers that scale and clip the reward a learner sees, and the base of reward shapers: rewards
+in named parts, kept apart from the true reward.
 
 A shaper adds its parts to the reward that the learner sees. `episode_return`, and with it every
 score, stays the environment's own. `Step.info` has
@@ -15,15 +16,45 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-import gymnasium
 import numpy as np
 
 from gymnasium_solver.envs.vector import Step, VectorEnv, VectorWrapper
-from gymnasium_solver.envs.wrappers.parameters import require
+from gymnasium_solver.envs.wrappers.options import require, require_discrete
 
 PARTS = "reward_parts"
 EPISODE_PARTS = "episode_reward_parts"
 Parts = dict[str, np.ndarray]
+
+
+class RewardScale(VectorWrapper):
+    """Multiplies rewards by `scale`."""
+
+    effect = "none"
+
+    def __init__(self, env: VectorEnv, scale: float) -> None:
+        super().__init__(env)
+        self._scale = np.float32(scale)
+
+    def step(self, actions: Any) -> Step:
+        step = self.env.step(actions)
+        return step._replace(reward=step.reward * self._scale)
+
+
+class RewardClip(VectorWrapper):
+    """Clips rewards to [low, high]."""
+
+    effect = "none"
+
+    def __init__(self, env: VectorEnv, low: float = -1.0, high: float = 1.0) -> None:
+        super().__init__(env)
+        require(low <= high, "RewardClip", f"low {low} is above high {high}")
+        self._low, self._high = np.float32(low), np.float32(high)
+
+    def step(self, actions: Any) -> Step:
+        step = self.env.step(actions)
+        reward = np.minimum(np.maximum(step.reward, self._low), self._high)
+        reward[step.is_reset] = 0.0  # 0 may lie outside the bounds
+        return step._replace(reward=reward)
 
 
 class RewardShaper(VectorWrapper):
@@ -110,10 +141,9 @@ class ActionRewardShaper(RewardShaper):
 
     def __init__(self, env: VectorEnv, rewards: list[float]) -> None:
         super().__init__(env)
-        space, name = env.action_space, "ActionRewardShaper"
-        is_discrete = isinstance(space, gymnasium.spaces.Discrete)
-        require(is_discrete, name, f"needs Discrete actions; {env.spec.env_id} has {space}")
-        n, start = int(getattr(space, "n", 0)), int(getattr(space, "start", 0))
+        name = "ActionRewardShaper"
+        space = require_discrete(env, name)
+        n, start = int(space.n), int(space.start)
         expected = f"rewards must have {n} numbers, one for each action, got {len(rewards)}"
         require(len(rewards) == n, name, expected)
         self._start, self._rewards = start, np.array(rewards, np.float32)

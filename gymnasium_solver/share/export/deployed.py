@@ -21,7 +21,8 @@ from torch import Tensor, nn
 from gymnasium_solver.algos.agent import Agent
 from gymnasium_solver.envs.treatment import Treatment, applied_layers
 from gymnasium_solver.envs.vector import VectorWrapper
-from gymnasium_solver.envs.wrappers.encode import (
+from gymnasium_solver.envs.wrappers.actions import ValidActions
+from gymnasium_solver.envs.wrappers.observations import (
     DiscreteEncoder,
     ObservationClip,
     ObservationMap,
@@ -29,7 +30,6 @@ from gymnasium_solver.envs.wrappers.encode import (
     ObservationRescale,
     ObservationScale,
 )
-from gymnasium_solver.envs.wrappers.restrict_actions import ValidActions
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.policies.continuous import DeterministicPolicy, SoftPolicy
 from gymnasium_solver.policies.policy import ActorPolicy, Policy

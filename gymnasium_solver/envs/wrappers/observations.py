@@ -8,21 +8,20 @@ from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar, Literal
 
-import gymnasium
 import numpy as np
+from gymnasium.spaces import Box
 
-from gymnasium_solver.envs.vector import Step, VectorEnv, VectorWrapper, refuse_changed_goals
-from gymnasium_solver.envs.wrappers.parameters import require
+from gymnasium_solver.envs.vector import ObservationWrapper, VectorEnv, refuse_changed_goals
+from gymnasium_solver.envs.wrappers.options import require
 from gymnasium_solver.spaces.goals import GoalFunctions
-from gymnasium_solver.spaces.observations import part_spaces
+from gymnasium_solver.spaces.observations import part_spaces, space_of
+from gymnasium_solver.spaces.space_types import Space, is_box, is_dict, is_discrete
 
 PerComponent = float | list[float]
-Space = gymnasium.spaces.Space[Any]
 Map = Callable[[np.ndarray], np.ndarray]
-Box = gymnasium.spaces.Box
 
 
-class ObservationMap(VectorWrapper):
+class ObservationMap(ObservationWrapper):
     """Base of wrappers that map each observation, or each part of it, by itself.
 
     A subclass calls `_map_parts` last in its constructor."""
@@ -47,9 +46,10 @@ class ObservationMap(VectorWrapper):
     def _map_parts(self, key: str | None) -> None:
         space, env_id = self.env.observation_space, self.spec.env_id
         parts = part_spaces(space)
-        is_dict = isinstance(space, gymnasium.spaces.Dict)
         if key is not None:
-            require(is_dict, self.name, f"key is for Dict observations; {env_id} has {space}")
+            require(
+                is_dict(space), self.name, f"key is for Dict observations; {env_id} has {space}"
+            )
             known = ", ".join(parts)
             require(key in parts, self.name, f"key {key!r} is not a part; {env_id} has {known}")
         chosen = (
@@ -60,27 +60,17 @@ class ObservationMap(VectorWrapper):
         require(all(self._applies(parts[n]) for n in chosen) and bool(chosen), self.name, wrong)
         built = {n: self._build(parts[n]) for n in chosen}
         self._maps = {n: mapped for n, (_, mapped) in built.items()}
-        self._array_map = self._maps.get("") if not is_dict else None
-        new = {n: built[n][0] if n in built else part for n, part in parts.items()}
-        # As pairs: of a plain dict Gymnasium sorts the keys.
-        self.observation_space = gymnasium.spaces.Dict(list(new.items())) if is_dict else new[""]
+        self.observation_space = space_of(parts | {n: built[n][0] for n in chosen})
 
     @property
     def mapped_parts(self) -> list[str]:
         """Names of the parts that it maps; [""] for a plain observation."""
         return list(self._maps)
 
-    def _mapped(self, obs: Any) -> Any:
-        if self._array_map is not None:
-            return self._array_map(obs)
+    def seen(self, obs: Any, opened: np.ndarray) -> Any:
+        if "" in self._maps:
+            return self._maps[""](obs)
         return obs | {name: mapped(obs[name]) for name, mapped in self._maps.items()}
-
-    def reset(self, seed: int) -> Any:
-        return self._mapped(self.env.reset(seed))
-
-    def step(self, actions: Any) -> Step:
-        step = self.env.step(actions)
-        return step._replace(obs=self._mapped(step.obs))
 
     def goal_functions(self) -> GoalFunctions:
         refuse_changed_goals(self, self._maps)
@@ -104,7 +94,7 @@ class DiscreteEncoder(ObservationMap):
         self._map_parts(key)
 
     def _applies(self, space: Space) -> bool:
-        return isinstance(space, gymnasium.spaces.Discrete)
+        return is_discrete(space)
 
     def _build(self, space: Any) -> tuple[Space, Map]:
         start, table = int(space.start), self.table(space)
@@ -113,18 +103,13 @@ class DiscreteEncoder(ObservationMap):
 
     def table(self, space: Any) -> np.ndarray:
         """Row i is the encoding of the i-th value of the space."""
-        return _table(int(space.n), int(space.start), self._encoding)
-
-
-def _table(n: int, start: int, encoding: str) -> np.ndarray:
-    """Row i is the encoding of the i-th value."""
-    values = np.arange(n)
-    if encoding == "onehot":
-        return np.eye(n, dtype=np.float32)
-    if encoding == "array":
-        return (values + start)[:, None].astype(np.float32)
-    bits = max(1, int(n - 1).bit_length())
-    return ((values[:, None] >> np.arange(bits)[::-1]) & 1).astype(np.float32)
+        n, values = int(space.n), np.arange(space.n)
+        if self._encoding == "onehot":
+            return np.eye(n, dtype=np.float32)
+        if self._encoding == "array":
+            return (values + int(space.start))[:, None].astype(np.float32)
+        bits = max(1, (n - 1).bit_length())
+        return ((values[:, None] >> np.arange(bits)[::-1]) & 1).astype(np.float32)
 
 
 class BoxMap(ObservationMap):
@@ -133,7 +118,7 @@ class BoxMap(ObservationMap):
     needs = "Box"
 
     def _applies(self, space: Space) -> bool:
-        return isinstance(space, Box)
+        return is_box(space)
 
 
 class ObservationScale(BoxMap):
@@ -273,7 +258,7 @@ class ObservationComponents(BoxMap):
         return Box(chosen(space.low), chosen(space.high), dtype=space.dtype.type), chosen
 
 
-class ObservationParts(VectorWrapper):
+class ObservationParts(ObservationWrapper):
     """Keeps the parts of a Dict observation that `keep` lists, or all but those that `drop` lists.
     A single part that is left is delivered as a plain array."""
 
@@ -284,9 +269,8 @@ class ObservationParts(VectorWrapper):
     ) -> None:
         super().__init__(env)
         name, parts = "ObservationParts", part_spaces(env.observation_space)
-        is_dict = isinstance(env.observation_space, gymnasium.spaces.Dict)
         has = f"{env.spec.env_id} has {env.observation_space}"
-        require(is_dict, name, f"needs Dict observations; {has}")
+        require(is_dict(env.observation_space), name, f"needs Dict observations; {has}")
         require((keep is None) != (drop is None), name, "takes one of keep and drop")
         for part in keep or drop or ():
             require(part in parts, name, f"{part!r} is not a part; {has}")
@@ -296,34 +280,25 @@ class ObservationParts(VectorWrapper):
             if (part in keep if keep is not None else part not in drop)  # type: ignore[operator]
         ]
         require(bool(self.names), name, f"leaves no part; {has}")
-        kept = [(part, parts[part]) for part in self.names]
-        self._single = self.names[0] if len(kept) == 1 else None
-        self.observation_space = kept[0][1] if self._single else gymnasium.spaces.Dict(kept)
+        self._single = self.names[0] if len(self.names) == 1 else None
+        kept = {part: parts[part] for part in self.names}
+        self.observation_space = parts[self._single] if self._single else space_of(kept)
 
-    def _kept(self, obs: Any) -> Any:
+    def seen(self, obs: Any, opened: np.ndarray) -> Any:
         return obs[self._single] if self._single else {name: obs[name] for name in self.names}
 
-    def reset(self, seed: int) -> Any:
-        return self._kept(self.env.reset(seed))
 
-    def step(self, actions: Any) -> Step:
-        step = self.env.step(actions)
-        return step._replace(obs=self._kept(step.obs))
-
-
-def _components(
-    name: str, key: str, value: PerComponent, space: gymnasium.spaces.Box
-) -> np.ndarray:
+def _components(name: str, key: str, value: PerComponent, space: Box) -> np.ndarray:
     array = np.asarray(value, np.float32)
     wrong = f"{key} has {array.size} numbers, but an observation has shape {space.shape}"
     require(array.ndim == 0 or space.shape[-1:] == array.shape, name, wrong)
     return array
 
 
-def _affine(space: gymnasium.spaces.Box, scale: np.ndarray, shift: np.ndarray) -> Any:
+def _affine(space: Box, scale: np.ndarray, shift: np.ndarray) -> Any:
     with np.errstate(over="ignore", invalid="ignore"):
         ends = [bound.astype(np.float32) * scale + shift for bound in (space.low, space.high)]
     # inf * 0 is not a number: such a component is whatever its shift says.
     ends = [np.where(np.isnan(end), shift, end) for end in ends]
     low, high = np.minimum(*ends), np.maximum(*ends)
-    return gymnasium.spaces.Box(low, high, dtype=np.float32)
+    return Box(low, high, dtype=np.float32)

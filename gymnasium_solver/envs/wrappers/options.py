@@ -1,4 +1,10 @@
-"""Wrappers by import path: of Gymnasium, of another package, or of a module of your own.
+"""The options of wrappers, checked by the annotations of constructors, and wrappers that are named
+by import path.
+
+    def __init__(self, env: VectorEnv, scale: float = 1.0, kind: Literal["a", "b"] = "a"): ...
+
+takes a finite number and one of two words. Pydantic does the checking, in strict mode: 1 is a
+number, "1" and true are not. Options without an annotation take any value.
 
     env_wrappers:
       - {id: gymnasium.wrappers.RescaleObservation, min_obs: -1, max_obs: 1}
@@ -6,26 +12,30 @@
 
 A class that derives from gymnasium.Wrapper wraps each environment by itself, inside the engine, so
 it needs an engine that has single environments: Gymnasium's sync or async. One that derives from
-our VectorWrapper wraps the batch, on any engine. Options are checked by the signature of the
-constructor and, as far as YAML can hold them, by its annotations; functions and spaces are given by
-import path.
+our VectorWrapper wraps the batch, on any engine. Functions and spaces are given by import path.
 """
 
+import inspect
 import re
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from importlib import import_module
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import gymnasium
 import numpy as np
+from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
 
-from gymnasium_solver.envs.wrappers import parameters
-from gymnasium_solver.envs.wrappers.parameters import check_options, options_of
+from gymnasium_solver.config.explain import describe
+from gymnasium_solver.envs.vector import VectorEnv, VectorWrapper
 from gymnasium_solver.errors import EnvError
+from gymnasium_solver.spaces.space_types import is_discrete
 from gymnasium_solver.suggest import did_you_mean
 
-Single = gymnasium.Wrapper[Any, Any, Any, Any]
+WrongValue = Callable[[Any, Any], str | None]
+"""annotation, value -> what is wrong with it."""
+_STRICT = ConfigDict(strict=True, allow_inf_nan=False, arbitrary_types_allowed=True)
 # Their statistics stay in the wrapper: they would be lost at a resume and missing in evaluations.
 _INSTEAD = {
     "NormalizeObservation": "Set normalize_obs: rolling instead, whose statistics are saved with "
@@ -36,6 +46,99 @@ _INSTEAD = {
 }
 _DRAWING = ("AddRenderObservation", "RecordVideo")
 _PLAIN = (bool, int, float, str, type(None), list, tuple, dict)
+
+
+def options_of(wrapper: type) -> dict[str, inspect.Parameter]:
+    """A wrapper's options by name, with resolved annotations. The env is not one of them."""
+    _env, *rest = inspect.signature(wrapper).parameters.values()
+    try:
+        hints = get_type_hints(wrapper.__init__)  # type: ignore[misc]
+    except (NameError, TypeError):  # annotations that exist for a type checker only
+        hints = {}
+    return {p.name: p.replace(annotation=hints.get(p.name, Any)) for p in rest}
+
+
+def wrong_value(annotation: Any, value: Any) -> str | None:
+    """What is wrong with the value of an option; None if it is of the annotated type."""
+    if is_valid(annotation, value):
+        return None
+    return f"must be {words_for(annotation)}, got {value!r}."
+
+
+def check_options(
+    name: str, wrapper: type, given: Mapping[str, Any], wrong: WrongValue = wrong_value
+) -> None:
+    """EnvError if an option is unknown, missing or of the wrong type."""
+    for _, problem in option_problems(name, wrapper, given, wrong):
+        raise EnvError(problem)
+
+
+def option_problems(
+    name: str, wrapper: type, given: Mapping[str, Any], wrong: WrongValue = wrong_value
+) -> Iterator[tuple[str, str]]:
+    """(option, what is wrong with it) for each."""
+    options = options_of(wrapper)
+    takes = f"It takes: {', '.join(options) or 'nothing'}."
+    is_open = any(p.kind is p.VAR_KEYWORD for p in options.values())
+    for key in given:
+        if key not in options and not is_open:
+            hint = " ".join(filter(None, (did_you_mean(key, options), takes)))
+            yield key, f"Wrapper {name}: unknown option {key!r}. {hint}"
+    for key, option in options.items():
+        is_variable = option.kind in (option.VAR_KEYWORD, option.VAR_POSITIONAL)
+        if key not in given:
+            if option.default is option.empty and not is_variable:
+                yield key, f"Wrapper {name}: missing a required argument: {key!r}. {takes}"
+        elif not is_variable and (problem := wrong(option.annotation, given[key])):
+            yield key, f"Wrapper {name}: {key} {problem}"
+
+
+def words_for(annotation: Any) -> str:
+    """The values that an annotation takes, in words."""
+    try:
+        schema = _adapter(annotation).json_schema()
+    except PydanticUserError:  # a class of the user's own
+        return f"a {getattr(annotation, '__name__', annotation)}"
+    return describe(schema) if schema else "any value"
+
+
+def require(holds: bool, wrapper: str, problem: str) -> None:
+    """EnvError that names the wrapper and the problem, unless `holds`."""
+    if not holds:
+        raise EnvError(f"Wrapper {wrapper}: {problem}.")
+
+
+def require_discrete(env: VectorEnv, wrapper: str) -> gymnasium.spaces.Discrete:
+    """The action space of an env, if it is Discrete; EnvError otherwise."""
+    space = env.action_space
+    if is_discrete(space):
+        return space
+    raise EnvError(f"Wrapper {wrapper}: needs Discrete actions; {env.spec.env_id} has {space}.")
+
+
+@lru_cache
+def _adapter(annotation: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(annotation, config=_STRICT)
+
+
+def is_valid(annotation: Any, value: Any) -> bool:
+    """Whether a value is of the annotated type. A YAML list may stand for a tuple, and from Python
+    a tuple for a list."""
+    forms = [value]
+    if isinstance(value, list | tuple):
+        forms.append(tuple(value) if isinstance(value, list) else list(value))
+    return any(_accepts(annotation, form) for form in forms)
+
+
+def _accepts(annotation: Any, value: Any) -> bool:
+    try:
+        _adapter(annotation).validate_python(value)
+    except ValidationError:
+        return False
+    return True
+
+
+# -- by import path ------------------------------------------------------------------------------
 
 
 def is_path(name: Any) -> bool:
@@ -67,8 +170,6 @@ def wrapper_at(path: str) -> type:
     """The wrapper class at an import path; EnvError for anything that cannot be used here."""
     what = f"Wrapper {path}"
     found = object_at(path, what)
-    from gymnasium_solver.envs.vector import VectorWrapper
-
     if isinstance(found, type) and issubclass(found, gymnasium.vector.VectorWrapper):
         name = found.__name__
         single = f"Use gymnasium.wrappers.{name}" if hasattr(gymnasium.wrappers, name) else ""
@@ -92,14 +193,14 @@ def is_single(wrapper: type) -> bool:
     return issubclass(wrapper, gymnasium.Wrapper)
 
 
-def draws(wrapper: type) -> bool:
+def is_drawing(wrapper: type) -> bool:
     """Whether a wrapper needs render_mode rgb_array."""
     return any(issubclass(wrapper, getattr(gymnasium.wrappers, name)) for name in _DRAWING)
 
 
 def single_options(name: str, wrapper: type, given: Mapping[str, Any]) -> dict[str, Any]:
     """The checked options of a wrapper of single environments, as its constructor takes them."""
-    check_options(name, wrapper, given, wrong_value)
+    check_options(name, wrapper, given, wrong_native_value)
     options = options_of(wrapper)
     return {
         key: _native(options[key].annotation, value) if key in options else value
@@ -107,7 +208,7 @@ def single_options(name: str, wrapper: type, given: Mapping[str, Any]) -> dict[s
     }
 
 
-def wrong_value(annotation: Any, value: Any) -> str | None:
+def wrong_native_value(annotation: Any, value: Any) -> str | None:
     """What is wrong with the value of an option. Types that YAML cannot hold are left to the
     constructor."""
     kinds = _leaves(annotation)
@@ -122,7 +223,7 @@ def wrong_value(annotation: Any, value: Any) -> str | None:
             return f"cannot be found: {error}"
         return None
     if all(_is_plain(kind) for kind in kinds):
-        return parameters.wrong_value(annotation, value)
+        return wrong_value(annotation, value)
     return None
 
 

@@ -1,0 +1,234 @@
+"""Wrappers between the actions an agent has and those of its environment, and what restricts them.
+
+A config's `spec` block may name the actions that make sense, by number or by label:
+
+    spec: {action_space: {labels: [noop, fire, right, left], valid: [noop, 2, 3]}}
+
+`restrict_actions` reads it; `valid` counts the actions as the agent has them, after `env_wrappers`.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from gymnasium import spaces
+
+from gymnasium_solver.envs.action_checks import action_checker
+from gymnasium_solver.envs.masks import legal_at_ends
+from gymnasium_solver.envs.vector import Effect, Step, VectorEnv, VectorWrapper
+from gymnasium_solver.envs.wrappers.options import require, require_discrete
+from gymnasium_solver.errors import ConfigError
+from gymnasium_solver.spaces.space_types import is_box, is_discrete, is_multi_binary
+from gymnasium_solver.suggest import ask, nearest
+
+FIELD = "spec.action_space.valid"
+_STREAM = 0x571C  # keeps the draws of buttons apart from those of the env, which has the same seed
+
+
+class ActionRemap(VectorWrapper):
+    """Gives the agent Discrete actions 0, 1, ... that stand for those in `mapping`: numbers where
+    the env has Discrete actions; where it has MultiBinary, lists of a 0 or 1 for each button."""
+
+    def __init__(self, env: VectorEnv, mapping: list[int | list[int]]) -> None:
+        super().__init__(env)
+        name, space = "DiscreteActionSpaceRemapperWrapper", env.action_space
+        is_buttons = is_multi_binary(space)
+        wrong = f"needs Discrete or MultiBinary actions; {env.spec.env_id} has {space}"
+        require(is_buttons or is_discrete(space), name, wrong)
+        require(len(mapping) > 0, name, "mapping is empty: list at least one action")
+        for item in mapping:
+            is_list = isinstance(item, list | tuple)
+            good = is_list == is_buttons and space.contains(np.array(item, space.dtype))
+            require(good, name, f"mapping holds {item!r}, which is not in {space}")
+        self._mapping = np.array(mapping, np.int64)
+        self._columns = None if is_buttons else self._mapping - int(getattr(space, "start", 0))
+        self._mask: np.ndarray | None = None
+        self.action_space = spaces.Discrete(len(mapping))
+        self._check = action_checker(self.action_space, env.n_envs, env.spec.env_id)
+
+    @property
+    def action_mask(self) -> np.ndarray | None:
+        return self.env.action_mask if self._columns is None else self._mask
+
+    def reset(self, seed: int) -> np.ndarray:
+        obs = self.env.reset(seed)
+        self._mask = self._legal(np.zeros(self.n_envs, np.bool_))
+        return obs
+
+    def step(self, actions: Any) -> Step:
+        step = self.env.step(self._mapping[self._check(actions)])
+        self._mask = self._legal(step.is_over)
+        return step
+
+    def _legal(self, done: np.ndarray) -> np.ndarray | None:
+        if self.env.action_mask is None or self._columns is None:
+            return None
+        mask: np.ndarray = self.env.action_mask[:, self._columns]
+        which = "the mapping of DiscreteActionSpaceRemapperWrapper has. Map more actions."
+        return _some_legal(self, mask, done, True, which)
+
+
+class StickyButtons(VectorWrapper):
+    """Presses the buttons of `sticky_buttons` ({button: probability}) by chance, whether or not the
+    agent does; for MultiBinary actions. Drawn for each env and step from the env's seed."""
+
+    def __init__(self, env: VectorEnv, sticky_buttons: Mapping[int | str, float]) -> None:
+        super().__init__(env)
+        name, space = "StickyActionsWrapper", env.action_space
+        is_buttons = is_multi_binary(space) and len(space.shape) == 1
+        require(is_buttons, name, f"needs MultiBinary actions; {env.spec.env_id} has {space}")
+        n_buttons = int(np.prod(space.shape or ()))
+        require(len(sticky_buttons) > 0, name, "sticky_buttons is empty: give {button: chance}")
+        buttons, chances = [], []
+        for key, chance in sticky_buttons.items():
+            good = str(key).isdecimal() and int(key) < n_buttons
+            last = n_buttons - 1
+            require(good, name, f"sticky_buttons has the button {key!r}, expected 0 to {last}")
+            wrong = f"sticky_buttons gives button {key} the chance {chance}, expected 0 to 1"
+            require(0.0 <= chance <= 1.0, name, wrong)
+            buttons.append(int(key))
+            chances.append(chance)
+        self._buttons, self._chances = np.array(buttons), np.array(chances)
+        self._check = action_checker(space, env.n_envs, env.spec.env_id)
+        self._rng = np.random.default_rng(0)
+
+    def reset(self, seed: int) -> np.ndarray:
+        obs = self.env.reset(seed)
+        self._rng = np.random.default_rng([seed, _STREAM])
+        return obs
+
+    def step(self, actions: Any) -> Step:
+        pressed = self._check(actions).copy()
+        stuck = self._rng.random((self.n_envs, len(self._buttons))) < self._chances
+        pressed[:, self._buttons] |= stuck
+        return self.env.step(pressed)
+
+
+class ActionRescale(VectorWrapper):
+    """Lets the agent act in [low, high], mapped to the bounds of the env's Box actions."""
+
+    def __init__(self, env: VectorEnv, low: float = -1.0, high: float = 1.0) -> None:
+        super().__init__(env)
+        name, space = "ActionRescale", env.action_space
+        require(is_box(space), name, f"needs Box actions; {env.spec.env_id} has {space}")
+        assert is_box(space)
+        wrong = f"needs bounded actions; {env.spec.env_id} has {space}"
+        require(bool(space.is_bounded()), name, wrong)
+        require(low < high, name, f"low {low} must be below high {high}")
+        self.action_space = spaces.Box(low, high, space.shape, np.float32)
+        self._check = action_checker(self.action_space, env.n_envs, env.spec.env_id)
+        self._low = low
+        self._first = space.low.astype(np.float64)
+        self._scale = (space.high.astype(np.float64) - self._first) / (high - low)
+
+    def step(self, actions: Any) -> Step:
+        share = self._check(actions).astype(np.float64) - self._low
+        return self.env.step((self._first + share * self._scale).astype(np.float32))
+
+
+class ValidActions(VectorWrapper):
+    """Allows the actions in `valid` only: a constant `action_mask`. Where the env has masks of its
+    own, an action must be legal by both."""
+
+    effect: ClassVar[Effect] = "pure"
+
+    def __init__(self, env: VectorEnv, valid: Sequence[int]) -> None:
+        super().__init__(env)
+        space = require_discrete(env, "ValidActions")
+        is_valid = np.isin(np.arange(space.n) + space.start, np.asarray(valid))
+        self.legal: np.ndarray = is_valid
+        """bool[A]"""
+        self._valid = np.tile(is_valid, (env.n_envs, 1))
+        self._mask: np.ndarray | None = None
+
+    @property
+    def action_mask(self) -> np.ndarray | None:
+        return self._mask
+
+    def reset(self, seed: int) -> np.ndarray:
+        obs = self.env.reset(seed)
+        self._mask = self._both(np.zeros(self.n_envs, np.bool_))
+        return obs
+
+    def step(self, actions: Any) -> Step:
+        step = self.env.step(actions)
+        self._mask = self._both(step.is_over)
+        return step
+
+    def _both(self, done: np.ndarray) -> np.ndarray:
+        if self.env.action_mask is None:
+            return self._valid.copy()
+        mask = self.env.action_mask & self._valid
+        return _some_legal(
+            self, mask, done, self.legal, f"{FIELD} allows. Allow more actions there."
+        )
+
+
+def _some_legal(
+    wrapper: VectorWrapper, mask: np.ndarray, done: np.ndarray, legal: Any, which: str
+) -> np.ndarray:
+    """The mask, if it leaves an action wherever one is taken."""
+    left = f"{wrapper.spec.env_id}: in env {{}} no action is left: the env forbids all that {which}"
+    return legal_at_ends(mask, ~mask.any(axis=1), done, legal, left.format)
+
+
+def restrict_actions(env: VectorEnv, spec: Mapping[str, Any]) -> VectorEnv:
+    """`env` with the valid actions that a config's spec block names; as it is where it names none.
+
+    A ConfigError closes the env."""
+    block = spec.get("action_space")
+    valid = block.get("valid") if isinstance(block, Mapping) else None
+    if valid is None:
+        return env
+    try:
+        assert isinstance(block, Mapping)
+        numbers = _numbers(valid, block.get("labels"), env.action_space)
+        wrapped = ValidActions(env, numbers)
+        wrapped.given = {"id": "ValidActions", "valid": numbers}
+        return wrapped
+    except ConfigError:
+        env.close()
+        raise
+
+
+def _numbers(valid: Any, labels: Any, space: Any) -> list[int]:
+    """The valid actions as the env counts them."""
+    if not is_discrete(space):
+        raise ConfigError(f"{FIELD} is for Discrete actions, this env has {space}. Remove it.")
+    if not isinstance(valid, list | tuple) or not valid:
+        raise ConfigError(f"{FIELD} is {valid!r}, expected a list of action numbers or labels.")
+    first, n_actions = int(space.start), int(space.n)
+    by_label = _by_label(labels, first)
+    numbers = []
+    for item in valid:
+        number = _find(item, by_label) if isinstance(item, str) else item
+        if isinstance(number, bool) or not isinstance(number, int):
+            raise ConfigError(f"{FIELD} holds {item!r}, expected action numbers or labels.")
+        if not first <= number < first + n_actions:
+            raise ConfigError(
+                f"{FIELD} holds {item!r}, but the actions are {first} to {first + n_actions - 1}."
+            )
+        numbers.append(number)
+    return numbers
+
+
+def _by_label(labels: Any, first: int) -> dict[str, int]:
+    """Label -> action. Labels are a list, or a block {number: label} (its keys are text by now)."""
+    if isinstance(labels, Mapping):
+        try:
+            return {str(label): int(number) for number, label in labels.items()}
+        except ValueError:
+            keys = ", ".join(map(str, labels))
+            raise ConfigError(
+                f"spec.action_space.labels has the keys {keys}, expected action numbers."
+            ) from None
+    listed = labels if isinstance(labels, list | tuple) else ()
+    return {str(label): first + i for i, label in enumerate(listed)}
+
+
+def _find(label: str, by_label: Mapping[str, int]) -> int:
+    if label not in by_label:
+        near = nearest(label, by_label) or list(by_label)
+        hint = ask(near) or "There are no labels to look it up."
+        raise ConfigError(f"{FIELD} holds {label!r}, which spec.action_space.labels lacks. {hint}")
+    return by_label[label]

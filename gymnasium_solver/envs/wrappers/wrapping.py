@@ -1,0 +1,272 @@
+"""Puts the wrappers that a config names around an env, and checks and lists them.
+
+needs, rest = lower(config.env_wrappers)         # what the engine does itself
+env = wrap(env, rest)
+"""
+
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+from typing import Any
+
+import gymnasium
+
+from gymnasium_solver.envs import wrappers
+from gymnasium_solver.envs.spec import EngineNeeds, SingleWrapper
+from gymnasium_solver.envs.vector import VectorEnv, VectorWrapper
+from gymnasium_solver.envs.wrappers import (
+    ALIASES,
+    FRAME_SKIP,
+    FRAME_STACK,
+    GRAYSCALE,
+    LOWERED,
+    PATH_ALIASES,
+    PIXELS,
+    RESIZE,
+    SHIPPED,
+    TIME_LIMIT,
+    wrapper_names,
+)
+from gymnasium_solver.envs.wrappers.options import (
+    check_options,
+    is_drawing,
+    is_single,
+    option_problems,
+    options_of,
+    single_options,
+    words_for,
+    wrapper_at,
+    wrong_native_value,
+)
+from gymnasium_solver.errors import EnvError
+from gymnasium_solver.suggest import ask, nearest
+
+Spec = Mapping[str, Any]
+
+
+def lower(
+    specs: Sequence[Spec], max_episode_steps: int | None = None
+) -> tuple[EngineNeeds, list[Spec]]:
+    """What the engine has to do, and the wrappers that go around it.
+
+    Of time limits the smallest holds, wherever it stands. Frames are skipped inside the engine, so
+    that an env which ends within a skip waits there for the others; so nothing may lie beneath."""
+    limits = [] if max_episode_steps is None else [max_episode_steps]
+    for limit in limits:
+        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+            raise EnvError(f"max_episode_steps must be an int >= 1 (or null), got {limit!r}.")
+    skip: tuple[int, int] | None = None
+    rest: list[Spec] = []
+    singles: list[SingleWrapper] = []
+    draws = False
+    for spec in map(_canonical, specs):
+        name = spec.get("id")
+        wrapper = wrapper_class(name)
+        if _is_single(name):
+            if rest:
+                raise EnvError(
+                    f"Wrapper {name} wraps single environments, so it must come before "
+                    f"{rest[0]['id']}, which wraps the whole batch. Move it to the front."
+                )
+            singles.append(SingleWrapper(str(name), partial(wrapper, **_options(spec))))
+            draws = draws or is_drawing(wrapper)
+            continue
+        if name not in LOWERED:
+            rest.append(spec)
+            continue
+        made = wrapper(None, **_options(spec))
+        if name == TIME_LIMIT:
+            limits.append(made.max_episode_steps)
+        elif rest or skip or singles:
+            before = rest[0]["id"] if rest else singles[0].name if singles else "the other"
+            raise EnvError(
+                f"{FRAME_SKIP} must come first in env_wrappers, and once: the engine skips frames "
+                f"itself. Move it before {before}."
+            )
+        else:
+            skip = made.range
+    draws = draws or any(spec.get("id") == PIXELS for spec in rest)
+    return EngineNeeds(min(limits, default=None), skip, draws, tuple(singles)), rest
+
+
+def with_frame_options(
+    env_id: str, wrappers: Sequence[Spec], given: Mapping[str, Any]
+) -> list[Spec]:
+    """The wrappers with those that a config's fields ask for. Frames are skipped beneath all other
+    wrappers; gray, size and stack come last."""
+    specs = list(wrappers)
+    if given.get("obs_type") is not None:
+        raise EnvError(f"{env_id}: obs_type is an option of Atari games (ALE/...). Leave it unset.")
+    if (given.get("frame_skip") or 1) > 1:
+        if any(_canonical(spec).get("id") == FRAME_SKIP for spec in specs):
+            raise EnvError(f"{env_id}: frame_skip and {FRAME_SKIP} are both given. Use one.")
+        specs.insert(0, {"id": FRAME_SKIP, "skip": given["frame_skip"]})
+    if given.get("grayscale_obs"):
+        specs.append({"id": GRAYSCALE})
+    size = given.get("resize_obs")
+    if size:
+        specs.append({"id": RESIZE, "shape": [84, 84] if size is True else list(size)})
+    if (given.get("frame_stack") or 1) > 1:
+        specs.append({"id": FRAME_STACK, "stack_size": given["frame_stack"]})
+    return specs
+
+
+def wrap(
+    env: VectorEnv, specs: Sequence[Spec], defaults: Mapping[str, Any] | None = None
+) -> VectorEnv:
+    """Wrap `env` in order: the first spec is the innermost. An error closes the env.
+
+    `defaults` are values of the run (its gamma) for options that a wrapper has and a spec lacks."""
+    try:
+        for spec in map(_canonical, specs):
+            made: VectorWrapper = wrapper_class(spec["id"])(env, **_options(spec, defaults or {}))
+            made.given = spec
+            env = made
+    except BaseException:
+        env.close()
+        raise
+    return env
+
+
+def check_wrappers(specs: Sequence[Spec]) -> None:
+    """EnvError for a name that is not registered, or options that the wrapper does not take."""
+    for spec in map(_canonical, specs):
+        wrapper_class(spec.get("id"))
+        _options(spec)
+    lower(specs)  # their order
+
+
+def wrapper_problems(spec: Spec) -> Iterator[tuple[str, str]]:
+    """(option, what is wrong) for each problem of an entry; the option "id" is its name."""
+    spec = _canonical(spec)
+    try:
+        wrapper = wrapper_class(spec.get("id"))
+    except EnvError as error:
+        yield "id", str(error)
+        return
+    options = {key: value for key, value in spec.items() if key != "id"}
+    wrong = {"wrong": wrong_native_value} if _is_single(spec["id"]) else {}
+    yield from option_problems(str(spec["id"]), wrapper, options, **wrong)
+
+
+def wrapper_class(name: Any) -> Any:
+    """The class behind a name, or EnvError with the nearest names."""
+    name = ALIASES[name][0] if name in ALIASES else name
+    if name in wrappers.registered:
+        found = wrappers.registered[name]
+        if not is_batch_wrapper(found):
+            raise EnvError(
+                f"Wrapper {name} acts on a whole batch: {found!r} must be a class that derives "
+                "from gymnasium_solver.envs.vector.VectorWrapper."
+            )
+        return found
+    target = SHIPPED.get(name) or LOWERED.get(name)
+    if target is None:
+        if _is_path(name):
+            return wrapper_at(name)
+        raise _unknown(name)
+    module, _, attribute = target.partition(":")
+    return getattr(import_module(f"{wrappers.__name__}.{module}"), attribute)
+
+
+def _unknown(name: Any) -> EnvError:
+    """The error for a name that is neither registered nor an import path."""
+    by_path = {wrapper: f"gymnasium.wrappers.{wrapper}" for wrapper in gymnasium.wrappers.__all__}
+    if name in by_path:
+        hint = f"Gymnasium's is named by its import path: {by_path[name]}."
+    else:
+        known = wrapper_names()
+        near = nearest(str(name), [*known, *by_path], n=3)
+        hint = ask([by_path.get(n, n) if n not in known else n for n in near])
+        hint = hint or f"Known: {', '.join(known)}; others by import path: module.ClassName."
+    return EnvError(f"Unknown env wrapper {name!r}. {hint}")
+
+
+def _is_path(name: Any) -> bool:
+    return (
+        isinstance(name, str) and ("." in name or ":" in name) and name not in wrappers.registered
+    )
+
+
+def _is_single(name: Any) -> bool:
+    return _is_path(name) and is_single(wrapper_class(name))
+
+
+def is_batch_wrapper(wrapper: Any) -> bool:
+    """Whether what a plugin registered can be used."""
+    return isinstance(wrapper, type) and issubclass(wrapper, VectorWrapper)
+
+
+def _canonical(spec: Spec) -> dict[str, Any]:
+    """A spec under our own names."""
+    path = str(spec.get("id")).replace(":", ".")
+    if path in PATH_ALIASES:
+        return {**spec, "id": PATH_ALIASES[path]}
+    if spec.get("id") not in ALIASES:
+        return dict(spec)
+    name, renamed = ALIASES[spec["id"]]
+    return {renamed.get(key, key): value for key, value in spec.items()} | {"id": name}
+
+
+def _options(spec: Spec, defaults: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The checked options of a spec."""
+    wrapper = wrapper_class(spec["id"])
+    options = {key: value for key, value in spec.items() if key != "id"}
+    if _is_single(spec["id"]):
+        return single_options(str(spec["id"]), wrapper, options)
+    check_options(str(spec["id"]), wrapper, options)
+    known = options_of(wrapper) if defaults else {}
+    return {key: value for key, value in (defaults or {}).items() if key in known} | options
+
+
+# -- all wrappers, for the docs and the command line ---------------------------------------------
+
+
+@dataclass(frozen=True)
+class Option:
+    name: str
+    takes: str
+    """The values it takes, in words."""
+    default: Any
+    """None where there is none: see `is_required`."""
+    is_required: bool
+
+
+@dataclass(frozen=True)
+class WrapperEntry:
+    id: str
+    about: str
+    """The first paragraph of its documentation, on one line."""
+    options: tuple[Option, ...]
+    aliases: tuple[str, ...]
+    """Other ids that mean the same."""
+    is_shipped: bool
+    """False where a plugin registered it."""
+
+
+def wrapper_catalog() -> list[WrapperEntry]:
+    """Every wrapper once: ours in the order of their kinds, then the valid ones of plugins
+    (others are reported when a config uses them)."""
+    ours = [_entry(name, True) for name in (*SHIPPED, *LOWERED)]
+    sound = [
+        name for name in sorted(wrappers.registered) if is_batch_wrapper(wrappers.registered[name])
+    ]
+    return ours + [_entry(name, False) for name in sound]
+
+
+def _entry(name: str, is_shipped: bool) -> WrapperEntry:
+    wrapper = wrapper_class(name)
+    paragraph = (inspect.getdoc(wrapper) or "").split("\n\n")[0]
+    options = tuple(
+        Option(
+            option.name,
+            words_for(option.annotation),
+            None if option.default is option.empty else option.default,
+            option.default is option.empty,
+        )
+        for option in options_of(wrapper).values()
+    )
+    aliases = tuple(alias for alias, (target, _) in ALIASES.items() if target == name)
+    return WrapperEntry(name, " ".join(paragraph.split()), options, aliases, is_shipped)
