@@ -82,6 +82,7 @@ def test_what_is_not_needed_for_the_list_does_not_break_it(run: Run) -> None:
 def test_deep_or_odd_rows_are_named_with_their_line(run: Run) -> None:
     for text, message in (
         (DEEP, "line 3 is not JSON"),
+        ("rubbish", r"metrics\.jsonl line 3 is not JSON.*Delete the line"),
         ("[]", "line 3 is a list"),
         ('{"env_steps": "x"}', "line 3 has env_steps 'x'"),
     ):
@@ -99,6 +100,7 @@ def test_deep_or_odd_rows_are_named_with_their_line(run: Run) -> None:
     run.metrics_path.mkdir()
     with pytest.raises(RunError, match="is not a file"):
         read_jsonl(run.metrics_path)
+    assert read_jsonl(run.path / "none.jsonl") == []
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")

@@ -1,11 +1,6 @@
 """Replay segments: written once, listed by checkpoints, whole or told by name, gone when unused."""
 
 import hashlib
-import os
-import random
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +18,6 @@ from gymnasium_solver.runs.segments import (
     prune_segments,
     referenced,
 )
-
-ROOT = Path(__file__).parents[2]
 
 
 def rows(start: int, stop: int, width: int = 3) -> dict[str, np.ndarray]:
@@ -257,47 +250,3 @@ def test_empty_places(tmp_path: Path) -> None:
     assert referenced(tmp_path / "checkpoints") == set()
     assert prune_segments(tmp_path / "replay", []) == []
     assert list(load_segments(tmp_path / "replay", [])) == []
-
-
-# --- kill -9
-
-
-def saver(*arguments: object) -> list[str]:
-    script = ROOT / "tests" / "runs" / "segment_saver.py"
-    return [sys.executable, str(script), *map(str, arguments)]
-
-
-ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT)}
-
-
-@pytest.mark.skipif(os.name == "nt", reason="kill -9")
-def test_kill_9_during_saves(tmp_path: Path) -> None:
-    """Killed at random moments, again and again: every finished checkpoint has its rows."""
-    rng, saved = random.Random(0), 0
-    for _ in range(5):
-        process = subprocess.Popen(
-            saver("loop", tmp_path), stdout=subprocess.PIPE, text=True, env=ENVIRONMENT
-        )
-        assert process.stdout is not None
-        assert int(process.stdout.readline()) >= saved
-        process.stdout.readline()
-        time.sleep(rng.uniform(0.0, 0.1))
-        process.kill()
-        told = process.stdout.read().split()
-        saved = max([saved, *map(int, told)])
-        process.wait()
-        process.stdout.close()
-    done = subprocess.run(
-        saver("check", tmp_path), capture_output=True, text=True, timeout=60, env=ENVIRONMENT
-    )
-    assert done.returncode == 0, done.stderr
-    assert int(done.stdout) >= saved > 0
-
-
-@pytest.mark.skipif(os.name == "nt", reason="fork")
-def test_death_before_every_change_to_the_disk(tmp_path: Path) -> None:
-    done = subprocess.run(
-        saver("crash", tmp_path), capture_output=True, text=True, timeout=60, env=ENVIRONMENT
-    )
-    assert done.returncode == 0, done.stderr
-    assert int(done.stdout) > 10, "the save changed almost nothing: is it still counted?"

@@ -4,8 +4,6 @@ import dataclasses
 import json
 import os
 import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -19,14 +17,9 @@ from gymnasium_solver.runs.checkpoint import prune, save_checkpoint
 from gymnasium_solver.runs.manage import change_tags
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.runs.store import RunStore
+from tests.runs.processes import dead_pid
 
 N = 6
-
-
-def dead_pid() -> int:
-    process = subprocess.Popen([sys.executable, "-c", ""])
-    process.wait()
-    return process.pid
 
 
 def make(root: Path, number: int, **meta: Any) -> Run:

@@ -1,17 +1,41 @@
-"""Damaged files: whatever they hold, judging ends without an error of its own."""
+"""The alerts of a run as records and events; whatever damaged files hold, judging ends without an
+error of its own."""
 
 import random
 from typing import Any
 
 import pytest
 
-from gymnasium_solver.runs.alerts.alert import alert_from_event, records
+from gymnasium_solver.runs.alerts.alert import Alert, alert_from_event, records
 from gymnasium_solver.runs.alerts.history import RunSettings
 from gymnasium_solver.runs.alerts.judge import Judge, judge_rows
 from tests.runs.alert_rows import CONFIG, META, healthy_row, sac_row
 
 JUNK: list[Any] = [None, "text", [], [1], {}, {"a": 1}, True, -1, 0, 10**400, 1e308, -1e308, 1e-320]
 JUNK += [float("nan"), float("inf"), float("-inf"), ""]
+
+
+def test_a_record_counts_and_ends() -> None:
+    alerts = [
+        Alert("a", "1", 5),
+        Alert("a", "is over", 6, is_over=True),
+        Alert("a", "2", 1007),
+        Alert("b", "is over", 9, is_over=True),
+        Alert("c", "3", 10),
+        Alert("c", "is over", 12, is_over=True),
+    ]
+    first, second = records(alerts)
+    assert (first.name, first.times, first.text, first.is_active) == ("a", 2, "2", True)
+    assert first.span == "since 5 env steps, raised 2 times"
+    assert (second.name, second.is_active) == ("c", False)
+    assert second.span == "from 10 to 12 env steps"
+
+
+def test_an_event_is_an_alert_again() -> None:
+    alert = Alert("kl_high", "0.4", 5, "train/opt/ppo/approx_kl", "too far", "lower it")
+    assert alert_from_event({"kind": "alert", "at": "now"} | alert.to_dict()) == alert
+    assert alert_from_event({"kind": "eval", "name": "x"}) is None
+    assert alert_from_event({"kind": "alert", "name": 5}) is None
 
 
 def spoilt(data: dict[str, Any], rng: random.Random, share: float) -> dict[str, Any]:
@@ -39,14 +63,7 @@ def test_rows_with_anything_in_them(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_events_with_anything_in_them(seed: int) -> None:
     rng = random.Random(seed)
-    event = {
-        "kind": "alert",
-        "name": "a",
-        "text": "t",
-        "env_steps": 5,
-        "metric": "m",
-        "advice": "x",
-    }
+    event = {"kind": "alert", "name": "a", "text": "t", "env_steps": 5, "metric": "m"}
     alerts = [
         alert_from_event(spoilt(event, rng, 0.4) | {"is_over": rng.choice(JUNK)}) for _ in range(20)
     ]
