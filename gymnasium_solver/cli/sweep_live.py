@@ -13,9 +13,9 @@ from gymnasium_solver.cli.tables import make_console, plain_table, print_json
 from gymnasium_solver.experiments.search.final import n_trainings
 from gymnasium_solver.experiments.search.folder import Sweep
 from gymnasium_solver.experiments.search.ranking import ranked
-from gymnasium_solver.experiments.search.report import number_text, value_text, values_text
 from gymnasium_solver.experiments.search.run import search_of
 from gymnasium_solver.experiments.search.search import Search
+from gymnasium_solver.experiments.search.sweep_report import number_text, value_text, values_text
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -49,7 +49,7 @@ def print_trials(
     console: "Console", plan: "Plan", rows: Sequence[Mapping[str, Any]], *, everything: bool
 ) -> None:
     from gymnasium_solver.cli.tables import plain_table, print_table
-    from gymnasium_solver.experiments.search.report import number_text, value_text
+    from gymnasium_solver.experiments.search.sweep_report import number_text, value_text
 
     ordered = sorted(rows, key=lambda row: row["number"]) if everything else rows[:SHOWN]
     right = {"justify": "right", "no_wrap": True}
@@ -74,10 +74,10 @@ def print_result(
     console: "Console", sweep: "Sweep", plan: "Plan", result: Mapping[str, Any]
 ) -> None:
     from gymnasium_solver.cli.tables import plain_table, print_table
-    from gymnasium_solver.experiments.search.report import (
+    from gymnasium_solver.experiments.search.sweep_report import (
         choice_text,
+        final_cells,
         fresh_text,
-        number_text,
         values_text,
     )
 
@@ -91,15 +91,8 @@ def print_result(
             ("solved", right), ("env steps", right),
         )  # fmt: skip
         for row in result["final"]:
-            ends = row.get("interval")
-            table.add_row(
-                f"trial {row['trial']}{' (own values)' if row['own'] else ''}",
-                number_text(row["value"]),
-                number_text(row["score"]),
-                f"{number_text(ends[0])} to {number_text(ends[1])}" if ends else "",
-                f"{row['solved']}/{row['seeds']}",
-                f"{row['env_steps']:,.0f}",
-            )
+            name, *cells = final_cells(row)
+            table.add_row(f"trial {name}", *cells)
         print_table(console, table)
         if result.get("choice"):
             console.print(choice_text(result), markup=False)
@@ -162,7 +155,7 @@ def list_sweeps(argv: Sequence[str]) -> int:
     parser.add_runs_dir()
     args = parser.read(argv)
     from gymnasium_solver.cli.tables import make_console, plain_table, print_json, print_table
-    from gymnasium_solver.experiments.search.report import number_text
+    from gymnasium_solver.experiments.search.sweep_report import number_text
     from gymnasium_solver.experiments.search.view import views
 
     found = views(args.runs_dir)

@@ -40,6 +40,7 @@ from gymnasium_solver.suggest import did_you_mean
 
 KEYS = ("name", "description", "seeds", "set", "entries")
 ENTRY_KEYS = ("config", "suite", "set", "threshold", "reference", "label")
+REFERENCE = ("score", "source")
 SETTINGS = ("max_env_steps", "n_envs", "n_steps", "batch_size", "policy_lr", "hidden_dims")
 
 
@@ -72,90 +73,78 @@ class Declared:
 def read_benchmark(path: Path) -> Declared:
     """Read and check a benchmark file."""
     content, _ = read_file(path)
-    top = _mapping(content, KEYS, str(path))
-    rows = top.get("entries")
+    try:
+        return _declared(content, path.stem)
+    except ValueError as error:
+        raise ConfigError(f"{path}: {error}") from None
+
+
+def _declared(content: Any, stem: str) -> Declared:
+    top = _mapping(content, KEYS)
+    rows, seeds = top.get("entries"), top.get("seeds", 5)
     if not isinstance(rows, list) or not rows:
-        raise ConfigError(f"{path}: entries: expected a list of configs")
-    shared = _changes(top.get("set"), f"{path}: set")
+        raise ValueError("entries: expected a list of configs")
+    if type(seeds) is int and seeds > 0:
+        seeds = list(range(1, seeds + 1))
+    if not isinstance(seeds, list) or not seeds or any(type(seed) is not int for seed in seeds):
+        raise ValueError(f"seeds: expected a number or a list of seeds, not {seeds!r}")
+    shared = _changes(top)
     named = {row.get("config") if isinstance(row, dict) else row for row in rows}
     entries = [
         entry
         for row in rows
-        for entry in _entries(row, shared, str(path))
+        for entry in _entries({"config": row} if isinstance(row, str) else row, shared)
         # A suite stands for its configs that are not listed by name.
         if not (isinstance(row, dict) and "suite" in row and entry.config in named)
     ]
     labels = [entry.label for entry in entries]
-    twice = [label for label in dict.fromkeys(labels) if labels.count(label) > 1]
-    if twice:
-        raise ConfigError(f"{path}: given twice: {', '.join(twice)}; add `label: ...` to one")
-    name = str(top.get("name") or path.stem)
-    return Declared(name, str(top.get("description") or ""), _seeds(top, path), entries)
+    if twice := [label for label in dict.fromkeys(labels) if labels.count(label) > 1]:
+        raise ValueError(f"given twice: {', '.join(twice)}; add `label: ...` to one")
+    return Declared(str(top.get("name") or stem), str(top.get("description") or ""), seeds, entries)
 
 
-def _mapping(value: Any, keys: Sequence[str], where: str) -> dict[str, Any]:
+def _mapping(value: Any, keys: Sequence[str]) -> dict[str, Any]:
     if not isinstance(value, dict):
         given = "but it is empty" if value is None else f"not {value!r}"
-        raise ConfigError(f"{where}: expected `key: value` lines, {given}")
+        raise ValueError(f"expected `key: value` lines, {given}")
     for key in value:
         if key not in keys:
             hint = did_you_mean(str(key), keys) or f"Expected {', '.join(keys)}."
-            raise ConfigError(f"{where}: {key}: unknown key. {hint}")
+            raise ValueError(f"{key}: unknown key. {hint}")
     return value
 
 
-def _seeds(top: Mapping[str, Any], path: Path) -> list[int]:
-    seeds = top.get("seeds", 5)
-    if isinstance(seeds, int) and not isinstance(seeds, bool) and seeds > 0:
-        return list(range(1, seeds + 1))
-    if isinstance(seeds, list) and seeds and all(type(seed) is int for seed in seeds):
-        return seeds
-    raise ConfigError(f"{path}: seeds: expected a number or a list of seeds, not {seeds!r}")
+def _changes(block: Mapping[str, Any]) -> dict[str, Any]:
+    fields = block.get("set") or {}
+    if not isinstance(fields, dict):
+        raise ValueError(f"set: expected fields and values, not {fields!r}")
+    if "seed" in fields:
+        raise ValueError("set: seed: use `seeds` at the top of the file")
+    return {str(key): item for key, item in fields.items()}
 
 
-def _changes(value: Any, where: str) -> dict[str, Any]:
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
-        raise ConfigError(f"{where}: expected fields and values, not {value!r}")
-    if "seed" in value:
-        raise ConfigError(f"{where}: seed: use `seeds` at the top of the file")
-    return {str(key): item for key, item in value.items()}
-
-
-def _entries(row: Any, shared: Mapping[str, Any], path: str) -> list[Entry]:
-    if isinstance(row, str):
-        row = {"config": row}
-    row = _mapping(row, ENTRY_KEYS, f"{path}: entries")
-    changes = {**shared, **_changes(row.get("set"), f"{path}: {row.get('config')}: set")}
+def _entries(given: Any, shared: Mapping[str, Any]) -> list[Entry]:
+    row = _mapping(given, ENTRY_KEYS)
+    changes = {**shared, **_changes(row)}
     if "suite" in row:
         found = [entry for entry in find_configs() if entry.suite == row["suite"]]
         if not found:
             known = sorted({entry.suite for entry in find_configs()})
             hint = did_you_mean(str(row["suite"]), known) or f"Suites: {', '.join(known)}."
-            raise ConfigError(f"{path}: suite: there is no suite {row['suite']!r}. {hint}")
+            raise ValueError(f"suite: there is no suite {row['suite']!r}. {hint}")
         return [Entry(entry.name, entry.name, dict(changes)) for entry in found]
-    if not isinstance(row.get("config"), str):
-        raise ConfigError(f"{path}: an entry needs `config: NAME` or `suite: NAME`, got {row!r}")
-    score, source = _reference(row, path)
-    threshold = row.get("threshold")
-    if threshold is not None and finite(threshold) is None:
-        raise ConfigError(f"{path}: {row['config']}: threshold: expected a number")
-    label = str(row.get("label") or row["config"])
-    return [Entry(label, row["config"], changes, threshold, score, source)]
-
-
-def _reference(row: Mapping[str, Any], path: str) -> tuple[float | None, str]:
-    reference = row.get("reference")
-    if reference is None:
-        return None, ""
-    where = f"{path}: {row['config']}: reference"
-    if not isinstance(reference, dict):
+    name, reference, threshold = row.get("config"), row.get("reference"), row.get("threshold")
+    if not isinstance(name, str):
+        raise ValueError(f"an entry needs `config: NAME` or `suite: NAME`, got {row!r}")
+    if reference is not None and not isinstance(reference, dict):
         reference = {"score": reference}
-    reference = _mapping(reference, ("score", "source"), where)
-    if finite(reference.get("score")) is None:
-        raise ConfigError(f"{where}: expected {{score: NUMBER, source: TEXT}}")
-    return float(reference["score"]), str(reference.get("source") or "")
+    score = None if reference is None else finite(_mapping(reference, REFERENCE).get("score"))
+    if reference is not None and score is None:
+        raise ValueError(f"{name}: reference: expected {{score: NUMBER, source: TEXT}}")
+    if threshold is not None and finite(threshold) is None:
+        raise ValueError(f"{name}: threshold: expected a number")
+    source = str((reference or {}).get("source") or "")
+    return [Entry(str(row.get("label") or name), name, changes, threshold, score, source)]
 
 
 def read_ablations(path: Path) -> dict[str, dict[str, Any]]:

@@ -1,6 +1,7 @@
 """Curves of groups of seeds: IQM with its interval from four seeds on, thin raw lines."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
@@ -58,24 +59,11 @@ def draw(
 ) -> None:
     """One panel per environment, and the performance profiles if there are several. `smooth`: the
     window of a moving average, in points."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
     envs = list(dict.fromkeys(group.env_id for group in groups))
     own_looks: dict[str, Look] = {}
     n_panels = len(envs) + (over is not None)
     n_columns = 2 if n_panels > MOST_IN_A_COLUMN else 1
-    n_rows = -(-n_panels // n_columns)
-    with matplotlib.rc_context({**STYLE, "text.parse_math": False}):
-        figure, axes = pyplot.subplots(
-            n_rows, n_columns, figsize=(9 * n_columns, 4.4 * n_rows), layout="constrained",
-            squeeze=False,
-        )  # fmt: skip
-        panels = list(axes.flat)
-        for ax in panels[n_panels:]:
-            ax.set_axis_off()
+    with saved_figure(path, n_panels, n_columns, (9, 4.4)) as panels:
         for env_id, ax in zip(envs, panels, strict=False):
             own = [group for group in groups if group.env_id == env_id]
             for group, look in zip(own, looks(own), strict=True):
@@ -84,7 +72,30 @@ def draw(
             _finish(ax, own, x, metric)
         if over is not None:
             _draw_profiles(panels[n_panels - 1], over, own_looks)
+
+
+@contextmanager
+def saved_figure(
+    path: Path, n_panels: int, n_columns: int, size: tuple[float, float]
+) -> Iterator[list["Axes"]]:
+    """The panels of a picture, each of this size, which is written at the end."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    n_rows = -(-n_panels // n_columns)
+    # Names come from files: `$` is a character, not mathematics.
+    with matplotlib.rc_context({**STYLE, "text.parse_math": False}):
+        figure, axes = pyplot.subplots(
+            n_rows, n_columns, figsize=(size[0] * n_columns, size[1] * n_rows),
+            layout="constrained", squeeze=False,
+        )  # fmt: skip
+        panels = list(axes.flat)
+        for ax in panels[n_panels:]:
+            ax.set_axis_off()
         try:
+            yield panels[:n_panels]
             figure.savefig(path)
         finally:
             pyplot.close(figure)

@@ -73,19 +73,38 @@ class Task:
     def is_over(self) -> bool:
         return self.state in (FINISHED, FAILED, STOPPED)
 
+    @property
+    def runs(self) -> list[Path]:
+        """The folders of the runs that it trains."""
+        return [self.folder]
+
     def is_attended(self) -> bool:
         """Whether a process that is not the task's own trains it, such as `gsolve train --resume`
         by hand."""
-        meta = meta_of(self.folder)
-        return meta is not None and is_alive_here(meta)
+        return any(is_alive_here(meta_of(run)) for run in self.runs)
 
     def outcome(self) -> str | None:
-        """What the folder says: finished, failed, or None: to be started or resumed."""
-        return outcome(self.folder)
+        """What the folders say: finished if all runs are, failed if the others have failed, or
+        None: to be started or resumed."""
+        states = {live_status(meta) if (meta := meta_of(run)) else None for run in self.runs}
+        if states == {FINISHED}:
+            return FINISHED
+        return FAILED if states <= {FINISHED, FAILED} else None
 
     def why(self, backend: Backend) -> str:
-        """The reason of a failure."""
-        return why(self.folder, backend)
+        """The reason of a failure: what the runs recorded, or the last line of the output."""
+        is_one = len(self.runs) == 1
+        metas = {run.name: meta_of(run) for run in self.runs}
+        reasons = [
+            f"{name}: {detail}" if not is_one else str(detail)
+            for name, meta in metas.items()
+            if (detail := meta.get("stop_detail")) and (is_one or live_status(meta) == FAILED)
+        ]
+        if reasons:
+            return "; ".join(reasons)
+        lines = [line.strip() for line in backend.tail(self.folder, 20) if line.strip()]
+        errors = [line for line in lines if line.startswith("gsolve train:")]
+        return (errors or lines or ["it wrote nothing"])[-1]
 
 
 OnChange = Callable[[Task], None]
@@ -211,35 +230,13 @@ class Pool:
             task.restarts += 1
 
 
-def meta_of(folder: Path) -> dict[str, Any] | None:
-    """What a run says about itself; None if there is none. A worker that begins a run anew removes
+def meta_of(folder: Path) -> dict[str, Any]:
+    """What a run says about itself; empty if there is none. A worker that begins a run anew removes
     the old one, at any moment."""
     try:
-        return Run(folder).meta() if is_run(folder) else None
+        return Run(folder).meta() if is_run(folder) else {}
     except RunError:
-        return None
-
-
-def outcome(folder: Path) -> str | None:
-    """What the folder of a run that is not running says: finished, failed, or None: to be started
-    or resumed."""
-    meta = meta_of(folder)
-    if meta is None:
-        return None
-    status = live_status(meta)
-    return status if status in (FINISHED, FAILED) else None
-
-
-def why(folder: Path, backend: Backend) -> str:
-    """The reason of a failure: what the run recorded, or the last line of its output."""
-    meta = meta_of(folder)
-    if meta is not None and (detail := meta.get("stop_detail")):
-        return str(detail)
-    lines = [line.strip() for line in backend.tail(folder, 20) if line.strip()]
-    if not lines:
-        return "it wrote nothing"
-    errors = [line for line in lines if line.startswith("gsolve train:")]
-    return errors[-1] if errors else lines[-1]
+        return {}
 
 
 def check_over(tasks: Sequence[Task]) -> None:

@@ -17,9 +17,8 @@ from typing import Any, NamedTuple
 from gymnasium_solver.backends.local import LANES
 from gymnasium_solver.config.cpus import cpu_count
 from gymnasium_solver.errors import ConfigError
-from gymnasium_solver.experiments.pool import FAILED, FINISHED, Backend, Task, meta_of, outcome, why
+from gymnasium_solver.experiments.pool import Task
 from gymnasium_solver.runs.files import dump_json, read_json, write_atomic
-from gymnasium_solver.runs.run import is_alive_here
 
 ALGORITHMS = ("ppo", "a2c", "reinforce", "dqn")
 # What the process of a stack imports (backends/nursery.py).
@@ -117,19 +116,3 @@ class Stack(Task):
     @property
     def runs(self) -> list[Path]:
         return [lane.run for lane in self.lanes]
-
-    def is_attended(self) -> bool:
-        metas = [meta for run in self.runs if (meta := meta_of(run)) is not None]
-        return any(is_alive_here(meta) for meta in metas)
-
-    def outcome(self) -> str | None:
-        """Finished if all runs are; failed if the others have failed; None: to be continued."""
-        states = {outcome(run) for run in self.runs}
-        if states <= {FINISHED}:
-            return FINISHED
-        return FAILED if states <= {FINISHED, FAILED} else None
-
-    def why(self, backend: Backend) -> str:
-        failed = [run for run in self.runs if outcome(run) == FAILED]
-        reasons = [f"{run.name}: {why(run, backend)}" for run in failed]
-        return "; ".join(reasons) or why(self.folder, backend)

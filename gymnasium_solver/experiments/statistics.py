@@ -25,6 +25,7 @@ Metric = Callable[[Array], Array]
 """Scores [..., seeds, tasks] -> values [...]."""
 
 LEVEL, REPEATS = 0.95, 10_000
+ENDS = ((1 - LEVEL) / 2, (1 + LEVEL) / 2)  # quantiles of an interval
 FEWEST_SEEDS = 4
 """On each side of a verdict: of the 20 ways to deal six scores to two groups of three, two are as
 clear as possible, so that equal groups would be told apart in 10 % of all cases."""
@@ -51,7 +52,7 @@ def as_scores(scores: ArrayLike) -> Array:
     """Scores as an array [seeds, tasks]."""
     array = np.asarray(scores, dtype=np.float64)
     array = array[:, None] if array.ndim == 1 else array
-    if array.ndim != 2 or not array.shape[0] or not array.shape[1]:
+    if array.ndim != 2 or not array.size:
         raise ValueError(f"expected scores of [seeds] or [seeds, tasks], got shape {array.shape}")
     if np.isnan(array).all(axis=0).any():
         raise ValueError("a task has no scores")
@@ -84,20 +85,12 @@ def optimality_gap(scores: Array, target: float = 1.0) -> Array:
 
 
 METRICS: dict[str, Metric] = {
-    "mean": mean,
-    "median": median,
-    "iqm": iqm,
-    "optimality_gap": optimality_gap,
-}
+    "mean": mean, "median": median, "iqm": iqm, "optimality_gap": optimality_gap
+}  # fmt: skip
 
 
 def interval(
-    scores: ArrayLike,
-    metric: Metric = iqm,
-    *,
-    repeats: int = REPEATS,
-    level: float = LEVEL,
-    seed: int = 0,
+    scores: ArrayLike, metric: Metric = iqm, *, repeats: int = REPEATS, seed: int = 0
 ) -> Estimate:
     """The metric with its percentile bootstrap interval. With one seed both ends are NaN."""
     array = as_scores(scores)
@@ -106,7 +99,7 @@ def interval(
     if n < 2:
         return Estimate(value, np.nan, np.nan, n)
     draws = np.concatenate([metric(part) for part in _resampled(array, repeats, seed)])
-    low, high = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2])
+    low, high = np.quantile(draws, ENDS)
     return Estimate(value, float(low), float(high), n)
 
 
@@ -149,12 +142,7 @@ def _wins(a: Array, b: Array) -> Array:
 
 
 def improvement_interval(
-    ours: ArrayLike,
-    theirs: ArrayLike,
-    *,
-    repeats: int = 2_000,
-    level: float = LEVEL,
-    seed: int = 0,
+    ours: ArrayLike, theirs: ArrayLike, *, repeats: int = 2_000, seed: int = 0
 ) -> Estimate:
     """Probability of improvement with its bootstrap interval over the seeds of both sides."""
     a, b = as_scores(ours), as_scores(theirs)
@@ -164,7 +152,7 @@ def improvement_interval(
         return Estimate(value, np.nan, np.nan, n)
     parts = zip(_resampled(a, repeats, seed), _resampled(b, repeats, seed + 1), strict=False)
     draws = [_wins(x[: len(y)], y[: len(x)]) for x, y in parts]
-    low, high = np.quantile(np.concatenate(draws), [(1 - level) / 2, (1 + level) / 2])
+    low, high = np.quantile(np.concatenate(draws), ENDS)
     return Estimate(value, float(low), float(high), n)
 
 
@@ -216,13 +204,13 @@ def performance_profile(scores: ArrayLike, thresholds: ArrayLike) -> Array:
 
 
 def profile_band(
-    scores: ArrayLike, thresholds: ArrayLike, *, repeats: int = 500, level: float = LEVEL
+    scores: ArrayLike, thresholds: ArrayLike, *, repeats: int = 500
 ) -> tuple[Array, Array, Array]:
     """The performance profile with its pointwise bootstrap interval: (profile, low, high)."""
     array = as_scores(scores)
     samples = [sample for part in _resampled(array, repeats, seed=0) for sample in part]
     draws = np.stack([performance_profile(sample, thresholds) for sample in samples])
-    low, high = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    low, high = np.quantile(draws, ENDS, axis=0)
     return performance_profile(array, thresholds), low, high
 
 
@@ -271,15 +259,13 @@ def on_grid(
 
 def band(values: Array, *, repeats: int = 2_000, seed: int = 0) -> tuple[Array, Array, Array]:
     """IQM over seeds and its interval at each point of [seeds, points]: (iqm, low, high)."""
-    estimates = [
-        interval(column[~np.isnan(column)], repeats=repeats, seed=seed)
-        if (~np.isnan(column)).any()
-        else Estimate(np.nan, np.nan, np.nan, 0)
-        for column in values.T
-    ]
-    lines = [[e.value for e in estimates], [e.low for e in estimates], [e.high for e in estimates]]
-    middle, low, high = np.array(lines)
-    return middle, low, high
+    found = np.full((3, values.shape[1]), np.nan)
+    for place, column in enumerate(values.T):
+        known = column[~np.isnan(column)]
+        if known.size:
+            at = interval(known, repeats=repeats, seed=seed)
+            found[:, place] = at.value, at.low, at.high
+    return found[0], found[1], found[2]
 
 
 def moving_average(values: Sequence[float], window: int) -> list[float]:
@@ -333,24 +319,21 @@ def curve_measures(
     kept = [i for i, (x, y) in enumerate(curve) if y is not None and np.isfinite(y) and x > 0]
     if not kept:
         return None
-    points = [(curve[i][0], curve[i][1] or 0.0) for i in kept]
-    steps = np.array([x for x, _ in points], dtype=np.float64)
-    strengths = np.array([y for _, y in points], dtype=np.float64) - random_score
+    steps = np.array([curve[i][0] for i in kept], dtype=np.float64)
+    strengths = np.array([curve[i][1] for i in kept], dtype=np.float64) - random_score
     drops = -np.minimum(np.diff(strengths), 0.0).sum()
-    total = strengths.sum()
-    before = strengths[:-1].sum()
+    total, before = strengths.sum(), strengths[:-1].sum()
     found = {
-        "strength": float(strengths.mean()),
-        "max_strength": float(strengths.max()),
-        "final_strength": float(strengths[-1]),
-        "sample_efficiency": float((strengths / steps).sum() / total) if total else np.nan,
-        "stability": float(1 - drops / before) if before else np.nan,
+        "strength": strengths.mean(),
+        "max_strength": strengths.max(),
+        "final_strength": strengths[-1],
+        "sample_efficiency": (strengths / steps).sum() / total if total else np.nan,
+        "stability": 1 - drops / before if before else np.nan,
     }
     if updates is not None:
         counts = np.maximum(1.0, np.array([updates[i] for i in kept], dtype=np.float64))
         found["training_efficiency"] = (strengths / counts).sum() / total if total else np.nan
-        found["training_efficiency"] = float(found["training_efficiency"])
-    return found
+    return {name: float(value) for name, value in found.items()}
 
 
 def consistency(values: Array, random_score: float = 0.0) -> float:

@@ -12,7 +12,7 @@ from gymnasium_solver.backends import local
 from gymnasium_solver.cli import placement
 from gymnasium_solver.cli.main import main
 from gymnasium_solver.experiments import pool as pools
-from gymnasium_solver.experiments.search import report as reports
+from gymnasium_solver.experiments.search import sweep_report as reports
 from gymnasium_solver.experiments.search.journal import Trial
 from gymnasium_solver.runs import machine
 from tests.experiments.fake_runs import FakeBackend
@@ -27,7 +27,7 @@ START = ["sweep", "CartPole-v1:ppo", "--param", "policy_lr=log:1e-5..1e-2", "--p
 def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(pools, "POLL_S", 0.0)
     monkeypatch.setattr(local, "LocalBackend", FakeBackend)
-    monkeypatch.setattr(reports, "_pictures", lambda *_: [])
+    monkeypatch.setattr(reports, "draw_all", lambda *_: [])
     monkeypatch.setattr(machine, "git_state", lambda _: (None, b""))
     monkeypatch.setenv("GSOLVE_RUNS", str(tmp_path / "runs"))
     monkeypatch.chdir(tmp_path)

@@ -10,13 +10,13 @@ import pytest
 
 from gymnasium_solver.errors import ConfigError, RunError
 from gymnasium_solver.experiments import pool
-from gymnasium_solver.experiments.search import report as reports
+from gymnasium_solver.experiments.search import sweep_report as reports
 from gymnasium_solver.experiments.search.folder import Sweep, find_sweep
 from gymnasium_solver.experiments.search.journal import Journal
-from gymnasium_solver.experiments.search.pictures import draw_all
 from gymnasium_solver.experiments.search.plan import read_plan
 from gymnasium_solver.experiments.search.prepare import prepare
 from gymnasium_solver.experiments.search.run import search_of
+from gymnasium_solver.experiments.search.sweep_report import draw_all
 from gymnasium_solver.experiments.search.view import view
 from gymnasium_solver.experiments.search.write import best_lines, write_variant
 from gymnasium_solver.runs import machine
@@ -30,7 +30,7 @@ pytest.importorskip("optuna")
 def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "POLL_S", 0.0)
     monkeypatch.setattr(machine, "git_state", lambda _: (None, b""))
-    monkeypatch.setattr(reports, "_pictures", lambda *_: [])  # slow; one test draws them
+    monkeypatch.setattr(reports, "draw_all", lambda *_: [])  # slow; one test draws them
 
 
 PARAMS = {"policy_lr": "log:1e-5..1e-1", "n_epochs": "4,10,20"}

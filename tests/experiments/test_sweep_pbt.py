@@ -13,7 +13,7 @@ from gymnasium_solver.config.yaml_file import parse_value
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.experiments import pool
 from gymnasium_solver.experiments.search import pbt
-from gymnasium_solver.experiments.search import report as reports
+from gymnasium_solver.experiments.search import sweep_report as reports
 from gymnasium_solver.experiments.search.plan import read_plan
 from gymnasium_solver.experiments.search.prepare import generation_ends, prepare
 from gymnasium_solver.experiments.search.run import search_of
@@ -66,7 +66,7 @@ def score_config(folder: Path) -> dict[str, Any]:
 @pytest.fixture(autouse=True)
 def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "POLL_S", 0.0)
-    monkeypatch.setattr(reports, "_pictures", lambda *_: [])
+    monkeypatch.setattr(reports, "draw_all", lambda *_: [])
     monkeypatch.setattr(machine, "git_state", lambda _: (None, b""))
     monkeypatch.setattr(
         pbt, "_fresh_score", lambda folder, seed: {"mean": 1.0, "stderr": 0.1, "episodes": 3}

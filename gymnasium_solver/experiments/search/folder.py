@@ -24,8 +24,7 @@ from gymnasium_solver.paths import is_file, is_folder, user_path
 from gymnasium_solver.runs.files import (
     dump_json,
     locked,
-    parse_json,
-    read_bytes,
+    read_json,
     read_pointer,
     write_atomic,
     write_pointer,
@@ -83,14 +82,7 @@ class Sweep:
     def read(self, name: str) -> dict[str, Any] | None:
         """A JSON file of the sweep, if it exists."""
         path = self.path / name
-        if not is_file(path):
-            return None
-        fix = "Delete it; it is made again."
-        try:
-            value = parse_json(read_bytes(path, fix))
-        except ValueError as error:
-            raise RunError(f"{path} cannot be read: {error}. {fix}") from None
-        return value if isinstance(value, dict) else None
+        return read_json(path, "Delete it; it is made again.") if is_file(path) else None
 
     def write(self, name: str, value: Any) -> None:
         write_atomic(self.path / name, dump_json(value))

@@ -16,7 +16,6 @@ import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -126,15 +125,13 @@ class Journal:
 
     def create(self, number: int, latents: Mapping[str, Any], space: Space, **attrs: Any) -> Trial:
         """Record a new trial, by one line."""
-        from optuna.trial import FrozenTrial, TrialState
+        from optuna.trial import TrialState, create_trial
 
         kinds = {n: optuna_distribution(space.get(n).latent()) for n in latents}
-        template = FrozenTrial(
-            number=number, state=TrialState.RUNNING, value=None, datetime_start=datetime.now(),
-            datetime_complete=None, params=dict(latents), distributions=kinds, user_attrs=attrs,
-            system_attrs={}, intermediate_values={}, trial_id=-1,
-        )  # fmt: skip
-        self._study.add_trial(template)
+        state = TrialState.RUNNING
+        self._study.add_trial(
+            create_trial(state=state, params=dict(latents), distributions=kinds, user_attrs=attrs)
+        )
         trial = self.trials()[-1]
         assert trial.number == number, "one coordinator numbers the trials"
         return trial

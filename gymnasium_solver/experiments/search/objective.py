@@ -7,10 +7,10 @@ are the env steps of a solved run, and any other name is a logged metric.
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from statistics import fmean
 
 from gymnasium_solver.envs.baselines import game_settings, random_baseline
 from gymnasium_solver.errors import RunError
@@ -33,9 +33,6 @@ class Measured:
     env_steps: int
     wall_s: float
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 def measure(folder: Path, metric: MetricPlan, budget: int) -> Measured:
     """The metric of a finished run; RunError says why there is none."""
@@ -50,11 +47,9 @@ def measure(folder: Path, metric: MetricPlan, budget: int) -> Measured:
 
 def _value(run: Run, summary: RunSummary, metric: MetricPlan, budget: int) -> float | None:
     match metric.name:
-        case "score":
-            if summary.test is not None:
-                return summary.test["mean"]
-            return summary.best["score"] if summary.best else None
-        case "best":
+        case "score" if summary.test is not None:
+            return summary.test["mean"]
+        case "score" | "best":
             return summary.best["score"] if summary.best else None
         case "last":
             return (summary.last_eval or {}).get("mean")
@@ -65,8 +60,8 @@ def _value(run: Run, summary: RunSummary, metric: MetricPlan, budget: int) -> fl
     values = [value for _, value in curve(run, metric.name)]
     if not values:
         return None
-    mean = sum(values) / len(values)
-    return {"last": values[-1], "max": max(values), "min": min(values), "mean": mean}[metric.over]
+    each = {"last": values[-1], "max": max(values), "min": min(values), "mean": fmean(values)}
+    return each[metric.over]
 
 
 def curve(run: Run, name: str) -> Points:
@@ -102,10 +97,9 @@ def _steps_to_solve(run: Run, summary: RunSummary, budget: int) -> float | None:
         raise RunError("steps_to_solve needs a reward_threshold, which this environment lacks")
     if summary.solved:
         return float(summary.env_steps)
-    score = summary.test["mean"] if summary.test else None
-    if score is None:
+    if summary.test is None:
         return 2.0 * budget
-    floor = _random_score(run, summary)
+    score, floor = summary.test["mean"], _random_score(run, summary)
     floor = score if floor is None or floor >= summary.threshold else floor
     room = summary.threshold - floor
     missing = (summary.threshold - score) / room if room > 0 else 1.0

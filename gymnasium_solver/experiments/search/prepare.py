@@ -7,7 +7,7 @@ from typing import Any
 
 from gymnasium_solver.config.find import DEFAULT_ALGO, locate, read_config_file
 from gymnasium_solver.config.load import apply_overrides, choose_variant, config_dict
-from gymnasium_solver.config.marks import check_live, live_fields, search_range, search_ranges
+from gymnasium_solver.config.marks import check_live, live_fields, search_ranges
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.config.yaml_file import dump_yaml, unfilled
 from gymnasium_solver.envs.baselines import game_settings, random_baseline
@@ -25,6 +25,7 @@ from gymnasium_solver.experiments.search.space import (
     unknown_field,
 )
 from gymnasium_solver.experiments.statistics import FEWEST_SEEDS
+from gymnasium_solver.suggest import did_you_mean
 from gymnasium_solver.training.prepare import load_config
 
 EVALS = 10
@@ -63,8 +64,8 @@ def prepare(plan: Plan) -> Prepared:
         plan = plan.replace(set={**_cadence(plan, config, notes), **plan.set})
     base = dump_yaml(base_lines(plan.config, plan.set))
     plan = _with_metric(plan, config)
-    plan = _with_sampler(plan, space, config_dict(config), notes)
-    check_values(space, plan, config)
+    plan = _with_sampler(plan, config_dict(config), notes)
+    _check_values(plan, config_dict(config))
     plan = plan.replace(final=_final(plan), lag=lag_of(plan))
     label = f"{config.env_id}-{config.variant or config.algo_id}"
     return Prepared(plan, base, label, notes)
@@ -92,40 +93,34 @@ def budget_of(config: Config) -> int:
 
 def _with_space(plan: Plan, config: Config, notes: list[str]) -> Plan:
     """The plan with a range for every parameter: those named without one, or the main ones."""
-    ranges = search_ranges(type(config))
-    if not plan.params:
-        main = [name for name, item in ranges.items() if item.main]
-        if plan.sampler == "pbt":
-            main = [name for name in main if name in live_fields(type(config))]
-        if not main:
+    kind, fields = type(config), config_dict(config)
+    ranges = search_ranges(kind)
+    named = dict(plan.params)
+    if not named:
+        live = live_fields(kind) if plan.sampler == "pbt" else ranges
+        named = {name: "" for name, item in ranges.items() if item.main and name in live}
+        if not named:
             raise ConfigError(f"{config.algo_id} declares no ranges: name some with --param")
-        named = dict.fromkeys(main, "")
-    else:
-        named = dict(plan.params)
     params: dict[str, str] = {}
     for name, text in named.items():
-        is_declared = not text
-        if is_declared and name not in type(config).model_fields:
-            raise ConfigError(unknown_field(name, type(config).model_fields))
-        if is_declared:
-            declared = search_range(type(config), name)
-            if declared is None:
-                known = ", ".join(ranges)
-                raise ConfigError(
-                    f"{name} has no range of its own: give one, --param {name}=LOW..HIGH. Fields "
-                    f"with a range: {known}"
-                )
-            text = declared.text
-        own = config_dict(config).get(name)
-        if isinstance(own, Mapping) and "start" in own and is_declared:
-            params[f"{name}.start"] = text  # keeps the shape of the schedule
-        else:
-            if isinstance(own, Mapping) and "start" in own:
+        own = fields.get(name)
+        is_schedule = isinstance(own, Mapping) and "start" in own
+        if text:
+            if is_schedule:
                 notes.append(
                     f"{name} is a schedule in the config; the trials keep it constant. "
                     f"{name}.start would keep its shape"
                 )
             params[name] = text
+            continue
+        if name not in kind.model_fields:
+            raise ConfigError(unknown_field(name, kind.model_fields))
+        if name not in ranges:
+            raise ConfigError(
+                f"{name} has no range of its own: give one, --param {name}=LOW..HIGH. Fields with "
+                f"a range: {', '.join(ranges)}"
+            )
+        params[f"{name}.start" if is_schedule else name] = ranges[name].text
     return plan.replace(params=params)
 
 
@@ -136,13 +131,10 @@ def _with_metric(plan: Plan, config: Config) -> Plan:
         stops = config.early_stop_on_eval_threshold
         name = "auc" if stops and _has_threshold(config) else "score"
     if "/" not in name and name not in METRICS:
-        from gymnasium_solver.suggest import did_you_mean
-
         expected = f"Expected {', '.join(METRICS)}, or a logged one such as val/roll/ep_rew/mean"
         raise ConfigError(f"metric {name!r}: {did_you_mean(name, METRICS) or expected}")
-    default = "minimize" if name == "steps_to_solve" else "maximize"
-    changes = {"name": name, "goal": metric.goal or default}
-    return plan.replace(metric={**metric.model_dump(), **changes})
+    goal = metric.goal or ("minimize" if name == "steps_to_solve" else "maximize")
+    return plan.replace(metric={**metric.model_dump(), "name": name, "goal": goal})
 
 
 def _has_threshold(config: Config) -> bool:
@@ -176,8 +168,9 @@ def _population(plan: Plan, config: Config) -> dict[str, Any]:
             "early_stop_on_train_threshold": False}  # fmt: skip
 
 
-def _with_sampler(plan: Plan, space: Space, fields: Values, notes: list[str]) -> Plan:
+def _with_sampler(plan: Plan, fields: Values, notes: list[str]) -> Plan:
     if plan.sampler == "grid":
+        space = plan.space()
         size = len(space.grid(plan.grid_points, fields))
         trials = min(plan.trials or size, size)
         ranges = [p.name for p in space.params if not isinstance(p.latent(), Options)]
@@ -186,35 +179,24 @@ def _with_sampler(plan: Plan, space: Space, fields: Values, notes: list[str]) ->
         if trials < size:
             notes.append(f"{trials} of the {size} combinations of the grid")
         return plan.replace(trials=trials)
-    default = POPULATION if plan.sampler == "pbt" else TRIALS
-    plan = plan.replace(trials=plan.trials or default)
-    if plan.sampler == "pbt" and (plan.trials or 0) < 2:
+    plan = plan.replace(trials=plan.trials or (POPULATION if plan.sampler == "pbt" else TRIALS))
+    if plan.sampler == "pbt" and plan.trials == 1:
         raise ConfigError("pbt needs a population of at least 2: --trials 8")
     plan = plan.replace(sampler=choose_sampler(plan))
     check_sampler(plan.sampler)
     return plan
 
 
-def check_values(space: Space, plan: Plan, config: Config) -> None:
+def _check_values(plan: Plan, fields: Values) -> None:
     """ConfigError if a value of a parameter is not one that the field takes."""
-    fields = config_dict(config)
-    for param in space.params:
-        for value in _samples(param, plan.grid_points):
+    for param in plan.space().params:
+        for value in param.distribution.grid(3):
+            changes = overrides({param.name: value}, fields)
             try:
-                load_config(
-                    plan.config, overrides={**plan.set, **overrides({param.name: value}, fields)}
-                )
+                load_config(plan.config, overrides={**plan.set, **changes})
             except ConfigError as error:
                 line = str(error).splitlines()[-1].strip()
                 raise ConfigError(f"--param {param.name}={param}: {line}") from None
-
-
-def _samples(param: Param, points: int) -> list[Any]:
-    latent = param.latent()
-    if isinstance(latent, Options):
-        return param.distribution.grid(points)
-    ends = [param.distribution.decode(latent.low), param.distribution.decode(latent.high)]
-    return list(dict.fromkeys([*ends, *param.distribution.grid(3)])) if points else ends
 
 
 def _final(plan: Plan) -> FinalPlan:

@@ -10,8 +10,8 @@ from gymnasium_solver.experiments.search.journal import Trial
 from gymnasium_solver.experiments.search.pbt import Population
 from gymnasium_solver.experiments.search.plan import read_plan
 from gymnasium_solver.experiments.search.prepare import prepare
-from gymnasium_solver.experiments.search.report import number_text, values_text
 from gymnasium_solver.experiments.search.search import Search, TrialSearch
+from gymnasium_solver.experiments.search.sweep_report import number_text, values_text
 from gymnasium_solver.experiments.search.view import View, view
 from gymnasium_solver.runs.run import runs_root
 

@@ -10,7 +10,6 @@ the ones after that count as running, even if one has finished meanwhile.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
 from importlib.util import find_spec
 from statistics import fmean, pstdev
 from typing import Any
@@ -155,10 +154,9 @@ def _worst_value(plan: Plan, trials: Sequence[Trial]) -> float:
 
 def _frozen(trial: Trial, space: Space, plan: Plan, worst: float, *, is_pending: bool) -> Any:
     """A trial for the study in memory. Latents outside of a narrowed range are moved into it."""
-    from optuna.trial import FrozenTrial, TrialState
+    from optuna.trial import TrialState, create_trial
 
     latents = {name: space.get(name).latent() for name in trial.latents}
-    now = datetime(2000, 1, 1)
     value = trial.value if trial.value is not None and trial.state != FAILED else worst
     state, values = TrialState.COMPLETE, [value] + [trial.cost] * (plan.cost is not None)
     rungs: dict[int, float] = {}
@@ -167,13 +165,13 @@ def _frozen(trial: Trial, space: Space, plan: Plan, worst: float, *, is_pending:
     elif trial.state == PRUNED and plan.sampler != "gp":
         rungs = {int(trial.attrs.get("rung", 0)): value}
         state, values = TrialState.PRUNED, []
-    return FrozenTrial(
-        number=trial.number, state=state, value=None, values=values or None, datetime_start=now,
-        datetime_complete=None if is_pending else now,
+    return create_trial(
+        state=state,
+        values=values or None,
         params={name: latents[name].clamp(at) for name, at in trial.latents.items()},
         distributions={name: optuna_distribution(latent) for name, latent in latents.items()},
-        user_attrs={}, system_attrs={}, intermediate_values=rungs, trial_id=trial.number,
-    )  # fmt: skip
+        intermediate_values=rungs,
+    )
 
 
 # -- CMA-ES ---------------------------------------------------------------------------------------

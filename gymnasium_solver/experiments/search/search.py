@@ -28,9 +28,9 @@ from gymnasium_solver.experiments.search.journal import COMPLETE, FAILED, PRUNED
 from gymnasium_solver.experiments.search.objective import Measured, curve, measure
 from gymnasium_solver.experiments.search.plan import Plan
 from gymnasium_solver.experiments.search.prepare import budget_of, own_values
-from gymnasium_solver.experiments.search.report import write_report
 from gymnasium_solver.experiments.search.samplers import first_pending, suggest
 from gymnasium_solver.experiments.search.space import Values, overrides
+from gymnasium_solver.experiments.search.sweep_report import write_report
 from gymnasium_solver.runs.files import locked, write_atomic
 from gymnasium_solver.runs.run import Run, is_run
 from gymnasium_solver.training.prepare import load_config

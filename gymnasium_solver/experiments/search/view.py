@@ -11,12 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gymnasium_solver.errors import RunError
-from gymnasium_solver.experiments.search.folder import (
-    Sweep,
-    find_sweep,
-    sweep_ids,
-    sweeps_root,
-)
+from gymnasium_solver.experiments.search.folder import Sweep, find_sweep, sweep_ids, sweeps_root
 from gymnasium_solver.experiments.search.journal import Trial
 from gymnasium_solver.experiments.search.plan import Plan
 from gymnasium_solver.experiments.search.ranking import front, importances, ranked
@@ -37,7 +32,7 @@ class View:
         """running, finished, or stopped: gsolve sweep --resume continues it."""
         if self.sweep.is_running:
             return "running"
-        is_over = len([t for t in self.trials if t.is_over]) >= (self.plan.trials or 0)
+        is_over = sum(trial.is_over for trial in self.trials) >= (self.plan.trials or 0)
         return "finished" if self.result and is_over else "stopped"
 
     @property
@@ -55,7 +50,7 @@ class View:
         best = ranked(self.plan, self.trials)
         rest = [trial for trial in self.trials if trial not in best]
         on_front = {t.number for t in front(self.plan, self.trials)} if self.plan.cost else set()
-        space = self.plan.space()
+        recorded = ("scores", "solved", "env_steps", "cost", "reason")
         return [
             {
                 "number": trial.number,
@@ -63,12 +58,8 @@ class View:
                 "value": trial.value,
                 "own": bool(trial.attrs.get("own")),
                 "on_front": trial.number in on_front,
-                "params": space.decode(trial.latents),
-                "scores": trial.attrs.get("scores"),
-                "solved": trial.attrs.get("solved"),
-                "env_steps": trial.attrs.get("env_steps"),
-                "cost": trial.attrs.get("cost"),
-                "reason": trial.attrs.get("reason"),
+                "params": self.plan.space().decode(trial.latents),
+                **{name: trial.attrs.get(name) for name in recorded},
                 "path": str(self.sweep.trial_dir(trial.number)),
             }
             for trial in (*best, *rest)

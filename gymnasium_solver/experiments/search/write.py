@@ -11,17 +11,14 @@ from gymnasium_solver.config.find import read_config_file
 from gymnasium_solver.config.load import apply_overrides, config_dict
 from gymnasium_solver.config.yaml_file import dump_yaml, read_file
 from gymnasium_solver.errors import ConfigError, RunError
-from gymnasium_solver.experiments.search.report import number_text
 from gymnasium_solver.experiments.search.space import overrides
+from gymnasium_solver.experiments.search.sweep_report import final_cells, number_text
 from gymnasium_solver.experiments.search.view import View
-from gymnasium_solver.paths import cannot_write_file
-from gymnasium_solver.runs.files import write_atomic
+from gymnasium_solver.runs.files import write_atomic, writing
 from gymnasium_solver.training.prepare import load_config
 
 SWEEP_ONLY = ("eval_freq_steps", "eval_freq_epochs", "seed")
 """Fields that a sweep sets for comparison only."""
-
-
 POPULATION_ONLY = ("early_stop_on_eval_threshold", "early_stop_on_train_threshold", "max_epochs")
 
 
@@ -70,17 +67,13 @@ def _provenance(found: View, number: int) -> list[str]:
         f"From sweep {found.sweep.id}, trial {number} of {len(found.trials)}: {plan.sampler} over "
         f"{', '.join(plan.params)} of {plan.config}, gymnasium-solver {__version__}.",
     ]
-    rows = (found.result or {}).get("final") or []
+    rows = [row for row in (found.result or {}).get("final") or [] if row["trial"] == number]
     for row in rows:
-        if row["trial"] == number:
-            text = f"Final: test score {number_text(row['score'])}"
-            if row.get("interval"):
-                low, high = row["interval"]
-                text += f" (95 % interval {number_text(low)} to {number_text(high)})"
-            lines.append(
-                f"{text}, {row['solved']} of {row['seeds']} seeds solved, "
-                f"{row['env_steps']:,.0f} env steps on average."
-            )
+        _, _, score, ends, _, env_steps = final_cells(row)
+        lines.append(
+            f"Final: test score {score}{f' (95 % interval {ends})' if ends else ''}, "
+            f"{row['solved']} of {row['seeds']} seeds solved, {env_steps} env steps on average."
+        )
     if fresh := (found.result or {}).get("fresh"):
         lines.append(
             f"The agent trained by the population scores {number_text(fresh['mean'])} over "
@@ -119,10 +112,8 @@ def write_variant(
         shared = dump_yaml({key: own.pop(key) for key in kept}) + "\n"
     comment = "".join(f"# {line}\n" for line in provenance)
     block = f"{name}:\n{indent(dump_yaml(own), '  ')}"
-    try:
+    with writing("the config", path):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(path, (before + shared + comment + block).encode())
-    except OSError as error:
-        raise cannot_write_file("the config", path, error) from error
     load_config(f"{path}:{name}")  # it can be trained
     return path, name
