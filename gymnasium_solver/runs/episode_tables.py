@@ -49,8 +49,8 @@ def notable(episode: Episode) -> list[dict[str, Any]]:
 
 
 def _explored(columns: "dict[str, np.ndarray]") -> "np.ndarray":
-    """Where the action was not the best one, and of a policy that samples: where the best one had
-    most of the probability."""
+    """Steps whose action was not the best one; of a policy that samples, only steps at which the
+    best one had most of the probability."""
     import numpy as np
 
     explored: np.ndarray = (columns["is_greedy"] == 0) & (columns["forced"] != 1)

@@ -81,7 +81,7 @@ class Episode:
 
     @property
     def status(self) -> str:
-        """running, done, failed, or interrupted: its player is gone."""
+        """One of running, done, failed, or interrupted: its player is gone."""
         status = live_status(self.facts)
         return "interrupted" if status == "killed" else status
 
@@ -91,7 +91,7 @@ class Episode:
 
     @property
     def result(self) -> dict[str, Any]:
-        """steps, return, ended, ... of a finished episode; {} before."""
+        """The result of a finished episode (steps, return, ended, ...); {} before."""
         result = self.facts.get("result")
         return result if isinstance(result, dict) else {}
 
@@ -125,7 +125,7 @@ class Episode:
         return self._size(COLUMNS) // (4 * self.width)
 
     def rows(self, start: int = 0) -> bytes:
-        """columns.f32 from a row on: whole rows of little-endian float32."""
+        """The bytes of columns.f32 from a row on: whole rows of little-endian float32."""
         data = self._read(COLUMNS)
         whole = len(data) - len(data) % (4 * self.width)
         return data[start * 4 * self.width : whole]
@@ -144,7 +144,7 @@ class Episode:
         return named | self.derived()
 
     def derived_bytes(self) -> bytes:
-        """derived.f32: rows of DERIVED; empty while the episode is played."""
+        """The bytes of derived.f32, rows of DERIVED; empty while the episode is played."""
         return self._read(DERIVED_FILE)
 
     def derived(self) -> "dict[str, np.ndarray]":
@@ -169,12 +169,12 @@ class Episode:
         return np.frombuffer(data[: len(data) - len(data) % one.itemsize], one)
 
     def digests(self) -> list[bytes]:
-        """Of the observation of each state, as the agent gets it."""
+        """A digest of the observation of each state, as the agent gets it."""
         data = self._read(DIGESTS)
         return [data[i : i + DIGEST] for i in range(0, len(data) - DIGEST + 1, DIGEST)]
 
     def info(self) -> list[dict[str, Any]]:
-        """What the environment told at each step."""
+        """What the environment said in `info` at each step."""
         path = self.path / INFO
         return read_jsonl(path) if path.is_file() and not path.is_symlink() else []
 
@@ -283,7 +283,7 @@ def episode_ids(run: Run) -> list[str]:
 
 
 def list_episodes(run: Run) -> list[Episode]:
-    """Those that can be read, newest first."""
+    """The episodes that can be read, newest first."""
     found = []
     for name in episode_ids(run):
         try:
@@ -294,7 +294,7 @@ def list_episodes(run: Run) -> list[Episode]:
 
 
 def worst_first(episodes: list[Episode]) -> list[Episode]:
-    """By return; those without one last."""
+    """Sort episodes by return; those without one come last."""
 
     def key(episode: Episode) -> tuple[bool, float]:
         return episode.total is None, episode.total or 0.0

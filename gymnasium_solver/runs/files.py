@@ -203,7 +203,7 @@ def parse_json(data: bytes) -> Any:
         return json.loads(data, object_hook=_restore_float)
     except RecursionError:
         raise ValueError("it is nested too deep") from None
-    except TypeError as error:  # a tagged float that is no text
+    except TypeError as error:  # a tagged float that is not a text
         raise ValueError(str(error)) from None
 
 

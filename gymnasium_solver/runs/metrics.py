@@ -314,7 +314,7 @@ DECLARED = [
     *(replace(metric, priority=None) for metric in _evaluation("test", "the held-out test")),
     *_read(_LEARNING),
 ]
-"""In the order of the documentation."""
+"""All metrics, in the order of the documentation."""
 _SHOWN_LAST = 1_000
 
 METRICS: dict[str, Metric] = {

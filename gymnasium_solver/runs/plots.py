@@ -113,11 +113,14 @@ def draw(
     with matplotlib.rc_context({**STYLE, "text.parse_math": False}):
         figure, axes = _layout(len(panels))
         for ax, panel in zip(axes, panels, strict=True):
-            for run, colour in zip(curves, _colours(len(curves)), strict=True):
+            for i, run in enumerate(curves):
+                colour = COLOURS[i % len(COLOURS)]
                 if panel == RETURNS:
                     _draw_returns(ax, run, colour, alone=len(curves) == 1)
-                else:
-                    _draw_metric(ax, run, panel, colour)
+                    continue
+                points = run.series.get(panel, [])
+                marker, label = "o" if len(points) == 1 else None, printable(run.id)
+                ax.plot(*_split(points), color=colour, linewidth=1.4, marker=marker, label=label)
             _finish(ax, panel, curves, x_label)
         figure.suptitle(_title(curves), x=0.01, ha="left", fontweight="bold", fontsize=13)
         try:
@@ -146,10 +149,6 @@ def _layout(n: int) -> "tuple[Figure, list[Axes]]":
     return figure, axes
 
 
-def _colours(n: int) -> list[str]:
-    return [COLOURS[i % len(COLOURS)] for i in range(n)]
-
-
 def _split(points: Points) -> tuple[list[float], list[float]]:
     return [x for x, _ in points], [y for _, y in points]
 
@@ -173,12 +172,6 @@ def _draw_returns(ax: "Axes", run: Curves, colour: str, *, alone: bool) -> None:
         ax.lines[-1].set_label(f"{name}(training)")
 
 
-def _draw_metric(ax: "Axes", run: Curves, name: str, colour: str) -> None:
-    points = run.series.get(name, [])
-    marker = "o" if len(points) == 1 else None
-    ax.plot(*_split(points), color=colour, linewidth=1.4, marker=marker, label=printable(run.id))
-
-
 def _finish(ax: "Axes", panel: str, curves: list[Curves], x_label: str) -> None:
     """Add the threshold, labels, legend and step ticks."""
     from matplotlib.ticker import EngFormatter, MaxNLocator
@@ -193,7 +186,8 @@ def _finish(ax: "Axes", panel: str, curves: list[Curves], x_label: str) -> None:
                 linestyle=(0, (5, 4)),
                 label=f"solved at {ScoreText(threshold).threshold}",
             )
-    ax.set_title(_panel_title(panel, several=len(curves) > 1))
+    several = " (thick: evaluations ± std, thin: training)" if len(curves) > 1 else ""
+    ax.set_title(f"return{several}" if panel == RETURNS else printable(panel))
     ax.xaxis.set_major_formatter(EngFormatter(sep=""))
     ax.xaxis.set_major_locator(MaxNLocator(nbins=10 if panel == RETURNS else 4))
     ax.set_xlabel(x_label)
@@ -201,12 +195,6 @@ def _finish(ax: "Axes", panel: str, curves: list[Curves], x_label: str) -> None:
     ax.set_xlim(left=0)
     if (panel == RETURNS or len(curves) > 1) and ax.get_legend_handles_labels()[0]:
         ax.legend(fontsize=9, loc="best")
-
-
-def _panel_title(panel: str, *, several: bool) -> str:
-    if panel != RETURNS:
-        return printable(panel)
-    return "return (thick: evaluations ± std, thin: training)" if several else "return"
 
 
 def _title(curves: list[Curves]) -> str:

@@ -140,7 +140,7 @@ class RunDetails:
 
     @cached_property
     def evaluations(self) -> list[dict[str, Any]]:
-        """Of all stages: val, failed_test, test."""
+        """Evaluations of all stages: val, failed_test, test."""
         found = [event for event in self.events if event.get("kind") == "eval"]
         return [event | {"stage": event.get("stage", "val")} for event in found]
 

@@ -241,7 +241,7 @@ class Run:
 
     @property
     def status(self) -> str:
-        """created, running, finished, interrupted or failed."""
+        """One of created, running, finished, interrupted and failed."""
         return self._fields().text("status") or ""
 
     @property

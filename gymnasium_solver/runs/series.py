@@ -111,7 +111,7 @@ class MetricTable:
         return whole
 
     def _at(self, env_steps: list[int], x: str) -> Array:
-        """x at some env steps, between the rows by the line."""
+        """The values of x at some env steps, interpolated between the rows."""
         steps = np.array(env_steps, dtype=np.float64)
         if x == "env_steps" or not len(steps):
             return steps
@@ -154,7 +154,7 @@ class Thinned:
 
 
 def thinned(x: Array, y: Array, most: int) -> Thinned:
-    """At most `most` points, each of equally many."""
+    """A curve of at most `most` points, each the mean of equally many."""
     if len(x) <= most:
         return Thinned(x, y, None, None)
     edges = np.linspace(0, len(x), most + 1).astype(int)[:-1]

@@ -1,5 +1,4 @@
-"""The run folder: creation, meta.json, metrics and events, going back to a checkpoint, and rows that
-are read as they come."""
+"""The run folder: creation, meta.json, rows and events as they are written and read, resumes."""
 
 import json
 import math
