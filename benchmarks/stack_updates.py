@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from gymnasium_solver.fast.optimizer import FlatOptimizer
+from gymnasium_solver.fast.optimizer import FlatOptimizer, Group
 from gymnasium_solver.fast.recorded import Inference, LossGradient
 from gymnasium_solver.fast.stacked import Gradients, Inferences
 
@@ -80,7 +80,7 @@ def main() -> None:
     device, n = args.device, args.learners
     torch.set_num_threads(1)
     nets = [Net().to(device) for _ in range(n)]
-    optimizers = [FlatOptimizer(net, "adam", max_grad_norm=0.5) for net in nets]
+    optimizers = [FlatOptimizer([Group("net", net)], max_grad_norm=0.5) for net in nets]
     gradients = [
         LossGradient(net.loss, optimizer.params, record=True, constants=[net.mean])
         for net, optimizer in zip(nets, optimizers, strict=True)

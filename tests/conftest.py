@@ -44,8 +44,8 @@ def pytest_sessionfinish() -> None:
 def pytest_runtest_setup() -> None:
     """Trainings in tests are short: only those with `compile: native` are worth compiling. Without
     this, each agent with the default budget would cost a second."""
-    if learner := sys.modules.get("gymnasium_solver.algos.learner"):
-        learner.__dict__["WORTH_COMPILING"] = math.inf
+    if execution := sys.modules.get("gymnasium_solver.fast.execution"):
+        execution.__dict__["WORTH_COMPILING"] = math.inf
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -12,69 +12,78 @@ weighted). Differences from common implementations:
 """
 
 import math
+from collections.abc import Mapping
 
 import numpy as np
-import torch
+from torch import Tensor
 
 from gymnasium_solver.algos import ops
 from gymnasium_solver.algos.configs.a2c import A2CConfig
-from gymnasium_solver.algos.learner import hp_metrics
+from gymnasium_solver.algos.extensions import Learnt
+from gymnasium_solver.algos.learner import Learner, hp_metrics
 from gymnasium_solver.algos.on_policy import (
-    Prepared,
+    LOSS_METRICS,
+    Batch,
+    RolloutValues,
+    build_actor_critic,
     corrected,
-    gradient_details,
+    details,
+    policy_gradient_loss,
     prepare,
     scaled_losses,
 )
-from gymnasium_solver.algos.rollout_learner import RolloutLearner
 from gymnasium_solver.data.rollout import Rollout
 
 
-class A2C(RolloutLearner):
+class A2C(Learner):
     Config = A2CConfig
     takes_stale = True  # weighted by `corrected`
     config: A2CConfig
 
-    def _update(self, rollout: Rollout, env_steps: int, total_steps: int) -> dict[str, float]:
-        hp = self.scheduled_values(env_steps, total_steps)
-        reward = self.normalized_reward(rollout)
-        data = self._prepare(rollout, reward)
-        details: dict[str, float] = {}
-        with self.timer.detail("gradient"):
-            grad, *terms = self.gradient(data.batch, [hp["ent_coef"], hp["vf_coef"]])
-        if self.take_details():
-            details = gradient_details(self, self.net, data.batch, grad, data, rollout)
-        with self.timer.detail("optimiser"):
-            norm = self.optimizer.step(grad, hp["policy_lr"])
-        self.n_updates += 1
-        if self.imitation is not None:
-            self.imitation.add(rollout, reward)
-            details |= self.imitation.update(hp["policy_lr"])
-        quality = data.explained_variance
-        total, policy, value, entropy, norm_all = torch.stack([*terms, norm]).tolist()
-        return {
-            "opt/loss/total": total,
-            "opt/loss/policy": policy,
-            "opt/loss/value": value,
-            "opt/policy/entropy": entropy,
-            "opt/grads/norm/all": norm_all,
-            **scaled_losses(value, entropy, hp),
-            **({} if math.isnan(quality) else {"opt/value/explained_var": quality}),
-            **details,
-            **hp_metrics(hp),
-        }
+    def build(self) -> None:
+        self.net, self.policy = build_actor_critic(self)
+        record = self.config.has_short_sequences
+        self.descent = self.add_descent("policy", self.loss, self.net, record=record)
+        self.values = RolloutValues(self)
 
-    def _prepare(self, rollout: Rollout, reward: np.ndarray) -> Prepared:
-        """Compute values and advantages and build the training batch."""
+    def loss(self, batch: Batch, c: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+        terms = policy_gradient_loss(self.net, self.actions, batch, c)
+        return terms.total, terms._asdict()
+
+    def update(self, rollout: Rollout, env_steps: int, total_steps: int) -> dict[str, float]:
+        with self.observing(rollout):
+            return self._update(rollout, self.scheduled_values(env_steps, total_steps))
+
+    def _update(self, rollout: Rollout, hp: dict[str, float]) -> dict[str, float]:
         cfg, valid = self.config, rollout.valid
+        extrinsic, bonus = self.scaled_reward(rollout), self.bonus(rollout)
         values = self.values(rollout)
         advantage = ops.gae(
-            reward, values, rollout.terminated, rollout.truncated, valid, cfg.gamma, cfg.gae_lambda
-        )
+            extrinsic if bonus is None else extrinsic + bonus, values,
+            rollout.terminated, rollout.truncated, valid, cfg.gamma, cfg.gae_lambda,
+        )  # fmt: skip
         used, returns = advantage, advantage + values[:-1]
         if cfg.normalize_advantages == "rollout":
             used = np.where(valid, ops.standardize(advantage[valid], advantage), 0.0)
-        data = prepare(self, self.net, rollout, used, returns, values[:-1], advantage)
+        data = prepare(self, rollout, used, returns, values[:-1], advantage)
         if rollout.version < self.n_updates:  # made by collectors with older weights
             data = data._replace(batch=corrected(self.net, self.actions, data.batch))
-        return data
+
+        numbers = {"ent_coef": hp["ent_coef"], "vf_coef": hp["vf_coef"]}
+        more: dict[str, float] = {}
+        if self.take_details():
+            more = details(self, self.descent, data, numbers, None, rollout)
+        steps = self.descent(data.batch, numbers, hp["policy_lr"])
+        self.n_updates += 1
+        for extension in self.extensions:
+            more |= extension.learn(Learnt(rollout, extrinsic, values, hp["policy_lr"]))
+
+        found = steps.numbers(LOSS_METRICS)
+        quality = data.explained_variance
+        return {
+            **found,
+            **scaled_losses(found["opt/loss/value"], found["opt/policy/entropy"], hp),
+            **({} if math.isnan(quality) else {"opt/value/explained_var": quality}),
+            **more,
+            **hp_metrics(hp),
+        }

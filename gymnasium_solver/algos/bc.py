@@ -4,38 +4,40 @@
     gsolve train CartPole-v1:bc --dataset data/cartpole-v0
 
 The environment is stepped in evaluations only. What a rollout is to other algorithms is here a
-batch of demonstrated steps, drawn without replacement from pass to pass over the dataset
-(training/demo_feed.py). So the clock of the run, `env_steps`, counts demonstrated steps learnt
-from, and budgets, schedules and cadences mean what they mean elsewhere.
+batch of demonstrated steps, drawn without replacement from pass to pass over the dataset. So the
+clock of the run, `env_steps`, counts demonstrated steps learnt from, and budgets, schedules and
+cadences mean what they mean elsewhere.
 
 The network is the actor that PPO and A2C have, with the same names, so that they can start from the
 weights of a bc run (`init_from_run`); SAC takes them over from `action_dist: squashed`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from gymnasium_solver.algos import ops
-from gymnasium_solver.algos.agent import Tensors
 from gymnasium_solver.algos.configs.bc import BCConfig
 from gymnasium_solver.algos.learner import Learner, hp_metrics
 from gymnasium_solver.algos.on_policy import build_actor_critic
 from gymnasium_solver.algos.units import watch_units
-from gymnasium_solver.data.demonstrations import HOW, load_demonstrations
 from gymnasium_solver.data.rollout import Rollout
-from gymnasium_solver.errors import ConfigError, RunError
+from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.nets.actor_critic import ActorCritic
 from gymnasium_solver.nets.encoder import in_chunks
 from gymnasium_solver.policies.policy import ActorPolicy
 from gymnasium_solver.spaces.actions import ActionKind
-from gymnasium_solver.spaces.observations import Space, map_obs, take_rows
+from gymnasium_solver.spaces.observations import map_obs, take_rows
 from gymnasium_solver.tree import map_tree
 
 MOST_HELD_OUT = 8192  # held-out steps that the metrics of an epoch are computed on
+METRICS = {
+    "total": "opt/loss/total",
+    "imitation": "opt/loss/imitation",
+    "entropy": "opt/policy/entropy",
+    "norm": "opt/grads/norm/all",
+}
 
 
 class DemoBatch(NamedTuple):
@@ -59,86 +61,48 @@ def bc_loss(
 
 class BC(Learner):
     Config = BCConfig
+    config: BCConfig
     net: ActorCritic
     policy: ActorPolicy
 
-    def __init__(
-        self,
-        config: BCConfig,
-        observation_space: Space,
-        action_space: Space,
-        seed: int,
-        device: str = "cpu",
-    ):
-        if config.intrinsic is not None:
-            raise ConfigError("intrinsic: bc learns from no rewards; remove it")
-        super().__init__(config, observation_space, action_space, seed, device)
-        self.config: BCConfig = config
-        if config.imitation_loss == "mse" and not self.actions.is_real:
+    def build(self) -> None:
+        cfg, is_real = self.config, self.actions.is_real
+        if cfg.imitation_loss == "mse" and not is_real:
             raise ConfigError(
-                f"imitation_loss: mse needs real-valued actions, not {action_space}; use nll"
+                f"imitation_loss: mse needs real-valued actions, not {self.action_space}; use nll"
             )
-        self.by_mode = config.imitation_loss == "mse" or (
-            config.imitation_loss == "auto" and self.actions.is_real
-        )
-        self._split_seed = seed
-        self.net, self.policy, self.optimizer = build_actor_critic(self, critic=False)
-        self.gradient = self.add_gradient("policy", self._loss, self.optimizer)
+        self.by_mode = cfg.imitation_loss == "mse" or (cfg.imitation_loss == "auto" and is_real)
+        self.net, self.policy = build_actor_critic(self, critic=False)
+        self.descent = self.add_descent("policy", self.loss, self.net)
 
-    def start_training(self) -> None:
-        """Load the demonstrations."""
-        cfg = self.config
-        if cfg.dataset is None:
-            raise ConfigError(
-                f"dataset: bc learns from demonstrations: give --dataset PATH. {HOW}."
-            )
-        demos = load_demonstrations(cfg.dataset, self.observation_space, self.actions, cfg.env_id)
-        rng = np.random.default_rng(self._split_seed)
-        demos.split(cfg.dataset_held_out, rng, cfg.dataset_top)
-        self.demonstrations = demos
-        self.notes.append(demos.summary())
-        if demos.env_id is not None and demos.env_id != cfg.env_id:
-            self.notes.append(
-                f"warning: the demonstrations are of {demos.env_id}, not of {cfg.env_id}"
-            )
-
-    def _loss(
-        self, batch: DemoBatch, coefficients: Sequence[Tensor]
-    ) -> tuple[Tensor, list[Tensor]]:
-        terms = bc_loss(self.net, self.actions, batch, *coefficients, by_mode=self.by_mode)
-        return terms[0], list(terms)
+    def loss(self, batch: DemoBatch, c: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+        terms = bc_loss(self.net, self.actions, batch, c["ent_coef"], by_mode=self.by_mode)
+        return terms[0], dict(zip(METRICS, terms, strict=False))
 
     def update(self, rollout: Rollout, env_steps: int, total_steps: int) -> dict[str, float]:
         """One gradient step per minibatch of the rollout, and the metrics."""
         with self.observing(rollout):
-            return self._update(rollout, env_steps, total_steps)
+            return self._update(rollout, self.scheduled_values(env_steps, total_steps))
 
-    def _update(self, rollout: Rollout, env_steps: int, total_steps: int) -> dict[str, float]:
-        hp = self.scheduled_values(env_steps, total_steps)
-        cfg, valid = self.config, rollout.valid
+    def _update(self, rollout: Rollout, hp: dict[str, float]) -> dict[str, float]:
+        cfg, numbers = self.config, {"ent_coef": hp["ent_coef"]}
         data = DemoBatch(
             map_obs(self.to_device, rollout.valid_obs()),
-            self.to_device(rollout.actions[valid]),
+            self.to_device(rollout.actions[rollout.valid]),
         )
-        n_rows = cfg.n_envs * cfg.n_steps if self.device.type == "cuda" else None
-        terms: list[Tensor] = []
+        n_rows = cfg.n_envs * cfg.n_steps
+        parts = self.descent.minibatches(len(data.actions), cfg.batch_size, self.rng, n_rows)
         details: dict[str, float] = {}
-        for index in ops.minibatches(len(data.actions), cfg.batch_size, self.rng, n_rows):
-            part = data if index is None else _rows(data, torch.from_numpy(index).to(self.device))
-            with self.timer.detail("gradient"):
-                grad, *losses = self.gradient(part, [hp["ent_coef"]])
-            if self.take_details():
-                details = self._details(part, grad)
-            with self.timer.detail("optimiser"):
-                norm = self.optimizer.step(grad, hp["policy_lr"])
-            terms.append(torch.stack([*losses, norm]))
-            self.n_updates += 1
-        total, loss, entropy, norm_all = torch.stack(terms).mean(0).tolist()
+        if self.take_details():
+            index = slice(None) if parts[0] is None else self.to_device(parts[0])
+            first = map_tree(lambda column: column[index], data)
+            with torch.no_grad(), watch_units(self.net) as units:
+                self.net.actor(first.obs)
+            details = self.descent.gradient_norms(first, numbers) | units.metrics(first.obs)
+        steps = self.descent(data, numbers, hp["policy_lr"], parts)
+        self.n_updates += len(parts)
         return {
-            "opt/loss/total": total,
-            "opt/loss/imitation": loss,
-            "opt/policy/entropy": entropy,
-            "opt/grads/norm/all": norm_all,
+            **steps.numbers(METRICS),
             **self._held_out_metrics(),
             **details,
             **hp_metrics(hp),
@@ -165,36 +129,3 @@ class BC(Learner):
             same = self.actions.mode(outputs.cpu().numpy()) == given
             found["opt/imitation/accuracy"] = float(same.mean())
         return found
-
-    @torch.no_grad()
-    def _details(self, part: DemoBatch, grad: Tensor) -> dict[str, float]:
-        """Metrics that cost time: gradient norms by part, and hidden units on one batch."""
-        with watch_units(self.net) as units:
-            self.net.actor(part.obs)
-        norms = self.optimizer.part_norms(grad)
-        return {
-            **{f"opt/grads/norm/{name}": norm for name, norm in norms.items()},
-            **units.metrics(part.obs),
-        }
-
-    # -- state ------------------------------------------------------------------------------
-
-    def state(self) -> tuple[Tensors, dict[str, Any]]:
-        tensors, extra = super().state()
-        if self.demonstrations is not None:
-            extra["demonstrations"] = self.demonstrations.digest
-        return tensors, extra
-
-    def load_state(self, tensors: dict[str, dict[str, Any]], extra: dict[str, Any]) -> None:
-        demos, digest = self.demonstrations, extra.get("demonstrations")
-        if demos is not None and digest is not None and demos.digest != digest:
-            raise RunError(
-                f"the dataset {self.config.dataset} is not the one that this run learnt from; "
-                "give that one, or start from its weights with --init-from-run"
-            )
-        super().load_state(tensors, extra)
-
-
-def _rows(data: DemoBatch, index: Tensor) -> DemoBatch:
-    part: DemoBatch = map_tree(lambda column: column[index], data)
-    return part

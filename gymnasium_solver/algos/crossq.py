@@ -10,7 +10,7 @@ deviations are clamped to [-20, 2]; layers use torch's default initialisation; o
 supported.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -18,15 +18,24 @@ from torch import Tensor
 
 from gymnasium_solver.algos import ops
 from gymnasium_solver.algos.configs.crossq import CrossQConfig
-from gymnasium_solver.algos.off_policy import OffPolicyLearner, ReplayBatch
-from gymnasium_solver.algos.soft import learn_alpha
-from gymnasium_solver.data.memory import Draw, Sample
+from gymnasium_solver.algos.continuous import (
+    ACTOR_METRICS,
+    CRITIC_METRICS,
+    actor_turn,
+    add_alpha,
+    alpha_of,
+    build_networks,
+    learn_alpha,
+    renamed,
+    soft_policy,
+)
+from gymnasium_solver.algos.replay_learner import ReplayBatch, ReplayLearner
+from gymnasium_solver.fast.descent import Descent
+from gymnasium_solver.fast.program import Hp, Learnt
 from gymnasium_solver.nets.actor_critics import ActorCritics, squash
 from gymnasium_solver.nets.encoder import TensorObs
 from gymnasium_solver.nets.renorm import take_moments, train_pass
-from gymnasium_solver.policies.continuous import SoftPolicy
 from gymnasium_solver.spaces.action_dists import require_bounded_box
-from gymnasium_solver.spaces.observations import Space
 
 ALPHA_BETA1 = 0.9  # Adam's, of the temperature
 
@@ -64,136 +73,83 @@ def actor_loss(
     return [(alpha * log_prob - q).mean(), -log_prob.detach().mean()], moments
 
 
-class CrossQ(OffPolicyLearner):
+class CrossQ(ReplayLearner):
     Config = CrossQConfig
+    config: CrossQConfig
     net: ActorCritics
-    policy: SoftPolicy
 
-    def __init__(
-        self,
-        config: CrossQConfig,
-        observation_space: Space,
-        action_space: Space,
-        seed: int,
-        device: str = "cpu",
-    ):
-        super().__init__(config, observation_space, action_space, seed, device)
-        self.config: CrossQConfig = config
-        self.width = require_bounded_box(action_space, "crossq", config.env_id).width
-        self.net = ActorCritics(
-            observation_space,
-            self.network,
+    def build(self) -> None:
+        cfg = self.config
+        self.width = require_bounded_box(self.action_space, "crossq", cfg.env_id).width
+        self.net = build_networks(
+            self,
             n_actor_outputs=2 * self.width,
-            n_critics=config.n_critics,
+            n_critics=cfg.n_critics,
             n_critic_actions=self.width,
-            critic_hidden_dims=config.critic_hidden_dims,
-            alpha=config.first_alpha(is_discrete=False),
+            alpha=cfg.first_alpha(is_discrete=False),
             renorm=True,
-            normalize_obs=config.obs_normalization,
-            clip_obs=config.clip_obs,
-            generator=self.generator,
-        ).to(self.device)
-        self.policy = SoftPolicy(
-            self.net,
-            observation_space,
-            self.actions,
-            self.act_rng,
-            config.noise_correlation,
-            record=self.may_record_acting,
-            compile=self.compiles,
         )
-        self.forwards["act"] = self.policy.explorer
-        self.actor_optimizer = self.add_optimizer("policy", self.net.actor)
-        self.critic_optimizer = self.add_optimizer("critic", self.net.critic)
-        if self.net.temperature is not None:
-            free = {"max_grad_norm": None, "weight_decay": 0.0}
-            self.alpha_optimizer = self.add_optimizer(
-                "alpha", self.net.temperature, beta1=ALPHA_BETA1, **free
-            )
-        actor, critic = self.net.actor, self.net.critic
-        self.critic_gradient = self.add_gradient(
-            "critic",
-            self._critic_loss,
-            self.critic_optimizer,
-            constants=[*actor.parameters(), *actor.buffers(), *critic.buffers()],
-        )
-        self.actor_gradient = self.add_gradient(
-            "policy",
-            self._actor_loss,
-            self.actor_optimizer,
-            constants=[*critic.parameters(), *critic.buffers(), *actor.buffers()],
-        )
+        self.policy = soft_policy(self)
+        self.actor = self.add_descent("policy", self.actor_loss, self.net.actor)
+        self.critic = self.add_descent("critic", self.critic_loss, self.net.critic)
+        self.alpha = add_alpha(self, beta1=ALPHA_BETA1)
+        turn = lambda: actor_turn(self)  # noqa: E731
+        self.program = self.add_program(self.step, turn=turn, one_graph=False)
 
-    def _critic_loss(
-        self, batch: ReplayBatch, coefficients: Sequence[Tensor]
-    ) -> tuple[Tensor, list[Tensor]]:
-        terms, moments = critic_loss(self.net, batch, *coefficients)
-        return terms[0], [*terms, *moments]
+    def critic_loss(
+        self, batch: ReplayBatch, c: Mapping[str, Tensor]
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        (loss, q, errors), moments = critic_loss(self.net, batch, **c)
+        return loss, {"loss": loss, "q": q, "errors": errors} | _numbered(moments)
 
-    def _actor_loss(
-        self, batch: tuple[TensorObs, Tensor], coefficients: Sequence[Tensor]
-    ) -> tuple[Tensor, list[Tensor]]:
-        terms, moments = actor_loss(self.net, *batch, *coefficients)
-        return terms[0], [*terms, *moments]
+    def actor_loss(
+        self, batch: tuple[TensorObs, Tensor], c: Mapping[str, Tensor]
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        (loss, entropy), moments = actor_loss(self.net, *batch, **c)
+        return loss, {"loss": loss, "entropy": entropy} | _numbered(moments)
 
     # -- the update -------------------------------------------------------------------------
 
-    def learn(
-        self, batch: ReplayBatch, sample: Sample | Draw, hp: dict[str, float]
-    ) -> dict[str, Any]:
+    def step(self, batch: ReplayBatch, hp: Hp, trains_actor: bool) -> Learnt:
         """Update the critics and, every `policy_delay` steps, the actor and the temperature."""
-        net, timer = self.net, self.timer
-        alpha = hp["ent_coef"] if net.temperature is None else net.temperature.alpha
-        bounds = self._bounds(self.critic_optimizer.n_steps)
+        alpha = alpha_of(self, hp)
         noisy = batch._replace(noise=self.normal_noise(*batch.actions.shape))
-        with timer.detail("gradient"):
-            grad, loss, q_mean, error, *moments = self.critic_gradient(noisy, [alpha, *bounds])
-        with timer.detail("optimiser"):
-            norm = self.critic_optimizer.step(grad, hp.get("critic_lr", hp["policy_lr"]))
-        take_moments(net.critic.mlps.layers, moments)
-        metrics: dict[str, Any] = {
-            "opt/loss/critic": loss,
-            "opt/q/mean": q_mean,
-            "opt/grads/norm/critic": norm,
-        }
-        self.set_priorities(sample, error)
-        if self.critic_optimizer.n_steps % self.config.policy_delay == 0:
-            metrics |= self._learn_actor(batch, alpha, hp)
-        return metrics
+        lr = hp.get("critic_lr", hp["policy_lr"])
+        steps = self.critic(noisy, {"alpha": alpha, **self._bounds(self.critic)}, lr)
+        take_moments(self.net.critic.mlps.layers, _moments(steps.by_sample))
+        metrics = renamed(steps.last(), CRITIC_METRICS)
+        if trains_actor:
+            metrics |= self._train_actor(batch, alpha, hp)
+        return Learnt(metrics, steps.by_sample["errors"])
 
-    def _learn_actor(
-        self, batch: ReplayBatch, alpha: float | Tensor, hp: dict[str, float]
-    ) -> dict[str, Any]:
+    def _train_actor(self, batch: ReplayBatch, alpha: float | Tensor, hp: Hp) -> dict[str, Any]:
         """One gradient step of the actor and, if it is learnt, of the temperature."""
-        cfg, net, timer = self.config, self.net, self.timer
-        bounds = self._bounds(self.actor_optimizer.n_steps)
-        noise = self.normal_noise(*batch.actions.shape)
-        with timer.detail("gradient"):
-            grad, loss, entropy, *moments = self.actor_gradient(
-                (batch.obs, noise), [alpha, *bounds]
-            )
-        with timer.detail("optimiser"):
-            norm = self.actor_optimizer.step(grad, hp["policy_lr"])
-        take_moments(net.actor.layers, moments)
-        metrics = {
-            "opt/loss/policy": loss,
-            "opt/grads/norm/policy": norm,
-            "opt/policy/entropy": entropy,
-            "opt/policy/alpha": alpha,
-        }
-        if net.temperature is not None:
-            gap = entropy - hp.get("target_entropy", -self.width)
-            lr = hp.get("alpha_lr", hp["policy_lr"])
-            limits = (cfg.log_alpha_min, cfg.log_alpha_max)
-            metrics["opt/loss/alpha"] = learn_alpha(
-                net.temperature, self.alpha_optimizer, gap, lr, limits
-            )
+        given = (batch.obs, self.normal_noise(*batch.actions.shape))
+        numbers = {"alpha": alpha, **self._bounds(self.actor)}
+        steps = self.actor(given, numbers, hp["policy_lr"])
+        take_moments(self.net.actor.layers, _moments(steps.by_sample))
+        found = steps.last()
+        metrics = {**renamed(found, ACTOR_METRICS), "opt/policy/alpha": alpha}
+        if self.alpha is not None:
+            gap = found["entropy"] - hp.get("target_entropy", -self.width)
+            metrics |= learn_alpha(self, self.alpha, self.critic, gap, hp)
         return metrics
 
     def forward_all(self, batch: ReplayBatch) -> None:
         self.net(batch.obs, batch.actions)
 
-    def _bounds(self, n_steps: int) -> tuple[float, float]:
-        """Bounds on r and d after n updates."""
+    def _bounds(self, descent: Descent) -> dict[str, float]:
+        """Bounds on r and d of a network after its updates so far."""
         cfg = self.config
-        return (1.0, 0.0) if n_steps < cfg.renorm_warmup else (cfg.renorm_r_max, cfg.renorm_d_max)
+        if descent.optimizer.n_steps < cfg.renorm_warmup:
+            return {"r_max": 1.0, "d_max": 0.0}
+        return {"r_max": cfg.renorm_r_max, "d_max": cfg.renorm_d_max}
+
+
+def _numbered(moments: list[Tensor]) -> dict[str, Tensor]:
+    """Batch statistics as outputs of a loss."""
+    return {f"moment {i}": moment for i, moment in enumerate(moments)}
+
+
+def _moments(outputs: Mapping[str, Tensor]) -> list[Tensor]:
+    return [value for name, value in outputs.items() if name.startswith("moment")]

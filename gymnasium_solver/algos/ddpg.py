@@ -7,21 +7,28 @@ weight decay on the critic (`weight_decay`), a larger `tau` (0.005), and truncat
 bootstrap from their true final observation.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping
+from typing import cast
 
 import torch
 from torch import Tensor
 
 from gymnasium_solver.algos import ops
 from gymnasium_solver.algos.configs.ddpg import DDPGConfig
-from gymnasium_solver.algos.deterministic import (
-    DeterministicLearner,
+from gymnasium_solver.algos.continuous import (
+    ACTOR_METRICS,
+    CRITIC_METRICS,
+    build_networks,
+    deterministic_actor_loss,
+    deterministic_policy,
+    renamed,
 )
-from gymnasium_solver.algos.off_policy import ReplayBatch
-from gymnasium_solver.data.memory import Draw, Sample
+from gymnasium_solver.algos.replay_learner import ReplayBatch, ReplayLearner
+from gymnasium_solver.fast.program import Hp, Learnt
 from gymnasium_solver.nets.actor_critics import Actor, ActorCritics, Critics
-from gymnasium_solver.spaces.observations import Space
+from gymnasium_solver.nets.encoder import TensorObs
+from gymnasium_solver.policies.continuous import DeterministicPolicy
+from gymnasium_solver.spaces.action_dists import require_bounded_box
 
 
 def critic_loss(
@@ -36,30 +43,45 @@ def critic_loss(
     return ops.critics_loss(q, wanted, batch.weight)
 
 
-class DDPG(DeterministicLearner):
+class DDPG(ReplayLearner):
     Config = DDPGConfig
+    config: DDPGConfig
+    net: ActorCritics
+    policy: DeterministicPolicy
 
-    def __init__(
-        self,
-        config: DDPGConfig,
-        observation_space: Space,
-        action_space: Space,
-        seed: int,
-        device: str = "cpu",
-    ):
-        super().__init__(config, observation_space, action_space, seed, device, n_critics=1)
-        self.config: DDPGConfig = config
+    def build(self) -> None:
+        cfg = self.config
+        width = require_bounded_box(self.action_space, cfg.algo_id, cfg.env_id).width
+        self.net = build_networks(self, n_actor_outputs=width, n_critics=1, n_critic_actions=width)
+        self.policy = deterministic_policy(self)
+        self.actor = self.add_descent("policy", self.actor_loss, self.net.actor, tau=cfg.tau)
+        self.critic = self.add_descent("critic", self.critic_loss, self.net.critic, tau=cfg.tau)
+        self.target_actor = cast(Actor, self.actor.target)
+        self.target_critic = cast(Critics, self.critic.target)
+        self.program = self.add_program(self.step)
 
-    def critic_terms(
-        self, batch: ReplayBatch, coefficients: Sequence[Tensor]
-    ) -> tuple[Tensor, list[Tensor]]:
-        terms = critic_loss(self.net, self.target_actor, self.target_critic, batch)
-        return terms[0], list(terms)
+    def critic_loss(
+        self, batch: ReplayBatch, c: Mapping[str, Tensor]
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        total, q, errors = critic_loss(self.net, self.target_actor, self.target_critic, batch)
+        return total, {"loss": total, "q": q, "errors": errors}
 
-    def learn(
-        self, batch: ReplayBatch, sample: Sample | Draw, hp: dict[str, float]
-    ) -> dict[str, Any]:
+    def actor_loss(
+        self, obs: TensorObs, c: Mapping[str, Tensor]
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        loss = deterministic_actor_loss(self.net, obs)
+        return loss, {"loss": loss}
+
+    def before_rollout(self, env_steps: int, total_steps: int) -> None:
+        super().before_rollout(env_steps, total_steps)
+        self.policy.noise_std = self.config.exploration_noise.at(env_steps, total_steps)
+
+    def step(self, batch: ReplayBatch, hp: Hp, turn: None) -> Learnt:
         """Update the critic, the actor and the target networks."""
-        tau, critic_lr = self.config.tau, hp.get("critic_lr", hp["policy_lr"])
-        metrics = self.learn_critic(batch, sample, [], critic_lr, tau)
-        return metrics | self.learn_actor(batch, hp["policy_lr"], tau)
+        steps = self.critic(batch, {}, hp.get("critic_lr", hp["policy_lr"]))
+        actor = self.actor(batch.obs, {}, hp["policy_lr"])
+        metrics = renamed(steps.last(), CRITIC_METRICS) | renamed(actor.last(), ACTOR_METRICS)
+        return Learnt(metrics, steps.by_sample["errors"])
+
+    def forward_all(self, batch: ReplayBatch) -> None:
+        self.net(batch.obs, batch.actions)

@@ -14,7 +14,7 @@ illegal actions are neither taken nor used in the bootstrap; with `noisy`, on th
 with its own noise.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping
 from typing import Any, cast
 
 import torch
@@ -22,19 +22,13 @@ from torch import Tensor
 
 from gymnasium_solver.algos import ops
 from gymnasium_solver.algos.configs.dqn import DQNConfig
-from gymnasium_solver.algos.joined_steps import JoinedSteps
-from gymnasium_solver.algos.off_policy import OffPolicyLearner, ReplayBatch
-from gymnasium_solver.algos.q_targets import build_q_network
-from gymnasium_solver.algos.r2d2 import (
-    SequenceBatch,
-    sample_batch,
-    sequence_errors,
-    sequence_loss,
-)
-from gymnasium_solver.fast.optimizer import FlatOptimizer
+from gymnasium_solver.algos.q_learning import METRICS, build_q_network
+from gymnasium_solver.algos.r2d2 import sequence_errors, sequence_loss
+from gymnasium_solver.algos.replay_learner import ReplayBatch, ReplayLearner, SequenceLengths
+from gymnasium_solver.data.sequences import SequenceBatch
+from gymnasium_solver.fast.program import Single
 from gymnasium_solver.nets.q_network import QHead, QNetwork
 from gymnasium_solver.policies.q_policy import QPolicy
-from gymnasium_solver.spaces.observations import Space
 
 
 def best_actions(q: Tensor, mask: Tensor | None) -> Tensor:
@@ -79,56 +73,38 @@ def c51_errors(
     return expected, -(wanted * log_probs).sum(1)
 
 
-class DQN(OffPolicyLearner):
-    is_one_graph = True
+class DQN(ReplayLearner):
     Config = DQNConfig
+    config: DQNConfig
     net: QNetwork
     policy: QPolicy
-    target: QHead
 
-    def __init__(
-        self,
-        config: DQNConfig,
-        observation_space: Space,
-        action_space: Space,
-        seed: int,
-        device: str = "cpu",
-    ):
-        super().__init__(config, observation_space, action_space, seed, device)
-        self.config: DQNConfig = config
-        self.net, self.policy, self.optimizer = build_q_network(
+    def build(self) -> None:
+        cfg = self.config
+        self.net, self.policy = build_q_network(
             self,
-            config.resolved_exploration,
-            dueling=config.dueling,
-            noisy_sigma=config.noisy_sigma if config.noisy else None,
-            n_atoms=config.n_atoms if config.distributional else 1,
-            v_min=config.v_min,
-            v_max=config.v_max,
+            cfg.resolved_exploration,
+            dueling=cfg.dueling,
+            noisy_sigma=cfg.noisy_sigma if cfg.noisy else None,
+            n_atoms=cfg.n_atoms if cfg.distributional else 1,
+            v_min=cfg.v_min,
+            v_max=cfg.v_max,
         )
-        if config.recurrent is not None:
-            self.rows_needed = config.burn_in + (config.sequence_length or 1)
-        self.target = cast(QHead, self.set_target(self.optimizer))
-        self.target_copy_freq = config.target_update_freq if config.tau == 1 else None
-        self.gradient = self.add_gradient(
-            "q",
-            self._loss if config.recurrent is None else self._sequence_loss,
-            self.optimizer,
-            constants=[
-                *self.target.parameters(),
-                *_noise(self.net.q),
-                *_noise(self.target),
-                self.net.support,
-            ],
-            record=config.has_short_sequences,
-        )
-        self.joined = None
-        if isinstance(self.optimizer, FlatOptimizer):
-            names = ("opt/loss/td", "opt/q/mean")
-            self.joined = JoinedSteps(self, self.gradient, self.optimizer, names)
+        loss: Any = self.loss
+        if cfg.recurrent is not None:
+            loss = self.sequence_loss
+            self.sequences = SequenceLengths(cfg.burn_in, cfg.sequence_length or 1)
+        is_copied = cfg.tau == 1
+        self.target_copy_freq = cfg.target_update_freq if is_copied else None
+        self.descent = self.add_descent(
+            "q", loss, self.net.q, record=cfg.has_short_sequences,
+            target=True, tau=None if is_copied else cfg.tau,
+        )  # fmt: skip
+        self.target = cast(QHead, self.descent.target)
+        renews = self._renew_noise if cfg.noisy else None
+        self.program = self.add_program(Single(self.descent, "policy_lr", METRICS), before=renews)
 
-    def _loss(
-        self, batch: ReplayBatch, coefficients: Sequence[Tensor]
-    ) -> tuple[Tensor, list[Tensor]]:
+    def loss(self, batch: ReplayBatch, c: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         cfg = self.config
         if cfg.distributional:
             q, error = c51_errors(self.net, self.target, batch, cfg.double)
@@ -137,40 +113,19 @@ class DQN(OffPolicyLearner):
             q, error = td_errors(self.net, self.target, batch, cfg.double)
             loss = ops.huber(error) if cfg.loss == "huber" else error.square()
         total = (batch.weight * loss).mean()
-        return total, [total, q.mean(), error.abs()]
+        return total, {"loss": total, "q": q.mean(), "errors": error.abs()}
 
-    # -- with memory: sequences (r2d2.py) ---------------------------------------------------
-
-    def _sequence_loss(
-        self, batch: SequenceBatch, coefficients: Sequence[Tensor]
-    ) -> tuple[Tensor, list[Tensor]]:
+    def sequence_loss(
+        self, batch: SequenceBatch, c: Mapping[str, Tensor]
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """The same on sequences (r2d2.py)."""
         cfg = self.config
         q, errors = sequence_errors(
             self.net, self.target, batch, cfg.burn_in, cfg.double, cfg.value_rescaling
         )
         total, priority = sequence_loss(errors, batch, cfg.loss == "huber")
-        return total, [total, q.sum() / batch.valid.sum().clamp(min=1.0), priority]
-
-    def samples(self, n_updates: int, hp: dict[str, float]) -> Iterable[Any]:
-        cfg = self.config
-        if cfg.recurrent is None:
-            yield from super().samples(n_updates, hp)
-            return
-        assert self.memory is not None or n_updates == 0
-        length = cfg.sequence_length or 1
-        scale, clip = 1.0, None
-        if cfg.scales_reward:
-            scale, clip = self.reward_normalizer.scale, cfg.clip_reward
-        for _ in range(n_updates):
-            assert self.memory is not None
-            n = max(1, cfg.batch_size // length)
-            beta = hp.get("per_beta", 1.0)
-            yield sample_batch(self.memory, n, cfg.burn_in, length, beta, scale, clip)
-
-    def columns(self, sample: Any) -> Any:
-        if self.config.recurrent is None:
-            return super().columns(sample)
-        return SequenceBatch(**sample.columns)
+        mean = q.sum() / batch.valid.sum().clamp(min=1.0)
+        return total, {"loss": total, "q": mean, "errors": priority}
 
     def before_rollout(self, env_steps: int, total_steps: int) -> None:
         super().before_rollout(env_steps, total_steps)
@@ -181,36 +136,8 @@ class DQN(OffPolicyLearner):
         if self.config.recurrent is None:
             self.net(batch.obs)
         else:
-            self.net.sequence(batch.obs, batch.carry, batch.is_first)
+            self.net.sequence(batch.obs, batch.carry["core"], batch.is_first)
 
-    def prepare_step(self) -> None:
-        if self.config.noisy:
-            self.net.q.resample(self.rng)
-            self.target.resample(self.rng)
-
-    def can_join_steps(self) -> bool:
-        """Steps with priorities, new noise or sequences need Python in between."""
-        cfg = self.config
-        needs_python = cfg.prioritized or cfg.noisy or cfg.recurrent is not None
-        return self.joined is not None and self.gradient.mode == "compiled" and not needs_python
-
-    def learn_joined(self, n_updates: int, hp: dict[str, float]) -> dict[str, Any]:
-        assert self.joined is not None
-        target = None
-        if self.target_copy_freq is None:
-            target = (self.targets["q"].flat, float(self.config.tau))
-        return self.joined(n_updates, hp, target)
-
-    def learn(self, batch: Any, sample: Any, hp: dict[str, float]) -> dict[str, Any]:
-        with self.timer.detail("gradient"):
-            grad, loss, q, error = self.gradient(batch, [])
-        with self.timer.detail("optimiser"):
-            norm = self.optimizer.step(grad, hp["policy_lr"])
-        self.set_priorities(sample, error)
-        if self.target_copy_freq is None:
-            self.update_target(self.config.tau)
-        return {"opt/loss/td": loss, "opt/q/mean": q, "opt/grads/norm/all": norm}
-
-
-def _noise(head: QHead) -> list[Tensor]:
-    return [noise for layer in head.noisy_layers for noise in (layer.noise_in, layer.noise_out)]
+    def _renew_noise(self) -> None:
+        self.net.q.resample(self.rng)
+        self.target.resample(self.rng)

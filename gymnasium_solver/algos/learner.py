@@ -1,11 +1,19 @@
-"""Base of the learners: random streams, schedules, optimisers and gradients.
+"""Base of the learners: random streams, schedules, descents, extensions, and their state.
 
-It contains no loss and no update. A learner sets `net` and `policy` and adds its optimisers and
-gradients; learner_state.py saves and restores them.
+It contains no loss and no update. An algorithm builds its network, its policy and its descents in
+`build`, and learns from a rollout in `update`:
+
+    class MyAlgorithm(Learner):
+        Config = MyConfig
+
+        def build(self) -> None:
+            self.net, self.policy = build_actor_critic(self)
+            self.descent = self.add_descent("policy", self.loss, self.net)
+
+        def update(self, rollout, env_steps, total_steps): ...
 """
 
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,19 +21,20 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from gymnasium_solver.algos.intrinsic import IntrinsicReward
-from gymnasium_solver.algos.learner_state import LearnerState
-from gymnasium_solver.algos.monitor import Monitor
+from gymnasium_solver.algos.agent import Snapshot, Tensors
+from gymnasium_solver.algos.extensions import Extension, extensions_for
 from gymnasium_solver.config.schedule import Schedule, at_start, marks_of
-from gymnasium_solver.config.schema import ActorCriticFields, LearnerConfig
+from gymnasium_solver.config.schema import LearnerConfig
 from gymnasium_solver.data.demonstrations import Demonstrations
 from gymnasium_solver.data.memory import Memory
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.fast.compiled import CompiledForward
-from gymnasium_solver.fast.native.build import can_compile, prefer_compiled
-from gymnasium_solver.fast.optimizer import FLAT_KINDS, FlatOptimizer, Optimizer
-from gymnasium_solver.fast.recorded import LossGradient, TreeLoss, on_device
+from gymnasium_solver.fast.descent import Descent, Loss
+from gymnasium_solver.fast.execution import Execution, Work
+from gymnasium_solver.fast.optimizer import FLAT_KINDS, Ema, FlatOptimizer, Group, Optimizer
+from gymnasium_solver.fast.recorded import LossGradient
+from gymnasium_solver.fast.staging import on_device
 from gymnasium_solver.fast.torch_optimizer import TorchOptimizer
 from gymnasium_solver.nets.encoder import ObsEncoder
 from gymnasium_solver.nets.init import reinitialise
@@ -34,34 +43,19 @@ from gymnasium_solver.nets.normalizer import RewardNormalizer
 from gymnasium_solver.policies.policy import Policy
 from gymnasium_solver.spaces.action_dists import chosen_kind
 from gymnasium_solver.spaces.goals import GoalFunctions
+from gymnasium_solver.spaces.json_form import space_to_json
 from gymnasium_solver.spaces.observations import Space
 from gymnasium_solver.timing import OFF, Timer
 
 LARGE_ROLLOUT_BYTES = 16 * 2**20  # larger ones are reported before training, images always
-# Up to these sizes recorded gradients are faster than torch on a CPU.
-WIDEST_RECORDED, LARGEST_RECORDED_BATCH = 512, 4096
-# Compiling takes about a second. A gradient of a small net saves about 0.2 ms, and one with this
-# many multiplications in its largest product twice that.
-WORTH_COMPILING, LARGE_PRODUCT = 8_000, 2e6
-# With a recurrent core a gradient is many small operations: it saves about 3 ms (GRU, sequences of
-# 16), while compiling takes 3 s.
-RECURRENT_GAIN = 5
 
 
-FORMS = {
-    "compiled": "compiled C programs",
-    "recorded": "recorded NumPy programs",
-    "torch": "in torch",
-}
-
-
-class Learner(LearnerState):
+class Learner:
     has_replay = False
     saves_replay = False
     takes_stale = False
     """Whether it may learn from rollouts of an earlier policy, as collectors make them."""
     memory: Memory | None = None
-    demonstrations: Demonstrations | None = None
 
     def __init__(
         self,
@@ -73,64 +67,65 @@ class Learner(LearnerState):
     ):
         self.config: Any = config
         self.observation_space, self.action_space = observation_space, action_space
-        self.actions = chosen_kind(
-            action_space,
-            getattr(config, "action_dist", "auto"),
-            log_std_init=getattr(config, "log_std_init", 0.0),
-            temperature=getattr(config, "gumbel_temperature", 1.0),
-            sde=isinstance(config, ActorCriticFields) and config.sde,
-        )
+        self.actions = chosen_kind(action_space, **config.action_settings)
         self.device = torch.device(device)
-        self.timer: Timer = OFF
+        self._timer: Timer = OFF
+        self.seed = seed
         init_seed, act_seed, learn_seed = np.random.SeedSequence(seed).spawn(3)
         self.generator = torch.Generator().manual_seed(int(init_seed.generate_state(1)[0]))
+        # A generator of their own: the networks start with the same weights as without them.
+        self.extension_seed = int(init_seed.generate_state(2)[1])
         self.act_rng = np.random.default_rng(act_seed)
         self.rng = np.random.default_rng(learn_seed)
         self.net: Any
         self.policy: Policy
         self.optimizers: dict[str, Optimizer] = {}
-        self.gradients: dict[str, LossGradient] = {}
+        self.descents: dict[str, Descent] = {}
         self.forwards: dict[str, CompiledForward] = {}
         self.n_updates = 0  # gradient steps, or rounds of them; the policy's version
         self.reward_normalizer = RewardNormalizer(
             int(config.n_envs), at_start(config.gamma), config.clip_reward
         )
+        self._read_schedules(config)
+        self.network = network_for(config, observation_space)
+        self.execution = Execution(config.compile, self.device, self._work())
+        self.notes: list[str] = []
+        self.wants_details = False
+        self.extensions: list[Extension] = extensions_for(self)
+        self.build()
+        for extension in self.extensions:
+            extension.attach()
+
+    def build(self) -> None:
+        """Build the network, the policy and the descents."""
+
+    def _read_schedules(self, config: LearnerConfig) -> None:
+        fields = type(config).model_fields
         self.schedules = {
-            name: value
-            for name in type(config).model_fields
-            if isinstance(value := getattr(config, name), Schedule)
+            name: value for name in fields if isinstance(value := getattr(config, name), Schedule)
         }
-        self._written_config = config
-        self._followed: dict[str, list[str]] = {}  # settings of optimisers that are schedules
-        markers = {
+        marks = {
             name: mark
-            for name, info in type(config).model_fields.items()
+            for name, info in fields.items()
             for mark in marks_of(info)
             if name in self.schedules
         }
-        self._changing = list(markers)
-        self._whole = [name for name, mark in markers.items() if mark.whole]
-        self.network = network_for(config, observation_space)
-        self.clock = (0, 1)  # env steps before the rollout, and of the whole run
-        self._monitor = Monitor(list(config.monitor)) if config.monitor else None
-        self.intrinsic: IntrinsicReward | None = None
-        if config.intrinsic is not None:
-            # A generator of its own: the networks start with the same weights as without it.
-            own = torch.Generator().manual_seed(int(init_seed.generate_state(2)[1]))
-            self.intrinsic = IntrinsicReward(
-                config.intrinsic,
-                observation_space,
-                self.network,
-                int(config.n_envs),
-                generator=own,
-                rng=self.rng,
-                device=self.device,
-                record=self.may_record,
-            )
-        self.notes: list[str] = []
-        self.wants_details = False
-        if self.compiles:
-            prefer_compiled()
+        self._written_config = config
+        self._changing = list(marks)
+        self._whole = [name for name, mark in marks.items() if mark.whole]
+        self._followed: dict[str, list[str]] = {}  # settings of optimisers that are schedules
+
+    def _work(self) -> Work:
+        cfg = self.config
+        steps = float("inf") if cfg.max_env_steps is None else cfg.max_env_steps
+        return Work(
+            samples=cfg.gradient_samples,
+            width=cfg.widest_layer,
+            steps=steps * cfg.gradients_per_env_step,
+            is_recurrent=getattr(cfg, "recurrent", None) is not None,
+            has_images=bool(self.network.cnns),
+            is_stateful=self.network.needs_torch,
+        )
 
     def ignore(self, *names: str) -> None:
         """Drop scheduled fields that this learner does not read, so that they are not reported."""
@@ -142,65 +137,125 @@ class Learner(LearnerState):
         encoder: ObsEncoder = self.net.encoder
         return encoder
 
-    # -- parts ------------------------------------------------------------------------------
+    @property
+    def timer(self) -> Timer:
+        """Times the sections of an update; set by the training loop."""
+        return self._timer
 
-    def add_optimizer(self, name: str, module: nn.Module, **options: Any) -> Optimizer:
-        """Create the configured optimiser for a module; it is saved with the learner."""
+    @timer.setter
+    def timer(self, timer: Timer) -> None:
+        self._timer = timer
+        for part in self._timed():
+            part.timer = timer
+
+    def _timed(self) -> list[Any]:
+        return list(self.descents.values())
+
+    # -- descents ---------------------------------------------------------------------------
+
+    def add_descent(
+        self,
+        name: str,
+        loss: Loss | None,
+        module: nn.Module | None = None,
+        *,
+        record: bool = True,
+        target: bool = False,
+        tau: Any = None,
+        ema_every: int = 1,
+        share: Descent | None = None,
+        **settings: Any,
+    ) -> Descent:
+        """Gradient steps of a loss on the parameters of a module, by the configured optimiser. They
+        are saved with the learner.
+
+        `loss`: None if gradients are known. `record`: False if the loss cannot be recorded, because
+        its control flow depends on data. `target`: the module has a target network; with `tau` it
+        moves by this factor, every `ema_every` steps. `share`: another descent, whose parameters
+        and optimiser this one uses. `settings`: of the group, in place of the config's."""
+        if share is not None:
+            optimizer = share.optimizer
+        else:
+            assert module is not None
+            has_target = target or tau is not None
+            ema = Ema(at_start(tau), ema_every) if has_target else None
+            optimizer = self._optimizer(name, module, ema, {"tau": tau} | settings)
+        how = self.execution
+        descent = Descent(
+            name,
+            loss,
+            optimizer,
+            record=record and how.records,
+            compile=how.compiles,
+            constants=lambda: self._other_tensors(optimizer),
+            steps_in_c=share is None,
+            bf16=self.config.bf16,
+        )
+        descent.timer = self._timer
+        self.descents[name] = descent
+        return descent
+
+    def _optimizer(
+        self, name: str, module: nn.Module, ema: Ema | None, given: dict[str, Any]
+    ) -> Optimizer:
         cfg = self.config
         if cfg.init != "auto" or cfg.zero_last:
             reinitialise(module, cfg.init, cfg.init_gain, cfg.zero_last, self.generator)
         settings: dict[str, Any] = {
             "eps": cfg.adam_eps,
             "weight_decay": cfg.weight_decay,
-            "max_grad_norm": cfg.max_grad_norm,
-            "max_grad_value": cfg.max_grad_value,
             "beta1": cfg.adam_beta1,
             "beta2": cfg.adam_beta2,
             "momentum": cfg.momentum,
-        }
-        settings |= options
-        follows = [key for key, value in settings.items() if isinstance(value, Schedule)]
-        self._followed[name] = follows
-        settings |= {key: at_start(settings[key]) for key in follows}
-        graph = not follows  # a CUDA graph would keep the first values
-        if cfg.optimizer in FLAT_KINDS:
-            made: Optimizer = FlatOptimizer(module, cfg.optimizer, graph=graph, **settings)
+            "agc": cfg.agc,
+            "max_grad_norm": cfg.max_grad_norm,
+            "max_grad_value": cfg.max_grad_value,
+        } | given
+        self._followed[name] = [key for key, v in settings.items() if isinstance(v, Schedule)]
+        settings = {key: at_start(value) for key, value in settings.items() if key != "tau"}
+        clipping = {key: settings.pop(key) for key in ("max_grad_norm", "max_grad_value")}
+        is_flat = cfg.optimizer in FLAT_KINDS
+        group = Group(name, module, cfg.optimizer if is_flat else "adam", ema=ema, **settings)
+        if is_flat:
+            # A CUDA graph would keep the first values of settings that change.
+            constant = not self._followed[name]
+            made: Optimizer = FlatOptimizer([group], graph=constant, **clipping)
         else:
-            shared = ("weight_decay", "max_grad_norm", "max_grad_value")
-            made = TorchOptimizer(
-                module,
-                cfg.optimizer,
-                cfg.optimizer_kwargs,
-                **{key: settings[key] for key in shared},
-            )
+            made = TorchOptimizer([group], cfg.optimizer, cfg.optimizer_kwargs, **clipping)
         self.optimizers[name] = made
         return made
 
-    def add_gradient(
-        self,
-        name: str,
-        loss: TreeLoss,
-        optimizer: Optimizer,
-        constants: Sequence[Tensor] = (),
-        record: bool = True,
-    ) -> LossGradient:
-        """Gradient of a loss with respect to the optimiser's parameters. Its mode is saved.
+    def _other_tensors(self, own: Optimizer) -> list[Tensor]:
+        """All tensors of the networks that are not parameters of an optimiser."""
+        targets = [t.module for o in self.optimizers.values() for t in o.targets.values()]
+        taken, found = {id(p) for p in own.params}, list[Tensor]()
+        for module in (self.net, *targets):
+            for tensor in (*module.parameters(), *module.buffers()):
+                if id(tensor) not in taken:
+                    taken.add(id(tensor))
+                    found.append(tensor)
+        return found
 
-        `constants`: other tensors that the loss reads and that may change in place. `record`: False
-        if the loss cannot be recorded because its control flow depends on data.
-        """
-        # An optimiser steps in the form of its first gradient, which comes before every step.
-        is_first = all(own.params is not optimizer.params for own in self.gradients.values())
-        gradient = LossGradient(
-            loss,
-            optimizer.params,
-            record=record and self.may_record,
-            constants=[*self.encoder.buffers(), *constants],
-            compile=self.compiles,
-            optimizer=optimizer if isinstance(optimizer, FlatOptimizer) and is_first else None,
-        )
-        self.gradients[name] = gradient
-        return gradient
+    def add_forward(
+        self, name: str, function: Callable[..., Any], *, wanted: bool = True, n_numbers: int = 0
+    ) -> CompiledForward:
+        """A forward pass that is compiled where updates are; its mode is saved."""
+        wanted = wanted and self.execution.compiles
+        made = CompiledForward(function, self.net, wanted=wanted, n_numbers=n_numbers)
+        self.forwards[name] = made
+        return made
+
+    @property
+    def gradients(self) -> dict[str, LossGradient]:
+        """The gradients of the descents, by name."""
+        return {name: own.gradient for name, own in self.descents.items() if own.has_loss}
+
+    @property
+    def update_mode(self) -> str:
+        """How gradients are computed, as a short text for the user."""
+        gradients = self.gradients.values()
+        planned = {gradient.form for gradient in gradients if gradient.mode is None}
+        return self.execution.describe({gradient.mode for gradient in gradients}, set(planned))
 
     # -- acting -----------------------------------------------------------------------------
 
@@ -221,12 +276,32 @@ class Learner(LearnerState):
     def reset(self) -> None:
         self.policy.reset()
 
+    # -- training ---------------------------------------------------------------------------
+
     def use_goals(self, goals: Callable[[], GoalFunctions]) -> None:
         """Take the env's goal functions, if this learner replaces goals."""
+        for extension in self.extensions:
+            extension.use_goals(goals)
+
+    @property
+    def demonstrations(self) -> Demonstrations | None:
+        """What it learns from in place of the environment, from `start_training` on."""
+        sources = (extension.demonstrations for extension in self.extensions)
+        return next((source for source in sources if source is not None), None)
+
+    @demonstrations.setter
+    def demonstrations(self, source: Demonstrations | None) -> None:
+        for extension in self.extensions:
+            extension.demonstrations = source
 
     def start_training(self) -> None:
         """Validate the setup before training and collect notes for the user."""
-        self.note_compiler()
+        self.notes += self.execution.notes
+        self._note_sizes()
+        for extension in self.extensions:
+            self.notes += extension.start_training()
+
+    def _note_sizes(self) -> None:
         rows, n_envs = self.config.rollout_rows, self.config.n_envs
         estimate = Rollout.estimate_bytes(
             rows, n_envs, self.observation_space, self.actions, n_outputs=self.policy.n_outputs
@@ -238,32 +313,33 @@ class Learner(LearnerState):
                 "that during an update"
             )
 
-    def note_compiler(self) -> None:
-        if self.wants_compiled and not can_compile():
-            self.notes.append(
-                "updates: no C compiler was found ($CC, cc, gcc, clang), so they run as NumPy "
-                "programs, at about a third of the speed for small networks"
-            )
-
     def set_clock(self, env_steps: int, total_steps: int) -> None:
         """Read numbers that are given as schedules at this clock; called before each rollout."""
-        self.clock = (env_steps, total_steps)
-        if self._monitor is not None and self.wants_details:
-            self._monitor.begin(self.optimizers)
-        if not self._changing:
-            return
-        now = {}
-        for name in self._changing:
-            value = self.schedules[name].at(env_steps, total_steps)
-            now[name] = round(value) if name in self._whole else value
-        self.config = self._written_config.model_copy(update=now)
-        self.reward_normalizer.gamma = self.config.gamma
-        for optimizer_name, keys in self._followed.items():
-            for key in keys:
-                setattr(self.optimizers[optimizer_name], key, now[key])
+        if self._changing:
+            now = {}
+            for name in self._changing:
+                value = self.schedules[name].at(env_steps, total_steps)
+                now[name] = round(value) if name in self._whole else value
+            self.config = self._written_config.model_copy(update=now)
+            self.reward_normalizer.gamma = self.config.gamma
+            for optimizer_name, keys in self._followed.items():
+                self.optimizers[optimizer_name].follow({key: now[key] for key in keys})
+        for extension in self.extensions:
+            extension.follow(env_steps, total_steps)
 
     def before_rollout(self, env_steps: int, total_steps: int) -> None:
         """Set the exploration parameters; called before each rollout."""
+
+    def update(self, rollout: Rollout, env_steps: int, total_steps: int) -> dict[str, Any]:
+        """Learn from a rollout and return metrics. `env_steps` is the count before the rollout."""
+        raise NotImplementedError
+
+    def side_metrics(self, rollout: Rollout) -> dict[str, float]:
+        """Metrics of extensions about the last update, from this rollout."""
+        found: dict[str, float] = {}
+        for extension in self.extensions:
+            found |= extension.report(rollout)
+        return found
 
     def open_memory(self, has_masks: bool) -> Memory:
         raise RunError(f"{self.config.algo_id} has no replay buffer to load.")
@@ -272,72 +348,6 @@ class Learner(LearnerState):
         """Continue with the replay buffer of an agent whose config differed."""
 
     # -- used by updates --------------------------------------------------------------------
-
-    @property
-    def may_record(self) -> bool:
-        """Whether to record gradients (fast/recorded.py): always on a GPU, for small nets on a
-        CPU."""
-        cfg = self.config
-        if self.network.needs_torch:
-            return False
-        if self.network.cnns and self.device.type == "cpu":
-            return False  # convolutions are compute-bound, so torch is as fast
-        if cfg.compile != "auto":
-            return bool(cfg.compile)  # native and numpy are forms of it
-        if self.device.type == "cuda":
-            return True
-        is_small = (
-            cfg.widest_layer <= WIDEST_RECORDED and cfg.gradient_samples <= LARGEST_RECORDED_BATCH
-        )
-        return is_small and self.device.type == "cpu"
-
-    @property
-    def wants_compiled(self) -> bool:
-        """Whether gradients should be compiled C programs: if they are recorded on a CPU, and for
-        `auto` if the run is long enough to be worth it. Depends on the config alone."""
-        cfg = self.config
-        if self.device.type != "cpu" or not self.may_record or cfg.compile == "numpy":
-            return False
-        if cfg.compile == "native":
-            return True
-        samples = cfg.gradient_samples
-        per_step = at_start(getattr(cfg, "n_epochs", 1)) / samples
-        if hasattr(cfg, "updates_per_step"):
-            per_step = at_start(cfg.updates_per_step)
-        size = 1 + samples * cfg.widest_layer**2 / LARGE_PRODUCT
-        size *= RECURRENT_GAIN if getattr(cfg, "recurrent", None) else 1
-        steps = math.inf if cfg.max_env_steps is None else cfg.max_env_steps
-        return bool(steps * per_step * size > WORTH_COMPILING)
-
-    @property
-    def compiles(self) -> bool:
-        """Whether gradients and forward passes should be compiled, and can be here."""
-        return self.wants_compiled and can_compile()
-
-    @property
-    def may_record_acting(self) -> bool:
-        """Whether to record the acting network: on a CPU, without a CNN, for any batch size."""
-        return self.device.type == "cpu" and not self.network.cnns and not self.network.needs_torch
-
-    @property
-    def may_act_on_host(self) -> bool:
-        """Whether to act from a copy on the CPU, for few observations at a time: of a network on a
-        GPU that is no CNN."""
-        has_program = not self.network.cnns and not self.network.needs_torch
-        return self.device.type == "cuda" and has_program and bool(self.config.compile)
-
-    @property
-    def update_mode(self) -> str:
-        """How gradients are computed, as a short text for the user."""
-        modes = {gradient.mode for gradient in self.gradients.values()}
-        if modes == {"torch"}:
-            return "plain torch, as configured" if self.config.compile is False else "plain torch"
-        if "graph" in modes:
-            return "CUDA graphs"
-        # None: not decided before the first update.
-        planned = {gradient.form for gradient in self.gradients.values() if gradient.mode is None}
-        forms = [form for form in FORMS if form in modes | planned]
-        return ", in part ".join(FORMS[form] for form in forms)
 
     def scheduled_values(self, env_steps: int, total_steps: int) -> dict[str, float]:
         """Current value of every scheduled field. `env_steps` is the count before the rollout."""
@@ -361,16 +371,23 @@ class Learner(LearnerState):
         if not is_first:
             encoder.observe(rollout.valid_obs())
 
-    def normalized_reward(self, rollout: Rollout) -> np.ndarray:
-        """The rollout's rewards, normalised if configured, and the intrinsic ones."""
-        reward = rollout.reward
-        if self.config.scales_reward:
-            if rollout.is_restart:
-                self.reward_normalizer.restart()
-            reward = self.reward_normalizer(reward, rollout.done, rollout.valid)
-        if self.intrinsic is not None:
-            reward = reward + self.intrinsic(rollout, *self.clock)
-        return reward
+    def scaled_reward(self, rollout: Rollout) -> np.ndarray:
+        """The environment's rewards [T, N], normalised if configured."""
+        if not self.config.scales_reward:
+            return rollout.reward
+        if rollout.is_restart:
+            self.reward_normalizer.restart()
+        return self.reward_normalizer(rollout.reward, rollout.done, rollout.valid)
+
+    def bonus(self, rollout: Rollout) -> np.ndarray | None:
+        """The rewards [T, N] that extensions add, each scaled by its own statistics; None: none."""
+        columns = [c for e in self.extensions if (c := e.bonus(rollout)) is not None]
+        return sum(columns[1:], columns[0]) if columns else None
+
+    def rewards(self, rollout: Rollout) -> np.ndarray:
+        """What is learnt from [T, N]: the environment's rewards and those of extensions."""
+        reward, bonus = self.scaled_reward(rollout), self.bonus(rollout)
+        return reward if bonus is None else reward + bonus
 
     def take_details(self) -> bool:
         """Whether to report the metrics that cost time: once for each request of the loop."""
@@ -380,14 +397,156 @@ class Learner(LearnerState):
     def to_device(self, array: np.ndarray) -> Tensor:
         return on_device(array, self.device)
 
-    def side_metrics(self, rollout: Rollout) -> dict[str, float]:
-        """Metrics of the last update, from this rollout, beside those it returned."""
-        found = {} if self.intrinsic is None else self.intrinsic.metrics
-        if self._monitor is None:
-            return found
-        shape = self.actions.shape
-        n_actions = math.prod(shape) if shape else 0
-        return found | self._monitor.measure(self.net, self.optimizers, rollout, n_actions)
+    # -- state ------------------------------------------------------------------------------
+
+    def state(self) -> tuple[Tensors, dict[str, Any]]:
+        """Return tensors by file ("model", "optimizer", ...) and the remaining state as JSON."""
+        moments, targets = dict[str, Tensor](), dict[str, Tensor]()
+        for name, optimizer in self.optimizers.items():
+            moments |= {f"{name}.{key}": value for key, value in optimizer.state().items()}
+            targets |= optimizer.target_tensors()
+        extra = {
+            "observation_space": space_to_json(self.observation_space),
+            "action_space": space_to_json(self.action_space),
+            "policy": self.policy.state(),
+            "act_rng": self.policy.rng.bit_generator.state,
+            "learn_rng": self.rng.bit_generator.state,
+            "reward_normalizer": self.reward_normalizer.state(),
+            "n_updates": self.n_updates,
+            "gradients": {name: gradient.mode for name, gradient in self.gradients.items()},
+            "forwards": {name: forward.mode for name, forward in self.forwards.items()},
+        }
+        tensors = {"model": dict(self.net.state_dict()), "optimizer": moments}
+        if targets:
+            tensors["target"] = targets
+        for extension in self.extensions:
+            own, numbers = extension.state()
+            tensors |= {extension.name: own} if own else {}
+            extra |= {extension.name: numbers} if numbers else {}
+        return tensors, extra
+
+    def load_state(self, tensors: dict[str, dict[str, Any]], extra: dict[str, Any]) -> None:
+        for extension in self.extensions:  # one that refuses does so before anything is changed
+            own, numbers = tensors.get(extension.name, {}), extra.get(extension.name, {})
+            if own or numbers:
+                extension.load_state(own, numbers)
+        self.load_weights(tensors["model"])
+        for name, optimizer in self.optimizers.items():
+            prefix = f"{name}."
+            optimizer.load_state(
+                {
+                    key.removeprefix(prefix): value
+                    for key, value in tensors["optimizer"].items()
+                    if key.startswith(prefix)
+                }
+            )
+            with torch.no_grad():
+                for key, value in optimizer.target_tensors().items():
+                    value.copy_(torch.as_tensor(tensors["target"][key]))
+        self.policy.load_state(extra["policy"])
+        self.policy.rng.bit_generator.state = extra["act_rng"]
+        self.rng.bit_generator.state = extra["learn_rng"]
+        self.reward_normalizer.load_state(extra["reward_normalizer"])
+        self.n_updates = extra.get("n_updates", 0)
+        modes = extra.get("gradients", {})
+        resumed = [self.gradients[name].resume(mode) for name, mode in modes.items()]
+        saved = extra.get("forwards", {})  # an older version computed in torch
+        resumed += [own.resume(saved.get(name, "torch")) for name, own in self.forwards.items()]
+        if not all(resumed):
+            self.notes.append(
+                "updates: the run was trained with compiled C programs, and there is no C compiler "
+                "here. It continues with NumPy programs, which round differently."
+            )
+
+    def snapshot(self) -> Snapshot:
+        """Copy weights, optimiser moments and statistics, to restore after an update with NaNs."""
+        statistics = {name: value.clone() for name, value in self._buffers()}
+        return [optimizer.snapshot() for optimizer in self.optimizers.values()], statistics
+
+    def restore(self, snapshot: Snapshot) -> None:
+        weights, statistics = snapshot
+        for optimizer, saved in zip(self.optimizers.values(), weights, strict=True):
+            optimizer.restore(saved)
+        for name, value in self._buffers():
+            value.copy_(statistics[name])
+
+    _buffer_places: tuple[Any, list[tuple[str, dict[str, Tensor | None], str]]] | None = None
+
+    def _buffers(self) -> list[tuple[str, Tensor]]:
+        """The buffers of the network by name. Torch searches all modules for them, which takes as
+        long as the copy of a small network."""
+        if self._buffer_places is None or self._buffer_places[0] is not self.net:
+            places = [
+                (f"{prefix}.{name}" if prefix else name, module._buffers, name)
+                for prefix, module in self.net.named_modules()
+                for name in module._buffers
+            ]
+            self._buffer_places = (self.net, places)
+        found = ((full, owner[name]) for full, owner, name in self._buffer_places[1])
+        return [(name, value) for name, value in found if value is not None]
+
+    def learnt_weights(self) -> list[Tensor]:
+        """All trained parameters, as one flat vector per optimiser."""
+        return [optimizer.flat for optimizer in self.optimizers.values()]
+
+    # -- weights ----------------------------------------------------------------------------
+
+    def export_flat(self) -> dict[str, np.ndarray]:
+        """Flat weights and statistics: what another process needs to act like this agent."""
+        arrays = {
+            name: value.detach().cpu().numpy().copy()
+            for name, value in self._flat_tensors().items()
+        }
+        return arrays | {"version": np.array(self.n_updates)}
+
+    def import_flat(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Load what `export_flat` returned for an agent with the same config."""
+        own = self._flat_tensors()
+        for name, value in own.items():
+            if name not in arrays or arrays[name].shape != tuple(value.shape):
+                raise RunError(
+                    f"the weights do not match this agent: {name} is missing or has a different "
+                    "shape. Export them from an agent with the same config and spaces."
+                )
+        with torch.no_grad():
+            for name, value in own.items():
+                value.copy_(torch.as_tensor(arrays[name]))
+        self.n_updates = int(arrays["version"])
+
+    def _flat_tensors(self) -> dict[str, Tensor]:
+        weights = {f"weights.{name}": o.flat for name, o in self.optimizers.items()}
+        return weights | {f"buffer.{name}": value for name, value in self.net.named_buffers()}
+
+    def load_weights(self, model: dict[str, Any]) -> None:
+        """Load all weights and statistics in place; names and shapes must match exactly."""
+        skipped = self.load_matching_weights(model)
+        if skipped:
+            raise RunError(
+                f"the saved weights do not match this policy: {', '.join(skipped)}. Keep the "
+                "spaces, hidden_dims and share_trunk they were trained with, or take over what "
+                "fits with init_from_run."
+            )
+
+    def load_matching_weights(self, model: dict[str, Any]) -> list[str]:
+        """Load the tensors that match by name and shape (transfer). Return the names, from either
+        side, that did not match."""
+        own = self.net.state_dict()
+        fits = {
+            name
+            for name, target in own.items()
+            if name in model and tuple(model[name].shape) == tuple(target.shape)
+        }
+        statistics = {name for name in own if ".normalizer." in name}
+        if not statistics <= fits:  # a count without its mean would freeze the mean
+            fits -= statistics
+        with torch.no_grad():
+            for name in fits:
+                # copy_ instead of assignment: parameters are views into the optimiser's flat
+                # vector.
+                own[name].copy_(torch.as_tensor(model[name]))
+        for optimizer in self.optimizers.values():
+            optimizer.copy_to_targets()
+        return sorted(set(model) - set(own)) + [name for name in own if name not in fits]
 
 
 def hp_metrics(hp: Mapping[str, float]) -> dict[str, float]:

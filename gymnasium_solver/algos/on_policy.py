@@ -1,15 +1,16 @@
 """Shared parts of the on-policy actor-critics: building the network and preparing a batch.
 
-    net, policy, optimizer = build_actor_critic(learner)
-    data = prepare(learner, net, rollout, advantage, returns, values)
-    for part in data.minibatches(...): ...
+    net, policy = build_actor_critic(learner)
+    values = RolloutValues(learner)(rollout)
+    data = prepare(learner, rollout, advantage, returns, values)
+    steps = descent(data.batch, numbers, lr, data.minibatches(descent, batch_size, rng))
 
 For a feed-forward network the batch holds the valid rows of the rollout, [n, ...]. A recurrent
 network trains on sequences of `sequence_length` rows, [S, L, ...], each with the carry that the
 acting policy had before its first row; a minibatch is a subset of the sequences.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,14 +23,15 @@ from gymnasium_solver.algos.units import watch_units
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.data.sequences import Cut
 from gymnasium_solver.errors import ConfigError
-from gymnasium_solver.fast.optimizer import Optimizer
-from gymnasium_solver.fast.recorded import on_device
+from gymnasium_solver.fast.descent import Descent, Part
+from gymnasium_solver.fast.staging import on_device
 from gymnasium_solver.nets.actor_critic import ActorCritic
 from gymnasium_solver.nets.branches import VALUE
 from gymnasium_solver.nets.encoder import in_chunks
 from gymnasium_solver.nets.recurrent import Recurrence
 from gymnasium_solver.policies.policy import ActorPolicy
 from gymnasium_solver.spaces.actions import ActionKind, mask_tensor
+from gymnasium_solver.spaces.observations import map_obs
 from gymnasium_solver.tree import map_tree
 
 
@@ -77,6 +79,8 @@ class Prepared(NamedTuple):
     n_samples: int
     explained_variance: float
     targets: Targets
+    n_rows: int
+    """Rows of the rollout, reset rows included."""
 
     def take(self, index: Tensor | None) -> Batch:
         """Select samples or sequences by index; None selects all of them."""
@@ -86,39 +90,30 @@ class Prepared(NamedTuple):
         return part
 
     def minibatches(
-        self, batch_size: int, rng: np.random.Generator, device: torch.device, n_rows: int
-    ) -> Iterator[Batch]:
-        """Yield shuffled minibatches of about `batch_size` samples. For sequences, each minibatch
-        has as many sequences as have `batch_size` rows."""
-        rows = n_rows if device.type == "cuda" and self.batch.valid is None else None
-        parts = [p for p in self.minibatch_rows(batch_size, rng, rows) if p is not None]
-        if not parts:
-            yield self.take(None)
-            return
-        order = on_device(np.concatenate(parts), device)  # one transfer for all of them
-        for index in order.split([len(part) for part in parts]):
-            yield self.take(index)
+        self, descent: Descent, batch_size: int, rng: np.random.Generator, n_rows: int | None = None
+    ) -> list[Part]:
+        """Shuffled minibatches of about `batch_size` samples. For sequences, each has as many
+        sequences as have `batch_size` rows. `n_rows`: see Descent.minibatches."""
+        valid = self.batch.valid
+        if valid is None:
+            return descent.minibatches(self.n, batch_size, rng, n_rows)
+        return descent.minibatches(self.n, max(1, round(batch_size / valid.shape[1])), rng)
 
-    def minibatch_rows(
-        self, batch_size: int, rng: np.random.Generator, n_rows: int | None = None
-    ) -> list[np.ndarray | None]:
-        """Indices of the samples or sequences of each minibatch; None: all of them."""
-        return list(ops.minibatches(self.n, self._size(batch_size), rng, n_rows))
-
-    def is_one_minibatch(self, batch_size: int) -> bool:
-        return self.n <= self._size(batch_size)
-
-    def _size(self, batch_size: int) -> int:
-        """Samples or sequences of a minibatch, at most."""
-        if self.batch.valid is None:
-            return batch_size
-        return max(1, round(batch_size / self.batch.valid.shape[1]))
+    def standardized(self, parts: Sequence[Part]) -> Batch:
+        """The batch with advantages that are standardised within each minibatch of a pass."""
+        advantage = torch.empty_like(self.batch.advantage)
+        for rows in parts:
+            index = None if rows is None else on_device(rows, advantage.device)
+            part = self.take(index)
+            x = part.advantage
+            chosen = x if part.valid is None else x[part.valid]
+            where = slice(None) if index is None else index
+            advantage[where] = (x - chosen.mean()) / (chosen.std(correction=0) + 1e-8)
+        return self.batch._replace(advantage=advantage)
 
 
-def build_actor_critic(
-    learner: Learner, critic: bool = True
-) -> tuple[ActorCritic, ActorPolicy, Optimizer]:
-    """Build the network described by the config, its policy and its optimiser."""
+def build_actor_critic(learner: Learner, critic: bool = True) -> tuple[ActorCritic, ActorPolicy]:
+    """Build the network described by the config, and its policy."""
     cfg, network = learner.config, learner.network
     recurrence = None
     if cfg.recurrent is not None:
@@ -160,12 +155,12 @@ def build_actor_critic(
         learner.observation_space,
         learner.actions,
         learner.act_rng,
-        record=learner.may_record_acting,
-        compile=learner.compiles,
-        on_host=learner.may_act_on_host,
+        record=learner.execution.records_acting,
+        compile=learner.execution.compiles,
+        on_host=learner.execution.acts_on_host,
         sde_sample_freq=getattr(cfg, "sde_sample_freq", -1),
     )
-    return net, policy, learner.add_optimizer("policy", net)
+    return net, policy
 
 
 Evaluated = tuple[Tensor, Tensor, Tensor | None]
@@ -208,15 +203,11 @@ class LossTerms(NamedTuple):
 
 
 def policy_gradient_loss(
-    net: ActorCritic,
-    actions: ActionKind,
-    batch: Batch,
-    ent_coef: Tensor,
-    vf_coef: Tensor,
-    clip_range: Tensor | None = None,
+    net: ActorCritic, actions: ActionKind, batch: Batch, c: Mapping[str, Tensor]
 ) -> LossTerms:
-    """Of REINFORCE and A2C: `batch.advantage` is the weight of the log-probabilities, or with a
-    `clip_range` of the clipped probability ratio."""
+    """The loss of REINFORCE and A2C: `batch.advantage` is the weight of the log-probabilities, or
+    with a `clip_range` of the clipped probability ratio."""
+    clip_range = c.get("clip_range")
     log_prob, entropy, value = evaluate_actions(net, actions, batch)
     advantage = flat(batch.advantage, batch)
     if clip_range is None:
@@ -231,23 +222,8 @@ def policy_gradient_loss(
     else:
         value_loss = mean_over((value - flat(batch.returns, batch)).square(), batch)
     entropy_mean = mean_over(entropy, batch)
-    total = policy_loss + vf_coef * value_loss - ent_coef * entropy_mean
+    total = policy_loss + c["vf_coef"] * value_loss - c["ent_coef"] * entropy_mean
     return LossTerms(total, policy_loss, value_loss, entropy_mean)
-
-
-@torch.no_grad()
-def gradient_details(
-    learner: Learner, net: ActorCritic, part: Batch, grad: Tensor, data: Prepared, rollout: Rollout
-) -> dict[str, float]:
-    """Metrics that cost time: gradient norms by part, targets, and hidden units on one batch."""
-    with watch_units(net) as units:
-        evaluate_actions(net, learner.actions, part)
-    norms = learner.optimizers["policy"].part_norms(grad)
-    return {
-        **{f"opt/grads/norm/{name}": norm for name, norm in norms.items()},
-        **data.targets.details(rollout.valid),
-        **units.metrics(part.obs),
-    }
 
 
 def mean_over(values: Tensor, batch: Batch) -> Tensor:
@@ -256,6 +232,15 @@ def mean_over(values: Tensor, batch: Batch) -> Tensor:
         return values.mean()
     weight = batch.valid.flatten().to(values.dtype)
     return (values * weight).sum() / weight.sum().clamp(min=1.0)
+
+
+LOSS_METRICS = {
+    "total": "opt/loss/total",
+    "policy": "opt/loss/policy",
+    "value": "opt/loss/value",
+    "entropy": "opt/policy/entropy",
+    "norm": "opt/grads/norm/all",
+}
 
 
 def scaled_losses(
@@ -267,6 +252,22 @@ def scaled_losses(
         "opt/loss/entropy_scaled": 0.0 - hp["ent_coef"] * entropy,
     }
     return found | ({"opt/loss/value_scaled": hp["vf_coef"] * value} if has_critic else {})
+
+
+def details(
+    learner: Learner, descent: Descent, data: Prepared, numbers: Mapping[str, float],
+    part: Part, rollout: Rollout,
+) -> dict[str, float]:  # fmt: skip
+    """Metrics that cost time: gradient norms by part of the network, targets, and hidden units on
+    the first minibatch."""
+    first = data.take(None if part is None else learner.to_device(part))
+    with torch.no_grad(), watch_units(learner.net) as units:
+        evaluate_actions(learner.net, learner.actions, first)
+    return {
+        **descent.gradient_norms(data.batch, numbers, part),
+        **data.targets.details(rollout.valid),
+        **units.metrics(first.obs),
+    }
 
 
 def flat(column: Tensor, batch: Batch) -> Tensor:
@@ -281,18 +282,53 @@ def sequence_cut(learner: Learner, rollout: Rollout) -> Cut:
     return Cut(len(rollout.valid), min(cfg.sequence_length or cfg.rollout_rows, cfg.rollout_rows))
 
 
-@torch.no_grad()
-def rollout_values(net: ActorCritic, rollout: Rollout, device: torch.device) -> np.ndarray:
-    """Values [T + 1, N] of every observation of a rollout. With a recurrent core, each has the
-    carry of the acting policy, also the final observation of a truncated episode."""
-    rows = map_tree(lambda part: part.flatten(0, 1), rollout.obs_on(device))
-    if net.core is not None:
-        carry, first = (on_device(x, device) for x in (rollout.carry["core"], rollout.is_first))
-        given = (rows, carry.flatten(0, 1), first.flatten(0, 1))
-        values = in_chunks(lambda parts: net.step_value(*parts), given, net.has_images)
-    else:
-        values = in_chunks(net.value, rows, net.has_images)
-    return values.view(rollout.is_first.shape).cpu().numpy()
+class RolloutValues:
+    """Values [T + 1, N] of every observation of a rollout, by the critic of an ActorCritic. With a
+    recurrent core, each has the carry of the acting policy, also the final observation of a
+    truncated episode."""
+
+    def __init__(self, learner: Learner):
+        self.learner, net = learner, learner.net
+        value = net.value if net.core is None else net.step_value
+        self._forward = learner.add_forward("value", value, wanted=net.critic_head is not None)
+
+    def __call__(self, rollout: Rollout, is_new: bool = True) -> np.ndarray:
+        """`is_new`: the network is still the one that acted, whose values the rollout may have."""
+        learner, acted = self.learner, rollout.value
+        # The first rollout changes the scale of observations before the update: see `observing`.
+        is_rescaled = learner.encoder.learns_moments and learner.n_updates == 0
+        is_new = is_new and rollout.version == learner.n_updates and not is_rescaled
+        if acted is None or not is_new:
+            return self._computed(rollout, 0)
+        return np.concatenate([acted, self._computed(rollout, len(rollout.valid))])
+
+    def _computed(self, rollout: Rollout, first: int) -> np.ndarray:
+        """Values of the observations from row `first` on."""
+        given: list[Any] = [map_obs(lambda part: _flat_rows(part[first:]), rollout.obs)]
+        if self.learner.net.core is not None:
+            given += [_flat_rows(rollout.carry["core"][first:])]
+            given += [_flat_rows(rollout.is_first[first:])]
+        found = self._forward(*given)
+        if found is None:
+            return self._by_torch(rollout)[first:]
+        return found[0].reshape(-1, rollout.is_first.shape[1])
+
+    @torch.no_grad()
+    def _by_torch(self, rollout: Rollout) -> np.ndarray:
+        net, device = self.learner.net, self.learner.device
+        rows = map_tree(lambda part: part.flatten(0, 1), rollout.obs_on(device))
+        if net.core is not None:
+            carry, first = (on_device(x, device) for x in (rollout.carry["core"], rollout.is_first))
+            given = (rows, carry.flatten(0, 1), first.flatten(0, 1))
+            values = in_chunks(lambda parts: net.step_value(*parts), given, net.has_images)
+        else:
+            values = in_chunks(net.value, rows, net.has_images)
+        return values.view(rollout.is_first.shape).cpu().numpy()
+
+
+def _flat_rows(part: np.ndarray) -> np.ndarray:
+    """[T, N, ...] as [T * N, ...]."""
+    return part.reshape(-1, *part.shape[2:])
 
 
 @torch.no_grad()
@@ -319,7 +355,6 @@ def corrected(net: ActorCritic, actions: ActionKind, batch: Batch) -> Batch:
 
 def prepare(
     learner: Learner,
-    net: ActorCritic,
     rollout: Rollout,
     advantage: np.ndarray,
     returns: np.ndarray,
@@ -329,7 +364,7 @@ def prepare(
     """Build the training batch from a rollout and its advantages, returns and values [T, N].
 
     `raw_advantage`: before standardisation, for the metrics."""
-    valid, device = rollout.valid, learner.device
+    valid, device, net = rollout.valid, learner.device, learner.net
     raw_advantage = advantage if raw_advantage is None else raw_advantage
     targets = Targets(advantage, returns, values, raw_advantage)
     if net.core is None and device.type == "cpu":
@@ -356,7 +391,7 @@ def prepare(
             carry=cut.starts(learner.to_device(rollout.carry["core"])),
             **{name: cut(column) for name, column in columns.items()},
         )
-        return Prepared(batch, len(batch.advantage), int(valid.sum()), quality, targets)
+        return Prepared(batch, len(batch.advantage), int(valid.sum()), quality, targets, valid.size)
     rows = learner.to_device(np.flatnonzero(valid))
     batch = Batch(
         obs=map_tree(lambda part: part[:-1].flatten(0, 1)[rows], rollout.obs_on(device)),
@@ -366,7 +401,7 @@ def prepare(
         **{name: column.flatten()[rows] for name, column in columns.items()},
     )
     n = len(rows)
-    return Prepared(batch, n, n, quality, targets)
+    return Prepared(batch, n, n, quality, targets, valid.size)
 
 
 def _prepared_rows(learner: Learner, rollout: Rollout, targets: Targets) -> Prepared:
@@ -395,4 +430,4 @@ def _prepared_rows(learner: Learner, rollout: Rollout, targets: Targets) -> Prep
         mask=None if rollout.mask is None else chosen(rollout.mask[:-1]),
     )
     quality = ops.explained_variance(value.numpy(), returns.numpy())
-    return Prepared(batch, len(rows), len(rows), quality, targets)
+    return Prepared(batch, len(rows), len(rows), quality, targets, rollout.valid.size)

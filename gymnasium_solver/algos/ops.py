@@ -4,9 +4,6 @@ Shapes: T rows of a rollout, N envs. `valid` marks rows that are real env steps.
 rows, rows beyond the budget) are not trained on, and nothing propagates through them.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
-
 import numpy as np
 from torch import Tensor
 
@@ -113,25 +110,6 @@ def _variance(x: np.ndarray) -> float:
     return float(np.dot(away, away)) / len(x)
 
 
-def minibatches(
-    n_samples: int, batch_size: int, rng: np.random.Generator, n_rows: int | None = None
-) -> Iterator[np.ndarray | None]:
-    """Yield shuffled index sets of nearly equal size, at most `batch_size` each.
-
-    Sizes are equal so that a small remainder does not get the weight of a whole minibatch. None
-    means all samples: a single minibatch needs no shuffle and no copy.
-
-    `n_rows` (>= `n_samples`) keeps the sizes constant between rollouts, which CUDA graphs require:
-    the sizes are those for `n_rows` samples, and some samples are used twice.
-    """
-    n_parts = -(-(n_rows or n_samples) // batch_size)
-    if n_parts <= 1 and n_rows in (None, n_samples):
-        yield None
-        return
-    order = rng.permutation(n_samples)
-    yield from np.array_split(order if n_rows is None else np.resize(order, n_rows), n_parts)
-
-
 def huber(error: Tensor) -> Tensor:
     """Huber loss: x^2 / 2 up to 1, linear beyond."""
     size = error.abs()
@@ -163,26 +141,3 @@ def critics_loss(q: Tensor, wanted: Tensor, weight: Tensor) -> tuple[Tensor, Ten
     error = q - wanted
     loss = 0.5 * (weight * error.square()).mean(1).sum()
     return loss, q.detach().mean(), error.detach().abs().mean(0)
-
-
-def unpacked(metrics: Mapping[Any, Any]) -> dict[str, Any]:
-    """Metrics by single names."""
-    single: dict[str, Any] = {}
-    for key, value in metrics.items():
-        single |= {key: value} if isinstance(key, str) else dict(zip(key, value, strict=True))
-    return single
-
-
-def mean_metrics(steps: Sequence[Mapping[Any, Any]]) -> dict[Any, Any]:
-    """Average the metrics of several gradient steps, each over the steps that report it.
-
-    The key of a tensor of several metrics is the tuple of their names (fast/graphed_step.py)."""
-    if len(steps) == 1:
-        return dict(steps[0])
-    if len({tuple(step) for step in steps}) > 1:
-        steps = [unpacked(step) for step in steps]
-    values: dict[Any, list[Any]] = {}
-    for step in steps:
-        for name, value in step.items():
-            values.setdefault(name, []).append(value)
-    return {name: sum(given) / len(given) for name, given in values.items()}

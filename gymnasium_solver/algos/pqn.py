@@ -11,57 +11,45 @@ in `n_epochs` passes over shuffled minibatches. Differences from the authors' co
 - Rewards are scaled by normalize_reward instead of a constant.
 """
 
+import numpy as np
+
 from gymnasium_solver.algos import ops
 from gymnasium_solver.algos.configs.pqn import PQNConfig
 from gymnasium_solver.algos.learner import Learner, hp_metrics
-from gymnasium_solver.algos.q_targets import QBatch, QFit, build_q_network
+from gymnasium_solver.algos.q_learning import QFit, build_q_network
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.nets.q_network import QNetwork
 from gymnasium_solver.policies.q_policy import QPolicy, legal
-from gymnasium_solver.spaces.observations import Space
 
 
 class PQN(Learner):
     Config = PQNConfig
     takes_stale = True  # Q-learning is off-policy
+    config: PQNConfig
     net: QNetwork
     policy: QPolicy
 
-    def __init__(
-        self,
-        config: PQNConfig,
-        observation_space: Space,
-        action_space: Space,
-        seed: int,
-        device: str = "cpu",
-    ):
-        super().__init__(config, observation_space, action_space, seed, device)
-        self.config: PQNConfig = config
-        self.net, self.policy, optimizer = build_q_network(
-            self, "epsilon_greedy", layer_norm=config.layer_norm
-        )
-        self.fit = QFit(self, self.net, optimizer)
+    def build(self) -> None:
+        layer_norm = self.config.layer_norm
+        self.net, self.policy = build_q_network(self, "epsilon_greedy", layer_norm=layer_norm)
+        self.fit = QFit(self)
 
     def before_rollout(self, env_steps: int, total_steps: int) -> None:
         self.policy.epsilon = self.config.epsilon.at(env_steps, total_steps)
 
     def update(self, rollout: Rollout, env_steps: int, total_steps: int) -> dict[str, float]:
         """Update from one rollout and return the metrics."""
+        hp = self.scheduled_values(env_steps, total_steps)
         with self.observing(rollout):
-            return self._update(rollout, env_steps, total_steps)
-
-    def _update(self, rollout: Rollout, env_steps: int, total_steps: int) -> dict[str, float]:
-        cfg, hp = self.config, self.scheduled_values(env_steps, total_steps)
-        batch = self._prepare(rollout)
-        metrics = self.fit(batch, cfg.n_epochs, cfg.batch_size, hp["policy_lr"], rollout.valid.size)
+            target = self._targets(rollout)
+            metrics = self.fit(rollout, target, self.config.n_epochs, hp["policy_lr"])
         return metrics | hp_metrics(hp)
 
-    def _prepare(self, rollout: Rollout) -> QBatch:
-        """The rollout's valid rows with the targets of Q(s, a)."""
+    def _targets(self, rollout: Rollout) -> np.ndarray:
+        """Targets [T, N] of Q(s, a)."""
         cfg, q = self.config, self.fit.values(rollout)
         mask = None if rollout.mask is None else rollout.mask[1:]
-        target = ops.lambda_returns(
-            self.normalized_reward(rollout), legal(q[1:], mask).max(axis=2),
+        return ops.lambda_returns(
+            self.rewards(rollout), legal(q[1:], mask).max(axis=2),
             rollout.terminated, rollout.truncated, rollout.valid, cfg.gamma, cfg.td_lambda,
         )  # fmt: skip
-        return self.fit.batch(rollout, target)

@@ -10,72 +10,77 @@ compared with. REINFORCE++ (Hu 2025) is `clip_range` with `normalize_returns`, o
 with `baseline: rloo` it is its form with a baseline. `elite` learns from the best episodes only.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from gymnasium_solver.algos import ops
+from gymnasium_solver.algos.advantages import elite_rows, leave_one_out
 from gymnasium_solver.algos.configs.reinforce import ReinforceConfig
-from gymnasium_solver.algos.groups import elite_rows, leave_one_out
-from gymnasium_solver.algos.learner import hp_metrics
+from gymnasium_solver.algos.learner import Learner, hp_metrics
 from gymnasium_solver.algos.on_policy import (
+    LOSS_METRICS,
+    Batch,
     Prepared,
-    gradient_details,
+    RolloutValues,
+    build_actor_critic,
+    details,
+    policy_gradient_loss,
     prepare,
     scaled_losses,
 )
-from gymnasium_solver.algos.rollout_learner import RolloutLearner
 from gymnasium_solver.data.rollout import Rollout
 
 
-class Reinforce(RolloutLearner):
+class Reinforce(Learner):
     Config = ReinforceConfig
     config: ReinforceConfig
 
-    @property
-    def has_critic(self) -> bool:
-        return bool(self.config.resolved_baseline == "value")
+    def build(self) -> None:
+        cfg = self.config
+        self.has_critic = cfg.resolved_baseline == "value"
+        self.net, self.policy = build_actor_critic(self, critic=self.has_critic)
+        record = cfg.has_short_sequences
+        self.descent = self.add_descent("policy", self.loss, self.net, record=record)
+        self.values = RolloutValues(self)
 
-    def _update(self, rollout: Rollout, env_steps: int, total_steps: int) -> dict[str, float]:
-        hp = self.scheduled_values(env_steps, total_steps)
-        data = self._prepare(rollout)
-        terms: list[Tensor] = []
-        norms: list[Tensor] = []
-        details: dict[str, float] = {}
-        is_detailed = self.take_details()
-        coefficients = [hp[name] for name in ("ent_coef", "vf_coef", "clip_range") if name in hp]
-        for _ in range(self.config.n_epochs):
-            # No constant minibatch sizes: using a sample twice would change the gradient.
-            for part in data.minibatches(self.config.batch_size, self.rng, self.device, data.n):
-                with self.timer.detail("gradient"):
-                    grad, *values = self.gradient(part, coefficients)
-                if is_detailed and not norms:
-                    details = gradient_details(self, self.net, part, grad, data, rollout)
-                with self.timer.detail("optimiser"):
-                    norms.append(self.optimizer.step(grad, hp["policy_lr"]))
-                terms.append(torch.stack(values))
+    def loss(self, batch: Batch, c: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+        terms = policy_gradient_loss(self.net, self.actions, batch, c)
+        return terms.total, terms._asdict()
+
+    def update(self, rollout: Rollout, env_steps: int, total_steps: int) -> dict[str, float]:
+        with self.observing(rollout):
+            return self._update(rollout, self.scheduled_values(env_steps, total_steps))
+
+    def _update(self, rollout: Rollout, hp: dict[str, float]) -> dict[str, float]:
+        cfg, data = self.config, self._prepare(rollout)
+        names = ["ent_coef", "vf_coef", "clip_range"]
+        numbers = {name: hp[name] for name in names if name in hp}
+        parts = [
+            part  # no constant sizes: using a sample twice would change the gradient
+            for _ in range(cfg.n_epochs)
+            for part in data.minibatches(self.descent, cfg.batch_size, self.rng)
+        ]
+        more: dict[str, float] = {}
+        if self.take_details():
+            more = details(self, self.descent, data, numbers, parts[0], rollout)
+        steps = self.descent(data.batch, numbers, hp["policy_lr"], parts)
         self.n_updates += 1
-        total, policy, value, entropy = torch.stack(terms).mean(0).tolist()
-        has_critic = self.has_critic
+        found = steps.numbers(LOSS_METRICS)
+        value, entropy = found["opt/loss/value"], found["opt/policy/entropy"]
+        if self.has_critic:
+            more["opt/value/explained_var"] = data.explained_variance
         return {
-            "opt/loss/total": total,
-            "opt/loss/policy": policy,
-            "opt/loss/value": value,
-            "opt/policy/entropy": entropy,
-            "opt/grads/norm/all": float(torch.stack(norms).mean()),
-            **scaled_losses(value, entropy, hp, has_critic),
-            **({"opt/value/explained_var": data.explained_variance} if has_critic else {}),
-            **details,
-            **hp_metrics(hp),
-        }
+            **found, **scaled_losses(value, entropy, hp, self.has_critic), **more, **hp_metrics(hp)
+        }  # fmt: skip
 
     def _prepare(self, rollout: Rollout) -> Prepared:
         """Compute the returns and the weights of the actions: returns, or returns minus values."""
         cfg, valid = self.config, rollout.valid
         sum_up = ops.returns_to_go if cfg.returns_type == "mc:rtg" else ops.episode_returns
-        returns = sum_up(self.normalized_reward(rollout), rollout.done, valid, cfg.gamma)
+        returns = sum_up(self.rewards(rollout), rollout.done, valid, cfg.gamma)
         values, kind = np.zeros_like(returns), cfg.resolved_baseline
         if kind == "value":
             values = self.values(rollout)[:-1]
@@ -91,4 +96,4 @@ class Reinforce(RolloutLearner):
         if cfg.elite is not None:
             chosen = elite_rows(rollout.reward, rollout.done, valid, cfg.elite)
             rollout = replace(rollout, valid=chosen)
-        return prepare(self, self.net, rollout, weight, returns, values, advantage)
+        return prepare(self, rollout, weight, returns, values, advantage)

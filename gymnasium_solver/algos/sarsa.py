@@ -14,32 +14,23 @@ import numpy as np
 from gymnasium_solver.algos import ops
 from gymnasium_solver.algos.configs.sarsa import SarsaConfig
 from gymnasium_solver.algos.learner import Learner, hp_metrics
-from gymnasium_solver.algos.q_targets import QBatch, QFit, build_q_network
+from gymnasium_solver.algos.q_learning import QFit, build_q_network
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.nets.q_network import QNetwork
 from gymnasium_solver.policies.q_policy import QPolicy
-from gymnasium_solver.spaces.observations import Obs, Space, map_obs
+from gymnasium_solver.spaces.observations import Obs, map_obs
 
 
 class Sarsa(Learner):
     Config = SarsaConfig
+    config: SarsaConfig
     net: QNetwork
     policy: QPolicy
 
-    def __init__(
-        self,
-        config: SarsaConfig,
-        observation_space: Space,
-        action_space: Space,
-        seed: int,
-        device: str = "cpu",
-    ):
-        super().__init__(config, observation_space, action_space, seed, device)
-        self.config: SarsaConfig = config
-        self.net, self.policy, optimizer = build_q_network(
-            self, config.exploration, layer_norm=config.layer_norm
-        )
-        self.fit = QFit(self, self.net, optimizer)
+    def build(self) -> None:
+        cfg = self.config
+        self.net, self.policy = build_q_network(self, cfg.exploration, layer_norm=cfg.layer_norm)
+        self.fit = QFit(self)
 
     def before_rollout(self, env_steps: int, total_steps: int) -> None:
         self.policy.epsilon = self.config.epsilon.at(env_steps, total_steps)
@@ -47,26 +38,20 @@ class Sarsa(Learner):
 
     def update(self, rollout: Rollout, env_steps: int, total_steps: int) -> dict[str, float]:
         """Update from one rollout and return the metrics."""
-        with self.observing(rollout):
-            return self._update(rollout, env_steps, total_steps)
-
-    def _update(self, rollout: Rollout, env_steps: int, total_steps: int) -> dict[str, float]:
         hp = self.scheduled_values(env_steps, total_steps)
-        batch = self._prepare(rollout)
-        batch_size, n_rows = self.config.batch_size, rollout.valid.size
-        metrics = self.fit(batch, 1, batch_size, hp["policy_lr"], n_rows)
-        return metrics | hp_metrics(hp)
+        with self.observing(rollout):
+            target = self._targets(rollout)
+            return self.fit(rollout, target, 1, hp["policy_lr"]) | hp_metrics(hp)
 
-    def _prepare(self, rollout: Rollout) -> QBatch:
-        """The rollout's valid rows with the targets of Q(s, a)."""
+    def _targets(self, rollout: Rollout) -> np.ndarray:
+        """Targets [T, N] of Q(s, a)."""
         cfg, q = self.config, self.fit.values(rollout)
         next_actions = self._next_actions(rollout)[..., None]
         next_q = np.take_along_axis(q[1:], next_actions, axis=2)[..., 0]
-        target = ops.lambda_returns(
-            self.normalized_reward(rollout), next_q,
+        return ops.lambda_returns(
+            self.rewards(rollout), next_q,
             rollout.terminated, rollout.truncated, rollout.valid, cfg.gamma, cfg.td_lambda,
         )  # fmt: skip
-        return self.fit.batch(rollout, target)
 
     def _next_actions(self, rollout: Rollout) -> np.ndarray:
         """The action after each row [T, N]: the one taken, or a sample where none was taken."""

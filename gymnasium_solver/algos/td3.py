@@ -7,19 +7,29 @@ implementations: truncated episodes bootstrap from their true final observation;
 policy's units, in which the action bounds are [-1, 1]; layers use torch's default initialisation.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping
+from typing import cast
 
 import torch
 from torch import Tensor
 
 from gymnasium_solver.algos import ops
 from gymnasium_solver.algos.configs.td3 import TD3Config
-from gymnasium_solver.algos.deterministic import DeterministicLearner
-from gymnasium_solver.algos.off_policy import ReplayBatch
-from gymnasium_solver.data.memory import Draw, Sample
+from gymnasium_solver.algos.continuous import (
+    ACTOR_METRICS,
+    CRITIC_METRICS,
+    actor_turn,
+    build_networks,
+    deterministic_actor_loss,
+    deterministic_policy,
+    renamed,
+)
+from gymnasium_solver.algos.replay_learner import ReplayBatch, ReplayLearner
+from gymnasium_solver.fast.program import Hp, Learnt
 from gymnasium_solver.nets.actor_critics import Actor, ActorCritics, Critics
-from gymnasium_solver.spaces.observations import Space
+from gymnasium_solver.nets.encoder import TensorObs
+from gymnasium_solver.policies.continuous import DeterministicPolicy
+from gymnasium_solver.spaces.action_dists import require_bounded_box
 
 
 def critic_loss(
@@ -42,39 +52,53 @@ def critic_loss(
     return ops.critics_loss(q, wanted, batch.weight)
 
 
-class TD3(DeterministicLearner):
+class TD3(ReplayLearner):
     Config = TD3Config
+    config: TD3Config
+    net: ActorCritics
+    policy: DeterministicPolicy
 
-    def __init__(
-        self,
-        config: TD3Config,
-        observation_space: Space,
-        action_space: Space,
-        seed: int,
-        device: str = "cpu",
-    ):
-        super().__init__(config, observation_space, action_space, seed, device, config.n_critics)
-        self.config: TD3Config = config
+    def build(self) -> None:
+        cfg = self.config
+        width = require_bounded_box(self.action_space, cfg.algo_id, cfg.env_id).width
+        self.net = net = build_networks(
+            self, n_actor_outputs=width, n_critics=cfg.n_critics, n_critic_actions=width
+        )
+        self.policy = deterministic_policy(self)
+        self.actor = self.add_descent("policy", self.actor_loss, net.actor, tau=cfg.tau)
+        self.critic = self.add_descent(
+            "critic", self.critic_loss, net.critic, tau=cfg.tau, ema_every=cfg.policy_delay
+        )
+        self.target_actor = cast(Actor, self.actor.target)
+        self.target_critic = cast(Critics, self.critic.target)
+        self.program = self.add_program(self.step, turn=lambda: actor_turn(self))
 
-    def critic_terms(
-        self, batch: ReplayBatch, coefficients: Sequence[Tensor]
-    ) -> tuple[Tensor, list[Tensor]]:
-        terms = critic_loss(self.net, self.target_actor, self.target_critic, batch, *coefficients)
-        return terms[0], list(terms)
+    def critic_loss(
+        self, batch: ReplayBatch, c: Mapping[str, Tensor]
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        total, q, errors = critic_loss(self.net, self.target_actor, self.target_critic, batch, **c)
+        return total, {"loss": total, "q": q, "errors": errors}
 
-    def step_kind(self) -> bool:
-        """Whether the next gradient step trains the actor too."""
-        return (self.critic_optimizer.n_steps + 1) % self.config.policy_delay == 0
+    def actor_loss(
+        self, obs: TensorObs, c: Mapping[str, Tensor]
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        loss = deterministic_actor_loss(self.net, obs)
+        return loss, {"loss": loss}
 
-    def learn(
-        self, batch: ReplayBatch, sample: Sample | Draw, hp: dict[str, float]
-    ) -> dict[str, Any]:
+    def before_rollout(self, env_steps: int, total_steps: int) -> None:
+        super().before_rollout(env_steps, total_steps)
+        self.policy.noise_std = self.config.exploration_noise.at(env_steps, total_steps)
+
+    def step(self, batch: ReplayBatch, hp: Hp, trains_actor: bool) -> Learnt:
         """Update the critics and, every `policy_delay` steps, the actor and the target networks."""
         cfg = self.config
         noisy = batch._replace(noise=self.normal_noise(*batch.actions.shape))
-        smoothing = [cfg.target_noise, cfg.target_noise_clip]
-        critic_lr = hp.get("critic_lr", hp["policy_lr"])
-        if not self.step_kind():
-            return self.learn_critic(noisy, sample, smoothing, critic_lr)
-        metrics = self.learn_critic(noisy, sample, smoothing, critic_lr, cfg.tau)
-        return metrics | self.learn_actor(batch, hp["policy_lr"], cfg.tau)
+        smoothing = {"noise_std": cfg.target_noise, "noise_clip": cfg.target_noise_clip}
+        steps = self.critic(noisy, smoothing, hp.get("critic_lr", hp["policy_lr"]))
+        metrics = renamed(steps.last(), CRITIC_METRICS)
+        if trains_actor:
+            metrics |= renamed(self.actor(batch.obs, {}, hp["policy_lr"]).last(), ACTOR_METRICS)
+        return Learnt(metrics, steps.by_sample["errors"])
+
+    def forward_all(self, batch: ReplayBatch) -> None:
+        self.net(batch.obs, batch.actions)

@@ -125,9 +125,9 @@ class LearningFields(Fields):
     )
     """Learning rate. Higher: faster, until it becomes unstable."""
     optimizer: OptimizerKind = "adam"
-    """Optimiser of all networks: adam, adamw, sgd, rmsprop, rmsprop_tf (as TensorFlow has it, with
-    epsilon inside the root and short first steps), or a class of torch.optim by name: NAdam. The
-    latter is slower for small networks."""
+    """Optimiser of all networks: adam, adamw, laprop (the mean is of normalised gradients), sgd,
+    rmsprop, rmsprop_tf (as TensorFlow has it, with epsilon inside the root and short first steps),
+    or a class of torch.optim by name: NAdam. The latter is slower for small networks."""
     optimizer_kwargs: Block = {}
     """Arguments of a class of torch.optim, such as {betas: [0.9, 0.99]}. adam_eps, adam_beta1,
     adam_beta2 and momentum do not apply to it."""
@@ -145,6 +145,12 @@ class LearningFields(Fields):
     """Clip every entry of the gradient to +- this value, before its norm. null: no clipping."""
     max_grad_norm: Annotated[GradNorm, searched("log:0.1..10")] = 0.5
     """Clip the gradient norm to this value. null: no clipping."""
+    agc: Annotated[Float, Field(gt=0)] | None = None
+    """Adaptive gradient clipping: the gradient of each weight matrix is at most this times as long
+    as the matrix. 0.3 in DreamerV3. null: no clipping."""
+    bf16: bool = False
+    """Compute losses in bfloat16 where that is safe, on a GPU. Faster for large networks, less
+    exact. Without effect on a CPU."""
     gamma: Annotated[float, changing(ge=0, le=1), searched("logit:0.9..0.9995", main=True)] = 0.99
     """Discount factor. Higher: looks further ahead, with more variance."""
 
@@ -257,6 +263,16 @@ class ActorCriticFields(SdeFields, RecurrentFields):
     vf_coef: Annotated[NonNegativeSchedule, searched("0.1..1.0")] = Schedule.constant(0.5)
     """Weight of the value loss, if a value is learned. Higher: the critic learns faster, in a
     shared trunk at the cost of the actor."""
+
+    @property
+    def action_settings(self) -> dict[str, Any]:
+        """How actions are distributed (spaces/action_dists.py)."""
+        return {
+            "dist": self.action_dist,
+            "log_std_init": self.log_std_init,
+            "temperature": self.gumbel_temperature,
+            "sde": self.sde,
+        }
 
 
 class CriticFields(NetworkFields):

@@ -48,7 +48,7 @@ from gymnasium_solver.config.learner_blocks import (
     RecurrentFields,
     SdeFields,
 )
-from gymnasium_solver.config.schedule import Schedule
+from gymnasium_solver.config.schedule import Schedule, at_start
 from gymnasium_solver.config.types import (
     DEEPEST,
     Activation,
@@ -172,6 +172,17 @@ class LearnerConfig(IntrinsicFields, LearningFields, NetworkFields, NormalizeFie
     def gradient_samples(self) -> int:
         """Samples in one gradient step: without minibatches the whole rollout."""
         return self.n_envs * self.rollout_rows
+
+    @property
+    def gradients_per_env_step(self) -> float:
+        """Gradient steps for each env step: passes over every rollout, in minibatches."""
+        n_passes: Any = getattr(self, "n_epochs", 1)
+        return float(at_start(n_passes)) / self.gradient_samples
+
+    @property
+    def action_settings(self) -> dict[str, Any]:
+        """How actions are distributed, where the algorithm leaves a choice."""
+        return {}
 
 
 # Fields that an earlier version saved in every run's config.yaml, with the values that meant "not

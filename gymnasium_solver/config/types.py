@@ -26,7 +26,7 @@ from gymnasium_solver.suggest import did_you_mean
 LONGEST_NAME = 150
 DEEPEST = 50  # levels of lists and blocks in a value
 _OBS_KEYS = "expected a list of different names, or {drop: [names]}"
-OPTIMIZERS = ("adam", "adamw", "sgd", "rmsprop", "rmsprop_tf")
+OPTIMIZERS = ("adam", "adamw", "laprop", "sgd", "rmsprop", "rmsprop_tf")
 _TORCH_CLASS = re.compile(r"(torch\.optim\.)?[A-Z][A-Za-z0-9]*")
 _LONG_NETWORKS = ("mlp_actorcritic", "cnn_actorcritic")
 

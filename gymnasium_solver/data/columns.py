@@ -34,11 +34,12 @@ def layout_of(
     has_masks: bool = False,
     frame_stacks: Mapping[str, int] | None = None,
     carry: Mapping[str, np.ndarray] | None = None,
+    has_bonus: bool = False,
 ) -> dict[str, Form]:
     """Every array, [rows, envs, ...]: the rows to sample from, the head, and the look-back rows.
 
     `frame_stacks`: number of frames of each stacked part. `carry`: an example of the carry to
-    store.
+    store. `has_bonus`: store the rewards of extensions.
     """
     stacks = {name: n for name, n in (frame_stacks or {}).items() if n != 1}
     deepest = max(stacks.values(), default=1)
@@ -61,6 +62,8 @@ def layout_of(
         layout["mask"] = ((*grid, actions.n_mask), bool)
     for name, value in (carry or {}).items():
         layout[column_name("carry", name)] = ((*grid, *value.shape[1:]), value.dtype)
+    if has_bonus:
+        layout["bonus"] = (grid, np.float32)
     return layout | {
         "reward": (grid, np.float32),
         "terminated": (grid, bool),

@@ -25,6 +25,7 @@ from gymnasium_solver.spaces.observations import Obs, take_rows
 # many would be evicted from the CPU cache before use.
 _MAX_GATHERED = 16_384
 _MAX_GATHERED_BYTES = 4 * 2**20
+_N_TRIES = 8  # draws of sequences by priority
 
 
 class Sample(NamedTuple):
@@ -43,6 +44,14 @@ class Sample(NamedTuple):
 class Draw(NamedTuple):
     """One batch before its columns are gathered."""
 
+    weight: np.ndarray
+    index: np.ndarray  # type: ignore[assignment]
+
+
+class SequenceSample(NamedTuple):
+    """One batch of sequences, with importance weights and their first rows."""
+
+    rows: Sequences
     weight: np.ndarray
     index: np.ndarray  # type: ignore[assignment]
 
@@ -122,9 +131,30 @@ class Memory:
         for _ in range(n_batches):
             yield self._prioritized_draw(self.priorities, beta)
 
-    def sequences(self, n: int, length: int) -> Sequences:
-        """n sequences of `length` rows, sampled uniformly, for policies with memory."""
-        return self.replay.sequences(self.replay.sample_sequences(n, length, self.rng), length)
+    def sequences(
+        self, n: int, length: int, beta: float = 1.0, crosses_episodes: bool = False
+    ) -> SequenceSample:
+        """n sequences of `length` rows, for policies with memory. Rows after the end of the first
+        row's episode are not valid, unless `crosses_episodes`."""
+        index, weight = self._sequence_starts(n, length, beta)
+        rows = self.replay.sequences(index, length)
+        return SequenceSample(rows if crosses_episodes else rows.within_episode(), weight, index)
+
+    def _sequence_starts(self, n: int, length: int, beta: float) -> tuple[np.ndarray, np.ndarray]:
+        """Start indices [n] of sequences, and their importance weights."""
+        replay, priorities, rng = self.replay, self.priorities, self.rng
+        if priorities is None:
+            return replay.sample_sequences(n, length, rng), np.ones(n, np.float32)
+        found = np.empty(0, np.int64)
+        for _ in range(_N_TRIES):  # the newest rows are too close to the end
+            index = priorities.sample(2 * n, rng)
+            is_whole = replay.row_of(index) + length <= replay.n_added
+            found = np.concatenate([found, index[is_whole]])[:n]
+            if len(found) == n:
+                break
+        if len(found) < n:
+            found = np.concatenate([found, replay.sample_sequences(n - len(found), length, rng)])
+        return found, priorities.weights(found, replay.n_valid, beta)
 
     def update_priorities(self, index: np.ndarray, td_error: np.ndarray) -> None:
         """Set priorities from TD errors (any sign); no effect with uniform sampling."""

@@ -17,7 +17,8 @@ from gymnasium import spaces
 from gymnasium_solver.spaces.observations import Obs, Space, part_spaces
 
 MOST_BINNED = 8  # numbers in an observation that `auto` puts into bins
-EPSILON = 1e-3  # of the kernel of episodic novelty
+EPSILON, SAME_STATE = 1e-3, 0.008  # of the kernel, as in NGU
+DISTANCE_DECAY = 1e-3  # of the running mean, once it has this many entries
 EPISODE_BITS = 16  # largest table of one episode: it is cleared at each start
 MOST_VISITS = 255  # in one episode; more are not counted
 
@@ -62,15 +63,15 @@ class StateIds:
         if self.by == "exact":
             words = np.ascontiguousarray(x).view(np.uint32).astype(np.uint64)
         elif self.by == "bins":
-            words = np.floor(self._unit(x) * self.n_bins).clip(0, self.n_bins - 1).astype(np.uint64)
+            words = np.floor(self.unit(x) * self.n_bins).clip(0, self.n_bins - 1).astype(np.uint64)
         else:
-            signs = (self._unit(x) * 2 - 1) @ self._projection > 0
+            signs = (self.unit(x) * 2 - 1) @ self._projection > 0
             powers = np.uint64(1) << np.arange(signs.shape[1], dtype=np.uint64)
             words = (signs * powers).sum(axis=1, dtype=np.uint64)[:, None]
             return self._entry(words @ self._odd[:1])
         return self._entry(words @ self._odd)
 
-    def _unit(self, x: np.ndarray) -> np.ndarray:
+    def unit(self, x: np.ndarray) -> np.ndarray:
         """Numbers in [0, 1]: by their bounds, or squashed where they have none."""
         finite = np.isfinite(self.low) & np.isfinite(self.high)
         width = np.where(finite & (self.high > self.low), self.high - self.low, 1.0)
@@ -161,14 +162,16 @@ class EpisodeVisits:
 class EpisodeMemory:
     """The states of the running episodes, as embeddings; novelty by the nearest of them (NGU).
 
-    bonus = 1 / sqrt(sum over the k nearest of K + c), with K = e / (d^2 / mean d^2 + e), scaled so
-    that a state without neighbours gets 1.
+    similarity = sqrt(sum over the k nearest of K), K = e / (max(d^2 / mean d^2 - x, 0) + e), where
+    d is the distance to a neighbour and the mean is that of the k-th nearest. The bonus is inverse
+    to it, on a scale where k neighbours at the mean distance give 1, the most; states without
+    neighbours get that too. Badia et al. (2020) divide by a running mean of the bonus instead.
     """
 
     def __init__(self, n_envs: int, capacity: int, width: int, neighbors: int):
         self.states = np.zeros((n_envs, capacity, width), np.float32)
         self.n_seen = np.zeros(n_envs, np.int64)
-        self.mean_distance = np.zeros(1)  # running mean of the squared distance to the k-th nearest
+        self.distance = np.zeros(2)  # running mean of d^2 to the k-th nearest, and its count
         self.neighbors = neighbors
 
     def __call__(self, start: np.ndarray | None, x: np.ndarray, is_first: np.ndarray) -> np.ndarray:
@@ -195,10 +198,14 @@ class EpisodeMemory:
         n = min(int(self.n_seen[env]), self.states.shape[1])
         if n == 0:
             return 1.0
-        distance = np.square(self.states[env, :n] - x).sum(axis=1)
+        squares = np.square(self.states[env, :n] - x).sum(axis=1)
         k = min(self.neighbors, n)
-        nearest = np.partition(distance, k - 1)[:k]
-        self.mean_distance += 0.001 * (float(nearest.max()) - self.mean_distance)
-        scale = max(float(self.mean_distance[0]), 1e-8)
-        similarity = float((EPSILON / (nearest / scale + EPSILON)).sum())
-        return 1.0 / np.sqrt(1.0 + similarity)
+        nearest = np.partition(squares, k - 1)[:k]
+        self.distance[1] += 1
+        weight = max(DISTANCE_DECAY, 1.0 / self.distance[1])
+        self.distance[0] += weight * (float(nearest.max()) - self.distance[0])
+        away = nearest / max(float(self.distance[0]), 1e-8)
+        kernel = EPSILON / (np.maximum(away - SAME_STATE, 0.0) + EPSILON)
+        usual = EPSILON / (1.0 - SAME_STATE + EPSILON)
+        similarity = float(kernel.mean())  # of fewer than k neighbours as of k
+        return min(1.0, float(np.sqrt(usual / similarity)))

@@ -47,6 +47,13 @@ class Sequences(NamedTuple):
     is_first: np.ndarray  # bool[L + 1, B]: this observation starts an episode
     carry: dict[str, np.ndarray]  # of the acting policy, before the first row, [B, ...]
     mask: np.ndarray | None  # bool[L + 1, B, A]
+    bonus: np.ndarray | None = None  # float32[L, B]: rewards of extensions
+
+    def within_episode(self) -> "Sequences":
+        """Without the rows after the end of the first row's episode."""
+        over = np.cumsum(self.terminated | self.truncated | ~self.valid, axis=0)
+        before = np.vstack([np.zeros((1, over.shape[1]), over.dtype), over[:-1]])
+        return self._replace(valid=self.valid & (before == 0))
 
 
 class Replay(Ring):
@@ -95,8 +102,9 @@ class Replay(Ring):
     ) -> Transitions:
         """The transitions at valid indices, each over at most n_step steps of one episode.
 
-        Rewards are scaled, then clipped to +-reward_clip, before they are summed. `new_goals`: of
-        hindsight replay; rewards and terminations are computed for them first.
+        The environment's rewards are scaled, then clipped to +-reward_clip, before they are summed;
+        rewards of extensions are added as they are. `new_goals`: of hindsight replay; rewards and
+        terminations are computed for them first.
         """
         flat, n_envs = self._flat, self.n_envs
         chain = index if n_step == 1 else index + np.arange(0, n_step * n_envs, n_envs)[:, None]
@@ -105,6 +113,8 @@ class Replay(Ring):
         if new_goals is not None:
             new_goals.set_outcomes(self, chain, reward, terminated)
         reward = _shaped(reward, reward_scale, reward_clip)
+        if "bonus" in flat:
+            reward += flat["bonus"].take(chain, mode="wrap")
         if n_step == 1:
             last = index
             discount = np.logical_not(terminated) * np.float32(gamma)
@@ -191,6 +201,7 @@ class Replay(Ring):
                 for name in self._carry_names
             },
             mask=flat["mask"].take(rows, axis=0) if "mask" in flat else None,
+            bonus=flat["bonus"].take(steps) if "bonus" in flat else None,
         )
 
 

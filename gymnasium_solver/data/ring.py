@@ -49,16 +49,18 @@ class Ring:
         carry: Mapping[str, np.ndarray] | None = None,
         directory: str | None = None,
         has_goals: bool = False,
+        has_bonus: bool = False,
     ) -> None:
         """`capacity`: in transitions, over all envs. `frame_stacks` {part: k}: the part is a stack
         of k frames along its first axis, and only the newest frame is stored ("" names a plain
         array). `carry`: an example of the policy's carry, which is then stored with every row.
         `directory`: keep the arrays there in memory-mapped files, which are removed with the
-        process. `has_goals`: keep track of episodes, for hindsight replay."""
+        process. `has_goals`: keep track of episodes, for hindsight replay. `has_bonus`: rollouts
+        come with rewards of extensions."""
         stacks = {name: n for name, n in (frame_stacks or {}).items() if n > 1}
         layout = layout_of(
             capacity, n_envs, observation_space, actions,
-            has_masks=has_masks, frame_stacks=frame_stacks, carry=carry,
+            has_masks=has_masks, frame_stacks=frame_stacks, carry=carry, has_bonus=has_bonus,
         )  # fmt: skip
         self.n_envs, self.n_rows = n_envs, layout["valid"][0][0]
         self.n_valid = 0  # transitions that can be sampled
@@ -146,6 +148,9 @@ class Ring:
             self._add_single_frames(columns, rollout, is_break)
         for name in self._carry_names:
             columns[column_name("carry", name)] = rollout.carry[name][: len(rollout.valid)]
+        if "bonus" in self._columns:
+            assert rollout.bonus is not None
+            columns["bonus"] = rollout.bonus
         if "mask" in self._columns:
             if rollout.mask is None:
                 raise ValueError(
@@ -177,8 +182,9 @@ class Ring:
     def _step_over_head(self) -> None:
         """Keep the head as an invalid row, so that nothing continues from it into the next rows."""
         slot = self._n_added % self.n_rows
-        for name in ("actions", "reward", "terminated", "truncated"):
-            self._columns[name][slot] = 0  # remains of the overwritten row
+        for name in ("actions", "reward", "bonus", "terminated", "truncated"):
+            if name in self._columns:
+                self._columns[name][slot] = 0  # remains of the overwritten row
         self._n_added += 1
 
     def _write(self, start: int, columns: dict[str, np.ndarray]) -> None:

@@ -44,6 +44,7 @@ class Rollout:
     log_std: np.ndarray | None = None  # of the acting policy, if its distribution has one
     log_prob: np.ndarray | None = None  # [T, N] of the actions, in place of outputs and log_std
     value: np.ndarray | None = None  # [T, N] of obs, under the acting policy's critic, if known
+    bonus: np.ndarray | None = None  # [T, N]: rewards that extensions of the learner added
     carry: dict[str, np.ndarray] = field(default_factory=dict)  # before each row, [T + 1, N, ...]
     version: int = 0  # number of updates of the acting policy
     is_restart: bool = False  # the envs were reset: obs[0] does not follow the previous rollout

@@ -58,14 +58,18 @@ class CompiledForward:
             self._compile(inputs, [torch.from_numpy(column) for column in columns], ())
         return None if self._program is None else self._program(columns)
 
-    def on(self, inputs: tuple[Any, ...], numbers: Sequence[float] = ()) -> list[Tensor] | None:
-        """The same for trees of tensors, whose number of rows may change from call to call."""
-        if self.mode == "torch":
-            return None
+    def on(self, inputs: tuple[Any, ...], numbers: Sequence[float] = ()) -> list[Tensor]:
+        """The function on trees of tensors, whose number of rows may change from call to call: by
+        the program, or by torch."""
         columns = tree.leaves_of(inputs)
-        if self._is_stale:
+        if self.mode != "torch" and self._is_stale:
             self._compile(inputs, columns, numbers)
-        return None if self._program is None else self._program.on(columns, numbers)
+        if self.mode != "torch" and self._program is not None:
+            return self._program.on(columns, numbers)
+        self._structure = tree.structure_of(inputs)
+        scalars = torch.tensor(list(numbers), dtype=torch.float32).to(columns[0].device).unbind()
+        with torch.no_grad():
+            return list(self._as_loss(columns, scalars)[1])
 
     @property
     def _is_stale(self) -> bool:

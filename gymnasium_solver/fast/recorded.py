@@ -71,15 +71,18 @@ class LossGradient:
         params: Sequence[Tensor],
         *,
         record: bool,
-        constants: Sequence[Tensor] = (),
+        constants: Sequence[Tensor] | Callable[[], Sequence[Tensor]] = (),
         compile: bool = False,
         optimizer: FlatOptimizer | None = None,
+        name: str | None = None,
     ):
-        """`record`: False for plain torch. `compile`: as C if possible, else as NumPy calls.
-        `optimizer`: takes its steps in C too, if the gradient is."""
+        """`record`: False for plain torch. `constants`: other tensors that the loss reads, or a
+        function that is asked for them at the first call. `compile`: as C if possible, else as
+        NumPy calls. `optimizer`: takes its steps in C too, if the gradient is. `name`: the same for
+        other learners with this loss."""
         self.optimizer = optimizer
-        self.loss, self.params, self.constants = loss, params, constants
-        self.name = getattr(loss, "__qualname__", "")  # the same for other learners with this loss
+        self.loss, self.params, self._constants = loss, params, constants
+        self.name = getattr(loss, "__qualname__", "") if name is None else name
         self.form: Form = "compiled" if compile else "recorded"
         is_cuda = params[0].is_cuda
         self.mode: Mode | None = None
@@ -125,6 +128,13 @@ class LossGradient:
             if self.native is not None and self.optimizer is not None:
                 self.optimizer.native = self.native.optimizer
         return self._recorded(columns, coefficients)
+
+    @property
+    def constants(self) -> Sequence[Tensor]:
+        """Tensors that the loss reads and that are not differentiated."""
+        if callable(self._constants):
+            self._constants = self._constants()
+        return self._constants
 
     @property
     def native(self) -> NativeGradient | None:

@@ -1,20 +1,21 @@
 """Passes over minibatches by several learners on a GPU, as one program over their weights [S, P].
 
     lanes = Lanes({"descent": Descents(), ...})                             # lanes.py
-    norms = lane.together("descent", Descent(gradient, optimizer, batch, rows, ...))
+    norms = lane.together("descent", Asked(gradient, optimizer, batch, rows, ...))
 
 A step of ten small networks takes the GPU hardly longer than a step of one, and the host much
 longer: it takes each learner's minibatch, puts weights side by side, and steps each optimiser. Here
 weights, moments and batches of all learners are put side by side once for a whole update. A step is
-then one CUDA graph: minibatches, gradients, clipping and Adam. Afterwards each learner gets its
-weights and moments back.
+then one CUDA graph: minibatches, gradients, clipping and the optimisers' rules. Afterwards each
+learner gets its weights and moments back.
 
 The graph is for a fixed number of learners. If fewer take part, the other rows compute what nobody
 reads, so that a learner that ends needs no new graph. The results are those of the learner alone up
-to rounding: matrix products of a stack and Adam's arithmetic add in another order.
+to rounding: matrix products of a stack and fused Adam add in another order.
 """
 
 from collections.abc import Hashable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +24,13 @@ from torch import Tensor
 
 from gymnasium_solver import tree
 from gymnasium_solver.fast.cuda_graph import N_PLAIN_CALLS, capturing
-from gymnasium_solver.fast.optimizer import FlatOptimizer, Optimizer
+from gymnasium_solver.fast.optimizer import (
+    FlatOptimizer,
+    Optimizer,
+    clip_by_weights,
+    project,
+    update,
+)
 from gymnasium_solver.fast.recorded import LossGradient, eager, is_close
 from gymnasium_solver.fast.stacked import Rows, flat_of, stacked_loss
 from gymnasium_solver.fast.staging import Staging
@@ -31,7 +38,7 @@ from gymnasium_solver.fast.staging import Staging
 STEPS_A_TRANSFER = 32  # minibatches whose rows are uploaded together
 
 
-class Descent(NamedTuple):
+class Asked(NamedTuple):
     """What one learner asks for."""
 
     gradient: LossGradient
@@ -48,8 +55,8 @@ def can_descend_together(gradient: LossGradient, optimizer: Optimizer) -> bool:
     return (
         gradient.mode == "graph"
         and isinstance(optimizer, FlatOptimizer)
-        and optimizer.kind in ("adam", "adamw")
         and optimizer.has_constant_settings
+        and not optimizer.targets
     )
 
 
@@ -59,18 +66,18 @@ class Descents:
     def __init__(self) -> None:
         self.programs: dict[Hashable, _Program | None] = {}
 
-    def key(self, item: Descent) -> Hashable:
+    def key(self, item: Asked) -> Hashable:
         return self._kind(item), len(item.rows)
 
-    def _kind(self, item: Descent) -> Hashable:
+    def _kind(self, item: Asked) -> Hashable:
         """What a program is for; it takes any number of steps."""
         o = item.optimizer
         columns = tuple((t.shape[1:], t.dtype) for t in tree.leaves_of(item.batch))
-        settings = o.kind, o.eps, o.beta1, o.beta2, o.weight_decay, o.max_grad_norm
         sizes = item.n_rows, item.rows.shape[1], len(item.coefficients)
-        return item.gradient.name, columns, sizes, *settings, o.max_grad_value
+        settings = tuple(str(replace(group, module=None)) for group in o.groups)  # type: ignore[arg-type]
+        return item.gradient.name, columns, sizes, settings, o.max_grad_norm, o.max_grad_value
 
-    def __call__(self, items: Sequence[Descent]) -> Sequence[Tensor | None]:
+    def __call__(self, items: Sequence[Asked]) -> Sequence[Tensor | None]:
         """The norms of the gradients of each; None: not possible, nothing has changed."""
         key = self._kind(items[0])
         program = self.programs.get(key)
@@ -84,7 +91,7 @@ class Descents:
         return [None] * len(items)
 
 
-def _made(items: Sequence[Descent]) -> "_Program | None":
+def _made(items: Sequence[Asked]) -> "_Program | None":
     """The program for such items, if its first gradient is that of torch."""
     first = items[0]
     program = _Program(first, max(first.n_learners, len(items)))
@@ -99,7 +106,7 @@ def _made(items: Sequence[Descent]) -> "_Program | None":
 
 
 class _Program:
-    def __init__(self, like: Descent, n: int) -> None:
+    def __init__(self, like: Asked, n: int) -> None:
         self.n, self.one, self.optimizer = n, like.gradient, like.optimizer
         columns = tree.leaves_of(like.batch)
         self._structure = tree.structure_of(like.batch)
@@ -128,7 +135,7 @@ class _Program:
         self._graph: torch.cuda.CUDAGraph | None = None
         self._n_plain = N_PLAIN_CALLS if weights.is_cuda else None  # None: never a graph
 
-    def __call__(self, items: Sequence[Descent]) -> list[Tensor | None]:
+    def __call__(self, items: Sequence[Asked]) -> list[Tensor | None]:
         self.fill(items)
         n_steps = len(items[0].rows)
         assert all(len(item.rows) == n_steps for item in items)
@@ -143,7 +150,7 @@ class _Program:
         return list(torch.cat(norms).T[: len(items)])
 
     @torch.no_grad()
-    def fill(self, items: Sequence[Descent]) -> None:
+    def fill(self, items: Sequence[Asked]) -> None:
         """Put what the learners have side by side."""
         k = len(items)
         optimizers = [item.optimizer for item in items]
@@ -203,12 +210,16 @@ class _Program:
         grad, norm = self.gradient()
         with torch.no_grad():
             self._norms.index_copy_(0, self._step, norm[None])
-            self._adam(self._clipped(grad, norm))
+            self._update(self._clipped(grad, norm))
             self._step.add_(1)
 
     def _clipped(self, grad: Tensor, norm: Tensor) -> Tensor:
         """As `Optimizer` clips the gradient of one."""
         o = self.optimizer
+        for group in o.groups:
+            if group.agc is not None:
+                clip_by_weights(group, self._weights, grad)
+                norm = torch.linalg.vector_norm(grad, dim=1)
         if o.max_grad_value is not None:
             grad = grad.clamp(-o.max_grad_value, o.max_grad_value)
             norm = torch.linalg.vector_norm(grad, dim=1)
@@ -216,21 +227,17 @@ class _Program:
             grad = grad * (o.max_grad_norm / (norm + 1e-6)).clamp(max=1.0)[:, None]
         return grad
 
-    def _adam(self, grad: Tensor) -> None:
-        o, lr, weights = self.optimizer, self._number_staging.tensors[0][:, 1:2], self._weights
+    def _update(self, grad: Tensor) -> None:
+        lr = self._number_staging.tensors[0][:, 1:2]
         self._count.add_(1)
-        if o.weight_decay and o.kind == "adamw":
-            weights.mul_(1 - lr * o.weight_decay)
-        elif o.weight_decay:
-            grad = grad + o.weight_decay * weights
-        self._mean.lerp_(grad, 1 - o.beta1)
-        self._square.mul_(o.beta2).addcmul_(grad, grad, value=1 - o.beta2)
-        size = lr / (1 - torch.pow(o.beta1, self._count))
-        root = self._square.sqrt() / (1 - torch.pow(o.beta2, self._count)).sqrt()
-        weights.sub_(size * self._mean / (root + o.eps))
+        vectors = (self._weights, grad, self._mean, self._square)
+        for group in self.optimizer.groups:
+            weights, grads, means, squares = (v[:, group.start : group.stop] for v in vectors)
+            update(group, weights, grads, means, squares, self._count, lr * group.lr_scale)
+            project(group, self.optimizer.unit_rows.get(group.name, ()), self._weights)
 
     @torch.no_grad()
-    def _give_back(self, items: Sequence[Descent], n_steps: int) -> None:
+    def _give_back(self, items: Sequence[Asked], n_steps: int) -> None:
         optimizers = [item.optimizer for item in items]
         k = len(items)
         for places, rows in (

@@ -1,6 +1,6 @@
 """Any class of torch.optim by name, with the interface of the flat optimiser.
 
-    optimizer = TorchOptimizer(module, "NAdam", {"momentum_decay": 0.004}, max_grad_norm=0.5)
+    optimizer = TorchOptimizer([group], "NAdam", {"momentum_decay": 0.004}, max_grad_norm=0.5)
 
 The optimiser sees the parameters one by one, in their shapes, which some update rules depend on
 (Adafactor). They stay views of the flat vector, and torch changes them in place. Its state is saved
@@ -8,14 +8,14 @@ as tensors by parameter and name, without pickle.
 """
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from gymnasium_solver.errors import ConfigError
-from gymnasium_solver.fast.optimizer import FLAT_KINDS, Optimizer
+from gymnasium_solver.fast.optimizer import FLAT_KINDS, Group, Optimizer, project
 from gymnasium_solver.suggest import did_you_mean
 
 # LBFGS evaluates the loss several times per step, SparseAdam takes sparse gradients only.
@@ -32,28 +32,27 @@ _TAKEN = {
 class TorchOptimizer(Optimizer):
     def __init__(
         self,
-        module: nn.Module,
+        groups: Sequence[Group],
         name: str,
         options: Mapping[str, Any] | None = None,
         *,
-        weight_decay: float = 0.0,
         max_grad_norm: float | None = None,
         max_grad_value: float | None = None,
     ):
-        super().__init__(module, max_grad_norm=max_grad_norm, max_grad_value=max_grad_value)
+        super().__init__(groups, max_grad_norm=max_grad_norm, max_grad_value=max_grad_value)
         kind = optimizer_class(name)
         takes = _check_options(kind, options or {})
-        if weight_decay and "weight_decay" not in takes:
+        if any(group.weight_decay for group in groups) and "weight_decay" not in takes:
             raise ConfigError(f"weight_decay: torch.optim.{kind.__name__} has none; set it to 0")
         # An own default of the class (AdamW, Muon) would change the weights unasked.
         given: dict[str, Any] = {"lr": 0.0, **(options or {})}
         if "weight_decay" in takes:
-            given["weight_decay"] = weight_decay
+            given["weight_decay"] = 0.0
         try:
-            self._torch = kind(self.params, **given)
+            own = [{"params": list(group.module.parameters())} for group in groups]
+            self._torch = kind(own, **given)
         except (TypeError, ValueError) as error:
             raise ConfigError(f"optimizer: torch.optim.{kind.__name__}: {error}") from None
-        self.weight_decay = weight_decay
 
     @torch.no_grad()
     def step(self, grad: Tensor, lr: float | Tensor) -> Tensor:
@@ -62,13 +61,17 @@ class TorchOptimizer(Optimizer):
         parts = grad.split([p.numel() for p in self.params])
         for parameter, part in zip(self.params, parts, strict=True):
             parameter.grad = part.view_as(parameter)
-        for group in self._torch.param_groups:
-            group["lr"] = torch.tensor(lr) if isinstance(group["lr"], Tensor) else float(lr)
+        for own, group in zip(self.groups, self._torch.param_groups, strict=True):
+            rate = float(lr) * own.lr_scale
+            group["lr"] = torch.tensor(rate) if isinstance(group["lr"], Tensor) else rate
             if "weight_decay" in group:
-                group["weight_decay"] = self.weight_decay
+                group["weight_decay"] = own.weight_decay
         self._torch.step()
         for parameter in self.params:
             parameter.grad = None
+        for own in self.groups:
+            project(own, self.unit_rows.get(own.name, ()), self.flat)
+        self._move_targets()
         return norm
 
     def state(self) -> dict[str, Tensor]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-import gymnasium_solver.algos.learner  # noqa: F401  (so that the first test finds it: tests/conftest.py)
+import gymnasium_solver.fast.execution  # noqa: F401  (so that the first test finds it: tests/conftest.py)
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.runs.jsonl import read_jsonl
 from gymnasium_solver.runs.run import Run

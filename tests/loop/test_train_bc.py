@@ -320,9 +320,13 @@ def test_mistakes_are_told_in_one_line(fields: dict[str, Any], text: str, tmp_pa
     pytest.importorskip("minari")
     pytest.importorskip("h5py")
     data = demonstrate("Probe/ObsActionReward-v0", tmp_path / "a.npz", 4)
-    config = config_of("Probe/ObsActionReward-v0", **{"dataset": data, **fields})
-    with pytest.raises(ConfigError, match=text) as error:
+
+    def train() -> None:
+        config = config_of("Probe/ObsActionReward-v0", **{"dataset": data, **fields})
         loop.train(config, runs_root=tmp_path / "runs")
+
+    with pytest.raises(ConfigError, match=text) as error:
+        train()
     assert "\n" not in str(error.value)
     assert not (tmp_path / "runs").exists()
 

@@ -189,11 +189,11 @@ def test_the_target_network_is_copied_when_the_clock_passes_a_multiple(
     update = DQN.update
 
     def counted(self: DQN, rollout: Rollout, env_steps: int, total_steps: int) -> Any:
-        def copy_target(tau: float) -> None:
+        def copy_target() -> None:
             copies.append(env_steps + rollout.env_steps)
 
         with monkeypatch.context() as patch:
-            patch.setattr(self, "update_target", copy_target)
+            patch.setattr(self.descent.optimizer, "copy_to_targets", copy_target)
             return update(self, rollout, env_steps, total_steps)
 
     monkeypatch.setattr(DQN, "update", counted)

@@ -330,6 +330,7 @@ def test_actions_of_an_older_policy_are_weighted() -> None:
     weight = corrected(agent.net, agent.actions, batch).advantage
     assert torch.allclose(weight, (now / old.exp()).clamp(max=1.0), atol=1e-6)
     assert weight.requires_grad is False
-    loss = policy_gradient_loss(agent.net, agent.actions, batch._replace(advantage=weight),
-                                torch.tensor(0.0), torch.tensor(0.0))  # fmt: skip
+    numbers = {"ent_coef": torch.tensor(0.0), "vf_coef": torch.tensor(0.0)}
+    weighted = batch._replace(advantage=weight)
+    loss = policy_gradient_loss(agent.net, agent.actions, weighted, numbers)
     assert torch.allclose(loss.policy, -(weight * now.log()).mean(), atol=1e-6)

@@ -169,7 +169,7 @@ def test_a_step_that_overflows_though_its_gradient_did_not(
 
     def overflows(agent: Reinforce, *args: Any) -> dict[str, float]:
         metrics = update(agent, *args)
-        agent.optimizer.flat.data[3] = np.inf
+        agent.descent.optimizer.flat.data[3] = np.inf
         return metrics
 
     monkeypatch.setattr(Reinforce, "update", overflows)

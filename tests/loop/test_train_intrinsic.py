@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gymnasium_solver.algos.extensions.intrinsic import IntrinsicReward
 from gymnasium_solver.algos.ppo import PPO
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.training.agents import build_agent
@@ -95,8 +96,9 @@ def test_the_predictor_learns_what_it_sees(make_config: Call) -> None:
     config = make_config("ppo", "CartPole-v1", intrinsic=settings)
     agent = build_agent(config, env.observation_space, env.action_space)
     assert isinstance(agent, PPO)
-    assert agent.intrinsic is not None
-    rnd = agent.intrinsic.rnd
+    (intrinsic,) = agent.extensions
+    assert isinstance(intrinsic, IntrinsicReward)
+    rnd = intrinsic.rnd
     assert rnd is not None
     rng = np.random.default_rng(0)
     seen = rng.normal(size=(256, 4)).astype(np.float32)
@@ -142,7 +144,8 @@ def rewards_of(make_config: Call, states: list[int], is_first: list[int], **sett
     )
     agent = build_agent(config, spaces.Discrete(9), spaces.Discrete(2))
     assert isinstance(agent, PPO)
-    assert agent.intrinsic is not None
+    (intrinsic,) = agent.extensions
+    intrinsic.follow(0, 100)
     first = np.array(is_first, bool)[:, None]
     rollout = SimpleNamespace(
         obs=np.array(states)[:, None],
@@ -151,7 +154,9 @@ def rewards_of(make_config: Call, states: list[int], is_first: list[int], **sett
         done=np.append(first[1:, 0], False)[1:, None],
         is_restart=True,
     )
-    return agent.intrinsic(rollout, 0, 100)[:, 0]  # type: ignore[arg-type]
+    bonus = intrinsic.bonus(rollout)  # type: ignore[arg-type]
+    assert bonus is not None
+    return bonus[:, 0]
 
 
 def test_episodic_counts_fade_within_an_episode_only(make_config: Call) -> None:

@@ -1,12 +1,11 @@
-"""DQN's gradient steps of a round in one compiled call (algos/joined_steps.py)."""
+"""DQN's gradient steps of a round in one compiled call (fast/descent.py)."""
 
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from gymnasium_solver.algos.dqn import DQN
-from gymnasium_solver.algos.joined_steps import JoinedSteps
+from gymnasium_solver.fast.descent import Descent
 from gymnasium_solver.fast.native.build import can_compile
 
 pytestmark = pytest.mark.skipif(not can_compile(), reason="needs a C compiler")
@@ -19,13 +18,13 @@ FIELDS = {"compile": "native", "max_epochs": 5, "train_freq": 8, "updates_per_st
 def rounds(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Steps of each compiled call."""
     counted: list[int] = []
-    call = JoinedSteps.__call__
+    call = Descent._in_one_call
 
-    def spy(self: JoinedSteps, n_updates: int, *args: Any) -> dict[str, Any]:
-        counted.append(n_updates)
-        return call(self, n_updates, *args)
+    def spy(self: Descent, batch: Any, numbers: Any, lr: Any, parts: Any, stop: Any) -> Any:
+        counted.append(len(parts))
+        return call(self, batch, numbers, lr, parts, stop)
 
-    monkeypatch.setattr(JoinedSteps, "__call__", spy)
+    monkeypatch.setattr(Descent, "_in_one_call", spy)
     return counted
 
 
@@ -39,10 +38,8 @@ def test_the_same_bits_as_one_step_after_another(
     joined = train("dqn", "CartPole-v1", **FIELDS)
     assert len(rounds) > 5
     assert min(rounds) > 1
-    rounds.clear()
-    monkeypatch.setattr(DQN, "can_join_steps", lambda self: False)
+    monkeypatch.setattr(Descent, "_in_one_call", lambda *arguments: None)
     separate = train("dqn", "CartPole-v1", **FIELDS)
-    assert not rounds
     assert weight_hash(joined) == weight_hash(separate)
     for a, b in zip(learning_rows(joined), learning_rows(separate), strict=True):
         assert a["train/opt/q/mean"] == pytest.approx(b["train/opt/q/mean"], rel=1e-5, abs=1e-6)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from gymnasium_solver.algos.monitor import effective_rank
+from gymnasium_solver.algos.extensions.monitor import effective_rank
 from gymnasium_solver.errors import ConfigError
 
 Call = Callable[..., Any]

@@ -159,7 +159,7 @@ def test_the_replay_is_announced_and_refused_if_it_cannot_fit(
     train("dqn", "CartPole-v1", observer=notes)
     assert any("replay: 60 transitions take 0.0 MB in memory" in note for note in notes.notes)
     monkeypatch.setattr(
-        "gymnasium_solver.algos.off_policy.available_memory_bytes", lambda: 1_000_000
+        "gymnasium_solver.algos.replay_learner.available_memory_bytes", lambda: 1_000_000
     )
     with pytest.raises(ConfigError, match=r"buffer_size.*replay_dir"):
         train("dqn", "CartPole-v1", buffer_size=10_000_000)

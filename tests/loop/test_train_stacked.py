@@ -12,12 +12,12 @@ import torch
 
 from gymnasium_solver.envs.engines import array_envs
 from gymnasium_solver.fast import stacked
-from gymnasium_solver.fast.optimizer import FlatOptimizer
 from gymnasium_solver.lanes import Lane
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.training import loop
 from gymnasium_solver.training.observer import Observer
 from gymnasium_solver.training.stacked import train_stacked
+from tests.optimizers import flat_optimizer
 
 SEEDS = (3, 4, 5)
 # Episodes of Pendulum are longer than these runs, so that all seeds have batches of the same size.
@@ -200,7 +200,7 @@ def test_a_loss_that_cannot_be_stacked_is_computed_by_each() -> None:
     items: list[Any] = []
     for _ in range(4):
         net = Net(3, 1)
-        optimizer = FlatOptimizer(net, "sgd")
+        optimizer = flat_optimizer(net, "sgd")
         items.append((stacked.LossGradient(net.loss, optimizer.params, record=True),
                       torch.randn(8, 3), []))  # fmt: skip
     results = stacked.Gradients()(items)

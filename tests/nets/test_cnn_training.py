@@ -24,6 +24,7 @@ from gymnasium_solver.training.loop import resume, train
 from gymnasium_solver.training.observer import Observer, TrainInfo
 from gymnasium_solver.training.prepare import build_config
 from tests.acting import best, drawn, random_rollout
+from tests.unit.test_learner_state import prepared
 
 SHAPE = [1, 16, 16]
 OFF_POLICY: dict[str, Any] = {
@@ -164,7 +165,7 @@ def test_a_rollout_is_learnt_from_as_bytes() -> None:
     agent = build_agent(config("ppo"), image, actions)
     assert isinstance(agent, PPO)
     rollout = random_rollout(agent.policy, 8, 4)
-    batch = agent._prepare(rollout).batch
+    batch = prepared(agent, rollout).batch
     assert isinstance(rollout.obs, np.ndarray)
     assert rollout.obs.dtype == np.uint8
     assert batch.obs.dtype == torch.uint8

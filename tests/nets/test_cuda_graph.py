@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 from gymnasium_solver.fast.cuda_graph import MAX_GRAPHS, N_PLAIN_CALLS, Graphed
-from gymnasium_solver.fast.optimizer import FlatOptimizer
 from gymnasium_solver.fast.recorded import LossGradient
+from tests.optimizers import flat_optimizer
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 
@@ -50,7 +50,7 @@ def test_training_is_the_same_with_and_without_graphs(kind):
     weights = []
     for record in (False, True):
         module = net()
-        optimizer = FlatOptimizer(module, kind, max_grad_norm=0.5, weight_decay=0.01)
+        optimizer = flat_optimizer(module, kind, max_grad_norm=0.5, weight_decay=0.01)
         if not record:
             optimizer._graphed = None
 

@@ -115,7 +115,7 @@ def test_recorded_losses_learn_what_torch_learns(case: str) -> None:
     for i in range(3):
         for agent in (recorded, plain):
             agent.update(rollout_for(case, seed=i), 12 * (i + 1), 100)
-    for gradient in (recorded.critic_gradient, recorded.actor_gradient):
+    for gradient in recorded.gradients.values():
         assert gradient.mode == "recorded"
     for ours, theirs in zip(recorded.learnt_weights(), plain.learnt_weights(), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4)
@@ -126,14 +126,14 @@ def test_the_modes_of_gradients_are_saved_and_resumed(case: str) -> None:
     one, two = agent_for(case), agent_for(case, seed=9)
     one.update(rollout_for(case), 12, 100)
     one.update(rollout_for(case), 24, 100)
-    one.critic_gradient.mode = "torch"  # as if its first batch had tipped on a tie
+    one.gradients["critic"].mode = "torch"  # as if its first batch had tipped on a tie
     tensors, extra = copied(one.state())
     assert extra["gradients"] == {"critic": "torch", "policy": "recorded"}
     two.load_state(tensors, extra)
     two.update(rollout_for(case, seed=1), 36, 100)
     two.update(rollout_for(case, seed=2), 48, 100)
-    assert two.critic_gradient.mode == "torch"
-    assert two.actor_gradient.mode == "recorded"
+    assert two.gradients["critic"].mode == "torch"
+    assert two.gradients["policy"].mode == "recorded"
 
 
 def test_returns_of_rewards_begin_anew_where_the_envs_were_reset() -> None:

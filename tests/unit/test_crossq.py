@@ -10,9 +10,8 @@ from gymnasium import spaces
 from torch import Tensor
 
 from gymnasium_solver.algos.crossq import CrossQ, CrossQConfig, actor_loss, critic_loss
-from gymnasium_solver.algos.off_policy import ReplayBatch
+from gymnasium_solver.algos.replay_learner import ReplayBatch
 from gymnasium_solver.data.rollout import Rollout
-from gymnasium_solver.fast.optimizer import FlatOptimizer
 from gymnasium_solver.nets.actor_critics import squash
 from gymnasium_solver.nets.renorm import BatchRenorm, train_pass
 from gymnasium_solver.spaces.actions import action_kind
@@ -130,23 +129,26 @@ def test_moments_move_with_the_steps_and_not_by_acting() -> None:
             (not same(critic, running(agent.net.critic)), not same(actor, running(agent.net.actor)))
         )
     assert moved == [(True, False), (True, False), (True, True)]
-    assert not agent.targets, "no target networks"
+    assert not any(o.targets for o in agent.optimizers.values()), "no target networks"
 
 
 def test_corrections_begin_after_the_warm_up() -> None:
     agent = agent_for(renorm_warmup=5)
-    assert [agent._bounds(n) for n in (0, 4, 5, 6)] == [(1, 0), (1, 0), (3, 5), (3, 5)]
+    found = []
+    for n in (0, 4, 5, 6):
+        agent.critic.optimizer.set_count(n)
+        found.append(tuple(agent._bounds(agent.critic).values()))
+    assert found == [(1, 0), (1, 0), (3, 5), (3, 5)]
     warm, cold = agent_for(renorm_warmup=0), agent_for(renorm_warmup=100)
     for agent in (warm, cold):
         agent.update(rollout_for(), 12, 100)
-    assert not torch.equal(warm.critic_optimizer.flat, cold.critic_optimizer.flat)
+    assert not torch.equal(warm.critic.optimizer.flat, cold.critic.optimizer.flat)
 
 
 def test_adam_forgets_faster() -> None:
     agent = agent_for()
-    for optimizer in (agent.critic_optimizer, agent.actor_optimizer):
-        assert isinstance(optimizer, FlatOptimizer)
-        assert optimizer.beta1 == 0.5
+    for descent in (agent.critic, agent.actor):
+        assert descent.optimizer.groups[0].beta1 == 0.5
 
 
 def test_critics_have_their_own_widths() -> None:

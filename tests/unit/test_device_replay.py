@@ -5,21 +5,20 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from gymnasium_solver.algos.device_replay import DeviceReplay, can_copy
-from gymnasium_solver.algos.off_policy import OffPolicyLearner
+from gymnasium_solver.algos.replay_learner import ReplayLearner
+from gymnasium_solver.data.device_replay import DeviceReplay, can_copy
 from gymnasium_solver.data.memory import Memory
 from gymnasium_solver.data.replay import Replay
 from gymnasium_solver.errors import ConfigError
-from gymnasium_solver.fast.graphed_step import GraphedStep
 from gymnasium_solver.spaces.actions import action_kind
 from gymnasium_solver.tree import leaves_of, map_tree
-from tests.nets.test_graphed_step import (
+from tests.nets.test_program import (
     CASES,
-    capture_for,
     config_of,
     learner_of,
     load_config,
     rollouts_of,
+    use_graph,
 )
 from tests.unit.replay_stream import ACTIONS, N_FRAMES, OBS_SPACE, FrameStream, Stream
 
@@ -121,14 +120,13 @@ def test_training_from_the_copy_is_training_from_the_host(name, monkeypatch):
     config = config_of(name)
     rollouts, learners = rollouts_of(config), []
     for copies in (False, True):
-        monkeypatch.setattr(OffPolicyLearner, "_copies_replay", copies)
-        learner = learner_of(config)
-        learner.step_graph = GraphedStep(learner, capture_for(learner))
+        monkeypatch.setattr(ReplayLearner, "_copies_replay", copies)
+        learner = use_graph(learner_of(config))
         for i, rollout in enumerate(rollouts):
             learner.update(rollout, 100 + 2 * i, 10_000)
         assert (learner.device_replay is not None) == copies
-        assert learner.step_graph.failure is None
-        assert learner.step_graph._launches
+        assert learner.program.failure is None
+        assert learner.program._launches
         learners.append(learner)
     for a, b in zip(learners[0].learnt_weights(), learners[1].learnt_weights(), strict=True):
         # The batches are equal; products differ in the last bits with the alignment of memory.

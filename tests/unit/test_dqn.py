@@ -10,7 +10,7 @@ from torch import Tensor
 
 from gymnasium_solver.algos import ops
 from gymnasium_solver.algos.dqn import DQN, DQNConfig, c51_errors, td_errors
-from gymnasium_solver.algos.off_policy import ReplayBatch
+from gymnasium_solver.algos.replay_learner import ReplayBatch
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.fast import recorded
 from gymnasium_solver.nets.network import Network
@@ -82,7 +82,7 @@ def test_the_target_gets_no_gradient_and_the_weight_scales_a_row() -> None:
     table(a.net.q, ONLINE)
     table(a.target, TARGET)
     batch = batch_of(**STEP, next_state=[1, 1])._replace(weight=torch.tensor([0.5, 1.0]))
-    grad, loss, *_ = a.gradient(batch, [])
+    grad, loss, *_ = a.descent.gradient(batch, [])
     error = 3 - (1 + 0.9 * 7)
     assert loss.item() == pytest.approx(0.5 * error**2 / 2, rel=1e-5)
     weights, _ = grad[:9].view(3, 3), grad[9:]
@@ -286,11 +286,11 @@ def test_the_recorded_gradient_is_autograds(flags: dict[str, Any], masked: bool)
         a.net.q.resample(a.rng)
         a.target.resample(a.rng)
         b = batch(n)
-        got = a.gradient(b, [])
-        expected = recorded.eager(a._loss, a.optimizer.params, b, [])
+        got = a.descent.gradient(b, [])
+        expected = recorded.eager(a.descent._on_list, a.descent.optimizer.params, b, [])
         for x, y in zip(got, expected, strict=True):
             np.testing.assert_allclose(x, y, rtol=2e-3, atol=1e-5)
-    assert a.gradient.mode == "recorded"
+    assert a.descent.mode == "recorded"
 
 
 @pytest.mark.parametrize(

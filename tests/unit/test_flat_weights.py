@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
 from gymnasium_solver.algos import ALGOS, algo_class
-from gymnasium_solver.algos.on_policy import Batch
-from gymnasium_solver.algos.ppo import Coefficients, ppo_loss
+from gymnasium_solver.algos.on_policy import Batch, evaluate_actions
+from gymnasium_solver.algos.ppo import ppo_loss
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.fast.recorded import LossGradient
@@ -261,7 +261,8 @@ def test_ppo_losses_and_gradients_of_several_networks_at_once(space: Any) -> Non
     config = algo.Config(env_id="x", algo_id="ppo", n_envs=1, hidden_dims=[6])
     agents: list[Any] = [algo(config, PARTS, space, seed=seed) for seed in range(3)]
     nets = [agent.net for agent in agents]
-    c = Coefficients(torch.tensor(0.2), torch.tensor(0.5), torch.tensor(0.01), torch.tensor(0.3))
+    names = ("clip_range", "vf_coef", "ent_coef", "clip_range_vf")
+    c = dict(zip(names, torch.tensor([0.2, 0.5, 0.01, 0.3]).unbind(), strict=True))
 
     def batch_of(seed: int) -> Batch:
         g = torch.Generator().manual_seed(seed)
@@ -284,7 +285,7 @@ def test_ppo_losses_and_gradients_of_several_networks_at_once(space: Any) -> Non
             self.net = net
 
         def forward(self, batch: Batch) -> Tensor:
-            return ppo_loss(self.net, actions, batch, c).total
+            return ppo_loss(evaluate_actions(self.net, actions, batch), batch, c).total
 
     batches = [batch_of(seed) for seed in range(3)]
     structure = structure_of(batches[0])
@@ -297,7 +298,7 @@ def test_ppo_losses_and_gradients_of_several_networks_at_once(space: Any) -> Non
 
     grads, got = vmap(torch.func.grad_and_value(loss))(parameters, buffers, columns)
     for i, net in enumerate(nets):
-        expected = ppo_loss(net, actions, batches[i], c).total
+        expected = ppo_loss(evaluate_actions(net, actions, batches[i]), batches[i], c).total
         torch.testing.assert_close(got[i], expected)
         own = torch.autograd.grad(expected, list(net.parameters()))
         for (name, _), grad in zip(net.named_parameters(), own, strict=True):

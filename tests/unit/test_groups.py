@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gymnasium_solver.algos.groups import elite_rows, leave_one_out
+from gymnasium_solver.algos.advantages import elite_rows, leave_one_out
 from gymnasium_solver.envs.joined import GroupedEnv
 from gymnasium_solver.envs.journal import JournaledEnv
 from gymnasium_solver.envs.make import make_vector_env, training_env
@@ -135,16 +135,21 @@ def test_reinforce_plus_plus_is_a_clipped_ratio(tmp_path: Path) -> None:
     import torch
 
     from gymnasium_solver.algos.on_policy import policy_gradient_loss
-    from tests.unit.test_learner_state import DISCRETE, acted, agent_for, random_rollout
+    from tests.unit.test_learner_state import (
+        DISCRETE,
+        acted,
+        agent_for,
+        prepared,
+        random_rollout,
+    )
 
     agent = agent_for("reinforce", clip_range=0.2, n_epochs=3, normalize_returns=True)
-    batch = agent._prepare(acted(agent, random_rollout(DISCRETE, 1))).batch
+    batch = prepared(agent, acted(agent, random_rollout(DISCRETE, 1))).batch
     moved = torch.linspace(-1, 1, len(batch.log_prob))
     batch = batch._replace(log_prob=batch.log_prob - moved)
     zero = torch.tensor(0.0)
-    found = -policy_gradient_loss(
-        agent.net, agent.actions, batch, zero, zero, torch.tensor(0.2)
-    ).policy.item()
+    numbers = {"ent_coef": zero, "vf_coef": zero, "clip_range": torch.tensor(0.2)}
+    found = -policy_gradient_loss(agent.net, agent.actions, batch, numbers).policy.item()
     outputs = agent.net.actor(batch.obs).detach()
     new = torch.log_softmax(outputs, 1).gather(1, batch.actions[:, None])[:, 0]
     wanted = [

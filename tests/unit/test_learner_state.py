@@ -10,7 +10,7 @@ import torch
 from gymnasium import spaces
 
 from gymnasium_solver.algos import algo_class, ops
-from gymnasium_solver.algos.ppo import PPO, Coefficients, ppo_loss
+from gymnasium_solver.algos.ppo import PPO
 from gymnasium_solver.algos.reinforce import Reinforce
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.errors import RunError
@@ -19,6 +19,16 @@ from gymnasium_solver.spaces.actions import action_kind
 OBS = spaces.Box(-10, 10, (3,), np.float32)
 DISCRETE, BOX = spaces.Discrete(3), spaces.Box(-1, 1, (2,), np.float32)
 N_ENVS, N_STEPS = 2, 12
+
+
+NUMBERS = {"clip_range": torch.tensor(0.2), "vf_coef": torch.tensor(0.5)}
+
+
+def prepared(agent: Any, rollout: Any) -> Any:
+    """What a learner makes of a rollout before its gradient steps."""
+    if agent.config.algo_id == "ppo":
+        return agent._prepare(rollout, agent.rewards(rollout), agent.values(rollout))
+    return agent._prepare(rollout)
 
 
 def agent_for(
@@ -109,7 +119,7 @@ def test_a_loaded_learner_goes_on_exactly(algo_id: str, action_space: Any, optim
 def test_seeds_decide_weights_and_draws() -> None:
     same, again, other = (agent_for("ppo", seed=seed) for seed in (3, 3, 4))
     assert_same_weights(same, again)
-    assert not torch.equal(same.optimizer.flat, other.optimizer.flat)
+    assert not torch.equal(same.descent.optimizer.flat, other.descent.optimizer.flat)
     obs = np.zeros((100, 3), np.float32)
     draws = [sampled(a, obs) for a in (same, again, other)]
     np.testing.assert_array_equal(draws[0], draws[1])
@@ -149,8 +159,8 @@ def test_what_fits_is_taken_and_the_rest_named() -> None:
     assert torch.equal(target.net.actor_torso[0].weight, source.net.actor_torso[0].weight)
     assert torch.equal(target.encoder.normalizer.mean, source.encoder.normalizer.mean)
     # In place: the optimiser goes on with the very numbers the policy has.
-    own = torch.cat([p.reshape(-1) for p in target.optimizer.params])
-    assert torch.equal(own, target.optimizer.flat)
+    own = torch.cat([p.reshape(-1) for p in target.descent.optimizer.params])
+    assert torch.equal(own, target.descent.optimizer.flat)
 
 
 def test_statistics_are_taken_together_or_not_at_all() -> None:
@@ -190,7 +200,7 @@ def test_ppo_bootstraps_a_truncation_from_its_final_observation() -> None:
     rollout = crafted_rollout()
     v = values_of(agent, array_of(rollout))
     assert np.abs(v).min() > 1e-3, "a value of zero would prove nothing"
-    batch = agent._prepare(rollout).batch
+    batch = prepared(agent, rollout).batch
 
     cut = 3 + gamma * v[2, 0] - v[1, 0]  # obs[2] is the final observation
     ended = 4 - v[1, 1]
@@ -214,15 +224,15 @@ def test_ppo_bootstraps_a_truncation_from_its_final_observation() -> None:
 
 def test_what_follows_a_reset_does_not_reach_the_episode_before() -> None:
     agent = agent_for("ppo", normalize_advantages="off")
-    before = agent._prepare(crafted_rollout()).batch
+    before = prepared(agent, crafted_rollout()).batch
     other = crafted_rollout()
     array_of(other)[3:] += 100
     other.reward[3] += 100
-    after = agent._prepare(other).batch
+    after = prepared(agent, other).batch
     np.testing.assert_array_equal(before.advantage[:4], after.advantage[:4])
     other = crafted_rollout()
     array_of(other)[2] += 1  # the final observations
-    changed = (agent._prepare(other).batch.advantage != before.advantage).tolist()
+    changed = (prepared(agent, other).batch.advantage != before.advantage).tolist()
     assert changed == [True, False, True, False, False, False], "env 1 terminated"
 
 
@@ -239,9 +249,8 @@ def test_an_end_stops_the_sum_even_without_a_reset_row_after_it(kind: str) -> No
 
 def test_the_first_ratio_is_one() -> None:
     agent = agent_for("ppo", BOX, normalize_obs="rolling")
-    batch = agent._prepare(acted(agent, random_rollout(BOX, 1))).batch
-    coefficients = Coefficients(torch.tensor(0.2), torch.tensor(0.5))
-    terms = ppo_loss(agent.net, agent.actions, batch, coefficients)
+    batch = prepared(agent, acted(agent, random_rollout(BOX, 1))).batch
+    terms = agent._terms(batch, NUMBERS)
     zeros = torch.zeros_like(batch.log_prob)
     torch.testing.assert_close(terms.log_ratio, zeros, rtol=0, atol=1e-5)
 
@@ -250,18 +259,16 @@ def test_the_ratio_is_to_the_policy_that_acted() -> None:
     """Weights that changed since, in another process or by an update, do not change its base."""
     agent = agent_for("ppo", BOX)
     rollout = acted(agent, random_rollout(BOX, 1))
-    before = agent._prepare(rollout).batch.log_prob.clone()
+    before = prepared(agent, rollout).batch.log_prob.clone()
     assert rollout.log_std is not None
     mean, std = rollout.outputs, np.exp(rollout.log_std)
     z = (rollout.actions - mean) / std
     expected = (-0.5 * z**2 - np.log(std) - 0.5 * np.log(2 * np.pi)).sum(-1)[rollout.valid]
     np.testing.assert_allclose(before.numpy(), expected, rtol=1e-4, atol=1e-4)
-    agent.optimizer.flat.add_(0.1)
-    batch = agent._prepare(rollout).batch
+    agent.descent.optimizer.flat.add_(0.1)
+    batch = prepared(agent, rollout).batch
     torch.testing.assert_close(batch.log_prob, before)
-    terms = ppo_loss(
-        agent.net, agent.actions, batch, Coefficients(torch.tensor(0.2), torch.tensor(0.5))
-    )
+    terms = agent._terms(batch, NUMBERS)
     assert terms.log_ratio.abs().max() > 0.01
 
 
@@ -269,7 +276,7 @@ def test_the_ratio_is_to_the_policy_that_acted() -> None:
 def test_advantages_are_standardised_over_the_valid_rows_alone(mode: str) -> None:
     rollout = random_rollout(DISCRETE, 1)
     rollout.reward[~rollout.valid] = 1e6
-    batch = agent_for("ppo", normalize_advantages=mode)._prepare(rollout).batch
+    batch = prepared(agent_for("ppo", normalize_advantages=mode), rollout).batch
     mean, std = float(batch.advantage.mean()), float(batch.advantage.std(correction=0))
     assert ((mean, std) == pytest.approx((0, 1), abs=1e-5)) == (mode == "rollout")
     assert len(batch.obs) == rollout.env_steps == int(rollout.valid.sum())
@@ -282,8 +289,8 @@ def test_a_policy_that_moved_too_far_ends_the_update() -> None:
     acted(free, rollout)
     assert free.update(rollout, 24, 100)["opt/ppo/kl_stop_triggered"] == 0
     assert held.update(rollout, 24, 100)["opt/ppo/kl_stop_triggered"] == 1
-    assert free.optimizer.n_steps == 10
-    assert held.optimizer.n_steps == 1, "the first step moves, the second is refused"
+    assert free.descent.optimizer.n_steps == 10
+    assert held.descent.optimizer.n_steps == 1, "the first step moves, the second is refused"
 
 
 def weights_of(batch: Any) -> Sequence[float]:
@@ -299,7 +306,7 @@ def test_reinforce_weighs_actions_by_what_followed() -> None:
     whole = agent_for("reinforce", returns_type="mc:episode", **plain)._prepare(rollout).batch
     assert weights_of(whole) == pytest.approx([2.5, 4, 2.5, 4, 5, 6])
     agent: Reinforce = agent_for("reinforce", policy_targets="advantages", **plain)
-    baseline = agent._prepare(rollout).batch
+    baseline = prepared(agent, rollout).batch
     with torch.no_grad():
         value = agent.net(baseline.obs)[1]
     torch.testing.assert_close(baseline.advantage, to_go.advantage - value)
@@ -321,12 +328,12 @@ def test_returns_of_rewards_begin_anew_where_the_envs_were_reset() -> None:
     fields: dict[str, Any] = {"normalize_reward": True}
     for algo_id in ("ppo", "reinforce"):
         agent, fresh = agent_for(algo_id, **fields), agent_for(algo_id, **fields)
-        agent.normalized_reward(random_rollout(DISCRETE, 1))
+        agent.rewards(random_rollout(DISCRETE, 1))
         assert np.abs(agent.reward_normalizer.running_return).min() > 1e-3
         rollout = random_rollout(DISCRETE, 2)
         rollout.is_restart = True
-        agent.normalized_reward(rollout)
-        fresh.normalized_reward(rollout)
+        agent.rewards(rollout)
+        fresh.rewards(rollout)
         np.testing.assert_allclose(
             agent.reward_normalizer.running_return, fresh.reward_normalizer.running_return
         )
@@ -337,12 +344,12 @@ def test_the_mode_of_a_gradient_is_saved_and_resumed() -> None:
     _, extra = one.state()
     assert extra["gradients"] == {"policy": None}
     one.update(random_rollout(DISCRETE, 1), 24, 100)
-    one.gradient.mode = "torch"  # as if its first batch had tipped on a tie
+    one.descent.gradient.mode = "torch"  # as if its first batch had tipped on a tie
     tensors, extra = one.state()
     assert extra["gradients"] == {"policy": "torch"}
     two.load_state(tensors, json.loads(json.dumps(extra)))
     two.update(random_rollout(DISCRETE, 2), 48, 100)
-    assert two.gradient.mode == "torch"
+    assert two.descent.mode == "torch"
     assert two.update_mode == "plain torch"
     assert two.n_updates == 2
 

@@ -13,7 +13,8 @@ from gymnasium_solver.fast.native import build
 from gymnasium_solver.fast.native.build import can_compile
 from gymnasium_solver.fast.native.gradient import NativeGradient
 from gymnasium_solver.fast.native.program import set_threads
-from gymnasium_solver.fast.optimizer import FlatOptimizer
+from gymnasium_solver.fast.optimizer import FLAT_KINDS, FlatOptimizer
+from tests.optimizers import flat_optimizer
 from tests.unit.test_recorded_losses import HIDDEN, N_ACTIONS, OPERATIONS, WIDTH, columns
 
 pytestmark = pytest.mark.skipif(not can_compile(), reason="needs a C compiler")
@@ -149,7 +150,7 @@ def test_stacked_networks_targets_and_rows_as_outputs() -> None:
             torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["adam", "adamw", "sgd", "rmsprop", "rmsprop_tf"])
+@pytest.mark.parametrize("kind", FLAT_KINDS)
 def test_optimisers_agree_with_their_torch_form(everything: Any, kind: Any) -> None:
     *_, gradient = everything
     options: dict[str, Any] = {
@@ -159,13 +160,14 @@ def test_optimisers_agree_with_their_torch_form(everything: Any, kind: Any) -> N
     for is_native in (True, False):
         with torch.random.fork_rng():
             torch.manual_seed(0)
-            optimizer = FlatOptimizer(torch.nn.Linear(7, 5), kind, **options)
+            optimizer = flat_optimizer(torch.nn.Linear(7, 5), kind, **options)
         optimizer.native = gradient.optimizer if is_native else None
         g = torch.Generator().manual_seed(1)
         norms = [optimizer.step(torch.randn(40, generator=g), 1e-2).item() for _ in range(5)]
         found.append((torch.tensor(norms), optimizer.flat, *optimizer.state().values()))
+    close = 1e-4 if kind == "laprop" else 1e-5  # its mean magnifies rounding
     for a, b in zip(*found, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-7)
+        torch.testing.assert_close(a, b, rtol=close, atol=close / 10)
 
 
 def test_a_pass_over_minibatches_is_one_step_after_another() -> None:
@@ -178,7 +180,7 @@ def test_a_pass_over_minibatches_is_one_step_after_another() -> None:
         with torch.random.fork_rng():
             torch.manual_seed(0)
             net = torch.nn.Linear(WIDTH, N_ACTIONS)
-        optimizer = FlatOptimizer(net, "adam", max_grad_norm=0.5)
+        optimizer = flat_optimizer(net, "adam", max_grad_norm=0.5)
 
         def loss(given: Any, c: Any) -> tuple[Tensor, list[Tensor]]:
             error = (net(given[0]) * c[0] - given[4]).square().mean()
@@ -197,12 +199,12 @@ def test_a_pass_over_minibatches_is_one_step_after_another() -> None:
         norms.append(optimizer.step(grad, 1e-2))
         means.append(float(mean))
     other, again = made()
-    assert torch.equal(again.descend(batch, parts, [0.5], other, 1e-2), torch.stack(norms))
+    assert torch.equal(again.descend(batch, parts, [0.5], other, 1e-2)[1], torch.stack(norms))
     assert torch.equal(other.flat, optimizer.flat)
     assert other.n_steps == 3
     limit = sorted(means)[1] + 1e-4
     last, third = made()
-    done = third.descend(batch, parts, [0.5], last, 1e-2, limit)
+    _, done = third.descend(batch, parts, [0.5], last, 1e-2, (0, limit))
     assert len(done) == last.n_steps == next(i for i, m in enumerate(means) if m > limit)
 
 

@@ -9,9 +9,7 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from gymnasium_solver.algos import learner
-from gymnasium_solver.algos.on_policy import rollout_values
-from gymnasium_solver.fast import compiled, recorded
+from gymnasium_solver.fast import compiled, execution, recorded
 from gymnasium_solver.fast.native import build
 from tests.unit.test_learner_state import (
     BOX,
@@ -20,6 +18,7 @@ from tests.unit.test_learner_state import (
     acted,
     agent_for,
     assert_same_weights,
+    prepared,
     random_rollout,
 )
 
@@ -70,8 +69,8 @@ def test_values_are_torchs(algo_id: str, space: Any) -> None:
         learn(agent, space, seed)
     rollout = acted(agent, random_rollout(space, 9))
     wanted: Any
-    if agent.has_critic:
-        wanted = rollout_values(agent.net, rollout, agent.device)
+    if agent.net.critic_head is not None:
+        wanted = agent.values._by_torch(rollout)
         np.testing.assert_allclose(agent.values(rollout), wanted, rtol=1e-4, atol=1e-5)
         assert agent.forwards["value"].mode == "compiled"
 
@@ -91,11 +90,11 @@ def test_the_metrics_of_an_update_are_torchs(space: Any, fields: dict[str, Any])
     seen = set()
     for seed in (7, 8, 9):
         rollout = acted(agent, random_rollout(space, seed))
-        data = agent._prepare(rollout.first(len(rollout.valid) - (seed == 8)))
+        data = prepared(agent, rollout.first(len(rollout.valid) - (seed == 8)))
         data.batch.log_prob.sub_(torch.linspace(-0.6, 0.6, data.n))  # some ratios are clipped
         hp = agent.scheduled_values(0, 100)
-        coefficients = {name: hp[name] for name in agent.coefficient_names}
-        found = agent._measure(data, coefficients, is_watched=False)
+        coefficients = {name: hp[name] for name in agent.numbers}
+        found = agent._measure(data, coefficients)
         numbers = [torch.tensor(value) for value in coefficients.values()]
         with torch.no_grad():
             wanted = agent._measured(data.batch, numbers)
@@ -171,11 +170,11 @@ def test_a_run_of_an_older_version_goes_on_without_compiled_passes() -> None:
     assert two.policy.sample(observations(0), {}, FIRST).log_prob is None
     learn(two, DISCRETE, 1)
     assert {f.mode for f in two.forwards.values()} == {"torch"}
-    assert two.gradient.mode == "compiled"
+    assert two.descent.mode == "compiled"
 
 
 def test_without_a_compiler_it_acts_in_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (learner, recorded, compiled):
+    for module in (execution, recorded, compiled):
         monkeypatch.setattr(module, "can_compile", lambda: False)
     ours, plain = (agent_for("ppo", compile=c) for c in ("native", "numpy"))
     for agent in (ours, plain):
@@ -206,7 +205,7 @@ def test_what_cannot_be_compiled_is_computed_in_torch(monkeypatch: pytest.Monkey
         np.testing.assert_array_equal(mine.actions, other.actions)
     assert ours.policy.state() == {"sampler": "torch"}
     rollout = acted(ours, random_rollout(DISCRETE, 1))
-    wanted = rollout_values(ours.net, rollout, ours.device)
+    wanted = ours.values._by_torch(rollout)
     np.testing.assert_array_equal(ours.values(rollout), wanted)
 
 

@@ -7,9 +7,8 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from gymnasium_solver.algos import learner
 from gymnasium_solver.algos.ppo import PPO, PPOConfig
-from gymnasium_solver.fast import recorded
+from gymnasium_solver.fast import execution, recorded
 from gymnasium_solver.fast.native import build
 from tests.unit.test_actor_critics_state import agent_for, copied, rollout_for
 from tests.unit.test_learner_state import agent_for as learner_for
@@ -20,7 +19,7 @@ needs_compiler = pytest.mark.skipif(not build.can_compile(), reason="needs a C c
 
 @pytest.fixture
 def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(learner, "can_compile", lambda: False)
+    monkeypatch.setattr(execution, "can_compile", lambda: False)
     monkeypatch.setattr(recorded, "can_compile", lambda: False)
 
 
@@ -40,9 +39,11 @@ def test_compiled_updates_learn_what_torch_learns(case: str) -> None:
     assert ours.update_mode == "compiled C programs"
     for a, b in zip(ours.learnt_weights(), plain.learnt_weights(), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4)
-    for name, target in plain.targets.items():  # they move in the same pass as the weights
-        assert not torch.equal(target.flat, target.source)
-        torch.testing.assert_close(ours.targets[name].flat, target.flat, rtol=1e-3, atol=1e-4)
+    for name, optimizer in plain.optimizers.items():  # they move in the pass of the weights
+        for group, target in optimizer.targets.items():
+            assert not torch.equal(target.flat, target.source)
+            found = ours.optimizers[name].targets[group].flat
+            torch.testing.assert_close(found, target.flat, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -60,22 +61,22 @@ def test_compiled_updates_learn_what_torch_learns(case: str) -> None:
 def test_the_choice_depends_on_the_config(
     fields: dict[str, Any], wants: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(learner, "WORTH_COMPILING", 8_000)
+    monkeypatch.setattr(execution, "WORTH_COMPILING", 8_000)
     agent = agent_for("sac", **{"max_env_steps": 2_000, **fields})
-    assert agent.wants_compiled is wants
+    assert agent.execution.wants_compiled is wants
 
 
 @pytest.mark.parametrize(("recurrent", "wants"), [(None, False), ("gru", True)])
 def test_with_a_recurrent_core_compiling_pays_earlier(
     recurrent: Any, wants: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(learner, "WORTH_COMPILING", 8_000)
+    monkeypatch.setattr(execution, "WORTH_COMPILING", 8_000)
     config = PPOConfig(
         env_id="x", algo_id="ppo", n_envs=2, n_steps=8, batch_size=16, n_epochs=4,
         hidden_dims=(6,), max_env_steps=20_000, recurrent=recurrent,
     )  # fmt: skip
     agent = PPO(config, spaces.Box(-1.0, 1.0, (3,), np.float32), spaces.Discrete(2), 1)
-    assert agent.wants_compiled is wants
+    assert agent.execution.wants_compiled is wants
 
 
 @pytest.mark.usefixtures("no_compiler")
@@ -125,13 +126,13 @@ def test_joined_steps_of_pqn_are_steps_one_by_one(fields: dict[str, Any]) -> Non
 
     def learnt(is_joined: bool) -> tuple[Any, list[dict[str, float]], list[int]]:
         agent = learner_for("pqn", n_epochs=3, compile="native", **fields)
-        together, calls, metrics = agent.fit._together, list[int](), []
+        together, calls, metrics = agent.fit.descent._in_one_call, list[int](), []
 
         def steps(*arguments: Any) -> Any:
             calls.append(1)
-            return (together if is_joined else agent.fit._one_by_one)(*arguments)
+            return together(*arguments) if is_joined else None
 
-        agent.fit._together = steps
+        agent.fit.descent._in_one_call = steps
         for i in range(3):
             rollout = random_rollout(agent.action_space, seed=i)
             shape = rollout.is_first.shape
@@ -145,7 +146,7 @@ def test_joined_steps_of_pqn_are_steps_one_by_one(fields: dict[str, Any]) -> Non
 
     (joined, found, calls), (single, expected, _) = learnt(True), learnt(False)
     assert joined.gradients["q"].mode == "compiled"
-    assert len(calls) == 2  # the first update decides the form
+    assert len(calls) == 3
     assert found == expected
     assert len(found[2]) > len(found[1])
     assert_same_weights(joined, single)

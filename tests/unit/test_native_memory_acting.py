@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from gymnasium_solver.algos.on_policy import rollout_values
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.envs.journal import JournaledEnv
 from gymnasium_solver.envs.make import make_vector_env
@@ -20,6 +19,7 @@ from tests.unit.test_learner_state import (
     agent_for,
     array_of,
     assert_same_weights,
+    prepared,
     random_rollout,
 )
 from tests.unit.test_native_acting import copied, observations
@@ -128,7 +128,7 @@ def test_values_have_the_carry_of_acting_also_at_a_truncation(algo_id: str, kind
     agent = made(algo_id, DISCRETE, kind, **fields)
     move(agent)
     rollout = remembered(agent, DISCRETE, 1)
-    wanted = rollout_values(agent.net, rollout, agent.device)
+    wanted = agent.values._by_torch(rollout)
     found = agent.values(rollout)
     assert agent.forwards["value"].mode == "compiled"
     close(found, wanted)
@@ -146,11 +146,11 @@ def test_the_metrics_of_an_update_are_torchs(kind: str) -> None:
     agent = made("ppo", DISCRETE, kind, ent_coef=0.1)
     move(agent)
     hp = agent.scheduled_values(0, 100)
-    coefficients = {name: hp[name] for name in agent.coefficient_names}
-    data = agent._prepare(remembered(agent, DISCRETE, 1))
+    coefficients = {name: hp[name] for name in agent.numbers}
+    data = prepared(agent, remembered(agent, DISCRETE, 1))
     moved = torch.linspace(-0.6, 0.6, data.batch.log_prob.numel())
     data.batch.log_prob.sub_(moved.view(data.batch.log_prob.shape))
-    found = agent._measure(data, coefficients, is_watched=False)
+    found = agent._measure(data, coefficients)
     with torch.no_grad():
         wanted = agent._measured(data.batch, [torch.tensor(v) for v in coefficients.values()])
     for got, torchs in zip(found.values(), wanted, strict=True):
@@ -200,14 +200,14 @@ def test_values_come_from_acting_while_the_network_is_the_one_that_acted() -> No
         for _ in range(3):
             rollout = collector.collect(0, None, version=agent.n_updates)
             assert rollout.value is not None
-            wanted = rollout_values(agent.net, rollout, agent.device)
+            wanted = agent.values._by_torch(rollout)
             close(agent.values(rollout), wanted)
             rollout.value[0] += 1.0  # taken from there, but not for a network that has changed
             assert abs(agent.values(rollout) - wanted).max() > 0.9
             close(agent.values(rollout, is_new=False), wanted)
             rollout.value[0] -= 1.0
             agent.update(rollout, 0, 1000)
-            moved = rollout_values(agent.net, rollout, agent.device)
+            moved = agent.values._by_torch(rollout)
             assert not np.allclose(moved, wanted, rtol=1e-4, atol=1e-5)
             close(agent.values(rollout), moved)
     finally:

@@ -14,7 +14,8 @@ from gymnasium_solver.fast.native.build import can_compile
 from gymnasium_solver.fast.native.emit import MANY_PARAMETERS, WIDE_BLOCK
 from gymnasium_solver.fast.native.gradient import NativeGradient
 from gymnasium_solver.fast.native.program import set_threads
-from gymnasium_solver.fast.optimizer import FlatOptimizer, flatten_parameters
+from gymnasium_solver.fast.optimizer import Ema, FlatOptimizer
+from tests.optimizers import flat_optimizer
 
 pytestmark = pytest.mark.skipif(not can_compile(), reason="needs a C compiler")
 
@@ -32,7 +33,7 @@ def network(seed: int) -> nn.Sequential:
 class Wide(NamedTuple):
     loss: Any
     optimizer: FlatOptimizer
-    target: nn.Sequential
+    target: nn.Module
     flat_target: Tensor
     gradient: NativeGradient
 
@@ -43,11 +44,12 @@ def columns(n: int, seed: int = 0) -> list[Tensor]:
     return [obs, torch.randn(n, generator=g), following]
 
 
-def made() -> Wide:
+def made(tau: float | None = None) -> Wide:
     """As DQN: values of a network, and of a target network that is not differentiated."""
-    net, target = network(0), network(1).requires_grad_(False)
-    flat = flatten_parameters(target)
-    optimizer = FlatOptimizer(net, "adam", max_grad_norm=0.5)
+    net = network(0)
+    optimizer = flat_optimizer(net, "adam", max_grad_norm=0.5, ema=Ema(tau))
+    target, flat, _ = optimizer.targets["net"]
+    target.load_state_dict(network(1).state_dict())
 
     def loss(batch: Any, c: Any) -> tuple[Tensor, list[Tensor]]:
         obs, reward, following = batch
@@ -107,20 +109,17 @@ def test_constants_may_change_between_passes(seed: int) -> None:
         one.optimizer.step(one.gradient([c[torch.from_numpy(p)] for c in batch], ())[0], 1e-2)
         for p in parts
     ]
-    assert torch.equal(other.gradient.descend(batch, parts, (), other.optimizer, 1e-2),
-                       torch.stack(norms))  # fmt: skip
+    _, found = other.gradient.descend(batch, parts, (), other.optimizer, 1e-2)
+    assert torch.equal(found, torch.stack(norms))
     assert torch.equal(one.optimizer.flat, other.optimizer.flat)
 
 
 def test_a_target_network_moves_after_each_step() -> None:
     """As with torch's lerp, and the next gradient reads it as it is then."""
-    one, other, batch = made(), made(), columns(60)
+    one, other, batch = made(tau=0.1), made(), columns(60)
     parts: list[Any] = np.array_split(np.arange(60), 3)
     flats = [wide.flat_target for wide in (one, other)]
-    outputs = torch.empty(3, 1)
-    norms = one.gradient.descend(
-        batch, parts, (), one.optimizer, 1e-2, outputs=outputs, target=(flats[0], 0.1)
-    )
+    outputs, norms = one.gradient.descend(batch, parts, (), one.optimizer, 1e-2)
     for i, rows in enumerate(parts):
         grad, loss, _ = other.gradient([c[torch.from_numpy(rows)] for c in batch], ())
         norm = other.optimizer.step(grad, 1e-2)
@@ -133,9 +132,9 @@ def test_a_target_network_moves_after_each_step() -> None:
 @pytest.mark.parametrize("tau", [0.1, 1.0])
 def test_a_step_with_a_target(tau: float) -> None:
     """One pass over memory; a whole move is a copy."""
-    one, other, batch = made(), made(), columns(60)
+    one, other, batch = made(tau), made(), columns(60)
     grads = [wide.gradient(batch, ())[0] for wide in (one, other)]
-    one.optimizer.step_with_target(grads[0], 1e-2, one.flat_target, tau)
+    one.optimizer.step(grads[0], 1e-2)
     other.optimizer.step(grads[1], 1e-2)
     other.flat_target.lerp_(other.optimizer.flat, tau)
     assert torch.equal(one.optimizer.flat, other.optimizer.flat)

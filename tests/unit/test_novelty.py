@@ -129,7 +129,7 @@ def test_episodic_novelty_against_brute_force() -> None:
     memory = EpisodeMemory(2, capacity=50, width=3, neighbors=4)
     start = rng.normal(size=(2, 3)).astype(np.float32)
     bonus = memory(start, x, is_first)
-    mean, episodes = 0.0, [[start[0]], [start[1]]]
+    mean, n, episodes = 0.0, 0, [[start[0]], [start[1]]]
     for t in range(25):
         for env in range(2):
             if is_first[t, env]:
@@ -137,9 +137,11 @@ def test_episodic_novelty_against_brute_force() -> None:
             expected = 1.0
             if episodes[env]:
                 d = sorted(float(((x[t, env] - y) ** 2).sum()) for y in episodes[env])[:4]
-                mean += 0.001 * (d[-1] - mean)
-                kernel = sum(EPSILON / (one / max(mean, 1e-8) + EPSILON) for one in d)
-                expected = 1 / np.sqrt(1 + kernel)
+                n += 1
+                mean += max(0.001, 1 / n) * (d[-1] - mean)
+                kernel = [EPSILON / (max(one / mean - 0.008, 0) + EPSILON) for one in d]
+                usual = EPSILON / (1 - 0.008 + EPSILON)
+                expected = min(1.0, float(np.sqrt(usual / np.mean(kernel))))
             assert bonus[t, env] == pytest.approx(expected, rel=1e-4)
             episodes[env].append(x[t, env])
 
@@ -149,4 +151,22 @@ def test_a_state_seen_again_and_again_is_worth_less() -> None:
     same = np.ones((6, 1, 2), np.float32)
     bonus = memory(np.zeros((1, 2), np.float32), same, np.zeros((6, 1), bool))[:, 0]
     assert (np.diff(bonus[1:]) < 0).all()
-    assert bonus[2] == pytest.approx(1 / np.sqrt(1 + 2), abs=0.02), "as a count would be"
+
+
+@pytest.mark.parametrize("env_id", ["MountainCar-v0", "Acrobot-v1"])
+def test_episodic_novelty_tells_new_states_from_old_ones(env_id: str) -> None:
+    """Under random actions the bonus spans several times its low end; once it was nearly 1."""
+    import gymnasium
+
+    env = gymnasium.make(env_id).unwrapped
+    env.reset(seed=0)
+    env.action_space.seed(0)
+    seen = np.stack([env.step(env.action_space.sample())[0] for _ in range(400)])
+    scaled = ((seen - seen.mean(0)) / (seen.std(0) + 1e-6)).astype(np.float32)
+    memory = EpisodeMemory(1, capacity=500, width=scaled.shape[1], neighbors=10)
+    start = scaled[:1]
+    bonus = memory(start, scaled[1:, None], np.zeros((399, 1), bool))[:, 0]
+    low, high = np.percentile(bonus, [5, 95])
+    assert high > 2.5 * low
+    assert bonus.min() > 0
+    assert bonus.max() <= 1.0

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from gymnasium_solver.algos import ops
+from gymnasium_solver.fast.descent import minibatches
 
 GAMMA, LAMBDA = 0.9, 0.5
 CARRY = GAMMA * LAMBDA
@@ -139,25 +140,25 @@ def test_returns_to_go_and_episode_returns():
 
 def test_minibatches_cover_everything_once_in_near_equal_parts():
     rng = np.random.default_rng(0)
-    parts = [part for part in ops.minibatches(130, 64, rng) if part is not None]
+    parts = [part for part in minibatches(130, 64, rng) if part is not None]
     assert sorted(np.concatenate(parts)) == list(range(130))
     assert [len(p) for p in parts] == [44, 43, 43]
-    assert list(ops.minibatches(64, 64, rng)) == [None]
+    assert list(minibatches(64, 64, rng)) == [None]
 
 
 def test_minibatches_of_sizes_that_stay_from_rollout_to_rollout():
     """A CUDA graph holds for one size, and rollouts differ by their reset rows."""
     for n_samples in (256, 250):
         rng = np.random.default_rng(0)
-        parts = list(ops.minibatches(n_samples, 64, rng, n_rows=256))
+        parts = list(minibatches(n_samples, 64, rng, n_rows=256))
         assert [len(p) for p in parts if p is not None] == [64, 64, 64, 64]
         taken, counts = np.unique(
             np.concatenate([p for p in parts if p is not None]), return_counts=True
         )
         assert list(taken) == list(range(n_samples))
         assert (counts > 1).sum() == 256 - n_samples
-    assert list(ops.minibatches(64, 64, rng, n_rows=64)) == [None]
-    assert [len(p) for p in ops.minibatches(60, 64, rng, n_rows=64) if p is not None] == [64]
+    assert list(minibatches(64, 64, rng, n_rows=64)) == [None]
+    assert [len(p) for p in minibatches(60, 64, rng, n_rows=64) if p is not None] == [64]
 
 
 def test_explained_variance_ends_of_the_scale():

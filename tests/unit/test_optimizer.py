@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from gymnasium_solver.fast.optimizer import FlatOptimizer
+from tests.optimizers import flat_optimizer
 
 TORCH = {
     "adam": torch.optim.Adam,
@@ -33,7 +33,7 @@ def loss_of(module: nn.Module, step: int) -> torch.Tensor:
 @pytest.mark.parametrize("kind", list(TORCH))
 def test_same_steps_as_torch(kind: str, weight_decay: float) -> None:
     ours, theirs = net(), net()
-    flat = FlatOptimizer(ours, kind, weight_decay=weight_decay, max_grad_norm=0.5)  # type: ignore[arg-type]
+    flat = flat_optimizer(ours, kind, weight_decay=weight_decay, max_grad_norm=0.5)
     close = 1e-3 if kind == "rmsprop" else 1e-5  # its steps magnify rounding
     options = {} if kind == "sgd" else {"eps": 1e-5}
     reference = TORCH[kind](theirs.parameters(), lr=0.0, weight_decay=weight_decay, **options)
@@ -62,7 +62,7 @@ def test_betas_momentum_and_clipping_by_value_as_torch(
     kind: str, own: dict[str, Any], options: dict[str, Any]
 ) -> None:
     ours, theirs = net(), net()
-    flat = FlatOptimizer(ours, kind, max_grad_value=0.05, **own)  # type: ignore[arg-type]
+    flat = flat_optimizer(ours, kind, max_grad_value=0.05, **own)
     reference = TORCH[kind](theirs.parameters(), lr=0.01, **options)
     for step in range(20):
         grads = torch.autograd.grad(loss_of(ours, step), flat.params)
@@ -80,7 +80,7 @@ def test_rmsprop_as_tensorflow_has_it() -> None:
     module = nn.Linear(2, 1, bias=False)
     with torch.no_grad():
         module.weight.copy_(torch.tensor([[1.0, -2.0]]))
-    flat = FlatOptimizer(module, "rmsprop_tf", eps=0.1)
+    flat = flat_optimizer(module, "rmsprop_tf", eps=0.1)
     weight, square = np.array([1.0, -2.0]), np.ones(2)
     for step in range(4):
         grad = np.array([0.5 * step - 0.3, 2.0])
@@ -88,14 +88,14 @@ def test_rmsprop_as_tensorflow_has_it() -> None:
         square = 0.99 * square + 0.01 * grad**2
         weight = weight - 0.1 * grad / np.sqrt(square + 0.1)
     np.testing.assert_allclose(module.weight.detach().numpy()[0], weight, rtol=1e-5)
-    again = FlatOptimizer(module, "rmsprop_tf", eps=0.1)
+    again = flat_optimizer(module, "rmsprop_tf", eps=0.1)
     again.load_state(flat.state())
     assert torch.equal(again.mean_square, flat.mean_square)
 
 
 def test_state_and_snapshot_bring_back_the_same_future() -> None:
     module = net()
-    flat = FlatOptimizer(module, "adam")
+    flat = flat_optimizer(module, "adam")
 
     def train(n: int) -> torch.Tensor:
         for step in range(n):
@@ -108,7 +108,7 @@ def test_state_and_snapshot_bring_back_the_same_future() -> None:
     expected = train(5)
     flat.restore(snapshot)
     assert torch.equal(train(5), expected)
-    flat.flat.copy_(snapshot[0])
+    flat.flat.copy_(snapshot[0][0])
     flat.load_state(state)
     assert torch.equal(train(5), expected)
 

@@ -9,13 +9,15 @@ import torch
 from torch import nn
 
 from gymnasium_solver.algos.advantages import AdvantageScale
-from gymnasium_solver.algos.ppo import Coefficients, ppo_loss
+from gymnasium_solver.algos.on_policy import evaluate_actions
+from gymnasium_solver.algos.ppo import ppo_loss
 from gymnasium_solver.nets.value_scale import ValueScale
 from tests.unit.test_learner_state import (
     DISCRETE,
     acted,
     agent_for,
     assert_same_weights,
+    prepared,
     random_rollout,
 )
 
@@ -26,12 +28,13 @@ def rollout_of(agent: Any, seed: int) -> Any:
 
 def test_dual_clip_bounds_the_loss_of_bad_actions() -> None:
     agent = agent_for("ppo", normalize_advantages="off")
-    batch = agent._prepare(rollout_of(agent, 1)).batch
+    batch = prepared(agent, rollout_of(agent, 1)).batch
     rng = np.random.default_rng(0)
     moved = torch.from_numpy(rng.normal(0, 1.5, len(batch.log_prob)).astype(np.float32))
     batch = batch._replace(log_prob=batch.log_prob - moved)  # log ratio = moved
-    plain = Coefficients(torch.tensor(0.2), torch.tensor(0.0))
-    found = -ppo_loss(agent.net, agent.actions, batch, plain._replace(dual_clip=2.0)).policy
+    numbers = {"clip_range": torch.tensor(0.2), "vf_coef": torch.tensor(0.0)}
+    evaluated = evaluate_actions(agent.net, agent.actions, batch)
+    found = -ppo_loss(evaluated, batch, numbers, dual_clip=2.0).policy
     with torch.no_grad():
         outputs, _ = agent.net(batch.obs)
         ratio = (
@@ -42,7 +45,7 @@ def test_dual_clip_bounds_the_loss_of_bad_actions() -> None:
         clipped = min(r * a, min(max(r, 0.8), 1.2) * a)
         wanted.append(max(clipped, 2.0 * a) if a < 0 else clipped)
     assert found.item() == pytest.approx(np.mean(wanted), rel=1e-4)
-    without = -ppo_loss(agent.net, agent.actions, batch, plain).policy
+    without = -ppo_loss(evaluated, batch, numbers).policy
     assert without.item() < found.item(), "some ratio was above 2"
 
 
@@ -93,17 +96,17 @@ def test_the_critic_learns_in_normalised_units() -> None:
     agent = agent_for("ppo", normalize_values=True)
     rollout = rollout_of(agent, 1)
     rollout.reward *= 1000
-    batch = agent._prepare(rollout).batch
+    batch = prepared(agent, rollout).batch
     scale = agent.net.value_scale
     assert float(scale.std) > 100
-    terms = ppo_loss(agent.net, agent.actions, batch, Coefficients(*torch.tensor([0.2, 0.5])))
+    terms = agent._terms(batch, {"clip_range": torch.tensor(0.2), "vf_coef": torch.tensor(0.5)})
     with torch.no_grad():
         raw = (agent.net(batch.obs)[1] - batch.returns).square().mean()
     assert terms.value.item() == pytest.approx(float(raw / scale.std**2), rel=1e-4)
     assert terms.value.item() < 10
     torch.testing.assert_close(agent.net(batch.obs)[1].detach(), batch.value, rtol=1e-3, atol=0.1)
     agent.update(rollout, 24, 100)
-    assert agent.gradient.mode == "recorded", "the statistics are read in place"
+    assert agent.descent.mode == "recorded", "the statistics are read in place"
     before = scale.mean.clone()
     agent.update(rollout_of(agent, 2), 48, 100)
     assert not torch.equal(scale.mean, before)

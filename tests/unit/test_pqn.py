@@ -25,6 +25,10 @@ BOX = spaces.Box(-10, 10, (3,), np.float32)
 TABLE = np.array([[1, 2, 3], [4, 0, 0], [0, 8, 5], [6, 7, 0], [10, 0, 20]], np.float32)
 
 
+def batch_of(agent: Any, rollout: Any) -> Any:
+    return agent.fit.batch(rollout, agent._targets(rollout))
+
+
 def grid(*rows: Any) -> np.ndarray:
     """One env, unless a row is a list."""
     values = np.array(rows, np.float32)
@@ -177,7 +181,7 @@ def crafted_rollout() -> Rollout:
 
 
 def test_targets_are_those_of_the_best_next_action() -> None:
-    batch = agent_for()._prepare(crafted_rollout())
+    batch = batch_of(agent_for(), crafted_rollout())
     cut = 2 + 0.9 * 7  # the best of s3, the final observation
     first = 1 + 0.9 * (0.5 * 8 + 0.5 * cut)  # the best of s2 is 8
     last = 3 + 0.9 * 20  # the best of s4
@@ -189,7 +193,7 @@ def test_targets_are_those_of_the_best_next_action() -> None:
 def test_a_terminated_episode_has_no_next_value() -> None:
     rollout = crafted_rollout()
     rollout.terminated[1, 0], rollout.truncated[1, 0] = True, False
-    target = agent_for()._prepare(rollout).target.tolist()
+    target = batch_of(agent_for(), rollout).target.tolist()
     assert target == pytest.approx([1 + 0.9 * (0.5 * 8 + 0.5 * 2), 2, 21])
 
 
@@ -199,7 +203,7 @@ def test_forbidden_actions_are_not_bootstrapped_from() -> None:
     rollout.mask[1, 0] = [True, False, True]  # s2: 5 is left
     rollout.mask[2, 0] = [False, False, True]  # s3: 0 is left
     rollout.mask[4, 0] = [True, True, False]  # s4: 10 is left
-    target = agent_for()._prepare(rollout).target.tolist()
+    target = batch_of(agent_for(), rollout).target.tolist()
     cut = 2 + 0.9 * 0
     assert target == pytest.approx([1 + 0.9 * (0.5 * 5 + 0.5 * cut), cut, 3 + 0.9 * 10])
 
@@ -210,8 +214,8 @@ def test_rewards_are_normalised_before_returns_are_summed() -> None:
     scale = 0.5
     scaled.reward_normalizer.var, scaled.reward_normalizer.count = np.array(1 / scale**2), 1e9
     rollout.reward *= 1 / scale
-    got = scaled._prepare(rollout).target
-    torch.testing.assert_close(got, plain._prepare(crafted_rollout()).target, rtol=1e-4, atol=1e-4)
+    got = batch_of(scaled, rollout).target
+    torch.testing.assert_close(got, batch_of(plain, crafted_rollout()).target, rtol=1e-4, atol=1e-4)
 
 
 def test_one_step_moves_the_value_of_the_action_taken_towards_its_target() -> None:
@@ -231,7 +235,7 @@ def test_one_step_moves_the_value_of_the_action_taken_towards_its_target() -> No
 def test_minibatches_and_passes() -> None:
     agent = agent_for(n_epochs=5, batch_size=2)
     agent.update(crafted_rollout(), 3, 100)
-    assert agent.fit.optimizer.n_steps == 5 * 2, "three valid rows make two minibatches"
+    assert agent.fit.descent.optimizer.n_steps == 5 * 2, "three valid rows make two minibatches"
 
 
 # -- acting ---------------------------------------------------------------------------------
@@ -287,9 +291,11 @@ def test_the_recorded_gradient_is_used_and_agrees_with_torch(layer_norm: bool) -
     agents = [agent_for(compile=compile, **fields) for compile in (True, False)]
     for agent in agents:
         agent.update(crafted_rollout(), 3, 100)
-    assert agents[0].fit.gradient._recorded is not None
-    assert agents[1].fit.gradient._recorded is None
-    torch.testing.assert_close(agents[0].fit.optimizer.flat, agents[1].fit.optimizer.flat)
+    assert agents[0].fit.descent.gradient._recorded is not None
+    assert agents[1].fit.descent.gradient._recorded is None
+    torch.testing.assert_close(
+        agents[0].fit.descent.optimizer.flat, agents[1].fit.descent.optimizer.flat
+    )
 
 
 def test_layer_norm_is_in_every_hidden_layer() -> None:

@@ -7,15 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from gymnasium_solver.algos.r2d2 import (
-    n_step_targets,
-    rescaled,
-    sample_batch,
-    sequence_errors,
-    sequence_loss,
-    sequence_starts,
-    unscaled,
-)
+from gymnasium_solver.algos.r2d2 import rescaled, sequence_errors, sequence_loss, unscaled
+from gymnasium_solver.data.sequences import n_step_targets
 from gymnasium_solver.envs.journal import JournaledEnv
 from gymnasium_solver.envs.make import env_from_config, make_vector_env
 from gymnasium_solver.errors import ConfigError
@@ -90,7 +83,7 @@ def test_errors_equal_a_loop_over_rows(double: bool, rescale: bool) -> None:
     with torch.no_grad():
         for parameter in agent.target.parameters():
             parameter.add_(0.1)
-    sample = sample_batch(agent.memory, 4, BURN_IN, LENGTH, 0.5, 1.0, None)
+    sample = agent.memory.sequences(4, BURN_IN + LENGTH, 0.5, crosses_episodes=True)
     batch = agent.on_device(sample)
     rows = agent.memory.replay.sequences(sample.index, BURN_IN + LENGTH)
     net = agent.net
@@ -131,7 +124,7 @@ def test_errors_equal_a_loop_over_rows(double: bool, rescale: bool) -> None:
 
 def test_the_priority_of_a_sequence_is_mostly_its_largest_error() -> None:
     agent = filled()
-    batch = agent.on_device(sample_batch(agent.memory, 2, BURN_IN, LENGTH, 0.5, 1.0, None))
+    batch = agent.on_device(agent.memory.sequences(2, BURN_IN + LENGTH, 0.5))
     valid = torch.tensor([[1.0, 1, 1, 0, 0, 0], [1.0] * 6])
     errors = torch.tensor([[1.0, -3, 2, 0, 0, 0], [0.5] * 6])
     batch = batch._replace(valid=valid, weight=torch.tensor([1.0, 0.5]))
@@ -144,7 +137,7 @@ def test_sequences_never_pass_the_newest_row() -> None:
     agent = filled()
     replay = agent.memory.replay
     for _ in range(20):
-        index, weight = sequence_starts(agent.memory, 16, BURN_IN + LENGTH, 0.4)
+        _, weight, index = agent.memory.sequences(16, BURN_IN + LENGTH, 0.4)
         assert (replay.row_of(index) + BURN_IN + LENGTH <= replay.n_added).all()
         assert replay.is_valid(index).all()
         assert weight.shape == (16,)
@@ -153,7 +146,7 @@ def test_sequences_never_pass_the_newest_row() -> None:
         len(agent.memory.priorities.leaves), 1e-6
     ))  # fmt: skip
     agent.memory.update_priorities(index[:1], np.array([1e6]))
-    index, _ = sequence_starts(agent.memory, 16, BURN_IN + LENGTH, 0.4)
+    _, _, index = agent.memory.sequences(16, BURN_IN + LENGTH, 0.4)
     assert (index == chosen).mean() > 0.9
 
 
@@ -179,7 +172,7 @@ def test_updates_wait_for_a_whole_sequence() -> None:
 
 def test_burn_in_gets_no_gradient() -> None:
     agent = filled(compile=False)
-    batch = agent.on_device(sample_batch(agent.memory, 4, BURN_IN, LENGTH, 0.5, 1.0, None))
+    batch = agent.on_device(agent.memory.sequences(4, BURN_IN + LENGTH, 0.5))
     obs = {name: part.clone().requires_grad_() for name, part in batch.obs.items()}
     _, errors = sequence_errors(
         agent.net, agent.target, batch._replace(obs=obs), BURN_IN, False, False
@@ -195,9 +188,8 @@ def test_the_gradient_is_recorded_and_priorities_are_set() -> None:
     agent = filled()
     before = agent.memory.priorities.leaves.copy()
     hp = agent.scheduled_values(0, 1000)
-    for sample in agent.samples(2, hp):
-        agent.learn(agent.on_device(sample), sample, hp)
-    assert agent.gradient.mode == "recorded"
+    agent.program(agent.samples(2, hp), hp)
+    assert agent.descent.mode == "recorded"
     assert not np.array_equal(agent.memory.priorities.leaves, before)
 
 

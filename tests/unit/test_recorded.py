@@ -1,5 +1,7 @@
 """The NumPy replay of a gradient is the torch gradient, for every loss and at every batch size."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -30,6 +32,13 @@ ACTION_SPACES = {
     "multi binary": spaces.MultiBinary(3),
     "product": spaces.Dict([("a", BOX), ("b", spaces.Tuple([DISCRETE, spaces.MultiBinary(2)]))]),
 }
+
+
+def loss_of(agent: Any) -> Any:
+    """The loss of a learner as programs take it, with a list of numbers."""
+    names = ("ent_coef", "vf_coef") if isinstance(agent, Reinforce) else agent.numbers
+    agent.descent._given = tuple(names)
+    return agent.descent._on_list
 
 
 def ppo(action_space, observation_space=OBS, **fields):
@@ -84,7 +93,7 @@ def on_columns(loss, batch):
 def record(agent, batch, coefficients):
     columns = tree.leaves_of(batch)
     return recorded.record_gradient(
-        on_columns(agent._loss, batch), agent.optimizer.params, columns, coefficients,
+        on_columns(loss_of(agent), batch), agent.descent.optimizer.params, columns, coefficients,
         list(agent.encoder.buffers()),
     )  # fmt: skip
 
@@ -92,13 +101,18 @@ def record(agent, batch, coefficients):
 def check(agent, make, coefficients):
     """The gradient is recorded, and at every size what torch computes."""
     gradient = recorded.LossGradient(
-        agent._loss, agent.optimizer.params, record=True, constants=list(agent.encoder.buffers())
+        loss_of(agent),
+        agent.descent.optimizer.params,
+        record=True,
+        constants=list(agent.encoder.buffers()),
     )
     gradient(make(64, 0), coefficients)
     assert gradient.mode == "recorded", "this loss should be replayable"
     for n in (1, 2, 61, 100):
         batch = make(n, n)
-        expected = recorded.eager(agent._loss, agent.optimizer.params, batch, coefficients)
+        expected = recorded.eager(
+            loss_of(agent), agent.descent.optimizer.params, batch, coefficients
+        )
         got = gradient(batch, coefficients)
         assert len(got) == len(expected)
         for a, b in zip(got, expected, strict=True):
@@ -121,7 +135,7 @@ VARIANTS = [
 @pytest.mark.parametrize("action_space", [DISCRETE, BOX], ids=["discrete", "box"])
 def test_replay_equals_torch(action_space, fields):
     agent = ppo(action_space, **fields)
-    coefficients = [0.2, 0.5, 0.01, 0.3][: len(agent.coefficient_names)]
+    coefficients = [0.2, 0.5, 0.01, 0.3][: len(agent.numbers)]
     check(agent, lambda n, seed: batch_of(n, action_space, seed), coefficients)
 
 
@@ -148,15 +162,20 @@ def test_replay_follows_weights_statistics_and_coefficients():
     agent = ppo(DISCRETE, ent_coef=0.01, normalize_obs="rolling")
     batch = batch_of(64, DISCRETE)
     gradient = recorded.LossGradient(
-        agent._loss, agent.optimizer.params, record=True, constants=list(agent.encoder.buffers())
+        loss_of(agent),
+        agent.descent.optimizer.params,
+        record=True,
+        constants=list(agent.encoder.buffers()),
     )
     before = gradient(batch, [0.2, 0.5, 0.01])[0].clone()
     assert gradient.mode == "recorded"
     assert not torch.allclose(before, gradient(batch, [0.2, 0.1, 0.01])[0])
-    agent.optimizer.step(before, lr=0.1)
+    agent.descent.optimizer.step(before, lr=0.1)
     agent.encoder.observe(np.random.default_rng(0).normal(3, 4, (50, 5)).astype(np.float32))
     after = gradient(batch, [0.2, 0.5, 0.01])[0]
-    expected = recorded.eager(agent._loss, agent.optimizer.params, batch, [0.2, 0.5, 0.01])[0]
+    expected = recorded.eager(
+        loss_of(agent), agent.descent.optimizer.params, batch, [0.2, 0.5, 0.01]
+    )[0]
     torch.testing.assert_close(after, expected, rtol=1e-3, atol=1e-5)
 
 
@@ -171,7 +190,7 @@ def test_reinforce_replays_too(targets):
 
 
 def gradient_of(agent):
-    return recorded.LossGradient(agent._loss, agent.optimizer.params, record=True)
+    return recorded.LossGradient(loss_of(agent), agent.descent.optimizer.params, record=True)
 
 
 def test_the_mode_is_decided_by_the_first_batch():
@@ -191,7 +210,7 @@ def test_a_resumed_gradient_does_not_decide_again(monkeypatch):
     torch_first.resume("torch")
     got = torch_first(batch, [0.2, 0.5])
     assert torch_first.mode == "torch"
-    expected = recorded.eager(agent._loss, agent.optimizer.params, batch, [0.2, 0.5])
+    expected = recorded.eager(loss_of(agent), agent.descent.optimizer.params, batch, [0.2, 0.5])
     assert torch.equal(got[0], expected[0])
 
     monkeypatch.setattr(recorded, "_agrees", lambda *_: False)
@@ -209,7 +228,7 @@ def test_a_resumed_gradient_does_not_decide_again(monkeypatch):
 
 def test_resume_does_not_turn_off_what_the_config_asks_for():
     agent = ppo(DISCRETE)
-    plain = recorded.LossGradient(agent._loss, agent.optimizer.params, record=False)
+    plain = recorded.LossGradient(loss_of(agent), agent.descent.optimizer.params, record=False)
     plain.resume("recorded")
     assert plain.mode == "torch"
 
@@ -225,7 +244,7 @@ def test_a_wrong_replay_is_not_used(monkeypatch):
     gradient = gradient_of(agent)
     got = gradient(batch, [0.2, 0.5])[0]
     assert gradient.mode == "torch"
-    expected = recorded.eager(agent._loss, agent.optimizer.params, batch, [0.2, 0.5])[0]
+    expected = recorded.eager(loss_of(agent), agent.descent.optimizer.params, batch, [0.2, 0.5])[0]
     torch.testing.assert_close(got, expected)
 
 
@@ -237,5 +256,5 @@ def test_a_broken_replay_is_not_used(monkeypatch):
     gradient = gradient_of(agent)
     got = gradient(batch, [0.2, 0.5])[0]
     assert gradient.mode == "torch"
-    expected = recorded.eager(agent._loss, agent.optimizer.params, batch, [0.2, 0.5])[0]
+    expected = recorded.eager(loss_of(agent), agent.descent.optimizer.params, batch, [0.2, 0.5])[0]
     torch.testing.assert_close(got, expected)

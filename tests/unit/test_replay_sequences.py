@@ -165,6 +165,6 @@ def test_a_memory_draws_them_from_its_own_stream() -> None:
         rng = np.random.default_rng(7)
         memory = Memory(replay, n_step=1, gamma=0.9, batch_size=4, rng=rng)
         memory.add(with_carry(Stream(2, seed=1).rollout(30)))
-        drawn.append(memory.sequences(16, 4))
+        drawn.append(memory.sequences(16, 4, crosses_episodes=True).rows)
     check(drawn[0], 4)
     np.testing.assert_array_equal(drawn[0].obs, drawn[1].obs)

@@ -10,9 +10,11 @@ from gymnasium import spaces
 from torch import Tensor, nn
 from torch.distributions import Normal, TanhTransform, TransformedDistribution
 
-from gymnasium_solver.algos.off_policy import ReplayBatch
+from gymnasium_solver.algos.continuous import learn_alpha
+from gymnasium_solver.algos.replay_learner import ReplayBatch
 from gymnasium_solver.algos.sac import (
     SAC,
+    ActorBatch,
     SACConfig,
     actor_loss,
     critic_loss,
@@ -20,11 +22,9 @@ from gymnasium_solver.algos.sac import (
     discrete_critic_loss,
     soft_value,
 )
-from gymnasium_solver.algos.soft import learn_alpha
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.errors import ConfigError
-from gymnasium_solver.fast.optimizer import FlatOptimizer
-from gymnasium_solver.nets.actor_critics import ActorCritics, Critics, Temperature, squash
+from gymnasium_solver.nets.actor_critics import ActorCritics, Critics, squash
 from gymnasium_solver.nets.stacked import StackedLinear
 from gymnasium_solver.policies.policy import Carry, Policy
 from gymnasium_solver.spaces.actions import action_kind
@@ -198,23 +198,25 @@ def test_the_actor_climbs_the_lowest_value_and_its_entropy() -> None:
 
 @pytest.mark.parametrize(("gap", "rises"), [(-0.5, True), (0.5, False)])
 def test_too_little_entropy_raises_the_temperature(gap: float, rises: bool) -> None:
-    temperature = Temperature(2.0)
-    optimizer = FlatOptimizer(temperature, "sgd")
-    loss = learn_alpha(temperature, optimizer, torch.tensor(gap), 0.1, (None, None))
-    assert loss.item() == pytest.approx(math.log(2) * gap)
+    agent = agent_for(ent_coef="auto_2", optimizer="sgd")
+    temperature = agent.net.temperature
+    assert temperature is not None
+    assert agent.alpha is not None
+    loss = learn_alpha(agent, agent.alpha, agent.critic, torch.tensor(gap), {"policy_lr": 0.1})
+    assert loss["opt/loss/alpha"].item() == pytest.approx(math.log(2) * gap)
     assert temperature.alpha == pytest.approx(2 * math.exp(-0.1 * gap))
     assert (temperature.alpha > 2) == rises
 
 
 def test_the_temperature_keeps_its_bounds() -> None:
-    temperature = Temperature(1.0)
-    optimizer = FlatOptimizer(temperature, "sgd")
-    for bounds, expected in (((None, 0.1), 0.1), ((-0.2, 0.1), 0.1)):
-        learn_alpha(temperature, optimizer, torch.tensor(-9.0), 1.0, bounds)
+    agent = agent_for(optimizer="sgd", log_alpha_min=-0.2, log_alpha_max=0.1)
+    temperature, descent = agent.net.temperature, agent.alpha
+    assert temperature is not None
+    assert descent is not None
+    for gap, expected in ((-9.0, 0.1), (9.0, -0.2)):
+        learn_alpha(agent, descent, agent.critic, torch.tensor(gap), {"policy_lr": 1.0})
         assert temperature.log_alpha.item() == pytest.approx(expected)
-    learn_alpha(temperature, optimizer, torch.tensor(9.0), 1.0, (-0.2, None))
-    assert temperature.log_alpha.item() == pytest.approx(-0.2)
-    assert optimizer.flat.item() == pytest.approx(-0.2), "where the optimiser goes on from"
+        assert descent.optimizer.flat.item() == pytest.approx(expected), "where it goes on from"
 
 
 def test_target_entropies() -> None:
@@ -325,7 +327,8 @@ def test_the_discrete_actor_against_brute_force() -> None:
     net = agent_for(DISCRETE, seed=1).net
     x = torch.randn(6, 3)
     mask = torch.tensor([[True, True, False], [True, True, True]] * 3)
-    loss, entropy = discrete_actor_loss(net, None, x, mask, torch.tensor(0.4), torch.tensor(0.0))
+    numbers = {"alpha": torch.tensor(0.4), "penalty_coef": torch.tensor(0.0)}
+    loss, entropy = discrete_actor_loss(net, None, ActorBatch(x, mask), numbers)
     q, logits = net.critic(x).amin(0).detach(), net.actor(x).detach()
     total, entropies = 0.0, 0.0
     for row in range(6):
@@ -348,8 +351,8 @@ def test_the_entropy_penalty_by_hand() -> None:
     """Half the coefficient times the squared distance to the steady actor's entropy."""
     net = constant_net([math.log(3), 0.0, -200], [[0.0, 0, 0]])
     uniform = Constant([0.0, 0, -200])
-    zero, coef = torch.tensor(0.0), torch.tensor(2.0)
-    loss, entropy = discrete_actor_loss(net, uniform, torch.zeros(4, 3), None, zero, coef)
+    numbers = {"alpha": torch.tensor(0.0), "penalty_coef": torch.tensor(2.0)}
+    loss, entropy = discrete_actor_loss(net, uniform, ActorBatch(torch.zeros(4, 3)), numbers)
     own = math.log(4) - 0.75 * math.log(3)
     assert entropy.item() == pytest.approx(own)
     assert loss.item() == pytest.approx(0.5 * 2 * (math.log(2) - own) ** 2)
@@ -358,7 +361,8 @@ def test_the_entropy_penalty_by_hand() -> None:
 def test_the_steady_actor_follows_and_is_only_there_for_the_penalty() -> None:
     assert agent_for(DISCRETE).steady_actor is None
     agent = agent_for(DISCRETE, entropy_penalty_coef=0.5, tau=0.1)
-    assert set(agent.targets) == {"critic", "policy"}
+    assert agent.critic.optimizer.targets
+    assert agent.actor.optimizer.targets
     agent.update(rollout_for(DISCRETE), 12, 100)
     steady, actor = (next(iter(m.parameters())) for m in (agent.steady_actor, agent.net.actor))  # type: ignore[union-attr]
     assert not torch.equal(steady, actor)
@@ -393,15 +397,15 @@ def test_masks_reach_the_update() -> None:
 
 def test_the_target_follows_by_tau() -> None:
     agent = agent_for(tau=0.25)
-    flat, source = agent.targets["critic"].flat, agent.targets["critic"].source
+    optimizer = agent.critic.optimizer
+    _, flat, source = optimizer.targets["critic"]
     assert torch.equal(flat, source)
-    assert agent.critic_optimizer.flat is source
     flat.fill_(1.0)
     source.fill_(3.0)
-    agent.update_target(0.25)
+    optimizer.step(torch.zeros_like(source), 0.0)
     assert set(flat.tolist()) == {1.5}
     assert next(iter(agent.target.parameters())).unique().tolist() == [1.5]
-    agent.update_target(1.0)
+    optimizer.copy_to_targets()
     assert set(flat.tolist()) == {3.0}
 
 
@@ -409,24 +413,25 @@ def test_the_actor_waits_for_its_turn() -> None:
     agent = agent_for(policy_delay=3, updates_per_step=0.25)
     moved = []
     for i in range(6):
-        before = agent.actor_optimizer.flat.clone()
+        before = agent.actor.optimizer.flat.clone()
         metrics = agent.update(rollout_for(BOX, n_rows=2, seed=i), 4 * (i + 1), 100)
-        moved.append(not torch.equal(before, agent.actor_optimizer.flat))
+        moved.append(not torch.equal(before, agent.actor.optimizer.flat))
         assert ("opt/loss/policy" in metrics) == moved[-1]
         assert "opt/loss/critic" in metrics
     assert moved == [False, False, True, False, False, True]
-    assert agent.critic_optimizer.n_steps == 6
-    assert agent.alpha_optimizer.n_steps == 2
+    assert agent.critic.optimizer.n_steps == 6
+    assert agent.alpha is not None
+    assert agent.alpha.optimizer.n_steps == 2
 
 
 def test_learning_rates_are_separate() -> None:
     metrics = agent_for(critic_lr=0.5, alpha_lr=0.25).update(rollout_for(BOX), 12, 100)
     assert (metrics["hp/critic_lr"], metrics["hp/alpha_lr"]) == (0.5, 0.25)
     still = agent_for(policy_lr="lin_0.1", critic_lr=0.5, alpha_lr=0.5)
-    actor, critic = still.actor_optimizer.flat.clone(), still.critic_optimizer.flat.clone()
+    actor, critic = still.actor.optimizer.flat.clone(), still.critic.optimizer.flat.clone()
     still.update(rollout_for(BOX), 100, 100)  # policy_lr has come down to 0
-    assert torch.equal(still.actor_optimizer.flat, actor)
-    assert not torch.equal(still.critic_optimizer.flat, critic)
+    assert torch.equal(still.actor.optimizer.flat, actor)
+    assert not torch.equal(still.critic.optimizer.flat, critic)
     assert still.net.temperature is not None
     assert still.net.temperature.alpha != 1.0
 

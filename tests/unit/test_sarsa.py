@@ -22,6 +22,10 @@ STATES, ACTIONS = spaces.Discrete(5), spaces.Discrete(3)
 TABLE = np.array([[1, 2, 3], [4, 0, 0], [0, 8, 5], [6, 7, 0], [10, 0, 20]], np.float32)
 
 
+def batch_of(agent: Any, rollout: Any) -> Any:
+    return agent.fit.batch(rollout, agent._targets(rollout))
+
+
 def agent_for(action_space: Any = ACTIONS, seed: int = 0, **fields: Any) -> Sarsa:
     small = {"n_envs": 1, "n_steps": 4, "hidden_dims": [], "gamma": 0.9}
     config = SarsaConfig(env_id="x", algo_id="sarsa", **{**small, **fields})
@@ -53,7 +57,7 @@ def test_the_next_action_is_the_one_taken_or_a_draw_of_the_policy() -> None:
 
 
 def test_targets() -> None:
-    batch = agent_for(exploration="greedy")._prepare(crafted_rollout())
+    batch = batch_of(agent_for(exploration="greedy"), crafted_rollout())
     # Q(s2, a2) = 5 although a1 is worth 8; Q(s3, a1) = 7; Q(s4, a2) = 20.
     assert batch.target.tolist() == pytest.approx([1 + 0.9 * 5, 2 + 0.9 * 7, 3 + 0.9 * 20])
     assert batch.actions.tolist() == [0, 2, 1]
@@ -63,12 +67,12 @@ def test_targets() -> None:
 def test_a_terminated_episode_has_no_next_value() -> None:
     rollout = crafted_rollout()
     rollout.terminated[1], rollout.truncated[1] = True, False
-    target = agent_for(exploration="greedy")._prepare(rollout).target.tolist()
+    target = batch_of(agent_for(exploration="greedy"), rollout).target.tolist()
     assert target == pytest.approx([5.5, 2, 21])
 
 
 def test_with_lambda_the_later_rewards_count_too() -> None:
-    target = agent_for(exploration="greedy", td_lambda=0.5)._prepare(crafted_rollout()).target
+    target = batch_of(agent_for(exploration="greedy", td_lambda=0.5), crafted_rollout()).target
     cut = 2 + 0.9 * 7
     assert target.tolist() == pytest.approx([1 + 0.9 * (0.5 * 5 + 0.5 * cut), cut, 21])
 
@@ -85,7 +89,7 @@ def test_two_envs_out_of_phase() -> None:
     rollout.reward[:, 1] = [7, 0, 1, 2]
     rollout.valid[:, 1] = [True, False, True, True]
     rollout.terminated[0, 1] = True
-    target = agent_for(exploration="greedy", n_envs=2)._prepare(rollout).target.tolist()
+    target = batch_of(agent_for(exploration="greedy", n_envs=2), rollout).target.tolist()
     # In the order of rows, then envs: (0,0) (0,1) (1,0) (2,1) (3,0) (3,1).
     assert target == pytest.approx([5.5, 7, 8.3, 1 + 0.9 * 7, 21, 2 + 0.9 * 20])
 
@@ -168,7 +172,7 @@ def test_one_step_moves_the_value_of_the_action_taken_towards_its_target() -> No
     np.testing.assert_allclose(after[:, 1], TABLE[:, 1])
     assert metrics["opt/loss/td"] == pytest.approx((1.5**2 + 3.3**2) / 2, rel=1e-5)
     assert metrics["opt/q/mean"] == pytest.approx(4.5)
-    assert agent.fit.optimizer.n_steps == 1
+    assert agent.fit.descent.optimizer.n_steps == 1
 
 
 def test_exploration_follows_its_schedules() -> None:
@@ -187,4 +191,4 @@ def test_the_recorded_gradient_is_used() -> None:
     config = SarsaConfig(env_id="x", algo_id="sarsa", n_envs=1, n_steps=4, hidden_dims=(8,))
     agent = Sarsa(config, STATES, ACTIONS, seed=0)
     agent.update(crafted_rollout(), 3, 100)
-    assert agent.fit.gradient._recorded is not None
+    assert agent.fit.descent.gradient._recorded is not None

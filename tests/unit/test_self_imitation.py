@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import torch
 
+from gymnasium_solver.algos.extensions import Learnt
+from gymnasium_solver.algos.extensions.self_imitation import sil_loss
 from gymnasium_solver.algos.on_policy import Batch
-from gymnasium_solver.algos.self_imitation import sil_loss
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.errors import ConfigError
 from tests.unit.test_learner_state import (
@@ -30,7 +31,7 @@ def rollout_of(agent: Any, seed: int) -> Rollout:
 
 def test_finished_good_episodes_are_kept_with_their_returns() -> None:
     agent = agent_for("ppo", **{**SIL, "sil_buffer_size": 500})
-    imitation = agent.imitation
+    (imitation,) = agent.extensions
     wanted: list[tuple[float, float]] = []
     open_rows: dict[int, list[tuple[float, float]]] = {}
     for seed in range(4):
@@ -38,14 +39,15 @@ def test_finished_good_episodes_are_kept_with_their_returns() -> None:
         rollout.is_restart = seed == 2  # what was open is lost
         if rollout.is_restart:
             open_rows = {}
-        imitation.add(rollout, rollout.reward)
+        values = np.full((len(rollout.reward) + 1, rollout.reward.shape[1]), 7.0, np.float32)
+        imitation.add(Learnt(rollout, rollout.reward, values, 0.1))
         obs: Any = rollout.obs
         for env in range(rollout.valid.shape[1]):
             rows = open_rows.setdefault(env, [])
             for t in np.flatnonzero(rollout.valid[:, env]):
                 rows.append((float(obs[t, env].ravel()[0]), float(rollout.reward[t, env])))
                 if rollout.done[t, env]:
-                    running = 0.0
+                    running = 0.0 if rollout.terminated[t, env] else 7.0  # a truncation goes on
                     found = []
                     for seen, reward in reversed(rows):
                         running = reward + 0.5 * running
@@ -89,14 +91,14 @@ def test_the_loss_counts_only_what_was_better_than_expected() -> None:
 
 def test_elites_are_the_best_of_recent_episodes() -> None:
     agent = agent_for("ppo", **SIL, sil_elite=0.25)
-    imitation = agent.imitation
+    (imitation,) = agent.extensions
     kept = []
     for total in (1.0, 2.0, 3.0, 4.0, 5.0, 0.5, 4.5, 6.0):
         before = imitation.n_added
         imitation._finish({
             "obs.": np.zeros((1, 3), np.float32), "actions": np.zeros(1, np.int64),
-            "reward": np.array([total], np.float32),
-        })  # fmt: skip
+            "reward": np.array([total], np.float32), "given": np.array([total], np.float32),
+        }, 0.0)  # fmt: skip
         kept.append(imitation.n_added > before)
     assert kept == [True, True, True, True, True, False, True, True]
 

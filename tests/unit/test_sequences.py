@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from gymnasium_solver.algos.on_policy import evaluate_actions, rollout_values
+from gymnasium_solver.algos.on_policy import evaluate_actions
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.data.sequences import Cut
 from gymnasium_solver.envs.journal import JournaledEnv
@@ -14,6 +14,7 @@ from gymnasium_solver.envs.make import env_from_config
 from gymnasium_solver.training.agents import build_agent
 from gymnasium_solver.training.collect import Collector
 from gymnasium_solver.training.prepare import build_config
+from tests.unit.test_learner_state import prepared
 
 
 @pytest.mark.parametrize("length", [1, 3, 4, 7, 9])
@@ -54,7 +55,7 @@ ENVS = ["Probe/Memory-v0", "Probe/MemoryParts-v0", "Probe/MultiDiscrete-v0", "Pr
 def test_before_an_update_the_ratio_is_one(env_id: str, kind: str, length: int | None) -> None:
     """Learning recomputes what acting did: with resets, masks, parts and any length."""
     agent, rollout = collected(env_id, recurrent=kind, sequence_length=length)
-    batch = agent._prepare(rollout).batch
+    batch = prepared(agent, rollout).batch
     with torch.no_grad():
         log_prob, _, value = evaluate_actions(agent.net, agent.actions, batch)
     valid = batch.valid.flatten()
@@ -66,7 +67,7 @@ def test_before_an_update_the_ratio_is_one(env_id: str, kind: str, length: int |
 
 def test_a_truncated_episode_bootstraps_with_its_own_carry() -> None:
     agent, rollout = collected("CartPole-v1", max_episode_steps=5, vectorization_mode="vector")
-    values = rollout_values(agent.net, rollout, torch.device("cpu"))
+    values = agent.values._by_torch(rollout)
     assert rollout.truncated.any()
     obs: Any = rollout.obs
     carry = rollout.carry["core"][0]
@@ -94,15 +95,14 @@ def test_copies_and_reset_rows_do_not_count() -> None:
             "Probe/Memory-v0", sequence_length=length, compile=False,
             normalize_advantages="off",
         )  # fmt: skip
-        batch = agent._prepare(rollout).batch
+        batch = prepared(agent, rollout).batch
         for column in (batch.advantage, batch.returns):
             column[~batch.valid] = 1e6
-        names = agent.coefficient_names
-        found = agent.gradient(batch, [{"clip_range": 0.2, "vf_coef": 0.5}[n] for n in names])[0]
-        grads.append(found.clone())
+        agent.descent._given = ("clip_range", "vf_coef")
+        grads.append(agent.descent.gradient(batch, [0.2, 0.5])[0].clone())
         # Shorter sequences lose only the gradient through their starts: the heads' stay the same.
     assert torch.isfinite(grads[0]).all()
-    parts = [agent.optimizer.part_norms(grad) for grad in grads]
+    parts = [agent.descent.optimizer.part_norms(grad) for grad in grads]
     for name in ("actor_head", "critic_head"):
         assert parts[0][name] == pytest.approx(parts[1][name], rel=1e-4)
     assert parts[0]["core"] != pytest.approx(parts[1]["core"], rel=1e-4)
@@ -110,8 +110,9 @@ def test_copies_and_reset_rows_do_not_count() -> None:
 
 def test_minibatches_are_whole_sequences() -> None:
     agent, rollout = collected("Probe/Memory-v0", sequence_length=4)
-    data = agent._prepare(rollout)
-    parts = list(data.minibatches(8, np.random.default_rng(0), agent.device, 66))
+    data = prepared(agent, rollout)
+    rows = data.minibatches(agent.descent, 8, np.random.default_rng(0), 66)
+    parts = [data.take(torch.from_numpy(r)) for r in rows if r is not None]
     assert [len(part.advantage) for part in parts] == [2] * 9
     assert all(part.advantage.shape[1] == 4 for part in parts)
     together = torch.cat([part.advantage for part in parts])
@@ -121,7 +122,7 @@ def test_minibatches_are_whole_sequences() -> None:
 def test_recurrent_gradients_are_recorded() -> None:
     agent, rollout = collected("Probe/MemoryParts-v0", sequence_length=8, batch_size=32)
     agent.update(rollout, 66, 1000)
-    assert agent.gradient.mode == "recorded"
+    assert agent.descent.mode == "recorded"
 
 
 def test_pqn_learns_what_it_acted_with() -> None:
@@ -131,7 +132,7 @@ def test_pqn_learns_what_it_acted_with() -> None:
         gamma=0.5,
     )  # fmt: skip
     q = agent.fit.values(rollout)
-    batch = agent._prepare(rollout)
+    batch = agent.fit.batch(rollout, agent._targets(rollout))
     valid = batch.valid
     with torch.no_grad():
         values = agent.net.sequence(batch.obs, batch.carry, batch.is_first)
@@ -149,4 +150,4 @@ def test_pqn_learns_what_it_acted_with() -> None:
         batch.target[valid], cut(torch.from_numpy(wanted.astype(np.float32)))[valid]
     )
     agent.update(rollout, 66, 1000)
-    assert agent.fit.gradient.mode == "recorded"
+    assert agent.fit.descent.mode == "recorded"

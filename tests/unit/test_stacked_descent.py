@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from gymnasium_solver.fast.optimizer import FlatOptimizer
 from gymnasium_solver.fast.recorded import LossGradient, eager
-from gymnasium_solver.fast.stacked_descent import STEPS_A_TRANSFER, Descent, Descents
+from gymnasium_solver.fast.stacked_descent import STEPS_A_TRANSFER, Asked, Descents
+from tests.optimizers import flat_optimizer
 
 N_ROWS, N_TAKEN = 24, 8
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(
@@ -23,7 +23,7 @@ class Learner:
         for p in self.net.parameters():
             p.data.copy_(torch.randn(p.shape, generator=generator))
         self.scale = torch.full((), 1.0 + seed, device=device)  # read by the loss, not learnt
-        self.optimizer = FlatOptimizer(self.net, settings.pop("kind", "adam"), **settings)
+        self.optimizer = flat_optimizer(self.net, settings.pop("kind", "adam"), **settings)
         self.gradient = LossGradient(
             self.loss, self.optimizer.params, record=device == "cuda", constants=[self.scale]
         )
@@ -40,9 +40,9 @@ class Learner:
         error = self.net(batch["x"])[:, 0] * self.scale - batch["y"]
         return coefficients[0] * error.square().mean(), []
 
-    def item(self, n_learners: int = 4) -> Descent:
-        return Descent(self.gradient, self.optimizer, self.batch, N_ROWS, self.rows,
-                       self.coefficients, self.lr, n_learners)  # fmt: skip
+    def item(self, n_learners: int = 4) -> Asked:
+        return Asked(self.gradient, self.optimizer, self.batch, N_ROWS, self.rows,
+                     self.coefficients, self.lr, n_learners)  # fmt: skip
 
     def alone(self) -> Tensor:
         norms = []

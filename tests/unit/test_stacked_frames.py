@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from gymnasium_solver.algos.off_policy import OffPolicyLearner
+from gymnasium_solver.algos.replay_learner import ReplayLearner
 from gymnasium_solver.training.agents import build_agent
 from gymnasium_solver.training.prepare import build_config
 
@@ -30,5 +30,5 @@ def test_frames_of_an_image(shape: tuple[int, ...], frame_stack: int | None, exp
     both = spaces.Dict({"image": image, "speed": spaces.Box(-1, 1, (2,), np.float32)})
     for space, name in ((image, ""), (both, "image")):
         agent = build_agent(build_config({**fields, "seed": 1}), space, spaces.Discrete(2))
-        assert isinstance(agent, OffPolicyLearner)
+        assert isinstance(agent, ReplayLearner)
         assert agent.frame_stacks[name] == expected

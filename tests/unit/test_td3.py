@@ -9,8 +9,8 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from gymnasium_solver.algos import algo_class, ddpg, deterministic, td3
-from gymnasium_solver.algos.off_policy import ReplayBatch
+from gymnasium_solver.algos import algo_class, continuous, ddpg, td3
+from gymnasium_solver.algos.replay_learner import ReplayBatch
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.envs.journal import JournaledEnv
 from gymnasium_solver.envs.make import make_vector_env
@@ -138,7 +138,7 @@ def test_the_ddpg_target_is_the_one_critic_at_the_target_actors_action() -> None
 def test_the_actor_climbs_the_first_critic() -> None:
     net = agent_for(seed=3).net
     x = torch.randn(5, 3)
-    loss = deterministic.actor_loss(net, x)
+    loss = continuous.deterministic_actor_loss(net, x)
     q = net.critic(x, torch.tanh(net.actor(x)))
     torch.testing.assert_close(loss, -q[0].mean())
     grads = torch.autograd.grad(loss, list(net.actor.parameters()))
@@ -147,28 +147,28 @@ def test_the_actor_climbs_the_first_critic() -> None:
 
 def test_td3_delays_the_actor_and_all_targets() -> None:
     agent = agent_for(policy_delay=2, updates_per_step=0.25)
-    assert set(agent.targets) == {"policy", "critic"}
     moved = []
     for i in range(4):
-        targets = [agent.targets[name].flat for name in ("policy", "critic")]
-        before = [t.clone() for t in (agent.actor_optimizer.flat, *targets)]
+        targets = [t.flat for o in agent.optimizers.values() for t in o.targets.values()]
+        assert len(targets) == 2
+        before = [t.clone() for t in (agent.actor.optimizer.flat, *targets)]
         metrics = agent.update(rollout_for(n_rows=2, seed=i), 4 * (i + 1), 100)
-        after = (agent.actor_optimizer.flat, *targets)
+        after = (agent.actor.optimizer.flat, *targets)
         moved.append([not torch.equal(a, b) for a, b in zip(before, after, strict=True)])
         assert ("opt/loss/policy" in metrics) == moved[-1][0]
     assert moved == [[False] * 3, [True] * 3, [False] * 3, [True] * 3]
-    assert agent.critic_optimizer.n_steps == 4
+    assert agent.critic.optimizer.n_steps == 4
 
 
 def test_ddpg_moves_everything_every_time_with_one_critic() -> None:
     agent = agent_for("ddpg", updates_per_step=0.25, tau=0.25)
     assert agent.net.critic.mlps.n == 1
-    old = {name: target.flat.clone() for name, target in agent.targets.items()}
+    targets = [t for o in agent.optimizers.values() for t in o.targets.values()]
+    before = [target.flat.clone() for target in targets]
     agent.update(rollout_for(n_rows=2), 4, 100)
-    for name, target in agent.targets.items():
-        expected = old[name] + 0.25 * (target.source - old[name])
-        torch.testing.assert_close(target.flat, expected)
-        assert not torch.equal(target.flat, old[name])
+    for target, old in zip(targets, before, strict=True):
+        torch.testing.assert_close(target.flat, old + 0.25 * (target.source - old))
+        assert not torch.equal(target.flat, old)
 
 
 @pytest.mark.parametrize("algo_id", ["td3", "ddpg"])

@@ -10,10 +10,10 @@ import torch
 from torch import nn
 
 from gymnasium_solver.errors import ConfigError
-from gymnasium_solver.fast.torch_optimizer import TorchOptimizer
 from gymnasium_solver.training import loop
 from gymnasium_solver.training.observer import Observer
 from gymnasium_solver.training.prepare import build_config
+from tests.optimizers import torch_optimizer
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "NAdam": {"betas": [0.8, 0.99], "momentum_decay": 0.01},
@@ -47,7 +47,7 @@ def gradient(module: nn.Module, params: Sequence[torch.Tensor], step: int) -> to
 @pytest.mark.parametrize("name", list(OPTIONS))
 def test_same_steps_as_torch_with_a_changing_learning_rate(name: str) -> None:
     ours, theirs = net(), net()
-    own = TorchOptimizer(ours, f"torch.optim.{name}", OPTIONS[name], max_grad_norm=0.5)
+    own = torch_optimizer(ours, f"torch.optim.{name}", OPTIONS[name], max_grad_norm=0.5)
     params = list(theirs.parameters())
     reference: Any = None
     for step in range(12):
@@ -71,7 +71,7 @@ def test_same_steps_as_torch_with_a_changing_learning_rate(name: str) -> None:
 @pytest.mark.parametrize("name", list(OPTIONS))
 def test_state_and_snapshot_bring_back_the_same_future(name: str) -> None:
     module = net()
-    own = TorchOptimizer(module, name, OPTIONS[name])
+    own = torch_optimizer(module, name, OPTIONS[name])
 
     def train(n: int) -> torch.Tensor:
         for step in range(n):
@@ -84,8 +84,8 @@ def test_state_and_snapshot_bring_back_the_same_future(name: str) -> None:
     expected = train(5)
     own.restore(snapshot)
     assert torch.equal(train(5), expected)
-    own.flat.copy_(snapshot[0])
-    fresh = TorchOptimizer(module, name, OPTIONS[name])
+    own.flat.copy_(snapshot[0][0])
+    fresh = torch_optimizer(module, name, OPTIONS[name])
     fresh.load_state(state)
     assert fresh.n_steps == 3
     own = fresh
@@ -94,11 +94,11 @@ def test_state_and_snapshot_bring_back_the_same_future(name: str) -> None:
 
 def test_a_scheduled_weight_decay_applies() -> None:
     module = nn.Linear(2, 1, bias=False)
-    own = TorchOptimizer(module, "SGD", weight_decay=0.5)
+    own = torch_optimizer(module, "SGD", weight_decay=0.5)
     before = own.flat.clone()
     own.step(torch.zeros(2), 0.1)
     torch.testing.assert_close(own.flat, before * 0.95)
-    own.weight_decay = 0.0
+    own.follow({"weight_decay": 0.0})
     before = own.flat.clone()
     own.step(torch.zeros(2), 0.1)
     assert torch.equal(own.flat, before)
@@ -117,7 +117,7 @@ def test_a_scheduled_weight_decay_applies() -> None:
 )
 def test_mistakes(name: str, options: dict[str, Any], decay: float, why: str) -> None:
     with pytest.raises(ConfigError, match=why):
-        TorchOptimizer(net(), name, options, weight_decay=decay)
+        torch_optimizer(net(), name, options, weight_decay=decay)
 
 
 @pytest.mark.parametrize(

@@ -1,23 +1,16 @@
 """The settings of behaviour cloning."""
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from gymnasium_solver.algos.configs.shared import DatasetFields
 from gymnasium_solver.config.schedule import NonNegativeSchedule, PositiveSchedule, Schedule
 from gymnasium_solver.config.schema import BatchSize, Count, Float, LearnerConfig, MinibatchFields
 from gymnasium_solver.config.types import ActionDist
 
 
-class BCConfig(MinibatchFields, LearnerConfig):
-    dataset: str | None = None
-    """Demonstrations to learn from: a folder that gsolve record or Minari wrote, the id of a Minari
-    dataset on this machine, or .npz files of gsolve play."""
-    dataset_top: Annotated[Float, Field(gt=0, le=1)] | None = None
-    """Learn only from this share of the episodes, those with the highest returns. null: from all.
-    Lower: better but fewer examples."""
-    dataset_held_out: Annotated[Float, Field(ge=0, lt=1)] = 0.1
-    """Share of the episodes that are not learnt from: the loss on them shows overfitting."""
+class BCConfig(DatasetFields, MinibatchFields, LearnerConfig):
     imitation_loss: Literal["auto", "nll", "mse"] = "auto"
     """What is minimised. nll: the negative log-probability of the demonstrated actions. mse: for
     real-valued actions the squared error of the most likely one, and the deviation is fitted to
@@ -52,6 +45,16 @@ class BCConfig(MinibatchFields, LearnerConfig):
     # Read by the code that builds actors; behaviour cloning has neither memory nor a critic.
     recurrent: ClassVar[None] = None
     share_trunk: ClassVar[str] = "auto"
+
+    @model_validator(mode="after")
+    def _check_rewards(self) -> Self:
+        if self.intrinsic is not None:
+            raise ValueError("intrinsic: bc learns from no rewards; remove it")
+        return self
+
+    @property
+    def action_settings(self) -> dict[str, Any]:
+        return {"dist": self.action_dist, "log_std_init": self.log_std_init}
 
     def notices(self) -> list[str]:
         clock = (

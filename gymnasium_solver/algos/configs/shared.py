@@ -6,6 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
 
+from gymnasium_solver.config.blocks import Fields
 from gymnasium_solver.config.her import HerField
 from gymnasium_solver.config.marks import live, searched
 from gymnasium_solver.config.schedule import (
@@ -14,6 +15,7 @@ from gymnasium_solver.config.schedule import (
     PositiveSchedule,
     Schedule,
     Scheduled,
+    at_start,
     changing,
     scheduled,
 )
@@ -137,6 +139,10 @@ class OffPolicyConfig(LearnerConfig):
         return self.batch_size
 
     @property
+    def gradients_per_env_step(self) -> float:
+        return float(at_start(self.updates_per_step))
+
+    @property
     def rollout_rows(self) -> int:
         return min(self.n_steps, max(1, self.train_freq // self.n_envs))
 
@@ -226,3 +232,16 @@ class SelfImitationFields(RecurrentFields):
                 "remove one of them"
             )
         return self
+
+
+class DatasetFields(Fields):
+    title = "demonstrations"
+
+    dataset: str | None = None
+    """Demonstrations to learn from: a folder that gsolve record or Minari wrote, the id of a Minari
+    dataset on this machine, or .npz files of gsolve play."""
+    dataset_top: Annotated[Float, Field(gt=0, le=1)] | None = None
+    """Learn only from this share of the episodes, those with the highest returns. null: from all.
+    Lower: better but fewer examples."""
+    dataset_held_out: Annotated[Float, Field(ge=0, lt=1)] = 0.1
+    """Share of the episodes that are not learnt from: the loss on them shows overfitting."""

@@ -43,6 +43,12 @@ class NativeGradient:
         outputs = self.program.run(batch, coefficients)
         return [self.program.grad, *outputs]
 
+    @property
+    def numbers(self) -> dict[int, int]:
+        """The outputs of the loss that are numbers, and where each stands in the program's."""
+        found = enumerate(self.program.lowered.outputs)
+        return {i: about[0] for i, (kind, about) in found if kind == "number" and not about[1]}
+
     def descend(
         self,
         batch: Sequence[Tensor],
@@ -50,22 +56,16 @@ class NativeGradient:
         coefficients: Sequence[float | Tensor],
         optimizer: FlatOptimizer,
         lr: float,
-        limit: float | None = None,
-        outputs: Tensor | None = None,
-        target: tuple[Tensor, float] | None = None,
-    ) -> Tensor:
+        limit: tuple[int, float] | None = None,
+    ) -> tuple[Tensor, Tensor]:
         """A gradient and an optimiser step for each part (indices of samples; None: all of them).
 
-        Stops before the step of a part whose first output exceeds `limit`. Returns the norms of the
-        gradients, one for each step: the same bits as one call after another.
-
-        `outputs` [parts, n]: gets the outputs of each part that are numbers; outputs by sample are
-        lost. `target`: the flat parameters of a target network, which moves towards the network
-        after each step, by this factor.
+        `limit` (i, x): stops before the step of a part whose i-th number exceeds x. Returns the
+        outputs that are numbers [steps, n] and the norms of the gradients [steps], the same bits as
+        one call after another; other outputs are lost.
         """
         program = self.program
-        n = len(batch[0])
-        whole = parts[0] is None
+        n, whole = len(batch[0]), parts[0] is None
         sizes = [n if part is None else len(part) for part in parts]
         starts = np.zeros(len(parts) + 1, np.int64)
         np.cumsum(sizes, out=starts[1:])
@@ -77,14 +77,14 @@ class NativeGradient:
         program.set_numbers(coefficients)
         rows = program.set_row_outputs(max(sizes))
         norms = torch.empty(len(parts))
-        settings = self.optimizer.settings(optimizer, lr, target)
+        values = torch.empty(len(parts), program.lowered.n_outputs)
+        places = list(self.numbers.values())
+        watched, most = (-1, 0.0) if limit is None else (places[limit[0]], limit[1])
         done = self._update(
-            program.address, settings, len(parts), starts.ctypes.data,
-            None if index is None else index.ctypes.data, norms.data_ptr(),
-            -1 if limit is None else 0, 0.0 if limit is None else limit,
-            None if outputs is None else outputs.data_ptr(),
-            0 if outputs is None else outputs.shape[1],
+            program.address, self.optimizer.settings(optimizer, lr), len(parts),
+            starts.ctypes.data, None if index is None else index.ctypes.data, norms.data_ptr(),
+            watched, most, values.data_ptr(), values.shape[1],
         )  # fmt: skip
         del held, rows
         optimizer.n_steps += done
-        return norms[:done]
+        return values[:done, places], norms[:done]

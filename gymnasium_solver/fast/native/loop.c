@@ -19,7 +19,7 @@ int64_t update(Call *c, Optimizer *o, int64_t parts, const int64_t *starts, cons
         c->index = index ? index + starts[done] : 0;
         c->n = starts[done + 1] - starts[done];
         /* A target network that moves is a constant of the gradient that changes. */
-        c->again = done > 0 && !o->target;
+        c->again = done > 0 && !o->has_targets;
         run_flushed(c);
         if (outs) memcpy(outs + done * n_outs, c->out, 4 * n_outs);
         if (watched >= 0 && c->out[watched] > limit) break;

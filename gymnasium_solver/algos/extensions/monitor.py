@@ -17,10 +17,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gymnasium_solver.algos.extensions import Extension
 from gymnasium_solver.algos.units import watch_units
 from gymnasium_solver.data.rollout import Rollout
-from gymnasium_solver.fast.optimizer import Optimizer
-from gymnasium_solver.fast.recorded import on_device
+from gymnasium_solver.fast.staging import on_device
 from gymnasium_solver.nets.describe import use_network
 from gymnasium_solver.spaces.observations import map_obs
 from gymnasium_solver.tree import map_tree
@@ -28,50 +28,54 @@ from gymnasium_solver.tree import map_tree
 MOST_ROWS, FEWEST_ROWS = 512, 16
 
 
-class Monitor:
-    def __init__(self, names: list[str]):
-        self.names = names
-        self._before: dict[str, Tensor] | None = None
-        self._obs: list[Any] = []
+class Monitor(Extension):
+    name = "monitor"
+    _before: dict[str, Tensor] | None = None  # the weights at the start of the epoch
+    _obs: list[Any]
 
-    def begin(self, optimizers: dict[str, Optimizer]) -> None:
-        """At the start of an epoch with details."""
-        self._before = {name: own.flat.clone() for name, own in optimizers.items()}
-        self._obs = []
+    def follow(self, env_steps: int, total_steps: int) -> None:
+        """At the start of an epoch with details, keep the weights."""
+        if self.learner.wants_details:
+            optimizers = self.learner.optimizers
+            self._before = {name: own.flat.clone() for name, own in optimizers.items()}
+            self._obs = []
 
     @torch.no_grad()
-    def measure(
-        self, net: Any, optimizers: dict[str, Optimizer], rollout: Rollout, n_actions: int
-    ) -> dict[str, float]:
-        """After an update: metrics, or {} until enough was collected and learnt."""
+    def report(self, rollout: Rollout) -> dict[str, float]:
+        """Metrics, or {} until enough was collected and learnt."""
         if self._before is None:
             return {}
+        before, names, optimizers = (
+            self._before,
+            self.learner.config.monitor,
+            self.learner.optimizers,
+        )
         self._obs.append(map_obs(np.copy, rollout.valid_obs()))
         n = sum(len(_first(obs)) for obs in self._obs)
-        has_changed = any(not own.flat.equal(self._before[k]) for k, own in optimizers.items())
+        has_changed = any(not own.flat.equal(before[k]) for k, own in optimizers.items())
         if not has_changed or n < FEWEST_ROWS:
             return {}
         found: dict[str, float] = {}
         for name, own in optimizers.items():
             prefix = "" if len(optimizers) == 1 else f"{name}."
             norms = own.part_norms(own.flat)
-            moved = own.part_norms(own.flat - self._before[name])
+            moved = own.part_norms(own.flat - before[name])
             for part, norm in norms.items():
-                if "weights" in self.names:
+                if "weights" in names:
                     found[f"opt/weights/norm/{prefix}{part}"] = norm
-                if "updates" in self.names and norm > 0:
+                if "updates" in names and norm > 0:
                     found[f"opt/updates/ratio/{prefix}{part}"] = moved[part] / norm
-        if "rank" in self.names:
-            found |= self._ranks(net, n_actions)
+        if "rank" in names:
+            found |= self._ranks()
         self._before, self._obs = None, []
         return found
 
-    def _ranks(self, net: Any, n_actions: int) -> dict[str, float]:
-        device = next(net.parameters()).device
+    def _ranks(self) -> dict[str, float]:
+        net, shape = self.learner.net, self.learner.actions.shape
         obs = _joined(self._obs)
-        rows = map_tree(lambda part: on_device(part[-MOST_ROWS:], device), obs)
+        rows = map_tree(lambda part: on_device(part[-MOST_ROWS:], self.learner.device), obs)
         with watch_units(net) as units:
-            use_network(net, rows, n_actions)
+            use_network(net, rows, math.prod(shape) if shape else 0)
         last: dict[str, tuple[str, Tensor]] = {}
         for name, output in units.outputs.items():
             if output.ndim == 2:

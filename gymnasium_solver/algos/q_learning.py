@@ -1,35 +1,37 @@
-"""Shared parts of the Q-learning algorithms PQN, SARSA and DQN.
+"""Shared parts of Q-learning: building a Q-network, and fitting it to targets from a rollout.
 
-`build_q_network` creates a Q-network and its policy. `QFit` fits the network to targets computed
-from a rollout (PQN, SARSA).
+net, policy = build_q_network(learner, "epsilon_greedy")       # DQN, PQN, SARSA
+fit = QFit(learner)                                            # PQN, SARSA
+metrics = fit(rollout, target, n_epochs, lr)
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from gymnasium_solver.algos import ops
 from gymnasium_solver.algos.learner import Learner
 from gymnasium_solver.algos.on_policy import sequence_cut
 from gymnasium_solver.algos.units import watch_units
 from gymnasium_solver.data.rollout import Rollout
-from gymnasium_solver.fast.optimizer import FlatOptimizer, Optimizer
-from gymnasium_solver.fast.recorded import on_device
+from gymnasium_solver.fast.descent import Part
+from gymnasium_solver.fast.staging import on_device
 from gymnasium_solver.nets.encoder import in_chunks
 from gymnasium_solver.nets.q_network import QNetwork
 from gymnasium_solver.nets.recurrent import Recurrence
 from gymnasium_solver.policies.q_policy import Exploration, QPolicy
 from gymnasium_solver.spaces.action_dists import require_discrete
-from gymnasium_solver.tree import leaves_of, map_tree
+from gymnasium_solver.tree import map_tree
+
+METRICS = {"loss": "opt/loss/td", "q": "opt/q/mean", "norm": "opt/grads/norm/all"}
 
 
 def build_q_network(
     learner: Learner, exploration: Exploration, **options: Any
-) -> tuple[QNetwork, QPolicy, Optimizer]:
-    """Build the Q-network described by the config, its policy and its optimiser."""
+) -> tuple[QNetwork, QPolicy]:
+    """Build the Q-network described by the config, and its policy."""
     cfg = learner.config
     actions = require_discrete(learner.action_space, cfg.algo_id, cfg.env_id)
     recurrence = None
@@ -51,8 +53,8 @@ def build_q_network(
         actions,
         learner.act_rng,
         exploration,
-        record=learner.may_record_acting,
-        compile=learner.compiles,
+        record=learner.execution.records_acting,
+        compile=learner.execution.compiles,
     )
     learner.forwards["act"] = policy.explorer
     # Initial values, until a checkpoint or the training schedule sets them.
@@ -60,7 +62,7 @@ def build_q_network(
     policy.epsilon, policy.temperature = last.get("epsilon", 0.0), last.get("temperature", 1.0)
     read_by = {"epsilon": "epsilon_greedy", "temperature": "boltzmann"}
     learner.ignore(*(name for name, kind in read_by.items() if kind != exploration))
-    return net, policy, learner.add_optimizer("q", net.q)
+    return net, policy
 
 
 class QBatch(NamedTuple):
@@ -90,22 +92,17 @@ def q_loss(net: QNetwork, batch: QBatch) -> tuple[Tensor, Tensor]:
     return (error * weight).sum() / n, (q * weight).sum() / n
 
 
-def take_rows_of(batch: QBatch, index: Tensor) -> QBatch:
-    part: QBatch = map_tree(lambda column: column[index], batch)
-    return part
-
-
 class QFit:
-    """Gradient steps that fit a Q-network to targets."""
+    """Gradient steps that fit the Q-network of a learner to targets."""
 
-    def __init__(self, learner: Learner, net: QNetwork, optimizer: Optimizer):
-        self.learner, self.net, self.optimizer = learner, net, optimizer
+    def __init__(self, learner: Learner):
+        self.learner, self.net = learner, learner.net
         is_short = getattr(learner.config, "has_short_sequences", True)
-        self.gradient = learner.add_gradient("q", self._loss, optimizer, record=is_short)
+        self.descent = learner.add_descent("q", self._loss, self.net.q, record=is_short)
 
-    def _loss(self, batch: QBatch, coefficients: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
-        loss, q_mean = q_loss(self.net, batch)
-        return loss, [loss, q_mean]
+    def _loss(self, batch: QBatch, c: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+        loss, q = q_loss(self.net, batch)
+        return loss, {"loss": loss, "q": q}
 
     def values(self, rollout: Rollout) -> np.ndarray:
         """Q-values of all observations of a rollout [T + 1, N, A]; with a recurrent core, each with
@@ -145,79 +142,31 @@ class QFit:
         )
 
     def __call__(
-        self, batch: QBatch, n_epochs: int, batch_size: int, lr: float, n_rows: int
+        self, rollout: Rollout, target: np.ndarray, n_epochs: int, lr: float
     ) -> dict[str, float]:
-        """Do `n_epochs` passes over shuffled minibatches and return the mean metrics.
-
-        On a GPU the minibatch sizes are those for `n_rows` samples (see ops.minibatches).
-        """
-        learner = self.learner
-        fixed_rows = n_rows if learner.device.type == "cuda" else None
+        """Do `n_epochs` passes over shuffled minibatches and return the mean metrics."""
+        learner, batch = self.learner, self.batch(rollout, target)
+        size: int = learner.config.batch_size
+        n_rows: int | None = rollout.valid.size
         if batch.valid is not None:  # a minibatch is of whole sequences
-            batch_size, fixed_rows = max(1, round(batch_size / batch.valid.shape[1])), None
-        parts = [
-            index
-            for _ in range(n_epochs)
-            for index in ops.minibatches(len(batch.target), batch_size, learner.rng, fixed_rows)
-        ]
-        native = None
-        if self.gradient.mode == "compiled" and isinstance(self.optimizer, FlatOptimizer):
-            # After a resume the program is not there yet.
-            native = self.gradient.compiled(self._part(batch, parts[0]), ())
-        steps = self._one_by_one if native is None else self._together
-        terms, details = steps(batch, parts, lr, learner.take_details())
+            size, n_rows = max(1, round(size / batch.valid.shape[1])), None
+        parts: list[Part] = []
+        for _ in range(n_epochs):
+            parts += self.descent.minibatches(len(batch.target), size, learner.rng, n_rows)
+        details = self._details(batch, parts[0]) if learner.take_details() else {}
+        steps = self.descent(batch, {}, lr, parts)
         learner.n_updates += 1
-        loss, q_mean, norm = terms.mean(0).tolist()
-        metrics = {"opt/loss/td": loss, "opt/q/mean": q_mean, "opt/grads/norm/all": norm}
-        return metrics | details
+        return steps.numbers(METRICS) | details
 
-    def _one_by_one(
-        self, batch: QBatch, parts: list[np.ndarray | None], lr: float, is_detailed: bool
-    ) -> tuple[Tensor, dict[str, float]]:
-        """A gradient step for each minibatch. Returns loss, mean of Q and norm [steps, 3], and
-        details."""
-        timer, terms = self.learner.timer, list[Tensor]()
-        details: dict[str, float] = {}
-        for index in parts:
-            part = self._part(batch, index)
-            with timer.detail("gradient"):
-                grad, loss, q_mean = self.gradient(part, [])
-            if is_detailed and not terms:
-                details = self._details(part, grad)
-            with timer.detail("optimiser"):
-                norm = self.optimizer.step(grad, lr)
-            terms.append(torch.stack([loss, q_mean, norm]))
-        return torch.stack(terms), details
-
-    def _together(
-        self, batch: QBatch, parts: list[np.ndarray | None], lr: float, is_detailed: bool
-    ) -> tuple[Tensor, dict[str, float]]:
-        """The same bits in one call of the compiled program."""
-        native, optimizer, details = self.gradient.native, self.optimizer, dict[str, float]()
-        assert native is not None
-        assert isinstance(optimizer, FlatOptimizer)
-        if is_detailed:
-            first = self._part(batch, parts[0])
-            details = self._details(first, self.gradient(first, [])[0])
-        outputs = torch.empty(len(parts), 2)
-        with self.learner.timer.detail("gradient"):
-            norms = native.descend(leaves_of(batch), parts, (), optimizer, lr, outputs=outputs)
-        return torch.cat([outputs, norms.unsqueeze(1)], 1), details
-
-    def _part(self, batch: QBatch, index: np.ndarray | None) -> QBatch:
-        return batch if index is None else take_rows_of(batch, self.learner.to_device(index))
-
-    @torch.no_grad()
-    def _details(self, part: QBatch, grad: Tensor) -> dict[str, float]:
+    def _details(self, batch: QBatch, part: Part) -> dict[str, float]:
         """Metrics that cost time, from the first minibatch."""
-        with watch_units(self.net) as units:
-            q_loss(self.net, part)
-        norms = self.optimizer.part_norms(grad)
-        found = {f"opt/grads/norm/{name}": norm for name, norm in norms.items()}
-        target = part.target
+        index = slice(None) if part is None else self.learner.to_device(part)
+        first: QBatch = map_tree(lambda column: column[index], batch)
+        with torch.no_grad(), watch_units(self.net) as units:
+            q_loss(self.net, first)
         return {
-            **found,
-            "roll/return/mean": float(target.mean()),
-            "roll/return/std": float(target.std(correction=0)),
-            **units.metrics(part.obs),
+            **self.descent.gradient_norms(first, {}),
+            "roll/return/mean": float(first.target.mean()),
+            "roll/return/std": float(first.target.std(correction=0)),
+            **units.metrics(first.obs),
         }

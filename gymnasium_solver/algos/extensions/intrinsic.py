@@ -1,23 +1,19 @@
-"""Intrinsic reward: what a learner adds to the rewards of a rollout (config/intrinsic.py).
-
-    intrinsic = IntrinsicReward(settings, space, network, n_envs, generator, rng, device)
-    reward = extrinsic + intrinsic(rollout, env_steps, total_steps)
-    intrinsic.metrics                           # of the last rollout
+"""Intrinsic reward: what is added to the rewards of a rollout (config/intrinsic.py).
 
 The reward of a step is for the state it leads to. It joins the environment's reward before
 advantages or targets are computed, so one critic learns both; the RND paper has a critic for each,
-and lets the intrinsic return run on beyond the end of an episode. With a replay buffer it is stored
-with the transition and does not fade there. Scores and episode returns are never touched.
+and lets the intrinsic return run on beyond the end of an episode. It is scaled by statistics of its
+own, never by those of the environment's rewards. With a replay buffer it is stored in a column of
+its own and does not fade there. Scores and episode returns are never touched.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from gymnasium_solver.algos import ops
+from gymnasium_solver.algos.extensions import Extension, Host
 from gymnasium_solver.config.intrinsic import Intrinsic
 from gymnasium_solver.data.novelty import (
     EpisodeMemory,
@@ -27,8 +23,9 @@ from gymnasium_solver.data.novelty import (
     columns,
 )
 from gymnasium_solver.data.rollout import Rollout
-from gymnasium_solver.fast.optimizer import FlatOptimizer
-from gymnasium_solver.fast.recorded import LossGradient, on_device
+from gymnasium_solver.fast.descent import Descent
+from gymnasium_solver.fast.optimizer import FlatOptimizer, Group
+from gymnasium_solver.fast.staging import on_device
 from gymnasium_solver.nets.encoder import ObsEncoder, in_chunks
 from gymnasium_solver.nets.features import Features
 from gymnasium_solver.nets.mlp import HIDDEN_GAIN, linear, mlp_torso
@@ -77,19 +74,20 @@ class Rnd:
         self.target = RandomNetwork(self.encoder, plain, cfg, generator).to(device)
         self.target.requires_grad_(False)
         self.predictor = RandomNetwork(self.encoder, plain, cfg, generator).to(device)
-        self.optimizer = FlatOptimizer(self.predictor, "adam", eps=1e-8)
         self.has_images = bool(network.cnns)
-        self.gradient = LossGradient(
+        self.optimizer = FlatOptimizer([Group("predictor", self.predictor, eps=1e-8)])
+        self.descent = Descent(
+            "intrinsic",
             self._loss,
-            self.optimizer.params,
+            self.optimizer,
             record=record and not self.has_images,
             constants=[*self.encoder.buffers(), *self.target.parameters()],
         )
 
-    def _loss(self, obs: Any, coefficients: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
+    def _loss(self, obs: Any, c: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         x = self.encoder(obs)
         loss = (self.predictor(x) - self.target(x).detach()).square().mean()
-        return loss, [loss]
+        return loss, {"loss": loss}
 
     @torch.no_grad()
     def _errors(self, obs: Any) -> Tensor:
@@ -109,15 +107,10 @@ class Rnd:
 
     def learn(self, obs: Any, n: int, n_rows: int, rng: np.random.Generator) -> float:
         """One pass over the n observations of a rollout of `n_rows`; the mean loss."""
-        losses = []
-        fixed = n_rows if self.device.type == "cuda" else None  # CUDA graphs need equal sizes
-        for index in ops.minibatches(n, min(self.cfg.batch_size, n), rng, fixed):
-            chosen = obs if index is None else map_obs(lambda part: part[index], obs)  # noqa: B023
-            rows = map_tree(lambda part: on_device(part, self.device), chosen)
-            grad, loss = self.gradient(rows, [])
-            self.optimizer.step(grad, self.cfg.lr)
-            losses.append(loss)
-        return float(torch.stack([torch.as_tensor(loss) for loss in losses]).mean())
+        size = min(self.cfg.batch_size, n)
+        parts = self.descent.minibatches(n, size, rng, n_rows)
+        rows = map_tree(lambda part: on_device(part, self.device), obs)
+        return float(self.descent(rows, {}, self.cfg.lr, parts).means()["loss"])
 
     def tensors(self) -> dict[str, Tensor]:
         named = {f"encoder.{k}": v for k, v in self.encoder.state_dict().items()}
@@ -136,21 +129,17 @@ class Rnd:
         self.optimizer.load_state(moments)
 
 
-class IntrinsicReward:
-    def __init__(
-        self,
-        cfg: Intrinsic,
-        space: Space,
-        network: Network,
-        n_envs: int,
-        *,
-        generator: torch.Generator,
-        rng: np.random.Generator,
-        device: torch.device,
-        record: bool,
-    ):
-        """`rng`: the learner's stream, used for the order of minibatches."""
-        self.cfg, self.rng = cfg, rng
+class IntrinsicReward(Extension):
+    name = "intrinsic"
+    bytes_per_transition = 4
+    gives_bonus = True
+
+    def __init__(self, learner: Host):
+        super().__init__(learner)
+        cfg: Intrinsic = learner.config.intrinsic
+        self.cfg, space = cfg, learner.observation_space
+        n_envs = int(learner.config.n_envs)
+        generator = torch.Generator().manual_seed(learner.extension_seed)
         # Fixed random numbers, drawn from the generator of the initial weights.
         fixed = np.random.default_rng(int(torch.randint(2**31, (1,), generator=generator)))
         self.states = StateIds(
@@ -164,7 +153,8 @@ class IntrinsicReward:
         self.rnd: Rnd | None = None
         self.memory: EpisodeMemory | None = None
         if cfg.kind == "rnd":
-            self.rnd = Rnd(cfg, space, network, generator, device, record)
+            record = learner.execution.records
+            self.rnd = Rnd(cfg, space, learner.network, generator, learner.device, record)
         elif cfg.kind == "episodic":
             width = len(self.states.low)
             self.embed_dim = min(cfg.embed_dim, width)
@@ -172,14 +162,21 @@ class IntrinsicReward:
             self.projection = (fixed.standard_normal(shape) / np.sqrt(width)).astype(np.float32)
             self.memory = EpisodeMemory(n_envs, cfg.capacity, self.embed_dim, cfg.neighbors)
         self.normalizer = RewardNormalizer(n_envs, cfg.gamma, None)
-        self.metrics: dict[str, float] = {}
+        self._coef = 0.0
+        self._metrics: dict[str, float] = {}
 
     @property
     def normalizes(self) -> bool:
         setting = self.cfg.normalize
         return self.cfg.kind == "rnd" if setting == "auto" else setting
 
-    def __call__(self, rollout: Rollout, env_steps: int, total_steps: int) -> np.ndarray:
+    def follow(self, env_steps: int, total_steps: int) -> None:
+        self._coef = self.cfg.coef.at(env_steps, total_steps)
+
+    def report(self, rollout: Rollout) -> dict[str, float]:
+        return self._metrics
+
+    def bonus(self, rollout: Rollout) -> np.ndarray:
         """Intrinsic rewards [T, N], times their coefficient; learns from the rollout."""
         cfg, valid = self.cfg, rollout.valid
         ids = self._ids(rollout)
@@ -197,15 +194,14 @@ class IntrinsicReward:
             bonus = self.normalizer(bonus, rollout.done, valid)
         if cfg.clip is not None:
             bonus = np.minimum(bonus, cfg.clip)
-        coef = cfg.coef.at(env_steps, total_steps)
-        self.metrics = {
+        self._metrics = {
             "roll/intrinsic/raw": float(raw[valid].mean()) if valid.any() else 0.0,
             "roll/intrinsic/mean": float(bonus[valid].mean()) if valid.any() else 0.0,
             "roll/intrinsic/max": float(bonus[valid].max()) if valid.any() else 0.0,
-            "hp/intrinsic_coef": coef,
+            "hp/intrinsic_coef": self._coef,
             **found,
         }
-        return (coef * bonus).astype(np.float32)
+        return (self._coef * bonus).astype(np.float32)
 
     def _ids(self, rollout: Rollout) -> np.ndarray | None:
         """The states [T + 1, N] as entries of the tables, where they are counted."""
@@ -255,11 +251,11 @@ class IntrinsicReward:
         errors[0, rows] = self.rnd.novelty(chosen)
         if self.cfg.difference is not None:
             errors[1, rows] = self.rnd.errors(map_obs(lambda part: part[rows], flat))
-        loss = self.rnd.learn(chosen, len(rows), valid.size, self.rng)
+        loss = self.rnd.learn(chosen, len(rows), valid.size, self.learner.rng)
         return after, before, loss
 
     def _embedded(self, obs: Any) -> np.ndarray:
-        unit: np.ndarray = self.states._unit(columns(obs))
+        unit: np.ndarray = self.states.unit(columns(obs))
         embedded: np.ndarray = unit @ self.projection
         return embedded
 
@@ -268,7 +264,7 @@ class IntrinsicReward:
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         tensors = {} if self.rnd is None else self.rnd.tensors()
         tensors |= {name: torch.from_numpy(array) for name, array in self._arrays().items()}
-        mode = None if self.rnd is None else self.rnd.gradient.mode
+        mode = None if self.rnd is None else self.rnd.descent.mode
         return tensors, {"normalizer": self.normalizer.state(), "gradient": mode}
 
     def load_state(self, tensors: dict[str, Any], extra: dict[str, Any]) -> None:
@@ -277,7 +273,7 @@ class IntrinsicReward:
         self.normalizer.load_state(extra["normalizer"])
         if self.rnd is not None:
             self.rnd.load(tensors)
-            self.rnd.gradient.resume(extra["gradient"])
+            self.rnd.descent.gradient.resume(extra["gradient"])
 
     def _arrays(self) -> dict[str, np.ndarray]:
         named: dict[str, np.ndarray] = {}
@@ -287,7 +283,7 @@ class IntrinsicReward:
             named["first_visits"] = self.visits.visits
         if self.memory is not None:
             named |= {"memory": self.memory.states, "memory_size": self.memory.n_seen}
-            named["memory_distance"] = self.memory.mean_distance
+            named["memory_distance"] = self.memory.distance
         return named
 
 

@@ -1,29 +1,33 @@
-"""Self-imitation (Oh et al. 2018): learn again from one's own good episodes; of PPO and A2C.
+"""Self-imitation (Oh et al. 2018): learn again from one's own good episodes; for PPO and A2C.
 
-Finished episodes in which a reward was positive are kept as rows (observation, action, discounted
-return R). After each update, `sil_updates` steps follow the gradient of
+Finished episodes in which the environment gave a positive reward are kept as rows (observation,
+action, discounted return R). After each update, `sil_updates` steps follow the gradient of
 
     sil_coef * ( -log pi(a|s) (R - V)+  +  sil_vf_coef * (R - V)+^2 / 2 )
 
 over rows sampled by (R - V)+ ^ 0.6: where the past did better than the critic expects now. The sum
 is divided by the number of such rows, but not by less than 64. `sil_elite` keeps only the best
-share of recent episodes, like the elites of the cross-entropy method. The memory, and the episodes
-not yet finished, are part of a checkpoint.
+share of recent episodes, like the elites of the cross-entropy method.
+
+R is made of the environment's rewards, as the critic learns them; what extensions add (an intrinsic
+reward) is not imitated. The return of a truncated episode continues with the value of its final
+observation. The memory, and the episodes not yet finished, are part of a checkpoint.
 """
 
 from collections import deque
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from gymnasium_solver.algos.learner import Learner
+from gymnasium_solver.algos.extensions import Extension, Host, Learnt
 from gymnasium_solver.algos.on_policy import Batch, evaluate_actions
 from gymnasium_solver.data.priorities import Priorities
 from gymnasium_solver.data.rollout import Rollout
+from gymnasium_solver.fast.descent import Descent
 from gymnasium_solver.nets.actor_critic import ActorCritic
+from gymnasium_solver.spaces.actions import ActionKind
 from gymnasium_solver.spaces.observations import obs_arrays
 
 LEAST_GOOD = 64.0
@@ -32,30 +36,31 @@ N_RECENT = 100  # episodes that an elite is the best share of
 Rows = dict[str, np.ndarray]
 
 
-class SelfImitation:
-    def __init__(self, learner: Learner, net: ActorCritic):
-        self.learner, self.net = learner, net
-        self.config: Any = learner.config
-        n = self.config.sil_buffer_size
-        self.priorities = Priorities(n, alpha=ALPHA, eps=EPS)
+class SelfImitation(Extension):
+    name = "sil"
+    descent: Descent
+
+    def __init__(self, learner: Host):
+        super().__init__(learner)
+        self.size: int = learner.config.sil_buffer_size
+        self.priorities = Priorities(self.size, alpha=ALPHA, eps=EPS)
         self.columns: Rows = {}
         self.n_added = 0
-        self.pending: list[list[Rows]] = [[] for _ in range(self.config.n_envs)]
+        self.pending: list[list[Rows]] = [[] for _ in range(learner.config.n_envs)]
         self.recent: deque[float] = deque(maxlen=N_RECENT)
-        self.gradient = learner.add_gradient(
-            "sil",
-            self._loss,
-            learner.optimizers["policy"],
-            constants=[] if net.value_scale is None else list(net.value_scale.buffers()),
-        )
+
+    def attach(self) -> None:
+        share = self.learner.descents["policy"]
+        self.descent = self.learner.add_descent("sil", self._loss, share=share)
 
     def __len__(self) -> int:
-        return min(self.n_added, self.config.sil_buffer_size)
+        return min(self.n_added, self.size)
 
     # -- memory -----------------------------------------------------------------------------
 
-    def add(self, rollout: Rollout, reward: np.ndarray) -> None:
-        """Take the episodes that ended in a rollout; `reward` as the critic learns it."""
+    def add(self, learnt: Learnt) -> None:
+        """Take the episodes that ended in a rollout."""
+        rollout = learnt.rollout
         if rollout.is_restart:
             self.pending = [[] for _ in self.pending]
         for env in range(rollout.valid.shape[1]):
@@ -64,29 +69,31 @@ class SelfImitation:
                 stop = len(rollout.valid) if end is None else int(end) + 1
                 rows = start + np.flatnonzero(rollout.valid[start:stop, env])
                 if len(rows):
-                    self.pending[env].append(_rows_of(rollout, reward, rows, env))
+                    self.pending[env].append(_rows_of(rollout, learnt.reward, rows, env))
                 if end is not None and self.pending[env]:
-                    self._finish(_joined(self.pending[env]))
+                    is_over = rollout.terminated[end, env]
+                    value = 0.0 if is_over else float(learnt.values[end + 1, env])
+                    self._finish(_joined(self.pending[env]), value)
                     self.pending[env] = []
                 start = stop
 
-    def _finish(self, episode: Rows) -> None:
-        reward = episode.pop("reward")
-        total = float(reward.sum())
+    def _finish(self, episode: Rows, value: float) -> None:
+        """Keep a good episode. `value`: of its final observation, 0 if it terminated."""
+        cfg, reward, given = self.learner.config, episode.pop("reward"), episode.pop("given")
+        total = float(given.sum())
         self.recent.append(total)
-        share = self.config.sil_elite
-        if share is not None and total < np.quantile(self.recent, 1 - share):
+        if cfg.sil_elite is not None and total < np.quantile(self.recent, 1 - cfg.sil_elite):
             return
-        if not (reward > 0).any():
+        if not (given > 0).any():
             return
-        returns, running = np.zeros(len(reward), np.float32), 0.0
+        returns, running = np.zeros(len(reward), np.float32), value
         for t in range(len(reward) - 1, -1, -1):
-            running = float(reward[t]) + self.config.gamma * running
+            running = float(reward[t]) + cfg.gamma * running
             returns[t] = running
         self._put(episode | {"returns": returns})
 
     def _put(self, rows: Rows) -> None:
-        size = self.config.sil_buffer_size
+        size = self.size
         rows = {name: column[-size:] for name, column in rows.items()}
         n = len(rows["returns"])
         for name, column in rows.items():
@@ -100,16 +107,18 @@ class SelfImitation:
 
     # -- learning ---------------------------------------------------------------------------
 
-    def update(self, lr: float) -> dict[str, float]:
+    def learn(self, learnt: Learnt) -> dict[str, float]:
         """The steps after an update, and their metrics; none while the memory is empty."""
-        cfg = self.config
+        self.add(learnt)
+        cfg = self.learner.config
+        numbers = {"coef": cfg.sil_coef, "vf_coef": cfg.sil_vf_coef}
         terms: list[Tensor] = []
         for _ in range(cfg.sil_updates if len(self) else 0):
             index = self.priorities.sample(cfg.sil_batch_size, self.learner.rng)
-            grad, loss, gain = self.gradient(self._batch(index), [cfg.sil_coef, cfg.sil_vf_coef])
-            self.learner.optimizers["policy"].step(grad, lr)
+            steps = self.descent(self._batch(index), numbers, learnt.lr)
+            gain = steps.by_sample["gain"]
             self.priorities.update(index, gain.cpu().numpy())
-            terms.append(torch.stack([loss, (gain > 0).float().mean()]))
+            terms.append(torch.stack([steps.values[0, 0], (gain > 0).float().mean()]))
         if not terms:
             return {"opt/sil/rows": float(len(self))}
         loss, good = torch.stack(terms).mean(0).tolist()
@@ -133,9 +142,9 @@ class SelfImitation:
             mask=to_device(columns["mask"][index]) if "mask" in columns else None,
         )
 
-    def _loss(self, batch: Batch, coefficients: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
-        total, gain = sil_loss(self.net, self.learner.actions, batch, *coefficients)
-        return total, [total, gain]
+    def _loss(self, batch: Batch, c: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+        total, gain = sil_loss(self.learner.net, self.learner.actions, batch, **c)
+        return total, {"loss": total, "gain": gain}
 
     # -- state ------------------------------------------------------------------------------
 
@@ -154,7 +163,7 @@ class SelfImitation:
 
     def load_state(self, tensors: dict[str, Any], extra: dict[str, Any]) -> None:
         arrays = {name: torch.as_tensor(value).numpy().copy() for name, value in tensors.items()}
-        size = self.config.sil_buffer_size
+        size = self.size
         self.n_added = extra["n_added"]
         self.recent.extend(extra["recent"])
         self.priorities.load(arrays.pop("priorities"), extra["max_priority"])
@@ -173,7 +182,7 @@ class SelfImitation:
 
 
 def sil_loss(
-    net: ActorCritic, actions: Any, batch: Batch, coef: Tensor, vf_coef: Tensor
+    net: ActorCritic, actions: ActionKind, batch: Batch, coef: Tensor, vf_coef: Tensor
 ) -> tuple[Tensor, Tensor]:
     """The loss, and (R - V)+ of each row [B]."""
     log_prob, _, value = evaluate_actions(net, actions, batch)
@@ -182,12 +191,16 @@ def sil_loss(
     kept = gain.detach()
     n_good = (kept > 0).to(kept.dtype).sum().clamp(min=LEAST_GOOD)
     policy, critic = -(log_prob * kept).sum() / n_good, 0.5 * gain.square().sum() / n_good
+    if net.value_scale is not None:  # as PPO's own loss of normalised values
+        critic = critic / net.value_scale.std.square()
     return coef * (policy + vf_coef * critic), kept
 
 
 def _rows_of(rollout: Rollout, reward: np.ndarray, rows: np.ndarray, env: int) -> Rows:
+    """Rows of one environment; `reward` as the critic learns it, "given" as it was given."""
     found = {f"obs.{name}": part[rows, env].copy() for name, part in obs_arrays(rollout.obs)}
     found |= {"actions": rollout.actions[rows, env].copy(), "reward": reward[rows, env].copy()}
+    found["given"] = rollout.reward[rows, env].copy()
     return found if rollout.mask is None else found | {"mask": rollout.mask[rows, env].copy()}
 
 

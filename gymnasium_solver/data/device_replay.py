@@ -163,6 +163,8 @@ class DeviceReplay:
         chain = index + self._steps  # [n, B]
         scale, bound = shaping.unbind()
         reward = (self._at("reward", chain) * scale).clamp(-bound, bound)
+        if "bonus" in self._flat:
+            reward = reward + self._at("bonus", chain)
         terminated = self._at("terminated", chain)
         if self.n_step == 1:
             return reward[0], terminated[0].logical_not() * powers[1], index

@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from gymnasium_solver.algos.off_policy import OffPolicyLearner
+from gymnasium_solver.algos.replay_learner import ReplayLearner
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.envs.journal import JournaledEnv
 from gymnasium_solver.envs.make import training_env
 from gymnasium_solver.fast.cuda_graph import N_PLAIN_CALLS, capturing
-from gymnasium_solver.fast.graphed_step import GraphedStep
 from gymnasium_solver.fast.staging import N_BUFFERS, Staging
 from gymnasium_solver.training.agents import build_agent
 from gymnasium_solver.training.collect import Collector
@@ -37,7 +36,7 @@ SMALL = {"n_envs": 2, "buffer_size": 500, "learning_starts": 10, "batch_size": 1
 class Rerun:
     """Stands in for a CUDA graph on the CPU: a replay runs the function again."""
 
-    def __init__(self, learner: OffPolicyLearner, function):
+    def __init__(self, learner: ReplayLearner, function):
         self.learner, self.function = learner, function
         self.outputs = self._run_without_effect()
 
@@ -59,12 +58,17 @@ class Rerun:
             own.n_steps = counts[name]
 
 
-def capture_for(learner):
-    def capture(function):
+def use_graph(learner, capture=None):
+    """Run the learner's program as one graph, on the CPU as a stand-in."""
+
+    def rerun(function):
         graph = Rerun(learner, function)
         return graph, graph.outputs
 
-    return None if DEVICE == "cuda" else capture
+    learner.program.graph = True
+    if capture is not None or DEVICE == "cpu":
+        learner.program._capture = capture or rerun
+    return learner
 
 
 def config_of(name: str, **changes) -> Config:
@@ -92,13 +96,14 @@ def rollouts_of(config: Config, n: int = 24) -> list:
 def test_one_graph_trains_as_separate_calls_do(name):
     config = config_of(name)
     plain, graphed = learner_of(config), learner_of(config)
-    plain.step_graph, graphed.step_graph = None, GraphedStep(graphed, capture_for(graphed))
+    plain.program.graph = False
+    use_graph(graphed)
     means = Means(), Means()
     for i, rollout in enumerate(rollouts_of(config)):
         for learner, mean in zip((plain, graphed), means, strict=True):
             mean.add(learner.update(rollout, 100 + 2 * i, 10_000))
-    assert graphed.step_graph.failure is None
-    assert graphed.step_graph._launches
+    assert graphed.program.failure is None
+    assert graphed.program._launches
     assert plain.rng.bit_generator.state == graphed.rng.bit_generator.state
     for a, b in zip(plain.learnt_weights(), graphed.learnt_weights(), strict=True):
         assert torch.allclose(a, b, rtol=1e-4, atol=1e-6)
@@ -115,11 +120,11 @@ def test_a_step_that_cannot_be_captured_runs_as_before():
     def refuse(function):
         raise RuntimeError("operation not permitted when stream is capturing")
 
-    learner.step_graph = GraphedStep(learner, refuse)
+    use_graph(learner, refuse)
     for i, rollout in enumerate(rollouts_of(config, 10)):
         learner.update(rollout, 100 + 2 * i, 10_000)
-    assert "capturing" in learner.step_graph.failure
-    assert learner.critic_optimizer.n_steps > N_PLAIN_CALLS
+    assert "capturing" in learner.program.failure
+    assert learner.optimizers["critic"].n_steps > N_PLAIN_CALLS
 
 
 @pytest.mark.skipif(DEVICE == "cpu", reason="needs a CUDA GPU")
@@ -146,8 +151,8 @@ def test_noise_on_a_gpu_goes_on_where_a_saved_learner_stopped():
 
 @pytest.mark.skipif(DEVICE == "cpu", reason="needs a CUDA GPU")
 def test_a_value_that_changes_with_the_clock_is_not_frozen_in_a_graph():
-    assert learner_of(config_of("sac")).step_graph is not None
-    assert learner_of(config_of("sac", tau={"start": 0.01, "end": 0.001})).step_graph is None
+    assert learner_of(config_of("sac")).program.graph
+    assert not learner_of(config_of("sac", tau={"start": 0.01, "end": 0.001})).program.graph
 
 
 def test_no_garbage_is_collected_during_a_capture(monkeypatch):

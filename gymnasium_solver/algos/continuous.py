@@ -1,0 +1,121 @@
+"""Shared parts of the algorithms with an actor and critics of their own: SAC, CrossQ, TD3, DDPG.
+
+    net = build_networks(learner, n_actor_outputs=..., n_critics=2, n_critic_actions=...)
+    policy = soft_policy(learner)                # SAC, CrossQ; deterministic_policy: TD3, DDPG
+
+The temperature alpha of a soft actor-critic weights entropy against reward. It is learnt
+(`ent_coef: auto`) so that the policy's entropy stays at `target_entropy`, or it is a number or a
+schedule. Its gradient is taken with respect to log alpha, as in most implementations; the paper
+uses alpha, which only changes the step size.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gymnasium_solver.algos.replay_learner import ReplayLearner
+from gymnasium_solver.fast.descent import Descent
+from gymnasium_solver.fast.program import Hp
+from gymnasium_solver.nets.actor_critics import ActorCritics
+from gymnasium_solver.nets.encoder import TensorObs
+from gymnasium_solver.policies.continuous import DeterministicPolicy, SoftPolicy
+
+# Correlation of the noise between two steps; for Ornstein-Uhlenbeck as in Lillicrap et al. 2016.
+KEEPS = {"gaussian": 0.0, "ou": 0.85}
+CRITIC_METRICS = {"loss": "opt/loss/critic", "q": "opt/q/mean", "norm": "opt/grads/norm/critic"}
+ACTOR_METRICS = {
+    "loss": "opt/loss/policy", "norm": "opt/grads/norm/policy", "entropy": "opt/policy/entropy"
+}  # fmt: skip
+
+
+def build_networks(learner: ReplayLearner, **shape: Any) -> ActorCritics:
+    """The networks of the config, with outputs and inputs of this shape."""
+    cfg: Any = learner.config
+    return ActorCritics(
+        learner.observation_space,
+        learner.network,
+        critic_hidden_dims=cfg.critic_hidden_dims,
+        normalize_obs=cfg.obs_normalization,
+        clip_obs=cfg.clip_obs,
+        generator=learner.generator,
+        **shape,
+    ).to(learner.device)
+
+
+def soft_policy(learner: ReplayLearner, sde_sample_freq: int = -1) -> SoftPolicy:
+    """The policy of a soft actor-critic."""
+    cfg: Any = learner.config
+    policy = SoftPolicy(
+        learner.net,
+        learner.observation_space,
+        learner.actions,
+        learner.act_rng,
+        cfg.noise_correlation,
+        record=learner.execution.records_acting,
+        compile=learner.execution.compiles,
+        sde_sample_freq=sde_sample_freq,
+    )
+    learner.forwards["act"] = policy.explorer
+    return policy
+
+
+def deterministic_policy(learner: ReplayLearner) -> DeterministicPolicy:
+    """The policy of TD3 and DDPG, with exploration noise."""
+    cfg: Any = learner.config
+    policy = DeterministicPolicy(
+        learner.net,
+        learner.observation_space,
+        learner.actions,
+        learner.act_rng,
+        KEEPS[cfg.exploration_noise_type],
+        record=learner.execution.records_acting,
+        compile=learner.execution.compiles,
+    )
+    learner.forwards["act"] = policy.explorer
+    policy.noise_std = cfg.exploration_noise.values[-1]  # until a checkpoint sets it
+    return policy
+
+
+def add_alpha(learner: ReplayLearner, **settings: Any) -> Descent | None:
+    """The descent of a learnt temperature: neither clipped nor decayed, within its bounds."""
+    cfg: Any = learner.config
+    if learner.net.temperature is None:
+        return None
+    bounds = (cfg.log_alpha_min, cfg.log_alpha_max)
+    free = {"max_grad_norm": None, "weight_decay": 0.0, "agc": None, "bounds": bounds}
+    return learner.add_descent("alpha", None, learner.net.temperature, **free | settings)
+
+
+def alpha_of(learner: ReplayLearner, hp: Hp) -> float | Tensor:
+    """The temperature: learnt, or its scheduled value."""
+    temperature = learner.net.temperature
+    alpha: float | Tensor = hp["ent_coef"] if temperature is None else temperature.alpha
+    return alpha
+
+
+def learn_alpha(
+    learner: ReplayLearner, descent: Descent, like: Descent, gap: Tensor, hp: Hp
+) -> dict[str, Tensor]:
+    """One gradient step on log alpha * (entropy - target); too little entropy raises alpha. `gap`:
+    the bracket, which may be overwritten. `like`: the descent in whose form the step is made."""
+    loss = learner.net.temperature.log_alpha.detach().squeeze(0) * gap
+    descent.along(gap.reshape(1), hp.get("alpha_lr", hp["policy_lr"]), like)
+    return {"opt/loss/alpha": loss}
+
+
+def actor_turn(learner: ReplayLearner) -> bool:
+    """Whether the next step trains the actor too: every `policy_delay` steps of the critics."""
+    cfg: Any = learner.config
+    return (learner.descents["critic"].optimizer.n_steps + 1) % cfg.policy_delay == 0
+
+
+def renamed(found: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    return {names[name]: value for name, value in found.items()}
+
+
+def deterministic_actor_loss(net: ActorCritics, obs: TensorObs) -> Tensor:
+    """Minus the first critic's value of the actor's action."""
+    x = net.encoder(obs)
+    return -net.critic.first(x, torch.tanh(net.actor(x))).mean()

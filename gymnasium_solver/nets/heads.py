@@ -1,0 +1,188 @@
+"""Heads of critics: what the outputs of a network mean as a value, and how they are fitted.
+
+    head = critic_head("c51", n_atoms=51, v_min=-10.0, v_max=10.0)
+    outputs                                       # [...] for scalar, else [..., head.n_outputs]
+    head.value(outputs)                           # [...]: the expected return
+    wanted = head.target(next_outputs, reward, discount)   # of a Bellman backup
+    wanted = head.known(returns)                  # of returns that are known
+    loss, error = head.loss(outputs, wanted)      # both [...]; the error is for priorities
+
+scalar     one number, squared or Huber error
+c51        a distribution on fixed atoms; the target is the next one, shifted and projected
+           (Bellemare et al. 2017)
+two_hot    the same outputs; the target is the expected value, split between its two neighbours
+hl_gauss   the same; the target is a normal distribution around it (Farebrother et al. 2024)
+quantile   quantiles of the return by regression (Dabney et al. 2018)
+"""
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+HeadKind = Literal["scalar", "c51", "two_hot", "hl_gauss", "quantile"]
+HL_GAUSS_WIDTH = 0.75  # standard deviation of the target, in distances of atoms
+
+
+def huber(error: Tensor) -> Tensor:
+    """Huber loss: x^2 / 2 up to 1, linear beyond."""
+    size = error.abs()
+    near = size.clamp(max=1.0)
+    return near * (size - 0.5 * near)
+
+
+class ScalarHead(nn.Module):
+    n_outputs = 1
+
+    def __init__(self, loss: Literal["mse", "huber"] = "mse"):
+        super().__init__()
+        self._is_huber = loss == "huber"
+
+    def value(self, outputs: Tensor) -> Tensor:
+        return outputs
+
+    def target(self, outputs: Tensor, reward: Tensor, discount: Tensor) -> Tensor:
+        return reward + discount * outputs
+
+    def known(self, returns: Tensor) -> Tensor:
+        return returns
+
+    def loss(self, outputs: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
+        error = outputs - wanted
+        return huber(error) if self._is_huber else error.square(), error.abs()
+
+    def critics_loss(
+        self, outputs: Tensor, wanted: Tensor, weight: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Half the weighted mean squared error of each critic [n, B], summed over critics.
+
+        Returns the loss, the mean value and, for priorities, the absolute error [B] averaged over
+        critics."""
+        error = outputs - wanted
+        loss = 0.5 * (weight * error.square()).mean(1).sum()
+        return loss, outputs.detach().mean(), error.detach().abs().mean(0)
+
+    def lowest(self, outputs: Tensor) -> Tensor:
+        """The outputs [B] of the lowest of several critics [n, B]."""
+        return outputs.amin(0)
+
+
+class DistributionHead(nn.Module):
+    """Base of the heads with several outputs for a value."""
+
+    n_outputs: int
+
+    def value(self, outputs: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def loss(self, outputs: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
+        raise NotImplementedError
+
+    def critics_loss(
+        self, outputs: Tensor, wanted: Tensor, weight: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The weighted mean loss of each critic [n, B], summed over critics; see ScalarHead."""
+        loss, error = self.loss(outputs, wanted)
+        total = (weight * loss).mean(1).sum()
+        return total, self.value(outputs.detach()).mean(), error.detach().mean(0)
+
+    def lowest(self, outputs: Tensor) -> Tensor:
+        """The outputs [B, K] of the critic with the lowest value, for each sample."""
+        choice = self.value(outputs).argmin(0)  # [B]
+        index = choice.view(1, -1, 1).expand(1, -1, outputs.shape[2])
+        return outputs.gather(0, index).squeeze(0)
+
+
+class CategoricalHead(DistributionHead):
+    """Logits over fixed atoms between `v_min` and `v_max`."""
+
+    support: Tensor
+
+    def __init__(
+        self, n_atoms: int, v_min: float, v_max: float, kind: Literal["c51", "two_hot", "hl_gauss"]
+    ):
+        super().__init__()
+        self.n_outputs, self.v_min, self.v_max, self.kind = n_atoms, v_min, v_max, kind
+        self.spacing = (v_max - v_min) / (n_atoms - 1)
+        self.register_buffer("support", torch.linspace(v_min, v_max, n_atoms), persistent=False)
+
+    def value(self, outputs: Tensor) -> Tensor:
+        return (torch.softmax(outputs, dim=-1) * self.support).sum(-1)
+
+    def target(self, outputs: Tensor, reward: Tensor, discount: Tensor) -> Tensor:
+        if self.kind != "c51":
+            return self.known(reward + discount * self.value(outputs))
+        shifted = reward.unsqueeze(-1) + discount.unsqueeze(-1) * self.support  # [B, K]
+        return self._projected(shifted, torch.softmax(outputs, dim=-1))
+
+    def known(self, returns: Tensor) -> Tensor:
+        if self.kind != "hl_gauss":
+            one = returns.unsqueeze(-1)
+            return self._projected(one, torch.ones_like(one))
+        edges = torch.cat([self.support - self.spacing / 2, self.support[-1:] + self.spacing / 2])
+        near = returns.clamp(self.v_min, self.v_max).unsqueeze(-1)
+        scale = HL_GAUSS_WIDTH * self.spacing * 2**0.5
+        mass = torch.erf((edges - near) / scale)
+        whole = mass[..., -1:] - mass[..., :1]
+        return (mass[..., 1:] - mass[..., :-1]) / whole
+
+    def _projected(self, values: Tensor, probs: Tensor) -> Tensor:
+        """Probabilities of values [B, J] on the atoms [B, K].
+
+        Each value is split between its two neighbours by distance: atom i gets the fraction
+        max(0, 1 - |z - z_i| / spacing)."""
+        values = values.clamp(self.v_min, self.v_max)
+        distance = (values.unsqueeze(-2) - self.support.unsqueeze(-1)).abs() / self.spacing
+        return ((1.0 - distance).clamp(min=0.0) * probs.unsqueeze(-2)).sum(-1)  # [B, K, J]
+
+    def loss(self, outputs: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
+        """The cross-entropy to the target, twice."""
+        entropy = -(wanted * torch.log_softmax(outputs, dim=-1)).sum(-1)
+        return entropy, entropy
+
+
+class QuantileHead(DistributionHead):
+    """Values at evenly spaced quantiles of the return."""
+
+    levels: Tensor
+
+    def __init__(self, n_quantiles: int):
+        super().__init__()
+        self.n_outputs = n_quantiles
+        levels = (torch.arange(n_quantiles) + 0.5) / n_quantiles
+        self.register_buffer("levels", levels, persistent=False)
+
+    def value(self, outputs: Tensor) -> Tensor:
+        return outputs.mean(-1)
+
+    def target(self, outputs: Tensor, reward: Tensor, discount: Tensor) -> Tensor:
+        return reward.unsqueeze(-1) + discount.unsqueeze(-1) * outputs
+
+    def known(self, returns: Tensor) -> Tensor:
+        return returns.unsqueeze(-1)
+
+    def loss(self, outputs: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
+        """The quantile Huber loss, summed over quantiles, and the error of the mean."""
+        error = wanted.unsqueeze(-2) - outputs.unsqueeze(-1)  # [..., K, J]
+        side = (self.levels.unsqueeze(-1) - (error.detach() < 0).to(error.dtype)).abs()
+        loss = (side * huber(error)).mean(-1).sum(-1)
+        return loss, (wanted.mean(-1) - outputs.mean(-1)).abs()
+
+
+CriticHead = ScalarHead | CategoricalHead | QuantileHead
+
+
+def critic_head(
+    kind: HeadKind,
+    *,
+    n_atoms: int = 51,
+    v_min: float = 0.0,
+    v_max: float = 0.0,
+    loss: Literal["mse", "huber"] = "mse",
+) -> CriticHead:
+    """The head of this kind. `loss`: of a scalar head; `n_atoms`: of the others."""
+    if kind == "scalar":
+        return ScalarHead(loss)
+    if kind == "quantile":
+        return QuantileHead(n_atoms)
+    return CategoricalHead(n_atoms, v_min, v_max, kind)
