@@ -1,7 +1,7 @@
 """The contract between an algorithm and the rest of the program.
 
 The training loop, evaluation and checkpoints depend only on `Agent` and, for the class of an
-algorithm, on `AlgorithmClass`. `Learner` (learner.py) and `OffPolicyLearner` (off_policy.py)
+algorithm, on `AlgorithmClass`. `Learner` (learner.py) and `ReplayLearner` (replay_learner.py)
 implement everything except the update.
 """
 
