@@ -7,7 +7,8 @@ estimate(config).override("cpus=4 hours=8")
 import math
 import os
 import re
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from gymnasium_solver.errors import ConfigError
@@ -54,6 +55,11 @@ class Resources:
                 '--resources "cpus=2 memory=4 gpus=0 hours=2"'
             )
         return cls(1, 1.0, 0, 1.0).override(text)
+
+    @classmethod
+    def largest(cls, each: Sequence["Resources"]) -> Self:
+        """What is enough for each of these."""
+        return cls(*(max(getattr(one, f.name) for one in each) for f in fields(cls)))
 
     def override(self, text: str) -> Self:
         """Replace figures: "cpus=4 memory=8 gpus=1 hours=2", separated by blanks or commas."""

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+TASK = "gymnasium_solver.bench.tune:measure"
 ENGINES = ("envpool", "vector", "sync", "async")
 
 

@@ -1,12 +1,23 @@
-"""`gsolve bench`: the speed of gymnasium-solver on this machine, and beside other libraries."""
+"""Verbs that measure this machine: `bench` and `tune-envs`."""
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from gymnasium_solver.cli.flags import Parser, UsageError
+from gymnasium_solver.cli.field_flags import changes_of, field_verb, load_target
+from gymnasium_solver.cli.flags import Args, UsageError, verb
+from gymnasium_solver.cli.tables import make_console, plain_table, print_table, tell
+from gymnasium_solver.paths import output_file, write_output
 
-DESCRIPTION = """\
-Measure speed on this machine. Parts:
+if TYPE_CHECKING:
+    from gymnasium_solver.bench.tune import Speed
+    from gymnasium_solver.config.schema import Config
+
+LONGEST_S = 60.0  # of a case of `tune-envs`
+
+
+@verb("""
+bench: Measure speed on this machine. Parts:
   training   steps/s against SB3, sbx, rejax and CleanRL, same hyper-parameters and networks
   solve      seconds from the shell to solved, each library with its own best published config
   engines    env-only steps/s by engine and number of envs
@@ -18,56 +29,33 @@ Measure speed on this machine. Parts:
 
 training, solve, trackers and logging need a source checkout, where make bench installs the other
 libraries first; the others run anywhere. All sides take turns in each repeat; results are medians
-and ranges. Keep the machine idle meanwhile: the result says if other processes used it."""
+and ranges. Keep the machine idle meanwhile: the result says if other processes used it.
 
-EXAMPLES = """\
+--only PART...               these parts (default: all)
+--tasks TASK...              only these tasks: of training ppo, dqn or sac, of solve an env id
+--quick                      a short pass, to check that it works
+--repeats N                  repeats (3; quick: 1)
+--name NAME                  name of the result files (speed or quick, and the tasks)
+--out DIR                    folder of the result files (in a checkout benchmarks/results, elsewhere
+                             bench; quick: build/bench)
+--peers-python FILE          Python with SB3 and sbx (.venv-peers/bin/python)
+--peers-jax-python FILE      Python with rejax (.venv-peers-jax/bin/python)
+--json
+
 examples:
   gsolve bench --only engines scaling startup
   gsolve bench --only training --tasks sac
   gsolve bench --quick
-  make bench"""
-
-
-def main(argv: Sequence[str]) -> int:
-    parser = Parser("bench", DESCRIPTION, EXAMPLES)
-    parser.add_argument("--only", nargs="+", metavar="PART", help="these parts (default: all)")
-    parser.add_argument(
-        "--tasks",
-        nargs="+",
-        default=[],
-        metavar="TASK",
-        help="only these tasks: of training ppo, dqn or sac, of solve an env id",
-    )
-    parser.add_argument("--quick", action="store_true", help="a short pass, to check that it works")
-    parser.add_argument("--repeats", type=int, metavar="N", help="repeats (3; quick: 1)")
-    parser.add_argument(
-        "--name", metavar="NAME", help="name of the result files (speed or quick, and the tasks)"
-    )
-    parser.add_argument(
-        "--out",
-        metavar="DIR",
-        help="folder of the result files (in a checkout benchmarks/results, elsewhere bench; "
-        "quick: build/bench)",
-    )
-    parser.add_argument(
-        "--peers-python", metavar="FILE", help="Python with SB3 and sbx (.venv-peers/bin/python)"
-    )
-    parser.add_argument(
-        "--peers-jax-python", metavar="FILE", help="Python with rejax (.venv-peers-jax/bin/python)"
-    )
-    parser.add_json()
-    args = parser.read(argv)
-
+  make bench
+""")
+def bench(args: Args) -> None:
     from gymnasium_solver.bench import report
     from gymnasium_solver.bench.harness import IN_CHECKOUT, ROOT, Options
 
-    default = list(report.PARTS) if IN_CHECKOUT else report.OWN_PARTS
-    parts = args.only or default
+    parts = args.only or (list(report.PARTS) if IN_CHECKOUT else report.OWN_PARTS)
     if unknown := [part for part in parts if part not in report.PARTS]:
         raise UsageError(f"--only {unknown[0]}: unknown part; expected {', '.join(report.PARTS)}")
-    repeats = args.repeats if args.repeats is not None else (1 if args.quick else 3)
-    if repeats < 1:
-        raise UsageError(f"--repeats {repeats}: at least 1 is needed")
+    repeats = args.repeats or (1 if args.quick else 3)
     pythons = {
         name: Path(given).absolute()  # links of a venv must stay
         for name in ("peers_python", "peers_jax_python")
@@ -78,26 +66,141 @@ def main(argv: Sequence[str]) -> int:
     folder = "build/bench" if args.quick else "benchmarks/results" if IN_CHECKOUT else "bench"
     out = Path(args.out) if args.out else home / folder
     published = IN_CHECKOUT and not args.quick and not args.out
+    # The command that repeats this measurement, without this machine's paths.
+    words = ["gsolve bench", *["--quick"] * args.quick]
+    words += ["--only", *args.only] if args.only else []
+    words += ["--tasks", *args.tasks] if args.tasks else []
     result = report.run(
         parts,
         options,
         out,
         args.name or "_".join(["quick" if args.quick else "speed", *args.tasks]),
         images=ROOT / "docs/images" if published else out,
-        command=shown_command(args.only, args.tasks, args.quick, repeats),
+        command=" ".join([*words, f"--repeats {repeats}"]),
     )
-    if args.json:
-        from gymnasium_solver.cli.tables import print_json
-
-        print_json(result)
-    else:
-        print(report.markdown(result))
-    return 0
+    tell(args, result, lambda: print(report.markdown(result)))
 
 
-def shown_command(only: list[str] | None, tasks: list[str], quick: bool, repeats: int) -> str:
-    """The command that repeats this measurement, without this machine's paths."""
-    words = ["gsolve bench", *(["--quick"] if quick else [])]
-    words += ["--only", *only] if only else []
-    words += ["--tasks", *tasks] if tasks else []
-    return " ".join([*words, f"--repeats {repeats}"])
+TUNE_HELP = """\
+usage: gsolve tune-envs <env>[:<variant>] [flags]
+
+Measure how fast the environments of a config step on this machine: engine x number of
+environments x threads, without learning, each in a process of its own.
+
+flags:
+  --try-envs N...          numbers of environments to try (default: the config's, half and double)
+  --engines NAME...        engines to try: envpool vector sync async (default: all)
+  --threads N...           threads of EnvPool to try (default: 1 and all CPUs)
+  --seconds S              seconds for each case (default: 0.5)
+  --write FILE.yaml        write the config with the fastest engine and number of environments;
+                           n_steps is changed so that a rollout keeps its size
+  --FIELD VALUE            change a field of the config first
+  -s, --set KEY=VALUE      the same; repeatable
+  --trust                  import the code that the config names
+  --json                   print JSON, for programs
+
+examples:
+  gsolve tune-envs CartPole-v1:ppo
+  gsolve tune-envs HalfCheetah-v5:ppo --try-envs 8 16 --threads 1 2 4 --write tuned.yaml"""
+
+
+@field_verb("tune-envs", TUNE_HELP)
+def tune_envs(args: Args) -> int:
+    if args.help or not args.words:
+        print(TUNE_HELP)
+        return 0 if args.help else 2
+    if len(args.words) > 1:
+        raise UsageError(f"expected one config, got {', '.join(args.words)}")
+    target = args.words[0]
+    config = load_target(args, target)
+    output = None if args.write is None else _output(args.write)
+    speeds = _run_cases(args, target, config)
+    tell(args, lambda: _facts(speeds, config), lambda: _print_speeds(speeds, config, target))
+    if output is not None:
+        write(config, speeds, output)
+        print(f"wrote {output}; train it with gsolve train {output}")
+    return 0 if any(speed.steps_per_s for speed in speeds) else 1
+
+
+def _run_cases(args: Args, target: str, config: "Config") -> "list[Speed]":
+    """Measure every case, one after the other."""
+    from gymnasium_solver.bench.tune import ENGINES, TASK, Case, Speed, cases
+    from gymnasium_solver.cli.workers import run_isolated
+    from gymnasium_solver.config.cpus import cpu_count
+
+    n = config.n_envs
+    n_envs = args.try_envs or sorted({max(1, n // 2), n, 2 * n})
+    threads = args.threads or sorted({1, cpu_count()})
+    engines = args.engines or list(ENGINES)
+    if unknown := [name for name in engines if name not in ENGINES]:
+        raise UsageError(f"--engines {unknown[0]}: expected {', '.join(ENGINES)}")
+    span_s = args.seconds or 0.5
+    if span_s > LONGEST_S:
+        raise UsageError(f"--seconds {span_s:g}: expected at most {LONGEST_S:g}")
+    overrides, fill = changes_of(args)
+    job = {"target": target, "overrides": {**fill, **overrides}, "seconds": span_s}
+    items = [{**job, **vars(case)} for case in cases(n_envs, engines, threads)]
+    found = []
+    for outcome in run_isolated(TASK, items, jobs=1, timeout_s=60 + 4 * span_s):
+        item = outcome.item
+        case = Case(item["engine"], item["n_envs"], item["threads"])
+        found.append(Speed(case, outcome.value, outcome.error or ""))
+    return found
+
+
+def _output(name: str) -> Path:
+    if not name.endswith((".yaml", ".yml")):
+        raise UsageError(f"--write {name}: expected a .yaml file")
+    path = output_file(name, "the config")
+    if path.exists():
+        raise UsageError(f"--write {name}: the file exists; choose another name")
+    return path
+
+
+def _facts(speeds: "Sequence[Speed]", config: "Config") -> dict[str, Any]:
+    from gymnasium_solver.bench.tune import best
+
+    top, here = best(speeds), best(speeds, config.n_envs)
+    return {
+        "cases": [speed.to_dict() for speed in speeds],
+        "fastest": top.to_dict() if top else None,
+        "fastest_for_config": here.to_dict() if here else None,
+    }
+
+
+def _print_speeds(speeds: "Sequence[Speed]", config: "Config", target: str) -> None:
+    from gymnasium_solver.bench.tune import best
+
+    console = make_console()
+    table = plain_table("engine", ">envs", ">threads", ">steps/s", "")
+    top, here = best(speeds), best(speeds, config.n_envs)
+    for speed in sorted(speeds, key=lambda s: -(s.steps_per_s or 0.0)):
+        mark = "fastest" if speed is top else "fastest for this config" if speed is here else ""
+        case = speed.case
+        shown = "-" if speed.steps_per_s is None else f"{speed.steps_per_s:,.0f}"
+        threads = str(case.threads) if case.engine == "envpool" else ""
+        table.add_row(case.engine, str(case.n_envs), threads, shown, speed.error or mark)
+    print_table(console, table)
+    if here is not None:
+        text = f"gsolve train {target} --vectorization-mode {here.case.engine}"
+        if here.case.engine == "envpool":
+            text = f"GSOLVE_CPUS={here.case.threads} {text}"
+        console.print(f"with its {config.n_envs} environments: {text}", markup=False)
+
+
+def write(config: "Config", speeds: "Sequence[Speed]", path: Path) -> None:
+    """The config with the fastest case, and a rollout of the same size."""
+    from gymnasium_solver.bench.tune import best
+    from gymnasium_solver.config.load import config_dict
+    from gymnasium_solver.config.yaml_file import dump_yaml
+
+    rows = getattr(config, "n_steps", None)
+    size = None if rows is None else rows * config.n_envs
+    top = best([s for s in speeds if size is None or size % s.case.n_envs == 0])
+    if top is None:
+        raise UsageError("nothing was measured, so nothing is written")
+    data = config_dict(config)
+    data |= {"vectorization_mode": top.case.engine, "n_envs": top.case.n_envs}
+    if size is not None:
+        data["n_steps"] = size // top.case.n_envs
+    write_output(path, "the config", dump_yaml(data))

@@ -1,94 +1,79 @@
-"""`gsolve compare RUN...`: scores of groups of seeds with intervals, and whether one is better."""
+"""Verbs that put runs next to each other: `compare`, `plot` and `report`."""
 
+import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gymnasium_solver.cli.flags import Parser, UsageError
+from gymnasium_solver.cli.flags import Args, UsageError, root_of, verb
+from gymnasium_solver.cli.tables import GREY, make_console, plain_table, print_table, tell
+from gymnasium_solver.paths import cannot_write_file, output_file, user_path
+from gymnasium_solver.printable import printable
+from gymnasium_solver.runs.resolve import resolve_run
 
 if TYPE_CHECKING:
     from gymnasium_solver.experiments.compare import Comparison
     from gymnasium_solver.experiments.groups import Group
+    from gymnasium_solver.runs.plots import Curves
 
 FORMATS = (".png", ".svg", ".pdf", ".csv", ".md", ".json")
+X_LABELS = {"env_steps": "env steps", "wall_s": "seconds of training"}
+MOST_FIELDS = 8
 
 
-def main(argv: Sequence[str]) -> int:
-    parser = Parser(
-        "compare",
-        "Compare runs. Runs whose configs differ only by the seed form a group; the first is the\n"
-        "baseline. A group is called better only if its seeds show it.",
-        "examples:\n  gsolve compare a1b2 c3d4 e5f6\n"
-        "  gsolve compare old=a1b2,c3d4,e5f6 new=0a1b,2c3d,4e5f -o compare.png\n"
-        "  gsolve compare a1b2 c3d4 --json",
-    )
-    parser.add_argument(
-        "runs",
-        nargs="+",
-        metavar="RUN",
-        help="@last, an id, a part of one, a path; an experiment; RUN/@last or RUN/<env_steps> for "
-        "one checkpoint; label=RUN,RUN groups runs by hand",
-    )
-    parser.add_argument(
-        "-o",
-        "--output",
-        nargs="+",
-        action="extend",
-        metavar="FILE",
-        help="also write files: .png, .svg or .pdf curves with bands, .csv, .md, .json",
-    )
-    parser.add_argument(
-        "--x", choices=("env_steps", "wall_s"), default="env_steps", help="x axis of the curves"
-    )
-    parser.add_json()
-    parser.add_runs_dir()
-    args = parser.read(argv)
-    outputs = [Path(name) for name in args.output or []]
+@verb("""
+compare: Compare runs. Runs whose configs differ only by the seed form a group; the first is the
+baseline. A group is called better only if its seeds show it.
+
+RUN...                     @last, an id, a part of one, a path; an experiment; RUN/@last or
+                           RUN/<env_steps> for one checkpoint; label=RUN,RUN groups runs by hand
+-o, --output FILE...       also write files: .png, .svg or .pdf curves with bands, .csv, .md, .json
+--x env_steps|wall_s=env_steps    x axis of the curves
+--json --runs-dir
+
+examples:
+  gsolve compare a1b2 c3d4 e5f6
+  gsolve compare old=a1b2,c3d4,e5f6 new=0a1b,2c3d,4e5f -o compare.png
+  gsolve compare a1b2 c3d4 --json
+""")
+def compare_runs(args: Args) -> None:
+    outputs = [Path(name) for name in args.output]
     for path in outputs:
         if path.suffix.lower() not in FORMATS:
             raise UsageError(f"cannot write {path}; expected one of {', '.join(FORMATS)}")
 
     from gymnasium_solver.experiments.compare import compare
     from gymnasium_solver.experiments.groups import group_runs
-    from gymnasium_solver.runs.run import runs_root
 
-    groups = group_runs(args.runs, runs_root(args.runs_dir))
+    groups = group_runs(args.runs, root_of(args))
     comparison = compare(groups)
     for path in outputs:
-        _write(path, comparison, groups, args.x)
-    if args.json:
-        from gymnasium_solver.cli.tables import print_json
-
-        print_json(comparison.to_dict() | {"files": [str(path) for path in outputs]})
-    else:
-        print_comparison(comparison, outputs)
-    return 0
+        _write_comparison(path, comparison, groups, args.x)
+    data = comparison.to_dict() | {"files": [str(path) for path in outputs]}
+    tell(args, data, lambda: print_comparison(comparison, outputs))
 
 
 def print_comparison(comparison: "Comparison", outputs: Sequence[Path] = ()) -> None:
-    from gymnasium_solver.cli.tables import make_console, plain_table, print_table
     from gymnasium_solver.experiments.comparison_report import HEADS, notes, rows
 
     console = make_console()
-    right = {"justify": "right", "no_wrap": True}
-    table = plain_table(HEADS[0], *((head, right) for head in HEADS[1:]))
-    for row in rows(comparison.groups):
-        table.add_row(*row)
-    print_table(console, table)
+    heads = [HEADS[0], *(f">{head}" for head in HEADS[1:])]
+    print_table(console, plain_table(*heads, rows=rows(comparison.groups)))
     for line in notes(comparison):
         console.print(line, markup=False)
     if comparison.differences:
-        fields = ", ".join(list(comparison.differences)[:8])
-        more = len(comparison.differences) - 8
+        fields = ", ".join(list(comparison.differences)[:MOST_FIELDS])
+        more = len(comparison.differences) - MOST_FIELDS
         tail = f" and {more} more" if more > 0 else ""
-        console.print(f"fields that differ: {fields}{tail}", style="bright_black", markup=False)
+        console.print(f"fields that differ: {fields}{tail}", style=GREY, markup=False)
     for path in outputs:
         console.print(str(path), markup=False)
 
 
-def _write(path: Path, comparison: "Comparison", groups: "Sequence[Group]", x: str) -> None:
-    import json
-
+def _write_comparison(
+    path: Path, comparison: "Comparison", groups: "Sequence[Group]", x: str
+) -> None:
     from gymnasium_solver.experiments.comparison_report import csv_text, markdown
 
     try:
@@ -107,3 +92,132 @@ def _write(path: Path, comparison: "Comparison", groups: "Sequence[Group]", x: s
                 draw(groups, path, x, over=comparison.over_environments)
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror or error}") from None
+
+
+@verb("""
+plot: Plot learning curves: training and validation return over env steps, with the threshold;
+for a single run also losses, entropy and the like.
+
+RUN...
+-o, --output FILE     image file to write, .png, .svg or .pdf (default: curves.png in the run's
+                      folder, compare.png here for several runs)
+--metric NAME...      plot these metrics instead, one panel each; a unique part of a name is enough,
+                      and so is the name in another library, such as rollout/ep_rew_mean
+--bands               one line per config: IQM over its seeds with a 95 % interval, thin lines for
+                      the seeds; always so for experiments
+--smooth N=1          moving average over N points
+--x env_steps|wall_s=env_steps     x axis
+--json --runs-dir
+
+examples:
+  gsolve plot @last
+  gsolve plot a1b2 c3d4 -o compare.png
+  gsolve plot @last --metric entropy approx_kl
+  gsolve plot EXPERIMENT -o bands.png --smooth 5 --x wall_s
+""")
+def plot(args: Args) -> None:
+    from gymnasium_solver.runs.plots import choose_panels, draw, read_curves
+    from gymnasium_solver.runs.query import get_run
+
+    root = root_of(args)
+    if args.bands or _names_experiment(args.runs, root):
+        _plot_bands(args, root)
+        return
+    curves = [_smoothed(read_curves(ref, root, args.x), args.smooth) for ref in args.runs]
+    panels = choose_panels(curves, args.metric)
+    folder = Path(get_run(args.runs[0], root).path)
+    default = folder / "curves.png" if len(curves) == 1 else Path("compare.png")
+    output = output_file(args.output or default, "the image", create_folder=True)
+    draw(curves, panels, output, X_LABELS[args.x])
+    data = {"path": str(output), "runs": [curve.id for curve in curves], "panels": panels}
+    tell(args, data, printable(output))
+
+
+def _smoothed(run: "Curves", window: int) -> "Curves":
+    """Moving averages over `window` points, without the spread of evaluations."""
+    if window == 1:
+        return run
+    from gymnasium_solver.experiments.statistics import moving_average
+    from gymnasium_solver.runs.plots import SPREAD
+
+    series = {}
+    for name, points in run.series.items():
+        if name != SPREAD:
+            values = moving_average([y for _, y in points], window)
+            series[name] = list(zip([x for x, _ in points], values, strict=True))
+    return replace(run, series=series)
+
+
+def _names_experiment(refs: Sequence[str], root: Path) -> bool:
+    from gymnasium_solver.experiments.experiment import FOLDER, find
+    from gymnasium_solver.runs.run import is_run
+
+    if not (root / FOLDER).is_dir():
+        return False
+    return any(
+        not ref.startswith("@") and not is_run(root / ref) and find(ref, root) for ref in refs
+    )
+
+
+def _plot_bands(args: Args, root: Path) -> None:
+    """Groups of seeds with bands, one panel per environment."""
+    from gymnasium_solver.experiments.curve_pictures import draw
+    from gymnasium_solver.experiments.groups import VAL, group_runs
+    from gymnasium_solver.runs.curves import logged_names
+    from gymnasium_solver.runs.plots import match_metric
+    from gymnasium_solver.runs.query import get_rows
+    from gymnasium_solver.runs.run import Run
+
+    if len(args.metric) > 1:
+        raise UsageError("--bands draws one metric; give one --metric")
+    groups = group_runs(args.runs, root)
+    if not groups:
+        raise UsageError("nothing to plot: no run of the experiment has started")
+    members = [member for group in groups for member in group.members]
+    metric = VAL
+    if args.metric:
+        rows = [row for m in members for row in get_rows(Run(Path(m.summary.path)))]
+        metric = match_metric(args.metric[0], sorted(logged_names(rows)))
+    output = output_file(args.output or "compare.png", "the image", create_folder=True)
+    try:
+        draw(groups, output, args.x, metric, args.smooth)
+    except (OSError, ValueError) as error:
+        raise cannot_write_file("the image", output, error) from error
+    ids, labels = [m.summary.id for m in members], [group.label for group in groups]
+    data = {"path": str(output), "runs": ids, "groups": labels, "panels": [metric]}
+    tell(args, data, printable(output))
+
+
+@verb("""
+report: Write report.md and report.html: verdict, curves, alerts with advice, config,
+evaluations, videos, machine, how to reproduce. For several runs: one page that compares
+them.
+
+RUN...
+-o, --output FILE     page to write, .html or .md (default: report.html and report.md in the run's
+                      folder; report.html here for several runs)
+--json --runs-dir
+
+examples:
+  gsolve report @last
+  gsolve report @last -o share.html
+  gsolve report a1b2 c3d4 -o compare.html
+""")
+def report(args: Args) -> None:
+    output = None if args.output is None else user_path(args.output)
+    if output is not None and output.suffix.lower() not in (".html", ".md"):
+        raise UsageError(f"a report is an .html or .md file, not {output}")
+    root = root_of(args)
+    runs = [resolve_run(ref, root) for ref in args.runs]
+    if len(runs) == 1 and output is None:
+        from gymnasium_solver.runs.report import write_report
+
+        write_report(runs[0].path)
+        paths = [runs[0].page_path, runs[0].report_path]
+    else:
+        from gymnasium_solver.experiments.comparison_report import write_page
+
+        paths = [output_file(output or "report.html", "the report", create_folder=True)]
+        write_page(paths[0], runs)
+    data = {"paths": [str(path) for path in paths], "runs": [run.id for run in runs]}
+    tell(args, data, "\n".join(printable(path) for path in paths))

@@ -21,19 +21,12 @@ from rich.console import Console
 from rich.text import Text
 
 from gymnasium_solver.cli import format as fmt
-from gymnasium_solver.cli.colours import GREY, ORANGE, SKY
+from gymnasium_solver.cli.dashboard import table_lines
 from gymnasium_solver.cli.display import OUTPUT, Display
-from gymnasium_solver.cli.live_state import Line, State
+from gymnasium_solver.cli.live_state import Line, State, plural
 from gymnasium_solver.cli.logs import LogCapture, rank
-from gymnasium_solver.cli.start_text import budget, ends_by_epochs, header
-from gymnasium_solver.cli.summary import (
-    broken_off,
-    hanging,
-    quiet_result,
-    result,
-    run_table,
-)
-from gymnasium_solver.cli.tables import SafeConsole
+from gymnasium_solver.cli.summary import broken_off, hanging, quiet_result, result
+from gymnasium_solver.cli.tables import GREY, ORANGE, SKY, SafeConsole
 from gymnasium_solver.runs.words import ScoreText, success_text
 from gymnasium_solver.training.observer import Observer
 from gymnasium_solver.training.signals import PREEMPTED
@@ -118,24 +111,22 @@ class TrainConsole(Observer):
         )
         if info.resumed_from and (best := run.meta().get("best")):
             self.state.best["val/roll/ep_rew/mean"] = best["score"]
-        self.display = Display(self.console, self.state, self._on_tick)
+        self.display = Display(self.console, self.state, self._on_tick, self._show)
         self._started_s = time.monotonic()
         self._next_line_s = self._started_s + LINE_EVERY_S
         self._say(*(Text(f"warning: {warning}", style=ORANGE) for warning in self.warnings))
+        is_live = not self.quiet and self.console.is_terminal and not self.console.is_dumb_terminal
         if self.quiet:
             with_notes = f", with {', '.join(self.notes)}" if self.notes else ""
             self._say(f"{name}: training for {budget(config, info)}, run {run.id}{with_notes}")
-        elif self.console.is_terminal and not self.console.is_dumb_terminal:
+        elif is_live:
             self._log(f"{name}  {run.id}", *_header_lines(self.state))
-            self.display.show_dashboard()
-            if self.with_keys:
-                self.display.read_keys(self._show)
         else:
             self._say(Text.assemble((name, "bold"), "  ", (run.id, SKY)))
             self._say(*_header_lines(self.state))
+        self.display.start(dashboard=is_live, keys=self.with_keys)
         for note in (*self.notes, *info.notes):
             self.on_message("info", note)
-        self.display.start_thread()
 
     def on_epoch(self, row: dict[str, Any]) -> None:
         self._pending.append(row)  # digested by the display's thread
@@ -203,8 +194,11 @@ class TrainConsole(Observer):
             self._say(*quiet_result(summary, final))
             return
         if self.state is not None:
-            table = run_table(self.state)
-            self._log(*table) if is_live else self._say(*table)
+            # Last, lowest and highest value and the history of every shown metric.
+            rows = [Text.assemble(*line) for line in table_lines(self.state, 96, room=10_000)]
+            for row in rows:
+                row.rstrip()
+            (self._log if is_live else self._say)(*([""] if rows else []), *rows)
         self._say(*result(summary, final, self.runs_dir), hangs=True)
 
     def on_profile(self, table: list[str], trace: Path) -> None:
@@ -331,3 +325,38 @@ def exit_code(summary: "RunSummary") -> int:
     if summary.stop_reason != "interrupted":
         return 0
     return PREEMPTED if summary.stop_detail == "SIGTERM" else 130
+
+
+# --- a run that is about to start
+
+
+def header(config: "Config", info: "TrainInfo") -> list[tuple[str, list[str]]]:
+    """(label, parts) of each line, the most important part first."""
+    spec = info.env_spec
+    env = [f"{spec.env_id} × {config.n_envs} on {spec.engine}"]
+    if spec.engine_reason:
+        env.append(spec.engine_reason)
+    agent = [config.algo_id, f"seed {config.seed}", f"{info.n_parameters:,} parameters"]
+    agent += [info.device, info.update_mode]
+    aim = ScoreText(info.threshold).threshold
+    goal = "no threshold" if info.threshold is None else f"solved at {aim}"
+    limits = [budget(config, info), goal]
+    if info.test_episodes is not None:
+        limits.append(f"test of {info.test_episodes:,} {plural('episode', info.test_episodes)}")
+    lines = [("env", env), ("agent", agent), ("budget", limits)]
+    if info.resumed_from is not None:
+        lines.append(("resumed", [f"at {info.resumed_from:,} env steps"]))
+    return lines
+
+
+def budget(config: "Config", info: "TrainInfo") -> str:
+    """The budget that ends the run: epochs or env steps, whichever is reached first."""
+    epochs = f"{info.planned_epochs:,} {plural('epoch', info.planned_epochs)}"
+    if ends_by_epochs(config, info):
+        return epochs
+    return f"{config.max_env_steps:,} env steps (about {epochs})"
+
+
+def ends_by_epochs(config: "Config", info: "TrainInfo") -> bool:
+    """Whether `max_epochs` is reached before `max_env_steps`."""
+    return config.max_env_steps is None or info.planned_epochs == config.max_epochs

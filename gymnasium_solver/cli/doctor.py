@@ -1,28 +1,46 @@
-"""`gsolve doctor`: checks this installation. `gsolve doctor env ID` (doctor_env.py) checks an
-environment, `gsolve doctor run RUN` (doctor_run.py) judges a run."""
+"""`gsolve doctor` checks this installation, `doctor env ID` an environment, `doctor run RUN` a run;
+`check` finds what is wrong with config files, and `smoke` tries configs."""
 
 import os
 import platform
+import re
 import sys
-from collections.abc import Sequence
+import textwrap
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from importlib import metadata
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from gymnasium_solver.cli.flags import Parser
+from rich.text import Text
+
+from gymnasium_solver import __version__
+from gymnasium_solver.cli import format as fmt
+from gymnasium_solver.cli.flags import Args, UsageError, run_of, verb, yaml_values
+from gymnasium_solver.cli.tables import (
+    GREEN,
+    GREY,
+    ORANGE,
+    SafeConsole,
+    make_console,
+    print_pairs,
+    tell,
+)
 from gymnasium_solver.errors import TRAINING_PACKAGES, GsolveError
+from gymnasium_solver.paths import is_file, is_folder, user_path
+
+if TYPE_CHECKING:
+    from gymnasium_solver.envs.checks.env import Finding
+    from gymnasium_solver.runs.alerts.alert import AlertRecord
+    from gymnasium_solver.runs.alerts.judge import Judge
+    from gymnasium_solver.runs.run import Run
+    from gymnasium_solver.training.check import FileReport
 
 DISTRIBUTION = "gymnasium-solver"
-PACKAGES = (
-    "torch",
-    "numpy",
-    "gymnasium",
-    "envpool",
-    "pydantic",
-    "rich",
-    "safetensors",
-    "matplotlib",
-)
+PACKAGES = ("torch", "numpy", "gymnasium", "envpool", "pydantic", "rich", "safetensors",
+            "matplotlib")  # fmt: skip
 N_ENVS = 8
 # One environment for each engine, then one for each suite with the engine that `auto` picks.
 ENGINES = ("envpool", "vector", "sync", "async")
@@ -33,6 +51,8 @@ SUITES = {
     "mujoco": "HalfCheetah-v5",
     "bandit": "Bandit-v0",
 }
+SMOKE = "gymnasium_solver.training.smoke:smoke"
+MARKS = {"pass": "✓", "skip": "-", "fail": "✗"}
 
 
 @dataclass
@@ -45,31 +65,17 @@ class Check:
     needed: bool = True
 
 
-def main(argv: Sequence[str]) -> int:
-    if argv and argv[0] == "env":
-        from gymnasium_solver.cli.doctor_env import main as check_env_main
+@verb("""
+doctor: Check this installation: versions, engines, suites, devices, extras. Takes some seconds.
+`gsolve doctor env ID` checks one environment, `gsolve doctor run RUN` judges a run.
 
-        return check_env_main(argv[1:])
-    if argv and argv[0] == "run":
-        from gymnasium_solver.cli.doctor_run import main as judge_run_main
-
-        return judge_run_main(argv[1:])
-    parser = Parser(
-        "doctor",
-        "Check this installation: versions, engines, suites, devices, extras. Takes some seconds.\n"
-        "`gsolve doctor env ID` checks one environment, `gsolve doctor run RUN` judges a run.",
-    )
-    parser.add_json()
-    args = parser.read(argv)
+--json
+""")
+def doctor(args: Args) -> int:
     report = examine()
     healthy = all(check.ok for checks in report.values() for check in checks if check.needed)
-    if args.json:
-        from gymnasium_solver.cli.tables import print_json
-
-        sections = {title: [asdict(c) for c in checks] for title, checks in report.items()}
-        print_json({"healthy": healthy, **sections})
-    else:
-        print_report(report, healthy)
+    sections = {title: [asdict(c) for c in checks] for title, checks in report.items()}
+    tell(args, {"healthy": healthy, **sections}, lambda: _print_report(report, healthy))
     return 0 if healthy else 1
 
 
@@ -98,8 +104,6 @@ def can_train() -> bool:
 
 
 def versions() -> list[Check]:
-    from gymnasium_solver import __version__
-
     checks = [
         Check(DISTRIBUTION, True, __version__),
         Check("python", True, f"{platform.python_version()} on {platform.platform()}"),
@@ -123,27 +127,24 @@ def check_env(name: str, env_id: str, mode: str) -> Check:
     """Build a small vector env, step it, and report its speed."""
     from gymnasium_solver.envs.checks.env import steps_per_s
     from gymnasium_solver.envs.make import make_vector_env
+    from gymnasium_solver.envs.sheet import first_line
 
-    needed = mode == "auto" and name != "mujoco"
+    needed, env = mode == "auto" and name != "mujoco", None
     try:
         env = make_vector_env(env_id, N_ENVS, vectorization_mode=mode)
+        text = f"{env_id} × {N_ENVS} on {env.spec.engine}, {steps_per_s(env):,.0f} steps/s"
+        return Check(name, True, text, needed)
     except (GsolveError, ImportError, OSError) as error:
-        return Check(name, False, f"{env_id}: {_first_line(error)}", needed)
-    try:
-        speed = steps_per_s(env)
-        return Check(
-            name, True, f"{env_id} × {N_ENVS} on {env.spec.engine}, {speed:,.0f} steps/s", needed
-        )
-    except (GsolveError, OSError) as error:
-        return Check(name, False, f"{env_id}: {_first_line(error)}", needed)
+        return Check(name, False, f"{env_id}: {first_line(error)}", needed)
     finally:
-        env.close()
+        if env is not None:
+            env.close()
 
 
 def devices() -> list[Check]:
     import torch
 
-    from gymnasium_solver.config.schema import cpu_count
+    from gymnasium_solver.config.cpus import cpu_count
 
     omp = os.environ.get("OMP_NUM_THREADS")
     threads = f"{cpu_count()} usable of {os.cpu_count()}, torch uses {torch.get_num_threads()}"
@@ -185,8 +186,6 @@ def conflicts() -> list[Check]:
 
 
 def extra_packages() -> dict[str, list[str]]:
-    import re
-
     try:
         requirements = metadata.requires(DISTRIBUTION) or []
     except metadata.PackageNotFoundError:  # a source tree that was never installed
@@ -200,23 +199,276 @@ def extra_packages() -> dict[str, list[str]]:
     return {extra: list(packages) for extra, packages in found.items()}
 
 
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
-
-
-def print_report(report: dict[str, list[Check]], healthy: bool) -> None:
-    from rich.text import Text
-
-    from gymnasium_solver.cli.colours import GREEN, ORANGE
-    from gymnasium_solver.cli.tables import make_console, print_pairs
-
+def _print_report(report: dict[str, list[Check]], healthy: bool) -> None:
     console = make_console()
     for title, checks in report.items():
         console.print(Text(title, style="bold"))
-        rows: list[tuple[str, Any]] = []
+        rows: list[tuple[str, str | Text]] = []
         for check in checks:
             mark = ("✓ ", GREEN) if check.ok else ("✗ ", "red") if check.needed else ("- ", ORANGE)
             rows.append((check.name, Text.assemble(mark, check.text)))
         print_pairs(console, rows)
     word = Text("everything required works", style=GREEN)
     console.print(word if healthy else Text("something required does not work: see ✗", style="red"))
+
+
+# --- an environment
+
+
+@verb("""
+doctor env: Check an environment with random actions: spaces, NaN, the scale of observations and
+rewards, how episodes end, seeding, autoreset, speed by engine, rendering. Exits with 1
+if an agent could not learn correctly from it.
+
+ID               as for gsolve train, or my_module:MyEnv-v0
+--env-kwargs KEY=VALUE...     arguments of the environment
+--steps N=2000   steps to check
+--json
+
+examples:
+  gsolve doctor env LunarLander-v3
+  gsolve doctor env my_module:MyEnv-v0 --env-kwargs size=8 --steps 5000 --json
+""")
+def doctor_env(args: Args) -> int:
+    if args.steps < 8:
+        raise UsageError(f"--steps must be 8 or more, got {args.steps}")
+    kwargs = yaml_values(args.env_kwargs, "--env-kwargs")
+
+    from gymnasium_solver.envs.checks.findings import all_findings
+    from gymnasium_solver.plugins import see_working_folder
+
+    see_working_folder()
+    console, findings = make_console(), []
+    to_come = all_findings(args.id, kwargs, args.steps)
+    while True:
+        with _silence():
+            finding = next(to_come, None)
+        if finding is None:
+            break
+        findings.append(finding)
+        if not args.json:  # at once: some checks take seconds
+            _print_finding(console, finding, args.id if len(findings) == 1 else None)
+    failed = any(finding.level == "problem" for finding in findings)
+    data = {"env_id": args.id, "healthy": not failed, "findings": [asdict(f) for f in findings]}
+    tell(args, data, lambda: _print_advice(console, findings))
+    return 1 if failed else 0
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Discard what compiled code prints (MuJoCo at every start), and MuJoCo's log file."""
+    log = Path("MUJOCO_LOG.TXT")
+    had_log = log.exists()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    kept = os.dup(1), os.dup(2)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 1)
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        for original, number in zip(kept, (1, 2), strict=True):
+            os.dup2(original, number)
+            os.close(original)
+        os.close(nowhere)
+        if not had_log:
+            log.unlink(missing_ok=True)
+
+
+def _print_finding(console: SafeConsole, finding: "Finding", title: str | None) -> None:
+    if title is not None:
+        console.print(title, style="bold", markup=False)
+    mark = {"ok": ("✓ ", GREEN), "advice": ("! ", ORANGE)}.get(finding.level, ("✗ ", "red"))
+    print_pairs(console, [(f"{finding.name:<10}", Text.assemble(mark, finding.text))])
+
+
+def _print_advice(console: SafeConsole, findings: "Sequence[Finding]") -> None:
+    advised = [finding for finding in findings if finding.level != "ok" and finding.fix]
+    if not advised:
+        console.print(Text("nothing to fix", style=GREEN))
+        return
+    console.print(Text("advice", style="bold"))
+    colours = {"advice": ORANGE, "problem": "red"}
+    print_pairs(console, [(f"{f.name:<10}", Text(f.fix, colours[f.level])) for f in advised])
+
+
+# --- a run
+
+
+@verb("""
+doctor run: Judge a run, finished or running, from its metrics and events: the same alerts as while
+training, with what they usually mean and what to try. Exits with 1 if one is active.
+
+RUN
+--json --runs-dir
+
+examples:
+  gsolve doctor run @last
+  gsolve doctor run a1b2 --json
+""")
+def doctor_run(args: Args) -> int:
+    from gymnasium_solver.runs.alerts.alert import records
+    from gymnasium_solver.runs.alerts.judge import judge_run
+
+    run = run_of(args)
+    alerts, judge = judge_run(run)
+    found = records(alerts)
+    healthy = not any(record.is_active for record in found)
+    data = {
+        "run": run.id,
+        "healthy": healthy,
+        "rows": judge.history.n_rows,
+        "alerts": [record.to_dict() for record in found],
+        "not_judged": judge.not_judged,
+    }
+    tell(args, data, lambda: _print_judgement(run, found, judge))
+    return 0 if healthy else 1
+
+
+def _print_judgement(run: "Run", found: "list[AlertRecord]", judge: "Judge") -> None:
+    console = make_console()
+    console.print(Text(run.id, style="bold"))
+    for record in found:
+        mark = ("✗ ", "red") if record.is_active else ("- ", ORANGE)
+        console.print(Text.assemble("  ", mark, (record.name, "bold"), f"  {record.span}"))
+        rows = [("seen", record.text), ("means", record.meaning), ("try", record.advice)]
+        print_pairs(console, rows, indent=6)
+    n_silent = len(judge.watches) - len(found) - len(judge.not_judged)
+    if judge.history.n_rows:
+        text = f"{n_silent} rules found nothing in {judge.history.n_rows:,} rows"
+        console.print(Text.assemble("  ", ("✓ ", GREEN), text))
+    if judge.not_judged:
+        names = ", ".join(judge.not_judged)
+        print_pairs(console, [("  not judged", f"{names} (not logged, or too early)")], indent=0)
+
+
+# --- configs
+
+
+@verb("""
+check: Find every problem in every config: fields, values, wrappers and their options, plugins,
+observers, environment ids. Nothing is trained.
+
+[PATH...]     files, or folders of them (default: ./configs, else the shipped ones)
+--json
+
+examples:
+  gsolve check
+  gsolve check configs/My.yaml
+  gsolve check configs other/Mine.yaml --json
+""")
+def check(args: Args) -> int:
+    """Exit code 1 if there is a problem."""
+    files = list(_config_files(args.paths))
+    if not files:
+        raise UsageError(f"no config files in {', '.join(args.paths)}")
+
+    from gymnasium_solver.training.check import check_file
+
+    reports = [check_file(path) for path in files]
+    problems = [problem for report in reports for problem in report.problems]
+    counts = {"files": len(files), "configs": sum(report.configs for report in reports)}
+    data = {**counts, "problems": [asdict(problem) for problem in problems]}
+    tell(args, data, "\n".join([*map(str, problems), _checked(reports)]))
+    return 1 if problems else 0
+
+
+def _config_files(given: Sequence[str]) -> Iterator[Path]:
+    """The files that are meant, each once."""
+    from gymnasium_solver.config.find import SHIPPED, SUFFIXES, config_files
+
+    default = Path("configs") if any(config_files(Path("configs"))) else SHIPPED
+    seen = set()
+    for path in [user_path(text) for text in given] or [default]:
+        if not (is_folder(path) or is_file(path)):
+            raise UsageError(f"there is no file or folder {path}")
+        if path.is_file() and path.suffix not in SUFFIXES:
+            raise UsageError(f"{path}: config files end in {', '.join(SUFFIXES)}")
+        for file in [path] if path.is_file() else config_files(path):
+            if file not in seen:
+                seen.add(file)
+                yield file
+
+
+def _checked(reports: "list[FileReport]") -> str:
+    n_problems = sum(len(report.problems) for report in reports)
+    n_bad = sum(bool(report.problems) for report in reports)
+    n_configs = sum(report.configs for report in reports)
+    checked = f"{_count(n_configs, 'config')} in {_count(len(reports), 'file')}"
+    if not n_problems:
+        return f"{checked}: no problems"
+    return f"{_count(n_problems, 'problem')} in {_count(n_bad, 'file')}; checked {checked}"
+
+
+def _count(n: int, noun: str) -> str:
+    return f"{n:,} {noun}{'s' * (n != 1)}"
+
+
+@verb("""
+smoke: Try configs briefly: random actions in the environment, then two tiny epochs of
+training, each in a process of its own. Exits with 1 if one fails; configs whose package
+is not installed are skipped.
+
+[PATTERN]            only configs whose name, suite or description contains this
+--filter PATTERN     the same
+--limit N            only the first N
+-j, --jobs N=1       processes at once
+--steps N=100        random steps of each environment
+--timeout S=120      seconds for each config
+--json
+
+examples:
+  gsolve smoke
+  gsolve smoke cartpole
+  gsolve smoke mujoco --jobs 4 --json
+""")
+def smoke(args: Args) -> int:
+    from gymnasium_solver.cli.workers import run_isolated
+    from gymnasium_solver.config.find import find_configs
+
+    pattern = args.pattern or args.filter
+    entries = find_configs(pattern)
+    names = [entry.name for entry in entries if "<" not in entry.env_id][: args.limit]
+    console = make_console()
+    if not names:
+        make_console(stderr=True).print(f"no config matches '{pattern}'", markup=False)
+        return 1
+    results: dict[str, dict[str, Any]] = {}
+    items = [{"name": name, "steps": args.steps} for name in names]
+    for outcome in run_isolated(SMOKE, items, jobs=args.jobs, timeout_s=args.timeout):
+        name = outcome.item["name"]
+        results[name] = outcome.value or {"name": name, "status": "fail", "reason": outcome.error}
+        if not args.json:
+            _print_smoke(console, results[name], max(map(len, names)))
+    in_order = [results[name] for name in names]
+    counts = Counter(result["status"] for result in in_order)
+    data = {"counts": {name: counts[name] for name in MARKS}, "results": in_order}
+    tell(args, data, lambda: _print_end(console, in_order, counts))
+    return 1 if counts["fail"] else 0
+
+
+def _print_smoke(console: SafeConsole, result: dict[str, Any], width: int) -> None:
+    status = result["status"]
+    colour = {"pass": GREEN, "skip": ORANGE}.get(status, "red")
+    line = Text.assemble((f"{MARKS[status]} {status} ", colour), f"{result['name']:<{width}}")
+    if "wall_s" in result:
+        line.append(f" {fmt.duration(result['wall_s']):>6}", GREY)
+    if "engine" in result:
+        speed = fmt.steps_per_second(result["env_steps_per_s"])
+        line.append(f"  {result['engine']:<8}{speed:>16}", GREY)
+    console.print(line, soft_wrap=True)
+    if result["reason"]:
+        indent = " " * 7
+        folded = textwrap.wrap(result["reason"], console.width - len(indent))
+        text = "\n".join(indent + part for part in folded)
+        console.print(Text(text, style=colour), soft_wrap=True)
+
+
+def _print_end(console: SafeConsole, results: list[dict[str, Any]], counts: "Counter[str]") -> None:
+    failed = [result["name"] for result in results if result["status"] == "fail"]
+    text = f"{counts['pass']} passed, {counts['skip']} skipped, {counts['fail']} failed"
+    console.print()
+    console.print(Text(text, style="red" if failed else GREEN))
+    if failed:
+        console.print(f"retry: gsolve smoke '{failed[0]}'", markup=False, style=GREY)

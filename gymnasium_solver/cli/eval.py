@@ -5,39 +5,32 @@ held-out test, with `--seed val` those of the validation that selected the check
 environment are flags, to evaluate an agent in a changed one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
 from gymnasium_solver.cli import format as fmt
-from gymnasium_solver.cli.flags import (
-    MANY,
-    NONE,
-    ONE,
-    FieldArgs,
-    UsageError,
-    as_flag,
-    overrides_of,
-    parse_fields,
-    unknown_flag,
+from gymnasium_solver.cli.field_flags import as_flag, field_verb, overrides_of
+from gymnasium_solver.cli.flags import Args, UsageError, root_of, seed_of, unknown_flag
+from gymnasium_solver.cli.tables import (
+    GREEN,
+    GREY,
+    ORANGE,
+    make_console,
+    plain_table,
+    print_table,
+    tell,
 )
 
 if TYPE_CHECKING:
+    from gymnasium_solver.training.activity import Activity
     from gymnasium_solver.training.score import Scores
     from gymnasium_solver.training.targets import Found
 
-OPTIONS = {
-    "help": NONE,
-    "episodes": ONE,
-    "seed": ONE,
-    "greedy": NONE,
-    "sampled": NONE,
-    "json": NONE,
-    "runs_dir": ONE,
-    "log_level": ONE,
-    "trust": NONE,
-    "set": ONE,
-    "env_kwargs": MANY,
-}
 HELP = """\
 usage: gsolve eval RUN[/CHECKPOINT] [flags]
 
@@ -50,7 +43,8 @@ flags:
                            seed of the environments (default: test)
   --greedy                 use only the most likely action
   --sampled                use only sampled actions
-  --env-kwargs KEY=VALUE   change arguments of the environment, several at once
+  --env-kwargs KEY=VALUE...
+                           change arguments of the environment
   --FIELD VALUE...         change another field of the environment: --max-episode-steps 200,
                            --vectorization-mode sync, --reward-threshold 300, --n-eval-envs 1
   -s, --set KEY=VALUE      the same, for a field or a place in one; repeatable
@@ -69,43 +63,33 @@ examples:
   gsolve eval @last --env-kwargs gravity=-5 --max-episode-steps 2000"""
 
 
-def main(argv: Sequence[str]) -> int:
-    args = parse_fields(argv, OPTIONS)
-    if args.has("help"):
+@field_verb("eval", HELP)
+def evaluate(args: Args) -> None:
+    if args.help:
         print(HELP)
-        return 0
+        return
     ref = _target(args)
-    modes = {"greedy": True, "sampled": False}
-    if args.has("greedy") and args.has("sampled"):
+    if args.greedy and args.sampled:
         raise UsageError("--greedy and --sampled exclude each other: without both, both are shown")
-    if args.has("greedy") or args.has("sampled"):
-        modes = {"greedy": True} if args.has("greedy") else {"sampled": False}
-    episodes, seed = _episodes(args.last("episodes")), args.last("seed") or "test"
+    modes = {"greedy": True} if not args.sampled else {}
+    modes |= {"sampled": False} if not args.greedy else {}
+    args.seed = args.seed or "test"
 
-    from gymnasium_solver.cli.eval_progress import eval_progress
     from gymnasium_solver.cli.logs import check_level, logged_to_stderr
-    from gymnasium_solver.runs.run import runs_root
     from gymnasium_solver.training.activity import Activity
     from gymnasium_solver.training.score import score
     from gymnasium_solver.training.targets import find_run
 
-    root = runs_root(args.last("runs_dir"))
-    found = _changed(find_run(ref, root, trust=args.has("trust")), args)
-    level, activity = check_level(args.last("log_level") or "info"), Activity()
+    found = _changed(find_run(ref, root_of(args), trust=args.trust), args)
+    level, activity = check_level(args.log_level or "info"), Activity()
     with eval_progress(activity), logged_to_stderr(level):
-        scores = score(found, episodes, int(seed) if seed.isdecimal() else seed, modes, activity)
-    if args.has("json"):
-        from gymnasium_solver.cli.tables import print_json
-
-        print_json(as_json(found, scores))
-    else:
-        print_scores(found, scores)
-    return 0
+        scores = score(found, args.episodes, seed_of(args), modes, activity)
+    tell(args, lambda: _facts(found, scores), lambda: _print_scores(found, scores))
 
 
-def _target(args: FieldArgs) -> str:
-    given = list(args.positionals)
-    for values in (*args.fields.values(), args.options.get("env_kwargs", [])):
+def _target(args: Args) -> str:
+    given = list(args.words)
+    for values in (*args.fields.values(), args.env_kwargs):
         # `eval --max-episode-steps 9 @last`: the last word is the run, not a second value.
         if not given and values and (len(values) > 1 or values[-1].startswith("@")):
             given.append(values.pop())
@@ -115,27 +99,19 @@ def _target(args: FieldArgs) -> str:
     return given[0]
 
 
-def _episodes(text: str | None) -> int | None:
-    if text is None:
-        return None
-    if not text.isdecimal() or int(text) < 1:
-        raise UsageError(f"--episodes {text}: must be a whole number of at least 1")
-    return int(text)
-
-
-def _changed(found: "Found", args: FieldArgs) -> "Found":
+def _changed(found: "Found", args: Args) -> "Found":
     """The run with the fields that the flags change."""
     from gymnasium_solver.training.targets import EVAL_FIELDS, with_fields
 
     known = {*type(found.config).model_fields, *EVAL_FIELDS}
     for name, written in args.spelled.items():
         if name.partition(".")[0].removeprefix("no_") not in known:
-            flags = [as_flag(flag) for flag in (*OPTIONS, *EVAL_FIELDS)]
+            flags = [*args.own, *map(as_flag, EVAL_FIELDS)]
             raise UsageError(unknown_flag(written, flags, "gsolve eval"))
     return with_fields(found, overrides_of(args), EVAL_FIELDS)
 
 
-def as_json(found: "Found", scores: "Scores") -> dict[str, Any]:
+def _facts(found: "Found", scores: "Scores") -> dict[str, Any]:
     from gymnasium_solver.config.load import config_dict
 
     assert found.run is not None
@@ -153,29 +129,20 @@ def as_json(found: "Found", scores: "Scores") -> dict[str, Any]:
     }
 
 
-def print_scores(found: "Found", scores: "Scores") -> None:
-    from rich.text import Text
-
-    from gymnasium_solver.cli.colours import GREEN, ORANGE
-    from gymnasium_solver.cli.fieldhelp import shown
-    from gymnasium_solver.cli.tables import make_console, plain_table, print_table
+def _print_scores(found: "Found", scores: "Scores") -> None:
+    from gymnasium_solver.cli.configs import shown
     from gymnasium_solver.runs.words import ScoreText, task_rows
 
     assert found.run is not None
     console = make_console()
-    console.print(
-        Text.assemble(
-            (f"{found.run.id}/{found.label}", "bold"),
-            f"  {found.config.env_id}, {scores.env_steps:,} env steps, seed {scores.seed}",
-        )
-    )
+    about = f"  {found.config.env_id}, {scores.env_steps:,} env steps, seed {scores.seed}"
+    console.print(Text.assemble((f"{found.run.id}/{found.label}", "bold"), about))
     for name, (before, after) in found.changed.items():
         console.print(Text(f"changed: {name} {shown(before)} → {shown(after)}", style=ORANGE))
-    right = {"justify": "right"}
-    heads = ["mean", "stderr", "std", "min", "max", "length", "episodes"]
+    heads = [">mean", ">stderr", ">std", ">min", ">max", ">length", ">episodes"]
     if any(result.success is not None for result in scores.results.values()):
-        heads.append("success")
-    table = plain_table("", *((name, right) for name in heads), "")
+        heads.append(">success")
+    table = plain_table("", *heads, "")
     threshold = scores.threshold
     text = ScoreText(threshold, [result.mean for result in scores.results.values()])
     for name, result in scores.results.items():
@@ -196,4 +163,31 @@ def print_scores(found: "Found", scores: "Scores") -> None:
             console.print(f"{name}, task {task}: {shown_score}")
     if scores.stored is not None:
         stored = text(scores.stored)
-        console.print(f"validation when this checkpoint was saved: {stored}", style="bright_black")
+        console.print(f"validation when this checkpoint was saved: {stored}", style=GREY)
+
+
+class EvalLine:
+    """A rich renderable of an evaluation under way."""
+
+    def __init__(self, activity: "Activity") -> None:
+        self.activity = activity
+
+    def __rich__(self) -> Text:
+        a = self.activity
+        if a.phase == "starting":
+            return Text("starting the environments", style=GREY)
+        done = f"{a.eval_episodes_done:,} / {a.eval_episodes:,} episodes"
+        took = fmt.duration(a.clock_s() - a.phase_began_s)
+        return Text(f"evaluating {done} · {a.eval_rows:,} steps · {took}", style=GREY)
+
+
+@contextmanager
+def eval_progress(activity: "Activity", console: Console | None = None) -> Iterator[None]:
+    """While the block runs, show how far an evaluation is: one line on the standard error, if that
+    is a terminal."""
+    console = console or Console(stderr=True, highlight=False)
+    if not console.is_terminal or console.is_dumb_terminal:
+        yield
+        return
+    with Live(EvalLine(activity), console=console, transient=True, redirect_stdout=False):
+        yield

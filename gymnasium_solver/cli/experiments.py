@@ -1,76 +1,76 @@
-"""`gsolve experiments [EXPERIMENT]`: all experiments, or the runs of one."""
+"""Verbs about many runs: `experiments`, `jobs`, `benchmark`; and `repro`, which repeats one."""
 
+import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from gymnasium_solver.cli.flags import Parser
+from gymnasium_solver.cli.flags import Args, UsageError, root_of, run_of, verb
+from gymnasium_solver.cli.tables import make_console, plain_table, print_table, tell
+from gymnasium_solver.experiments.experiment import (
+    FOLDER,
+    Experiment,
+    Progress,
+    counts,
+    experiment_ids,
+    load,
+    open_experiment,
+    status_of,
+)
+from gymnasium_solver.printable import printable
+from gymnasium_solver.runs.resolve import resolve_run
+from gymnasium_solver.runs.run import Run, is_run
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from gymnasium_solver.experiments.benchmark import Declared
+    from gymnasium_solver.experiments.jobs import JobInfo
+    from gymnasium_solver.experiments.pool import Task
+    from gymnasium_solver.experiments.repro import Verdict
 
-    from gymnasium_solver.experiments.experiment import Experiment
+MOST_GROUPS = 3
+REPORT_S = 10.0  # between lines of `repro`
 
 
-def main(argv: Sequence[str]) -> int:
-    parser = Parser(
-        "experiments",
-        "List the experiments, newest first, or the runs of one.",
-        "examples:\n  gsolve experiments\n  gsolve experiments @last --watch\n"
-        "  gsolve train --resume EXPERIMENT\n  gsolve compare EXPERIMENT",
-    )
-    parser.add_argument(
-        "experiment", nargs="?", metavar="EXPERIMENT", help="@last, an id, a part of one, a path"
-    )
-    parser.add_argument(
-        "--watch", action="store_true", help="show the table again every two seconds until Ctrl-C"
-    )
-    parser.add_json()
-    parser.add_runs_dir()
-    args = parser.read(argv)
+@verb("""
+experiments: List the experiments, newest first, or the runs of one.
 
-    from gymnasium_solver.cli.tables import make_console, print_json, print_table
-    from gymnasium_solver.experiments.experiment import (
-        FOLDER,
-        Progress,
-        counts,
-        experiment_ids,
-        load,
-        open_experiment,
-    )
-    from gymnasium_solver.runs.run import runs_root
+[EXPERIMENT]     @last, an id, a part of one, a path
+--watch          show the table again every two seconds until Ctrl-C
+--json --runs-dir
 
-    root = runs_root(args.runs_dir)
-    console = make_console()
+examples:
+  gsolve experiments
+  gsolve experiments @last --watch
+  gsolve train --resume EXPERIMENT
+  gsolve compare EXPERIMENT
+""")
+def experiments(args: Args) -> None:
+    root, console = root_of(args), make_console()
     if args.experiment is None:
         found = [load(root / FOLDER / name) for name in experiment_ids(root)]
-        if args.json:
-            print_json([_facts(experiment) for experiment in found])
-        elif found:
-            print_table(console, _listing(found))
-        else:
-            print(f"no experiments in {root}; start one with gsolve train CONFIG --seeds 5")
-        return 0
-    experiment = open_experiment(args.experiment, root)
-    progress = Progress(experiment)
-    if args.json:
-        rows = [row.to_dict() for row in progress.rows()]
-        print_json(_facts(experiment) | {"runs": rows})
-        return 0
+        nothing = f"no experiments in {root}; start one with gsolve train CONFIG --seeds 5"
+        show = (lambda: _print_experiments(found)) if found else nothing
+        tell(args, lambda: [_facts(experiment) for experiment in found], show)
+        return
     from gymnasium_solver.cli.many_table import runs_table
 
-    if args.watch:
+    experiment = open_experiment(args.experiment, root)
+    progress = Progress(experiment)
+    if args.watch and not args.json:
         from gymnasium_solver.cli.runs import watch
 
         watch(console, lambda: runs_table(progress.rows()))
-        return 0
-    print_table(console, runs_table(progress.rows()))
-    console.print(f"{experiment.id}: {counts(progress.rows())}", markup=False, soft_wrap=True)
-    return 0
+        return
+    rows = progress.rows()
+
+    def show_runs() -> None:
+        print_table(console, runs_table(rows))
+        console.say(f"{experiment.id}: {counts(rows)}")
+
+    tell(args, lambda: _facts(experiment) | {"runs": [row.to_dict() for row in rows]}, show_runs)
 
 
-def _facts(experiment: "Experiment") -> dict[str, object]:
-    from gymnasium_solver.experiments.experiment import Progress, status_of
-
+def _facts(experiment: Experiment) -> dict[str, Any]:
     rows = Progress(experiment).rows()
     return {
         "id": experiment.id,
@@ -84,17 +84,216 @@ def _facts(experiment: "Experiment") -> dict[str, object]:
     }
 
 
-def _listing(found: "list[Experiment]") -> "Table":
-    from gymnasium_solver.cli.tables import plain_table
-    from gymnasium_solver.experiments.experiment import Progress, counts, status_of
-
-    table = plain_table(
-        ("experiment", {"overflow": "fold"}), "created", "status", "runs", "configs"
-    )
+def _print_experiments(found: list[Experiment]) -> None:
+    table = plain_table("~experiment", "created", "status", "runs", "configs")
     for experiment in found:
         rows = Progress(experiment).rows()
         groups = list(dict.fromkeys(row.member.group for row in rows))
-        names = ", ".join(groups[:3]) + (f" and {len(groups) - 3} more" if len(groups) > 3 else "")
+        more = len(groups) - MOST_GROUPS
+        names = ", ".join(groups[:MOST_GROUPS]) + (f" and {more} more" if more > 0 else "")
         created = experiment.created_at[:16].replace("T", " ")
         table.add_row(experiment.id, created, status_of(rows), counts(rows), names)
-    return table
+    print_table(make_console(), table)
+
+
+@verb("""
+jobs: List runs and experiments that were started in the background or on a cluster, show
+their output, or ask them to save and stop.
+
+[list|logs|cancel]=list
+[JOB]                name, a part of it, or its id
+--all                also list what has ended
+-n, --lines INT=50   lines of output
+--follow             wait for more output until Ctrl-C
+--json --runs-dir
+
+examples:
+  gsolve train CartPole-v1:ppo --seeds 5 --detach
+  gsolve jobs
+  gsolve jobs logs a1b2 --follow
+  gsolve jobs cancel a1b2
+""")
+def jobs(args: Args) -> int:
+    if (args.job is None) != (args.action == "list"):
+        fix = "name a job" if args.job is None else "remove the name"
+        raise UsageError(f"{args.action}: {fix}")
+
+    from gymnasium_solver.experiments.jobs import cancel, find_job, list_jobs, logs
+
+    root = root_of(args)
+    if args.action == "list":
+        found = [job for job in list_jobs(root) if args.all or job.is_active]
+        nothing = f"no jobs {'' if args.all else 'running '}in {root}"
+        show = (lambda: _print_jobs(found)) if found else nothing
+        tell(args, [job.to_dict() for job in found], show)
+        return 0
+    job = find_job(args.job, root)
+    if args.action == "logs":
+        lines = logs(job, args.lines)
+        data = {"job": job.to_dict(), "lines": lines}
+        tell(args, data, lambda: _show_log(job, lines, args.follow))
+        return 0
+    done = cancel(job)
+    text = f"{job.name}: asked to save and end" if done else f"{job.name} is not running"
+    tell(args, {"job": job.to_dict(), "cancelled": done}, text)
+    return 0 if done else 1
+
+
+def _print_jobs(found: "Sequence[JobInfo]") -> None:
+    table = plain_table("~job", "kind", "backend", "id", "status", "started")
+    for job in found:
+        started = job.at[:19].replace("T", " ")
+        table.add_row(job.name, job.kind, job.backend, job.id, job.status, started)
+    print_table(make_console(), table)
+
+
+def _show_log(job: "JobInfo", lines: list[str], is_followed: bool) -> None:
+    from gymnasium_solver.backends import local
+
+    for line in lines:
+        print(printable(line))
+    if not is_followed or job.backend != "local":
+        return
+    with (Path(job.path) / local.LOG).open(errors="replace") as file:
+        file.seek(0, 2)
+        while True:
+            text = file.read()
+            if text:
+                print("\n".join(printable(line) for line in text.splitlines()), flush=True)
+            elif not local.is_running(Path(job.path)):
+                return
+            else:
+                time.sleep(0.5)
+
+
+@verb("""
+benchmark: Run or resume a benchmark: configs x seeds, declared in a file. Writes the table as
+Markdown, CSV and JSON with curves, from run folders only.
+
+FILE                 the YAML file that declares it
+--jobs N             runs at a time (default: one per CPU)
+--table              train nothing, write the table of what there is
+--list               show what would be run, and stop
+-o, --output DIR     folder of the table (default: the experiment's)
+--backend NAME       local, ray, slurm, dstack or modal
+--resources TEXT     such as "cpus=4 memory=8 hours=2"
+--sbatch TEXT        such as "partition=gpu account=x"
+--detach             run in the background
+-q, --quiet          print only the table
+--trust --json --runs-dir
+
+examples:
+  gsolve benchmark benchmarks/classics.yaml --jobs 2
+  gsolve benchmark benchmarks/classics.yaml --table -o benchmarks/results
+""")
+def benchmark(args: Args) -> int:
+    from gymnasium_solver.cli.train import unless_terminated
+
+    return unless_terminated("benchmark", lambda: _benchmark(args))
+
+
+def _benchmark(args: Args) -> int:
+    from gymnasium_solver.experiments.benchmark import read_benchmark, take_up, write_tables
+
+    declared = read_benchmark(Path(args.file))
+    if args.list:
+        for entry in declared.entries:
+            print(f"{entry.label}: {len(declared.seeds)} seeds")
+        print(f"{len(declared.entries) * len(declared.seeds)} runs")
+        return 0
+    experiment = take_up(declared, root_of(args), args.trust, is_new_allowed=not args.table)
+    code = 0
+    if not args.table:
+        from gymnasium_solver.cli.many import run_placed
+
+        args.quiet, args.track = args.quiet or args.json, []
+        code = run_placed(experiment, args, lambda: None)
+        if args.detach:
+            return code
+    files = write_tables(declared, experiment, Path(args.output or experiment.path))
+    if args.json:
+        print(files[2].read_text())
+    else:
+        _print_benchmark(declared, experiment, files)
+    return code
+
+
+def _print_benchmark(declared: "Declared", experiment: Experiment, files: Sequence[Path]) -> None:
+    from gymnasium_solver.experiments.benchmark import HEADS, cells, rows_of
+
+    console = make_console()
+    heads = [*HEADS[:2], *(f">{head}" for head in HEADS[2:])]
+    rows = [cells(row) for row in rows_of(declared, experiment)]
+    print_table(console, plain_table(*heads, rows=rows))
+    for path in files:
+        console.say(path)
+
+
+@verb("""
+repro: Repeat a run: train its config with its seed again and compare. On the same kind of
+machine the weights must be identical, elsewhere the score must be in the interval of
+the recorded seeds. Exits with 0 for pass, 1 for fail.
+
+RUN
+--against RUN    compare with this run instead of training again
+-q, --quiet      print only the verdict
+--trust --json --runs-dir
+
+examples:
+  gsolve repro @last
+  gsolve repro a1b2 --against c3d4 --json
+""")
+def repro(args: Args) -> int:
+    from gymnasium_solver.experiments.pool import check_over
+    from gymnasium_solver.experiments.repro import check_repeatable, judge, repetition
+
+    root, run = root_of(args), run_of(args)
+    notes = check_repeatable(run)
+    if args.against is not None:
+        repeated = resolve_run(args.against, root)
+    else:
+        task = repetition(run, root)
+        if args.trust:
+            task.words = (*task.words, "--trust")
+        _repeat(task, quiet=args.quiet or args.json)
+        check_over([task])
+        repeated = Run(task.folder)
+    found = judge(run, repeated, root, notes)
+    tell(args, found.to_dict(), lambda: _print_verdict(found))
+    return 0 if found.passed else 1
+
+
+def _repeat(task: "Task", quiet: bool) -> None:
+    """Train in the background, with a line about the progress every now and then."""
+    from gymnasium_solver.experiments.pool import Pool
+    from gymnasium_solver.runs.query import get_run
+
+    said_s = time.monotonic()
+
+    def on_poll() -> None:
+        nonlocal said_s
+        if quiet or time.monotonic() - said_s < REPORT_S:
+            return
+        said_s = time.monotonic()
+        if is_run(task.folder):
+            run = get_run(Run(task.folder))
+            print(f"{run.env_steps:,} of {run.max_env_steps or 0:,} env steps", flush=True)
+
+    if not quiet:
+        print(f"repeating {task.label} in {task.folder}", flush=True)
+    pool = Pool(1, retry_failed=True)
+    pool.add(task)
+    pool.run(on_poll=on_poll)
+
+
+def _print_verdict(found: "Verdict") -> None:
+    console = make_console()
+    word, style = ("PASS", "green") if found.passed else ("FAIL", "red")
+    console.say(f"{word}  {found.text}", style)
+    if found.interval is not None:
+        rests = f"{found.n_seeds} recorded seeds" if found.n_seeds > 1 else "the error of the tests"
+        console.say(f"the interval rests on {rests}")
+    for name, (before, after) in found.differed.items():
+        console.say(f"{name}: {before} → {after}")
+    for note in found.notes:
+        console.say(f"note: {note}")

@@ -1,75 +1,220 @@
-"""Flags: a strict `Parser` for most verbs, and `parse_fields` for `train` and `show`, where any
-config field is a flag.
+"""What a verb takes is declared by the text of its help:
 
-A field flag means what the same line in the YAML means: `--policy-lr 1e-3` is `policy_lr: 1e-3`,
-`--hidden-dims 64 64` is `hidden_dims: [64, 64]`, a bare `--normalize-obs` is `normalize_obs: true`
-and `--no-normalize-obs` is `normalize_obs: false`. Kebab and snake spellings are the same flag.
+    @verb('''
+    tag: Add tags to a run.
+
+    RUN
+    [TAG...]           tags to add; none: show them
+    --remove TAG...    tags to remove
+    --json --runs-dir
+
+    examples:
+      gsolve tag @last paper
+    ''')
+    def tag(args: Args) -> int | None: ...       # args.run, args.tags, args.remove, args.json
+
+Paragraphs: what it does, what it takes, and more. `X...` is one or several, `[X]` may be left out,
+`X=3` has a default. The text of a flag may end in "repeatable" (it takes one value each time) or
+"required", or begin with "internal" (it is not shown). The word in capitals gives the type: N is a
+whole number from 1 on, INT one from 0 on (all in TYPES); `a|b` is a choice. Arguments that many
+verbs share are named without a text (SHARED). Only the standard library is imported here.
 """
 
 import argparse
+import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NoReturn
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from gymnasium_solver.errors import GsolveError
-from gymnasium_solver.suggest import ask, nearest
+from gymnasium_solver.suggest import ask, did_you_mean, nearest
 
 if TYPE_CHECKING:
-    from gymnasium_solver.config.schema import Config
+    from pathlib import Path
 
-# How many values a verb's own flag takes. A field's flag takes all words up to the next flag.
-NONE, ONE, OPTIONAL, MANY = "none", "one", "optional", "many"
-SHORT = {"-h": "help", "-q": "quiet", "-s": "set"}
-_VALUE = re.compile(r"-(\d|\.\d|\.?inf)")  # -200, -.5 and -inf are values, -q is a flag
-_SURE_TARGET = re.compile(r".+\.(ya?ml|json)(:\w+)?|[\w./-]+-v\d+(:\w+)?")  # a file, or Env-v1:name
-_BAD_NUMBER = re.compile(r"argument (\S+): invalid (int|float) value: '(.*)'")
+    from gymnasium_solver.runs.run import Run
+
+# How many values a flag takes; REPEATED: one at each of its occurrences.
+NONE, ONE, OPTIONAL, MANY, ANY, REPEATED = "none", "one", "optional", "many", "any", "repeated"
+NARGS = {OPTIONAL: "?", MANY: "+", ANY: "*"}
+NO_VALUE = "-"  # of a flag whose value may be left out, if it is
+_ARGUMENT = re.compile(r"-|\[?[A-Z]{2,}|\[?[a-z]+\|")  # how a line that declares one begins
+_DEFAULT = re.compile(r"(?<=[A-Za-z\]])=(?=[^A-Z])")  # N=3, not KEY=VALUE
+_CHOICE = re.compile(r"[a-z_]+(\|[a-z_]+)+")
+_BAD_VALUE = re.compile(r"argument (-\S+?)(/-\S+)*: (.*: expected .*)")
 _BAD_CHOICE = re.compile(r"argument (\S+): invalid choice: '(.*)' \(choose from (.*)\)")
-_TARGET = re.compile(r"[\w./-]+:[A-Za-z_]\w*")  # also mc:rtg, which is a value
+SHARED_TEXT = """
+RUN                         @last, an id or a unique part of one, a path
+RUN[/CHECKPOINT]            @last, an id or a part of one; then /@best, /@last or /<env_steps>
+                            (default: @best)
+--json                      print JSON, for programs
+--runs-dir DIR              folder of the runs (default: $GSOLVE_RUNS or ./runs)
+--trust                     import the code that the config of a run made elsewhere names
+--seed test|val|train|INT=test   seed of the environments
+--fps FPS                   steps per second (default: the natural speed)
+--deterministic, --greedy   the best action (default: as in the run's evaluations)
+--sampled                   sampled actions
+--env-kwargs KEY=VALUE...   change arguments of the environment
+--max-steps, --steps N=1000      cut an episode after N steps
+"""
 
 
 class UsageError(GsolveError):
     """The command line itself is wrong."""
 
 
+class Args(argparse.Namespace):
+    """A command line that was read: each flag and each word is an attribute. Where any config field
+    is a flag (field_flags.py), `words` are the other words, `fields` the flags of fields, each with
+    its values, `spelled` these flags as they were written, `own` the flags of the verb, and
+    `command` is all of it."""
+
+    words: list[str]
+    fields: dict[str, list[str]]
+    spelled: dict[str, str]
+    own: list[str]
+    command: list[str]
+
+
+class Declared(NamedTuple):
+    """One argument of a verb."""
+
+    names: tuple[str, ...]
+    """Of a flag; empty for an argument that is none."""
+    value: str
+    """Its name in the help."""
+    arity: str
+    help: str
+    default: str | None = None
+
+    @property
+    def dest(self) -> str:
+        if self.names:
+            return next(n for n in self.names if n[1] == "-").lstrip("-").replace("-", "_")
+        if _CHOICE.fullmatch(self.value):
+            return "action"
+        last = re.findall("[A-Z_]+", self.value)[-1].lower()
+        return f"{last}s" if self.arity in (MANY, ANY) else last
+
+    def convert(self, text: str) -> Any:
+        """The value of a text; ArgumentTypeError says what is expected."""
+        return TYPES.get(self.value, str)(text)
+
+    def add_to(self, parser: argparse.ArgumentParser) -> None:
+        default = "" if self.default is None else f" (default: {self.default})"
+        options: dict[str, Any] = {"help": f"{self.help}{default}".replace("%", "%%")}
+        if self.help.startswith("internal"):
+            options["help"] = argparse.SUPPRESS
+        if self.arity == NONE:
+            parser.add_argument(*self.names, action="store_true", **options)
+            return
+        options |= {"metavar": self.value, "type": self.convert, "default": self.default}
+        if _CHOICE.fullmatch(self.value):
+            options["choices"] = self.value.split("|")
+        if self.arity in NARGS:
+            options["nargs"] = NARGS[self.arity]
+        if not self.names:
+            options["default"] = [] if self.arity == ANY else self.default
+            parser.add_argument(self.dest, **options)
+            return
+        if self.arity in (MANY, REPEATED):
+            options |= {"action": "extend" if self.arity == MANY else "append", "default": []}
+        options["required"] = self.help.endswith("required")
+        if self.arity == OPTIONAL:
+            options["const"] = NO_VALUE
+        parser.add_argument(*self.names, dest=self.dest, **options)
+
+
+def declared(text: str) -> Iterator[Declared]:
+    """The arguments that lines declare; one that is further indented continues the help."""
+    found: list[list[str]] = []
+    for line in text.splitlines():
+        if found and line.startswith("    "):
+            found[-1][1] += f" {line.strip()}"
+        elif line.strip():
+            found.append([*re.split("  +", line.strip(), maxsplit=1), ""][:2])
+    for what, text in found:
+        words = what.split(" ")
+        if not text and all(word in SHARED for word in words):
+            yield from (SHARED[word] for word in words)
+            continue
+        text = text.strip()
+        names = tuple(word.rstrip(",") for word in words if word.startswith("-"))
+        yield _with_arity(names, " ".join(words[len(names) :]), text)
+
+
+def _with_arity(names: tuple[str, ...], value: str, text: str) -> Declared:
+    value, *given = _DEFAULT.split(value, maxsplit=1)
+    default = given[0] if given else None
+    plain, arity = value, REPEATED if text.endswith("repeatable") else ONE
+    if value.startswith("["):
+        plain, arity = value.strip("[]"), OPTIONAL
+    if plain.endswith("..."):
+        plain, arity = plain[:-3], ANY if arity == OPTIONAL else MANY
+    if names and not value:
+        arity = NONE
+    text = text or getattr(SHARED.get(plain), "help", "")
+    return Declared(names, plain, arity, text, default)
+
+
+def _whole(least: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        if not re.fullmatch(r"[\d_]*\d", text) or int(text) < least:
+            expected = f"expected a whole number of at least {least}"
+            raise argparse.ArgumentTypeError(f"{text}: {expected}")
+        return int(text)
+
+    return read
+
+
+def _number(expected: str, is_right: Callable[[float], bool]) -> Callable[[str], float]:
+    def read(text: str) -> float:
+        try:
+            number = float(text)
+        except ValueError:
+            number = math.nan
+        if not is_right(number):
+            raise argparse.ArgumentTypeError(f"{text}: expected a number {expected}")
+        return number
+
+    return read
+
+
+TYPES = {
+    "N": _whole(1),
+    "INT": _whole(0),
+    "FPS": _number("above 0, up to 1000", lambda x: 0 < x <= 1000),
+    "S": _number("above 0", lambda x: 0 < x < math.inf),
+    "SECONDS": _number("of at least 0", lambda x: 0 <= x < math.inf),
+}
+SHARED: dict[str, Declared] = {}
+SHARED |= {(one.names or [one.value])[0]: one for one in declared(SHARED_TEXT)}
+
+
 class Parser(argparse.ArgumentParser):
     """argparse with whole flags only, kebab or snake, and a did-you-mean for unknown ones."""
 
-    def __init__(self, verb: str, description: str, epilog: str | None = None) -> None:
+    def __init__(self, name: str, text: str) -> None:
+        parts = textwrap.dedent(text).strip().split("\n\n")
+        takes = [i for i, part in enumerate(parts) if _ARGUMENT.match(part)]
+        place = takes[0] if takes else 1
         super().__init__(
-            prog=f"gsolve {verb}",
-            description=description,
-            epilog=epilog,
+            prog=f"gsolve {name}",
+            description="\n\n".join(parts[:place]),
+            epilog="\n\n".join(parts[place + len(takes[:1]) :]),
             allow_abbrev=False,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
+        for one in declared(parts[place]) if takes else ():
+            one.add_to(self)
 
-    def add_runs_dir(self) -> None:
-        self.add_argument(
-            "--runs-dir", metavar="DIR", help="folder of the runs (default: $GSOLVE_RUNS or ./runs)"
-        )
-
-    def add_trust(self) -> None:
-        self.add_argument(
-            "--trust",
-            action="store_true",
-            help="import the code that the config of a run made elsewhere names",
-        )
-
-    def add_json(self) -> None:
-        self.add_argument("--json", action="store_true", help="print JSON, for programs")
-
-    def add_argument(self, *names: str, **options: Any) -> argparse.Action:
-        if options.get("nargs") == "*" and not names[0].startswith("-"):
-            options.setdefault("default", [])  # otherwise argparse calls it required
-        return super().add_argument(*names, **options)
-
-    def read(self, argv: Sequence[str]) -> argparse.Namespace:
+    def read(self, argv: Sequence[str]) -> Args:
         words = [_kebab_token(token) for token in argv]
-        args, extra = self.parse_known_args(words)
+        args, extra = self.parse_known_args(words, Args())
         if extra and not any(word.startswith("-") for word in extra):
             # Words after a flag, which argparse takes only in this mode: set RUN --at 5 FIELD=VALUE
-            args, extra = self.parse_known_intermixed_args(words)
+            args, extra = self.parse_known_intermixed_args(words, Args())
         if extra:
             flags = [name for action in self._actions for name in action.option_strings]
             wrong = next((word for word in extra if word.startswith("-")), extra[0])
@@ -77,18 +222,20 @@ class Parser(argparse.ArgumentParser):
         return args
 
     def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{_plain(message)}. See {self.prog} --help")
+        text = _plain(message)
+        raise UsageError(f"{text}{'' if text.endswith('?') else '.'} See {self.prog} --help")
 
 
 def _plain(message: str) -> str:
     """argparse's messages in the words of all others: `--limit abc: expected a whole number`."""
-    if found := _BAD_NUMBER.fullmatch(message):
-        flag, kind, value = found.groups()
-        return f"{flag} {value}: expected {'a whole number' if kind == 'int' else 'a number'}"
+    if found := _BAD_VALUE.fullmatch(message):
+        return f"{found[1]} {found[3]}"
     if found := _BAD_CHOICE.fullmatch(message):
         name, value, choices = found.groups()
-        known = ", ".join(choice.strip(" '") for choice in choices.split(","))
-        return f"{f'{name} ' if name.startswith('-') else ''}{value}: expected one of {known}"
+        known = [choice.strip(" '") for choice in choices.split(",")]
+        flag, hint = f"{name} " if name.startswith("-") else "", did_you_mean(value, known)
+        expected = f"expected one of {', '.join(known)}"
+        return f"{flag}{value}: {expected}{f'. {hint}' if hint else ''}"
     return message
 
 
@@ -110,181 +257,91 @@ def unknown_flag(given: str, flags: Iterable[str], prog: str) -> str:
     return " ".join(filter(None, (f"unknown flag '{given}'.", hint, f"See {prog} --help")))
 
 
-def as_flag(field_name: str) -> str:
-    return "--" + field_name.replace("_", "-")
+# --- verbs
+
+Verb = Callable[[Sequence[str]], int]
+Work = Callable[[Args], int | None]
+VERBS: dict[str, Verb] = {}
+"""What has been imported. The name of a verb within a verb has two words: "sweep show"."""
 
 
-@dataclass
-class FieldArgs:
-    """A command line of `train` or `show`, split into words, not yet checked against a config."""
+def verb(text: str) -> Callable[[Work], Verb]:
+    """Declare a verb; the function returns its exit code, None for 0."""
+    name, _, text = text.strip().partition(": ")
 
-    positionals: list[str] = field(default_factory=list)
-    options: dict[str, list[str]] = field(default_factory=dict)
-    """The verb's own flags: name -> the values of all its occurrences."""
-    fields: dict[str, list[str]] = field(default_factory=dict)
-    """All other flags, in snake case: name -> the values of the last occurrence."""
-    spelled: dict[str, str] = field(default_factory=dict)
-    """Flags of `fields` as they were written, for messages."""
+    def declare(work: Work) -> Verb:
+        def run(argv: Sequence[str]) -> int:
+            return work(Parser(name, text).read(argv)) or 0
 
-    def has(self, option: str) -> bool:
-        return option in self.options
+        VERBS[name] = run
+        return run
 
-    def last(self, option: str) -> str | None:
-        values = self.options.get(option)
-        return values[-1] if values else None
+    return declare
 
 
-def parse_fields(argv: Sequence[str], arity: Mapping[str, str]) -> FieldArgs:
-    """Split `argv` into positionals, the verb's own options (`arity`: name -> number of values) and
-    field flags."""
-    args = FieldArgs()
-    words = list(argv)
-    while words:
-        word = words.pop(0)
-        if not _is_flag(word):
-            args.positionals.append(word)
-            continue
-        written, equals, value = word.partition("=")
-        name = SHORT.get(written) or written.removeprefix("--").replace("-", "_")
-        if name not in arity and not written.startswith("--"):
-            raise UsageError(unknown_flag(written, [*SHORT, *map(as_flag, arity)], "gsolve"))
-        values = [value] if equals else _take(words, arity.get(name, MANY))
-        if name not in arity:
-            args.fields[name], args.spelled[name] = values, written
-            continue
-        if arity[name] == ONE and not values:
-            raise UsageError(f"{written} needs a value")
-        if arity[name] == NONE and values:
-            raise UsageError(f"{written} takes no value, but was given '{value}'")
-        args.options.setdefault(name, []).extend(values)
-    _rescue_target(args)
-    return args
+def run_verb(name: str, argv: Sequence[str]) -> int:
+    """Run a verb whose module is imported, or the verb within it that the first word names."""
+    inner = VERBS.get(f"{name} {argv[0]}") if argv else None
+    return inner(argv[1:]) if inner else VERBS[name](argv)
 
 
-def _is_flag(word: str) -> bool:
-    return word.startswith("-") and len(word) > 1 and not _VALUE.match(word)
+# --- what several verbs make of their arguments
 
 
-def _take(words: list[str], arity: str) -> list[str]:
-    most = {NONE: 0, ONE: 1, OPTIONAL: 1, MANY: len(words)}[arity]
-    values: list[str] = []
-    while words and len(values) < most and not _is_flag(words[0]):
-        values.append(words.pop(0))
-    return values
+def root_of(args: Args) -> "Path":
+    """The folder of the runs."""
+    from gymnasium_solver.runs.run import runs_root
+
+    return runs_root(args.runs_dir)
 
 
-def _rescue_target(args: FieldArgs) -> None:
-    """`train --n-envs 4 CartPole-v1:ppo`: the last word is the target, not a second value."""
-    if args.positionals or args.has("resume") or args.has("config_id"):
-        return
-    groups = [
-        values for values in (*args.fields.values(), args.options.get("env_kwargs")) if values
-    ]
-    certain = [values for values in groups if _SURE_TARGET.fullmatch(values[-1])]
-    second = [values for values in groups if len(values) > 1 and _TARGET.fullmatch(values[-1])]
-    for values in (*certain, *second):
-        args.positionals.append(values.pop())
-        return
+def run_of(args: Args) -> "Run":
+    """The run that the word RUN names."""
+    from gymnasium_solver.runs.resolve import resolve_run
+
+    return resolve_run(args.run, root_of(args))
 
 
-def target_of(args: FieldArgs) -> str | None:
-    """The name of the config: the first word, or `--config_id`."""
-    targets = [*args.positionals, *args.options.get("config_id", [])]
-    if len(targets) > 1:
-        raise UsageError(f"expected one target, got {len(targets)}: {', '.join(targets)}")
-    return targets[0] if targets else None
-
-
-def overrides_of(args: FieldArgs) -> dict[str, Any]:
-    """The fields that the flags set, with the values that YAML would give them. Dotted keys are
-    places inside a field."""
-    from gymnasium_solver.config.yaml_file import parse_value
-
-    values: dict[str, Any] = {}
-    for text in _settings(args):
-        key, value = _pair(text, "--set")
-        values[key] = parse_value(value)
-    for name, words in args.fields.items():
-        if not words:
-            bare = name.removeprefix("no_")
-            values[bare] = bare == name
-        else:
-            parsed = [parse_value(word) for word in words]
-            values[name] = parsed[0] if len(parsed) == 1 else parsed
-    for text in args.options.get("env_kwargs", []):
-        if text.startswith("{"):
-            values["env_kwargs"] = parse_value(text)
-            continue
-        key, value = _pair(text, "--env-kwargs")
-        values[f"env_kwargs.{key}"] = parse_value(value)
-    return values
-
-
-def _settings(args: FieldArgs) -> list[str]:
-    return [*args.options.get("set", []), *args.options.get("override", [])]
-
-
-def _pair(text: str, option: str) -> tuple[str, str]:
+def key_value(text: str, flag: str) -> tuple[str, str]:
     """Split `key=value`."""
     key, equals, value = text.partition("=")
-    if not equals or not key:
-        raise UsageError(f"{option} takes KEY=VALUE, but was given '{text}'")
-    return key, value
+    if not equals or not key.strip():
+        raise UsageError(f"{flag} takes KEY=VALUE, but was given '{text}'")
+    return key.strip(), value.strip()
 
 
-def load_target(args: FieldArgs, target: str, options: Mapping[str, str]) -> "Config":
-    """The config for these arguments; UsageError for a flag that is not a field. With --trust code
-    of a run made elsewhere is imported."""
-    from gymnasium_solver.training.prepare import load_config
+def yaml_values(pairs: Iterable[str], flag: str) -> dict[str, Any]:
+    """`KEY=VALUE` words with the values that YAML would give them."""
+    from gymnasium_solver.config.yaml_file import parse_value
 
-    if not all(args.fields.values()):
-        _check_flags(args, options)
-    overrides, fill = changes_of(args)
-    try:
-        return load_config(
-            target,
-            overrides=overrides,
-            fill=fill,
-            overlays=args.options.get("overlay", []),
-            trust=args.has("trust"),
+    split = [key_value(pair, flag) for pair in pairs]
+    return {key: parse_value(value) for key, value in split}
+
+
+def env_kwargs_of(args: Args) -> dict[str, Any]:
+    """`--env-kwargs` as overrides of a config."""
+    values = yaml_values(args.env_kwargs, "--env-kwargs")
+    return {f"env_kwargs.{key}": value for key, value in values.items()}
+
+
+def greedy_of(args: Args) -> bool | None:
+    """How the agent acts; None: as in the run's evaluations."""
+    if args.deterministic and args.sampled:
+        raise UsageError("--deterministic and --sampled exclude each other")
+    return bool(args.deterministic) if args.deterministic or args.sampled else None
+
+
+def seed_of(args: Args) -> int | str:
+    return int(args.seed) if args.seed.isdecimal() else str(args.seed)
+
+
+def grid_of(args: Args) -> tuple[int, int]:
+    """(rows, columns); (0, 0) without a grid."""
+    if args.grid is None:
+        return 0, 0
+    match = re.fullmatch(r"(\d{1,2})[xX×](\d{1,2})", args.grid)
+    if not match or not 1 <= int(match[1]) * int(match[2]) <= 16:
+        raise UsageError(
+            f"--grid {args.grid}: expected rows x columns of 1 to 16 tiles, such as 4x4"
         )
-    except GsolveError:
-        _check_flags(args, options)  # a flag that is not a field is reported first
-        raise
-
-
-def changes_of(args: FieldArgs) -> tuple[dict[str, Any], dict[str, str]]:
-    """The fields that the flags set, and the texts of `--set`, which fill placeholders."""
-    fill = dict(_pair(text, "--set") for text in _settings(args))
-    return {key: value for key, value in overrides_of(args).items() if key not in fill}, fill
-
-
-def _check_flags(args: FieldArgs, options: Mapping[str, str]) -> None:
-    """Check that every flag is a field of some algorithm. Names that the config's own errors
-    explain better (a field of another algorithm, a name of another library) are left to them. This
-    imports all algorithms, so it is done only if a flag has no value or the config is invalid.
-    """
-    from gymnasium_solver.algos.file_schema import json_schema
-    from gymnasium_solver.config.foreign import FOREIGN
-
-    fields = json_schema()["properties"]
-    known = {*fields, *FOREIGN}
-    names = [*fields, *options, *FOREIGN]
-    for name, words in args.fields.items():
-        written, first = args.spelled[name], name.partition(".")[0]
-        if not words and first.startswith("no_") and first not in known:
-            first = first.removeprefix("no_")
-        # A name similar to one of another library is also explained by the config.
-        if first not in known and not FOREIGN.keys() & set(nearest(first, names, n=1)):
-            flags = [as_flag(field) for field in (*fields, *options)]
-            raise UsageError(unknown_flag(written, flags, "gsolve train <target>"))
-        if not words and first in fields and not _takes_boolean(fields[first]):
-            raise UsageError(f"{written} needs a value")
-
-
-def _takes_boolean(schema: Mapping[str, Any]) -> bool:
-    return (
-        schema.get("type") == "boolean"
-        or any(isinstance(value, bool) for value in schema.get("enum", []))
-        or any(_takes_boolean(option) for option in schema.get("anyOf", []))
-    )
+    return int(match[1]), int(match[2])

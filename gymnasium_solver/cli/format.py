@@ -72,46 +72,6 @@ def resample(values: Sequence[float], width: int) -> list[float]:
     return [math.fsum(values[a:b]) / (b - a) for a, b in pairwise(cuts)]
 
 
-class Series:
-    """The whole history of one value in bounded space; `add` is O(1), whatever the run's length.
-
-    Holds up to `2 * keep` means over equally many values; when full, neighbours are merged.
-    """
-
-    def __init__(self, keep: int = 60) -> None:
-        self.keep = keep
-        self.means: list[float] = []
-        self.last: float | None = None
-        self.low, self.high = math.inf, -math.inf
-        self._per_mean = 1
-        self._sum = 0.0
-        self._count = 0
-
-    def add(self, value: float) -> None:
-        self.last = value
-        self.low, self.high = min(self.low, value), max(self.high, value)
-        self._sum += value
-        self._count += 1
-        if self._count < self._per_mean:
-            return
-        self.means.append(self._sum / self._count)
-        self._sum, self._count = 0.0, 0
-        if len(self.means) == 2 * self.keep:
-            pairs = zip(self.means[::2], self.means[1::2], strict=True)
-            self.means = [(a + b) / 2 for a, b in pairs]
-            self._per_mean *= 2
-
-    def values(self) -> list[float]:
-        """The means, followed by the latest value."""
-        return self.means if self.last is None or not self._count else [*self.means, self.last]
-
-    def change(self) -> float | None:
-        """The latest value minus the one a tenth of the run ago; None at the beginning."""
-        if self.last is None or len(self.means) < 2:
-            return None
-        return self.last - self.means[-1 - max(1, len(self.means) // 10)]
-
-
 def file_size(n_bytes: int) -> str:
     """812 B, 3.4 MB."""
     size = float(n_bytes)

@@ -4,6 +4,7 @@ The training loop's thread adds rows, evaluations and messages; the thread that 
 `refresh` first, which reads the loop's counters (training/activity.py).
 """
 
+import math
 from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -39,6 +40,46 @@ PLACES = {
 """Where they stand in the table: by group, then as they are declared."""
 TRAIN = tuple(name for name in SHOWN if not name.startswith("val/"))
 BESTS = {name for name in SHOWN if "/ep_rew/" in name}
+
+
+class Series:
+    """The whole history of one value in bounded space; `add` is O(1), whatever the run's length.
+
+    Holds up to `2 * keep` means over equally many values; when full, neighbours are merged.
+    """
+
+    def __init__(self, keep: int = 60) -> None:
+        self.keep = keep
+        self.means: list[float] = []
+        self.last: float | None = None
+        self.low, self.high = math.inf, -math.inf
+        self._per_mean = 1
+        self._sum = 0.0
+        self._count = 0
+
+    def add(self, value: float) -> None:
+        self.last = value
+        self.low, self.high = min(self.low, value), max(self.high, value)
+        self._sum += value
+        self._count += 1
+        if self._count < self._per_mean:
+            return
+        self.means.append(self._sum / self._count)
+        self._sum, self._count = 0.0, 0
+        if len(self.means) == 2 * self.keep:
+            pairs = zip(self.means[::2], self.means[1::2], strict=True)
+            self.means = [(a + b) / 2 for a, b in pairs]
+            self._per_mean *= 2
+
+    def values(self) -> list[float]:
+        """The means, followed by the latest value."""
+        return self.means if self.last is None or not self._count else [*self.means, self.last]
+
+    def change(self) -> float | None:
+        """The latest value minus the one a tenth of the run ago; None at the beginning."""
+        if self.last is None or len(self.means) < 2:
+            return None
+        return self.last - self.means[-1 - max(1, len(self.means) // 10)]
 
 
 class Pace:
@@ -90,7 +131,7 @@ class State:
     signal: str | None = None
     """The signal that asked for a stop, if one did."""
     row: dict[str, Any] = field(default_factory=dict)
-    series: dict[str, fmt.Series] = field(default_factory=dict)
+    series: dict[str, Series] = field(default_factory=dict)
     best: dict[str, float] = field(default_factory=dict)
     messages: deque[Line] = field(default_factory=lambda: deque(maxlen=8))
     alerts: "dict[str, Alert]" = field(default_factory=dict)
@@ -129,7 +170,7 @@ class State:
     def add_value(self, name: str, value: float | None) -> None:
         if value is None or value != value:
             return
-        self.series.setdefault(name, fmt.Series()).add(value)
+        self.series.setdefault(name, Series()).add(value)
         if name in BESTS and value > self.best.get(name, float("-inf")):
             self.best[name] = value
 
@@ -207,7 +248,7 @@ class State:
             return ["saving a checkpoint", took]
         if a.phase in ("starting", "over"):
             return [a.phase]
-        episodes = f"{a.episodes:,} {_plural('episode', a.episodes)}"
+        episodes = f"{a.episodes:,} {plural('episode', a.episodes)}"
         if self.clock_s - a.epoch_began_s < QUICK_EPOCH_S:  # too quick to follow
             return ["training", episodes]
         if a.phase == "learning":
@@ -244,5 +285,5 @@ class State:
         return f"this epoch{when}"
 
 
-def _plural(word: str, n: int) -> str:
+def plural(word: str, n: int) -> str:
     return word if n == 1 else f"{word}s"

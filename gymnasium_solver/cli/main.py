@@ -89,6 +89,21 @@ VERBS: dict[str, dict[str, str]] = {
     },
 }
 
+# The modules of verbs, where they are not called like the verb.
+MODULES = {
+    "runs": ("run", "metrics"),
+    "manage": ("set", "tag", "note", "archive", "prune", "rm"),
+    "compare": ("plot", "report"),
+    "experiments": ("jobs", "repro", "benchmark"),
+    "configs": ("list", "show", "net", "schema"),
+    "doctor": ("check", "smoke"),
+    "envs": ("baselines", "roms"),
+    "recordings": ("video", "record", "explain"),
+    "share": ("track", "export", "publish", "pull", "hub", "import-sb3", "import-config"),
+    "serve": ("ui", "mcp", "agents-guide"),
+    "bench": ("tune-envs",),
+}
+
 # Verbs that users of other systems look for, and the nearest alternative.
 NOT_YET = {
     "enjoy": "gsolve play RUN shows an agent, gsolve video RUN records it",
@@ -142,8 +157,10 @@ def dispatch(args: list[str]) -> int:
 def call(verb: str, argv: list[str]) -> int:
     """Import the verb's module, run it, and turn an error into an exit code."""
     try:
-        code: int = import_module(f"gymnasium_solver.cli.{verb.replace('-', '_')}").main(argv)
-        return code
+        import_module(f"gymnasium_solver.cli.{module_of(verb)}")
+        from gymnasium_solver.cli.flags import run_verb
+
+        return run_verb(verb, argv)
     except TrustError as error:
         print(f"gsolve {verb}: {printable_lines(error)}", file=sys.stderr)
         return call(verb, [*argv, "--trust"]) if user_agrees("Import it now? [y/N] ") else 2
@@ -170,6 +187,10 @@ def user_agrees(question: str) -> bool:
         return False
     print(question, end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def module_of(verb: str) -> str:
+    return next((module for module, verbs in MODULES.items() if verb in verbs), verb)
 
 
 def verb_names() -> list[str]:

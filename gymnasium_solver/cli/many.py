@@ -7,99 +7,107 @@ import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from gymnasium_solver.cli.flags import FieldArgs, UsageError, load_target
-from gymnasium_solver.errors import ConfigError
+from gymnasium_solver.cli import placement
+from gymnasium_solver.cli.field_flags import as_flag, changes_of, load_target
+from gymnasium_solver.cli.flags import Args, UsageError, root_of
+from gymnasium_solver.errors import ConfigError, GsolveError
 
 if TYPE_CHECKING:
     from gymnasium_solver.backends.nursery import Nursery
     from gymnasium_solver.config.schema import Config
     from gymnasium_solver.experiments.experiment import Experiment
-    from gymnasium_solver.experiments.pool import Backend
 
-MANY_OPTIONS = ("seeds", "jobs", "stack", "ablations", "experiment", "backend", "detach")
+MANY_FLAGS = ("seeds", "jobs", "stack", "ablations", "experiment", "backend", "detach")
 NOT_TOGETHER = ("run_name", "run_dir", "if_exists", "epoch", "list_envs")
+HOW = ("jobs", "backend", "resources", "sbatch", "track", "runs[-_]dir")  # not what is run
 MOST_SEEDS = 10_000
 MATPLOTLIB = "matplotlib.pyplot"
 
 
-def is_many(args: FieldArgs) -> bool:
+def is_many(args: Args) -> bool:
     """Whether this command line of `gsolve train` means an experiment."""
-    targets = args.positionals
-    return (
-        any(args.has(name) for name in MANY_OPTIONS)
-        or len(targets) > 1
-        or any(is_pattern(target) for target in targets)
-    )
+    is_asked = any(getattr(args, name) not in (None, False) for name in MANY_FLAGS)
+    return is_asked or len(args.words) > 1 or any(is_pattern(target) for target in args.words)
 
 
 def is_pattern(target: str) -> bool:
     return any(sign in target for sign in "*?,") and not os.path.exists(target)
 
 
-def train_many(args: FieldArgs, command: Sequence[str], options: dict[str, str]) -> int:
-    """Create an experiment, or take up the one of this name, and run it."""
-    from gymnasium_solver.cli import placement
+def find_experiment(args: Args) -> "Experiment | None":
+    """The experiment that --resume names; None if it names a run."""
+    from gymnasium_solver.experiments.experiment import FOLDER, find, load
+    from gymnasium_solver.runs.run import is_run
 
-    if not args.has("stack") or placement.backend_of(args) != "local" or args.has("detach"):
-        return _train_many(args, command, options)
+    root, ref = root_of(args), args.resume
+    is_name = not ref.startswith("@") and not is_run(root / ref) and (root / FOLDER).is_dir()
+    found = find(ref, root) if is_name or "/" in ref else None
+    if found is None:
+        return None
+    refused = [f"--{name}" for name in ("seeds", "ablations", "experiment") if getattr(args, name)]
+    for word in [*args.spelled.values(), *args.words, *refused]:
+        raise UsageError(f"{word}: an experiment is continued as it was started; remove it")
+    return load(found)
+
+
+def train_many(args: Args) -> int:
+    """Create an experiment, or take up the one of this name, and run it."""
+    if not args.stack or placement.backend_of(args) != "local" or args.detach:
+        return _train_many(args)
     from gymnasium_solver.backends.nursery import Nursery
     from gymnasium_solver.experiments.stack import IMPORTS
 
     with Nursery(IMPORTS) as nursery:  # it imports while the configs are read here
-        return _train_many(args, command, options, nursery)
+        return _train_many(args, nursery)
 
 
-def _train_many(
-    args: FieldArgs,
-    command: Sequence[str],
-    options: dict[str, str],
-    nursery: "Nursery | None" = None,
-) -> int:
-    from gymnasium_solver.cli import placement
+def _train_many(args: Args, nursery: "Nursery | None" = None) -> int:
     from gymnasium_solver.experiments import experiment as experiments
     from gymnasium_solver.experiments.stack import default_stacks
-    from gymnasium_solver.runs.run import runs_root
 
-    refused = [name for name in NOT_TOGETHER if args.has(name)]
-    if refused or "seed" in args.fields:
-        flag = f"--{(refused or ['seed'])[0].replace('_', '-')}"
-        fix = "use --seeds" if not refused else "name the experiment with --experiment NAME"
-        raise UsageError(f"{flag} is for a single run; {fix}")
-    if args.has("render"):
-        raise UsageError("--render shows a single run; gsolve play RUN --follow shows one of many")
-    # Reported before anything is written.
-    if placement.backend_of(args) == "local" and importlib.util.find_spec("torch") is None:
-        raise ModuleNotFoundError("no torch to train with here", name="torch")
-    root = runs_root(args.last("runs_dir"))
-    name = args.last("experiment")
+    _check_flags(args)
+    root, name = root_of(args), args.experiment
     if name is not None and (path := root / experiments.FOLDER / name).is_dir():
         found = experiments.load(path)
-        _check_same(found, command)
+        _check_same(found, args.command)
         return run_experiment(found, args, nursery)
-    targets = expand([*args.positionals, *args.options.get("config_id", [])])
+    targets = expand([*args.words, *args.config_id])
     if not targets:
         raise UsageError("no config given, for example: gsolve train CartPole-v1:ppo --seeds 5")
-    configs = [(label_of(target), load_target(args, target, options)) for target in targets]
-    seeds = parse_seeds(args.last("seeds"), configs[0][1].seed)
-    if args.has("ablations"):
-        configs = with_ablations(configs, Path(str(args.last("ablations"))), args, targets, options)
+    configs = [(label_of(target), load_target(args, target)) for target in targets]
+    seeds = parse_seeds(args.seeds, configs[0][1].seed)
+    if args.ablations is not None:
+        configs = _with_ablations(configs, args, targets)
     stacks = None
-    if args.has("stack"):
+    if args.stack:
         placement.check_stack(args)
-        stacks = default_stacks([config for _, config in configs], len(seeds))
-        if args.last("jobs") is not None:
-            stacks = parse_jobs(args.last("jobs"), len(seeds))
-    made = experiments.create(configs, seeds, root, name=name, command=command, stacks=stacks)
-    print(f"experiment {made.id}: {len(configs)} config{'s' * (len(configs) != 1)}, "
-          f"{len(seeds)} seed{'s' * (len(seeds) != 1)}, {len(made.members)} runs")  # fmt: skip
+        stacks = args.jobs or default_stacks([config for _, config in configs], len(seeds))
+    made = experiments.create(configs, seeds, root, name=name, command=args.command, stacks=stacks)
+    print(
+        f"experiment {made.id}: {len(configs)} config{'s' * (len(configs) != 1)}, "
+        f"{len(seeds)} seed{'s' * (len(seeds) != 1)}, {len(made.members)} runs"
+    )
     return run_experiment(made, args, nursery)
+
+
+def _check_flags(args: Args) -> None:
+    """UsageError before anything is written."""
+    if refused := [name for name in NOT_TOGETHER if getattr(args, name) is not None]:
+        flag = as_flag(refused[0])
+        raise UsageError(f"{flag} is for a single run; name the experiment with --experiment NAME")
+    if "seed" in args.fields:
+        raise UsageError("--seed is for a single run; use --seeds")
+    if args.render:
+        raise UsageError("--render shows a single run; gsolve play RUN --follow shows one of many")
+    if placement.backend_of(args) == "local" and importlib.util.find_spec("torch") is None:
+        raise ModuleNotFoundError("no torch to train with here", name="torch")
 
 
 def _check_same(found: "Experiment", command: Sequence[str]) -> None:
     """The same command again continues an experiment; another one must have another name."""
-    if _without_jobs(found.command) != _without_jobs(command):
+    if _what_is_run(found.command) != _what_is_run(command):
         raise UsageError(
             f"the experiment {found.id} exists and was started by another command:\n"
             f"  {' '.join(found.command)}\n"
@@ -107,66 +115,57 @@ def _check_same(found: "Experiment", command: Sequence[str]) -> None:
         )
 
 
-def _without_jobs(command: Sequence[str]) -> list[str]:
-    """The words that decide what is run, not how."""
-    text = "\0".join(command)
-    text = re.sub(r"\0--(jobs|backend|resources|sbatch|track|runs[-_]dir)(=|\0)[^\0]*", "", text)
+def _what_is_run(command: Sequence[str]) -> list[str]:
+    """The words of a command that decide what is run, not how."""
+    text = re.sub(rf"\0--({'|'.join(HOW)})(=|\0)[^\0]*", "", "\0".join(command))
     return [w for w in text.split("\0") if w not in ("-q", "--quiet", "--detach", "--no-keys")]
 
 
-def run_experiment(
-    experiment: "Experiment", args: FieldArgs, nursery: "Nursery | None" = None
-) -> int:
+def run_experiment(experiment: "Experiment", args: Args, nursery: "Nursery | None" = None) -> int:
     """Run what is left of an experiment, show it, and print and write the summary."""
     return run_placed(experiment, args, lambda: summarise(experiment), nursery)
 
 
 def run_placed(
     experiment: "Experiment",
-    args: FieldArgs,
+    args: Args,
     at_end: Callable[[], None],
     nursery: "Nursery | None" = None,
 ) -> int:
     """Run what is left of an experiment where --backend says. `nursery`: forks the processes of
     stacks on this machine."""
-    from gymnasium_solver.cli import placement
-
     name = placement.backend_of(args)
-    experiment.check_trust(args.has("trust"))
+    experiment.check_trust(args.trust)
     if name == "slurm":
         return placement.on_slurm(experiment, args, at_end)
     if name in ("dstack", "modal"):
         return placement.on_service(name, experiment, args)
-    if args.has("detach"):
+    if args.detach:
         return placement.detach(experiment, args)
-    return run_tasks(experiment, args, at_end, nursery)
+    return _run_tasks(experiment, args, at_end, nursery)
 
 
-def run_tasks(
-    experiment: "Experiment",
-    args: FieldArgs,
-    at_end: Callable[[], None],
-    nursery: "Nursery | None" = None,
+def _run_tasks(
+    experiment: "Experiment", args: Args, at_end: Callable[[], None], nursery: "Nursery | None"
 ) -> int:
     """Run what is left of an experiment and show it. Exit code 1 if a run has failed."""
     from gymnasium_solver.backends.local import LocalBackend
     from gymnasium_solver.cli.many_table import ManyTable
+    from gymnasium_solver.config.cpus import cpu_count
     from gymnasium_solver.experiments.experiment import Progress
     from gymnasium_solver.experiments.pool import FAILED
     from gymnasium_solver.runs.files import locked
 
-    experiment.check_trust(args.has("trust"))
-    if args.has("track"):
-        from gymnasium_solver.share.trackers.sink import read_names
-
-        os.environ["GSOLVE_TRACK"] = ",".join(read_names(",".join(args.options["track"])))
-    jobs = experiment.stacks if args.last("jobs") is None else None
-    jobs = jobs or parse_jobs(args.last("jobs"), len(experiment.members))
+    os.environ |= placement.tracked(args)
+    at_once = args.jobs or experiment.stacks or min(len(experiment.members), cpu_count())
     with locked(experiment.path):
-        backend = None if nursery is None else LocalBackend(nursery)
-        pool = experiment.pool(jobs, backend or _pool_backend(experiment, args))
+        configs = experiment.config_files()
+        backend = placement.pool_backend(args.backend or "local", configs, args)
+        if nursery is not None:
+            backend = LocalBackend(nursery)
+        pool = experiment.pool(max(1, at_once), backend)
         try:
-            with ManyTable(Progress(experiment), args.has("quiet")) as table:
+            with ManyTable(Progress(experiment), args.quiet) as table:
                 pool.run(on_change=table.on_change, on_poll=_importing_meanwhile(table.on_poll))
         except KeyboardInterrupt:
             print(f"stopped; continue with gsolve train --resume {experiment.id}")
@@ -191,17 +190,9 @@ def _importing_meanwhile(on_poll: Callable[[], None]) -> Callable[[], None]:
     return poll
 
 
-def _pool_backend(experiment: "Experiment", args: FieldArgs) -> "Backend | None":
-    """Ray, if it was asked for; None: this machine."""
-    from gymnasium_solver.cli.placement import pool_backend
-
-    return pool_backend(args.last("backend") or "local", experiment.config_files(), args)
-
-
 def summarise(experiment: "Experiment") -> None:
     """Print the comparison of the groups, and write it into the folder of the experiment."""
     from gymnasium_solver.cli.compare import print_comparison
-    from gymnasium_solver.errors import GsolveError
     from gymnasium_solver.experiments.compare import compare
     from gymnasium_solver.experiments.comparison_report import write_summary
     from gymnasium_solver.experiments.groups import experiment_groups
@@ -217,6 +208,9 @@ def summarise(experiment: "Experiment") -> None:
         print(f"the summary was not written: {error}")
         return
     print(f"{written}  (gsolve compare {experiment.id} shows it again)")
+
+
+# --- what is trained
 
 
 def expand(targets: Sequence[str]) -> list[str]:
@@ -245,14 +239,14 @@ def label_of(target: str) -> str:
 
 def parse_seeds(text: str | None, first: int | None) -> list[int]:
     """`5`: five seeds from the config's own on (or 1); `1,2,7`: these; `3..7`: a range."""
+    start = 1 if first is None else first
     if text is None:
-        return [1 if first is None else first]
+        return [start]
     plain = text.replace(" ", "").replace("_", "")
     if match := re.fullmatch(r"(\d+)\.\.(\d+)", plain):
         low, high = int(match[1]), int(match[2])
         seeds = list(range(low, min(high, low + MOST_SEEDS) + 1))
     elif plain.isdecimal():
-        start = 1 if first is None else first
         seeds = list(range(start, start + min(int(plain), MOST_SEEDS + 1)))
     elif re.fullmatch(r"\d+(,\d+)*,?", plain):
         seeds = [int(part) for part in plain.split(",") if part]
@@ -265,39 +259,23 @@ def parse_seeds(text: str | None, first: int | None) -> list[int]:
     return seeds
 
 
-def parse_jobs(text: str | None, n_runs: int) -> int:
-    """How many runs at a time; by default one per CPU."""
-    from gymnasium_solver.config.cpus import cpu_count
-
-    if text is None:
-        return max(1, min(n_runs, cpu_count()))
-    if not text.isdecimal() or int(text) < 1:
-        raise UsageError(f"--jobs {text}: expected a whole number >= 1")
-    return int(text)
-
-
-def with_ablations(
-    configs: "list[tuple[str, Config]]",
-    path: Path,
-    args: FieldArgs,
-    targets: Sequence[str],
-    options: dict[str, str],
+def _with_ablations(
+    configs: "list[tuple[str, Config]]", args: Args, targets: Sequence[str]
 ) -> "list[tuple[str, Config]]":
     """Each config as it is, and once with each overlay of the file."""
-    from gymnasium_solver.cli.flags import changes_of
     from gymnasium_solver.experiments.benchmark import read_ablations
     from gymnasium_solver.training.prepare import load_config
 
     overrides, fill = changes_of(args)
-    trust = args.has("trust")
-    result: list[tuple[str, Any]] = []
+    overlays = read_ablations(Path(args.ablations))
+    result = []
     for (label, config), target in zip(configs, targets, strict=True):
         result.append((label, config))
-        for name, overlay in read_ablations(path).items():
+        for name, overlay in overlays.items():
+            fields = {**overrides, **overlay}
             try:
-                changed = load_config(target, overrides={**overrides, **overlay}, fill=fill,
-                                      trust=trust)  # fmt: skip
+                changed = load_config(target, overrides=fields, fill=fill, trust=args.trust)
             except ConfigError as error:
-                raise ConfigError(f"{path}: {name}: {error}") from None
+                raise ConfigError(f"{args.ablations}: {name}: {error}") from None
             result.append((f"{label} {name}", changed))
     return result

@@ -1,17 +1,18 @@
 """The table of all runs of an experiment: live on a terminal, one line per change elsewhere."""
 
 import time
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from gymnasium_solver.cli.tables import make_console, plain_table, status_text
+from rich.console import Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from gymnasium_solver.cli.tables import GREY, make_console, plain_table, status_text
 from gymnasium_solver.experiments.experiment import OVER, Progress, Row, counts
 from gymnasium_solver.runs.words import ScoreText
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.table import Table
-
     from gymnasium_solver.experiments.pool import Task
 
 REFRESH_S = 1.0
@@ -25,13 +26,10 @@ class ManyTable:
     def __init__(self, progress: Progress, quiet: bool = False) -> None:
         self.progress, self.quiet = progress, quiet
         self.console = make_console()
-        self._shown_at = 0.0
         self._told: set[str] = set()
-        self._looked_at = 0.0
+        self._shown_s = self._looked_s = 0.0
         self._live = None
         if self.console.is_terminal and not quiet:
-            from rich.live import Live
-
             self._live = Live(console=self.console, auto_refresh=False, transient=True)
 
     def __enter__(self) -> Self:
@@ -39,8 +37,7 @@ class ManyTable:
             self._live.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: TracebackType | None) -> None:  # fmt: skip
+    def __exit__(self, *_: object) -> None:
         if self._live is not None:
             self._live.stop()
 
@@ -53,80 +50,62 @@ class ManyTable:
         row = next((r for r in self.progress.rows() if r.member.run == task.folder.name), None)
         words = {"waiting": "has ended early and is resumed", "running": "started"}
         text = words.get(task.state, task.state)
-        if task.state == "running" and row is not None and row.run is not None:
-            text = f"runs from {row.run.env_steps:,} env steps" if row.run.env_steps else "runs"
-        if task.state == "finished" and row is not None and row.run is not None:
-            text = f"finished: {result_text(row)}"
-        if task.reason:
-            text += f": {task.reason}"
-        self._print(f"{task.label}: {text}")
+        if row is not None and row.run is not None:
+            if task.state == "running":
+                steps = row.run.env_steps
+                text = f"runs from {steps:,} env steps" if steps else "runs"
+            elif task.state == "finished":
+                text = f"finished: {result_text(row)}"
+        self.console.say(f"{task.label}: {text}" + (f": {task.reason}" if task.reason else ""))
 
     def on_poll(self) -> None:
-        now = time.monotonic()
-        if self._live is not None and now - self._shown_at >= REFRESH_S:
+        now_s = time.monotonic()
+        if self._live is not None and now_s - self._shown_s >= REFRESH_S:
             self._live.update(self.renderable(), refresh=True)
-            self._shown_at = now
+            self._shown_s = now_s
         elif self._live is None and not self.quiet:
-            if now - self._looked_at >= REFRESH_S:
+            if now_s - self._looked_s >= REFRESH_S:
                 self._tell_ends_of_stacks()
-                self._looked_at = now
-            if now - self._shown_at >= PLAIN_S:
-                if self._shown_at:
-                    self._print(counts(self.progress.rows()))
-                self._shown_at = now
+                self._looked_s = now_s
+            if now_s - self._shown_s >= PLAIN_S:
+                if self._shown_s:
+                    self.console.say(counts(self.progress.rows()))
+                self._shown_s = now_s
 
     def _tell_ends_of_stacks(self) -> None:
-        if self.progress.experiment.stacks:
-            self._tell_ends()
-
-    def _tell_ends(self) -> None:
         """One line for each run of a stack that has ended since the last time."""
-        for row in self.progress.rows():
+        for row in self.progress.rows() if self.progress.experiment.stacks else ():
             if row.status in OVER and row.member.run not in self._told:
                 self._told.add(row.member.run)
                 text = f"finished: {result_text(row)}" if row.status == "finished" else row.status
-                self._print(f"{row.member.group} seed {row.member.seed}: {text}")
+                self.console.say(f"{row.member.group} seed {row.member.seed}: {text}")
 
-    def _print(self, text: str) -> None:
-        self.console.print(text, markup=False, soft_wrap=True)
-
-    def renderable(self) -> "RenderableType":
-        from rich.console import Group
-        from rich.text import Text
-
+    def renderable(self) -> Group:
         rows = self.progress.rows()
         fits = len(rows) + 4 <= self.console.height
         table = runs_table(rows) if fits else groups_table(rows)
-        return Group(table, Text(counts(rows), style="bright_black"))
+        return Group(table, Text(counts(rows), style=GREY))
 
 
-def runs_table(rows: list[Row]) -> "Table":
-    right = {"justify": "right", "no_wrap": True}
-    table = plain_table(
-        ("config", {"overflow": "ellipsis", "no_wrap": True}), ("seed", right), "status",
-        ("progress", {"no_wrap": True}), ("env steps", right), ("validation", right),
-        ("test", right), ("time", right),
-    )  # fmt: skip
+def runs_table(rows: list[Row]) -> Table:
+    heads = ("=progress", ">env steps", ">validation", ">test", ">time")
+    table = plain_table("=config", ">seed", "status", *heads)
     for row in rows:
         run = row.run
         if run is None:
             table.add_row(row.member.group, str(row.member.seed), "waiting", *[""] * 5)
             continue
         score = ScoreText(run.threshold, [])
-        best = score(run.best["score"]) if run.best else "-"
-        test = score(run.test["mean"]) if run.test else "-"
-        table.add_row(row.member.group, str(row.member.seed), status_text(run), bar(row.progress),
-                      f"{run.env_steps:,}", best, test, f"{run.wall_s:,.0f} s")  # fmt: skip
+        best = score(run.best["score"] if run.best else None)
+        test = score(run.test["mean"] if run.test else None)
+        about = (row.member.group, str(row.member.seed), status_text(run), bar(row.progress))
+        table.add_row(*about, f"{run.env_steps:,}", best, test, f"{run.wall_s:,.0f} s")
     return table
 
 
-def groups_table(rows: list[Row]) -> "Table":
+def groups_table(rows: list[Row]) -> Table:
     """One line per config, for more runs than the terminal has lines."""
-    right = {"justify": "right", "no_wrap": True}
-    table = plain_table(
-        ("config", {"overflow": "ellipsis", "no_wrap": True}), "runs", ("progress", right),
-        ("solved", right),
-    )  # fmt: skip
+    table = plain_table("=config", "runs", ">progress", ">solved")
     for group in dict.fromkeys(row.member.group for row in rows):
         own = [row for row in rows if row.member.group == group]
         share = sum(row.progress or 0.0 for row in own) / len(own)

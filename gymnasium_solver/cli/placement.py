@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gymnasium_solver.cli.flags import FieldArgs, UsageError
+from gymnasium_solver.cli.flags import Args, UsageError
 from gymnasium_solver.errors import missing_training
 from gymnasium_solver.suggest import did_you_mean
 
@@ -22,8 +22,8 @@ BACKENDS = ("local", "ray", "slurm", "dstack", "modal")
 FOLLOW_S = 3.0
 
 
-def backend_of(args: FieldArgs) -> str:
-    name = args.last("backend") or "local"
+def backend_of(args: Args) -> str:
+    name: str = args.backend or "local"
     if name not in BACKENDS:
         hint = did_you_mean(name, BACKENDS) or f"Expected {', '.join(BACKENDS)}."
         raise UsageError(f"--backend {name}: unknown. {hint}")
@@ -31,59 +31,16 @@ def backend_of(args: FieldArgs) -> str:
         raise UsageError(
             "--backend slurm: sbatch is not on the PATH; use a login node of a cluster"
         )
-    if args.has("sbatch") and name != "slurm":
+    if args.sbatch is not None and name != "slurm":
         raise UsageError("--sbatch is for --backend slurm")
-    if args.has("resources") and name == "local":
+    if args.resources is not None and name == "local":
         raise UsageError("--resources is for clusters; on this machine use --jobs")
     return name
 
 
-def check_stack(args: FieldArgs) -> None:
+def check_stack(args: Args) -> None:
     if (name := backend_of(args)) != "local":
         raise UsageError(f"--stack trains in one process on this machine: remove --backend {name}")
-
-
-def detach(experiment: "Experiment", args: FieldArgs) -> int:
-    """Start a coordinator in the background, which runs the experiment."""
-    from gymnasium_solver.backends import local
-
-    words = ["train", "--resume", str(experiment.path), "--runs-dir", str(experiment.root)]
-    for name in ("jobs", "backend", "resources", "track"):
-        if (value := args.last(name)) is not None:
-            words += [f"--{name}", value]
-    if args.has("trust"):
-        words.append("--trust")
-    job = local.start(local.gsolve(*words), experiment.path)
-    print(f"{experiment.id} runs in the background (process {job.pid})")
-    print(f"  gsolve experiments {experiment.id} --watch\n  gsolve jobs logs {experiment.id}\n"
-          f"  gsolve jobs cancel {experiment.id}")  # fmt: skip
-    return 0
-
-
-def resources_of(experiment: "Experiment", args: FieldArgs) -> "Resources":
-    """The largest needs of any config of the experiment, with what the user has overridden."""
-    return needs_of(experiment.config_files(), args)
-
-
-def needs_of(configs: Sequence[Path], args: FieldArgs) -> "Resources":
-    """The largest needs of any of these configs, with what the user has overridden."""
-    from gymnasium_solver.backends.resources import Resources, estimate
-    from gymnasium_solver.training.prepare import load_config
-
-    try:
-        each = [estimate(load_config(str(path))) for path in configs]
-    except ModuleNotFoundError as error:
-        if missing_training(error) is None:
-            raise
-        return Resources.given(args.last("resources"))
-    largest = Resources(*(max(getattr(r, n) for r in each)
-                          for n in ("cpus", "memory_gb", "gpus", "hours")))  # fmt: skip
-    chosen = largest
-    if (text := args.last("resources")) is not None:
-        chosen = largest.override(text)
-    note = f" (estimated: {largest})" if chosen != largest else " (estimated; change --resources)"
-    print(f"each run gets {chosen}{note}", file=sys.stderr if args.has("json") else None)
-    return chosen
 
 
 def check_shared(name: str) -> None:
@@ -95,7 +52,49 @@ def check_shared(name: str) -> None:
         )
 
 
-def pool_backend(name: str, configs: Sequence[Path], args: FieldArgs) -> "Backend | None":
+def detach(experiment: "Experiment", args: Args) -> int:
+    """Start a coordinator in the background, which runs the experiment."""
+    from gymnasium_solver.backends import local
+
+    words = ["train", "--resume", str(experiment.path), "--runs-dir", str(experiment.root)]
+    given = {"jobs": args.jobs, "backend": args.backend, "resources": args.resources}
+    for name, value in (given | {"track": ",".join(args.track) or None}).items():
+        words += [] if value is None else [f"--{name}", str(value)]
+    job = local.start(local.gsolve(*words, *["--trust"] * args.trust), experiment.path)
+    print(
+        f"{experiment.id} runs in the background (process {job.pid})\n"
+        f"  gsolve experiments {experiment.id} --watch\n  gsolve jobs logs {experiment.id}\n"
+        f"  gsolve jobs cancel {experiment.id}"
+    )
+    return 0
+
+
+def tracked(args: Args) -> dict[str, str]:
+    """The environment variable that makes runs start their trackers."""
+    from gymnasium_solver.share.trackers.sink import read_names
+
+    return {"GSOLVE_TRACK": ",".join(read_names(",".join(args.track)))} if args.track else {}
+
+
+def needs_of(configs: Sequence[Path], args: Args) -> "Resources":
+    """The largest needs of any of these configs, with what the user has overridden."""
+    from gymnasium_solver.backends.resources import Resources, estimate
+    from gymnasium_solver.training.prepare import load_config
+
+    try:
+        each = [estimate(load_config(str(path))) for path in configs]
+    except ModuleNotFoundError as error:
+        if missing_training(error) is None:
+            raise
+        return Resources.given(args.resources)
+    largest = Resources.largest(each)
+    chosen = largest if args.resources is None else largest.override(args.resources)
+    note = f" (estimated: {largest})" if chosen != largest else " (estimated; change --resources)"
+    print(f"each run gets {chosen}{note}", file=sys.stderr if getattr(args, "json", 0) else None)
+    return chosen
+
+
+def pool_backend(name: str, configs: Sequence[Path], args: Args) -> "Backend | None":
     """What a coordinator here starts runs on; None: this machine. Its runs are not all known at the
     start, so that it must see each of their folders."""
     if name == "local":
@@ -111,55 +110,38 @@ def pool_backend(name: str, configs: Sequence[Path], args: FieldArgs) -> "Backen
     return RayBackend(address, cpus=needs.cpus, gpus=needs.gpus, memory_gb=needs.memory_gb)
 
 
-def sbatch_options(args: FieldArgs) -> list[str]:
-    return [f"--{word.lstrip('-')}" for word in shlex.split(args.last("sbatch") or "")]
+def sbatch_options(args: Args) -> list[str]:
+    return [f"--{word.lstrip('-')}" for word in shlex.split(args.sbatch or "")]
 
 
-def on_slurm(experiment: "Experiment", args: FieldArgs, at_end: Callable[[], None]) -> int:
+def on_slurm(experiment: "Experiment", args: Args, at_end: Callable[[], None]) -> int:
     """Submit a job array, and follow it unless --detach."""
     from gymnasium_solver.backends import slurm
 
-    resources = resources_of(experiment, args)
-    jobs = args.last("jobs")
     script = slurm.write_script(
         experiment.path / "slurm",
         [experiment.task(member).argv for member in experiment.members],
-        resources,
+        needs_of(experiment.config_files(), args),
         name=experiment.id,
-        jobs=int(jobs) if jobs and jobs.isdecimal() else None,
-        env=_tracked(args),
+        jobs=args.jobs,
+        env=tracked(args),
         options=sbatch_options(args),
     )
     job_id = slurm.submit(script)
     print(f"submitted {script} as Slurm job {job_id}")
-    if args.has("detach"):
-        return 0
-    return follow(experiment, args, lambda: slurm.is_active(job_id), at_end)
+    return 0 if args.detach else follow(experiment, args, job_id, at_end)
 
 
-def _tracked(args: FieldArgs) -> dict[str, str]:
-    """What makes the runs of a job array start their trackers."""
-    from gymnasium_solver.share.trackers.sink import read_names
-
-    if not args.has("track"):
-        return {}
-    return {"GSOLVE_TRACK": ",".join(read_names(",".join(args.options["track"])))}
-
-
-def follow(
-    experiment: "Experiment",
-    args: FieldArgs,
-    is_active: Callable[[], bool],
-    at_end: Callable[[], None],
-) -> int:
+def follow(experiment: "Experiment", args: Args, job_id: str, at_end: Callable[[], None]) -> int:
     """Show the runs of an experiment that trains elsewhere until its job is over."""
+    from gymnasium_solver.backends import slurm
     from gymnasium_solver.cli.many_table import ManyTable
     from gymnasium_solver.experiments.experiment import Progress, counts
 
     progress = Progress(experiment)
     try:
-        with ManyTable(progress, args.has("quiet")) as table:
-            while is_active():
+        with ManyTable(progress, args.quiet) as table:
+            while slurm.is_active(job_id):
                 table.on_poll()
                 time.sleep(FOLLOW_S)
     except KeyboardInterrupt:
@@ -171,7 +153,7 @@ def follow(
     return 0 if all(row.status == "finished" for row in rows) else 1
 
 
-def on_service(backend: str, experiment: "Experiment", args: FieldArgs) -> int:
+def on_service(backend: str, experiment: "Experiment", args: Args) -> int:
     """Write what dstack or Modal needs, and hand it over if its command is installed."""
     from gymnasium_solver.backends import cloud
     from gymnasium_solver.experiments.experiment import CONFIGS
@@ -180,7 +162,7 @@ def on_service(backend: str, experiment: "Experiment", args: FieldArgs) -> int:
         cloud.CloudRun(m.run, (experiment.path / CONFIGS / m.config).read_text(), m.seed)
         for m in experiment.members
     ]
-    needs = resources_of(experiment, args)
+    needs = needs_of(experiment.config_files(), args)
     made = cloud.write(backend, experiment.path / backend, experiment.id, runs, needs)
     print(f"wrote {made}")
     if shutil.which(backend) is None:

@@ -6,22 +6,29 @@ for each episode.
 
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gymnasium_solver.cli import watch_flags as flags
-from gymnasium_solver.cli.flags import Parser, UsageError
+from gymnasium_solver.cli.flags import (
+    Args,
+    UsageError,
+    env_kwargs_of,
+    greedy_of,
+    grid_of,
+    root_of,
+    seed_of,
+    verb,
+)
 
 if TYPE_CHECKING:
-    from gymnasium_solver.media.actors import PolicyActor
+    from gymnasium_solver.media.actors import Actor, PolicyActor
     from gymnasium_solver.media.keys import KeyMap
     from gymnasium_solver.media.session import Session
     from gymnasium_solver.media.stage import Stage
     from gymnasium_solver.training.targets import Found
 
-MODES = ("trained", "random", "user")
 DATA = ".npz"
 TURN_BASED = ("toy_text", "minigrid", "bandit", "probe")
 """Suites in which nothing happens until a person has decided."""
@@ -29,86 +36,61 @@ PLAIN_EPISODES = 10
 """Where nobody can quit."""
 
 
-def main(argv: Sequence[str]) -> int:
-    args = _parser().read(argv)
-    if args.mode not in (None, *MODES):
-        raise UsageError(f"--mode {args.mode}: expected {', '.join(MODES)}")
-    episodes = flags.count("--episodes", args.episodes)
-    fps, record = flags.fps_of(args.fps), _record_paths(args.record)
-    env_kwargs = flags.env_kwargs_of(args.env_kwargs)
-    grid = flags.grid_of(args.grid)
+@verb("""
+play: Watch an agent, watch random actions, or play yourself: in a window, or in the terminal.
 
-    from gymnasium_solver.runs.run import runs_root
+TARGET           a run (@last, an id), a checkpoint (RUN/@best, RUN/<env_steps>), a config or an
+                 environment id
+--mode trained|random|user     who acts (default: trained for a run, otherwise user)
+--episodes N     stop after N episodes
+--grid RxC       a window with rows x columns of episodes, up to 16 tiles
+--follow         a run that still trains: play each episode with its newest policy, until it ends
+--step-by-step   one step for each press of N, or of a key
+--text           in the terminal, without a window
+--headless       the same as --text
+--record FILE    keep what is played: .npz as data (demonstrations), .mp4, .gif or .webp as a video;
+                 repeatable
+--seed --fps --deterministic --sampled --env-kwargs --trust --runs-dir
+
+examples:
+  gsolve play @last
+  gsolve play a1b2/50000 --step-by-step
+  gsolve play ALE/Breakout-v5 --mode user --record demo.npz
+  gsolve play CartPole-v1:ppo --mode random --text
+  gsolve play @last --follow --grid 3x3
+
+Keys: P pause, N step, + and - speed, R restart, S save the episode, Q quit.
+""")
+def play(args: Args) -> None:
+    grid = grid_of(args)
+    record = tuple(Path(name) for name in args.record)
+    for path in record:
+        if path.suffix not in (DATA, ".mp4", ".gif", ".webp"):
+            raise UsageError(f"--record {path}: expected a name in {DATA}, .mp4, .gif or .webp")
+
     from gymnasium_solver.training.targets import ENV_FIELDS, with_fields
 
-    found = find(args.target, runs_root(args.runs_dir), trust=args.trust)
-    found = with_fields(found, env_kwargs, ENV_FIELDS)
+    changes = env_kwargs_of(args)
+    found = with_fields(find(args.target, root_of(args), trust=args.trust), changes, ENV_FIELDS)
     place = _place(args.text or args.headless)
     if args.follow and (args.mode not in (None, "trained") or found.run is None):
         raise UsageError("--follow shows the newest policy of a run: give a run, such as @last")
     if grid[0]:
-        return _show_grid(args, found, place, episodes, fps, grid)
+        _show_grid(args, found, place, grid)
+        return
     mode = args.mode or (
         "trained" if found.checkpoint else "random" if place == "plain" else "user"
     )
     if mode == "user" and place == "plain":
         raise UsageError("--mode user needs a window or a terminal: the input is neither")
-    if episodes is None and place == "plain":
-        episodes = PLAIN_EPISODES
-    session, keys = _open(args, found, mode, place, episodes, fps, record)
+    if args.episodes is None and place == "plain":
+        args.episodes = PLAIN_EPISODES
+    session, keys = _open(args, found, mode, place, record)
     try:
         _show(session, keys, place)
     finally:
         session.player.stage.close()
     _print_end(session, place)
-    return 0
-
-
-def _parser() -> Parser:
-    parser = Parser(
-        "play",
-        "Watch an agent, watch random actions, or play yourself: in a window, or in the terminal.",
-        "examples:\n  gsolve play @last\n  gsolve play a1b2/50000 --step-by-step\n"
-        "  gsolve play ALE/Breakout-v5 --mode user --record demo.npz\n"
-        "  gsolve play CartPole-v1:ppo --mode random --text\n"
-        "  gsolve play @last --follow --grid 3x3\n\n"
-        "Keys: P pause, N step, + and - speed, R restart, S save the episode, Q quit.",
-    )
-    parser.add_argument(
-        "target",
-        metavar="TARGET",
-        help="a run (@last, an id), a checkpoint (RUN/@best, RUN/<env_steps>), a config or an "
-        "environment id",
-    )
-    parser.add_argument(
-        "--mode",
-        metavar="|".join(MODES),
-        help="who acts (default: trained for a run, otherwise user)",
-    )
-    parser.add_argument("--episodes", metavar="N", help="stop after N episodes")
-    parser.add_argument(
-        "--grid", metavar="RxC", help="a window with rows x columns of episodes, up to 16 tiles"
-    )
-    parser.add_argument(
-        "--follow",
-        action="store_true",
-        help="a run that still trains: play each episode with its newest policy, until it ends",
-    )
-    parser.add_argument(
-        "--step-by-step", action="store_true", help="one step for each press of N, or of a key"
-    )
-    parser.add_argument("--text", action="store_true", help="in the terminal, without a window")
-    parser.add_argument("--headless", action="store_true", help="the same as --text")
-    parser.add_argument(
-        "--record",
-        action="append",
-        default=[],
-        metavar="FILE",
-        help="keep what is played: .npz as data (demonstrations), .mp4, .gif or .webp as a video; "
-        "repeatable",
-    )
-    flags.add_shared(parser)
-    return parser
 
 
 def find(target: str, root: Path, *, trust: bool = False) -> "Found":
@@ -119,14 +101,6 @@ def find(target: str, root: Path, *, trust: bool = False) -> "Found":
     if re.search(r"-v\d+$", target) and not target.startswith(("@", "/", ".")):
         return Found(load_config(target))
     return find_target(target, root, trust=trust)
-
-
-def _record_paths(given: list[str]) -> tuple[Path, ...]:
-    paths = tuple(Path(name) for name in given)
-    for path in paths:
-        if path.suffix not in (DATA, ".mp4", ".gif", ".webp"):
-            raise UsageError(f"--record {path}: expected a name in {DATA}, .mp4, .gif or .webp")
-    return paths
 
 
 def _place(wants_text: bool) -> str:
@@ -140,21 +114,9 @@ def _place(wants_text: bool) -> str:
 
 
 def _open(
-    args: Any,
-    found: "Found",
-    mode: str,
-    place: str,
-    episodes: int | None,
-    fps: float | None,
-    record: tuple[Path, ...],
+    args: Args, found: "Found", mode: str, place: str, record: tuple[Path, ...]
 ) -> "tuple[Session, KeyMap | None]":
-    from gymnasium_solver.media.actors import (
-        Actor,
-        PolicyActor,
-        RandomActor,
-        title_of,
-        trained_agent,
-    )
+    from gymnasium_solver.media.actors import PolicyActor, title_of, trained_agent
     from gymnasium_solver.media.player import Player
     from gymnasium_solver.media.session import Options, Session
     from gymnasium_solver.media.stage import open_stage
@@ -163,22 +125,18 @@ def _open(
     agent, env_steps = None, 0
     if mode == "trained" or (mode == "user" and found.checkpoint):
         agent, env_steps = trained_agent(found)
-    seed = pick_seed(found.config, found.run, env_steps, flags.seed_of(args.seed))
+    seed = pick_seed(found.config, found.run, env_steps, seed_of(args))
     films = any(path.suffix != DATA for path in record)
     as_text = place == "terminal" and not films
     stage = open_stage(found, agent=agent, must_draw=films, as_text=as_text)
     try:
-        actor: Actor = RandomActor(stage.env.action_space)
-        if agent is not None:
-            greedy = flags.greedy_of(args)
-            greedy = found.config.eval_deterministic if greedy is None else greedy
-            actor = PolicyActor(agent, greedy=greedy, explains=place != "plain")
+        actor = _actor(args, found, stage, agent, explains=place != "plain")
         keys = _keys(stage) if mode == "user" else None
         where = Path("episodes") if found.run is None else found.run.path / "episodes"
         options = Options(
-            fps=fps or stage.fps,
+            fps=args.fps or stage.fps,
             mode=mode,  # type: ignore[arg-type]
-            episodes=episodes,
+            episodes=args.episodes,
             step_by_step=args.step_by_step,
             waits_for_key=args.step_by_step or stage.env.spec.suite in TURN_BASED,
             title=title_of(found, env_steps) if mode == "trained" else found.config.env_id,
@@ -192,6 +150,19 @@ def _open(
     except BaseException:
         stage.close()
         raise
+
+
+def _actor(
+    args: Args, found: "Found", stage: "Stage", agent: Any, *, explains: bool = False
+) -> "Actor":
+    """The agent, or random actions without one."""
+    from gymnasium_solver.media.actors import PolicyActor, RandomActor
+
+    if agent is None:
+        return RandomActor(stage.env.action_space)
+    greedy = greedy_of(args)
+    greedy = found.config.eval_deterministic if greedy is None else greedy
+    return PolicyActor(agent, greedy=greedy, explains=explains)
 
 
 def _newest(found: "Found", actor: "PolicyActor") -> "Callable[[Session], None]":
@@ -211,22 +182,8 @@ def _newest(found: "Found", actor: "PolicyActor") -> "Callable[[Session], None]"
     return before_episode
 
 
-def _show_grid(
-    args: Any,
-    found: "Found",
-    place: str,
-    episodes: int | None,
-    fps: float | None,
-    grid: tuple[int, int],
-) -> int:
-    from gymnasium_solver.media.actors import (
-        Actor,
-        NewestPolicy,
-        PolicyActor,
-        RandomActor,
-        title_of,
-        trained_agent,
-    )
+def _show_grid(args: Args, found: "Found", place: str, grid: tuple[int, int]) -> None:
+    from gymnasium_solver.media.actors import NewestPolicy, title_of, trained_agent
     from gymnasium_solver.media.record import Shots
     from gymnasium_solver.media.stage import open_stage
     from gymnasium_solver.media.window import GridWindow, rounds
@@ -241,26 +198,21 @@ def _show_grid(
     agent, env_steps = None, 0
     if args.mode != "random" and found.checkpoint:
         agent, env_steps = trained_agent(found)
-    seed = pick_seed(found.config, found.run, env_steps, flags.seed_of(args.seed))
+    seed = pick_seed(found.config, found.run, env_steps, seed_of(args))
     n_tiles = grid[0] * grid[1]
     stage = open_stage(found, n_tiles, agent=agent)
     try:
-        actor: Actor = RandomActor(stage.env.action_space)
-        if agent is not None:
-            greedy = flags.greedy_of(args)
-            greedy = found.config.eval_deterministic if greedy is None else greedy
-            actor = PolicyActor(agent, greedy=greedy)
+        actor = _actor(args, found, stage, agent)
         title = title_of(found, env_steps) if agent is not None else found.config.env_id
         shots = Shots(n_tiles, *grid, title=title)
         newest = NewestPolicy(found) if args.follow else None
-        n_rounds = None if episodes is None else -(-episodes // n_tiles)
+        n_rounds = None if args.episodes is None else -(-args.episodes // n_tiles)
         pictures = rounds(stage, actor, seed, shots, newest, n_rounds)
-        GridWindow(pictures, fps or stage.fps, title).run()
+        GridWindow(pictures, args.fps or stage.fps, title).run()
     except KeyboardInterrupt:  # as good as Q
         pass
     finally:
         stage.close()
-    return 0
 
 
 def _keys(stage: "Stage") -> "KeyMap":

@@ -1,97 +1,111 @@
-"""`gsolve runs [filter...]`: all runs, newest first, as a table that can be filtered and sorted."""
+"""Verbs that look at runs: `runs` lists them, `run` shows one, `metrics` tells what they log."""
 
+import io
+import json
+import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
 
-from gymnasium_solver.cli.flags import Parser, UsageError
-from gymnasium_solver.printable import printable
+from rich.console import Console, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
 
-if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
-    from rich.table import Table
-
-    from gymnasium_solver.cli.plain_rows import Column, PlainRows
-    from gymnasium_solver.runs.select import Config
-    from gymnasium_solver.runs.store import RunStore
-    from gymnasium_solver.runs.summary import RunSummary
+from gymnasium_solver.cli import format as fmt
+from gymnasium_solver.cli.flags import NO_VALUE, Args, UsageError, root_of, verb
+from gymnasium_solver.cli.summary import (
+    measured_from_random,
+    next_rows,
+    result_rows,
+    score_text,
+    verdict,
+)
+from gymnasium_solver.cli.tables import (
+    GREY,
+    Column,
+    PlainRows,
+    make_console,
+    plain_table,
+    print_json,
+    print_pairs,
+    print_table,
+    shorten_middle,
+    status_text,
+    tell,
+)
+from gymnasium_solver.paths import cannot_write_file, output_file
+from gymnasium_solver.printable import printable, printable_lines
+from gymnasium_solver.runs import query
+from gymnasium_solver.runs.curves import Curve, curves, write_csv
+from gymnasium_solver.runs.metric_aliases import aliases_of, canonical
+from gymnasium_solver.runs.metrics import METRICS, Metric, describe, find_metrics
+from gymnasium_solver.runs.query import RunSummary
+from gymnasium_solver.runs.select import Config, check_column, value_of
+from gymnasium_solver.runs.store import RunStore
+from gymnasium_solver.runs.words import ScoreText, stopped
 
 FIRST_TO_GO = ("note", "tags", "best val", "time", "env steps", "test / solved")
 SHORTEST_ID = 24  # "CartPole-v1-…040424-ab12"
+LONGEST_NOTE = 40
 WATCH_SECONDS = 2.0
+SHOWN_EVALS = 10
+SPARK = 30
 
 
-def main(argv: Sequence[str]) -> int:
-    parser = Parser(
-        "runs",
-        "List all runs, newest first.",
-        "examples:\n  gsolve runs\n  gsolve runs CartPole --limit 5\n"
-        "  gsolve runs solved tag=paper\n"
-        "  gsolve runs 'test>400' 'policy_lr<0.001' --sort test\n"
-        "  gsolve runs --columns seed test policy_lr hidden_dims\n  gsolve runs --watch",
-    )
-    parser.add_argument(
-        "filter",
-        nargs="*",
-        metavar="FILTER",
-        help="words that all occur in id, environment, algorithm, status or a tag (solved: solved "
-        "runs), and conditions such as test>400, seed=1, tag=paper, or on any config field",
-    )
-    parser.add_argument("--limit", type=int, metavar="N", help="show only the first N")
-    parser.add_argument(
-        "--sort",
-        metavar="FIELD",
-        help="highest first, -FIELD lowest first: test, val, steps, time, fps, seed, created, or a "
-        "config field (default: newest first)",
-    )
-    parser.add_argument(
-        "--columns",
-        nargs="+",
-        action="extend",
-        metavar="FIELD",
-        help="show these instead: env, algo, variant, seed, status, test, val, steps, time, fps, "
-        "tag, note, or config fields",
-    )
-    parser.add_argument(
-        "--watch", action="store_true", help="show the table again every two seconds until Ctrl-C"
-    )
-    parser.add_json()
-    parser.add_runs_dir()
-    args = parser.read(argv)
-    if args.limit is not None and args.limit < 0:
-        raise UsageError(f"--limit {args.limit}: must be 0 or more")
+@verb("""
+runs: List all runs, newest first.
+
+[FILTER...]           words that all occur in id, environment, algorithm, status or a tag (solved:
+                      solved runs), and conditions such as test>400, seed=1, tag=paper, or on any
+                      config field
+--limit INT           show only the first N
+--sort FIELD          highest first, -FIELD lowest first: test, val, steps, time, fps, seed,
+                      created, or a config field (default: newest first)
+--columns FIELD...    show these instead: env, algo, variant, seed, status, test, val, steps, time,
+                      fps, tag, note, or config fields
+--watch               show the table again every two seconds until Ctrl-C
+--json --runs-dir
+
+examples:
+  gsolve runs
+  gsolve runs CartPole --limit 5
+  gsolve runs solved tag=paper
+  gsolve runs 'test>400' 'policy_lr<0.001' --sort test
+  gsolve runs --columns seed test policy_lr hidden_dims
+  gsolve runs --watch
+""")
+def runs(args: Args) -> None:
     if args.watch and args.json:
         raise UsageError("--watch is for people, --json for programs: use one of them")
+    store, console = RunStore(root_of(args)), make_console()
 
-    from gymnasium_solver.cli.tables import make_console, print_json, print_table
-    from gymnasium_solver.runs.run import runs_root
-    from gymnasium_solver.runs.store import RunStore
+    def found() -> list[RunSummary]:
+        return store.select(args.filters, args.sort)[: args.limit]
 
-    store = RunStore(runs_root(args.runs_dir))
-
-    def found() -> "list[RunSummary]":
-        return store.select(args.filter, args.sort)[: args.limit]
+    def shown() -> str | Table | PlainRows:
+        listed = found()
+        if not listed:
+            text = " ".join(args.filters)
+            what = f"no run matches '{text}'" if text else "no runs"
+            return f"{what} in {store.root}; create one with gsolve train <env>:<variant>"
+        if args.columns:
+            return chosen_table(listed, args.columns, store.config)
+        return runs_table(console, listed)
 
     if args.json:
         print_json([run.to_dict() for run in found()])
-        return 0
-    console = make_console()
-    if args.watch:
-        watch(console, lambda: _renderable(console, found(), args.filter, args.columns, store))
-        return 0
-    shown = _renderable(console, found(), args.filter, args.columns, store)
-    if isinstance(shown, str):
-        console.print(shown, markup=False)
+    elif args.watch:
+        watch(console, shown)
+    elif isinstance(table := shown(), str):
+        console.print(table, markup=False)
     else:
-        print_table(console, shown)
-    return 0
+        print_table(console, table)
 
 
-def watch(console: "Console", make: "Callable[[], RenderableType]") -> None:
+def watch(console: Console, make: Callable[[], RenderableType]) -> None:
     """Show what `make` returns, again and again, until Ctrl-C."""
-    import time
-
-    from rich.live import Live
-
     try:
         with Live(make(), console=console, auto_refresh=False) as live:
             while True:
@@ -101,56 +115,31 @@ def watch(console: "Console", make: "Callable[[], RenderableType]") -> None:
         return
 
 
-def _renderable(
-    console: "Console",
-    runs: "list[RunSummary]",
-    words: Sequence[str],
-    columns: Sequence[str] | None,
-    store: "RunStore",
-) -> "str | Table | PlainRows":
-    if not runs:
-        text = " ".join(words)
-        what = f"no run matches '{text}'" if text else "no runs"
-        return f"{what} in {store.root}; create one with gsolve train <env>:<variant>"
-    return chosen_table(runs, columns, store.config) if columns else runs_table(console, runs)
-
-
-def chosen_table(runs: "list[RunSummary]", names: Sequence[str], config: "Config") -> "Table":
+def chosen_table(listed: list[RunSummary], names: Sequence[str], config: Config) -> Table:
     """The id and the fields that were asked for."""
-    from rich.text import Text
-
-    from gymnasium_solver.cli.tables import plain_table
-    from gymnasium_solver.runs.select import check_column, value_of
-
     asked = [name for name in dict.fromkeys(names) if name not in ("run", "id")]
     for name in asked:
-        check_column(name, runs, config)
+        check_column(name, listed, config)
     table = plain_table("run", *asked)
-    for run in runs:
+    for run in listed:
         table.add_row(Text(run.id), *(Text(_cell(value_of(run, name, config))) for name in asked))
     return table
 
 
 def _cell(value: Any) -> str:
-    import json
-
     if value is None:
         return "-"
     if isinstance(value, float):
         return f"{value:,.6g}"
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
         return printable(", ".join(value))
-    text = value if isinstance(value, str) else json.dumps(value, default=str)
-    return printable(text)
+    return printable(value if isinstance(value, str) else json.dumps(value, default=str))
 
 
-def runs_table(console: "Console", runs: "list[RunSummary]") -> "PlainRows":
+def runs_table(console: Console, listed: list[RunSummary]) -> PlainRows:
     """One line per run. On a narrow terminal ids are shortened in the middle, then whole columns
     are dropped; a status is never cut."""
-    from gymnasium_solver.cli.plain_rows import Cell, Column, PlainRows
-    from gymnasium_solver.cli.tables import shorten_middle
-
-    columns = _columns(runs)
+    columns = _columns(listed)
     widths = {name: column.width for name, column in columns.items()}
     gaps = 2 * (len(widths) - 1)
     for name in FIRST_TO_GO:
@@ -160,44 +149,215 @@ def runs_table(console: "Console", runs: "list[RunSummary]") -> "PlainRows":
             gaps -= 2
     excess = max(0, sum(widths.values()) + gaps - console.width)
     id_width = max(widths["run"] - excess, SHORTEST_ID)
-    ids = [printable(run.id) for run in runs]
-    columns["run"] = Column("run", [Cell(shorten_middle(run_id, id_width)) for run_id in ids])
+    ids = columns["run"].cells
+    columns["run"].cells = [(shorten_middle(run_id, id_width), style) for run_id, style in ids]
     return PlainRows(list(columns.values()))
 
 
-def _columns(runs: "list[RunSummary]") -> "dict[str, Column]":
-    from gymnasium_solver.cli import format as fmt
-    from gymnasium_solver.cli.plain_rows import Cell, Column
-    from gymnasium_solver.cli.summary import score_text
-    from gymnasium_solver.cli.tables import status_cell
-
-    best, tests = [], []
-    for run in runs:
-        score = score_text(run)
-        best.append(score(run.best["score"]) if run.best else "-")
-        test = score(run.test["mean"]) if run.test else "-"
-        tests.append(test if run.threshold is None else f"{test} / {score.threshold}")
-    columns = {"run": [run.id for run in runs]}
-    columns |= {
+def _columns(listed: list[RunSummary]) -> dict[str, Column]:
+    scores = [score_text(run) for run in listed]
+    tests = [
+        f"{score(run.test['mean']) if run.test else '-'}"
+        + ("" if run.threshold is None else f" / {score.threshold}")
+        for run, score in zip(listed, scores, strict=True)
+    ]
+    best = [run.best["score"] if run.best else None for run in listed]
+    columns = {
+        "run": [run.id for run in listed],
         "status": [],
-        "env steps": [f"{run.env_steps:,}" for run in runs],
-        "best val": best,
+        "env steps": [f"{run.env_steps:,}" for run in listed],
+        "best val": [score(value) for value, score in zip(best, scores, strict=True)],
         "test / solved": tests,
-        "time": [fmt.duration(run.wall_s) for run in runs],
+        "time": [fmt.duration(run.wall_s) for run in listed],
     }
-    if any(run.tags for run in runs):
-        columns["tags"] = [", ".join(run.tags) for run in runs]
-    if any(run.note for run in runs):
-        columns["note"] = [shorten_end(run.note) for run in runs]
+    if any(run.tags for run in listed):
+        columns["tags"] = [", ".join(run.tags) for run in listed]
+    if any(run.note for run in listed):
+        columns["note"] = [_first_words(run.note) for run in listed]
     left = ("run", "status", "tags", "note")
     made = {
-        name: Column(name, [Cell(printable(text)) for text in texts], name not in left)
+        name: Column(name, [(printable(text), "none") for text in texts], name not in left)
         for name, texts in columns.items()
     }
-    made["status"].cells = [status_cell(run) for run in runs]
+    statuses = [status_text(run) for run in listed]
+    made["status"].cells = [(status.plain, str(status.style)) for status in statuses]
     return made
 
 
-def shorten_end(text: str, width: int = 40) -> str:
-    first = text.split("\n", 1)[0]
-    return first if first == text and len(text) <= width else first[: width - 1] + "…"
+def _first_words(note: str) -> str:
+    first = note.split("\n", 1)[0]
+    if first == note and len(note) <= LONGEST_NOTE:
+        return first
+    return first[: LONGEST_NOTE - 1] + "…"
+
+
+# --- one run
+
+
+@verb("""
+run: Show one run in detail.
+
+RUN
+--log INT              show only the last N lines of its run.log
+--metrics [NAME...]    show its metrics: the last, lowest, highest and mean value; NAME may have
+                       wildcards or be the name in another library (gsolve metrics lists all)
+--csv [FILE]           write its metrics, or those of --metrics, as CSV to FILE or to the screen
+--json --runs-dir
+
+examples:
+  gsolve run @last
+  gsolve run @last --log 20
+  gsolve run a1b2 --json
+  gsolve run @last --metrics approx_kl 'train/opt/loss/*'
+  gsolve run @last --csv metrics.csv
+""")
+def run(args: Args) -> None:
+    root = root_of(args)
+    if args.log is not None:
+        lines = query.get_log(args.run, lines=args.log, root=root)
+        tell(args, lines, lambda: print(printable_lines("\n".join(lines))))
+    elif args.csv is not None or args.metrics is not None:
+        _show_metrics(args, root)
+    else:
+        details = query.get_details(args.run, root)
+        more = {
+            "normalized": measured_from_random(details.summary),
+            "evals": details.evaluations,
+            "alerts": [alert.to_dict() for alert in details.alerts],
+        }
+        data = details.summary.to_dict() | more
+        tell(args, data, lambda: print_run(make_console(), details, args.runs_dir))
+
+
+def print_run(console: Console, details: query.RunDetails, runs_dir: str | None = None) -> None:
+    run, val = details.summary, details.validations
+    console.print(Text.assemble((run.id, "bold"), "  ", status_text(run)))
+    console.print(verdict(run))
+    rows: list[tuple[str, str | Text]] = [
+        ("env", run.env_id),
+        ("agent", f"{run.algo_id}, variant {run.variant}, seed {run.seed}"),
+        ("created", run.created_at),
+        ("done", f"{run.env_steps:,} env steps, {run.epoch:,} epochs, {run.episodes:,} episodes"),
+        ("stopped", stopped(run, "not yet")),
+    ]
+    scores = [event["mean"] for event in val if event.get("mean") is not None]
+    if scores:
+        rows.append(("val", f"{fmt.sparkline(scores, 40)}  {len(scores)} evaluations"))
+    score = ScoreText(run.threshold, scores)
+    newest = {bool(event.get("greedy")): event for event in details.tests}
+    tests = [test for _, test in sorted(newest.items(), reverse=True)]
+    rows += result_rows(run, tests, score, len(details.failed_tests))
+    print_pairs(console, rows)
+    for label, command in next_rows(run, runs_dir):  # not wrapped, so that they can be copied
+        console.print(Text.assemble((f"  {label:<9}", GREY), command), soft_wrap=True)
+    if run.checkpoints:
+        _print_checkpoints(console, run, score)
+    if val:
+        _print_evals(console, val, score)
+
+
+def _print_checkpoints(console: Console, run: RunSummary, score: ScoreText) -> None:
+    table = plain_table(">  checkpoint", ">val", "")
+    for checkpoint in run.checkpoints:
+        marks = [f"@{mark}" for mark in ("best", "last") if checkpoint[mark]]
+        table.add_row(f"{checkpoint['env_steps']}", score(checkpoint["score"]), " ".join(marks))
+    console.print()
+    print_table(console, table)
+
+
+def _print_evals(console: Console, evals: list[dict[str, Any]], score: ScoreText) -> None:
+    table = plain_table(">  val at", ">mean", ">std", ">min", ">max", ">length", ">episodes")
+    for event in evals[-SHOWN_EVALS:]:
+        table.add_row(
+            f"{event['env_steps']:,}",
+            *(score(event.get(name)) for name in ("mean", "std", "min", "max")),
+            fmt.number(event.get("length_mean"), 1),
+            fmt.number(event.get("episodes")),
+        )
+    console.print()
+    if len(evals) > SHOWN_EVALS:
+        console.print(f"  the last {SHOWN_EVALS} of {len(evals)} evaluations", style=GREY)
+    print_table(console, table)
+
+
+def _show_metrics(args: Args, root: Path) -> None:
+    rows, names = query.get_rows(args.run, root), args.metrics or None
+    if not rows:
+        raise UsageError(f"no metrics are logged yet in {args.run}")
+    if args.csv is None:
+        found = curves(rows, names)
+        tell(args, found, lambda: _print_curves(found))
+        return
+    text = io.StringIO(newline="")
+    n_lines = write_csv(rows, text, names)
+    if args.csv == NO_VALUE:
+        print(printable_lines(text.getvalue().replace("\r\n", "\n")), end="")
+        return
+    path = output_file(args.csv, "the CSV file")
+    try:
+        path.write_text(text.getvalue(), encoding="utf-8", newline="")
+    except OSError as error:
+        raise cannot_write_file("the CSV file", path, error) from error
+    print(f"{path}: {n_lines:,} rows")
+
+
+def _print_curves(found: dict[str, Curve]) -> None:
+    table = plain_table("=metric", ">last", ">min", ">max", ">mean", "", "unit")
+    for name, points in found.items():
+        metric = describe(name)
+        values = [float(y) for _, y in points if isinstance(y, int | float)]
+        numbers = (
+            [values[-1], min(values), max(values), sum(values) / len(values)] if values else []
+        )
+        shown = [fmt.number(x, metric.precision) for x in numbers] or ["-"] * 4
+        table.add_row(Text(name), *shown, fmt.sparkline(values, SPARK), metric.unit)
+    print_table(make_console(), table)
+
+
+# --- what runs log
+
+
+@verb("""
+metrics: List the metrics that runs log: meaning, unit and which direction is better.
+<...> stands for any name; details are not in every row.
+
+[FILTER...]     words of a name or meaning, or a name in another library
+--json
+
+examples:
+  gsolve metrics
+  gsolve metrics kl
+  gsolve metrics rollout/ep_rew_mean
+  gsolve metrics loss --json
+""")
+def metrics(args: Args) -> int:
+    text = " ".join(args.filters)
+    found = find_metrics(text)
+    alias = canonical(text, METRICS) if text else None
+    if alias is not None and METRICS[alias] not in found:
+        found.insert(0, METRICS[alias])
+    if found or args.json:
+        tell(args, lambda: [_metric_facts(metric) for metric in found], lambda: _print_list(found))
+    else:
+        make_console(stderr=True).say(f"no metric matches '{text}'. gsolve metrics lists all")
+    return 0 if found else 1
+
+
+def _metric_facts(metric: Metric) -> dict[str, Any]:
+    from gymnasium_solver.runs.alerts.judge import RULES
+
+    alerts = [rule.name for rule in RULES.values() if rule.metric == metric.name]
+    return asdict(metric) | {"alerts": alerts, "aliases": aliases_of(metric.name)}
+
+
+def _print_list(found: list[Metric]) -> None:
+    table = plain_table("=metric", "unit", "better", "meaning")
+    better = {"up": "higher", "down": "lower", None: ""}
+    for i, group in enumerate(dict.fromkeys(metric.group for metric in found)):
+        if i:
+            table.add_row()
+        for metric in (metric for metric in found if metric.group == group):
+            late = " (details)" if metric.is_detail else ""
+            text = metric.description + late
+            table.add_row(Text(metric.name), metric.unit, better[metric.better], text)
+    print_table(make_console(), table)

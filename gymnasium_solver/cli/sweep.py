@@ -1,34 +1,21 @@
-"""`gsolve sweep CONFIG|FILE [--param ...]`: search hyper-parameters; `show`, `best`, `list`."""
+"""`gsolve sweep CONFIG|FILE [--param ...]`: search hyper-parameters. What it shows, and the verbs
+`sweep show`, `best` and `list`, are in sweep_show.py."""
 
-import sys
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gymnasium_solver.cli.flags import (
-    MANY,
-    NONE,
-    ONE,
-    FieldArgs,
-    UsageError,
-    overrides_of,
-    parse_fields,
-    target_of,
-)
+import gymnasium_solver.cli.sweep_show  # noqa: F401 (it declares the verbs within this one)
+from gymnasium_solver.cli import placement
+from gymnasium_solver.cli.field_flags import as_flag, field_verb, overrides_of, target_of
+from gymnasium_solver.cli.flags import Args, UsageError, root_of
+from gymnasium_solver.cli.tables import tell
+from gymnasium_solver.cli.train import unless_terminated
 
 if TYPE_CHECKING:
     from gymnasium_solver.experiments.search.folder import Sweep
     from gymnasium_solver.experiments.search.plan import Plan
 
-OPTIONS = {
-    "help": NONE, "quiet": NONE, "json": NONE, "dry_run": NONE, "set": ONE, "override": ONE,
-    "env_kwargs": MANY, "config_id": ONE, "param": ONE, "space": ONE, "resume": ONE,
-    "runs_dir": ONE, "name": ONE, "trials": ONE, "jobs": ONE, "sampler": ONE, "seeds": ONE,
-    "seed": ONE, "metric": ONE, "goal": ONE, "target": ONE, "cost": ONE, "prune": ONE,
-    "final": ONE, "final_seeds": ONE, "grid_points": ONE, "keep": ONE,
-    "backend": ONE, "resources": ONE, "sbatch": ONE,
-}  # fmt: skip
-PLACE = ("backend", "resources", "sbatch")  # where trials train, not what is searched
 # Flags that set one key of the plan; a dot reaches into a block.
 KEYS = {
     "name": "name", "trials": "trials", "jobs": "jobs", "sampler": "sampler", "seeds": "seeds",
@@ -36,8 +23,8 @@ KEYS = {
     "cost": "cost", "prune": "prune.rule", "final": "final.top", "final_seeds": "final.seeds",
     "grid_points": "grid_points", "keep": "keep",
 }  # fmt: skip
-FLOATS = ("metric.target",)
-TEXTS = ("name", "metric.name")
+MAY_CHANGE = ("trials", "jobs", "final", "final_seeds")  # at a resume, what is searched stays
+ALSO_AT_RESUME = ("runs_dir", "quiet", "json", "backend", "resources", "sbatch")
 
 HELP = """\
 usage: gsolve sweep CONFIG [--param FIELD=RANGE ...] [flags]
@@ -61,9 +48,10 @@ parameters:
   --param policy_lr.start=log:1e-5..1e-2  a part of a schedule
   --param 'tau=log:1e-3..0.1 if target_update_freq=1'      with a condition
   --param gamma                           the field's own range
-  --space FILE                            parameters of a file: ours, W&B's, SLM-Lab's
 
 flags:
+  --param FIELD=RANGE    search this field, as above; repeatable
+  --space FILE           parameters of a file: ours, W&B's, SLM-Lab's
   --trials N             trials of the search (default: 30, or the whole grid)
   --jobs N               trainings at the same time (default: 1)
   --sampler NAME         auto, grid, random, tpe, gp, cmaes, stages (coarse to fine), pbt
@@ -76,19 +64,28 @@ flags:
                          search for the best scores at low cost
   --prune asha|hyperband|median
                          stop trials by their learning curves (default: off)
-  --final N              how many of the best are trained again on fresh seeds, which choose one of
+  --final INT            how many of the best are trained again on fresh seeds, which choose one of
                          them (default: about 30 % of the trainings; 0: none)
   --final-seeds N        further seeds that judge it against the config's own values (default: 5, or
                          4 in a small sweep)
-  --keep N               keep the checkpoints of the best N trials only (default: of all)
+  --keep INT             keep the checkpoints of the best N trials only (default: of all)
   --grid-points N        values of a range in a grid (default: 4)
-  --seed N               seed of the suggestions and of the trials' seeds (default: 0)
-  --FIELD VALUE, -s K=V  a field of the config, for all trials: --max-env-steps 50_000
+  --seed INT             seed of the suggestions and of the trials' seeds (default: 0)
+  --FIELD VALUE          a field of the config, for all trials: --max-env-steps 50_000
+  --env-kwargs KEY=VALUE...
+                         arguments of the environment
+  -s, --set KEY=VALUE    the same as --KEY VALUE; repeatable
   --resume SWEEP         continue a sweep; with more --trials, extend it
-  --backend NAME         where trials train: local (default), ray or slurm; also with --resume.
-                         --resources "cpus=4 hours=2", --sbatch "partition=gpu"
+  --backend NAME         where trials train: local (default), ray or slurm; also with --resume
+  --resources "cpus=4 hours=2"
+                         what each run gets on a cluster, instead of the estimate
+  --sbatch "partition=gpu"
+                         further options of sbatch
   --dry-run              print what would be searched
-  --name NAME, --runs-dir DIR, --json, -q
+  --name NAME            name of the sweep
+  --runs-dir DIR         folder of all runs (default: $GSOLVE_RUNS or ./runs)
+  --json                 print JSON, for programs
+  -q, --quiet            print only the result
 
 examples:
   gsolve sweep CartPole-v1:ppo --trials 40 --jobs 2
@@ -98,60 +95,44 @@ examples:
   gsolve sweep best @last --write configs/My.yaml:tuned"""
 
 
-def main(argv: Sequence[str]) -> int:
-    """Additional exit code: 75 after SIGTERM; the sweep can be resumed."""
-    if argv and argv[0] in ("show", "best", "list"):
-        from gymnasium_solver.cli import sweep_read
-
-        return sweep_read.main(argv[0], argv[1:])
-    if "-h" in argv or "--help" in argv:
+@field_verb("sweep", HELP, hidden="--config-id NAME     the target; repeatable")
+def sweep(args: Args) -> int:
+    if args.help:
         print(HELP)
         return 0
-    from gymnasium_solver.training.signals import PREEMPTED, Terminated, sigterm_raises
-
-    with sigterm_raises():
-        try:
-            return run_command(argv)
-        except Terminated:
-            print("gsolve sweep: terminated; gsolve sweep --resume @last continues it",
-                  file=sys.stderr)  # fmt: skip
-            return PREEMPTED
+    return unless_terminated("sweep", lambda: run_command(args))
 
 
-def run_command(argv: Sequence[str]) -> int:
-    from gymnasium_solver.cli import placement
-
-    args = parse_fields(argv, OPTIONS)
-    target = target_of(args)
+def run_command(args: Args) -> int:
     place = placement.backend_of(args)  # reported before anything is written
     placement.check_shared(place)
-    if args.has("resume"):
-        sweep = resumed(args, target)
+    notes: list[str] = []
+    if args.resume is not None:
+        sweep = resumed(args)
         jobs = sweep.plan().jobs
-        notes: list[str] = []
     else:
-        plan, notes = plan_of(args, target)
         from gymnasium_solver.experiments.search.prepare import prepare
-        from gymnasium_solver.runs.run import runs_root
 
+        plan, notes = plan_of(args)
         prepared = prepare(plan)
         notes += prepared.notes
-        if args.has("dry_run"):
-            return print_plan(prepared.plan, notes, as_json=args.has("json"))
-        sweep = prepared.create(runs_root(args.last("runs_dir")))
+        if args.dry_run:
+            show_plan(args, prepared.plan, notes)
+            return 0
+        sweep = prepared.create(root_of(args))
         jobs = prepared.plan.jobs
-    from gymnasium_solver.cli.sweep_live import watch
+    from gymnasium_solver.cli.sweep_show import run_and_show
 
     backend = placement.pool_backend(place, [sweep.base_path], args)
-    quiet, as_json = args.has("quiet"), args.has("json")
-    return watch(sweep, jobs, notes, quiet=quiet, as_json=as_json, backend=backend)
+    return run_and_show(args, sweep, jobs, notes, backend)
 
 
-def plan_of(args: FieldArgs, target: str | None) -> "tuple[Plan, list[str]]":
+def plan_of(args: Args) -> "tuple[Plan, list[str]]":
     """The plan that a file and the flags describe, and notes about the file."""
     from gymnasium_solver.experiments.search.files import is_sweep_file, read_sweep_file
     from gymnasium_solver.experiments.search.plan import read_plan
 
+    target = target_of(args)
     if target is None:
         raise UsageError("no config or file given. See gsolve sweep --help")
     data: dict[str, Any] = {}
@@ -162,74 +143,63 @@ def plan_of(args: FieldArgs, target: str | None) -> "tuple[Plan, list[str]]":
             raise UsageError(f"{target} names no config: gsolve sweep CONFIG --space {target}")
     else:
         data["config"] = target
-    if space := args.last("space"):
-        from_file, more = read_sweep_file(Path(space))
+    params, fields = data.get("params") or {}, data.get("set") or {}
+    if args.space is not None:
+        from_file, more = read_sweep_file(Path(args.space))
         notes += more
-        data["params"] = {**(data.get("params") or {}), **(from_file.get("params") or {})}
-        data["set"] = {**(from_file.get("set") or {}), **(data.get("set") or {})}
-    fields = overrides_of(args)
-    fields.pop("seed", None)
-    data["set"] = {**(data.get("set") or {}), **fields}
-    if args.has("param"):
-        data["params"] = {**(data.get("params") or {}), **params_of(args)}
-    for flag, key in KEYS.items():
-        if (text := args.last(flag)) is not None:
-            put(data, key, text)
+        params = {**params, **(from_file.get("params") or {})}
+        fields = {**(from_file.get("set") or {}), **fields}
+    data["params"] = {**params, **_params(args)}
+    data["set"] = {**fields, **overrides_of(args)}
+    _put(args, data, KEYS)
     return read_plan(data, target), notes
 
 
-def params_of(args: FieldArgs) -> dict[str, str]:
+def _params(args: Args) -> dict[str, str]:
     """The parameters of `--param`; one without a range has an empty text."""
     from gymnasium_solver.experiments.search.space import read_param
 
     found: dict[str, str] = {}
-    for text in args.options.get("param", []):
-        if "=" not in text:
-            found[text.strip()] = ""
-            continue
-        param = read_param(text)
-        found[param.name] = str(param)
+    for text in args.param:
+        param = read_param(text) if "=" in text else None
+        found[text.strip() if param is None else param.name] = "" if param is None else str(param)
     return found
 
 
-def put(data: dict[str, Any], key: str, text: str) -> None:
-    """Set a key of the plan from the text of a flag."""
+def _put(args: Args, data: dict[str, Any], flags: Iterable[str]) -> None:
+    """Set the keys of a plan that these flags give."""
     from gymnasium_solver.config.yaml_file import parse_value
 
-    value = text if key in TEXTS else parse_value(text)
-    if key in FLOATS and isinstance(value, int):
-        value = float(value)
-    block, dot, inner = key.partition(".")
-    if dot:
-        data[block] = {**(data.get(block) or {}), inner: value}
-    else:
-        data[block] = value
+    for flag in flags:
+        value = getattr(args, flag)
+        if value is None:
+            continue
+        if flag == "target":
+            value = parse_value(value)
+            value = float(value) if isinstance(value, int) else value
+        block, dot, inner = KEYS[flag].partition(".")
+        data[block] = {**(data.get(block) or {}), inner: value} if dot else value
 
 
-def resumed(args: FieldArgs, target: str | None) -> "Sweep":
+def resumed(args: Args) -> "Sweep":
     """The sweep to continue, with more trials or other jobs if given."""
     from gymnasium_solver.experiments.search.folder import find_sweep
-    from gymnasium_solver.runs.run import runs_root
-
-    allowed = {"resume", "trials", "jobs", "runs_dir", "quiet", "json", "final", "final_seeds"}
-    allowed |= set(PLACE)
-    other = [*args.fields, *(name for name in args.options if name not in allowed)]
-    if target is not None or other:
-        what = target or f"--{other[0].replace('_', '-')}"
-        raise UsageError(
-            f"{what}: a resumed sweep keeps what it searches; only --trials, --jobs, --final and "
-            "--final-seeds may change. Start a new sweep for the rest"
-        )
-    sweep = find_sweep(args.last("resume") or "", runs_root(args.last("runs_dir")))
-    if sweep.is_running:
-        raise UsageError(f"{sweep.id} is running; gsolve sweep show {sweep.id} shows it")
-    data = sweep.plan().model_dump()
-    before = sweep.plan()
-    for flag in ("trials", "jobs", "final", "final_seeds"):
-        if (text := args.last(flag)) is not None:
-            put(data, KEYS[flag], text)
     from gymnasium_solver.experiments.search.plan import read_plan
 
+    target, allowed = target_of(args), {"resume", *MAY_CHANGE, *ALSO_AT_RESUME}
+    names = {flag.removeprefix("--").replace("-", "_") for flag in args.own if flag[1] == "-"}
+    other = [*args.fields, *(n for n in sorted(names - allowed) if getattr(args, n))]
+    if target is not None or other:
+        raise UsageError(
+            f"{target or as_flag(other[0])}: a resumed sweep keeps what it searches; only "
+            "--trials, --jobs, --final and --final-seeds may change. Start a new sweep for the rest"
+        )
+    sweep = find_sweep(args.resume, root_of(args))
+    if sweep.is_running:
+        raise UsageError(f"{sweep.id} is running; gsolve sweep show {sweep.id} shows it")
+    before = sweep.plan()
+    data = before.model_dump()
+    _put(args, data, MAY_CHANGE)
     plan = read_plan(data, "the sweep")
     if (plan.trials or 0) < len(sweep.trials()):
         raise UsageError(f"{sweep.id} has {len(sweep.trials())} trials already: give more")
@@ -240,15 +210,9 @@ def resumed(args: FieldArgs, target: str | None) -> "Sweep":
     return sweep
 
 
-def print_plan(plan: "Plan", notes: list[str], *, as_json: bool) -> int:
-    if as_json:
-        from gymnasium_solver.cli.tables import print_json
-
-        print_json(plan.model_dump(mode="json") | {"notes": notes})
-        return 0
+def show_plan(args: Args, plan: "Plan", notes: list[str]) -> None:
     from gymnasium_solver.config.yaml_file import dump_yaml
 
-    for note in notes:
-        print(f"# {note}")
-    print(dump_yaml(plan.model_dump(mode="json", exclude_none=True)), end="")
-    return 0
+    text = "".join(f"# {note}\n" for note in notes)
+    text += dump_yaml(plan.model_dump(mode="json", exclude_none=True))
+    tell(args, plan.model_dump(mode="json") | {"notes": notes}, text.rstrip("\n"))

@@ -1,23 +1,34 @@
-"""Printing for verbs that read: one console, one plain table style, JSON."""
+"""What verbs print: one console, tables without borders, JSON, and the colours of all of it."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
+from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from gymnasium_solver.cli.colours import GREEN, ORANGE, SKY
-from gymnasium_solver.cli.plain_rows import Cell, PlainRows
 from gymnasium_solver.printable import escaped, printable, printable_lines
 from gymnasium_solver.runs.files import jsonable
 
 if TYPE_CHECKING:
+    from gymnasium_solver.cli.flags import Args
     from gymnasium_solver.runs.query import RunSummary
 
+# A palette for the colour-blind (Okabe and Ito).
+BLUE, ORANGE, GREEN, PINK, SKY = "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9"
+GREY = "bright_black"
 PIPED_WIDTH = 160  # without a terminal, do not wrap at 80 columns
+GAP = "  "
+COLUMN_OPTIONS: dict[str, dict[str, Any]] = {
+    ">": {"justify": "right", "no_wrap": True},
+    "=": {"no_wrap": True},
+    "~": {"overflow": "fold"},
+}
 
 
 class SafeConsole(Console):
@@ -33,8 +44,12 @@ class SafeConsole(Console):
                 segment = Segment(printable_lines(text), style)
             yield segment
 
+    def say(self, text: object, style: str = "") -> None:
+        """Print a text as it is: no markup, and not wrapped, so that it can be copied."""
+        self.print(str(text), style=style, markup=False, soft_wrap=True)
 
-def make_console(stderr: bool = False) -> Console:
+
+def make_console(stderr: bool = False) -> SafeConsole:
     """A console as wide as the terminal, or wide enough for whole rows without one."""
     console = SafeConsole(highlight=False, stderr=stderr)
     if not console.is_terminal:
@@ -49,16 +64,29 @@ def print_json(value: Any) -> None:
     print(escaped(text))
 
 
-def plain_table(*columns: str | tuple[str, Mapping[str, Any]]) -> Table:
-    """A table without borders: columns are names, or (name, options of rich's add_column)."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bright_black")
-    for column in columns:
-        name, options = (column, {}) if isinstance(column, str) else column
-        table.add_column(name, **options)
+def tell(args: "Args", data: Any, text: str | Callable[[], object]) -> None:
+    """Print the data as JSON with --json; else the text, or call what prints it."""
+    if args.json:
+        print_json(data() if callable(data) else data)
+    elif callable(text):
+        text()
+    else:
+        print(text)
+
+
+def plain_table(*columns: str, rows: Iterable[Sequence[RenderableType]] = ()) -> Table:
+    """A table without borders. The first sign of a column's name: `>` numbers, aligned to the right
+    and never wrapped; `=` never wrapped; `~` folded where a word is too long."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=GREY)
+    for name in columns:
+        options = COLUMN_OPTIONS.get(name[:1], {})
+        table.add_column(name[1:] if options else name, **options)
+    for row in rows:
+        table.add_row(*row)
     return table
 
 
-def print_table(console: Console, table: Table | PlainRows) -> None:
+def print_table(console: Console, table: "Table | PlainRows") -> None:
     """Print a table; without a terminal, without trailing blanks."""
     if console.is_terminal:
         console.print(table)
@@ -74,7 +102,7 @@ def print_table(console: Console, table: Table | PlainRows) -> None:
 def print_pairs(console: Console, rows: Sequence[tuple[str, str | Text]], indent: int = 2) -> None:
     """Print one label and text per line; long text wraps in its own column."""
     table = Table.grid(padding=(0, 2, 0, 0))
-    table.add_column(style="bright_black", no_wrap=True)
+    table.add_column(style=GREY, no_wrap=True)
     table.add_column(overflow="fold")
     for label, text in rows:
         table.add_row(" " * indent + label, text if isinstance(text, Text) else Text(text))
@@ -83,17 +111,11 @@ def print_pairs(console: Console, rows: Sequence[tuple[str, str | Text]], indent
 
 def status_text(run: "RunSummary") -> Text:
     """A run's status; a star where its held-out test reached the threshold."""
-    cell = status_cell(run)
-    return Text(cell.text, style=cell.style)
-
-
-def status_cell(run: "RunSummary") -> Cell:
-    """The same as a cell of a table."""
     if run.solved and run.status == "finished":
-        return Cell("★ solved", GREEN)
+        return Text("★ solved", GREEN)
     colour = {"running": SKY, "failed": "red", "killed": "red", "interrupted": ORANGE}
     text = printable(run.status) + (" ★" if run.solved else "")
-    return Cell(text, colour.get(run.status, "none"))
+    return Text(text, colour.get(run.status, "none"))
 
 
 def shorten_middle(text: str, width: int, tail: int = 11) -> str:
@@ -102,3 +124,44 @@ def shorten_middle(text: str, width: int, tail: int = 11) -> str:
         return text
     head = max(0, width - 1 - tail)
     return f"{text[:head]}…{text[-tail:]}"
+
+
+@dataclass
+class Column:
+    """A column of PlainRows: texts, or (text, style)."""
+
+    name: str
+    cells: list[tuple[str, str]] = field(default_factory=list)
+    is_right: bool = False
+
+    @property
+    def width(self) -> int:
+        return max(cell_len(self.name), *(cell_len(text) for text, _ in self.cells), 0)
+
+
+class PlainRows:
+    """A table of one line per row, for thousands of rows. rich's Table measures and wraps every
+    cell, which takes most of a millisecond a row; here widths are computed once."""
+
+    def __init__(self, columns: Sequence[Column]) -> None:
+        self._columns = [(column.width, column.is_right) for column in columns]
+        heads = [(column.name, GREY) for column in columns]
+        self._rows = [heads, *zip(*(column.cells for column in columns), strict=True)]
+
+    def lines(self) -> Iterator[str]:
+        """Without colours and trailing blanks."""
+        for row in self._rows:
+            yield GAP.join(text for text, _ in self._padded(row)).rstrip()
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+        styles = {style for row in self._rows for _, style in row} - {"none"}
+        known: dict[str, Style] = {style: console.get_style(style) for style in styles}
+        for row in self._rows:
+            for i, (text, style) in enumerate(self._padded(row)):
+                yield Segment(GAP + text if i else text, known.get(style))
+            yield Segment.line()
+
+    def _padded(self, row: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+        for (text, style), (width, is_right) in zip(row, self._columns, strict=True):
+            blanks = " " * (width - cell_len(text))
+            yield (blanks + text if is_right else text + blanks), style

@@ -31,7 +31,16 @@ from gymnasium_solver.config.yaml_file import read_file
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.experiments.comparison_report import csv_lines, markdown_table, value_text
 from gymnasium_solver.experiments.curve_pictures import draw
-from gymnasium_solver.experiments.experiment import CONFIGS, Experiment, Progress, counts
+from gymnasium_solver.experiments.experiment import (
+    CONFIGS,
+    FILE,
+    FOLDER,
+    Experiment,
+    Progress,
+    counts,
+    create,
+    load,
+)
 from gymnasium_solver.experiments.groups import Group, Member, experiment_groups, short_text
 from gymnasium_solver.experiments.statistics import FEWEST_SEEDS, Estimate, interval
 from gymnasium_solver.runs.files import finite, write_atomic
@@ -101,6 +110,39 @@ def _declared(content: Any, stem: str) -> Declared:
     if twice := [label for label in dict.fromkeys(labels) if labels.count(label) > 1]:
         raise ValueError(f"given twice: {', '.join(twice)}; add `label: ...` to one")
     return Declared(str(top.get("name") or stem), str(top.get("description") or ""), seeds, entries)
+
+
+def take_up(
+    declared: Declared, root: Path, trust: bool = False, is_new_allowed: bool = True
+) -> Experiment:
+    """The experiment of a benchmark, created at the first call."""
+    from gymnasium_solver.config.load import dump_config
+    from gymnasium_solver.training.prepare import load_config
+
+    path = root / FOLDER / declared.experiment_name
+    exists = (path / FILE).is_file()
+    if not exists and not is_new_allowed:
+        raise ConfigError(f"{declared.name} has not been run in {root}; leave out --table")
+    configs = [
+        (entry.label, load_config(entry.config, overrides=entry.changes, trust=trust))
+        for entry in declared.entries
+    ]
+    if not exists:
+        command = ["gsolve", "benchmark", declared.name]
+        name = declared.experiment_name
+        return create(configs, declared.seeds, root, name=name, command=command)
+    found = load(path)
+    kept = {m.group: (path / CONFIGS / m.config).read_text() for m in found.members}
+    wanted = {label: dump_config(config.replace(seed=None)) for label, config in configs}
+    seeds = list(dict.fromkeys(member.seed for member in found.members))
+    other = [label for label in {**kept, **wanted} if kept.get(label) != wanted.get(label)]
+    if (other or seeds != declared.seeds) and is_new_allowed:
+        what = f"other settings of {', '.join(other[:5])}" if other else f"seeds {seeds}"
+        raise ConfigError(
+            f"{path} was begun with {what}. Give the benchmark another name in its file, or write "
+            "the table of what there is with --table"
+        )
+    return found
 
 
 def _mapping(value: Any, keys: Sequence[str]) -> dict[str, Any]:

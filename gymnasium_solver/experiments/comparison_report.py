@@ -22,10 +22,13 @@ from gymnasium_solver.experiments.compare import (
 from gymnasium_solver.experiments.curve_pictures import draw
 from gymnasium_solver.experiments.groups import VAL, Group, group_runs
 from gymnasium_solver.experiments.statistics import METRICS, Estimate
+from gymnasium_solver.paths import cannot_write_file
 from gymnasium_solver.runs.files import write_atomic, writing
 from gymnasium_solver.runs.html_page import Line, html_table, legend, line_chart
-from gymnasium_solver.runs.query import RunDetails
-from gymnasium_solver.runs.report import runs_page
+from gymnasium_solver.runs.query import RunDetails, get_details
+from gymnasium_solver.runs.report import markdown as run_markdown
+from gymnasium_solver.runs.report import run_page, runs_page
+from gymnasium_solver.runs.run import Run
 from gymnasium_solver.runs.words import ScoreText
 
 HEADS = ("group", "seeds", "IQM [95 %]", "mean", "solved", "solved after", "time")
@@ -152,6 +155,22 @@ def write_summary(folder: Path, comparison: Comparison, groups: Sequence[Group])
 
 
 # -- the page -------------------------------------------------------------------------------------
+
+
+def write_page(path: Path, runs: Sequence[Run]) -> None:
+    """Write one page about these runs, as Markdown or HTML by the name of the file."""
+    details = [get_details(run) for run in runs]
+    roots = {run.path.parent for run in runs}
+    if path.suffix.lower() == ".md":
+        text = "\n\n".join(run_markdown(one) for one in details)
+    elif len(details) == 1:
+        text = run_page(details[0])
+    else:
+        text = comparison_page(details, roots.pop()) if len(roots) == 1 else runs_page(details)
+    try:
+        write_atomic(path, text.encode(errors="replace"))
+    except OSError as error:
+        raise cannot_write_file("the report", path, error) from None
 
 
 def comparison_page(runs: Sequence[RunDetails], root: Path) -> str:

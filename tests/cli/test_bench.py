@@ -78,7 +78,7 @@ def test_all_parts_three_times_is_what_is_measured_for_publishing(
     ("flags", "said"),
     [
         (["--only", "engine"], "unknown part; expected training, solve, engines"),
-        (["--repeats", "0"], "at least 1 is needed"),
+        (["--repeats", "0"], "expected a whole number of at least 1"),
         (["--repeat", "1"], "Did you mean --repeats"),
     ],
 )

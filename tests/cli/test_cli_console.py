@@ -20,9 +20,9 @@ from rich.file_proxy import FileProxy
 from gymnasium_solver.cli import console as console_module
 from gymnasium_solver.cli import display as display_module
 from gymnasium_solver.cli import format as fmt
-from gymnasium_solver.cli.console import TrainConsole
-from gymnasium_solver.cli.eval_progress import EvalLine, eval_progress
-from gymnasium_solver.cli.start_text import header
+from gymnasium_solver.cli.console import TrainConsole, header
+from gymnasium_solver.cli.eval import EvalLine, eval_progress
+from gymnasium_solver.cli.live_state import Series
 from gymnasium_solver.config.load import dump_config
 from gymnasium_solver.envs.spec import EnvSpec
 from gymnasium_solver.errors import DivergedError
@@ -50,7 +50,7 @@ INFO = TrainInfo(
 @pytest.fixture(autouse=True)
 def _no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing draws between the calls of a test."""
-    monkeypatch.setattr(display_module.Ticker, "start", lambda ticker: None)
+    monkeypatch.setattr(display_module.Display, "_run", lambda display: None)
 
 
 def row(epoch: int) -> dict[str, Any]:
@@ -373,8 +373,7 @@ def test_an_error_while_drawing_is_reported_once_and_training_goes_on(tmp_path):
     with training.observer as listener:
         listener.on_start(training.run, CONFIG, training.info)
         assert listener.display is not None
-        assert listener.display._ticker is not None
-        listener.display._ticker.error = OSError("no space")
+        listener.display.error = OSError("no space")
         with pytest.raises(OSError, match="no space"):
             listener.on_epoch(row(1))
         listener.on_epoch(row(2))
@@ -467,9 +466,8 @@ def test_a_key_that_asked_for_a_checkpoint_is_answered(tmp_path, monkeypatch):
     with training.observer as listener:
         listener.on_start(training.run, CONFIG, training.info)
         assert listener.display is not None
-        assert listener.display._key_actions is not None
         listener.on_checkpoint(Path("256"), "periodic")
-        listener.display._key_actions.press("c")
+        listener.display.press("c")
         listener.on_checkpoint(Path("1536"), "periodic")
         assert listener.state is not None
         told = ["".join(text for text, _ in line) for line in listener.state.messages]
@@ -560,7 +558,7 @@ def test_sparklines_span_the_whole_history():
 
 
 def test_series_holds_a_long_run_in_a_bounded_space():
-    series = fmt.Series(keep=10)
+    series = Series(keep=10)
     for i in range(10_000):
         series.add(float(i))
     assert len(series.means) < 20

@@ -11,12 +11,10 @@ import pytest
 from rich.console import Console, Group
 
 from docs.terminal_screen import Screen
-from gymnasium_solver.cli import ticker as ticker_module
+from gymnasium_solver.cli import display as display_module
 from gymnasium_solver.cli.dashboard import frame
-from gymnasium_solver.cli.key_actions import KeyActions
+from gymnasium_solver.cli.display import Display, SteadyLive, pause_after
 from gymnasium_solver.cli.live_state import Pace, State
-from gymnasium_solver.cli.steady_live import SteadyLive
-from gymnasium_solver.cli.ticker import Ticker, pause_after
 from gymnasium_solver.runs.alerts.alert import Alert
 from gymnasium_solver.training import activity as activity_module
 from gymnasium_solver.training.observer import Control, EvalResult
@@ -95,6 +93,14 @@ def trained(epochs: int = 40, **fields: Any) -> State:
     return state
 
 
+def keys_of(state: State, shown: list[str] | None = None, tick: Any = None) -> Display:
+    """The keys of a training; what they say is put into `shown`."""
+    said = [] if shown is None else shown
+    keys = Display(Console(), state, tick or (lambda: None), lambda level, text: said.append(text))
+    keys.press("")
+    return keys
+
+
 def text_of(state: State, width: int = 100, height: int | None = 40) -> str:
     lines = ["".join(text for text, _ in line) for line in frame(state, width, height)]
     assert {len(line) for line in lines} == {width}
@@ -106,7 +112,7 @@ def text_of(state: State, width: int = 100, height: int | None = 40) -> str:
 @pytest.mark.parametrize("width", [12, 40, 60, 80, 100, 160])
 def test_it_fits_any_terminal(width: int, height: int) -> None:
     state = trained()
-    KeyActions(state, lambda level, text: None)
+    keys_of(state)
     text = text_of(state, width, height)
     if width >= 60 and height >= 10:
         assert "10,240 / 20,000" in text
@@ -117,7 +123,7 @@ def test_it_fits_any_terminal(width: int, height: int) -> None:
 @pytest.mark.parametrize(("width", "height"), [(80, 23), (100, 29), (160, 49)])
 def test_what_matters_is_there_at_the_usual_sizes(width: int, height: int) -> None:
     state = trained()
-    KeyActions(state, lambda level, text: None)
+    keys_of(state)
     text = text_of(state, width, height)
     assert re.search(r"val +ep_rew/mean +500\.0 +★ 500\.0", text)
     assert "seed 1154293847" in text, "not cut"
@@ -228,7 +234,7 @@ def test_ctrl_c_is_acknowledged_with_what_it_means(now: list[float]) -> None:
 def test_requests_by_key_are_shown_until_they_are_met() -> None:
     state = trained()
     shown: list[str] = []
-    keys = KeyActions(state, lambda level, text: shown.append(text))
+    keys = keys_of(state, shown)
     keys.press("c")
     keys.press("e")
     (line,) = state.requests()
@@ -259,14 +265,14 @@ def test_an_evaluation_that_is_under_way_is_not_asked_for_again() -> None:
     state = trained()
     shown: list[str] = []
     state.activity.begin_evaluation("evaluating", 3)
-    KeyActions(state, lambda level, text: shown.append(text)).press("e")
+    keys_of(state, shown).press("e")
     assert not state.control.wants_evaluation
     assert shown == ["this policy is being evaluated now"]
 
 
 def test_the_key_for_videos_is_there_when_something_records_them() -> None:
     state = trained()
-    keys = KeyActions(state, lambda level, text: None)
+    keys = keys_of(state)
     keys.press("v")
     assert not state.control.wants_video
     assert "v video" not in text_of(state)
@@ -414,18 +420,18 @@ def test_a_refresh_overwrites_without_erasing_and_leaves_nothing_behind() -> Non
 
 def test_a_signal_wakes_the_display_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where the main thread is in a long call and its own handler has not run yet."""
-    monkeypatch.setattr(ticker_module, "SHORTEST_S", 60.0)
-    heard: list[str] = []
-    ticked = threading.Event()
-    ticker = Ticker(ticked.set, on_signal=heard.append)
+    monkeypatch.setattr(display_module, "SHORTEST_S", 60.0)
+    state, ticked = trained(), threading.Event()
+    state.activity.takes_signals = True
+    display = keys_of(state, tick=ticked.set)
     former = signal.signal(signal.SIGTERM, lambda number, frame: None)
-    ticker.start()
+    display.start(dashboard=False, keys=False)
     try:
         os.kill(os.getpid(), signal.SIGTERM)
         assert ticked.wait(10)
-        assert heard == ["SIGTERM"]
+        assert state.signal == "SIGTERM"
     finally:
-        ticker.stop()
+        display.stop()
         signal.signal(signal.SIGTERM, former)
     assert signal.set_wakeup_fd(-1) == -1, "given back"
 
@@ -445,11 +451,13 @@ def test_a_thread_that_fails_keeps_its_error() -> None:
     def fail() -> None:
         raise OSError("no space")
 
-    ticker = Ticker(fail)
-    ticker.start()
-    ticker._thread.join(10)
-    ticker.stop()
-    assert str(ticker.error) == "no space"
+    display = keys_of(trained(), tick=fail)
+    display.start(dashboard=False, keys=False)
+    display._thread.join(10)
+    display.stop()
+    with pytest.raises(OSError, match="no space"):
+        display.check()
+    display.check()  # it is told once
 
 
 def test_a_change_too_small_to_be_seen_is_a_dot() -> None:

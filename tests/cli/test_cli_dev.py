@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 import torch
 
+import gymnasium_solver.cli.train  # noqa: F401 (it declares the verb)
 from gymnasium_solver.algos import ppo
-from gymnasium_solver.cli import train as train_cli
+from gymnasium_solver.cli import train_flags
+from gymnasium_solver.cli.field_flags import read_fields
 from gymnasium_solver.cli.main import main
 from gymnasium_solver.training import dev
 from gymnasium_solver.training.dev import dev_checks
@@ -61,11 +63,11 @@ def test_a_loss_that_is_not_finite_is_found(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_debugger_means_one_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     config = load_config("CartPole-v1:ppo")
-    nothing = train_cli.FieldArgs()
-    monkeypatch.setattr(train_cli.sys, "gettrace", lambda: None)
-    assert train_cli.debuggable(nothing, config) is config
-    monkeypatch.setattr(train_cli.sys, "gettrace", lambda: print)
-    seen = train_cli.debuggable(nothing, config)
+    nothing = read_fields("train", ["CartPole-v1:ppo"])
+    monkeypatch.setattr(train_flags.sys, "gettrace", lambda: None)
+    assert train_flags.debuggable(nothing, config) is config
+    monkeypatch.setattr(train_flags.sys, "gettrace", lambda: print)
+    seen = train_flags.debuggable(nothing, config)
     assert (seen.n_envs, seen.vectorization_mode) == (1, "sync")
-    asked = train_cli.FieldArgs(fields={"n_envs": ["3"]})
-    assert train_cli.debuggable(asked, config) is config
+    asked = read_fields("train", ["CartPole-v1:ppo", "--n-envs", "3"])
+    assert train_flags.debuggable(asked, config) is config

@@ -5,9 +5,10 @@ import json
 import pytest
 import yaml
 
+import gymnasium_solver.cli.train  # noqa: F401 (it declares the verb)
 from gymnasium_solver.cli import main as cli
-from gymnasium_solver.cli.flags import UsageError, overrides_of, parse_fields, target_of
-from gymnasium_solver.cli.train import OPTIONS
+from gymnasium_solver.cli.field_flags import overrides_of, read_fields, target_of
+from gymnasium_solver.cli.flags import UsageError
 from gymnasium_solver.config.load import config_dict
 from gymnasium_solver.training.prepare import load_config
 
@@ -15,7 +16,7 @@ CARTPOLE = "CartPole-v1:ppo"
 
 
 def parse(*argv: str):
-    args = parse_fields(argv, OPTIONS)
+    args = read_fields("train", argv)
     return target_of(args), overrides_of(args)
 
 

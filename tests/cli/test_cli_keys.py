@@ -8,9 +8,10 @@ import pytest
 
 pytest.importorskip("termios", reason="terminals of POSIX")
 
-from gymnasium_solver.cli.flags import parse_fields
+import gymnasium_solver.cli.train  # noqa: F401 (it declares the verb)
+from gymnasium_solver.cli.field_flags import read_fields
 from gymnasium_solver.cli.keys import terminal_keys
-from gymnasium_solver.cli.train import OPTIONS, console_options
+from gymnasium_solver.cli.train_flags import console_options
 from gymnasium_solver.errors import GsolveError
 from gymnasium_solver.runs.jsonl import read_jsonl
 from gymnasium_solver.runs.run import Run
@@ -189,7 +190,7 @@ def test_a_training_is_steered_by_keys(start: Start, tmp_path: Path) -> None:
 def test_keys_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
     config = load_config("CartPole-v1:ppo")
     for flags, expected in (([], True), (["--no-keys"], False)):
-        options = console_options(parse_fields(["CartPole-v1:ppo", *flags], OPTIONS), config)
+        options = console_options(read_fields("train", ["CartPole-v1:ppo", *flags]), config)
         assert options["keys"] is expected
     with pytest.raises(GsolveError, match=r"--log-level loud: expected debug, info, warning"):
-        console_options(parse_fields(["--log-level", "loud"], OPTIONS), config)
+        console_options(read_fields("train", ["--log-level", "loud"]), config)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import gymnasium_solver
+from gymnasium_solver.cli import flags
 from gymnasium_solver.cli import main as cli
 from gymnasium_solver.errors import ConfigError, DivergedError
 
@@ -136,7 +137,7 @@ def test_help_names_every_verb_and_each_has_a_module_and_help(capsys):
     text = capsys.readouterr().out
     for verb in cli.verb_names():
         assert f"\n  {verb} " in text
-        assert (Path(cli.__file__).parent / f"{verb.replace('-', '_')}.py").is_file()
+        assert (Path(cli.__file__).parent / f"{cli.module_of(verb)}.py").is_file()
         assert cli.main([verb, "--help"]) == 0
         assert f"gsolve {verb}" in capsys.readouterr().out
     assert cli.main(["help", "train"]) == 0
@@ -185,8 +186,6 @@ def test_wrong_command_lines_exit_2_with_a_hint(argv, hint, capsys):
 
 
 def test_exit_codes_by_error(monkeypatch, capsys):
-    from gymnasium_solver.cli import list as verb
-
     for error, code in (
         (ConfigError("bad"), 2),
         (DivergedError("nan"), 1),
@@ -196,7 +195,7 @@ def test_exit_codes_by_error(monkeypatch, capsys):
         def fail(argv, error=error):
             raise error
 
-        monkeypatch.setattr(verb, "main", fail)
+        monkeypatch.setitem(flags.VERBS, "list", fail)
         assert cli.main(["list"]) == code
         told = capsys.readouterr().err
         assert told.startswith("gsolve list: ")

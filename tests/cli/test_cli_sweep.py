@@ -87,7 +87,10 @@ def test_dry_run_of_a_wandb_file(runs: Path, capsys: pytest.CaptureFixture[str])
         (["sweep", "CartPole-v1:ppo", "--param", "n_epochs=0.5..2.5"], "a whole number"),
         (["sweep", "CartPole-v1:ppo", "--param", "env_kwargs"], "has no range of its own"),
         (["sweep", "CartPole-v1:ppo", "--sampler", "bayes"], "sampler: got 'bayes'"),
-        (["sweep", "CartPole-v1:ppo", "--trials", "many"], "trials: got 'many'"),
+        (
+            ["sweep", "CartPole-v1:ppo", "--trials", "many"],
+            "--trials many: expected",
+        ),
         (["sweep", "CartPole-v1:ppo", "--metric", "scroe"], "Did you mean score?"),
         (["sweep", "CartPole-v1:pppo"], "pppo"),
         (["sweep", "--resume", "@last"], "there are no sweeps"),

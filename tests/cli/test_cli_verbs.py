@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 import gymnasium_solver as gs
-from gymnasium_solver.cli import fieldhelp, tables
+from gymnasium_solver.cli import configs, tables
 from gymnasium_solver.cli import main as cli
 from gymnasium_solver.cli.runs import runs_table
 from gymnasium_solver.cli.tables import status_text
@@ -239,8 +239,8 @@ def test_field_help_on_a_narrow_terminal(monkeypatch):
     config = gs.load_config("CartPole-v1:ppo")
     for width, stacked in ((80, True), (120, False)):
         screen = Console(file=io.StringIO(), force_terminal=True, width=width, color_system=None)
-        monkeypatch.setattr(fieldhelp, "make_console", lambda screen=screen: screen)
-        fieldhelp.print_field_help("CartPole-v1:ppo", config)
+        monkeypatch.setattr(configs, "make_console", lambda screen=screen: screen)
+        configs.print_field_help("CartPole-v1:ppo", config)
         assert isinstance(screen.file, io.StringIO)
         text = screen.file.getvalue()
         assert ("\n      Environment to solve, as Gymnasium names it" in text) == stacked

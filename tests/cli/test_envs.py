@@ -204,7 +204,7 @@ def test_without_a_target_the_runs_own_counts() -> None:
 
 
 def test_a_run_tells_its_relative_score(tmp_path: Path) -> None:
-    from gymnasium_solver.cli.summary import measured_from_random, normalized_row
+    from gymnasium_solver.cli.summary import measured_from_random, result_rows, score_text
     from gymnasium_solver.runs.query import get_run
     from gymnasium_solver.training.loop import train
     from gymnasium_solver.training.smoke import short_config
@@ -214,7 +214,7 @@ def test_a_run_tells_its_relative_score(tmp_path: Path) -> None:
     assert found is not None
     assert run.test is not None
     assert found["score"] == normalized_score("Bandit-v0", run.test["mean"])
-    assert normalized_row(run)[0][0] == "relative"
+    assert result_rows(run, [], score_text(run))[0][0] == "relative"
     cut = get_run(train(short_config("Bandit-v0:ppo"), runs_root=tmp_path))
     assert measured_from_random(cut) is None, "with another time limit it is another game"
 

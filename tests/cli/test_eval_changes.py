@@ -66,7 +66,7 @@ def test_changes_are_in_force_and_told(run: gs.Run, capsys: pytest.CaptureFixtur
         (("--max-episode-steps", "0"), "max_episode_steps: got 0"),
         (("--env-kwargs", "size"), "KEY=VALUE"),
         (("--env-kwargs", "sice=3"), "sice"),
-        (("--episodes", "-3"), "--episodes -3: must be a whole number"),
+        (("--episodes", "-3"), "--episodes -3: expected a whole number of at least 1"),
         (("--seed", "x"), "seed 'x': expected test, val, train"),
         (("other",), "expected one run, got @last, other"),
     ],

@@ -4,8 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from gymnasium_solver.cli.flags import FieldArgs, UsageError
-from gymnasium_solver.cli.named_run import choose_place
+import gymnasium_solver.cli.train  # noqa: F401 (it declares the verb)
+from gymnasium_solver.cli.field_flags import read_fields
+from gymnasium_solver.cli.flags import Args, UsageError
+from gymnasium_solver.cli.train_flags import choose_place
 from gymnasium_solver.config.load import config_dict, dump_config
 from gymnasium_solver.runs.checkpoint import save_checkpoint
 from gymnasium_solver.runs.edits import Edit, add_edit
@@ -16,8 +18,9 @@ from gymnasium_solver.training.prepare import load_config
 CONFIG = load_config("CartPole-v1:ppo")
 
 
-def words(root: Path, **options: str) -> FieldArgs:
-    return FieldArgs(options={"runs_dir": [str(root)], **{k: [v] for k, v in options.items()}})
+def words(root: Path, **flags: str) -> Args:
+    given = [f"--{name}={value}" for name, value in {"runs_dir": root, **flags}.items()]
+    return read_fields("train", given)
 
 
 def make_run(root: Path, *, status: str = "interrupted", has_checkpoint: bool = True) -> Run:

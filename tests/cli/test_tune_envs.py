@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from gymnasium_solver.bench.tune import Case, Speed, best, cases
+from gymnasium_solver.cli.bench import write
 from gymnasium_solver.cli.main import main
-from gymnasium_solver.cli.tune_envs import write
 from gymnasium_solver.training.prepare import load_config
 
 CONFIG = load_config("CartPole-v1:ppo", overrides={"n_envs": 8, "n_steps": 30})
@@ -57,7 +57,10 @@ def test_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ("words", "text"),
     [
         (["CartPole-v1:ppo", "--engines", "fast"], "--engines fast: expected"),
-        (["CartPole-v1:ppo", "--try-envs", "0"], "--try-envs 0: expected numbers"),
+        (
+            ["CartPole-v1:ppo", "--try-envs", "0"],
+            "--try-envs 0: expected a whole number",
+        ),
         (["CartPole-v1:ppo", "--seconds", "x"], "--seconds x: expected a number"),
         (["CartPole-v1:ppo", "--n-env", "3"], "unknown flag '--n-env'"),
         (["a", "b"], "expected one config"),

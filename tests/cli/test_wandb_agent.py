@@ -5,10 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from gymnasium_solver.cli.flags import UsageError, changes_of, parse_fields
-from gymnasium_solver.cli.train import OPTIONS
-from gymnasium_solver.cli.wandb_agent import with_agent
+import gymnasium_solver.cli.train  # noqa: F401 (it declares the verb)
+from gymnasium_solver.cli.field_flags import changes_of, read_fields
+from gymnasium_solver.cli.flags import Args, UsageError
+from gymnasium_solver.cli.train_flags import add_agent_parameters
 from gymnasium_solver.runs.query import get_config, get_run
+
+
+def under_agent(*words: str) -> Args:
+    args = read_fields("train", words)
+    add_agent_parameters(args)
+    return args
 
 
 def test_parameters_of_the_agent_are_fields(
@@ -21,24 +28,21 @@ def test_parameters_of_the_agent_are_fields(
     )
     monkeypatch.setenv("WANDB_SWEEP_PARAM_PATH", str(path))
     monkeypatch.setenv("WANDB_RUN_ID", "abc")
-    words = ["--config_id", "CartPole-v1:ppo", "--wandb_sweep", "--n-epochs", "7"]
-    args = with_agent(parse_fields(words, OPTIONS))
+    args = under_agent("--config_id", "CartPole-v1:ppo", "--wandb_sweep", "--n-epochs", "7")
     overrides, fill = changes_of(args)
     assert overrides == {"n_epochs": 7}  # a flag wins
     assert fill["policy_lr"] == '{"start": 0.01, "end": 0.0}'
     assert fill["hidden_dims"] == "[32, 32]"
-    assert args.last("run_name") == "abc"
-    assert args.last("if_exists") == "resume"
-    named = with_agent(parse_fields(["x", "--run-name", "mine"], OPTIONS))
-    assert named.last("run_name") == "mine"
+    assert (args.run_name, args.if_exists) == ("abc", "resume")
+    named = under_agent("x", "--run-name", "mine")
+    assert (named.run_name, named.if_exists) == ("mine", None)
 
 
 def test_without_an_agent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("WANDB_SWEEP_PARAM_PATH", raising=False)
-    args = parse_fields(["CartPole-v1:ppo"], OPTIONS)
-    assert with_agent(args).options == {}
+    assert under_agent("CartPole-v1:ppo").set == []
     with pytest.raises(UsageError, match="WANDB_SWEEP_PARAM_PATH is not set"):
-        with_agent(parse_fields(["CartPole-v1:ppo", "--wandb-sweep"], OPTIONS))
+        under_agent("CartPole-v1:ppo", "--wandb-sweep")
 
 
 @pytest.mark.services

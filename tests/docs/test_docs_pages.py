@@ -21,11 +21,11 @@ import pytest
 
 import gymnasium_solver
 from gymnasium_solver.algos import file_schema
-from gymnasium_solver.cli import eval as eval_verb
 from gymnasium_solver.cli import flags, many
 from gymnasium_solver.cli import sweep as sweep_verb
 from gymnasium_solver.cli.doctor import Check
-from gymnasium_solver.cli.main import main, verb_names
+from gymnasium_solver.cli.field_flags import load_target, read_fields, target_of
+from gymnasium_solver.cli.main import main, module_of, verb_names
 from gymnasium_solver.config.find import read_config_file
 from gymnasium_solver.envs import wrappers
 from gymnasium_solver.experiments.search import prepare as sweep_prepare
@@ -134,7 +134,7 @@ def check(words: list[str]) -> None:
         assert verb == "--help", "not a flag of gsolve itself"
         return
     assert verb in verb_names(), f"there is no verb {verb}"
-    module = import_module(f"gymnasium_solver.cli.{verb.replace('-', '_')}")
+    import_module(f"gymnasium_solver.cli.{module_of(verb)}")
     if verb == "eval":
         check_eval(argv)
         return
@@ -143,38 +143,39 @@ def check(words: list[str]) -> None:
         return
     if verb not in ("train", "show", "net", "tune-envs"):
         with pytest.raises(Parsed):
-            module.main(argv)
+            flags.run_verb(verb, argv)
         return
-    args = flags.parse_fields(argv, module.OPTIONS)
-    if verb == "train" and many.is_many(args) and not args.has("resume"):
-        many.parse_seeds(args.last("seeds"), None)
-        for name in many.expand(args.positionals):
-            flags.load_target(args, name, module.OPTIONS)
+    args = read_fields(verb, argv)
+    resumes = verb == "train" and args.resume is not None
+    if verb == "train" and many.is_many(args) and not resumes:
+        many.parse_seeds(args.seeds, None)
+        for name in many.expand(args.words):
+            load_target(args, name)
         return
-    target = flags.target_of(args)
-    if args.has("resume"):
+    target = target_of(args)
+    if resumes:
         assert target is None, "a resume takes no target"
     elif target is None:
-        assert args.has("help") or not argv, "no target"
+        assert args.help or not argv, "no target"
     # A run that is only spoken of is stood for by a config with the same fields.
     is_run = target is None or target.startswith("runs/")
-    flags.load_target(args, "CartPole-v1:ppo" if is_run else str(target), module.OPTIONS)
+    load_target(args, "CartPole-v1:ppo" if is_run else str(target))
 
 
 def check_sweep(argv: list[str]) -> None:
-    args = flags.parse_fields(argv, sweep_verb.OPTIONS)
-    target = flags.target_of(args)
-    if args.has("resume") or not argv:
+    args = read_fields("sweep", argv)
+    target = target_of(args)
+    if args.resume is not None or not argv:
         assert target is None, "a resume takes no target"
         return
     assert target is not None, "no target"
     if not target.endswith(".yaml") and target != "CONFIG":  # files and CONFIG are spoken of only
-        sweep_prepare.prepare(sweep_verb.plan_of(args, target)[0])
+        sweep_prepare.prepare(sweep_verb.plan_of(args)[0])
 
 
 def check_eval(argv: list[str]) -> None:
-    args = flags.parse_fields(argv, eval_verb.OPTIONS)
-    assert len(args.positionals) == 1 or not argv, "one run"
+    args = read_fields("eval", argv)
+    assert len(args.words) == 1 or not argv, "one run"
     unknown = {name.partition(".")[0] for name in args.fields} - {*EVAL_FIELDS}
     assert not unknown, f"{unknown}: not a field of the environment"
 

@@ -7,9 +7,9 @@ import gymnasium
 import numpy as np
 import pytest
 
-from gymnasium_solver.cli.doctor_env import all_findings
 from gymnasium_solver.cli.main import main
 from gymnasium_solver.envs.checks.env import Finding, examine, raw_findings
+from gymnasium_solver.envs.checks.findings import all_findings
 
 
 class Walk(gymnasium.Env[Any, Any]):

@@ -6,11 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from gymnasium_solver.cli.benchmark import take_up
-from gymnasium_solver.cli.flags import UsageError
 from gymnasium_solver.cli.main import main
 from gymnasium_solver.errors import ConfigError
-from gymnasium_solver.experiments.benchmark import read_benchmark, rows_of, verdict, write_tables
+from gymnasium_solver.experiments.benchmark import (
+    read_benchmark,
+    rows_of,
+    take_up,
+    verdict,
+    write_tables,
+)
 from gymnasium_solver.experiments.experiment import FOLDER
 from gymnasium_solver.experiments.statistics import Estimate
 from gymnasium_solver.runs.run import Run
@@ -107,10 +111,10 @@ def test_the_table_comes_from_run_folders(tmp_path: Path) -> None:
 def test_another_file_of_the_same_name_is_refused(tmp_path: Path) -> None:
     take_up(read_benchmark(declare(tmp_path)), tmp_path)
     changed = read_benchmark(declare(tmp_path, FILE.replace("[128]", "[64]")))
-    with pytest.raises(UsageError, match="other settings of wide"):
+    with pytest.raises(ConfigError, match="other settings of wide"):
         take_up(changed, tmp_path)
     more = read_benchmark(declare(tmp_path, FILE.replace("seeds: 4", "seeds: 5")))
-    with pytest.raises(UsageError, match="seeds"):
+    with pytest.raises(ConfigError, match="seeds"):
         take_up(more, tmp_path)
     assert take_up(changed, tmp_path, is_new_allowed=False).id == "benchmark-mine"
 

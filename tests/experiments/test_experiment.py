@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from gymnasium_solver.cli.flags import FieldArgs, UsageError
+import gymnasium_solver.cli.train  # noqa: F401 (it declares the verb)
+from gymnasium_solver.cli.field_flags import read_fields
+from gymnasium_solver.cli.flags import UsageError
 from gymnasium_solver.cli.main import main
-from gymnasium_solver.cli.many import expand, is_many, parse_jobs, parse_seeds
+from gymnasium_solver.cli.many import expand, is_many, parse_seeds
 from gymnasium_solver.config.load import config_dict
 from gymnasium_solver.config.yaml_file import dump_yaml, read_file
 from gymnasium_solver.errors import ConfigError, RunError, TrustError
@@ -47,23 +49,14 @@ def test_wrong_seeds(text: str) -> None:
         parse_seeds(text, None)
 
 
-def test_jobs() -> None:
-    assert parse_jobs("7", 2) == 7
-    assert parse_jobs(None, 1) == 1
-    with pytest.raises(UsageError, match="--jobs 0"):
-        parse_jobs("0", 3)
-
-
 def test_targets() -> None:
     assert expand(["CartPole-v1:ppo,dqn"]) == ["CartPole-v1:ppo", "CartPole-v1:dqn"]
     found = expand(["CartPole-v1:*"])
     assert {"CartPole-v1:ppo", "CartPole-v1:dqn"} <= set(found)
     with pytest.raises(ConfigError, match="no config matches"):
         expand(["Nothing:*"])
-    assert is_many(FieldArgs(["a", "b"]))
-    assert is_many(FieldArgs(["a:x,y"]))
-    assert is_many(FieldArgs(["a"], {"seeds": ["5"]}))
-    assert not is_many(FieldArgs(["CartPole-v1:ppo"]))
+    for words, expected in (("a b", True), ("a:x,y", True), ("a --seeds 5", True), ("a", False)):
+        assert is_many(read_fields("train", words.split())) == expected
 
 
 def test_the_folder(tmp_path: Path) -> None:

@@ -261,7 +261,7 @@ def test_the_verb_opens_the_page_of_an_episode(
     shared_run: gs.Run, studio: Studio, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("starlette")
-    from gymnasium_solver.cli import ui
+    from gymnasium_solver.cli import serve as serving
 
     asked: list[Any] = []
 
@@ -269,7 +269,7 @@ def test_the_verb_opens_the_page_of_an_episode(
         asked.append((settings, how))
         return 0
 
-    monkeypatch.setattr(ui, "serve", serve)
+    monkeypatch.setattr(serving, "serve", serve)
     episode = studio.play(Ask(shared_run.id, seed=3))
     assert main(["inspect", str(shared_run.path), "--episode", episode.id, "--ui"]) == 0
     settings, how = asked[0]

@@ -8,7 +8,7 @@ from gymnasium_solver.runs.run import Run
 WHOLE = "expected a whole number of at least"
 MISTAKES = {
     "play": [
-        ("@last --mode robot", "--mode robot: expected trained, random, user"),
+        ("@last --mode robot", "--mode robot: expected one of trained, random, user"),
         ("@last --record a.txt", "--record a.txt: expected a name in .npz, .mp4"),
         ("@last --episodes x", f"--episodes x: {WHOLE} 1"),
         ("CartPole-v1 --mode user --text", "--mode user needs a window or a terminal"),
@@ -22,7 +22,7 @@ MISTAKES = {
         ("@last --fps x", "--fps x: expected a number above 0"),
         ("@last --out a.avi", "a.avi: expected a name that ends in .mp4, .gif, .webp"),
         ("@last --seed soon", "seed 'soon': expected test, val, train or a number"),
-        ("@last --deterministic --sampled", "not allowed with argument"),
+        ("@last --deterministic --sampled", "exclude each other"),
         ("@last --env-kwargs length", "--env-kwargs takes KEY=VALUE, but was given 'length'"),
         ("@last --gird 2x2", "unknown flag '--gird'. Did you mean --grid?"),
     ],

@@ -91,11 +91,11 @@ def test_compose() -> None:
     assert data["volumes"].keys() == {"runs"}
     command = services["train"]["command"]
     assert command[-2:] == ["--if-exists", "resume"], "a restart continues"
-    from gymnasium_solver.cli import ui
+    from gymnasium_solver.cli import serve
 
     flags = [word for word in services["ui"]["command"] if word.startswith("--")]
-    text = Path(str(ui.__file__)).read_text(encoding="utf-8")
-    assert all(f'"{flag}"' in text for flag in flags)
+    text = Path(str(serve.__file__)).read_text(encoding="utf-8")
+    assert all(f"\n{flag} " in text for flag in flags)
 
 
 @pytest.mark.services

@@ -1,0 +1,228 @@
+"""Verbs for which any config field is a flag: `train`, `show`, `net`, `eval`, `sweep`, `tune-envs`.
+
+A field flag means what the same line in the YAML means: `--policy-lr 1e-3` is `policy_lr: 1e-3`,
+`--hidden-dims 64 64` is `hidden_dims: [64, 64]`, a bare `--normalize-obs` is `normalize_obs: true`
+and `--no-normalize-obs` is `normalize_obs: false`. Kebab and snake spellings are the same flag. The
+verb's own flags are those below "flags:" in its help, declared as in flags.py.
+"""
+
+import re
+from argparse import ArgumentTypeError
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from gymnasium_solver.cli.flags import (
+    MANY,
+    NO_VALUE,
+    NONE,
+    ONE,
+    OPTIONAL,
+    REPEATED,
+    VERBS,
+    Args,
+    Declared,
+    UsageError,
+    Verb,
+    Work,
+    declared,
+    key_value,
+    unknown_flag,
+    yaml_values,
+)
+from gymnasium_solver.errors import GsolveError
+from gymnasium_solver.suggest import nearest
+
+if TYPE_CHECKING:
+    from gymnasium_solver.config.schema import Config
+
+OWN: dict[str, dict[str, Declared]] = {}
+"""The flags of each of these verbs that has been imported, by all their names."""
+MOST_VALUES = {NONE: 0, ONE: 1, OPTIONAL: 1, REPEATED: 1}  # of all other flags any number
+_VALUE = re.compile(r"-(\d|\.\d|\.?inf)")  # -200, -.5 and -inf are values, -q is a flag
+_SURE_TARGET = re.compile(r".+\.(ya?ml|json)(:\w+)?|[\w./-]+-v\d+(:\w+)?")  # a file, or Env-v1:name
+_TARGET = re.compile(r"[\w./-]+:[A-Za-z_]\w*")  # also mc:rtg, which is a value
+
+
+def field_verb(name: str, text: str, hidden: str = "") -> Callable[[Work], Verb]:
+    """Declare a verb that takes fields. `text`: its help, which it prints itself. `hidden`: flags
+    that the help does not tell of."""
+    OWN[name] = own_flags(text, hidden)
+
+    def declare(work: Work) -> Verb:
+        VERBS[name] = lambda argv: work(read_fields(name, argv)) or 0
+        return VERBS[name]
+
+    return declare
+
+
+def own_flags(text: str, hidden: str = "") -> dict[str, Declared]:
+    """The flags that a help declares, by each of their names."""
+    section = text.partition("\nflags:\n")[2].partition("\n\n")[0]
+    lines = re.sub("^  ", "", section, flags=re.MULTILINE)
+    found = [*declared(lines), *declared("-h, --help\n" + hidden)]
+    return {name: one for one in found for name in one.names if one.names[0].islower()}
+
+
+def read_fields(verb: str, argv: Sequence[str]) -> Args:
+    """Split a command line into words, the verb's own flags, and flags of fields, which are not
+    checked against a config yet."""
+    own = OWN[verb]
+    args = Args(words=[], fields={}, spelled={}, own=list(own), command=["gsolve", verb, *argv])
+    for one in own.values():
+        setattr(args, one.dest, {NONE: False, MANY: [], REPEATED: []}.get(one.arity))
+    todo = list(argv)
+    while todo:
+        word = todo.pop(0)
+        if not _is_flag(word):
+            args.words.append(word)
+            continue
+        written, equals, value = word.partition("=")
+        flag = own.get(written.replace("_", "-"))
+        if flag is None and not written.startswith("--"):
+            raise UsageError(unknown_flag(written, own, "gsolve"))
+        values = [value] if equals else _take(todo, MANY if flag is None else flag.arity)
+        if flag is None:
+            field = written.removeprefix("--").replace("-", "_")
+            args.fields[field], args.spelled[field] = values, written
+        else:
+            _set(args, flag, written, values)
+    _rescue_target(args)
+    return args
+
+
+def _is_flag(word: str) -> bool:
+    return word.startswith("-") and len(word) > 1 and not _VALUE.match(word)
+
+
+def _take(words: list[str], arity: str) -> list[str]:
+    most = MOST_VALUES.get(arity, len(words))
+    values: list[str] = []
+    while words and len(values) < most and not _is_flag(words[0]):
+        values.append(words.pop(0))
+    return values
+
+
+def _set(args: Args, flag: Declared, written: str, values: list[str]) -> None:
+    """Set an own flag of the verb."""
+    if flag.arity == NONE:
+        if values:
+            raise UsageError(f"{written} takes no value, but was given '{values[0]}'")
+        setattr(args, flag.dest, True)
+        return
+    if flag.arity in (ONE, REPEATED) and not values:
+        raise UsageError(f"{written} needs a value")
+    try:
+        converted = [flag.convert(value) for value in values or [NO_VALUE]]
+    except ArgumentTypeError as error:
+        raise UsageError(f"{written} {error}") from None
+    if flag.arity in (MANY, REPEATED):
+        getattr(args, flag.dest).extend(converted)
+    else:
+        setattr(args, flag.dest, converted[-1])
+
+
+def _rescue_target(args: Args) -> None:
+    """`train --n-envs 4 CartPole-v1:ppo`: the last word is the target, not a second value."""
+    if args.words or getattr(args, "resume", None) or getattr(args, "config_id", None):
+        return
+    groups = [*args.fields.values(), getattr(args, "env_kwargs", [])]
+    certain = [values for values in groups if values and _SURE_TARGET.fullmatch(values[-1])]
+    second = [values for values in groups if len(values) > 1 and _TARGET.fullmatch(values[-1])]
+    for values in (*certain, *second):
+        args.words.append(values.pop())
+        return
+
+
+def target_of(args: Args) -> str | None:
+    """The name of the config: the first word, or `--config_id`."""
+    targets = [*args.words, *getattr(args, "config_id", [])]
+    if len(targets) > 1:
+        raise UsageError(f"expected one target, got {len(targets)}: {', '.join(targets)}")
+    return targets[0] if targets else None
+
+
+def overrides_of(args: Args) -> dict[str, Any]:
+    """The fields that the flags set, with the values that YAML would give them. Dotted keys are
+    places inside a field."""
+    from gymnasium_solver.config.yaml_file import parse_value
+
+    values = yaml_values(_settings(args), "--set")
+    for name, words in args.fields.items():
+        if not words:
+            bare = name.removeprefix("no_")
+            values[bare] = bare == name
+        else:
+            parsed = [parse_value(word) for word in words]
+            values[name] = parsed[0] if len(parsed) == 1 else parsed
+    for text in getattr(args, "env_kwargs", []):
+        if text.startswith("{"):
+            values["env_kwargs"] = parse_value(text)
+        else:
+            pair = yaml_values([text], "--env-kwargs")
+            values |= {f"env_kwargs.{key}": value for key, value in pair.items()}
+    return values
+
+
+def _settings(args: Args) -> list[str]:
+    return [*args.set, *getattr(args, "override", [])]
+
+
+def changes_of(args: Args) -> tuple[dict[str, Any], dict[str, str]]:
+    """The fields that the flags set, and the texts of `--set`, which fill placeholders."""
+    fill = dict(key_value(text, "--set") for text in _settings(args))
+    return {key: value for key, value in overrides_of(args).items() if key not in fill}, fill
+
+
+def load_target(args: Args, target: str) -> "Config":
+    """The config for these arguments; UsageError for a flag that is not a field. With --trust code
+    of a run made elsewhere is imported."""
+    from gymnasium_solver.training.prepare import load_config
+
+    if not all(args.fields.values()):
+        _check_flags(args)
+    overrides, fill = changes_of(args)
+    overlays = getattr(args, "overlay", [])
+    try:
+        return load_config(
+            target, overrides=overrides, fill=fill, overlays=overlays, trust=args.trust
+        )
+    except GsolveError:
+        _check_flags(args)  # a flag that is not a field is reported first
+        raise
+
+
+def _check_flags(args: Args) -> None:
+    """Check that every flag is a field of some algorithm. Names that the config's own errors
+    explain better (a field of another algorithm, a name of another library) are left to them. This
+    imports all algorithms, so it is done only if a flag has no value or the config is invalid.
+    """
+    from gymnasium_solver.algos.file_schema import json_schema
+    from gymnasium_solver.config.foreign import FOREIGN
+
+    fields = json_schema()["properties"]
+    known = {*fields, *FOREIGN}
+    own = [flag.removeprefix("--").replace("-", "_") for flag in args.own]
+    for name, words in args.fields.items():
+        written, first = args.spelled[name], name.partition(".")[0]
+        if not words and first.startswith("no_") and first not in known:
+            first = first.removeprefix("no_")
+        # A name similar to one of another library is also explained by the config.
+        if first not in known:
+            near = nearest(first, [*fields, *own, *FOREIGN], n=1)
+            if not FOREIGN.keys() & set(near):
+                flags = [*map(as_flag, fields), *args.own]
+                raise UsageError(unknown_flag(written, flags, "gsolve train <target>"))
+        if not words and first in fields and not _takes_boolean(fields[first]):
+            raise UsageError(f"{written} needs a value")
+
+
+def as_flag(field_name: str) -> str:
+    return "--" + field_name.replace("_", "-")
+
+
+def _takes_boolean(schema: Mapping[str, Any]) -> bool:
+    return (
+        schema.get("type") == "boolean"
+        or any(isinstance(value, bool) for value in schema.get("enum", []))
+        or any(_takes_boolean(option) for option in schema.get("anyOf", []))
+    )

@@ -1,0 +1,457 @@
+"""Verbs that send agents elsewhere or take them from there: `export`, `publish`, `pull`, `hub`,
+`import-sb3`, `import-config` and `track`."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gymnasium_solver.cli.flags import Args, UsageError, root_of, run_of, verb, yaml_values
+from gymnasium_solver.cli.tables import GREY, make_console, tell
+from gymnasium_solver.errors import ConfigError
+from gymnasium_solver.paths import user_path, write_output
+
+if TYPE_CHECKING:
+    from gymnasium_solver.runs.run import Run
+    from gymnasium_solver.share.export.export_run import Exported
+    from gymnasium_solver.share.foreign.hyperparams import Mapped
+    from gymnasium_solver.share.hub.publish import Publication
+
+DATASET = "GSOLVE_HUB_DATASET"
+
+
+@verb("""
+export: Write the policy of a run as a file that needs neither torch nor gymnasium-solver:
+the raw observation in, the environment's action out. The file is compared with the
+run's policy on 1,000 observations of its environment, and not written if it differs.
+
+RUN[/CHECKPOINT]
+--format onnx|c=onnx    onnx: every policy; c: one C header without dependencies, for small MLPs
+-o, --out FILE          default: policy-<env_steps>.onnx or .h in the run
+--runs-dir --trust --json
+
+examples:
+  gsolve export @last --format onnx
+  gsolve export a1b2/@best --format c --out policy.h
+""")
+def export(args: Args) -> None:
+    from gymnasium_solver.share.export.export_run import export_run
+
+    out = Path(args.out) if args.out else None
+    exported = export_run(args.checkpoint, root_of(args), args.format, out, trust=args.trust)
+    tell(args, exported.to_dict(), lambda: _print_exported(exported))
+
+
+def _print_exported(exported: "Exported") -> None:
+    console = make_console()
+    console.say(f"{exported.path}: {exported.size_bytes / 1e3:,.0f} kB")
+    for kind, values in (("in", exported.inputs), ("out", exported.outputs)):
+        for name, text in values.items():
+            console.say(f"  {kind:<3} {name:<14} {text}")
+    console.say(
+        f"same actions as {exported.run}/{exported.checkpoint} on {exported.compared_on}; "
+        f"largest difference {exported.largest_difference:.1e}"
+    )
+    if exported.env_wrappers:
+        names = ", ".join(exported.env_wrappers)
+        console.say(f"the environment must apply these wrappers of the run: {names}", "yellow")
+
+
+# --- the Hugging Face Hub
+
+
+@verb("""
+publish: Put a run on the Hugging Face Hub, in one commit: model card with the verdict, config,
+curves, video, metrics and the best checkpoint. Private unless --public is given. Host
+and user names, paths and secrets are removed; --dry-run lists all that would leave.
+
+RUN
+--repo USER/NAME      default: your account and <algo>-<env>
+--private             only you can see it (default)
+--public              everyone can see it
+--dry-run             send nothing; list every file that would be sent
+--checkpoints best|last|all=best     last: the best and the last
+--allow-diff          also send the diff of the working directory
+--no-video            do not send replay.mp4
+--onnx                also export and send policy.onnx
+--license ID=mit      licence of the weights
+--runs-dir --json
+
+examples:
+  gsolve publish @last --dry-run
+  gsolve publish a1b2 --repo ann/my-agent --public
+""")
+def publish(args: Args) -> None:
+    if args.public and args.private:
+        raise UsageError("--public and --private exclude each other; without both it is private")
+    from gymnasium_solver.share.hub.publish import Options, plan_publication, send
+
+    options = Options(
+        checkpoints=args.checkpoints,
+        allow_diff=args.allow_diff,
+        video=not args.no_video,
+        onnx=args.onnx,
+        licence=args.license,
+    )
+    plan = plan_publication(args.run, root_of(args), args.repo, options)
+    address = None if args.dry_run else send(plan, private=not args.public)
+    data = {
+        "run": plan.run.id,
+        "repo": plan.repo_id,
+        "private": not args.public,
+        "url": address,
+        "files": {name: len(content) for name, content in sorted(plan.package.files.items())},
+        "changed": plan.package.changed,
+        "notes": plan.notes,
+        "results": plan.results.to_dict(),
+    }
+    tell(args, data, lambda: _print_publication(plan, address, not args.public))
+
+
+def _print_publication(plan: "Publication", address: str | None, private: bool) -> None:
+    console = make_console()
+    files = sorted(plan.package.files.items())
+    if address is None:
+        for name, content in files:
+            why = plan.package.changed.get(name)
+            console.say(f"  {len(content):>11,}  {name}" + (f"  ({why})" if why else ""))
+    for note in plan.notes:
+        console.say(note, "yellow")
+    kind = "private" if private else "public"
+    what = f"{len(files)} files, {plan.package.size / 1e6:.2f} MB, {kind}"
+    if address is None:
+        console.say(f"dry run: nothing was sent. It would be {plan.repo_id}: {what}")
+    else:
+        console.say(f"{address}: {what}; {plan.results.text}")
+        console.say(f"gsolve pull {plan.repo_id}", GREY)
+
+
+@verb("""
+pull: Download a run that was published with gsolve publish. Every file is checked against its
+manifest; pickles are never downloaded, and no code of the repository is run.
+
+USER/REPO          the repository on the Hub
+--revision REV     a commit, branch or tag
+--name NAME        name of the run (default: USER--REPO)
+--runs-dir --json
+
+examples:
+  gsolve pull ann/ppo-CartPole-v1
+  gsolve pull ann/ppo-CartPole-v1 --revision 3f2a --name reference
+
+Most verbs also take hub:USER/REPO in place of a run, and pull it at the first use.
+""")
+def pull(args: Args) -> None:
+    from gymnasium_solver.runs.query import get_run
+    from gymnasium_solver.runs.run import check_run_name
+    from gymnasium_solver.share.hub.pull import pull_run
+
+    if args.name is not None:
+        check_run_name(args.name)
+    run = pull_run(args.repo.removeprefix("hub:"), root_of(args), args.revision, args.name)
+    summary = get_run(run)
+    score = "" if summary.test is None else f", test {summary.test['mean']:g}"
+    text = f"{run.path}: {summary.env_id} by {summary.algo_id}{score}\ngsolve eval {run.id}"
+    tell(args, {"run": run.id, "path": str(run.path), "pulled": run.meta()["pulled"]}, text)
+
+
+@verb("""
+hub: Keep many runs in one dataset of the Hugging Face Hub, for a study or a team.
+
+push|pull|list         push runs, pull or list matching ones
+[RUN|PATTERN...]       runs to push, or a pattern of ids
+--repo USER/NAME       the dataset (default: $GSOLVE_HUB_DATASET)
+--public               make a new dataset public
+--dry-run              push: list what would be sent
+--scores               list: show the scores
+--checkpoints best|last|all=best     push: which checkpoints
+--runs-dir --json
+
+examples:
+  gsolve hub push @last a1b2 --repo ann/cartpole-study
+  gsolve hub list --repo ann/cartpole-study --scores
+  gsolve hub pull 'CartPole*' --repo ann/cartpole-study
+""")
+def hub(args: Args) -> None:
+    repo = args.repo or os.environ.get(DATASET)
+    if not repo:
+        raise UsageError(f"which dataset? Give --repo USER/NAME, or set {DATASET}")
+    {"push": _push, "pull": _pull, "list": _list}[args.action](args, repo)
+
+
+def _push(args: Args, repo: str) -> None:
+    from gymnasium_solver.share.hub.datasets import plan_push, push_runs
+
+    if not args.patterns:
+        raise UsageError("no run given. Usage: gsolve hub push RUN... --repo USER/NAME")
+    packages = plan_push(args.patterns, root_of(args), checkpoints=args.checkpoints)
+    url = None if args.dry_run else push_runs(packages, repo, private=not args.public)
+    runs = {p.run.id: {name: len(data) for name, data in p.files.items()} for p in packages}
+    lines = []
+    for run_id, files in runs.items():
+        lines.append(f"{run_id}: {len(files)} files, {sum(files.values()) / 1e6:.2f} MB")
+        if args.dry_run:
+            lines += [f"  {size:>11,}  {name}" for name, size in sorted(files.items())]
+    lines.append(f"dry run: nothing was sent to {repo}" if url is None else url)
+    tell(args, {"repo": repo, "url": url, "runs": runs}, "\n".join(lines))
+
+
+def _pull(args: Args, repo: str) -> None:
+    from gymnasium_solver.share.hub.datasets import pull_runs
+
+    pulled, there = pull_runs(repo, _pattern(args), root_of(args))
+    lines = [str(run.path) for run in pulled]
+    here = [f"already here: {', '.join(there)}"] if there else []
+    data = {"pulled": lines, "there": there}
+    tell(args, data, lambda: print("".join(f"{line}\n" for line in [*lines, *here]), end=""))
+
+
+def _list(args: Args, repo: str) -> None:
+    from gymnasium_solver.share.hub.datasets import list_remote
+
+    runs = list_remote(repo, _pattern(args), scores=args.scores)
+    lines = []
+    for run in runs:
+        score = (run.results or {}).get("mean_reward")
+        lines.append(run.id + (f"  {score:.2f}" if isinstance(score, int | float) else ""))
+    data = [{"id": run.id, "files": run.n_files, "results": run.results} for run in runs]
+    tell(args, data, "\n".join(lines) or f"{repo} has no matching runs")
+
+
+def _pattern(args: Args) -> str:
+    if len(args.patterns) > 1:
+        raise UsageError(f"expected one pattern, got {', '.join(args.patterns)}")
+    return args.patterns[0] if args.patterns else ""
+
+
+# --- other libraries
+
+
+@verb("""
+import-sb3: Turn a model of Stable-Baselines3 (PPO, A2C, DQN, SAC, TD3, DDPG with MLP policies,
+PPO, A2C and DQN with CNN policies) or of CleanRL (a .cleanrl_model file) into a run
+that can be evaluated, watched, exported and trained further. Only tensors and plain
+values are read; nothing is unpickled.
+
+FILE                      model.zip of SB3, or a .cleanrl_model
+--env-id ID               its environment (default: as the file name says)
+--vec-normalize FILE      statistics of VecNormalize (vec_normalize.pkl)
+--name NAME               name of the run
+--episodes N=100          held-out episodes to score it
+--no-eval                 do not score it
+-s, --set KEY=VALUE       a field of the config; repeatable
+--runs-dir --json
+
+examples:
+  gsolve import-sb3 ppo-CartPole-v1.zip
+  gsolve import-sb3 model.zip --env-id HalfCheetah-v5 --vec-normalize vec_normalize.pkl
+  gsolve import-sb3 ppo.cleanrl_model --env-id CartPole-v1
+""")
+def import_sb3(args: Args) -> None:
+    path = Path(args.file)
+    if not path.is_file():
+        raise UsageError(f"{args.file}: there is no such file")
+    from gymnasium_solver.share.foreign.imported_model import import_model
+    from gymnasium_solver.share.foreign.model_files import read_cleanrl, read_sb3
+
+    env_id = args.env_id or _env_in_name(path)
+    statistics = Path(args.vec_normalize) if args.vec_normalize else None
+    is_sb3 = path.suffix == ".zip"
+    if statistics is not None and not is_sb3:
+        raise UsageError("--vec-normalize belongs to a model of SB3 (.zip)")
+    fields = yaml_values(args.set, "--set")
+    run, mapped = import_model(
+        read_sb3(path, statistics) if is_sb3 else read_cleanrl(path),
+        env_id,
+        root_of(args),
+        source=path.name,
+        name=args.name,
+        overrides={key.replace("-", "_"): value for key, value in fields.items()},
+        episodes=None if args.no_eval else args.episodes,
+        command=["gsolve", "import-sb3", path.name],
+    )
+    data = {"run": run.id, "path": str(run.path), "test": run.meta().get("test")}
+    data |= {"fields": mapped.fields, "unmapped": mapped.unmapped}
+    tell(args, data, lambda: _print_imported(run, mapped))
+
+
+def _env_in_name(path: Path) -> str:
+    """`ppo-CartPole-v1.zip`, as the zoo names its models."""
+    match = re.search(r"([A-Z][A-Za-z0-9]+(?:-[A-Za-z0-9]+)*-v\d+)", path.stem)
+    if match is None:
+        raise UsageError(f"{path.name} does not say which environment it plays; give --env-id ID")
+    return match[1]
+
+
+def _print_imported(run: "Run", mapped: "Mapped") -> None:
+    console, meta = make_console(), run.meta()
+    score = ""
+    if test := meta.get("test"):
+        stderr = "" if test["stderr"] is None else f" ± {test['stderr']:.3g}"
+        score = f", {test['mean']:.2f}{stderr} over {test['episodes']} episodes"
+    console.say(f"{run.path}: {meta['env_id']} by {meta['algo_id']}{score}")
+    for name, why in sorted(mapped.unmapped.items()):
+        console.say(f"  not used: {name} ({why})", GREY)
+    console.say(f"gsolve eval {run.id}; gsolve train ... --init-from-run {run.id}", GREY)
+
+
+@verb("""
+import-config: Translate hyper-parameters of the RL zoo (ppo.yml), CleanRL (a script, or its
+arguments as YAML or JSON) or SLM-Lab (a spec) into our YAML. Every field is translated or named
+as not translated, with the reason. Nothing in the file is executed.
+
+FILE               YAML, JSON or a Python script
+--env-id ID        the environment, where a file has several
+--algo NAME        the algorithm (default: as the file or its name says)
+-o, --out FILE     write here instead of printing
+--json
+
+examples:
+  gsolve import-config hyperparams/ppo.yml --env-id CartPole-v1
+  gsolve import-config cleanrl/ppo.py --out configs/cleanrl.yaml
+  gsolve import-config ppo_cartpole.json
+""")
+def import_config(args: Args) -> None:
+    from gymnasium_solver.share.foreign.config_files import read_foreign
+    from gymnasium_solver.training.prepare import build_config
+
+    found = read_foreign(Path(args.file), args.env_id, args.algo)
+    build_config({"env_id": found.env_id, "algo_id": found.algo_id, **found.mapped.fields})
+    if args.json or args.out is None:
+        data = {
+            "library": found.made_by,
+            "env_id": found.env_id,
+            "algo_id": found.algo_id,
+            "fields": found.mapped.fields,
+            "unmapped": found.mapped.unmapped,
+        }
+        tell(args, data, lambda: print(found.text(), end=""))
+        return
+    out = Path(args.out)
+    if out.exists():
+        raise ConfigError(f"{out} exists; choose another name, or remove it.")
+    write_output(out, "the config", found.text())
+    for name, why in sorted(found.mapped.unmapped.items()):
+        print(f"not translated: {name}: {why}", file=sys.stderr)
+    print(f"{out}: gsolve train {out}:{found.algo_id}")
+
+
+# --- trackers
+
+
+@verb("""
+track: Send the metrics, events, videos and checkpoints of a run to a tracker. Each row is sent
+once, even if this process is killed and started again, and after a resume.
+
+RUN
+--to NAME                  csv, tensorboard, wandb, trackio; or several; required
+--follow                   continue until the run has ended
+--out PATH                 the CSV file, or the folder of TensorBoard's runs
+--project NAME             project at the tracker
+--entity NAME              W&B user or team
+--mode online|offline      W&B (default: online with an account)
+--no-checkpoints           W&B: do not store checkpoints
+--json --runs-dir
+
+examples:
+  gsolve track @last --to tensorboard
+  gsolve track @last --to wandb --follow
+  gsolve track a1b2 --to csv --out metrics.csv
+  gsolve track dashboard --project CartPole-v1 --dry-run
+  gsolve track fetch RUN_ID
+
+gsolve train ... --track wandb,tensorboard follows a new run from its start.
+""")
+def track(args: Args) -> int:
+    from gymnasium_solver.share.trackers.follow import Follower
+    from gymnasium_solver.share.trackers.sink import Options, read_names
+
+    names = read_names(args.to)
+    if not names:
+        raise UsageError("--to needs a tracker: csv, tensorboard, wandb or trackio")
+    run = run_of(args)
+    if args.follow and len(names) > 1:
+        return _follow_all(args, run, names)
+    options = Options(
+        out=None if args.out is None else user_path(args.out).absolute(),
+        project=args.project,
+        entity=args.entity,
+        mode=args.mode,
+        checkpoints=not args.no_checkpoints,
+    )
+    if args.follow and hasattr(os, "nice"):
+        os.nice(10)  # training comes first
+    done = {}
+    for name in names:
+        follower = Follower(run, name, options)
+        done[name] = follower.follow() if args.follow else follower.send()
+        if not args.json:
+            print(f"{name}: {done[name]}", flush=True)
+    tell(args, {"run": run.id, "sent": done}, lambda: None)
+    return 0
+
+
+def _follow_all(args: Args, run: "Run", names: list[str]) -> int:
+    """One process per tracker: a slow one does not hold up the others."""
+    words = [sys.executable, "-m", "gymnasium_solver", "track", str(run.path), "--follow"]
+    for name in ("out", "project", "entity", "mode"):
+        words += [] if getattr(args, name) is None else [f"--{name}", getattr(args, name)]
+    words += ["--no-checkpoints"] * args.no_checkpoints + ["--json"] * args.json
+    processes = [subprocess.Popen([*words, "--to", name]) for name in names]
+    return max(process.wait() for process in processes)
+
+
+@verb("""
+track dashboard: Create a W&B workspace for the runs of a project: panels over env steps.
+
+--project NAME     default: $WANDB_PROJECT
+--entity NAME      default: $WANDB_ENTITY
+--dry-run          print it, send nothing
+--json
+
+examples:
+  gsolve track dashboard --project CartPole-v1 --dry-run
+  gsolve track dashboard --entity me --project CartPole-v1
+""")
+def dashboard(args: Args) -> None:
+    from gymnasium_solver.share.trackers.wandb_run import DEFAULT_PROJECT, as_json, save, workspace
+
+    entity = args.entity or os.environ.get("WANDB_ENTITY")
+    project = args.project or os.environ.get("WANDB_PROJECT") or DEFAULT_PROJECT
+    if entity is None and not args.dry_run:
+        raise UsageError("--entity NAME or $WANDB_ENTITY is needed: your W&B user or team")
+    made = workspace(entity or "entity", project)
+    if not args.dry_run:
+        print(save(made))
+        return
+    lines = [f"workspace {made.name} in {entity or 'your entity'}/{project}, x axis env_steps"]
+    for section in made.sections:
+        lines.append(f"  {section.name}: {len(section.panels)} panels")
+        names = [getattr(panel, "title", None) or type(panel).__name__ for panel in section.panels]
+        lines += [f"    {name}" for name in names]
+    lines.append("nothing was sent; --json prints all of it")
+    tell(args, lambda: as_json(made), "\n".join(lines))
+
+
+@verb("""
+track fetch: Download a run that gsolve track sent to W&B: config, metrics, events, checkpoints.
+
+RUN_ID             the whole id of the run
+--project NAME     default: $WANDB_PROJECT
+--entity NAME      default: $WANDB_ENTITY, or your own
+--json --runs-dir
+
+examples:
+  gsolve track fetch CartPole-v1-ppo-20260101-120000-a1b2 --project CartPole-v1
+""")
+def fetch(args: Args) -> None:
+    from gymnasium_solver.share.trackers.wandb_run import fetch as fetch_run
+
+    project = args.project or os.environ.get("WANDB_PROJECT")
+    if project is None:
+        raise UsageError("--project NAME or $WANDB_PROJECT is needed: where the run was sent")
+    entity = args.entity or os.environ.get("WANDB_ENTITY")
+    run = fetch_run(args.run_id, root_of(args), project, entity)
+    tell(args, {"run": run.id, "path": str(run.path)}, str(run.path))

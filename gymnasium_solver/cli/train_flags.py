@@ -1,0 +1,334 @@
+"""What the command line of `gsolve train` means: its flags, the folder of the run, the observers.
+
+A start that may be repeated, after a preemption or by a job array, is `--run-name NAME --if-exists
+resume`: it trains, continues exactly, or says that the run is finished.
+"""
+
+import json
+import os
+import re
+import shlex
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gymnasium_solver.cli.field_flags import overrides_of
+from gymnasium_solver.cli.flags import Args, UsageError, root_of
+from gymnasium_solver.lanes import current_lane
+from gymnasium_solver.paths import is_file, is_folder, user_path
+from gymnasium_solver.suggest import did_you_mean
+
+if TYPE_CHECKING:
+    from gymnasium_solver.config.schema import Config
+    from gymnasium_solver.runs.resolve import ResolvedCheckpoint
+    from gymnasium_solver.runs.run import Run
+    from gymnasium_solver.training.observer import Observer
+
+HELP = """\
+usage: gsolve train <env>[:<variant>] [flags]
+       gsolve train path/to/config.yaml[:variant] [flags]
+       gsolve train CONFIG... --seeds 5 [--jobs N] [flags]
+       gsolve train --resume RUN|EXPERIMENT [flags]
+
+Train an agent, by PPO unless a variant or --algo-id says otherwise. Any field of the config is a
+flag, in kebab or snake case, with the same meaning as in the YAML. gsolve train CartPole-v1:ppo
+--help shows every field with its value there.
+
+flags:
+  --FIELD VALUE...         set a field: --policy-lr 1e-3, --hidden-dims 64 64,
+                           --policy-lr "{start: 1e-3, end: 0}", --early-stop-on-eval-threshold null
+  --FIELD, --no-FIELD      true and false, where the field takes them: --normalize-obs
+  --env-kwargs KEY=VALUE...
+                           arguments of the environment
+  -s, --set KEY=VALUE      fill ${KEY} in the config, or set a field; repeatable
+  --overlay NAME...        lay named sets of fields over the config, such as quick or wide
+  --resume RUN             continue where a run stopped; further flags change its config.
+                           RUN/@best goes back to that checkpoint and removes the later ones
+  --dev                    do not train: check in seconds that this config learns at all (finite
+                           gradients that reach every parameter, weights that change, losses that
+                           fall on the same data)
+  --render                 open a window that shows the newest policy at play in up to 16 envs, in a
+                           process of its own
+  --trust                  import the code that the config of a run made elsewhere names
+  --runs-dir DIR           folder of all runs (default: $GSOLVE_RUNS or ./runs)
+  --run-name NAME          name of the run's folder in it (default: config, time and four digits)
+  --run-dir DIR            the run's folder, anywhere
+  --if-exists WHAT         if that folder exists: error (default), resume (continue it, or say that
+                           it is finished), restart (archive it), new (add a number)
+  --seeds 5                train five seeds; --seeds 1,2,7 or --seeds 3..7 chooses them. Several
+                           configs, CartPole-v1:ppo,dqn and 'CartPole-v1:*' are trained together
+  --jobs N                 runs at a time (default: one per CPU)
+  --stack                  train the seeds of a config as one program, or as N with --jobs N
+                           (default: one per CPU with at least four seeds each; on a GPU up to five
+                           with at least two). For small networks (docs/experiments.md)
+  --ablations FILE         also train each config with each overlay in this YAML list
+  --experiment NAME        name of the experiment, to continue it by the same command
+  --track NAME,NAME        follow the run with csv, tensorboard, wandb or trackio, each in a process
+                           of its own (gsolve track); repeatable
+  --backend NAME           local (default), ray, slurm, dstack or modal
+  --resources "cpus=4 memory=8 gpus=1 hours=2"
+                           what each run gets on a cluster, instead of the estimate
+  --sbatch "partition=gpu account=x"
+                           further options of sbatch
+  --detach                 run in the background; gsolve jobs lists, shows and cancels
+  --log-level LEVEL        show messages from debug, info (default), warning or error on
+  --no-keys                do not read keys; else on a terminal: c checkpoint, e evaluate,
+                           p pause, q save and stop, h help
+  -q, --quiet              print only the start, the result and the path
+  -h, --help               show this help; after a target, all of its fields
+
+fields that are mostly given as flags:
+  --init-from-run RUN/@best
+                           start from the weights of another run
+  --profile                print where the time went, and write trace.json, which opens
+                           in a browser (ui.perfetto.dev)
+
+examples:
+  gsolve train CartPole-v1:ppo
+  gsolve train CartPole-v1:ppo --max-env-steps 50_000 --seed 7 -q
+  gsolve train LunarLander-v3:ppo --n-envs 16 --policy-lr lin_0.001 --hidden-dims 128 128
+  gsolve train FrozenLake-v1:ppo --env-kwargs is_slippery=false
+  gsolve train --resume @last --max-env-steps 1e6
+  gsolve train CartPole-v1:ppo CartPole-v1:dqn --seeds 5 --jobs 2
+
+gsolve list shows all configs."""
+
+
+HIDDEN = """
+--override KEY=VALUE     of the system that users migrate from, as are the following; repeatable
+--config-id NAME         the target; repeatable
+--epoch @best|@last
+--list-envs [FILTER]
+--wandb-sweep
+"""
+POLICIES = ("error", "resume", "restart", "new")
+# What `wandb agent` sets when it starts the program of a sweep, once per trial.
+AGENT_PARAMS, AGENT_RUN = "WANDB_SWEEP_PARAM_PATH", "WANDB_RUN_ID"
+
+
+# --- the config
+
+
+def check_is_no_run(target: str, runs_dir: str | None) -> None:
+    """Reject a run given in place of a config, and say how to continue or repeat it."""
+    from gymnasium_solver.runs.run import is_run, runs_root
+    from gymnasium_solver.runs.words import runs_dir_flag
+
+    root = runs_root(runs_dir)
+    run = target.partition("/")[0] if target.startswith("@") else target
+    if not (run.startswith("@") or is_run(root / run) or is_run(Path(run))):
+        return
+    config = (Path(run) if "/" in run else root / run) / "config.yaml"
+    raise UsageError(
+        f"'{target}' is a run, not a config.\n"
+        f"  to continue it:   gsolve train --resume {target}{runs_dir_flag(runs_dir)}\n"
+        f"  to repeat it:     gsolve train {shlex.quote(str(config))}"
+    )
+
+
+def add_agent_parameters(args: Args) -> None:
+    """Under `wandb agent`: add the parameters of its trial; flags that are given win. The run gets
+    the agent's id, so that a trial that is started again continues."""
+    path, run_id = os.environ.get(AGENT_PARAMS), os.environ.get(AGENT_RUN)
+    if path is None:
+        if args.wandb_sweep:
+            raise UsageError(
+                f"--wandb-sweep: ${AGENT_PARAMS} is not set; `wandb agent SWEEP` starts trials "
+                "with it"
+            )
+        return
+    from gymnasium_solver.experiments.search.files import given_params
+
+    params = given_params(Path(path)).items()
+    settings = [f"{name}={json.dumps(value)}" for name, value in params if name not in args.fields]
+    args.set = [*settings, *args.set]
+    if run_id and args.run_name is None and args.run_dir is None:
+        args.run_name, args.if_exists = run_id, args.if_exists or "resume"
+
+
+def debuggable(args: Args, config: "Config") -> "Config":
+    """Under a debugger, one environment in this process, unless the command line says otherwise:
+    breakpoints in an environment of another process would never be hit."""
+    if sys.gettrace() is None or {"n_envs", "vectorization_mode"} & set(overrides_of(args)):
+        return config
+    print("a debugger is attached: one environment, in this process")
+    return config.replace(n_envs=1, vectorization_mode="sync", eval_async=False, collectors=None)
+
+
+# --- what observes it
+
+
+def console_options(args: Args, config: "Config") -> dict[str, Any]:
+    """The flags about output, as arguments of TrainConsole."""
+    from gymnasium_solver.cli.logs import check_level
+
+    return {
+        "quiet": args.quiet or config.quiet,
+        "runs_dir": args.runs_dir,
+        "keys": not args.no_keys,
+        "log_level": check_level(args.log_level or "info"),
+    }
+
+
+def followers(args: Args, config: "Config") -> "list[Observer]":
+    """What starts processes next to the training: the window of `--render`, and the trackers of
+    `--track` or of $GSOLVE_TRACK, which the runs of an experiment inherit."""
+    found: list[Observer] = []
+    if args.render:
+        from gymnasium_solver.media.stage import has_display
+        from gymnasium_solver.training.render import LiveWindow, check_render
+
+        check_render(config, has_display())
+        found.append(LiveWindow())
+    if names := ",".join(args.track) or os.environ.get("GSOLVE_TRACK", ""):
+        from gymnasium_solver.share.trackers.follow import Launcher
+        from gymnasium_solver.share.trackers.sink import read_names
+
+        found.append(Launcher(read_names(names)))
+    return found
+
+
+# --- a resume
+
+
+def resume_ref(args: Args) -> str:
+    """RUN or RUN/CHECKPOINT; `--epoch @best` is an alternative spelling of a checkpoint."""
+    if args.epoch is None:
+        return str(args.resume)
+    if args.epoch not in ("@best", "@last"):
+        raise UsageError(
+            f"--epoch {args.epoch}: checkpoints are named by env steps, for example: "
+            f"gsolve train --resume {args.resume}/<env_steps>. gsolve run {args.resume} lists them"
+        )
+    return f"{args.resume}/{args.epoch}"
+
+
+def changes(before: "Config", after: "Config") -> list[str]:
+    """One line per changed field."""
+    from gymnasium_solver.cli.configs import shown
+
+    return [
+        f"{name}: {shown(getattr(before, name))} → {shown(getattr(after, name))}"
+        for name in type(after).model_fields
+        if getattr(before, name, None) != getattr(after, name)
+    ]
+
+
+def going_back(found: "ResolvedCheckpoint") -> list[str]:
+    """A warning about what a resume from an older checkpoint removes."""
+    from gymnasium_solver.runs.checkpoint import list_checkpoints
+
+    env_steps = int(found.path.resolve().name)
+    later = [c for c in list_checkpoints(found.run.checkpoints_dir) if c.env_steps > env_steps]
+    if not later:
+        return []
+    names = ", ".join(f"{c.env_steps}{' @best' * c.is_best}{' @last' * c.is_last}" for c in later)
+    return [
+        f"going back to {env_steps:,} env steps; everything later is removed: "
+        f"checkpoints {names}, and their metrics and evaluations"
+    ]
+
+
+# --- the folder of the run
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a run goes: its folder is `root / name`, or a new one in `root` without a name."""
+
+    root: Path
+    name: str | None = None
+    is_resume: bool = False
+    is_finished: bool = False
+    note: str = ""
+
+    @property
+    def path(self) -> Path:
+        return self.root / str(self.name)
+
+
+def choose_place(args: Args, config: "Config") -> Place:
+    """The folder for this command line, after applying --if-exists to one that exists."""
+    name, folder, policy = args.run_name, args.run_dir, args.if_exists
+    if name is None and folder is None:
+        if policy is not None:
+            raise UsageError("--if-exists needs --run-name NAME or --run-dir DIR")
+        return Place(root_of(args))
+    if name is not None and folder is not None:
+        raise UsageError("give --run-name or --run-dir, not both")
+    path = root_of(args) / name if folder is None else user_path(folder)
+    if policy is not None and policy not in POLICIES:
+        hint = did_you_mean(policy, POLICIES) or f"Expected {', '.join(POLICIES)}."
+        raise UsageError(f"--if-exists {policy}: unknown. {hint}")
+    if not (is_folder(path) or is_file(path)):
+        return Place(path.parent, path.name) if folder else Place(root_of(args), name)
+    return _existing(path.parent, path.name, policy or "error", config, args.trust)
+
+
+def _existing(root: Path, name: str, policy: str, config: "Config", trust: bool) -> Place:
+    from gymnasium_solver.runs.checkpoint import list_checkpoints
+    from gymnasium_solver.runs.manage import archive, refuse_running
+    from gymnasium_solver.runs.run import JOB_FILES, Run, clear_run, is_run, is_unfinished
+
+    run = Run(root / name)
+    if is_unfinished(run.path):
+        return Place(root, name)
+    if not is_run(run.path):
+        raise UsageError(f"{run.path} exists and is not a run; choose another name")
+    if policy != "new":
+        refuse_running([run])
+    if policy == "error":
+        raise UsageError(
+            f"{run.path} exists; add --if-exists resume (continue it), restart (archive it and "
+            "train anew) or new (add a number to the name)"
+        )
+    if policy == "new":
+        number = 2
+        while (root / f"{name}-{number}").exists():
+            number += 1
+        return Place(root, f"{name}-{number}")
+    if policy == "resume" and list_checkpoints(run.checkpoints_dir):
+        _check_same(run, config, trust)
+        is_finished = run.meta().get("status") == "finished"
+        return Place(root, name, is_resume=not is_finished, is_finished=is_finished)
+    if policy == "resume" and any((run.path / name).exists() for name in JOB_FILES):
+        # Killed before its first checkpoint. The job that trains it anew is this very process,
+        # whose files must stay where they are.
+        clear_run(run.path)
+        return Place(root, name)
+    if policy == "resume" and current_lane() is not None:
+        # The same in a stack, whose files are elsewhere. Moved first: a kill leaves no part of it.
+        gone = root / f".{name}-{os.getpid()}"
+        shutil.rmtree(run.path.rename(gone))
+        return Place(root, name)
+    # The same without a job, or to be trained anew.
+    created = str(run.meta().get("created_at", ""))[:19]
+    aside = Run(root / f"{name}-{re.sub('[^0-9]', '', created)}")
+    run.path.rename(aside.path)
+    return Place(root, name, note=f"the earlier run is now {archive([aside])[0]}")
+
+
+def _check_same(run: "Run", config: "Config", trust: bool) -> None:
+    """A resumed run keeps its config, so other flags now would be ignored: refuse them. What was
+    changed while it trained (`gsolve set`) is no difference."""
+    from gymnasium_solver.config.load import config_dict
+    from gymnasium_solver.runs.edits import values_at_start
+    from gymnasium_solver.training.prepare import load_config
+
+    saved = config_dict(load_config(str(run.config_path), trust=trust)) | values_at_start(run)
+    given = config_dict(config)
+    if given.get("seed") is None:
+        given["seed"] = saved.get("seed")
+    # A run records what `auto` has become.
+    other = [
+        name
+        for name in {**saved, **given}
+        if saved.get(name) != given.get(name) and given.get(name) != "auto"
+    ]
+    if other:
+        raise UsageError(
+            f"{run.id} was started with other values of {', '.join(other)}. Continue it with "
+            f"gsolve train --resume {run.id}, or train anew with --if-exists restart"
+        )
