@@ -74,3 +74,8 @@ def details_of(error: BaseException | None) -> str:
 class Unsupported(Exception):
     """A computation that cannot be recorded or compiled (fast/); the message says why. Another form
     of it is used, so this never reaches a user."""
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's text, or its class if it has none."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -17,7 +17,7 @@ from gymnasium import spaces
 
 from gymnasium_solver.bench.harness import Options, say, spread, table
 from gymnasium_solver.envs.make import make_vector_env
-from gymnasium_solver.errors import GsolveError
+from gymnasium_solver.errors import GsolveError, first_line
 
 N_ACTION_BATCHES = 64
 N_SLICES = 5
@@ -55,7 +55,7 @@ def measure(options: Options) -> list[dict[str, Any]]:
             try:
                 rates = _rates(case, slice_s, flip=repeat % 2 == 1)
             except (GsolveError, ImportError, gymnasium.error.Error) as error:
-                missing[case] = (str(error).splitlines() or [type(error).__name__])[0]
+                missing[case] = first_line(error)
                 continue
             raw[case].append(rates[0])
             ours[case].append(rates[1])

@@ -36,12 +36,12 @@ class Decision:
     chosen: np.ndarray | None = None
     """The same in the policy's units."""
     probabilities: np.ndarray | None = None
-    """Of each choice, or of each bit being set."""
+    """The probability of each choice, or of each bit being set."""
     q_values: np.ndarray | None = None
-    """Of each discrete action."""
+    """The Q-value of each discrete action."""
     mean: np.ndarray | None = None
     std: np.ndarray | None = None
-    """Of a continuous action; `std` is that of the noise before a squashing to the bounds."""
+    """Moments of a continuous action; `std` is that of the noise before squashing to the bounds."""
     value: float | None = None
     """Return that the agent expects from here on."""
     is_greedy: bool = True
@@ -49,8 +49,8 @@ class Decision:
     best: np.ndarray | None = None
     """The action that the agent considers best, as `step` takes it."""
     entropy: float | None = None
-    """Of the distribution that actions are sampled from, in the policy's units; that of a squashed
-    action before the squashing."""
+    """Entropy of the distribution that actions are sampled from, in the policy's units; that of a
+    squashed action before the squashing."""
     seen: dict[str, np.ndarray] = field(default_factory=dict)
     """Input of the network: "" is its vector, "image NAME" are planes (channel, height, width)."""
     carry: dict[str, np.ndarray] = field(default_factory=dict)

@@ -123,7 +123,7 @@ def grid(tiles: Sequence[np.ndarray], rows: int, columns: int) -> np.ndarray:
 
 
 def _page_grid(tiles: Sequence[np.ndarray], most: int) -> np.ndarray:
-    """As many columns as fit on a page, at most `most`."""
+    """Tiles in as many columns as fit on a page, at most `most`."""
     columns = max(1, min(most, len(tiles), (PAGE - GAP) // (tiles[0].shape[1] + GAP)))
     return grid(tiles, -(-len(tiles) // columns), columns)
 
@@ -200,7 +200,7 @@ BAR_WIDTH, BAR_HEIGHT, NAME_WIDTH = 640, 22, 190
 
 
 def enlarge(picture: np.ndarray, height: int = TILE) -> np.ndarray:
-    """By a whole number, to at most about `height`; large ones are shrunk."""
+    """A picture enlarged by a whole number to at most about `height`; a large one is shrunk."""
     if picture.shape[0] > 2 * height or picture.shape[1] > 3 * height:
         return resized(picture, min(2 * height / picture.shape[0], 3 * height / picture.shape[1]))
     return resized(picture, float(max(1, round(height / picture.shape[0]))))
@@ -213,7 +213,7 @@ def unit(map_: np.ndarray) -> np.ndarray:
 
 
 def stretched(map_: np.ndarray) -> np.ndarray:
-    """From its lowest value, as 0, to its highest, as 1; a constant map becomes 0."""
+    """A map scaled so that its lowest value is 0 and its highest 1; a constant map becomes 0."""
     low, high = float(map_.min()), float(map_.max())
     return (map_ - low) / (high - low) if high - low > 1e-6 * abs(high) else np.zeros_like(map_)
 
@@ -323,7 +323,7 @@ class HalfBlocks:
 
     @property
     def height(self) -> int:
-        """In characters."""
+        """The height in characters."""
         return len(self.pixels) // 2
 
     def __rich_console__(self, console: object, options: object) -> Iterator[Segment]:

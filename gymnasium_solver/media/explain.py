@@ -59,7 +59,7 @@ class Question:
     """What to explain."""
 
     steps: tuple[int, ...] = ()
-    """Of the episode, from 0; none: the first, the middle and the last one."""
+    """Steps of the episode, from 0; none: the first, the middle and the last one."""
     methods: tuple[str, ...] = METHODS
     target: str = "action"
     """Or value."""
@@ -100,7 +100,7 @@ class _Episode:
     """The first `most_steps` steps, and those to explain."""
     actions: dict[int, str]
     names: list[str]
-    """Of the components of the observation."""
+    """Names of the components of the observation."""
     notes: list[str]
 
 
@@ -411,6 +411,6 @@ def _of(part: str) -> str:
 
 
 def _slug(*words: str) -> str:
-    """For file names; parts of observations may have any name."""
+    """Words as a file name; parts of observations may have any name."""
     joined = "-".join(word for word in words if word)
     return "".join(c if c.isascii() and c.isalnum() else "-" for c in joined).lower()

@@ -254,7 +254,7 @@ class ImageView:
     """One image part of the network's input."""
 
     name: str
-    """Of the part; "" where the observation is the image."""
+    """The name of the part; "" where the observation is the image."""
     planes: np.ndarray
     """[C, H, W] as the network gets them."""
     groups: list[Group]
@@ -344,7 +344,7 @@ def _look_at_image(
 
 
 def component_names(encoder: ObsEncoder) -> list[str]:
-    """Of the vector part: numbers as part[i], one-hot values as part=value."""
+    """Names of the vector part: numbers as part[i], one-hot values as part=value."""
     names: list[str] = []
     for vector in encoder.vectors:
         label = vector.name or "obs"

@@ -23,9 +23,8 @@ import numpy as np
 from PIL import Image
 
 from gymnasium_solver.algos.agent import Agent
-from gymnasium_solver.config.schema import Config
 from gymnasium_solver.envs.action_checks import action_checker
-from gymnasium_solver.errors import ConfigError, EnvError
+from gymnasium_solver.errors import ConfigError, EnvError, first_line
 from gymnasium_solver.media.actors import Decision, PolicyActor, title_of, trained_agent
 from gymnasium_solver.media.drawing import group_pictures, mosaic
 from gymnasium_solver.media.explain_step import groups_of
@@ -39,6 +38,7 @@ from gymnasium_solver.runs.episodes import Episode, get_episode
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.spaces.native_actions import action_shape
 from gymnasium_solver.spaces.observations import map_obs, obs_arrays
+from gymnasium_solver.spaces.space_types import is_discrete, is_multi_binary
 from gymnasium_solver.training.score import pick_seed
 from gymnasium_solver.training.targets import ENV_FIELDS, Found, find_run, with_fields
 from gymnasium_solver.training.threads import limited_threads, pick_threads
@@ -138,15 +138,16 @@ class _Recording:
         self.scene, self.ask, self.should_stop = scene, ask, should_stop
         self.script = Script.of(scene, ask.branch)
         config, base = scene.found.config, self.script.base
-        greedy = ask.greedy
-        if greedy is None:
-            greedy = config.eval_deterministic if base is None else bool(base.facts["greedy"])
-        self.greedy = greedy
         if base is None:
+            self.greedy = config.eval_deterministic
             self.seed = pick_seed(config, scene.run, scene.env_steps, ask.seed)
         else:
-            self.seed = int(base.facts["seed"])
-        self.actor = PolicyActor(scene.agent, greedy=greedy, explains=True)
+            self.greedy, self.seed = bool(base.facts["greedy"]), int(base.facts["seed"])
+        if ask.greedy is not None:
+            self.greedy = ask.greedy
+        self.gamma = float(getattr(config, "gamma", 1.0))
+        self.gae_lambda = float(getattr(config, "gae_lambda", GAE_LAMBDA))
+        self.actor = PolicyActor(scene.agent, greedy=self.greedy, explains=True)
         self.encoders = {"render": FrameEncoder(), "net": FrameEncoder("png")}
 
     def play(self, on_start: Callable[[Episode], None] | None) -> Episode:
@@ -162,15 +163,15 @@ class _Recording:
             if on_start is not None:
                 on_start(Episode(writer.path))
             last, ended = self._steps(player, plan, writer, moment)
-            result = {
-                "steps": last.t,
-                "return": last.episode_return,
-                "ended": ended,
-                "wall_s": time.perf_counter() - started_s,
-            }
-            return self._finish(writer, result)
+            result = {"steps": last.t, "return": last.episode_return, "ended": ended}
+            result["wall_s"] = time.perf_counter() - started_s
+            space = self.scene.stage.env.action_space
+            start = int(space.start) if is_discrete(space) else 0
+            columns = Episode(writer.path).columns()
+            table, origin = derived(columns, self.gamma, self.gae_lambda, start)
+            return writer.finish(table, {**result, "advantage": origin})
         except BaseException as error:
-            writer.fail(_first_line(error))
+            writer.fail(first_line(error))
             raise
 
     def _steps(
@@ -185,7 +186,7 @@ class _Recording:
             assert moment.decision is not None
             given = self.script.action(moment.t)
             action = plan.exact(moment.decision.action if given is None else given)
-            told = self._told(plan, moment.decision, action) | self._text()
+            told = self._told(plan, moment.decision, action)
             player.step(action)
             after = player.moment()
             is_forced = moment.t == self.script.forced_at
@@ -212,11 +213,10 @@ class _Recording:
         return dataclasses.replace(moment, decision=Decision(np.array(np.nan), value=value))
 
     def _told(self, plan: Plan, decision: Decision, action: np.ndarray) -> dict[str, Any]:
-        stage = self.scene.stage
-        told = {"action": action_text(stage, plan.names, action)}
+        told = {"action": action_text(self.scene.stage, plan.names, action)}
         if decision.best is not None:
-            told["greedy"] = action_text(stage, plan.names, decision.best)
-        return told
+            told["greedy"] = action_text(self.scene.stage, plan.names, decision.best)
+        return told | self._text()
 
     def _text(self) -> dict[str, Any]:
         """The state as text, where nothing is drawn."""
@@ -237,12 +237,14 @@ class _Recording:
     def _facts(self, plan: Plan, tiles: list[dict[str, Any]]) -> dict[str, Any]:
         scene, ask = self.scene, self.ask
         config, stage = scene.found.config, scene.stage
-        frames: dict[str, Any] = {
-            view: encoder.facts() for view, encoder in self.encoders.items() if encoder.size
-        }
+        frames = {view: one.facts() for view, one in self.encoders.items() if one.size}
         if tiles:
             frames["net"]["tiles"] = tiles
-        branch = ask.branch
+        parent = None
+        if ask.branch is not None and (base := self.script.base) is not None:
+            step, action = ask.branch.at, _plain(ask.branch.action)
+            parent = {"episode": base.id, "step": step, "action": action}
+            parent["env_steps"] = base.facts.get("env_steps")
         return {
             "env_id": config.env_id,
             "algo_id": config.algo_id,
@@ -251,8 +253,8 @@ class _Recording:
             "seed": self.seed,
             "greedy": self.greedy,
             "max_steps": ask.most_steps,
-            "gamma": _gamma(config),
-            "gae_lambda": _gae_lambda(config),
+            "gamma": self.gamma,
+            "gae_lambda": self.gae_lambda,
             "fps": stage.fps,
             "note": stage.note,
             "engine": {
@@ -262,25 +264,10 @@ class _Recording:
             },
             "no_frames": stage.no_frames,
             "changed": {name: str(now) for name, (_, now) in scene.found.changed.items()},
-            "parent": None
-            if branch is None or self.script.base is None
-            else {
-                "episode": self.script.base.id,
-                "step": branch.at,
-                "action": _plain(branch.action),
-                "env_steps": self.script.base.facts.get("env_steps"),
-            },
+            "parent": parent,
             **plan.facts(),
             "frames": frames,
         }
-
-    def _finish(self, writer: EpisodeWriter, result: dict[str, Any]) -> Episode:
-        columns = Episode(writer.path).columns()
-        space = self.scene.stage.env.action_space
-        start = int(space.start) if isinstance(space, gymnasium.spaces.Discrete) else 0
-        config = self.scene.found.config
-        table, origin = derived(columns, _gamma(config), _gae_lambda(config), start)
-        return writer.finish(table, {**result, "advantage": origin})
 
 
 class Script:
@@ -294,9 +281,7 @@ class Script:
     ) -> None:
         self.base, self.actions, self.forced_at = base, actions or [], forced_at
         self._digests = [] if base is None else base.digests()
-        self._checked = 0 if base is None else min(len(self.actions), len(self._digests))
-        if base is not None and forced_at is None:
-            self._checked = min(len(self.actions) + 1, len(self._digests))
+        self._checked = min(len(self.actions) + (forced_at is None), len(self._digests))
 
     @classmethod
     def of(cls, scene: Scene, branch: Branch | None) -> "Script":
@@ -332,9 +317,9 @@ def parse_action(space: Any, names: list[str], given: Any) -> np.ndarray:
     """An action from JSON or a label, as `step` takes it; EnvError if the space has none such."""
     if isinstance(given, str) and given in names:
         index = names.index(given)
-        if isinstance(space, gymnasium.spaces.Discrete):
+        if is_discrete(space):
             given = int(space.start) + index
-        elif isinstance(space, gymnasium.spaces.MultiBinary):
+        elif is_multi_binary(space):
             given = [int(i == index) for i in range(len(names))]
     try:
         if isinstance(given, str):
@@ -384,7 +369,7 @@ def plain_info(info: dict[str, Any]) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """As JSON; None for what is neither a number nor a text."""
+    """A value as JSON has it; None for what is neither a number nor a text."""
     if isinstance(value, np.generic | np.ndarray):
         value = value.tolist()
     if isinstance(value, bool | int | float):
@@ -392,18 +377,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list):
         return [_plain(one) for one in value]
     return value[:MOST_TEXT] if isinstance(value, str) else None
-
-
-def _gamma(config: Config) -> float:
-    return float(getattr(config, "gamma", 1.0))
-
-
-def _gae_lambda(config: Config) -> float:
-    return float(getattr(config, "gae_lambda", GAE_LAMBDA))
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 # -- pictures -----------------------------------------------------------------------------------
@@ -440,17 +413,10 @@ def net_picture(agent: Agent, decision: Decision) -> tuple[np.ndarray, list[dict
     encoder = getattr(agent.net, "encoder", None)
     layouts = encoder.layouts if isinstance(encoder, ObsEncoder) else {}
     found = {name: decision.seen.get(f"image {name}") for name in layouts}
-    seen = {
-        name: (planes, groups_of(agent, name))
-        for name, planes in found.items()
-        if planes is not None
-    }
+    seen = {name: planes for name, planes in found.items() if planes is not None}
     if not seen:
         return None
-    picture, places = mosaic([group_pictures(planes, groups) for planes, groups in seen.values()])
-    labels = [
-        f"{name}: {group.label}" if name else group.label
-        for name, (_, groups) in seen.items()
-        for group in groups
-    ]
+    groups = {name: groups_of(agent, name) for name in seen}
+    picture, places = mosaic([group_pictures(seen[name], groups[name]) for name in seen])
+    labels = [f"{n}: {g.label}" if n else g.label for n, own in groups.items() for g in own]
     return picture, [{"label": a, **b} for a, b in zip(labels, places, strict=True)]

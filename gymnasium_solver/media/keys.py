@@ -15,10 +15,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import gymnasium
 import numpy as np
 
 from gymnasium_solver.media.stage import Stage
+from gymnasium_solver.spaces.space_types import is_box, is_discrete, is_multi_binary
 
 IDLE = {"noop", "nothing", "none", "idle", "coast", "stay", "wait", "still"}
 DIRECTIONS = {
@@ -176,14 +176,14 @@ def _ends(space: Any) -> tuple[np.ndarray, np.ndarray]:
 def key_map(stage: Stage, names: Sequence[str]) -> KeyMap | None:
     """The keys of an environment; None if its actions cannot be given by keys."""
     space = stage.env.action_space
-    if isinstance(space, gymnasium.spaces.Discrete):
+    if is_discrete(space):
         own = own_keys(stage)
         idle = next((action for chord, action in own if not chord), idle_action(names))
         chords = [chord for chord in own or chords_of(names) if chord[0]]
         return ChoiceKeys(names, int(space.start), chords, idle)
-    if isinstance(space, gymnasium.spaces.MultiBinary):
+    if is_multi_binary(space):
         return ButtonKeys(names, tuple(space.shape), button_keys(names))
-    if isinstance(space, gymnasium.spaces.Box):
+    if is_box(space):
         return AxisKeys(names, space, axis_pairs(names, space))
     return None
 

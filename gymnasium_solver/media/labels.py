@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import gymnasium
 import numpy as np
 
 from gymnasium_solver.config.spec import Component
@@ -14,6 +13,12 @@ from gymnasium_solver.envs.suites.game_options import ATARI_PREFIX
 from gymnasium_solver.media.actors import Decision
 from gymnasium_solver.media.stage import Stage
 from gymnasium_solver.spaces.observations import obs_arrays, part_spaces
+from gymnasium_solver.spaces.space_types import (
+    is_box,
+    is_discrete,
+    is_multi_binary,
+    is_multi_discrete,
+)
 
 MOST_COMPONENTS = 64
 HUGE = 1e30  # larger bounds count as unbounded
@@ -40,15 +45,15 @@ def action_names(stage: Stage) -> list[str]:
     known = _known_names(stage, n)
     if known:
         return known
-    word = "action" if isinstance(space, gymnasium.spaces.Discrete) else "component"
-    if isinstance(space, gymnasium.spaces.MultiBinary):
+    word = "action" if is_discrete(space) else "component"
+    if is_multi_binary(space):
         word = "button"
-    start = int(space.start) if isinstance(space, gymnasium.spaces.Discrete) else 0
+    start = int(space.start) if is_discrete(space) else 0
     return [f"{word} {i + start}" for i in range(n)]
 
 
 def _width(space: Any) -> int:
-    if isinstance(space, gymnasium.spaces.Discrete):
+    if is_discrete(space):
         return int(space.n)
     return math.prod(space.shape or ()) if space.shape is not None else 0
 
@@ -85,13 +90,13 @@ def _atari_names(env_id: str) -> list[str]:
 def action_text(stage: Stage, names: Sequence[str], action: Any) -> str:
     """One action in words: its label, the buttons held, or the numbers."""
     space = stage.env.action_space
-    if isinstance(space, gymnasium.spaces.Discrete):
+    if is_discrete(space):
         return names[int(action) - int(space.start)]
     flat = np.asarray(action).reshape(-1)
-    if isinstance(space, gymnasium.spaces.MultiBinary):
+    if is_multi_binary(space):
         held = [name for name, bit in zip(names, flat, strict=True) if bit]
         return " + ".join(held) or "nothing"
-    if isinstance(space, gymnasium.spaces.Box):
+    if is_box(space):
         shown = " ".join(f"{number:+.2f}" for number in flat[:6])
         return shown + (" …" if len(flat) > 6 else "")
     return " ".join(f"{number:g}" for number in flat)
@@ -145,7 +150,7 @@ def _bounds(component: Component) -> tuple[float | None, float | None]:
 
 
 def _of_space(name: str, part: Any) -> list[Feature]:
-    if isinstance(part, gymnasium.spaces.Discrete):
+    if is_discrete(part):
         return [Feature(name, float(part.start), float(part.start + part.n - 1))]
     n = _numbers(part)
     low = np.broadcast_to(getattr(part, "low", 0.0), part.shape).reshape(-1)
@@ -181,7 +186,7 @@ class Bar:
 def action_bars(stage: Stage, names: Sequence[str], decision: Decision) -> tuple[str, list[Bar]]:
     """What the bars are, and the bars: mean actions, probabilities, or Q-values."""
     space = stage.env.action_space
-    if decision.mean is not None and isinstance(space, gymnasium.spaces.Box):
+    if decision.mean is not None and is_box(space):
         return "action: mean ± deviation", _continuous_bars(space, names, decision)
     chances, q = decision.probabilities, decision.q_values
     values = q if chances is None else chances
@@ -230,11 +235,11 @@ def _continuous_bars(space: Any, names: Sequence[str], decision: Decision) -> li
 def _chosen(space: Any, action: np.ndarray) -> set[int]:
     """The choices that belong to an action."""
     flat = np.asarray(action).reshape(-1)
-    if isinstance(space, gymnasium.spaces.Discrete):
+    if is_discrete(space):
         return {int(flat[0]) - int(space.start)}
-    if isinstance(space, gymnasium.spaces.MultiBinary):
+    if is_multi_binary(space):
         return set(np.flatnonzero(flat).tolist())
-    if isinstance(space, gymnasium.spaces.MultiDiscrete):
+    if is_multi_discrete(space):
         sizes = space.nvec.reshape(-1)
         offsets = np.concatenate([[0], np.cumsum(sizes)[:-1]])
         return set((offsets + flat - space.start.reshape(-1)).astype(int).tolist())

@@ -32,13 +32,13 @@ class Moment:
     frame: np.ndarray | None
     """uint8 (height, width, 3); None if nothing is drawn."""
     obs: Any
-    """As the agent gets it, after all wrappers."""
+    """The observation as the agent gets it, after all wrappers."""
     raw: Any
     """Before the wrappers that map observations."""
     mask: np.ndarray | None
     """The legal actions."""
     reward: float = 0.0
-    """Of the step that led here, before reward wrappers."""
+    """The reward of the step that led here, before reward wrappers."""
     learner_reward: float = 0.0
     """The same, after them."""
     episode_return: float = 0.0

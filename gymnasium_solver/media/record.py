@@ -46,7 +46,7 @@ class Shots:
 
     episodes: int = 1
     rows: int = 0
-    """Of a grid; 0: no grid, one episode after another."""
+    """Rows of a grid; 0: no grid, one episode after another."""
     columns: int = 0
     most_steps: int = MOST_STEPS
     """Steps after which an episode is cut."""
@@ -72,7 +72,7 @@ class Recorded:
     height: int
     seed: int
     returns: list[float] = field(default_factory=list)
-    """Of each episode, up to where it was cut."""
+    """The return of each episode, up to where it was cut."""
     lengths: list[int] = field(default_factory=list)
     cut: list[int] = field(default_factory=list)
     """Numbers of the episodes that had not ended, from 0."""

@@ -76,7 +76,7 @@ def gradient_times_input(score: Score, vector: Tensor) -> np.ndarray:
 def occlusion(
     score: Score, planes: Tensor, groups: Sequence[Sequence[int]], size: int | None = None
 ) -> np.ndarray:
-    """By how much the score falls if a square around a pixel is covered (Zeiler and Fergus 2014).
+    """How much the score falls if a square around a pixel is covered (Zeiler and Fergus 2014).
 
     Returns [len(groups), H, W]; a group is the planes of one frame, which are covered together. The
     square, by default of a tenth of the shorter side, takes the median of its plane, which in most
@@ -138,7 +138,7 @@ class ReceptiveField(NamedTuple):
         return ReceptiveField(sizes, jumps, firsts)
 
     def centre(self, axis: int) -> float:
-        """Of the first unit."""
+        """The centre of the first unit's field."""
         return self.first[axis] + (self.size[axis] - 1) / 2
 
     def span(self, axis: int, unit: int, side: int) -> Pair:

@@ -79,7 +79,7 @@ class Session:
         self.message = ""
         self.last_action: np.ndarray | None = None
         self.returns: list[float] = []
-        """Of the finished episodes."""
+        """Returns of the finished episodes."""
         self.lengths: list[int] = []
         self.on_episode: Callable[[Session], None] | None = None
         """Called when an episode has ended."""
@@ -119,7 +119,7 @@ class Session:
         return status_line(self.stage, self.names, self._shown_moment())
 
     def _shown_moment(self) -> Moment:
-        """In a person's hands, the last action is shown: the next one is not known."""
+        """While a person plays, the last action is shown: the next one is not known."""
         if self.options.mode != "user" or self.moment.decision is None:
             return self.moment
         if self.last_action is None:

@@ -26,7 +26,7 @@ from gymnasium_solver.envs.make import MODES, env_from_config
 from gymnasium_solver.envs.spec import EnvSpec, family_of, registry_entry
 from gymnasium_solver.envs.treatment import Tap, tap_observations
 from gymnasium_solver.envs.vector import VectorEnv, VectorWrapper
-from gymnasium_solver.errors import EnvError, GsolveError
+from gymnasium_solver.errors import EnvError, GsolveError, first_line
 from gymnasium_solver.media.drawing import rgb
 from gymnasium_solver.training.play_env import env_metadata, frames_per_second
 from gymnasium_solver.training.score import check_spaces
@@ -111,9 +111,9 @@ def open_stage(
         try:
             env = _drawing_env(found, mode, n_envs, agent)
         except (GsolveError, ImportError, RuntimeError, OSError) as error:
-            reasons.append(_first_line(error))
+            reasons.append(first_line(error))
         except Exception as error:  # mujoco.FatalError and others derive from Exception directly
-            reasons.append(f"{type(error).__name__}: {_first_line(error)}")
+            reasons.append(f"{type(error).__name__}: {first_line(error)}")
         else:
             return _stage(env, found.config, True, trained_on)
     env_id = found.config.env_id
@@ -229,7 +229,7 @@ def _difference(env_id: str, spec: EnvSpec, trained_on: str | None) -> str | Non
 
 
 def engine_text(stage: Stage) -> str:
-    """In which engine the environment is stepped here, beside that of the training."""
+    """In which engine the environment is stepped here, and in which it was trained."""
     if stage.note is not None:
         return f"{stage.note[0].upper()}{stage.note[1:]}."
     spec, before = stage.env.spec, stage.trained_on
@@ -250,7 +250,3 @@ def _fps(config: Config, spec: Spec) -> float:
         if config.env_id.startswith(prefix):
             return fps / skip
     return max(1.0, (frames_per_second(config.env_id) or FPS) / skip)
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]

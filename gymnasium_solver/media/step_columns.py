@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import gymnasium
 import numpy as np
 
 from gymnasium_solver.algos.agent import Agent
@@ -23,17 +22,15 @@ from gymnasium_solver.media.player import Moment
 from gymnasium_solver.media.stage import Stage
 from gymnasium_solver.nets.encoder import ObsEncoder
 from gymnasium_solver.spaces.native_actions import action_leaves, action_shape, is_product
+from gymnasium_solver.spaces.space_types import is_box, is_discrete, is_multi_discrete
 
 MOST_NUMBERS = 512  # of an observation, of the network's input, of a carry
 MOST_CHOICES = 2048
 SINGLE = ("reward", "learner_reward", "return", "value", "entropy")
 FLAGS = ("is_greedy", "forced", "terminated", "truncated")
-KINDS: dict[type, str] = {
-    gymnasium.spaces.Discrete: "discrete",
-    gymnasium.spaces.Box: "box",
-    gymnasium.spaces.MultiDiscrete: "multi_discrete",
-    gymnasium.spaces.MultiBinary: "multi_binary",
-}
+KINDS = {"Discrete": "discrete", "Box": "box"}
+KINDS |= {"MultiDiscrete": "multi_discrete", "MultiBinary": "multi_binary"}
+NUMBERS = ("probabilities", "q_values", "mean", "std")  # of a decision
 
 
 @dataclass(frozen=True)
@@ -41,7 +38,7 @@ class Plan:
     stage: Stage
     agent: Agent
     names: list[str]
-    """Of the actions."""
+    """Names of the actions."""
     features: list[Feature]
     columns: dict[str, list[str]]
     """The labels of each column, one for each number."""
@@ -61,7 +58,7 @@ class Plan:
             columns["greedy_action"] = parts
         if moment.mask is not None and moment.mask.size <= MOST_CHOICES:
             columns["legal"] = choice_labels(stage.env.action_space, names)
-        for name in ("probabilities", "q_values", "mean", "std"):
+        for name in NUMBERS:
             array = getattr(decision, name)
             if array is not None and 0 < array.size <= MOST_CHOICES:
                 columns[name] = _labels(stage, names, array.size)
@@ -91,7 +88,9 @@ class Plan:
                 for one in self.features
             ],
             "action": {
-                "kind": "product" if is_product(space) else KINDS.get(type(space), "product"),
+                "kind": "product"
+                if is_product(space)
+                else KINDS.get(type(space).__name__, "product"),
                 "names": self.names,
                 "dtype": self.action_dtype.newbyteorder("<").str,
                 "shape": list(action_shape(space)),
@@ -127,10 +126,7 @@ class Plan:
             "seen": decision.seen.get(""),
         }
         if not is_done:
-            values |= {
-                name: getattr(decision, name)
-                for name in ("probabilities", "q_values", "mean", "std")
-            }
+            values |= {name: getattr(decision, name) for name in NUMBERS}
         values |= {f"carry {name}": part for name, part in decision.carry.items()}
         return np.concatenate(
             [_numbers(values.get(name), len(labels)) for name, labels in self.columns.items()]
@@ -164,15 +160,18 @@ def _is_best(decision: Decision, action: np.ndarray | None) -> bool | None:
 
 def _leaf(space: Any) -> dict[str, Any]:
     """What a person needs to know to choose an action."""
-    told: dict[str, Any] = {"kind": KINDS.get(type(space), "other"), "shape": list(space.shape)}
-    if isinstance(space, gymnasium.spaces.Discrete):
+    told: dict[str, Any] = {
+        "kind": KINDS.get(type(space).__name__, "other"),
+        "shape": list(space.shape),
+    }
+    if is_discrete(space):
         told |= {"n": int(space.n), "start": int(space.start)}
-    elif isinstance(space, gymnasium.spaces.MultiDiscrete):
+    elif is_multi_discrete(space):
         told |= {
             "sizes": space.nvec.reshape(-1).tolist(),
             "start": space.start.reshape(-1).tolist(),
         }
-    elif isinstance(space, gymnasium.spaces.Box):
+    elif is_box(space):
         low, high = (np.broadcast_to(b, space.shape).reshape(-1) for b in (space.low, space.high))
         told |= {"low": [_bound(x) for x in low], "high": [_bound(x) for x in high]}
     return told
@@ -184,7 +183,7 @@ def _bound(value: Any) -> float | None:
 
 def action_parts(space: Any, names: list[str]) -> list[str]:
     """A label for each number of an action."""
-    if isinstance(space, gymnasium.spaces.Discrete):
+    if is_discrete(space):
         return ["action"]
     width = sum(int(np.prod(leaf.shape or ())) for leaf in action_leaves(space))
     return names if len(names) == width else [f"component {i}" for i in range(width)]
@@ -192,7 +191,7 @@ def action_parts(space: Any, names: list[str]) -> list[str]:
 
 def choice_labels(space: Any, names: list[str]) -> list[str]:
     """A label for each choice: `names`, or for several components "name = value"."""
-    if not isinstance(space, gymnasium.spaces.MultiDiscrete):
+    if not is_multi_discrete(space):
         return names
     sizes, starts = space.nvec.reshape(-1), space.start.reshape(-1)
     return [

@@ -26,7 +26,7 @@ MOST_BARS = 8
 ACCENT, FAINT = "dark_orange", "bright_black"
 
 ReadKeys = Callable[[float], list[str]]
-"""Waits for so many seconds; the names of the keys pressed."""
+"""Waits for this many seconds; the names of the keys pressed."""
 
 
 class TerminalView(Controls):

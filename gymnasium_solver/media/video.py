@@ -188,7 +188,7 @@ class PillowWriter(VideoWriter):
     def __init__(self, path: Path, fps: float) -> None:
         super().__init__(path, fps)
         self._tape = FrameTape()
-        self._step = max(1.0, fps / PILLOW_FPS)  # of every so many frames one is written
+        self._step = max(1.0, fps / PILLOW_FPS)  # one of this many frames is written
         self._next = 0.0
 
     def _write(self, frame: np.ndarray) -> None:

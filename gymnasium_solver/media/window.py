@@ -31,7 +31,7 @@ from gymnasium_solver.media.stage import Stage
 
 SIZE = (1180, 740)
 LEAST = (760, 520)
-MOST_FPS = 60  # the window is drawn at most so often
+MOST_FPS = 60  # the window is drawn at most this often
 DEAD_ZONE = 0.25  # of a gamepad's stick
 MOST_SIZE = (1280, 960)  # of a grid at first
 

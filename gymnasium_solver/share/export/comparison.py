@@ -27,7 +27,7 @@ from gymnasium_solver.spaces.observations import Obs, allocate_obs, map_obs, par
 
 N_ENVS = 8
 SEED = 20_240_117
-"""Of the played episodes. Any number does: the comparison is of two forms of one policy."""
+"""The seed of the episodes. Any number does: two forms of one policy are compared."""
 TOLERANCE = 1e-4
 """Largest difference of a real-valued action, as a share of its range in the observed steps."""
 TIE = 1e-5
@@ -41,7 +41,7 @@ class Seen:
     """One step of N environments."""
 
     obs: Obs
-    """As the environment gives it, before the wrappers that an agent applies itself."""
+    """Observations of the environment, before the wrappers that an agent applies itself."""
     mask: np.ndarray | None
     is_first: np.ndarray
     action: Any

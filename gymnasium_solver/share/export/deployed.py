@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from gymnasium import spaces
 from torch import Tensor, nn
 
 from gymnasium_solver.algos.agent import Agent
@@ -43,8 +42,9 @@ from gymnasium_solver.spaces.actions import (
     MultiDiscreteActions,
     ProductActions,
 )
-from gymnasium_solver.spaces.native_actions import action_leaves
+from gymnasium_solver.spaces.native_actions import action_leaves, is_product, parts_of
 from gymnasium_solver.spaces.observations import Obs, Space, obs_arrays, part_spaces
+from gymnasium_solver.spaces.space_types import is_box, is_dict
 
 Parts = dict[str, Tensor]
 
@@ -67,7 +67,7 @@ class Deployed(nn.Module):
         legal = torch.from_numpy(np.logical_and.reduce(masks)) if masks else None
         self.register_buffer("legal", legal)
         self.carry_width = policy.initial_carry(1)["core"].shape[1] if self.has_memory else 0
-        self._is_dict = isinstance(agent.observation_space, spaces.Dict)
+        self._is_dict = is_dict(agent.observation_space)
         self._parts = list(part_spaces(treatment.space))
         self.obs_names = [f"obs.{name}" if name else "obs" for name in self._parts]
         self.input_names = [*self.obs_names, *["action_mask"] * has_mask]
@@ -276,18 +276,15 @@ def _leaves(kind: ProductActions, outputs: Tensor) -> list[tuple[ActionKind, Ten
 
 def output_names(space: Space, prefix: str = "action") -> list[str]:
     """`action`, or for a Dict or Tuple one name per leaf: `action.steer`, `action.0`."""
-    if isinstance(space, spaces.Dict):
-        inner: dict[str, Any] = dict(space.spaces)
-    elif isinstance(space, spaces.Tuple):
-        inner = {str(i): part for i, part in enumerate(space.spaces)}
-    else:
+    if not is_product(space):
         return [prefix]
-    return [n for key, part in inner.items() for n in output_names(part, f"{prefix}.{key}")]
+    parts = parts_of(space).items()
+    return [name for key, part in parts for name in output_names(part, f"{prefix}.{key}")]
 
 
 def _typed(space: Space, action: Tensor) -> Tensor:
-    """In the type of the leaf, inside its bounds."""
-    if isinstance(space, spaces.Box):
+    """An action in the type of its leaf, inside its bounds."""
+    if is_box(space):
         low, high = torch.from_numpy(space.low.copy()), torch.from_numpy(space.high.copy())
         action = torch.minimum(torch.maximum(action, low), high)
     assert space.dtype is not None

@@ -66,7 +66,7 @@ class ForeignModel:
     """Or the Q-network; the last layer is the head."""
     critics: list[list[Layer]] = field(default_factory=list)
     convolutions: list[list[Layer]] = field(default_factory=list)
-    """Of images: those before the actor, and those before the critic unless they are shared.
+    """Layers for images: before the actor, and before the critic unless they are shared.
     Weights are [out, in, height, width]."""
     log_std: np.ndarray | None = None
     alpha: float | None = None

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from gymnasium_solver.errors import RunError
+from gymnasium_solver.errors import RunError, first_line
 from gymnasium_solver.share.foreign.imported_model import ForeignModel, Layer, Moments
 from gymnasium_solver.share.foreign.inert import Inert, as_array, read_inert
 
@@ -86,8 +86,8 @@ def _loaded(file: Any, path: Path) -> Any:
     except OSError as error:
         raise RunError(f"{path} cannot be read: {error.strerror}.") from None
     except (pickle.UnpicklingError, RuntimeError, ValueError, KeyError, EOFError) as error:
-        first = str(error).strip().splitlines()[0]
-        raise RunError(f"{path} holds more than tensors, so it is not loaded: {first}") from None
+        why = first_line(error)
+        raise RunError(f"{path} holds more than tensors, so it is not loaded: {why}") from None
 
 
 def _arrays(loaded: Any) -> Tensors:
@@ -150,7 +150,7 @@ def _sb3_algorithm(data: dict[str, Any], path: Path) -> str:
 
 
 def _activation(data: dict[str, Any], default: str) -> str:
-    """Of `policy_kwargs`, where SB3 writes a class as the text <class '...ReLU'>."""
+    """The activation in `policy_kwargs`, where SB3 writes a class as the text <class '...ReLU'>."""
     kwargs = data.get("policy_kwargs")
     given = kwargs.get("activation_fn") if isinstance(kwargs, dict) else None
     if given is None:
@@ -191,7 +191,7 @@ def _extractor(tensors: Tensors, prefix: str) -> tuple[list[Layer], Layer] | Non
 
 
 def _sb3_ppo(tensors: Tensors) -> ForeignModel:
-    """With images: NatureCNN, one for both or one each."""
+    """MLPs, or with images NatureCNN, one for both or one each."""
     action, value = _layer(tensors, "action_net"), _layer(tensors, "value_net")
     torso, critic = (_chain(tensors, f"mlp_extractor.{n}") for n in ("policy_net", "value_net"))
     log_std = tensors.get("log_std")

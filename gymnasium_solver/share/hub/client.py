@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from gymnasium_solver.errors import ConfigError, RunError
+from gymnasium_solver.errors import ConfigError, RunError, first_line
 
 _REPO = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}")
 
@@ -61,11 +61,11 @@ def hub_errors(what: str) -> Iterator[None]:
     except hub.HfHubHTTPError as error:
         raise RunError(f"{what}: the Hub answers {_status(error)}") from None
     except (OSError, ValueError, RuntimeError) as error:  # no connection, a bad argument
-        raise RunError(f"{what}: {_first_line(error)}") from None
+        raise RunError(f"{what}: {first_line(error)}") from None
     except Exception as error:  # the HTTP library's own errors
         if type(error).__module__.partition(".")[0] not in ("httpx", "httpx2", "httpcore"):
             raise
-        raise RunError(f"the Hub cannot be reached: {_first_line(error)}") from None
+        raise RunError(f"the Hub cannot be reached: {first_line(error)}") from None
 
 
 def _status(error: Any) -> str:
@@ -77,12 +77,7 @@ def _status(error: Any) -> str:
         412: "somebody else has changed it meanwhile; try again",
         429: "too many requests; try again later",
     }
-    return f"{code}: {fixes.get(code, _first_line(error))}"
-
-
-def _first_line(error: BaseException) -> str:
-    text = str(error).strip() or type(error).__name__
-    return text.splitlines()[0]
+    return f"{code}: {fixes.get(code, first_line(error))}"
 
 
 def commit(

@@ -86,7 +86,7 @@ def check_layout(repo_id: str, names: list[str], wanted: list[str]) -> None:
 
 
 def place(target: Path, origin: dict[str, str], fetch: Any) -> Run:
-    """Download into a hidden folder beside the target, verify, and rename into place."""
+    """Download into a hidden folder next to the target, verify, and rename into place."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         temp = Path(tempfile.mkdtemp(prefix=".pull-", dir=target.parent))

@@ -45,7 +45,7 @@ class Subject:
     meta: dict[str, Any]
     config: dict[str, Any]
     folder: Path
-    """For files of the tracker, inside the run's folder."""
+    """The folder for files of the tracker, inside the run's."""
     options: Options = field(default_factory=Options)
 
 

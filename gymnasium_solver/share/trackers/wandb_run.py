@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from gymnasium_solver.errors import GsolveError, RunError
+from gymnasium_solver.errors import GsolveError, RunError, first_line
 from gymnasium_solver.experiments.experiment import FILE, FOLDER, load
 from gymnasium_solver.runs.checkpoint import BEST, LAST, find_checkpoint
 from gymnasium_solver.runs.curves import event_rows
@@ -89,7 +89,7 @@ class WandbSink(Sink):
                 settings=settings, **given, **how,
             )  # fmt: skip
         except self._wandb.Error as error:
-            raise TrackError(f"W&B: {_first_line(error)}") from None
+            raise TrackError(f"W&B: {first_line(error)}") from None
         self._run.define_metric("env_steps")
         self._run.define_metric("*", step_metric="env_steps")
         self._at = 0
@@ -177,7 +177,7 @@ class WandbSink(Sink):
 
 
 def chosen_mode(wandb: Any, wanted: str | None) -> str:
-    """As asked, else as WANDB_MODE says, else online if an account is known."""
+    """The mode as asked, else as WANDB_MODE says, else online if an account is known."""
     mode = wanted or os.environ.get("WANDB_MODE")
     if mode in ("online", "offline", "disabled"):
         return mode
@@ -245,10 +245,6 @@ def experiment_of(run: Run) -> str | None:
     return None
 
 
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
-
-
 # -- a workspace ------------------------------------------------------------------------------
 
 # Sections and the groups of metrics in them.
@@ -307,7 +303,7 @@ def save(made: Any) -> str:
     try:
         made.save()
     except Exception as error:
-        raise TrackError(f"W&B: {_first_line(error)}") from None
+        raise TrackError(f"W&B: {first_line(error)}") from None
     return str(made.url)
 
 
@@ -327,7 +323,7 @@ def fetch(name: str, root: Path, project: str, entity: str | None = None) -> Run
         artifacts = list(found.logged_artifacts())
     except (wandb.errors.CommError, wandb.errors.UsageError, ValueError) as error:
         raise TrackError(
-            f"W&B has no run {path}, or you may not read it: {_first_line(error)}"
+            f"W&B has no run {path}, or you may not read it: {first_line(error)}"
         ) from None
     root.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=root, prefix=".fetch-") as temp:
