@@ -127,7 +127,7 @@ def check_env(name: str, env_id: str, mode: str) -> Check:
     """Build a small vector env, step it, and report its speed."""
     from gymnasium_solver.envs.checks.env import steps_per_s
     from gymnasium_solver.envs.make import make_vector_env
-    from gymnasium_solver.envs.sheet import first_line
+    from gymnasium_solver.errors import first_line
 
     needed, env = mode == "auto" and name != "mujoco", None
     try:

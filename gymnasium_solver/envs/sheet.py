@@ -8,7 +8,7 @@ from gymnasium_solver.config.spec import Spec
 from gymnasium_solver.envs.catalogue import EnvEntry, space_text
 from gymnasium_solver.envs.make import make_vector_env
 from gymnasium_solver.envs.random_policy import RandomPolicy
-from gymnasium_solver.errors import EnvError
+from gymnasium_solver.errors import EnvError, first_line
 
 if TYPE_CHECKING:
     import numpy as np
@@ -104,8 +104,3 @@ def save_png(frame: "np.ndarray", path: Path) -> None:
         image.imsave(path, frame, format="png")
     except OSError as error:
         raise EnvError(f"--frame {path} cannot be written: {error.strerror or error}") from error
-
-
-def first_line(error: Exception) -> str:
-    """The first line of an error's message, or its type."""
-    return (str(error).splitlines() or [type(error).__name__])[0]
