@@ -20,7 +20,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, Self
 
@@ -84,6 +84,8 @@ class Job:
     stuck: int = 0
     """How many starts before this one began from the same checkpoint."""
     cpus: int | None = None
+    ended_with: int | None = field(default=None, compare=False)
+    """The exit code, if the process has recorded it itself."""
 
     @property
     def is_running(self) -> bool:
@@ -94,14 +96,11 @@ class Job:
     def exit_code(self) -> int | None:
         """The exit code, if this process started the job and it has ended; negative: a signal."""
         child = _children.get(self.pid)
-        return None if child is None else child.poll()
+        return self.ended_with if child is None else child.poll()
 
     @property
     def log_path(self) -> Path:
         return self.folder / LOG
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self) | {"folder": str(self.folder)}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], folder: Path) -> Self:
@@ -198,9 +197,15 @@ def claim(folder: Path, cpus: int, argv: list[str]) -> int | None:
         folder, argv, pid, machine.process_start(pid), machine.hostname(), utc_now(), starts,
         newest, stuck, cpus or None,
     )  # fmt: skip
-    write_atomic(folder / JOB, dump_json({k: v for k, v in job.to_dict().items() if k != "folder"}))
+    record(folder, job)
     os.close(handle)
     return None
+
+
+def record(folder: Path, job: Job, **changes: Any) -> None:
+    """Write `job.json`."""
+    content = {name: value for name, value in (vars(job) | changes).items() if name != "folder"}
+    write_atomic(folder / JOB, dump_json(content))
 
 
 def newest_checkpoint(folder: Path) -> int | None:

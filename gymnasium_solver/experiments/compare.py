@@ -6,7 +6,7 @@
 The unit of replication is the seed. A group is called better only with at least four seeds on each
 side, intervals of the IQM that do not overlap, an interval of the probability of improvement that
 excludes one half, and a permutation test that stays significant after Holm's correction for the
-number of comparisons, which asks for more seeds where there are several.
+number of comparisons in the environment, which asks for more seeds where there are several.
 """
 
 import math
@@ -133,14 +133,15 @@ def compare(groups: Sequence[Group]) -> Comparison:
                 "was neither tested nor evaluated. Wait, or run `gsolve eval` on it."
             )
     results = [_result(group) for group in groups]
-    verdicts = verdicts_of(results)
+    configs = [group.config for group in groups]
+    differences = {name: [c.get(name) for c in configs] for name in differing_fields(configs)}
     over = _over_environments(groups)
     aggregate = ranks = None
     if over is not None:
         aggregate = {name: found["iqm"] for name, found in over.aggregates.items()}
         if len(over.ranks) > 1:
             ranks = {name: float(np.mean(places)) for name, places in over.ranks.items()}
-    differences, machines = _differences(groups), _machines(groups)
+    verdicts, machines = verdicts_of(results), _machines(groups)
     return Comparison(results, verdicts, differences, machines, aggregate, ranks, over)
 
 
@@ -205,13 +206,15 @@ def _validations(member: Member) -> tuple[list[tuple[float, float | None]], list
 
 
 def verdicts_of(results: Sequence[GroupResult]) -> list[Verdict]:
-    """Each group against the first one of its environment."""
-    firsts: dict[str, GroupResult] = {}
-    for result in results:
-        firsts.setdefault(result.env_id, result)
-    pairs = [(r, firsts[r.env_id]) for r in results if r is not firsts[r.env_id]]
-    p_values = holm([permutation_p(ours.scores, theirs.scores) for ours, theirs in pairs])
-    return [judge(*pair, p, len(pairs)) for pair, p in zip(pairs, p_values, strict=True)]
+    """Each group against the first one of its environment; the comparisons of an environment are
+    corrected for their number."""
+    found: list[Verdict] = []
+    for env_id in dict.fromkeys(result.env_id for result in results):
+        first, *others = [result for result in results if result.env_id == env_id]
+        p_values = holm([permutation_p(other.scores, first.scores) for other in others])
+        for other, p in zip(others, p_values, strict=True):
+            found.append(judge(other, first, p, len(others)))
+    return found
 
 
 def judge(ours: GroupResult, theirs: GroupResult, p: float, comparisons: int) -> Verdict:
@@ -220,9 +223,10 @@ def judge(ours: GroupResult, theirs: GroupResult, p: float, comparisons: int) ->
     needed = seeds_needed(ours.scores, theirs.scores)
     word, text = "cannot tell", "cannot tell: "
     n, fewest = min(ours.iqm.n, theirs.iqm.n), fewest_seeds(comparisons)
+    among = f" for {comparisons} comparisons" * (comparisons > 1)
     if n < fewest:
-        among = f" for {comparisons} comparisons" if comparisons > 1 else ""
-        text += f"{_seeds(n)}, at least {fewest} on each side are needed{among}"
+        seeds = f"{n} seed{'s' * (n != 1)}"
+        text += f"{seeds}, at least {fewest} on each side are needed{among}"
         needed = max(needed or 0, fewest)
     elif ours.iqm.overlaps(theirs.iqm) or chance.low <= 0.5 <= chance.high:
         text += "the intervals overlap"
@@ -231,7 +235,7 @@ def judge(ours: GroupResult, theirs: GroupResult, p: float, comparisons: int) ->
         elif needed > n:
             text += f"; about {needed} seeds on each side would tell"
     elif p > 1 - LEVEL:
-        text += f"p = {p:.2g}" + f" for {comparisons} comparisons (Holm)" * (comparisons > 1)
+        text += f"p = {p:.2g}{among}"
     else:
         word = "better" if chance.value > 0.5 else "worse"
         won = chance if word == "better" else Estimate(
@@ -251,15 +255,6 @@ def seeds_needed(ours: Sequence[float], theirs: Sequence[float]) -> int | None:
         return None
     needed = max(FEWEST_SEEDS, math.ceil(SEEDS_PER_EFFECT * float(np.mean(spreads)) / gap**2))
     return needed if needed <= MOST_SEEDS else None
-
-
-def _seeds(n: int) -> str:
-    return f"{n} seed{'s' * (n != 1)}"
-
-
-def _differences(groups: Sequence[Group]) -> dict[str, list[Any]]:
-    configs = [group.config for group in groups]
-    return {name: [c.get(name) for c in configs] for name in differing_fields(configs)}
 
 
 def _machines(groups: Sequence[Group]) -> dict[str, list[str]]:

@@ -61,10 +61,11 @@ def estimate_text(found: Estimate, score: ScoreText) -> str:
 def notes(comparison: Comparison) -> list[str]:
     """Sentences below the table: verdicts, and what limits them."""
     lines = [f"{v.first} against {v.second}: {v.text}" for v in comparison.verdicts]
-    if len(comparison.verdicts) > 1:
+    envs = [verdict.env_id for verdict in comparison.verdicts]
+    if len(envs) > len(set(envs)):
         lines.append(
-            f"{len(comparison.verdicts)} comparisons: all of them together are wrong in at most "
-            "5 % of cases (Holm's correction)"
+            "several comparisons in an environment are corrected for their number (Holm): all of "
+            "them together are wrong in at most 5 % of cases"
         )
     lines += [text for group in comparison.groups if (text := _against_random(group))]
     for name, found in (comparison.aggregate or {}).items():

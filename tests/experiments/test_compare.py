@@ -10,6 +10,7 @@ import pytest
 from gymnasium_solver.cli.main import main
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.experiments.compare import compare, seeds_needed
+from gymnasium_solver.experiments.comparison_report import notes
 from gymnasium_solver.experiments.curve_pictures import draw, looks
 from gymnasium_solver.experiments.groups import group_runs
 from gymnasium_solver.runs.checkpoint import save_checkpoint
@@ -66,6 +67,19 @@ def test_verdicts(tmp_path: Path, ours: list[int], theirs: list[int], word: str)
     (verdict,) = compare(group_runs([*first, *second], tmp_path)).verdicts
     assert verdict.word == word
     assert verdict.text.startswith(word)
+
+
+def test_several_groups_are_corrected_for_their_number(tmp_path: Path) -> None:
+    """Four seeds tell two groups apart, but not two from a third."""
+    ids = [make_run(tmp_path, 100.0 * lr + i, i, lr=lr) for lr in (1, 2) for i in range(4)]
+    ids += [make_run(tmp_path, 100.0 + i, i, lr, "Acrobot-v1") for lr in (3, 4) for i in range(4)]
+    words = [verdict.word for verdict in compare(group_runs(ids, tmp_path)).verdicts]
+    assert words == ["better", "cannot tell"]
+    ids += [make_run(tmp_path, 500.0 + i, i, lr=5) for i in range(4)]
+    found = compare(group_runs(ids, tmp_path))
+    assert [verdict.word for verdict in found.verdicts] == ["cannot tell"] * 3
+    assert "4 seeds, at least 5 on each side are needed for 2 comparisons" in found.verdicts[0].text
+    assert any("corrected for their number (Holm)" in note for note in notes(found))
 
 
 def test_how_many_seeds_would_tell() -> None:

@@ -6,7 +6,7 @@ stop good configs. A rule looks only at trials that the suggestion of this trial
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from statistics import fmean, median
 
 import numpy as np
@@ -14,6 +14,7 @@ import numpy as np
 from gymnasium_solver.experiments.search.journal import COMPLETE, PRUNED, Trial
 from gymnasium_solver.experiments.search.objective import VAL, Points
 from gymnasium_solver.experiments.search.plan import METRICS, Plan, PrunePlan
+from gymnasium_solver.experiments.search.ranges import Numbers
 
 Z = 2.0
 """Standard errors by which a trial must be behind to end before all of its seeds are trained."""
@@ -138,82 +139,36 @@ def shrunken(trials: Sequence[Trial]) -> dict[int, float]:
 # -- importance -----------------------------------------------------------------------------------
 
 FEWEST_TRIALS = 8
-TREES, DEPTH, LEAF, SHUFFLES = 100, 6, 2, 3
-Array = np.ndarray
+WIDTHS = (0.05, 0.1, 0.2)
+"""How far a trial tells about its neighbours, as shares of a range; the best of them counts."""
 
 
 def importances(plan: Plan, trials: Sequence[Trial]) -> dict[str, float]:
-    """The share of the variance that each parameter explains, largest first, with the sum 1; empty
-    with too few trials.
+    """The share of the variance that each parameter explains by itself, largest first, with the sum
+    1; empty with too few trials.
 
-    A forest of small regression trees is fitted to the trials; a parameter's importance is how much
-    worse the trees predict the trials they have not seen when its values are shuffled (Breiman
-    2001). Optuna's evaluators need scikit-learn, except for PED-ANOVA, which finds parameters that
-    matter in pure noise, and overlooks a choice of two that decides everything."""
+    Each trial is predicted from the others that have a similar value of the parameter; what that
+    takes off the squared error of their mean is the parameter's. Optuna's evaluators need
+    scikit-learn, except for PED-ANOVA, which finds parameters that matter in pure noise, and
+    overlooks a choice of two that decides everything."""
     over = valued(trials)
     values = np.array([value for _, value in over], dtype=np.float64)
     if len(over) < FEWEST_TRIALS or not np.ptp(values):
         return {}
-    latents = {param.name: param.latent() for param in plan.space().params}
-    table = np.array(  # -1 where a parameter was not searched
-        [[latent.share(trial.latents[name]) if name in trial.latents else -1.0
-          for name, latent in latents.items()] for trial, _ in over]
-    )  # fmt: skip
-    losses = _losses(table, values)
-    shares = losses / losses.sum() if losses.any() else losses
-    names = list(latents)
-    return {names[i]: float(shares[i]) for i in np.argsort(-shares, kind="stable")}
-
-
-def _losses(table: Array, values: Array) -> Array:
-    """Rise of the squared error outside of the sample when a column is shuffled."""
-    rng = np.random.default_rng(0)
-    n, columns = table.shape
-    total = np.zeros(columns)
-    for _ in range(TREES):
-        drawn = rng.integers(n, size=n)
-        left_out = np.setdiff1d(np.arange(n), drawn)
-        if not len(left_out):
-            continue
-        predict = _tree(table[drawn], values[drawn], rng, DEPTH)
-        rows, truth = table[left_out], values[left_out]
-        error = np.mean((predict(rows) - truth) ** 2)
-        for column in range(columns):
-            for _ in range(SHUFFLES):
-                mixed = rows.copy()
-                mixed[:, column] = table[rng.integers(n, size=len(rows)), column]
-                total[column] += (np.mean((predict(mixed) - truth) ** 2) - error) / SHUFFLES
-    return np.maximum(total, 0.0)
-
-
-def _tree(
-    table: Array, values: Array, rng: np.random.Generator, depth: int
-) -> Callable[[Array], Array]:
-    """A regression tree, as the function that predicts."""
-    mean, best, cut_at = float(values.mean()), 0.0, (-1, 0.0)
-    if depth and len(values) >= 2 * LEAF and np.ptp(values):
-        columns = table.shape[1]
-        for column in rng.choice(columns, size=max(1, -(-columns // 2)), replace=False):
-            gain, cut = _best_cut(table[:, column], values)
-            if gain > best:
-                best, cut_at = gain, (int(column), cut)
-    column, cut = cut_at
-    if column < 0:
-        return lambda rows: np.full(len(rows), mean)
-    is_low = table[:, column] <= cut
-    low = _tree(table[is_low], values[is_low], rng, depth - 1)
-    high = _tree(table[~is_low], values[~is_low], rng, depth - 1)
-    return lambda rows: np.where(rows[:, column] <= cut, low(rows), high(rows))
-
-
-def _best_cut(column: Array, values: Array) -> tuple[float, float]:
-    """The largest drop of the squared error, and the cut that has it."""
-    order = np.argsort(column, kind="stable")
-    x, y = column[order], values[order]
-    n = len(y)
-    sums = np.cumsum(y)[:-1]
-    sizes = np.arange(1, n)
-    gains = sums**2 / sizes + (y.sum() - sums) ** 2 / (n - sizes) - y.sum() ** 2 / n
-    gains[(x[1:] == x[:-1]) | (sizes < LEAF) | (n - sizes < LEAF)] = -np.inf
-    at = int(np.argmax(gains))
-    return float(gains[at]), float((x[at] + x[at + 1]) / 2)
+    others = (values.sum() - values) / (len(values) - 1)  # the mean of the others
+    error = float(np.mean((values - others) ** 2))
+    gains: dict[str, float] = {}
+    for param in plan.space().params:
+        latent, name = param.latent(), param.name
+        shares = [latent.share(t.latents[name]) if name in t.latents else -1.0 for t, _ in over]
+        gaps = np.subtract.outer(shares, shares)
+        errors = [error]
+        for width in WIDTHS if isinstance(latent, Numbers) else (1e-6,):
+            weights = np.exp(-0.5 * (gaps / width) ** 2) * ~np.eye(len(values), dtype=bool)
+            total = weights.sum(axis=1)
+            near = weights @ values / np.maximum(total, 1e-9)
+            errors.append(float(np.mean((values - np.where(total > 1e-9, near, others)) ** 2)))
+        gains[name] = error - min(errors)
+    total_gain = sum(gains.values()) or 1.0
+    order = sorted(gains, key=lambda name: -gains[name])
+    return {name: gains[name] / total_gain for name in order}
