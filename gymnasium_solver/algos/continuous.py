@@ -20,6 +20,7 @@ from gymnasium_solver.fast.descent import Descent
 from gymnasium_solver.fast.program import Hp
 from gymnasium_solver.nets.actor_critics import ActorCritics
 from gymnasium_solver.nets.encoder import TensorObs
+from gymnasium_solver.nets.heads import critic_head
 from gymnasium_solver.policies.continuous import DeterministicPolicy, SoftPolicy
 
 # Correlation of the noise between two steps; for Ornstein-Uhlenbeck as in Lillicrap et al. 2016.
@@ -36,6 +37,7 @@ def build_networks(learner: ReplayLearner, **shape: Any) -> ActorCritics:
     return ActorCritics(
         learner.observation_space,
         learner.network,
+        head=critic_head(cfg.critic_head, **cfg.head_settings),
         critic_hidden_dims=cfg.critic_hidden_dims,
         normalize_obs=cfg.obs_normalization,
         clip_obs=cfg.clip_obs,
@@ -118,4 +120,4 @@ def renamed(found: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any
 def deterministic_actor_loss(net: ActorCritics, obs: TensorObs) -> Tensor:
     """Minus the first critic's value of the actor's action."""
     x = net.encoder(obs)
-    return -net.critic.first(x, torch.tanh(net.actor(x))).mean()
+    return -net.head.value(net.critic.first(x, torch.tanh(net.actor(x)))).mean()

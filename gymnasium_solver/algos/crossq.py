@@ -16,7 +16,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gymnasium_solver.algos import ops
 from gymnasium_solver.algos.configs.crossq import CrossQConfig
 from gymnasium_solver.algos.continuous import (
     ACTOR_METRICS,
@@ -51,10 +50,11 @@ def critic_loss(
     now = net.critic.inputs(net.encoder(batch.obs), batch.actions)
     following = net.critic.inputs(next_x, next_actions)
     both, moments = train_pass(net.critic.mlps.layers, torch.cat([now, following]), r_max, d_max)
-    halves = both.view(len(both), 2, -1)  # [n, current and next, B]
-    next_value = halves[:, 1].detach().amin(0) - alpha * next_log_prob
-    wanted = batch.reward + batch.discount * next_value
-    return list(ops.critics_loss(halves[:, 0], wanted, batch.weight)), moments
+    outputs, following = net.critic.shaped(both).unflatten(1, (2, -1)).unbind(1)  # [n, B, ...]
+    head, entropy = net.head, -(alpha * next_log_prob)
+    lowest = head.lowest(following.detach())
+    wanted = head.target(lowest, batch.reward, batch.discount, entropy)
+    return list(head.critics_loss(outputs, wanted, batch.weight)), moments
 
 
 def actor_loss(
@@ -69,7 +69,7 @@ def actor_loss(
     x = net.encoder(obs)
     outputs, moments = train_pass(net.actor.layers, net.actor.features(x), r_max, d_max)
     actions, log_prob = squash(outputs, noise)
-    q = net.critic(x, actions).squeeze(2).amin(0)
+    q = net.head.value(net.critic(x, actions)).amin(0)
     return [(alpha * log_prob - q).mean(), -log_prob.detach().mean()], moments
 
 

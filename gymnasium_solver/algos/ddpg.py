@@ -13,7 +13,6 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from gymnasium_solver.algos import ops
 from gymnasium_solver.algos.configs.ddpg import DDPGConfig
 from gymnasium_solver.algos.continuous import (
     ACTOR_METRICS,
@@ -37,10 +36,10 @@ def critic_loss(
     """Return the loss, the mean Q-value and the absolute TD errors [B]."""
     with torch.no_grad():
         next_x = net.encoder(batch.next_obs)
-        next_q = target_critic(next_x, torch.tanh(target_actor(next_x))).view(-1)
-        wanted = batch.reward + batch.discount * next_q
-    q = net.critic(net.encoder(batch.obs), batch.actions).squeeze(2)
-    return ops.critics_loss(q, wanted, batch.weight)
+        following = net.head.lowest(target_critic(next_x, torch.tanh(target_actor(next_x))))
+        wanted = net.head.target(following, batch.reward, batch.discount)
+    outputs = net.critic(net.encoder(batch.obs), batch.actions)
+    return net.head.critics_loss(outputs, wanted, batch.weight)
 
 
 class DDPG(ReplayLearner):

@@ -5,7 +5,7 @@
     prioritized      sample by the last TD error, with importance weights
     n_step           n-step returns
     noisy            learnt noise in the last layers, used for exploration
-    distributional   categorical distribution of returns (C51) instead of the mean
+    critic_head      what outputs mean: a value, a distribution (C51, two-hot, HL-Gauss), quantiles
     recurrent        a recurrent core, trained on replayed sequences (R2D2, see r2d2.py)
 
 The flags are independent of each other. Differences from common implementations: truncated episodes
@@ -20,13 +20,13 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from gymnasium_solver.algos import ops
 from gymnasium_solver.algos.configs.dqn import DQNConfig
 from gymnasium_solver.algos.q_learning import METRICS, build_q_network
 from gymnasium_solver.algos.r2d2 import sequence_errors, sequence_loss
 from gymnasium_solver.algos.replay_learner import ReplayBatch, ReplayLearner, SequenceLengths
 from gymnasium_solver.data.sequences import SequenceBatch
 from gymnasium_solver.fast.program import Single
+from gymnasium_solver.nets.heads import critic_head
 from gymnasium_solver.nets.q_network import QHead, QNetwork
 from gymnasium_solver.policies.q_policy import QPolicy
 
@@ -42,35 +42,20 @@ def of_action(values: Tensor, actions: Tensor) -> Tensor:
     return values.gather(1, index.expand(-1, 1, *values.shape[2:])).squeeze(1)
 
 
-def td_errors(
+def q_losses(
     net: QNetwork, target: QHead, batch: ReplayBatch, double: bool
-) -> tuple[Tensor, Tensor]:
-    """Return Q(s, a) and the TD error Q(s, a) - target, both [B]."""
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Q(s, a), its loss and its error for priorities, each [B]."""
+    head = net.head
     with torch.no_grad():
         next_x = net.encoder(batch.next_obs)
-        next_q = target(next_x)
-        best = best_actions(net.q(next_x) if double else next_q, batch.next_mask)
-        wanted = batch.reward + batch.discount * of_action(next_q, best)
-    q = of_action(net(batch.obs), batch.actions)
-    return q, q - wanted
-
-
-def c51_errors(
-    net: QNetwork, target: QHead, batch: ReplayBatch, double: bool
-) -> tuple[Tensor, Tensor]:
-    """Return the expected Q(s, a) and the cross-entropy to the target distribution, both [B]."""
-    with torch.no_grad():
-        next_x = net.encoder(batch.next_obs)
-        next_probs = torch.softmax(target(next_x), dim=2)
-        choosing = torch.softmax(net.q(next_x), dim=2) if double else next_probs
-        best = best_actions((choosing * net.support).sum(2), batch.next_mask)
-        wanted = ops.c51_project(
-            of_action(next_probs, best), batch.reward, batch.discount,
-            net.support, net.v_min, net.v_max,
-        )  # fmt: skip
-    log_probs = torch.log_softmax(of_action(net(batch.obs), batch.actions), dim=1)
-    expected = (log_probs.detach().exp() * net.support).sum(1)
-    return expected, -(wanted * log_probs).sum(1)
+        following = target(next_x)
+        choosing = net.q(next_x) if double else following
+        best = best_actions(head.value(choosing), batch.next_mask)
+        wanted = head.target(of_action(following, best), batch.reward, batch.discount)
+    outputs = of_action(net(batch.obs), batch.actions)
+    loss, error = head.loss(outputs, wanted)
+    return head.value(outputs.detach()), loss, error
 
 
 class DQN(ReplayLearner):
@@ -86,9 +71,7 @@ class DQN(ReplayLearner):
             cfg.resolved_exploration,
             dueling=cfg.dueling,
             noisy_sigma=cfg.noisy_sigma if cfg.noisy else None,
-            n_atoms=cfg.n_atoms if cfg.distributional else 1,
-            v_min=cfg.v_min,
-            v_max=cfg.v_max,
+            head=critic_head(cfg.resolved_head, **cfg.head_settings, loss=cfg.loss),
         )
         loss: Any = self.loss
         if cfg.recurrent is not None:
@@ -105,15 +88,9 @@ class DQN(ReplayLearner):
         self.program = self.add_program(Single(self.descent, "policy_lr", METRICS), before=renews)
 
     def loss(self, batch: ReplayBatch, c: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
-        cfg = self.config
-        if cfg.distributional:
-            q, error = c51_errors(self.net, self.target, batch, cfg.double)
-            loss = error
-        else:
-            q, error = td_errors(self.net, self.target, batch, cfg.double)
-            loss = ops.huber(error) if cfg.loss == "huber" else error.square()
+        q, loss, error = q_losses(self.net, self.target, batch, self.config.double)
         total = (batch.weight * loss).mean()
-        return total, {"loss": total, "q": q.mean(), "errors": error.abs()}
+        return total, {"loss": total, "q": q.mean(), "errors": error}
 
     def sequence_loss(
         self, batch: SequenceBatch, c: Mapping[str, Tensor]

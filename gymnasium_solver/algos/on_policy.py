@@ -28,6 +28,7 @@ from gymnasium_solver.fast.staging import on_device
 from gymnasium_solver.nets.actor_critic import ActorCritic
 from gymnasium_solver.nets.branches import VALUE
 from gymnasium_solver.nets.encoder import in_chunks
+from gymnasium_solver.nets.heads import critic_head
 from gymnasium_solver.nets.recurrent import Recurrence
 from gymnasium_solver.policies.policy import ActorPolicy
 from gymnasium_solver.spaces.actions import ActionKind, mask_tensor
@@ -136,10 +137,24 @@ def build_actor_critic(learner: Learner, critic: bool = True) -> tuple[ActorCrit
     if network.heads_by is not None and (recurrence or getattr(cfg, "normalize_values", False)):
         other = "recurrent" if recurrence else "normalize_values"
         raise ConfigError(f"heads_by does not work with {other}; remove one of them")
+    head = None
+    if critic and cfg.critic_head != "scalar":
+        if cfg.critic_head == "c51":
+            raise ConfigError(
+                "critic_head: c51 projects the distribution of the next state, but the returns of a "
+                "rollout are numbers: use two_hot or hl_gauss"
+            )
+        if getattr(cfg, "normalize_values", False) or cfg.output_dims or cfg.heads_by is not None:
+            raise ConfigError(
+                f"critic_head: {cfg.critic_head} does not work with normalize_values, output_dims "
+                "or heads_by; remove one of them"
+            )
+        head = critic_head(cfg.critic_head, **cfg.head_settings).to(learner.device)
     net = ActorCritic(
         learner.observation_space,
         learner.actions,
         network,
+        head=head,
         share_trunk=is_shared,
         log_std_init=cfg.log_std_init,
         normalize_obs=cfg.obs_normalization,
@@ -164,7 +179,8 @@ def build_actor_critic(learner: Learner, critic: bool = True) -> tuple[ActorCrit
 
 
 Evaluated = tuple[Tensor, Tensor, Tensor | None]
-"""Log-probabilities, entropies (or one for all states) and values, where there is a critic."""
+"""Log-probabilities, entropies (or one for all states), and the critic's outputs where there is
+one."""
 
 
 def evaluate_actions(net: ActorCritic, actions: ActionKind, batch: Batch) -> Evaluated:
@@ -220,10 +236,18 @@ def policy_gradient_loss(
     if value is None:
         value_loss = policy_loss.new_zeros(())
     else:
-        value_loss = mean_over((value - flat(batch.returns, batch)).square(), batch)
+        value_loss = mean_over(critic_losses(net, value, batch), batch)
     entropy_mean = mean_over(entropy, batch)
     total = policy_loss + c["vf_coef"] * value_loss - c["ent_coef"] * entropy_mean
     return LossTerms(total, policy_loss, value_loss, entropy_mean)
+
+
+def critic_losses(net: ActorCritic, outputs: Tensor, batch: Batch) -> Tensor:
+    """The losses [B] of the critic's outputs, from the returns of the batch."""
+    returns = flat(batch.returns, batch)
+    if net.head.n_outputs == 1:
+        return (net.value_of(outputs) - returns).square()
+    return net.head.loss(outputs, net.head.known(returns))[0]
 
 
 def mean_over(values: Tensor, batch: Batch) -> Tensor:

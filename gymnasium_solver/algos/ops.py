@@ -5,7 +5,6 @@ rows, rows beyond the budget) are not trained on, and nothing propagates through
 """
 
 import numpy as np
-from torch import Tensor
 
 from gymnasium_solver.fast.native.scan import sum_back
 
@@ -108,36 +107,3 @@ def _variance(x: np.ndarray) -> float:
         return float("nan")
     away = x - x.mean()
     return float(np.dot(away, away)) / len(x)
-
-
-def huber(error: Tensor) -> Tensor:
-    """Huber loss: x^2 / 2 up to 1, linear beyond."""
-    size = error.abs()
-    near = size.clamp(max=1.0)
-    return near * (size - 0.5 * near)
-
-
-def c51_project(
-    probs: Tensor, reward: Tensor, discount: Tensor, support: Tensor, v_min: float, v_max: float
-) -> Tensor:
-    """Project the distribution of reward + discount * Z onto the support of Z [B, K].
-
-    Each shifted atom is split between its two neighbours by distance: atom i gets the fraction
-    max(0, 1 - |z - z_i| / spacing). This is the projection of Bellemare et al. (2017).
-    """
-    spacing = (v_max - v_min) / (len(support) - 1)
-    shifted = reward.unsqueeze(1) + discount.unsqueeze(1) * support  # [B, K]
-    shifted = shifted.clamp(v_min, v_max)
-    distance = (shifted.unsqueeze(1) - support.unsqueeze(1)).abs() / spacing  # [B, to, from]
-    return ((1.0 - distance).clamp(min=0.0) * probs.unsqueeze(1)).sum(2)
-
-
-def critics_loss(q: Tensor, wanted: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Half the weighted mean squared error of each critic [n, B], summed over critics.
-
-    Returns the loss, the mean Q-value and, for priorities, the absolute error [B] averaged over
-    critics.
-    """
-    error = q - wanted
-    loss = 0.5 * (weight * error.square()).mean(1).sum()
-    return loss, q.detach().mean(), error.detach().abs().mean(0)

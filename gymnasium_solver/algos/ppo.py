@@ -30,6 +30,7 @@ from gymnasium_solver.algos.on_policy import (
     Prepared,
     RolloutValues,
     build_actor_critic,
+    critic_losses,
     details,
     evaluate_actions,
     flat,
@@ -40,7 +41,6 @@ from gymnasium_solver.algos.on_policy import (
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.fast.descent import Part
 from gymnasium_solver.nets.actor_critic import ActorCritic
-from gymnasium_solver.nets.value_scale import ValueScale
 
 LR_STEP, LR_MOST = 1.5, 100.0  # of adaptive_kl
 IMAGES_MEASURED = 512  # samples of a rollout used for the metrics of an update
@@ -61,17 +61,17 @@ class LossTerms(NamedTuple):
 
 
 def ppo_loss(
+    net: ActorCritic,
     evaluated: Evaluated,
     batch: Batch,
     c: Mapping[str, Tensor],
     *,
     dual_clip: float | None = None,
-    scale: ValueScale | None = None,
 ) -> LossTerms:
     """From what the network says about the batch. A number that `c` lacks drops its term: the
-    entropy bonus, the clipping of values. `scale`: of the network's values."""
-    log_prob, entropy, value = evaluated
-    assert value is not None
+    entropy bonus, the clipping of values."""
+    log_prob, entropy, outputs = evaluated
+    assert outputs is not None
     advantage, returns = flat(batch.advantage, batch), flat(batch.returns, batch)
     log_ratio = log_prob - flat(batch.log_prob, batch)
     ratio = log_ratio.exp()
@@ -81,13 +81,13 @@ def ppo_loss(
         gain = torch.where(advantage < 0, torch.max(gain, dual_clip * advantage), gain)
     policy_loss = -mean_over(gain, batch)
 
-    error = (value - returns).square()
+    value, error = net.value_of(outputs), critic_losses(net, outputs, batch)
     if "clip_range_vf" in c:
         old = flat(batch.value, batch)
         near = old + (value - old).clamp(-c["clip_range_vf"], c["clip_range_vf"])
         error = torch.max(error, (near - returns).square())
-    if scale is not None:
-        error = error / scale.std.square()
+    if net.value_scale is not None:
+        error = error / net.value_scale.std.square()
     value_loss = mean_over(error, batch)
 
     entropy_mean = mean_over(entropy, batch)
@@ -127,8 +127,7 @@ class PPO(Learner):
 
     def _terms(self, batch: Batch, c: Mapping[str, Tensor]) -> LossTerms:
         evaluated = evaluate_actions(self.net, self.actions, batch)
-        cfg, scale = self.config, self.net.value_scale
-        return ppo_loss(evaluated, batch, c, dual_clip=cfg.dual_clip, scale=scale)
+        return ppo_loss(self.net, evaluated, batch, c, dual_clip=self.config.dual_clip)
 
     def loss(self, batch: Batch, c: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         terms = self._terms(batch, c)

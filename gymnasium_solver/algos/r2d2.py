@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gymnasium_solver.algos import ops
 from gymnasium_solver.data.sequences import SequenceBatch
+from gymnasium_solver.nets.heads import huber
 from gymnasium_solver.nets.q_network import QHead, QNetwork
 from gymnasium_solver.tree import map_tree
 
@@ -70,7 +70,7 @@ def sequence_errors(
 
 def sequence_loss(errors: Tensor, batch: SequenceBatch, is_huber: bool) -> tuple[Tensor, Tensor]:
     """The weighted mean over sequences, and their priorities [B]."""
-    loss = ops.huber(errors) if is_huber else errors.square()
+    loss = huber(errors) if is_huber else errors.square()
     n = batch.valid.sum(1).clamp(min=1.0)
     size = errors.detach().abs()
     priority = MAX_SHARE * size.amax(1) + (1 - MAX_SHARE) * size.sum(1) / n

@@ -24,7 +24,6 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
-from gymnasium_solver.algos import ops
 from gymnasium_solver.algos.configs.sac import SACConfig
 from gymnasium_solver.algos.continuous import (
     ACTOR_METRICS,
@@ -65,10 +64,11 @@ def critic_loss(
     with torch.no_grad():
         next_x = net.encoder(batch.next_obs)
         next_actions, next_log_prob = net.actor.sampled(next_x, batch.noise)
-        next_q = target(next_x, next_actions).squeeze(2).amin(0)
-        wanted = batch.reward + batch.discount * (next_q - alpha * next_log_prob)
-    q = net.critic(net.encoder(batch.obs), batch.actions).squeeze(2)
-    return ops.critics_loss(q, wanted, batch.weight)
+        following = net.head.lowest(target(next_x, next_actions))
+        entropy = -(alpha * next_log_prob)
+        wanted = net.head.target(following, batch.reward, batch.discount, entropy)
+    outputs = net.critic(net.encoder(batch.obs), batch.actions)
+    return net.head.critics_loss(outputs, wanted, batch.weight)
 
 
 def actor_loss(
@@ -77,7 +77,7 @@ def actor_loss(
     """Return the loss and an estimate of the entropy."""
     x = net.encoder(obs)
     actions, log_prob = net.actor.sampled(x, noise)
-    q = net.critic(x, actions).squeeze(2).amin(0)
+    q = net.head.value(net.critic(x, actions)).amin(0)
     return (alpha * log_prob - q).mean(), -log_prob.detach().mean()
 
 
@@ -99,11 +99,13 @@ def discrete_critic_loss(
     with torch.no_grad():
         next_x = net.encoder(batch.next_obs)
         log_probs = legal_log_probs(net.actor(next_x), batch.next_mask)
-        next_value = soft_value(log_probs, target(next_x).amin(0), alpha)
-        wanted = batch.reward + batch.discount * next_value
-    q_all = net.critic(net.encoder(batch.obs))  # [n, B, A]
-    index = batch.actions.view(1, -1, 1).expand(len(q_all), -1, 1)
-    return ops.critics_loss(q_all.gather(2, index).squeeze(2), wanted, batch.weight)
+        lowest = net.head.value(target(next_x)).amin(0)  # [B, A]
+        next_value = soft_value(log_probs, lowest, alpha)
+        wanted = net.head.known(batch.reward + batch.discount * next_value)
+    outputs = net.critic(net.encoder(batch.obs))  # [n, B, A], or [n, B, A, K]
+    index = batch.actions.view(1, -1, 1, *[1] * (outputs.ndim - 3))
+    index = index.expand(len(outputs), -1, 1, *outputs.shape[3:])
+    return net.head.critics_loss(outputs.gather(2, index).squeeze(2), wanted, batch.weight)
 
 
 def discrete_actor_loss(
@@ -112,7 +114,7 @@ def discrete_actor_loss(
     x, mask = net.encoder(batch.obs), batch.mask
     log_probs = legal_log_probs(net.actor(x), mask)
     with torch.no_grad():
-        q = net.critic(x).amin(0)
+        q = net.head.value(net.critic(x)).amin(0)
     loss = -soft_value(log_probs, q, c["alpha"]).mean()
     entropy = -(log_probs.exp() * log_probs).sum(1)
     if steady_actor is not None:
@@ -146,7 +148,7 @@ class SAC(ReplayLearner):
             n_actor_outputs=self.n_actions or 2 * self.width,
             n_critics=cfg.n_critics,
             n_critic_actions=0 if self.n_actions else self.width,
-            n_critic_outputs=self.n_actions or 1,
+            n_values=self.n_actions,
             alpha=cfg.first_alpha(is_discrete=bool(self.n_actions)),
             spectral_norm=cfg.spectral_norm,
             sde_log_std_init=cfg.sde_log_std_init if cfg.sde else None,

@@ -13,7 +13,6 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from gymnasium_solver.algos import ops
 from gymnasium_solver.algos.configs.td3 import TD3Config
 from gymnasium_solver.algos.continuous import (
     ACTOR_METRICS,
@@ -46,10 +45,10 @@ def critic_loss(
         next_x = net.encoder(batch.next_obs)
         smoothing = (batch.noise * noise_std).clamp(-noise_clip, noise_clip)
         next_actions = (torch.tanh(target_actor(next_x)) + smoothing).clamp(-1.0, 1.0)
-        next_q = target_critic(next_x, next_actions).squeeze(2).amin(0)
-        wanted = batch.reward + batch.discount * next_q
-    q = net.critic(net.encoder(batch.obs), batch.actions).squeeze(2)
-    return ops.critics_loss(q, wanted, batch.weight)
+        following = net.head.lowest(target_critic(next_x, next_actions))
+        wanted = net.head.target(following, batch.reward, batch.discount)
+    outputs = net.critic(net.encoder(batch.obs), batch.actions)
+    return net.head.critics_loss(outputs, wanted, batch.weight)
 
 
 class TD3(ReplayLearner):

@@ -235,7 +235,39 @@ class SdeFields(Fields):
         return self
 
 
-class ActorCriticFields(SdeFields, RecurrentFields):
+class ValueHeadFields(Fields):
+    title = "critic head"
+
+    critic_head: Literal["scalar", "two_hot", "c51", "hl_gauss", "quantile"] = "scalar"
+    """What the outputs of a critic mean. scalar: the value. A distribution on `n_atoms` atoms
+    between `v_min` and `v_max`, fitted by cross-entropy: two_hot (to the value, split between two
+    atoms), hl_gauss (to a normal distribution around it), c51 (to the projected distribution of the
+    next state). quantile: `n_atoms` quantiles of the return."""
+    n_atoms: Annotated[Count, Field(ge=2)] = 51
+    """Number of atoms or quantiles of a critic. More: finer, slower."""
+    v_min: Float = -10.0
+    """Lowest return of a distribution on atoms; lower ones are clipped. In the units of normalised
+    rewards, if normalize_reward is on."""
+    v_max: Float = 10.0
+    """Highest return of a distribution on atoms; higher ones are clipped."""
+
+    @model_validator(mode="after")
+    def _check_range(self) -> Self:
+        if self.resolved_head in ("two_hot", "c51", "hl_gauss") and self.v_max <= self.v_min:
+            raise ValueError(f"v_max {self.v_max} must be above v_min {self.v_min}")
+        return self
+
+    @property
+    def resolved_head(self) -> Literal["scalar", "two_hot", "c51", "hl_gauss", "quantile"]:
+        return self.critic_head
+
+    @property
+    def head_settings(self) -> dict[str, Any]:
+        """Arguments of nets/heads.py, beyond the kind."""
+        return {"n_atoms": self.n_atoms, "v_min": self.v_min, "v_max": self.v_max}
+
+
+class ActorCriticFields(ValueHeadFields, SdeFields, RecurrentFields):
     title = "actor and critic"
 
     share_trunk: Literal["auto"] | bool = "auto"
@@ -275,7 +307,7 @@ class ActorCriticFields(SdeFields, RecurrentFields):
         }
 
 
-class CriticFields(NetworkFields):
+class CriticFields(ValueHeadFields, NetworkFields):
     """For algorithms whose critics are networks apart from the actor."""
 
     title = "critics"

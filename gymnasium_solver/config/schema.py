@@ -47,6 +47,7 @@ from gymnasium_solver.config.learner_blocks import (
     NormalizeFields,
     RecurrentFields,
     SdeFields,
+    ValueHeadFields,
 )
 from gymnasium_solver.config.schedule import Schedule, at_start
 from gymnasium_solver.config.types import (
@@ -80,6 +81,7 @@ __all__ = [
     "NonNegativeInt",
     "RecurrentFields",
     "SdeFields",
+    "ValueHeadFields",
     "canonical",
     "cpu_count",
 ]

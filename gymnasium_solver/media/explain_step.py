@@ -207,7 +207,7 @@ class _Explained:
                 out = net.q(x)
             else:
                 out, _ = net.q.step(x, *self._memory(len(leaves_of(x)[0])))
-            return out if net.q.n_atoms == 1 else (torch.softmax(out, dim=2) * net.support).sum(2)
+            return net.head.value(out)
 
         if target == "action":
             return (lambda x: q_values(x)[:, action]), Q_VALUE, net.q.features
@@ -217,8 +217,9 @@ class _Explained:
     def _actor_critics(self, net: ActorCritics, target: str) -> Parts:
         def value(x: Encoded) -> Tensor:
             if self.is_discrete:
-                return net.critic(x).amin(0)[:, int(self.chosen[0])]
-            return net.critic(x, self.chosen.expand(len(leaves_of(x)[0]), -1)).amin(0)[:, 0]
+                return net.head.value(net.critic(x)).amin(0)[:, int(self.chosen[0])]
+            taken = self.chosen.expand(len(leaves_of(x)[0]), -1)
+            return net.head.value(net.critic(x, taken)).amin(0)
 
         def mean(x: Encoded) -> Tensor:
             out = net.actor(x)

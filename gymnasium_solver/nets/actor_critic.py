@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from gymnasium_solver.nets.branches import VALUE, KeepTask, outputs_of
 from gymnasium_solver.nets.encoder import Encoded, TensorObs
 from gymnasium_solver.nets.features import Features, encoder_for
+from gymnasium_solver.nets.heads import CriticHead, ScalarHead
 from gymnasium_solver.nets.mlp import HIDDEN_GAIN, mlp_torso
 from gymnasium_solver.nets.network import Network, named_dims
 from gymnasium_solver.nets.normalizer import NormalizeMode
@@ -39,6 +40,7 @@ class ActorCritic(nn.Module):
         normalize_obs: NormalizeMode = False,
         clip_obs: float = 10.0,
         critic: bool = True,
+        head: CriticHead | None = None,
         normalize_values: bool = False,
         sde_log_std_init: float | None = None,
         recurrence: Recurrence | None = None,
@@ -81,12 +83,14 @@ class ActorCritic(nn.Module):
         self.critic_features: Features | None = None
         self.critic_torso: nn.Module | None = None
         self.critic_head: nn.Module | None = None
+        n_values = 1 if head is None else head.n_outputs
         if critic:
             if not share_trunk:
                 self.critic_features, self.critic_torso, _ = torso()
             self.critic_head = outputs_of(
-                network, n_features, {VALUE: 1}, CRITIC_GAIN, generator, n_tasks
+                network, n_features, {VALUE: n_values}, CRITIC_GAIN, generator, n_tasks
             )
+        self.head: CriticHead = ScalarHead() if head is None else head
         self.value_scale = ValueScale() if normalize_values else None
 
     @property
@@ -98,10 +102,15 @@ class ActorCritic(nn.Module):
         return bool(self.encoder.layouts)
 
     def forward(self, obs: TensorObs) -> tuple[Tensor, Tensor]:
-        """Observations -> the actor's outputs [B, W] and values [B]."""
+        """Observations -> the actor's outputs [B, W] and the critic's [B], or [B, K]."""
         x = self.encoder(obs)
         features = self.actor_torso(self.actor_features(x))
-        return self.actor_head(features), self._value(x, features)
+        return self.actor_head(features), self._critic(x, features)
+
+    def value_of(self, outputs: Tensor) -> Tensor:
+        """Values [B] from the critic's outputs."""
+        value = self.head.value(outputs)
+        return value if self.value_scale is None else self.value_scale(value)
 
     def latent(self, obs: TensorObs) -> Tensor:
         """The features that the actor's outputs are computed from, without a recurrent core."""
@@ -119,21 +128,21 @@ class ActorCritic(nn.Module):
         """Values [B] only."""
         x = self.encoder(obs)
         if self.critic_torso is None:
-            return self._value(x, self.actor_torso(self.actor_features(x)))
-        return self._value(x, None)
+            return self.value_of(self._critic(x, self.actor_torso(self.actor_features(x))))
+        return self.value_of(self._critic(x, None))
 
-    def _value(self, x: Encoded, actor_features: Tensor | None) -> Tensor:
+    def _critic(self, x: Encoded, actor_features: Tensor | None) -> Tensor:
         assert self.critic_head is not None, "this network was built without a critic"
         if self.critic_torso is None:
             assert actor_features is not None
-            return self._head_value(actor_features)
+            return self._critic_outputs(actor_features)
         assert self.critic_features is not None
-        return self._head_value(self.critic_torso(self.critic_features(x)))
+        return self._critic_outputs(self.critic_torso(self.critic_features(x)))
 
-    def _head_value(self, features: Tensor) -> Tensor:
+    def _critic_outputs(self, features: Tensor) -> Tensor:
         assert self.critic_head is not None, "this network was built without a critic"
-        value = self.critic_head(features).squeeze(1)
-        return value if self.value_scale is None else self.value_scale(value)
+        outputs: Tensor = self.critic_head(features)
+        return outputs.squeeze(1) if self.head.n_outputs == 1 else outputs
 
     # -- sequences --------------------------------------------------------------------------
 
@@ -144,7 +153,8 @@ class ActorCritic(nn.Module):
     def sequence(
         self, obs: TensorObs, carry: Tensor, is_first: Tensor
     ) -> tuple[Tensor, Tensor | None, Tensor]:
-        """Sequences [B, L, ...] -> outputs [B * L, W], values [B * L], and the carry after them."""
+        """Sequences [B, L, ...] -> the actor's outputs [B * L, W], the critic's [B * L, ...] if there
+        is one, and the carry after them."""
         assert self.core is not None
         n, n_rows = is_first.shape
         x = self.encoder(map_tree(lambda part: part.flatten(0, 1), obs))
@@ -152,7 +162,7 @@ class ActorCritic(nn.Module):
         features = self.actor_torso(rows).view(n_rows, n, -1)
         y, carry = self.core.by_time(features, carry, is_first.t())
         y = y.flatten(0, 1)
-        value = None if self.critic_head is None else by_time(self._head_value(y), n_rows)
+        value = None if self.critic_head is None else by_time(self._critic_outputs(y), n_rows)
         return by_time(self.actor_head(y), n_rows), value, carry
 
     def step(self, obs: TensorObs, carry: Tensor, is_first: Tensor) -> list[Tensor]:
@@ -163,7 +173,9 @@ class ActorCritic(nn.Module):
     def step_valued(self, obs: TensorObs, carry: Tensor, is_first: Tensor) -> list[Tensor]:
         """The same, and the values [B] if there is a critic."""
         y, carry = self._remember(obs, carry, is_first)
-        value = [] if self.critic_head is None else [self._head_value(y)]
+        value = []
+        if self.critic_head is not None:
+            value = [self.value_of(self._critic_outputs(y))]
         return [self.actor_head(y), carry, *value]
 
     def step_latent(self, obs: TensorObs, carry: Tensor, is_first: Tensor) -> list[Tensor]:
@@ -173,7 +185,7 @@ class ActorCritic(nn.Module):
 
     def step_value(self, obs: TensorObs, carry: Tensor, is_first: Tensor) -> Tensor:
         """Values [B] of observations, each with the carry before it."""
-        return self._head_value(self._remember(obs, carry, is_first)[0])
+        return self.value_of(self._critic_outputs(self._remember(obs, carry, is_first)[0]))
 
     def _remember(self, obs: TensorObs, carry: Tensor, is_first: Tensor) -> tuple[Tensor, Tensor]:
         assert self.core is not None

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from gymnasium_solver.nets.encoder import Encoded, ObsEncoder, TensorObs
 from gymnasium_solver.nets.features import Features, encoder_for
+from gymnasium_solver.nets.heads import CriticHead, ScalarHead
 from gymnasium_solver.nets.mlp import ACTIVATIONS, linear, output_layer
 from gymnasium_solver.nets.network import Network
 from gymnasium_solver.nets.normalizer import NormalizeMode
@@ -137,27 +138,37 @@ class Actor(nn.Module):
 
 
 class Critics(nn.Module):
-    """Several critics of the same shape. They share the image features, as in DrQ."""
+    """Several critics of the same shape. They share the image features, as in DrQ. What their
+    outputs mean is up to the critic head (nets/heads.py)."""
 
     def __init__(
         self,
         encoder: ObsEncoder,
         network: Network,
         stack: Callable[[int], StackedMLP],
+        shape: tuple[int, ...],
         generator: torch.Generator,
     ):
-        """`stack` builds the MLPs for a given number of features."""
+        """`stack` builds the MLPs for a given number of features; `shape`: of the outputs for one
+        sample, () for one number."""
         super().__init__()
         self.features = Features(encoder, network, None, generator)
         self.mlps = stack(self.features.width)
+        self.shape = shape
 
     def forward(self, x: Encoded, actions: Tensor | None = None) -> Tensor:
-        """Values [n, B, outputs]."""
-        return self.mlps(self.inputs(x, actions))
+        """Outputs [n, B, *shape]."""
+        return self.shaped(self.mlps(self.inputs(x, actions)))
 
     def first(self, x: Encoded, actions: Tensor) -> Tensor:
-        """Values [B, outputs] of the first critic only."""
-        return self.mlps.first(self.inputs(x, actions))
+        """Outputs [B, *shape] of the first critic only."""
+        return self.shaped(self.mlps.first(self.inputs(x, actions)))
+
+    def shaped(self, outputs: Tensor) -> Tensor:
+        """Outputs of the MLPs [..., W] as [..., *shape]."""
+        if len(self.shape) == 1:
+            return outputs
+        return outputs.squeeze(-1) if not self.shape else outputs.unflatten(-1, self.shape)
 
     def inputs(self, x: Encoded, actions: Tensor | None) -> Tensor:
         features = self.features(x)
@@ -178,7 +189,8 @@ class ActorCritics(nn.Module):
         n_actor_outputs: int,
         n_critics: int,
         n_critic_actions: int,
-        n_critic_outputs: int = 1,
+        n_values: int = 0,
+        head: CriticHead | None = None,
         critic_hidden_dims: Sequence[int] | None = None,
         alpha: float | None = None,
         spectral_norm: bool = False,
@@ -188,8 +200,13 @@ class ActorCritics(nn.Module):
         clip_obs: float = 10.0,
         generator: torch.Generator,
     ):
-        """`n_critic_actions`: width of the action input of the critics; 0: no action input."""
+        """`n_critic_actions`: width of the action input of the critics; 0: no action input.
+        `n_values`: values of a critic, one for each discrete action; 0: one."""
         super().__init__()
+        self.head: CriticHead = ScalarHead() if head is None else head
+        shape: tuple[int, ...] = (n_values,) if n_values else ()
+        if self.head.n_outputs > 1:
+            shape += (self.head.n_outputs,)
         self.encoder = encoder_for(observation_space, network, normalize_obs, clip_obs)
         self.actor = Actor(
             self.encoder, network, n_actor_outputs, generator, renorm, sde_log_std_init
@@ -201,14 +218,14 @@ class ActorCritics(nn.Module):
                 n_critics,
                 n_features + n_critic_actions,
                 dims,
-                n_critic_outputs,
+                math.prod(shape),
                 network.activation,
                 generator,
                 spectral_norm=spectral_norm,
                 renorm=renorm,
             )
 
-        self.critic = Critics(self.encoder, network, stack, generator)
+        self.critic = Critics(self.encoder, network, stack, shape, generator)
         self.temperature = None if alpha is None else Temperature(alpha)
 
     def renamed(self, model: Mapping[str, Any]) -> dict[str, Any]:
@@ -234,8 +251,8 @@ class ActorCritics(nn.Module):
         return bool(self.encoder.layouts)
 
     def forward(self, obs: TensorObs, actions: Tensor | None) -> tuple[Tensor, Tensor]:
-        """The actor's outputs, and the critics' values of `actions` [B, A]; None: critics that
-        output one value per discrete action."""
+        """The actor's outputs, and the critics' outputs for `actions` [B, A]; None: critics with a
+        value for each discrete action."""
         x = self.encoder(obs)
         return self.actor(x), self.critic(x, actions)
 

@@ -3,7 +3,7 @@
     head = critic_head("c51", n_atoms=51, v_min=-10.0, v_max=10.0)
     outputs                                       # [...] for scalar, else [..., head.n_outputs]
     head.value(outputs)                           # [...]: the expected return
-    wanted = head.target(next_outputs, reward, discount)   # of a Bellman backup
+    wanted = head.target(next_outputs, reward, discount)   # r + discount * (Z + shift)
     wanted = head.known(returns)                  # of returns that are known
     loss, error = head.loss(outputs, wanted)      # both [...]; the error is for priorities
 
@@ -41,8 +41,10 @@ class ScalarHead(nn.Module):
     def value(self, outputs: Tensor) -> Tensor:
         return outputs
 
-    def target(self, outputs: Tensor, reward: Tensor, discount: Tensor) -> Tensor:
-        return reward + discount * outputs
+    def target(
+        self, outputs: Tensor, reward: Tensor, discount: Tensor, shift: Tensor | None = None
+    ) -> Tensor:
+        return reward + discount * (outputs if shift is None else outputs + shift)
 
     def known(self, returns: Tensor) -> Tensor:
         return returns
@@ -109,7 +111,11 @@ class CategoricalHead(DistributionHead):
     def value(self, outputs: Tensor) -> Tensor:
         return (torch.softmax(outputs, dim=-1) * self.support).sum(-1)
 
-    def target(self, outputs: Tensor, reward: Tensor, discount: Tensor) -> Tensor:
+    def target(
+        self, outputs: Tensor, reward: Tensor, discount: Tensor, shift: Tensor | None = None
+    ) -> Tensor:
+        if shift is not None:
+            reward = reward + discount * shift
         if self.kind != "c51":
             return self.known(reward + discount * self.value(outputs))
         shifted = reward.unsqueeze(-1) + discount.unsqueeze(-1) * self.support  # [B, K]
@@ -155,7 +161,11 @@ class QuantileHead(DistributionHead):
     def value(self, outputs: Tensor) -> Tensor:
         return outputs.mean(-1)
 
-    def target(self, outputs: Tensor, reward: Tensor, discount: Tensor) -> Tensor:
+    def target(
+        self, outputs: Tensor, reward: Tensor, discount: Tensor, shift: Tensor | None = None
+    ) -> Tensor:
+        if shift is not None:
+            reward = reward + discount * shift
         return reward.unsqueeze(-1) + discount.unsqueeze(-1) * outputs
 
     def known(self, returns: Tensor) -> Tensor:

@@ -3,9 +3,9 @@
 `QHead` is everything after the encoder, including convolutions, so a target network is a copy of
 the head only. It ends in one stream, or in two (dueling: value and advantage, Wang et al. 2016). A
 stream is the last hidden layer and the output layer; `noisy_sigma` makes these layers noisy
-(Fortunato et al. 2018). With `n_atoms` > 1 the outputs are logits over a fixed support (C51,
-Bellemare et al. 2017). A recurrent core stands before the streams, so that a target network has
-one of its own.
+(Fortunato et al. 2018). What the outputs mean is up to the critic head (nets/heads.py): one number
+for each action, or several. A recurrent core stands before the streams, so that a target network
+has one of its own.
 """
 
 import math
@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from gymnasium_solver.nets.encoder import Encoded, ObsEncoder, TensorObs
 from gymnasium_solver.nets.features import Features, encoder_for
+from gymnasium_solver.nets.heads import CriticHead, ScalarHead
 from gymnasium_solver.nets.mlp import ACTIVATIONS, linear, mlp_torso, output_layer
 from gymnasium_solver.nets.network import Network
 from gymnasium_solver.nets.normalizer import NormalizeMode
@@ -80,13 +81,13 @@ class QHead(nn.Module):
         *,
         dueling: bool,
         noisy_sigma: float | None,
-        n_atoms: int,
+        n_outputs: int,
         layer_norm: bool,
         recurrence: Recurrence | None = None,
         generator: torch.Generator,
     ):
         super().__init__()
-        self.n_actions, self.n_atoms = n_actions, n_atoms
+        self.n_actions, self.n_outputs = n_actions, n_outputs
         activation = network.activation
         *dims, n_last = network.hidden_dims or (0,)
         self.features = Features(encoder, network, None, generator)
@@ -113,19 +114,19 @@ class QHead(nn.Module):
                     layers.append(ACTIVATIONS[activation]())
             return nn.Sequential(*layers)
 
-        self.advantage = stream(n_actions * n_atoms)
-        self.value = stream(n_atoms) if dueling else None
+        self.advantage = stream(n_actions * n_outputs)
+        self.value = stream(n_outputs) if dueling else None
         self.noisy_layers = [m for m in self.modules() if isinstance(m, NoisyLinear)]
 
     def forward(self, x: Encoded, noise: Sequence[Tensor] = ()) -> Tensor:
-        """Encoded observations -> values [B, A], or logits [B, A, atoms].
+        """Encoded observations -> outputs [B, A], or several for each action [B, A, K].
 
         `noise` gives each row its own noise: two tensors per noisy layer (`row_noise`).
         """
         return self._streams(self.torso(self.features(x)), noise)
 
     def sequence(self, x: Encoded, carry: Tensor, is_first: Tensor) -> Tensor:
-        """Encoded sequences, flattened to [B * L, ...] -> values [B * L, A], or logits."""
+        """Encoded sequences, flattened to [B * L, ...] -> outputs [B * L, A], or [B * L, A, K]."""
         assert self.core is not None
         n, n_rows = is_first.shape
         features = self.torso(by_time(self.features(x), n)).view(n_rows, n, -1)
@@ -141,7 +142,7 @@ class QHead(nn.Module):
     def step(
         self, x: Encoded, carry: Tensor, is_first: Tensor, noise: Sequence[Tensor] = ()
     ) -> tuple[Tensor, Tensor]:
-        """One row of every env: values [B, A], or logits, and the new carry."""
+        """One row of every env: outputs [B, A], or [B, A, K], and the new carry."""
         assert self.core is not None
         y, carry = self.core.step(self.torso(self.features(x)), carry, is_first)
         return self._streams(y, noise), carry
@@ -149,12 +150,12 @@ class QHead(nn.Module):
     def _streams(self, features: Tensor, noise: Sequence[Tensor] = ()) -> Tensor:
         given = list(noise)
         out = _run(self.advantage, features, given)
-        if self.n_atoms > 1:
-            out = out.view(-1, self.n_actions, self.n_atoms)
+        if self.n_outputs > 1:
+            out = out.view(-1, self.n_actions, self.n_outputs)
         if self.value is None:
             return out
         value = _run(self.value, features, given)
-        if self.n_atoms > 1:
+        if self.n_outputs > 1:
             value = value.unsqueeze(1)
         return value + out - out.mean(dim=1, keepdim=True)
 
@@ -185,9 +186,7 @@ def _run(layers: nn.Sequential, x: Tensor, noise: list[Tensor]) -> Tensor:
 
 
 class QNetwork(nn.Module):
-    """An encoder and a QHead. `support` [atoms] are the returns of the atoms."""
-
-    support: Tensor
+    """An encoder, a QHead, and what its outputs mean (`head`)."""
 
     def __init__(
         self,
@@ -197,9 +196,7 @@ class QNetwork(nn.Module):
         *,
         dueling: bool = False,
         noisy_sigma: float | None = None,
-        n_atoms: int = 1,
-        v_min: float = 0.0,
-        v_max: float = 0.0,
+        head: CriticHead | None = None,
         layer_norm: bool = False,
         recurrence: Recurrence | None = None,
         normalize_obs: NormalizeMode = False,
@@ -208,45 +205,39 @@ class QNetwork(nn.Module):
     ):
         super().__init__()
         self.encoder = encoder_for(observation_space, network, normalize_obs, clip_obs)
+        self.head: CriticHead = ScalarHead() if head is None else head
         self.q = QHead(
             self.encoder,
             network,
             n_actions,
             dueling=dueling,
             noisy_sigma=noisy_sigma,
-            n_atoms=n_atoms,
+            n_outputs=self.head.n_outputs,
             layer_norm=layer_norm,
             recurrence=recurrence,
             generator=generator,
         )
-        self.v_min, self.v_max = v_min, v_max
-        self.register_buffer("support", torch.linspace(v_min, v_max, n_atoms), persistent=False)
 
     @property
     def has_images(self) -> bool:
         return bool(self.encoder.layouts)
 
     def forward(self, obs: TensorObs) -> Tensor:
-        """Observations -> Q-values [B, A], or logits [B, A, atoms]."""
+        """Observations -> outputs [B, A], or [B, A, K]."""
         return self.q(self.encoder(obs))
 
     def q_values(self, obs: TensorObs, noise: Sequence[Tensor] = ()) -> Tensor:
         """Expected returns [B, A], for acting; `noise`: see QHead.forward."""
-        return self._expected(self.q(self.encoder(obs), noise))
+        return self.head.value(self.q(self.encoder(obs), noise))
 
     def step(
         self, obs: TensorObs, carry: Tensor, is_first: Tensor, noise: Sequence[Tensor] = ()
     ) -> list[Tensor]:
         """The same with a recurrent core: expected returns [B, A] and the new carry."""
         out, carry = self.q.step(self.encoder(obs), carry, is_first, noise)
-        return [self._expected(out), carry]
+        return [self.head.value(out), carry]
 
     def sequence(self, obs: TensorObs, carry: Tensor, is_first: Tensor) -> Tensor:
-        """Sequences [B, L, ...] -> values [B * L, A], or logits [B * L, A, atoms]."""
+        """Sequences [B, L, ...] -> outputs [B * L, A], or [B * L, A, K]."""
         flat = map_tree(lambda part: part.flatten(0, 1), obs)
         return self.q.sequence(self.encoder(flat), carry, is_first)
-
-    def _expected(self, out: Tensor) -> Tensor:
-        if self.q.n_atoms == 1:
-            return out
-        return (torch.softmax(out, dim=2) * self.support).sum(2)

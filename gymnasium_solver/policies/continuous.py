@@ -76,11 +76,12 @@ class NoisyPolicy(Policy):
 
     @torch.no_grad()
     def _critic(self, obs: ActObs, actions: np.ndarray | None) -> np.ndarray:
-        """Values [N, outputs] of the lowest critic."""
+        """Values [N] of the lowest critic, or [N, A] of each discrete action."""
         device = next(self.net.parameters()).device
         x = self.net.encoder(map_tree(lambda part: on_device(part, device), obs))
         given = None if actions is None else on_device(actions, device)
-        lowest: np.ndarray = self.net.critic(x, given).amin(dim=0).cpu().numpy()
+        values = self.net.head.value(self.net.critic(x, given))
+        lowest: np.ndarray = values.amin(dim=0).cpu().numpy()
         return lowest
 
 
@@ -120,7 +121,7 @@ class SoftPolicy(NoisyPolicy):
             return Outlook(probabilities=chances, q_values=q, value=(chances * q).sum(axis=1))
         mean, std = _mean_and_std(outputs)
         best = np.tanh(mean)
-        return Outlook(mean=best, std=std, value=self._critic(obs, best)[:, 0])
+        return Outlook(mean=best, std=std, value=self._critic(obs, best))
 
 
 def _mean_and_std(outputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -156,4 +157,4 @@ class DeterministicPolicy(NoisyPolicy):
     ) -> Outlook:
         best = np.tanh(self._infer(obs))
         std = np.full_like(best, self.noise_std)
-        return Outlook(mean=best, std=std, value=self._critic(obs, best)[:, 0])
+        return Outlook(mean=best, std=std, value=self._critic(obs, best))

@@ -390,6 +390,7 @@ class ActorPolicy(Policy):
             outputs, value = net.actor(rows), None
         else:
             outputs, value = net(rows)
+        value = None if value is None else net.value_of(value)
         return outputs.cpu().numpy(), None if value is None else value.cpu().numpy()
 
     def initial_carry(self, n: int) -> Carry:

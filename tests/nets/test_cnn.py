@@ -377,7 +377,7 @@ def test_actor_and_critics_of_images_have_features_of_their_own(n_actions: int) 
         n_actor_outputs=3,
         n_critics=2,
         n_critic_actions=n_actions,
-        n_critic_outputs=1 if n_actions else 3,
+        n_values=0 if n_actions else 3,
         generator=generator(),
     )
     x = nets.encoder(torch.from_numpy(draw(5, space)))
@@ -391,7 +391,7 @@ def test_actor_and_critics_of_images_have_features_of_their_own(n_actions: int) 
         return
     actions = torch.zeros(5, 2, requires_grad=True)
     values = nets.critic(x, actions)
-    assert values.shape == (2, 5, 1)
+    assert values.shape == (2, 5)
     (by_action,) = torch.autograd.grad(values.sum(), actions)
     assert by_action.abs().min() > 0
 

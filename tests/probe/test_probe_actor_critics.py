@@ -84,7 +84,7 @@ def q(agent: Any, obs: np.ndarray, actions: np.ndarray) -> np.ndarray:
     net = agent.net
     with torch.no_grad():
         x = net.encoder(torch.from_numpy(obs))
-        values: np.ndarray = net.critic(x, torch.from_numpy(actions)).mean(0)[:, 0].numpy()
+        values: np.ndarray = net.critic(x, torch.from_numpy(actions)).mean(0).numpy()
     return values
 
 

@@ -8,11 +8,11 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from gymnasium_solver.algos import ops
-from gymnasium_solver.algos.dqn import DQN, DQNConfig, c51_errors, td_errors
+from gymnasium_solver.algos.dqn import DQN, DQNConfig, q_losses
 from gymnasium_solver.algos.replay_learner import ReplayBatch
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.fast import recorded
+from gymnasium_solver.nets.heads import CategoricalHead, QuantileHead, huber
 from gymnasium_solver.nets.network import Network
 from gymnasium_solver.nets.q_network import NoisyLinear, QNetwork, factor_noise
 from gymnasium_solver.policies.q_policy import QPolicy
@@ -59,11 +59,11 @@ def test_dqn_and_double_dqn_differ_where_the_nets_disagree() -> None:
     batch = batch_of(**STEP, next_state=[1, 1])
     # Plain: the target net's best at state 1 is 7. Double: the online net picks action 0, worth 1
     # in the target net. The second row terminated: its target is the reward alone.
-    q, plain = td_errors(a.net, a.target, batch, double=False)
-    _, double = td_errors(a.net, a.target, batch, double=True)
+    q, _, plain = q_losses(a.net, a.target, batch, double=False)
+    _, _, double = q_losses(a.net, a.target, batch, double=True)
     assert q.tolist() == [3.0, 1.0]
-    np.testing.assert_allclose(plain.detach(), [3 - (1 + 0.9 * 7), 1 - 1])
-    np.testing.assert_allclose(double.detach(), [3 - (1 + 0.9 * 1), 1 - 1])
+    np.testing.assert_allclose(plain.detach(), [abs(3 - (1 + 0.9 * 7)), 1 - 1], rtol=1e-6)
+    np.testing.assert_allclose(double.detach(), [abs(3 - (1 + 0.9 * 1)), 1 - 1], rtol=1e-6)
 
 
 @pytest.mark.parametrize("double", [False, True])
@@ -73,8 +73,8 @@ def test_a_forbidden_action_is_not_bootstrapped_from(double: bool) -> None:
     table(a.target, TARGET)
     mask = torch.tensor([[False, False, True], [True, True, True]])
     batch = batch_of(**STEP, next_state=[1, 1])._replace(next_mask=mask)
-    _, error = td_errors(a.net, a.target, batch, double=double)
-    assert error[0].item() == pytest.approx(3 - (1 + 0.9 * 2))
+    _, _, error = q_losses(a.net, a.target, batch, double=double)
+    assert error[0].item() == pytest.approx(abs(3 - (1 + 0.9 * 2)))
 
 
 def test_the_target_gets_no_gradient_and_the_weight_scales_a_row() -> None:
@@ -93,15 +93,14 @@ def test_the_target_gets_no_gradient_and_the_weight_scales_a_row() -> None:
 
 def test_huber_is_half_the_square_up_to_one_and_linear_beyond() -> None:
     error = torch.tensor([0.0, 0.5, -1.0, 3.0, -4.0])
-    np.testing.assert_allclose(ops.huber(error), [0, 0.125, 0.5, 2.5, 3.5])
+    np.testing.assert_allclose(huber(error), [0, 0.125, 0.5, 2.5, 3.5])
 
 
 def test_c51_projection_by_hand() -> None:
-    support = torch.tensor([0.0, 1.0, 2.0])
     probs = torch.tensor([[0.2, 0.3, 0.5], [0.2, 0.3, 0.5], [0.2, 0.3, 0.5], [0.0, 0.0, 1.0]])
     reward = torch.tensor([0.5, 0.25, 9.0, -0.5])
     discount = torch.tensor([0.5, 0.0, 1.0, 1.0])
-    got = ops.c51_project(probs, reward, discount, support, 0.0, 2.0)
+    got = CategoricalHead(3, 0.0, 2.0, "c51").target(probs.log(), reward, discount)
     # Row 0: atoms go to 0.5, 1.0, 1.5: halves of 0.2, all of 0.3, halves of 0.5.
     # Row 1: terminated, all mass at 0.25. Row 2: beyond the top. Row 3: 2 - 0.5 = 1.5.
     expected = [[0.1, 0.65, 0.25], [0.75, 0.25, 0.0], [0.0, 0.0, 1.0], [0.0, 0.5, 0.5]]
@@ -116,12 +115,12 @@ def test_c51_error_is_a_cross_entropy_that_a_perfect_net_minimises() -> None:
     with torch.no_grad():
         layer.weight.zero_()
         layer.bias.zero_()
-    q, error = c51_errors(a.net, a.target, batch, double=False)
+    q, _, error = q_losses(a.net, a.target, batch, double=False)
     assert q.item() == pytest.approx(1.0)
     assert error.item() == pytest.approx(np.log(3), rel=1e-5)
     with torch.no_grad():
         layer.bias[3:6] = torch.tensor([-20.0, 20.0, -20.0])  # action 1: all on the atom 1
-    assert c51_errors(a.net, a.target, batch, double=False)[1].item() == pytest.approx(0, abs=1e-6)
+    assert q_losses(a.net, a.target, batch, double=False)[2].item() == pytest.approx(0, abs=1e-6)
 
 
 def test_c51_chooses_by_the_expected_return_and_by_the_online_net_if_double() -> None:
@@ -134,8 +133,8 @@ def test_c51_chooses_by_the_expected_return_and_by_the_online_net_if_double() ->
             layer.bias[3 * choice : 3 * choice + 3] = torch.tensor([-20.0, -20.0, 20.0])
     batch = batch_of(state=[0], action=[0], reward=[0.0], discount=[1.0], next_state=[1])
     # Target's best action 2 is surely worth 2; the online net's choice 0 is evenly spread there.
-    _, plain = c51_errors(a.net, a.target, batch, double=False)
-    _, double = c51_errors(a.net, a.target, batch, double=True)
+    _, _, plain = q_losses(a.net, a.target, batch, double=False)
+    _, _, double = q_losses(a.net, a.target, batch, double=True)
     assert plain.item() == pytest.approx(0.0, abs=1e-5)
     assert double.item() == pytest.approx((40 + 40 + 0) / 3, rel=1e-4)
 
@@ -157,9 +156,10 @@ NETS: list[dict[str, Any]] = [
     {},
     {"dueling": True},
     {"noisy_sigma": 0.5},
-    {"n_atoms": 5, "v_max": 3.0},
+    {"head": CategoricalHead(5, 0.0, 3.0, "c51")},
+    {"head": QuantileHead(5)},
     {"layer_norm": True},
-    {"dueling": True, "noisy_sigma": 0.5, "n_atoms": 5, "v_max": 3.0},
+    {"dueling": True, "noisy_sigma": 0.5, "head": CategoricalHead(5, 0.0, 3.0, "c51")},
     {"hidden_dims": ()},
     {"hidden_dims": (7,), "dueling": True},
 ]
@@ -172,8 +172,7 @@ def test_acting_in_numpy_equals_the_torch_net_without_noise(options: dict[str, A
     kind = DiscreteActions(ACTIONS)
     policy = QPolicy(net, OBS, kind, np.random.default_rng(0), "greedy", record=True)
     with torch.no_grad():
-        out = net(torch.from_numpy(obs))
-        expected = (out.softmax(2) * net.support).sum(2) if net.q.n_atoms > 1 else out
+        expected = net.head.value(net(torch.from_numpy(obs)))
     net.q.resample(np.random.default_rng(1))  # what an update leaves behind
     found, _ = policy._q_values(obs, {}, np.zeros(len(obs), bool))
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)

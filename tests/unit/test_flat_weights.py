@@ -285,7 +285,7 @@ def test_ppo_losses_and_gradients_of_several_networks_at_once(space: Any) -> Non
             self.net = net
 
         def forward(self, batch: Batch) -> Tensor:
-            return ppo_loss(evaluate_actions(self.net, actions, batch), batch, c).total
+            return ppo_loss(self.net, evaluate_actions(self.net, actions, batch), batch, c).total
 
     batches = [batch_of(seed) for seed in range(3)]
     structure = structure_of(batches[0])
@@ -298,7 +298,7 @@ def test_ppo_losses_and_gradients_of_several_networks_at_once(space: Any) -> Non
 
     grads, got = vmap(torch.func.grad_and_value(loss))(parameters, buffers, columns)
     for i, net in enumerate(nets):
-        expected = ppo_loss(evaluate_actions(net, actions, batches[i]), batches[i], c).total
+        expected = ppo_loss(net, evaluate_actions(net, actions, batches[i]), batches[i], c).total
         torch.testing.assert_close(got[i], expected)
         own = torch.autograd.grad(expected, list(net.parameters()))
         for (name, _), grad in zip(net.named_parameters(), own, strict=True):

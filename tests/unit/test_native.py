@@ -7,13 +7,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from gymnasium_solver.algos import ops
 from gymnasium_solver.fast import recorded
 from gymnasium_solver.fast.native import build
 from gymnasium_solver.fast.native.build import can_compile
 from gymnasium_solver.fast.native.gradient import NativeGradient
 from gymnasium_solver.fast.native.program import set_threads
 from gymnasium_solver.fast.optimizer import FLAT_KINDS, FlatOptimizer
+from gymnasium_solver.nets.heads import ScalarHead
 from tests.optimizers import flat_optimizer
 from tests.unit.test_recorded_losses import HIDDEN, N_ACTIONS, OPERATIONS, WIDTH, columns
 
@@ -138,7 +138,7 @@ def test_stacked_networks_targets_and_rows_as_outputs() -> None:
         x, _, _, reward, _ = batch
         with torch.no_grad():
             wanted = reward + c[0] * critic(target, -x).amin(0)
-        total, mean, error = ops.critics_loss(critic(params, x), wanted, reward.abs())
+        total, mean, error = ScalarHead().critics_loss(critic(params, x), wanted, reward.abs())
         return total, [total, mean, error]
 
     gradient = recorded.record_gradient(loss, params, columns(64), [0.9], target, form="compiled")

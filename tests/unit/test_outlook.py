@@ -48,7 +48,7 @@ def soft(actions: Any) -> SoftPolicy:
         n_actor_outputs=n,
         n_critics=2,
         n_critic_actions=0 if is_discrete else kind.shape[0],
-        n_critic_outputs=n if is_discrete else 1,
+        n_values=n if is_discrete else 0,
         generator=generator(),
     )
     return SoftPolicy(net, OBS, kind, np.random.default_rng(0), 0.0, record=False)
@@ -142,7 +142,7 @@ def test_soft_policies() -> None:
     outlook = box.outlook(seen(), {}, FIRST)
     assert outlook.mean == pytest.approx(greedy(box))
     x = box.net.encoder(torch.from_numpy(seen()))
-    both = box.net.critic(x, torch.from_numpy(greedy(box))).detach().numpy()[:, :, 0]
+    both = box.net.critic(x, torch.from_numpy(greedy(box))).detach().numpy()
     assert outlook.value == pytest.approx(both.min(axis=0))
     discrete = soft(spaces.Discrete(3))
     outlook = discrete.outlook(seen(), {}, FIRST)

@@ -17,6 +17,7 @@ from gymnasium_solver.fast.recorded import Inference
 from gymnasium_solver.nets.actor_critic import ActorCritic, Recurrence
 from gymnasium_solver.nets.actor_critics import ActorCritics
 from gymnasium_solver.nets.encoder import LARGEST_ONE_HOT, ObsEncoder
+from gymnasium_solver.nets.heads import CategoricalHead
 from gymnasium_solver.nets.mlp import ACTIVATIONS
 from gymnasium_solver.nets.network import Network
 from gymnasium_solver.nets.q_network import QNetwork
@@ -144,9 +145,10 @@ def test_acting_reads_every_kind_of_observation(name: str, mode: Any) -> None:
 def test_acting_by_values_of_every_kind(
     layer_norm: bool, dueling: bool, n_atoms: int, noisy: bool
 ) -> None:
+    head = CategoricalHead(n_atoms, -2, 5, "c51") if n_atoms > 1 else None
     net = QNetwork(
-        PARTS, 3, MLP, dueling=dueling, noisy_sigma=0.5 if noisy else None, n_atoms=n_atoms,
-        v_min=-2, v_max=5, layer_norm=layer_norm, normalize_obs="rolling", generator=generator(),
+        PARTS, 3, MLP, dueling=dueling, noisy_sigma=0.5 if noisy else None,
+        head=head, layer_norm=layer_norm, normalize_obs="rolling", generator=generator(),
     )  # fmt: skip
     net.encoder.observe(observations(PARTS, 50))
     infer = check_recorded(net.q_values, net, PARTS)

@@ -34,7 +34,7 @@ def test_dual_clip_bounds_the_loss_of_bad_actions() -> None:
     batch = batch._replace(log_prob=batch.log_prob - moved)  # log ratio = moved
     numbers = {"clip_range": torch.tensor(0.2), "vf_coef": torch.tensor(0.0)}
     evaluated = evaluate_actions(agent.net, agent.actions, batch)
-    found = -ppo_loss(evaluated, batch, numbers, dual_clip=2.0).policy
+    found = -ppo_loss(agent.net, evaluated, batch, numbers, dual_clip=2.0).policy
     with torch.no_grad():
         outputs, _ = agent.net(batch.obs)
         ratio = (
@@ -45,7 +45,7 @@ def test_dual_clip_bounds_the_loss_of_bad_actions() -> None:
         clipped = min(r * a, min(max(r, 0.8), 1.2) * a)
         wanted.append(max(clipped, 2.0 * a) if a < 0 else clipped)
     assert found.item() == pytest.approx(np.mean(wanted), rel=1e-4)
-    without = -ppo_loss(evaluated, batch, numbers).policy
+    without = -ppo_loss(agent.net, evaluated, batch, numbers).policy
     assert without.item() < found.item(), "some ratio was above 2"
 
 
@@ -101,10 +101,12 @@ def test_the_critic_learns_in_normalised_units() -> None:
     assert float(scale.std) > 100
     terms = agent._terms(batch, {"clip_range": torch.tensor(0.2), "vf_coef": torch.tensor(0.5)})
     with torch.no_grad():
-        raw = (agent.net(batch.obs)[1] - batch.returns).square().mean()
+        raw = (agent.net.value(batch.obs) - batch.returns).square().mean()
     assert terms.value.item() == pytest.approx(float(raw / scale.std**2), rel=1e-4)
     assert terms.value.item() < 10
-    torch.testing.assert_close(agent.net(batch.obs)[1].detach(), batch.value, rtol=1e-3, atol=0.1)
+    torch.testing.assert_close(
+        agent.net.value(batch.obs).detach(), batch.value, rtol=1e-3, atol=0.1
+    )
     agent.update(rollout, 24, 100)
     assert agent.descent.mode == "recorded", "the statistics are read in place"
     before = scale.mean.clone()

@@ -70,7 +70,8 @@ class Constant(nn.Module):
     def forward(self, x: Tensor, actions: Tensor | None = None) -> Tensor:
         if self.outputs.ndim == 1:  # an actor: [A] -> [B, A]
             return self.outputs.expand(len(x), -1)
-        return self.outputs.unsqueeze(1).expand(-1, len(x), -1)  # critics: [n, out] -> [n, B, out]
+        found = self.outputs.unsqueeze(1).expand(-1, len(x), -1)  # critics: [n, out] -> [n, B, out]
+        return found if found.shape[2] > 1 else found.squeeze(2)
 
     def sampled(self, x: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
         return squash(self(x), noise)
@@ -185,7 +186,7 @@ def test_the_actor_climbs_the_lowest_value_and_its_entropy() -> None:
     x, noise = torch.randn(32, 3), torch.randn(32, 2)
     loss, entropy = actor_loss(net, x, noise, torch.tensor(0.3))
     actions, log_prob = squash(net.actor(x), noise)
-    q = net.critic(x, actions)[:, :, 0]
+    q = net.critic(x, actions)
     assert (q[0] < q[1]).any()
     assert (q[1] < q[0]).any()
     expected = [0.3 * log_prob[i] - min(q[0, i], q[1, i]) for i in range(32)]

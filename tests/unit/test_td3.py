@@ -73,7 +73,7 @@ class SumOfActions(nn.Module):
         self.factors = torch.tensor(factors)
 
     def forward(self, x: Tensor, actions: Tensor) -> Tensor:
-        return self.factors.view(-1, 1, 1) * actions.sum(1).view(1, -1, 1)
+        return self.factors.view(-1, 1) * actions.sum(1).view(1, -1)
 
 
 def critics_of(factors: list[float]) -> Critics:

@@ -45,6 +45,7 @@ class BCConfig(DatasetFields, MinibatchFields, LearnerConfig):
     # Read by the code that builds actors; behaviour cloning has neither memory nor a critic.
     recurrent: ClassVar[None] = None
     share_trunk: ClassVar[str] = "auto"
+    critic_head: ClassVar[str] = "scalar"
 
     @model_validator(mode="after")
     def _check_rewards(self) -> Self:

@@ -7,11 +7,18 @@ from pydantic import Field, model_validator
 from gymnasium_solver.algos.configs.shared import OffPolicyConfig
 from gymnasium_solver.config.marks import live, searched
 from gymnasium_solver.config.schedule import PositiveSchedule, Schedule, changing, scheduled
-from gymnasium_solver.config.schema import Count, Float, GradNorm, NonNegativeInt, RecurrentFields
+from gymnasium_solver.config.schema import (
+    Count,
+    Float,
+    GradNorm,
+    NonNegativeInt,
+    RecurrentFields,
+    ValueHeadFields,
+)
 from gymnasium_solver.config.types import Exploration
 
 
-class DQNConfig(RecurrentFields, OffPolicyConfig):
+class DQNConfig(ValueHeadFields, RecurrentFields, OffPolicyConfig):
     batch_size: Count = 64
     """Transitions per gradient step; with memory, batch_size / sequence_length sequences. Larger:
     less noisy, slower."""
@@ -28,7 +35,7 @@ class DQNConfig(RecurrentFields, OffPolicyConfig):
     """Double DQN: the online network chooses the next action, the target network evaluates it. Less
     overestimation."""
     loss: Annotated[Literal["huber", "mse"], live()] = "huber"
-    """Loss of the TD error. Huber is less sensitive to large errors. Not used if distributional."""
+    """Loss of the TD error of a scalar critic. Huber is less sensitive to large errors."""
 
     # --- network
     dueling: bool = False
@@ -38,9 +45,7 @@ class DQNConfig(RecurrentFields, OffPolicyConfig):
     noisy_sigma: Annotated[Float, Field(gt=0)] = 0.5
     """Initial size of that noise. Higher: explores more at first."""
     distributional: bool = False
-    """C51: learn the distribution of returns on `n_atoms` atoms between `v_min` and `v_max`."""
-    n_atoms: Annotated[Count, Field(ge=2)] = 51
-    """Number of atoms of the distribution. More: finer, slower."""
+    """The same as critic_head: c51, the distribution of returns on atoms."""
     v_min: Float = 0.0
     """Lowest return of the distribution; lower returns are clipped."""
     v_max: Float = 200.0
@@ -70,13 +75,18 @@ class DQNConfig(RecurrentFields, OffPolicyConfig):
             raise ValueError("exploration: noisy requires noisy: true")
         if self.recurrent is not None:
             self._check_memory()
-        if self.distributional and self.v_max <= self.v_min:
-            raise ValueError(f"v_max {self.v_max} must be above v_min {self.v_min}")
+        if self.distributional and self.critic_head not in ("scalar", "c51"):
+            raise ValueError(f"distributional is c51, but critic_head is {self.critic_head}")
         return self
+
+    @property
+    def resolved_head(self) -> Literal["scalar", "two_hot", "c51", "hl_gauss", "quantile"]:
+        return "c51" if self.distributional else self.critic_head
 
     def _check_memory(self) -> None:
         without = {
             "distributional": self.distributional,
+            f"critic_head: {self.critic_head}": self.critic_head != "scalar",
             "her": self.her is not None,
             "combined_replay": self.combined_replay,
         }

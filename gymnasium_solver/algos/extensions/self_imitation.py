@@ -185,9 +185,9 @@ def sil_loss(
     net: ActorCritic, actions: ActionKind, batch: Batch, coef: Tensor, vf_coef: Tensor
 ) -> tuple[Tensor, Tensor]:
     """The loss, and (R - V)+ of each row [B]."""
-    log_prob, _, value = evaluate_actions(net, actions, batch)
-    assert value is not None
-    gain = (batch.returns - value).clamp(min=0.0)
+    log_prob, _, outputs = evaluate_actions(net, actions, batch)
+    assert outputs is not None
+    gain = (batch.returns - net.value_of(outputs)).clamp(min=0.0)
     kept = gain.detach()
     n_good = (kept > 0).to(kept.dtype).sum().clamp(min=LEAST_GOOD)
     policy, critic = -(log_prob * kept).sum() / n_good, 0.5 * gain.square().sum() / n_good
