@@ -88,7 +88,7 @@ def chosen_ids(per_family: int | None, only: list[str]) -> dict[str, str]:
 def try_id(job: dict[str, Any]) -> dict[str, Any]:
     """Train one id for two short epochs; runs in a process of its own."""
     from gymnasium_solver.errors import GsolveError, MissingError
-    from gymnasium_solver.training.smoke import short_training
+    from gymnasium_solver.training.config_tests import short_training
 
     begun_s = time.perf_counter()
     try:

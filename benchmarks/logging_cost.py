@@ -30,7 +30,7 @@ from gymnasium_solver.fast.optimizer import FlatOptimizer
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.training import loop
 from gymnasium_solver.training.alerting import Alerts
-from gymnasium_solver.training.details import RolloutDetails
+from gymnasium_solver.training.epoch_metrics import RolloutDetails
 from gymnasium_solver.training.prepare import load_config
 
 STEPS, QUICK_STEPS = 50_000, 4_000

@@ -28,8 +28,8 @@ from gymnasium_solver.cli.logs import LogCapture, rank
 from gymnasium_solver.cli.summary import broken_off, hanging, quiet_result, result
 from gymnasium_solver.cli.tables import GREY, ORANGE, SKY, SafeConsole
 from gymnasium_solver.runs.words import ScoreText, success_text
+from gymnasium_solver.training.activity import PREEMPTED
 from gymnasium_solver.training.observer import Observer
-from gymnasium_solver.training.signals import PREEMPTED
 
 if TYPE_CHECKING:
     from gymnasium_solver.config.schema import Config

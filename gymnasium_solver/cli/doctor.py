@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from gymnasium_solver.runs.alerts.alert import AlertRecord
     from gymnasium_solver.runs.alerts.judge import Judge
     from gymnasium_solver.runs.run import Run
-    from gymnasium_solver.training.check import FileReport
+    from gymnasium_solver.training.config_tests import FileReport
 
 DISTRIBUTION = "gymnasium-solver"
 PACKAGES = ("torch", "numpy", "gymnasium", "envpool", "pydantic", "rich", "safetensors",
@@ -51,7 +51,7 @@ SUITES = {
     "mujoco": "HalfCheetah-v5",
     "bandit": "Bandit-v0",
 }
-SMOKE = "gymnasium_solver.training.smoke:smoke"
+SMOKE = "gymnasium_solver.training.config_tests:smoke"
 MARKS = {"pass": "✓", "skip": "-", "fail": "✗"}
 
 
@@ -364,7 +364,7 @@ def check(args: Args) -> int:
     if not files:
         raise UsageError(f"no config files in {', '.join(args.paths)}")
 
-    from gymnasium_solver.training.check import check_file
+    from gymnasium_solver.training.config_tests import check_file
 
     reports = [check_file(path) for path in files]
     problems = [problem for report in reports for problem in report.problems]

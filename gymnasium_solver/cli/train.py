@@ -22,7 +22,7 @@ def train_verb(args: Args) -> int:
 
 def unless_terminated(verb: str, work: Callable[[], int]) -> int:
     """The exit code of the work; 75 after SIGTERM, which saves: the same command continues it."""
-    from gymnasium_solver.training.signals import PREEMPTED, Terminated, sigterm_raises
+    from gymnasium_solver.training.activity import PREEMPTED, Terminated, sigterm_raises
 
     with sigterm_raises():
         try:
@@ -139,7 +139,7 @@ def resume(args: Args, target: str | None) -> int:
 
 def check_that_it_learns(config: "Config") -> int:
     """Print what the checks of a tiny training found; 1 if something is wrong."""
-    from gymnasium_solver.training.dev import dev_checks
+    from gymnasium_solver.training.config_tests import dev_checks
 
     checks = dev_checks(config)
     for check in checks:

@@ -1,6 +1,6 @@
 """Runs many small jobs in separate processes, so that a crash or a hang affects only one job.
 
-    for outcome in run_isolated("gymnasium_solver.training.smoke:smoke", names, jobs=2):
+    for outcome in run_isolated("gymnasium_solver.training.config_tests:smoke", names, jobs=2):
         print(outcome.item, outcome.value, outcome.error)
 
 A process runs several jobs in sequence, since importing torch takes longer than most jobs. It is

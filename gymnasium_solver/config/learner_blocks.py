@@ -57,7 +57,7 @@ class NormalizeFields(Fields):
 
     @property
     def obs_normalization(self) -> Literal[False, "rolling", "static"]:
-        """`normalize_obs`; off while `auto` is not decided (training/scales.py)."""
+        """`normalize_obs`; off while `auto` is not decided (training/prepare.py)."""
         return False if self.normalize_obs == "auto" else self.normalize_obs
 
     @property

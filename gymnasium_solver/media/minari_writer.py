@@ -26,7 +26,7 @@ from gymnasium_solver.policies.policy import Policy
 from gymnasium_solver.runs.resolve import ResolvedCheckpoint
 from gymnasium_solver.spaces.observations import Obs, take_rows
 from gymnasium_solver.training.agents import load_agent
-from gymnasium_solver.training.evaluator import eval_seed
+from gymnasium_solver.training.evaluate import eval_seed
 from gymnasium_solver.training.prepare import load_config
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*-v\d+")

@@ -1,4 +1,4 @@
-"""What the training loop is doing right now: counters that a display may read at any time.
+"""What the training loop is doing right now, and the signals that ask it to stop.
 
     class Watch(Observer):
         def on_start(self, run, config, info):
@@ -6,13 +6,20 @@
             ...                                    # activity.phase, activity.steps_now
 
 Callbacks of an observer come between epochs, which are minutes apart in a slow environment. The
-loop, the collector and evaluations store plain numbers here as they go. Only the pause and the stop
-signal are read by them, and neither changes what is learnt.
+loop, the collector and evaluations store plain numbers here as they go, which a display may read at
+any time. Only the pause and the stop signal are read by them, and neither changes what is learnt.
+Ctrl-C and SIGTERM request a stop after the current epoch; a second signal stops immediately.
 """
 
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from time import perf_counter, sleep
+from types import FrameType
 from typing import Literal
 
+from gymnasium_solver.lanes import current_lane
 from gymnasium_solver.timing import Timer
 
 Phase = Literal[
@@ -20,6 +27,8 @@ Phase = Literal[
 ]
 PAUSED = "paused"  # section of the timer
 POLL_S = 0.05
+PREEMPTED = 75
+"""Exit code of a run that SIGTERM ended and that can be resumed (EX_TEMPFAIL: try again)."""
 
 
 class Activity:
@@ -94,3 +103,64 @@ class Activity:
                 sleep(POLL_S)
         self.paused_s += perf_counter() - began_s
         self._paused_since_s = None
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM arrived when there is nothing to save."""
+
+
+@contextmanager
+def signals_handled(
+    handler: Callable[[int, FrameType | None], None],
+    numbers: tuple[int, ...] = (signal.SIGINT, signal.SIGTERM),
+) -> Iterator[None]:
+    """Call `handler` at these signals, then restore the handlers."""
+    former = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, before in former.items():
+            signal.signal(number, before)
+
+
+def raise_signal(number: int, frame: FrameType | None = None) -> None:
+    raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
+
+
+@contextmanager
+def stop_on_signals(activity: Activity) -> Iterator[None]:
+    """Note signals in `activity.stop_signal` while the loop runs."""
+
+    def note(name: str) -> bool:
+        is_first, activity.stop_signal = activity.stop_signal is None, name
+        return is_first
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        if not note(signal.Signals(number).name):
+            raise_signal(number)
+
+    if (lane := current_lane()) is not None:  # one of several trainings, which are told together
+        lane.on_signal = note
+        try:
+            yield
+        finally:
+            lane.on_signal = None
+    elif threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread can set handlers
+    else:
+        with signals_handled(on_signal):
+            activity.takes_signals = True
+            try:
+                yield
+            finally:
+                activity.takes_signals = False
+
+
+@contextmanager
+def sigterm_raises() -> Iterator[None]:
+    """Turn SIGTERM into Terminated outside the loop, during setup and the final test."""
+    if current_lane() is not None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    with signals_handled(raise_signal, (signal.SIGTERM,)):
+        yield

@@ -1,7 +1,17 @@
-"""Builds agents from configs and checkpoints, and selects their device."""
+"""Builds agents from configs and checkpoints, selects their device, and checks what is loaded.
 
+A checkpoint may come from a stranger, or from another version. Its tensors and JSON state are
+compared with those that the agent, the collector and the progress have themselves: names, shapes
+and types. What remains is caught while it is loaded. Either way the user gets one line.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 
 from gymnasium_solver.algos import algo_class
@@ -9,10 +19,11 @@ from gymnasium_solver.algos.agent import Agent
 from gymnasium_solver.config.schema import Config, LearnerConfig
 from gymnasium_solver.envs.make import env_from_config
 from gymnasium_solver.envs.treatment import Treatment, treatment_of
-from gymnasium_solver.errors import ConfigError, RunError
+from gymnasium_solver.errors import ConfigError, GsolveError, RunError
 from gymnasium_solver.nets.actor_critics import ActorCritics
 from gymnasium_solver.nets.network import is_cnn
 from gymnasium_solver.policies.reader import ObsReader
+from gymnasium_solver.printable import printable
 from gymnasium_solver.runs.checkpoint import LoadedCheckpoint, load_checkpoint
 from gymnasium_solver.runs.query import get_config
 from gymnasium_solver.runs.resolve import resolve_checkpoint
@@ -20,8 +31,9 @@ from gymnasium_solver.runs.run import Run, runs_root
 from gymnasium_solver.runs.summary import Fields
 from gymnasium_solver.spaces.json_form import space_from_json
 from gymnasium_solver.spaces.observations import Space
-from gymnasium_solver.training.fits import check_agent, check_spaces, fitting
+from gymnasium_solver.training.observer import EvalResult
 from gymnasium_solver.training.prepare import load_config
+from gymnasium_solver.training.progress import Progress
 from gymnasium_solver.training.seeds import derive
 from gymnasium_solver.training.threads import largest_product
 
@@ -29,6 +41,13 @@ from gymnasium_solver.training.threads import largest_product
 # SAC's default (256^3) an H200 runs 2.8 times as many steps as its host CPU. With PPO on 8 envs of
 # CartPole (256 x 64^2) it is 1.5 times, which does not make up for CUDA's start-up in a short run.
 WORK_FOR_A_GPU = 256**3 // 2
+_FIX = "Use another checkpoint of this run (`gsolve run RUN` lists them)."
+_MOST = 2**63
+LEAST_WEIGHTS = 1_000_000
+# Of an agent's JSON state; the rest is checked while it is loaded.
+_AGENT = ("policy", "reward_normalizer", "n_updates", "update_credit")
+# Not in the checkpoints of all versions.
+_OPTIONAL = ("n_updates", "reward_parts", "sampler", "successes", "task_returns")
 
 
 def pick_device(name: str, is_large: bool = False) -> str:
@@ -133,3 +152,152 @@ def transfer_weights(agent: Agent, ref: str, runs_dir: Path) -> str:
     if there is not None and here is not None and there != here:
         note += f"; warning: they were trained with activation: {there}, here it is {here}"
     return note
+
+
+# -- does a checkpoint fit? -------------------------------------------------------------------
+
+
+def does_not_fit(path: Path, why: str) -> RunError:
+    return RunError(f"this checkpoint does not fit: {path}: {printable(why)[:300]}. {_FIX}")
+
+
+@contextmanager
+def fitting(path: Path) -> Iterator[None]:
+    """Turn an error of the code that loads the checkpoint in `path` into one line."""
+    try:
+        yield
+    except GsolveError:
+        raise
+    except Exception as error:  # what forged data may cause in torch, NumPy and Gymnasium is open
+        raise does_not_fit(path, f"{type(error).__name__}: {error}") from error
+
+
+def check_agent(agent: Agent, tensors: dict[str, dict[str, Any]], extra: Any, path: Path) -> None:
+    """RunError if the state is not one of this agent. Weights of another network are left to
+    `load_weights`, which says what to do about them."""
+    own_tensors, own_extra = agent.state()
+    for stem, named in own_tensors.items():
+        given = tensors.get(stem)
+        if given is None:
+            raise does_not_fit(path, f"it has no {stem}.safetensors")
+        if stem == "model" and _forms(given) != _forms(named):
+            return
+        for name, value in named.items():
+            _check_tensor(f"{stem}/{name}", given.get(name), value, path)
+    known = {name: value for name, value in own_extra.items() if name in _AGENT}
+    _check_like(known, extra, "agent", path)
+    credit = extra.get("update_credit", 0.0)
+    if not 0 <= credit < 1:  # else a resume would begin with any number of updates
+        raise does_not_fit(path, f"update_credit is {credit!r}, expected 0 to 1")
+
+
+def _forms(named: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(value.shape) for name, value in named.items()}
+
+
+def check_spaces(saved: list[Space], model: Mapping[str, np.ndarray], path: Path) -> None:
+    """RunError if a saved space needs more weights than the model has: building its network could
+    take all memory."""
+    n_weights = max(LEAST_WEIGHTS, sum(array.size for array in model.values()))
+    for space in saved:
+        for leaf in _leaves(space):
+            size = int(np.sum(getattr(leaf, "nvec", getattr(leaf, "n", 0))))
+            if size > n_weights:
+                raise does_not_fit(path, f"{leaf} is larger than its model of {n_weights} weights")
+
+
+def _leaves(space: Any) -> list[Any]:
+    parts = getattr(space, "spaces", None)
+    if parts is None:
+        return [space]
+    inner = parts.values() if isinstance(parts, Mapping) else parts
+    return [leaf for part in inner for leaf in _leaves(part)]
+
+
+def _check_tensor(name: str, given: Any, own: Any, path: Path) -> None:
+    dtype, shape = str(own.dtype).removeprefix("torch."), list(own.shape)
+    if given is None:
+        raise does_not_fit(path, f"the tensor {name} is missing")
+    if given.dtype.name != dtype or list(given.shape) != shape:
+        is_now = f"{given.dtype.name} {list(given.shape)}"
+        raise does_not_fit(path, f"{name} is {is_now}, expected {dtype} {shape}")
+
+
+def load_progress(state: Mapping[str, Any], env_steps: int, path: Path) -> Progress:
+    """The progress in a checkpoint's state."""
+    fields = state.get("progress")
+    if isinstance(fields, dict):
+        fields = {
+            "pending_eval": None,
+            "interventions": {},
+            "curriculum": {},
+        } | fields  # older checkpoints do not have it
+    _check_like(asdict(Progress()), fields, "progress", path)
+    assert isinstance(fields, dict)
+    if fields["env_steps"] != env_steps:
+        raise does_not_fit(path, f"progress.env_steps is {fields['env_steps']}, not {env_steps}")
+    for name, kind in (("best_score", float), ("best_train_mean", float), ("over", str)):
+        value = fields.get(name)
+        if value is not None:
+            _check_like(kind(), value, f"progress.{name}", path)
+    with fitting(path):
+        progress = Progress(**fields)
+        if progress.passed_test is not None:
+            EvalResult.from_dict(progress.passed_test)
+        if progress.last_eval is not None:
+            progress.last_eval = dict(progress.last_eval)
+    return progress
+
+
+def check_collector(own: Mapping[str, Any], given: Any, path: Path) -> None:
+    """RunError if the JSON state of the collector is not one; `own`: that of a new collector."""
+    _check_like({**own, "journal": {}}, given, "collector", path)
+    for name, window in (given.get("reward_parts") or {}).items():
+        _check_like([], window, f"collector.reward_parts.{name}", path)
+
+
+def check_journal(arrays: Mapping[str, np.ndarray], path: Path) -> None:
+    """RunError if the arrays cannot restore the environments."""
+    for name in ("actions", "is_first"):
+        if name not in arrays:
+            raise does_not_fit(path, f"the tensor env/{name} is missing")
+    if arrays["actions"].ndim < 2:
+        raise does_not_fit(path, f"env/actions has shape {arrays['actions'].shape}")
+    is_first = arrays["is_first"]
+    if is_first.shape != arrays["actions"].shape[1:2] or is_first.dtype != bool:
+        raise does_not_fit(path, f"env/is_first is {is_first.dtype} {list(is_first.shape)}")
+
+
+def _check_like(own: Any, given: Any, where: str, path: Path) -> None:
+    """RunError unless `given` has the JSON types of `own`. None in `own` says nothing; lists are of
+    numbers."""
+    if isinstance(own, bool):
+        fits, expected = isinstance(given, bool), "true or false"
+    elif isinstance(own, int):
+        fits, expected = type(given) is int and 0 <= given < _MOST, "a whole number >= 0"
+    elif isinstance(own, float):
+        fits, expected = _is_number(given), "a number"
+    elif isinstance(own, str):
+        fits, expected = isinstance(given, str), "text"
+    elif isinstance(own, list):
+        fits = isinstance(given, list) and all(_is_number(value) for value in given)
+        expected = "a list of numbers"
+    elif isinstance(own, Mapping):
+        fits, expected = isinstance(given, dict), "a mapping"
+    else:
+        return
+    if not fits:
+        shown = printable(repr(given))[:60]
+        raise does_not_fit(path, f"state.json: {where} is {shown}, expected {expected}")
+    if isinstance(own, Mapping):
+        for name, value in own.items():
+            if name in given:
+                _check_like(value, given[name], f"{where}.{name}", path)
+            elif name not in _OPTIONAL:
+                raise does_not_fit(path, f"state.json: {where}.{name} is missing")
+
+
+def _is_number(value: Any) -> bool:
+    """Also one that is not finite: a return may be. But not one too large for a float."""
+    is_float = isinstance(value, float)
+    return is_float or (type(value) is int and abs(value) < 10**300)

@@ -1,32 +1,63 @@
-"""Collects rollouts: act, step, store. Also episode statistics and the env state for resuming."""
+"""Collects rollouts: act, step, store. Also episode statistics and the env state for resuming.
+
+    collector = collector_for(config, env, agent)
+    rollout = collector.collect(env_steps, budget)
+
+`Collector` is the plain one. `CompiledCollector` makes the same rows in C where it can, and
+`DemoFeed` hands out demonstrations in place of rollouts. Collectors on other machines are in
+ray_collectors.py.
+"""
 
 import math
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 
+from gymnasium_solver.algos.agent import Agent
 from gymnasium_solver.config.schema import Config
+from gymnasium_solver.data.demonstrations import Demonstrations
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.envs.goals import successes
 from gymnasium_solver.envs.journal import JournaledEnv
 from gymnasium_solver.envs.spec import EnvSpec, task_rows
-from gymnasium_solver.envs.vector import Step
+from gymnasium_solver.envs.vector import CompiledEnvs, Engine, Step, Totals, VectorEnv
 from gymnasium_solver.envs.wrappers.shaping import EPISODE_PARTS
-from gymnasium_solver.errors import EnvError
+from gymnasium_solver.errors import EnvError, Unsupported
+from gymnasium_solver.fast.native.forward import NativeForward
+from gymnasium_solver.fast.native.rows import CompiledRows
 from gymnasium_solver.policies.policy import Acted, Policy
-from gymnasium_solver.spaces.observations import Obs
+from gymnasium_solver.spaces.observations import Obs, put_rows, take_rows
 from gymnasium_solver.timing import Timer
-from gymnasium_solver.training.episodes import EPISODE_WINDOW, Ended, EpisodeStats
-from gymnasium_solver.training.seeds import derive
-
-if TYPE_CHECKING:
-    from gymnasium_solver.algos.agent import Agent
+from gymnasium_solver.training.epoch_metrics import EPISODE_WINDOW, Ended, EpisodeStats
+from gymnasium_solver.training.seeds import derive, stage_seed
 
 BOUNDARY_STEPS = 250_000
 LONGEST_EPISODE = 30_000  # a longer time limit counts as no limit
 CARRY = "carry."  # prefix of the policy's carry in the saved arrays
+N_OUTPUTS_WITH_VALUE = 5  # of the acting program of a policy with memory
+
+
+def collector_for(
+    config: Config, env: VectorEnv, agent: Agent, n_rows: int | None = None
+) -> "Collector":
+    """What the agent learns from: rollouts of the environment, or demonstrations."""
+    journaled, seed = JournaledEnv(env), stage_seed(config, "train")
+    n_rows = n_rows or config.rollout_rows
+    demos = getattr(agent, "demonstrations", None)
+    if demos is not None:
+        return DemoFeed(journaled, agent.policy, demos, n_rows, seed)
+    kind = CompiledCollector if isinstance(env, Engine) else Collector
+    return kind(
+        journaled,
+        agent.policy,
+        n_rows,
+        seed,
+        boundary_steps(config, env.spec),
+        None if agent.has_replay else agent.device,
+    )
 
 
 def boundary_steps(config: Config, spec: EnvSpec) -> int:
@@ -187,7 +218,7 @@ class Collector(EpisodeStats):
             self.storage.mask[row] = mask
 
     def _keep_choice(self, row: int, acted: Acted) -> None:
-        """Store what is known of the choice of these actions, besides the actions."""
+        """Store what is known of the choice of these actions, in addition to the actions."""
         rows = self.storage
         if rows.outputs is not None:
             rows.outputs[row] = acted.outputs
@@ -218,18 +249,18 @@ class Collector(EpisodeStats):
 
     def note_episodes(self, row: int, step: Step, over: np.ndarray) -> None:
         """Count the episodes that ended at this step."""
-        self.count_episodes(*self.ended_at(step, over))
+        self.count_episodes(self.ended_at(step, over))
         if self._task_of is not None:
             windows = list(self.task_returns.values())
             for i in np.flatnonzero(over):
                 windows[self._task_of[i]].append(float(step.episode_return[i]))
 
-    def use(self, agent: "Agent", config: Config) -> None:
+    def use(self, agent: Agent, config: Config) -> None:
         """Continue with this agent, whose config changed."""
         self.policy = agent.policy
 
     def metrics(self) -> dict[str, float]:
-        """Metrics of the last epoch, beside those of the rollouts."""
+        """Metrics of the last epoch, in addition to those of the rollouts."""
         return {}
 
     def close(self) -> None:
@@ -281,3 +312,183 @@ class Collector(EpisodeStats):
         """Start new episodes, with a seed derived from the clock."""
         self._restarted_at = env_steps
         self._obs = None
+
+
+# -- rows in C ------------------------------------------------------------------------------
+
+
+@dataclass
+class Arrays:
+    """What a CompiledCollector collects into."""
+
+    rows: CompiledRows
+    obs: np.ndarray  # [T + 1, N, ...]
+    noise: np.ndarray  # [T, N, ...]
+    log_prob: np.ndarray  # [T, N]
+    value: np.ndarray | None  # [T, N], if the program returns it
+    episode_return: np.ndarray  # [T + 1, N]: before and after each row
+    episode_length: np.ndarray
+
+    def totals(self, row: int) -> Totals:
+        return Totals(self.rows.done, self.episode_return[row], self.episode_length[row])
+
+
+class CompiledCollector(Collector):
+    """Collects from environments that step in C with a policy that acts in C.
+
+    A row is one call (fast/native/rows.py) instead of a hundred of Python and NumPy, and it is the
+    row of a plain Collector, bit for bit. Where the policy or the environments are not compiled, or
+    a rollout may be cut short, this is a plain Collector.
+    """
+
+    _arrays: Arrays | None = None
+
+    def _collect(self, env_steps: int, budget: int | None, n_rows: int, version: int) -> Rollout:
+        arrays, engine = self._arrays_for(n_rows, budget), self.env.env
+        if arrays is None:
+            return super()._collect(env_steps, budget, n_rows, version)
+        assert isinstance(engine, Engine)
+        rows, timer, activity = self.storage, self.timer, self.activity
+        self.open_rollout(env_steps, version)
+        n, start = self.env.n_envs, engine.totals
+        drawn = self.policy.actions.noise(n_rows * n, self.policy.rng)
+        arrays.noise[:n_rows] = np.asarray(drawn).reshape(n_rows, *arrays.noise.shape[1:])
+        arrays.episode_return[0], arrays.episode_length[0] = start[1:]
+        rows.log_prob, rows.value = arrays.log_prob, arrays.value
+        for name, kept in rows.carry.items():
+            kept[0] = self._carry[name]
+        arrays.rows.begin(start.is_over)
+        collect, ended = arrays.rows.collect, []
+        timer.switch("env")
+        try:
+            for t in range(n_rows):
+                if activity.is_paused:
+                    activity.wait_while_paused()
+                if collect():
+                    ended.append(t)
+        finally:  # also after an interrupt: what evaluates next must not write into these rows
+            timer.exclude("act", arrays.rows.end())
+        timer.switch()
+        for t in ended:
+            over = rows.terminated[t] | rows.truncated[t]
+            totals = arrays.totals(t + 1)
+            found = Ended(totals.episode_return, totals.episode_length, rows.terminated[t])
+            self.count_episodes(found.only(over))
+        self._rows_done = n_rows - 1
+        activity.rollout_steps = int(np.count_nonzero(rows.valid[:n_rows]))
+        self._obs, self._is_first = arrays.obs[n_rows].copy(), rows.is_first[n_rows].copy()
+        self._carry = {name: kept[n_rows].copy() for name, kept in rows.carry.items()}
+        engine.totals = Totals(*(array.copy() for array in arrays.totals(n_rows)))
+        self.env.record_rows(rows.actions[:n_rows], self._obs, engine.totals)
+        return rows.first(n_rows)
+
+    def _arrays_for(self, n_rows: int, budget: int | None) -> Arrays | None:
+        """None: this rollout is not for compiled rows."""
+        engine, program = self.env.env, self.policy.acting_program()
+        envs = engine.compiled if isinstance(engine, Engine) else None
+        can_be_cut = budget is not None and budget < n_rows * self.env.n_envs
+        if program is None or envs is None or can_be_cut or n_rows < 2:
+            return None
+        found = self._arrays
+        if found is None or (found.rows.program, found.rows.envs) != (program, envs):
+            try:
+                found = self._arrays = self._allocated(program, envs)
+            except Unsupported:
+                return None
+        return found
+
+    def _allocated(self, program: NativeForward, envs: CompiledEnvs) -> Arrays:
+        rows, actions = self.storage, self.policy.actions
+        n_rows, n = rows.reward.shape
+        drawn = actions.noise(n, np.random.default_rng(0))
+        if drawn is None or rows.outputs is None or not isinstance(rows.obs, np.ndarray):
+            raise Unsupported("the rows of this policy or of these environments")
+        log_prob = np.zeros((n_rows, n), np.float32)
+        value = np.zeros_like(log_prob) if program.n_outputs == N_OUTPUTS_WITH_VALUE else None
+        noise = np.zeros((n_rows, *drawn.shape), drawn.dtype)
+        totals = {
+            "episode_return": np.zeros((n_rows + 1, n), np.float64),
+            "episode_length": np.zeros((n_rows + 1, n), np.int64),
+        }
+        arrays = {
+            "reward": rows.reward,
+            "terminated": rows.terminated,
+            "truncated": rows.truncated,
+            "is_first": rows.is_first[1:],
+            "valid": rows.valid,
+            **totals,
+        }
+        inputs, outputs = [rows.obs, noise], [rows.outputs, rows.actions, log_prob]
+        if rows.carry:
+            inputs += [rows.carry["core"], rows.is_first]
+            outputs += [rows.carry["core"][1:]]
+        if value is not None:
+            outputs.append(value)
+        compiled = CompiledRows(program, envs, inputs, outputs, arrays)
+        return Arrays(compiled, rows.obs, noise, log_prob, value, **totals)
+
+
+# -- demonstrations -------------------------------------------------------------------------
+
+
+class DemoFeed(Collector):
+    """Hands out demonstrated steps, in random order. `env` has the spaces and is never stepped.
+
+    The clock counts demonstrated steps: step number i of the run is row i % n of pass i // n
+    through the dataset, and every pass has its own order, derived from the seed. So what is handed
+    out depends on nothing but the clock, and a resumed run goes on exactly where it stopped. The
+    rows of a rollout do not follow one another: each is a step by itself.
+    """
+
+    def __init__(
+        self,
+        env: JournaledEnv,
+        policy: Policy,
+        demos: Demonstrations,
+        n_rows: int,
+        seed: int,
+    ):
+        super().__init__(env, policy, n_rows, seed, boundary_steps=1)
+        self.demos = demos
+        self._order: tuple[int, np.ndarray] = (-1, demos.train)  # pass, and its order
+
+    def _collect(self, env_steps: int, budget: int | None, n_rows: int, version: int) -> Rollout:
+        n_envs = self.env.n_envs
+        n = n_rows * n_envs if budget is None else min(n_rows * n_envs, budget)
+        n_rows = -(-n // n_envs)
+        rows, demos = self.storage.first(n_rows), self.demos
+        source = np.zeros((n_rows, n_envs), np.int64)
+        source.reshape(-1)[:n] = self._rows_at(env_steps, n)
+        put_rows(rows.obs, slice(0, n_rows), take_rows(demos.obs, source))
+        rows.actions[...] = demos.actions[source]
+        rows.reward[...] = demos.reward[source]
+        rows.terminated[...] = demos.terminated[source]
+        rows.truncated[...] = demos.truncated[source]
+        rows.valid[...] = (np.arange(n_rows * n_envs) < n).reshape(n_rows, n_envs)
+        rows.version, rows.is_restart = version, True
+        self.activity.rollout_steps = n
+        return rows
+
+    def _rows_at(self, clock: int, n: int) -> np.ndarray:
+        """The rows of the dataset for the steps clock, clock + 1, ..."""
+        size, parts = len(self.demos.train), []
+        while n > 0:
+            number, first = divmod(clock, size)
+            order = self._order_of(number)[first : first + n]
+            parts.append(order)
+            clock, n = clock + len(order), n - len(order)
+        return np.concatenate(parts)
+
+    def _order_of(self, number: int) -> np.ndarray:
+        if self._order[0] != number:
+            rng = np.random.default_rng(derive(self.seed, "demonstrations", number))
+            self._order = (number, rng.permutation(self.demos.train))
+        return self._order[1]
+
+    # -- state: nothing but the clock -------------------------------------------------------
+
+    def state(self, with_env: bool = True) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        return super().state(with_env=False)
+
+    def restart_envs(self, env_steps: int) -> None:
+        """There is no episode to begin."""

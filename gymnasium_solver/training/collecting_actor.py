@@ -26,7 +26,7 @@ from gymnasium_solver.envs.vector import Step
 from gymnasium_solver.spaces.observations import Obs
 from gymnasium_solver.training.agents import build_agent
 from gymnasium_solver.training.collect import Collector
-from gymnasium_solver.training.episodes import Ended
+from gymnasium_solver.training.epoch_metrics import Ended
 from gymnasium_solver.training.prepare import build_config
 from gymnasium_solver.training.seeds import derive, stage_seed
 

@@ -1,16 +1,16 @@
 """Moves a run through the stages of its curriculum, between epochs.
 
-    stages = stages_of(config, env, agent)      # None without a curriculum
-    stages.make_due(trainer)                    # before an epoch: the environments of the stage
-    stages.decide(trainer)                      # after it: promote, demote, change arguments
+    stages = stages_of(config, env, agent)           # None without a curriculum
+    news = stages.make_due(p, collector, total)      # before an epoch: the stage's environments
+    news = stages.decide(p, collector, total)        # after it: promote, demote, change arguments
 
 The training environments are those of the stage. Everything else, evaluations and the test among
 it, is of the environment of the config itself. What decides is part of every checkpoint: the stage
-and its score in `progress.curriculum`, the last returns in the collector's state. A new stage
+and its score in the progress `p.curriculum`, the last returns in the collector's state. A new stage
 starts new episodes and empties the windows of the last returns.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 from gymnasium_solver.algos.agent import Agent
 from gymnasium_solver.config.schema import Config
@@ -19,13 +19,20 @@ from gymnasium_solver.envs.make import env_from_config, training_env
 from gymnasium_solver.envs.treatment import layout
 from gymnasium_solver.envs.vector import VectorEnv
 from gymnasium_solver.errors import ConfigError, EnvError, RunError
+from gymnasium_solver.policies.policy import Policy
+from gymnasium_solver.training.activity import Activity
 from gymnasium_solver.training.collect import Collector
-from gymnasium_solver.training.episodes import EpisodeStats
-from gymnasium_solver.training.evaluator import Evaluator
+from gymnasium_solver.training.epoch_metrics import EpisodeStats
+from gymnasium_solver.training.evaluate import Evaluator
+from gymnasium_solver.training.observer import EvalResult
 from gymnasium_solver.training.progress import Progress
 
-if TYPE_CHECKING:
-    from gymnasium_solver.training.trainer import Trainer
+
+class News(NamedTuple):
+    """A change of the stage, for the user and for events.jsonl."""
+
+    text: str
+    facts: dict[str, Any]
 
 
 def stages_of(config: Config, env: VectorEnv, agent: Agent) -> "Stages | None":
@@ -41,7 +48,7 @@ class Stages:
     def __init__(self, config: Config, env: VectorEnv):
         """`env`: that of the config, which all stages must resemble."""
         assert config.curriculum is not None
-        self.config, self.curriculum = config, config.curriculum
+        self.config, self.curriculum, self.spec = config, config.curriculum, env.spec
         self.last = len(self.curriculum.stages)  # the environment of the config
         self.schedules = self.curriculum.schedules(config.env_kwargs)
         self._evaluator: Evaluator | None = None
@@ -55,14 +62,13 @@ class Stages:
             except (EnvError, ConfigError) as error:
                 raise ConfigError(f"{name}: {error}") from None
             own.close()
-            for kind, given, wanted in (
-                ("observations", own.observation_space, env.observation_space),
-                ("actions", own.action_space, env.action_space),
+            spaces = own.observation_space, env.observation_space
+            actions = own.action_space, env.action_space
+            for kind, is_same, (given, wanted) in (
+                ("observations", layout(spaces[0]) == layout(spaces[1]), spaces),
+                ("actions", actions[0] == actions[1], actions),
             ):
-                same = (
-                    layout(given) == layout(wanted) if kind == "observations" else given == wanted
-                )
-                if not same:
+                if not is_same:
                     shown = [" ".join(str(space).split()) for space in (given, wanted)]
                     raise ConfigError(
                         f"{name} has the {kind} {shown[0]}, {env.spec.env_id} has {shown[1]}; all "
@@ -84,51 +90,43 @@ class Stages:
 
     # -- between epochs ---------------------------------------------------------------------
 
-    def decide(self, trainer: "Trainer") -> None:
+    def decide(self, p: Progress, collector: EpisodeStats, total_steps: int) -> News | None:
         """After an epoch, before it is saved: the stage and the arguments of the next one."""
-        p = trainer.progress
-        now, score = p.curriculum["stage"], self.score(p, trainer.collector)
+        now, score = p.curriculum["stage"], self.score(p, collector)
         number, why = self._next(p, score)
-        before, values = p.curriculum["kwargs"], self._values(trainer)
+        before, values = p.curriculum["kwargs"], self._values(p, total_steps)
         if number == now and values == before:
-            return
+            return None
         p.curriculum |= {"stage": number, "kwargs": values, "is_due": True}
-        text = ", ".join(f"{name} {value:g}" for name, value in values.items())
-        facts: dict[str, Any] = {"stage": number + 1}
-        if number != now:
-            p.curriculum |= {"since": p.env_steps, "score": None}
-            trainer.collector.forget_episodes()
-            text = f"stage {self.name(number)}: {why}"
-            facts |= {"before": now + 1, "score": score}
-        self._tell(trainer, text, facts)
+        if number == now:
+            text = ", ".join(f"{name} {value:g}" for name, value in values.items())
+            return self._news(p, text, {})
+        p.curriculum |= {"since": p.env_steps, "score": None}
+        collector.forget_episodes()
+        text = f"stage {self.name(number)}: {why}"
+        return self._news(p, text, {"before": now + 1, "score": score})
 
-    def make_due(self, trainer: "Trainer") -> None:
+    def make_due(self, p: Progress, collector: EpisodeStats, total_steps: int) -> News | None:
         """Before an epoch: new episodes in other environments, if that was decided."""
-        p = trainer.progress
+        news = None
         if not p.curriculum:
             first = {"stage": 0, "since": p.env_steps, "score": None, "is_due": True}
-            p.curriculum = {**first, "kwargs": self._values(trainer)}
-            self._tell(trainer, f"stage {self.name(0)}", {"stage": 1})
+            p.curriculum = {**first, "kwargs": self._values(p, total_steps)}
+            news = self._news(p, f"stage {self.name(0)}", {})
         if p.curriculum["is_due"]:
-            self._build(trainer)
-            trainer.collector.restart_envs(p.env_steps)
+            self._build(p, collector).restart_envs(p.env_steps)
             p.curriculum["is_due"] = False
+        return news
 
-    def _values(self, trainer: "Trainer") -> dict[str, Any]:
-        clock = trainer.progress.env_steps, trainer.plan.total_steps
-        return {name: schedule.at(*clock) for name, schedule in self.schedules.items()}
+    def _values(self, p: Progress, total_steps: int) -> dict[str, Any]:
+        return {name: s.at(p.env_steps, total_steps) for name, s in self.schedules.items()}
 
-    def _tell(self, trainer: "Trainer", text: str, facts: dict[str, Any]) -> None:
-        p = trainer.progress
-        if self.schedules:
-            facts["env_kwargs"] = p.curriculum["kwargs"]
-        trainer.run.log_event(
-            "curriculum", env_steps=p.env_steps, epoch=p.epoch, text=text, **facts
-        )
-        trainer.observer.on_message("info", f"curriculum: {text}")
+    def _news(self, p: Progress, text: str, facts: dict[str, Any]) -> News:
+        kwargs = {"env_kwargs": p.curriculum["kwargs"]} if self.schedules else {}
+        return News(text, {"stage": p.curriculum["stage"] + 1, **facts, **kwargs})
 
     def score(self, p: Progress, episodes: EpisodeStats) -> float | None:
-        """Of the current stage; None before there is one."""
+        """The score of the current stage, or None before there is one."""
         if self.curriculum.score == "eval":
             found: float | None = p.curriculum.get("score")
             return found
@@ -152,18 +150,18 @@ class Stages:
             return now - 1, f"the score of {score:.4g} fell below {demote_at:g}"
         return now, ""
 
-    def _build(self, trainer: "Trainer") -> None:
-        """Training environments as `progress.curriculum` says."""
-        state = trainer.progress.curriculum
-        env = training_env(self.stage_config(state["stage"], state["kwargs"]))
-        assert isinstance(trainer.collector, Collector)  # other kinds are refused
-        trainer.collector.take_env(JournaledEnv(env))
+    def _build(self, p: Progress, collector: EpisodeStats) -> Collector:
+        """Training environments as `p.curriculum` says."""
+        env = training_env(self.stage_config(p.curriculum["stage"], p.curriculum["kwargs"]))
+        assert isinstance(collector, Collector)  # others are refused
+        collector.take_env(JournaledEnv(env))
         self.close()
+        return collector
 
-    def resume(self, trainer: "Trainer") -> bool:
+    def resume(self, p: Progress, collector: EpisodeStats) -> bool:
         """Build the environments that a checkpoint was made in; False if others are due next, so
         that there is nothing to restore."""
-        state = trainer.progress.curriculum
+        state = p.curriculum
         if not state:
             return True
         number, kwargs = state.get("stage"), state.get("kwargs")
@@ -175,24 +173,21 @@ class Stages:
             )
         if state.get("is_due"):
             return False
-        self._build(trainer)
+        self._build(p, collector)
         return True
 
     # -- evaluation -------------------------------------------------------------------------
 
-    def evaluate(self, trainer: "Trainer") -> None:
+    def evaluate(self, p: Progress, policy: Policy, activity: Activity) -> EvalResult | None:
         """Evaluate in the current stage, if evaluations promote."""
-        p = trainer.progress
         if self.curriculum.score != "eval" or not p.curriculum:
-            return
+            return None
         if self._evaluator is None:
             config = self.stage_config(p.curriculum["stage"], p.curriculum["kwargs"])
-            self._evaluator = Evaluator(config, trainer.collector.env.spec, trainer.activity)
-        with trainer.timer.section("eval"):
-            result = self._evaluator.validate(trainer.agent.policy, p.env_steps, p.epoch)
+            self._evaluator = Evaluator(config, self.spec, activity)
+        result = self._evaluator.validate(policy, p.env_steps, p.epoch)
         p.curriculum["score"] = result.mean
-        stage = p.curriculum["stage"] + 1
-        trainer.run.log_event("eval", stage="curriculum", number=stage, **result.to_dict())
+        return result
 
     def metrics(self, p: Progress, episodes: EpisodeStats) -> dict[str, float]:
         found = {"train/curriculum/stage": p.curriculum["stage"] + 1.0}

@@ -1,28 +1,141 @@
-"""Evaluation on exactly N whole episodes, balanced over envs, with raw returns.
+"""Evaluations on exactly N whole episodes, balanced over envs, with raw returns.
+
+    result = evaluate(policy, env, 100, greedy=True, seed=1)
+    evaluator = Evaluator(config, spec, activity)            # those of a run
+    evaluator.validate(policy, env_steps, epoch)             # its score selects a checkpoint
+    evaluator.test(policy, greedy=True, clock=env_steps, ...)  # held out
 
 An env that has finished its share is still stepped but no longer counted, so that short episodes
 are not over-represented. Normalisation statistics are frozen. The environments are reset with
-`seed`: the same policy and seed give the same numbers.
+`seed`: the same policy and seed give the same numbers. In a run, every evaluation has its own seed,
+derived from the stage and the clock: validation and tests never share episodes, nor do two tests at
+different env steps.
+
+With `eval_async` another process (this module) evaluates checkpoints while training continues. Its
+result is taken when the next evaluation is due, at an epoch that depends on nothing but the config;
+training waits there if it is not ready. So a run does not depend on how fast the process is: it is
+deterministic, and a resumed run submits the evaluation that was pending again.
 """
 
+import json
 import logging
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from gymnasium_solver.config.env_ids import is_python_env
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.envs.goals import successes
-from gymnasium_solver.envs.spec import eval_envs, task_rows, task_sizes
+from gymnasium_solver.envs.make import env_from_config
+from gymnasium_solver.envs.spec import (
+    EnvSpec,
+    closes_between_evals,
+    eval_envs,
+    task_rows,
+    task_sizes,
+)
 from gymnasium_solver.envs.vector import VectorEnv
-from gymnasium_solver.errors import DivergedError
+from gymnasium_solver.errors import ConfigError, DivergedError, EnvError, GsolveError
 from gymnasium_solver.policies.policy import Policy
+from gymnasium_solver.runs.checkpoint import load_checkpoint
+from gymnasium_solver.runs.run import Run
 from gymnasium_solver.training.activity import Activity
 from gymnasium_solver.training.finite import ENV_ADVICE
-from gymnasium_solver.training.observer import EvalResult, eval_result, task_scores
+from gymnasium_solver.training.observer import EvalResult, task_scores
+from gymnasium_solver.training.seeds import derive, stage_seed
 
 log = logging.getLogger(__name__)
 
 MOST_EVAL_ENVS = 64
 MOST_IN_NUMPY = 256  # for envs vectorised in NumPy: a step of 100 envs costs as much as one of 50
+TEST_EPISODES, FEWEST_TEST_EPISODES = 100, 30
+TEST_STEPS = 100_000  # if all episodes reach the time limit
+
+
+def evaluate(
+    policy: Policy,
+    env: VectorEnv,
+    episodes: int,
+    *,
+    greedy: bool,
+    seed: int,
+    env_steps: int = 0,
+    epoch: int = 0,
+    activity: Activity | None = None,
+) -> EvalResult:
+    """`activity`: receives the progress of the evaluation."""
+    activity = activity or Activity()
+    began_s, choose = activity.clock_s(), policy.greedy if greedy else policy.sample
+    open_share = row_shares(episodes, env)
+    tasks, task_of = env.spec.tasks, np.array(task_rows(len(env.spec.tasks) or 1, env.n_envs))
+    which: list[int] = []
+    returns: list[float] = []
+    lengths: list[int] = []
+    reached: list[bool] = []
+    with policy.still(), own_stream(policy, seed):
+        obs, carry = env.reset(seed), policy.initial_carry(env.n_envs)
+        is_first = np.ones(env.n_envs, bool)
+        while len(returns) < episodes:
+            if activity.is_paused:
+                activity.wait_while_paused()
+            actions, carry, *_ = choose(obs, carry, is_first, env.action_mask)
+            step = env.step(policy.to_env(actions))
+            obs, is_first = step.obs, step.is_reset
+            activity.eval_rows += 1
+            finished = step.is_over & (open_share > 0)
+            if not finished.any():
+                continue
+            open_share[finished] -= 1
+            _check_returns(step.episode_return[finished], env)
+            which += task_of[finished].tolist()
+            returns += step.episode_return[finished].tolist()
+            lengths += step.episode_length[finished].tolist()
+            activity.eval_episodes_done = len(returns)
+            if (success := successes(step.info, env.n_envs)) is not None:
+                reached += success[finished].tolist()
+    took_s = activity.clock_s() - began_s
+    log.debug("%d episodes in %d envs took %.2f s", episodes, env.n_envs, took_s)
+    return EvalResult.of_episodes(
+        returns,
+        lengths,
+        greedy=greedy,
+        seed=seed,
+        env_steps=env_steps,
+        epoch=epoch,
+        success=float(np.mean(reached)) if reached else None,
+        protocol=env.spec.protocol,
+        tasks=task_scores(tasks, which, returns) if tasks else {},
+    )
+
+
+@contextmanager
+def own_stream(policy: Policy, seed: int) -> Iterator[None]:
+    """Let the policy sample from a stream of its own: an evaluation must neither advance the random
+    stream of training nor use its random warm-up."""
+    before = policy.rng, policy.is_random
+    policy.rng, policy.is_random = np.random.default_rng(seed), False
+    try:
+        yield
+    finally:
+        policy.rng, policy.is_random = before
+
+
+def _check_returns(returns: np.ndarray, env: VectorEnv) -> None:
+    wrong = returns[~np.isfinite(returns)]
+    if len(wrong):
+        raise DivergedError(
+            f"{env.spec.env_id}: the return of an episode is {wrong[0]}, so the policy has no "
+            f"score. {ENV_ADVICE}"
+        )
+
+
+# -- how many -------------------------------------------------------------------------------
 
 
 def episode_shares(episodes: int, n_envs: int) -> np.ndarray:
@@ -57,80 +170,192 @@ def n_eval_envs(config: Config, episodes: int) -> int:
     return min(episodes, max(n_envs, len(config.tasks)))
 
 
-def evaluate(
-    policy: Policy,
-    env: VectorEnv,
-    episodes: int,
-    *,
-    greedy: bool,
-    seed: int,
-    env_steps: int = 0,
-    epoch: int = 0,
-    activity: Activity | None = None,
-) -> EvalResult:
-    """`activity`: receives the progress of the evaluation."""
-    with policy.still():
-        return _evaluate(
-            policy, env, episodes, greedy, seed, env_steps, epoch, activity or Activity()
+def n_test_episodes(config: Config, spec: EnvSpec) -> int:
+    """Number of episodes of a held-out test, from the config and the time limit only."""
+    if config.test_episodes != "auto":
+        return config.test_episodes
+    limit = spec.max_episode_steps
+    affordable = TEST_EPISODES if limit is None else TEST_STEPS // limit
+    by_length = min(TEST_EPISODES, max(FEWEST_TEST_EPISODES, affordable))
+    return max(by_length, config.eval_episodes)
+
+
+def eval_seed(config: Config, stage: str, env_steps: int) -> int:
+    """Seed of an evaluation in a stage ("val" or "test") at `env_steps`."""
+    return derive(stage_seed(config, stage), env_steps)
+
+
+# -- the evaluations of a run ---------------------------------------------------------------
+
+
+class Evaluator:
+    """Builds its environments on first use; they are separate from the training environments."""
+
+    def __init__(self, config: Config, spec: EnvSpec, activity: Activity):
+        self.activity = activity
+        self._env: VectorEnv | None = None
+        self.follow(config, spec)
+
+    def follow(self, config: Config, spec: EnvSpec) -> None:
+        """Evaluate as this config says from now on."""
+        self.config = config
+        self.test_episodes = n_test_episodes(config, spec)
+
+    def validate(self, policy: Policy, env_steps: int, epoch: int) -> EvalResult:
+        """Evaluate the current policy; the score selects the best checkpoint."""
+        n_episodes, greedy = self.config.eval_episodes, self.config.eval_deterministic
+        self.activity.begin_evaluation("evaluating", n_episodes)
+        seed = eval_seed(self.config, "val", env_steps)
+        return self._evaluate(policy, n_episodes, greedy, seed, env_steps, epoch)
+
+    def test(
+        self, policy: Policy, *, greedy: bool, clock: int, env_steps: int, epoch: int
+    ) -> EvalResult:
+        """Test a checkpoint made at `env_steps` on held-out episodes, selected by `clock`."""
+        self.activity.begin_evaluation("testing", self.test_episodes)
+        seed = eval_seed(self.config, "test", clock)
+        return self._evaluate(policy, self.test_episodes, greedy, seed, env_steps, epoch)
+
+    def _evaluate(
+        self, policy: Policy, episodes: int, greedy: bool, seed: int, env_steps: int, epoch: int
+    ) -> EvalResult:
+        n_envs = n_eval_envs(self.config, episodes)
+        if self._env is not None and self._env.n_envs != n_envs:
+            self.close()
+        if self._env is None:
+            self._env = env_from_config(self.config, n_envs)
+        result = evaluate(
+            policy,
+            self._env,
+            episodes,
+            greedy=greedy,
+            seed=seed,
+            env_steps=env_steps,
+            epoch=epoch,
+            activity=self.activity,
+        )
+        if closes_between_evals(self.config.env_id):
+            self.close()
+        return result
+
+    def close(self) -> None:
+        if self._env is not None:
+            self._env.close()
+            self._env = None
+
+
+# -- eval_async -----------------------------------------------------------------------------
+
+
+def check_async(config: Config) -> None:
+    """ConfigError if another process cannot evaluate this config."""
+    if is_python_env(config.env_id):
+        raise ConfigError(
+            "eval_async: the environment was given as Python code, which no other process has. "
+            "Register it, or use eval_async: false"
         )
 
 
-def _evaluate(
-    policy: Policy,
-    env: VectorEnv,
-    episodes: int,
-    greedy: bool,
-    seed: int,
-    env_steps: int,
-    epoch: int,
-    activity: Activity,
-) -> EvalResult:
-    began_s, choose = activity.clock_s(), policy.greedy if greedy else policy.sample
-    open_share = row_shares(episodes, env)
-    tasks, task_of = env.spec.tasks, np.array(task_rows(len(env.spec.tasks) or 1, env.n_envs))
-    which: list[int] = []
-    returns: list[float] = []
-    lengths: list[int] = []
-    reached: list[bool] = []
-    # Sampling must neither advance the random stream of training nor use its random warm-up.
-    before = policy.rng, policy.is_random
-    policy.rng, policy.is_random = np.random.default_rng(seed), False
-    try:
-        obs, carry = env.reset(seed), policy.initial_carry(env.n_envs)
-        is_first = np.ones(env.n_envs, bool)
-        while len(returns) < episodes:
-            if activity.is_paused:
-                activity.wait_while_paused()
-            actions, carry, *_ = choose(obs, carry, is_first, env.action_mask)
-            step = env.step(policy.to_env(actions))
-            obs, is_first = step.obs, step.is_reset
-            activity.eval_rows += 1
-            finished = step.is_over & (open_share > 0)
-            if finished.any():
-                open_share[finished] -= 1
-                which += task_of[finished].tolist()
-                returns += step.episode_return[finished].tolist()
-                if not np.isfinite(returns[-1]):
-                    raise DivergedError(
-                        f"{env.spec.env_id}: the return of an episode is {returns[-1]}, so the "
-                        f"policy has no score. {ENV_ADVICE}"
-                    )
-                lengths += step.episode_length[finished].tolist()
-                activity.eval_episodes_done = len(returns)
-                if (success := successes(step.info, env.n_envs)) is not None:
-                    reached += success[finished].tolist()
-    finally:
-        policy.rng, policy.is_random = before
-    took_s = activity.clock_s() - began_s
-    log.debug("%d episodes in %d envs took %.2f s", episodes, env.n_envs, took_s)
-    return eval_result(
-        returns,
-        lengths,
-        greedy=greedy,
-        seed=seed,
-        env_steps=env_steps,
-        epoch=epoch,
-        success=float(np.mean(reached)) if reached else None,
-        protocol=env.spec.protocol,
-        tasks=task_scores(tasks, which, returns) if tasks else None,
-    )
+class BackgroundEvaluator:
+    """One process, started with the first job; one job at a time.
+
+    Each line on its stdin is a job, {"kind": "val", "path": ..., "env_steps": ..., "epoch": ...};
+    each line on its stdout is a result, the fields of an EvalResult, or {"error": text}. It ends
+    with its stdin.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._process: subprocess.Popen[str] | None = None
+
+    def submit(self, checkpoint: Path, env_steps: int, epoch: int, kind: str = "val") -> None:
+        path = str(checkpoint.resolve())
+        job = {"kind": kind, "path": path, "env_steps": env_steps, "epoch": epoch}
+        pipe = self._started().stdin
+        assert pipe is not None
+        try:
+            pipe.write(json.dumps(job) + "\n")
+            pipe.flush()
+        except BrokenPipeError:
+            raise self._died() from None
+
+    def result(self) -> EvalResult:
+        """The result of the job that was submitted last; waits for it."""
+        assert self._process is not None
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise self._died()
+        answer: dict[str, Any] = json.loads(line)
+        if "error" in answer:
+            raise EnvError(f"eval_async: the evaluation failed: {answer['error']}")
+        return EvalResult.from_dict(answer)
+
+    def close(self) -> None:
+        if self._process is None:
+            return
+        for pipe in (self._process.stdin, self._process.stdout):
+            with suppress(BrokenPipeError):
+                if pipe is not None:
+                    pipe.close()
+        self._process.kill()
+        self._process.wait()
+        self._process = None
+
+    def _started(self) -> "subprocess.Popen[str]":
+        if self._process is None:
+            environ = {
+                "OMP_NUM_THREADS": "1",
+                "CUDA_VISIBLE_DEVICES": "",
+                "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),  # the same modules
+            }
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", __name__, str(self._run.path)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                env=os.environ | environ,
+                start_new_session=os.name == "posix",  # Ctrl-C is for training
+            )
+        return self._process
+
+    def _died(self) -> EnvError:
+        assert self._process is not None
+        code = self._process.wait()
+        return EnvError(
+            f"eval_async: the evaluation process ended with exit code {code}; its messages are "
+            "above. gsolve train --resume continues the run; --eval-async false evaluates in the "
+            "training process"
+        )
+
+
+def evaluate_jobs(run: Run) -> None:
+    """What the process of a BackgroundEvaluator does."""
+    from gymnasium_solver.training.agents import agent_from_checkpoint
+    from gymnasium_solver.training.prepare import load_config
+    from gymnasium_solver.training.threads import limited_threads
+
+    config = load_config(str(run.config_path), trust=True)  # the run that started this process
+    env = env_from_config(config, 1)
+    env.close()
+    evaluator = Evaluator(config.replace(device="cpu"), env.spec, Activity())
+    with limited_threads(1):
+        for line in sys.stdin:
+            job = json.loads(line)
+            clocks = {"env_steps": job["env_steps"], "epoch": job["epoch"]}
+            try:
+                checkpoint = load_checkpoint(Path(job["path"]))
+                policy = agent_from_checkpoint(evaluator.config, checkpoint).policy
+                if job["kind"] == "val":
+                    result = evaluator.validate(policy, **clocks)
+                else:
+                    greedy = config.eval_deterministic
+                    result = evaluator.test(policy, greedy=greedy, clock=job["env_steps"], **clocks)
+                answer = result.to_dict()
+            except GsolveError as error:
+                answer = {"error": str(error)}
+            print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    evaluate_jobs(Run(Path(sys.argv[1])))

@@ -29,36 +29,40 @@ from gymnasium_solver.runs.edits import rewind_edits, rewound
 from gymnasium_solver.runs.resolve import resolve_checkpoint
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.timing import Timer
+from gymnasium_solver.training.activity import stop_on_signals
 from gymnasium_solver.training.agents import transfer_weights
-from gymnasium_solver.training.async_eval import BackgroundEvaluator
-from gymnasium_solver.training.details import RolloutDetails, is_detailed
+from gymnasium_solver.training.curriculum import News
+from gymnasium_solver.training.epoch_metrics import (
+    EpochStart,
+    Means,
+    RolloutDetails,
+    epoch_row,
+    is_detailed,
+    timing,
+)
+from gymnasium_solver.training.evaluate import BackgroundEvaluator
 from gymnasium_solver.training.finite import (
     check_metrics,
     check_rollout,
     check_weights,
     dump_rollout,
 )
-from gymnasium_solver.training.garbage import old_objects_left_out
 from gymnasium_solver.training.interventions import watch_row
-from gymnasium_solver.training.judging import evaluate, goal_reached, submit_pending, take_pending
-from gymnasium_solver.training.lifecycle import announce, fail, finish, report_profile
-from gymnasium_solver.training.live import LiveEdits
-from gymnasium_solver.training.observer import EvalResult, Observer
-from gymnasium_solver.training.observers import Observers, configured_observers
-from gymnasium_solver.training.plan import goals_behind
-from gymnasium_solver.training.prepare import changed_from_shipped, load_config
-from gymnasium_solver.training.profile import share_seconds
-from gymnasium_solver.training.progress import EpochStart, Means, epoch_row, timing
-from gymnasium_solver.training.saving import load_state, restore_envs, save, training_is_over
-from gymnasium_solver.training.scales import settle_scales
+from gymnasium_solver.training.judge import Judged, finish, judge_epoch, submit_pending
+from gymnasium_solver.training.live import LiveEdits, check_interventions
+from gymnasium_solver.training.observer import Observer, Observers
+from gymnasium_solver.training.prepare import changed_from_shipped, load_config, settle_scales
+from gymnasium_solver.training.profile import report_profile, share_seconds
+from gymnasium_solver.training.progress import goals_behind
+from gymnasium_solver.training.save import fail, load_state, restore_envs, save, training_is_over
 from gymnasium_solver.training.seeds import draw_seed
-from gymnasium_solver.training.signals import stop_on_signals
 from gymnasium_solver.training.threads import (
     limited_threads,
+    old_objects_left_out,
     pick_compiled_threads,
     pick_threads,
 )
-from gymnasium_solver.training.trainer import Trainer
+from gymnasium_solver.training.trainer import Trainer, configured_observers
 
 
 def train(
@@ -155,6 +159,7 @@ def _code(config: Config) -> list[str]:
 def _trainer(
     config: Config, observers: Sequence[Observer], timer: Timer | None = None
 ) -> Iterator[Trainer]:
+    check_interventions(config)
     everyone = Observers([*observers, *configured_observers(config)])
     env = training_env(config)
     # Limit threads before initialising weights: the rounding of the initialisation depends on it.
@@ -174,7 +179,7 @@ def run_to_end(
     report."""
     trainer.run = run
     try:
-        announce(trainer, resumed_from)
+        trainer.announce(resumed_from)
         if over is None and trainer.config.eval_async:
             trainer.beside = BackgroundEvaluator(run)
             submit_pending(trainer)
@@ -187,75 +192,54 @@ def run_to_end(
         raise
     finally:
         if trainer.timer.detailed:
-            report_profile(trainer)
+            report_profile(trainer.timer, run.path, trainer.observer)
         run.close()
     return run
 
 
 def _loop(trainer: Trainer) -> str:
-    p, started = trainer.progress, trainer.activity.clock_s() - trainer.progress.wall_s
+    """Epoch after epoch, until there is a reason to stop."""
+    p, activity = trainer.progress, trainer.activity
+    began_s = activity.clock_s() - p.wall_s
     p.over = p.passed_test = None
     edits = LiveEdits(trainer, trainer.run)
     while True:
         edits.make_due()
         if trainer.stages is not None:
-            trainer.stages.make_due(trainer)
+            total_steps = trainer.plan.total_steps
+            _tell(trainer, trainer.stages.make_due(p, trainer.collector, total_steps))
         start = trainer.clocks()
         p.epoch += 1
-        trainer.activity.begin_epoch(p.epoch)
+        activity.begin_epoch(p.epoch)
         metrics = collect_and_learn(trainer)
-
-        stop_reason = trainer.plan.budget_spent(p)
-        train_goal = trainer.plan.train_goal_reached(p, trainer.collector)
-        if trainer.stages is not None and not trainer.stages.is_last(p):
-            train_goal = None  # an easier task than the one to be solved
-        is_due = trainer.should_eval(p.epoch, start.env_steps, p.env_steps)
-        is_due = is_due or stop_reason is not None or train_goal is not None
-        is_due = trainer.control.take_evaluation() or (is_due and trainer.plan.evaluates)
-        result, submits = None, False
-        if is_due and trainer.beside is not None:
-            goal_reason = take_pending(trainer)
-            is_last = bool(stop_reason or goal_reason or train_goal)
-            stop_reason = stop_reason or goal_reason
-            submits = not is_last  # once this epoch is logged
-        if is_due and not submits and p.passed_test is None:
-            result = evaluate(trainer)
-        if is_due and trainer.stages is not None:
-            trainer.stages.evaluate(trainer)
-        is_best = result is not None and p.note_score(result)
-        if not stop_reason:
-            stop_reason = goal_reached(trainer, result, train_goal)
-        if p.passed_test and result is not None:  # the tested checkpoint was selected
-            p.choose(result)
-            is_best = True
-        p.over = stop_reason
-
-        p.wall_s = trainer.activity.clock_s() - started
-        _log_epoch(trainer, start, metrics, result)
+        found = judge_epoch(trainer, start.env_steps)
+        p.wall_s = activity.clock_s() - began_s
+        _log_epoch(trainer, start, metrics, found)
         if trainer.stages is not None:
-            trainer.stages.decide(trainer)
-        if result is not None:
-            trainer.observer.on_eval(result, is_best)
-        stop_reason = _asked_to_stop(trainer, stop_reason)
-        is_asked = trainer.control.take_checkpoint()
-        if submits:
-            p.pending_eval = {"env_steps": p.env_steps, "epoch": p.epoch}
-            is_asked = True
-        if is_best or stop_reason or trainer.should_checkpoint(p.epoch) or is_asked:
-            kind = "best" if is_best else "last" if stop_reason else "periodic"
-            with trainer.timer.section("checkpoint"):
-                save(trainer, kind, result)
-        if submits:
-            submit_pending(trainer)
+            total_steps = trainer.plan.total_steps
+            _tell(trainer, trainer.stages.decide(p, trainer.collector, total_steps))
+        if found.result is not None:
+            trainer.observer.on_eval(found.result, found.is_best)
+        stop_reason = _asked_to_stop(trainer, found.stop_reason)
+        _save_if_due(trainer, found, stop_reason)
         if stop_reason:
             return stop_reason
 
 
+def _tell(trainer: Trainer, news: News | None) -> None:
+    """Report a change of the curriculum's stage."""
+    if news is not None:
+        p = trainer.progress
+        clock = {"env_steps": p.env_steps, "epoch": p.epoch}
+        trainer.run.log_event("curriculum", **clock, text=news.text, **news.facts)
+        trainer.observer.on_message("info", f"curriculum: {news.text}")
+
+
 def _log_epoch(
-    trainer: Trainer, start: EpochStart, metrics: dict[str, float], result: EvalResult | None
+    trainer: Trainer, start: EpochStart, metrics: dict[str, float], found: Judged
 ) -> None:
     p = trainer.progress
-    row = epoch_row(p, start, trainer.collector, metrics, result)
+    row = epoch_row(p, start, trainer.collector, metrics, found.result)
     seconds = share_seconds(trainer.timer)
     if trainer.stages is not None:
         row |= trainer.stages.metrics(p, trainer.collector)
@@ -282,14 +266,30 @@ def _asked_to_stop(trainer: Trainer, over: str | None) -> str | None:
     return over
 
 
+def _save_if_due(trainer: Trainer, found: Judged, stop_reason: str | None) -> None:
+    p, is_asked = trainer.progress, trainer.control.take_checkpoint()
+    if found.is_submitted:
+        p.pending_eval = {"env_steps": p.env_steps, "epoch": p.epoch}
+        is_asked = True
+    if found.is_best or stop_reason or trainer.should_checkpoint(p.epoch) or is_asked:
+        kind = "best" if found.is_best else "last" if stop_reason else "periodic"
+        with trainer.timer.section("checkpoint"):
+            save(trainer, kind, found.result)
+    if found.is_submitted:
+        submit_pending(trainer)
+
+
 def collect_and_learn(trainer: Trainer) -> dict[str, float]:
     """One epoch. If anything in it is not finite, the weights are restored."""
     p, agent, means = trainer.progress, trainer.agent, Means()
     snapshot = agent.snapshot() if trainer.config.check_finite else None
     rows_left = trainer.config.n_steps
+    details, rollout = None, None
     agent.wants_details = is_detailed(p.epoch, trainer.details_freq)
-    details = _new_details(trainer) if agent.wants_details else None
-    rollout = None
+    if agent.wants_details:
+        n_rollouts = -(-trainer.config.n_steps // trainer.config.rollout_rows)
+        space = trainer.collector.env.observation_space
+        details = RolloutDetails(space, agent.policy.actions, n_rollouts)
     if agent.has_replay:  # collecting and learning take turns within milliseconds
         trainer.activity.begin("training")
     try:
@@ -322,12 +322,6 @@ def collect_and_learn(trainer: Trainer) -> dict[str, float]:
         raise
     _report_update_mode(trainer)
     return metrics
-
-
-def _new_details(trainer: Trainer) -> RolloutDetails:
-    cfg, env = trainer.config, trainer.collector.env
-    n_rollouts = -(-cfg.n_steps // cfg.rollout_rows)
-    return RolloutDetails(env.observation_space, trainer.agent.policy.actions, n_rollouts)
 
 
 def _report_update_mode(trainer: Trainer) -> None:

@@ -1,4 +1,4 @@
-"""Callbacks of a training run, and the requests an observer can make.
+"""Callbacks of a training run, what they are given, and the requests an observer can make.
 
     class StopWhenShort(Observer):
         def on_start(self, run, config, info):
@@ -10,13 +10,15 @@
 
     train(config, runs_root=Path("runs"), observers=[TrainConsole(), StopWhenShort()])
 
-Observers are called synchronously from the training loop, in order. An observer that raises is
-reported and never stops training (training/observers.py). A plugin can register an observer by name
+Observers are called synchronously from the training loop, in order. One that raises is reported to
+the others and in events.jsonl, and never stops training. A plugin can register an observer by name
 for `observers: [...]`.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -25,10 +27,13 @@ import numpy as np
 
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.envs.spec import EnvSpec, TaskFacts
+from gymnasium_solver.errors import ConfigError, WriteError
 from gymnasium_solver.runs.alerts.alert import Alert
 from gymnasium_solver.runs.query import RunSummary, TestScore, test_score
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.training.activity import Activity
+
+MOST_FAILURES = 3
 
 
 class Control:
@@ -71,17 +76,13 @@ class Control:
 
     def take_checkpoint(self) -> bool:
         """Whether a checkpoint was requested since the last call."""
-        if self.wants_checkpoint:
-            self.wants_checkpoint = False
-            return True
-        return False
+        was_asked, self.wants_checkpoint = self.wants_checkpoint, False
+        return was_asked
 
     def take_evaluation(self) -> bool:
         """Whether an evaluation was requested since the last call."""
-        if self.wants_evaluation:
-            self.wants_evaluation = False
-            return True
-        return False
+        was_asked, self.wants_evaluation = self.wants_evaluation, False
+        return was_asked
 
 
 @dataclass(frozen=True)
@@ -158,38 +159,21 @@ class EvalResult:
     def from_dict(cls, fields: Mapping[str, Any]) -> Self:
         return cls(**{name: value for name, value in fields.items() if name != "stderr"})
 
-
-def eval_result(
-    returns: list[float],
-    lengths: list[int],
-    *,
-    greedy: bool,
-    seed: int,
-    env_steps: int = 0,
-    epoch: int = 0,
-    success: float | None = None,
-    protocol: dict[str, Any] | None = None,
-    tasks: dict[str, dict[str, Any]] | None = None,
-) -> EvalResult:
-    """The result of whole episodes."""
-    scores = np.asarray(returns, float)
-    return EvalResult(
-        env_steps=env_steps,
-        epoch=epoch,
-        episodes=len(returns),
-        greedy=greedy,
-        seed=seed,
-        mean=float(scores.mean()),
-        std=float(scores.std()),
-        min=float(scores.min()),
-        max=float(scores.max()),
-        length_mean=float(np.mean(lengths)),
-        returns=returns,
-        lengths=lengths,
-        success=success,
-        protocol=protocol or {},
-        tasks=tasks or {},
-    )
+    @classmethod
+    def of_episodes(cls, returns: list[float], lengths: list[int], **facts: Any) -> Self:
+        """The result of whole episodes; `facts`: the fields that they do not give."""
+        scores = np.asarray(returns, float)
+        return cls(
+            episodes=len(returns),
+            mean=float(scores.mean()),
+            std=float(scores.std()),
+            min=float(scores.min()),
+            max=float(scores.max()),
+            length_mean=float(np.mean(lengths)),
+            returns=returns,
+            lengths=lengths,
+            **facts,
+        )
 
 
 def task_scores(
@@ -236,3 +220,95 @@ class Observer:
     def on_end(self, summary: RunSummary, final: dict[str, EvalResult]) -> None:
         """At the end of the run, except after an error; `final` has the test, greedy and
         sampled."""
+
+
+class Observers(Observer):
+    """Calls several observers in order. After `MOST_FAILURES` failures one is no longer called."""
+
+    def __init__(self, members: Sequence[Observer] = ()) -> None:
+        self.members = list(members)
+        self._failures: dict[int, int] = {}
+        self._run: Run | None = None
+
+    def _call(self, method: str, *args: Any) -> None:
+        if method == "on_start":
+            self._run = args[0]
+        for member in list(self.members):
+            try:
+                getattr(member, method)(*args)
+            except Exception as error:  # a failing observer must not end training
+                self._failed(member, method, error)
+
+    def _failed(self, member: Observer, method: str, error: Exception) -> None:
+        count = self._failures[id(member)] = self._failures.get(id(member), 0) + 1
+        name = type(member).__name__
+        if count == MOST_FAILURES:
+            self.members.remove(member)
+            self._report(f"observer {name} failed {count} times and is no longer called")
+        elif count == 1:
+            text = f"observer {name} failed in {method}, {type(error).__name__}: {error}"
+            self._report(text, besides=member)
+
+    def _report(self, text: str, besides: Observer | None = None) -> None:
+        if self._run is not None:
+            with suppress(WriteError):  # the metrics report it if the folder cannot be written
+                self._run.log_event("observer_failed", text=text)
+        for member in list(self.members):
+            if member is not besides:
+                try:
+                    member.on_message("warning", text)
+                except Exception as error:
+                    self._failed(member, "on_message", error)
+
+
+def _forwarded(method: str) -> Callable[..., None]:
+    return lambda self, *args: self._call(method, *args)
+
+
+for _name in [name for name in vars(Observer) if name.startswith("on_")]:
+    setattr(Observers, _name, _forwarded(_name))
+
+
+# -- plain functions as an observer: `gs.train(..., on_epoch=..., on_eval=...)` ---------------
+
+OnEpoch = Callable[[dict[str, Any]], object]
+"""Called with the row of metrics of each epoch. True or a text: stop."""
+OnEval = Callable[[EvalResult], object]
+"""Called with each evaluation during training. True or a text: stop."""
+
+
+class Callbacks(Observer):
+    """Calls functions; an answer of True, or a text (the reason), stops the run after the epoch."""
+
+    def __init__(self, on_epoch: OnEpoch | None = None, on_eval: OnEval | None = None) -> None:
+        for name, function in (("on_epoch", on_epoch), ("on_eval", on_eval)):
+            if function is not None and not callable(function):
+                raise ConfigError(f"{name}: got {function!r}, expected a function.")
+        self._on_epoch, self._on_eval = on_epoch, on_eval
+        self._control = Control()
+        self._warned: set[str] = set()
+
+    def on_start(self, run: Run, config: Config, info: TrainInfo) -> None:
+        self._control = info.control
+
+    def on_epoch(self, row: dict[str, Any]) -> None:
+        self._ask("on_epoch", self._on_epoch, row)
+
+    def on_eval(self, result: EvalResult, is_best: bool) -> None:
+        self._ask("on_eval", self._on_eval, result)
+
+    def _ask(self, name: str, function: Callable[[Any], object] | None, given: Any) -> None:
+        if function is None:
+            return
+        try:
+            answer = function(given)
+        except Exception as error:
+            if name not in self._warned:  # without a console nobody would see it
+                self._warned.add(name)
+                text = f"{name} failed, training continues: {type(error).__name__}: {error}"
+                warnings.warn(text, stacklevel=2)
+            raise
+        if isinstance(answer, str) and answer:
+            self._control.stop(answer)
+        elif answer and not isinstance(answer, str):
+            self._control.stop(f"{name} asked for it")

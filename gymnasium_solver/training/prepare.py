@@ -7,11 +7,12 @@
 
 Order: plugins are imported first, so that they can register what the config names; then the
 defaults of the suite are filled in, the fields are validated by the algorithm's config class, and
-finally wrappers and observers by their registries.
+finally wrappers and observers by their registries. What is left to decide when a run starts
+(`settle_scales`) looks at its environment.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -33,14 +34,23 @@ from gymnasium_solver.config.find import (
 from gymnasium_solver.config.layers import layered
 from gymnasium_solver.config.load import apply_overrides, choose_variant, config_dict
 from gymnasium_solver.config.overlays import expanded, is_pattern, overlay_changes
-from gymnasium_solver.config.schema import Config, canonical
+from gymnasium_solver.config.schema import Config, LearnerConfig, canonical
 from gymnasium_solver.config.yaml_file import parse_value, unfilled
+from gymnasium_solver.envs.spec import eval_envs
 from gymnasium_solver.envs.suites.game_options import fill_defaults, modern, modernised
-from gymnasium_solver.errors import ConfigError, EnvError, UnknownEnvError, missing_training
+from gymnasium_solver.errors import (
+    ConfigError,
+    EnvError,
+    TrustError,
+    UnknownEnvError,
+    missing_training,
+)
 from gymnasium_solver.plugins import import_plugins, observer_class, see_working_folder
+from gymnasium_solver.printable import printable
 from gymnasium_solver.registry import config_class
 from gymnasium_solver.runs.alerts.judge import check_muted
-from gymnasium_solver.training.trust import check_trust
+from gymnasium_solver.runs.origin import is_made_here
+from gymnasium_solver.runs.run import Run, is_run
 
 UNTUNED = ("bc", "random")
 """Algorithms that train on every environment without a variant in its config file."""
@@ -267,3 +277,66 @@ def _named(where: str) -> Iterator[None]:
     except ConfigError as error:
         lines = "\n".join(f"  {line}" for line in str(error).splitlines())
         raise ConfigError(f"{where}:\n{lines}") from None
+
+
+def check_trust(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:
+    """TrustError if this file is the config of a run that was not made here and names code.
+    `lines`: all blocks of the file."""
+    run = Run(path.parent)
+    code = sorted({name for fields in lines for name in code_named(fields)})
+    if code and is_run(run.path) and not is_made_here(run.meta(), code):
+        names = printable(", ".join(code))
+        raise TrustError(
+            f"{run.path} was not made here, and its config names code to import: {names}. Look at "
+            "it first; then repeat the command with --trust, or in Python with trust=True."
+        )
+
+
+def settle_scales(
+    config: Config, source: Mapping[str, Any] | None = None
+) -> tuple[Config, list[str]]:
+    """The config with `normalize_obs: auto` and `normalize_reward: auto` decided, and a note for
+    each that is switched on. `source`: fields of the run whose weights are taken over. They expect
+    its normalisation.
+
+    The rule is that of `gsolve doctor env` (envs/checks/scale.py): random steps of a few copies of
+    the environment, from a fixed seed. The decision is written into the run's config, so a resume
+    and an evaluation repeat it without looking again.
+    """
+    if not isinstance(config, LearnerConfig):
+        return config, []
+    inherited = {name: source[name] for name in undecided(config) if source and name in source}
+    config = config.replace(**inherited)
+    if not undecided(config):
+        return config, []
+    from gymnasium_solver.envs.checks.scale import (  # imports Gymnasium
+        N_ENVS,
+        ROWS,
+        record,
+        why_normalize_obs,
+        why_normalize_reward,
+    )
+    from gymnasium_solver.envs.make import env_from_config
+
+    n_envs = 1 if eval_envs(config.env_id, config.vectorization_mode) == "one" else N_ENVS
+    env = env_from_config(config, n_envs)
+    try:
+        rollout, space = record(env, ROWS), env.observation_space
+    finally:
+        env.close()
+    settled: dict[str, Any] = dict.fromkeys(undecided(config), False)
+    notes = []
+    for name, what, on, why in (
+        ("normalize_obs", "observations", "rolling", why_normalize_obs(space, rollout)),
+        ("normalize_reward", "rewards", True, why_normalize_reward(rollout)),
+    ):
+        if name in settled and why is not None:
+            settled[name] = on
+            notes.append(f"{name}: auto is {str(on).lower()} here, {what} are {why}")
+    return config.replace(**settled), notes
+
+
+def undecided(config: LearnerConfig) -> list[str]:
+    """The settings that are still `auto`."""
+    names = ("normalize_obs", "normalize_reward")
+    return [name for name in names if getattr(config, name) == "auto"]

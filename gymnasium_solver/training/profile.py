@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from gymnasium_solver.runs.files import write_atomic
 from gymnasium_solver.timing import REST, Span, Timer
 from gymnasium_solver.training.activity import PAUSED
+from gymnasium_solver.training.observer import Observer
 
 TRACE = "trace.json"  # file in a run
 UPDATE_REST = "rest of the update"
@@ -71,6 +72,18 @@ def table(timer: Timer) -> list[str]:
         name = "  " * (row.depth + 1) + row.name
         lines.append(f"{name:<24}{row.seconds / total:>7.1%}{row.seconds:>9.2f}{calls}{per_call}")
     return lines
+
+
+def report_profile(timer: Timer, folder: Path, observer: Observer) -> None:
+    """Write the trace into the folder of a run, and give the table to the observers."""
+    timer.charge()
+    try:
+        trace = write_trace(timer, folder)
+    except OSError as error:
+        text = f"the trace cannot be written to {folder}: {error.strerror}"
+        observer.on_message("warning", text)
+    else:
+        observer.on_profile(table(timer), trace)
 
 
 def write_trace(timer: Timer, folder: Path) -> Path:

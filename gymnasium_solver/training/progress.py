@@ -1,14 +1,16 @@
-"""Progress of a run, and the row of metrics of an epoch."""
+"""Where a run stands (Progress), and where it goes: its budgets and goals (Plan), and the epochs
+after which it evaluates and saves."""
 
 import math
-from collections.abc import Mapping
+import time
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
-import numpy as np
-
-from gymnasium_solver.training.episodes import EPISODE_WINDOW, EpisodeStats
+from gymnasium_solver.config.schema import Config
 from gymnasium_solver.training.observer import EvalResult
+
+CHECKPOINT_SECONDS = 20.0  # the most that a crash can lose; saving takes about 10 ms
 
 
 @dataclass
@@ -66,145 +68,137 @@ class Progress:
         }
 
 
-class Means:
-    """Mean metrics of an epoch's updates; scheduled values (hp/) keep their last value.
+class Goal(NamedTuple):
+    """A mean return that ends the run when reached."""
 
-    Tensors on a GPU are summed there and transferred once, at the end. The key of a tensor of
-    several metrics is the tuple of their names.
-    """
+    value: float
+    reason: str  # the stop reason
+    needs_test: bool  # goal >= threshold: an evaluation alone does not end the run
 
-    def __init__(self) -> None:
-        self._sums: dict[str | tuple[str, ...], Any] = {}
-        self._counts: dict[str | tuple[str, ...], int] = {}
 
-    def add(self, metrics: Mapping[Any, Any]) -> None:
-        for name, value in metrics.items():
-            if isinstance(name, tuple):
-                self._add_packed(name, value)
-                continue
-            if not getattr(value, "is_cuda", False):
-                value = float(value)
-            if name in self._sums and not name.startswith("hp/"):
-                self._sums[name] = self._sums[name] + value
-                self._counts[name] += 1
-            else:
-                self._sums[name], self._counts[name] = value, 1
+# The goals that can end a run with this stop reason.
+_GOALS = {
+    "solved": ("early_stop_on_eval_threshold", "early_stop_on_train_threshold"),
+    "goal_reached_eval": ("early_stop_on_eval_threshold",),
+    "goal_reached_train": ("early_stop_on_train_threshold",),
+}
 
-    def _add_packed(self, names: tuple[str, ...], values: Any) -> None:
-        """Add a tensor of several metrics, which the next update may overwrite."""
-        if names in self._sums:
-            self._sums[names] += values
-            self._counts[names] += 1
-        else:
-            self._sums[names], self._counts[names] = values.clone(), 1
 
-    def values(self) -> dict[str, float]:
-        """The means. A name that was added alone and in a tuple is averaged over both."""
-        sums: dict[str, float] = {}
-        counts: dict[str, int] = {}
-        for key, total in self._sums.items():
-            found = (
-                {key: total}
-                if isinstance(key, str)
-                else dict(zip(key, total.tolist(), strict=True))
-            )
-            for name, value in found.items():
-                sums[name] = sums.get(name, 0.0) + float(value)
-                counts[name] = counts.get(name, 0) + self._counts[key]
-        return {name: value / counts[name] for name, value in sums.items()}
+def goals_behind(config: Config, meta: Mapping[str, Any], given: Collection[str]) -> list[str]:
+    """Goals that a finished run has already reached, by field name. A resume switches them off,
+    since the run would stop again at its next evaluation. Fields in `given` keep their values, and
+    a new threshold is a new goal."""
+    if meta.get("status") != "finished" or "reward_threshold" in given:
+        return []
+    names = _GOALS.get(str(meta.get("stop_reason")), ())
+    set_goals = [n for n in names if getattr(config, n) is not None]
+    return [n for n in set_goals if getattr(config, n) is not False and n not in given]
+
+
+class Plan:
+    """`threshold` is the mean return that counts as solved, if the env defines one."""
+
+    def __init__(self, config: Config, env_threshold: float | None):
+        self.config = config
+        own = None if config.tasks else config.reward_threshold  # of tasks: in env_threshold
+        self.threshold = env_threshold if own is None else own
+        rollout_steps = config.n_envs * config.n_steps
+        by_steps = -(-(config.max_env_steps or 0) // rollout_steps)
+        # An estimate: reset rows leave a little less than n_envs * n_steps env steps per rollout.
+        self.planned_epochs = min(x for x in (by_steps, config.max_epochs) if x)
+        self.total_steps = config.max_env_steps or self.planned_epochs * rollout_steps
+        self.eval_goal = self._goal("eval", config.early_stop_on_eval_threshold)
+        self.train_goal = self._goal("train", config.early_stop_on_train_threshold)
+
+    def _goal(self, stage: str, setting: bool | float | None) -> Goal | None:
+        """true: the solved threshold; a number: that return; false or null: no goal."""
+        if setting is None or setting is False:
+            return None
+        value, threshold = self.threshold if setting is True else float(setting), self.threshold
+        if value is None:
+            return None
+        reason = "solved" if value == threshold else f"goal_reached_{stage}"
+        return Goal(value, reason, threshold is not None and value >= threshold)
+
+    # -- budgets ----------------------------------------------------------------------------
+
+    def share_done(self, p: Progress) -> float:
+        by_epochs = p.epoch / self.config.max_epochs if self.config.max_epochs else 0.0
+        return min(1.0, max(p.env_steps / self.total_steps, by_epochs))
+
+    def steps_left(self, p: Progress) -> int | None:
+        limit = self.config.max_env_steps
+        return None if limit is None else limit - p.env_steps
+
+    def steps_spent(self, p: Progress) -> bool:
+        limit = self.config.max_env_steps
+        return limit is not None and p.env_steps >= limit
+
+    def budget_spent(self, p: Progress) -> str | None:
+        """The budget that is used up, if any."""
+        config = self.config
+        if self.steps_spent(p):
+            return "max_env_steps"
+        if config.max_epochs is not None and p.epoch >= config.max_epochs:
+            return "max_epochs"
+        return None
+
+    # -- goals ------------------------------------------------------------------------------
+
+    @property
+    def evaluates(self) -> bool:
+        return bool(self.config.eval_freq_epochs or self.config.eval_freq_steps)
+
+    @property
+    def tests(self) -> bool:
+        """Whether the run ends with a held-out test."""
+        return self.evaluates or self.threshold is not None
+
+
+# -- cadences -------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class EpochStart:
-    """The clocks at the start of an epoch."""
+class EvalCadence:
+    """True at every multiple of `n_epochs`, or in the epoch that reaches or passes a multiple of
+    `n_steps` env steps; only after the warm-up. None or 0: never. It depends only on the epoch and
+    the env steps, so a resumed run does the same things at the same time.
 
-    now_s: float
-    env_steps: int
-    vec_steps: int
-    episodes: int
-    collect_s: float
-    """Seconds of collecting so far."""
+    EvalCadence(15, warmup_epochs=50) is first true at epoch 60.
+    """
 
+    n_epochs: int | None
+    n_steps: int | None = None
+    warmup_epochs: int = 0
 
-def epoch_row(
-    p: Progress,
-    start: EpochStart,
-    collector: EpisodeStats,
-    metrics: dict[str, float],
-    result: EvalResult | None,
-) -> dict[str, Any]:
-    """One row of metrics.jsonl, without the timing."""
-    row: dict[str, Any] = {"env_steps": p.env_steps, "epoch": p.epoch, "wall_s": p.wall_s}
-    if collector.returns:
-        row |= _episodes(p, collector)
-    row |= {
-        "train/roll/env_steps": p.env_steps - start.env_steps,
-        "train/roll/vec_steps": p.vec_steps - start.vec_steps,
-        "train/roll/episodes": collector.n_episodes - start.episodes,
-        "train/cnt/total_env_steps": p.env_steps,
-        "train/cnt/total_vec_steps": p.vec_steps,
-        "train/cnt/total_episodes": collector.n_episodes,
-        "train/cnt/total_rollouts": p.rollouts,
-        "train/cnt/epoch": p.epoch,
-    }
-    row |= {f"train/{name}": value for name, value in metrics.items()}
-    return row if result is None else row | validation_row(p, result)
+    def __call__(self, epoch: int, steps_before: int, env_steps: int) -> bool:
+        """For an epoch that took the clock from `steps_before` to `env_steps`."""
+        if epoch <= self.warmup_epochs:
+            return False
+        if self.n_steps:
+            return env_steps // self.n_steps > steps_before // self.n_steps
+        return bool(self.n_epochs) and epoch % (self.n_epochs or 1) == 0
 
 
-def validation_row(p: Progress, result: EvalResult) -> dict[str, Any]:
-    """The metrics of an evaluation."""
-    row = {f"val/roll/ep_rew/{k}": getattr(result, k) for k in ("mean", "std", "min", "max")}
-    row["val/roll/ep_rew/best"] = p.best_score
-    row["val/roll/ep_len/mean"] = result.length_mean
-    if result.success is not None:
-        row["val/roll/success"] = result.success
-    row["val/roll/episodes"] = result.episodes
-    row |= {f"val/task/{name}/ep_rew/mean": score["mean"] for name, score in result.tasks.items()}
-    return row
+def eval_cadence(config: Config, planned_epochs: int) -> EvalCadence:
+    """A warm-up below 1 is a fraction of the planned epochs."""
+    warmup = config.eval_warmup_epochs
+    is_fraction = isinstance(warmup, float) and 0 < warmup < 1
+    warmup_epochs = int(warmup * planned_epochs) if is_fraction else int(warmup)
+    return EvalCadence(config.eval_freq_epochs, config.eval_freq_steps, warmup_epochs)
 
 
-def _episodes(p: Progress, collector: EpisodeStats) -> dict[str, Any]:
-    """Statistics of the last training episodes; notes the best mean."""
-    found = collector.statistics()
-    mean = found["train/roll/ep_rew/mean"]
-    # A mean over few episodes is too noisy.
-    is_full = len(collector.returns) == EPISODE_WINDOW
-    if is_full and (p.best_train_mean is None or mean > p.best_train_mean):
-        p.best_train_mean = mean
-        p.best_train_steps, p.best_train_epoch = p.env_steps, p.epoch
-    row = {
-        **found,
-        "train/roll/ep_rew/best": p.best_train_mean,
-        "train/plateau/env_steps": p.env_steps - p.best_train_steps,
-        "train/plateau/epochs": p.epoch - p.best_train_epoch,
-    }
-    if collector.successes:
-        row["train/roll/success"] = float(np.mean(collector.successes))
-    for name, window in collector.task_returns.items():
-        if window:
-            row[f"train/task/{name}/ep_rew/mean"] = sum(window) / len(window)
-    for name, totals in collector.reward_parts.items():
-        row[f"train/roll/ep_part/{name}/mean"] = float(np.mean(totals))
-    return row
+class CheckpointCadence:
+    """True at every multiple of `n_epochs`; None: when `CHECKPOINT_SECONDS` have passed since it
+    was last true, which is not reproducible, and need not be: saving does not affect learning."""
 
+    def __init__(self, n_epochs: int | None):
+        self.n_epochs, self._last_s = n_epochs, time.monotonic()
 
-def timing(
-    p: Progress,
-    start: EpochStart,
-    now: EpochStart,
-    share_done: float,
-    seconds: dict[str, float],
-) -> dict[str, float]:
-    """Speed, estimated time left, and time by section."""
-    total = sum(seconds.values()) or 1.0
-    steps = p.env_steps - start.env_steps
-    return {
-        "train/sys/timing/time_elapsed": p.wall_s,
-        "train/sys/timing/fps": p.env_steps / p.wall_s,
-        "train/sys/timing/fps_instant": steps / (now.now_s - start.now_s),
-        "train/sys/timing/collect_fps": steps / max(now.collect_s - start.collect_s, 1e-9),
-        "train/sys/timing/eps": now.episodes / p.wall_s,
-        "train/sys/timing/eta_s": p.wall_s * (1 - share_done) / share_done,
-        **{f"train/sys/timing/{name}_share": s / total for name, s in seconds.items()},
-        "progress": share_done,
-    }
+    def __call__(self, epoch: int) -> bool:
+        if self.n_epochs:
+            return epoch % self.n_epochs == 0
+        is_due = time.monotonic() - self._last_s >= CHECKPOINT_SECONDS
+        if is_due:
+            self._last_s = time.monotonic()
+        return is_due

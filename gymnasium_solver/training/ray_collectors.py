@@ -28,13 +28,13 @@ import numpy as np
 
 from gymnasium_solver.algos.agent import Agent
 from gymnasium_solver.config.collectors import Collectors
+from gymnasium_solver.config.env_ids import is_python_env
 from gymnasium_solver.config.load import config_dict
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.envs.journal import JournaledEnv
 from gymnasium_solver.envs.vector import VectorEnv
 from gymnasium_solver.errors import ConfigError, EnvError, GsolveError
-from gymnasium_solver.runs.words import is_python_env
 from gymnasium_solver.spaces.observations import obs_arrays
 from gymnasium_solver.timing import Timer
 from gymnasium_solver.training.collect import CARRY, boundary_steps
@@ -45,8 +45,8 @@ from gymnasium_solver.training.collecting_actor import (
     Start,
     Weights,
 )
-from gymnasium_solver.training.episodes import EpisodeStats
-from gymnasium_solver.training.plan import Plan
+from gymnasium_solver.training.epoch_metrics import EpisodeStats
+from gymnasium_solver.training.progress import Plan
 
 MOST_LOSSES = 3  # of one collector in a row, without a rollout in between
 START_S = 300.0  # an actor that has no room on the cluster waits for it
@@ -326,7 +326,7 @@ class RemoteCollector(EpisodeStats):
         ended = [(found, i * width) for i, share in enumerate(shares) for found in share.ended]
         for (row, envs, episodes), first in sorted(ended, key=lambda item: (item[0][0], item[1])):
             if row < n_rows:
-                self.count_episodes(*episodes.only(rollout.valid[row, first + envs]))
+                self.count_episodes(episodes.only(rollout.valid[row, first + envs]))
         self._lags += [self._round - share.version for share in shares]
         self._speeds.append(sum(s.rollout.valid.sum() / max(s.seconds, 1e-9) for s in shares))
 

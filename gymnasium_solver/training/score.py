@@ -9,6 +9,7 @@ stage whose episodes are played: "test" (held-out), "val" (those that selected t
 """
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,11 +30,9 @@ from gymnasium_solver.runs.query import get_events
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.runs.summary import Fields
 from gymnasium_solver.training.activity import Activity
-from gymnasium_solver.training.agents import agent_from_checkpoint, load_agent
-from gymnasium_solver.training.evaluate import evaluate, n_eval_envs
-from gymnasium_solver.training.evaluator import eval_seed
-from gymnasium_solver.training.fits import load_progress
-from gymnasium_solver.training.observer import EvalResult, eval_result
+from gymnasium_solver.training.agents import agent_from_checkpoint, load_agent, load_progress
+from gymnasium_solver.training.evaluate import eval_seed, evaluate, n_eval_envs, own_stream
+from gymnasium_solver.training.observer import EvalResult
 from gymnasium_solver.training.seeds import stage_seed
 from gymnasium_solver.training.targets import Found
 from gymnasium_solver.training.threads import limited_threads, pick_threads
@@ -133,20 +132,21 @@ def score_in(
         played = _play(
             trained.agent, env, episodes, env_seed, {"greedy": greedy, "as_trained": as_trained}
         )
-    return eval_result(*played[:2], success=played[2], greedy=greedy, seed=env_seed, **clock)
+    return EvalResult.of_episodes(
+        *played[:2], success=played[2], greedy=greedy, seed=env_seed, **clock
+    )
 
 
 def _play(
     agent: Agent, env: gymnasium.Env[Any, Any], episodes: int, seed: int, how: dict[str, bool]
 ) -> tuple[list[float], list[int], float | None]:
     """Returns and lengths of the episodes, and the share of successes if the env reports them."""
-    policy, is_made = agent.policy, isinstance(env.unwrapped, SingleEnv)
-    before = policy.rng, policy.is_random
-    policy.rng, policy.is_random = np.random.default_rng(seed), False
+    is_made = isinstance(env.unwrapped, SingleEnv)
     returns: list[float] = []
     lengths: list[int] = []
     reached: list[bool] = []
-    try:
+    with own_stream(agent.policy, seed), ExitStack() as after:
+        after.callback(agent.reset)
         for episode in range(episodes):
             obs, info = env.reset(seed=seed if episode == 0 else None)
             agent.reset()
@@ -160,9 +160,6 @@ def _play(
             lengths.append(length)
             reported = successes({name: [value] for name, value in info.items()}, 1)
             reached += [] if reported is None else reported.tolist()
-    finally:
-        policy.rng, policy.is_random = before
-        agent.reset()
     return returns, lengths, float(np.mean(reached)) if reached else None
 
 

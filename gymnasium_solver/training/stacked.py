@@ -9,15 +9,14 @@ updates on a GPU (fast/stacked_descent.py). A lane that ends leaves the others t
 """
 
 import signal
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from types import FrameType
 
 from gymnasium_solver.envs.engines.array_envs import ArraySteps
 from gymnasium_solver.fast.stacked import Gradients, Inferences
 from gymnasium_solver.fast.stacked_descent import Descents
 from gymnasium_solver.lanes import Lane, Lanes, Program, Work
-from gymnasium_solver.training.signals import Terminated
+from gymnasium_solver.training.activity import Terminated, signals_handled
 from gymnasium_solver.training.threads import limited_threads
 
 
@@ -33,21 +32,12 @@ def train_stacked(programs: Mapping[str, Program]) -> list[Lane]:
         "env step": ArraySteps(),
     }
     lanes = Lanes(works)
-    with limited_threads(1), _signals_to(lanes):
-        return lanes.run(programs)
 
-
-@contextmanager
-def _signals_to(lanes: Lanes) -> Iterator[None]:
     def on_signal(number: int, frame: FrameType | None) -> None:
         error = Terminated if number == signal.SIGTERM else KeyboardInterrupt
         for lane in list(lanes.active):
             if lane.on_signal is None or not lane.on_signal(signal.Signals(number).name):
                 lane.interruption = error
 
-    former = {s: signal.signal(s, on_signal) for s in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in former.items():
-            signal.signal(number, handler)
+    with limited_threads(1), signals_handled(on_signal):
+        return lanes.run(programs)

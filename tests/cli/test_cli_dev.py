@@ -11,8 +11,8 @@ from gymnasium_solver.algos import ppo
 from gymnasium_solver.cli import train_flags
 from gymnasium_solver.cli.field_flags import read_fields
 from gymnasium_solver.cli.main import main
-from gymnasium_solver.training import dev
-from gymnasium_solver.training.dev import dev_checks
+from gymnasium_solver.training import config_tests
+from gymnasium_solver.training.config_tests import dev_checks
 from gymnasium_solver.training.prepare import load_config
 
 
@@ -43,9 +43,11 @@ def test_a_part_without_a_gradient_is_found(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_loss_that_does_not_fall_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    descent = dev._descent_check
+    descent = config_tests._descent_check
     monkeypatch.setattr(
-        dev, "_descent_check", lambda agent, name, given, rate: descent(agent, name, given, -rate)
+        config_tests,
+        "_descent_check",
+        lambda agent, name, given, rate: descent(agent, name, given, -rate),
     )
     found = problems(load_config("CartPole-v1:ppo"))
     assert "the loss of policy does not fall on one fixed batch" in found

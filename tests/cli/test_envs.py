@@ -206,8 +206,8 @@ def test_without_a_target_the_runs_own_counts() -> None:
 def test_a_run_tells_its_relative_score(tmp_path: Path) -> None:
     from gymnasium_solver.cli.summary import measured_from_random, result_rows, score_text
     from gymnasium_solver.runs.query import get_run
+    from gymnasium_solver.training.config_tests import short_config
     from gymnasium_solver.training.loop import train
-    from gymnasium_solver.training.smoke import short_config
 
     run = get_run(train(short_config("Bandit-v0:ppo", max_episode_steps=None), runs_root=tmp_path))
     found = measured_from_random(run)

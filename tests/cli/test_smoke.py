@@ -9,7 +9,8 @@ import pytest
 
 from gymnasium_solver.cli.main import main
 from gymnasium_solver.cli.workers import run_isolated
-from gymnasium_solver.training import smoke
+from gymnasium_solver.errors import GsolveError
+from gymnasium_solver.training import config_tests
 
 
 def test_a_pass_a_failure_and_a_skip(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
@@ -40,10 +41,10 @@ def test_the_table_and_its_exit_code(capsys: Any) -> None:
 
 def test_an_absent_package_is_a_skip(monkeypatch: pytest.MonkeyPatch) -> None:
     def absent(*_: Any) -> None:
-        raise smoke.GsolveError('X is an extra: pip install "gymnasium-solver[x]"')
+        raise GsolveError('X is an extra: pip install "gymnasium-solver[x]"')
 
-    monkeypatch.setattr(smoke, "env_from_config", absent)
-    result = smoke.smoke("CartPole-v1:ppo")
+    monkeypatch.setattr(config_tests, "env_from_config", absent)
+    result = config_tests.smoke("CartPole-v1:ppo")
     assert result["status"] == "skip"
     assert "gymnasium-solver[x]" in result["reason"]
 
@@ -52,8 +53,8 @@ def test_a_bug_is_a_failure_with_its_name(monkeypatch: pytest.MonkeyPatch) -> No
     def broken(*_: Any, **__: Any) -> None:
         raise ZeroDivisionError("oh")
 
-    monkeypatch.setattr(smoke, "train", broken)
-    result = smoke.smoke({"name": "CartPole-v1:ppo", "steps": 3})
+    monkeypatch.setattr("gymnasium_solver.training.loop.train", broken)
+    result = config_tests.smoke({"name": "CartPole-v1:ppo", "steps": 3})
     assert (result["status"], result["reason"]) == ("fail", "train: ZeroDivisionError: oh")
 
 

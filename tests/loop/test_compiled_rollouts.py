@@ -11,10 +11,9 @@ from gymnasium_solver.envs.make import training_env
 from gymnasium_solver.fast.native.build import can_compile, prefer_compiled
 from gymnasium_solver.fast.native.rows import CompiledRows
 from gymnasium_solver.runs.run import Run
-from gymnasium_solver.training import demo_feed
+from gymnasium_solver.training import collect
 from gymnasium_solver.training.agents import build_agent
-from gymnasium_solver.training.collect import Collector
-from gymnasium_solver.training.compiled_rollouts import CompiledCollector
+from gymnasium_solver.training.collect import Collector, CompiledCollector, collector_for
 from gymnasium_solver.training.loop import train
 from gymnasium_solver.training.prepare import load_config
 
@@ -55,7 +54,7 @@ def plain_training(
     monkeypatch: pytest.MonkeyPatch, config: Any, root: Path, rows_in_c: list[int]
 ) -> Run:
     with monkeypatch.context() as patch:
-        patch.setattr(demo_feed, "CompiledCollector", Collector)
+        patch.setattr(collect, "CompiledCollector", Collector)
         before = rows_in_c[0]
         run = train(config, runs_root=root)
         assert rows_in_c[0] == before
@@ -121,7 +120,7 @@ def test_rows_episodes_and_the_journal(
     for is_plain in (False, True):
         env = training_env(config)
         agent = build_agent(config, env.observation_space, env.action_space)
-        made = demo_feed.collector_for(config, env, agent)
+        made = collector_for(config, env, agent)
         assert type(made) is CompiledCollector
         if is_plain:
             monkeypatch.setattr(made, "_arrays_for", lambda n_rows, budget: None)
@@ -151,7 +150,7 @@ def test_where_python_is_between_policy_and_environment_it_steps(rows_in_c: list
     config = config_of(env_wrappers=[{"id": "RewardScale", "scale": 0.5}])
     env = training_env(config)
     agent = build_agent(config, env.observation_space, env.action_space)
-    assert type(demo_feed.collector_for(config, env, agent)) is Collector
+    assert type(collector_for(config, env, agent)) is Collector
 
 
 def test_after_an_interrupt_the_policy_acts_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,7 +158,7 @@ def test_after_an_interrupt_the_policy_acts_as_before(monkeypatch: pytest.Monkey
     config = config_of()
     env = training_env(config)
     agent = build_agent(config, env.observation_space, env.action_space)
-    collector = demo_feed.collector_for(config, env, agent)
+    collector = collector_for(config, env, agent)
     seen: Any = collector.collect(0, None).obs
     obs, other = seen[0].copy(), seen[5].copy()
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gymnasium_solver.training.garbage import old_objects_left_out
+from gymnasium_solver.training.threads import old_objects_left_out
 
 
 class Node:

@@ -12,7 +12,7 @@ from gymnasium_solver.errors import ConfigError, EnvError
 from gymnasium_solver.runs.checkpoint import list_checkpoints, load_checkpoint
 from gymnasium_solver.runs.query import get_events, get_metrics
 from gymnasium_solver.runs.run import Run
-from gymnasium_solver.training.async_eval import BackgroundEvaluator, check_async
+from gymnasium_solver.training.evaluate import BackgroundEvaluator, check_async
 from gymnasium_solver.training.loop import resume, train
 from gymnasium_solver.training.observer import Observer
 from gymnasium_solver.training.prepare import load_config

@@ -18,7 +18,7 @@ from gymnasium_solver.runs import query
 from gymnasium_solver.runs.checkpoint import load_checkpoint
 from gymnasium_solver.training import loop
 from gymnasium_solver.training.agents import build_agent, load_agent
-from gymnasium_solver.training.demo_feed import DemoFeed
+from gymnasium_solver.training.collect import DemoFeed
 from gymnasium_solver.training.observer import Observer
 from gymnasium_solver.training.prepare import build_config, load_config
 from gymnasium_solver.training.score import score

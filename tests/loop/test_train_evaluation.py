@@ -9,13 +9,15 @@ import pytest
 
 from gymnasium_solver.algos.ppo import PPO
 from gymnasium_solver.envs.make import env_from_config, make_vector_env
+from gymnasium_solver.envs.vector import Step, VectorWrapper
+from gymnasium_solver.errors import DivergedError
 from gymnasium_solver.runs.checkpoint import load_checkpoint
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.training.agents import build_agent, load_agent
-from gymnasium_solver.training.cadence import EvalCadence, eval_cadence
 from gymnasium_solver.training.evaluate import episode_shares, evaluate, n_eval_envs
 from gymnasium_solver.training.observer import EvalResult, Observer
 from gymnasium_solver.training.prepare import load_config
+from gymnasium_solver.training.progress import EvalCadence, eval_cadence
 
 Call = Callable[..., Any]
 
@@ -122,6 +124,22 @@ def test_an_evaluation_that_fails_gives_the_training_stream_back(make_config: Ca
     with pytest.raises(Exception, match=r"after close"):
         evaluate(policy, env, 2, greedy=False, seed=1)
     assert policy.rng is rng
+
+
+@pytest.mark.parametrize("spoilt", range(3))
+def test_a_return_that_is_not_finite_is_no_score(spoilt: int, make_config: Call) -> None:
+    """Whichever of the episodes that end at the same step has it."""
+
+    class Spoil(VectorWrapper):
+        def step(self, actions: Any) -> Step:
+            step = self.env.step(actions)
+            returns = step.episode_return.astype(float)
+            returns[spoilt] = np.nan
+            return step._replace(episode_return=returns)
+
+    env = Spoil(make_vector_env("Bandit-v0", 3))
+    with pytest.raises(DivergedError, match="the return of an episode is nan"):
+        evaluate(policy_for(make_config, env), env, 3, greedy=True, seed=1)
 
 
 @pytest.mark.parametrize("deterministic", [True, False])

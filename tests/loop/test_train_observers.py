@@ -12,8 +12,7 @@ from gymnasium_solver.plugins import observers as registry
 from gymnasium_solver.plugins import register_observer
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.training import loop
-from gymnasium_solver.training.observer import Observer
-from gymnasium_solver.training.observers import Observers
+from gymnasium_solver.training.observer import Observer, Observers
 
 Call = Callable[..., Any]
 

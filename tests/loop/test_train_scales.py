@@ -14,8 +14,7 @@ from gymnasium import spaces
 from gymnasium_solver.config.schema import LearnerConfig
 from gymnasium_solver.envs.checks.env import examine
 from gymnasium_solver.training.observer import Observer, TrainInfo
-from gymnasium_solver.training.prepare import load_config
-from gymnasium_solver.training.scales import settle_scales
+from gymnasium_solver.training.prepare import load_config, settle_scales
 
 Call = Callable[..., Any]
 SPACES: dict[str, spaces.Space[Any]] = {

@@ -9,7 +9,7 @@ from gymnasium_solver.errors import EnvError, MissingError
 from gymnasium_solver.runs.jsonl import read_jsonl
 from gymnasium_solver.runs.metrics import describe
 from gymnasium_solver.training.agents import load_agent
-from gymnasium_solver.training.smoke import short_training
+from gymnasium_solver.training.config_tests import short_training
 
 # Of the variants for a GPU, which are the same in every game, one is enough.
 NAMES = [

@@ -12,9 +12,10 @@ from gymnasium_solver.envs.spec import EnvSpec
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.runs import query
 from gymnasium_solver.runs.run import Run
-from gymnasium_solver.training import evaluator
+from gymnasium_solver.training.evaluate import Evaluator, n_test_episodes
+from gymnasium_solver.training.judge import is_solved, required_mean
 from gymnasium_solver.training.observer import EvalResult, Observer
-from gymnasium_solver.training.plan import Plan, n_test_episodes
+from gymnasium_solver.training.progress import Plan
 
 Call = Callable[..., Any]
 
@@ -150,14 +151,14 @@ def test_a_run_killed_in_its_final_test_is_finished_by_a_resume(
     fields = {**LUCK, "reward_threshold": threshold, "max_epochs": 3, "eval_deterministic": True}
     whole = train("ppo", NOISY, **fields)
     with monkeypatch.context() as patch:
-        test = evaluator.Evaluator.test
+        test = Evaluator.test
 
-        def die(self: evaluator.Evaluator, policy: Any, *, greedy: bool, **place: Any) -> Any:
+        def die(self: Evaluator, policy: Any, *, greedy: bool, **place: Any) -> Any:
             if not greedy:  # the greedy one is done
                 raise Crash
             return test(self, policy, greedy=greedy, **place)
 
-        patch.setattr(evaluator.Evaluator, "test", die)
+        patch.setattr(Evaluator, "test", die)
         with pytest.raises(Crash):
             train("ppo", NOISY, **fields)
     run = Run(Path("runs/@last").resolve())
@@ -228,10 +229,10 @@ def test_a_repeated_test_must_be_clearer(make_config: Call) -> None:
     returns = [8.0, 12.0] * 50
     result = EvalResult(0, 0, 100, True, 1, 10.0, 2.0, 8, 12, 1, returns, [1] * 100)
     assert result.stderr == pytest.approx(np.std(returns, ddof=1) / 10)
-    needed = [plan.required_mean(result, n) for n in (0, 1, 9)]
+    needed = [required_mean(plan, result, n) for n in (0, 1, 9)]
     assert needed == pytest.approx([10.0, 10 + 1.177 * 0.201, 10 + 2.146 * 0.201], abs=1e-3)
-    assert plan.solved(result)
-    assert plan.solved(None) is False
+    assert is_solved(plan, result)
+    assert is_solved(plan, None) is False
 
 
 def test_luck_of_many_tests_is_paid_for(make_config: Call) -> None:
@@ -241,7 +242,7 @@ def test_luck_of_many_tests_is_paid_for(make_config: Call) -> None:
     means = rng.normal(-0.5, 1.0, (400, 50))
     unit = EvalResult(0, 0, 2, True, 1, 0.0, 1.0, 0, 0, 1, [], [])  # standard error 1
     assert unit.stderr == 1
-    required = np.array([plan.required_mean(unit, k) for k in range(50)])
+    required = np.array([required_mean(plan, unit, k) for k in range(50)])
     naive, guarded = ((means >= need).any(1).mean() for need in (0.0, required))
     assert naive > 0.99
     assert guarded < 0.55, "little above the 0.31 of a single test"

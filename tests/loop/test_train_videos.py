@@ -12,8 +12,9 @@ import pytest
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.runs.run import Run
-from gymnasium_solver.training import loop, observers, videos
-from gymnasium_solver.training.observer import Control, Observer, eval_result
+from gymnasium_solver.training import loop, videos
+from gymnasium_solver.training.observer import Control, EvalResult, Observer
+from gymnasium_solver.training.trainer import configured_observers
 from gymnasium_solver.training.videos import VideoRecorder
 
 ENV = "Probe/Constant-v0"
@@ -219,7 +220,9 @@ def test_a_late_evaluation_has_its_checkpoint_already(watched: Watched, tmp_path
     recorder = VideoRecorder("every_eval", fake)
     control = Control()
     recorder.run, recorder._control = run, control
-    result = eval_result([1.0], [1], greedy=True, seed=1, env_steps=int(path.name))
+    result = EvalResult.of_episodes(
+        [1.0], [1], greedy=True, seed=1, env_steps=int(path.name), epoch=1
+    )
     recorder.on_eval(result, is_best=False)
     recorder.on_checkpoint(path, "periodic")
     assert fake.started == [int(path.name)]
@@ -234,7 +237,7 @@ def test_a_late_evaluation_has_its_checkpoint_already(watched: Watched, tmp_path
 def test_other_values_are_refused(make_config: Any, value: Any) -> None:
     with pytest.raises(ConfigError, match="video"):
         make_config("ppo", ENV, video=value)
-    assert isinstance(observers.configured_observers(make_config("ppo", ENV))[-1], VideoRecorder)
+    assert isinstance(configured_observers(make_config("ppo", ENV))[-1], VideoRecorder)
 
 
 def test_a_real_video_of_a_real_run(

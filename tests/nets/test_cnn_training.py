@@ -18,7 +18,7 @@ from gymnasium_solver.runs.jsonl import read_jsonl
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.spaces.actions import action_kind
 from gymnasium_solver.spaces.observations import take_rows
-from gymnasium_solver.training import memory
+from gymnasium_solver.training import trainer
 from gymnasium_solver.training.agents import build_agent, load_agent, pick_device
 from gymnasium_solver.training.loop import resume, train
 from gymnasium_solver.training.observer import Observer, TrainInfo
@@ -261,7 +261,7 @@ def test_the_rollouts_memory_is_told() -> None:
 
 
 def test_a_rollout_that_cannot_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "available_memory_bytes", lambda: 2**20)
+    monkeypatch.setattr(trainer, "available_memory_bytes", lambda: 2**20)
     with pytest.raises(ConfigError, match=r"the rollout .*takes .* GiB.*n_steps or n_envs"):
         run("ppo", n_steps=10_000)
 

@@ -16,8 +16,8 @@ from gymnasium_solver.fast.cuda_graph import N_PLAIN_CALLS, capturing
 from gymnasium_solver.fast.staging import N_BUFFERS, Staging
 from gymnasium_solver.training.agents import build_agent
 from gymnasium_solver.training.collect import Collector
+from gymnasium_solver.training.epoch_metrics import Means
 from gymnasium_solver.training.prepare import load_config
-from gymnasium_solver.training.progress import Means
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 CASES = {

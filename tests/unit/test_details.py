@@ -6,8 +6,8 @@ from gymnasium import spaces
 
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.spaces.actions import action_histogram, action_kind
-from gymnasium_solver.training import details
-from gymnasium_solver.training.details import RolloutDetails, detail_epochs, is_detailed
+from gymnasium_solver.training import epoch_metrics
+from gymnasium_solver.training.epoch_metrics import RolloutDetails, detail_epochs, is_detailed
 from gymnasium_solver.training.prepare import build_config
 
 BOX = spaces.Box(np.array([-1.0, -np.inf], np.float32), np.array([1.0, np.inf], np.float32))
@@ -70,8 +70,8 @@ def test_the_parts_of_a_dict_are_measured_one_by_one() -> None:
 
 
 def test_large_observations_are_measured_on_some_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(details, "MOST_NUMBERS", 8)
-    monkeypatch.setattr(details, "LEAST_ROWS", 2)
+    monkeypatch.setattr(epoch_metrics, "MOST_NUMBERS", 8)
+    monkeypatch.setattr(epoch_metrics, "LEAST_ROWS", 2)
     found = RolloutDetails(BOX, action_kind(DISCRETE))
     assert found.rows_each == 4
     found.add(rollout_of(BOX, 16))

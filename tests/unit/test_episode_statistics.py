@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from gymnasium_solver.training.episodes import EPISODE_WINDOW, EpisodeStats
+from gymnasium_solver.training.epoch_metrics import EPISODE_WINDOW, Ended, EpisodeStats
 
 
 def ended(stats: EpisodeStats, *returns: float, terminated: bool = True) -> None:
     n = len(returns)
-    stats.count_episodes(np.array(returns), np.arange(1, n + 1), np.full(n, terminated))
+    stats.count_episodes(Ended(np.array(returns), np.arange(1, n + 1), np.full(n, terminated)))
 
 
 def test_no_episodes_have_no_statistics() -> None:

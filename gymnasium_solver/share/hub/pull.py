@@ -5,7 +5,7 @@
 
 Only the files of a run are downloaded: JSON, YAML, safetensors and pictures. Pickles are never
 downloaded, and no code is run. Every file is checked against the manifest. A config that names code
-to import is a stranger's: verbs that would import it ask for --trust (training/trust.py).
+to import is a stranger's: verbs that would import it ask for --trust (training/prepare.py).
 """
 
 import hashlib

@@ -1,4 +1,4 @@
-"""Checkpoints of a training: what is saved, and how a resume restores it.
+"""Checkpoints of a training: what is saved, how a resume restores it, and what a failure leaves.
 
 The checkpoint holds everything that the loop depends on, so that a resumed run produces the same
 weights, bit for bit, as an uninterrupted one.
@@ -7,10 +7,11 @@ weights, bit for bit, as an uninterrupted one.
 from dataclasses import asdict
 from typing import Any
 
-from gymnasium_solver.errors import EnvError, RunError
+from gymnasium_solver.errors import DivergedError, EnvError, RunError, WriteError, details_of
 from gymnasium_solver.runs.checkpoint import LoadedCheckpoint, prune, save_checkpoint
 from gymnasium_solver.runs.run import Run
-from gymnasium_solver.training.fits import (
+from gymnasium_solver.training.activity import Terminated
+from gymnasium_solver.training.agents import (
     check_agent,
     check_collector,
     check_journal,
@@ -97,7 +98,8 @@ def training_is_over(trainer: Trainer, run: Run, is_changed: bool) -> str | None
 def restore_envs(trainer: Trainer, checkpoint: LoadedCheckpoint) -> None:
     """Restore the training environments to their state at the checkpoint."""
     env_steps, state = trainer.progress.env_steps, checkpoint.state["collector"]
-    if trainer.stages is not None and not trainer.stages.resume(trainer):
+    stages = trainer.stages
+    if stages is not None and not stages.resume(trainer.progress, trainer.collector):
         return
     try:
         if not state["journal"]:
@@ -116,3 +118,36 @@ def restore_envs(trainer: Trainer, checkpoint: LoadedCheckpoint) -> None:
             f"{error} New episodes are started instead, so this is not an exact resume."
         )
         trainer.collector.restart_envs(env_steps)
+
+
+def fail(trainer: Trainer, error: BaseException) -> None:
+    """Leave a folder that records the error and can be resumed, as far as it can be written."""
+    if details := details_of(error):
+        trainer.run.log_text(f"{error}\n\n{details}")
+    try:
+        if trainer.alerts is not None:
+            trainer.alerts.catch_up()
+        if isinstance(error, DivergedError) and not trainer.is_over:
+            save(trainer, "last", with_env=False)
+            trainer.run.log_event("diverged", env_steps=trainer.progress.env_steps, text=str(error))
+            if trainer.alerts is not None:
+                trainer.alerts.diverged(str(error), trainer.progress.env_steps)
+        _record_failure(trainer, error)
+    except WriteError as problem:
+        if not isinstance(error, WriteError):
+            trainer.observer.on_message("warning", f"how the run ended is not saved: {problem}")
+
+
+def _record_failure(trainer: Trainer, error: BaseException) -> None:
+    is_signal = isinstance(error, KeyboardInterrupt)
+    reason = "diverged" if isinstance(error, DivergedError) else "error"
+    if is_signal:
+        trainer.stop_detail = "SIGTERM" if isinstance(error, Terminated) else "SIGINT"
+    elif reason == "error":
+        trainer.stop_detail = (str(error) or type(error).__name__).partition("\n")[0]
+    trainer.update_meta(
+        status="interrupted" if is_signal else "failed",
+        stop_reason="interrupted" if is_signal else reason,
+        stop_detail=trainer.stop_detail,
+        error=str(error) or type(error).__name__,
+    )

@@ -1,0 +1,512 @@
+"""Three testers of configs, from the cheapest to the dearest.
+
+    check_file(Path("configs/My.yaml")).problems     # gsolve check: everything wrong with a file
+    smoke("CartPole-v1:ppo")                         # gsolve smoke: does it run? Two short epochs
+    dev_checks(load_config("CartPole-v1:ppo"))       # gsolve train --dev: does it learn at all?
+
+Checking a file imports neither torch nor an environment; the two others do, when they are called.
+"""
+
+import re
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gymnasium_solver.algos import algo_ids
+from gymnasium_solver.config.find import ConfigFile, read_config_file
+from gymnasium_solver.config.schema import Config, canonical
+from gymnasium_solver.config.yaml_file import read_text, unfilled
+from gymnasium_solver.config.yaml_lines import FieldLines, field_lines
+from gymnasium_solver.config.yaml_lines import Path as FieldPath
+from gymnasium_solver.envs.make import check_env_id, env_from_config
+from gymnasium_solver.envs.suites.game_options import fill_defaults
+from gymnasium_solver.errors import (
+    ConfigError,
+    DivergedError,
+    EnvError,
+    GsolveError,
+    MissingError,
+    TrustError,
+)
+from gymnasium_solver.plugins import import_plugins, observer_class
+from gymnasium_solver.registry import config_class
+from gymnasium_solver.training.prepare import check_trust, load_config
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from gymnasium_solver.data.rollout import Rollout
+    from gymnasium_solver.runs.run import Run
+    from gymnasium_solver.training.collect import Collector
+
+# gsolve smoke
+RANDOM_STEPS = 100
+N_ENVS = 2
+SHORT: dict[str, Any] = {
+    "n_envs": N_ENVS,
+    "n_steps": 12,
+    "max_epochs": 2,
+    "max_episode_steps": 10,
+    "eval_freq_epochs": 2,
+    "eval_episodes": 1,
+    "test_episodes": 1,
+    "seed": 1,
+}
+# Algorithms with a replay buffer must reach their first update, and need no space for a million
+# images.
+SHORT_REPLAY: dict[str, Any] = {
+    "learning_starts": 8,
+    "train_freq": 8,
+    "updates_per_step": 0.1,
+    "buffer_size": 1000,
+}
+# gsolve train --dev
+ROWS, REPEATS, MOST_ENVS = 64, 10, 4
+DESCENTS = 50  # steps on the fixed batch
+
+Found = tuple[FieldPath, str]
+"""A place in a config, and what is wrong there."""
+
+
+# -- gsolve check: files ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Problem:
+    path: str
+    line: int | None
+    variants: tuple[str, ...]
+    """The configs of the file that have it; empty: the file itself."""
+    text: str
+
+    def __str__(self) -> str:
+        line = "" if self.line is None else f":{self.line}"
+        who = f"{', '.join(self.variants)}: " if self.variants else ""
+        return f"{self.path}{line}: {who}{self.text}"
+
+
+@dataclass
+class FileReport:
+    path: Path
+    configs: int = 0
+    problems: list[Problem] = field(default_factory=list)
+
+
+def check_file(path: Path) -> FileReport:
+    """Check all configs of a file.
+
+    Loading a config stops at the first kind of problem; here all of them are collected, for every
+    variant. A problem in lines that several variants share is named once.
+    """
+    report = FileReport(path)
+    try:
+        file = read_config_file(path)
+        lines = field_lines(read_text(path)[0])
+        check_trust(path, [file.base, *file.variants.values()])
+    except (ConfigError, TrustError) as error:
+        report.problems.append(_file_problem(path, str(error)))
+        return report
+    if not file.variants and not file.base:
+        report.problems.append(Problem(str(path), None, (), "the file is empty"))
+        return report
+    names: list[str | None] = list(file.variants) or [None]
+    report.configs = len(names)
+    grouped: dict[tuple[int | None, str], list[str]] = {}
+    for name in names:
+        for line, text in _variant_problems(file, name, lines):
+            grouped.setdefault((line, text), []).extend([name] if name else [])
+    report.problems = [
+        Problem(str(path), line, () if len(who) == len(names) > 1 else tuple(who), text)
+        for (line, text), who in sorted(grouped.items(), key=lambda item: item[0][0] or 0)
+    ]
+    return report
+
+
+def _file_problem(path: Path, text: str) -> Problem:
+    """A problem of the file itself; the YAML reader puts the line into its message."""
+    match = re.match(rf"{re.escape(str(path))}(?::(\d+))?: (.*)", text, re.DOTALL)
+    if match is None:
+        return Problem(str(path), None, (), text)
+    return Problem(str(path), int(match[1]) if match[1] else None, (), match[2])
+
+
+def _variant_problems(
+    file: ConfigFile, name: str | None, lines: FieldLines
+) -> Iterator[tuple[int | None, str]]:
+    for place, text in section_problems(file.section(name)):
+        line = lines.find(name, place)
+        if line is None and name is not None:
+            line = lines.variant(name)
+        yield line, text
+
+
+def section_problems(section: Mapping[str, Any]) -> Iterator[Found]:
+    """What is wrong with the lines of one config. Fields with unfilled placeholders are left
+    out."""
+    try:
+        data = canonical(section)
+    except ConfigError as error:
+        yield (), str(error)
+        return
+    open_fields = {key for key, value in data.items() if any(unfilled(value))}
+    yield from _plugin_problems(data.get("plugins"))
+    algo_id = data.get("algo_id")
+    if "algo_id" not in open_fields:
+        try:
+            model: type[Config] = config_class(_text(algo_id))
+        except ConfigError as error:
+            yield ("algo_id",), str(error)
+        else:
+            found = _field_problems(model, data)
+            yield from (item for item in found if not {*item[0][:1]} & open_fields)
+    if "env_wrappers" not in open_fields:
+        yield from _wrapper_problems(data.get("env_wrappers"))
+    for i, observer in enumerate(_names(data.get("observers"))):
+        try:
+            observer_class(observer)
+        except ConfigError as error:
+            yield ("observers", i), str(error)
+    if "env_id" not in open_fields and isinstance(data.get("env_id"), str):
+        try:
+            check_env_id(data["env_id"])
+        except MissingError:
+            pass  # of this machine, not of the file
+        except EnvError as error:
+            yield ("env_id",), f"env_id: {error}"
+
+
+def _text(algo_id: Any) -> str:
+    if isinstance(algo_id, str):
+        return algo_id
+    given = "not given" if algo_id is None else f"got {algo_id!r}"
+    raise ConfigError(f"algo_id: {given}, expected one of {', '.join(algo_ids())}")
+
+
+def _names(value: Any) -> list[str]:
+    items = [value] if isinstance(value, str) else value
+    return [item for item in items if isinstance(item, str)] if isinstance(items, list) else []
+
+
+def _plugin_problems(value: Any) -> Iterator[Found]:
+    for i, name in enumerate(_names(value)):
+        try:
+            import_plugins([name])
+        except ConfigError as error:
+            yield ("plugins", i), str(error)
+
+
+def _field_problems(model: type[Config], data: dict[str, Any]) -> Iterator[Found]:
+    """Problems of the fields. Those of single fields hide the ones between fields, so the checks
+    are repeated without the fields that are wrong by themselves."""
+    seen: set[str] = set()
+    while True:
+        try:
+            model(**fill_defaults(data))
+            return
+        except GsolveError as error:
+            text = str(error)
+        new = [line for line in text.splitlines() if line not in seen]
+        wrong = set()
+        for line in new:
+            seen.add(line)
+            name = re.split(r"[:. ]", line, maxsplit=1)[0]
+            wrong |= {name} & data.keys()
+            yield _place(line), line
+        if not wrong:
+            return
+        data = {key: value for key, value in data.items() if key not in wrong}
+
+
+def _place(line: str) -> FieldPath:
+    """The place that a message begins with: `spec.action_space.labels: ...`."""
+    match = re.match(r"[\w.]+(?=:| )", line)
+    return tuple(match[0].split(".")) if match else ()
+
+
+def _wrapper_problems(specs: Any) -> Iterator[Found]:
+    given = specs if isinstance(specs, list) else []
+    if not given:
+        return
+    from gymnasium_solver.envs.wrappers.wrapping import lower, wrapper_problems
+
+    problems = 0
+    for i, spec in enumerate(given):
+        if isinstance(spec, Mapping):
+            for option, text in wrapper_problems(spec):
+                problems += 1
+                yield ("env_wrappers", i, option), f"env_wrappers: {text}"
+    if not problems and all(isinstance(spec, Mapping) for spec in given):
+        try:
+            lower(given)  # their order
+        except EnvError as error:
+            yield ("env_wrappers",), f"env_wrappers: {error}"
+
+
+# -- gsolve smoke: short trainings ------------------------------------------------------------
+
+
+def smoke(job: str | dict[str, Any]) -> dict[str, Any]:
+    """Test one config, given by name or as {name, steps}: status pass, fail or skip, and the
+    reason. Random actions in its environment, then two short epochs of training: that covers the
+    engine, wrappers, normalisation, network and schedules."""
+    settings = {"name": job} if isinstance(job, str) else job
+    name, n_steps = settings["name"], int(settings.get("steps", RANDOM_STEPS))
+    begun_s, stage = time.perf_counter(), "load"
+    result: dict[str, Any] = {"name": name, "status": "pass", "reason": ""}
+    try:
+        config = load_config(name)
+        stage = "random"
+        result |= random_steps(config, n_steps)
+        stage = "train"
+        with tempfile.TemporaryDirectory() as folder:
+            meta = short_training(name, Path(folder)).meta()
+        if meta["status"] != "finished":
+            raise GsolveError(f"the run is {meta['status']}, not finished")
+    except Exception as error:  # also a bug here or in the environment, reported in the table
+        text, is_known = " ".join(str(error).split()), isinstance(error, GsolveError)
+        # A missing package is not a failure of the config; the error says how to install it.
+        is_absent = isinstance(error, MissingError) or (is_known and "pip install" in text)
+        kind = "" if is_known else f"{type(error).__name__}: "
+        result |= {"status": "skip" if is_absent else "fail", "reason": f"{stage}: {kind}{text}"}
+    return result | {"wall_s": time.perf_counter() - begun_s}
+
+
+def short_config(name: str, **overrides: Any) -> Config:
+    """The config with a budget of two short epochs."""
+    config = load_config(name)
+    has_replay = hasattr(config, "learning_starts")
+    groups = {"group_size": N_ENVS} if getattr(config, "same_start_envs", 1) > 1 else {}
+    short = {**SHORT, **(SHORT_REPLAY if has_replay else {}), **groups, **overrides}
+    return load_config(name, overrides=short)
+
+
+def short_training(name: str, runs_root: Path) -> "Run":
+    """Train for two epochs, with an evaluation and a test."""
+    from gymnasium_solver.training.loop import train
+
+    return train(short_config(name), runs_root=runs_root)
+
+
+def random_steps(config: Config, n_steps: int) -> dict[str, Any]:
+    """Step a config's environments with random actions. Observations and rewards must be finite,
+    and observations must have the shape of the space."""
+    from gymnasium_solver.envs.random_policy import RandomPolicy
+    from gymnasium_solver.spaces.observations import obs_arrays, part_spaces
+
+    env = env_from_config(config, N_ENVS)
+    try:
+        policy, spaces = (
+            RandomPolicy(env.action_space, N_ENVS, seed=1),
+            part_spaces(env.observation_space),
+        )
+        obs = env.reset(1)
+        begun_s = time.perf_counter()
+        for _ in range(n_steps):
+            for name, part in obs_arrays(obs):
+                space = spaces[name]
+                is_like = part.shape == (N_ENVS, *(space.shape or ()))
+                if not is_like or not np.isfinite(part).all():
+                    what = f"observation part {name!r}" if name else "observations"
+                    raise GsolveError(f"{what} of shape {part.shape} do not match {space}")
+            step = env.step(policy.act(env.action_mask))
+            if not np.isfinite(step.reward).all():
+                raise GsolveError(f"a reward is not finite: {step.reward.tolist()}")
+            obs = step.obs
+        speed = n_steps * N_ENVS / max(time.perf_counter() - begun_s, 1e-9)
+        return {"engine": env.spec.engine, "env_steps_per_s": speed}
+    finally:
+        env.close()
+
+
+# -- gsolve train --dev: does it learn? -------------------------------------------------------
+
+
+@dataclass
+class Check:
+    """One thing that was looked at; `problem` is None if it is as it should be."""
+
+    what: str
+    problem: str | None = None
+
+
+@dataclass
+class _Gradients:
+    """The gradients that the optimisers were given: per parameter, the largest entry seen."""
+
+    largest: dict[str, float] = field(default_factory=dict)
+    not_finite: set[str] = field(default_factory=set)
+
+
+def dev_config(config: Config) -> Config:
+    """The config with a tiny budget; learning itself stays as it is."""
+    short: dict[str, Any] = {
+        "n_envs": min(config.n_envs, MOST_ENVS),
+        "n_steps": min(config.n_steps, ROWS),
+        "max_env_steps": 100_000,
+        "max_epochs": None,
+        "device": "cpu",
+        "compile": False,
+    }
+    if hasattr(config, "learning_starts"):
+        short |= {"learning_starts": 32, "buffer_size": 4096, "save_replay": False}
+    if config.seed is None:
+        short["seed"] = 0
+    return config.replace(**short)
+
+
+def dev_checks(config: Config) -> list[Check]:
+    """Train a little and look at it: the environment steps, losses and gradients are finite, a
+    gradient reaches every parameter, every part of the networks changes, and every loss falls on
+    one fixed batch with fixed targets. Errors of the config or the environment are raised."""
+    from gymnasium_solver.training.agents import build_agent
+    from gymnasium_solver.training.collect import collector_for
+
+    config = dev_config(config)
+    env = env_from_config(config, config.n_envs)
+    try:
+        agent: Any = build_agent(config, env.observation_space, env.action_space)
+        agent.use_goals(env.goal_functions)
+        agent.start_training()
+        return _checks(config, agent, collector_for(config, env, agent, ROWS))
+    finally:
+        env.close()
+
+
+def _checks(config: Config, agent: Any, collector: "Collector") -> list[Check]:
+    total, steps = 100_000, 0
+    agent.set_clock(0, total)
+    agent.before_rollout(0, total)
+    rollout = collector.collect(0, None, ROWS)
+    checks = [_env_check(rollout, config)]
+    before = {name: own.flat.clone() for name, own in agent.optimizers.items()}
+    seen = _Gradients()
+    curves: dict[str, list[float]] = {}
+    _watch(agent, seen)
+    batches = _capture(agent)
+    try:
+        for _ in range(REPEATS):
+            metrics = agent.update(rollout, steps, total)
+            steps += rollout.env_steps
+            for name, value in metrics.items():
+                curves.setdefault(name, []).append(float(value))
+            agent.before_rollout(steps, total)
+    except RuntimeError as error:
+        if "not have been used in the graph" not in str(error):
+            raise
+        return [*checks, Check("", "a loss does not depend on all parameters of its networks")]
+    checks.append(_finite_check(curves, seen))
+    checks += [_gradient_check(agent, seen), _change_check(agent, before)]
+    if not seen.not_finite:
+        rate = agent.scheduled_values(0, total)["policy_lr"]
+        checks += [_descent_check(agent, name, batches[name], rate) for name in batches]
+    return checks
+
+
+def _capture(agent: Any) -> dict[str, Any]:
+    """The first batch and coefficients that every loss is computed from."""
+    batches: dict[str, Any] = {}
+    for name, gradient in agent.gradients.items():
+        loss = gradient.loss
+
+        def keep(batch: Any, coefficients: Any, name: str = name, loss: Any = loss) -> Any:
+            batches.setdefault(name, (batch, coefficients))
+            return loss(batch, coefficients)
+
+        gradient.loss = keep
+    return batches
+
+
+def _descent_check(agent: Any, name: str, given: Any, rate: float) -> Check:
+    """Does the loss fall along its own gradient?"""
+    import torch
+
+    gradient = agent.gradients[name]
+    owner = next(own for own in agent.optimizers.values() if own.params is gradient.params)
+    with torch.no_grad():
+        first = float(gradient.loss(*given)[0])
+    for _ in range(DESCENTS):
+        owner.step(gradient(*given)[0], rate)
+    with torch.no_grad():
+        last = float(gradient.loss(*given)[0])
+    check = Check(f"the loss of {name} falls on one fixed batch: {first:.3g} to {last:.3g}")
+    if not last < first:
+        check.problem = (
+            f"the loss of {name} does not fall on one fixed batch: {first:.3g} to {last:.3g} after "
+            f"{DESCENTS} steps; try a lower policy_lr"
+        )
+    return check
+
+
+def _env_check(rollout: "Rollout", config: Config) -> Check:
+    from gymnasium_solver.training.finite import check_rollout
+
+    check = Check(f"the environment steps: {rollout.env_steps} env steps")
+    try:
+        check_rollout(rollout, config.env_id)
+    except DivergedError as error:
+        check.problem = str(error)
+    if check.problem is None and not rollout.reward[rollout.valid].any():
+        check.what += ", all rewards 0"
+    return check
+
+
+def _watch(agent: Any, seen: _Gradients) -> None:
+    """Look at every gradient before its optimiser uses it."""
+    import torch
+
+    for name, optimizer in agent.optimizers.items():
+        step = optimizer.step
+
+        def look(grad: "Tensor", lr: float, name: str = name, step: Any = step) -> "Tensor":
+            own, start = agent.optimizers[name], 0
+            for parameter_name, parameter in own.module.named_parameters():
+                part = grad[start : start + parameter.numel()]
+                start += parameter.numel()
+                key = f"{name}.{parameter_name}"
+                if not bool(torch.isfinite(part).all()):
+                    seen.not_finite.add(key)
+                largest = float(part.abs().max()) if part.numel() else 0.0
+                seen.largest[key] = max(seen.largest.get(key, 0.0), largest)
+            return step(grad, lr)
+
+        optimizer.step = look
+
+
+def _finite_check(curves: dict[str, list[float]], seen: _Gradients) -> Check:
+    check = Check("losses and gradients are finite")
+    wrong = [name for name, curve in curves.items() if not np.isfinite(curve).all()]
+    wrong += sorted(seen.not_finite)
+    if wrong:
+        check.problem = f"not finite: {', '.join(wrong[:5])}; try a lower policy_lr"
+    return check
+
+
+def _gradient_check(agent: Any, seen: _Gradients) -> Check:
+    names = [
+        f"{name}.{parameter}"
+        for name, own in agent.optimizers.items()
+        for parameter, _ in own.module.named_parameters()
+    ]
+    check = Check(f"a gradient reaches all {len(names)} parameters")
+    unreached = [name for name in names if seen.largest.get(name, 0.0) == 0.0]
+    if not seen.largest:
+        check.problem = "there was no gradient step: is learning_starts too high?"
+    elif unreached:
+        check.problem = f"no gradient reaches {', '.join(unreached[:5])}"
+    return check
+
+
+def _change_check(agent: Any, before: "dict[str, Tensor]") -> Check:
+    check = Check("every part of the networks changes")
+    same = []
+    for name, own in agent.optimizers.items():
+        moved = own.part_norms(own.flat - before[name])
+        same += [f"{name}.{part}" for part, norm in moved.items() if norm == 0.0]
+    if same:
+        check.problem = f"unchanged after {REPEATS} updates: {', '.join(same[:5])}"
+    return check

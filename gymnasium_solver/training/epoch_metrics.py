@@ -1,0 +1,366 @@
+"""The row of metrics of an epoch: its episodes, its data, its updates, and how fast they were."""
+
+import math
+import os
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium import spaces
+
+from gymnasium_solver.config.schema import Config
+from gymnasium_solver.data.rollout import Rollout
+from gymnasium_solver.spaces.actions import ActionKind, action_histogram
+from gymnasium_solver.spaces.observations import Space, obs_arrays, part_spaces
+from gymnasium_solver.training.activity import Activity
+from gymnasium_solver.training.observer import EvalResult
+from gymnasium_solver.training.progress import Progress
+
+EPISODE_WINDOW = 100
+WINDOWS = ("returns", "lengths", "truncations", "successes")  # of EpisodeStats, as saved
+
+# Of RolloutDetails:
+MOST_NUMBERS = 2**18  # measured per part of the observations
+MOST_ROWS, LEAST_ROWS = 4096, 16
+STEPS_BETWEEN = 4096
+N_CPUS = os.cpu_count() or 1  # asking takes a system call or three
+TOLERANCE = 1e-4  # of a bound: rounding of 32-bit numbers is not a violation
+
+
+# -- episodes -------------------------------------------------------------------------------
+
+
+class Ended(NamedTuple):
+    """Episodes that ended at the same step, [n] each."""
+
+    returns: np.ndarray
+    lengths: np.ndarray
+    terminated: np.ndarray
+    success: np.ndarray | None = None  # where the env reports it
+    parts: Mapping[str, np.ndarray] = {}  # rewards added by shapers, by part
+
+    def only(self, which: np.ndarray) -> "Ended":
+        success = None if self.success is None else self.success[which]
+        parts = {name: totals[which] for name, totals in self.parts.items()}
+        columns = (self.returns[which], self.lengths[which], self.terminated[which])
+        return Ended(*columns, success, parts)
+
+
+class EpisodeStats:
+    """The last training episodes: returns, lengths and how they ended. Saved with every checkpoint;
+    both classes of collectors derive from it."""
+
+    def __init__(self) -> None:
+        self.returns: deque[float] = deque(maxlen=EPISODE_WINDOW)
+        self.lengths: deque[int] = deque(maxlen=EPISODE_WINDOW)
+        self.truncations: deque[int] = deque(maxlen=EPISODE_WINDOW)
+        """1 for each of these episodes that was cut off and did not terminate, else 0."""
+        self.successes: deque[int] = deque(maxlen=EPISODE_WINDOW)
+        self.reward_parts: dict[str, deque[float]] = {}
+        self.task_returns: dict[str, deque[float]] = {}  # where a run has several tasks
+        self.n_episodes = 0
+        self._statistics: tuple[int, dict[str, float]] = (0, {})
+        """`n_episodes` when they were computed, and the statistics."""
+        self.activity = Activity()  # replaced by that of the training loop
+
+    def count_episodes(self, ended: Ended) -> None:
+        self.returns.extend(ended.returns.tolist())
+        self.lengths.extend(ended.lengths.tolist())
+        self.truncations.extend((~ended.terminated).astype(int).tolist())
+        self.n_episodes += len(ended.returns)
+        self.activity.episodes = self.n_episodes
+        if ended.success is not None:
+            self.successes.extend(ended.success.astype(int).tolist())
+        for name, totals in ended.parts.items():
+            window = self.reward_parts.setdefault(name, deque(maxlen=EPISODE_WINDOW))
+            window.extend(totals.tolist())
+
+    def statistics(self) -> dict[str, float]:
+        """The metrics of returns, lengths and truncations; {} before the first episode ended.
+
+        Many epochs end no episode: then those of the epoch before are still right.
+        """
+        if not self.returns:
+            return {}
+        if self._statistics[0] != self.n_episodes:
+            self._statistics = self.n_episodes, self._measured()
+        return self._statistics[1]
+
+    def _measured(self) -> dict[str, float]:
+        # Plain Python: for a hundred numbers it is faster than NumPy.
+        returns, lengths, cut = list(self.returns), self.lengths, self.truncations
+        mean = sum(returns) / len(returns)
+        spread = math.sqrt(sum([(x - mean) ** 2 for x in returns]) / len(returns))
+        found = {
+            "train/roll/ep_rew/mean": mean,
+            "train/roll/ep_rew/last": returns[-1],
+            "train/roll/ep_rew/std": spread,
+            "train/roll/ep_rew/min": min(returns),
+            "train/roll/ep_rew/max": max(returns),
+            "train/roll/ep_len/mean": sum(lengths) / len(lengths),
+            "train/roll/ep_len/last": lengths[-1],
+        }
+        if cut:  # a run that was started by an earlier version has none at first
+            found["train/roll/ep_truncated"] = sum(cut) / len(cut)
+        return found
+
+    def forget_episodes(self) -> None:
+        """Empty the windows: what follows is another environment."""
+        self._statistics = 0, {}
+        for name in WINDOWS:
+            getattr(self, name).clear()
+        self.reward_parts.clear()
+
+    def episode_state(self) -> dict[str, Any]:
+        return {
+            **{name: list(getattr(self, name)) for name in WINDOWS},
+            "reward_parts": {name: list(window) for name, window in self.reward_parts.items()},
+            "task_returns": {name: list(window) for name, window in self.task_returns.items()},
+            "n_episodes": self.n_episodes,
+        }
+
+    def load_episodes(self, state: Mapping[str, Any]) -> None:
+        self._statistics = 0, {}
+        for name in WINDOWS:  # an earlier version saved less
+            getattr(self, name).extend(state.get(name, ()))
+        for name, window in self.task_returns.items():
+            window.extend(state.get("task_returns", {}).get(name, ()))
+        for name, totals in state.get("reward_parts", {}).items():
+            self.reward_parts[name] = deque(totals, maxlen=EPISODE_WINDOW)
+        self.n_episodes = self.activity.episodes = state["n_episodes"]
+
+
+# -- what was collected ---------------------------------------------------------------------
+
+
+def detail_epochs(config: Config) -> int | None:
+    """Epochs between two rows with details; None: never."""
+    freq = config.log_details_freq_epochs
+    if freq == "auto":
+        return max(1, round(STEPS_BETWEEN / (config.n_envs * config.n_steps)))
+    return freq or None
+
+
+def is_detailed(epoch: int, freq: int | None) -> bool:
+    """Whether this epoch logs details: the first one, and every multiple of `freq`."""
+    return freq is not None and (epoch == 1 or epoch % freq == 0)
+
+
+class RolloutDetails:
+    """Statistics of the observations, rewards and actions of an epoch.
+
+    details = RolloutDetails(observation_space, actions, n_rollouts=1)
+    details.add(rollout)
+    details.metrics()            # {"roll/obs/mean": ..., "roll/actions/hist/00": ...}
+
+    They cost time, so the loop asks for them only every few epochs (`log_details_freq_epochs`), and
+    they are measured on evenly spaced rows. They read rollouts and change nothing.
+    """
+
+    def __init__(self, observation_space: Space, actions: ActionKind, n_rollouts: int = 1):
+        """`n_rollouts`: how many rollouts the epoch will have."""
+        self.actions, self.spaces = actions, part_spaces(observation_space)
+        widest = max(math.prod(part.shape or ()) for part in self.spaces.values())
+        rows = min(MOST_ROWS, max(LEAST_ROWS, MOST_NUMBERS // max(1, widest)))
+        self.rows_each = max(1, rows // n_rollouts)
+        self._obs: dict[str, list[np.ndarray]] = {name: [] for name in self.spaces}
+        self._actions: list[np.ndarray] = []
+        self._rewards: list[np.ndarray] = []
+        self._legal: list[float] = []
+
+    def add(self, rollout: Rollout) -> None:
+        valid = np.flatnonzero(rollout.valid)
+        self._rewards.append(rollout.reward.reshape(-1)[valid])
+        self._actions.append(_flat(rollout.actions)[valid])
+        if rollout.mask is not None:
+            self._legal.append(float(rollout.mask[:-1].mean()))
+        rows = valid[:: max(1, -(-len(valid) // self.rows_each))]
+        for name, part in obs_arrays(rollout.obs):
+            self._obs[name].append(_flat(part)[rows])
+
+    def metrics(self) -> dict[str, float]:
+        rewards, actions = np.concatenate(self._rewards), np.concatenate(self._actions)
+        if len(rewards) == 0:
+            return {}
+        found = _mean_std("roll/reward", rewards)
+        found |= {"roll/reward/min": float(rewards.min()), "roll/reward/max": float(rewards.max())}
+        found |= _mean_std("roll/actions", actions)
+        if self._legal:
+            found["roll/actions/legal"] = sum(self._legal) / len(self._legal)
+        for name, fraction in action_histogram(self.actions, actions).items():
+            found[f"roll/actions/hist/{name}"] = fraction
+        if hasattr(os, "getloadavg"):
+            found["sys/load"] = os.getloadavg()[0] / N_CPUS
+        return found | self._observed()
+
+    def _observed(self) -> dict[str, float]:
+        found: dict[str, float] = {}
+        n_outside = n_bounded = 0
+        for name, kept in self._obs.items():
+            values = np.concatenate(kept)
+            if values.dtype == bool or values.size == 0:
+                continue
+            found |= _mean_std(f"roll/obs/{name}" if name else "roll/obs", values)
+            outside, bounded = _outside(values, self.spaces[name])
+            n_outside, n_bounded = n_outside + outside, n_bounded + bounded
+        if n_bounded:
+            found["roll/obs/outside"] = n_outside / n_bounded
+        return found
+
+
+def _flat(array: np.ndarray) -> np.ndarray:
+    """[T, N, ...] -> [T * N, ...]."""
+    return array.reshape(-1, *array.shape[2:])
+
+
+def _mean_std(name: str, values: np.ndarray) -> dict[str, float]:
+    wide = np.float64 if values.dtype.kind != "f" else None  # sums of bytes would overflow
+    mean = values.mean(dtype=wide, keepdims=True)
+    std = values.std(dtype=wide, mean=mean)
+    return {f"{name}/mean": float(mean.item()), f"{name}/std": float(std)}
+
+
+def _outside(values: np.ndarray, space: Space) -> tuple[int, int]:
+    """How many numbers lie outside finite bounds of a Box, and how many have such bounds."""
+    if not isinstance(space, spaces.Box) or values.dtype.kind != "f":
+        return 0, 0
+    low, high = space.low.astype(np.float64), space.high.astype(np.float64)
+    slack = TOLERANCE * (1.0 + np.minimum(np.abs(low), np.abs(high)))
+    is_bounded = np.isfinite(low) | np.isfinite(high)
+    outside = (values < low - slack) | (values > high + slack)
+    return int(outside[:, is_bounded].sum()), len(values) * int(is_bounded.sum())
+
+
+# -- what was learnt ------------------------------------------------------------------------
+
+
+class Means:
+    """Mean metrics of an epoch's updates; scheduled values (hp/) keep their last value.
+
+    Tensors on a GPU are summed there and transferred once, at the end. The key of a tensor of
+    several metrics is the tuple of their names.
+    """
+
+    def __init__(self) -> None:
+        self._sums: dict[str | tuple[str, ...], Any] = {}
+        self._counts: dict[str | tuple[str, ...], int] = {}
+
+    def add(self, metrics: Mapping[Any, Any]) -> None:
+        for name, value in metrics.items():
+            is_packed = isinstance(name, tuple)
+            if not is_packed and not getattr(value, "is_cuda", False):
+                value = float(value)
+            if name in self._sums and (is_packed or not name.startswith("hp/")):
+                self._sums[name] = self._sums[name] + value
+                self._counts[name] += 1
+            else:  # the next update may overwrite a tensor of several metrics
+                self._sums[name] = value.clone() if is_packed else value
+                self._counts[name] = 1
+
+    def values(self) -> dict[str, float]:
+        """The means. A name that was added alone and in a tuple is averaged over both."""
+        sums: dict[str, float] = {}
+        counts: dict[str, int] = {}
+        for key, total in self._sums.items():
+            names, totals = ([key], [total]) if isinstance(key, str) else (key, total.tolist())
+            for name, value in zip(names, totals, strict=True):
+                sums[name] = sums.get(name, 0.0) + float(value)
+                counts[name] = counts.get(name, 0) + self._counts[key]
+        return {name: value / counts[name] for name, value in sums.items()}
+
+
+# -- the row --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class EpochStart:
+    """The clocks at the start of an epoch."""
+
+    now_s: float
+    env_steps: int
+    vec_steps: int
+    episodes: int
+    collect_s: float
+    """Seconds of collecting so far."""
+
+
+def epoch_row(
+    p: Progress,
+    start: EpochStart,
+    collector: EpisodeStats,
+    metrics: dict[str, float],
+    result: EvalResult | None,
+) -> dict[str, Any]:
+    """One row of metrics.jsonl, without the timing."""
+    row: dict[str, Any] = {"env_steps": p.env_steps, "epoch": p.epoch, "wall_s": p.wall_s}
+    if collector.returns:
+        row |= _episodes(p, collector)
+    row |= {
+        "train/roll/env_steps": p.env_steps - start.env_steps,
+        "train/roll/vec_steps": p.vec_steps - start.vec_steps,
+        "train/roll/episodes": collector.n_episodes - start.episodes,
+        "train/cnt/total_env_steps": p.env_steps,
+        "train/cnt/total_vec_steps": p.vec_steps,
+        "train/cnt/total_episodes": collector.n_episodes,
+        "train/cnt/total_rollouts": p.rollouts,
+        "train/cnt/epoch": p.epoch,
+    }
+    row |= {f"train/{name}": value for name, value in metrics.items()}
+    return row if result is None else row | validation_row(p, result)
+
+
+def validation_row(p: Progress, result: EvalResult) -> dict[str, Any]:
+    """The metrics of an evaluation."""
+    row = {f"val/roll/ep_rew/{k}": getattr(result, k) for k in ("mean", "std", "min", "max")}
+    row["val/roll/ep_rew/best"] = p.best_score
+    row["val/roll/ep_len/mean"] = result.length_mean
+    if result.success is not None:
+        row["val/roll/success"] = result.success
+    row["val/roll/episodes"] = result.episodes
+    row |= {f"val/task/{name}/ep_rew/mean": score["mean"] for name, score in result.tasks.items()}
+    return row
+
+
+def _episodes(p: Progress, collector: EpisodeStats) -> dict[str, Any]:
+    """Statistics of the last training episodes; notes the best mean."""
+    found = collector.statistics()
+    mean = found["train/roll/ep_rew/mean"]
+    # A mean over few episodes is too noisy.
+    is_full = len(collector.returns) == EPISODE_WINDOW
+    if is_full and (p.best_train_mean is None or mean > p.best_train_mean):
+        p.best_train_mean = mean
+        p.best_train_steps, p.best_train_epoch = p.env_steps, p.epoch
+    row = {
+        **found,
+        "train/roll/ep_rew/best": p.best_train_mean,
+        "train/plateau/env_steps": p.env_steps - p.best_train_steps,
+        "train/plateau/epochs": p.epoch - p.best_train_epoch,
+    }
+    if collector.successes:
+        row["train/roll/success"] = float(np.mean(collector.successes))
+    for name, window in collector.task_returns.items():
+        if window:
+            row[f"train/task/{name}/ep_rew/mean"] = sum(window) / len(window)
+    for name, totals in collector.reward_parts.items():
+        row[f"train/roll/ep_part/{name}/mean"] = float(np.mean(totals))
+    return row
+
+
+def timing(
+    p: Progress, start: EpochStart, now: EpochStart, share_done: float, seconds: dict[str, float]
+) -> dict[str, float]:
+    """Speed, estimated time left, and time by section."""
+    total = sum(seconds.values()) or 1.0
+    steps = p.env_steps - start.env_steps
+    return {
+        "train/sys/timing/time_elapsed": p.wall_s,
+        "train/sys/timing/fps": p.env_steps / p.wall_s,
+        "train/sys/timing/fps_instant": steps / (now.now_s - start.now_s),
+        "train/sys/timing/collect_fps": steps / max(now.collect_s - start.collect_s, 1e-9),
+        "train/sys/timing/eps": now.episodes / p.wall_s,
+        "train/sys/timing/eta_s": p.wall_s * (1 - share_done) / share_done,
+        **{f"train/sys/timing/{name}_share": s / total for name, s in seconds.items()},
+        "progress": share_done,
+    }

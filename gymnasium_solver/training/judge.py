@@ -1,0 +1,283 @@
+"""Evaluations during training, the goals they reach, the held-out tests, and the verdict.
+
+Validation scores select a checkpoint but do not judge it: the maximum of many noisy scores is
+biased upwards. A run is solved only if the selected checkpoint reaches the threshold on test
+episodes that were not used for the selection.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from gymnasium_solver.runs import query
+from gymnasium_solver.runs.checkpoint import (
+    BEST,
+    find_checkpoint,
+    load_checkpoint,
+    point_to,
+    set_metrics,
+)
+from gymnasium_solver.runs.report import write_report
+from gymnasium_solver.runs.resolve import resolve_checkpoint
+from gymnasium_solver.training.epoch_metrics import EPISODE_WINDOW, EpisodeStats, validation_row
+from gymnasium_solver.training.interventions import watch_row
+from gymnasium_solver.training.observer import EvalResult
+from gymnasium_solver.training.progress import Goal, Plan, Progress
+from gymnasium_solver.training.trainer import Trainer
+
+
+@dataclass
+class Judged:
+    """What is known of the policy after an epoch."""
+
+    stop_reason: str | None = None
+    """Why training ends here; None: it goes on."""
+    result: EvalResult | None = None
+    """An evaluation of it, if one was due."""
+    is_best: bool = False
+    is_submitted: bool = False
+    """Another process is to evaluate it, once the epoch is saved."""
+
+
+def judge_epoch(trainer: Trainer, steps_before: int) -> Judged:
+    """Evaluate if that is due, and decide whether training is over: a budget is spent, or a goal is
+    reached and, where required, confirmed by a test."""
+    p, plan, stages = trainer.progress, trainer.plan, trainer.stages
+    found = Judged(plan.budget_spent(p))
+    train_goal = train_goal_reached(plan, p, trainer.collector)
+    if stages is not None and not stages.is_last(p):
+        train_goal = None  # an easier task than the one to be solved
+    is_due = trainer.should_eval(p.epoch, steps_before, p.env_steps)
+    is_due = is_due or found.stop_reason is not None or train_goal is not None
+    is_due = trainer.control.take_evaluation() or (is_due and plan.evaluates)
+    if is_due and trainer.beside is not None:
+        goal_reason = take_pending(trainer)
+        found.is_submitted = not (found.stop_reason or goal_reason or train_goal)
+        found.stop_reason = found.stop_reason or goal_reason
+    if is_due and not found.is_submitted and p.passed_test is None:
+        found.result = validate(trainer)
+        found.is_best = p.note_score(found.result)
+    if is_due and stages is not None:
+        _evaluate_stage(trainer)
+    if not found.stop_reason:
+        found.stop_reason = goal_reached(trainer, found.result, train_goal)
+    if p.passed_test and found.result is not None:  # the tested checkpoint was selected
+        p.choose(found.result)
+        found.is_best = True
+    p.over = found.stop_reason
+    return found
+
+
+def validate(trainer: Trainer) -> EvalResult:
+    p = trainer.progress
+    with trainer.timer.section("eval"):
+        result = trainer.evaluator.validate(trainer.agent.policy, p.env_steps, p.epoch)
+        trainer.run.log_event("eval", stage="val", **result.to_dict())
+    return result
+
+
+def _evaluate_stage(trainer: Trainer) -> None:
+    p, stages = trainer.progress, trainer.stages
+    assert stages is not None
+    with trainer.timer.section("eval"):
+        result = stages.evaluate(p, trainer.agent.policy, trainer.activity)
+    if result is not None:
+        number = p.curriculum["stage"] + 1
+        trainer.run.log_event("eval", stage="curriculum", number=number, **result.to_dict())
+
+
+# -- evaluations by another process (eval_async) ---------------------------------------------
+
+
+def submit_pending(trainer: Trainer) -> None:
+    """Let the other process evaluate the checkpoint of the pending evaluation."""
+    pending, directory = trainer.progress.pending_eval, trainer.run.checkpoints_dir
+    if pending is None or trainer.beside is None:
+        return
+    path = find_checkpoint(directory, pending["env_steps"])
+    if path is None:  # a resume from an older checkpoint, whose neighbour was pruned
+        trainer.progress.pending_eval = None
+        return
+    trainer.beside.submit(path, pending["env_steps"], pending["epoch"])
+
+
+def take_pending(trainer: Trainer) -> str | None:
+    """Wait for the pending evaluation and log it at its own env steps; the stop reason if it
+    reached the goal."""
+    p, directory = trainer.progress, trainer.run.checkpoints_dir
+    if p.pending_eval is None or trainer.beside is None:
+        return None
+    trainer.activity.begin_evaluation("evaluating", trainer.config.eval_episodes)
+    with trainer.timer.section("eval"):
+        result = trainer.beside.result()
+    p.pending_eval = None
+    is_best = p.note_score(result)
+    late = {"logged_at": p.env_steps}
+    trainer.run.log_event("eval", stage="val", **late, **result.to_dict())
+    clock = {"env_steps": result.env_steps, "epoch": result.epoch, "wall_s": p.wall_s}
+    row = clock | late | validation_row(p, result)
+    trainer.run.log_metrics(row)
+    watch_row(trainer.config, p.interventions, row)
+    scores = {"score": result.mean, "eval": result.to_dict()}
+    path = set_metrics(directory, result.env_steps, scores)
+    if path is not None and is_best:
+        point_to(directory, BEST, result.env_steps)
+    trainer.observer.on_eval(result, is_best)
+    if path is None:
+        return None
+    trainer.observer.on_checkpoint(path, "best" if is_best else "periodic")
+    goal = eval_goal_reached(trainer.plan, result)
+    if goal is None or not goal.needs_test:
+        return None if goal is None else goal.reason
+    trainer.beside.submit(path, result.env_steps, result.epoch, kind="test")
+    if not _passes(trainer, trainer.beside.result()):
+        return None
+    p.choose(result)
+    point_to(directory, BEST, result.env_steps)
+    return goal.reason
+
+
+# -- goals ----------------------------------------------------------------------------------
+
+
+def goal_reached(
+    trainer: Trainer, result: EvalResult | None, train_goal: Goal | None
+) -> str | None:
+    """The stop reason if a goal is reached and, where required, confirmed by a test."""
+    goals = [goal for goal in (eval_goal_reached(trainer.plan, result), train_goal) if goal]
+    untested = [goal for goal in goals if not goal.needs_test]
+    if untested:
+        return untested[0].reason
+    return goals[0].reason if goals and _passes_test(trainer) else None
+
+
+def train_goal_reached(plan: Plan, p: Progress, episodes: EpisodeStats) -> Goal | None:
+    """The training goal, if the last 100 episodes reach it; after a failed test, only new episodes
+    count."""
+    goal, returns = plan.train_goal, episodes.returns
+    if goal is None or len(returns) < EPISODE_WINDOW:
+        return None
+    if goal.needs_test and episodes.n_episodes < p.next_train_test:
+        return None
+    return goal if np.mean(returns) >= goal.value else None
+
+
+def eval_goal_reached(plan: Plan, result: EvalResult | None) -> Goal | None:
+    goal = plan.eval_goal
+    if goal is None or result is None:
+        return None
+    required = goal.value
+    if result.tasks and goal.value == plan.threshold:
+        required = required_mean(plan, result, 0)
+    return goal if result.mean >= required else None
+
+
+def _passes_test(trainer: Trainer) -> bool:
+    """Whether the current policy passes a held-out test, on episodes used by no other test."""
+    p = trainer.progress
+    with trainer.timer.section("eval"):
+        result = trainer.evaluator.test(
+            trainer.agent.policy,
+            greedy=trainer.config.eval_deterministic,
+            clock=p.env_steps,
+            env_steps=p.env_steps,
+            epoch=p.epoch,
+        )
+    return _passes(trainer, result)
+
+
+def _passes(trainer: Trainer, result: EvalResult) -> bool:
+    """Record a held-out test during training, and whether it passed."""
+    p = trainer.progress
+    required = required_mean(trainer.plan, result, p.failed_tests)
+    trainer.observer.on_test(result, required)
+    if result.mean >= required:
+        p.passed_test = result.to_dict()  # logged with the final tests
+    else:
+        p.failed_tests += 1
+        p.next_train_test = trainer.collector.n_episodes + EPISODE_WINDOW
+        trainer.run.log_event("eval", stage="failed_test", **result.to_dict())
+    return p.passed_test is not None
+
+
+# -- the verdict ----------------------------------------------------------------------------
+
+
+def required_mean(plan: Plan, result: EvalResult, n_failed: int) -> float:
+    """Mean that a test during training must reach after `n_failed` failed tests.
+
+    The first test must reach the threshold. With repeated tests one would eventually pass by luck,
+    so test k must exceed the threshold by sqrt(2 ln k) standard errors, about the expected maximum
+    of k tests: 1.2 for the second, 2.1 for the tenth.
+
+    Of several tasks each must do so; what is missing in the worst one is added to the mean.
+    """
+    assert plan.threshold is not None
+    surplus = math.sqrt(2 * math.log(n_failed + 1))
+    if not result.tasks:
+        return plan.threshold + surplus * (result.stderr or 0.0)
+    missing = [
+        score["threshold"] + surplus * (score["stderr"] or 0.0) - score["mean"]
+        for score in result.tasks.values()
+    ]
+    return result.mean + max(missing)
+
+
+def is_solved(plan: Plan, test: EvalResult | None) -> bool | None:
+    """None if there is no threshold; False without a test."""
+    if plan.threshold is None:
+        return None
+    return test is not None and test.mean >= required_mean(plan, test, 0)
+
+
+def finish(trainer: Trainer, stop_reason: str) -> None:
+    """Test the selected checkpoint, then write the verdict and the report.
+
+    The status stays "running" until then, so a run that is killed here is completed by a
+    resume.
+    """
+    trainer.is_over = True
+    status = "interrupted" if stop_reason in ("interrupted", "requested") else "finished"
+    final: dict[str, EvalResult] = {}
+    if status == "finished" and trainer.plan.tests:
+        with trainer.timer.section("eval"):
+            final = final_test(trainer)
+    test = final.get("greedy" if trainer.config.eval_deterministic else "sampled")
+    trainer.update_meta(
+        status=status,
+        stop_reason=stop_reason,
+        stop_detail=trainer.stop_detail,
+        test=None if test is None else test.score(),
+        solved=is_solved(trainer.plan, test),
+    )
+    write_report(trainer.run.path)
+    trainer.activity.begin("over")
+    trainer.observer.on_end(query.get_run(trainer.run), final)
+
+
+def final_test(trainer: Trainer) -> dict[str, EvalResult]:
+    """Test the selected checkpoint on held-out episodes, greedy and sampled.
+
+    This is the best checkpoint by validation, or the last one if nothing was evaluated. A test
+    that ended training is not repeated.
+    """
+    p = trainer.progress
+    chosen = load_checkpoint(resolve_checkpoint(trainer.run, trainer.run.path.parent).path)
+    trainer.agent.load_weights(chosen.tensors["model"])
+    trainer.agent.policy.load_state(chosen.state["agent"]["policy"])  # as it explored then
+    passed = EvalResult.from_dict(p.passed_test) if p.passed_test else None
+    results = {}
+    for name, greedy in (("greedy", True), ("sampled", False)):
+        if passed is not None and passed.greedy == greedy:
+            results[name] = passed
+        else:
+            results[name] = trainer.evaluator.test(
+                trainer.agent.policy,
+                greedy=greedy,
+                clock=p.env_steps,
+                env_steps=chosen.env_steps,
+                epoch=chosen.state["progress"]["epoch"],
+            )
+        trainer.run.log_event("eval", stage="test", **results[name].to_dict())
+    return results
