@@ -37,7 +37,6 @@ from gymnasium_solver.runs.resolve import resolve_checkpoint, resolve_run
 from gymnasium_solver.runs.run import Run, runs_root
 from gymnasium_solver.training import loop
 from gymnasium_solver.training.observer import Callbacks, EvalResult, Observer, OnEpoch, OnEval
-from gymnasium_solver.training.play_env import play_env
 from gymnasium_solver.training.prepare import load_config
 from gymnasium_solver.training.score import score, score_in
 from gymnasium_solver.training.targets import (
@@ -46,6 +45,7 @@ from gymnasium_solver.training.targets import (
     Found,
     Target,
     find_target,
+    play_env,
     with_fields,
 )
 

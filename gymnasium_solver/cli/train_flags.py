@@ -178,7 +178,7 @@ def followers(args: Args, config: "Config") -> "list[Observer]":
     found: list[Observer] = []
     if args.render:
         from gymnasium_solver.media.stage import has_display
-        from gymnasium_solver.training.render import LiveWindow, check_render
+        from gymnasium_solver.training.videos import LiveWindow, check_render
 
         check_render(config, has_display())
         found.append(LiveWindow())

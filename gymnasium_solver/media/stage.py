@@ -28,9 +28,8 @@ from gymnasium_solver.envs.treatment import Tap, tap_observations
 from gymnasium_solver.envs.vector import VectorEnv, VectorWrapper
 from gymnasium_solver.errors import EnvError, GsolveError, first_line
 from gymnasium_solver.media.drawing import rgb
-from gymnasium_solver.training.play_env import env_metadata, frames_per_second
 from gymnasium_solver.training.score import check_spaces
-from gymnasium_solver.training.targets import Found
+from gymnasium_solver.training.targets import Found, env_metadata, frames_per_second
 
 FPS = 30.0  # where nothing says how fast an environment runs
 # Frames a second of the consoles; an env step is `frame_skip` of them.

@@ -1,17 +1,23 @@
-"""Videos of evaluations, recorded by a process of their own while training continues.
+"""Observers that show the policy at play, each by a process of its own while training continues.
 
     video: best             # a video whenever an evaluation is the best so far
     video: every_eval
     video: 5                # of every fifth evaluation
+    gsolve train --render   # a window with the newest policy
 
 The recorder asks for a checkpoint at the evaluated policy and runs `gsolve video` on a copy of it,
 with low priority. One process runs at a time; of the videos that become due meanwhile, only the
 newest is kept. At the end of the run it waits for at most `WAIT_S`. Whatever goes wrong is a
 warning. Finished videos and failures are events in events.jsonl.
+
+The window is `gsolve play RUN --grid RxC --follow`. Its observer asks for a checkpoint every
+`FRESH_S` seconds while it is open; closing it does not end the training. Training is not slowed by
+drawing, and learns the same with or without either.
 """
 
 import json
 import logging
+import math
 import os
 import shutil
 import subprocess
@@ -24,11 +30,14 @@ from typing import Any, Protocol
 
 from gymnasium_solver.config.env_ids import is_python_env
 from gymnasium_solver.config.schema import Config
+from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.runs.query import RunSummary, get_events
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.training.observer import Control, EvalResult, Observer, TrainInfo
 
-WAIT_S = 120.0
+WAIT_S = 120.0  # for a video
+FRESH_S = CLOSE_S = 5.0  # of the window
+MOST_TILES = 16
 LOWEST_PRIORITY = 19
 log = logging.getLogger(__name__)
 
@@ -153,7 +162,7 @@ class VideoRecorder(Observer):
         if self._process is None and self._next is not None:
             self._job, self._next = self._next, None
             assert self.run is not None
-            self._process = self._launch(command(self.run, self._job), self._job.folder)
+            self._process = self._launch(video_command(self.run, self._job), self._job.folder)
 
     def _ended(self, code: int) -> None:
         job, self._job, self._process = self._job, None, None
@@ -169,8 +178,7 @@ class VideoRecorder(Observer):
         job.remove()
 
     def _failed(self, job: Job, code: int) -> None:
-        said = (job.folder / "err").read_text(errors="replace").strip().splitlines()
-        why = said[-1] if said else f"exit code {code}"
+        why = _last_words(job.folder, code)
         # Exit code 2: what was asked for is not possible here, so the next one would fail too.
         self._is_hopeless = code == 2
         more = ". No more are tried in this run" if self._is_hopeless else ""
@@ -202,12 +210,96 @@ class VideoRecorder(Observer):
         log.warning("%s: gsolve video %s/%s records it", text, self.run.id, env_steps)
 
 
-def command(run: Run, job: Job) -> list[str]:
+def video_command(run: Run, job: Job) -> list[str]:
     return [
         *(sys.executable, "-m", "gymnasium_solver", "video", str(run.path.resolve())),
         *("--checkpoint-folder", str((job.folder / str(job.env_steps)).resolve())),
         *("--seed", "val", "--json", "--trust"),  # the run is that of this process
     ]
+
+
+# -- the window of --render ----------------------------------------------------------------
+
+
+def check_render(config: Config, has_display: bool) -> None:
+    """ConfigError if no window can show this config."""
+    if not can_record(config):
+        raise ConfigError(
+            "--render: the environment was given as Python code, which no other process has. "
+            "Register it."
+        )
+    if not has_display:
+        raise ConfigError(
+            "--render needs a display. In a terminal: gsolve play @last --follow --text; in a "
+            "browser: gsolve ui."
+        )
+
+
+def grid_for(n_envs: int) -> tuple[int, int]:
+    """Rows and columns with a tile for each training env, up to 16."""
+    n = min(n_envs, MOST_TILES)
+    rows = max(1, math.isqrt(n))
+    return rows, min(math.ceil(n / rows), MOST_TILES // rows)
+
+
+class LiveWindow(Observer):
+    """Opens the window of `--render` at the first checkpoint, and closes it with the run."""
+
+    def __init__(self, launch: Launch | None = None) -> None:
+        self._launch = launch or start_process
+        self._process: Process | None = None
+        self._is_done = False
+        self._control = Control()
+        self._run: Run | None = None
+        self._grid = (1, 1)
+        self._asked_s = -math.inf
+
+    def on_start(self, run: Run, config: Config, info: TrainInfo) -> None:
+        self._run, self._control, self._grid = run, info.control, grid_for(config.n_envs)
+
+    def on_epoch(self, row: dict[str, Any]) -> None:
+        if self._process is not None and (code := self._process.poll()) is not None:
+            self._closed(code)
+        if not self._is_done and time.monotonic() - self._asked_s >= FRESH_S:
+            self._asked_s = time.monotonic()
+            self._control.checkpoint()
+
+    def on_checkpoint(self, path: Path, kind: str) -> None:
+        if self._process is None and not self._is_done and self._run is not None:
+            self._process = self._launch(window_command(self._run, self._grid), self._folder())
+
+    def on_end(self, summary: RunSummary, final: dict[str, EvalResult]) -> None:
+        process, self._is_done = self._process, True
+        if process is None:
+            return
+        process.kill()
+        try:
+            process.wait(CLOSE_S)
+        except subprocess.TimeoutExpired:
+            log.warning("the window of --render did not close")
+
+    def _folder(self) -> Path:
+        """Holds what the process prints."""
+        assert self._run is not None
+        folder = self._run.path / "render"
+        folder.mkdir(exist_ok=True)
+        return folder
+
+    def _closed(self, code: int) -> None:
+        """The window was closed, or could not be opened."""
+        self._process, self._is_done = None, True
+        if code:
+            log.warning("--render: %s", _last_words(self._folder(), code))
+
+
+def window_command(run: Run, grid: tuple[int, int]) -> list[str]:
+    return [
+        *(sys.executable, "-m", "gymnasium_solver", "play", str(run.path.resolve())),
+        *("--grid", f"{grid[0]}x{grid[1]}", "--follow", "--trust"),  # a run of this process
+    ]
+
+
+# -- processes --------------------------------------------------------------------------------
 
 
 def start_process(argv: list[str], folder: Path) -> "subprocess.Popen[bytes]":
@@ -234,3 +326,9 @@ def start_process(argv: list[str], folder: Path) -> "subprocess.Popen[bytes]":
     except psutil.Error:  # it has ended already, or may not be changed
         pass
     return process
+
+
+def _last_words(folder: Path, code: int) -> str:
+    """Why a process ended: the last line that it printed as an error."""
+    said = (folder / "err").read_text(errors="replace").strip().splitlines()
+    return said[-1] if said else f"exit code {code}"

@@ -16,10 +16,10 @@ from gymnasium_solver.media.actors import NewestPolicy, PolicyActor, RandomActor
 from gymnasium_solver.media.record import Shots
 from gymnasium_solver.media.stage import open_stage
 from gymnasium_solver.runs.checkpoint import list_checkpoints
-from gymnasium_solver.training import render
+from gymnasium_solver.training import videos
 from gymnasium_solver.training.observer import Control
-from gymnasium_solver.training.render import LiveWindow, check_render, grid_for
 from gymnasium_solver.training.targets import Found, find_run
+from gymnasium_solver.training.videos import LiveWindow, check_render, grid_for
 from tests.media.counting import counting_config
 
 pygame = pytest.importorskip("pygame", reason="pygame (the extra `play`) is not installed")
@@ -168,7 +168,7 @@ def test_the_window_opens_with_the_first_checkpoint_and_gets_fresh_ones(
         started.append(words)
         return process
 
-    monkeypatch.setattr(render, "FRESH_S", 0.0)
+    monkeypatch.setattr(videos, "FRESH_S", 0.0)
     seen = LiveWindow(launch)
     asked = []
     checkpoint = Control.checkpoint
@@ -189,7 +189,7 @@ def test_the_window_opens_with_the_first_checkpoint_and_gets_fresh_ones(
 def test_a_window_that_was_closed_is_not_opened_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(render, "FRESH_S", 0.0)
+    monkeypatch.setattr(videos, "FRESH_S", 0.0)
     started: list[FakeProcess] = []
 
     def launch(words: list[str], folder: Path) -> FakeProcess:
