@@ -6,7 +6,6 @@ same, at the same env steps, a few epochs later. No row waits beyond a checkpoin
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from typing import Any
 
 from gymnasium_solver.config.schema import Config
@@ -33,7 +32,7 @@ class Alerts:
         self.judge: Judge | None = Judge(settings_of(run))
         active: dict[str, Alert] = {}
         for row in read_jsonl(run.metrics_path):
-            for alert in self._ask(partial(_see, row)):
+            for alert in self._ask(Judge.see, row):
                 active[alert.name] = alert
         for alert in active.values():
             if not alert.is_over:
@@ -49,17 +48,17 @@ class Alerts:
         raise those of rows before it."""
         rows, self._waiting = self._waiting, []
         for row in rows:
-            self._tell(self._ask(partial(_see, row)))
+            self._tell(self._ask(Judge.see, row))
 
     def diverged(self, text: str, env_steps: int) -> None:
         self.catch_up()
-        self._tell(self._ask(lambda judge: judge.see_divergence(text, env_steps)))
+        self._tell(self._ask(Judge.see_divergence, text, env_steps))
 
-    def _ask(self, question: Callable[[Judge], list[Alert]]) -> list[Alert]:
+    def _ask(self, question: Callable[..., list[Alert]], *given: Any) -> list[Alert]:
         if self.judge is None:
             return []
         try:
-            return question(self.judge)
+            return question(self.judge, *given)
         except Exception as error:  # a rule that fails must not end training
             self.judge = None
             text = f"alerts are off, a rule failed: {type(error).__name__}: {error}"
@@ -71,7 +70,3 @@ class Alerts:
         for alert in alerts:
             self.run.log_event("alert", **alert.to_dict())
             self.observer.on_alert(alert)
-
-
-def _see(row: Mapping[str, Any], judge: Judge) -> list[Alert]:
-    return judge.see(row)

@@ -211,6 +211,15 @@ class Member:
     def set_state(self, state: EnvState | None) -> None:
         self.state, self._actions = state, [] if state is None else [state.actions]
 
+    def send(self, weights: Weights) -> None:
+        assert self.handle is not None
+        self.handle.send(weights)
+
+    def close(self) -> None:
+        if self.handle is not None:
+            self.handle.close()
+            self.handle = None
+
 
 # -- the learner ----------------------------------------------------------------------------
 
@@ -253,7 +262,7 @@ class RemoteCollector(EpisodeStats):
         self._start_missing()
         weights = self._weights(env_steps)
         for member in self.members:
-            self._tell(member, weights)
+            member.send(weights)
         shares = [self._take(i, weights) for i in range(len(self.members))]
         whole = joined_rollout([share.rollout for share in shares])
         rollout = cut_to(whole, budget)
@@ -272,8 +281,8 @@ class RemoteCollector(EpisodeStats):
         stale weights collectors may have begun rollouts already: it is the first that none has."""
         boundary = env_steps // self.boundary_steps
         if any(member.state is None for member in self.members):
-            self._stop()
             for member in self.members:
+                member.close()
                 member.set_state(None)
             self._restarts = {self._round: (boundary, self._restarted_at)}
             return
@@ -306,18 +315,15 @@ class RemoteCollector(EpisodeStats):
         """The rollout of collector i for this round. A collector that is lost is replaced."""
         member = self.members[i]
         while True:
+            assert member.handle is not None
             try:
-                if member.handle is None:
-                    raise CollectorLost("it is not running")
                 share = member.handle.take(self._round)
                 break
             except CollectorLost as loss:
                 self._replace(i, str(loss), weights)
         member.losses = 0
-        lag = self._round - share.version
-        if share.round != self._round or not 0 <= lag <= self.settings.max_staleness:
-            made = f"rollout {share.round} with weights {share.version}"
-            raise RuntimeError(f"collector {i} sent {made}, expected {self._round}")
+        assert share.round == self._round
+        assert 0 <= self._round - share.version <= self.settings.max_staleness
         return share
 
     def _note(self, shares: Sequence[Share], rollout: Rollout) -> None:
@@ -356,6 +362,7 @@ class RemoteCollector(EpisodeStats):
             self._cluster = Cluster(self.settings)
         started = []
         for i in missing:
+            assert self._cluster is not None
             start = Start(
                 config=config_dict(self.config),
                 index=i,
@@ -364,17 +371,11 @@ class RemoteCollector(EpisodeStats):
                 first_round=self._round,
                 state=self.members[i].whole_state(),
             )
-            assert self._cluster is not None
             self.members[i].handle = handle = Handle(self._cluster, start)
             started.append(handle)
         for handle in started:
             with suppress(CollectorLost):  # replaced when its rollout is taken
                 handle.wait_ready()
-
-    def _tell(self, member: Member, weights: Weights) -> None:
-        if member.handle is not None:
-            with suppress(CollectorLost):  # replaced when its rollout is taken
-                member.handle.send(weights)
 
     def _replace(self, i: int, why: str, weights: Weights) -> None:
         """Start a lost collector again where its last rollout ended."""
@@ -387,24 +388,17 @@ class RemoteCollector(EpisodeStats):
                 "Ray's logs have its messages"
             )
         self.say("warning", f"collector {i} was lost ({why}) and is replaced")
-        if member.handle is not None:
-            member.handle.close()
-            member.handle = None
+        member.close()
         self._start_missing()
-        self._tell(member, weights)
-
-    def _stop(self) -> None:
-        for member in self.members:
-            if member.handle is not None:
-                member.handle.close()
-                member.handle = None
+        member.send(weights)
 
     def use(self, agent: Agent, config: Config) -> None:
         """Continue with this agent, whose config changed."""
         self.agent, self.config = agent, config
 
     def close(self) -> None:
-        self._stop()
+        for member in self.members:
+            member.close()
         if self._cluster is not None:
             self._cluster.close()
         self.env.close()

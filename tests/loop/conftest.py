@@ -12,6 +12,7 @@ from gymnasium_solver.config.schema import Config
 from gymnasium_solver.runs.jsonl import read_jsonl
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.training import loop
+from gymnasium_solver.training.observer import Observer
 from gymnasium_solver.training.prepare import build_config
 
 OFF_POLICY: dict[str, Any] = {
@@ -41,6 +42,39 @@ NOT_LEARNT = ("train/sys/", "wall_s", "progress")
 
 MakeConfig = Callable[..., Config]
 Train = Callable[..., Run]
+
+
+class Crash(BaseException):
+    """Ends a run the hard way."""
+
+
+class CrashAt(Observer):
+    """Ends the run after an epoch was logged and before it is saved."""
+
+    run: Run
+
+    def __init__(self, epoch: int):
+        self.epoch = epoch
+
+    def on_start(self, run: Run, config: Any, info: Any) -> None:
+        self.run = run
+
+    def on_epoch(self, row: dict[str, Any]) -> None:
+        if row["epoch"] == self.epoch:
+            raise Crash
+
+
+class Notes(Observer):
+    """What a run tells: messages, and the notes of its start."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def on_message(self, level: str, text: str) -> None:
+        self.notes.append(text)
+
+    def on_start(self, run: Run, config: Any, info: Any) -> None:
+        self.notes += info.notes
 
 
 @pytest.fixture(autouse=True)
@@ -76,10 +110,13 @@ def make_config() -> MakeConfig:
 
 @pytest.fixture
 def train(tmp_path: Path, make_config: MakeConfig) -> Train:
-    """train(algo_id, env_id, observer=None, **fields) -> Run, in tmp_path/runs."""
+    """train(algo_id, env_id, observer=None, **fields), or train(config): Run, in tmp_path/runs."""
 
-    def run(algo_id: str, env_id: str, observer: Any = None, **fields: Any) -> Run:
-        config = make_config(algo_id, env_id, **fields)
+    def run(what: str | Config, env_id: str = "", observer: Any = None, **fields: Any) -> Run:
+        if isinstance(what, Config):
+            config = what.replace(**fields)
+        else:
+            config = make_config(what, env_id, **fields)
         observers = [observer] if observer else []
         return loop.train(config, runs_root=tmp_path / "runs", observers=observers)
 
@@ -96,6 +133,43 @@ def resume(tmp_path: Path) -> Train:
         return loop.resume(ref, runs_root=root, overrides=overrides, observers=observers)
 
     return run
+
+
+@pytest.fixture
+def crash(train: Train) -> Train:
+    """crash(epoch, algo_id, env_id, **fields) -> Run: trained up to this epoch, then killed."""
+
+    def run(epoch: int, *args: Any, **fields: Any) -> Run:
+        observer = CrashAt(epoch)
+        with pytest.raises(Crash):
+            train(*args, observer=observer, **fields)
+        return observer.run
+
+    return run
+
+
+@pytest.fixture
+def exact_resume(
+    train: Train,
+    crash: Train,
+    resume: Train,
+    weight_hash: Callable[[Run], str],
+    learning_rows: Callable[[Run], list[dict[str, Any]]],
+) -> Callable[..., tuple[Run, Run]]:
+    """exact_resume(algo_id, env_id, at=5, every=2, **fields) -> Run, Run: trained at once, and
+    killed after epoch `at` and resumed from a checkpoint before it, with the same result. The
+    first one is saved as often only if `saves_alike`: saving does not change learning."""
+
+    def compare(
+        *args: Any, at: int = 5, every: int = 2, saves_alike: bool = False, **fields: Any
+    ) -> tuple[Run, Run]:
+        whole = train(*args, checkpoint_freq_epochs=every if saves_alike else 1000, **fields)
+        resumed = resume(crash(at, *args, checkpoint_freq_epochs=every, **fields).id)
+        assert weight_hash(resumed) == weight_hash(whole)
+        assert learning_rows(resumed) == learning_rows(whole)
+        return whole, resumed
+
+    return compare
 
 
 @pytest.fixture

@@ -163,29 +163,15 @@ def test_the_budget_is_exact() -> None:
 # -- resume -----------------------------------------------------------------------------------
 
 
-class Crash(BaseException):
-    pass
-
-
-class CrashAt(Observer):
-    def on_epoch(self, row: dict[str, Any]) -> None:
-        if row["epoch"] == 5:
-            raise Crash
-
-
 @pytest.mark.parametrize("env_id", ["Probe/DictObs-v0", "Probe/DictAction-v0"])
-def test_a_resume_is_exact(env_id: str, tmp_path: Path, weight_hash: Call) -> None:
+def test_a_resume_is_exact(
+    env_id: str, tmp_path: Path, train: Call, exact_resume: Call, weight_hash: Call
+) -> None:
     data = demonstrate(env_id, tmp_path / "a.npz", 50)
-    more = {"normalize_obs": "rolling", "checkpoint_freq_epochs": 3, "max_epochs": 8}
-    whole = loop.train(config_of(env_id, data, **more), runs_root=tmp_path / "a")
-    again = loop.train(config_of(env_id, data, **more), runs_root=tmp_path / "c")
-    assert weight_hash(whole) == weight_hash(again)
-    other = loop.train(config_of(env_id, data, **more, seed=2), runs_root=tmp_path / "c")
-    assert weight_hash(whole) != weight_hash(other)
-    with pytest.raises(Crash):
-        loop.train(config_of(env_id, data, **more), runs_root=tmp_path / "b", observers=[CrashAt()])
-    resumed = loop.resume("@last", runs_root=tmp_path / "b")
-    assert weight_hash(resumed) == weight_hash(whole)
+    config = config_of(env_id, data, normalize_obs="rolling", max_epochs=8)
+    whole, resumed = exact_resume(config, every=3)
+    assert weight_hash(train(config)) == weight_hash(whole)
+    assert weight_hash(train(config, seed=2)) != weight_hash(whole)
     states = [
         load_checkpoint(run.checkpoints_dir / "last").tensors["optimizer"]
         for run in (whole, resumed)

@@ -18,8 +18,8 @@ from gymnasium_solver.config.load import config_dict
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.errors import ConfigError, EnvError
 from gymnasium_solver.training.collecting_actor import CollectingActor, Start, Weights
-from gymnasium_solver.training.observer import Observer
 from gymnasium_solver.training.ray_collectors import cut_to, joined_rollout
+from tests.loop.conftest import CrashAt, Notes
 
 Call = Callable[..., Any]
 
@@ -147,19 +147,11 @@ def test_a_lost_collector_changes_nothing(
     whole = train(algo_id, env_id, **fields)
     assert here.started == [0, 1]
     here.losses = [(1, 2), (0, 3), (1, 3)]
-    seen = Messages()
+    seen = Notes()
     again = train(algo_id, env_id, observer=seen, **fields)
     assert here.started == [0, 1, 0, 1, 1, 0, 1]
     assert weight_hash(again) == weight_hash(whole)
-    assert seen.lines.count("collector 1 was lost (ActorDied) and is replaced") == 2
-
-
-class Messages(Observer):
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def on_message(self, level: str, text: str) -> None:
-        self.lines.append(text)
+    assert seen.notes.count("collector 1 was lost (ActorDied) and is replaced") == 2
 
 
 def test_one_that_is_lost_again_and_again_ends_the_run(train: Call, here: FakeRay) -> None:
@@ -168,49 +160,22 @@ def test_one_that_is_lost_again_and_again_ends_the_run(train: Call, here: FakeRa
         train("ppo", "CartPole-v1", n_envs=4, collectors=2)
 
 
-class Crash(BaseException):
-    pass
-
-
-class CrashAt(Observer):
-    def __init__(self, epoch: int) -> None:
-        self.epoch = epoch
-
-    def on_start(self, run: Any, config: Any, info: Any) -> None:
-        self.run = run
-
-    def on_epoch(self, row: dict[str, Any]) -> None:
-        if row["epoch"] == self.epoch:
-            raise Crash
-
-
 @pytest.mark.parametrize("case", ["ppo", "ppo continuous", "ppo gru", "ppo parts", "a2c", "dqn"])
-def test_taking_turns_resumes_exactly(
-    case: str, train: Call, resume: Call, weight_hash: Call, learning_rows: Call, here: FakeRay
-) -> None:
+def test_taking_turns_resumes_exactly(case: str, exact_resume: Call, here: FakeRay) -> None:
     algo_id, env_id, fields = CASES[case]
     fields = {"n_envs": 4, "collectors": 2, "env_boundary_steps": 100, "max_epochs": 6, **fields}
-    whole = train(algo_id, env_id, **fields)
-    crash = CrashAt(5)
-    with pytest.raises(Crash):
-        train(algo_id, env_id, observer=crash, checkpoint_freq_epochs=3, **fields)
-    seen = Messages()
-    resume(crash.run.id, observer=seen)
-    assert weight_hash(crash.run) == weight_hash(whole)
-    assert learning_rows(crash.run) == learning_rows(whole)
+    exact_resume(algo_id, env_id, every=3, **fields)
 
 
 def test_a_stale_run_resumes_where_its_envs_were(
-    train: Call, resume: Call, learning_rows: Call, here: FakeRay
+    crash: Call, resume: Call, learning_rows: Call, here: FakeRay
 ) -> None:
     """Not exact, but no episode is thrown away: the collectors continue those of the checkpoint."""
     fields = {"n_envs": 4, "collectors": {"n": 2, "max_staleness": 2}, "max_epochs": 6}
-    crash = CrashAt(5)
-    with pytest.raises(Crash):
-        train("ppo", "CartPole-v1", observer=crash, checkpoint_freq_epochs=3, **fields)
-    before = learning_rows(crash.run)[2]
-    resume(crash.run.id)
-    rows = learning_rows(crash.run)
+    run = crash(5, "ppo", "CartPole-v1", checkpoint_freq_epochs=3, **fields)
+    before = learning_rows(run)[2]
+    resume(run.id)
+    rows = learning_rows(run)
     assert [row["epoch"] for row in rows] == [1, 2, 3, 4, 5, 6]
     assert rows[2] == before
     assert rows[3]["train/cnt/total_episodes"] >= before["train/cnt/total_episodes"]

@@ -11,7 +11,6 @@ from gymnasium_solver.algos.extensions.intrinsic import IntrinsicReward
 from gymnasium_solver.algos.ppo import PPO
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.training.agents import build_agent
-from gymnasium_solver.training.observer import Observer
 
 Call = Callable[..., Any]
 KINDS: dict[str, Any] = {
@@ -33,36 +32,13 @@ CASES = [
 ]
 
 
-class Crash(BaseException):
-    pass
-
-
-class CrashAt(Observer):
-    def on_epoch(self, row: dict[str, Any]) -> None:
-        if row["epoch"] == 6:
-            raise Crash
-
-
 @pytest.mark.parametrize(("algo_id", "env_id", "kind"), CASES)
 def test_a_run_with_intrinsic_reward_resumes_exactly(
-    algo_id: str,
-    env_id: str,
-    kind: str,
-    train: Call,
-    resume: Call,
-    weight_hash: Call,
-    learning_rows: Call,
+    algo_id: str, env_id: str, kind: str, exact_resume: Call, learning_rows: Call
 ) -> None:
     fields = {"max_epochs": 7, "max_episode_steps": 30, "env_boundary_steps": 130}
-    fields["intrinsic"] = KINDS[kind]
-    whole = train(algo_id, env_id, **fields)
-    rows = learning_rows(whole)
-    assert all(row["train/roll/intrinsic/mean"] > 0 for row in rows)
-    with pytest.raises(Crash):
-        train(algo_id, env_id, observer=CrashAt(), checkpoint_freq_epochs=4, **fields)
-    run = resume("@last")
-    assert weight_hash(run) == weight_hash(whole)
-    assert learning_rows(run) == rows
+    whole, _ = exact_resume(algo_id, env_id, at=6, every=4, intrinsic=KINDS[kind], **fields)
+    assert all(row["train/roll/intrinsic/mean"] > 0 for row in learning_rows(whole))
 
 
 def test_scores_stay_those_of_the_environment(train: Call, learning_rows: Call) -> None:

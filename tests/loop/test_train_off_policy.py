@@ -9,7 +9,7 @@ import pytest
 
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.runs.checkpoint import load_checkpoint
-from gymnasium_solver.training.observer import Observer
+from tests.loop.conftest import Notes
 
 Call = Callable[..., Any]
 RAINBOW = {
@@ -42,43 +42,16 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
 }
 
 
-class Crash(BaseException):
-    pass
-
-
-class CrashAt(Observer):
-    def __init__(self, epoch: int):
-        self.epoch = epoch
-
-    def on_epoch(self, row: dict[str, Any]) -> None:
-        if row["epoch"] == self.epoch:
-            raise Crash
-
-
-class Notes(Observer):
-    def __init__(self) -> None:
-        self.notes: list[str] = []
-
-    def on_start(self, run: Any, config: Any, info: Any) -> None:
-        self.notes = info.notes
-
-
 @pytest.mark.parametrize("case", CASES)
-def test_a_crashed_run_resumed_equals_the_uninterrupted_one(
-    case: str, train: Call, resume: Call, weight_hash: Call, learning_rows: Call
-) -> None:
+def test_a_crashed_run_resumed_equals_the_uninterrupted_one(case: str, exact_resume: Call) -> None:
     algo_id, env_id, fields = CASES[case]
-    fields = {**fields, "checkpoint_freq_epochs": 2, "policy_lr": "lin_0.01", "max_epochs": 7}
-    whole = train(algo_id, env_id, **fields)
-    with pytest.raises(Crash):
-        train(algo_id, env_id, observer=CrashAt(5), **fields)
-    resumed = resume("@last")
-    assert weight_hash(resumed) == weight_hash(whole)
-    assert learning_rows(resumed) == learning_rows(whole)
-    one, two = (load_checkpoint(r.checkpoints_dir / "last") for r in (whole, resumed))
-    assert {k: s["sha256"] for k, s in enumerate(one.state["replay"]["segments"])} == {
-        k: s["sha256"] for k, s in enumerate(two.state["replay"]["segments"])
-    }
+    fields = {**fields, "policy_lr": "lin_0.01", "max_epochs": 7, "saves_alike": True}
+    whole, resumed = exact_resume(algo_id, env_id, **fields)
+    one, two = (
+        [segment["sha256"] for segment in load_checkpoint(path).state["replay"]["segments"]]
+        for path in (whole.checkpoints_dir / "last", resumed.checkpoints_dir / "last")
+    )
+    assert one == two
 
 
 @pytest.mark.parametrize("case", CASES)

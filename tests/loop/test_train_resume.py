@@ -15,6 +15,7 @@ from gymnasium_solver.policies.policy import ActorPolicy
 from gymnasium_solver.runs.checkpoint import load_checkpoint
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.training.observer import Observer
+from tests.loop.conftest import Crash, CrashAt, Notes
 
 Call = Callable[..., Any]
 SLOPE = {"policy_lr": "lin_0.01"}
@@ -122,21 +123,6 @@ CONTINUOUS_ONLY = ("td3", "ddpg", "crossq")
 PAIRS = [(case, algo_id) for algo_id, cases in ALGOS.items() for case in cases]
 
 
-class Crash(BaseException):
-    pass
-
-
-class CrashAt(Observer):
-    """Ends the run the hard way after an epoch was logged and before it is saved."""
-
-    def __init__(self, epoch: int):
-        self.epoch = epoch
-
-    def on_epoch(self, row: dict[str, Any]) -> None:
-        if row["epoch"] == self.epoch:
-            raise Crash
-
-
 class SignalAt(Observer):
     """Sends this process a signal at the end of an epoch, which is then the last."""
 
@@ -148,52 +134,27 @@ class SignalAt(Observer):
             os.kill(os.getpid(), self.number)
 
 
-class Notes(Observer):
-    def __init__(self) -> None:
-        self.notes: list[str] = []
-
-    def on_message(self, level: str, text: str) -> None:
-        self.notes.append(text)
-
-    def on_start(self, run: Run, config: Any, info: Any) -> None:
-        self.notes += info.notes
-
-
-def crash(train: Call, epoch: int, *args: Any, **fields: Any) -> None:
-    with pytest.raises(Crash):
-        train(*args, observer=CrashAt(epoch), **fields)
-
-
 @pytest.mark.parametrize(("case", "algo_id"), PAIRS)
 def test_a_crashed_run_resumed_equals_the_uninterrupted_one(
-    case: str, algo_id: str, train: Call, resume: Call, weight_hash: Call, learning_rows: Call
+    case: str, algo_id: str, exact_resume: Call, learning_rows: Call
 ) -> None:
     env_id, special = CASES[case]
     # A boundary inside what is trained before the crash, and one after it.
     fields = {**SLOPE, **special, "max_epochs": 7, "env_boundary_steps": 130}
-    whole = train(algo_id, env_id, **fields)
-    crash(train, 6, algo_id, env_id, checkpoint_freq_epochs=4, **fields)
-
-    run = resume("@last")
-    assert weight_hash(run) == weight_hash(whole)
-    assert learning_rows(run) == learning_rows(whole)
+    whole, run = exact_resume(algo_id, env_id, at=6, every=4, **fields)
     meta = run.meta()
     assert meta["status"] == "finished"
     assert meta["resumed"][0]["from_env_steps"] == learning_rows(whole)[3]["env_steps"]
 
 
-def test_the_checkpoint_resumed_from_lies_inside_episodes_and_after_a_boundary(
-    train: Call, resume: Call, weight_hash: Call
-) -> None:
+def test_the_checkpoint_resumed_from_lies_inside_episodes_and_after_a_boundary(crash: Call) -> None:
     """What the exactness above must hold for: it is no accident of where the crash fell."""
     fields = {**SLOPE, "max_epochs": 7, "env_boundary_steps": 130}
-    whole = train("ppo", "CartPole-v1", **fields)
-    crash(train, 6, "ppo", "CartPole-v1", checkpoint_freq_epochs=4, **fields)
+    crash(6, "ppo", "CartPole-v1", checkpoint_freq_epochs=4, **fields)
     saved = load_checkpoint(Path("runs/@last/checkpoints/last"))
     assert saved.state["collector"]["boundary"] == 1
     assert (saved.tensors["env"]["episode_length"] > 0).any()
     assert len(saved.tensors["env"]["actions"]) < 4 * 16, "the journal begins at the boundary"
-    assert weight_hash(resume("@last")) == weight_hash(whole)
 
 
 def test_a_checkpoint_from_before_acting_was_compiled_is_continued(
@@ -231,10 +192,10 @@ def test_half_the_epochs_and_then_the_rest(
     assert weight_hash(rest) == weight_hash(whole)
 
 
-def test_resumed_again_and_again(train: Call, resume: Call, weight_hash: Call) -> None:
+def test_resumed_again_and_again(train: Call, crash: Call, resume: Call, weight_hash: Call) -> None:
     fields = {**SLOPE, "max_epochs": 8, "normalize_obs": True, "checkpoint_freq_epochs": 2}
     whole = train("ppo", "CartPole-v1", **fields)
-    crash(train, 3, "ppo", "CartPole-v1", **fields)
+    crash(3, "ppo", "CartPole-v1", **fields)
     for epoch in (5, 7):
         with pytest.raises(Crash):
             resume("@last", observer=CrashAt(epoch))
@@ -254,11 +215,11 @@ def test_from_an_older_checkpoint(
 
 
 def test_a_folder_means_its_last_checkpoint_not_its_best(
-    train: Call, resume: Call, learning_rows: Call
+    crash: Call, resume: Call, learning_rows: Call
 ) -> None:
     # Evaluated once, so that the best lies before the last.
     fields = {"max_epochs": 4, "eval_freq_epochs": 2, "eval_episodes": 2}
-    crash(train, 4, "ppo", "CartPole-v1", eval_warmup_epochs=1, checkpoint_freq_epochs=3, **fields)
+    crash(4, "ppo", "CartPole-v1", eval_warmup_epochs=1, checkpoint_freq_epochs=3, **fields)
     folder = Path("runs") / os.readlink("runs/@last")
     run = resume(f"{folder}/")
     third = learning_rows(run)[2]["env_steps"]
@@ -266,12 +227,10 @@ def test_a_folder_means_its_last_checkpoint_not_its_best(
 
 
 def test_evaluations_are_the_same_after_a_resume(
-    train: Call, resume: Call, events: Call, weight_hash: Call
+    exact_resume: Call, events: Call, weight_hash: Call
 ) -> None:
     fields = {"max_epochs": 6, "eval_freq_epochs": 1, "eval_episodes": 3, "seed": 3}
-    whole = train("ppo", "CartPole-v1", **fields)
-    crash(train, 5, "ppo", "CartPole-v1", checkpoint_freq_epochs=2, **fields)
-    run = resume("@last")
+    whole, run = exact_resume("ppo", "CartPole-v1", **fields)
 
     def told(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
         return [{k: v for k, v in event.items() if k != "at"} for event in events]

@@ -13,7 +13,6 @@ from gymnasium_solver.errors import ConfigError, EnvError
 from gymnasium_solver.runs import query
 from gymnasium_solver.training import loop
 from gymnasium_solver.training.evaluate import row_shares
-from gymnasium_solver.training.observer import Observer
 from gymnasium_solver.training.prepare import build_config
 
 Call = Callable[..., Any]
@@ -140,29 +139,11 @@ def test_without_thresholds_there_is_no_verdict(tmp_path: Path) -> None:
     assert run.meta()["solved"] is None
 
 
-class Crash(BaseException):
-    pass
-
-
-class CrashAt(Observer):
-    def on_epoch(self, row: dict[str, Any]) -> None:
-        if row["epoch"] == 5:
-            raise Crash
-
-
 @pytest.mark.parametrize("mode", ["auto", "sync"])
-def test_a_resume_is_exact(
-    mode: str, tmp_path: Path, weight_hash: Call, learning_rows: Call
-) -> None:
+def test_a_resume_is_exact(mode: str, exact_resume: Call) -> None:
     tasks = ["CartPole-v1", {"env_id": "CartPole-v0", "max_episode_steps": 20}]
-    more = {"max_epochs": 6, "checkpoint_freq_epochs": 3, "vectorization_mode": mode}
-    config = config_of(tasks, "CartPole-v1", task_one_hot=True, eval_freq_epochs=None, **more)
-    whole = loop.train(config, runs_root=tmp_path / "a")
-    with pytest.raises(Crash):
-        loop.train(config, runs_root=tmp_path / "b", observers=[CrashAt()])
-    resumed = loop.resume("@last", runs_root=tmp_path / "b")
-    assert weight_hash(resumed) == weight_hash(whole)
-    assert learning_rows(resumed) == learning_rows(whole)
+    more = {"max_epochs": 6, "vectorization_mode": mode, "eval_freq_epochs": None}
+    exact_resume(config_of(tasks, "CartPole-v1", task_one_hot=True, **more), every=3)
 
 
 def test_names_tell_tasks_apart() -> None:

@@ -16,6 +16,7 @@ from gymnasium_solver.training.evaluate import Evaluator, n_test_episodes
 from gymnasium_solver.training.judge import is_solved, required_mean
 from gymnasium_solver.training.observer import EvalResult, Observer
 from gymnasium_solver.training.progress import Plan
+from tests.loop.conftest import Crash
 
 Call = Callable[..., Any]
 
@@ -108,28 +109,9 @@ def test_tests_leave_training_alone(train: Call, weight_hash: Call, learning_row
     assert learning_rows(tested) == learning_rows(untested)
 
 
-class Crash(BaseException):
-    """Ends a run the hard way."""
-
-
-class CrashAt(Observer):
-    def __init__(self, epoch: int):
-        self.epoch = epoch
-
-    def on_epoch(self, row: dict[str, Any]) -> None:
-        if row["epoch"] == self.epoch:
-            raise Crash
-
-
-def test_a_resume_remembers_the_failed_tests(
-    train: Call, resume: Call, events: Call, weight_hash: Call
-) -> None:
-    fields = {**LUCK, "reward_threshold": 0.3, "max_epochs": 16, "checkpoint_freq_epochs": 1}
-    whole = train("ppo", NOISY, **fields)
-    with pytest.raises(Crash):
-        train("ppo", NOISY, observer=CrashAt(14), **fields)
-    run = resume("@last")
-    assert weight_hash(run) == weight_hash(whole)
+def test_a_resume_remembers_the_failed_tests(exact_resume: Call, events: Call) -> None:
+    fields = {**LUCK, "reward_threshold": 0.3, "max_epochs": 16}
+    whole, run = exact_resume("ppo", NOISY, at=14, every=1, **fields)
     for stage in ("val", "failed_test", "test"):
         own, other = (stages(r, events, stage) for r in (run, whole))
         for event in (*own, *other):
