@@ -12,9 +12,8 @@ import torch
 import gymnasium_solver as gs
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.runs.checkpoint import load_checkpoint
-from gymnasium_solver.runs.run import Run
-from gymnasium_solver.training.observer import Observer
 from gymnasium_solver.training.prepare import changed_from_shipped, load_config
+from tests.loop.conftest import Notes
 
 Call = Callable[..., Any]
 SMALL: dict[str, Any] = {
@@ -26,14 +25,6 @@ SMALL: dict[str, Any] = {
     "hidden_dims": [8],
     "early_stop_on_eval_threshold": None,
 }
-
-
-class Notes(Observer):
-    def __init__(self) -> None:
-        self.notes: list[str] = []
-
-    def on_start(self, run: Run, config: Any, info: Any) -> None:
-        self.notes = info.notes
 
 
 def greedy_by_torch(agent: Any, obs: np.ndarray) -> np.ndarray:
@@ -142,9 +133,9 @@ def test_starting_from_another_run_takes_what_fits_and_says_what_did_not(
     assert weight_hash(same) != weight_hash(train("ppo", "Bandit-v0", env_kwargs=ten))
 
     train("ppo", "Bandit-v0", init_from_run="@last/@last", observer=heard, env_kwargs=four)
-    assert "left at initial values: actor_head.weight, actor_head.bias" in heard.notes[0]
+    assert "left at initial values: actor_head.weight, actor_head.bias" in heard.notes[-1]
     train("reinforce", "Bandit-v0", init_from_run=source.id, observer=heard)
-    assert "not used: critic_head.bias" in heard.notes[0]
+    assert "not used: critic_head.bias" in heard.notes[-1]
 
 
 def test_the_weights_really_come_over(train: Call) -> None:

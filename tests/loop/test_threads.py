@@ -1,5 +1,9 @@
-"""Threads follow the work in a product, and there is one pool of them."""
+"""Threads follow the work in a product, and there is one pool of them; the garbage collector leaves
+out what existed before a run."""
 
+import gc
+import weakref
+from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -15,6 +19,7 @@ from gymnasium_solver.training.prepare import load_config
 from gymnasium_solver.training.threads import (
     limited_threads,
     numpy_blas_files,
+    old_objects_left_out,
     pick_compiled_threads,
     pick_threads,
 )
@@ -68,25 +73,16 @@ CONDA = Path("/conda/lib")
 def pool(file: Path, api: str, n_threads: int = 8) -> dict[str, Any]:
     """An entry of threadpoolctl's info, as far as it is read here."""
     user_api = "openmp" if api == "openmp" else "blas"
-    return {
-        "user_api": user_api,
-        "internal_api": api,
-        "filepath": str(file),
-        "num_threads": n_threads,
-    }
+    found = {"user_api": user_api, "internal_api": api, "filepath": str(file)}
+    return {**found, "num_threads": n_threads}
 
 
-NUMPY_WHEEL = pool(SITE / "numpy.libs/libscipy_openblas64_-32a4b2a6.so", "openblas")
+NUMPY_FILE = SITE / "numpy.libs/libscipy_openblas64_-32a4b2a6.so"
+NUMPY_WHEEL = pool(NUMPY_FILE, "openblas")
 TORCH_OPENMP = pool(SITE / "torch/lib/libgomp.so.1", "openmp")
 # name: pools, site-packages, NumPy's BLAS, torch's BLAS, the libraries to limit
 INSTALLATIONS: dict[str, tuple[list[dict[str, Any]], Path, str, str, list[Path]]] = {
-    "x86_64 wheels": (
-        [NUMPY_WHEEL, TORCH_OPENMP],
-        SITE,
-        "scipy-openblas",
-        "mkl",
-        [SITE / "numpy.libs/libscipy_openblas64_-32a4b2a6.so"],
-    ),
+    "x86_64 wheels": ([NUMPY_WHEEL, TORCH_OPENMP], SITE, "scipy-openblas", "mkl", [NUMPY_FILE]),
     "aarch64 wheels: torch brings an OpenBLAS on its own threads": (
         [
             NUMPY_WHEEL,
@@ -97,21 +93,21 @@ INSTALLATIONS: dict[str, tuple[list[dict[str, Any]], Path, str, str, list[Path]]
         SITE,
         "scipy-openblas",
         "open",
-        [SITE / "numpy.libs/libscipy_openblas64_-32a4b2a6.so"],
+        [NUMPY_FILE],
     ),
     "aarch64 wheels with CUDA: torch brings a BLAS that threadpoolctl does not know": (
         [NUMPY_WHEEL, TORCH_OPENMP],
         SITE,
         "scipy-openblas",
         "nvpl",
-        [SITE / "numpy.libs/libscipy_openblas64_-32a4b2a6.so"],
+        [NUMPY_FILE],
     ),
     "wheels with SciPy's own OpenBLAS beside": (
         [pool(SITE / "scipy.libs/libscipy_openblas-68440149.so", "openblas"), NUMPY_WHEEL],
         SITE,
         "scipy-openblas",
         "mkl",
-        [SITE / "numpy.libs/libscipy_openblas64_-32a4b2a6.so"],
+        [NUMPY_FILE],
     ),
     "macOS: Accelerate has no pool to limit": (
         [TORCH_OPENMP],
@@ -196,3 +192,66 @@ def test_numpy_gets_no_second_pool():
         files = numpy_blas_files(pools)
         assert all(pool["num_threads"] == 1 for pool in pools if pool["filepath"] in files)
     assert torch.get_num_threads() == before
+
+
+# -- garbage ----------------------------------------------------------------------------------
+
+
+class Node:
+    other: Any
+
+
+def cycle() -> weakref.ref[Node]:
+    """Garbage that only the collector frees."""
+    one, two = Node(), Node()
+    one.other, two.other = two, one
+    return weakref.ref(one)
+
+
+@pytest.fixture
+def nothing_left_out() -> Iterator[None]:
+    """As in a process of its own: the tests leave out what they share."""
+    was_frozen = gc.get_freeze_count() > 0
+    gc.unfreeze()
+    yield
+    if was_frozen:
+        gc.freeze()
+
+
+def test_a_program_that_does_it_itself_is_left_alone(nothing_left_out: None) -> None:
+    gc.freeze()
+    n = gc.get_freeze_count()
+    with old_objects_left_out():
+        assert gc.get_freeze_count() == n
+    assert gc.get_freeze_count() == n
+
+
+def test_objects_are_left_out_until_the_run_ends(nothing_left_out: None) -> None:
+    with old_objects_left_out():
+        n = gc.get_freeze_count()
+        assert n > 1000
+        with old_objects_left_out():  # another thread, or a run inside a run
+            assert gc.get_freeze_count() == n
+        assert gc.get_freeze_count() == n
+    assert gc.get_freeze_count() == 0
+    with pytest.raises(ValueError, match="stop"), old_objects_left_out():
+        raise ValueError("stop")
+    assert gc.get_freeze_count() == 0
+
+
+def test_garbage_of_a_run_and_of_the_one_before_it_is_freed(nothing_left_out: None) -> None:
+    with old_objects_left_out():
+        pass
+    gc.disable()
+    try:
+        earlier = cycle()
+        with old_objects_left_out():
+            assert earlier() is None
+            own = cycle()
+            gc.collect()
+            assert own() is None
+            last = cycle()
+        gc.collect()
+        assert last() is None
+    finally:
+        gc.enable()

@@ -1,6 +1,7 @@
 """Budgets are exact, every env step is counted once, and no transition joins two episodes."""
 
 import copy
+import dataclasses
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
@@ -15,9 +16,11 @@ from gymnasium_solver.envs.make import make_vector_env
 from gymnasium_solver.policies.policy import Acted, ActObs, Carry, Mask, Policy
 from gymnasium_solver.spaces.actions import action_kind
 from gymnasium_solver.spaces.observations import obs_len
-from gymnasium_solver.training.collect import Collector
+from gymnasium_solver.training.collect import Collector, boundary_steps
+from gymnasium_solver.training.prepare import load_config
 
 Call = Callable[..., Any]
+SPEC = make_vector_env("Probe/ConstantReward-v0", 1).spec
 ENDS = ["terminated", "truncated", "both", "alternate"]
 
 
@@ -125,6 +128,24 @@ def test_a_boundary_starts_all_envs_afresh_between_rollouts() -> None:
         env_steps += rows.env_steps
     # 18 steps a rollout: 30, 60 and 90 are passed during the second, fourth and fifth.
     assert first_steps == [[0] * 3, [6] * 3, [0] * 3, [6] * 3, [0] * 3, [0] * 3]
+
+
+@pytest.mark.parametrize(
+    ("limit", "n_envs", "given", "expected"),
+    [
+        (500, 8, "auto", 250_000),
+        (27_000, 64, "auto", 1_728_000),  # Pong: a cut after 3,906 steps would end no game
+        (None, 64, "auto", 250_000),
+        (2**31 - 1, 16, "auto", 480_000),
+        (27_000, 64, 1000, 1000),
+    ],
+)
+def test_boundary_waits_for_the_longest_episode(
+    limit: int | None, n_envs: int, given: Any, expected: int
+) -> None:
+    """Often enough for a quick resume, never before a game can end."""
+    config = load_config("CartPole-v1:ppo").replace(n_envs=n_envs, env_boundary_steps=given)
+    assert boundary_steps(config, dataclasses.replace(SPEC, max_episode_steps=limit)) == expected
 
 
 @pytest.mark.parametrize("algo_id", ["ppo", "reinforce"])

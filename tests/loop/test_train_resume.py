@@ -260,17 +260,6 @@ def test_a_signal_ends_the_epoch_and_saves(
     assert run.meta()["stop_reason"] == "max_epochs"
 
 
-def test_a_signal_in_the_last_epoch_leaves_the_test_to_a_resume(train: Call, resume: Call) -> None:
-    """The final test may be long: a signal does not wait for it, and a resume makes it."""
-    fields = {"max_epochs": 3, "eval_freq_epochs": 100, "eval_episodes": 2}
-    run = train("ppo", "CartPole-v1", observer=SignalAt(3, signal.SIGINT), **fields)
-    assert run.meta()["status"] == "interrupted"
-    resume(run.id)
-    meta = run.meta()
-    assert (meta["status"], meta["stop_reason"]) == ("finished", "max_epochs")
-    assert meta["test"]["episodes"] == 2
-
-
 def test_a_second_signal_stops_at_once(train: Call) -> None:
     class Twice(SignalAt):
         def on_epoch(self, row: dict[str, Any]) -> None:

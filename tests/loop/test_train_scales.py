@@ -13,8 +13,8 @@ from gymnasium import spaces
 
 from gymnasium_solver.config.schema import LearnerConfig
 from gymnasium_solver.envs.checks.env import examine
-from gymnasium_solver.training.observer import Observer, TrainInfo
 from gymnasium_solver.training.prepare import load_config, settle_scales
+from tests.loop.conftest import Notes
 
 Call = Callable[..., Any]
 SPACES: dict[str, spaces.Space[Any]] = {
@@ -98,11 +98,6 @@ def test_what_is_given_is_kept(make_config: Call) -> None:
     assert settle_scales(config) == (config, [])
 
 
-class Notes(Observer):
-    def on_start(self, run: Any, config: Any, info: TrainInfo) -> None:
-        self.notes = info.notes
-
-
 @pytest.mark.parametrize("algo_id", ["ppo", "sac"])
 def test_the_decision_is_recorded_and_kept(
     algo_id: str, train: Call, resume: Call, weight_hash: Call, monkeypatch: pytest.MonkeyPatch
@@ -121,7 +116,7 @@ def test_the_decision_is_recorded_and_kept(
     )
     half = train(algo_id, SCALED, max_epochs=3, **fields)
     with monkeypatch.context() as patch:
-        patch.setattr("gymnasium_solver.training.scales.record", None)  # not asked again
+        patch.setattr("gymnasium_solver.envs.checks.scale.record", None)  # not asked again
         resume(half.id, max_epochs=6)
     assert weight_hash(half) == weight_hash(whole)
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from gymnasium_solver.training.observer import Observer, TrainInfo
 from gymnasium_solver.training.prepare import load_config
+from tests.loop.conftest import Notes
 
 Call = Callable[..., Any]
 # One evaluation env: every evaluation and every test scores 5.
@@ -120,7 +120,7 @@ def test_a_solved_run_that_is_resumed_trains_on(
     """It would stop again at its next evaluation."""
     run = train("ppo", "Probe/Counting-v0", max_epochs=5, reward_threshold=5, **EVAL)
     assert (run.meta()["stop_reason"], run.meta()["epoch"]) == ("solved", 2)
-    heard = Heard()
+    heard = Notes()
     resume(run.id, observer=heard, **overrides)
     meta = run.meta()
     assert (meta["stop_reason"], meta["epoch"]) == stop
@@ -129,11 +129,3 @@ def test_a_solved_run_that_is_resumed_trains_on(
     assert len(told) == notes
     saved = load_config(str(run.config_path))
     assert saved.early_stop_on_eval_threshold is (notes == 0), "recorded, so a resume repeats it"
-
-
-class Heard(Observer):
-    def __init__(self) -> None:
-        self.notes: list[str] = []
-
-    def on_start(self, run: Any, config: Any, info: TrainInfo) -> None:
-        self.notes = info.notes
