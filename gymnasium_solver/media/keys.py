@@ -10,10 +10,9 @@ jump, ...; several words are several keys at once. An environment may bring its 
 """
 
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -49,29 +48,24 @@ Chord = tuple[frozenset[str], int]
 """Keys held together, and the action that they mean, counted from 0."""
 
 
-class KeyMap(ABC):
+class KeyMap(Protocol):
     """The actions of a person."""
 
-    has_idle = True
-    """Whether there is an action for no key at all. Otherwise the environment waits for a key."""
-
     @property
-    @abstractmethod
     def keys(self) -> set[str]:
         """All keys that count."""
 
     @property
-    @abstractmethod
     def help(self) -> list[tuple[str, str]]:
         """(keys, what they do)."""
 
-    @abstractmethod
     def action(self, held: Collection[str], axes: Sequence[float] = ()) -> np.ndarray | None:
-        """The action of the keys held; `axes`: of a gamepad, in [-1, 1], to the right and up."""
+        """The action of the keys held; `axes`: of a gamepad, in [-1, 1], to the right and up. None:
+        no key is held, and there is no action for that; the environment waits."""
 
 
 @dataclass
-class ChoiceKeys(KeyMap):
+class ChoiceKeys:
     """Discrete actions: the one that needs the most of the keys held."""
 
     names: Sequence[str]
@@ -80,7 +74,6 @@ class ChoiceKeys(KeyMap):
     idle: int | None = None
 
     def __post_init__(self) -> None:
-        self.has_idle = self.idle is not None
         taken = {key for chord, _ in self.chords for key in chord}
         self.digits = {str(i): i for i in range(min(10, len(self.names))) if str(i) not in taken}
 
@@ -109,7 +102,7 @@ class ChoiceKeys(KeyMap):
 
 
 @dataclass
-class ButtonKeys(KeyMap):
+class ButtonKeys:
     """MultiBinary actions: a key for each button."""
 
     names: Sequence[str]
@@ -131,7 +124,7 @@ class ButtonKeys(KeyMap):
 
 
 @dataclass
-class AxisKeys(KeyMap):
+class AxisKeys:
     """Continuous actions: a key for less and one for more of each number; a gamepad's stick moves
     the first two."""
 

@@ -12,7 +12,7 @@ import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +20,15 @@ import numpy as np
 
 from gymnasium_solver import __version__
 from gymnasium_solver.data.demonstrations import ENV_ID
-from gymnasium_solver.envs.make import env_from_config
 from gymnasium_solver.errors import MissingError, RunError
-from gymnasium_solver.policies.policy import Policy
+from gymnasium_solver.media.actors import PolicyActor
+from gymnasium_solver.media.player import Player
+from gymnasium_solver.media.stage import plain_stage
 from gymnasium_solver.runs.resolve import ResolvedCheckpoint
-from gymnasium_solver.spaces.observations import Obs, take_rows
 from gymnasium_solver.training.agents import load_agent
 from gymnasium_solver.training.evaluate import eval_seed
 from gymnasium_solver.training.prepare import load_config
+from gymnasium_solver.tree import map_tree
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*-v\d+")
 
@@ -39,48 +40,6 @@ class Written:
     episodes: int
     steps: int
     mean_return: float
-
-
-@dataclass(frozen=True)
-class Episode:
-    observations: list[Any]  # one more than actions
-    actions: list[Any]
-    rewards: list[float]
-    terminated: bool
-
-
-def play_episodes(policy: Policy, env: Any, n: int, greedy: bool, seed: int) -> Iterator[Episode]:
-    """Whole episodes of one environment, one after another."""
-    policy.rng = np.random.default_rng(seed)
-    choose = policy.greedy if greedy else policy.sample
-    obs, carry, is_first = env.reset(seed), policy.initial_carry(1), np.ones(1, bool)
-    done = 0
-    seen: list[Any] = [_row(obs)]
-    actions: list[Any] = []
-    rewards: list[float] = []
-    while done < n:
-        acted = choose(obs, carry, is_first, env.action_mask)
-        rows, carry = policy.to_env(acted.actions), acted.carry
-        step = env.step(rows)
-        obs, is_first = step.obs, step.is_reset
-        if step.is_reset[0]:  # this row starts an episode; its action was ignored
-            seen, actions, rewards = [_row(obs)], [], []
-            continue
-        seen.append(_row(obs))
-        actions.append(policy.actions.to_native(rows[0]))
-        rewards.append(float(step.reward[0]))
-        if step.is_over[0]:
-            done += 1
-            yield Episode(seen, actions, rewards, bool(step.terminated[0]))
-
-
-def _row(obs: Obs) -> Any:
-    row = take_rows(obs, 0)
-    return (
-        {name: np.array(part) for name, part in row.items()}
-        if isinstance(row, dict)
-        else (np.array(row))
-    )
 
 
 def write_dataset(
@@ -107,27 +66,25 @@ def write_dataset(
     config = load_config(str(found.run.config_path), trust=trust)
     agent = load_agent(str(found.path), trust=trust)
     seed = eval_seed(config, "test", 0) if seed is None else seed
-    env = env_from_config(config, 1)
-    buffers, returns = [], []
+    stage, buffers = plain_stage(config), []
     try:
-        played = play_episodes(agent.policy, env, episodes, greedy, seed)
-        for number, episode in enumerate(played):
-            n = len(episode.actions)
-            last = [False] * (n - 1)
+        player = Player(stage, PolicyActor(agent, greedy=greedy), seed)
+        for number in range(episodes):
+            moments = [replace(m, obs=map_tree(np.array, m.obs)) for m in player.episode()]
+            decisions = [moment.decision for moment in moments if moment.decision is not None]
             buffers.append(
                 EpisodeBuffer(
                     id=number,
                     seed=seed if number == 0 else None,
-                    observations=_stacked(episode.observations),
-                    actions=_stacked(episode.actions),
-                    rewards=episode.rewards,
-                    terminations=[*last, episode.terminated],
-                    truncations=[*last, not episode.terminated],
+                    observations=_stacked([moment.obs for moment in moments]),
+                    actions=_stacked([agent.policy.actions.to_native(d.action) for d in decisions]),
+                    rewards=[moment.learner_reward for moment in moments[1:]],
+                    terminations=[moment.terminated for moment in moments[1:]],
+                    truncations=[m.is_over and not m.terminated for m in moments[1:]],
                 )
             )
-            returns.append(sum(episode.rewards))
     finally:
-        env.close()
+        stage.close()
     with _root(out.parent):
         dataset = minari.create_dataset_from_buffers(
             out.name,
@@ -145,6 +102,7 @@ def write_dataset(
         )
         # Not Minari's own entry for it: that holds a registered id, and Minari makes its env.
         dataset.storage.update_metadata({ENV_ID: config.env_id})
+    returns = [sum(buffer.rewards) for buffer in buffers]
     steps = sum(len(buffer.rewards) for buffer in buffers)
     return Written(out, out.name, episodes, steps, float(np.mean(returns)))
 

@@ -125,6 +125,11 @@ def open_stage(
     return _stage(env, found.config, False, trained_on, why)
 
 
+def plain_stage(config: Config) -> Stage:
+    """One environment as in training, which is not drawn."""
+    return _stage(env_from_config(config, 1), config, False, None)
+
+
 def _text_stage(
     found: Found, n_envs: int, agent: Agent | None, trained_on: str | None
 ) -> Stage | None:

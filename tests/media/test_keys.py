@@ -63,9 +63,9 @@ def test_the_keys_are_shown() -> None:
         ("up or 2", "fire_main_engine"),
         ("right or 3", "fire_right_engine"),
     ]
-    assert keys.has_idle
     assert {"left", "up", "right", "3"} <= keys.keys
-    assert not ChoiceKeys(["push_left"], 0).has_idle
+    assert keys.action([]) == 0
+    assert ChoiceKeys(["push_left"], 0).action([]) is None
 
 
 def test_actions_may_start_above_zero() -> None:
