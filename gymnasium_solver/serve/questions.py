@@ -85,14 +85,16 @@ class Kept(Generic[Value]):
     def __init__(self, most: int) -> None:
         self.most = most
         self._values: dict[Any, Value] = {}
+        self._lock = threading.Lock()
 
     def get(self, key: Any, make: Callable[[], Value]) -> Value:
         found = self._values.get(key)
         if found is None:
             found = make()
-            while len(self._values) >= self.most:
-                self._values.pop(next(iter(self._values)), None)
-            self._values[key] = found
+            with self._lock:
+                while len(self._values) >= self.most:
+                    del self._values[next(iter(self._values))]
+                self._values[key] = found
         return found
 
 

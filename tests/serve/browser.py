@@ -6,6 +6,8 @@ GSOLVE_REQUIRE_BROWSER=1, which CI sets where it can install one, a missing brow
 
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -13,30 +15,29 @@ import pytest
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 
 
-def chromium() -> str | None:
-    given = os.environ.get("GSOLVE_CHROMIUM")
-    return given or next((path for name in NAMES if (path := shutil.which(name))), None)
-
-
-def missing() -> str | None:
+def _missing(path: str | None) -> str | None:
     """Why there is no browser here."""
     try:
         import axe_playwright_python  # noqa: F401
         import playwright  # noqa: F401
     except ImportError as error:
         return f"{error.name} is not installed"
-    if chromium() is None:
+    if path is None:
         return "no chromium: install one (apt-get install chromium) or set GSOLVE_CHROMIUM"
     return None
 
 
-def require() -> None:
-    reason = missing()
-    if reason is not None:
+@contextmanager
+def open_browser() -> Iterator[Any]:
+    found = next((path for name in NAMES if (path := shutil.which(name))), None)
+    path = os.environ.get("GSOLVE_CHROMIUM") or found
+    if reason := _missing(path):
         if os.environ.get("GSOLVE_REQUIRE_BROWSER") == "1":
             pytest.fail(f"GSOLVE_REQUIRE_BROWSER=1, but {reason}")
         pytest.skip(reason)
+    from playwright.sync_api import sync_playwright
 
-
-def launch(playwright: Any) -> Any:
-    return playwright.chromium.launch(executable_path=chromium())
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path)
+        yield browser
+        browser.close()

@@ -1,16 +1,13 @@
-"""A server over one run of the counting environment, and a browser, for tests of the inspector."""
+"""A server over one run of the counting environment, for tests of the inspector."""
 
 import json
 import os
-import shutil
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 import gymnasium_solver as gs
 from tests.media.counting import counting_config
@@ -85,26 +82,3 @@ def open_site(folder: Path) -> Iterator[Site]:
             del os.environ[FILE]
         else:
             os.environ[FILE] = before
-
-
-@contextmanager
-def open_browser() -> Iterator[Any]:
-    """Chromium of this machine; skips the test where there is none."""
-    reason = None
-    path = os.environ.get("GSOLVE_CHROMIUM") or shutil.which("chromium") or shutil.which("chrome")
-    try:
-        from playwright.sync_api import sync_playwright
-    except ImportError:
-        reason = "playwright is not installed"
-    if path is None:
-        reason = "no chromium: set GSOLVE_CHROMIUM"
-    if reason:
-        if os.environ.get("GSOLVE_REQUIRE_BROWSER") == "1":
-            raise AssertionError(reason)
-        pytest.skip(reason)
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path)
-        try:
-            yield browser
-        finally:
-            browser.close()

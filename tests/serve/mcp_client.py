@@ -1,5 +1,7 @@
 """Calls of the MCP server as a client makes them."""
 
+import functools
+import inspect
 import os
 import subprocess
 import sys
@@ -62,6 +64,26 @@ def with_server(root: Path, story: Callable[[Caller], Any], **settings: Any) -> 
             await story(Caller(client))
 
     anyio.run(run)
+
+
+def served(**settings: Any) -> Callable[[Callable[..., Any]], Callable[..., None]]:
+    """A test that gets a client (`call`) of a server over the folder of the fixture `root`."""
+
+    def decorate(test: Callable[..., Any]) -> Callable[..., None]:
+        taken = inspect.signature(test).parameters
+        fixtures = {name: one for name, one in taken.items() if name != "call"}
+
+        @functools.wraps(test)
+        def run(root: Path, **more: Any) -> None:
+            given = more | {"root": root} if "root" in taken else more
+            with_server(root, lambda call: test(call, **given), **settings)
+
+        own = inspect.Parameter("root", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        shown = inspect.Signature(list(({"root": own} | fixtures).values()))
+        run.__signature__ = shown  # type: ignore[attr-defined]
+        return run
+
+    return decorate
 
 
 def tiny_run(root: Path, **fields: Any) -> gs.Run:

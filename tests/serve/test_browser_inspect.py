@@ -15,7 +15,8 @@ from playwright.sync_api import expect
 from gymnasium_solver.runs.episodes import get_episode, list_episodes
 from gymnasium_solver.serve.web.episode_file import episode_page
 from tests.media.counting import BLOCK
-from tests.serve.inspect_site import LENGTH, Site, open_browser, open_site
+from tests.serve.browser import open_browser
+from tests.serve.inspect_site import LENGTH, Site, open_site
 
 # Reads the count that the environment draws into its frame: the lowest bit on the left.
 READ_FRAME = f"""(canvas) => {{

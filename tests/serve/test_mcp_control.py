@@ -23,6 +23,7 @@ from tests.serve.mcp_client import (
     http_server,
     over_http,
     over_stdio,
+    served,
     tiny_run,
     with_server,
 )
@@ -43,217 +44,161 @@ def root(tmp_path: Path) -> Iterator[Path]:
             os.kill(meta["pid"], signal.SIGKILL)
 
 
-@pytest.mark.slow
-def test_a_whole_story_over_stdio(root: Path) -> None:
-    """List, start, wait, edit live, diagnose, stop, resume, compare, plot, play frames."""
-    baseline = tiny_run(root, seed=1)
+def test_a_training_outlives_its_server_and_another_one_takes_over(root: Path) -> None:
+    """The first server is killed mid-training. The second counts the run as part of its budget,
+    edits it live, diagnoses, stops, resumes and compares it; all changes are in one log."""
+    baseline = tiny_run(root, seed=1).id
+    ids: list[str] = []
+    log = root / ".mcp-log.jsonl"
 
-    async def story(call: Caller) -> None:
-        assert (await call.data("list_configs", filter="CartPole-v1:ppo"))["total"] >= 1
+    async def start(call: Caller) -> None:
         fields = ENDLESS | {"policy_lr": 0.001}
         started = await call.data(
             "start_training", config="CartPole-v1:ppo", overrides=fields, seed=4, tags=["story"]
         )
-        run = started["run"]
-        waited = await call.data("wait_for", run=run, env_steps=500, seconds=50)
-        assert waited["done"] is True
-        edited = await call.data("edit_run", run=run, set={"policy_lr": 0.0005}, note="slower")
-        assert edited["set"]["applied"] is True
-        assert edited["note"] == "slower"
-        assert (await call.data("diagnose", run=run))["status"] == "running"
-        stopped = await call.data("stop_training", run=run)
-        assert stopped["status"] == "interrupted"
-        assert "not running" in await call.error("stop_training", run=run)
-        at = stopped["progress"]["env_steps"]
-        again = await call.data("start_training", resume=run, max_env_steps=at + 64)
-        assert again["run"] == run
-        assert (await call.data("wait_for", run=run, seconds=50))["status"] == "finished"
-        history = await call.data("get_run", run=run, sections=["hyperparams", "progress"])
-        assert history["hyperparams"]["edits"][0]["changed"]["policy_lr"] == [0.001, 0.0005]
-        assert history["progress"]["env_steps"] == at + 64
-        found = await call.data("compare_runs", runs=[run], baseline=baseline.id)
-        assert "cannot tell" in found["verdicts"][0]["verdict"]
-        for picture in (await call.result("plot", runs=[run, baseline.id]),
-                        await call.result("play", target=f"{run}/@last", frames=2)):  # fmt: skip
-            assert [block.type for block in picture.content] == ["text", "image"]
-
-    over_stdio(root, story)
-    log = [json.loads(line) for line in (root / ".mcp-log.jsonl").read_text().splitlines()]
-    tools = [entry["tool"] for entry in log if "tool" in entry]
-    assert tools == [
-        "start_training",
-        "edit_run",
-        "stop_training",
-        "stop_training",
-        "start_training",
-    ]
-    assert all(entry["who"]["transport"] == "stdio" for entry in log if "tool" in entry)
-    assert sum("error" in entry for entry in log) == 1
-
-
-def test_a_training_outlives_its_server_and_others_edit_stop_and_resume_it(root: Path) -> None:
-    """The server is killed mid-training; servers at the same time share the budget."""
-    ids: list[str] = []
-
-    async def start(call: Caller) -> None:
-        started = await call.data("start_training", config="CartPole-v1:ppo", overrides=ENDLESS)
         ids.append(started["run"])
-        log = (root / ".mcp-log.jsonl").read_text().splitlines()
-        os.kill(json.loads(log[0])["who"]["server_pid"], signal.SIGKILL)
+        os.kill(json.loads(log.read_text().splitlines()[0])["who"]["server_pid"], signal.SIGKILL)
         with pytest.raises(Exception):  # noqa: B017, PT011  (the connection is gone)
             with anyio.fail_after(10):
                 await call.data("list_runs")
 
     with suppress(BaseExceptionGroup):  # the client may also report the end of its server here
         over_stdio(root, start)
-    before = get_run(ids[0], root).env_steps
+    run = ids[0]
+    before = get_run(run, root).env_steps
 
-    async def take_over(first: Caller) -> None:
-        async def second_one(second: Caller) -> None:
-            await second.data("wait_for", run=ids[0], env_steps=before + 200, seconds=50)
-            text = await second.error("start_training", config="CartPole-v1:ppo", overrides=TINY)
-            assert "at most 1 at once" in text
-            assert ids[0] in text
-            edited = await second.data("edit_run", run=ids[0], set={"policy_lr": 0.0005})
-            assert edited["set"]["applied"] is True
-            assert (await second.data("diagnose", run=ids[0]))["status"] == "running"
-            stopped = await second.data("stop_training", run=ids[0][-4:])
-            assert stopped["status"] == "interrupted"
-            assert stopped["progress"]["env_steps"] > before
-            assert "not running" in await second.error("stop_training", run=ids[0])
-
-        from mcp import Client
-
-        from gymnasium_solver.serve.mcp.allowed import Settings
-        from gymnasium_solver.serve.mcp.server import build_server
-
-        async with Client(build_server(Settings(root, max_trainings=1))) as client:
-            await second_one(Caller(client))
-        stopped = await first.data("get_run", run=ids[0])
+    async def take_over(call: Caller) -> None:
+        waited = await call.data("wait_for", run=run, env_steps=before + 200, seconds=50)
+        assert waited["done"] is True
+        text = await call.error("start_training", config="CartPole-v1:ppo", overrides=TINY)
+        assert "at most 1 at once" in text
+        assert run in text
+        edited = await call.data("edit_run", run=run, set={"policy_lr": 0.0005}, note="slower")
+        assert edited["set"]["applied"] is True
+        assert (edited["note"], edited["tags"]) == ("slower", ["story"])
+        assert (await call.data("diagnose", run=run))["status"] == "running"
+        stopped = await call.data("stop_training", run=run[-4:])
         assert stopped["status"] == "interrupted"
+        assert stopped["progress"]["env_steps"] > before
+        assert "not running" in await call.error("stop_training", run=run)
         budget = stopped["progress"]["env_steps"] + 64
-        again = await first.data("start_training", resume=ids[0], max_env_steps=budget)
-        assert again["run"] == ids[0]
-        assert (await first.data("wait_for", run=ids[0], seconds=50))["status"] == "finished"
-        history = await first.data("get_run", run=ids[0], sections=["hyperparams", "progress"])
-        assert history["hyperparams"]["edits"][0]["changed"]["policy_lr"][1] == 0.0005
+        again = await call.data("start_training", resume=run, max_env_steps=budget)
+        assert again["run"] == run
+        assert (await call.data("wait_for", run=run, seconds=50))["status"] == "finished"
+        history = await call.data("get_run", run=run, sections=["hyperparams", "progress"])
+        assert history["hyperparams"]["edits"][0]["changed"]["policy_lr"] == [0.001, 0.0005]
         assert history["progress"]["env_steps"] == budget
+        found = await call.data("compare_runs", runs=[run], baseline=baseline)
+        assert "cannot tell" in found["verdicts"][0]["verdict"]
 
-    with_server(root, take_over, max_trainings=1)
-
-
-@pytest.mark.slow
-def test_budgets_are_enforced(root: Path) -> None:
-    async def story(call: Caller) -> None:
-        text = await call.error(
-            "start_training", config="CartPole-v1:ppo", max_env_steps=5000, overrides={}
-        )
-        assert "budget of 256" in text
-        fields = {k: v for k, v in ENDLESS.items() if k != "max_env_steps"}
-        started = await call.data("start_training", config="CartPole-v1:ppo", overrides=fields)
-        assert "lowered to 256" in started["notes"][0]
-        ended = await call.data("wait_for", run=started["run"], seconds=50)
-        assert ended["status"] == "finished"
-        assert ended["progress"]["env_steps"] == 256
-        text = await call.error("edit_run", run=started["run"], set={"max_env_steps": 10**6})
-        assert "budget of 256" in text
-
-    with_server(root, story, max_env_steps=256)
+    over_stdio(root, take_over, "--max-trainings", "1")
+    entries = [json.loads(line) for line in log.read_text().splitlines()]
+    changes = [entry for entry in entries if "tool" in entry]
+    start_, edit, stop = "start_training", "edit_run", "stop_training"
+    assert [one["tool"] for one in changes] == [start_, start_, edit, stop, stop, start_]
+    assert all(one["who"]["transport"] == "stdio" for one in changes)
+    assert sum("error" in entry for entry in entries) == 2
 
 
 @pytest.mark.slow
-def test_a_training_ends_after_the_allowed_time(root: Path) -> None:
-    async def story(call: Caller) -> None:
-        started = await call.data("start_training", config="CartPole-v1:ppo", overrides=ENDLESS)
-        ended = await call.data("wait_for", run=started["run"], seconds=50)
-        assert ended["status"] == "interrupted"
-        assert "SIGTERM" in ended["stopped"]
-
-    with_server(root, story, max_wall_s=12.0)
-
-
-def test_an_experiment_runs_within_the_budget_and_is_compared(root: Path) -> None:
-    async def story(call: Caller) -> None:
-        started = await call.data(
-            "start_experiment", configs=["CartPole-v1:ppo"], seeds=2, overrides=TINY, name="mine"
-        )
-        assert started["id"] == "mine"
-        assert "mine" in await call.error("start_training", config="CartPole-v1:ppo")
-        deadline = time.monotonic() + 90
-        found = await call.data("get_experiment", id="mine")
-        while found["status"] != "finished" or found["running"]:
-            assert time.monotonic() < deadline, found
-            await anyio.sleep(0.3)
-            found = await call.data("get_experiment", id="min")
-        assert [row["status"] for row in found["runs"]] == ["finished", "finished"]
-        assert len(found["groups"][0]["runs"]) == 2
-        assert (await call.data("get_experiment"))["experiments"][0]["id"] == "mine"
-        assert "not running" in await call.error("stop_training", run="mine")
-        text = await call.error("start_experiment", configs=["CartPole-v1:ppo"], name="mine")
-        assert "exists already" in text
-
-    with_server(root, story, max_trainings=1)
+@served(max_env_steps=256)
+async def test_budgets_are_enforced(call: Caller) -> None:
+    text = await call.error(
+        "start_training", config="CartPole-v1:ppo", max_env_steps=5000, overrides={}
+    )
+    assert "budget of 256" in text
+    fields = {k: v for k, v in ENDLESS.items() if k != "max_env_steps"}
+    started = await call.data("start_training", config="CartPole-v1:ppo", overrides=fields)
+    assert "lowered to 256" in started["notes"][0]
+    ended = await call.data("wait_for", run=started["run"], seconds=50)
+    assert ended["status"] == "finished"
+    assert ended["progress"]["env_steps"] == 256
+    text = await call.error("edit_run", run=started["run"], set={"max_env_steps": 10**6})
+    assert "budget of 256" in text
 
 
 @pytest.mark.slow
-def test_a_search_finds_hyperparameters(root: Path) -> None:
+@served(max_wall_s=12.0)
+async def test_a_training_ends_after_the_allowed_time(call: Caller) -> None:
+    started = await call.data("start_training", config="CartPole-v1:ppo", overrides=ENDLESS)
+    ended = await call.data("wait_for", run=started["run"], seconds=50)
+    assert ended["status"] == "interrupted"
+    assert "SIGTERM" in ended["stopped"]
+
+
+@served(max_trainings=1)
+async def test_an_experiment_runs_within_the_budget_and_is_compared(call: Caller) -> None:
+    started = await call.data(
+        "start_experiment", configs=["CartPole-v1:ppo"], seeds=2, overrides=TINY, name="mine"
+    )
+    assert started["id"] == "mine"
+    assert "mine" in await call.error("start_training", config="CartPole-v1:ppo")
+    deadline = time.monotonic() + 90
+    found = await call.data("get_experiment", id="mine")
+    while found["status"] != "finished" or found["running"]:
+        assert time.monotonic() < deadline, found
+        await anyio.sleep(0.3)
+        found = await call.data("get_experiment", id="min")
+    assert [row["status"] for row in found["runs"]] == ["finished", "finished"]
+    assert len(found["groups"][0]["runs"]) == 2
+    assert (await call.data("get_experiment"))["experiments"][0]["id"] == "mine"
+    assert "not running" in await call.error("stop_training", run="mine")
+    text = await call.error("start_experiment", configs=["CartPole-v1:ppo"], name="mine")
+    assert "exists already" in text
+
+
+@pytest.mark.slow
+@served()
+async def test_a_search_finds_hyperparameters(call: Caller, root: Path) -> None:
     pytest.importorskip("optuna", reason="the extra sweep is not installed")
     if "sweep" not in verb_names():
         pytest.skip("this version has no gsolve sweep")
-
-    async def story(call: Caller) -> None:
-        ranges = {"policy_lr": "log:1e-4..1e-2", "n_epochs": "1,2"}
-        started = await call.data(
-            "start_experiment",
-            configs=["CartPole-v1:ppo"],
-            search=ranges,
-            trials=2,
-            overrides=TINY,
-            name="found",
-        )
-        assert started["id"].startswith("found-")
-        deadline = time.monotonic() + 150
-        found = await call.data("get_experiment", id=started["id"])
-        while found["running"]:
-            assert time.monotonic() < deadline, found
-            await anyio.sleep(1)
-            found = await call.data("get_experiment", id="found")
-        assert found["status"] == "finished"
-        assert {row["number"] for row in found["best_trials"]} == {0, 1}
-        assert set(found["result"]["params"]) == set(ranges)
-        assert (await call.data("get_experiment"))["searches"] == [started["id"]]
-        bad = {"policy_lr": "log:nothing"}
-        assert await call.error("start_experiment", configs=["CartPole-v1:ppo"], search=bad)
-        assert [p.name for p in (root / ".mcp-jobs").iterdir()] == ["found"]
-
-    with_server(root, story)
+    ranges = {"policy_lr": "log:1e-4..1e-2", "n_epochs": "1,2"}
+    started = await call.data(
+        "start_experiment",
+        configs=["CartPole-v1:ppo"],
+        search=ranges,
+        trials=2,
+        overrides=TINY,
+        name="found",
+    )
+    assert started["id"].startswith("found-")
+    deadline = time.monotonic() + 150
+    found = await call.data("get_experiment", id=started["id"])
+    while found["running"]:
+        assert time.monotonic() < deadline, found
+        await anyio.sleep(1)
+        found = await call.data("get_experiment", id="found")
+    assert found["status"] == "finished"
+    assert {row["number"] for row in found["best_trials"]} == {0, 1}
+    assert set(found["result"]["params"]) == set(ranges)
+    assert (await call.data("get_experiment"))["searches"] == [started["id"]]
+    bad = {"policy_lr": "log:nothing"}
+    assert await call.error("start_experiment", configs=["CartPole-v1:ppo"], search=bad)
+    assert [p.name for p in (root / ".mcp-jobs").iterdir()] == ["found"]
 
 
 @pytest.mark.slow
-def test_an_experiment_is_stopped_with_its_runs(root: Path) -> None:
-    async def story(call: Caller) -> None:
-        started = await call.data(
-            "start_experiment", configs=["CartPole-v1:ppo"], seeds=3, overrides=ENDLESS
-        )
-        deadline = time.monotonic() + 60
-        while "1 running" not in (await call.data("get_experiment", id=started["id"]))["counts"]:
-            assert time.monotonic() < deadline
-            await anyio.sleep(0.2)
-        stopped = await call.data("stop_training", run=started["id"])
-        assert stopped["status"] == "stopped"
-        after = await call.data("get_experiment", id=started["id"])
-        assert {row["status"] for row in after["runs"]} <= {"interrupted", "waiting"}
-
-    with_server(root, story, max_trainings=1)
+@served(max_trainings=1)
+async def test_an_experiment_is_stopped_with_its_runs(call: Caller) -> None:
+    started = await call.data(
+        "start_experiment", configs=["CartPole-v1:ppo"], seeds=3, overrides=ENDLESS
+    )
+    deadline = time.monotonic() + 60
+    while "1 running" not in (await call.data("get_experiment", id=started["id"]))["counts"]:
+        assert time.monotonic() < deadline
+        await anyio.sleep(0.2)
+    stopped = await call.data("stop_training", run=started["id"])
+    assert stopped["status"] == "stopped"
+    after = await call.data("get_experiment", id=started["id"])
+    assert {row["status"] for row in after["runs"]} <= {"interrupted", "waiting"}
 
 
-def test_what_fails_to_start_leaves_nothing_behind(root: Path) -> None:
-    async def story(call: Caller) -> None:
-        text = await call.error("start_training", config="CartPole-v1:ppo", overrides={"gama": 1})
-        assert "gamma" in text
-        assert [path.name for path in root.iterdir() if path.is_dir()] == []
-
-    with_server(root, story)
+@served()
+async def test_what_fails_to_start_leaves_nothing_behind(call: Caller, root: Path) -> None:
+    text = await call.error("start_training", config="CartPole-v1:ppo", overrides={"gama": 1})
+    assert "gamma" in text
+    assert [path.name for path in root.iterdir() if path.is_dir()] == []
 
 
 def test_http_reads_without_a_token_and_writes_with_it(root: Path) -> None:

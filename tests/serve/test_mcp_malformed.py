@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from gymnasium_solver.errors import RunError
+from gymnasium_solver.backends import local
+from tests.serve.guarded_mcp import BREACH, refuse_run, refuse_start
 from tests.serve.mcp_client import (
     TOKEN,
     Caller,
@@ -100,7 +101,7 @@ def malformed(
 ) -> Callable[[Caller], Awaitable[None]]:
     """A story of `n` wrong calls, the same for one seed; `seen` counts errors and answers."""
     rng = random.Random(seed)
-    seen |= {"errors": 0, "answers": 0}
+    seen |= {"errors": 0, "answers": 0, "starts": 0}
 
     async def story(call: Caller) -> None:
         tools = (await call.client.list_tools()).tools
@@ -120,7 +121,9 @@ def malformed(
             result = await call.result(tool.name, **given)
             text = result.content[0].text
             seen["errors" if result.is_error else "answers"] += 1
+            seen["starts"] += "refused by the test" in text and tool.name.startswith("start")
             assert "swordfish" not in text, (tool.name, given)
+            assert BREACH not in text, (tool.name, given)
             if result.is_error:
                 assert 0 < len(text.strip()) < 4_000, (tool.name, given)
                 assert "Traceback" not in text
@@ -130,49 +133,28 @@ def malformed(
     return story
 
 
-def test_hundreds_of_malformed_calls(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = digest(root)
-    secret = str(root.parent / "secret")
-    started: list[Any] = []
-
-    def start(words: list[str], folder: Path, **_: Any) -> None:
-        """What reaches a process at all; gsolve itself refuses the rest."""
-        started.append(words)
-        assert folder.is_relative_to(root)
-        assert not any(secret in word or word.startswith("--trust") for word in words)
-        raise RunError("refused by the test")
-
-    where = "gymnasium_solver.serve.mcp"
-    monkeypatch.setattr(f"{where}.training_tools.local.start", start)
-    monkeypatch.setattr(f"{where}.commands.subprocess.run", _refuse)
-    seen: dict[str, int] = {}
-    with_server(root, malformed(CALLS, secret, seen))
-    assert digest(root) == before, "no file was changed"
-    assert len(started) < CALLS / 10
-    assert seen["errors"] > CALLS / 2, seen
-
-
-def _refuse(words: Any, **_: Any) -> Any:
-    from subprocess import CompletedProcess
-
-    assert all(isinstance(word, str) and "\0" not in word for word in words)
-    assert "swordfish" not in str(words)
-    return CompletedProcess(words, 2, b"", b"gsolve show: refused by the test")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("transport", ["stdio", "http"])
-def test_hundreds_of_malformed_calls_through_a_process(root: Path, transport: str) -> None:
-    """The same over the wire, to a server that refuses whatever would start a process."""
+@pytest.mark.parametrize(
+    "transport", ["none", *(pytest.param(t, marks=pytest.mark.slow) for t in ("stdio", "http"))]
+)
+def test_hundreds_of_malformed_calls(
+    root: Path, transport: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In this process, and over the wire; whatever would start a process is refused."""
     before, seen = digest(root), dict[str, int]()
-    story = malformed(CALLS, str(root.parent / "secret"), seen, seed=18, is_wired=True)
-    if transport == "stdio":
+    wired = transport != "none"
+    story = malformed(CALLS, str(root.parent / "secret"), seen, 17 + wired, is_wired=wired)
+    if transport == "none":
+        monkeypatch.setattr(local, "start", refuse_start)
+        monkeypatch.setattr(subprocess, "run", refuse_run)
+        with_server(root, story)
+    elif transport == "stdio":
         over_stdio(root, story, program=GUARDED)
     else:
         with http_server(root, "--allow-write", program=GUARDED) as address:
             over_http(address, story, TOKEN)
     assert digest(root) == before, "no file was changed"
     assert seen["errors"] > CALLS / 2, seen
+    assert seen["starts"] < CALLS / 10, "gsolve itself refuses the rest"
 
 
 HELLO = {

@@ -14,7 +14,7 @@ from PIL import Image
 import gymnasium_solver as gs
 from gymnasium_solver.runs.episodes import list_episodes
 from gymnasium_solver.runs.query import get_metrics, list_runs
-from tests.serve.mcp_client import Caller, tiny_run, with_server
+from tests.serve.mcp_client import Caller, served, tiny_run, with_server
 
 pytest.importorskip("mcp", reason="the extra mcp is not installed")
 
@@ -42,44 +42,39 @@ def newest(root: Path) -> gs.Run:
     return gs.Run((root / "@last").resolve())
 
 
-def test_the_list_of_tools_is_short_and_annotated(root: Path) -> None:
-    async def story(call: Caller) -> None:
-        tools = await call.client.list_tools()
-        text = tools.model_dump_json(by_alias=True, exclude_none=True)
-        assert len(text) / 4 < 3_000, "tokens, estimated by four characters each"
-        by_name = {tool.name: tool for tool in tools.tools}
-        assert by_name.keys() == {*READING, *CHANGING}
-        for name, tool in by_name.items():
-            is_change = name in CHANGING
-            assert tool.annotations.read_only_hint is not is_change, name
-            assert tool.description
-            assert tool.output_schema is None
-        assert by_name["stop_training"].annotations.destructive_hint is True
-        assert "at most 2 trainings" in by_name["start_training"].description
-
-    with_server(root, story)
+@served()
+async def test_the_list_of_tools_is_short_and_annotated(call: Caller) -> None:
+    tools = await call.client.list_tools()
+    text = tools.model_dump_json(by_alias=True, exclude_none=True)
+    assert len(text) / 4 < 3_000, "tokens, estimated by four characters each"
+    by_name = {tool.name: tool for tool in tools.tools}
+    assert by_name.keys() == {*READING, *CHANGING}
+    for name, tool in by_name.items():
+        is_change = name in CHANGING
+        assert tool.annotations.read_only_hint is not is_change, name
+        assert tool.description
+        assert tool.output_schema is None
+    assert by_name["stop_training"].annotations.destructive_hint is True
+    assert "at most 2 trainings" in by_name["start_training"].description
 
 
-def test_the_server_says_who_it_is_and_what_is_allowed(root: Path) -> None:
-    async def story(call: Caller) -> None:
-        assert call.client.server_info.name == "gymnasium-solver"
-        assert call.client.server_info.version == gs.__version__
-        assert "1,000 env steps" in call.client.instructions
-
-    with_server(root, story, max_env_steps=1000)
+@served(max_env_steps=1000)
+async def test_the_server_says_who_it_is_and_what_is_allowed(call: Caller) -> None:
+    assert call.client.server_info.name == "gymnasium-solver"
+    assert call.client.server_info.version == gs.__version__
+    assert "1,000 env steps" in call.client.instructions
 
 
-def test_a_read_only_server_has_no_tools_that_change_anything(root: Path) -> None:
-    async def story(call: Caller) -> None:
-        names = {tool.name for tool in (await call.client.list_tools()).tools}
-        assert names == {*READING, "play"}
-        assert "no tool" in await call.error("start_training", config="CartPole-v1:ppo")
-
-    with_server(root, story, is_read_only=True)
+@served(is_read_only=True)
+async def test_a_read_only_server_has_no_tools_that_change_anything(call: Caller) -> None:
+    names = {tool.name for tool in (await call.client.list_tools()).tools}
+    assert names == {*READING, "play"}
+    assert "no tool" in await call.error("start_training", config="CartPole-v1:ppo")
 
 
-def test_publishing_is_offered_only_if_the_person_allows_it(
-    root: Path, monkeypatch: pytest.MonkeyPatch
+@served(allow_publish=True)
+async def test_publishing_is_offered_only_if_the_person_allows_it(
+    call: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words: list[str] = []
 
@@ -88,149 +83,129 @@ def test_publishing_is_offered_only_if_the_person_allows_it(
         return {"repo": "ann/x"}
 
     monkeypatch.setattr("gymnasium_solver.serve.mcp.training_tools.output_of", output)
-
-    async def story(call: Caller) -> None:
-        names = {tool.name for tool in (await call.client.list_tools()).tools}
-        assert names == {*READING, *CHANGING, "publish_run"}
-        assert (await call.data("publish_run", run="@last", repo="ann/x"))["repo"] == "ann/x"
-        assert "--dry-run" in words
-        assert "--public" not in words
-        for bad in ("--help", "ann", "ann/x/y", "../x"):
-            assert "repository" in await call.error("publish_run", run="@last", repo=bad)
-
-    with_server(root, story, allow_publish=True)
+    names = {tool.name for tool in (await call.client.list_tools()).tools}
+    assert names == {*READING, *CHANGING, "publish_run"}
+    assert (await call.data("publish_run", run="@last", repo="ann/x"))["repo"] == "ann/x"
+    assert "--dry-run" in words
+    assert "--public" not in words
+    for bad in ("--help", "ann", "ann/x/y", "../x"):
+        assert "repository" in await call.error("publish_run", run="@last", repo=bad)
 
 
-def test_configs_are_listed_resolved_and_explained(root: Path) -> None:
-    async def story(call: Caller) -> None:
-        listed = await call.data("list_configs", filter="CartPole-v1:*", limit=3)
-        assert len(listed["configs"]) == 3 < listed["total"]
-        fields = {"policy_lr": "lin_0.002", "hidden_dims": [4, 4]}
-        shown = await call.data(
-            "get_config",
-            config="CartPole-v1:ppo",
-            overrides=fields,
-            explain=["hidden_d", "policy_lr"],
-        )
-        told = {row["field"]: row for row in shown["fields"]}
-        assert told["hidden_dims"]["value"] == [4, 4]
-        assert told["policy_lr"]["value"]["start"] == 0.002
-        assert "layer" in told["hidden_dims"]["about"]
-        text = await call.error("get_config", config="@last", overrides={"policy_rl": 1})
-        assert "did you mean" in text.lower()
-
-    with_server(root, story)
+@served()
+async def test_configs_are_listed_resolved_and_explained(call: Caller) -> None:
+    listed = await call.data("list_configs", filter="CartPole-v1:*", limit=3)
+    assert len(listed["configs"]) == 3 < listed["total"]
+    fields = {"policy_lr": "lin_0.002", "hidden_dims": [4, 4]}
+    shown = await call.data(
+        "get_config",
+        config="CartPole-v1:ppo",
+        overrides=fields,
+        explain=["hidden_d", "policy_lr"],
+    )
+    told = {row["field"]: row for row in shown["fields"]}
+    assert told["hidden_dims"]["value"] == [4, 4]
+    assert told["policy_lr"]["value"]["start"] == 0.002
+    assert "layer" in told["hidden_dims"]["about"]
+    text = await call.error("get_config", config="@last", overrides={"policy_rl": 1})
+    assert "did you mean" in text.lower()
 
 
-def test_runs_are_filtered_sorted_and_described(root: Path) -> None:
-    async def story(call: Caller) -> None:
-        all_runs = await call.data("list_runs")
-        assert all_runs["total"] == 6
-        some = await call.data("list_runs", filter="policy_lr=0.01 seed>1", sort="seed", limit=1)
-        assert some["total"] == 2
-        assert some["runs"][0]["seed"] == 3
-        best = (await call.data("list_runs", sort="test", limit=1))["runs"][0]
-        assert best["test"] == max(run["test"] for run in all_runs["runs"])
-        sections = ["progress", "config", "checkpoints", "evals", "alerts", "hyperparams", "origin"]
-        run = await call.data("get_run", run="@last", sections=sections)
-        assert run["status"] == "finished"
-        assert run["progress"]["env_steps"] == 128
-        assert run["config"]["fields"]["seed"] == 3
-        assert run["checkpoints"][-1]["last"] is True
-        assert run["evals"][-1]["stage"] == "test"
-        assert "policy_lr" in run["hyperparams"]["history"]
-        assert run["origin"]["versions"]["gymnasium_solver"] == gs.__version__
-
-    with_server(root, story)
+@served()
+async def test_runs_are_filtered_sorted_and_described(call: Caller) -> None:
+    all_runs = await call.data("list_runs")
+    assert all_runs["total"] == 6
+    some = await call.data("list_runs", filter="policy_lr=0.01 seed>1", sort="seed", limit=1)
+    assert some["total"] == 2
+    assert some["runs"][0]["seed"] == 3
+    best = (await call.data("list_runs", sort="test", limit=1))["runs"][0]
+    assert best["test"] == max(run["test"] for run in all_runs["runs"])
+    sections = ["progress", "config", "checkpoints", "evals", "alerts", "hyperparams", "origin"]
+    run = await call.data("get_run", run="@last", sections=sections)
+    assert run["status"] == "finished"
+    assert run["progress"]["env_steps"] == 128
+    assert run["config"]["fields"]["seed"] == 3
+    assert run["checkpoints"][-1]["last"] is True
+    assert run["evals"][-1]["stage"] == "test"
+    assert "policy_lr" in run["hyperparams"]["history"]
+    assert run["origin"]["versions"]["gymnasium_solver"] == gs.__version__
 
 
-def test_metrics_by_name_range_statistic_and_around_a_step(root: Path) -> None:
+@served()
+async def test_metrics_by_name_range_statistic_and_around_a_step(call: Caller, root: Path) -> None:
     steps = [x for x, _ in get_metrics(newest(root))["train/opt/ppo/approx_kl"]]
     n = len(steps)
-
-    async def story(call: Caller) -> None:
-        listed = (await call.data("get_metrics", run="@last"))["metrics"]
-        assert {"metric", "points", "last"} == set(listed[0])
-        points = await call.data("get_metrics", run="@last", names=["rollout/ep_rew_mean"], limit=2)
-        curve = points["curves"]["train/roll/ep_rew/mean"]
-        assert curve["env_steps"][-1] == 128
-        assert len(curve["values"]) == 2
-        part = await call.data("get_metrics", run="@last", names=["approx_kl"], start=40, end=100)
-        assert all(40 <= x <= 100 for x in part["curves"]["train/opt/ppo/approx_kl"]["env_steps"])
-        stats = await call.data("get_metrics", run="@last", names=["approx_kl"], stat="summary")
-        row = stats["summary"][0]
-        assert row["min"] <= row["mean"] <= row["max"]
-        assert row["points"] == n
-        trend = await call.data("get_metrics", run="@last", names=["approx_kl"], stat="trend")
-        assert trend["trend"][0]["points"] == n
-        near = await call.data("get_metrics", run="@last", around=70)
-        assert near["env_steps_before"] == max(x for x in steps if x <= 70)
-        assert near["env_steps_after"] == min(x for x in steps if x > 70)
-        assert "no metric" in await call.error("get_metrics", run="@last", names=["rewrad_xyz"])
-
-    with_server(root, story)
+    listed = (await call.data("get_metrics", run="@last"))["metrics"]
+    assert {"metric", "points", "last"} == set(listed[0])
+    points = await call.data("get_metrics", run="@last", names=["rollout/ep_rew_mean"], limit=2)
+    curve = points["curves"]["train/roll/ep_rew/mean"]
+    assert curve["env_steps"][-1] == 128
+    assert len(curve["values"]) == 2
+    part = await call.data("get_metrics", run="@last", names=["approx_kl"], start=40, end=100)
+    assert all(40 <= x <= 100 for x in part["curves"]["train/opt/ppo/approx_kl"]["env_steps"])
+    stats = await call.data("get_metrics", run="@last", names=["approx_kl"], stat="summary")
+    row = stats["summary"][0]
+    assert row["min"] <= row["mean"] <= row["max"]
+    assert row["points"] == n
+    trend = await call.data("get_metrics", run="@last", names=["approx_kl"], stat="trend")
+    assert trend["trend"][0]["points"] == n
+    near = await call.data("get_metrics", run="@last", around=70)
+    assert near["env_steps_before"] == max(x for x in steps if x <= 70)
+    assert near["env_steps_after"] == min(x for x in steps if x > 70)
+    assert "no metric" in await call.error("get_metrics", run="@last", names=["rewrad_xyz"])
 
 
-def test_logs_are_searched_by_any_expression_in_linear_time(root: Path) -> None:
-    async def story(call: Caller) -> None:
-        found = await call.data("get_logs", run="@last", pattern="VAL +[0-9]")
-        assert found["log"]
-        assert all("val" in line for line in found["log"])
-        with anyio.fail_after(10):
-            await call.data("get_logs", run="@last", pattern="(.*.*)*x{50}y")
-        assert "pattern" in await call.error("get_logs", run="@last", pattern="(((")
-
-    with_server(root, story)
+@served()
+async def test_logs_are_searched_by_any_expression_in_linear_time(call: Caller) -> None:
+    found = await call.data("get_logs", run="@last", pattern="VAL +[0-9]")
+    assert found["log"]
+    assert all("val" in line for line in found["log"])
+    with anyio.fail_after(10):
+        await call.data("get_logs", run="@last", pattern="(.*.*)*x{50}y")
+    assert "pattern" in await call.error("get_logs", run="@last", pattern="(((")
 
 
-def test_a_diagnosis_has_problems_score_and_trends(root: Path) -> None:
-    async def story(call: Caller) -> None:
-        found = await call.data("diagnose", run="@last")
-        assert found["status"] == "finished"
-        assert isinstance(found["problems"], list)
-        assert found["score"]["kind"] == "held-out test"
-        assert found["score"]["random_actions"] == pytest.approx(22.374)
-        assert "train/opt/ppo/approx_kl" in found["latest"]
-
-    with_server(root, story)
+@served()
+async def test_a_diagnosis_has_problems_score_and_trends(call: Caller) -> None:
+    found = await call.data("diagnose", run="@last")
+    assert found["status"] == "finished"
+    assert isinstance(found["problems"], list)
+    assert found["score"]["kind"] == "held-out test"
+    assert found["score"]["random_actions"] == pytest.approx(22.374)
+    assert "train/opt/ppo/approx_kl" in found["latest"]
 
 
-def test_comparisons_group_seeds_and_take_a_baseline(root: Path) -> None:
+@served()
+async def test_comparisons_group_seeds_and_take_a_baseline(call: Caller, root: Path) -> None:
     ids = [path.name for path in sorted(root.iterdir()) if path.name.startswith("CartPole")]
     scores = {run.id: run.test["mean"] for run in list_runs(root) if run.test is not None}
-
-    async def story(call: Caller) -> None:
-        found = await call.data("compare_runs", runs=ids)
-        assert [len(group["runs"]) for group in found["groups"]] == [3, 3]
-        assert found["verdicts"][0]["verdict"]
-        assert "policy_lr" in found["fields_that_differ"]
-        for group in found["groups"]:
-            run = group["runs"][0]
-            best = max(score for other, score in scores.items() if other != run)
-            beside = await call.data("compare_runs", runs=[run], baseline="best")
-            others = {name for each in beside["groups"] for name in each["runs"]} - {run}
-            assert [scores[name] for name in others] == [best]
-        values = await call.data("compare_runs", runs=ids[:2], metric="approx_kl")
-        assert {row["metric"] for row in values["runs"]} == {"train/opt/ppo/approx_kl"}
-
-    with_server(root, story)
+    found = await call.data("compare_runs", runs=ids)
+    assert [len(group["runs"]) for group in found["groups"]] == [3, 3]
+    assert found["verdicts"][0]["verdict"]
+    assert "policy_lr" in found["fields_that_differ"]
+    for group in found["groups"]:
+        run = group["runs"][0]
+        best = max(score for other, score in scores.items() if other != run)
+        beside = await call.data("compare_runs", runs=[run], baseline="best")
+        others = {name for each in beside["groups"] for name in each["runs"]} - {run}
+        assert [scores[name] for name in others] == [best]
+    values = await call.data("compare_runs", runs=ids[:2], metric="approx_kl")
+    assert {row["metric"] for row in values["runs"]} == {"train/opt/ppo/approx_kl"}
 
 
-def test_plots_and_frames_are_png(root: Path) -> None:
-    async def story(call: Caller) -> None:
-        plot = await call.result("plot", runs=["@last"], metrics=["approx_kl", "loss/policy"])
-        assert _picture(plot).width > 500
-        played = await call.result("play", target="@last/@last", episodes=2, frames=4)
-        assert _picture(played).width > 500
-        content = played.structured_content
-        assert len(content["episodes"]) == 2
-        assert len(content["first_episode"]) == 4
-        assert content["first_episode"][-1]["t"] == content["episodes"][0]["steps"]
-        assert "push" in content["first_episode"][0]["action"]
-        chance = await call.data("play", target="CartPole-v1:ppo", mode="random", frames=0)
-        assert chance["agent"] == "random actions"
-
-    with_server(root, story)
+@served()
+async def test_plots_and_frames_are_png(call: Caller) -> None:
+    plot = await call.result("plot", runs=["@last"], metrics=["approx_kl", "loss/policy"])
+    assert _picture(plot).width > 500
+    played = await call.result("play", target="@last/@last", episodes=2, frames=4)
+    assert _picture(played).width > 500
+    content = played.structured_content
+    assert len(content["episodes"]) == 2
+    assert len(content["first_episode"]) == 4
+    assert content["first_episode"][-1]["t"] == content["episodes"][0]["steps"]
+    assert "push" in content["first_episode"][0]["action"]
+    chance = await call.data("play", target="CartPole-v1:ppo", mode="random", frames=0)
+    assert chance["agent"] == "random actions"
 
 
 @pytest.mark.slow
@@ -276,26 +251,23 @@ def _picture(result: Any) -> Image.Image:
     return Image.open(io.BytesIO(base64.b64decode(image.data)))
 
 
-def test_resources_and_prompts(root: Path) -> None:
+@served()
+async def test_resources_and_prompts(call: Caller, root: Path) -> None:
     run = newest(root).id
-
-    async def story(call: Caller) -> None:
-        client = call.client
-        listed = {str(one.uri) for one in (await client.list_resources()).resources}
-        assert listed == {"gsolve://runs", "gsolve://guide"}
-        for name, word in (("", "finished"), ("/config", "policy_lr"), ("/report", "CartPole"),
-                           ("/log", "val"), ("/metrics", "env_steps,epoch")):  # fmt: skip
-            content = (await client.read_resource(f"gsolve://runs/{run}{name}")).contents[0]
-            assert word in content.text, name
-        for bad in ("..", "%2e%2e", "..%2f..%2fetc%2fpasswd", "nothing", "%2Fetc%2Fpasswd"):
-            with pytest.raises(Exception, match=r"(?i)run|unknown|not found"):
-                await client.read_resource(f"gsolve://runs/{bad}/config")
-        prompts = {prompt.name for prompt in (await client.list_prompts()).prompts}
-        assert prompts == {"debug_run", "tune_config", "beat_score"}
-        prompt = await client.get_prompt("debug_run", {"run": run})
-        assert run in prompt.messages[0].content.text
-
-    with_server(root, story)
+    client = call.client
+    listed = {str(one.uri) for one in (await client.list_resources()).resources}
+    assert listed == {"gsolve://runs", "gsolve://guide"}
+    for name, word in (("", "finished"), ("/config", "policy_lr"), ("/report", "CartPole"),
+                       ("/log", "val"), ("/metrics", "env_steps,epoch")):  # fmt: skip
+        content = (await client.read_resource(f"gsolve://runs/{run}{name}")).contents[0]
+        assert word in content.text, name
+    for bad in ("..", "%2e%2e", "..%2f..%2fetc%2fpasswd", "nothing", "%2Fetc%2Fpasswd"):
+        with pytest.raises(Exception, match=r"(?i)run|unknown|not found"):
+            await client.read_resource(f"gsolve://runs/{bad}/config")
+    prompts = {prompt.name for prompt in (await client.list_prompts()).prompts}
+    assert prompts == {"debug_run", "tune_config", "beat_score"}
+    prompt = await client.get_prompt("debug_run", {"run": run})
+    assert run in prompt.messages[0].content.text
 
 
 LIGHT = """

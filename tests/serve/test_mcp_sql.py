@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.serve.mcp_client import Caller, tiny_run, with_server
+from tests.serve.mcp_client import Caller, served, tiny_run
 
 pytest.importorskip("mcp", reason="the extra mcp is not installed")
 pytest.importorskip("duckdb", reason="the extra mcp is not installed")
@@ -50,66 +50,56 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def test_metrics_runs_and_events_are_tables(root: Path) -> None:
-    async def story(call: Caller) -> None:
-        counted = await call.data(
-            "query", sql="SELECT run, count(*) AS n, max(env_steps) AS m FROM metrics GROUP BY run"
-        )
-        assert {row["m"] for row in counted["rows"]} == {128}
-        assert len(counted["rows"]) == 2
-        related = await call.data(
-            "query",
-            sql='SELECT corr("train/opt/ppo/approx_kl", "train/opt/loss/policy") AS r FROM metrics',
-        )
-        assert -1 <= related["rows"][0]["r"] <= 1
-        joined = await call.data(
-            "query",
-            sql="SELECT r.env, e.kind, count(*) AS n FROM runs r JOIN events e USING (run) "
-            "WHERE e.kind = 'eval' GROUP BY ALL",
-            filter="id=copy",
-        )
-        assert joined["rows"][0]["env"] == "CartPole-v1"
-        assert joined["rows"][0]["n"] >= 4
-        config = await call.data("query", sql="SELECT config->>'seed' AS s FROM runs LIMIT 1")
-        assert config["rows"][0]["s"] == "1"
-
-    with_server(root, story)
+@served()
+async def test_metrics_runs_and_events_are_tables(call: Caller) -> None:
+    counted = await call.data(
+        "query", sql="SELECT run, count(*) AS n, max(env_steps) AS m FROM metrics GROUP BY run"
+    )
+    assert {row["m"] for row in counted["rows"]} == {128}
+    assert len(counted["rows"]) == 2
+    related = await call.data(
+        "query",
+        sql='SELECT corr("train/opt/ppo/approx_kl", "train/opt/loss/policy") AS r FROM metrics',
+    )
+    assert -1 <= related["rows"][0]["r"] <= 1
+    joined = await call.data(
+        "query",
+        sql="SELECT r.env, e.kind, count(*) AS n FROM runs r JOIN events e USING (run) "
+        "WHERE e.kind = 'eval' GROUP BY ALL",
+        filter="id=copy",
+    )
+    assert joined["rows"][0]["env"] == "CartPole-v1"
+    assert joined["rows"][0]["n"] >= 4
+    config = await call.data("query", sql="SELECT config->>'seed' AS s FROM runs LIMIT 1")
+    assert config["rows"][0]["s"] == "1"
 
 
-def test_results_are_limited_and_say_so(root: Path) -> None:
-    async def story(call: Caller) -> None:
-        found = await call.data("query", sql="SELECT * FROM range(100000)", limit=3)
-        assert len(found["rows"]) == 3
-        assert found["more_rows"] is True
-
-    with_server(root, story)
+@served()
+async def test_results_are_limited_and_say_so(call: Caller) -> None:
+    found = await call.data("query", sql="SELECT * FROM range(100000)", limit=3)
+    assert len(found["rows"]) == 3
+    assert found["more_rows"] is True
 
 
-@pytest.mark.parametrize("sql", REFUSED)
-def test_nothing_but_the_copies_is_reached(root: Path, sql: str, tmp_path: Path) -> None:
+@served()
+async def test_nothing_but_the_copies_is_reached(call: Caller, tmp_path: Path) -> None:
     table_of_python = {"secret": [1]}
     secret, out = tmp_path / "secret.txt", tmp_path / "out"
     secret.write_text("swordfish\n")
-
-    async def story(call: Caller) -> None:
+    for sql in REFUSED:
         text = await call.error("query", sql=sql.format(file=secret, out=out))
-        assert "swordfish" not in text
-
-    with_server(root, story)
-    assert not out.exists()
+        assert "swordfish" not in text, sql
+        assert not out.exists(), sql
     assert table_of_python
 
 
-def test_a_query_that_takes_too_long_is_stopped(
-    root: Path, monkeypatch: pytest.MonkeyPatch
+@served()
+async def test_a_query_that_takes_too_long_is_stopped(
+    call: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gymnasium_solver.serve.mcp.sql_tools.TIMEOUT_S", 0.5)
-
-    async def story(call: Caller) -> None:
-        slow = (
-            "SELECT count(*) FROM range(100000000) a, range(100000) b "
-            "WHERE (a.range * 7 + b.range) % 11 = 3"
-        )
-        assert "longer than" in await call.error("query", sql=slow)
-
-    with_server(root, story)
+    slow = (
+        "SELECT count(*) FROM range(100000000) a, range(100000) b "
+        "WHERE (a.range * 7 + b.range) % 11 = 3"
+    )
+    assert "longer than" in await call.error("query", sql=slow)

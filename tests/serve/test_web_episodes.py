@@ -1,5 +1,6 @@
 """The API of the inspector: playing, reading, branches, refusals, and a worker that is killed."""
 
+import io
 import os
 import shutil
 import signal
@@ -11,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
@@ -26,11 +28,11 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 
 @pytest.fixture(scope="module")
-def episode(site: Site) -> str:
+def name(site: Site) -> str:
     """The id of a whole episode."""
-    name: str = site.post(seed=3, greedy=False)[1]["episode"]
-    assert site.wait(name)["status"] == "done"
-    return name
+    found: str = site.post(seed=3, greedy=False)[1]["episode"]
+    assert site.wait(found)["status"] == "done"
+    return found
 
 
 def pid_of(site: Site) -> int:
@@ -63,12 +65,7 @@ def test_an_episode_is_played_and_read(site: Site) -> None:
     assert text.decode().count("\n") == LENGTH + 2
 
 
-def test_one_image_is_the_step_that_was_asked_for(site: Site, episode: str) -> None:
-    import io
-
-    from PIL import Image
-
-    name = episode
+def test_one_image_is_the_step_that_was_asked_for(site: Site, name: str) -> None:
     for t in (0, 63, 64, LENGTH):
         _, body = site.get(f"/{name}/frame/render/{t}")
         assert count_in(np.asarray(Image.open(io.BytesIO(body)))) == t
@@ -76,8 +73,7 @@ def test_one_image_is_the_step_that_was_asked_for(site: Site, episode: str) -> N
     assert site.get(f"/{name}/frame/nothing/0")[0] == 404
 
 
-def test_a_branch_differs_from_its_parent_at_the_step(site: Site, episode: str) -> None:
-    name = episode
+def test_a_branch_differs_from_its_parent_at_the_step(site: Site, name: str) -> None:
     parent = get_episode(site.run, name)
     other = 1 - int(parent.actions()[70])
     status, started = site.post(branch={"of": name, "at": 70, "action": other})
@@ -87,29 +83,19 @@ def test_a_branch_differs_from_its_parent_at_the_step(site: Site, episode: str) 
     assert found == {"step": 70, "what": "action", "same_start": True}
 
 
-def test_why_names_the_components(site: Site, episode: str) -> None:
-    name = episode
+def test_why_names_the_components(site: Site, name: str) -> None:
     status, why = site.post(f"/{name}/saliency", t=5, target="value")
     assert status == 200
     assert [label for label, _ in why["contributions"]] == ["count", "luck"]
     assert site.post(f"/{name}/saliency", t=5, method="nonsense")[0] == 400
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "..%2F..%2Fmeta.json",
-        "%2e%2e",
-        "1-seed1-greedy-abcd%2F..",
-        "1-seed1-greedy-abcd",
-        "x" * 300,
-        "%00",
-    ],
-)
-def test_ids_with_paths_reach_no_file(site: Site, name: str) -> None:
-    for rest in ("", "/columns", "/frames/render/0", "/csv", "/page"):
-        assert site.get(f"/{name}{rest}")[0] == 404
-    assert site.post(f"/{name}/delete")[0] in (404, 405)
+def test_ids_with_paths_reach_no_file(site: Site) -> None:
+    for name in ("..%2F..%2Fmeta.json", "%2e%2e", "1-seed1-greedy-abcd%2F..",
+                 "1-seed1-greedy-abcd", "x" * 300, "%00"):  # fmt: skip
+        for rest in ("", "/columns", "/frames/render/0", "/csv", "/page"):
+            assert site.get(f"/{name}{rest}")[0] == 404, name
+        assert site.post(f"/{name}/delete")[0] in (404, 405), name
 
 
 @pytest.mark.parametrize(

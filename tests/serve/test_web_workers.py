@@ -1,4 +1,4 @@
-"""The helper process and the streams: what happens when something dies."""
+"""What the web server keeps going: helper processes, streams, tables in memory."""
 
 import asyncio
 import os
@@ -12,8 +12,9 @@ pytest.importorskip("starlette")
 
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.runs.store import RunStore
+from gymnasium_solver.serve.questions import Tables
 from gymnasium_solver.serve.web.helper import Helper, HelperError
-from gymnasium_solver.serve.web.stream import FollowedText, RunList, Wanted, follow_text
+from gymnasium_solver.serve.web.stream import RunList, changes_of, follow_text, lines_of
 
 MODULE = "gymnasium_solver.serve.web.config_worker"
 
@@ -62,12 +63,13 @@ def test_a_stream_tells_of_rows_events_and_text(runs: Path) -> None:
     run = Run(runs / "cart-0.001-0")
 
     async def story() -> list[bytes]:
-        wanted = Wanted(cursor="none")
-        wanted.files[run.metrics_path] = ("metrics", {"run": run.id})
-        wanted.texts[run.log_path] = FollowedText("log", {"run": run.id}, None)
+        looks = [
+            changes_of(run.metrics_path, "metrics", {"run": run.id}),
+            lines_of(run.log_path, "log", {"run": run.id}, None),
+        ]
         told = []
         deadline = time.monotonic() + 10
-        async for part in RunList(RunStore(runs)).follow(wanted):
+        async for part in RunList(RunStore(runs)).follow("none", looks):
             told.append(part)
             text = b"".join(told)
             if text.count(b"event: runs") == 1 and b"event: log" in text and len(told) < 50:
@@ -95,7 +97,7 @@ def test_pages_share_one_look_at_the_list_and_without_a_page_nobody_looks(runs: 
 
     async def story() -> None:
         known = RunList(Counted(runs))
-        streams = [known.follow(Wanted(cursor="none")) for _ in range(5)]
+        streams = [known.follow("none", []) for _ in range(5)]
         for stream in streams:
             await anext(stream)
             assert b"event: runs" in await anext(stream)
@@ -112,7 +114,7 @@ def test_a_server_that_stops_ends_its_streams(runs: Path) -> None:
     async def story() -> list[bytes]:
         known = RunList(RunStore(runs))
         told = []
-        async for part in known.follow(Wanted(cursor="none")):
+        async for part in known.follow("none", []):
             told.append(part)
             known.is_closed = True
         return told
@@ -136,3 +138,51 @@ def test_text_is_followed_by_whole_lines(tmp_path: Path) -> None:
     assert follow_text(path, third["cursor"])["reset"]
     path.write_bytes(b"x" * 50 + b"\n" + b"end\n")
     assert follow_text(path, None, most=20)["text"] == "end\n"
+
+
+# --- metric tables: their memory is bounded and counted
+
+
+def run_with_rows(root: Path, name: str, n_rows: int) -> Run:
+    run = Run(root / name)
+    run.path.mkdir(parents=True)
+    add_rows(run, 0, n_rows)
+    return run
+
+
+def add_rows(run: Run, first: int, n_rows: int) -> None:
+    for i in range(first, first + n_rows):
+        run.log_metrics({"env_steps": i, "epoch": i, "wall_s": 0.1 * i, "a": 1.0, "b": 2.0})
+
+
+def kept(tables: Tables) -> list[str]:
+    return list(tables._tables)
+
+
+def test_the_least_recently_used_tables_are_dropped(tmp_path: Path) -> None:
+    runs = [run_with_rows(tmp_path, f"r{i}", 10) for i in range(4)]
+    one = Tables().of(runs[0]).n_bytes
+    assert one == 10 * (24 + 2 * 16)
+    tables = Tables(most_bytes=2 * one)
+    for run in (runs[0], runs[1], runs[0], runs[2]):
+        tables.of(run)
+    assert kept(tables) == ["r0", "r2"]
+    tables.of(runs[3])
+    assert kept(tables) == ["r2", "r3"]
+
+
+def test_a_table_that_grows_or_is_rewritten_counts_as_it_is(tmp_path: Path) -> None:
+    small, growing = (run_with_rows(tmp_path, name, 10) for name in ("small", "growing"))
+    one = Tables().of(small).n_bytes
+    tables = Tables(most_bytes=3 * one)
+    tables.of(small)
+    tables.of(growing)
+    lines = growing.metrics_path.read_text().splitlines(keepends=True)
+    add_rows(growing, 10, 20)
+    assert tables.of(growing).n_rows == 30
+    assert kept(tables) == ["growing"], "now three times as large"
+    growing.metrics_path.write_text("".join(lines[:2]))
+    tables.of(growing)
+    tables.of(small)
+    assert kept(tables) == ["growing", "small"]
+    assert tables._n_bytes == 12 * one // 10

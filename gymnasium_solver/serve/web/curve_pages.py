@@ -137,21 +137,20 @@ def groups(
 def _grouped(runs: Sequence[Run], by: str) -> list[Group]:
     """By config without the seed, by run, by tags, or by the value of one field."""
     root = runs[0].path.parent
-    if by == "tag":
-        tags = [" + ".join(sorted(read_labels(run).tags)) or "no tag" for run in runs]
-        return labelled_groups([(t, str(r.path)) for t, r in zip(tags, runs, strict=True)], root)
     if by == "config":
         return group_runs([run.id for run in runs], root)
+    return labelled_groups([(_label(run, by), str(run.path)) for run in runs], root)
+
+
+def _label(run: Run, by: str) -> str:
     if by == "run":
-        return [group for run in runs for group in group_runs([f"{run.id[-40:]}={run.id}"], root)]
-    members: dict[str, list[str]] = {}
-    for run in runs:
-        config = get_config(run)
-        if by not in config:
-            raise BadRequest(f"{run.id} has no field {by!r} to group by")
-        text = json.dumps(config[by], default=str).strip('"').replace("=", ":")
-        members.setdefault(f"{by} {text}", []).append(run.id)
-    return group_runs([f"{label}={','.join(ids)}" for label, ids in members.items()], root)
+        return run.id[-40:]
+    if by == "tag":
+        return " + ".join(sorted(read_labels(run).tags)) or "no tag"
+    config = get_config(run)
+    if by not in config:
+        raise BadRequest(f"{run.id} has no field {by!r} to group by")
+    return f"{by} " + json.dumps(config[by], default=str).strip('"')
 
 
 def _by_hand(runs: Sequence[Run], places: str, labels: str) -> list[Group]:

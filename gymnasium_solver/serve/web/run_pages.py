@@ -21,7 +21,7 @@ from gymnasium_solver.runs.words import next_steps, result_rows, train_command
 from gymnasium_solver.serve.questions import Answer, BadRequest, OneRun, Runs, SomeRuns
 from gymnasium_solver.serve.web.handling import Web, answer
 from gymnasium_solver.serve.web.job_pages import find_job
-from gymnasium_solver.serve.web.stream import COLUMNS, FollowedText, Wanted, follow_text, row
+from gymnasium_solver.serve.web.stream import COLUMNS, changes_of, follow_text, lines_of, row
 
 FRESH_S = 0.3
 """A list this old is good enough, so that many requests share one look at the files."""
@@ -219,20 +219,20 @@ def stream(
 ) -> Response:
     """Server-sent events. `cursor` follows the list of runs, `watch` the metrics and events of
     runs, `log` the console of one run, `job` that of a job, each from its own cursor."""
-    wanted = Wanted(cursor)
-    for run in watch:
+    looks = [
+        changes_of(path, event, {"run": run.id})
+        for run in watch
         for path, event in (
             (run.metrics_path, "metrics"), (run.events_path, "events"), (run.meta_path, "meta"),
-        ):  # fmt: skip
-            wanted.files[path] = (event, {"run": run.id})
+        )
+    ]  # fmt: skip
     if log:
         run = web.run(log)
-        wanted.texts[run.log_path] = FollowedText("log", {"run": run.id}, log_cursor)
+        looks.append(lines_of(run.log_path, "log", {"run": run.id}, log_cursor))
     if job:
-        path = find_job(web.root, job).log_path
-        wanted.texts[path] = FollowedText("job", {"job": job}, job_cursor)
+        looks.append(lines_of(find_job(web.root, job).log_path, "job", {"job": job}, job_cursor))
     return StreamingResponse(
-        web.list.follow(wanted),
+        web.list.follow(cursor, looks),
         media_type="text/event-stream",
         headers={"cache-control": "no-store", "x-accel-buffering": "no"},
     )

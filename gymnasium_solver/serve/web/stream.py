@@ -9,8 +9,7 @@ import math
 import os
 import re
 import time
-from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Callable, Sequence
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -18,15 +17,16 @@ from typing import Any
 from starlette.concurrency import run_in_threadpool
 
 from gymnasium_solver.printable import printable_lines
+from gymnasium_solver.runs.index import stamp
 from gymnasium_solver.runs.store import RunStore
 from gymnasium_solver.runs.summary import RunSummary
-from gymnasium_solver.serve.questions import json_text
+from gymnasium_solver.serve.questions import Kept, json_text
 
 TICK_S = 0.2
 SCAN_S = 1.0
 SCAN_SHARE = 10  # a scan that takes 0.3 s is repeated every 3 s
 PING_S = 15.0
-MOST_LISTS = 64
+MOST_LISTS = 16
 MOST_TEXT_BYTES = 400_000
 """The end of a long file, read first."""
 LONGEST_NOTE = 200
@@ -39,30 +39,9 @@ _values = attrgetter(*_OWN)
 _CURSOR = re.compile(r"(\d{1,20})-(\d{1,20})")
 _ANSI = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
 
-Stamp = tuple[int, int, int] | None
 
-
-@dataclass
-class FollowedText:
-    """A text whose new lines are sent."""
-
-    event: str
-    data: dict[str, Any]
-    cursor: str | None
-    """Where to begin, later where the last event ended."""
-    seen: Any = ()
-    """The file at the last look; () before the first, None if it was missing."""
-
-
-@dataclass
-class Wanted:
-    """What one page follows."""
-
-    cursor: str | None = None
-    """The state of the list of runs that the page has; None: it does not follow the list."""
-    files: dict[Path, tuple[str, dict[str, Any]]] = field(default_factory=dict)
-    """File -> (name of the event for a change, its data)."""
-    texts: dict[Path, FollowedText] = field(default_factory=dict)
+Look = Callable[[], str]
+"""Reads a file and returns the event about what is new in it, or nothing."""
 
 
 class RunList:
@@ -73,41 +52,35 @@ class RunList:
         self.is_closed = False
         """Ends all streams, within a tick."""
         self._next_scan = 0.0
-        self._encoded: dict[str | None, tuple[str, str]] = {}
+        self._encoded: Kept[tuple[str, str]] = Kept(MOST_LISTS)
 
     def since(self, cursor: str | None, max_age_s: float) -> tuple[str, str]:
         """The new cursor, and as JSON what changed since the old one, or all runs without one.
         Pages with the same cursor share the text."""
         self.store.refresh(max_age_s)
-        known = self._encoded.get(cursor)
-        if known is None or known[0] != self.store.cursor:
-            changes = self.store.since(cursor, 3600.0)
-            text = json_text(
-                {
-                    "cursor": changes.cursor,
-                    "columns": COLUMNS,
-                    "rows": [row(number, run) for number, run in changes.runs],
-                    "removed": changes.removed,
-                    "reset": changes.is_reset,
-                }
-            )
-            if len(self._encoded) >= MOST_LISTS:
-                self._encoded.clear()
-            known = self._encoded[cursor] = (changes.cursor, text)
-        return known
+        return self._encoded.get((cursor, self.store.cursor), lambda: self._since(cursor))
 
-    async def follow(self, wanted: Wanted) -> AsyncIterator[bytes]:
-        """Server-sent events, until the reader goes away."""
+    def _since(self, cursor: str | None) -> tuple[str, str]:
+        changes = self.store.since(cursor, 3600.0)
+        told = {"cursor": changes.cursor, "columns": COLUMNS, "removed": changes.removed}
+        told["rows"] = [row(number, run) for number, run in changes.runs]
+        return changes.cursor, json_text(told | {"reset": changes.is_reset})
+
+    async def follow(self, cursor: str | None, looks: Sequence[Look]) -> AsyncIterator[bytes]:
+        """Server-sent events, until the reader goes away. `cursor`: the state of the list that the
+        page has; None: it does not follow the list."""
         yield b"retry: 1000\n\n"
-        seen = await run_in_threadpool(lambda: {path: _stamp(path) for path in wanted.files})
         last_sent = time.monotonic()
         while not self.is_closed:
-            if wanted.cursor is not None and time.monotonic() >= self._next_scan:
+            if cursor is not None and time.monotonic() >= self._next_scan:
                 await self._scan()
-            parts = await run_in_threadpool(self._news, wanted, seen)
+            told = await run_in_threadpool(lambda: "".join(look() for look in looks))
+            if cursor is not None and cursor != self.store.cursor:
+                cursor, text = await run_in_threadpool(self.since, cursor, 3600.0)
+                told += event("runs", text)
             now = time.monotonic()
-            if parts or now - last_sent > PING_S:
-                yield "".join(parts or [": ping\n\n"]).encode(errors="replace")
+            if told or now - last_sent > PING_S:
+                yield (told or ": ping\n\n").encode(errors="replace")
                 last_sent = now
             await asyncio.sleep(TICK_S)
 
@@ -119,27 +92,33 @@ class RunList:
             wait = max(SCAN_S, SCAN_SHARE * self.store.refresh_s)
             self._next_scan = time.monotonic() + wait
 
-    def _news(self, wanted: Wanted, seen: dict[Path, Stamp]) -> list[str]:
-        """The events since the last look, in a thread: it reads files."""
-        parts = []
-        for path, (name, data) in wanted.files.items():
-            now = _stamp(path)
-            if now != seen[path]:
-                seen[path] = now
-                parts.append(event(name, json_text(data)))
-        if wanted.cursor is not None and wanted.cursor != self.store.cursor:
-            wanted.cursor, text = self.since(wanted.cursor, 3600.0)
-            parts.append(event("runs", text))
-        for path, followed in wanted.texts.items():
-            now = _stamp(path)
-            if now == followed.seen:
-                continue
-            followed.seen = now
-            tail = follow_text(path, followed.cursor)
-            followed.cursor = tail["cursor"]
-            if tail["text"] or tail["reset"]:
-                parts.append(event(followed.event, json_text(followed.data | tail)))
-        return parts
+
+def changes_of(path: Path, name: str, data: dict[str, Any]) -> Look:
+    """An event whenever the file is another one."""
+    seen = stamp(str(path))
+
+    def look() -> str:
+        nonlocal seen
+        before, seen = seen, stamp(str(path))
+        return event(name, json_text(data)) if seen != before else ""
+
+    return look
+
+
+def lines_of(path: Path, name: str, data: dict[str, Any], cursor: str | None) -> Look:
+    """An event with the lines that were added, from a cursor on."""
+    seen: Any = ()
+
+    def look() -> str:
+        nonlocal seen, cursor
+        before, seen = seen, stamp(str(path))
+        if seen == before:
+            return ""
+        tail = follow_text(path, cursor)
+        cursor = tail["cursor"]
+        return event(name, json_text(data | tail)) if tail["text"] or tail["reset"] else ""
+
+    return look
 
 
 def row(number: int, run: RunSummary) -> list[Any]:
@@ -152,14 +131,6 @@ def row(number: int, run: RunSummary) -> list[Any]:
 def event(name: str, data: str) -> str:
     """JSON has no line breaks outside of strings, and inside they are escaped."""
     return f"event: {name}\ndata: {data}\n\n"
-
-
-def _stamp(path: Path) -> Stamp:
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 def follow_text(
