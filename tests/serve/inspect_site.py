@@ -1,13 +1,13 @@
 """A server over one run of the counting environment, for tests of the inspector."""
 
-import json
 import os
-import urllib.error
-import urllib.request
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import httpx
 
 import gymnasium_solver as gs
 from tests.media.counting import counting_config
@@ -24,28 +24,19 @@ class Site:
         self.base = f"api/runs/{run.id}/episodes"
 
     def get(self, path: str = "") -> Any:
-        return self._call(urllib.request.Request(f"{self.url}{self.base}{path}"))
+        return self._told(httpx.get(f"{self.url}{self.base}{path}", timeout=120))
 
     def post(self, path: str = "", /, **body: Any) -> Any:
-        headers = {"x-gsolve-token": self.token, "content-type": "application/json"}
-        data = json.dumps(body).encode()
-        return self._call(
-            urllib.request.Request(f"{self.url}{self.base}{path}", data, headers, method="POST")
-        )
+        url, headers = f"{self.url}{self.base}{path}", {"x-gsolve-token": self.token}
+        return self._told(httpx.post(url, json=body, headers=headers, timeout=120))
 
-    def _call(self, request: urllib.request.Request) -> Any:
+    def _told(self, answer: httpx.Response) -> Any:
         """(status, JSON or bytes)"""
-        try:
-            with urllib.request.urlopen(request, timeout=120) as answer:
-                status, kind, data = answer.status, answer.headers["content-type"], answer.read()
-        except urllib.error.HTTPError as error:
-            status, kind, data = error.code, error.headers["content-type"], error.read()
-        return status, json.loads(data) if "json" in kind else data
+        is_json = "json" in answer.headers["content-type"]
+        return answer.status_code, answer.json() if is_json else answer.content
 
     def wait(self, episode: str) -> dict[str, Any]:
         """The facts of an episode when it is no longer played."""
-        import time
-
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
             _, facts = self.get(f"/{episode}")

@@ -51,6 +51,15 @@ class Caller:
         assert result.is_error, result.content[0].text
         return str(result.content[0].text)
 
+    async def until(
+        self, holds: Callable[[dict[str, Any]], bool], tool: str, /, **arguments: Any
+    ) -> dict[str, Any]:
+        """Ask again and again."""
+        with anyio.fail_after(150):
+            while not holds(found := await self.data(tool, **arguments)):
+                await anyio.sleep(0.3)
+        return found
+
 
 def with_server(root: Path, story: Callable[[Caller], Any], **settings: Any) -> None:
     """Run an async story against a server in this process."""

@@ -87,10 +87,7 @@ def test_the_frame_is_the_step_that_was_asked_for(page: Any, site: Site) -> None
     panel = page.locator("section[aria-label='Observation'] .ep-bar output").first
     expect(panel).to_have_text("65")  # the first component is the count
     expect(page.locator(".ep-chart-canvas").first).to_have_attribute("data-step", "65")
-
-
-def test_fast_scrubbing_ends_at_the_last_step_asked_for(page: Any, site: Site) -> None:
-    frame = open_inspector(page, site, episode=finished(site))
+    # Fast scrubbing ends at the last step asked for.
     page.evaluate(
         """() => { const slider = document.querySelector(".ep-slider");
         for (const t of [5, 70, 20, 85, 2, 60, 33]) {
@@ -207,7 +204,7 @@ def test_saliency_and_the_table(page: Any, site: Site) -> None:
     assert text.count("\n") == LENGTH + 2
 
 
-def test_no_serious_faults_of_accessibility(page: Any, site: Site) -> None:
+def test_the_page_is_accessible_and_fits_a_phone(page: Any, site: Site) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
     open_inspector(page, site, episode=finished(site))
     for theme in ("light", "dark"):
@@ -215,13 +212,9 @@ def test_no_serious_faults_of_accessibility(page: Any, site: Site) -> None:
         found = axe.run(page).response["violations"]
         serious = [one["id"] for one in found if one["impact"] in ("serious", "critical")]
         assert serious == [], theme
-
-
-def test_the_page_fits_a_phone(page: Any, site: Site) -> None:
     page.set_viewport_size({"width": 390, "height": 800})
     open_inspector(page, site, episode=finished(site))
-    wide = page.evaluate("document.documentElement.scrollWidth")
-    assert wide <= 390
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
 def test_an_episode_as_one_file_plays_from_disk(page: Any, site: Site, tmp_path: Path) -> None:

@@ -133,9 +133,7 @@ def malformed(
     return story
 
 
-@pytest.mark.parametrize(
-    "transport", ["none", *(pytest.param(t, marks=pytest.mark.slow) for t in ("stdio", "http"))]
-)
+@pytest.mark.parametrize("transport", ["none", "stdio", "http"])
 def test_hundreds_of_malformed_calls(
     root: Path, transport: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -42,8 +42,8 @@ def newest(root: Path) -> gs.Run:
     return gs.Run((root / "@last").resolve())
 
 
-@served()
-async def test_the_list_of_tools_is_short_and_annotated(call: Caller) -> None:
+@served(max_env_steps=1000)
+async def test_the_server_says_who_it_is_and_its_tools_are_few_and_annotated(call: Caller) -> None:
     tools = await call.client.list_tools()
     text = tools.model_dump_json(by_alias=True, exclude_none=True)
     assert len(text) / 4 < 3_000, "tokens, estimated by four characters each"
@@ -56,10 +56,6 @@ async def test_the_list_of_tools_is_short_and_annotated(call: Caller) -> None:
         assert tool.output_schema is None
     assert by_name["stop_training"].annotations.destructive_hint is True
     assert "at most 2 trainings" in by_name["start_training"].description
-
-
-@served(max_env_steps=1000)
-async def test_the_server_says_who_it_is_and_what_is_allowed(call: Caller) -> None:
     assert call.client.server_info.name == "gymnasium-solver"
     assert call.client.server_info.version == gs.__version__
     assert "1,000 env steps" in call.client.instructions
@@ -98,10 +94,7 @@ async def test_configs_are_listed_resolved_and_explained(call: Caller) -> None:
     assert len(listed["configs"]) == 3 < listed["total"]
     fields = {"policy_lr": "lin_0.002", "hidden_dims": [4, 4]}
     shown = await call.data(
-        "get_config",
-        config="CartPole-v1:ppo",
-        overrides=fields,
-        explain=["hidden_d", "policy_lr"],
+        "get_config", config="CartPole-v1:ppo", overrides=fields, explain=["hidden_d", "policy_lr"]
     )
     told = {row["field"]: row for row in shown["fields"]}
     assert told["hidden_dims"]["value"] == [4, 4]

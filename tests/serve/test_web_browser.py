@@ -87,11 +87,7 @@ def test_runs_are_listed_filtered_and_sorted_and_the_address_keeps_it(open_page:
     assert "policy_lr" in page.url
     search.fill("test>high")
     expect(page.get_by_role("alert")).to_contain_text("needs a number")
-
-
-@pytest.mark.slow
-def test_a_config_field_can_be_a_column(open_page: Open) -> None:
-    page = open_page()
+    search.fill("")
     page.get_by_role("button", name="Columns").click()
     page.get_by_label("Search the columns").fill("policy_lr")
     page.get_by_label("policy_lr", exact=True).check()
@@ -186,6 +182,8 @@ def test_alerts_are_marks_with_advice_and_the_config_shows_its_difference(open_p
     expect(page.locator(".numbers tbody tr")).to_have_count(20)
     page.get_by_label("Search the metrics").fill("loss/value")
     expect(page.locator("[data-metric]")).to_have_count(1)
+    page.goto(f"{page.url.partition('?')[0]}?smooth=0.5&x=wall_s")
+    expect(page.get_by_role("figure")).to_have_attribute("data-lines", "5")  # raw and smoothed
 
 
 def test_distributions_of_actions_values_and_returns(open_page: Open, runs: Path) -> None:
@@ -210,12 +208,6 @@ def test_distributions_of_actions_values_and_returns(open_page: Open, runs: Path
     expect(page.locator(".bars i")).to_have_count(20)
     expect(page.locator(".bars i[title='1 to 1.4: 1 episodes']")).to_have_count(1)
     expect(page.get_by_label("Quantiles of the returns")).to_have_attribute("data-points", "4")
-
-
-@pytest.mark.slow
-def test_smoothing_keeps_the_raw_line(open_page: Open) -> None:
-    page = open_page("runs/cart-0.001-0?smooth=0.5&x=wall_s")
-    expect(page.get_by_role("figure")).to_have_attribute("data-lines", "5")
 
 
 @pytest.mark.slow

@@ -139,12 +139,7 @@ def played(wanted: dict[str, Any]) -> dict[str, Any]:
             seed = pick_seed(found.config, found.run, env_steps, wanted["seed"])
             results, moments = _play(Player(stage, actor, seed), wanted)
             who = f"checkpoint at {env_steps:,} env steps" if found.run else "random actions"
-            facts = {
-                "env": found.config.env_id,
-                "agent": who,
-                "greedy": greedy,
-                "seed": seed,
-            }
+            facts = {"env": found.config.env_id, "agent": who, "greedy": greedy, "seed": seed}
             notes = {"note": stage.note or stage.no_frames}
             shots = [_shot(stage, agent, moment, wanted["view"]) for moment in moments]
             return answer(facts, results, notes, shots, action_names(stage))
