@@ -48,7 +48,7 @@ class EnvEntry:
     spec: Spec = field(repr=False)
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON has it; of the spec only what was given."""
+        """The entry as JSON; of the spec only what was given."""
         fields = {name: value for name, value in vars(self).items() if name != "spec"}
         return fields | {"spec": self.spec.model_dump(mode="json", exclude_defaults=True)}
 

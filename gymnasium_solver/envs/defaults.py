@@ -23,8 +23,8 @@ ON_POLICY = ("ppo", "a2c", "reinforce", "pqn")
 
 
 def default_fields(env_id: str, algo_id: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields for this env and algorithm; `given` are those already set. EnvError if there
-    is no such env."""
+    """Fields for this env and algorithm; `given` are those already set. EnvError if the
+    env does not exist."""
     env = make_vector_env(
         env_id,
         1,

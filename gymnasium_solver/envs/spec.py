@@ -149,11 +149,11 @@ class EnvSpec:
     """Which engine steps it: envpool, vector, sync, async, or own."""
     engine_reason: str
     """One line for the user: why this engine was taken."""
-    max_episode_steps: int | None
+    max_episode_steps: int | None = None
     """The time limit in force, an override included; None = episodes have no limit."""
-    reward_threshold: float | None
+    reward_threshold: float | None = None
     """Mean episode return at which the env counts as solved, as registered; None = undefined."""
-    suite: str
+    suite: str = "other"
     """classic_control, toy_text, box2d, mujoco, atari, bandit, memory, probe, ..., or other."""
     protocol: dict[str, Any] = field(default_factory=dict)
     """What a score depends on, in suites that can be set up in more than one way (Atari)."""

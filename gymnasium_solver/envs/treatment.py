@@ -41,7 +41,7 @@ _HARMLESS = (
 @dataclass(frozen=True)
 class Treatment:
     space: Space
-    """Of the observations before `wrappers`."""
+    """The space of the observations before `wrappers`."""
     wrappers: list[Mapping[str, Any]] = field(default_factory=list)
     """Entries of `env_wrappers` that an agent applies itself, innermost first."""
     own_env: list[str] = field(default_factory=list)
@@ -171,7 +171,7 @@ class _Source(VectorEnv):
 
     def __init__(self, observation_space: Space, action_space: Space) -> None:
         self.observation_space, self.action_space = observation_space, action_space
-        self.spec = EnvSpec("the run's environment", "own", "", None, None, "other")
+        self.spec = EnvSpec("the run's environment", "own", "")
 
     def reset(self, seed: int) -> Any:
         return self.batch

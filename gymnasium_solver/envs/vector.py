@@ -91,7 +91,7 @@ class CompiledEnvs(Protocol):
 
     @property
     def arguments(self) -> ctypes.Structure:
-        """With pointers to a row of each: actions, obs, reward, terminated, truncated."""
+        """Pointers to a row of each: actions, obs, reward, terminated, truncated."""
 
     def prepare(self) -> None:
         """Provide what the next step needs from Python."""

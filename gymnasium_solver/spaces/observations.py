@@ -157,7 +157,7 @@ def delivered_space(space: Space, env_id: str) -> Space:
 
 
 def deliverer(space: Space) -> Callable[[Any], Obs]:
-    """From an engine's own arrays to contiguous ones of the delivered dtypes."""
+    """A function from an engine's own arrays to contiguous ones of the delivered dtypes."""
     if not is_dict(space):
         dtype = space.dtype
         return lambda obs: obs.astype(dtype, order="C", copy=False)

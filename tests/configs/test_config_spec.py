@@ -9,8 +9,8 @@ import pytest
 
 from gymnasium_solver.algos.file_schema import json_schema
 from gymnasium_solver.config.find import SHIPPED, ConfigEntry, find_configs, read_config_file
-from gymnasium_solver.config.spec import read_spec
-from gymnasium_solver.envs.checks.spec_block import missing_parts, spec_mismatches
+from gymnasium_solver.config.spec import Spec, read_spec
+from gymnasium_solver.envs.checks.spec_block import spec_mismatches
 from gymnasium_solver.envs.make import env_from_config
 from gymnasium_solver.errors import ConfigError, MissingError
 from gymnasium_solver.training.prepare import build_config, load_config
@@ -168,6 +168,21 @@ def different_environments() -> list[ConfigEntry]:
 
 
 DIFFERENT = different_environments()
+
+
+def missing_parts(spec: Spec) -> list[str]:
+    """Fields that a shipped block must have and this one lacks."""
+    seen = spec.observation_space
+    stated = {
+        "description": spec.description,
+        "goal": spec.goal,
+        "source": spec.source,
+        "action_space.labels": spec.action_space.labels,
+        "observation_space": seen.components or seen.shape or seen.n or seen.variants,
+        "rewards": spec.reward_text or spec.rewards.events or spec.rewards.components,
+        "episode": spec.episode,
+    }
+    return [name for name, value in stated.items() if not value]
 
 
 def test_every_shipped_environment_has_a_whole_block() -> None:

@@ -1,7 +1,7 @@
 """Counting envs registered with Gymnasium, so that every engine of Gymnasium can be counted on, and
 a recorder of rollouts."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 from gymnasium_solver.envs.journal import same_obs
-from gymnasium_solver.envs.vector import Step, VectorEnv
+from gymnasium_solver.envs.vector import Engine, Step, VectorEnv
 
 COUNTING = "GsolveTest/Counting-v0"
 
@@ -213,6 +213,23 @@ def _stacked(rows: list[Any]) -> Any:
 
 
 Recorder = Callable[..., Rollout]
+
+
+@pytest.fixture(autouse=True)
+def _closes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Close every engine that a test makes, at its end."""
+    made: list[Engine] = []
+    init = Engine.__init__
+
+    def remember(self: Engine, *args: Any, **kwargs: Any) -> None:
+        made.append(self)
+        init(self, *args, **kwargs)
+
+    monkeypatch.setattr(Engine, "__init__", remember)
+    yield
+    for engine in made:
+        if hasattr(engine, "_closed"):  # its constructor came that far
+            engine.close()
 
 
 @pytest.fixture

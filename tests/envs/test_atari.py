@@ -125,7 +125,6 @@ def test_fire_is_pressed_after_a_lost_life():
         for _ in range(10):
             step = env.step(np.array([0]))
         assert (step.obs[0, 101] > 0) == comes_back
-        env.close()
 
 
 @pytest.mark.parametrize("limit", [{"max_frames": 240}, {"max_episode_steps": 60}])
@@ -135,7 +134,6 @@ def test_the_frame_cap_truncates_with_the_true_final_observation(engine, limit, 
     env = atari("Pong", engine=engine, **limit)
     capped = record(env, seed=3, n_steps=100)
     free = record(atari("Pong", engine=engine), seed=3, n_steps=100)
-    env.close()
     for n in range(2):
         t = int(np.flatnonzero(capped.truncated[:, n])[0])
         assert 50 <= t + 1 <= 66
@@ -228,7 +226,6 @@ def test_the_last_frame_alone_shows_less_than_the_maximum_of_two(record):
         assert env.spec.engine == "vector"
         assert env.spec.protocol["max_pool"] is max_pool
         seen.append(record(env, seed=1, n_steps=80).obs[..., -1, :, :].astype(int))
-        env.close()
     pooled, last = seen
     assert (pooled >= last - 2).all()  # resized and rounded
     assert (pooled > last + 50).any(axis=(-1, -2)).mean() > 0.3  # flickering sprites
@@ -293,7 +290,6 @@ def test_an_evaluation_scores_whole_games_and_tells_the_protocol():
         env = atari("SpaceInvaders", 2, obs_type="ram", **options)
         policy: Any = RandomPolicy(6)
         results.append(evaluate(policy, env, 2, greedy=False, seed=4))
-        env.close()
     assert results[0].returns == results[1].returns
     assert results[0].lengths == results[1].lengths
     assert min(results[0].returns) > 20

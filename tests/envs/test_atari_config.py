@@ -1,19 +1,23 @@
-"""Atari's options in configs: resolved where they are read, told beside the scores of a run."""
+"""Atari's options in configs: resolved where they are read, told next to the scores of a run; and
+old ids, understood, with a note that says what scores compare with."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gymnasium_solver.cli.main import main
 from gymnasium_solver.config.load import config_dict
 from gymnasium_solver.config.spec import read_spec
-from gymnasium_solver.envs.checks.spec_block import missing_parts, spec_mismatches
-from gymnasium_solver.envs.make import env_from_config
-from gymnasium_solver.errors import ConfigError
+from gymnasium_solver.envs.checks.spec_block import spec_mismatches
+from gymnasium_solver.envs.make import env_from_config, make_vector_env
+from gymnasium_solver.envs.suites.game_options import ATARI_GAMES, modern
+from gymnasium_solver.errors import ConfigError, EnvError
 from gymnasium_solver.runs.jsonl import read_jsonl
 from gymnasium_solver.training.loop import resume, train
-from gymnasium_solver.training.prepare import load_config
+from gymnasium_solver.training.prepare import build_config, load_config
 
 CONFIGS = Path(__file__).parents[2] / "gymnasium_solver" / "configs" / "atari"
 GAMES = sorted(path.stem.removeprefix("ALE-") for path in CONFIGS.glob("*.yaml"))
@@ -45,7 +49,6 @@ def test_overrides_reach_the_game():
     assert env.observation_space.shape == (256,)
     assert "Discrete(18)" in str(env.action_space)
     assert env.spec.protocol["full_action_space"] is True
-    env.close()
 
 
 @pytest.mark.parametrize(
@@ -74,13 +77,11 @@ def test_other_suites_keep_their_fields():
 def test_shipped_specs_tell_the_truth(game):
     config = load_config(f"ALE/{game}:ppo")
     spec = read_spec(config.spec)
-    assert not missing_parts(spec)
     seen = spec.observation_space.variants
     config = config.replace(obs_type="objects" if "objects" in seen else "ram", frame_stack=1)
     config = config.replace(grayscale_obs=None, resize_obs=None)
     env = env_from_config(config, 1)
     assert spec_mismatches(spec, env, config.obs_type) == []
-    env.close()
 
 
 def test_twelve_games_are_shipped():
@@ -133,3 +134,113 @@ def test_resume_is_exact_amid_lives(tmp_path):
         weights.append({p.name: p.read_bytes() for p in last.resolve().glob("model*")})
     assert weights[0]
     assert weights[0] == weights[1]
+
+
+# -- old ids --------------------------------------------------------------------------------------
+
+
+def test_the_games_are_envpools() -> None:
+    import envpool
+
+    specs = envpool.registration.registry.specs
+    games = {name.removesuffix("-v5") for name, (path, *_) in specs.items() if path[-5:] == "atari"}
+    assert games == ATARI_GAMES
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "sticky", "words"),
+    [
+        ("PongNoFrameskip-v4", "ALE/Pong-v5", 0.0, "scores compare with theirs, not with those of"),
+        ("BreakoutNoFrameskip-v4", "ALE/Breakout-v5", 0.0, "held for 4 frames"),
+        ("PongNoFrameskip-v0", "ALE/Pong-v5", 0.25, r"sticky actions \(0.25\)"),
+        ("PongDeterministic-v4", "ALE/Pong-v5", 0.0, "as it was: scores compare"),
+        ("Pong-v4", "ALE/Pong-v5", 0.0, "random 2 to 4: scores compare roughly"),
+        ("Pong-v0", "ALE/Pong-v5", 0.25, "random 2 to 4"),
+        ("Pong-v5", "ALE/Pong-v5", 0.0, "not EnvPool's own"),
+        ("TicTacToe3dNoFrameskip-v4", "ALE/TicTacToe3D-v5", 0.0, "no sticky"),
+    ],
+)
+def test_what_an_old_id_is(old: str, new: str, sticky: float, words: str) -> None:
+    found = modern(old)
+    assert found is not None
+    assert (found.env_id, found.options) == (new, {"repeat_action_probability": sticky})
+    assert found.note.startswith(f"{old} is {new} here")
+    assert re.search(words, found.note)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "ALE/Pong-v5",
+        "CartPole-v0",
+        "Ant-v4",
+        "Ant-v5",
+        "Blackjack-v0",
+        "PongNoFrameskip-v5",
+        "Pong",
+    ],
+)
+def test_other_ids_are_left_alone(other: str) -> None:
+    assert modern(other) is None
+
+
+def test_the_environment() -> None:
+    env = make_vector_env("PongNoFrameskip-v4", 1)
+    assert env.spec.env_id == "ALE/Pong-v5"
+    protocol = env.spec.protocol
+    assert (protocol["repeat_action_probability"], protocol["frame_skip"]) == (0.0, 4)
+    assert env.observation_space.shape == (4, 84, 84)
+    assert any("PongNoFrameskip-v4 is ALE/Pong-v5 here" in note for note in env.spec.notes)
+    env.close()
+    options: dict[str, Any] = {"repeat_action_probability": 0.1}
+    env = make_vector_env("Pong-ram-v4", 1, env_kwargs=options)
+    assert env.spec.protocol["repeat_action_probability"] == 0.1
+    assert env.observation_space.shape == (128,)
+
+
+def test_configs() -> None:
+    config = load_config("PongNoFrameskip-v4:ppo")
+    same = load_config("ALE/Pong-v5:ppo", overrides={"env_kwargs.repeat_action_probability": 0})
+    assert dict(config) == dict(same)
+    assert any("PongNoFrameskip-v4 is ALE/Pong-v5 here" in line for line in config.notices())
+    assert any("ALE/Pong-v5:ppo_v4" in line for line in config.notices())
+    assert config.replace(seed=3).notices() == config.notices()
+    assert same.notices() == load_config("ALE/Pong-v5:ppo").notices()
+    given = {"env_kwargs.repeat_action_probability": 0.1, "n_envs": 2}
+    changed = load_config("PongNoFrameskip-v4:ppo", overrides=given)
+    assert changed.env_kwargs["repeat_action_probability"] == 0.1
+    assert changed.n_envs == 2
+    objects = load_config("PongNoFrameskip-v4", "ppo_objects")
+    other = load_config(
+        "ALE/Pong-v5", "ppo_objects", overrides={"env_kwargs.repeat_action_probability": 0}
+    )
+    assert dict(objects) == dict(other)
+
+
+def test_configs_of_the_users_own(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("env_id: BreakoutNoFrameskip-v4\nalgo_id: ppo\nenv_kwargs: {noop_max: 5}\n")
+    config = load_config(str(path))
+    assert config.env_id == "ALE/Breakout-v5"
+    assert config.env_kwargs["noop_max"] == 5
+    assert config.env_kwargs["repeat_action_probability"] == 0
+    ram = build_config({"env_id": "Breakout-ram-v4", "algo_id": "ppo"})
+    assert getattr(ram, "obs_type") == "ram"  # noqa: B009
+
+
+def test_a_game_without_a_config() -> None:
+    config = load_config("ZaxxonNoFrameskip-v4:ppo")
+    assert config.env_id == "ALE/Zaxxon-v5"
+    assert config.env_kwargs["repeat_action_probability"] == 0
+
+
+def test_the_note_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", "PongNoFrameskip-v4:ppo"]) == 0
+    out, err = capsys.readouterr()
+    assert "PongNoFrameskip-v4 is ALE/Pong-v5 here" in err
+    assert "env_id: ALE/Pong-v5" in out
+
+
+def test_a_game_that_does_not_exist() -> None:
+    with pytest.raises(EnvError, match=r"Unknown environment 'PangNoFrameskip-v4'.*ALE/Pong-v5"):
+        make_vector_env("PangNoFrameskip-v4", 1)

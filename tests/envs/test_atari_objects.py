@@ -79,7 +79,6 @@ def test_positions_are_where_the_sprites_are(game):
                 if f"{thing}_{axis}" in names:
                     told = obs[names.index(f"{thing}_{axis}")] * half + half
                     errors.setdefault(f"{thing}_{axis}", []).append(abs(told - pixel))
-    env.close()
     expected = {n for n in names if n[-2:] in ("_x", "_y") and not n.startswith("car_")}
     assert set(errors) == expected
     for name, gaps in errors.items():
@@ -143,7 +142,6 @@ def test_the_observation_is_what_the_table_tells():
         assert obs.dtype == np.float32
         assert env.observation_space.contains(obs[0])
         assert obs.shape[1] == len(ObjectReader(f"ALE/{game}-v5", 1).names)
-        env.close()
 
 
 def test_the_button_of_pong_speeds_the_ball_up():

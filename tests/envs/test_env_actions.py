@@ -35,7 +35,6 @@ def test_discrete(mode, actions, message):
         env.step(np.array(actions))
     step = env.step([0, 1, 1])  # a refused action leaves the env as it was
     assert (step.episode_length == 1).all()
-    env.close()
 
 
 @pytest.mark.parametrize("mode", ["envpool", "sync"])
@@ -54,7 +53,6 @@ def test_box(mode, actions, message):
     env.reset(0)
     with pytest.raises(EnvError, match=message):
         env.step(np.array(actions))
-    env.close()
 
 
 @pytest.mark.parametrize("mode", ["envpool", "sync"])
@@ -69,7 +67,6 @@ def test_box_actions_are_clipped_and_any_number_type_will_do(mode):
     ):
         env.reset(0)
         results.append(env.step(actions))
-    env.close()
     for step in results[1:]:
         assert np.array_equal(step.obs, results[0].obs)
         assert np.array_equal(step.reward, results[0].reward)
@@ -145,18 +142,15 @@ def test_actions_in_parts_reach_the_env(mode, seed, record):
     """GsolveTest/Echo-v0 shows the action that it was given, and checks it against its space."""
     env = make_vector_env("GsolveTest/Echo-v0", 2, vectorization_mode=mode)
     policy = RandomPolicy(env.action_space, 2, seed)
-    try:
-        env.reset(seed)
-        for _ in range(20):
-            actions = policy.act()
-            step = env.step(actions)
-            rows = ~step.is_reset
-            np.testing.assert_allclose(step.obs[rows], actions[rows].astype(np.float32))
-        journal = JournaledEnv(env)
-        journal.reset(seed)
-        for _ in range(5):
-            journal.step(policy.act())
-        assert journal.state()["actions"].dtype == np.float64
-        assert np.array_equal(journal.restore(journal.state()), journal._last["obs"])  # type: ignore[index]
-    finally:
-        env.close()
+    env.reset(seed)
+    for _ in range(20):
+        actions = policy.act()
+        step = env.step(actions)
+        rows = ~step.is_reset
+        np.testing.assert_allclose(step.obs[rows], actions[rows].astype(np.float32))
+    journal = JournaledEnv(env)
+    journal.reset(seed)
+    for _ in range(5):
+        journal.step(policy.act())
+    assert journal.state()["actions"].dtype == np.float64
+    assert np.array_equal(journal.restore(journal.state()), journal._last["obs"])  # type: ignore[index]

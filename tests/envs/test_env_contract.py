@@ -79,7 +79,6 @@ def test_same_seed_same_trajectory_and_reset_works_mid_episode(env, record):
     assert first.same_as(record(env, seed=5, n_steps=100))
     other = make_vector_env(env.spec.env_id, 4, vectorization_mode=_mode(env))
     assert first.same_as(record(other, seed=5, n_steps=100))
-    other.close()
 
 
 def _mode(env: VectorEnv) -> str:
@@ -112,7 +111,6 @@ def test_counting_env_no_transition_crosses_an_episode(mode, ends, record):
     else:
         env = make_vector_env(COUNTING, 3, vectorization_mode=mode, env_kwargs={"ends": ends})
     rollout = record(env, seed=7, n_steps=60)
-    env.close()
     real = ~rollout.is_reset
     (episode, step), (next_episode, next_step) = rollout.obs.T, rollout.next_obs.T
     assert np.array_equal(next_episode[real.T], episode[real.T])
@@ -156,7 +154,6 @@ def test_cartpole_obeys_its_equations_up_to_the_final_observation(mode, limit, r
     n_envs = 3 if mode == "async" else 16
     env = make_vector_env("CartPole-v1", n_envs, vectorization_mode=mode, max_episode_steps=limit)
     rollout = record(env, seed=3, n_steps=120)
-    env.close()
     real = ~rollout.is_reset
     expected = cartpole_next(rollout.obs, rollout.actions)
     np.testing.assert_allclose(rollout.next_obs[real], expected[real], atol=1e-5)
@@ -172,7 +169,6 @@ def test_both_flags_where_a_fall_meets_the_time_limit(mode, record):
     env = make_vector_env("CartPole-v1", 64, vectorization_mode=mode, max_episode_steps=9)
     push_left = [np.zeros(64, np.int64)] * 40
     rollout = record(env, seed=0, n_steps=40, actions=push_left)
-    env.close()
     at_limit = rollout.lengths == 9
     both = rollout.terminated & rollout.truncated
     assert both.sum() > 20
@@ -200,7 +196,6 @@ def test_time_limit_override(env_id, mode, limit, record):
     env = make_vector_env(env_id, 2, vectorization_mode=mode, max_episode_steps=limit)
     assert env.spec.max_episode_steps == limit
     rollout = record(env, seed=0, n_steps=30)
-    env.close()
     assert rollout.lengths.max() <= limit
     assert rollout.truncated[rollout.lengths == limit].all()
     assert rollout.done.any()
@@ -218,7 +213,6 @@ def test_real_envs_on_envpool(env_id, record):
     assert_accounts_agree(rollout)
     assert rollout.same_as(record(env, seed=11, n_steps=100))
     assert np.isfinite(rollout.next_obs).all()
-    env.close()
 
 
 def test_rows_keep_their_place_when_some_are_cut(record):
@@ -231,7 +225,6 @@ def test_rows_keep_their_place_when_some_are_cut(record):
     real = ~rollout.is_reset
     expected = cartpole_next(rollout.obs, rollout.actions)
     np.testing.assert_allclose(rollout.next_obs[real], expected[real], atol=1e-5)
-    env.close()
 
 
 def test_reset_right_after_a_cut_forgets_the_cut(record):
@@ -272,7 +265,6 @@ def test_envpool_does_not_depend_on_threads(record, monkeypatch):
         )
         env = make_vector_env("LunarLander-v3", 6, max_episode_steps=30)
         results.append(record(env, seed=1, n_steps=80))
-        env.close()
     assert results[0].same_as(results[1])
 
 
@@ -280,7 +272,6 @@ def test_envpool_does_not_depend_on_threads(record, monkeypatch):
 def test_adjacent_seeds_share_no_stream(mode):
     env = make_vector_env("CartPole-v1", 4, vectorization_mode=mode)
     starts = np.concatenate([env.reset(seed) for seed in range(6)])
-    env.close()
     assert len(np.unique(starts, axis=0)) == len(starts)
 
 

@@ -42,7 +42,6 @@ def test_classic_control_moves_alike_from_the_same_state(env_id):
         assert step.terminated[0] == terminated
         if terminated:
             break
-    pool.close()
 
 
 @pytest.mark.parametrize("env_id", ["HalfCheetah-v5", "Hopper-v5", "Walker2d-v5"])
@@ -60,7 +59,6 @@ def test_mujoco_moves_alike_from_the_same_state(env_id, gymnasium_mujoco):
         expected, reward, *_ = gym.step(action)
         np.testing.assert_allclose(step.obs[0], expected, atol=2e-3)
         np.testing.assert_allclose(step.reward[0], reward, atol=5e-3)
-    pool.close()
 
 
 def test_cliff_walking_is_the_same_walk(record):
@@ -85,7 +83,6 @@ def test_random_actions_score_alike(env_id, limit, record):
         used = env_id if mode == "envpool" else known
         env = make_vector_env(used, 32, vectorization_mode=mode, max_episode_steps=limit)
         rollout = record(env, seed=3, n_steps=300, action_seed=7)
-        env.close()
         for scores in (rollout.returns[rollout.done], rollout.lengths[rollout.done]):
             means.append(np.mean(scores))
             errors.append(np.std(scores) / np.sqrt(len(scores)))

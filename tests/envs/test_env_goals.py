@@ -98,7 +98,6 @@ def test_formulas_give_the_rewards_of_the_pools(
         seen |= set(step.reward[counts].tolist())
         obs = step.obs
     assert "Dense" in env_id or "Push" in env_id or len(seen) == 2
-    env.close()
 
 
 @pytest.mark.parametrize(
@@ -109,7 +108,6 @@ def test_a_pool_without_a_formula_is_refused(env_id: str, kwargs: dict[str, Any]
     env = make_vector_env(env_id, 1, env_kwargs=kwargs)
     with pytest.raises(EnvError, match="is not known as a function of goals"):
         env.goal_functions()
-    env.close()
 
 
 def test_single_pairs_and_batches_give_the_same() -> None:
@@ -161,7 +159,6 @@ def line() -> Any:
 def test_the_functions_are_those_of_another_copy(line: str) -> None:
     env = make_vector_env(line, 2)
     assert env.goal_functions().reward(np.zeros((2, 1)), np.zeros((2, 1))).tolist() == [0, 0]
-    env.close()
 
 
 @pytest.mark.parametrize(
@@ -181,7 +178,6 @@ def test_goals_reach_the_reward_function_unchanged(
     else:
         with pytest.raises(EnvError, match=message):
             env.goal_functions()
-    env.close()
 
 
 def test_observations_without_two_goals_alike_are_refused() -> None:

@@ -1,5 +1,7 @@
 """A journaled env comes back to exactly where it was, on every engine and in every phase."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -7,7 +9,9 @@ from gymnasium import spaces
 from gymnasium_solver.envs.journal import CHUNK_STEPS, JournaledEnv, journal_dtype
 from gymnasium_solver.envs.make import make_vector_env
 from gymnasium_solver.envs.vector import VectorWrapper
+from gymnasium_solver.envs.wrappers.shaping import EPISODE_PARTS
 from gymnasium_solver.errors import EnvError
+from tests.envs.scripted import BUTTONS
 
 CASES = [
     ("CartPole-v1", "envpool", None),
@@ -57,10 +61,8 @@ def test_restore_is_exact(env_id, mode, limit, request):
         got = drive(other, actions[54:])
         for one, two in zip(expected, got, strict=True):
             assert all(np.array_equal(a, b) for a, b in zip(one, two, strict=True))
-        other.close()
         env.restore(state)
         drive(env, actions[54 + phase : 55 + phase])
-    env.close()
 
 
 def test_the_state_is_small_and_plain():
@@ -117,17 +119,6 @@ def test_a_refused_action_is_not_recorded():
     assert len(env.state()["actions"]) == 0
 
 
-def test_wrappers_inside_are_restored():
-    wrappers = [{"id": "CartPoleV1_RewardShaper"}, {"id": "RewardScale", "scale": 0.5}]
-    env = journaled("CartPole-v1", "envpool", None, env_wrappers=wrappers)
-    env.reset(0)
-    drive(env, [np.array([0, 1, 0])] * 15)
-    state = env.state()
-    expected = env.step([1, 1, 0]).reward
-    env.restore(state)
-    assert np.array_equal(env.step([1, 1, 0]).reward, expected)
-
-
 def test_an_env_that_is_not_deterministic_is_told():
     env = journaled("GsolveTest/Drifting-v0", "sync", None)
     env.reset(0)
@@ -161,3 +152,69 @@ def test_misuse_is_told():
 )
 def test_journal_dtype_keeps_every_legal_action(space, dtype):
     assert journal_dtype(space) == np.dtype(dtype)
+
+
+# -- every wrapper with a state ------------------------------------------------------------------
+
+CAR = "MountainCar-v0"
+WRAPPED: dict[str, tuple[str, list[dict[str, Any]], str]] = {
+    "CartPole shaper": ("CartPole-v1", [{"id": "CartPoleV1_RewardShaper"}], "auto"),
+    "MountainCar shaper": (CAR, [{"id": "MountainCarV0_RewardShaper"}], "auto"),
+    "count bonus": (CAR, [{"id": "MountainCarV0_StateCountBonus", "position_bins": 8}], "auto"),
+    "sticky": (BUTTONS, [{"id": "StickyActions", "sticky_buttons": {"0": 0.5}}], "sync"),
+    "skip, EnvPool": (CAR, [{"id": "FrameSkipWrapper", "skip": [1, 4]}], "envpool"),
+    "skip, sync": (CAR, [{"id": "FrameSkipWrapper", "skip": [1, 4]}], "sync"),
+    "skip, async": (CAR, [{"id": "FrameSkipWrapper", "skip": [1, 4]}], "async"),
+    "Pong": ("ALE/Pong-v5", [{"id": "PongV5_RewardShaper"}, {"id": "PongV5_FeatureExtractor"}],
+             "envpool"),
+    "Breakout": ("ALE/Breakout-v5", [{"id": "BreakoutV5_FeatureExtractor"}], "envpool"),
+    "pixels": ("CartPole-v1", [{"id": "PixelObservation",
+                                "render_kwargs": {"height": 20, "width": 30}}], "auto"),
+    "action reward": ("CartPole-v1", [{"id": "ActionRewardShaper", "rewards": [1, 2]}], "auto"),
+}  # fmt: skip
+
+
+def wrapped(name: str) -> JournaledEnv:
+    env_id, wrappers, mode = WRAPPED[name]
+    env = make_vector_env(
+        env_id,
+        2,
+        env_kwargs={"obs_type": "ram", "noop_max": 1} if env_id.startswith("ALE/") else {},
+        env_wrappers=wrappers,
+        vectorization_mode=mode,
+        max_episode_steps=17,
+    )
+    return JournaledEnv(env)
+
+
+def rows(env: JournaledEnv, actions: list[np.ndarray]) -> list:
+    steps = [env.step(a) for a in actions]
+    return [[*step[:7], *step.info.get(EPISODE_PARTS, {}).values()] for step in steps]
+
+
+def same(left: list, right: list) -> bool:
+    return all(
+        len(a) == len(b) and all(np.array_equal(x, y) for x, y in zip(a, b, strict=True))
+        for a, b in zip(left, right, strict=True)
+    )
+
+
+@pytest.mark.parametrize("name", WRAPPED)
+def test_same_seed_same_rows_and_exact_restore(name):
+    env = wrapped(name)
+    env.reset(11)
+    env.action_space.seed(0)
+    actions = [
+        np.stack([np.asarray(env.action_space.sample()) for _ in range(2)]) for _ in range(50)
+    ]
+    before = rows(env, actions[:25])
+    state = env.state()
+    after = rows(env, actions[25:])
+    assert any(row[4].any() for row in before)  # an episode was opened before the restore
+    env.reset(11)
+    assert same(rows(env, actions[:25]), before)
+    other = wrapped(name)
+    other.reset(99)
+    other.step(actions[0])
+    assert np.array_equal(other.restore(state), before[-1][0])
+    assert same(rows(other, actions[25:]), after)

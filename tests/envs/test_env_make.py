@@ -14,21 +14,9 @@ from gymnasium_solver.envs.spec import suite_of
 from gymnasium_solver.errors import EnvError
 
 GYMNASIUM_MAKES = [
-    "CartPole-v1",
-    "Acrobot-v1",
-    "MountainCar-v0",
-    "MountainCarContinuous-v0",
-    "Pendulum-v1",
-    "FrozenLake-v1",
-    "CliffWalking-v1",
-    "HalfCheetah-v5",
-    "Hopper-v5",
-    "Walker2d-v5",
-    "Ant-v5",
-    "Humanoid-v5",
-    "Swimmer-v5",
-    "Reacher-v5",
-    "InvertedPendulum-v5",
+    *("CartPole-v1", "Acrobot-v1", "MountainCar-v0", "MountainCarContinuous-v0", "Pendulum-v1"),
+    *("FrozenLake-v1", "CliffWalking-v1", "HalfCheetah-v5", "Hopper-v5", "Walker2d-v5", "Ant-v5"),
+    *("Humanoid-v5", "Swimmer-v5", "Reacher-v5", "InvertedPendulum-v5"),
     "InvertedDoublePendulum-v5",
 ]
 
@@ -43,7 +31,6 @@ def test_envpool_and_gymnasium_agree_on_spaces_and_facts(env_id):
     assert pool.reset(0).dtype == sync.reset(0).dtype == pool.observation_space.dtype
     for fact in ("env_id", "max_episode_steps", "reward_threshold", "suite"):
         assert getattr(pool.spec, fact) == getattr(sync.spec, fact)
-    sync.close()
 
 
 @pytest.mark.parametrize(
@@ -66,7 +53,6 @@ def test_box2d_bounds_are_usable(env_id, n_obs, steps, threshold):
     assert all(space.contains(obs) for obs in env.reset(0))
     assert (env.spec.max_episode_steps, env.spec.reward_threshold) == (steps, threshold)
     assert env.spec.suite == "box2d"
-    env.close()
 
 
 @pytest.mark.parametrize(
@@ -90,7 +76,6 @@ def test_auto_chooses_and_says_why(env_id, kwargs, engine):
     env = make_vector_env(env_id, 2, env_kwargs=kwargs)
     assert env.spec.engine == engine
     assert env.spec.engine_reason
-    env.close()
 
 
 def test_a_fallback_names_the_reason():
@@ -98,7 +83,6 @@ def test_a_fallback_names_the_reason():
     assert "always slippery" in env.spec.engine_reason
     env.reset(0)
     assert env.step([2, 1]).obs.tolist() == [1, 4]  # it moves where it is told
-    env.close()
 
 
 def test_lunar_lander_continuous_is_an_id_in_envpool():
@@ -209,13 +193,11 @@ def test_env_from_config():
     assert (env.n_envs, env.spec.engine, env.spec.max_episode_steps) == (2, "sync", 4)
     env.reset(0)
     assert env.step([0, 0]).reward.tolist() == [0.0, 0.0]
-    env.close()
 
 
 def test_module_prefix_imports_and_registers():
     env = make_vector_env("gymnasium:Acrobot-v1", 2, vectorization_mode="sync")
     assert env.spec.max_episode_steps == 500
-    env.close()
 
 
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "LunarLander-v3", "MountainCar-v0"])
@@ -228,7 +210,6 @@ def test_render(env_id):
     assert frame.ndim == 3
     assert frame.shape[2] == 3
     assert frame.std() > 0
-    env.close()
 
 
 def test_mujoco_loads_one_opengl_before_it_draws(monkeypatch):
@@ -306,7 +287,6 @@ def test_taxi_never_starts_with_the_passenger_at_the_destination() -> None:
     drawn = np.concatenate(starts)
     assert not (drawn // 4 % 5 == drawn % 4).any()
     assert len(np.unique(drawn)) > 290
-    env.close()
 
 
 @pytest.mark.parametrize(
@@ -322,7 +302,6 @@ def test_taxi_never_starts_with_the_passenger_at_the_destination() -> None:
 def test_a_threshold_that_is_a_placeholder_counts_as_none(env_id, threshold):
     env = make_vector_env(env_id, 1, vectorization_mode="envpool")
     assert env.spec.reward_threshold == threshold
-    env.close()
 
 
 def test_a_package_that_rules_out_envpool_is_named():
@@ -332,4 +311,3 @@ def test_a_package_that_rules_out_envpool_is_named():
         "EnvPool has this environment too and steps it much faster: use Acrobot-v1 for "
         "gymnasium:Acrobot-v1",
     )
-    env.close()

@@ -146,7 +146,6 @@ def test_the_mask_belongs_to_the_observation_just_returned(mode):
     assert not np.array_equal(masks[0], masks[1])
     obs, masks, _ = drive(env, 3, seed=2)
     assert np.array_equal(masks, legal(obs))
-    env.close()
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -159,7 +158,6 @@ def test_masks_are_fresh(mode):
         kept.append(mask_of(env))
         copies.append(mask_of(env).copy())
     assert all(np.array_equal(a, b) for a, b in zip(kept, copies, strict=True))
-    env.close()
 
 
 @pytest.mark.parametrize("mode", ["sync", "async"])
@@ -168,7 +166,6 @@ def test_any_way_to_write_zeros_and_ones(mode, tells):
     env = make(mode, tells)
     obs, masks, _ = drive(env, 12)
     assert np.array_equal(masks, legal(obs))
-    env.close()
 
 
 @pytest.mark.parametrize("mode", ["sync", "async"])
@@ -180,11 +177,9 @@ def test_a_row_that_tells_nothing_is_all_legal(mode):
     assert (silent.any(axis=1) & ~silent.all(axis=1)).any()
     assert masks[silent].all()
     assert np.array_equal(masks[~silent], legal(obs)[~silent])
-    env.close()
     one = make(mode, "sometimes", n_envs=1)  # the key is missing altogether
     obs, masks, _ = drive(one, 12)
     assert masks[(obs[..., 1] > 0) & (obs.sum(axis=-1) % 2 == 1)].all()
-    one.close()
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -194,7 +189,6 @@ def test_a_final_observation_without_legal_actions_is_all_legal(mode):
     assert dones.sum() > 5
     assert masks[dones].all()
     assert np.array_equal(masks[~dones], legal(obs)[~dones])
-    env.close()
 
 
 def test_a_truncated_row_keeps_its_mask():
@@ -231,7 +225,6 @@ def test_without_masks_there_are_none(record):
         env = make_vector_env(env_id, 2, vectorization_mode=mode)
         record(env, 0, 5)
         assert env.action_mask is None
-        env.close()
 
 
 def test_masks_are_for_discrete_actions():
@@ -260,7 +253,6 @@ def test_taxi_masks_are_the_moves_that_change_something():
         moved = step.obs != obs
         assert moved[~step.is_reset].all()
         obs = step.obs
-    env.close()
 
 
 def test_envpool_masks():
@@ -281,7 +273,6 @@ def test_envpool_masks():
         assert mask_of(env).any(axis=1).all()
         board = step.obs
     assert forbidden > 100
-    env.close()
 
 
 @pytest.mark.parametrize(
@@ -306,8 +297,6 @@ def test_a_journal_restores_the_mask(env_id, mode):
         other = journaled()
         other.restore(env.state())
         assert np.array_equal(mask_of(other), mask_of(env))
-        other.close()
-    env.close()
 
 
 def test_wrappers_pass_masks_through():
@@ -351,7 +340,6 @@ def test_valid_actions_of_the_spec_are_a_constant_mask(action_space):
     seen[0][:] = False  # one who writes into a mask does not spoil the next
     env.reset(0)
     assert mask_of(env).any()
-    env.close()
 
 
 @pytest.mark.parametrize("action_space", [None, "six moves", {}, {"labels": LABELS}])
@@ -360,7 +348,6 @@ def test_a_spec_without_valid_actions_changes_nothing(action_space):
     env.reset(0)
     assert env.action_mask is None
     assert not isinstance(env, ValidActions)
-    env.close()
 
 
 def test_both_masks_must_allow_an_action():

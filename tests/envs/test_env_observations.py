@@ -33,7 +33,6 @@ def test_parts_of_every_kind_by_their_names(mode, record):
         }
     )
     rollout = record(env, seed=1, n_steps=4)
-    env.close()
     for step in (1, 2):
         row = {name: part[step - 1, 0].tolist() for name, part in rollout.next_obs.items()}
         assert row == {
@@ -49,7 +48,6 @@ def test_a_usable_ace_of_blackjack_is_one_that_can_count_one(record):
     env = make_vector_env("Blackjack-v1", 64)
     assert env.spec.engine == "sync"
     rollout = record(env, seed=1, n_steps=100)
-    env.close()
     is_hit = rollout.actions == 1
     usable = rollout.obs["2"] == 1
     assert (rollout.obs["0"][usable] >= 12).all()
@@ -95,8 +93,6 @@ def test_minigrid_view_is_one_hot_in_every_cell():
             view[..., low:high].argmax(axis=-1), cells.reshape(8, 49, 3)[..., part]
         )
     assert (vector[:, 1029:1033].sum(axis=1) == 1).all()
-    env.close()
-    image.close()
 
 
 def test_missions_tell_verbs_and_things_in_order():
@@ -171,7 +167,6 @@ def test_words_are_left_out_and_the_run_says_so(mode, tmp_path):
     assert list(env.reset(0)) == ["count"]
     note = "observation part 'words' is left out: no network reads it"
     assert env.spec.notes == (note,)
-    env.close()
     if mode == "sync":
         infos = []
 

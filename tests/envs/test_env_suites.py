@@ -70,36 +70,33 @@ def made(env_id: str, n_envs: int = 3, **kwargs: Any) -> VectorEnv:
 @pytest.mark.parametrize(("env_id", "env_kwargs", "shape", "engine"), SUITES)
 def test_contract(env_id, env_kwargs, shape, engine, record):
     env = made(env_id, env_kwargs=env_kwargs, max_episode_steps=12)
-    try:
-        first = record(env, seed=1, n_steps=40)
-        assert env.spec.engine == engine
-        parts = part_spaces(env.observation_space)
-        if shape is not None:
-            expected = shape if isinstance(shape, dict) else {"": shape}
-            assert {name: part.shape for name, part in parts.items()} == expected
-        kept = [[map_obs(np.array, part) for part in step[:7]] for step in first.steps]
-        for step in first.steps:
-            for name, array in obs_arrays(step.obs):
-                assert array.shape == (3, *(parts[name].shape or ()))
-                assert array.dtype == parts[name].dtype
-                assert array.flags.c_contiguous
-            assert env.observation_space.contains(take_rows(step.obs, 0))
-            assert step.reward.dtype == np.float32
-        assert first.done.sum() >= 6
-        assert (first.lengths <= 12).all()
-        assert first.truncated[first.lengths == 12].all()
-        assert not first.truncated[first.lengths < 12].any()
-        assert np.array_equal(first.is_reset[1:], first.done[:-1])
-        assert (first.reward[first.is_reset] == 0).all()
-        assert not first.done[first.is_reset].any()
-        # The action of a reset row is ignored, and the same seed and actions give the same again.
-        changed = [np.where(_as(r, a), a[::-1], a) for a, r in zip(first.actions, first.is_reset,
-                                                                    strict=True)]  # fmt: skip
-        assert first.same_as(record(env, seed=1, n_steps=40, actions=changed))
-        for step, copies in zip(first.steps, kept, strict=True):  # what was handed out is as it was
-            assert all(same_obs(a, b) for a, b in zip(step[:7], copies, strict=True))
-    finally:
-        env.close()
+    first = record(env, seed=1, n_steps=40)
+    assert env.spec.engine == engine
+    parts = part_spaces(env.observation_space)
+    if shape is not None:
+        expected = shape if isinstance(shape, dict) else {"": shape}
+        assert {name: part.shape for name, part in parts.items()} == expected
+    kept = [[map_obs(np.array, part) for part in step[:7]] for step in first.steps]
+    for step in first.steps:
+        for name, array in obs_arrays(step.obs):
+            assert array.shape == (3, *(parts[name].shape or ()))
+            assert array.dtype == parts[name].dtype
+            assert array.flags.c_contiguous
+        assert env.observation_space.contains(take_rows(step.obs, 0))
+        assert step.reward.dtype == np.float32
+    assert first.done.sum() >= 6
+    assert (first.lengths <= 12).all()
+    assert first.truncated[first.lengths == 12].all()
+    assert not first.truncated[first.lengths < 12].any()
+    assert np.array_equal(first.is_reset[1:], first.done[:-1])
+    assert (first.reward[first.is_reset] == 0).all()
+    assert not first.done[first.is_reset].any()
+    # The action of a reset row is ignored, and the same seed and actions give the same again.
+    changed = [np.where(_as(r, a), a[::-1], a) for a, r in zip(first.actions, first.is_reset,
+                                                                strict=True)]  # fmt: skip
+    assert first.same_as(record(env, seed=1, n_steps=40, actions=changed))
+    for step, copies in zip(first.steps, kept, strict=True):  # what was handed out is as it was
+        assert all(same_obs(a, b) for a, b in zip(step[:7], copies, strict=True))
 
 
 def _as(rows: np.ndarray, actions: np.ndarray) -> np.ndarray:
@@ -112,7 +109,6 @@ def test_vizdoom_takes_the_same_pixels_from_the_engine_drawn_or_not():
     for render_mode in (None, "rgb_array"):
         env: Any = made("VizDoom-Basic-v0", 1, render_mode=render_mode)
         formats.append(env._new_game("VizDoom-Basic-v0").get_screen_format().name)
-        env.close()
     assert formats == ["CRCGCB", "CRCGCB"]
 
 
@@ -126,57 +122,43 @@ def test_the_protocol_of_a_game_is_recorded(env_id):
     assert (unresized.resize_obs, unresized.frame_stack) == (False, 2)
     assert random_baseline(env_id, game_settings(config_dict(config))) is not None
     env = made(env_id, 1, env_kwargs={"frame_skip": 2})
-    try:
-        assert env.spec.protocol == {
-            "frame_skip": 2,
-            "frame_stack": 4,
-            "grayscale_obs": True,
-            "resize_obs": [84, 84],
-            "actions": "single",
-        }
-    finally:
-        env.close()
+    assert env.spec.protocol == {
+        "frame_skip": 2,
+        "frame_stack": 4,
+        "grayscale_obs": True,
+        "resize_obs": [84, 84],
+        "actions": "single",
+    }
 
 
 def test_vizdoom_frames_are_drawn_in_colour_while_the_agent_sees_gray(record):
     plain, drawn = made("VizDoom-Basic-v0", 1), made("VizDoom-Basic-v0", 1, render_mode="rgb_array")
-    try:
-        assert record(plain, seed=3, n_steps=30).same_as(record(drawn, seed=3, n_steps=30))
-        frame = drawn.render()
-        assert frame is not None
-        assert (frame.shape, frame.dtype) == ((360, 480, 3), np.uint8)
-        assert (frame[..., 0] != frame[..., 2]).any()
-        assert not list(Path.cwd().glob("_vizdoom*"))  # games litter the folder they start in
-    finally:
-        plain.close()
-        drawn.close()
+    assert record(plain, seed=3, n_steps=30).same_as(record(drawn, seed=3, n_steps=30))
+    frame = drawn.render()
+    assert frame is not None
+    assert (frame.shape, frame.dtype) == ((360, 480, 3), np.uint8)
+    assert (frame[..., 0] != frame[..., 2]).any()
+    assert not list(Path.cwd().glob("_vizdoom*"))  # games litter the folder they start in
 
 
 def test_vizdoom_screen_and_game_variables():
     env = made("VizDoom-Basic-v0", 2, env_kwargs={"pixels_only": False, "actions": "buttons"})
-    try:
-        assert env.action_space == MultiBinary(3)
-        assert list(env.observation_space.spaces) == ["screen", "variables"]  # type: ignore[attr-defined]
-        env.reset(1)
-        for _ in range(5):
-            step = env.step(np.array([[0, 0, 1], [1, 0, 0]]))
-        assert step.obs["screen"].shape == (2, 4, 84, 84)
-        assert np.array_equal(step.obs["variables"][:, 0], step.info["AMMO2"])
-        assert step.obs["variables"][0] < step.obs["variables"][1]  # the first shoots
-    finally:
-        env.close()
+    assert env.action_space == MultiBinary(3)
+    assert list(env.observation_space.spaces) == ["screen", "variables"]  # type: ignore[attr-defined]
+    env.reset(1)
+    for _ in range(5):
+        step = env.step(np.array([[0, 0, 1], [1, 0, 0]]))
+    assert step.obs["screen"].shape == (2, 4, 84, 84)
+    assert np.array_equal(step.obs["variables"][:, 0], step.info["AMMO2"])
+    assert step.obs["variables"][0] < step.obs["variables"][1]  # the first shoots
     env = made("VizDoom-Basic-v0", 1, env_kwargs={"variables": ["HEALTH", "AMMO2"]})
-    try:
-        assert env.reset(1)["variables"].tolist() == [[100.0, 50.0]]
-    finally:
-        env.close()
+    assert env.reset(1)["variables"].tolist() == [[100.0, 50.0]]
 
 
 def test_vizdoom_pays_what_the_scenario_pays(record):
     """EnvPool's Basic pays 1 for the monster, the scenario 106 - 5 a shot - 1 a tic."""
     env = made("VizDoom-Basic-v0", 4)
     rollout = record(env, seed=1, n_steps=90)
-    env.close()
     shots = rollout.terminated
     assert shots.any()
     assert (rollout.reward[shots] > 90).all()
@@ -203,7 +185,6 @@ def test_vizdoom_takes_scenarios_of_the_users_own(tmp_path, monkeypatch, record)
     assert env.spec.max_episode_steps == 20
     env.reset(0)
     assert env.step(np.array([0])).reward == -4
-    env.close()
 
 
 @pytest.mark.parametrize(

@@ -20,15 +20,12 @@ PARTS = "GsolveTest/Parts-v0"  # count, kinds.0, kinds.1, flags
 def parts(env_id: str, obs_keys: Any, mode: str = "auto", **more: Any) -> list[str]:
     """The names of the parts, of the space and of what is observed."""
     env = make_vector_env(env_id, 2, obs_keys=obs_keys, vectorization_mode=mode, **more)
-    try:
-        names = list(part_spaces(env.observation_space))
-        obs = env.reset(1)
-        assert list(obs) == names if names != [""] else isinstance(obs, np.ndarray)
-        step = env.step(np.zeros((2, *(env.action_space.shape or ())), env.action_space.dtype))
-        assert list(step.obs) == names if names != [""] else step.obs.shape == obs.shape
-        return names
-    finally:
-        env.close()
+    names = list(part_spaces(env.observation_space))
+    obs = env.reset(1)
+    assert list(obs) == names if names != [""] else isinstance(obs, np.ndarray)
+    step = env.step(np.zeros((2, *(env.action_space.shape or ())), env.action_space.dtype))
+    assert list(step.obs) == names if names != [""] else step.obs.shape == obs.shape
+    return names
 
 
 @pytest.mark.parametrize("mode", ["sync", "async"])
@@ -88,10 +85,8 @@ def test_parts_come_before_the_wrappers() -> None:
     scale = {"id": "ObservationScale", "scale": 0.0}
     env = make_vector_env(PARTS, 2, obs_keys=["count", "flags"], env_wrappers=[scale])
     assert env.reset(1)["count"].tolist() == [[0.0, 0.0], [0.0, 0.0]]
-    env.close()
     stacked = make_vector_env(PARTS, 2, obs_keys=["count"], frame_options={"frame_stack": 3})
     assert stacked.observation_space.shape == (6,)
-    stacked.close()
 
 
 def privileged(env_id: str, obs_keys: Any = None) -> VectorEnv:
@@ -108,7 +103,6 @@ def test_what_only_a_simulator_knows_is_dropped_by_default() -> None:
     env = privileged("Go1Handstand-v1", ["state", "privileged_state"])
     assert list(part_spaces(env.observation_space)) == ["state", "privileged_state"]
     assert env.spec.notes == ()
-    env.close()
 
 
 # -- in configs -----------------------------------------------------------------------------------

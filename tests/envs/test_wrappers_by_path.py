@@ -50,11 +50,8 @@ def make(env_id: str, *wrappers: dict[str, Any], mode: str = "auto", **more: Any
 
 
 def play(env: VectorEnv, n_steps: int) -> tuple[Any, list[Any]]:
-    try:
-        first = env.reset(1)
-        return first, [env.step(np.zeros(2, np.int64)) for _ in range(n_steps)]
-    finally:
-        env.close()
+    first = env.reset(1)
+    return first, [env.step(np.zeros(2, np.int64)) for _ in range(n_steps)]
 
 
 @pytest.mark.parametrize("mode", ["auto", "sync", "async"])
@@ -76,7 +73,6 @@ def test_the_choice_of_engine_is_told() -> None:
     assert "TimeAwareObservation" in note
     assert "EnvPool" in note
     assert env.observation_space.shape == (3,)
-    env.close()
 
 
 @pytest.mark.parametrize("mode", ["sync", "async"])
@@ -187,8 +183,6 @@ def test_a_resume_replays_what_wrappers_do(record: Any) -> None:
     env, again = (make(COUNTING, wrapper, mode="sync") for _ in range(2))
     assert record(env, 3, 20).same_as(record(again, 3, 20))
     assert record(env, 4, 20).same_as(record(again, 4, 20))
-    env.close()
-    again.close()
 
 
 def test_an_agent_knows_that_only_its_own_env_has_the_wrapper() -> None:
@@ -196,4 +190,3 @@ def test_an_agent_knows_that_only_its_own_env_has_the_wrapper() -> None:
     config = load_config("MountainCar-v0:ppo", overrides={"env_wrappers": [path]})
     env = env_from_config(config, 1)
     assert treatment_of(env, config).own_env == [path]
-    env.close()

@@ -20,7 +20,6 @@ def test_an_episode_that_ends_within_a_skip_stays_apart(mode, record):
     ends with its true last observation."""
     env = skipping(4, mode=mode)
     rollout = record(env, 1, 12)
-    env.close()
     episode, frame = rollout.next_obs[..., 0], rollout.next_obs[..., 1]
     assert (frame[rollout.is_reset] == 0).all()
     for row in range(4):
@@ -88,7 +87,6 @@ def test_auto_says_which_engine_and_why():
         env = skipping(2, env_id, "auto")
         assert env.spec.engine == engine
         assert why in env.spec.engine_reason
-        env.close()
 
 
 @pytest.mark.parametrize(

@@ -98,8 +98,6 @@ def test_any_env_takes_the_fields(env_id, options, shape):
         assert env.observation_space.contains(obs[0])
     other = JournaledEnv(env_from_config(config, 2))
     assert np.array_equal(other.restore(env.state()), obs)
-    env.close()
-    other.close()
 
 
 def test_rendered_pixels_take_the_fields():
@@ -111,7 +109,6 @@ def test_rendered_pixels_take_the_fields():
     )
     assert env.observation_space.shape == (2, 40, 60)
     assert env.reset(0).shape == (1, 2, 40, 60)
-    env.close()
 
 
 @pytest.mark.parametrize(
@@ -202,8 +199,6 @@ def test_pixels_beside_the_state():
     assert np.array_equal(step.obs["state"], other.obs)
     assert step.obs["pixels"].shape == (2, 40, 60, 3)
     assert env.observation_space.contains({name: part[0] for name, part in step.obs.items()})
-    env.close()
-    plain.close()
 
 
 class FloatImages(gymnasium.Env[Any, Any]):
@@ -228,4 +223,3 @@ def test_images_of_real_numbers_are_told_how_to_become_bytes():
     first = {"id": "gymnasium.wrappers.DtypeObservation", "dtype": "uint8"}
     env = make_vector_env("GsolveTest/FloatImages-v0", 1, env_wrappers=[first], **options)
     assert env.reset(1).tolist() == np.full((1, 8, 8, 1), 200).tolist()
-    env.close()

@@ -174,7 +174,6 @@ def test_memory_agrees_with_what_is_drawn(env_id):
         if over:
             break
     assert seen > 50
-    env.close()
 
 
 def test_features_of_the_real_game(record):
@@ -197,7 +196,6 @@ def test_features_of_the_real_game(record):
     assert (opened[:, [1, 3, 6, 7]] == 0).all()  # and no past to move from
     assert np.array_equal(np.unique(rollout.returns % 1), [0.0])  # scores stay raw
     assert (rollout.reward % 1 != 0).any()
-    env.close()
 
 
 # -- VizDoom --------------------------------------------------------------------------------

@@ -113,7 +113,6 @@ def test_pixels_are_what_the_env_draws():
         for row in range(2):
             assert np.array_equal(step.obs[row], env.render(row))
         obs = step.obs
-    env.close()
 
 
 def test_the_last_frame_of_an_episode_is_the_true_one():
@@ -127,8 +126,6 @@ def test_the_last_frame_of_an_episode_is_the_true_one():
     step, other = cut.step(np.array([1])), longer.step(np.array([1]))
     assert step.is_reset[0]
     assert not np.array_equal(step.obs, other.obs)
-    cut.close()
-    longer.close()
 
 
 def test_pixels_small_and_gray():
@@ -140,7 +137,6 @@ def test_pixels_small_and_gray():
     gray = env.render(0).astype(int) @ np.array([299, 587, 114]) // 1000
     block = gray[70:80, 100:110].astype(float).mean()
     assert abs(obs[0, 7, 10, 0] - block) <= 0.5
-    env.close()
 
 
 @pytest.mark.parametrize(
@@ -171,4 +167,3 @@ def test_auto_takes_an_engine_that_draws():
     env = pixels("FrozenLake-v1", 1)
     assert env.spec.engine == "sync"
     assert "EnvPool does not draw FrozenLake-v1" in env.spec.engine_reason
-    env.close()

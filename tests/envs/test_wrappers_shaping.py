@@ -121,7 +121,6 @@ def test_shapers_get_the_gamma_of_the_run():
     named = [{"id": "CartPoleV1_RewardShaper", "gamma": 0.75}]
     env = env_from_config(config.replace(env_wrappers=named), 2)
     assert env._gamma == 0.75
-    env.close()
 
 
 @pytest.mark.parametrize(
@@ -178,6 +177,8 @@ def test_shapers_are_for_their_env():
             make_vector_env("CartPole-v1", 1, env_wrappers=[{"id": name}])
         with pytest.raises(EnvError, match=f"{name} is for MountainCar, not MountainCarCont"):
             make_vector_env("MountainCarContinuous-v0", 1, env_wrappers=[{"id": name}])
+    with pytest.raises(EnvError, match="is for CartPole, not Acrobot-v1"):
+        make_vector_env("Acrobot-v1", 2, env_wrappers=[{"id": "CartPoleV1_RewardShaper"}])
     pixels = Scripted(np.zeros((2, 1, 4, 4), np.uint8), env_id="CartPole-v1")
     with pytest.raises(EnvError, match=r"shape \(4,\), here they are \(4, 4\). Put it before"):
         wrap(pixels, [{"id": "CartPoleV1_RewardShaper"}])

@@ -19,9 +19,6 @@ from gymnasium_solver.spaces.action_dists import require_bounded_box, require_di
 from gymnasium_solver.spaces.actions import (
     MASKED_LOGIT,
     BoxActions,
-    DiscreteActions,
-    MultiBinaryActions,
-    MultiDiscreteActions,
     ProductActions,
     action_kind,
     mask_outputs,
@@ -186,17 +183,6 @@ def test_categorical_draws_as_often_as_it_says_and_each_row_by_itself() -> None:
     assert abs(joint - product) < 0.01
 
 
-def test_gaussian_draws_with_its_mean_and_deviation() -> None:
-    n, kind = 40_000, action_kind(spaces.Box(-1, 1, (2,)))
-    mean = np.tile(np.array([[1.0, -2.0]], np.float32), (n, 1))
-    log_std = np.log(np.array([0.5, 3.0], np.float32))
-    draws = kind.sample(mean, log_std, np.random.default_rng(0))
-    assert draws.dtype == np.float32
-    np.testing.assert_allclose(draws.mean(0), [1, -2], atol=5 * 3 / np.sqrt(n))
-    np.testing.assert_allclose(draws.std(0), [0.5, 3.0], rtol=0.03)
-    assert abs(np.corrcoef(draws.T)[0, 1]) < 0.03
-
-
 @pytest.mark.parametrize("name", ["multi discrete", "multi binary", "no box", "shifted"])
 def test_joint_frequencies_are_the_products_of_probabilities(name: str) -> None:
     space = KINDS[name]
@@ -224,15 +210,6 @@ def test_drawn_actions_are_as_likely_as_torch_says(name: str) -> None:
     draws = kind.sample(rows.numpy(), as_numpy(log_std), np.random.default_rng(1))
     log_prob, entropy = kind.log_prob_entropy(rows, log_std, torch.as_tensor(draws))
     assert float(-log_prob.mean()) == pytest.approx(float(entropy.reshape(-1)[0]), abs=0.05)
-
-
-def test_the_mode_is_the_most_likely() -> None:
-    logits = np.array([[0.0, 3.0, 1.0], [2.0, 0.0, 1.0]], np.float32)
-    assert action_kind(spaces.Discrete(3)).mode(logits).tolist() == [1, 0]
-    assert action_kind(spaces.Box(-1, 1, (3,))).mode(logits) is logits
-    kind = action_kind(spaces.MultiDiscrete([2, 1]))
-    assert kind.mode(logits).tolist() == [[1, 0], [0, 0]]
-    assert action_kind(spaces.MultiBinary(3)).mode(logits - 1.5).tolist() == [[0, 1, 0], [1, 0, 0]]
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -454,19 +431,6 @@ def test_zeros_to_store_actions_in(name: str) -> None:
     assert store.dtype == kind.dtype
 
 
-def test_which_kind_for_which_space() -> None:
-    expected = {
-        "discrete": DiscreteActions,
-        "box": BoxActions,
-        "multi discrete": MultiDiscreteActions,
-        "multi binary": MultiBinaryActions,
-        "tuple": ProductActions,
-        "nested": ProductActions,
-    }
-    for name, kind in expected.items():
-        assert type(action_kind(KINDS[name])) is kind
-
-
 @pytest.mark.parametrize(
     "space", [spaces.Text(5), spaces.Tuple([spaces.Discrete(2), spaces.Text(3)])], ids=str
 )
@@ -476,24 +440,19 @@ def test_spaces_without_a_distribution_are_named(space: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("space", "others"),
-    [(BOUNDED, "ppo, sac or td3"), (KINDS["multi discrete"], "ppo or reinforce")],
+    ("require", "space", "problem"),
+    [
+        (require_discrete, BOUNDED, "needs Discrete .*; use ppo, sac or td3"),
+        (require_discrete, KINDS["multi discrete"], "needs Discrete .*; use ppo or reinforce"),
+        (require_bounded_box, spaces.Discrete(3), "needs continuous .*; use dqn, ppo or sac"),
+        (require_bounded_box, NESTED, "needs continuous .*; use ppo or reinforce"),
+    ],
     ids=str,
 )
-def test_discrete_actions_alone(space: Any, others: str) -> None:
-    with pytest.raises(ConfigError, match=f"dqn needs Discrete .* but x has .*; use {others}"):
-        require_discrete(space, "dqn", "x")
+def test_what_an_algorithm_needs(require: Any, space: Any, problem: str) -> None:
+    with pytest.raises(ConfigError, match=f"some_algo {problem}"):
+        require(space, "some_algo", "x")
     assert require_discrete(spaces.Discrete(3), "dqn", "x").n == 3
-
-
-@pytest.mark.parametrize(
-    ("space", "others"),
-    [(spaces.Discrete(3), "dqn, ppo or sac"), (NESTED, "ppo or reinforce")],
-    ids=["discrete", "nested"],
-)
-def test_a_bounded_box_alone(space: Any, others: str) -> None:
-    with pytest.raises(ConfigError, match=f"td3 needs continuous .*use {others}"):
-        require_bounded_box(space, "td3", "x")
     assert require_bounded_box(BOUNDED, "td3", "x").width == 2
 
 

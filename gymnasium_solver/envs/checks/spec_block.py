@@ -40,21 +40,6 @@ def spec_mismatches(
     return problems
 
 
-def missing_parts(spec: Spec) -> list[str]:
-    """Fields that a shipped block must have and this one lacks."""
-    seen = spec.observation_space
-    stated = {
-        "description": spec.description,
-        "goal": spec.goal,
-        "source": spec.source,
-        "action_space.labels": spec.action_space.labels,
-        "observation_space": seen.components or seen.shape or seen.n or seen.variants,
-        "rewards": spec.reward_text or spec.rewards.events or spec.rewards.components,
-        "episode": spec.episode,
-    }
-    return [name for name, value in stated.items() if not value]
-
-
 def _layers(env: VectorEnv) -> Iterator[Any]:
     """The observation spaces from the outermost wrapper to the engine."""
     yield env.observation_space

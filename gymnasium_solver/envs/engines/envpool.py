@@ -123,8 +123,8 @@ def has_id(env_id: str) -> bool:
 
 
 def pool_twin(env_id: str) -> str | None:
-    """For an id with a package (minigrid:MiniGrid-Empty-5x5-v0) the id of the same environment in
-    EnvPool, if it has it."""
+    """The id in EnvPool of an environment whose id names a package
+    (minigrid:MiniGrid-Empty-5x5-v0), if EnvPool has it."""
     package, _, name = env_id.rpartition(":")
     pool_id = name.removeprefix("ALE/")
     try:
@@ -357,7 +357,7 @@ class SkippingPool(EnvPoolEngine):
 def pool_reader(
     space: Space, pool_id: str, env_id: str, state_keys: list[str], kind: str
 ) -> Reader:
-    """From the list that a pool returns to observations; `kind` is MiniGrid's env_kwargs key."""
+    """How to read the list that a pool returns; `kind` is MiniGrid's env_kwargs key."""
     at = {
         key.partition(":")[2].replace(":", "."): i
         for i, key in enumerate(state_keys)

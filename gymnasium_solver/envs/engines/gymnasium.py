@@ -94,7 +94,7 @@ class GymnasiumEngine(Engine):
             self._vec.action_space.contains = lambda actions: True
 
     def _action_conversion(self, native: Space, mode: str) -> Callable[[np.ndarray], Any] | None:
-        """From checked actions to what the vectorised env takes; None: the same."""
+        """A function from checked actions to what the vectorised env takes; None: the same."""
         if is_product(native):
             return partial(to_native_batch, native) if mode == "vector" else None
         if is_box(native) and native != self.action_space:
@@ -170,7 +170,7 @@ class GymnasiumEngine(Engine):
         return array
 
     def goal_functions(self) -> GoalFunctions:
-        """Those of another copy of the env: in some, compute_terminated changes the env's goal."""
+        """The functions of another copy of the env: some change the goal in compute_terminated."""
         if self._goal_env is None:
             try:
                 self._goal_env = self._make_single()

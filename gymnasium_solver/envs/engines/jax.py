@@ -22,8 +22,9 @@ import gymnasium
 import numpy as np
 
 from gymnasium_solver.envs.spec import EnvRequest, EnvSpec
+from gymnasium_solver.envs.suites.own import imported
 from gymnasium_solver.envs.vector import Engine, Info, RawStep, Space, VectorEnv
-from gymnasium_solver.errors import EnvError, MissingError
+from gymnasium_solver.errors import EnvError
 from gymnasium_solver.spaces.observations import Obs, flatten_space
 
 HINT = 'JAX environments are an extra: pip install "gymnasium-solver[jax]"'
@@ -55,7 +56,6 @@ class JaxEngine(Engine):
             engine="jax",
             engine_reason="all envs in one compiled JAX step",
             max_episode_steps=limit,
-            reward_threshold=None,
             suite=suite,
         )
         self._read = flatten_space(functions.observation, spec.env_id)
@@ -161,10 +161,7 @@ def to_numpy(array: Any) -> np.ndarray:
 def make_brax(request: EnvRequest) -> VectorEnv:
     """Build one of Brax's environments; env_kwargs: `backend` and others of its constructor."""
     env_id, env_kwargs = request.env_id, request.env_kwargs
-    try:
-        from brax import envs
-    except ImportError as error:
-        raise MissingError(f"{env_id}: {HINT} ({error})") from error
+    envs = imported("brax.envs", env_id, HINT)
     name = env_id.removeprefix("Brax/")
     if name not in envs._envs:
         known = ", ".join(f"Brax/{known}" for known in sorted(envs._envs))
@@ -192,7 +189,7 @@ def make_brax(request: EnvRequest) -> VectorEnv:
 
 
 def _brax_observation(size: Any) -> Space:
-    """One vector, or where Brax names the sizes of several a Dict of them."""
+    """A vector, or a Dict of vectors where Brax names the sizes of several."""
     if hasattr(size, "items"):
         parts = [(str(name), _brax_observation(part)) for name, part in size.items()]
         return gymnasium.spaces.Dict(parts)
@@ -224,13 +221,8 @@ def make_gymnax(request: EnvRequest) -> VectorEnv:
 def _gymnax_env(env_id: str, env_kwargs: dict[str, Any]) -> tuple[Any, Any]:
     name = env_id.removeprefix("Gymnax/")
     module, _, attribute = name.partition(":")
-    try:
-        import jax  # noqa: F401
-
-        if not attribute:
-            import gymnax
-    except ImportError as error:
-        raise MissingError(f"{env_id}: {HINT} ({error})") from error
+    imported("jax", env_id, HINT)
+    gymnax = None if attribute else imported("gymnax", env_id, HINT)
     try:
         if attribute:
             env = getattr(import_module(module), attribute)()

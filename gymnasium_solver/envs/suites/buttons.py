@@ -63,7 +63,8 @@ class ActionSet:
     def presses(
         self, columns: Sequence[int], width: int
     ) -> Callable[[np.ndarray], list[list[float]]]:
-        """From actions [N] (or [N, buttons]) to `width` numbers a row, ours in `columns`."""
+        """A function from actions [N] (or [N, buttons]) to `width` numbers a row, ours in
+        `columns`."""
         wide = np.zeros((len(self.table), width), np.float64)
         wide[:, list(columns)] = self.table
         if is_discrete(self.space):

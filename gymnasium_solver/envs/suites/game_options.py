@@ -179,7 +179,7 @@ class ScreenOptions(Documented):
 
     @property
     def fields(self) -> dict[str, Any]:
-        """As a config holds them: false where frames keep their size."""
+        """The options as a config holds them: false where frames keep their size."""
         values = self.model_dump(mode="json")
         return {**values, "resize_obs": values["resize_obs"] or False}
 

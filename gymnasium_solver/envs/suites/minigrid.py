@@ -23,7 +23,7 @@ from gymnasium_solver.errors import EnvError
 from gymnasium_solver.spaces.observations import Obs
 
 PREFIXES = ("MiniGrid-", "BabyAI-")
-"""Of the ids of EnvPool and of the package."""
+"""The ids of EnvPool and of the package begin with one of these."""
 KINDS = ("onehot", "image", "dict")
 SIZES = (11, 6, 4)
 """Objects, colours, states of a cell, as MiniGrid numbers them."""

@@ -1,4 +1,5 @@
-"""Base of this project's own environments, vectorised in NumPy (bandit.py, memory.py, probes.py).
+"""Base of this project's own environments, vectorised in NumPy (bandit.py, memory.py, probes.py),
+and how suites read their options.
 
 A subclass holds its state in arrays of N rows and says how to begin episodes, advance and observe,
 and which actions are legal where not all are; autoreset, the time limit and the episode totals are
@@ -7,13 +8,15 @@ the contract's.
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
 
 import numpy as np
 
 from gymnasium_solver.envs.masks import KEY as MASK_KEY
 from gymnasium_solver.envs.spec import EnvRequest, EnvSpec
 from gymnasium_solver.envs.vector import Engine, Info, RawStep, Space
-from gymnasium_solver.errors import EnvError
+from gymnasium_solver.errors import EnvError, MissingError
 from gymnasium_solver.spaces.observations import Obs
 
 Outcome = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -87,6 +90,14 @@ def refuse_unknown(request: EnvRequest, known: Sequence[str]) -> None:
         if name not in known:
             takes = ", ".join(known) or "none"
             raise EnvError(f"{request.env_id}: unknown env_kwargs key {name!r}. It takes: {takes}.")
+
+
+def imported(module: str, asked_by: str, hint: str) -> Any:
+    """A module of an extra; MissingError with what to install."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise MissingError(f"{asked_by}: {hint} ({error})") from error
 
 
 def whole_option(

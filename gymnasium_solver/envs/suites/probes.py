@@ -372,7 +372,7 @@ def _same_bits(achieved: Array, desired: Array) -> Array:
 class Image(OwnEnv):
     """Does the policy see an image? A bright square is somewhere in its left or its right half;
     reward 1 for the action that names the side, else -1, and the episode ends. The mean of all
-    pixels is no help. `shape` is [channels, height, width], the channels all alike (a stack of
+    pixels does not help. `shape` is [channels, height, width], the channels all alike (a stack of
     frames that stand still), or [height, width, channels]; see nets/cnn.py."""
 
     def __init__(self, request: EnvRequest) -> None:

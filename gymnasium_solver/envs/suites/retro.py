@@ -23,7 +23,7 @@ from gymnasium_solver.envs.engines.async_envs import deaf_to_ctrl_c
 from gymnasium_solver.envs.spec import EnvRequest, EnvSpec
 from gymnasium_solver.envs.suites.buttons import ActionSet, screen_space
 from gymnasium_solver.envs.suites.game_options import SCREEN_FIELDS, ScreenOptions
-from gymnasium_solver.envs.suites.own import refuse_unknown
+from gymnasium_solver.envs.suites.own import imported, refuse_unknown
 from gymnasium_solver.envs.vector import Engine, Info, RawStep, env_seeds
 from gymnasium_solver.envs.wrappers.frames import AreaResize, FrameStack, gray
 from gymnasium_solver.errors import EnvError, MissingError
@@ -38,11 +38,7 @@ _MENU = ("START", "SELECT", "MODE")
 
 def import_retro(asked_by: str) -> Any:
     """stable-retro, or EnvError with what to install."""
-    try:
-        import stable_retro
-    except ImportError as error:
-        raise MissingError(f"{asked_by}: {HINT} ({error})") from error
-    return stable_retro
+    return imported("stable_retro", asked_by, HINT)
 
 
 def find_game(env_id: str) -> str:
@@ -95,7 +91,6 @@ class RetroEngine(Engine):
             engine="retro",
             engine_reason="stable-retro, one process a game",
             max_episode_steps=limit,
-            reward_threshold=None,
             suite="retro",
             protocol=options.fields | {"actions": actions} | choice,
         )

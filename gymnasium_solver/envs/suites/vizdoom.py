@@ -37,10 +37,10 @@ from gymnasium_solver.envs.engines.async_envs import deaf_to_ctrl_c
 from gymnasium_solver.envs.spec import EnvRequest, EnvSpec
 from gymnasium_solver.envs.suites.buttons import ActionSet, screen_space
 from gymnasium_solver.envs.suites.game_options import SCREEN_FIELDS, ScreenOptions
-from gymnasium_solver.envs.suites.own import refuse_unknown
+from gymnasium_solver.envs.suites.own import imported, refuse_unknown
 from gymnasium_solver.envs.vector import Engine, Info, RawStep, Space, env_seeds
 from gymnasium_solver.envs.wrappers.frames import VIZDOOM_GRAY, AreaResize, FrameStack, gray
-from gymnasium_solver.errors import EnvError, MissingError
+from gymnasium_solver.errors import EnvError
 from gymnasium_solver.spaces.observations import Obs
 from gymnasium_solver.suggest import did_you_mean
 
@@ -55,7 +55,7 @@ SCENARIOS = (
 _E1M1_FILE, _E1M1_SETTINGS = "freedoom1.cfg", {"doom_map": "E1M1"}
 _FRAME = (120, 160)  # as the game draws for us: half the steps' time of 240 x 320
 _OPTIONS = (*SCREEN_FIELDS, "actions", "config_path", "settings", "pixels_only", "variables")
-# In every step's info, beside the scenario's own game variables.
+# In every step's info, in addition to the scenario's own game variables.
 _VARIABLES = (
     *("HEALTH", "ARMOR", "AMMO2", "SELECTED_WEAPON_AMMO", "KILLCOUNT", "HITCOUNT", "DAMAGE_TAKEN"),
 )
@@ -73,7 +73,7 @@ class VizDoomEngine(Engine):
     def __init__(self, request: EnvRequest) -> None:
         refuse_unknown(request, _OPTIONS)
         env_id, n_envs, env_kwargs = request.env_id, request.n_envs, request.env_kwargs
-        self._vizdoom = _import_vizdoom(env_id)
+        self._vizdoom = imported("vizdoom", env_id, HINT)
         self._config_path, settings = _scenario(env_id, env_kwargs, self._vizdoom.scenarios_path)
         self._settings = {**settings, **_settings(env_id, env_kwargs.get("settings", {}))}
         self._options = ScreenOptions.read(env_id, env_kwargs)
@@ -94,7 +94,6 @@ class VizDoomEngine(Engine):
             engine="vizdoom",
             engine_reason="the vizdoom package, one process a game",
             max_episode_steps=request.max_episode_steps or own_limit,
-            reward_threshold=None,
             suite="vizdoom",
             protocol=self._options.fields | {"actions": env_kwargs.get("actions", "single")},
         )
@@ -274,14 +273,6 @@ def _working_in(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.chdir(before)
-
-
-def _import_vizdoom(env_id: str) -> Any:
-    try:
-        import vizdoom
-    except ImportError as error:
-        raise MissingError(f"{env_id}: {HINT} ({error})") from error
-    return vizdoom
 
 
 def _settings(env_id: str, value: Any) -> dict[str, Any]:

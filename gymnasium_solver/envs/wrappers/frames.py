@@ -109,7 +109,7 @@ class FrameLayout(NamedTuple):
     height: int
     width: int
     axis: int | None
-    """Of the channels in (N, ...): 1 or -1; None: no such axis."""
+    """The axis of the channels in (N, ...): 1 or -1; None: there is no such axis."""
 
     def planes(self, obs: np.ndarray) -> np.ndarray:
         """(N, ...) -> (N, channels, height, width)."""

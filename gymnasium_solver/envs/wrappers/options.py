@@ -147,7 +147,7 @@ def is_path(name: Any) -> bool:
 
 
 def object_at(path: str, what: str) -> Any:
-    """What an import path (module.name or module:name) names; EnvError if there is no such."""
+    """What an import path (module.name or module:name) names; EnvError if it names nothing."""
     module_name, _, name = path.partition(":") if ":" in path else path.rpartition(".")
     try:
         module = import_module(module_name)

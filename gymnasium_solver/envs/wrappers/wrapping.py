@@ -230,7 +230,7 @@ class Option:
     takes: str
     """The values it takes, in words."""
     default: Any
-    """None where there is none: see `is_required`."""
+    """None where the option has no default: see `is_required`."""
     is_required: bool
 
 
