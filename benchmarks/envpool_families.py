@@ -22,8 +22,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from gymnasium_solver.backends.isolated import run_isolated
 from gymnasium_solver.bench.harness import ROOT, describe, earlier, header, say, table, write
-from gymnasium_solver.cli.workers import run_isolated
 
 NAME = "envpool_families"
 TASK = f"benchmarks.{NAME}:try_id"

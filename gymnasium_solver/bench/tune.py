@@ -1,7 +1,7 @@
 """How fast the environments of a config step on this machine, by engine, number and threads.
 
-Each case is measured in a process of its own (cli/workers.py), so that one that hangs or crashes
-affects no other. Actions are random and drawn beforehand; reset rows are not counted.
+Each case is measured in a process of its own (backends/isolated.py), so that one that hangs or
+crashes affects no other. Actions are random and drawn beforehand; reset rows are not counted.
 """
 
 import os

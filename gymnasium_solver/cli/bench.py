@@ -124,8 +124,8 @@ def tune_envs(args: Args) -> int:
 
 def _run_cases(args: Args, target: str, config: "Config") -> "list[Speed]":
     """Measure every case, one after the other."""
+    from gymnasium_solver.backends.isolated import run_isolated
     from gymnasium_solver.bench.tune import ENGINES, TASK, Case, Speed, cases
-    from gymnasium_solver.cli.workers import run_isolated
     from gymnasium_solver.config.cpus import cpu_count
 
     n = config.n_envs

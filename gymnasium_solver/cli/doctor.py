@@ -424,7 +424,7 @@ examples:
   gsolve smoke mujoco --jobs 4 --json
 """)
 def smoke(args: Args) -> int:
-    from gymnasium_solver.cli.workers import run_isolated
+    from gymnasium_solver.backends.isolated import run_isolated
     from gymnasium_solver.config.find import find_configs
 
     pattern = args.pattern or args.filter

@@ -1,8 +1,6 @@
 """Verbs about environments: `envs`, `envs show`, `baselines` and `roms`."""
 
 import sys
-import tempfile
-import zipfile
 from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
@@ -31,7 +29,7 @@ from gymnasium_solver.envs.catalogue import (
     list_environments,
     observation_text,
 )
-from gymnasium_solver.paths import is_file, is_folder, output_file, user_path
+from gymnasium_solver.paths import output_file, user_path
 
 if TYPE_CHECKING:
     from gymnasium_solver.config.spec import ActionSpec, ObservationView, Spec
@@ -335,7 +333,7 @@ def baselines(args: Args) -> int:
 
 def _measure(args: Args, pattern: str | None) -> tuple[list[Baseline], int]:
     """Play, print each result as it ends, write --out; return the records and the failures."""
-    from gymnasium_solver.cli.workers import run_isolated
+    from gymnasium_solver.backends.isolated import run_isolated
     from gymnasium_solver.experiments.measure_baselines import games, write_records
 
     if args.out:
@@ -414,55 +412,27 @@ A ROM is recognised by its content, not its name, also inside .zip archives.
 Airstriker-Genesis is free and comes with the package.
 """)
 def roms(args: Args) -> None:
-    from gymnasium_solver.envs.suites.retro import import_retro
+    from gymnasium_solver.envs.suites.retro import import_roms, list_games
 
-    data = import_retro("gsolve roms").data
+    games = list_games()
     if args.action == "list":
-        _list_games(args, data)
+        _list_games(args, games)
         return
     if args.dir is None:
         raise UsageError("import needs a folder; as in: gsolve roms import ~/roms")
-    new = [f"Retro/{game}" for game in import_roms(data, user_path(args.dir))]
+    new = import_roms(user_path(args.dir))
     nothing = "no new ROM of a game that stable-retro knows"
     tell(args, new, "\n".join(f"imported {game}" for game in new) or nothing)
 
 
-def _list_games(args: Args, data: Any) -> None:
+def _list_games(args: Args, games: dict[str, bool]) -> None:
     pattern = args.dir or ""
     found = {
-        f"Retro/{game}": is_here
-        for game, is_here in _games(data).items()
-        if pattern.lower() in game.lower() and (is_here or args.all)
+        game: is_here
+        for game, is_here in games.items()
+        if pattern.lower() in game.removeprefix("Retro/").lower() and (is_here or args.all)
     }
     more = "" if args.all else "; --all includes games whose ROM is missing"
     lines = [f"{game}{'' if is_here else '   (no ROM)'}" for game, is_here in found.items()]
     text = "\n".join(lines) or f"no game has {pattern!r} in its name{more}"
     tell(args, [{"env_id": game, "has_rom": is_here} for game, is_here in found.items()], text)
-
-
-def _games(data: Any) -> dict[str, bool]:
-    """Every game that stable-retro knows -> whether its ROM is installed."""
-    from gymnasium_solver.envs.suites.retro import has_rom
-
-    return {game: has_rom(data, game) for game in data.list_games(data.Integrations.ALL)}
-
-
-def import_roms(data: Any, folder: Path) -> list[str]:
-    """Copy the ROMs under a folder (or one file) to where stable-retro looks for them."""
-    if not (is_folder(folder) or is_file(folder)):
-        raise UsageError(f"{folder} does not exist")
-    before = {game for game, is_here in _games(data).items() if is_here}
-    with tempfile.TemporaryDirectory() as unpacked:
-        files = [folder] if folder.is_file() else [p for p in folder.rglob("*") if p.is_file()]
-        for number, archive in enumerate([p for p in files if p.suffix.lower() == ".zip"]):
-            try:
-                with zipfile.ZipFile(archive) as content:
-                    content.extractall(Path(unpacked) / str(number))
-            except (zipfile.BadZipFile, OSError, RuntimeError):  # RuntimeError: has a password
-                continue
-        files += [p for p in Path(unpacked).rglob("*") if p.is_file()]
-        try:
-            data.merge(*(str(path) for path in files), quiet=True)
-        except PermissionError as error:
-            raise UsageError(f"the package's folder cannot be written to: {error}") from error
-    return sorted(game for game, is_here in _games(data).items() if is_here and game not in before)

@@ -1,39 +1,40 @@
-"""`gsolve train` with several runs: seeds, configs, ablations, side by side."""
+"""`gsolve train` with several runs: seeds, configs, ablations, side by side here or elsewhere."""
 
 import importlib
 import importlib.util
 import os
 import re
+import shlex
+import shutil
+import sys
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gymnasium_solver.cli import placement
 from gymnasium_solver.cli.field_flags import as_flag, changes_of, load_target
 from gymnasium_solver.cli.flags import Args, UsageError, root_of
-from gymnasium_solver.errors import ConfigError, GsolveError
+from gymnasium_solver.errors import GsolveError
 
 if TYPE_CHECKING:
     from gymnasium_solver.backends.nursery import Nursery
-    from gymnasium_solver.config.schema import Config
+    from gymnasium_solver.backends.resources import Resources
     from gymnasium_solver.experiments.experiment import Experiment
+    from gymnasium_solver.experiments.pool import Backend
 
 MANY_FLAGS = ("seeds", "jobs", "stack", "ablations", "experiment", "backend", "detach")
 NOT_TOGETHER = ("run_name", "run_dir", "if_exists", "epoch", "list_envs")
 HOW = ("jobs", "backend", "resources", "sbatch", "track", "runs[-_]dir")  # not what is run
-MOST_SEEDS = 10_000
+FOLLOW_S = 3.0
 MATPLOTLIB = "matplotlib.pyplot"
 
 
 def is_many(args: Args) -> bool:
     """Whether this command line of `gsolve train` means an experiment."""
     is_asked = any(getattr(args, name) not in (None, False) for name in MANY_FLAGS)
-    return is_asked or len(args.words) > 1 or any(is_pattern(target) for target in args.words)
-
-
-def is_pattern(target: str) -> bool:
-    return any(sign in target for sign in "*?,") and not os.path.exists(target)
+    has_pattern = any(set("*?,") & set(word) and not os.path.exists(word) for word in args.words)
+    return is_asked or len(args.words) > 1 or has_pattern
 
 
 def find_experiment(args: Args) -> "Experiment | None":
@@ -54,7 +55,7 @@ def find_experiment(args: Args) -> "Experiment | None":
 
 def train_many(args: Args) -> int:
     """Create an experiment, or take up the one of this name, and run it."""
-    if not args.stack or placement.backend_of(args) != "local" or args.detach:
+    if not args.stack or backend_of(args) != "local" or args.detach:
         return _train_many(args)
     from gymnasium_solver.backends.nursery import Nursery
     from gymnasium_solver.experiments.stack import IMPORTS
@@ -65,6 +66,7 @@ def train_many(args: Args) -> int:
 
 def _train_many(args: Args, nursery: "Nursery | None" = None) -> int:
     from gymnasium_solver.experiments import experiment as experiments
+    from gymnasium_solver.experiments.selection import ablated, expand, label_of, parse_seeds
     from gymnasium_solver.experiments.stack import default_stacks
 
     _check_flags(args)
@@ -76,13 +78,17 @@ def _train_many(args: Args, nursery: "Nursery | None" = None) -> int:
     targets = expand([*args.words, *args.config_id])
     if not targets:
         raise UsageError("no config given, for example: gsolve train CartPole-v1:ppo --seeds 5")
-    configs = [(label_of(target), load_target(args, target)) for target in targets]
+    configs = []
+    for target in targets:
+        configs.append((label_of(target), load_target(args, target)))
+        if args.ablations is not None:
+            path, changes = Path(args.ablations), changes_of(args)
+            configs += ablated(label_of(target), target, path, *changes, args.trust)
     seeds = parse_seeds(args.seeds, configs[0][1].seed)
-    if args.ablations is not None:
-        configs = _with_ablations(configs, args, targets)
     stacks = None
     if args.stack:
-        placement.check_stack(args)
+        if (backend := backend_of(args)) != "local":
+            raise UsageError(f"--stack trains in one process here: remove --backend {backend}")
         stacks = args.jobs or default_stacks([config for _, config in configs], len(seeds))
     made = experiments.create(configs, seeds, root, name=name, command=args.command, stacks=stacks)
     print(
@@ -101,7 +107,7 @@ def _check_flags(args: Args) -> None:
         raise UsageError("--seed is for a single run; use --seeds")
     if args.render:
         raise UsageError("--render shows a single run; gsolve play RUN --follow shows one of many")
-    if placement.backend_of(args) == "local" and importlib.util.find_spec("torch") is None:
+    if backend_of(args) == "local" and importlib.util.find_spec("torch") is None:
         raise ModuleNotFoundError("no torch to train with here", name="torch")
 
 
@@ -134,14 +140,14 @@ def run_placed(
 ) -> int:
     """Run what is left of an experiment where --backend says. `nursery`: forks the processes of
     stacks on this machine."""
-    name = placement.backend_of(args)
+    name = backend_of(args)
     experiment.check_trust(args.trust)
     if name == "slurm":
-        return placement.on_slurm(experiment, args, at_end)
+        return _on_slurm(experiment, args, at_end)
     if name in ("dstack", "modal"):
-        return placement.on_service(name, experiment, args)
+        return _on_service(name, experiment, args)
     if args.detach:
-        return placement.detach(experiment, args)
+        return _detach(experiment, args)
     return _run_tasks(experiment, args, at_end, nursery)
 
 
@@ -156,11 +162,10 @@ def _run_tasks(
     from gymnasium_solver.experiments.pool import FAILED
     from gymnasium_solver.runs.files import locked
 
-    os.environ |= placement.tracked(args)
+    os.environ |= _tracked(args)
     at_once = args.jobs or experiment.stacks or min(len(experiment.members), cpu_count())
     with locked(experiment.path):
-        configs = experiment.config_files()
-        backend = placement.pool_backend(args.backend or "local", configs, args)
+        backend = pool_backend(args, experiment.config_files())
         if nursery is not None:
             backend = LocalBackend(nursery)
         pool = experiment.pool(max(1, at_once), backend)
@@ -210,72 +215,110 @@ def summarise(experiment: "Experiment") -> None:
     print(f"{written}  (gsolve compare {experiment.id} shows it again)")
 
 
-# --- what is trained
+# --- elsewhere
 
 
-def expand(targets: Sequence[str]) -> list[str]:
-    """`CartPole-v1:ppo,dqn` and `CartPole-v1:*` name several configs."""
-    from gymnasium_solver.config.find import find_configs
+def backend_of(args: Args) -> str:
+    from gymnasium_solver.backends.placement import check_backend
 
-    found: list[str] = []
-    for target in targets:
-        head, colon, tail = target.rpartition(":")
-        if not is_pattern(target):
-            found.append(target)
-        elif colon and "," in tail:
-            found += expand([f"{head}:{part.strip()}" for part in tail.split(",") if part.strip()])
-        else:
-            names = [entry.name for entry in find_configs(target)]
-            if not names:
-                raise ConfigError(f"no config matches {target!r}; gsolve list shows all")
-            found += names
-    return list(dict.fromkeys(found))
+    return check_backend(args.backend, sbatch=args.sbatch, resources=args.resources)
 
 
-def label_of(target: str) -> str:
-    """A file is labelled by its name, without folders."""
-    return target.rpartition("/")[2] if target.endswith((".yaml", ".yml", ".json")) else target
+def _detach(experiment: "Experiment", args: Args) -> int:
+    """Start a coordinator in the background, which runs the experiment."""
+    from gymnasium_solver.backends import local
+
+    words = ["train", "--resume", str(experiment.path), "--runs-dir", str(experiment.root)]
+    given = {"jobs": args.jobs, "backend": args.backend, "resources": args.resources}
+    for name, value in (given | {"track": ",".join(args.track) or None}).items():
+        words += [] if value is None else [f"--{name}", str(value)]
+    job = local.start(local.gsolve(*words, *["--trust"] * args.trust), experiment.path)
+    print(
+        f"{experiment.id} runs in the background (process {job.pid})\n"
+        f"  gsolve experiments {experiment.id} --watch\n  gsolve jobs logs {experiment.id}\n"
+        f"  gsolve jobs cancel {experiment.id}"
+    )
+    return 0
 
 
-def parse_seeds(text: str | None, first: int | None) -> list[int]:
-    """`5`: five seeds from the config's own on (or 1); `1,2,7`: these; `3..7`: a range."""
-    start = 1 if first is None else first
-    if text is None:
-        return [start]
-    plain = text.replace(" ", "").replace("_", "")
-    if match := re.fullmatch(r"(\d+)\.\.(\d+)", plain):
-        low, high = int(match[1]), int(match[2])
-        seeds = list(range(low, min(high, low + MOST_SEEDS) + 1))
-    elif plain.isdecimal():
-        seeds = list(range(start, start + min(int(plain), MOST_SEEDS + 1)))
-    elif re.fullmatch(r"\d+(,\d+)*,?", plain):
-        seeds = [int(part) for part in plain.split(",") if part]
-    else:
-        raise UsageError(f"--seeds {text}: expected a count (5), a list (1,2,7) or a range (3..7)")
-    if not seeds or len(seeds) > MOST_SEEDS:
-        raise UsageError(f"--seeds {text}: expected 1 to {MOST_SEEDS} seeds")
-    if len(set(seeds)) < len(seeds):
-        raise UsageError(f"--seeds {text}: a seed is given twice")
-    return seeds
+def _tracked(args: Args) -> dict[str, str]:
+    """The environment variable that makes runs start their trackers."""
+    from gymnasium_solver.share.trackers.sink import read_names
+
+    return {"GSOLVE_TRACK": ",".join(read_names(",".join(args.track)))} if args.track else {}
 
 
-def _with_ablations(
-    configs: "list[tuple[str, Config]]", args: Args, targets: Sequence[str]
-) -> "list[tuple[str, Config]]":
-    """Each config as it is, and once with each overlay of the file."""
-    from gymnasium_solver.experiments.benchmark import read_ablations
-    from gymnasium_solver.training.prepare import load_config
+def needs_of(args: Args, configs: Sequence[Path]) -> "Resources":
+    from gymnasium_solver.backends import placement
 
-    overrides, fill = changes_of(args)
-    overlays = read_ablations(Path(args.ablations))
-    result = []
-    for (label, config), target in zip(configs, targets, strict=True):
-        result.append((label, config))
-        for name, overlay in overlays.items():
-            fields = {**overrides, **overlay}
-            try:
-                changed = load_config(target, overrides=fields, fill=fill, trust=args.trust)
-            except ConfigError as error:
-                raise ConfigError(f"{args.ablations}: {name}: {error}") from None
-            result.append((f"{label} {name}", changed))
-    return result
+    needs, note = placement.needs_of(configs, args.resources)
+    print(note, file=sys.stderr if getattr(args, "json", False) else None)
+    return needs
+
+
+def pool_backend(args: Args, configs: Sequence[Path]) -> "Backend | None":
+    """What a coordinator here starts runs of these configs on; None: this machine."""
+    if (name := backend_of(args)) == "local":
+        return None
+    from gymnasium_solver.backends import placement
+
+    return placement.pool_backend(name, needs_of(args, configs), args.sbatch)
+
+
+def _on_slurm(experiment: "Experiment", args: Args, at_end: Callable[[], None]) -> int:
+    """Submit a job array, and follow it unless --detach."""
+    from gymnasium_solver.backends import placement, slurm
+
+    script = slurm.write_script(
+        experiment.path / "slurm",
+        [experiment.task(member).argv for member in experiment.members],
+        needs_of(args, experiment.config_files()),
+        name=experiment.id,
+        jobs=args.jobs,
+        env=_tracked(args),
+        options=placement.sbatch_options(args.sbatch),
+    )
+    job_id = slurm.submit(script)
+    print(f"submitted {script} as Slurm job {job_id}")
+    return 0 if args.detach else _follow(experiment, args, job_id, at_end)
+
+
+def _follow(experiment: "Experiment", args: Args, job_id: str, at_end: Callable[[], None]) -> int:
+    """Show the runs of an experiment that trains elsewhere until its job is over."""
+    from gymnasium_solver.backends import slurm
+    from gymnasium_solver.cli.many_table import ManyTable
+    from gymnasium_solver.experiments.experiment import Progress, counts
+
+    progress = Progress(experiment)
+    try:
+        with ManyTable(progress, args.quiet) as table:
+            while slurm.is_active(job_id):
+                table.on_poll()
+                time.sleep(FOLLOW_S)
+    except KeyboardInterrupt:
+        print(f"the job continues; gsolve jobs cancel {experiment.id} ends it")
+        raise
+    rows = progress.rows()
+    print(counts(rows))
+    at_end()
+    return 0 if all(row.status == "finished" for row in rows) else 1
+
+
+def _on_service(backend: str, experiment: "Experiment", args: Args) -> int:
+    """Write what dstack or Modal needs, and hand it over if its command is installed."""
+    from gymnasium_solver.backends import cloud
+    from gymnasium_solver.experiments.experiment import CONFIGS
+
+    runs = [
+        cloud.CloudRun(m.run, (experiment.path / CONFIGS / m.config).read_text(), m.seed)
+        for m in experiment.members
+    ]
+    needs = needs_of(args, experiment.config_files())
+    made = cloud.write(backend, experiment.path / backend, experiment.id, runs, needs)
+    print(f"wrote {made}")
+    if shutil.which(backend) is None:
+        file = made / "RUN.dstack.yml" if made.is_dir() else made
+        command = shlex.join(cloud.command(backend, file))
+        print(f"{backend} is not installed here. Start it with:\n  {command}")
+        return 0
+    return cloud.submit(backend, made)

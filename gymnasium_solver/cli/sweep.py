@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gymnasium_solver.cli.sweep_show  # noqa: F401 (it declares the verbs within this one)
-from gymnasium_solver.cli import placement
+from gymnasium_solver.cli import many
 from gymnasium_solver.cli.field_flags import as_flag, field_verb, overrides_of, target_of
 from gymnasium_solver.cli.flags import Args, UsageError, root_of
 from gymnasium_solver.cli.tables import tell
@@ -104,8 +104,12 @@ def sweep(args: Args) -> int:
 
 
 def run_command(args: Args) -> int:
-    place = placement.backend_of(args)  # reported before anything is written
-    placement.check_shared(place)
+    place = many.backend_of(args)  # reported before anything is written
+    if place in ("dstack", "modal"):
+        raise UsageError(
+            f"--backend {place}: its runs have a disk of their own, but a sweep reads their "
+            "results to choose the next ones; use local, ray or slurm"
+        )
     notes: list[str] = []
     if args.resume is not None:
         sweep = resumed(args)
@@ -123,7 +127,7 @@ def run_command(args: Args) -> int:
         jobs = prepared.plan.jobs
     from gymnasium_solver.cli.sweep_show import run_and_show
 
-    backend = placement.pool_backend(place, [sweep.base_path], args)
+    backend = many.pool_backend(args, [sweep.base_path])
     return run_and_show(args, sweep, jobs, notes, backend)
 
 

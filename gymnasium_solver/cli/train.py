@@ -72,10 +72,18 @@ def run_command(args: Args) -> int:
 def train(args: Args, config: "Config") -> int:
     """Train a config in a new run, or in the one that --run-name and --if-exists mean."""
     from gymnasium_solver.cli.console import TrainConsole
-    from gymnasium_solver.cli.train_flags import choose_place, console_options, followers
+    from gymnasium_solver.cli.train_flags import console_options, followers
     from gymnasium_solver.training import loop
+    from gymnasium_solver.training.run_place import choose_place
 
-    place = choose_place(args, config)
+    place = choose_place(
+        root_of(args),
+        config,
+        name=args.run_name,
+        folder=args.run_dir,
+        if_exists=args.if_exists,
+        trust=args.trust,
+    )
     if place.is_finished:
         print(f"{place.path} is finished; gsolve run shows its result")
         return 0

@@ -1,29 +1,18 @@
-"""What the command line of `gsolve train` means: its flags, the folder of the run, the observers.
-
-A start that may be repeated, after a preemption or by a job array, is `--run-name NAME --if-exists
-resume`: it trains, continues exactly, or says that the run is finished.
-"""
+"""What the command line of `gsolve train` means: its flags, the config, what observes the run."""
 
 import json
 import os
-import re
 import shlex
-import shutil
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gymnasium_solver.cli.field_flags import overrides_of
-from gymnasium_solver.cli.flags import Args, UsageError, root_of
-from gymnasium_solver.lanes import current_lane
-from gymnasium_solver.paths import is_file, is_folder, user_path
-from gymnasium_solver.suggest import did_you_mean
+from gymnasium_solver.cli.flags import Args, UsageError
 
 if TYPE_CHECKING:
     from gymnasium_solver.config.schema import Config
     from gymnasium_solver.runs.resolve import ResolvedCheckpoint
-    from gymnasium_solver.runs.run import Run
     from gymnasium_solver.training.observer import Observer
 
 HELP = """\
@@ -103,7 +92,6 @@ HIDDEN = """
 --list-envs [FILTER]
 --wandb-sweep
 """
-POLICIES = ("error", "resume", "restart", "new")
 # What `wandb agent` sets when it starts the program of a sweep, once per trial.
 AGENT_PARAMS, AGENT_RUN = "WANDB_SWEEP_PARAM_PATH", "WANDB_RUN_ID"
 
@@ -229,106 +217,3 @@ def going_back(found: "ResolvedCheckpoint") -> list[str]:
         f"going back to {env_steps:,} env steps; everything later is removed: "
         f"checkpoints {names}, and their metrics and evaluations"
     ]
-
-
-# --- the folder of the run
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a run goes: its folder is `root / name`, or a new one in `root` without a name."""
-
-    root: Path
-    name: str | None = None
-    is_resume: bool = False
-    is_finished: bool = False
-    note: str = ""
-
-    @property
-    def path(self) -> Path:
-        return self.root / str(self.name)
-
-
-def choose_place(args: Args, config: "Config") -> Place:
-    """The folder for this command line, after applying --if-exists to one that exists."""
-    name, folder, policy = args.run_name, args.run_dir, args.if_exists
-    if name is None and folder is None:
-        if policy is not None:
-            raise UsageError("--if-exists needs --run-name NAME or --run-dir DIR")
-        return Place(root_of(args))
-    if name is not None and folder is not None:
-        raise UsageError("give --run-name or --run-dir, not both")
-    path = root_of(args) / name if folder is None else user_path(folder)
-    if policy is not None and policy not in POLICIES:
-        hint = did_you_mean(policy, POLICIES) or f"Expected {', '.join(POLICIES)}."
-        raise UsageError(f"--if-exists {policy}: unknown. {hint}")
-    if not (is_folder(path) or is_file(path)):
-        return Place(path.parent, path.name) if folder else Place(root_of(args), name)
-    return _existing(path.parent, path.name, policy or "error", config, args.trust)
-
-
-def _existing(root: Path, name: str, policy: str, config: "Config", trust: bool) -> Place:
-    from gymnasium_solver.runs.checkpoint import list_checkpoints
-    from gymnasium_solver.runs.manage import archive, refuse_running
-    from gymnasium_solver.runs.run import JOB_FILES, Run, clear_run, is_run, is_unfinished
-
-    run = Run(root / name)
-    if is_unfinished(run.path):
-        return Place(root, name)
-    if not is_run(run.path):
-        raise UsageError(f"{run.path} exists and is not a run; choose another name")
-    if policy != "new":
-        refuse_running([run])
-    if policy == "error":
-        raise UsageError(
-            f"{run.path} exists; add --if-exists resume (continue it), restart (archive it and "
-            "train anew) or new (add a number to the name)"
-        )
-    if policy == "new":
-        number = 2
-        while (root / f"{name}-{number}").exists():
-            number += 1
-        return Place(root, f"{name}-{number}")
-    if policy == "resume" and list_checkpoints(run.checkpoints_dir):
-        _check_same(run, config, trust)
-        is_finished = run.meta().get("status") == "finished"
-        return Place(root, name, is_resume=not is_finished, is_finished=is_finished)
-    if policy == "resume" and any((run.path / name).exists() for name in JOB_FILES):
-        # Killed before its first checkpoint. The job that trains it anew is this very process,
-        # whose files must stay where they are.
-        clear_run(run.path)
-        return Place(root, name)
-    if policy == "resume" and current_lane() is not None:
-        # The same in a stack, whose files are elsewhere. Moved first: a kill leaves no part of it.
-        gone = root / f".{name}-{os.getpid()}"
-        shutil.rmtree(run.path.rename(gone))
-        return Place(root, name)
-    # The same without a job, or to be trained anew.
-    created = str(run.meta().get("created_at", ""))[:19]
-    aside = Run(root / f"{name}-{re.sub('[^0-9]', '', created)}")
-    run.path.rename(aside.path)
-    return Place(root, name, note=f"the earlier run is now {archive([aside])[0]}")
-
-
-def _check_same(run: "Run", config: "Config", trust: bool) -> None:
-    """A resumed run keeps its config, so other flags now would be ignored: refuse them. What was
-    changed while it trained (`gsolve set`) is no difference."""
-    from gymnasium_solver.config.load import config_dict
-    from gymnasium_solver.runs.edits import values_at_start
-    from gymnasium_solver.training.prepare import load_config
-
-    saved = config_dict(load_config(str(run.config_path), trust=trust)) | values_at_start(run)
-    given = config_dict(config)
-    if given.get("seed") is None:
-        given["seed"] = saved.get("seed")
-    # A run records what `auto` has become.
-    other = [
-        name
-        for name in {**saved, **given}
-        if saved.get(name) != given.get(name) and given.get(name) != "auto"
-    ]
-    if other:
-        raise UsageError(
-            f"{run.id} was started with other values of {', '.join(other)}. Continue it with "
-            f"gsolve train --resume {run.id}, or train anew with --if-exists restart"
-        )

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gymnasium_solver.backends import local
-from gymnasium_solver.cli import placement
+from gymnasium_solver.cli import many
 from gymnasium_solver.cli.main import main
 from gymnasium_solver.experiments import pool as pools
 from gymnasium_solver.experiments.search import sweep_report as reports
@@ -150,11 +150,11 @@ def test_where_trials_train(
     assert not (runs / "sweeps").exists()
     asked: list[str] = []
 
-    def ray(name: str, configs: Any, args: Any) -> FakeBackend:
-        asked.append(name)
+    def ray(args: Any, configs: Any) -> FakeBackend:
+        asked.append(many.backend_of(args))
         return FakeBackend()
 
-    monkeypatch.setattr(placement, "pool_backend", ray)
+    monkeypatch.setattr(many, "pool_backend", ray)
     words = ("--trials", "2", "--final", "0", "--backend", "ray")
     code, _, _ = gsolve(capsys, *START, *words, "-q")
     assert code == 0

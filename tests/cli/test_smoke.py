@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from gymnasium_solver.backends.isolated import run_isolated
 from gymnasium_solver.cli.main import main
-from gymnasium_solver.cli.workers import run_isolated
 from gymnasium_solver.errors import GsolveError
 from gymnasium_solver.training import config_tests
 

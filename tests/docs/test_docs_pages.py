@@ -29,6 +29,7 @@ from gymnasium_solver.cli.main import main, module_of, verb_names
 from gymnasium_solver.config.find import read_config_file
 from gymnasium_solver.envs import wrappers
 from gymnasium_solver.experiments.search import prepare as sweep_prepare
+from gymnasium_solver.experiments.selection import expand, parse_seeds
 from gymnasium_solver.runs import query
 from gymnasium_solver.runs.metrics import METRICS
 from gymnasium_solver.training.prepare import load_config
@@ -148,8 +149,8 @@ def check(words: list[str]) -> None:
     args = read_fields(verb, argv)
     resumes = verb == "train" and args.resume is not None
     if verb == "train" and many.is_many(args) and not resumes:
-        many.parse_seeds(args.seeds, None)
-        for name in many.expand(args.words):
+        parse_seeds(args.seeds, None)
+        for name in expand(args.words):
             load_target(args, name)
         return
     target = target_of(args)

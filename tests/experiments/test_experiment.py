@@ -7,9 +7,8 @@ import pytest
 
 import gymnasium_solver.cli.train  # noqa: F401 (it declares the verb)
 from gymnasium_solver.cli.field_flags import read_fields
-from gymnasium_solver.cli.flags import UsageError
 from gymnasium_solver.cli.main import main
-from gymnasium_solver.cli.many import expand, is_many, parse_seeds
+from gymnasium_solver.cli.many import is_many
 from gymnasium_solver.config.load import config_dict
 from gymnasium_solver.config.yaml_file import dump_yaml, read_file
 from gymnasium_solver.errors import ConfigError, RunError, TrustError
@@ -27,6 +26,7 @@ from gymnasium_solver.experiments.experiment import (
     status_of,
 )
 from gymnasium_solver.experiments.groups import experiment_groups, group_runs
+from gymnasium_solver.experiments.selection import expand, parse_seeds
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.training.prepare import load_config
 
@@ -45,7 +45,7 @@ def test_seeds(text: str | None, first: int | None, seeds: list[int]) -> None:
 
 @pytest.mark.parametrize("text", ["0", "a", "1,1", "5..3", "-1", "1.5", "99999"])
 def test_wrong_seeds(text: str) -> None:
-    with pytest.raises(UsageError, match="--seeds"):
+    with pytest.raises(ConfigError, match="--seeds"):
         parse_seeds(text, None)
 
 

@@ -11,8 +11,11 @@ game_options.ScreenOptions; `actions` (see buttons.ActionSet; START, SELECT and 
 unless listed); `state`, where the game begins; `scenario`, which decides rewards and endings.
 """
 
+import tempfile
+import zipfile
 from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -27,6 +30,7 @@ from gymnasium_solver.envs.suites.own import imported, refuse_unknown
 from gymnasium_solver.envs.vector import Engine, Info, RawStep, env_seeds
 from gymnasium_solver.envs.wrappers.frames import AreaResize, FrameStack, gray
 from gymnasium_solver.errors import EnvError, MissingError
+from gymnasium_solver.paths import is_file, is_folder
 from gymnasium_solver.suggest import ask, nearest
 
 HINT = 'console games are an extra, for Linux on x86_64: pip install "gymnasium-solver[retro]"'
@@ -65,6 +69,35 @@ def has_rom(data: Any, game: str) -> bool:
     except FileNotFoundError:
         return False
     return True
+
+
+def list_games() -> dict[str, bool]:
+    """The ids of all games that stable-retro knows -> whether the ROM is installed."""
+    data = import_retro("gsolve roms").data
+    games = data.list_games(data.Integrations.ALL)
+    return {f"{PREFIX}{game}": has_rom(data, game) for game in games}
+
+
+def import_roms(folder: Path) -> list[str]:
+    """Copy the ROMs under a folder (or one file) to where stable-retro looks for them; return the
+    ids of the games that can be played now and could not before."""
+    if not (is_folder(folder) or is_file(folder)):
+        raise EnvError(f"{folder} does not exist")
+    before = list_games()
+    with tempfile.TemporaryDirectory() as unpacked:
+        files = [folder] if folder.is_file() else [p for p in folder.rglob("*") if p.is_file()]
+        for number, archive in enumerate([p for p in files if p.suffix.lower() == ".zip"]):
+            try:
+                with zipfile.ZipFile(archive) as content:
+                    content.extractall(Path(unpacked) / str(number))
+            except (zipfile.BadZipFile, OSError, RuntimeError):  # RuntimeError: has a password
+                continue
+        files += [p for p in Path(unpacked).rglob("*") if p.is_file()]
+        try:
+            import_retro("gsolve roms").data.merge(*map(str, files), quiet=True)
+        except PermissionError as error:
+            raise EnvError(f"the package's folder cannot be written to: {error}") from error
+    return sorted(game for game, is_here in list_games().items() if is_here and not before[game])
 
 
 class RetroEngine(Engine):

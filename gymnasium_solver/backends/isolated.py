@@ -95,7 +95,7 @@ class _Worker:
         # One thread: several processes with a thread pool each slow each other down.
         environment = {**os.environ, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "gymnasium_solver.cli.workers", self.task],
+            [sys.executable, "-m", "gymnasium_solver.backends.isolated", self.task],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.noise,
