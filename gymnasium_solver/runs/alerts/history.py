@@ -205,8 +205,8 @@ class History:
 
     @property
     def clips_wide(self) -> bool:
-        """Whether the clip range is still a fair share of its peak: one that is scheduled to 0 clips
-        many samples."""
+        """Whether the clip range is still a fair share of its peak: one that is scheduled to 0
+        clips many samples."""
         clip = self.value(CLIP_RANGE)
         return clip is None or clip >= 0.2 * self.peak_clip
 
