@@ -23,8 +23,7 @@ INDENT = 11  # of the text of a row
 
 def score_text(run: RunSummary) -> ScoreText:
     """The score format of this run."""
-    scores = [run.best["score"]] if run.best else []
-    return ScoreText(run.threshold, scores + ([run.test["mean"]] if run.test else []))
+    return ScoreText(run.threshold, [run.best_score, run.test_mean])
 
 
 def verdict(run: RunSummary) -> Text:
@@ -59,7 +58,7 @@ def measured_from_random(run: RunSummary) -> dict[str, float] | None:
     except RunError:
         return None  # a damaged folder still gets a summary
     baseline = random_baseline(run.env_id, settings)
-    mean = run.test["mean"] if run.test else run.best["score"] if run.best else None
+    mean = run.score
     if baseline is None or mean is None:
         return None
     target = baseline.target if baseline.target is not None else run.threshold

@@ -50,9 +50,7 @@ class Member:
         validation."""
         if self.checkpoint is not None:
             return self.checkpoint["score"]
-        if self.summary.test is not None:
-            return self.summary.test["mean"]
-        return self.summary.best["score"] if self.summary.best else None
+        return self.summary.score
 
     @property
     def is_tested(self) -> bool:
@@ -188,10 +186,7 @@ def identity_of(config: Mapping[str, Any]) -> str:
 def _labels(groups: Sequence[tuple[str, Member]]) -> list[str]:
     """Given labels, otherwise the variant; groups of one variant are told apart by the fields that
     differ."""
-    bases = [
-        given or f"{member.summary.env_id}:{member.summary.variant or member.summary.algo_id}"
-        for given, member in groups
-    ]
+    bases = [given or member.summary.name for given, member in groups]
     labels = []
     for (given, member), base in zip(groups, bases, strict=True):
         same = [other.config for (_, other), b in zip(groups, bases, strict=True) if b == base]

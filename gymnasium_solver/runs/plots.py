@@ -56,8 +56,7 @@ def read_curves(ref: str | Run, root: Path | None = None, x: str = "env_steps") 
             for name, points in series.items()
             if (moved := [(known[step], y) for step, y in points if step in known])
         }
-    title = f"{run.env_id}:{run.variant or run.algo_id}"
-    return Curves(run.id, title, run.env_id, run.threshold, series)
+    return Curves(run.id, run.name, run.env_id, run.threshold, series)
 
 
 def choose_panels(curves: list[Curves], wanted: list[str] | None) -> list[str]:

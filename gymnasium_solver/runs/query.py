@@ -130,10 +130,6 @@ class RunDetails:
     """meta.json; `versions`, `git`, `machine`, `command` and `resumed` have the types expected."""
     events: list[dict[str, Any]]
 
-    @property
-    def name(self) -> str:
-        return f"{self.summary.env_id}:{self.summary.variant or self.summary.algo_id}"
-
     @cached_property
     def config(self) -> dict[str, Any]:
         return get_config(self.run)

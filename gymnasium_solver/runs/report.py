@@ -96,7 +96,8 @@ def write_report(run_dir: Path) -> Path:
 
 
 def markdown(details: RunDetails) -> str:
-    title = f"# {markdown_text(details.name)}: {markdown_text(verdict_words(details.summary))}"
+    run = details.summary
+    title = f"# {markdown_text(run.name)}: {markdown_text(verdict_words(run))}"
     parts = [title, *map(_markdown, _about(details))]
     for heading, blocks in _sections(details).items():
         if any(shown := [_markdown(block) for block in blocks]):
@@ -108,11 +109,11 @@ def run_page(details: RunDetails) -> str:
     """The page of one run."""
     run, words = details.summary, verdict_words(details.summary)
     kind = "good" if run.solved else "plain" if run.threshold is None else "bad"
-    parts = [f'<h1>{escape(details.name)} <span class="badge {kind}">{escape(words)}</span></h1>']
+    parts = [f'<h1>{escape(run.name)} <span class="badge {kind}">{escape(words)}</span></h1>']
     parts += map(_html, _about(details))
     for heading, blocks in _sections(details).items():
         parts += [f"<h2>{heading}</h2>", *map(_html, blocks)]
-    return html_page(f"{details.name}: {words}", parts)
+    return html_page(f"{run.name}: {words}", parts)
 
 
 def _markdown(block: Block) -> str:
@@ -364,7 +365,7 @@ def runs_page(runs: Sequence[RunDetails], sections: Sequence[str] = ()) -> str:
     """One page about several runs: results, curves on shared axes, fields that differ. `sections`
     is HTML to show before."""
     colours = [COLOURS[i % len(COLOURS)] for i in range(len(runs))]
-    names = sorted({details.name for details in runs})
+    names = sorted({details.summary.name for details in runs})
     title = f"{len(runs)} runs: {', '.join(names[:3])}{' ...' if len(names) > 3 else ''}"
     parts = [f"<h1>{escape(title)}</h1>", *sections, _comparison(runs, colours)]
     for env_id in dict.fromkeys(details.summary.env_id for details in runs):
@@ -382,10 +383,9 @@ def _comparison(runs: Sequence[RunDetails], colours: Sequence[str]) -> str:
     for details, colour in zip(runs, colours, strict=True):
         run, score = details.summary, details.score
         dot = f'<i class="dot" style="background:{colour}"></i><code>{escape(run.id)}</code>'
-        test = score.test(run.test) if run.test else "-"
-        best = score(run.best["score"]) if run.best else "-"
+        shown = (score.test(run.test) if run.test else "-", score(run.best_score))
         done = (f"{run.env_steps:,}", f"{run.wall_s:,.0f} s")
-        rows.append((Html(dot), details.name, run.seed, verdict_words(run), test, best, *done))
+        rows.append((Html(dot), run.name, run.seed, verdict_words(run), *shown, *done))
     heads = ("run", "config", "seed", "verdict", "test", "best val", "env steps", "time")
     return "<h2>Results</h2>" + html_table(heads, rows)
 

@@ -82,6 +82,27 @@ class RunSummary:
     config: dict[str, Any] | None = None
     """The resolved config, if requested."""
 
+    @property
+    def name(self) -> str:
+        return f"{self.env_id}:{self.variant or self.algo_id}"
+
+    @property
+    def test_mean(self) -> float | None:
+        return self.test["mean"] if self.test else None
+
+    @property
+    def best_score(self) -> float | None:
+        return self.best["score"] if self.best else None
+
+    @property
+    def score(self) -> float | None:
+        """The mean of the held-out test; without a test the best validation."""
+        return self.best_score if self.test is None else self.test_mean
+
+    @property
+    def env_steps_per_s(self) -> float | None:
+        return self.env_steps / self.wall_s if self.wall_s else None
+
     def to_dict(self) -> dict[str, Any]:
         """All fields, in order; the values are JSON types."""
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}

@@ -116,7 +116,7 @@ def result_rows(
         ("epochs", f"{run.epoch:,}"),
         ("episodes", f"{run.episodes:,}"),
         ("training time", f"{run.wall_s:,.1f} s"),
-        ("env steps per second", f"{run.env_steps / run.wall_s:,.0f}" if run.wall_s else "-"),
+        ("env steps per second", f"{speed:,.0f}" if (speed := run.env_steps_per_s) else "-"),
     ]
     why = None
     if run.test is not None:

@@ -41,16 +41,15 @@ def measure(folder: Path, metric: MetricPlan, budget: int) -> Measured:
     value = _value(run, summary, metric, budget)
     if value is None or not math.isfinite(value):
         raise RunError(f"{folder.name} has no value of {metric.name}")
-    score = summary.test["mean"] if summary.test else None
-    return Measured(value, score, summary.solved, summary.env_steps, summary.wall_s)
+    return Measured(value, summary.test_mean, summary.solved, summary.env_steps, summary.wall_s)
 
 
 def _value(run: Run, summary: RunSummary, metric: MetricPlan, budget: int) -> float | None:
     match metric.name:
         case "score" if summary.test is not None:
-            return summary.test["mean"]
+            return summary.test_mean
         case "score" | "best":
-            return summary.best["score"] if summary.best else None
+            return summary.best_score
         case "last":
             return (summary.last_eval or {}).get("mean")
         case "auc":

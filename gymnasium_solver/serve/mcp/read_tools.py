@@ -178,8 +178,8 @@ def row(run: RunSummary) -> dict[str, Any]:
         "run": run.id,
         "status": run.status,
         "solved": run.solved,
-        "test": run.test["mean"] if run.test else None,
-        "val": run.best["score"] if run.best else None,
+        "test": run.test_mean,
+        "val": run.best_score,
         "env_steps": run.env_steps,
         "seed": run.seed,
         "minutes": run.wall_s / 60,
@@ -209,7 +209,7 @@ def summary(found: RunSummary) -> dict[str, Any]:
 
 
 def progress(found: RunSummary) -> dict[str, Any]:
-    speed = found.env_steps / found.wall_s if found.wall_s else None
+    speed = found.env_steps_per_s
     most, left = found.max_env_steps, None
     if most is not None and speed and found.status == "running":
         left = (most - found.env_steps) / speed
@@ -228,7 +228,7 @@ def progress(found: RunSummary) -> dict[str, Any]:
 
 def score(run: Run, found: RunSummary) -> dict[str, Any]:
     """The score compared with random actions and the threshold."""
-    value = found.test["mean"] if found.test else found.best["score"] if found.best else None
+    value = found.score
     baseline = random_baseline(found.env_id, game_settings(query.get_config(run)))
     data: dict[str, Any] = {
         "score": value,

@@ -282,8 +282,8 @@ def _brief(desk: AgentDesk, name: str) -> Answer:
 def _member(row: Row) -> Answer:
     told, run = row.to_dict(), row.run
     return {n: told[n] for n in ("run", "group", "seed", "status", "env_steps")} | {
-        "test": run.test["mean"] if run and run.test else None,
-        "val": run.best["score"] if run and run.best else None,
+        "test": run.test_mean if run else None,
+        "val": run.best_score if run else None,
     }
 
 

@@ -123,9 +123,8 @@ def lines_of(path: Path, name: str, data: dict[str, Any], cursor: str | None) ->
 
 def row(number: int, run: RunSummary) -> list[Any]:
     """The values of COLUMNS, short: thousands of runs travel at once."""
-    best = run.best["score"] if run.best else None
     test = [run.test[n] for n in ("mean", "stderr", "episodes")] if run.test else [None] * 3
-    return [number, *_values(run), run.note[:LONGEST_NOTE], best, *test]
+    return [number, *_values(run), run.note[:LONGEST_NOTE], run.best_score, *test]
 
 
 def event(name: str, data: str) -> str:

@@ -16,7 +16,7 @@ from gymnasium_solver.errors import GsolveError
 from gymnasium_solver.experiments.groups import Group, group_runs
 from gymnasium_solver.experiments.statistics import FEWEST_SEEDS, Estimate, interval, iqm, mean
 from gymnasium_solver.printable import markdown_text
-from gymnasium_solver.runs.query import RunSummary, get_events, list_runs
+from gymnasium_solver.runs.query import RunSummary, get_details, list_runs
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.runs.words import verdict_words
 
@@ -52,8 +52,8 @@ class Results:
 
 def read_results(run: Run, summary: RunSummary, root: Path) -> Results:
     """The held-out test of the run; without one its best validation."""
-    events = get_events(run, "eval")
-    tests = [event for event in events if event.get("stage") == "test"]
+    details = get_details(run)
+    events, tests = details.evaluations, details.tests
     judged = [e for e in tests if summary.test and e.get("greedy") == summary.test["greedy"]]
     best = None if summary.best is None else summary.best["env_steps"]
     shown = judged or tests or [e for e in events if e.get("env_steps") == best] or events
