@@ -14,7 +14,7 @@ The names below are imported when they are first used: importing the package cos
 
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from gymnasium_solver.version import __version__
 
 if TYPE_CHECKING:
     from gymnasium_solver.algos import register_algorithm
@@ -22,16 +22,12 @@ if TYPE_CHECKING:
     from gymnasium_solver.envs.wrappers import register_wrapper
     from gymnasium_solver.experiments.results import experiment
     from gymnasium_solver.experiments.search.run import sweep
-    from gymnasium_solver.plugins import (
-        register_env,
-        register_head,
-        register_network,
-        register_observer,
-    )
+    from gymnasium_solver.nets.registered import register_head, register_network
+    from gymnasium_solver.plugins import register_env
     from gymnasium_solver.runs.run import Run
     from gymnasium_solver.serve.notebook import ui
     from gymnasium_solver.training.agents import load_agent as load
-    from gymnasium_solver.training.observer import EvalResult, Observer
+    from gymnasium_solver.training.observer import EvalResult, Observer, register_observer
     from gymnasium_solver.training.prepare import load_config
 
 __all__ = [
@@ -71,9 +67,9 @@ _HOMES = {
     "open_run": "gymnasium_solver.api:open_run",
     "register_algorithm": "gymnasium_solver.algos:register_algorithm",
     "register_env": "gymnasium_solver.plugins:register_env",
-    "register_head": "gymnasium_solver.plugins:register_head",
-    "register_network": "gymnasium_solver.plugins:register_network",
-    "register_observer": "gymnasium_solver.plugins:register_observer",
+    "register_head": "gymnasium_solver.nets.registered:register_head",
+    "register_network": "gymnasium_solver.nets.registered:register_network",
+    "register_observer": "gymnasium_solver.training.observer:register_observer",
     "register_wrapper": "gymnasium_solver.envs.wrappers:register_wrapper",
     "resume": "gymnasium_solver.api:resume",
     "sweep": "gymnasium_solver.experiments.search.run:sweep",

@@ -4,12 +4,12 @@ config is looked up. A module in the working folder is found. See docs/plugins.m
 
     import gymnasium_solver as gs
 
-    @gs.register_algorithm("my_algo")      algo_id: my_algo        (algos/__init__.py)
-    @gs.register_network("my_torso")       policy: my_torso
+    @gs.register_algorithm("my_algo")      algo_id: my_algo                 (algos/__init__.py)
+    @gs.register_network("my_torso")       policy: my_torso                 (nets/registered.py)
     @gs.register_head("my_head")           head: my_head
     @gs.register_wrapper("MyWrapper")      env_wrappers: [{id: MyWrapper}]  (envs/wrappers)
     @gs.register_env("My-v0")              env_id: My-v0
-    @gs.register_observer("my_observer")   observers: [my_observer]
+    @gs.register_observer("my_observer")   observers: [my_observer]         (training/observer.py)
 
 Importing this module is light.
 """
@@ -20,56 +20,12 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from gymnasium_solver.errors import ConfigError, GsolveError
-from gymnasium_solver.registry import heads, networks, observers, source_of
-
-if TYPE_CHECKING:
-    import torch
-    from torch import nn
-
-    from gymnasium_solver.config.schema import LearnerConfig
-    from gymnasium_solver.training.observer import Observer
+from gymnasium_solver.registry import source_of
 
 T = TypeVar("T")
-
-
-class TorsoFactory(Protocol):
-    """Builds the layers between the encoded observation and the heads."""
-
-    def __call__(
-        self, n_in: int, config: "LearnerConfig", generator: "torch.Generator"
-    ) -> "tuple[nn.Module, int]":
-        """Return a module from [B, n_in] to [B, width], and `width`. Initialise its weights from
-        `generator`, so that a run depends on its seed alone."""
-        ...
-
-
-class HeadFactory(Protocol):
-    """Builds the layers from the torso's features to a network's outputs."""
-
-    def __call__(
-        self, n_in: int, n_out: int, config: "LearnerConfig", generator: "torch.Generator"
-    ) -> "nn.Module":
-        """Return a module from [B, n_in] to [B, n_out]."""
-        ...
-
-
-def register_network(name: str) -> Callable[[TorsoFactory], TorsoFactory]:
-    """Decorator: a torso (TorsoFactory) that configs select with `policy: name`."""
-    return networks.register(name)
-
-
-def register_head(name: str) -> Callable[[HeadFactory], HeadFactory]:
-    """Decorator: a head (HeadFactory) that configs select with `head: name`."""
-    return heads.register(name)
-
-
-def register_observer(name: str) -> "Callable[[type[Observer]], type[Observer]]":
-    """Decorator: a class derived from `Observer`, created without arguments, that configs select
-    with `observers: [name]`."""
-    return observers.register(name)
 
 
 def register_env(name: str, **settings: Any) -> Callable[[T], T]:
@@ -89,21 +45,6 @@ def register_env(name: str, **settings: Any) -> Callable[[T], T]:
         return entry_point
 
     return add
-
-
-def network_factory(name: str) -> TorsoFactory:
-    """The torso registered under `name`."""
-    return networks.get(name)
-
-
-def head_factory(name: str) -> HeadFactory:
-    """The head registered under `name`."""
-    return heads.get(name)
-
-
-def observer_class(name: str) -> "type[Observer]":
-    """The observer class registered under `name`."""
-    return observers.get(name)
 
 
 def import_plugins(names: Iterable[str]) -> None:

@@ -1,36 +1,31 @@
 """What a config can name: algorithms, networks, heads and observers, by name.
 
 The framework's own are listed here by module and imported when they are asked for. Plugins add
-theirs with the decorators of plugins.py, algos and envs/wrappers. Wrappers have a registry of
-their own in envs/wrappers, environments are Gymnasium's.
+theirs with decorators (plugins.py). What a name stands for has its type in the room that asks for
+it (algos, nets/registered.py, training/observer.py), so that nothing here imports from above.
+Wrappers have a registry of their own in envs/wrappers, environments are Gymnasium's.
 """
 
 import re
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.suggest import did_you_mean
-
-if TYPE_CHECKING:
-    from gymnasium_solver.algos.agent import AlgorithmClass
-    from gymnasium_solver.config.schema import Config
-    from gymnasium_solver.plugins import HeadFactory, TorsoFactory
-    from gymnasium_solver.training.observer import Observer
 
 T = TypeVar("T")
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
 
-class Registry(Generic[T]):
+class Registry:
     """Things by name, with errors of one line for a name that is taken or unknown."""
 
     def __init__(self, kind: str, field: str, built_in: Mapping[str, str] | None = None):
         self.kind, self.field = kind, field
         self.built_in = built_in or {}
         """Names of the framework's own: "module:attribute", or "" for what is not looked up."""
-        self.items: dict[str, T] = {}
+        self.items: dict[str, Any] = {}
 
     def register(self, name: str) -> Callable[[T], T]:
         """Decorator: make a class or function known under `name`."""
@@ -56,7 +51,7 @@ class Registry(Generic[T]):
         """All names, the framework's own first."""
         return [*self.built_in, *self.items]
 
-    def get(self, name: str) -> T:
+    def get(self, name: str) -> Any:
         """The thing of this name, imported if need be; ConfigError with a suggestion if there is
         none."""
         if name in self.items:
@@ -64,8 +59,7 @@ class Registry(Generic[T]):
         if not self.built_in.get(name):
             raise ConfigError(f"{self.field}: {self.unknown(name)}")
         module, _, attribute = self.built_in[name].partition(":")
-        item: T = getattr(import_module(module), attribute)
-        return item
+        return getattr(import_module(module), attribute)
 
     def unknown(self, name: str) -> str:
         """The message for a name that is not registered."""
@@ -97,22 +91,20 @@ ALGOS = {
     "random": "Random",
 }
 
-algorithms: "Registry[AlgorithmClass]" = Registry(
+algorithms = Registry(
     "algorithm",
     "algo_id",
     {algo_id: f"gymnasium_solver.algos.{algo_id}:{name}" for algo_id, name in ALGOS.items()},
 )
-networks: "Registry[TorsoFactory]" = Registry(
-    "network", "policy", dict.fromkeys(("auto", "mlp", "cnn"), "")
-)
-heads: "Registry[HeadFactory]" = Registry("head", "head", {"linear": ""})
-observers: "Registry[type[Observer]]" = Registry("observer", "observers")
+networks = Registry("network", "policy", dict.fromkeys(("auto", "mlp", "cnn"), ""))
+heads = Registry("head", "head", {"linear": ""})
+observers = Registry("observer", "observers")
 
 
-def config_class(algo_id: str) -> "type[Config]":
-    """The config class of an algorithm. Those of this package do not import torch."""
+def config_class(algo_id: str) -> Any:
+    """The config class of an algorithm, derived from config.schema.Config. Those of this package do
+    not import torch."""
     if algo_id not in ALGOS:
         return algorithms.get(algo_id).Config
     module = import_module(f"gymnasium_solver.algos.configs.{algo_id}")
-    found: type[Config] = getattr(module, f"{ALGOS[algo_id]}Config")
-    return found
+    return getattr(module, f"{ALGOS[algo_id]}Config")

@@ -1,14 +1,15 @@
 """Imports run one way: a room imports only from the rooms below it.
 
-Imports inside functions count like those at the top of a module. Imports under `TYPE_CHECKING` do
-not: they are never run.
+Imports inside functions and those under `TYPE_CHECKING` count like those at the top of a module.
 """
 
 import ast
-from collections.abc import Iterator
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+from typing import NamedTuple
+
+import pytest
 
 import gymnasium_solver
 
@@ -17,8 +18,7 @@ PACKAGE = ROOT.name
 # From the bottom to the top. Rooms of one level do not import each other. A module may stand on
 # another level than its room.
 LEVELS = (
-    (PACKAGE,),  # for its version: it imports nothing until a name of it is used
-    ("errors", "printable", "suggest", "timing", "tree", "lanes", "chart_style"),
+    ("version", "errors", "printable", "suggest", "timing", "tree", "lanes", "chart_style"),
     ("registry", "paths"),
     ("plugins",),
     ("config",),
@@ -35,7 +35,7 @@ LEVELS = (
     ("bench",),
     ("cli",),
     ("api",),  # for the console; the package loads it where a name of it is used
-    ("__main__",),
+    (PACKAGE, "__main__"),  # the package imports nothing until a name of it is used
 )
 LEVEL = {name: level for level, names in enumerate(LEVELS) for name in names}
 # Below, but not for algorithms: they are given environments and never see a run folder.
@@ -52,39 +52,44 @@ def module_name(path: Path) -> str:
 MODULES = {module_name(path): path for path in sorted(ROOT.rglob("*.py"))}
 
 
-def imported_names(source: str) -> Iterator[tuple[str, list[str]]]:
-    """The imports that can run: modules, each with the names taken from it."""
-    todo: list[ast.AST] = [ast.parse(source)]
+class Imports(NamedTuple):
+    """Modules of this package that a source imports."""
+
+    when_run: set[str]
+    for_types: set[str]
+    """Those under TYPE_CHECKING."""
+
+
+def imports_of(source: str) -> Imports:
+    found = Imports(set(), set())
+    todo: list[tuple[ast.AST, bool]] = [(ast.parse(source), False)]
     while todo:
-        node = todo.pop()
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
-            todo.extend(node.orelse)
-            continue
+        node, is_typing = todo.pop()
+        names: list[str] = []
         if isinstance(node, ast.Import):
-            yield from ((alias.name, []) for alias in node.names)
+            names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, "imports are absolute"
-            yield str(node.module), [alias.name for alias in node.names]
+            inner = [f"{node.module}.{alias.name}" for alias in node.names]
+            names = [name if name in MODULES else str(node.module) for name in inner]
+        found[is_typing].update(MODULES.keys() & names)
+        is_check = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
         for block in ("body", "orelse", "finalbody", "handlers", "cases"):
-            todo.extend(getattr(node, block, ()))  # statements only: expressions import nothing
-
-
-def imports_of(source: str) -> set[str]:
-    """The modules of this package that a source imports."""
-    found: set[str] = set()
-    for module, names in imported_names(source):
-        inner = [f"{module}.{name}" for name in names]
-        found |= {name if name in MODULES else module for name in inner or [module]}
-    return found & MODULES.keys()
+            below = is_typing or (is_check and block == "body")
+            # Statements only: expressions import nothing.
+            todo.extend((child, below) for child in getattr(node, block, ()))
+    return found
 
 
 @cache
-def graph() -> dict[str, set[str]]:
-    """The modules that each module imports. Not at import: every worker of the suite collects."""
-    return {
-        name: imports_of(path.read_text(encoding="utf-8")) - {name}
-        for name, path in MODULES.items()
-    }
+def imports() -> dict[str, Imports]:
+    """By module. Not when this file is imported: every worker of the suite collects it."""
+    return {name: imports_of(path.read_text(encoding="utf-8")) for name, path in MODULES.items()}
+
+
+def arrows() -> dict[str, set[str]]:
+    """The modules that each module imports, also for types."""
+    return {name: (when_run | types) - {name} for name, (when_run, types) in imports().items()}
 
 
 def short(module: str) -> str:
@@ -92,34 +97,50 @@ def short(module: str) -> str:
     return module.removeprefix(f"{PACKAGE}.")
 
 
-def level_of(module: str) -> int:
+def room_of(module: str) -> str:
+    """The entry of LEVELS that a module belongs to."""
     name = short(module)
     while name not in LEVEL:
         assert "." in name, f"{module} is on no level: add its room to LEVELS"
         name = name.rpartition(".")[0]
-    return LEVEL[name]
+    return name
 
 
 def is_upward(importer: str, imported: str) -> bool:
-    a, b = short(importer), short(imported)
-    room_a, room_b = a.partition(".")[0], b.partition(".")[0]
-    if any(f"{b}.".startswith(f"{name}.") for name in FORBIDDEN.get(room_a, ())):
+    a, b = room_of(importer), room_of(imported)
+    if any(f"{short(imported)}.".startswith(f"{name}.") for name in FORBIDDEN.get(a, ())):
         return True
-    levels = level_of(importer), level_of(imported)
-    return levels[0] < levels[1] or (levels[0] == levels[1] and room_a != room_b)
+    return LEVEL[a] < LEVEL[b] or (LEVEL[a] == LEVEL[b] and a != b)
 
 
 def test_no_module_imports_upwards() -> None:
-    edges = {f"{short(a)} -> {short(b)}" for a in graph() for b in graph()[a] if is_upward(a, b)}
+    edges = {
+        f"{short(a)} -> {short(b)}"
+        for a, imported in arrows().items()
+        for b in imported
+        if is_upward(a, b)
+    }
     assert not edges - ALLOWED.keys(), "imports against the direction"
     assert not ALLOWED.keys() - edges, "no longer needed in ALLOWED"
 
 
-def test_no_modules_import_each_other() -> None:
+def check_no_cycle(graph: dict[str, set[str]]) -> None:
     try:
-        TopologicalSorter(graph()).prepare()
+        TopologicalSorter(graph).prepare()
     except CycleError as error:
         raise AssertionError("a cycle: " + " -> ".join(map(short, error.args[1]))) from None
+
+
+def test_no_modules_import_each_other() -> None:
+    check_no_cycle({name: found.when_run - {name} for name, found in imports().items()})
+
+
+def test_no_cycle_runs_through_several_rooms() -> None:
+    rooms: dict[str, set[str]] = {}
+    for importer, imported in arrows().items():
+        room = room_of(importer)
+        rooms.setdefault(room, set()).update({room_of(name) for name in imported} - {room})
+    check_no_cycle(rooms)
 
 
 def test_the_rule_is_noticed_when_it_is_broken() -> None:
@@ -128,21 +149,25 @@ def test_the_rule_is_noticed_when_it_is_broken() -> None:
         "    from gymnasium_solver.cli import main\n"
         "    import gymnasium_solver.runs.run\n"
     )
-    assert imports_of(source) == {f"{PACKAGE}.cli.main", f"{PACKAGE}.runs.run"}
+    assert imports_of(source) == ({f"{PACKAGE}.cli.main", f"{PACKAGE}.runs.run"}, set())
     typed = "if TYPE_CHECKING:\n    from gymnasium_solver.cli import main\nelse:\n    import sys\n"
-    assert imports_of(typed) == set()
+    assert imports_of(typed) == (set(), {f"{PACKAGE}.cli.main"})
+    with pytest.raises(AssertionError, match="a cycle: "):
+        check_no_cycle({"config": {"algos"}, "algos": {"registry"}, "registry": {"config"}})
     for importer, imported in (
         ("config.load", "envs.make"),
         ("envs.make", "nets.mlp"),
         ("algos.ppo", "runs.run"),
         ("algos.ppo", "envs.make"),
         ("envs.make", "experiments.pool"),
+        ("registry", "training.observer"),
+        ("runs.machine", ""),
     ):
-        assert is_upward(f"{PACKAGE}.{importer}", f"{PACKAGE}.{imported}")
+        assert is_upward(f"{PACKAGE}.{importer}", f"{PACKAGE}.{imported}".rstrip("."))
     for importer, imported in (
         ("config.load", "config.schema"),
         ("envs.catalogue", "config.spec"),
         ("algos.ppo", "envs.spec"),
-        ("runs.machine", ""),
+        ("runs.machine", "version"),
     ):
-        assert not is_upward(f"{PACKAGE}.{importer}", f"{PACKAGE}.{imported}".rstrip("."))
+        assert not is_upward(f"{PACKAGE}.{importer}", f"{PACKAGE}.{imported}")

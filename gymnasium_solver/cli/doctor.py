@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from gymnasium_solver import __version__
+from gymnasium_solver.version import __version__
 from gymnasium_solver.cli import format as fmt
 from gymnasium_solver.cli.flags import Args, UsageError, run_of, verb, yaml_values
 from gymnasium_solver.cli.tables import (

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import NoReturn
 
-from gymnasium_solver import __version__
 from gymnasium_solver.errors import (
     DivergedError,
     GsolveError,
@@ -23,6 +22,7 @@ from gymnasium_solver.errors import (
     missing_training,
 )
 from gymnasium_solver.printable import printable_lines
+from gymnasium_solver.version import __version__
 
 OBJECTS_BEFORE_GARBAGE = 50_000  # in a process of the command; Python's own value is 700 to 2,000
 

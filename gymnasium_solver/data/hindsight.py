@@ -14,63 +14,15 @@ difference is kept; an episode that ended for another reason than its goal still
 has no compute_terminated keeps its terminations.
 """
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from gymnasium_solver.config.her import Her
+from gymnasium_solver.data.ring import Ring
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.spaces.goals import ACHIEVED, DESIRED, GoalFunctions
 from gymnasium_solver.spaces.observations import Obs
 
-if TYPE_CHECKING:
-    from gymnasium_solver.data.replay import Replay
-
 CHECKED_STEPS = 100
-_OPEN = np.iinfo(np.int64).max  # as the end of an episode that is not over
-
-
-class EpisodeBounds:
-    """The first row of the episode of every stored step, and the row of its final observation.
-
-    An episode is a run of valid rows of one env. The row after it (a reset row, a break, the head)
-    holds its final observation. Both bounds follow from the valid rows, so they are not saved.
-    """
-
-    def __init__(self, n_rows: int, n_envs: int) -> None:
-        self._n_rows = n_rows
-        self._first = np.zeros((n_rows, n_envs), np.int64)
-        self._final = np.zeros((n_rows, n_envs), np.int64)
-        self._open_since = np.full(n_envs, -1)  # first row of the run that goes on; -1: none
-        self._next_row = 0
-
-    def add(self, start: int, valid: np.ndarray) -> None:
-        """Append rows [T, N] that begin at the absolute row `start`; rows between are invalid."""
-        if start > self._next_row:
-            self._close(self._open_since >= 0)
-            self._next_row = start
-        for is_step in valid:
-            was_open = self._open_since >= 0
-            if (is_over := was_open > is_step).any():
-                self._close(is_over)
-            row, slot = self._next_row, self._next_row % self._n_rows
-            since = np.where(was_open, self._open_since, row)
-            self._first[slot], self._final[slot] = since, _OPEN
-            self._open_since = np.where(is_step, since, -1)
-            self._next_row = row + 1
-
-    def _close(self, is_over: np.ndarray) -> None:
-        """The runs of these envs ended: the next row holds their final observation."""
-        for env in np.flatnonzero(is_over):
-            oldest = max(int(self._open_since[env]), self._next_row - self._n_rows)
-            slots = np.arange(oldest, self._next_row) % self._n_rows
-            self._final[slots, env] = self._next_row
-        self._open_since[is_over] = -1
-
-    def of(self, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """First and final absolute row of the episodes of steps; of an open one, the head."""
-        first, final = self._first.reshape(-1).take(index), self._final.reshape(-1).take(index)
-        return first, np.minimum(final, self._next_row)
 
 
 class NewGoals:
@@ -81,7 +33,7 @@ class NewGoals:
         self._functions, self._at, self._goals = functions, at, goals
 
     def set_outcomes(
-        self, replay: "Replay", chain: np.ndarray, reward: np.ndarray, terminated: np.ndarray
+        self, replay: Ring, chain: np.ndarray, reward: np.ndarray, terminated: np.ndarray
     ) -> None:
         """Replace raw rewards and terminations of the steps at indices `chain` [..., B], in
         place."""
@@ -111,7 +63,7 @@ class Hindsight:
         self.settings, self.functions = settings, functions
         self._is_checked = False
 
-    def draw(self, replay: "Replay", index: np.ndarray, rng: np.random.Generator) -> NewGoals:
+    def draw(self, replay: Ring, index: np.ndarray, rng: np.random.Generator) -> NewGoals:
         """Draw which transitions get a new goal, and the goals."""
         self.check(replay)
         at = np.flatnonzero(rng.random(len(index)) < self.settings.share)
@@ -119,9 +71,7 @@ class Hindsight:
             self.functions, at, replay.part(ACHIEVED, self.goal_index(replay, index[at], rng))
         )
 
-    def goal_index(
-        self, replay: "Replay", index: np.ndarray, rng: np.random.Generator
-    ) -> np.ndarray:
+    def goal_index(self, replay: Ring, index: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """The index of the observation whose achieved goal each transition gets."""
         assert replay.episodes is not None
         first, final = replay.episodes.of(index)
@@ -136,7 +86,7 @@ class Hindsight:
             row = before + 1 + (rng.random(len(index)) * (final - before)).astype(np.int64)
         return row % replay.n_rows * replay.n_envs + index % replay.n_envs
 
-    def check(self, replay: "Replay") -> None:
+    def check(self, replay: Ring) -> None:
         """ConfigError if the rewards of the first steps are not those of compute_reward."""
         if self._is_checked or replay.n_valid < 1:
             return

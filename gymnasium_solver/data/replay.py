@@ -149,10 +149,6 @@ class Replay(Ring):
         """Legal actions bool[B, A] at the observations, if the env provides masks."""
         return self._flat["mask"].take(index, axis=0) if "mask" in self._flat else None
 
-    def rewards(self, index: np.ndarray) -> np.ndarray:
-        """The stored rewards float32[B]."""
-        return self._flat["reward"].take(index)
-
     # -- sequences --------------------------------------------------------------------------
 
     def sample_sequences(self, n: int, length: int, rng: np.random.Generator) -> np.ndarray:

@@ -25,13 +25,56 @@ from gymnasium_solver.data.columns import (
     layout_of,
 )
 from gymnasium_solver.data.frame_stacks import FrameStacks
-from gymnasium_solver.data.hindsight import EpisodeBounds
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.spaces.actions import ActionKind
 from gymnasium_solver.spaces.observations import Obs, Space, obs_arrays, part_spaces, take_rows
 
 _PER_OBSERVATION = ("obs", "mask", "older", "is_first")  # kinds of columns that include the head
+_OPEN = np.iinfo(np.int64).max  # as the end of an episode that is not over
+
+
+class EpisodeBounds:
+    """The first row of the episode of every stored step, and the row of its final observation.
+
+    An episode is a run of valid rows of one env. The row after it (a reset row, a break, the head)
+    holds its final observation. Both bounds follow from the valid rows, so they are not saved.
+    """
+
+    def __init__(self, n_rows: int, n_envs: int) -> None:
+        self._n_rows = n_rows
+        self._first = np.zeros((n_rows, n_envs), np.int64)
+        self._final = np.zeros((n_rows, n_envs), np.int64)
+        self._open_since = np.full(n_envs, -1)  # first row of the run that goes on; -1: none
+        self._next_row = 0
+
+    def add(self, start: int, valid: np.ndarray) -> None:
+        """Append rows [T, N] that begin at the absolute row `start`; rows between are invalid."""
+        if start > self._next_row:
+            self._close(self._open_since >= 0)
+            self._next_row = start
+        for is_step in valid:
+            was_open = self._open_since >= 0
+            if (is_over := was_open > is_step).any():
+                self._close(is_over)
+            row, slot = self._next_row, self._next_row % self._n_rows
+            since = np.where(was_open, self._open_since, row)
+            self._first[slot], self._final[slot] = since, _OPEN
+            self._open_since = np.where(is_step, since, -1)
+            self._next_row = row + 1
+
+    def _close(self, is_over: np.ndarray) -> None:
+        """The runs of these envs ended: the next row holds their final observation."""
+        for env in np.flatnonzero(is_over):
+            oldest = max(int(self._open_since[env]), self._next_row - self._n_rows)
+            slots = np.arange(oldest, self._next_row) % self._n_rows
+            self._final[slots, env] = self._next_row
+        self._open_since[is_over] = -1
+
+    def of(self, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """First and final absolute row of the episodes of steps; of an open one, the head."""
+        first, final = self._first.reshape(-1).take(index), self._final.reshape(-1).take(index)
+        return first, np.minimum(final, self._next_row)
 
 
 class Ring:
@@ -281,6 +324,10 @@ class Ring:
         if self._is_dict:
             return {name: self.part(name, index) for name in self._parts}
         return self.part("", index)
+
+    def rewards(self, index: np.ndarray) -> np.ndarray:
+        """The stored rewards float32[B]."""
+        return self._flat["reward"].take(index)
 
     def part(self, name: str, index: np.ndarray) -> np.ndarray:
         """One part of the observations at indices, which may exceed the end."""

@@ -25,10 +25,9 @@ provide them (masks.py).
 `_step`. `VectorWrapper` is the base of batch wrappers.
 """
 
-import ctypes
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -37,6 +36,7 @@ from gymnasium_solver.envs.env_bugs import env_bug
 from gymnasium_solver.envs.masks import MaskReader
 from gymnasium_solver.envs.spec import EnvSpec
 from gymnasium_solver.errors import EnvError
+from gymnasium_solver.fast.native.build import CompiledEnvs
 from gymnasium_solver.spaces.goals import ACHIEVED, DESIRED, GoalFunctions
 from gymnasium_solver.spaces.observations import Obs, delivered_space, deliverer, part_spaces
 from gymnasium_solver.spaces.space_types import Space, as_float32
@@ -80,24 +80,6 @@ class Totals(NamedTuple):
     is_over: np.ndarray
     episode_return: np.ndarray
     episode_length: np.ndarray
-
-
-class CompiledEnvs(Protocol):
-    """N copies that step in C, without a check of their actions (fast/native/rows.py)."""
-
-    @property
-    def function(self) -> Any:
-        """int64_t step(void *arguments): returns how many envs are done."""
-
-    @property
-    def arguments(self) -> ctypes.Structure:
-        """Pointers to a row of each: actions, obs, reward, terminated, truncated."""
-
-    def prepare(self) -> None:
-        """Provide what the next step needs from Python."""
-
-    def release(self) -> None:
-        """Step into arrays of their own again."""
 
 
 class VectorEnv(ABC):

@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 
-from gymnasium_solver import __version__
 from gymnasium_solver.data.demonstrations import ENV_ID
 from gymnasium_solver.errors import MissingError, RunError
 from gymnasium_solver.media.actors import PolicyActor
@@ -29,6 +28,7 @@ from gymnasium_solver.training.agents import load_agent
 from gymnasium_solver.training.evaluate import eval_seed
 from gymnasium_solver.training.prepare import load_config
 from gymnasium_solver.tree import map_tree
+from gymnasium_solver.version import __version__
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*-v\d+")
 

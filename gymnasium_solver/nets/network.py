@@ -23,7 +23,7 @@ from gymnasium_solver.config.schema import LearnerConfig
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.nets.cnn import PRESETS, Cnn, default_preset
 from gymnasium_solver.nets.layers import dense_layers, needs_torch, split
-from gymnasium_solver.plugins import head_factory, network_factory
+from gymnasium_solver.nets.registered import head_factory, network_factory
 from gymnasium_solver.spaces.images import image_layout, is_image
 from gymnasium_solver.spaces.observations import Space, part_spaces
 from gymnasium_solver.suggest import did_you_mean

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from gymnasium_solver import __version__
+from gymnasium_solver.version import __version__
 
 _PACKAGES = ("torch", "numpy", "gymnasium", "envpool")
 _MAX_DIFF_BYTES = 10_000_000  # a larger diff is probably data, not code

@@ -21,6 +21,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Self
 
@@ -271,12 +272,11 @@ class Run:
     def agent(self, checkpoint: str = "@best", device: str = "cpu", *, trust: bool = False) -> Any:
         """The trained agent: of @best (the last one if nothing was evaluated), @last or
         <env_steps>. `trust`: also import code that the config of a run made elsewhere names."""
-        # The package itself loads this name where it is used: `runs` is below `training`.
-        import gymnasium_solver as gs
-
         if checkpoint == "@best" and self.best is None:
             checkpoint = "@last"
-        return gs.load(f"{self.path.resolve()}/{checkpoint}", device=device, trust=trust)
+        # By name, as the package offers it: `runs` is below `training`.
+        load = import_module("gymnasium_solver").load
+        return load(f"{self.path.resolve()}/{checkpoint}", device=device, trust=trust)
 
     def metrics(self) -> dict[str, list[Any]]:
         """Metrics in columns of the same length, one entry per epoch: {"env_steps": [...], ...}.

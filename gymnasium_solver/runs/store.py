@@ -22,7 +22,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gymnasium_solver import __version__
 from gymnasium_solver.errors import ConfigError, RunError
 from gymnasium_solver.paths import is_folder
 from gymnasium_solver.printable import printable
@@ -34,6 +33,7 @@ from gymnasium_solver.runs.manage import Labels, read_labels
 from gymnasium_solver.runs.run import Run, live_status
 from gymnasium_solver.runs.select import select, sort
 from gymnasium_solver.runs.summary import RunSummary, summary_of
+from gymnasium_solver.version import __version__
 
 INDEX, CONFIGS = ".index.json", ".configs.json"
 MOST_SELECTIONS = 64

@@ -33,7 +33,8 @@ from gymnasium_solver.errors import (
     MissingError,
     TrustError,
 )
-from gymnasium_solver.plugins import import_plugins, observer_class
+from gymnasium_solver.plugins import import_plugins
+from gymnasium_solver.training.observer import observer_class
 from gymnasium_solver.registry import config_class
 from gymnasium_solver.training.prepare import check_trust, load_config
 

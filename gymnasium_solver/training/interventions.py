@@ -11,8 +11,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from gymnasium_solver.config.interventions import Intervention
-from gymnasium_solver.config.load import config_dict
+from gymnasium_solver.config.load import apply_overrides, config_dict
+from gymnasium_solver.config.marks import check_live
 from gymnasium_solver.config.schema import Config
+from gymnasium_solver.errors import ConfigError
+from gymnasium_solver.training.prepare import build_config
 
 
 @dataclass
@@ -78,3 +81,35 @@ def _see(rule: Intervention, state: RuleState, value: float, config: Config) -> 
     if rule.revert_after is not None or rule.revert_on_improvement:
         state.old, state.age = {name: now[name] for name in rule.change}, 0
     state.times, state.stalled, state.cooldown = state.times + 1, 0, rule.cooldown
+
+
+def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Fields with different values, as [before, after]."""
+    return {
+        name: [before.get(name), after.get(name)]
+        for name in {**before, **after}
+        if before.get(name) != after.get(name)
+    }
+
+
+def edited(config: Config, changes: Mapping[str, Any]) -> Config:
+    """The config with some fields changed; ConfigError if it is invalid, or if one of them cannot
+    change while a run trains."""
+    before = config_dict(config)
+    after = build_config(apply_overrides(before, changes))
+    check_live(type(config), differences(before, config_dict(after)))
+    return after
+
+
+def check_interventions(config: Config) -> None:
+    """ConfigError if a rule changes a field that does not exist, cannot change, or would get an
+    invalid value."""
+    bare = config.replace(interventions=[])
+    for rule in config.interventions:
+        try:
+            unknown = [name for name in rule.change if name not in type(config).model_fields]
+            if unknown:
+                raise ConfigError(f"{config.algo_id} has no field {', '.join(unknown)}")
+            edited(bare, rule.new_values(config_dict(bare)))
+        except (ConfigError, ValueError) as error:
+            raise ConfigError(f"interventions: {rule.name}: {error}") from None

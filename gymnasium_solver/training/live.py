@@ -18,8 +18,7 @@ import torch
 
 from gymnasium_solver.algos.agent import Agent
 from gymnasium_solver.config.find import read_config_file
-from gymnasium_solver.config.load import apply_overrides, config_dict, dump_config
-from gymnasium_solver.config.marks import check_live
+from gymnasium_solver.config.load import config_dict, dump_config
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.config.yaml_file import value_text
 from gymnasium_solver.errors import ConfigError, GsolveError, RunError
@@ -38,7 +37,7 @@ from gymnasium_solver.runs.edits import (
 from gymnasium_solver.runs.files import write_atomic
 from gymnasium_solver.runs.run import Run, is_alive_here
 from gymnasium_solver.training.agents import build_agent
-from gymnasium_solver.training.interventions import take_due
+from gymnasium_solver.training.interventions import differences, edited, take_due
 from gymnasium_solver.training.prepare import build_config, changed_from_shipped, load_config
 from gymnasium_solver.training.threads import pick_threads
 
@@ -47,38 +46,6 @@ if TYPE_CHECKING:
 
 FROM_FILE = "config.yaml"
 REFUSED_FILE = "config.refused.yaml"
-
-
-def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """Fields with different values, as [before, after]."""
-    return {
-        name: [before.get(name), after.get(name)]
-        for name in {**before, **after}
-        if before.get(name) != after.get(name)
-    }
-
-
-def edited(config: Config, changes: Mapping[str, Any]) -> Config:
-    """The config with some fields changed; ConfigError if it is invalid, or if one of them cannot
-    change while a run trains."""
-    before = config_dict(config)
-    after = build_config(apply_overrides(before, changes))
-    check_live(type(config), differences(before, config_dict(after)))
-    return after
-
-
-def check_interventions(config: Config) -> None:
-    """ConfigError if a rule changes a field that does not exist, cannot change, or would get an
-    invalid value."""
-    bare = config.replace(interventions=[])
-    for rule in config.interventions:
-        try:
-            unknown = [name for name in rule.change if name not in type(config).model_fields]
-            if unknown:
-                raise ConfigError(f"{config.algo_id} has no field {', '.join(unknown)}")
-            edited(bare, rule.new_values(config_dict(bare)))
-        except (ConfigError, ValueError) as error:
-            raise ConfigError(f"interventions: {rule.name}: {error}") from None
 
 
 # -- requests, from any process -------------------------------------------------------------
@@ -206,8 +173,8 @@ class LiveEdits:
             drop_request(self.run, request.id)
 
     def _read_file(self) -> None:
-        """Take over an edited config.yaml. If it is refused, the file is set back and the edited
-        one is kept beside it."""
+        """Take over an edited config.yaml. If it is refused, the file is restored and the edited
+        one is kept next to it."""
         path, edit_id = self.run.config_path, Request({}).id
         try:
             before = config_dict(self.trainer.config)
@@ -216,13 +183,13 @@ class LiveEdits:
             new = {name: after for name, (_, after) in differences(before, given).items()}
         except (GsolveError, OSError) as error:
             self._refuse(edit_id, FROM_FILE, str(error))
-            self._set_back()
+            self._restore_file()
             return
         if new and self.change(new, FROM_FILE, edit_id) is None:
-            self._set_back()
+            self._restore_file()
         self._file = self._signature()
 
-    def _set_back(self) -> None:
+    def _restore_file(self) -> None:
         try:
             text = self.run.config_path.read_bytes()
             write_atomic(self.run.path / REFUSED_FILE, text)

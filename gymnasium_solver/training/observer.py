@@ -28,6 +28,7 @@ import numpy as np
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.envs.spec import EnvSpec, TaskFacts
 from gymnasium_solver.errors import ConfigError, WriteError
+from gymnasium_solver.registry import observers
 from gymnasium_solver.runs.alerts.alert import Alert
 from gymnasium_solver.runs.query import RunSummary, TestScore, test_score
 from gymnasium_solver.runs.run import Run
@@ -312,3 +313,13 @@ class Callbacks(Observer):
             self._control.stop(answer)
         elif answer and not isinstance(answer, str):
             self._control.stop(f"{name} asked for it")
+def register_observer(name: str) -> Callable[[type[Observer]], type[Observer]]:
+    """Decorator: a class derived from `Observer`, created without arguments, that configs select
+    with `observers: [name]`."""
+    return observers.register(name)
+
+
+def observer_class(name: str) -> type[Observer]:
+    """The observer class registered under `name`."""
+    found: type[Observer] = observers.get(name)
+    return found

@@ -45,12 +45,13 @@ from gymnasium_solver.errors import (
     UnknownEnvError,
     missing_training,
 )
-from gymnasium_solver.plugins import import_plugins, observer_class, see_working_folder
+from gymnasium_solver.plugins import import_plugins, see_working_folder
 from gymnasium_solver.printable import printable
 from gymnasium_solver.registry import config_class
 from gymnasium_solver.runs.alerts.judge import check_muted
 from gymnasium_solver.runs.origin import is_made_here
 from gymnasium_solver.runs.run import Run, is_run
+from gymnasium_solver.training.observer import observer_class
 
 UNTUNED = ("bc", "random")
 """Algorithms that train on every environment without a variant in its config file."""

@@ -12,7 +12,7 @@ from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.envs.treatment import treatment_of
 from gymnasium_solver.envs.vector import VectorEnv
 from gymnasium_solver.errors import ConfigError
-from gymnasium_solver.plugins import observer_class
+from gymnasium_solver.training.observer import observer_class
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.spaces.actions import action_kind
 from gymnasium_solver.spaces.json_form import space_to_json

@@ -13,7 +13,8 @@ from gymnasium_solver.errors import ConfigError, RunError
 from gymnasium_solver.registry import ALGOS
 from gymnasium_solver.runs.edits import Request, put_request, read_edits, requests_dir
 from gymnasium_solver.runs.run import Run
-from gymnasium_solver.training.live import edited, request_edit
+from gymnasium_solver.training.interventions import edited
+from gymnasium_solver.training.live import request_edit
 from gymnasium_solver.training.observer import Observer
 from gymnasium_solver.training.prepare import load_config
 from tests.loop.test_train_bc import demonstrate
@@ -292,7 +293,7 @@ def test_saving_the_config_file_does_the_same(train: Call, learning_rows: Call) 
         ("policy_lr: 0.0003", "policy_lr: [", "config.yaml"),
     ],
 )
-def test_a_wrong_edit_of_the_file_is_refused_and_set_back(
+def test_a_wrong_edit_of_the_file_is_refused_and_restored(
     old: str, new: str, why: str, train: Call, events: Call, weight_hash: Call
 ) -> None:
     def save(run: Run) -> None:

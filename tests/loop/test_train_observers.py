@@ -8,8 +8,7 @@ import pytest
 
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.errors import ConfigError
-from gymnasium_solver.plugins import observers as registry
-from gymnasium_solver.plugins import register_observer
+from gymnasium_solver.registry import observers as registry
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.training import loop
 from gymnasium_solver.training.observer import Observer, Observers

@@ -13,9 +13,10 @@ import pytest
 from gymnasium import spaces
 
 from gymnasium_solver.config.her import STRATEGIES, Her
-from gymnasium_solver.data.hindsight import EpisodeBounds, Hindsight, with_achieved_goals
+from gymnasium_solver.data.hindsight import Hindsight, with_achieved_goals
 from gymnasium_solver.data.memory import Memory, Sample
 from gymnasium_solver.data.replay import Replay
+from gymnasium_solver.data.ring import EpisodeBounds
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.spaces.goals import ACHIEVED, DESIRED, GoalFunctions

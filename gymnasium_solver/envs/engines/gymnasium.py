@@ -28,7 +28,6 @@ from gymnasium_solver.envs.spec import EngineNeeds, EnvRequest, EnvSpec, registr
 from gymnasium_solver.envs.suites.minigrid import minigrid_view
 from gymnasium_solver.envs.vector import (
     RAW_REWARD,
-    CompiledEnvs,
     Engine,
     Info,
     RawStep,
@@ -36,6 +35,7 @@ from gymnasium_solver.envs.vector import (
 )
 from gymnasium_solver.envs.wrappers.lowered import FrameSkipEnv
 from gymnasium_solver.errors import EnvError
+from gymnasium_solver.fast.native.build import CompiledEnvs
 from gymnasium_solver.spaces.goals import GoalFunctions
 from gymnasium_solver.spaces.native_actions import is_product, to_native_batch
 from gymnasium_solver.spaces.observations import Obs, Reader, flatten_space, map_obs, part_spaces

@@ -6,7 +6,6 @@ from pathlib import Path
 from textwrap import indent
 from typing import Any
 
-from gymnasium_solver import __version__
 from gymnasium_solver.config.find import read_config_file
 from gymnasium_solver.config.load import apply_overrides, config_dict
 from gymnasium_solver.config.yaml_file import dump_yaml, read_file
@@ -16,6 +15,7 @@ from gymnasium_solver.experiments.search.sweep_report import final_cells, number
 from gymnasium_solver.experiments.search.view import View
 from gymnasium_solver.runs.files import write_atomic, writing
 from gymnasium_solver.training.prepare import load_config
+from gymnasium_solver.version import __version__
 
 SWEEP_ONLY = ("eval_freq_steps", "eval_freq_epochs", "seed")
 """Fields that a sweep sets for comparison only."""

@@ -25,6 +25,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from typing import Any, Protocol
 
 from gymnasium_solver.errors import Unsupported
 
@@ -46,6 +47,24 @@ CPU_FLAGS: list[list[str]] = [
 ]  # the first that the compiler accepts
 LIBRARIES = ["-lm", "-lpthread"]
 COMPILE_SECONDS = 120
+
+
+class CompiledEnvs(Protocol):
+    """N copies that step in C, without a check of their actions (fast/native/rows.py)."""
+
+    @property
+    def function(self) -> Any:
+        """int64_t step(void *arguments): returns how many envs are done."""
+
+    @property
+    def arguments(self) -> ctypes.Structure:
+        """With pointers to a row of each: actions, obs, reward, terminated, truncated."""
+
+    def prepare(self) -> None:
+        """Provide what the next step needs from Python."""
+
+    def release(self) -> None:
+        """Step into arrays of their own again."""
 
 
 @cache

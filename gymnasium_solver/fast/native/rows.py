@@ -14,15 +14,12 @@ from collections.abc import Sequence
 from ctypes import c_int64, c_void_p
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from gymnasium_solver.fast.native.build import load_file
+from gymnasium_solver.fast.native.build import CompiledEnvs, load_file
 from gymnasium_solver.fast.native.forward import NativeForward
-
-if TYPE_CHECKING:
-    from gymnasium_solver.envs.vector import CompiledEnvs
 
 ROWS = ("reward", "terminated", "truncated", "is_first", "valid", "episode_return",
         "episode_length")  # fmt: skip
@@ -51,7 +48,7 @@ class CompiledRows:
     def __init__(
         self,
         program: NativeForward,
-        envs: "CompiledEnvs",
+        envs: CompiledEnvs,
         inputs: Sequence[np.ndarray],
         outputs: Sequence[np.ndarray],
         rows: dict[str, np.ndarray],

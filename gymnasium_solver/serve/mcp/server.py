@@ -18,7 +18,6 @@ from pydantic import ValidationError
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gymnasium_solver import __version__
 from gymnasium_solver.serve.mcp.allowed import AgentDesk, Settings
 from gymnasium_solver.serve.mcp.answers import as_tool
 from gymnasium_solver.serve.mcp.metric_tools import get_metrics
@@ -45,6 +44,7 @@ from gymnasium_solver.serve.mcp.training_tools import (
 )
 from gymnasium_solver.serve.questions import Question
 from gymnasium_solver.suggest import did_you_mean
+from gymnasium_solver.version import __version__
 
 NAME = "gymnasium-solver"
 PATH = "/mcp"

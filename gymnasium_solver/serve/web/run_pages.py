@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 from starlette.responses import FileResponse, Response, StreamingResponse
 
-from gymnasium_solver import __version__
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.printable import printable
 from gymnasium_solver.runs import query
@@ -22,6 +21,7 @@ from gymnasium_solver.serve.questions import Answer, BadRequest, OneRun, Runs, S
 from gymnasium_solver.serve.web.handling import Web, answer
 from gymnasium_solver.serve.web.job_pages import find_job
 from gymnasium_solver.serve.web.stream import COLUMNS, changes_of, follow_text, lines_of, row
+from gymnasium_solver.version import __version__
 
 FRESH_S = 0.3
 """A list this old is good enough, so that many requests share one look at the files."""

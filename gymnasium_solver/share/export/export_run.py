@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from gymnasium_solver import __version__
 from gymnasium_solver.algos.agent import Agent
 from gymnasium_solver.envs.treatment import Treatment
 from gymnasium_solver.errors import ConfigError
@@ -19,6 +18,7 @@ from gymnasium_solver.share.export.deployed import Deployed, deployed_policy
 from gymnasium_solver.spaces.json_form import space_to_json
 from gymnasium_solver.training.agents import load_agent, run_treatment
 from gymnasium_solver.training.threads import limited_threads
+from gymnasium_solver.version import __version__
 
 SUFFIXES = {"onnx": ".onnx", "c": ".h"}
 N_OBSERVATIONS = 1000

@@ -10,7 +10,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from gymnasium_solver import __version__
 from gymnasium_solver.config.yaml_file import dump_yaml
 from gymnasium_solver.errors import GsolveError
 from gymnasium_solver.experiments.groups import Group, group_runs
@@ -19,6 +18,7 @@ from gymnasium_solver.printable import markdown_text
 from gymnasium_solver.runs.query import RunSummary, get_details, list_runs
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.runs.words import verdict_words
+from gymnasium_solver.version import __version__
 
 LIBRARY = "gymnasium-solver"
 
