@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from gymnasium_solver.config.curriculum import Curriculum
 from gymnasium_solver.config.load import config_dict
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.runs import query
@@ -133,6 +134,23 @@ def test_the_config_is_written_and_read_as_it_was(make_config: Call) -> None:
     assert config_dict(config)["curriculum"] == block
 
 
+@pytest.mark.parametrize(
+    "shape",
+    [
+        {},
+        {"schedule": "cosine"},
+        {"schedule": "exponential"},
+        {"schedule": "polynomial", "power": 2},
+    ],
+)
+def test_an_argument_leads_from_start_to_the_number_of_the_config(shape: dict[str, Any]) -> None:
+    block = Curriculum(env_kwargs={"gravity": {"start": 5.0, **shape}})
+    argument = block.schedules({"gravity": 10.0})["gravity"]
+    values = [argument.at(step, 100) for step in range(101)]
+    assert (values[0], values[-1]) == (5.0, 10.0)
+    assert values == sorted(values)
+
+
 # -- mistakes ---------------------------------------------------------------------------------
 
 
@@ -150,6 +168,11 @@ def test_the_config_is_written_and_read_as_it_was(make_config: Call) -> None:
         ({"env_kwargs": {"length": {"start": 1, "end": 2}}}, "remove end"),
         ({"env_kwargs": {"length": {"start": 1, "levels": 0}}}, "levels must be"),
         ({"env_kwargs": {"length": {"start": 1, "too": 1}}}, "too"),
+        ({"env_kwargs": {"length": {"start": 1, "warmup": 0.2}}}, "remove warmup"),
+        (
+            {"env_kwargs": {"length": {"start": 1, "schedule": "periodic", "cycles": 2}}},
+            "a periodic schedule returns to start",
+        ),
         ({"demote_at": 1, "env_kwargs": {"length": {"start": 1}}}, "demote_at needs stages"),
     ],
 )
