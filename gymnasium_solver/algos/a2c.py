@@ -19,7 +19,7 @@ from torch import Tensor
 
 from gymnasium_solver.algos import ops
 from gymnasium_solver.algos.configs.a2c import A2CConfig
-from gymnasium_solver.algos.extensions import Learnt
+from gymnasium_solver.algos.extensions.extension import Learnt
 from gymnasium_solver.algos.learner import Learner, hp_metrics
 from gymnasium_solver.algos.on_policy import (
     LOSS_METRICS,

@@ -22,7 +22,8 @@ import torch
 from torch import Tensor, nn
 
 from gymnasium_solver.algos.agent import Snapshot, Tensors
-from gymnasium_solver.algos.extensions import Extension, extensions_for
+from gymnasium_solver.algos.extensions import extensions_for
+from gymnasium_solver.algos.extensions.extension import Extension
 from gymnasium_solver.config.schedule import Schedule, at_start, marks_of
 from gymnasium_solver.config.schema import LearnerConfig
 from gymnasium_solver.data.demonstrations import Demonstrations

@@ -141,8 +141,8 @@ def build_actor_critic(learner: Learner, critic: bool = True) -> tuple[ActorCrit
     if critic and cfg.critic_head != "scalar":
         if cfg.critic_head == "c51":
             raise ConfigError(
-                "critic_head: c51 projects the distribution of the next state, but the returns of a "
-                "rollout are numbers: use two_hot or hl_gauss"
+                "critic_head: c51 projects the distribution of the next state, but the returns of "
+                "a rollout are numbers: use two_hot or hl_gauss"
             )
         if getattr(cfg, "normalize_values", False) or cfg.output_dims or cfg.heads_by is not None:
             raise ConfigError(

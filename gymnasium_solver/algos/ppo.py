@@ -22,7 +22,7 @@ from gymnasium_solver.algos import ops
 from gymnasium_solver.algos.advantages import AdvantageScale
 from gymnasium_solver.algos.agent import Tensors
 from gymnasium_solver.algos.configs.ppo import PPOConfig
-from gymnasium_solver.algos.extensions import Learnt
+from gymnasium_solver.algos.extensions.extension import Learnt
 from gymnasium_solver.algos.learner import Learner, hp_metrics
 from gymnasium_solver.algos.on_policy import (
     Batch,

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from gymnasium_solver.version import __version__
 from gymnasium_solver.cli import format as fmt
 from gymnasium_solver.cli.flags import Args, UsageError, run_of, verb, yaml_values
 from gymnasium_solver.cli.tables import (
@@ -30,6 +29,7 @@ from gymnasium_solver.cli.tables import (
 )
 from gymnasium_solver.errors import TRAINING_PACKAGES, GsolveError
 from gymnasium_solver.paths import is_file, is_folder, user_path
+from gymnasium_solver.version import __version__
 
 if TYPE_CHECKING:
     from gymnasium_solver.envs.checks.env import Finding

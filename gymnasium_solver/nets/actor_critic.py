@@ -153,8 +153,8 @@ class ActorCritic(nn.Module):
     def sequence(
         self, obs: TensorObs, carry: Tensor, is_first: Tensor
     ) -> tuple[Tensor, Tensor | None, Tensor]:
-        """Sequences [B, L, ...] -> the actor's outputs [B * L, W], the critic's [B * L, ...] if there
-        is one, and the carry after them."""
+        """Sequences [B, L, ...] -> the actor's outputs [B * L, W], the critic's [B * L, ...] if
+        there is one, and the carry after them."""
         assert self.core is not None
         n, n_rows = is_first.shape
         x = self.encoder(map_tree(lambda part: part.flatten(0, 1), obs))

@@ -34,8 +34,8 @@ from gymnasium_solver.errors import (
     TrustError,
 )
 from gymnasium_solver.plugins import import_plugins
-from gymnasium_solver.training.observer import observer_class
 from gymnasium_solver.registry import config_class
+from gymnasium_solver.training.observer import observer_class
 from gymnasium_solver.training.prepare import check_trust, load_config
 
 if TYPE_CHECKING:

@@ -47,10 +47,9 @@ from gymnasium_solver.training.finite import (
     check_weights,
     dump_rollout,
 )
-from gymnasium_solver.training.interventions import watch_row
+from gymnasium_solver.training.interventions import check_interventions, watch_row
 from gymnasium_solver.training.judge import Judged, finish, judge_epoch, submit_pending
 from gymnasium_solver.training.live import LiveEdits
-from gymnasium_solver.training.interventions import check_interventions
 from gymnasium_solver.training.observer import Observer, Observers
 from gymnasium_solver.training.prepare import changed_from_shipped, load_config, settle_scales
 from gymnasium_solver.training.profile import report_profile, share_seconds

@@ -313,6 +313,8 @@ class Callbacks(Observer):
             self._control.stop(answer)
         elif answer and not isinstance(answer, str):
             self._control.stop(f"{name} asked for it")
+
+
 def register_observer(name: str) -> Callable[[type[Observer]], type[Observer]]:
     """Decorator: a class derived from `Observer`, created without arguments, that configs select
     with `observers: [name]`."""

@@ -12,7 +12,6 @@ from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.envs.treatment import treatment_of
 from gymnasium_solver.envs.vector import VectorEnv
 from gymnasium_solver.errors import ConfigError
-from gymnasium_solver.training.observer import observer_class
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.spaces.actions import action_kind
 from gymnasium_solver.spaces.json_form import space_to_json
@@ -24,7 +23,7 @@ from gymnasium_solver.training.collect import Collector, collector_for
 from gymnasium_solver.training.curriculum import stages_of
 from gymnasium_solver.training.epoch_metrics import EpochStart, detail_epochs
 from gymnasium_solver.training.evaluate import BackgroundEvaluator, Evaluator, check_async
-from gymnasium_solver.training.observer import Control, Observer, TrainInfo
+from gymnasium_solver.training.observer import Control, Observer, TrainInfo, observer_class
 from gymnasium_solver.training.profile import collect_seconds
 from gymnasium_solver.training.progress import CheckpointCadence, Plan, Progress, eval_cadence
 from gymnasium_solver.training.ray_collectors import RemoteCollector

@@ -7,8 +7,7 @@ import pytest
 
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.runs.edits import read_edits
-from gymnasium_solver.training.interventions import watch_row
-from gymnasium_solver.training.interventions import check_interventions
+from gymnasium_solver.training.interventions import check_interventions, watch_row
 
 Call = Callable[..., Any]
 NEVER = 1e9  # no metric improves by this much

@@ -11,7 +11,7 @@ from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.registry import observers as registry
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.training import loop
-from gymnasium_solver.training.observer import Observer, Observers
+from gymnasium_solver.training.observer import Observer, Observers, register_observer
 
 Call = Callable[..., Any]
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from gymnasium_solver.algos.extensions import Learnt
+from gymnasium_solver.algos.extensions.extension import Learnt
 from gymnasium_solver.algos.extensions.self_imitation import sil_loss
 from gymnasium_solver.algos.on_policy import Batch
 from gymnasium_solver.data.rollout import Rollout

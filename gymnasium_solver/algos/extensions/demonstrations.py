@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from gymnasium_solver.algos.extensions import Extension
+from gymnasium_solver.algos.extensions.extension import Extension
 from gymnasium_solver.data.demonstrations import HOW, load_demonstrations
 from gymnasium_solver.errors import ConfigError, RunError
 

@@ -6,7 +6,7 @@ data/hindsight.py chooses the goals and computes their rewards.
 from collections.abc import Callable
 from typing import Any
 
-from gymnasium_solver.algos.extensions import Extension
+from gymnasium_solver.algos.extensions.extension import Extension
 from gymnasium_solver.data.hindsight import Hindsight, with_achieved_goals
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.spaces.goals import GoalFunctions, check_goal_space

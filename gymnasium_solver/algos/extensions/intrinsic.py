@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from gymnasium_solver.algos.extensions import Extension, Host
+from gymnasium_solver.algos.extensions.extension import Extension, Host
 from gymnasium_solver.config.intrinsic import Intrinsic
 from gymnasium_solver.data.novelty import (
     EpisodeMemory,

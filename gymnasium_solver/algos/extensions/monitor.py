@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gymnasium_solver.algos.extensions import Extension
+from gymnasium_solver.algos.extensions.extension import Extension
 from gymnasium_solver.algos.units import watch_units
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.fast.staging import on_device

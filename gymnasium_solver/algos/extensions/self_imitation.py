@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gymnasium_solver.algos.extensions import Extension, Host, Learnt
+from gymnasium_solver.algos.extensions.extension import Extension, Host, Learnt
 from gymnasium_solver.algos.on_policy import Batch, evaluate_actions
 from gymnasium_solver.data.priorities import Priorities
 from gymnasium_solver.data.rollout import Rollout

@@ -222,7 +222,7 @@ def _gymnax_env(env_id: str, env_kwargs: dict[str, Any]) -> tuple[Any, Any]:
     name = env_id.removeprefix("Gymnax/")
     module, _, attribute = name.partition(":")
     imported("jax", env_id, HINT)
-    gymnax = None if attribute else imported("gymnax", env_id, HINT)
+    gymnax: Any = None if attribute else imported("gymnax", env_id, HINT)
     try:
         if attribute:
             env = getattr(import_module(module), attribute)()
