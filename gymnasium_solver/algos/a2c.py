@@ -21,15 +21,12 @@ from gymnasium_solver.algos import ops
 from gymnasium_solver.algos.configs.a2c import A2CConfig
 from gymnasium_solver.algos.extensions.extension import Learnt
 from gymnasium_solver.algos.learner import Learner, hp_metrics
-from gymnasium_solver.algos.on_policy import (
+from gymnasium_solver.algos.on_policy import RolloutValues, build_actor_critic, details, prepare
+from gymnasium_solver.algos.policy_loss import (
     LOSS_METRICS,
     Batch,
-    RolloutValues,
-    build_actor_critic,
     corrected,
-    details,
     policy_gradient_loss,
-    prepare,
     scaled_losses,
 )
 from gymnasium_solver.data.rollout import Rollout

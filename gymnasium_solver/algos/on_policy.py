@@ -19,6 +19,7 @@ from torch import Tensor
 
 from gymnasium_solver.algos import ops
 from gymnasium_solver.algos.learner import Learner
+from gymnasium_solver.algos.policy_loss import Batch, evaluate_actions
 from gymnasium_solver.algos.units import watch_units
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.data.sequences import Cut
@@ -31,7 +32,6 @@ from gymnasium_solver.nets.encoder import in_chunks
 from gymnasium_solver.nets.heads import critic_head
 from gymnasium_solver.nets.recurrent import Recurrence
 from gymnasium_solver.policies.policy import ActorPolicy
-from gymnasium_solver.spaces.actions import ActionKind, mask_tensor
 from gymnasium_solver.spaces.observations import map_obs
 from gymnasium_solver.tree import map_tree
 
@@ -51,26 +51,6 @@ class Targets(NamedTuple):
         means, stds = chosen.mean(axis=1).tolist(), chosen.std(axis=1).tolist()
         found = {f"roll/{name}/mean": mean for name, mean in zip(names, means, strict=True)}
         return found | {f"roll/{name}/std": std for name, std in zip(names, stds, strict=True)}
-
-
-class Batch(NamedTuple):
-    """Input of a policy-gradient loss: tensors [n, ...], for sequences [S, L, ...]."""
-
-    obs: Any  # tree of tensors
-    actions: Tensor
-    log_prob: Tensor  # under the acting policy
-    advantage: Tensor
-    returns: Tensor
-    value: Tensor  # before the update
-    mask: Tensor | None = None  # legal actions, if the env provides masks
-    # Set for sequences only:
-    valid: Tensor | None = None  # [S, L]: rows to learn from
-    is_first: Tensor | None = None  # [S, L]
-    carry: Tensor | None = None  # state before the first row [S, ...]
-
-    @property
-    def is_sequence(self) -> bool:
-        return self.valid is not None
 
 
 class Prepared(NamedTuple):
@@ -178,106 +158,6 @@ def build_actor_critic(learner: Learner, critic: bool = True) -> tuple[ActorCrit
     return net, policy
 
 
-Evaluated = tuple[Tensor, Tensor, Tensor | None]
-"""Log-probabilities, entropies (or one for all states), and the critic's outputs where there is
-one."""
-
-
-def evaluate_actions(net: ActorCritic, actions: ActionKind, batch: Batch) -> Evaluated:
-    """Return log-probabilities, entropies and values under the current network.
-
-    For sequences the results are [S * L], in the order of `batch.actions.flatten(0, 1)`.
-    """
-    if not batch.is_sequence:
-        return evaluate_rows(net, actions, batch.obs, batch.actions, batch.mask)
-    assert batch.is_first is not None
-    assert batch.carry is not None
-    outputs, value, _ = net.sequence(batch.obs, batch.carry, batch.is_first)
-    mask = None if batch.mask is None else batch.mask.flatten(0, 1)
-    outputs = mask_tensor(outputs, mask)
-    log_prob, entropy = actions.log_prob_entropy(outputs, net.log_std, batch.actions.flatten(0, 1))
-    return log_prob, entropy, value
-
-
-def evaluate_rows(
-    net: ActorCritic, actions: ActionKind, obs: Any, taken: Tensor, mask: Tensor | None = None
-) -> Evaluated:
-    """The same for single rows, without a recurrent core."""
-    if net.critic_head is None:
-        outputs, value = net.actor(obs), None
-    else:
-        outputs, value = net(obs)
-    outputs = mask_tensor(outputs, mask)
-    return *actions.log_prob_entropy(outputs, net.log_std, taken), value
-
-
-class LossTerms(NamedTuple):
-    total: Tensor
-    policy: Tensor
-    value: Tensor
-    entropy: Tensor
-
-
-def policy_gradient_loss(
-    net: ActorCritic, actions: ActionKind, batch: Batch, c: Mapping[str, Tensor]
-) -> LossTerms:
-    """The loss of REINFORCE and A2C: `batch.advantage` is the weight of the log-probabilities, or
-    with a `clip_range` of the clipped probability ratio."""
-    clip_range = c.get("clip_range")
-    log_prob, entropy, value = evaluate_actions(net, actions, batch)
-    advantage = flat(batch.advantage, batch)
-    if clip_range is None:
-        gain = log_prob * advantage
-    else:
-        ratio = (log_prob - flat(batch.log_prob, batch)).exp()
-        clipped = ratio.clamp(1 - clip_range, 1 + clip_range)
-        gain = torch.min(ratio * advantage, clipped * advantage)
-    policy_loss = -mean_over(gain, batch)
-    if value is None:
-        value_loss = policy_loss.new_zeros(())
-    else:
-        value_loss = mean_over(critic_losses(net, value, batch), batch)
-    entropy_mean = mean_over(entropy, batch)
-    total = policy_loss + c["vf_coef"] * value_loss - c["ent_coef"] * entropy_mean
-    return LossTerms(total, policy_loss, value_loss, entropy_mean)
-
-
-def critic_losses(net: ActorCritic, outputs: Tensor, batch: Batch) -> Tensor:
-    """The losses [B] of the critic's outputs, from the returns of the batch."""
-    returns = flat(batch.returns, batch)
-    if net.head.n_outputs == 1:
-        return (net.value_of(outputs) - returns).square()
-    return net.head.loss(outputs, net.head.known(returns))[0]
-
-
-def mean_over(values: Tensor, batch: Batch) -> Tensor:
-    """Mean over the valid samples."""
-    if batch.valid is None or values.ndim == 0:
-        return values.mean()
-    weight = batch.valid.flatten().to(values.dtype)
-    return (values * weight).sum() / weight.sum().clamp(min=1.0)
-
-
-LOSS_METRICS = {
-    "total": "opt/loss/total",
-    "policy": "opt/loss/policy",
-    "value": "opt/loss/value",
-    "entropy": "opt/policy/entropy",
-    "norm": "opt/grads/norm/all",
-}
-
-
-def scaled_losses(
-    value: float, entropy: float, hp: Mapping[str, float], has_critic: bool = True
-) -> dict[str, float]:
-    """The terms of the loss with their weights."""
-    found = {
-        "opt/loss/entropy": -entropy,
-        "opt/loss/entropy_scaled": 0.0 - hp["ent_coef"] * entropy,
-    }
-    return found | ({"opt/loss/value_scaled": hp["vf_coef"] * value} if has_critic else {})
-
-
 def details(
     learner: Learner, descent: Descent, data: Prepared, numbers: Mapping[str, float],
     part: Part, rollout: Rollout,
@@ -292,11 +172,6 @@ def details(
         **data.targets.details(rollout.valid),
         **units.metrics(first.obs),
     }
-
-
-def flat(column: Tensor, batch: Batch) -> Tensor:
-    """Flatten a column of a batch to the order of the results of `evaluate_actions`."""
-    return column.flatten() if batch.is_sequence else column
 
 
 def sequence_cut(learner: Learner, rollout: Rollout) -> Cut:
@@ -366,15 +241,6 @@ def acting_log_prob(learner: Learner, rollout: Rollout, actions: Tensor) -> Tens
     log_std = None if rollout.log_std is None else learner.to_device(rollout.log_std)
     log_prob, _ = learner.actions.log_prob_entropy(outputs, log_std, actions)
     return log_prob
-
-
-@torch.no_grad()
-def corrected(net: ActorCritic, actions: ActionKind, batch: Batch) -> Batch:
-    """The batch of a rollout that an earlier policy made: advantages weighted by min(1, pi / mu),
-    the truncated importance weights of IMPALA's policy gradient (Espeholt et al. 2018)."""
-    log_prob, _, _ = evaluate_actions(net, actions, batch)
-    weight = (log_prob - flat(batch.log_prob, batch)).exp().clamp(max=1.0)
-    return batch._replace(advantage=batch.advantage * weight.view(batch.advantage.shape))
 
 
 def prepare(

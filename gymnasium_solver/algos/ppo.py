@@ -25,17 +25,19 @@ from gymnasium_solver.algos.configs.ppo import PPOConfig
 from gymnasium_solver.algos.extensions.extension import Learnt
 from gymnasium_solver.algos.learner import Learner, hp_metrics
 from gymnasium_solver.algos.on_policy import (
-    Batch,
-    Evaluated,
     Prepared,
     RolloutValues,
     build_actor_critic,
-    critic_losses,
     details,
+    prepare,
+)
+from gymnasium_solver.algos.policy_loss import (
+    Batch,
+    Evaluated,
+    critic_losses,
     evaluate_actions,
     flat,
     mean_over,
-    prepare,
     scaled_losses,
 )
 from gymnasium_solver.data.rollout import Rollout

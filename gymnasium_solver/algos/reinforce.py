@@ -21,14 +21,16 @@ from gymnasium_solver.algos.advantages import elite_rows, leave_one_out
 from gymnasium_solver.algos.configs.reinforce import ReinforceConfig
 from gymnasium_solver.algos.learner import Learner, hp_metrics
 from gymnasium_solver.algos.on_policy import (
-    LOSS_METRICS,
-    Batch,
     Prepared,
     RolloutValues,
     build_actor_critic,
     details,
-    policy_gradient_loss,
     prepare,
+)
+from gymnasium_solver.algos.policy_loss import (
+    LOSS_METRICS,
+    Batch,
+    policy_gradient_loss,
     scaled_losses,
 )
 from gymnasium_solver.data.rollout import Rollout

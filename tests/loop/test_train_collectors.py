@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from gymnasium_solver.algos.on_policy import Batch, corrected, policy_gradient_loss
+from gymnasium_solver.algos.policy_loss import Batch, corrected, policy_gradient_loss
 from gymnasium_solver.config.load import config_dict
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.errors import ConfigError, EnvError

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
 from gymnasium_solver.algos import ALGOS, algo_class
-from gymnasium_solver.algos.on_policy import Batch, evaluate_actions
+from gymnasium_solver.algos.policy_loss import Batch, evaluate_actions
 from gymnasium_solver.algos.ppo import ppo_loss
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.errors import RunError

@@ -134,7 +134,7 @@ def test_settings_that_contradict_each_other(fields: dict[str, Any], words: str)
 def test_reinforce_plus_plus_is_a_clipped_ratio(tmp_path: Path) -> None:
     import torch
 
-    from gymnasium_solver.algos.on_policy import policy_gradient_loss
+    from gymnasium_solver.algos.policy_loss import policy_gradient_loss
     from tests.unit.test_learner_state import (
         DISCRETE,
         acted,

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from gymnasium_solver.algos.advantages import AdvantageScale
-from gymnasium_solver.algos.on_policy import evaluate_actions
+from gymnasium_solver.algos.policy_loss import evaluate_actions
 from gymnasium_solver.algos.ppo import ppo_loss
 from gymnasium_solver.nets.value_scale import ValueScale
 from tests.unit.test_learner_state import (

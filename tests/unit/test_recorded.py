@@ -8,7 +8,7 @@ import torch
 from gymnasium import spaces
 
 from gymnasium_solver import tree
-from gymnasium_solver.algos.on_policy import Batch
+from gymnasium_solver.algos.policy_loss import Batch
 from gymnasium_solver.algos.ppo import PPO, PPOConfig
 from gymnasium_solver.algos.reinforce import Reinforce, ReinforceConfig
 from gymnasium_solver.fast import aten, recorded

@@ -9,7 +9,7 @@ import torch
 
 from gymnasium_solver.algos.extensions.extension import Learnt
 from gymnasium_solver.algos.extensions.self_imitation import sil_loss
-from gymnasium_solver.algos.on_policy import Batch
+from gymnasium_solver.algos.policy_loss import Batch
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.errors import ConfigError
 from tests.unit.test_learner_state import (

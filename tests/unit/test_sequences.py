@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from gymnasium_solver.algos.on_policy import evaluate_actions
+from gymnasium_solver.algos.policy_loss import evaluate_actions
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.data.sequences import Cut
 from gymnasium_solver.envs.journal import JournaledEnv

@@ -1,7 +1,7 @@
 """What can be added to a learner: intrinsic reward, self-imitation, hindsight and others.
 
-An extension is an object on the learner's list, with one protocol (extension.py). A learner asks all
-of them at the same points and does not know which there are; which of them a config asks for is
+An extension is an object on the learner's list, with one protocol (extension.py). A learner asks
+all of them at the same points and does not know which there are; which of them a config asks for is
 decided here.
 """
 

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from gymnasium_solver.algos.extensions.extension import Extension, Host, Learnt
-from gymnasium_solver.algos.on_policy import Batch, evaluate_actions
+from gymnasium_solver.algos.policy_loss import Batch, evaluate_actions
 from gymnasium_solver.data.priorities import Priorities
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.fast.descent import Descent

@@ -1,0 +1,144 @@
+"""Losses of a policy and its critic on a batch of samples or of sequences."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from gymnasium_solver.nets.actor_critic import ActorCritic
+from gymnasium_solver.spaces.actions import ActionKind, mask_tensor
+
+
+class Batch(NamedTuple):
+    """Input of a policy-gradient loss: tensors [n, ...], for sequences [S, L, ...]."""
+
+    obs: Any  # tree of tensors
+    actions: Tensor
+    log_prob: Tensor  # under the acting policy
+    advantage: Tensor
+    returns: Tensor
+    value: Tensor  # before the update
+    mask: Tensor | None = None  # legal actions, if the env provides masks
+    # Set for sequences only:
+    valid: Tensor | None = None  # [S, L]: rows to learn from
+    is_first: Tensor | None = None  # [S, L]
+    carry: Tensor | None = None  # state before the first row [S, ...]
+
+    @property
+    def is_sequence(self) -> bool:
+        return self.valid is not None
+
+
+Evaluated = tuple[Tensor, Tensor, Tensor | None]
+"""Log-probabilities, entropies (or one for all states), and the critic's outputs where there is
+one."""
+
+
+def evaluate_actions(net: ActorCritic, actions: ActionKind, batch: Batch) -> Evaluated:
+    """Return log-probabilities, entropies and values under the current network.
+
+    For sequences the results are [S * L], in the order of `batch.actions.flatten(0, 1)`.
+    """
+    if not batch.is_sequence:
+        return evaluate_rows(net, actions, batch.obs, batch.actions, batch.mask)
+    assert batch.is_first is not None
+    assert batch.carry is not None
+    outputs, value, _ = net.sequence(batch.obs, batch.carry, batch.is_first)
+    mask = None if batch.mask is None else batch.mask.flatten(0, 1)
+    outputs = mask_tensor(outputs, mask)
+    log_prob, entropy = actions.log_prob_entropy(outputs, net.log_std, batch.actions.flatten(0, 1))
+    return log_prob, entropy, value
+
+
+def evaluate_rows(
+    net: ActorCritic, actions: ActionKind, obs: Any, taken: Tensor, mask: Tensor | None = None
+) -> Evaluated:
+    """The same for single rows, without a recurrent core."""
+    if net.critic_head is None:
+        outputs, value = net.actor(obs), None
+    else:
+        outputs, value = net(obs)
+    outputs = mask_tensor(outputs, mask)
+    return *actions.log_prob_entropy(outputs, net.log_std, taken), value
+
+
+class LossTerms(NamedTuple):
+    total: Tensor
+    policy: Tensor
+    value: Tensor
+    entropy: Tensor
+
+
+def policy_gradient_loss(
+    net: ActorCritic, actions: ActionKind, batch: Batch, c: Mapping[str, Tensor]
+) -> LossTerms:
+    """The loss of REINFORCE and A2C: `batch.advantage` is the weight of the log-probabilities, or
+    with a `clip_range` of the clipped probability ratio."""
+    clip_range = c.get("clip_range")
+    log_prob, entropy, value = evaluate_actions(net, actions, batch)
+    advantage = flat(batch.advantage, batch)
+    if clip_range is None:
+        gain = log_prob * advantage
+    else:
+        ratio = (log_prob - flat(batch.log_prob, batch)).exp()
+        clipped = ratio.clamp(1 - clip_range, 1 + clip_range)
+        gain = torch.min(ratio * advantage, clipped * advantage)
+    policy_loss = -mean_over(gain, batch)
+    if value is None:
+        value_loss = policy_loss.new_zeros(())
+    else:
+        value_loss = mean_over(critic_losses(net, value, batch), batch)
+    entropy_mean = mean_over(entropy, batch)
+    total = policy_loss + c["vf_coef"] * value_loss - c["ent_coef"] * entropy_mean
+    return LossTerms(total, policy_loss, value_loss, entropy_mean)
+
+
+def critic_losses(net: ActorCritic, outputs: Tensor, batch: Batch) -> Tensor:
+    """The losses [B] of the critic's outputs, from the returns of the batch."""
+    returns = flat(batch.returns, batch)
+    if net.head.n_outputs == 1:
+        return (net.value_of(outputs) - returns).square()
+    return net.head.loss(outputs, net.head.known(returns))[0]
+
+
+def mean_over(values: Tensor, batch: Batch) -> Tensor:
+    """Mean over the valid samples."""
+    if batch.valid is None or values.ndim == 0:
+        return values.mean()
+    weight = batch.valid.flatten().to(values.dtype)
+    return (values * weight).sum() / weight.sum().clamp(min=1.0)
+
+
+LOSS_METRICS = {
+    "total": "opt/loss/total",
+    "policy": "opt/loss/policy",
+    "value": "opt/loss/value",
+    "entropy": "opt/policy/entropy",
+    "norm": "opt/grads/norm/all",
+}
+
+
+def scaled_losses(
+    value: float, entropy: float, hp: Mapping[str, float], has_critic: bool = True
+) -> dict[str, float]:
+    """The terms of the loss with their weights."""
+    found = {
+        "opt/loss/entropy": -entropy,
+        "opt/loss/entropy_scaled": 0.0 - hp["ent_coef"] * entropy,
+    }
+    return found | ({"opt/loss/value_scaled": hp["vf_coef"] * value} if has_critic else {})
+
+
+def flat(column: Tensor, batch: Batch) -> Tensor:
+    """Flatten a column of a batch to the order of the results of `evaluate_actions`."""
+    return column.flatten() if batch.is_sequence else column
+
+
+@torch.no_grad()
+def corrected(net: ActorCritic, actions: ActionKind, batch: Batch) -> Batch:
+    """The batch of a rollout that an earlier policy made: advantages weighted by min(1, pi / mu),
+    the truncated importance weights of IMPALA's policy gradient (Espeholt et al. 2018)."""
+    log_prob, _, _ = evaluate_actions(net, actions, batch)
+    weight = (log_prob - flat(batch.log_prob, batch)).exp().clamp(max=1.0)
+    return batch._replace(advantage=batch.advantage * weight.view(batch.advantage.shape))
