@@ -447,7 +447,6 @@ def test_spaces_without_a_distribution_are_named(space: Any) -> None:
         (require_bounded_box, spaces.Discrete(3), "needs continuous .*; use dqn, ppo or sac"),
         (require_bounded_box, NESTED, "needs continuous .*; use ppo or reinforce"),
     ],
-    ids=str,
 )
 def test_what_an_algorithm_needs(require: Any, space: Any, problem: str) -> None:
     with pytest.raises(ConfigError, match=f"some_algo {problem}"):
