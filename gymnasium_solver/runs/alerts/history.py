@@ -5,15 +5,16 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from statistics import fmean, median
+from statistics import fmean
 from typing import Any
 
 from gymnasium_solver.runs.files import finite
 from gymnasium_solver.runs.metrics import describe
 
 SCORE, BEST = "train/roll/ep_rew/mean", "train/roll/ep_rew/best"
-ENTROPY, LR = "train/opt/policy/entropy", "train/hp/policy_lr"
-CLIP_RANGE = "train/hp/clip_range"
+VAL, EPISODES = "val/roll/ep_rew/mean", "train/cnt/total_episodes"
+ENTROPY, ALPHA = "train/opt/policy/entropy", "train/opt/policy/alpha"
+LR, CLIP_RANGE = "train/hp/policy_lr", "train/hp/clip_range"
 KL, CLIPPED = "train/opt/ppo/approx_kl", "train/opt/ppo/clip_fraction"
 EXPLAINED = "train/opt/value/explained_var"
 NOISY, WINDOW = (KL, CLIPPED, EXPLAINED), 10
@@ -82,12 +83,6 @@ class RunSettings:
             return math.prod(bits) * math.log(2)
         choices = self._sizes("MultiDiscrete", "nvec")
         return None if choices is None else sum(math.log(n) for n in choices)
-
-    def command(self, *flags: str) -> str:
-        """The command that trains the same again with other settings."""
-        name = self.config.get("variant") or self.config.get("algo_id") or "ALGO"
-        env_id = self.config.get("env_id") or "ENV"
-        return " ".join(["gsolve train", f"{env_id}:{name}", *flags])
 
 
 def _number(value: object) -> float | None:
@@ -228,7 +223,7 @@ class History:
 
     def _see_scores(self) -> None:
         get = self.numbers.get
-        score, n_episodes = get(SCORE), get("train/cnt/total_episodes") or 0
+        score, n_episodes = get(SCORE), get(EPISODES) or 0
         if score is not None and n_episodes >= LEAST_EPISODES:
             if self.first_score is None:
                 self.first_score = score
@@ -240,7 +235,7 @@ class History:
             if (value := get(name)) is not None:
                 self.lowest_return = min(self.lowest_return, value)
                 self.highest_return = max(self.highest_return, value)
-        if (evaluation := get("val/roll/ep_rew/mean")) is not None:
+        if (evaluation := get(VAL)) is not None:
             self.best_eval = max(self.best_eval, evaluation)
         if (cut := get("train/roll/ep_truncated")) is not None and cut < 1:
             self.ever_terminated = True
@@ -268,7 +263,7 @@ class History:
             self.last_load = load
         speed = self.value(FPS)
         learns = any(name in self.row for name in NORMS)
-        if speed is None or not learns or "val/roll/ep_rew/mean" in self.row:
+        if speed is None or not learns or VAL in self.row:
             return
         if len(self.early_speeds) < N_SPEEDS:
             self.early_speeds.append(speed)
@@ -279,12 +274,47 @@ class History:
         return fmean(self.early_entropy) if len(self.early_entropy) == N_EARLY else None
 
     @property
-    def speed_at_first(self) -> float:
-        return median(self.early_speeds)
-
-    @property
     def is_machine_busy(self) -> bool:
         """Whether other processes want the CPUs: the load is high, or higher than at first."""
         if self.first_load is None:
             return False
         return self.last_load > BUSY or self.last_load - self.first_load > BUSIER
+
+    # -- parts of an advice -------------------------------------------------------------------
+
+    @property
+    def env_id(self) -> Any:
+        return self.settings.config.get("env_id")
+
+    @property
+    def again(self) -> str:
+        """The command that trains the same again, to be followed by flags."""
+        config = self.settings.config
+        name = config.get("variant") or config.get("algo_id") or "ALGO"
+        return f"gsolve train {self.env_id or 'ENV'}:{name}"
+
+    @property
+    def lower_lr(self) -> str:
+        """The further the policy moved, the lower the learning rate to try."""
+        factor = 3 if self.peak_kl < 0.5 else 10 if self.peak_kl < 5 else 100
+        rate = self.value(LR) or self.peak_lr
+        return f"{self.again} --policy-lr {f'{rate / factor:.1g}' if rate else 'LOWER'}"
+
+    @property
+    def higher_lr(self) -> str:
+        rate = self.peak_lr
+        return f"{self.again} --policy-lr {f'{rate * 10:.1g}' if rate else 'HIGHER'}"
+
+    @property
+    def explore(self) -> str:
+        if self.peak_kl > 0.5:  # one update ruined the policy
+            return f"{self.lower_lr}; or target_kl: 0.02"
+        return f"{self.again} --ent-coef 0.01; or a lower policy_lr"
+
+    @property
+    def more_exploration(self) -> str:
+        if self.peak_kl > 0.5:
+            return "a much lower policy_lr"
+        if self.value(ENTROPY) is not None:
+            return f"{self.again} --ent-coef 0.01"
+        return "explore longer (epsilon, exploration_noise, noise_correlation)"

@@ -13,10 +13,9 @@ from typing import Any
 
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.runs import query
-from gymnasium_solver.runs.alerts import rules_episodes, rules_learning  # noqa: F401  (RULES)
 from gymnasium_solver.runs.alerts.alert import Alert
 from gymnasium_solver.runs.alerts.history import History, RunSettings
-from gymnasium_solver.runs.alerts.rule import RULES, Rule, Watch
+from gymnasium_solver.runs.alerts.rules import RULES, Rule
 from gymnasium_solver.runs.jsonl import read_jsonl
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.suggest import did_you_mean
@@ -24,6 +23,7 @@ from gymnasium_solver.suggest import did_you_mean
 __all__ = ["RULES", "Judge", "check_muted", "judge_rows", "judge_run", "settings_of"]
 
 ALL = "all"  # as a muted name
+MOST_ROWS = 100  # a share of a very long budget never needs more rows than this
 
 
 def check_muted(names: Iterable[str]) -> None:
@@ -32,6 +32,49 @@ def check_muted(names: Iterable[str]) -> None:
         if name not in RULES and name != ALL:
             hint = did_you_mean(name, [*RULES, ALL]) or f"expected all or {', '.join(RULES)}"
             raise ConfigError(f"mute_alerts: there is no alert {name!r}. {hint}")
+
+
+class Watch:
+    """The state of one rule in one run."""
+
+    def __init__(self, rule: Rule) -> None:
+        self.rule = rule
+        self.is_active = False
+        self.has_judged = False
+        """Whether some row could tell: the metrics were logged, and the warm-up was over."""
+        self._n_wrong = self._n_right = 0
+        self._wrong_since = 0.0
+
+    def see(self, history: History) -> str | None:
+        """What was seen if the alert is raised by this row; "" if it ends; None if nothing
+        changed."""
+        rule, numbers = self.rule, history.numbers
+        values: list[float] = []
+        for name in rule.needs:
+            if name not in numbers:
+                return None
+            values.append(numbers[name])
+        if rule.warm_up and history.progress < rule.warm_up:
+            return None
+        seen = rule.check(history, *values)
+        if seen is None:
+            return None
+        self.has_judged = True
+        if not seen:
+            self._n_wrong, self._n_right = 0, self._n_right + 1
+            if self.is_active and self._n_right >= rule.rows:
+                self.is_active = False
+                return ""
+            return None
+        if self._n_wrong == 0:
+            self._wrong_since = history.progress
+        self._n_wrong, self._n_right = self._n_wrong + 1, 0
+        covers = history.progress - self._wrong_since >= rule.share or self._n_wrong >= MOST_ROWS
+        is_due = self._n_wrong >= rule.rows and covers
+        if self.is_active or not (is_due or rule.at_once(history)):
+            return None
+        self.is_active = True
+        return str(seen)
 
 
 class Judge:
