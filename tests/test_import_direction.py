@@ -156,7 +156,7 @@ def test_the_rule_is_noticed_when_it_is_broken() -> None:
         check_no_cycle({"config": {"algos"}, "algos": {"registry"}, "registry": {"config"}})
     for importer, imported in (
         ("config.load", "envs.make"),
-        ("envs.make", "nets.mlp"),
+        ("envs.make", "nets.blocks"),
         ("algos.ppo", "runs.run"),
         ("algos.ppo", "envs.make"),
         ("envs.make", "experiments.pool"),

@@ -31,14 +31,20 @@ ACTOR_METRICS = {
 }  # fmt: skip
 
 
-def build_networks(learner: ReplayLearner, **shape: Any) -> ActorCritics:
-    """The networks of the config, with outputs and inputs of this shape."""
+def build_networks(
+    learner: ReplayLearner, norm: Any = None, critic_norm: Any = None, **shape: Any
+) -> ActorCritics:
+    """The networks of the config, with outputs and inputs of this shape. `norm`: what the algorithm
+    normalises, in place of the config."""
     cfg: Any = learner.config
+    network = learner.network._replace(norm=norm or learner.network.norm)
+    dims = network.hidden_dims if cfg.critic_hidden_dims is None else cfg.critic_hidden_dims
     return ActorCritics(
         learner.observation_space,
-        learner.network,
+        network,
         head=critic_head(cfg.critic_head, **cfg.head_settings),
-        critic_hidden_dims=cfg.critic_hidden_dims,
+        critic_network=network._replace(hidden_dims=dims, norm=critic_norm or network.norm),
+        share_encoder=cfg.share_encoder,
         normalize_obs=cfg.obs_normalization,
         clip_obs=cfg.clip_obs,
         generator=learner.generator,

@@ -87,7 +87,7 @@ class CrossQ(ReplayLearner):
             n_critics=cfg.n_critics,
             n_critic_actions=self.width,
             alpha=cfg.first_alpha(is_discrete=False),
-            renorm=True,
+            norm="renorm",
         )
         self.policy = soft_policy(self)
         self.actor = self.add_descent("policy", self.actor_loss, self.net.actor)

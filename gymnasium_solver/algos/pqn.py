@@ -30,8 +30,7 @@ class PQN(Learner):
     policy: QPolicy
 
     def build(self) -> None:
-        layer_norm = self.config.layer_norm
-        self.net, self.policy = build_q_network(self, "epsilon_greedy", layer_norm=layer_norm)
+        self.net, self.policy = build_q_network(self, "epsilon_greedy")
         self.fit = QFit(self)
 
     def before_rollout(self, env_steps: int, total_steps: int) -> None:

@@ -150,7 +150,7 @@ class SAC(ReplayLearner):
             n_critic_actions=0 if self.n_actions else self.width,
             n_values=self.n_actions,
             alpha=cfg.first_alpha(is_discrete=bool(self.n_actions)),
-            spectral_norm=cfg.spectral_norm,
+            critic_norm="spectral" if cfg.spectral_norm else None,
             sde_log_std_init=cfg.sde_log_std_init if cfg.sde else None,
         )
         self.policy = soft_policy(self, cfg.sde_sample_freq)

@@ -29,7 +29,7 @@ class Sarsa(Learner):
 
     def build(self) -> None:
         cfg = self.config
-        self.net, self.policy = build_q_network(self, cfg.exploration, layer_norm=cfg.layer_norm)
+        self.net, self.policy = build_q_network(self, cfg.exploration)
         self.fit = QFit(self)
 
     def before_rollout(self, env_steps: int, total_steps: int) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from gymnasium_solver.nets.mlp import ACTIVATIONS
+from gymnasium_solver.nets.blocks import ACTIVATIONS
 from gymnasium_solver.tree import leaves_of
 
 HARDLY = 1e-3  # of the root mean square of the layer

@@ -87,6 +87,12 @@ class NetworkFields(Fields):
     128, nature 512, impala 256, large 512."""
     activation: Annotated[Activation, searched("tanh,relu")] = "tanh"
     """Activation function of the hidden layers."""
+    block: Literal["mlp", "simba"] = "mlp"
+    """What hidden layers are made of. simba: residual blocks with layer norm, all of one width,
+    each with four times as many units inside (Lee et al. 2025)."""
+    norm: Literal["layer", "rms"] | None = None
+    """Normalise the outputs of each hidden layer: layer (LayerNorm) or rms (RMSNorm). More stable,
+    a little slower."""
     layers: LayerList = None
     """Hidden layers one by one, in place of hidden_dims: linear, conv, pool, layer_norm, rms_norm,
     dropout, residual, simnorm, and activations by name. gsolve net prints them."""
@@ -114,7 +120,12 @@ class NetworkFields(Fields):
     @model_validator(mode="before")
     @classmethod
     def _read_preset(cls, data: Any) -> Any:
-        return {**data, **read_preset(data)} if isinstance(data, Mapping) else data
+        if not isinstance(data, Mapping):
+            return data
+        given = {**data, **read_preset(data)}
+        if "layer_norm" in given:  # the name in configs of version 0.1
+            given["norm"] = "layer" if given.pop("layer_norm") else None
+        return given
 
 
 class LearningFields(Fields):
@@ -316,6 +327,9 @@ class CriticFields(ValueHeadFields, NetworkFields):
     """Learning rate of the critics. null: same as policy_lr."""
     critic_hidden_dims: HiddenDims | None = None
     """Width of each hidden layer of the critics. null: same as hidden_dims."""
+    share_encoder: bool = False
+    """The actor uses the learnt encoder of the critics (convolutions, embeddings, input_dims),
+    which only the critics' loss trains, as in DrQ. Faster for images."""
 
     @property
     def widest_layer(self) -> int:

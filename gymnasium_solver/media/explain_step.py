@@ -229,8 +229,8 @@ class _Explained:
         if target == "value":
             return value, Q_VALUE, net.critic.features
         if self.is_discrete:
-            return self._log_odds(net.actor), LOG_ODDS, net.actor.features
-        return _along(mean), ALONG, net.actor.features
+            return self._log_odds(net.actor), LOG_ODDS, net.actor_features
+        return _along(mean), ALONG, net.actor_features
 
 
 def _along(mean: Score) -> Score:

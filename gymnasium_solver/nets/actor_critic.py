@@ -7,11 +7,11 @@ tensors. Acting and learning use the same methods (policies/policy.py, fast/reco
 import torch
 from torch import Tensor, nn
 
+from gymnasium_solver.nets.blocks import HIDDEN_GAIN
 from gymnasium_solver.nets.branches import VALUE, KeepTask, outputs_of
 from gymnasium_solver.nets.encoder import Encoded, TensorObs
 from gymnasium_solver.nets.features import Features, encoder_for
 from gymnasium_solver.nets.heads import CriticHead, ScalarHead
-from gymnasium_solver.nets.mlp import HIDDEN_GAIN, mlp_torso
 from gymnasium_solver.nets.network import Network, named_dims
 from gymnasium_solver.nets.normalizer import NormalizeMode
 from gymnasium_solver.nets.recurrent import Recurrence, RecurrentCore, by_time
@@ -59,7 +59,8 @@ class ActorCritic(nn.Module):
         def torso() -> tuple[Features, nn.Module, int]:
             features = Features(self.encoder, network, HIDDEN_GAIN, generator)
             dims = network.hidden_dims
-            dense: nn.Module = mlp_torso(features.width, dims, network.activation, generator)
+            blocks = network.blocks(generator, HIDDEN_GAIN)
+            dense: nn.Module = nn.Sequential(*blocks.hidden(features.width, dims))
             if network.heads_by is not None:  # the task stands at the end of the features
                 stop = features.positions[network.heads_by][1]
                 dense = KeepTask(dense, stop - n_tasks, stop)

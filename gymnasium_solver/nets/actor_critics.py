@@ -7,22 +7,20 @@ Actions are in the policy's units: [-1, 1] are the bounds of the environment's B
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from gymnasium_solver.errors import ConfigError
+from gymnasium_solver.nets.blocks import StackedMLP
 from gymnasium_solver.nets.encoder import Encoded, ObsEncoder, TensorObs
 from gymnasium_solver.nets.features import Features, encoder_for
 from gymnasium_solver.nets.heads import CriticHead, ScalarHead
-from gymnasium_solver.nets.mlp import ACTIVATIONS, linear, output_layer
 from gymnasium_solver.nets.network import Network
 from gymnasium_solver.nets.normalizer import NormalizeMode
-from gymnasium_solver.nets.renorm import BatchRenorm
 from gymnasium_solver.nets.sde import CLIP_MEAN, SdeHead
-from gymnasium_solver.nets.stacked import StackedMLP
 from gymnasium_solver.spaces.action_dists import log_slope
 from gymnasium_solver.spaces.actions import LOG_SQRT_2PI
 from gymnasium_solver.spaces.observations import Space
@@ -54,33 +52,6 @@ def squash_sde(outputs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
     return torch.tanh(u), log_prob.sum(1)
 
 
-def actor_mlp(
-    network: Network,
-    n_in: int,
-    n_out: int,
-    generator: torch.Generator,
-    renorm: bool = False,
-    sde_log_std_init: float | None = None,
-) -> nn.Sequential:
-    """An MLP with its output layer, initialised like the critics. With `sde_log_std_init` the
-    outputs are means and deviations of state-dependent exploration."""
-    layers: list[nn.Module] = []
-    n_out = n_out if sde_log_std_init is None else n_out // 2
-    sizes = [n_in, *network.hidden_dims, n_out]
-    for i, (a, b) in enumerate(pairwise(sizes)):
-        layers += [ACTIVATIONS[network.activation]()] if layers else []
-        layers += [BatchRenorm((1, a))] if renorm else []
-        if i == len(sizes) - 2:
-            layers.append(output_layer(network, a, b, None, generator))
-            if sde_log_std_init is not None:
-                layers[-1] = SdeHead(
-                    layers[-1], a, b, sde_log_std_init, learns_features=True, clip_mean=CLIP_MEAN
-                )
-        else:
-            layers.append(linear(a, b, None, generator))
-    return nn.Sequential(*layers)
-
-
 class Temperature(nn.Module):
     """The entropy coefficient alpha, parameterised by its logarithm."""
 
@@ -94,8 +65,28 @@ class Temperature(nn.Module):
         return self.log_alpha.detach().exp().squeeze(0)
 
 
+class SharedFeatures(nn.Module):
+    """The features of the critics as an actor uses them: not a module of its own, so that its loss
+    does not train them. A copy of the actor alone uses the same features."""
+
+    def __init__(self, features: Features):
+        super().__init__()
+        self._of = [features]
+        self.width = features.width
+
+    @property
+    def trained(self) -> Features:
+        return self._of[0]
+
+    def forward(self, x: Encoded) -> Tensor:
+        return self.trained(x)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "SharedFeatures":
+        return SharedFeatures(memo.get(id(self.trained), self.trained))
+
+
 class Actor(nn.Module):
-    """Features and an MLP: encoded observations -> actor outputs."""
+    """Features and an MLP, initialised like the critics: encoded observations -> actor outputs."""
 
     def __init__(
         self,
@@ -103,13 +94,28 @@ class Actor(nn.Module):
         network: Network,
         n_outputs: int,
         generator: torch.Generator,
-        renorm: bool = False,
         sde_log_std_init: float | None = None,
+        shared: Features | None = None,
     ):
+        """`sde_log_std_init`: outputs are means and deviations of state-dependent exploration.
+        `shared`: features of the critics, which are used and not trained by the actor."""
         super().__init__()
-        self.features = Features(encoder, network, None, generator)
+        self.features: Features | SharedFeatures = (
+            Features(encoder, network, None, generator) if shared is None
+            else SharedFeatures(shared)
+        )  # fmt: skip
         n_in = self.features.width
-        self.layers = actor_mlp(network, n_in, n_outputs, generator, renorm, sde_log_std_init)
+        dims = network.hidden_dims
+        n_last = dims[-1] if dims else n_in
+        blocks = network.blocks(generator)
+        n_outputs = n_outputs if sde_log_std_init is None else n_outputs // 2
+        layers = [*blocks.hidden(n_in, dims), *blocks.outputs(n_last, n_outputs)]
+        if sde_log_std_init is not None:
+            layers[-1] = SdeHead(
+                layers[-1], n_last, n_outputs, sde_log_std_init,
+                learns_features=True, clip_mean=CLIP_MEAN,
+            )  # fmt: skip
+        self.layers = nn.Sequential(*layers)
 
     @property
     def sde(self) -> SdeHead | None:
@@ -145,15 +151,18 @@ class Critics(nn.Module):
         self,
         encoder: ObsEncoder,
         network: Network,
-        stack: Callable[[int], StackedMLP],
+        n_critics: int,
+        n_actions: int,
         shape: tuple[int, ...],
         generator: torch.Generator,
     ):
-        """`stack` builds the MLPs for a given number of features; `shape`: of the outputs for one
-        sample, () for one number."""
+        """`n_actions`: width of the action input; `shape`: of the outputs for one sample, () for
+        one number."""
         super().__init__()
         self.features = Features(encoder, network, None, generator)
-        self.mlps = stack(self.features.width)
+        n_in = self.features.width + n_actions
+        blocks = network.blocks(generator, n=n_critics)
+        self.mlps = StackedMLP(blocks, n_in, network.hidden_dims, math.prod(shape))
         self.shape = shape
 
     def forward(self, x: Encoded, actions: Tensor | None = None) -> Tensor:
@@ -178,7 +187,8 @@ class Critics(nn.Module):
 class ActorCritics(nn.Module):
     """`actor`, `critic` and, if `alpha` is given, `temperature`, each with its own optimiser.
 
-    Actor and critics take encoded observations (`encoder`) and have separate features.
+    Actor and critics take encoded observations (`encoder`). Their features are separate, or with
+    `share_encoder` those of the critics, which the critics' loss trains.
     """
 
     def __init__(
@@ -191,41 +201,40 @@ class ActorCritics(nn.Module):
         n_critic_actions: int,
         n_values: int = 0,
         head: CriticHead | None = None,
-        critic_hidden_dims: Sequence[int] | None = None,
+        critic_network: Network | None = None,
+        share_encoder: bool = False,
         alpha: float | None = None,
-        spectral_norm: bool = False,
-        renorm: bool = False,
         sde_log_std_init: float | None = None,
         normalize_obs: NormalizeMode = False,
         clip_obs: float = 10.0,
         generator: torch.Generator,
     ):
         """`n_critic_actions`: width of the action input of the critics; 0: no action input.
-        `n_values`: values of a critic, one for each discrete action; 0: one."""
+        `n_values`: values of a critic, one for each discrete action; 0: one.
+        `critic_network`: the layers of the critics; None: as those of the actor."""
         super().__init__()
         self.head: CriticHead = ScalarHead() if head is None else head
         shape: tuple[int, ...] = (n_values,) if n_values else ()
         if self.head.n_outputs > 1:
             shape += (self.head.n_outputs,)
         self.encoder = encoder_for(observation_space, network, normalize_obs, clip_obs)
-        self.actor = Actor(
-            self.encoder, network, n_actor_outputs, generator, renorm, sde_log_std_init
-        )
-        dims = network.hidden_dims if critic_hidden_dims is None else critic_hidden_dims
 
-        def stack(n_features: int) -> StackedMLP:
-            return StackedMLP(
-                n_critics,
-                n_features + n_critic_actions,
-                dims,
-                math.prod(shape),
-                network.activation,
-                generator,
-                spectral_norm=spectral_norm,
-                renorm=renorm,
+        def actor(shared: Features | None = None) -> Actor:
+            return Actor(
+                self.encoder, network, n_actor_outputs, generator, sde_log_std_init, shared
             )
 
-        self.critic = Critics(self.encoder, network, stack, shape, generator)
+        own_actor = None if share_encoder else actor()
+        critic_layers = network if critic_network is None else critic_network
+        self.critic = Critics(
+            self.encoder, critic_layers, n_critics, n_critic_actions, shape, generator
+        )
+        if share_encoder and not any(True for _ in self.critic.features.parameters()):
+            raise ConfigError(
+                "share_encoder: observations of this environment are not encoded by learnt layers "
+                "(a CNN, embeddings, input_dims or layers); remove it"
+            )
+        self.actor = own_actor or actor(self.critic.features)
         self.temperature = None if alpha is None else Temperature(alpha)
 
     def renamed(self, model: Mapping[str, Any]) -> dict[str, Any]:
@@ -245,6 +254,12 @@ class ActorCritics(nn.Module):
             return name
 
         return {own(name): value for name, value in model.items()}
+
+    @property
+    def actor_features(self) -> Features:
+        """What the actor's layers take as inputs."""
+        features = self.actor.features
+        return features.trained if isinstance(features, SharedFeatures) else features
 
     @property
     def has_images(self) -> bool:

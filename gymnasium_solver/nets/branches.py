@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from gymnasium_solver.nets.mlp import mlp_torso, output_layer
+from gymnasium_solver.nets.blocks import HIDDEN_GAIN
 from gymnasium_solver.nets.network import Network
 
 VALUE = "value"  # name of the critic's output
@@ -64,10 +64,10 @@ def outputs_of(
     """The output layer for parts {name: width}: one linear layer, or `network.output_dims` of its
     own before the outputs of each part. `n_tasks`: as often, chosen by the last features."""
 
+    blocks = network.blocks(generator, HIDDEN_GAIN)
+
     def layer(width: int, n_in: int) -> nn.Module:
-        if not n_tasks:
-            return output_layer(network, n_in, width, gain, generator)
-        return output_layer(network, n_in, width * n_tasks, gain, generator)
+        return blocks.outputs(n_in, width * (n_tasks or 1), gain)[-1]
 
     n_in = n_features - n_tasks
     dims = {name: network.output_dims.get(name, ()) for name in parts}
@@ -77,7 +77,7 @@ def outputs_of(
     branches: list[nn.Module] = []
     for name, width in parts.items():
         own = dims[name]
-        hidden = mlp_torso(n_in, own, network.activation, generator)
+        hidden = blocks.hidden(n_in, own)
         branch = nn.Sequential(*hidden, layer(width, own[-1] if own else n_in))
         branches.append(TaskOutputs(branch, n_tasks) if n_tasks else branch)
     return branches[0] if len(branches) == 1 else Branches(branches)

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from gymnasium_solver.nets.actor_critics import ActorCritics
+from gymnasium_solver.nets.blocks import StackedLinear
 from gymnasium_solver.nets.q_network import QNetwork
-from gymnasium_solver.nets.stacked import StackedLinear
 from gymnasium_solver.tree import map_tree
 
 _UNSEEN = (nn.Identity, nn.Flatten)

@@ -14,7 +14,6 @@ from torch import Tensor, nn
 
 from gymnasium_solver.nets.cnn import convolutions
 from gymnasium_solver.nets.encoder import Encoded, ObsEncoder
-from gymnasium_solver.nets.mlp import mlp_torso
 from gymnasium_solver.nets.network import Network
 from gymnasium_solver.nets.normalizer import NormalizeMode
 from gymnasium_solver.spaces.observations import Space
@@ -69,8 +68,8 @@ class Features(nn.Module):
         self.own_layers = nn.ModuleList()
         for name in self._apart:
             dims = network.input_dims[name]
-            own = mlp_torso(widths[name], dims, network.activation, generator, gain=gain)
-            self.own_layers.append(own)
+            own = network.blocks(generator, gain).hidden(widths[name], dims)
+            self.own_layers.append(nn.Sequential(*own))
             widths[name] = dims[-1]
         self.width = sum(widths.values())
         self.positions: dict[str, tuple[int, int]] = {}

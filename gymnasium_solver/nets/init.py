@@ -11,9 +11,8 @@ import math
 import torch
 from torch import Tensor, nn
 
+from gymnasium_solver.nets.blocks import NoisyLinear, StackedLinear
 from gymnasium_solver.nets.branches import Branches
-from gymnasium_solver.nets.q_network import NoisyLinear
-from gymnasium_solver.nets.stacked import StackedLinear
 
 # Names of output layers, or of the modules that end in one.
 LAST = ("actor_head", "critic_head", "advantage", "value")

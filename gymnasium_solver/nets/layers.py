@@ -9,19 +9,7 @@ from torch.nn.utils import parametrizations
 
 from gymnasium_solver.config.layer_list import ON_IMAGES, Layer
 from gymnasium_solver.errors import ConfigError
-from gymnasium_solver.nets.basic import ACTIVATIONS, HIDDEN_GAIN, linear
-
-
-class Residual(nn.Module):
-    """x + layers(x)"""
-
-    def __init__(self, layers: nn.Sequential):
-        super().__init__()
-        self.layers = layers
-
-    def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = x + self.layers(x)
-        return out
+from gymnasium_solver.nets.blocks import ACTIVATIONS, HIDDEN_GAIN, Residual, linear
 
 
 class SimNorm(nn.Module):

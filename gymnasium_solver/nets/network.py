@@ -12,7 +12,7 @@ of a Dict, and an MLP for the rest. A network with convolutions has its own widt
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -21,6 +21,7 @@ from torch import nn
 
 from gymnasium_solver.config.schema import LearnerConfig
 from gymnasium_solver.errors import ConfigError
+from gymnasium_solver.nets.blocks import Blocks
 from gymnasium_solver.nets.cnn import PRESETS, Cnn, default_preset
 from gymnasium_solver.nets.layers import dense_layers, needs_torch, split
 from gymnasium_solver.nets.registered import head_factory, network_factory
@@ -40,6 +41,9 @@ class Network(NamedTuple):
     hidden_dims: tuple[int, ...]
     activation: str
     cnns: dict[str, Cnn] = {}  # by image part; empty: an MLP
+    block: Literal["mlp", "simba"] = "mlp"
+    norm: Literal["layer", "rms", "renorm", "spectral"] | None = None
+    """What the hidden layers are made of: see Blocks."""
     torso: Callable[[int, torch.Generator], tuple[nn.Module, int]] | None = None
     """Builds a plugin's layers, which replace the hidden layers."""
     head: Callable[[int, int, torch.Generator], nn.Module] | None = None
@@ -57,6 +61,12 @@ class Network(NamedTuple):
     n_tasks: int = 0
     """Number of output layers to choose from."""
 
+    def blocks(self, generator: torch.Generator, gain: float | None = None, **more: Any) -> Blocks:
+        """Makes the dense layers of this network."""
+        return Blocks(
+            self.activation, generator, gain, self.block, self.norm, head=self.head, **more
+        )
+
 
 def network_for(config: LearnerConfig, space: Space) -> Network:
     """Resolve the layers; raise ConfigError if the config does not fit the space."""
@@ -64,10 +74,12 @@ def network_for(config: LearnerConfig, space: Space) -> Network:
     _check_flat_images(config, space, images)
     layers = _with_heads(config, space, _layers(config, space, images))
     head = None if config.head == "linear" else partial(_head, config)
+    if config.policy in BUILT_IN and config.layers is None:
+        return layers._replace(head=head, block=config.block, norm=config.norm)
+    if config.block != "mlp" or (config.norm and "norm" in config.model_fields_set):
+        raise ConfigError("block and norm describe hidden_dims; remove them, or layers and policy")
     if config.layers is not None:
         return _listed(config, layers)._replace(head=head)
-    if config.policy in BUILT_IN:
-        return layers._replace(head=head)
     return layers._replace(hidden_dims=(), torso=partial(_torso, config), head=head)
 
 

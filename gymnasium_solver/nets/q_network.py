@@ -8,66 +8,21 @@ for each action, or several. A recurrent core stands before the streams, so that
 has one of its own.
 """
 
-import math
 from collections.abc import Sequence
-from itertools import pairwise
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from gymnasium_solver.nets.blocks import NoisyLinear, factor_noise
 from gymnasium_solver.nets.encoder import Encoded, ObsEncoder, TensorObs
 from gymnasium_solver.nets.features import Features, encoder_for
 from gymnasium_solver.nets.heads import CriticHead, ScalarHead
-from gymnasium_solver.nets.mlp import ACTIVATIONS, linear, mlp_torso, output_layer
 from gymnasium_solver.nets.network import Network
 from gymnasium_solver.nets.normalizer import NormalizeMode
 from gymnasium_solver.nets.recurrent import Recurrence, RecurrentCore, by_time
 from gymnasium_solver.spaces.observations import Space
 from gymnasium_solver.tree import map_tree
-
-
-class NoisyLinear(nn.Module):
-    """Linear layer with learnt, factorised Gaussian noise: w + sigma * f(e_out) f(e_in)^T.
-
-    `resample` draws one noise for the whole batch. Without noise it is a plain linear layer.
-    """
-
-    noise_in: Tensor
-    noise_out: Tensor
-
-    def __init__(self, n_in: int, n_out: int, sigma0: float, generator: torch.Generator):
-        super().__init__()
-        base = linear(n_in, n_out, None, generator)
-        self.weight, self.bias = base.weight, base.bias
-        self.weight_sigma = nn.Parameter(torch.full((n_out, n_in), sigma0 / math.sqrt(n_in)))
-        self.bias_sigma = nn.Parameter(torch.full((n_out,), sigma0 / math.sqrt(n_in)))
-        self.register_buffer("noise_in", torch.zeros(n_in), persistent=False)
-        self.register_buffer("noise_out", torch.zeros(n_out), persistent=False)
-
-    def resample(self, rng: np.random.Generator | None) -> None:
-        for buffer in (self.noise_in, self.noise_out):
-            if rng is None:
-                buffer.zero_()
-            else:
-                buffer.copy_(torch.from_numpy(factor_noise(rng, buffer.shape)))
-
-    def forward(self, x: Tensor) -> Tensor:
-        noise = self.noise_out.unsqueeze(1) * self.noise_in
-        weight = self.weight + self.weight_sigma * noise
-        return nn.functional.linear(x, weight, self.bias + self.bias_sigma * self.noise_out)
-
-    def with_row_noise(self, x: Tensor, noise_in: Tensor, noise_out: Tensor) -> Tensor:
-        """Forward pass with separate noise per row of `x`: [B, n_in] and [B, n_out]."""
-        y = nn.functional.linear(x, self.weight, self.bias)
-        spread = (x * noise_in) @ self.weight_sigma.t() + self.bias_sigma
-        return y + spread * noise_out
-
-
-def factor_noise(rng: np.random.Generator, shape: Sequence[int]) -> np.ndarray:
-    """sign(e) sqrt|e| of standard normal e."""
-    noise = rng.standard_normal(tuple(shape), dtype=np.float32)
-    return np.sign(noise) * np.sqrt(np.abs(noise))
 
 
 class QHead(nn.Module):
@@ -82,37 +37,29 @@ class QHead(nn.Module):
         dueling: bool,
         noisy_sigma: float | None,
         n_outputs: int,
-        layer_norm: bool,
         recurrence: Recurrence | None = None,
         generator: torch.Generator,
     ):
         super().__init__()
         self.n_actions, self.n_outputs = n_actions, n_outputs
-        activation = network.activation
         *dims, n_last = network.hidden_dims or (0,)
         self.features = Features(encoder, network, None, generator)
         n_in = self.features.width
-        self.torso = mlp_torso(n_in, dims, activation, generator, gain=None, layer_norm=layer_norm)
+        blocks = network.blocks(generator)
+        self.torso = nn.Sequential(*blocks.hidden(n_in, dims))
         n_features = dims[-1] if dims else n_in
         self.core: RecurrentCore | None = None
         if recurrence is not None:
             self.core = RecurrentCore(recurrence.kind, n_features, recurrence.dim, generator)
             n_features = recurrence.dim
 
+        streams = network._replace(block="mlp").blocks(generator, noisy_sigma=noisy_sigma)
+
         def stream(n_out: int) -> nn.Sequential:
-            sizes = [n_features, n_last, n_out] if n_last else [n_features, n_out]
-            layers: list[nn.Module] = []
-            for i, (a, b) in enumerate(pairwise(sizes)):
-                if noisy_sigma is not None:
-                    layers.append(NoisyLinear(a, b, noisy_sigma, generator))
-                elif i == len(sizes) - 2:
-                    layers.append(output_layer(network, a, b, None, generator))
-                else:
-                    layers.append(linear(a, b, None, generator))
-                if i < len(sizes) - 2:
-                    layers += [nn.LayerNorm(b)] if layer_norm else []
-                    layers.append(ACTIVATIONS[activation]())
-            return nn.Sequential(*layers)
+            hidden = [n_last] if n_last else []
+            return nn.Sequential(
+                *streams.hidden(n_features, hidden), *streams.outputs(n_last or n_features, n_out)
+            )
 
         self.advantage = stream(n_actions * n_outputs)
         self.value = stream(n_outputs) if dueling else None
@@ -197,7 +144,6 @@ class QNetwork(nn.Module):
         dueling: bool = False,
         noisy_sigma: float | None = None,
         head: CriticHead | None = None,
-        layer_norm: bool = False,
         recurrence: Recurrence | None = None,
         normalize_obs: NormalizeMode = False,
         clip_obs: float = 10.0,
@@ -213,7 +159,6 @@ class QNetwork(nn.Module):
             dueling=dueling,
             noisy_sigma=noisy_sigma,
             n_outputs=self.head.n_outputs,
-            layer_norm=layer_norm,
             recurrence=recurrence,
             generator=generator,
         )

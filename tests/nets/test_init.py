@@ -9,9 +9,9 @@ from gymnasium import spaces
 from torch import nn
 
 from gymnasium_solver.algos import algo_class
+from gymnasium_solver.nets.blocks import StackedLinear
 from gymnasium_solver.nets.init import output_layers, reinitialise
 from gymnasium_solver.nets.q_network import NoisyLinear
-from gymnasium_solver.nets.stacked import StackedLinear
 
 OBS = spaces.Box(-1, 1, (40,), np.float32)
 DISCRETE, BOX = spaces.Discrete(3), spaces.Box(-1, 1, (2,), np.float32)

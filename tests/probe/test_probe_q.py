@@ -18,7 +18,7 @@ SARSA: dict[str, Any] = {"batch_size": 16, "policy_lr": "lin_0.01", "max_env_ste
 # Epsilon ends at 0, so that what SARSA's own policy is worth becomes what the best one is.
 ALGOS: dict[str, dict[str, Any]] = {
     "pqn": PQN,
-    "pqn_plain_normalised": {**PQN, "layer_norm": False, "normalize_obs": "rolling"},
+    "pqn_plain_normalised": {**PQN, "norm": None, "normalize_obs": "rolling"},
     "sarsa": SARSA,
     "sarsa_boltzmann_lambda": {
         **SARSA,

@@ -139,8 +139,8 @@ def test_c51_chooses_by_the_expected_return_and_by_the_online_net_if_double() ->
     assert double.item() == pytest.approx((40 + 40 + 0) / 3, rel=1e-4)
 
 
-def q_network(hidden_dims: tuple[int, ...], **options: Any) -> QNetwork:
-    network = Network(hidden_dims, "relu")
+def q_network(hidden_dims: tuple[int, ...], norm: Any = None, **options: Any) -> QNetwork:
+    network = Network(hidden_dims, "relu", norm=norm, block=options.pop("block", "mlp"))
     return QNetwork(OBS, 3, network, generator=torch.Generator().manual_seed(0), **options)
 
 
@@ -158,7 +158,8 @@ NETS: list[dict[str, Any]] = [
     {"noisy_sigma": 0.5},
     {"head": CategoricalHead(5, 0.0, 3.0, "c51")},
     {"head": QuantileHead(5)},
-    {"layer_norm": True},
+    {"norm": "layer"},
+    {"norm": "rms", "block": "simba"},
     {"dueling": True, "noisy_sigma": 0.5, "head": CategoricalHead(5, 0.0, 3.0, "c51")},
     {"hidden_dims": ()},
     {"hidden_dims": (7,), "dueling": True},

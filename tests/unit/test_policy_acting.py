@@ -16,9 +16,9 @@ from gymnasium_solver.errors import EnvError
 from gymnasium_solver.fast.recorded import Inference
 from gymnasium_solver.nets.actor_critic import ActorCritic, Recurrence
 from gymnasium_solver.nets.actor_critics import ActorCritics
+from gymnasium_solver.nets.blocks import ACTIVATIONS
 from gymnasium_solver.nets.encoder import LARGEST_ONE_HOT, ObsEncoder
 from gymnasium_solver.nets.heads import CategoricalHead
-from gymnasium_solver.nets.mlp import ACTIVATIONS
 from gymnasium_solver.nets.network import Network
 from gymnasium_solver.nets.q_network import QNetwork
 from gymnasium_solver.policies.continuous import DeterministicPolicy, SoftPolicy
@@ -138,17 +138,17 @@ def test_acting_reads_every_kind_of_observation(name: str, mode: Any) -> None:
     check_recorded(net.actor, net, space)
 
 
-@pytest.mark.parametrize("layer_norm", [False, True])
+@pytest.mark.parametrize("norm", [None, "layer", "rms"])
 @pytest.mark.parametrize("dueling", [False, True])
 @pytest.mark.parametrize("n_atoms", [1, 7])
 @pytest.mark.parametrize("noisy", [False, True])
 def test_acting_by_values_of_every_kind(
-    layer_norm: bool, dueling: bool, n_atoms: int, noisy: bool
+    norm: Any, dueling: bool, n_atoms: int, noisy: bool
 ) -> None:
     head = CategoricalHead(n_atoms, -2, 5, "c51") if n_atoms > 1 else None
     net = QNetwork(
-        PARTS, 3, MLP, dueling=dueling, noisy_sigma=0.5 if noisy else None,
-        head=head, layer_norm=layer_norm, normalize_obs="rolling", generator=generator(),
+        PARTS, 3, MLP._replace(norm=norm), dueling=dueling, noisy_sigma=0.5 if noisy else None,
+        head=head, normalize_obs="rolling", generator=generator(),
     )  # fmt: skip
     net.encoder.observe(observations(PARTS, 50))
     infer = check_recorded(net.q_values, net, PARTS)
@@ -166,19 +166,22 @@ def test_acting_by_values_of_every_kind(
     assert not np.allclose(infer(obs), quiet)
 
 
-@pytest.mark.parametrize("options", [{}, {"renorm": True}, {"spectral_norm": True}], ids=str)
+NETWORKS = [{}, {"norm": "renorm"}, {"norm": "layer"}, {"norm": "rms", "block": "simba"}]
+
+
+@pytest.mark.parametrize("options", NETWORKS, ids=str)
 @pytest.mark.parametrize("activation", ["relu", "silu"])
 def test_acting_by_the_actor_of_an_actor_critics(options: dict[str, Any], activation: str) -> None:
     net = ActorCritics(
-        PARTS, Network((7, 9), activation), n_actor_outputs=4, n_critics=2, n_critic_actions=2,
-        normalize_obs="rolling", generator=generator(), **options,
+        PARTS, Network((7, 7), activation, **options), n_actor_outputs=4, n_critics=2,
+        n_critic_actions=2, normalize_obs="rolling", generator=generator(),
     )  # fmt: skip
     net.encoder.observe(observations(PARTS, 50))
     for name, buffer in net.actor.named_buffers():
         if "running" in name:
             buffer.uniform_(0.5, 2, generator=generator(1))
     infer = check_recorded(net.actor_outputs, net, PARTS)
-    if "renorm" in options:  # its moments are read where they are
+    if options.get("norm") == "renorm":  # its moments are read where they are
         obs = observations(PARTS, 4)
         before = infer(obs)
         for name, buffer in net.actor.named_buffers():

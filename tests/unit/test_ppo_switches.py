@@ -92,6 +92,23 @@ def test_normalised_values_are_exact_on_rescale() -> None:
     assert float(scale.std) == pytest.approx(float(together.std(correction=0)), rel=1e-3)
 
 
+@pytest.mark.parametrize("mean", [0.0, 1e3, 1e5])
+def test_normalised_values_keep_a_deviation_that_is_small_beside_the_mean(mean: float) -> None:
+    head, scale = nn.Linear(4, 1), ValueScale()
+    rng = torch.Generator().manual_seed(0)
+    for _ in range(40):
+        scale.update(mean + torch.randn(2000, generator=rng), head)
+    assert float(scale.std) == pytest.approx(1.0, rel=0.03)
+    assert float(scale.mean) == pytest.approx(mean, abs=0.1)
+
+
+def test_normalised_values_of_a_checkpoint_with_mean_squares() -> None:
+    scale = ValueScale()
+    old = {"mean": torch.tensor(3.0), "std": torch.tensor(2.0), "square": torch.tensor(13.0)}
+    scale.load_state_dict(old | {"count": torch.tensor(5.0)})
+    assert scale.moments.tolist() == [3.0, 4.0]
+
+
 def test_the_critic_learns_in_normalised_units() -> None:
     agent = agent_for("ppo", normalize_values=True)
     rollout = rollout_of(agent, 1)

@@ -285,9 +285,9 @@ def test_continuous_actions_are_refused_in_words() -> None:
         agent_for(action_space=spaces.Box(-1, 1, (2,), np.float32))
 
 
-@pytest.mark.parametrize("layer_norm", [True, False])
-def test_the_recorded_gradient_is_used_and_agrees_with_torch(layer_norm: bool) -> None:
-    fields: dict[str, Any] = {"hidden_dims": [8, 8], "layer_norm": layer_norm, "n_epochs": 3}
+@pytest.mark.parametrize("norm", ["layer", "rms", None])
+def test_the_recorded_gradient_is_used_and_agrees_with_torch(norm: str | None) -> None:
+    fields: dict[str, Any] = {"hidden_dims": [8, 8], "norm": norm, "n_epochs": 3}
     agents = [agent_for(compile=compile, **fields) for compile in (True, False)]
     for agent in agents:
         agent.update(crafted_rollout(), 3, 100)

@@ -25,7 +25,7 @@ from gymnasium_solver.algos.sac import (
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.nets.actor_critics import ActorCritics, Critics, squash
-from gymnasium_solver.nets.stacked import StackedLinear
+from gymnasium_solver.nets.blocks import StackedLinear
 from gymnasium_solver.policies.policy import Carry, Policy
 from gymnasium_solver.spaces.actions import action_kind
 from tests.acting import best, drawn

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from gymnasium_solver.fast.recorded import Inference
+from gymnasium_solver.nets.blocks import Blocks, StackedLinear, StackedMLP
 from gymnasium_solver.nets.renorm import EPSILON, MOMENTUM, BatchRenorm, take_moments, train_pass
-from gymnasium_solver.nets.stacked import StackedLinear, StackedMLP
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -36,7 +36,7 @@ def separate(stack: StackedMLP) -> list[nn.Sequential]:
 def test_a_stack_equals_separate_networks_in_values_and_gradients(
     n: int, hidden_dims: tuple[int, ...]
 ) -> None:
-    stack = StackedMLP(n, 5, hidden_dims, 2, "tanh", generator())
+    stack = StackedMLP(Blocks("tanh", generator(), n=n), 5, hidden_dims, 2)
     x = torch.randn(11, 5, generator=generator(1))
     nets = separate(stack)
     expected = torch.stack([net(x) for net in nets])
@@ -58,7 +58,7 @@ def test_a_stack_equals_separate_networks_in_values_and_gradients(
 
 
 def test_the_critics_of_a_stack_begin_apart_and_within_the_usual_bounds() -> None:
-    (weight, _) = StackedMLP(2, 16, (), 400, "relu", generator()).parameters()
+    (weight, _) = StackedMLP(Blocks("relu", generator(), n=2), 16, (), 400).parameters()
     assert not torch.equal(weight[0], weight[1])
     assert float(weight.detach().abs().max()) <= 16**-0.5
     assert float(weight.detach().abs().max()) > 0.95 * 16**-0.5
@@ -160,7 +160,7 @@ def test_running_moments_move_a_little_and_only_when_told() -> None:
 
 
 def test_each_of_a_stack_has_its_own_moments() -> None:
-    stack = StackedMLP(2, 4, (6,), 1, "relu", generator(), renorm=True)
+    stack = StackedMLP(Blocks("relu", generator(), n=2, norm="renorm"), 4, (6,), 1)
     x = torch.randn(30, 4, generator=generator(1))
     y, moments = train_pass(stack.layers, x, *PLAIN)
     assert y.shape == (2, 30, 1)
@@ -169,7 +169,7 @@ def test_each_of_a_stack_has_its_own_moments() -> None:
     assert hidden.running_mean.shape == (2, 1, 6)
     assert not torch.allclose(hidden.running_mean[0], hidden.running_mean[1])
     for i in range(2):  # one network of the stack alone
-        alone = StackedMLP(1, 4, (6,), 1, "relu", generator(), renorm=True)
+        alone = StackedMLP(Blocks("relu", generator(), n=1, norm="renorm"), 4, (6,), 1)
         for own, whole in zip(alone.parameters(), stack.parameters(), strict=True):
             own.data = whole.data[i : i + 1].clone()
         torch.testing.assert_close(train_pass(alone.layers, x, *PLAIN)[0][0], y[i])

@@ -1,6 +1,6 @@
 """The settings of PQN."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from gymnasium_solver.config.marks import searched
 from gymnasium_solver.config.schedule import Schedule, changing, scheduled
@@ -41,6 +41,6 @@ class PQNConfig(RecurrentFields, MinibatchFields, LearnerConfig):
     """Width of each hidden layer. Wider: more capacity, slower, easier to overfit."""
     activation: Activation = "relu"
     """Activation function of the hidden layers."""
-    layer_norm: bool = True
-    """Layer normalisation in every hidden layer, which keeps learning stable without a target
-    network."""
+    norm: Literal["layer", "rms"] | None = "layer"
+    """Normalise the outputs of each hidden layer, which keeps learning stable without a target
+    network: layer (LayerNorm) or rms (RMSNorm)."""

@@ -38,5 +38,3 @@ class SarsaConfig(MinibatchFields, LearnerConfig):
     """Clip the gradient norm to this value. null: no clipping."""
     activation: Activation = "relu"
     """Activation function of the hidden layers."""
-    layer_norm: bool = False
-    """Layer normalisation in every hidden layer. On: more stable, a little slower."""

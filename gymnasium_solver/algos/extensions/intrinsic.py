@@ -26,9 +26,9 @@ from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.fast.descent import Descent
 from gymnasium_solver.fast.optimizer import FlatOptimizer, Group
 from gymnasium_solver.fast.staging import on_device
+from gymnasium_solver.nets.blocks import HIDDEN_GAIN, Blocks, linear
 from gymnasium_solver.nets.encoder import ObsEncoder, in_chunks
 from gymnasium_solver.nets.features import Features
-from gymnasium_solver.nets.mlp import HIDDEN_GAIN, linear, mlp_torso
 from gymnasium_solver.nets.network import Network
 from gymnasium_solver.nets.normalizer import RewardNormalizer
 from gymnasium_solver.spaces.observations import Space, map_obs
@@ -46,7 +46,8 @@ class RandomNetwork(nn.Module):
         super().__init__()
         self.features = Features(encoder, network, HIDDEN_GAIN, generator)
         dims = cfg.hidden_dims
-        self.torso = mlp_torso(self.features.width, dims, "relu", generator)
+        blocks = Blocks("relu", generator, HIDDEN_GAIN)
+        self.torso = nn.Sequential(*blocks.hidden(self.features.width, dims))
         width = dims[-1] if dims else self.features.width
         self.head = linear(width, cfg.embed_dim, 1.0, generator)
 

@@ -480,7 +480,7 @@ def dead_units(h: History, dead: float, worst: float) -> Seen:
     Means: A learning rate that is too high killed the units (ReLU) or saturated them (tanh); or
     observations are far too large.
     Try: a lower policy_lr; normalize_obs: rolling; activation: tanh or silu instead of relu;
-    layer_norm: true where the algorithm has it"""
+    norm: layer"""
     text = f"{dead:.0%} of the hidden units are dead, {worst:.0%} in the worst layer"
     return (dead > 0.65 or worst >= 0.9) and text
 

@@ -1,0 +1,302 @@
+"""Dense layers: one factory for single networks, and for several stacked into one module.
+
+    blocks = Blocks("relu", generator)                       # one network: [B, in] -> [B, out]
+    blocks = Blocks("relu", generator, n=2, norm="layer")    # two in one: [B, in] -> [2, B, out]
+    nn.Sequential(*blocks.hidden(8, (256, 256)), *blocks.outputs(256, 1))
+
+Stacked weights are [n, in, out], so twin critics cost one batched product per layer. They start
+uniform in +-1/sqrt(in), torch's default, in every layer including the last, as in SB3 and CleanRL.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from gymnasium_solver.errors import ConfigError
+from gymnasium_solver.nets.renorm import BatchRenorm
+
+ACTIVATIONS: dict[str, type[nn.Module]] = {
+    "tanh": nn.Tanh,
+    "relu": nn.ReLU,
+    "leaky_relu": nn.LeakyReLU,
+    "elu": nn.ELU,
+    "selu": nn.SELU,
+    "gelu": nn.GELU,
+    "silu": nn.SiLU,
+    "swish": nn.SiLU,
+    "mish": nn.Mish,
+    "identity": nn.Identity,
+}
+# Gain of orthogonal initialisation for hidden layers (Andrychowicz et al. 2021).
+HIDDEN_GAIN = math.sqrt(2.0)
+WIDER = 4  # the hidden layer of a SimBa block, compared with its inputs
+Head = Callable[[int, int, torch.Generator], nn.Module]
+
+
+def linear(n_in: int, n_out: int, gain: float | None, generator: torch.Generator) -> nn.Linear:
+    """Orthogonal weights times `gain` and zero bias; None: both uniform in +-1/sqrt(n_in).
+
+    The latter is torch's default, for which value-based methods are tuned.
+    """
+    layer = nn.Linear(n_in, n_out)
+    if gain is None:
+        for parameter in (layer.weight, layer.bias):
+            nn.init.uniform_(parameter, -(n_in**-0.5), n_in**-0.5, generator=generator)
+    else:
+        nn.init.orthogonal_(layer.weight, gain, generator=generator)
+        nn.init.zeros_(layer.bias)
+    return layer
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """How the dense layers of a network are made."""
+
+    activation: str
+    generator: torch.Generator
+    gain: float | None = None
+    """Of the initial weights: see `linear`."""
+    kind: Literal["mlp", "simba"] = "mlp"
+    """simba: residual blocks with layer norm (Lee et al. 2025)."""
+    norm: Literal["layer", "rms", "renorm", "spectral"] | None = None
+    """layer, rms: of the outputs of each hidden layer. renorm: batch renormalisation before every
+    linear layer. spectral: of the weights of stacked networks."""
+    n: int = 0
+    """Networks in one stack; 0: a single network."""
+    noisy_sigma: float | None = None
+    """Initial deviation of noisy linear layers; None: without noise."""
+    head: Head | None = None
+    """Makes the output layer of a plugin; None: linear."""
+
+    def hidden(self, n_in: int, dims: Sequence[int]) -> list[nn.Module]:
+        """Hidden layers of these widths."""
+        if self.kind == "simba" and dims:
+            return self._simba(n_in, dims)
+        layers: list[nn.Module] = []
+        for a, b in pairwise([n_in, *dims]):
+            layers += [*self._renorm(a), self.linear(a, b)]
+            if self.norm in ("layer", "rms"):
+                layers.append(self._norm(b, self.norm))
+            layers.append(ACTIVATIONS[self.activation]())
+        return layers
+
+    def outputs(self, n_in: int, n_out: int, gain: float | None = None) -> list[nn.Module]:
+        """The output layer, with what normalises its inputs."""
+        if self.head is not None and not self.n and self.noisy_sigma is None:
+            return [*self._renorm(n_in), self.head(n_in, n_out, self.generator)]
+        return [*self._renorm(n_in), self.linear(n_in, n_out, gain)]
+
+    def linear(self, n_in: int, n_out: int, gain: float | None = None) -> nn.Module:
+        if self.noisy_sigma is not None:
+            return NoisyLinear(n_in, n_out, self.noisy_sigma, self.generator)
+        if self.n:
+            return StackedLinear(self.n, n_in, n_out, self.generator, self.norm == "spectral")
+        return linear(n_in, n_out, self.gain if gain is None else gain, self.generator)
+
+    def _simba(self, n_in: int, dims: Sequence[int]) -> list[nn.Module]:
+        """A linear layer, a residual block for each width, and a norm: all of one width."""
+        width = dims[0]
+        if set(dims) != {width}:
+            raise ConfigError(f"block: simba needs hidden layers of one width, not {list(dims)}")
+        if self.norm == "renorm":
+            raise ConfigError("block: simba has layer norm, which excludes batch renormalisation")
+        norm: Literal["layer", "rms"] = "rms" if self.norm == "rms" else "layer"
+        layers: list[nn.Module] = [self.linear(n_in, width)]
+        for _ in dims:
+            inner = [
+                self._norm(width, norm),
+                self.linear(width, WIDER * width),
+                ACTIVATIONS[self.activation](),
+                self.linear(WIDER * width, width),
+            ]
+            layers.append(Residual(nn.Sequential(*inner)))
+        return [*layers, self._norm(width, norm)]
+
+    def _renorm(self, width: int) -> list[nn.Module]:
+        if self.norm != "renorm":
+            return []
+        return [BatchRenorm((self.n, 1, width) if self.n else (1, width))]
+
+    def _norm(self, width: int, norm: Literal["layer", "rms"]) -> nn.Module:
+        if norm == "rms":
+            return RMSNorm((self.n, 1, width) if self.n else (width,))
+        return StackedLayerNorm(self.n, width) if self.n else nn.LayerNorm(width)
+
+
+class Residual(nn.Module):
+    """x + layers(x)"""
+
+    def __init__(self, layers: nn.Sequential):
+        super().__init__()
+        self.layers = layers
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = x + self.layers(x)
+        return out
+
+    def first(self, x: Tensor) -> Tensor:
+        return x + first_of(self.layers, x)
+
+
+class RMSNorm(nn.Module):
+    """Divides by the root mean square over the last axis. `shape` of the weights: (width,), or
+    (n, 1, width) in a stack."""
+
+    def __init__(self, shape: tuple[int, ...]):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(shape))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return _rms(x) * self.weight
+
+    def first(self, x: Tensor) -> Tensor:
+        return _rms(x) * self.weight[0]
+
+
+def _rms(x: Tensor) -> Tensor:
+    return x * (x.square().mean(dim=-1, keepdim=True) + 1e-6).rsqrt()
+
+
+class StackedLayerNorm(nn.Module):
+    """LayerNorm of n networks, [n, B, width], with weights for each."""
+
+    def __init__(self, n: int, width: int):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(n, 1, width))
+        self.bias = nn.Parameter(torch.zeros(n, 1, width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.layer_norm(x, x.shape[-1:]) * self.weight + self.bias
+
+    def first(self, x: Tensor) -> Tensor:
+        return functional.layer_norm(x, x.shape[-1:]) * self.weight[0] + self.bias[0]
+
+
+class StackedLinear(nn.Module):
+    """n linear layers: [B, in] (shared input) or [n, B, in] -> [n, B, out].
+
+    With `spectral_norm` each weight matrix is divided by its largest singular value (Miyato et al.
+    2018), estimated by `power_iteration`, which is called once per update.
+    """
+
+    right: Tensor
+    left: Tensor
+
+    def __init__(
+        self, n: int, n_in: int, n_out: int, generator: torch.Generator, spectral_norm: bool = False
+    ):
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(n, n_in, n_out))
+        self.bias = nn.Parameter(torch.empty(n, 1, n_out))
+        for parameter in (self.weight, self.bias):
+            nn.init.uniform_(parameter, -(n_in**-0.5), n_in**-0.5, generator=generator)
+        self.spectral_norm = spectral_norm
+        if spectral_norm:
+            self.register_buffer("left", torch.full((n, 1, n_in), n_in**-0.5))
+            self.register_buffer("right", torch.full((n, n_out, 1), n_out**-0.5))
+            self.power_iteration(20)
+
+    @torch.no_grad()
+    def power_iteration(self, n_iterations: int = 1) -> None:
+        """One step of power iteration on the singular vectors of the largest singular value."""
+        for _ in range(n_iterations):
+            right = torch.bmm(self.left, self.weight).transpose(1, 2)
+            self.right.copy_(functional.normalize(right, dim=1))
+            left = torch.bmm(self.weight, self.right).transpose(1, 2)
+            self.left.copy_(functional.normalize(left, dim=2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        weight: Tensor = self.weight
+        if self.spectral_norm:
+            weight = weight / torch.bmm(torch.bmm(self.left, weight), self.right)
+        if x.ndim == 2:
+            x = x.expand(len(weight), *x.shape)
+        return torch.baddbmm(self.bias, x, weight)
+
+    def first(self, x: Tensor) -> Tensor:
+        return torch.addmm(self.bias[0], x, self.weight[0])
+
+
+class StackedMLP(nn.Module):
+    """n networks: [B, in] -> [n, B, out]."""
+
+    def __init__(self, blocks: Blocks, n_in: int, hidden_dims: Sequence[int], n_out: int):
+        super().__init__()
+        self.n = blocks.n
+        n_last = hidden_dims[-1] if hidden_dims else n_in
+        self.layers = nn.Sequential(
+            *blocks.hidden(n_in, hidden_dims), *blocks.outputs(n_last, n_out)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layers(x)
+
+    def first(self, x: Tensor) -> Tensor:
+        """The first network only: [B, in] -> [B, out]."""
+        return first_of(self.layers, x)
+
+    def power_iteration(self) -> None:
+        for layer in self.modules():
+            if isinstance(layer, StackedLinear) and layer.spectral_norm:
+                layer.power_iteration()
+
+
+def first_of(layers: Iterable[nn.Module], x: Tensor) -> Tensor:
+    """The first network of a stack of layers."""
+    for layer in layers:
+        x = (
+            layer.first(x)
+            if isinstance(layer, StackedLinear | StackedLayerNorm | RMSNorm | Residual)
+            else layer(x)
+        )
+    return x
+
+
+class NoisyLinear(nn.Module):
+    """Linear layer with learnt, factorised Gaussian noise: w + sigma * f(e_out) f(e_in)^T.
+
+    `resample` draws one noise for the whole batch. Without noise it is a plain linear layer.
+    """
+
+    noise_in: Tensor
+    noise_out: Tensor
+
+    def __init__(self, n_in: int, n_out: int, sigma0: float, generator: torch.Generator):
+        super().__init__()
+        base = linear(n_in, n_out, None, generator)
+        self.weight, self.bias = base.weight, base.bias
+        self.weight_sigma = nn.Parameter(torch.full((n_out, n_in), sigma0 / math.sqrt(n_in)))
+        self.bias_sigma = nn.Parameter(torch.full((n_out,), sigma0 / math.sqrt(n_in)))
+        self.register_buffer("noise_in", torch.zeros(n_in), persistent=False)
+        self.register_buffer("noise_out", torch.zeros(n_out), persistent=False)
+
+    def resample(self, rng: np.random.Generator | None) -> None:
+        for buffer in (self.noise_in, self.noise_out):
+            if rng is None:
+                buffer.zero_()
+            else:
+                buffer.copy_(torch.from_numpy(factor_noise(rng, buffer.shape)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        noise = self.noise_out.unsqueeze(1) * self.noise_in
+        weight = self.weight + self.weight_sigma * noise
+        return functional.linear(x, weight, self.bias + self.bias_sigma * self.noise_out)
+
+    def with_row_noise(self, x: Tensor, noise_in: Tensor, noise_out: Tensor) -> Tensor:
+        """Forward pass with separate noise per row of `x`: [B, n_in] and [B, n_out]."""
+        y = functional.linear(x, self.weight, self.bias)
+        spread = (x * noise_in) @ self.weight_sigma.t() + self.bias_sigma
+        return y + spread * noise_out
+
+
+def factor_noise(rng: np.random.Generator, shape: Sequence[int]) -> np.ndarray:
+    """sign(e) sqrt|e| of standard normal e."""
+    noise = rng.standard_normal(tuple(shape), dtype=np.float32)
+    return np.sign(noise) * np.sqrt(np.abs(noise))
