@@ -9,6 +9,8 @@ from torch import Tensor
 from gymnasium_solver.nets.actor_critic import ActorCritic
 from gymnasium_solver.spaces.actions import ActionKind, mask_tensor
 
+LR_STEP, LR_MOST = 1.5, 100.0  # of adaptive_kl
+
 
 class Batch(NamedTuple):
     """Input of a policy-gradient loss: tensors [n, ...], for sequences [S, L, ...]."""
@@ -142,3 +144,18 @@ def corrected(net: ActorCritic, actions: ActionKind, batch: Batch) -> Batch:
     log_prob, _, _ = evaluate_actions(net, actions, batch)
     weight = (log_prob - flat(batch.log_prob, batch)).exp().clamp(max=1.0)
     return batch._replace(advantage=batch.advantage * weight.view(batch.advantage.shape))
+
+
+def approx_kl(log_ratio: Tensor, batch: Batch) -> Tensor:
+    """KL(old || new), the low-variance estimator (r - 1) - log r."""
+    return mean_over(log_ratio.exp() - 1 - log_ratio, batch)
+
+
+def adapted(factor: float, kl: float, target: float) -> float:
+    """The factor of the learning rate that keeps the KL divergence of an update near its target
+    (`adaptive_kl`)."""
+    if kl > 2 * target:
+        factor /= LR_STEP
+    elif kl < target / 2:
+        factor *= LR_STEP
+    return min(max(factor, 1 / LR_MOST), LR_MOST)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from gymnasium_solver.algos import ops
 from gymnasium_solver.algos.advantages import AdvantageScale
@@ -34,6 +34,8 @@ from gymnasium_solver.algos.on_policy import (
 from gymnasium_solver.algos.policy_loss import (
     Batch,
     Evaluated,
+    adapted,
+    approx_kl,
     critic_losses,
     evaluate_actions,
     flat,
@@ -44,7 +46,6 @@ from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.fast.descent import Part
 from gymnasium_solver.nets.actor_critic import ActorCritic
 
-LR_STEP, LR_MOST = 1.5, 100.0  # of adaptive_kl
 IMAGES_MEASURED = 512  # samples of a rollout used for the metrics of an update
 NUMBERS = ("clip_range", "vf_coef", "ent_coef", "clip_range_vf")
 MEASURED = (
@@ -99,11 +100,6 @@ def ppo_loss(
     return LossTerms(total, policy_loss, value_loss, entropy_mean, log_ratio, value)
 
 
-def approx_kl(log_ratio: Tensor, batch: Batch) -> Tensor:
-    """KL(old || new), the low-variance estimator (r - 1) - log r."""
-    return mean_over(log_ratio.exp() - 1 - log_ratio, batch)
-
-
 class PPO(Learner):
     Config = PPOConfig
     takes_stale = True  # the ratio is to the policy that acted
@@ -120,10 +116,8 @@ class PPO(Learner):
         self.numbers = [
             n for n in NUMBERS if n in self.schedules and (n != "ent_coef" or has_bonus)
         ]
-        n_numbers = len(self.numbers)
-        self.measure = self.add_forward(
-            "measure", self._measured, wanted=is_short, n_numbers=n_numbers
-        )
+        n = len(self.numbers)
+        self.measure = self.add_forward("measure", self._measured, wanted=is_short, n_numbers=n)
         self.advantage_scale = AdvantageScale(cfg.normalize_advantages)
         self.lr_factor = 1.0  # of adaptive_kl
 
@@ -167,7 +161,8 @@ class PPO(Learner):
             measured["opt/grads/norm/all"] = taken.mean()
         numbers_now = torch.stack(list(measured.values())).tolist()  # the only synchronisation
         metrics = {"opt/grads/norm/all": 0.0, **dict(zip(measured, numbers_now, strict=True))}
-        self._adapt_lr(metrics["opt/ppo/approx_kl"])
+        if cfg.adaptive_kl is not None:
+            self.lr_factor = adapted(self.lr_factor, metrics["opt/ppo/approx_kl"], cfg.adaptive_kl)
         return {
             **metrics,
             **scaled_losses(metrics["opt/loss/value"], metrics["opt/policy/entropy"], hp),
@@ -205,22 +200,10 @@ class PPO(Learner):
             reward, values, rollout.terminated, rollout.truncated, valid, cfg.gamma, cfg.gae_lambda
         )
         returns = advantage + values[:-1]
-        if is_first and self.net.value_scale is not None and valid.any():
-            head = self.net.critic_head
-            assert isinstance(head, nn.Linear)
-            self.net.value_scale.update(self.to_device(returns[valid]), head)
+        if is_first and valid.any():
+            self.net.rescale_values(self.to_device(returns[valid]))
         used = self.advantage_scale(advantage, returns, valid, learns=is_first)
         return prepare(self, rollout, used, returns, values[:-1], advantage)
-
-    def _adapt_lr(self, kl: float) -> None:
-        target = self.config.adaptive_kl
-        if target is None:
-            return
-        if kl > 2 * target:
-            self.lr_factor /= LR_STEP
-        elif kl < target / 2:
-            self.lr_factor *= LR_STEP
-        self.lr_factor = min(max(self.lr_factor, 1 / LR_MOST), LR_MOST)
 
     # -- metrics and state ------------------------------------------------------------------
 

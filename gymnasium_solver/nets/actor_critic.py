@@ -113,6 +113,12 @@ class ActorCritic(nn.Module):
         value = self.head.value(outputs)
         return value if self.value_scale is None else self.value_scale(value)
 
+    def rescale_values(self, returns: Tensor) -> None:
+        """Take the returns of a rollout into the scale of normalised values, if they are."""
+        if self.value_scale is not None:
+            assert isinstance(self.critic_head, nn.Linear)
+            self.value_scale.update(returns, self.critic_head)
+
     def latent(self, obs: TensorObs) -> Tensor:
         """The features that the actor's outputs are computed from, without a recurrent core."""
         return self.actor_torso(self.actor_features(self.encoder(obs)))

@@ -20,11 +20,13 @@ PENALTY = {"entropy_penalty_coef": 0.5}
 CASES: dict[str, tuple[str, Any, dict[str, Any]]] = {
     "sac": ("sac", BOX, {"policy_delay": 2, "noise_correlation": 0.9}),
     "sac spectral": ("sac", BOX, {"ent_coef": 0.1, "spectral_norm": True}),
+    "sac shared": ("sac", BOX, {"share_encoder": True, "input_dims": [5], "norm": "layer"}),
     "sac discrete": ("sac", DISCRETE, {}),
     "sac discrete penalty": ("sac", DISCRETE, PENALTY),
     "sac masked": ("sac", DISCRETE, PENALTY),
     "td3": ("td3", BOX, {"exploration_noise_type": "ou"}),
-    "ddpg": ("ddpg", BOX, {}),
+    "td3 shared": ("td3", BOX, {"share_encoder": True, "input_dims": [5], "block": "simba"}),
+    "ddpg": ("ddpg", BOX, {"critic_head": "two_hot", "norm": "rms"}),
     "crossq": ("crossq", BOX, {"critic_hidden_dims": [7], "renorm_warmup": 10}),
 }
 

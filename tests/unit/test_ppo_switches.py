@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from gymnasium_solver.algos.advantages import AdvantageScale
-from gymnasium_solver.algos.policy_loss import evaluate_actions
+from gymnasium_solver.algos.policy_loss import adapted, evaluate_actions
 from gymnasium_solver.algos.ppo import ppo_loss
 from gymnasium_solver.nets.value_scale import ValueScale
 from tests.unit.test_learner_state import (
@@ -160,15 +160,14 @@ def test_advantages_are_recomputed_with_the_critic_of_the_moment() -> None:
 def test_the_learning_rate_follows_the_kl() -> None:
     agent = agent_for("ppo", adaptive_kl=0.01, policy_lr="lin_0.1")
     for kl, factor in ((0.03, 1 / 1.5), (0.01, 1 / 1.5), (0.001, 1.0), (0.001, 1.5)):
-        agent._adapt_lr(kl)
+        agent.lr_factor = adapted(agent.lr_factor, kl, 0.01)
         assert agent.lr_factor == pytest.approx(factor)
     metrics = agent.update(rollout_of(agent, 1), 50, 100)
     assert metrics["hp/policy_lr"] == pytest.approx(0.05 * 1.5)
-    for _ in range(40):
-        agent._adapt_lr(1.0)
-    assert agent.lr_factor == pytest.approx(0.01)
+    assert agent.lr_factor == adapted(1.5, metrics["opt/ppo/approx_kl"], 0.01)
+    assert adapted(0.011, 1.0, 0.01) == pytest.approx(0.01)
     untouched = agent_for("ppo")
-    untouched._adapt_lr(5.0)
+    untouched.update(rollout_of(untouched, 1), 50, 100)
     assert untouched.lr_factor == 1.0
 
 
