@@ -5,7 +5,7 @@
 Processes that do more and more of the same work take turns: a bare interpreter, one that imports
 torch, one that imports all that a training imports, and a training. Each tells its CPU seconds when
 its work is done; what its exit takes is the rest of what the system charges for it. `--profile`
-splits the training itself (docs/speed.md).
+splits the training itself (benchmarks/notes.md).
 """
 
 import argparse

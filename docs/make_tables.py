@@ -26,7 +26,6 @@ from gymnasium import spaces
 from benchmarks import alerts_healthy, alerts_ill, learning, rewrite, solve
 from benchmarks.libraries import OURS
 from gymnasium_solver.algos import ALGOS, algo_class
-from gymnasium_solver.bench import report
 from gymnasium_solver.bench.harness import unpublishable
 from gymnasium_solver.config.explain import describe
 from gymnasium_solver.config.field_groups import block_titles
@@ -302,11 +301,26 @@ def field_names(cls: type) -> str:
 
 
 def speed() -> str:
-    """What `make bench` measured last."""
-    path = ROOT / "benchmarks/results/speed.json"
-    if not path.exists():
-        return "Not measured yet: `make bench`."
-    return f"\n{report.body(json.loads(path.read_text()), 'images/speed')}\n"
+    """Training of the same work beside other libraries: medians, and ratios of pairs."""
+    part = result_of("speed")["parts"]["training"]
+    runs = {
+        (row["algo"], row["threading"], row["who"], row["repeat"]): row["steps_per_s"]
+        for row in part["data"]
+        if "error" not in row
+    }
+    peers = [who for who in dict.fromkeys(key[2] for key in runs) if who != OURS]
+    lines = []
+    for algo, threading in dict.fromkeys(key[:2] for key in runs):
+        ours = {key[3]: n for key, n in runs.items() if key[:3] == (algo, threading, OURS)}
+        ratios = []
+        for who in peers:
+            pairs = [n / runs[algo, threading, who, repeat] for repeat, n in ours.items()
+                     if (algo, threading, who, repeat) in runs]  # fmt: skip
+            ratios.append(f"{np.median(pairs):.1f}" if pairs else "–")
+        lines.append([algo, threading, f"{np.median(list(ours.values())):,.0f}", *ratios])
+    measured = f"Measured {part['date']} at commit {part['versions']['commit']}."
+    head = ["algorithm", "threads", "steps/s", *(f"× {who}" for who in peers)]
+    return f"{table(head, lines)}\n\n{measured}"
 
 
 def measured(name: str) -> str:
@@ -491,7 +505,7 @@ TABLES: dict[str, Callable[[], str]] = {
     **{
         name: partial(measured, name)
         for name in rewrite.PAGES
-        if name not in ("own_envs", "pong_speed")
+        if name not in ("own_envs", "pong_speed", "memory_speed", "before_after")
     },
     **{name: partial(measured, name) for name in ("envpool_families", "newcomer", "stack_cuda")},
 }
