@@ -47,7 +47,7 @@ def test_self_imitation_takes_no_bonus_for_success() -> None:
     assert len(imitation_of(agent)) == 6 + 5, "with its first rows, of the rollout before"
 
 
-@pytest.mark.parametrize("more", [{}, {"prioritized": True}, {"recurrent": "gru"}], ids=str)
+@pytest.mark.parametrize("more", [{}, {"prioritized": True}, {"n_step": 3, "gamma": 0.0}], ids=str)
 def test_a_bonus_in_a_replay_is_not_scaled_as_rewards_are(more: dict[str, Any]) -> None:
     fields: dict[str, Any] = {"batch_size": 32, "buffer_size": 100, "learning_starts": 1, **more}
     agent = agent_for("dqn", **fields, normalize_reward=True, intrinsic=COUNT)
