@@ -34,8 +34,7 @@ from gymnasium_solver.errors import (
     TrustError,
 )
 from gymnasium_solver.plugins import import_plugins
-from gymnasium_solver.registry import config_class
-from gymnasium_solver.training.observer import observer_class
+from gymnasium_solver.registry import config_class, observers
 from gymnasium_solver.training.prepare import check_trust, load_config
 
 if TYPE_CHECKING:
@@ -169,7 +168,7 @@ def section_problems(section: Mapping[str, Any]) -> Iterator[Found]:
         yield from _wrapper_problems(data.get("env_wrappers"))
     for i, observer in enumerate(_names(data.get("observers"))):
         try:
-            observer_class(observer)
+            observers.get(observer)
         except ConfigError as error:
             yield ("observers", i), str(error)
     if "env_id" not in open_fields and isinstance(data.get("env_id"), str):

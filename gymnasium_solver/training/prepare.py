@@ -47,11 +47,10 @@ from gymnasium_solver.errors import (
 )
 from gymnasium_solver.plugins import import_plugins, see_working_folder
 from gymnasium_solver.printable import printable
-from gymnasium_solver.registry import config_class
+from gymnasium_solver.registry import config_class, observers
 from gymnasium_solver.runs.alerts.judge import check_muted
 from gymnasium_solver.runs.origin import is_made_here
 from gymnasium_solver.runs.run import Run, is_run
-from gymnasium_solver.training.observer import observer_class
 
 UNTUNED = ("bc", "random")
 """Algorithms that train on every environment without a variant in its config file."""
@@ -157,7 +156,7 @@ def build_config(data: Mapping[str, Any]) -> Config:
             raise
         notes.append(f"env_wrappers are checked where it trains: {error.name} is not installed")
     for name in config.observers:
-        observer_class(name)
+        observers.get(name)
     check_muted(config.mute_alerts)
     return config.with_notes([*notes, *_other_variant(config, notes)])
 

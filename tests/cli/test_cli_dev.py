@@ -31,8 +31,8 @@ def problems(config: Any) -> str:
 
 
 def test_a_part_without_a_gradient_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_value_loss(*args: Any) -> Any:
-        terms = original(*args)
+    def no_value_loss(*args: Any, **options: Any) -> Any:
+        terms = original(*args, **options)
         return terms._replace(total=terms.policy + 0.0 * terms.value)
 
     original = ppo.ppo_loss
@@ -54,8 +54,8 @@ def test_a_loss_that_does_not_fall_is_found(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_loss_that_is_not_finite_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*args: Any) -> Any:
-        terms = original(*args)
+    def broken(*args: Any, **options: Any) -> Any:
+        terms = original(*args, **options)
         return terms._replace(total=terms.total * torch.nan)
 
     original = ppo.ppo_loss

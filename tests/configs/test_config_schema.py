@@ -235,7 +235,7 @@ def test_all_problems_are_told_one_line_each() -> None:
         ("clip_obs", float("inf"), "got inf, expected a number > 0"),
         ("quiet", "off", "got 'off', expected true or false (write true or false)"),
         ("quiet", 1, "got 1, expected true or false"),
-        ("optimizer", "lion", "got 'lion', expected adam, adamw, sgd"),
+        ("optimizer", "lion", "got 'lion', expected adam, adamw, laprop"),
         ("activation", None, "got null, expected one of 'tanh'"),
         ("model_id", "mlp_huge", "got 'mlp_huge', expected one of 'mlp_tiny'"),
         ("normalize_obs", "yes", "expected one of false, true, 'rolling', 'static', 'auto'"),

@@ -156,7 +156,7 @@ def test_a_refusal_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "cannot be stacked: algo_id sac" in capsys.readouterr().err
     assert not (tmp_path / FOLDER).exists()
     assert main(["train", "CartPole-v1:ppo", "--stack", "--backend", "ray"]) == 2
-    assert "--stack trains in one process on this machine" in capsys.readouterr().err
+    assert "--stack trains in one process here" in capsys.readouterr().err
 
 
 def test_images_are_refused_by_the_process_of_the_stack() -> None:
