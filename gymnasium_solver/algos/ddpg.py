@@ -22,7 +22,8 @@ from gymnasium_solver.algos.continuous import (
     deterministic_policy,
     renamed,
 )
-from gymnasium_solver.algos.replay_learner import ReplayBatch, ReplayLearner
+from gymnasium_solver.algos.replay_learner import ReplayLearner
+from gymnasium_solver.data.replay import ReplayBatch
 from gymnasium_solver.fast.program import Hp, Learnt
 from gymnasium_solver.nets.actor_critics import Actor, ActorCritics, Critics
 from gymnasium_solver.nets.encoder import TensorObs

@@ -23,7 +23,8 @@ from torch import Tensor
 from gymnasium_solver.algos.configs.dqn import DQNConfig
 from gymnasium_solver.algos.q_learning import METRICS, build_q_network
 from gymnasium_solver.algos.r2d2 import sequence_errors, sequence_loss
-from gymnasium_solver.algos.replay_learner import ReplayBatch, ReplayLearner, SequenceLengths
+from gymnasium_solver.algos.replay_learner import ReplayLearner, SequenceLengths
+from gymnasium_solver.data.replay import ReplayBatch
 from gymnasium_solver.data.sequences import SequenceBatch
 from gymnasium_solver.fast.program import Single
 from gymnasium_solver.nets.heads import critic_head

@@ -34,7 +34,7 @@ class UniformPolicy(Policy):
     def _draw(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask) -> Acted:
         return Acted(self.actions.uniform(obs_len(obs), self.rng, mask), carry)
 
-    def _best(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask) -> Acted:
+    def greedy(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask = None) -> Acted:
         return self._draw(obs, carry, is_first, mask)
 
 

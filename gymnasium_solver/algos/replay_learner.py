@@ -23,11 +23,11 @@ from gymnasium_solver.algos.configs.shared import OffPolicyConfig
 from gymnasium_solver.algos.learner import Learner, hp_metrics
 from gymnasium_solver.algos.units import watch_units
 from gymnasium_solver.config.schedule import at_start
+from gymnasium_solver.data.columns import FRAME_CHANNELS
 from gymnasium_solver.data.device_replay import DeviceReplay, Request, can_copy
-from gymnasium_solver.data.frame_stacks import FRAME_CHANNELS
-from gymnasium_solver.data.memory import Draw, Memory, Sample, SequenceSample, rows_of
+from gymnasium_solver.data.memory import Draw, Memory, Sample, SequenceSample, split
 from gymnasium_solver.data.memory_check import available_memory_bytes, check_fits
-from gymnasium_solver.data.replay import Replay
+from gymnasium_solver.data.replay import Replay, ReplayBatch
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.data.sequences import SequenceBatch, sequence_batch
 from gymnasium_solver.fast.optimizer import FLAT_KINDS
@@ -41,20 +41,6 @@ STACK_AT_MOST = 8
 PRIORITY_BYTES = 9  # per transition in the sum tree, inner nodes included
 
 AnySample = Sample | Draw | SequenceSample
-
-
-class ReplayBatch(NamedTuple):
-    """A batch of transitions, as tensors."""
-
-    obs: Any  # tree of tensors [B, ...]
-    actions: Tensor  # [B] discrete, or [B, A]
-    reward: Tensor  # discounted n-step reward [B]
-    discount: Tensor  # of the bootstrapped value, 0 after a termination [B]
-    next_obs: Any
-    weight: Tensor  # importance weight of prioritised replay, or one [B]
-    next_mask: Tensor | None = None  # legal actions at next_obs [B, A], if the env provides masks
-    noise: Tensor | None = None  # standard normal noise for the loss [B, A]
-    mask: Tensor | None = None  # legal actions at obs, if the learner reads them
 
 
 class SequenceLengths(NamedTuple):
@@ -307,9 +293,7 @@ class ReplayLearner(Learner):
             return (memory.sequences(n, n_rows, beta, True) for _ in range(n_updates))
         if self.device_replay is not None:
             return self.memory.draws(n_updates, beta)
-        if self.memory.priorities is None:
-            return self.memory.gathered(n_updates, *self.reward_shaping())
-        return self.memory.batches(n_updates, beta, *self.reward_shaping())
+        return self.memory.samples(n_updates, beta, *self.reward_shaping())
 
     def reward_shaping(self) -> tuple[float, float | None]:
         """Factor and bound of sampled rewards."""
@@ -319,10 +303,7 @@ class ReplayLearner(Learner):
 
     def split(self, sample: AnySample) -> Iterable[AnySample]:
         """The batches of a sample."""
-        if not isinstance(sample, Sample):
-            return [sample]
-        size = self.config.batch_size
-        return (rows_of(sample, slice(i, i + size)) for i in range(0, len(sample.index), size))
+        return split(sample, self.config.batch_size) if isinstance(sample, Sample) else [sample]
 
     def columns(self, sample: AnySample) -> ReplayBatch | Request | SequenceBatch:
         """The arrays of a sample that go to the device."""
@@ -346,7 +327,7 @@ class ReplayLearner(Learner):
         """The batch, from what `columns` returned, as tensors on the device."""
         if isinstance(columns, Request):
             assert self.device_replay is not None
-            return ReplayBatch(**self.device_replay.taken(columns)._asdict())
+            return self.device_replay.taken(columns)
         return columns
 
     def on_device(self, sample: AnySample) -> Any:

@@ -36,7 +36,8 @@ from gymnasium_solver.algos.continuous import (
     renamed,
     soft_policy,
 )
-from gymnasium_solver.algos.replay_learner import ReplayBatch, ReplayLearner
+from gymnasium_solver.algos.replay_learner import ReplayLearner
+from gymnasium_solver.data.replay import ReplayBatch
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.fast.program import Hp, Learnt
 from gymnasium_solver.nets.actor_critics import ActorCritics, Critics

@@ -33,6 +33,7 @@ from gymnasium_solver.spaces.observations import (
     obs_arrays,
     part_spaces,
     put_rows,
+    take_rows,
 )
 
 HOW = "`gsolve record RUN --out PATH` writes one, `gsolve play ENV --mode user --record F.npz` too"
@@ -170,7 +171,7 @@ def _put(
 ) -> None:
     n, number = len(episode.rewards), len(found.starts) - 1
     rows = slice(start, start + n)
-    obs = flatten_space(space)(episode.observations)
+    obs = take_rows(flatten_space(space)(episode.observations), slice(n))
     for (name, part), (_, given) in zip(part_spaces(space).items(), obs_arrays(obs), strict=True):
         if given.shape[1:] != (part.shape or ()) or len(given) < n:
             label = f" {name!r}" if name else ""
@@ -178,11 +179,9 @@ def _put(
                 f"{where} do not fit: observations{label} have shape {given.shape[1:]} in the "
                 f"dataset and {part.shape} in the environment"
             )
-        if given.dtype.kind == "f" and not np.isfinite(given[:n]).all():
+        if given.dtype.kind == "f" and not np.isfinite(given).all():
             raise ConfigError(f"{where}: episode {number} has observations that are not finite")
-    put_rows(
-        found.obs, rows, {k: v[:n] for k, v in obs.items()} if isinstance(obs, dict) else obs[:n]
-    )
+    put_rows(found.obs, rows, obs)
     given = np.asarray(episode.actions)
     if given.shape != (n, *action_shape(actions.space)) or not _are_legal(actions.space, given):
         raise ConfigError(

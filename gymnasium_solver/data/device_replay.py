@@ -17,9 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gymnasium_solver.data.columns import column_name
-from gymnasium_solver.data.frame_stacks import COUNT, ZERO_PADDED
-from gymnasium_solver.data.replay import Replay
+from gymnasium_solver.data.columns import COUNT, ZERO_PADDED, column_name
+from gymnasium_solver.data.replay import Replay, ReplayBatch
 from gymnasium_solver.spaces.observations import Space, part_spaces
 
 PIECE_BYTES = 64 * 2**20  # transferred at a time, when all rows are
@@ -36,19 +35,6 @@ class Request(NamedTuple):
     weight: Any  # float32[B]
     powers: Any  # float32[n_step + 1], of gamma
     shaping: Any  # float32[2]: factor and bound of rewards
-
-
-class Taken(NamedTuple):
-    """A batch; the fields are those of `ReplayBatch`."""
-
-    obs: Any
-    actions: Tensor
-    reward: Tensor
-    discount: Tensor
-    next_obs: Any
-    weight: Tensor
-    next_mask: Tensor | None
-    mask: Tensor | None
 
 
 class DeviceReplay:
@@ -125,7 +111,7 @@ class DeviceReplay:
 
     # -- on the GPU -------------------------------------------------------------------------
 
-    def taken(self, request: Request) -> Taken:
+    def taken(self, request: Request) -> ReplayBatch:
         """The batch of a request. Asking twice for the same one changes nothing."""
         self._put(request.slots, request.rows)
         index, n_envs = request.index, self.replay.n_envs
@@ -134,7 +120,7 @@ class DeviceReplay:
         actions = self._at("actions", index)
         is_real = actions.is_floating_point()
         has_masks = "mask" in self._flat
-        return Taken(
+        return ReplayBatch(
             self._observations(index),
             actions if is_real else actions.long(),
             reward,
@@ -142,7 +128,7 @@ class DeviceReplay:
             self._observations(following),
             request.weight,
             self._at("mask", following) if has_masks else None,
-            self._at("mask", index) if has_masks else None,
+            mask=self._at("mask", index) if has_masks else None,
         )
 
     def _put(self, slots: Tensor, rows: dict[str, Tensor]) -> None:

@@ -10,16 +10,18 @@ The replay buffer saves its rows itself (`replay.rows`); `state()` holds the res
 """
 
 from collections.abc import Iterator
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from gymnasium_solver.data.hindsight import Hindsight
 from gymnasium_solver.data.priorities import Priorities
-from gymnasium_solver.data.replay import Replay, Sequences, Transitions
+from gymnasium_solver.data.replay import Replay, Sequences
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.errors import RunError
-from gymnasium_solver.spaces.observations import Obs, take_rows
+from gymnasium_solver.spaces.observations import Obs
+from gymnasium_solver.tree import map_tree
 
 # Gathering has a fixed cost per call, so many uniform batches are gathered at once. More than this
 # many would be evicted from the CPU cache before use.
@@ -56,19 +58,10 @@ class SequenceSample(NamedTuple):
     index: np.ndarray  # type: ignore[assignment]
 
 
-def rows_of(sample: Sample, part: slice) -> Sample:
-    """Some rows of a sample."""
-    mask = sample.next_mask
-    return Sample(
-        take_rows(sample.obs, part),
-        sample.actions[part],
-        sample.reward[part],
-        sample.discount[part],
-        take_rows(sample.next_obs, part),
-        None if mask is None else mask[part],
-        sample.weight[part],
-        sample.index[part],
-    )
+def split(sample: Any, size: int) -> Iterator[Any]:
+    """The batches of a Sample or a Draw."""
+    for start in range(0, len(sample.index), size):
+        yield map_tree(itemgetter(slice(start, start + size)), sample)
 
 
 class Memory:
@@ -115,21 +108,52 @@ class Memory:
     ) -> Iterator[Sample]:
         """Yield n_batches samples, drawn lazily. `beta`: exponent of the importance weights, 0 to
         1. Exhaust the iterator before the next `add` or `state`."""
-        self.replay.check_not_empty()
-        if self.priorities is None:
-            return self._uniform(n_batches, reward_scale, reward_clip)
-        return self._prioritized(self.priorities, n_batches, beta, reward_scale, reward_clip)
+        for sample in self.samples(n_batches, beta, reward_scale, reward_clip):
+            yield from split(sample, self.batch_size)
+
+    def samples(
+        self,
+        n_batches: int,
+        beta: float = 1.0,
+        reward_scale: float = 1.0,
+        reward_clip: float | None = None,
+    ) -> Iterator[Sample]:
+        """The same, in samples of several batches where these are uniform (`split`)."""
+        for weight, index in self._drawn(n_batches, beta):
+            new = None
+            if self.hindsight is not None:
+                new = self.hindsight.draw(self.replay, index, self.rng)
+            columns = self.replay.transitions(
+                index, self.n_step, self.gamma, reward_scale, reward_clip, new
+            )
+            yield Sample(*columns, weight, index)
 
     def draws(self, n_batches: int, beta: float = 1.0) -> Iterator[Draw]:
         """The same as `batches`, of which only indices and weights are needed."""
-        self.replay.check_not_empty()
+        for draw in self._drawn(n_batches, beta):
+            yield from split(draw, self.batch_size)
+
+    def _drawn(self, n_batches: int, beta: float) -> Iterator[Draw]:
+        """By priority one batch at a time, since priorities change in between; uniformly many."""
+        size, replay = self.batch_size, self.replay
+        replay.check_not_empty()
+        most = 1
         if self.priorities is None:
-            weight = np.ones(self.batch_size, np.float32)
-            for index in self._indices(n_batches):
-                yield from (Draw(weight, part) for part in index.reshape(-1, self.batch_size))
-            return
-        for _ in range(n_batches):
-            yield self._prioritized_draw(self.priorities, beta)
+            most = min(_MAX_GATHERED, _MAX_GATHERED_BYTES // replay.transition_bytes) // size
+        while n_batches > 0:
+            n = min(max(1, most), n_batches)
+            n_batches -= n
+            if self.priorities is None:
+                index = replay.sample(n * size, self.rng)
+            else:
+                index = self.priorities.sample(size, self.rng)
+            if self.combined:  # the end of every batch is the newest transitions
+                newest = replay.newest()[:size]
+                index.reshape(n, size)[:, size - len(newest) :] = newest
+            weight = np.ones(n * size, np.float32)
+            if self.priorities is not None:
+                weight = self.priorities.weights(index, replay.n_valid, beta)
+            yield Draw(weight, index)
 
     def sequences(
         self, n: int, length: int, beta: float = 1.0, crosses_episodes: bool = False
@@ -160,61 +184,6 @@ class Memory:
         """Set priorities from TD errors (any sign); no effect with uniform sampling."""
         if self.priorities is not None:
             self.priorities.update(index, td_error)
-
-    def gathered(
-        self, n_batches: int, reward_scale: float = 1.0, reward_clip: float | None = None
-    ) -> Iterator[Sample]:
-        """The same as `batches` without priorities, many batches in each sample, one after the
-        other."""
-        self.replay.check_not_empty()
-        for index in self._indices(n_batches):
-            columns = self._transitions(index, reward_scale, reward_clip)
-            yield Sample(*columns, np.ones(len(index), np.float32), index)
-
-    def _indices(self, n_batches: int) -> Iterator[np.ndarray]:
-        """Indices of uniform batches, many at a time, one batch after the other."""
-        size, replay = self.batch_size, self.replay
-        most = min(_MAX_GATHERED, _MAX_GATHERED_BYTES // replay.transition_bytes)
-        most = max(1, most // size)
-        for first in range(0, n_batches, most):
-            n = min(most, n_batches - first)
-            index = replay.sample(n * size, self.rng)
-            self._combine(index.reshape(n, size))
-            yield index
-
-    def _uniform(self, n_batches: int, scale: float, clip: float | None) -> Iterator[Sample]:
-        for whole in self.gathered(n_batches, scale, clip):
-            for start in range(0, len(whole.index), self.batch_size):
-                yield rows_of(whole, slice(start, start + self.batch_size))
-
-    def _prioritized(
-        self,
-        priorities: Priorities,
-        n_batches: int,
-        beta: float,
-        scale: float,
-        clip: float | None,
-    ) -> Iterator[Sample]:
-        for _ in range(n_batches):  # one at a time: priorities change in between
-            weight, index = self._prioritized_draw(priorities, beta)
-            yield Sample(*self._transitions(index, scale, clip), weight, index)
-
-    def _prioritized_draw(self, priorities: Priorities, beta: float) -> Draw:
-        index = priorities.sample(self.batch_size, self.rng)
-        self._combine(index[None])
-        return Draw(priorities.weights(index, self.replay.n_valid, beta), index)
-
-    def _transitions(self, index: np.ndarray, scale: float, clip: float | None) -> Transitions:
-        new = None
-        if self.hindsight is not None:
-            new = self.hindsight.draw(self.replay, index, self.rng)
-        return self.replay.transitions(index, self.n_step, self.gamma, scale, clip, new)
-
-    def _combine(self, index: np.ndarray) -> None:
-        """Replace the end of every batch of index [n, B] with the newest transitions."""
-        if self.combined:
-            newest = self.replay.newest()[: self.batch_size]
-            index[:, self.batch_size - len(newest) :] = newest
 
     # -- state ------------------------------------------------------------------------------
 

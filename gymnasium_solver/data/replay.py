@@ -11,17 +11,16 @@ step before it `terminated`. This alone keeps episodes apart. Every step can be 
 it is added, with fewer than n steps if there are no more yet.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from torch import Tensor
 
-from gymnasium_solver.data.columns import (
-    column_name,
-)
+from gymnasium_solver.data.columns import column_name
 from gymnasium_solver.data.hindsight import NewGoals
 from gymnasium_solver.data.ring import Ring
 from gymnasium_solver.errors import ConfigError
-from gymnasium_solver.spaces.observations import Obs
+from gymnasium_solver.spaces.observations import Obs, map_obs
 
 
 class Transitions(NamedTuple):
@@ -33,6 +32,20 @@ class Transitions(NamedTuple):
     discount: np.ndarray  # float32[B]: gamma ** steps, 0 if terminated
     next_obs: Obs  # [B, ...]
     next_mask: np.ndarray | None  # bool[B, A]: legal actions at next_obs, if the env provides masks
+
+
+class ReplayBatch(NamedTuple):
+    """A batch of transitions, as tensors."""
+
+    obs: Any  # tree of tensors [B, ...]
+    actions: Tensor  # [B] discrete, or [B, A]
+    reward: Tensor  # discounted n-step reward [B]
+    discount: Tensor  # of the bootstrapped value, 0 after a termination [B]
+    next_obs: Any
+    weight: Tensor  # importance weight of prioritised replay, or one [B]
+    next_mask: Tensor | None = None  # legal actions at next_obs [B, A], if the env provides masks
+    noise: Tensor | None = None  # standard normal noise for the loss [B, A]
+    mask: Tensor | None = None  # legal actions at obs, if the learner reads them
 
 
 class Sequences(NamedTuple):
@@ -177,20 +190,14 @@ class Replay(Ring):
         def shaped(array: np.ndarray) -> np.ndarray:
             return array.reshape(*rows.shape, *array.shape[1:])
 
-        flat_obs = self.observations(grid)
-        obs: Obs = (
-            {name: shaped(part) for name, part in flat_obs.items()}
-            if isinstance(flat_obs, dict)
-            else shaped(flat_obs)
-        )
         steps = rows[:-1]
         return Sequences(
-            obs=obs,
+            obs=map_obs(shaped, self.observations(grid)),
             actions=flat["actions"].take(steps, axis=0).astype(self._action_dtype, copy=False),
-            reward=flat["reward"].take(steps),
-            terminated=flat["terminated"].take(steps),
-            truncated=flat["truncated"].take(steps),
-            valid=flat["valid"].take(steps),
+            **{
+                name: flat[name].take(steps)
+                for name in ("reward", "terminated", "truncated", "valid")
+            },
             is_first=flat["is_first"].take(rows),
             carry={
                 name: flat[column_name("carry", name)].take(index, axis=0)

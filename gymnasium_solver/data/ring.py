@@ -12,11 +12,13 @@ stacks, the older rows that a stack needs.
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 from gymnasium_solver.data.columns import (
     Form,
+    FrameStacks,
     allocate,
     are_actions,
     array_bytes,
@@ -24,12 +26,14 @@ from gymnasium_solver.data.columns import (
     forms_of,
     layout_of,
 )
-from gymnasium_solver.data.frame_stacks import FrameStacks
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.spaces.actions import ActionKind
 from gymnasium_solver.spaces.observations import Obs, Space, obs_arrays, part_spaces, take_rows
 
+_OF_ROLLOUT = (
+    "actions", "reward", "terminated", "truncated", "valid", "is_first", "mask", "bonus"
+)  # fmt: skip
 _PER_OBSERVATION = ("obs", "mask", "older", "is_first")  # kinds of columns that include the head
 _OPEN = np.iinfo(np.int64).max  # as the end of an episode that is not over
 
@@ -127,23 +131,10 @@ class Ring:
             array_bytes(part.shape or (), part.dtype) for part in parts.values()
         )
 
-    @classmethod
-    def estimate_bytes(
-        cls,
-        capacity: int,
-        n_envs: int,
-        observation_space: Space,
-        actions: ActionKind,
-        *,
-        has_masks: bool = False,
-        frame_stacks: Mapping[str, int] | None = None,
-    ) -> int:
-        """Size of the arrays in bytes; nothing is allocated."""
-        layout = layout_of(
-            capacity, n_envs, observation_space, actions,
-            has_masks=has_masks, frame_stacks=frame_stacks,
-        )  # fmt: skip
-        return sum(array_bytes(*form) for form in layout.values())
+    @staticmethod
+    def estimate_bytes(*sizes: Any, **options: Any) -> int:
+        """Size of the arrays in bytes, from arguments of `layout_of`; nothing is allocated."""
+        return sum(array_bytes(*form) for form in layout_of(*sizes, **options).values())
 
     @property
     def nbytes(self) -> int:
@@ -177,29 +168,17 @@ class Ring:
         if n_envs != self.n_envs:
             raise ValueError(f"the rollout has {n_envs} envs, expected {self.n_envs}")
         is_break = self._n_added > 0 and (rollout.is_restart or self._lacks_reset_row(rollout))
-        columns = {
-            "actions": rollout.actions,
-            "reward": rollout.reward,
-            "terminated": rollout.terminated,
-            "truncated": rollout.truncated,
-            "valid": rollout.valid,
-            "is_first": rollout.is_first,
-        }
+        if "mask" in self._columns and rollout.mask is None:
+            raise ValueError(
+                "the rollout has no action mask, but the replay buffer was created with masks"
+            )
+        columns = {name: getattr(rollout, name) for name in _OF_ROLLOUT if name in self._columns}
         for name, part in obs_arrays(rollout.obs):
             columns[column_name("obs", name)] = part
         if self._frames:
             self._add_single_frames(columns, rollout, is_break)
         for name in self._carry_names:
             columns[column_name("carry", name)] = rollout.carry[name][: len(rollout.valid)]
-        if "bonus" in self._columns:
-            assert rollout.bonus is not None
-            columns["bonus"] = rollout.bonus
-        if "mask" in self._columns:
-            if rollout.mask is None:
-                raise ValueError(
-                    "the rollout has no action mask, but the replay buffer was created with masks"
-                )
-            columns["mask"] = rollout.mask
         if is_break:
             self._step_over_head()
         self._write(self._n_added, columns)

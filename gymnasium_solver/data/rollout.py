@@ -12,11 +12,11 @@ Rollouts of several collectors, whose policies may differ, have the log-probabil
 """
 
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from gymnasium_solver.spaces.actions import ActionKind
 from gymnasium_solver.spaces.observations import (
@@ -28,6 +28,12 @@ from gymnasium_solver.spaces.observations import (
     put_rows,
     take_rows,
 )
+from gymnasium_solver.tree import map_tree
+
+_PER_OBSERVATION = ("obs", "is_first", "mask", "carry", "device_obs")
+_PER_STEP = (
+    "actions", "reward", "terminated", "truncated", "valid", "outputs", "log_prob", "value", "bonus"
+)  # fmt: skip
 
 
 @dataclass
@@ -103,39 +109,20 @@ class Rollout:
 
     def put_obs(self, row: int, obs: Obs) -> Any:
         """Store a row of observations; return it on the network's device, for acting."""
-        at = (row, slice(None))
-        put_rows(self.obs, at, obs)
+        put_rows(self.obs, row, obs)
         if self.device_obs is None:
             return obs
-        if isinstance(self.obs, dict):
-            return {name: self._upload(at, part, self.obs[name]) for name, part in self._parts()}
-        return self._upload(at, self.device_obs, self.obs)
-
-    def _parts(self) -> list[tuple[str, Tensor]]:
-        return list(self.device_obs.items())
-
-    def _upload(self, at: tuple[int, slice], place: Tensor, part: np.ndarray) -> Tensor:
-        return place[at].copy_(torch.from_numpy(part[at]), non_blocking=True)
+        parts = dict(obs_arrays(self.device_obs))
+        for name, part in obs_arrays(self.obs):
+            parts[name][row].copy_(torch.from_numpy(part[row]), non_blocking=True)
+        return take_rows(self.device_obs, row)
 
     def first(self, n_rows: int) -> "Rollout":
         """A view of the first rows: a rollout cut short by the budget."""
-        rows, more = slice(n_rows), slice(n_rows + 1)
-        return replace(
-            self,
-            obs=take_rows(self.obs, more),
-            actions=self.actions[rows],
-            reward=self.reward[rows],
-            terminated=self.terminated[rows],
-            truncated=self.truncated[rows],
-            valid=self.valid[rows],
-            is_first=self.is_first[more],
-            mask=None if self.mask is None else self.mask[more],
-            outputs=None if self.outputs is None else self.outputs[rows],
-            log_prob=None if self.log_prob is None else self.log_prob[rows],
-            value=None if self.value is None else self.value[rows],
-            carry=take_rows(self.carry, more),
-            device_obs=None if self.device_obs is None else take_rows(self.device_obs, more),
-        )
+        steps, more = itemgetter(slice(n_rows)), itemgetter(slice(n_rows + 1))
+        cut: dict[str, Any] = {n: map_tree(steps, getattr(self, n)) for n in _PER_STEP}
+        cut |= {n: map_tree(more, getattr(self, n)) for n in _PER_OBSERVATION}
+        return replace(self, **cut)
 
     @property
     def done(self) -> np.ndarray:

@@ -18,7 +18,7 @@ from gymnasium_solver.envs.random_policy import RandomPolicy
 from gymnasium_solver.errors import ConfigError, GsolveError, RunError
 from gymnasium_solver.fast.recorded import on_device
 from gymnasium_solver.nets.encoder import ObsEncoder
-from gymnasium_solver.policies.outlook import Outlook
+from gymnasium_solver.policies.policy import Outlook
 from gymnasium_solver.runs.checkpoint import LAST, load_checkpoint
 from gymnasium_solver.runs.resolve import resolve_checkpoint
 from gymnasium_solver.runs.run import live_status

@@ -9,10 +9,8 @@ import torch
 from gymnasium_solver.fast.compiled import CompiledForward
 from gymnasium_solver.fast.recorded import Inference, on_device
 from gymnasium_solver.nets.actor_critics import LOG_STD_MAX, LOG_STD_MIN, ActorCritics
-from gymnasium_solver.policies.noise import Noise
-from gymnasium_solver.policies.outlook import Outlook
-from gymnasium_solver.policies.policy import Acted, ActObs, Carry, Mask, Policy
-from gymnasium_solver.policies.state_noise import StateNoise
+from gymnasium_solver.policies.noise import Noise, StateNoise
+from gymnasium_solver.policies.policy import Acted, ActObs, Carry, Mask, Outlook, Policy
 from gymnasium_solver.spaces.actions import (
     ActionKind,
     DiscreteActions,
@@ -106,15 +104,13 @@ class SoftPolicy(NoisyPolicy):
         noise, carry = self.noise.normal(carry, is_first, spread, 1.0, self.rng)
         return Acted(np.tanh(mean + std * noise), carry)
 
-    def _best(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask) -> Acted:
+    def greedy(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask = None) -> Acted:
         outputs = mask_outputs(self._exploited(obs), mask)
         if isinstance(self.actions, DiscreteActions):
             return Acted(outputs.argmax(axis=1), carry)
         return Acted(np.tanh(outputs[:, : outputs.shape[1] // 2]), carry)
 
-    def outlook(
-        self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask = None
-    ) -> Outlook:
+    def outlook(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask) -> Outlook:
         outputs = mask_outputs(self._infer(obs), mask)
         if isinstance(self.actions, DiscreteActions):
             chances, q = softmax(outputs), self._critic(obs, None)
@@ -125,7 +121,7 @@ class SoftPolicy(NoisyPolicy):
 
 
 def _mean_and_std(outputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Of the actor's outputs [N, 2 A], which are means and logarithms of deviations."""
+    """Split the actor's outputs [N, 2 A], which are means and logarithms of deviations."""
     width = outputs.shape[1] // 2  # np.split takes 7 us, as long as a small network
     log_std = np.clip(outputs[:, width:], LOG_STD_MIN, LOG_STD_MAX)
     return outputs[:, :width], np.exp(log_std)
@@ -145,16 +141,14 @@ class DeterministicPolicy(NoisyPolicy):
     def load_state(self, state: dict[str, Any]) -> None:
         self.noise_std = state["noise_std"]
 
-    def _best(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask) -> Acted:
+    def greedy(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask = None) -> Acted:
         return Acted(np.tanh(self._exploited(obs)), carry)
 
     def _draw(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask) -> Acted:
         noise, carry = self.noise.normal(carry, is_first, self.noise_std, self.noise_std, self.rng)
         return Acted(np.clip(np.tanh(self._explored(obs)) + noise, -1.0, 1.0), carry)
 
-    def outlook(
-        self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask = None
-    ) -> Outlook:
+    def outlook(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask) -> Outlook:
         best = np.tanh(self._infer(obs))
         std = np.full_like(best, self.noise_std)
         return Outlook(mean=best, std=std, value=self._critic(obs, best))

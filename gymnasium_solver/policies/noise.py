@@ -1,29 +1,33 @@
-"""Exploration noise that is correlated over time (Ornstein-Uhlenbeck and similar).
-
-The last noise of each env is part of the policy's carry. Episodes start with new noise.
-"""
+"""Exploration noise that is kept over time: correlated noise (Ornstein-Uhlenbeck and similar), and
+the exploration matrix of gSDE (nets/sde.py). What is kept is part of the policy's carry."""
 
 import numpy as np
 
+from gymnasium_solver.nets.sde import SdeHead
+
+MATRIX, AGE = "sde_matrix", "sde_age"
+Carry = dict[str, np.ndarray]
+
 
 class Noise:
-    """`keeps` is the correlation of the noise between steps; 0: independent in each step."""
+    """Episodes start with new noise. `keeps` is the correlation of the noise between steps; 0:
+    independent in each step."""
 
     def __init__(self, width: int, keeps: float):
         self.width, self.keeps = width, np.float32(keeps)
 
-    def initial(self, n: int) -> dict[str, np.ndarray]:
+    def initial(self, n: int) -> Carry:
         """The carry of n envs; empty if the noise is independent."""
         return {"noise": np.zeros((n, self.width), np.float32)} if self.keeps else {}
 
     def normal(
         self,
-        carry: dict[str, np.ndarray],
+        carry: Carry,
         is_first: np.ndarray,
         std: float,
         first_std: float,
         rng: np.random.Generator,
-    ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    ) -> tuple[np.ndarray, Carry]:
         """keeps * (last noise) + std * (standard normal) [n, width]; first_std * (standard normal)
         at the start of an episode. Also returns the carry."""
         fresh = rng.standard_normal((len(is_first), self.width), dtype=np.float32)
@@ -34,8 +38,8 @@ class Noise:
         return noise, {**carry, "noise": noise}
 
     def exponential(
-        self, carry: dict[str, np.ndarray], is_first: np.ndarray, rng: np.random.Generator
-    ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        self, carry: Carry, is_first: np.ndarray, rng: np.random.Generator
+    ) -> tuple[np.ndarray, Carry]:
         """Standard exponentials [n, width]: the env's last ones with probability `keeps`, otherwise
         new ones."""
         n = len(is_first)
@@ -45,3 +49,38 @@ class Noise:
         is_new = is_first[:, None] | (rng.random((n, 1)) >= self.keeps)
         noise = np.where(is_new, fresh, carry["noise"])
         return noise, {**carry, "noise": noise}
+
+
+class StateNoise:
+    """One matrix for each env. It is drawn anew at the start of every rollout and, with a
+    `sample_freq`, after this many steps. It is in the carry so that a checkpoint in the middle of
+    a rollout loses nothing. The end of an episode does not change it, as in SB3."""
+
+    def __init__(self, head: SdeHead, sample_freq: int):
+        """`sample_freq`: steps between two draws; -1: only at the start of a rollout."""
+        self.head, self.sample_freq = head, sample_freq
+        self._starts_rollout = False
+
+    def begin_rollout(self) -> None:
+        self._starts_rollout = True
+
+    def initial(self, n: int) -> Carry:
+        """The carry of n envs: no matrix yet."""
+        shape = (n, *self.head.log_std.shape)
+        return {MATRIX: np.zeros(shape, np.float32), AGE: np.full(n, -1)}
+
+    def __call__(
+        self, features: np.ndarray, carry: Carry, rng: np.random.Generator
+    ) -> tuple[np.ndarray, Carry]:
+        """The noise [N, A] for features [N, H], and the carry after it."""
+        matrix, age = carry[MATRIX], carry[AGE]
+        is_due = (age < 0) | self._starts_rollout
+        if self.sample_freq > 0:
+            is_due |= age >= self.sample_freq
+        self._starts_rollout = False
+        if is_due.any():
+            std = np.exp(self.head.log_std.detach().cpu().numpy())
+            drawn = std * rng.standard_normal(matrix.shape, dtype=np.float32)
+            matrix = np.where(is_due[:, None, None], drawn, matrix)
+        noise = np.matmul(features[:, None, :], matrix)[:, 0]
+        return noise, {**carry, MATRIX: matrix, AGE: np.where(is_due, 0, age) + 1}

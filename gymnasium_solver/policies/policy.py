@@ -16,6 +16,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +24,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gymnasium_solver.envs.as_gymnasium import is_observed_now
+from gymnasium_solver.envs.treatment import Applied, Treatment
 from gymnasium_solver.errors import EnvError
 from gymnasium_solver.fast.compiled import CompiledForward
 from gymnasium_solver.fast.host_copy import HostCopy
@@ -30,9 +33,7 @@ from gymnasium_solver.fast.native.forward import NativeForward
 from gymnasium_solver.fast.recorded import Inference, on_device
 from gymnasium_solver.nets.actor_critic import ActorCritic
 from gymnasium_solver.nets.sde import SdeHead
-from gymnasium_solver.policies.outlook import Outlook
-from gymnasium_solver.policies.reader import ObsReader, Read
-from gymnasium_solver.policies.state_noise import StateNoise
+from gymnasium_solver.policies.noise import StateNoise
 from gymnasium_solver.spaces.actions import ActionKind, mask_outputs
 from gymnasium_solver.spaces.observations import Obs, Space, as_batch, obs_len
 from gymnasium_solver.tree import leaves_of, map_tree
@@ -56,6 +57,61 @@ class Acted(NamedTuple):
     """Values of the observations, likewise."""
 
 
+@dataclass(frozen=True)
+class Outlook:
+    """What a policy computes about N states besides its actions, for a viewer. None: the policy
+    has no such numbers."""
+
+    probabilities: np.ndarray | None = None
+    """[N, outputs]: of each choice, or of each bit being set (`ActionKind.probabilities`)."""
+    q_values: np.ndarray | None = None
+    """[N, A]: of each discrete action; of several critics the lowest."""
+    mean: np.ndarray | None = None
+    """[N, width]: of continuous actions, in the policy's units."""
+    std: np.ndarray | None = None
+    """[N, width]: of the noise around `mean`, before a squashing to the bounds."""
+    value: np.ndarray | None = None
+    """[N]: expected return from here on."""
+
+
+class Read(NamedTuple):
+    batch: Obs
+    is_single: bool
+    mask: np.ndarray | None = None
+    """The legal actions, where the run restricts them: [1, A]."""
+
+
+class ObsReader:
+    """How a loaded agent reads the observations that a user gives to `act`.
+
+    An observation may be of the environment that the user made, or of `gs.make_env(run)`. The
+    wrappers of the run that are functions of the observation alone are applied here. If the run has
+    others, only observations of `gs.make_env(run)` are accepted: an agent that reads unscaled
+    numbers, or whose action 1 means another action there, would play badly without any error
+    (envs/treatment.py)."""
+
+    def __init__(self, treatment: Treatment, action_space: Space, run_id: str) -> None:
+        self._treatment, self._run_id = treatment, run_id
+        self._apply = Applied(treatment, action_space)
+
+    def __call__(self, native: Any) -> Read:
+        own = self._treatment.own_env
+        if own and not is_observed_now(native, self._treatment):
+            raise EnvError(
+                f"act() cannot apply {', '.join(own)} of this run to another environment: take "
+                f"observations from gs.make_env({self._run_id!r}), or pass as_trained=True if your "
+                "environment does the same."
+            )
+        try:
+            batch, is_single = as_batch(self._treatment.space, native)
+        except EnvError as error:
+            raise EnvError(
+                f"{error} gs.make_env({self._run_id!r}) makes the environment of this run."
+            ) from None
+        obs, mask = self._apply(batch)
+        return Read(obs, is_single, mask)
+
+
 class Policy(ABC):
     n_outputs: int | None = None
     """Width of `Acted.outputs`; None: `sample` returns no outputs."""
@@ -69,7 +125,7 @@ class Policy(ABC):
         """Time limit of an episode, if known. `act` of a policy with memory uses it to detect a
         missing `reset`."""
         self.reader: ObsReader | None = None
-        """Of a loaded agent: how `act` reads observations. None: they are as in training."""
+        """How `act` of a loaded agent reads observations. None: they are as in training."""
         self.loaded_from: Path | None = None
         """Folder of the checkpoint of a loaded agent."""
         self._user_carry: Carry | None = None
@@ -80,7 +136,7 @@ class Policy(ABC):
         """Actions for exploration."""
 
     @abstractmethod
-    def _best(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask) -> Acted:
+    def greedy(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask = None) -> Acted:
         """Actions for evaluation."""
 
     def sample(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask = None) -> Acted:
@@ -90,16 +146,11 @@ class Policy(ABC):
             return Acted(self.actions.uniform(obs_len(obs), self.rng, mask), after)
         return self._draw(obs, carry, is_first, mask)
 
-    def greedy(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask = None) -> Acted:
-        return self._best(obs, carry, is_first, mask)
-
     def _remember(self, obs: ActObs, carry: Carry, is_first: np.ndarray) -> Carry:
         """The carry after these observations, if the policy has memory; for random actions."""
         return carry
 
-    def outlook(
-        self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask = None
-    ) -> Outlook:
+    def outlook(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask) -> Outlook:
         """Probabilities, Q-values and values of the states that `sample` or `greedy` would act in.
         For display: it changes nothing, and is slower than acting."""
         return Outlook()
@@ -118,7 +169,7 @@ class Policy(ABC):
         return nullcontext()
 
     def acts_on_host(self, n_rows: int) -> bool:
-        """Whether it acts from a copy of its weights on the CPU, for so many observations."""
+        """Whether it acts from a copy of its weights on the CPU, for this many observations."""
         return False
 
     def begin_rollout(self) -> None:  # noqa: B027  (most have nothing to do)
@@ -298,12 +349,11 @@ class ActorPolicy(Policy):
     def load_state(self, state: dict[str, Any]) -> None:
         self._sampler.resume(state.get("sampler", "torch"))
 
-    def _best(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask) -> Acted:
+    def greedy(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask = None) -> Acted:
         found = None
         if self._sampler.mode == "compiled":
-            found = self._sampler(
-                *self._given(obs, self._idle_noise(obs_len(obs)), carry, is_first)
-            )
+            noise = self._idle_noise(obs_len(obs))
+            found = self._sampler(*self._given(obs, noise, carry, is_first))
         if found is None:
             outputs, _, carry = self._outputs(obs, carry, is_first, mask)
         else:
@@ -366,9 +416,7 @@ class ActorPolicy(Policy):
         return {"core": carry["core"]} if self.has_memory else {}
 
     @torch.no_grad()
-    def outlook(
-        self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask = None
-    ) -> Outlook:
+    def outlook(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask) -> Outlook:
         outputs, value = self._both(obs, carry, is_first)
         outputs = mask_outputs(outputs, mask)
         moments = self.actions.moments(outputs, self.log_std())

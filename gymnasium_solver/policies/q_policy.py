@@ -8,8 +8,7 @@ from gymnasium_solver.config.types import Exploration
 from gymnasium_solver.fast.compiled import CompiledForward
 from gymnasium_solver.fast.recorded import Inference
 from gymnasium_solver.nets.q_network import QNetwork
-from gymnasium_solver.policies.outlook import Outlook
-from gymnasium_solver.policies.policy import Acted, ActObs, Carry, Mask, Policy
+from gymnasium_solver.policies.policy import Acted, ActObs, Carry, Mask, Outlook, Policy
 from gymnasium_solver.spaces.actions import DiscreteActions
 from gymnasium_solver.spaces.observations import Space, obs_len
 
@@ -44,7 +43,7 @@ class QPolicy(Policy):
     def load_state(self, state: dict[str, float]) -> None:
         self.epsilon, self.temperature = state["epsilon"], state["temperature"]
 
-    def _best(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask) -> Acted:
+    def greedy(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask = None) -> Acted:
         q, carry = self._acting(obs, carry, is_first, compiled=self.explorer.mode == "compiled")
         return Acted(legal(q, mask).argmax(axis=1), carry)
 
@@ -79,9 +78,7 @@ class QPolicy(Policy):
     def _remember(self, obs: ActObs, carry: Carry, is_first: np.ndarray) -> Carry:
         return self._q_values(obs, carry, is_first)[1]
 
-    def outlook(
-        self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask = None
-    ) -> Outlook:
+    def outlook(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask) -> Outlook:
         q, _ = self._q_values(obs, carry, is_first)
         return Outlook(q_values=q, value=legal(q, mask).max(axis=1))
 

@@ -22,7 +22,7 @@ from gymnasium_solver.envs.treatment import Treatment, treatment_of
 from gymnasium_solver.errors import ConfigError, GsolveError, RunError
 from gymnasium_solver.nets.actor_critics import ActorCritics
 from gymnasium_solver.nets.network import is_cnn
-from gymnasium_solver.policies.reader import ObsReader
+from gymnasium_solver.policies.policy import ObsReader
 from gymnasium_solver.printable import printable
 from gymnasium_solver.runs.checkpoint import LoadedCheckpoint, load_checkpoint
 from gymnasium_solver.runs.query import get_config

@@ -30,7 +30,8 @@ class AnyAction(Policy):
     def _draw(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask) -> Acted:
         return Acted(self.actions.uniform(obs_len(obs), self.rng, mask), carry)
 
-    _best = _draw
+    def greedy(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask = None) -> Acted:
+        return self._draw(obs, carry, is_first, mask)
 
 
 def counting(n_envs: int, n_steps: int, boundary_steps: int = 10**9, **kwargs: Any) -> Collector:

@@ -10,7 +10,7 @@ from gymnasium import spaces
 from torch import Tensor
 
 from gymnasium_solver.algos.crossq import CrossQ, CrossQConfig, actor_loss, critic_loss
-from gymnasium_solver.algos.replay_learner import ReplayBatch
+from gymnasium_solver.data.replay import ReplayBatch
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.nets.actor_critics import squash
 from gymnasium_solver.nets.renorm import BatchRenorm, train_pass

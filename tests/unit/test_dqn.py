@@ -9,7 +9,7 @@ from gymnasium import spaces
 from torch import Tensor
 
 from gymnasium_solver.algos.dqn import DQN, DQNConfig, q_losses
-from gymnasium_solver.algos.replay_learner import ReplayBatch
+from gymnasium_solver.data.replay import ReplayBatch
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.fast import recorded
 from gymnasium_solver.nets.heads import CategoricalHead, QuantileHead, huber

@@ -126,7 +126,7 @@ def test_large_observations_are_not_gathered_all_at_once():
 def test_an_empty_memory_says_so_at_once(prioritized):
     memory = memory_of(prioritized=prioritized)
     with pytest.raises(ConfigError, match="no transitions to sample"):
-        memory.batches(1)
+        next(memory.batches(1))
 
 
 @pytest.mark.parametrize("prioritized", [False, True])

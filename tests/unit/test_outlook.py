@@ -71,11 +71,11 @@ def test_probabilities_and_value_of_an_actor() -> None:
 
 def test_probabilities_of_buttons_and_of_several_choices() -> None:
     bits, _ = actor(spaces.MultiBinary(3))
-    chances = bits.outlook(seen(), {}, FIRST).probabilities
+    chances = bits.outlook(seen(), {}, FIRST, None).probabilities
     assert chances is not None
     assert ((chances > 0.5) == greedy(bits)).all()
     several, _ = actor(spaces.MultiDiscrete([2, 3]))
-    chances = several.outlook(seen(), {}, FIRST).probabilities
+    chances = several.outlook(seen(), {}, FIRST, None).probabilities
     assert chances is not None
     assert chances[:, :2].sum(axis=1) == pytest.approx(np.ones(N))
     assert chances[:, 2:].sum(axis=1) == pytest.approx(np.ones(N))
@@ -86,7 +86,7 @@ def test_sampling_follows_the_probabilities() -> None:
     policy, _ = actor(spaces.Discrete(3))
     obs = np.repeat(seen()[:1], 4000, axis=0)
     first = np.ones(4000, bool)
-    chances = policy.outlook(obs[:1], {}, first[:1]).probabilities
+    chances = policy.outlook(obs[:1], {}, first[:1], None).probabilities
     drawn = policy.sample(obs, {}, first).actions
     assert chances is not None
     assert np.bincount(drawn, minlength=3) / 4000 == pytest.approx(chances[0], abs=0.03)
@@ -94,18 +94,18 @@ def test_sampling_follows_the_probabilities() -> None:
 
 def test_mean_and_deviation_of_continuous_actions() -> None:
     policy, _ = actor(BOX, log_std_init=-1.0)
-    outlook = policy.outlook(seen(), {}, FIRST)
+    outlook = policy.outlook(seen(), {}, FIRST, None)
     assert outlook.mean == pytest.approx(greedy(policy))
     assert outlook.std == pytest.approx(np.full((N, 2), np.exp(-1.0)))
     product, _ = actor(spaces.Dict(a=spaces.Discrete(2), b=BOX))
-    outlook = product.outlook(seen(), {}, FIRST)
+    outlook = product.outlook(seen(), {}, FIRST, None)
     assert outlook.mean is None
     assert outlook.value is not None
 
 
 def test_an_actor_without_a_critic_has_no_value() -> None:
     policy, _ = actor(spaces.Discrete(3), critic=False)
-    outlook = policy.outlook(seen(), {}, FIRST)
+    outlook = policy.outlook(seen(), {}, FIRST, None)
     assert outlook.value is None
     assert outlook.probabilities is not None
 
@@ -114,8 +114,8 @@ def test_the_memory_of_a_recurrent_policy_counts_and_is_not_changed() -> None:
     policy, _ = actor(spaces.Discrete(3), share_trunk=True, recurrence=Recurrence("gru", 6))
     carry = policy.greedy(seen(), policy.initial_carry(N), FIRST).carry
     before = carry["core"].copy()
-    later = policy.outlook(seen(), carry, ~FIRST)
-    anew = policy.outlook(seen(), carry, FIRST)
+    later = policy.outlook(seen(), carry, ~FIRST, None)
+    anew = policy.outlook(seen(), carry, FIRST, None)
     assert (carry["core"] == before).all()
     assert later.probabilities is not None
     assert anew.probabilities is not None
@@ -139,13 +139,13 @@ def test_q_values() -> None:
 
 def test_soft_policies() -> None:
     box = soft(BOX)
-    outlook = box.outlook(seen(), {}, FIRST)
+    outlook = box.outlook(seen(), {}, FIRST, None)
     assert outlook.mean == pytest.approx(greedy(box))
     x = box.net.encoder(torch.from_numpy(seen()))
     both = box.net.critic(x, torch.from_numpy(greedy(box))).detach().numpy()
     assert outlook.value == pytest.approx(both.min(axis=0))
     discrete = soft(spaces.Discrete(3))
-    outlook = discrete.outlook(seen(), {}, FIRST)
+    outlook = discrete.outlook(seen(), {}, FIRST, None)
     assert outlook.probabilities is not None
     assert outlook.q_values is not None
     assert outlook.value == pytest.approx((outlook.probabilities * outlook.q_values).sum(axis=1))
@@ -158,7 +158,7 @@ def test_deterministic_policies() -> None:
     )
     policy = DeterministicPolicy(net, OBS, kind, np.random.default_rng(0), 0.0, record=False)
     policy.noise_std = 0.3
-    outlook = policy.outlook(seen(), {}, FIRST)
+    outlook = policy.outlook(seen(), {}, FIRST, None)
     assert outlook.mean == pytest.approx(greedy(policy))
     assert outlook.std == pytest.approx(np.full((N, 2), 0.3))
     assert outlook.value is not None

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from torch.distributions import Normal, TanhTransform, TransformedDistribution
 
 from gymnasium_solver.algos.continuous import learn_alpha
-from gymnasium_solver.algos.replay_learner import ReplayBatch
 from gymnasium_solver.algos.sac import (
     SAC,
     ActorBatch,
@@ -22,6 +21,7 @@ from gymnasium_solver.algos.sac import (
     discrete_critic_loss,
     soft_value,
 )
+from gymnasium_solver.data.replay import ReplayBatch
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.nets.actor_critics import ActorCritics, Critics, squash

@@ -15,7 +15,7 @@ from gymnasium_solver.algos import algo_class
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.nets.actor_critics import squash_sde
 from gymnasium_solver.nets.sde import SdeHead
-from gymnasium_solver.policies.state_noise import AGE, MATRIX, StateNoise
+from gymnasium_solver.policies.noise import AGE, MATRIX, StateNoise
 from gymnasium_solver.runs.checkpoint import load_checkpoint
 from gymnasium_solver.spaces.action_dists import chosen_kind
 from gymnasium_solver.training import loop

@@ -10,7 +10,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from gymnasium_solver.algos import algo_class, continuous, ddpg, td3
-from gymnasium_solver.algos.replay_learner import ReplayBatch
+from gymnasium_solver.data.replay import ReplayBatch
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.envs.journal import JournaledEnv
 from gymnasium_solver.envs.make import make_vector_env
