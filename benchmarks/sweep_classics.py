@@ -21,11 +21,10 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from gymnasium_solver.bench import harness
-from gymnasium_solver.experiments.search.folder import Sweep
-from gymnasium_solver.experiments.search.plan import read_plan
-from gymnasium_solver.experiments.search.prepare import prepare
+from gymnasium_solver.experiments.search.plan import prepare, read_plan
 from gymnasium_solver.experiments.search.run import search_of
 from gymnasium_solver.experiments.search.search import Search
+from gymnasium_solver.experiments.search.sweep_folder import Sweep, create_sweep
 
 NAME = "sweep_classics"
 ENVS = ("CartPole-v1", "Acrobot-v1")
@@ -75,7 +74,7 @@ def sweep_of(env_id: str, sampler: str, args: argparse.Namespace) -> Sweep:
     prepared = prepare(read_plan(data, "benchmark"))
     known = sorted((args.runs_dir / "sweeps").glob(f"{data['name']}-*"))
     same = [s for s in map(Sweep, known) if s.plan() == prepared.plan]
-    return same[0] if same else prepared.create(args.runs_dir)
+    return same[0] if same else create_sweep(prepared, args.runs_dir)
 
 
 def measured(env_id: str, sampler: str, args: argparse.Namespace) -> dict[str, Any]:

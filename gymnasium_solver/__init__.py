@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from gymnasium_solver.algos import register_algorithm
     from gymnasium_solver.api import evaluate, list_runs, make_env, open_run, resume, train
     from gymnasium_solver.envs.wrappers import register_wrapper
-    from gymnasium_solver.experiments.results import experiment
     from gymnasium_solver.experiments.search.run import sweep
+    from gymnasium_solver.experiments.train_many import experiment
     from gymnasium_solver.nets.registered import register_head, register_network
     from gymnasium_solver.plugins import register_env
     from gymnasium_solver.runs.run import Run
@@ -59,7 +59,7 @@ _HOMES = {
     "Observer": "gymnasium_solver.training.observer:Observer",
     "Run": "gymnasium_solver.runs.run:Run",
     "evaluate": "gymnasium_solver.api:evaluate",
-    "experiment": "gymnasium_solver.experiments.results:experiment",
+    "experiment": "gymnasium_solver.experiments.train_many:experiment",
     "list_runs": "gymnasium_solver.api:list_runs",
     "load": "gymnasium_solver.training.agents:load_agent",
     "load_config": "gymnasium_solver.training.prepare:load_config",

@@ -36,7 +36,7 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 JOB, LOCK, LOG = "job.json", "job.lock", "job.log"
-LANES = "lanes.json"  # of a job that trains several runs (experiments/stack.py)
+LANES = "lanes.json"  # of a job that trains several runs (experiments/experiment.py)
 START_S = 60.0  # on a busy machine Python itself may take seconds to start
 ALREADY_RUNNING = 73
 

@@ -58,7 +58,7 @@ def train_many(args: Args) -> int:
     if not args.stack or backend_of(args) != "local" or args.detach:
         return _train_many(args)
     from gymnasium_solver.backends.nursery import Nursery
-    from gymnasium_solver.experiments.stack import IMPORTS
+    from gymnasium_solver.experiments.experiment import IMPORTS
 
     with Nursery(IMPORTS) as nursery:  # it imports while the configs are read here
         return _train_many(args, nursery)
@@ -66,8 +66,9 @@ def train_many(args: Args) -> int:
 
 def _train_many(args: Args, nursery: "Nursery | None" = None) -> int:
     from gymnasium_solver.experiments import experiment as experiments
-    from gymnasium_solver.experiments.selection import ablated, expand, label_of, parse_seeds
-    from gymnasium_solver.experiments.stack import default_stacks
+    from gymnasium_solver.experiments.benchmark import ablated
+    from gymnasium_solver.experiments.experiment import default_stacks
+    from gymnasium_solver.experiments.train_many import expand, label_of, parse_seeds
 
     _check_flags(args)
     root, name = root_of(args), args.experiment

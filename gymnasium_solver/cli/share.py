@@ -182,7 +182,7 @@ def hub(args: Args) -> None:
 
 
 def _push(args: Args, repo: str) -> None:
-    from gymnasium_solver.share.hub.datasets import plan_push, push_runs
+    from gymnasium_solver.share.hub.publish import plan_push, push_runs
 
     if not args.patterns:
         raise UsageError("no run given. Usage: gsolve hub push RUN... --repo USER/NAME")
@@ -199,7 +199,7 @@ def _push(args: Args, repo: str) -> None:
 
 
 def _pull(args: Args, repo: str) -> None:
-    from gymnasium_solver.share.hub.datasets import pull_runs
+    from gymnasium_solver.share.hub.pull import pull_runs
 
     pulled, there = pull_runs(repo, _pattern(args), root_of(args))
     lines = [str(run.path) for run in pulled]
@@ -209,7 +209,7 @@ def _pull(args: Args, repo: str) -> None:
 
 
 def _list(args: Args, repo: str) -> None:
-    from gymnasium_solver.share.hub.datasets import list_remote
+    from gymnasium_solver.share.hub.pull import list_remote
 
     runs = list_remote(repo, _pattern(args), scores=args.scores)
     lines = []

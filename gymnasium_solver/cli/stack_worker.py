@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from gymnasium_solver.errors import ConfigError
-from gymnasium_solver.experiments.stack import CNN, not_stackable, read_lanes
+from gymnasium_solver.experiments.experiment import CNN, not_stackable, read_lanes
 from gymnasium_solver.printable import printable_lines
 
 

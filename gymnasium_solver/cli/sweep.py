@@ -13,8 +13,8 @@ from gymnasium_solver.cli.tables import tell
 from gymnasium_solver.cli.train import unless_terminated
 
 if TYPE_CHECKING:
-    from gymnasium_solver.experiments.search.folder import Sweep
     from gymnasium_solver.experiments.search.plan import Plan
+    from gymnasium_solver.experiments.search.sweep_folder import Sweep
 
 # Flags that set one key of the plan; a dot reaches into a block.
 KEYS = {
@@ -115,7 +115,8 @@ def run_command(args: Args) -> int:
         sweep = resumed(args)
         jobs = sweep.plan().jobs
     else:
-        from gymnasium_solver.experiments.search.prepare import prepare
+        from gymnasium_solver.experiments.search.plan import prepare
+        from gymnasium_solver.experiments.search.sweep_folder import create_sweep
 
         plan, notes = plan_of(args)
         prepared = prepare(plan)
@@ -123,7 +124,7 @@ def run_command(args: Args) -> int:
         if args.dry_run:
             show_plan(args, prepared.plan, notes)
             return 0
-        sweep = prepared.create(root_of(args))
+        sweep = create_sweep(prepared, root_of(args))
         jobs = prepared.plan.jobs
     from gymnasium_solver.cli.sweep_show import run_and_show
 
@@ -187,8 +188,8 @@ def _put(args: Args, data: dict[str, Any], flags: Iterable[str]) -> None:
 
 def resumed(args: Args) -> "Sweep":
     """The sweep to continue, with more trials or other jobs if given."""
-    from gymnasium_solver.experiments.search.folder import find_sweep
     from gymnasium_solver.experiments.search.plan import read_plan
+    from gymnasium_solver.experiments.search.sweep_folder import find_sweep
 
     target, allowed = target_of(args), {"resume", *MAY_CHANGE, *ALSO_AT_RESUME}
     names = {flag.removeprefix("--").replace("-", "_") for flag in args.own if flag[1] == "-"}

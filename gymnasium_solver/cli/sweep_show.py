@@ -27,10 +27,9 @@ from gymnasium_solver.errors import RunError
 
 if TYPE_CHECKING:
     from gymnasium_solver.experiments.pool import Backend
-    from gymnasium_solver.experiments.search.folder import Sweep
     from gymnasium_solver.experiments.search.plan import Plan
     from gymnasium_solver.experiments.search.search import Search
-    from gymnasium_solver.experiments.search.view import View
+    from gymnasium_solver.experiments.search.sweep_folder import Sweep, View
 
 SHOWN = 15  # trials of `sweep show`
 SHOWN_LIVE, REFRESH_S = 8, 0.5
@@ -44,7 +43,7 @@ sweep show: Show a sweep: its trials, best first, and its result.
 --json --runs-dir
 """)
 def show(args: Args) -> None:
-    from gymnasium_solver.experiments.search.view import view
+    from gymnasium_solver.experiments.search.sweep_folder import view
 
     found = view(args.sweep, args.runs_dir)
     tell(args, found.to_dict, lambda: _print_sweep(found, args.all))
@@ -129,8 +128,8 @@ examples:
 """)
 def best(args: Args) -> None:
     from gymnasium_solver.config.yaml_file import dump_yaml
-    from gymnasium_solver.experiments.search.view import view
-    from gymnasium_solver.experiments.search.write import best_lines, write_variant
+    from gymnasium_solver.experiments.search.sweep_folder import view
+    from gymnasium_solver.experiments.search.sweep_report import best_lines, write_variant
 
     found = view(args.sweep, args.runs_dir)
     number = found.winner if args.trial is None else args.trial
@@ -150,7 +149,7 @@ sweep list: List the sweeps, newest first.
 --json --runs-dir
 """)
 def list_sweeps(args: Args) -> None:
-    from gymnasium_solver.experiments.search.view import views
+    from gymnasium_solver.experiments.search.sweep_folder import views
 
     found = [one.summary() for one in views(args.runs_dir)]
     nothing = "no sweeps; gsolve sweep CONFIG starts one"
@@ -198,7 +197,7 @@ def run_and_show(
 
 
 def _print_head(console: SafeConsole, search: "Search", notes: Sequence[str]) -> None:
-    from gymnasium_solver.experiments.search.final import n_trainings
+    from gymnasium_solver.experiments.search.search import n_trainings
 
     plan = search.plan
     console.print(f"sweep {search.sweep.id}", style="bold", markup=False)

@@ -24,13 +24,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import fmean, median_high
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gymnasium_solver.config.find import find_configs
 from gymnasium_solver.config.yaml_file import read_file
 from gymnasium_solver.errors import ConfigError
-from gymnasium_solver.experiments.comparison_report import csv_lines, markdown_table, value_text
-from gymnasium_solver.experiments.curve_pictures import draw
+from gymnasium_solver.experiments.comparison_report import (
+    csv_lines,
+    draw,
+    markdown_table,
+    value_text,
+)
 from gymnasium_solver.experiments.experiment import (
     CONFIGS,
     FILE,
@@ -46,6 +50,9 @@ from gymnasium_solver.experiments.statistics import FEWEST_SEEDS, Estimate, inte
 from gymnasium_solver.runs.files import finite, write_atomic
 from gymnasium_solver.runs.words import ScoreText
 from gymnasium_solver.suggest import did_you_mean
+
+if TYPE_CHECKING:
+    from gymnasium_solver.config.schema import Config
 
 KEYS = ("name", "description", "seeds", "set", "entries")
 ENTRY_KEYS = ("config", "suite", "set", "threshold", "reference", "label")
@@ -211,6 +218,28 @@ def read_ablations(path: Path) -> dict[str, dict[str, Any]]:
             raise ConfigError(f"{path}: two overlays are called {name!r}; give one another name")
         overlays[name] = fields
     return overlays
+
+
+def ablated(
+    label: str,
+    target: str,
+    path: Path,
+    overrides: Mapping[str, Any],
+    fill: Mapping[str, str],
+    trust: bool,
+) -> "list[tuple[str, Config]]":
+    """A config once with each overlay of an ablation file, with its label."""
+    from gymnasium_solver.training.prepare import load_config
+
+    found = []
+    for name, overlay in read_ablations(path).items():
+        fields = {**overrides, **overlay}
+        try:
+            config = load_config(target, overrides=fields, fill=fill, trust=trust)
+            found.append((f"{label} {name}", config))
+        except ConfigError as error:
+            raise ConfigError(f"{path}: {name}: {error}") from None
+    return found
 
 
 # --- the table

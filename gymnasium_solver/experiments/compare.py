@@ -19,27 +19,9 @@ import numpy as np
 
 from gymnasium_solver.envs.baselines import game_settings, random_baseline
 from gymnasium_solver.errors import RunError
-from gymnasium_solver.experiments.groups import VAL, Group, Member, differing_fields
-from gymnasium_solver.experiments.statistics import (
-    FEWEST_SEEDS,
-    LEVEL,
-    Estimate,
-    aggregates,
-    consistency,
-    curve_measures,
-    fewest_seeds,
-    holm,
-    improvement_interval,
-    interval,
-    mean,
-    median,
-    median_time,
-    on_grid,
-    permutation_p,
-    profile_band,
-    rank_table,
-    time_to_threshold,
-)
+from gymnasium_solver.experiments import statistics as stats
+from gymnasium_solver.experiments.groups import VAL, Group, differing_fields
+from gymnasium_solver.experiments.statistics import FEWEST_SEEDS, LEVEL, Estimate
 from gymnasium_solver.runs.query import get_rows
 from gymnasium_solver.runs.run import Run
 
@@ -150,7 +132,9 @@ def _result(group: Group) -> GroupResult:
     baseline = random_baseline(group.env_id, game_settings(group.config))
     solved_at = None
     if group.threshold is not None:
-        solved_at = median_time(time_to_threshold(group.curve_set(VAL), group.threshold))
+        solved_at = stats.median_time(
+            stats.time_to_threshold(group.curve_set(VAL), group.threshold)
+        )
     return GroupResult(
         label=group.label,
         env_id=group.env_id,
@@ -158,9 +142,9 @@ def _result(group: Group) -> GroupResult:
         seeds=[member.summary.seed for member in group.members],
         scores=scores,
         n_untested=sum(not member.is_tested for member in group.members),
-        iqm=interval(scores),
-        mean=interval(scores, mean),
-        median=float(median(np.asarray(scores)[:, None])),
+        iqm=stats.interval(scores),
+        mean=stats.interval(scores, stats.mean),
+        median=float(stats.median(np.asarray(scores)[:, None])),
         threshold=group.threshold,
         n_solved=group.n_solved,
         solved_at=solved_at,
@@ -175,8 +159,13 @@ def measures(group: Group, random_score: float) -> dict[str, float]:
     over seeds; consistency is a measure of the group. What cannot be computed is left out."""
     curves, every = [], []
     for member in group.members:
-        curve, updates = _validations(member)
-        found = curve_measures(curve, random_score, updates)
+        curve, updates, newest = [], [], 0.0
+        for row in get_rows(Run(Path(member.summary.path))):
+            newest = row.get(UPDATES) or newest
+            if row.get(VAL) is not None:
+                curve.append((row["env_steps"], row[VAL]))
+                updates.append(newest)
+        found = stats.curve_measures(curve, random_score, updates if newest else None)
         if found is not None:
             curves.append(curve)
             every.append(found)
@@ -186,23 +175,10 @@ def measures(group: Group, random_score: float) -> dict[str, float]:
         if values:
             result[name] = float(np.mean(values))
     if len(curves) > 1:
-        spread = consistency(on_grid(curves)[1], random_score)
+        spread = stats.consistency(stats.on_grid(curves)[1], random_score)
         if np.isfinite(spread):
             result["consistency"] = spread
     return result
-
-
-def _validations(member: Member) -> tuple[list[tuple[float, float | None]], list[float] | None]:
-    """The validations of a run, and the number of updates at each; None if it was not logged."""
-    curve: list[tuple[float, float | None]] = []
-    updates: list[float] = []
-    newest = 0.0
-    for row in get_rows(Run(Path(member.summary.path))):
-        newest = row.get(UPDATES) or newest
-        if row.get(VAL) is not None:
-            curve.append((row["env_steps"], row[VAL]))
-            updates.append(newest)
-    return curve, updates if newest else None
 
 
 def verdicts_of(results: Sequence[GroupResult]) -> list[Verdict]:
@@ -211,7 +187,7 @@ def verdicts_of(results: Sequence[GroupResult]) -> list[Verdict]:
     found: list[Verdict] = []
     for env_id in dict.fromkeys(result.env_id for result in results):
         first, *others = [result for result in results if result.env_id == env_id]
-        p_values = holm([permutation_p(other.scores, first.scores) for other in others])
+        p_values = stats.holm([stats.permutation_p(o.scores, first.scores) for o in others])
         for other, p in zip(others, p_values, strict=True):
             found.append(judge(other, first, p, len(others)))
     return found
@@ -219,10 +195,10 @@ def verdicts_of(results: Sequence[GroupResult]) -> list[Verdict]:
 
 def judge(ours: GroupResult, theirs: GroupResult, p: float, comparisons: int) -> Verdict:
     """Whether the first group is better than the second."""
-    chance = improvement_interval(ours.scores, theirs.scores)
+    chance = stats.improvement_interval(ours.scores, theirs.scores)
     needed = seeds_needed(ours.scores, theirs.scores)
     word, text = "cannot tell", "cannot tell: "
-    n, fewest = min(ours.iqm.n, theirs.iqm.n), fewest_seeds(comparisons)
+    n, fewest = min(ours.iqm.n, theirs.iqm.n), stats.fewest_seeds(comparisons)
     among = f" for {comparisons} comparisons" * (comparisons > 1)
     if n < fewest:
         seeds = f"{n} seed{'s' * (n != 1)}"
@@ -289,13 +265,13 @@ def _over_environments(groups: Sequence[Group]) -> OverEnvironments | None:
     high = max(1.0, *(float(np.nanmax(table)) for table in tables.values()))
     levels = np.linspace(0.0, high, 51)
     profiles = {
-        name: [[float(v) for v in line] for line in profile_band(table, levels)]
+        name: [[float(v) for v in line] for line in stats.profile_band(table, levels)]
         for name, table in tables.items()
     }
     return OverEnvironments(
         envs,
-        {name: aggregates(table) for name, table in tables.items()},
-        rank_table(tables),
+        {name: stats.aggregates(table) for name, table in tables.items()},
+        stats.rank_table(tables),
         [float(level) for level in levels],
         profiles,
     )

@@ -4,25 +4,29 @@ an HTML page about several runs."""
 import csv
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from html import escape
+from itertools import cycle
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gymnasium_solver.chart_style import COLOURS
+from gymnasium_solver.chart_style import COLOURS, STYLE
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.experiments.compare import (
     MEASURES,
     Comparison,
     GroupResult,
+    OverEnvironments,
     compare,
 )
-from gymnasium_solver.experiments.curve_pictures import draw
 from gymnasium_solver.experiments.groups import VAL, Group, group_runs
-from gymnasium_solver.experiments.statistics import METRICS, Estimate
+from gymnasium_solver.experiments.statistics import METRICS, Estimate, moving_average
 from gymnasium_solver.paths import cannot_write_file
+from gymnasium_solver.runs.curves import Curve
 from gymnasium_solver.runs.files import write_atomic, writing
 from gymnasium_solver.runs.html_page import Line, html_table, legend, line_chart
 from gymnasium_solver.runs.query import RunDetails, get_details
@@ -30,6 +34,9 @@ from gymnasium_solver.runs.report import markdown as run_markdown
 from gymnasium_solver.runs.report import run_page, runs_page
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.runs.words import ScoreText
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 HEADS = ("group", "seeds", "IQM [95 %]", "mean", "solved", "solved after", "time")
 REPORT, PICTURE = "report.md", "curves.png"
@@ -40,7 +47,7 @@ def rows(groups: Sequence[GroupResult]) -> list[tuple[str, ...]]:
     table: list[tuple[str, ...]] = []
     for group in groups:
         score = ScoreText(group.threshold, group.scores)
-        row = (
+        table.append((
             group.label,
             str(len(group.scores)),
             estimate_text(group.iqm, score) + "*" * bool(group.n_untested),
@@ -48,8 +55,7 @@ def rows(groups: Sequence[GroupResult]) -> list[tuple[str, ...]]:
             "-" if group.threshold is None else f"{group.n_solved} of {len(group.runs)}",
             "-" if group.solved_at is None else f"{group.solved_at:,.0f} steps",
             f"{group.wall_s:,.0f} s",
-        )
-        table.append(row)
+        ))  # fmt: skip
     return table
 
 
@@ -67,7 +73,10 @@ def notes(comparison: Comparison) -> list[str]:
             "several comparisons in an environment are corrected for their number (Holm): all of "
             "them together are wrong in at most 5 % of cases"
         )
-    lines += [text for group in comparison.groups if (text := _against_random(group))]
+    for group in comparison.groups:
+        if group.random is not None and group.iqm.n > 1 and group.iqm.low <= group.random:
+            score = ScoreText(group.threshold, [*group.scores, group.random])(group.random)
+            lines.append(f"{group.label}: not clearly above random actions ({score})")
     for name, found in (comparison.aggregate or {}).items():
         text = estimate_text(found, ScoreText(1.0))
         rank = f", mean rank {comparison.ranks[name]:.2f}" if comparison.ranks else ""
@@ -77,14 +86,6 @@ def notes(comparison: Comparison) -> list[str]:
     if comparison.machines:
         lines.append(f"the machines differ: {', '.join(comparison.machines)}")
     return lines
-
-
-def _against_random(group: GroupResult) -> str:
-    """A sentence where a group is not clearly above random actions."""
-    if group.random is None or group.iqm.n < 2 or group.iqm.low > group.random:
-        return ""
-    score = ScoreText(group.threshold, [*group.scores, group.random])
-    return f"{group.label}: not clearly above random actions ({score(group.random)})"
 
 
 def markdown(comparison: Comparison) -> str:
@@ -216,3 +217,154 @@ def _chart(env_id: str, groups: Sequence[Group]) -> str:
         f"<h2>{escape(env_id)}: evaluations</h2><figure>{chart}"
         f'<figcaption>{legend(keys)} <span class="quiet">{text}</span></figcaption></figure>'
     )
+
+
+MOST_IN_A_COLUMN = 4  # panels; more are drawn in two columns
+MOST_IN_A_PANEL = 6  # groups whose legend is inside the panel
+UNEVEN = 8  # longest by shortest of many groups, from which on a linear axis would squash some
+X_LABELS = {"env_steps": "env steps", "wall_s": "seconds of training"}
+
+
+# Algorithms have the same colour in every picture; the others take the colours that are left.
+FIXED = {"ppo": 0, "dqn": 1, "sac": 2, "reinforce": 3, "pqn": 4, "td3": 5, "sarsa": 6}
+
+
+DASHES: tuple[tuple[float, ...], ...] = ((), (4, 1.5), (1, 1.2), (6, 1.5, 1, 1.5))
+"""Lines of the first seven groups are solid, those of the next seven dashed, and so on."""
+
+
+@dataclass(frozen=True)
+class Look:
+    colour: str
+    dashes: tuple[float, ...] = ()
+
+
+def looks(groups: Sequence[Group]) -> list[Look]:
+    """A look for each group: the colour of its algorithm, if no other group has taken it, else one
+    that is free. Where all colours are taken, they are used again with other dashes."""
+    taken: list[int | None] = []
+    for group in groups:
+        place = FIXED.get(group.members[0].summary.algo_id)
+        taken.append(None if place in taken else place)
+    every = range(len(COLOURS) * len(DASHES))
+    free = cycle([place for place in every if place not in taken])
+    places = [next(free) if place is None else place for place in taken]
+    return [Look(COLOURS[i % len(COLOURS)], DASHES[i // len(COLOURS)]) for i in places]
+
+
+def draw(
+    groups: Sequence[Group],
+    path: Path,
+    x: str = "env_steps",
+    metric: str = VAL,
+    smooth: int = 1,
+    over: OverEnvironments | None = None,
+) -> None:
+    """One panel per environment, and the performance profiles if there are several. `smooth`: the
+    window of a moving average, in points."""
+    envs = list(dict.fromkeys(group.env_id for group in groups))
+    own_looks: dict[str, Look] = {}
+    n_panels = len(envs) + (over is not None)
+    n_columns = 2 if n_panels > MOST_IN_A_COLUMN else 1
+    with saved_figure(path, n_panels, n_columns, (9, 4.4)) as panels:
+        for env_id, ax in zip(envs, panels, strict=False):
+            own = [group for group in groups if group.env_id == env_id]
+            for group, look in zip(own, looks(own), strict=True):
+                own_looks.setdefault(group.label.partition(":")[2] or group.label, look)
+                _draw_group(ax, group, look, x, metric, smooth, len(own) <= MOST_IN_A_PANEL)
+            _finish(ax, own, x, metric)
+        if over is not None:
+            _draw_profiles(panels[n_panels - 1], over, own_looks)
+
+
+@contextmanager
+def saved_figure(
+    path: Path, n_panels: int, n_columns: int, size: tuple[float, float]
+) -> Iterator[list["Axes"]]:
+    """The panels of a picture, each of this size, which is written at the end."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    n_rows = -(-n_panels // n_columns)
+    # Names come from files: `$` is a character, not mathematics.
+    with matplotlib.rc_context({**STYLE, "text.parse_math": False}):
+        figure, axes = pyplot.subplots(
+            n_rows, n_columns, figsize=(size[0] * n_columns, size[1] * n_rows),
+            layout="constrained", squeeze=False,
+        )  # fmt: skip
+        panels = list(axes.flat)
+        for ax in panels[n_panels:]:
+            ax.set_axis_off()
+        try:
+            yield panels[:n_panels]
+            figure.savefig(path)
+        finally:
+            pyplot.close(figure)
+
+
+def _draw_profiles(ax: "Axes", over: OverEnvironments, own_looks: Mapping[str, Look]) -> None:
+    for name, (share, low, high) in over.profiles.items():
+        look = own_looks.get(name, Look(COLOURS[-1]))
+        ax.plot(over.thresholds, share, color=look.colour, dashes=look.dashes, linewidth=2.2,
+                label=name)  # fmt: skip
+        ax.fill_between(over.thresholds, low, high, color=look.colour, alpha=0.18, linewidth=0)
+    ax.set_title(f"performance profile over {len(over.env_ids)} environments")
+    ax.set_xlabel("normalised score (0: random actions, 1: threshold or reference)")
+    ax.set_ylabel("share of runs above")
+    ax.legend(fontsize=9)
+
+
+def _draw_group(
+    ax: "Axes", group: Group, look: Look, x: str, metric: str, smooth: int, with_seeds: bool
+) -> None:
+    curves = [_smoothed(curve, smooth) for curve in group.curve_set(metric, x)]
+    n = sum(bool(curve) for curve in curves)
+    label = f"{group.label.removeprefix(group.env_id + ':')} (n = {n})"  # the title has the env
+    line: dict[str, Any] = {"color": look.colour, "dashes": look.dashes, "label": label}
+    thin: dict[str, Any] = {"linewidth": 0.9, "alpha": 0.35}
+    center = group.center(curves)
+    if n == 1:
+        ax.plot(*zip(*next(filter(None, curves)), strict=True), **thin, **line)
+    if center is None:
+        return
+    for curve in curves if with_seeds else ():
+        ax.plot([at for at, _ in curve], [y for _, y in curve], color=look.colour, **thin)
+    ax.plot(center.x, center.middle, linewidth=2.2, **line)
+    if center.has_interval:
+        alpha = 0.18 if with_seeds else 0.10
+        ax.fill_between(center.x, center.low, center.high, color=look.colour, alpha=alpha,
+                        linewidth=0)  # fmt: skip
+
+
+def _smoothed(curve: Curve, window: int) -> list[tuple[float, float]]:
+    known = [(float(x), y) for x, y in curve if y is not None]
+    if window <= 1:
+        return known
+    values = moving_average([y for _, y in known], window)
+    return [(x, y) for (x, _), y in zip(known, values, strict=True)]
+
+
+def _finish(ax: "Axes", groups: Sequence[Group], x: str, metric: str = VAL) -> None:
+    from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
+
+    thresholds = {g.threshold for g in groups if g.threshold is not None}
+    for threshold in sorted(thresholds) if metric == VAL else ():
+        ax.axhline(threshold, color="#666666", linewidth=1.1, linestyle=(0, (5, 4)))
+    ax.set_title(groups[0].env_id)
+    ax.set_xlabel(X_LABELS[x])
+    what = "return, evaluations" if metric == VAL else metric
+    ax.set_ylabel(f"{what}: IQM and 95 % interval")
+    lengths = [max(m.summary.env_steps for m in group.members) for group in groups]
+    if len(groups) > 3 and max(lengths) > UNEVEN * max(1, min(lengths)):
+        ax.set_xscale("log")
+        ax.set_xlabel(f"{X_LABELS[x]} (log scale)")
+        ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        ax.xaxis.set_minor_formatter(NullFormatter())
+    ax.xaxis.set_major_formatter(EngFormatter(sep=""))
+    ax.margins(x=0.01)
+    if len(groups) <= MOST_IN_A_PANEL:
+        ax.legend(fontsize=9)
+    else:  # beside the curves, which it would hide
+        ax.legend(fontsize=9, loc="center left", bbox_to_anchor=(1.0, 0.5))

@@ -8,23 +8,29 @@
 The folder is `<runs>/experiments/<id>/`: `experiment.yaml` names the runs, `configs/` has the
 resolved config of each group, so that a later edit of a file changes nothing. Runs are ordinary
 folders in `<runs>/`. Running an experiment again does what is left to do. Light to import.
+
+With `stacks`, seeds of one config train together in one process. The folder of a stack is
+`<experiment>/stacks/00/`: `lanes.json`, the command line of each run, and the files of its process
+(cli/stack_worker.py; how it trains is in training/stacked.py). Each run can be resumed alone.
 """
 
 import re
 import secrets
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from gymnasium_solver.backends.local import LANES
 from gymnasium_solver.config.code import code_named
+from gymnasium_solver.config.cpus import cpu_count
 from gymnasium_solver.config.yaml_file import dump_yaml, read_file
 from gymnasium_solver.errors import ConfigError, RunError, TrustError
 from gymnasium_solver.experiments.pool import Backend, Pool, Task
-from gymnasium_solver.experiments.stack import as_stack, check_stackable
 from gymnasium_solver.paths import is_file, is_folder, user_path
-from gymnasium_solver.runs.files import locked, write_atomic, writing
+from gymnasium_solver.runs.files import dump_json, locked, read_json, write_atomic, writing
 from gymnasium_solver.runs.origin import is_made_here, signature
 from gymnasium_solver.runs.query import RunSummary, get_run
 from gymnasium_solver.runs.run import Run, is_run, utc_now
@@ -37,6 +43,31 @@ FOLDER, FILE, CONFIGS, STACKS = "experiments", "experiment.yaml", "configs", "st
 OVER = ("finished", "failed", "broken")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+=-]{0,127}")
 _FIX = "Restore it from a copy; the runs themselves are intact."
+ALGORITHMS = ("ppo", "a2c", "reinforce", "dqn")
+# What the process of a stack imports (backends/nursery.py).
+IMPORTS = (
+    "gymnasium_solver.training.stacked",
+    "gymnasium_solver.training.loop",
+    "gymnasium_solver.cli.train",
+    "gymnasium_solver.envs.engines.gymnasium",
+    *(f"gymnasium_solver.algos.{name}" for name in ALGORITHMS),
+)
+# Fields that a stack does not support, with what they mean.
+REFUSED = {
+    "recurrent": "a recurrent network",
+    "intrinsic": "an intrinsic reward",
+    "sil": "self-imitation",
+    "her": "hindsight replay",
+    "eval_async": "a process of its own for evaluations",
+    "collectors": "processes that act for one learner",
+    "profile": "a profile of one run",
+}
+
+FEWEST_SEEDS = 4  # of a stack: fewer are not worth the start of another process
+# On a GPU small networks wait for Python, so that smaller stacks pay; but each process takes half a
+# gigabyte of the GPU's memory.
+FEWEST_ON_GPU, MOST_STACKS_ON_GPU = 2, 5
+CNN = "it learns from images, by a CNN that one seed alone keeps busy"
 
 
 @dataclass(frozen=True)
@@ -49,6 +80,28 @@ class Member:
     seed: int
     config: str
     """File in `configs/`."""
+
+
+class Line(NamedTuple):
+    """One run of a stack: its folder, and the words after `gsolve train`."""
+
+    run: Path
+    words: tuple[str, ...]
+
+
+@dataclass
+class Stack(Task):
+    """Several trainings in one process, as a task of the pool. `folder` is the stack's own."""
+
+    lanes: tuple[Line, ...] = ()
+
+    @property
+    def argv(self) -> list[str]:
+        return [sys.executable, "-m", "gymnasium_solver.cli.stack_worker", str(self.folder)]
+
+    @property
+    def runs(self) -> list[Path]:
+        return [lane.run for lane in self.lanes]
 
 
 @dataclass(frozen=True)
@@ -101,11 +154,14 @@ class Experiment:
             own = [member for member in self.members if member.config == config]
             n_stacks = min(self.stacks or 1, len(own))
             for i in range(n_stacks):
-                part = own[i::n_stacks]
+                tasks = [self.task(member) for member in own[i::n_stacks]]
+                lanes = tuple(Line(task.folder, (*task.words, *task.place)) for task in tasks)
                 folder = self.path / STACKS / f"{len(found):02d}"
-                seeds = ", ".join(str(member.seed) for member in part)
-                label = f"{part[0].group} seeds {seeds}"
-                found.append(as_stack(folder, [self.task(m) for m in part], label))
+                folder.mkdir(parents=True, exist_ok=True)
+                content = [{"run": str(lane.run), "words": list(lane.words)} for lane in lanes]
+                write_atomic(folder / LANES, dump_json({"lanes": content}))
+                seeds = ", ".join(str(member.seed) for member in own[i::n_stacks])
+                found.append(Stack(folder, (), f"{own[0].group} seeds {seeds}", lanes=lanes))
         return found
 
     def run(
@@ -161,12 +217,12 @@ def create(
         )
     stamp = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
     others = f"-and-{len(configs) - 1}" * (len(configs) > 1)
-    path = root / FOLDER / (name or f"{_slug(configs[0][0])}{others}-{stamp}")
+    path = root / FOLDER / (name or f"{slug(configs[0][0])}{others}-{stamp}")
     members, texts = [], {}
     for i, (label, config) in enumerate(configs):
-        file = f"{i:02d}-{_slug(label)}.yaml"
+        file = f"{i:02d}-{slug(label)}.yaml"
         texts[file] = dump_config(config.replace(seed=None))
-        stem = _slug(f"{config.env_id}-{label.removeprefix(f'{config.env_id}:')}")[:80]
+        stem = slug(f"{config.env_id}-{label.removeprefix(f'{config.env_id}:')}")[:80]
         place = f"-{i:02d}" * (len(configs) > 1)
         members += [Member(f"{stem}{place}-s{s}-{stamp}", label, s, file) for s in seeds]
     code = sorted({n for _, config in configs for n in code_named(config_dict(config))})
@@ -191,8 +247,8 @@ def create(
     return made
 
 
-def _slug(text: str) -> str:
-    return re.sub(r"[^A-Za-z0-9._]+", "-", text).strip("-.") or "experiment"
+def slug(text: str, otherwise: str = "experiment") -> str:
+    return re.sub(r"[^A-Za-z0-9._]+", "-", text).strip("-.") or otherwise
 
 
 def load(path: Path) -> Experiment:
@@ -229,11 +285,9 @@ def experiment_ids(root: Path) -> list[str]:
     if not is_folder(folder):
         return []
     found = [path for path in folder.iterdir() if is_file(path / FILE)]
-    return [path.name for path in sorted(found, key=_created, reverse=True)]
-
-
-def _created(path: Path) -> tuple[float, str]:
-    return ((path / FILE).stat().st_mtime, path.name)  # experiment.yaml is written once
+    # experiment.yaml is written once.
+    found.sort(key=lambda path: ((path / FILE).stat().st_mtime, path.name), reverse=True)
+    return [path.name for path in found]
 
 
 def find(ref: str, root: Path) -> Path | None:
@@ -341,3 +395,38 @@ def counts(rows: Sequence[Row]) -> str:
     for word in ("running", "failed", "killed", "interrupted"):
         text += f", {states.count(word)} {word}" * (word in states)
     return text
+
+
+# -- stacks ----------------------------------------------------------------------------------------
+
+
+def read_lanes(folder: Path) -> list[Line]:
+    content: dict[str, Any] = read_json(folder / LANES, "Delete the folder; the runs are intact.")
+    return [Line(Path(row["run"]), tuple(row["words"])) for row in content["lanes"]]
+
+
+def default_stacks(configs: Sequence[Any], n_seeds: int) -> int:
+    """Processes per config: one per CPU, as long as each has a few seeds, and on a GPU a few."""
+    most, fewest = cpu_count(), FEWEST_SEEDS
+    if any(str(config.device).startswith("cuda") for config in configs):
+        most, fewest = min(most, MOST_STACKS_ON_GPU), FEWEST_ON_GPU
+    return max(1, min(most, n_seeds // fewest))
+
+
+def check_stackable(label: str, config: Any) -> None:
+    """ConfigError if the seeds of a config cannot be trained as a stack."""
+    problems = [f"{name}: {what}" for name, what in REFUSED.items() if getattr(config, name, None)]
+    if config.algo_id not in ALGORITHMS:
+        problems.insert(0, f"algo_id {config.algo_id}; {', '.join(ALGORITHMS)} can be stacked")
+    # With `policy: auto` the observations decide, which are known to the process of the stack.
+    if "cnn" in (config.policy, str(config.model_id).partition("_")[0]):
+        problems.append(CNN)
+    if problems:
+        raise not_stackable(label, problems[0])
+
+
+def not_stackable(label: str, problem: str) -> ConfigError:
+    return ConfigError(
+        f"--stack: {label} cannot be stacked: {problem}. Use --jobs N, which trains each seed in a "
+        "process of its own."
+    )

@@ -28,8 +28,8 @@ from gymnasium_solver.cli.field_flags import load_target, read_fields, target_of
 from gymnasium_solver.cli.main import main, module_of, verb_names
 from gymnasium_solver.config.find import read_config_file
 from gymnasium_solver.envs import wrappers
-from gymnasium_solver.experiments.search import prepare as sweep_prepare
-from gymnasium_solver.experiments.selection import expand, parse_seeds
+from gymnasium_solver.experiments.search.plan import prepare
+from gymnasium_solver.experiments.train_many import expand, parse_seeds
 from gymnasium_solver.runs import query
 from gymnasium_solver.runs.metrics import METRICS
 from gymnasium_solver.training.prepare import load_config
@@ -171,7 +171,7 @@ def check_sweep(argv: list[str]) -> None:
         return
     assert target is not None, "no target"
     if not target.endswith(".yaml") and target != "CONFIG":  # files and CONFIG are spoken of only
-        sweep_prepare.prepare(sweep_verb.plan_of(args)[0])
+        prepare(sweep_verb.plan_of(args)[0])
 
 
 def check_eval(argv: list[str]) -> None:

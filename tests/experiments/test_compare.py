@@ -10,8 +10,7 @@ import pytest
 from gymnasium_solver.cli.main import main
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.experiments.compare import compare, seeds_needed
-from gymnasium_solver.experiments.comparison_report import notes
-from gymnasium_solver.experiments.curve_pictures import draw, looks
+from gymnasium_solver.experiments.comparison_report import draw, looks, notes
 from gymnasium_solver.experiments.groups import group_runs
 from gymnasium_solver.runs.checkpoint import save_checkpoint
 from gymnasium_solver.runs.run import Run

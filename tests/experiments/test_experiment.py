@@ -26,7 +26,7 @@ from gymnasium_solver.experiments.experiment import (
     status_of,
 )
 from gymnasium_solver.experiments.groups import experiment_groups, group_runs
-from gymnasium_solver.experiments.selection import expand, parse_seeds
+from gymnasium_solver.experiments.train_many import expand, parse_seeds
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.training.prepare import load_config
 

@@ -9,11 +9,11 @@ import pytest
 
 from gymnasium_solver.experiments import compare as comparing
 from gymnasium_solver.experiments import statistics
-from gymnasium_solver.experiments.search import final
-from gymnasium_solver.experiments.search.folder import Sweep
+from gymnasium_solver.experiments.search import search as searching
 from gymnasium_solver.experiments.search.journal import COMPLETE, Trial
-from gymnasium_solver.experiments.search.objective import Measured
 from gymnasium_solver.experiments.search.plan import read_plan
+from gymnasium_solver.experiments.search.ranking import Measured
+from gymnasium_solver.experiments.search.sweep_folder import Sweep
 from gymnasium_solver.experiments.statistics import FEWEST_SEEDS, fewest_seeds, holm, permutation_p
 
 ROUNDS = 400
@@ -22,7 +22,7 @@ MOST = 0.05 + 2 * (0.05 * 0.95 / ROUNDS) ** 0.5  # a rate of 5 % stays below it 
 
 @pytest.fixture(autouse=True)
 def _few_repeats(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (comparing, final):
+    for module in (comparing, searching):
         monkeypatch.setattr(
             module, "interval", lambda *a: statistics.interval(*a, repeats=300), raising=False
         )
@@ -84,7 +84,7 @@ def test_a_final_among_equals(
         value = known.setdefault(folder, float(rng.normal()))
         return Measured(value, value, False, 1000, 1.0)
 
-    monkeypatch.setattr(final, "measure", measure)
+    monkeypatch.setattr(searching, "measure", measure)
     data = {"config": "x", "params": {"policy_lr": "log:1e-5..1e-2"}, "trials": finalists + 1,
             "metric": {"name": "score", "goal": "maximize"},
             "final": {"top": finalists, "seeds": seeds}}  # fmt: skip
@@ -95,6 +95,6 @@ def test_a_final_among_equals(
     ]
     better = 0
     for number in range(ROUNDS):
-        result = final.Final(Sweep(tmp_path / str(number)), plan, trials, 1000).result()
+        result = searching.Final(Sweep(tmp_path / str(number)), plan, trials, 1000).result()
         better += result["verdict"].startswith("better")
     assert better / ROUNDS <= 0.05

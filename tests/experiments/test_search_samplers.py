@@ -17,14 +17,9 @@ from gymnasium_solver.experiments.search.journal import (
     Journal,
     Trial,
 )
-from gymnasium_solver.experiments.search.plan import Plan, PrunePlan, read_plan
+from gymnasium_solver.experiments.search.plan import Plan, PrunePlan, choose_sampler, read_plan
 from gymnasium_solver.experiments.search.ranking import front, importances, ranked
-from gymnasium_solver.experiments.search.samplers import (
-    choose_sampler,
-    first_pending,
-    stage_ends,
-    suggest,
-)
+from gymnasium_solver.experiments.search.samplers import first_pending, stage_ends, suggest
 
 pytest.importorskip("optuna")
 

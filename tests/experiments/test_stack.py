@@ -13,10 +13,16 @@ import pytest
 from gymnasium_solver.backends import local
 from gymnasium_solver.cli.main import main
 from gymnasium_solver.errors import ConfigError
-from gymnasium_solver.experiments import stack
-from gymnasium_solver.experiments.experiment import FOLDER, create, load
+from gymnasium_solver.experiments import experiment as experiments
+from gymnasium_solver.experiments.experiment import (
+    FOLDER,
+    Stack,
+    check_stackable,
+    create,
+    load,
+    read_lanes,
+)
 from gymnasium_solver.experiments.pool import FAILED, FINISHED
-from gymnasium_solver.experiments.stack import Stack, check_stackable, read_lanes
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.training import loop
 from gymnasium_solver.training.prepare import load_config
@@ -167,13 +173,13 @@ def test_images_are_refused_by_the_process_of_the_stack() -> None:
 
 
 def test_one_stack_per_cpu_with_at_least_four_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stack, "cpu_count", lambda: 3)
+    monkeypatch.setattr(experiments, "cpu_count", lambda: 3)
     config = load_config("CartPole-v1:ppo")
-    found = [stack.default_stacks([config], n) for n in (1, 7, 8, 12, 100)]
+    found = [experiments.default_stacks([config], n) for n in (1, 7, 8, 12, 100)]
     assert found == [1, 1, 2, 3, 3]
-    monkeypatch.setattr(stack, "cpu_count", lambda: 64)
+    monkeypatch.setattr(experiments, "cpu_count", lambda: 64)
     on_gpu = config.replace(device="cuda")
-    assert [stack.default_stacks([on_gpu], n) for n in (1, 4, 10, 100)] == [1, 2, 5, 5]
+    assert [experiments.default_stacks([on_gpu], n) for n in (1, 4, 10, 100)] == [1, 2, 5, 5]
 
 
 def test_seeds_are_dealt_out_to_stacks_and_stay_there(tmp_path: Path) -> None:

@@ -11,14 +11,11 @@ import pytest
 from gymnasium_solver.errors import ConfigError, RunError
 from gymnasium_solver.experiments import pool
 from gymnasium_solver.experiments.search import sweep_report as reports
-from gymnasium_solver.experiments.search.folder import Sweep, find_sweep
 from gymnasium_solver.experiments.search.journal import Journal
-from gymnasium_solver.experiments.search.plan import read_plan
-from gymnasium_solver.experiments.search.prepare import prepare
+from gymnasium_solver.experiments.search.plan import prepare, read_plan
 from gymnasium_solver.experiments.search.run import search_of
-from gymnasium_solver.experiments.search.sweep_report import draw_all
-from gymnasium_solver.experiments.search.view import view
-from gymnasium_solver.experiments.search.write import best_lines, write_variant
+from gymnasium_solver.experiments.search.sweep_folder import Sweep, create_sweep, find_sweep, view
+from gymnasium_solver.experiments.search.sweep_report import best_lines, draw_all, write_variant
 from gymnasium_solver.runs import machine
 from gymnasium_solver.training.prepare import load_config
 from tests.experiments.fake_runs import FakeBackend, score, train
@@ -43,7 +40,7 @@ def plan_data(**changes: Any) -> dict[str, Any]:
 
 
 def create(tmp_path: Path, **changes: Any) -> Sweep:
-    return prepare(read_plan(plan_data(**changes), "test")).create(tmp_path)
+    return create_sweep(prepare(read_plan(plan_data(**changes), "test")), tmp_path)
 
 
 def run(sweep: Sweep, backend: FakeBackend | None = None, **options: Any) -> dict[str, Any]:
@@ -238,8 +235,8 @@ def test_only_the_best_keep_their_checkpoints(tmp_path: Path) -> None:
 
 
 def test_metrics_of_a_run(tmp_path: Path) -> None:
-    from gymnasium_solver.experiments.search.objective import area, measure
     from gymnasium_solver.experiments.search.plan import MetricPlan
+    from gymnasium_solver.experiments.search.ranking import area, measure
 
     config = {"env_id": "CartPole-v1", "algo_id": "ppo", "max_env_steps": 1000, "policy_lr": 1e-3,
               "n_epochs": 10}  # fmt: skip

@@ -13,9 +13,8 @@ from typing import Any
 
 import pytest
 
-from gymnasium_solver.experiments.search.folder import Sweep
-from gymnasium_solver.experiments.search.plan import read_plan
-from gymnasium_solver.experiments.search.prepare import prepare
+from gymnasium_solver.experiments.search.plan import prepare, read_plan
+from gymnasium_solver.experiments.search.sweep_folder import Sweep, create_sweep
 from gymnasium_solver.runs.files import read_json
 from gymnasium_solver.runs.jsonl import read_jsonl
 
@@ -30,7 +29,7 @@ def create(root: Path, trials: int, steps: int, **changes: Any) -> Sweep:
             "params": {"policy_lr": "log:1e-4..1e-2", "n_epochs": "1..4"},
             "set": {**TINY, "max_env_steps": steps}, "metric": {"name": "score"},
             "final": {"top": 0}, **changes}  # fmt: skip
-    return prepare(read_plan(data, "test")).create(root)
+    return create_sweep(prepare(read_plan(data, "test")), root)
 
 
 def start(sweep: Sweep) -> "subprocess.Popen[bytes]":

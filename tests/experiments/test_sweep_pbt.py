@@ -14,12 +14,11 @@ from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.experiments import pool
 from gymnasium_solver.experiments.search import pbt
 from gymnasium_solver.experiments.search import sweep_report as reports
-from gymnasium_solver.experiments.search.plan import read_plan
-from gymnasium_solver.experiments.search.prepare import generation_ends, prepare
+from gymnasium_solver.experiments.search.plan import generation_ends, prepare, read_plan
 from gymnasium_solver.experiments.search.run import search_of
 from gymnasium_solver.experiments.search.space import read_param
-from gymnasium_solver.experiments.search.view import view
-from gymnasium_solver.experiments.search.write import best_lines
+from gymnasium_solver.experiments.search.sweep_folder import create_sweep, view
+from gymnasium_solver.experiments.search.sweep_report import best_lines
 from gymnasium_solver.runs import machine
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.training.prepare import build_config
@@ -81,7 +80,7 @@ def plan(**changes: Any) -> Any:
 
 
 def test_the_worst_copy_the_best(tmp_path: Path) -> None:
-    sweep = prepare(plan()).create(tmp_path)
+    sweep = create_sweep(prepare(plan()), tmp_path)
     result = search_of(sweep, backend=Population()).run()
     history = json.loads((sweep.path / "pbt.json").read_text())["generations"]
     assert len(history) == 4
@@ -104,9 +103,9 @@ def test_the_worst_copy_the_best(tmp_path: Path) -> None:
 
 
 def test_a_killed_population_continues(tmp_path: Path) -> None:
-    whole = prepare(plan()).create(tmp_path / "whole")
+    whole = create_sweep(prepare(plan()), tmp_path / "whole")
     expected = search_of(whole, backend=Population()).run()
-    broken = prepare(plan()).create(tmp_path / "broken")
+    broken = create_sweep(prepare(plan()), tmp_path / "broken")
     started: list[str] = []
     for n in (0, 3, 4, 5, 2):
         backend = Population(crash_after=n)

@@ -112,7 +112,7 @@ def test_onnx_plays_the_docs_loop_without_torch(tmp_path: Path) -> None:
 
 def check_refused_if_different(run: Run, data: bytes) -> None:
     """The file of one policy, compared with another: the same network with its head negated."""
-    from gymnasium_solver.share.export.onnx_file import check_same
+    from gymnasium_solver.share.export.export_run import check_same
 
     agent, policy, observed = loaded(run)
     assert check_same(policy, data, observed) == 0.0

@@ -25,8 +25,13 @@ from gymnasium_solver.cli.main import main
 from gymnasium_solver.errors import GsolveError, RunError
 from gymnasium_solver.share.foreign.config_files import read_foreign
 from gymnasium_solver.share.foreign.imported_model import ForeignModel, import_model
-from gymnasium_solver.share.foreign.inert import Inert, as_array, read_inert
-from gymnasium_solver.share.foreign.model_files import read_cleanrl, read_sb3
+from gymnasium_solver.share.foreign.model_files import (
+    Inert,
+    as_array,
+    read_cleanrl,
+    read_inert,
+    read_sb3,
+)
 from gymnasium_solver.training.prepare import build_config
 
 RNG = np.random.default_rng(0)

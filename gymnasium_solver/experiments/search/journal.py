@@ -70,7 +70,7 @@ def load_optuna() -> "Any":
     return optuna
 
 
-def optuna_distribution(latent: Latent) -> "BaseDistribution":
+def distribution(latent: Latent) -> "BaseDistribution":
     from optuna import distributions as kinds
 
     if isinstance(latent, Options):
@@ -103,11 +103,9 @@ class Journal:
             backend = JournalFileBackend(str(self.path), lock_obj=cast("Any", lock))
             self._storage = JournalStorage(backend)
             self._study = optuna.create_study(
-                storage=self._storage,
-                study_name=STUDY,
-                directions=self.directions,
+                storage=self._storage, study_name=STUDY, directions=self.directions,
                 load_if_exists=True,
-            )
+            )  # fmt: skip
         except (ValueError, KeyError, TypeError, AssertionError) as error:
             raise RunError(
                 f"{self.path} is damaged: {error}. Restore it from a copy; the runs in trials/ are "
@@ -127,7 +125,7 @@ class Journal:
         """Record a new trial, by one line."""
         from optuna.trial import TrialState, create_trial
 
-        kinds = {n: optuna_distribution(space.get(n).latent()) for n in latents}
+        kinds = {n: distribution(space.get(n).latent()) for n in latents}
         state = TrialState.RUNNING
         self._study.add_trial(
             create_trial(state=state, params=dict(latents), distributions=kinds, user_attrs=attrs)
@@ -140,7 +138,8 @@ class Journal:
         """Record what a trial came to; the line with its state is written last."""
         from optuna.trial import TrialState
 
-        trial_id = self._id(trial.number)
+        study_id = self._storage.get_study_id_from_name(STUDY)
+        trial_id = self._storage.get_trial_id_from_study_id_trial_number(study_id, trial.number)
         for name, attr in attrs.items():
             self._storage.set_trial_user_attr(trial_id, name, attr)
         trial.attrs.update(attrs)
@@ -154,10 +153,6 @@ class Journal:
             self._storage.set_trial_intermediate_value(trial_id, int(attrs.get("rung", 0)), value)
         self._storage.set_trial_state_values(trial_id, states[state], values)
         trial.state, trial.value = state, value
-
-    def _id(self, number: int) -> int:
-        study_id = self._storage.get_study_id_from_name(STUDY)
-        return self._storage.get_trial_id_from_study_id_trial_number(study_id, number)
 
 
 def _trial(one: "optuna.trial.FrozenTrial") -> Trial:

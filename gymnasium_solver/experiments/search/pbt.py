@@ -24,10 +24,9 @@ from gymnasium_solver.errors import RunError
 from gymnasium_solver.experiments import pool as pools
 from gymnasium_solver.experiments.pool import Task
 from gymnasium_solver.experiments.search.journal import COMPLETE, FAILED
-from gymnasium_solver.experiments.search.objective import curve
-from gymnasium_solver.experiments.search.prepare import generation_ends, own_values
+from gymnasium_solver.experiments.search.plan import generation_ends, own_values
 from gymnasium_solver.experiments.search.ranges import Options
-from gymnasium_solver.experiments.search.ranking import watched_metric
+from gymnasium_solver.experiments.search.ranking import curve, watched_metric
 from gymnasium_solver.experiments.search.samplers import random_values
 from gymnasium_solver.experiments.search.search import Search
 from gymnasium_solver.experiments.search.space import Param, Values, overrides

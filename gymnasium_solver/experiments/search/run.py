@@ -5,14 +5,18 @@ from pathlib import Path
 from typing import Any
 
 from gymnasium_solver.errors import ConfigError
-from gymnasium_solver.experiments.search.folder import Sweep, find_sweep
 from gymnasium_solver.experiments.search.journal import Trial
 from gymnasium_solver.experiments.search.pbt import Population
-from gymnasium_solver.experiments.search.plan import read_plan
-from gymnasium_solver.experiments.search.prepare import prepare
+from gymnasium_solver.experiments.search.plan import prepare, read_plan
 from gymnasium_solver.experiments.search.search import Search, TrialSearch
+from gymnasium_solver.experiments.search.sweep_folder import (
+    Sweep,
+    View,
+    create_sweep,
+    find_sweep,
+    view,
+)
 from gymnasium_solver.experiments.search.sweep_report import number_text, values_text
-from gymnasium_solver.experiments.search.view import View, view
 from gymnasium_solver.runs.run import runs_root
 
 OnTrial = Callable[[Trial], None]
@@ -67,7 +71,7 @@ def sweep(
         }  # fmt: skip
         if final is not None:
             data["final"] = dict(final) if isinstance(final, Mapping) else {"top": final}
-        folder = prepare(read_plan(data, "sweep()")).create(runs)
+        folder = create_sweep(prepare(read_plan(data, "sweep()")), runs)
     reported: set[int] = set()
 
     def report(search: Search) -> None:

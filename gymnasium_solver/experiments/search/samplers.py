@@ -10,28 +10,19 @@ the ones after that count as running, even if one has finished meanwhile.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from importlib.util import find_spec
 from statistics import fmean, pstdev
 from typing import Any
 
 import numpy as np
 
-from gymnasium_solver.errors import MissingError
-from gymnasium_solver.experiments.search.journal import (
-    COMPLETE,
-    FAILED,
-    PRUNED,
-    Trial,
-    load_optuna,
-    optuna_distribution,
-)
+from gymnasium_solver.experiments.search import journal
+from gymnasium_solver.experiments.search.journal import COMPLETE, FAILED, PRUNED, Trial, load_optuna
 from gymnasium_solver.experiments.search.plan import Plan
 from gymnasium_solver.experiments.search.ranges import Latent, Numbers, Options
 from gymnasium_solver.experiments.search.ranking import ranked
 from gymnasium_solver.experiments.search.space import Space, Values
 from gymnasium_solver.training.seeds import derive
 
-MOST_GP = 250
 STARTUP = 10
 """Random trials before a model is fitted."""
 STAGES = (0.3, 0.5, 0.2)
@@ -46,35 +37,12 @@ Fields = Mapping[str, Any]
 """The config, for conditions on fields that are not searched."""
 
 
-def choose_sampler(plan: Plan) -> str:
-    """What `auto` means: a model that suits the parameters and the number of trials."""
-    if plan.sampler != "auto":
-        return plan.sampler
-    space = plan.space()
-    has_choices = any(isinstance(p.latent(), Options) for p in space.params)
-    if has_choices or space.is_conditional or plan.cost is not None or find_spec("scipy") is None:
-        return "tpe"
-    return "gp" if (plan.trials or 0) < MOST_GP else "cmaes"
-
-
-def check_sampler(name: str) -> None:
-    """MissingError if a package of this sampler is not installed."""
-    needed = {"gp": "scipy", "cmaes": "cmaes"}.get(name)
-    if needed is not None and find_spec(needed) is None:
-        raise MissingError(f"the sampler {name} needs {needed}: pip install {needed}")
-
-
-def lag_of(plan: Plan) -> int:
-    """How many of the newest trials a suggestion does not see, at least."""
-    return plan.lag or (1 if plan.jobs == 1 else 2 * plan.jobs)
-
-
 def first_pending(plan: Plan, number: int) -> int:
     """The trials before this one are seen, and must be over, when `number` is suggested."""
     if plan.sampler == "cmaes":
         size = _cma_population(plan)
         return 1 + (number - 1) // size * size if number else 0
-    seen = max(0, number - lag_of(plan) + 1)
+    seen = max(0, number - plan.unseen + 1)
     if plan.sampler == "stages":
         return max(seen, max(end for end in (0, *stage_ends(plan)) if end <= number))
     is_blind = plan.sampler in ("grid", "random")
@@ -91,7 +59,11 @@ def suggest(plan: Plan, fields: Fields, trials: Sequence[Trial]) -> Values:
     if plan.sampler == "cmaes":
         return _from_cma(plan, fields, trials[:seen], number)
     if plan.sampler == "stages":
-        return _from_stages(plan, fields, trials, seen)
+        stage = sum(end <= number for end in stage_ends(plan))
+        if stage == 0:
+            return _coarse(plan, fields, number)
+        narrow = _narrowed(plan, trials[: stage_ends(plan)[stage - 1]], SPREADS[stage - 1])
+        return _from_optuna("tpe", plan, narrow, fields, trials, seen)
     kind = "random" if plan.sampler == "gp" and seen < STARTUP else plan.sampler
     return _from_optuna(kind, plan, plan.space(), fields, trials, seen)
 
@@ -126,7 +98,7 @@ def _from_optuna(
 
 def _asked(study: Any, space: Space, fields: Fields) -> Values:
     trial = study.ask()
-    return space.draw(lambda p: trial._suggest(p.name, optuna_distribution(p.latent())), fields)
+    return space.draw(lambda p: trial._suggest(p.name, journal.distribution(p.latent())), fields)
 
 
 def _optuna_sampler(kind: str, is_conditional: bool, plan: Plan, *stream: str | int) -> Any:
@@ -138,12 +110,9 @@ def _optuna_sampler(kind: str, is_conditional: bool, plan: Plan, *stream: str | 
             seed=seed, n_startup_trials=STARTUP, warn_independent_sampling=False
         )
     return samplers.TPESampler(
-        seed=seed,
-        n_startup_trials=STARTUP,
-        multivariate=True,
-        group=is_conditional,
+        seed=seed, n_startup_trials=STARTUP, multivariate=True, group=is_conditional,
         constant_liar=True,
-    )
+    )  # fmt: skip
 
 
 def _worst_value(plan: Plan, trials: Sequence[Trial]) -> float:
@@ -169,7 +138,7 @@ def _frozen(trial: Trial, space: Space, plan: Plan, worst: float, *, is_pending:
         state=state,
         values=values or None,
         params={name: latents[name].clamp(at) for name, at in trial.latents.items()},
-        distributions={name: optuna_distribution(latent) for name, latent in latents.items()},
+        distributions={name: journal.distribution(latent) for name, latent in latents.items()},
         intermediate_values=rungs,
     )
 
@@ -216,14 +185,6 @@ def stage_ends(plan: Plan) -> list[int]:
     trials = plan.trials or 0
     first = max(2, round(trials * STAGES[0]))
     return [first, max(first + 1, round(trials * (STAGES[0] + STAGES[1])))]
-
-
-def _from_stages(plan: Plan, fields: Fields, trials: Sequence[Trial], seen: int) -> Values:
-    stage = sum(end <= len(trials) for end in stage_ends(plan))
-    if stage == 0:
-        return _coarse(plan, fields, len(trials))
-    narrow = _narrowed(plan, trials[: stage_ends(plan)[stage - 1]], SPREADS[stage - 1])
-    return _from_optuna("tpe", plan, narrow, fields, trials, seen)
 
 
 def _coarse(plan: Plan, fields: Fields, number: int) -> Values:

@@ -26,8 +26,7 @@ from gymnasium_solver.experiments.experiment import (
     load,
     status_of,
 )
-from gymnasium_solver.experiments.search.folder import is_sweep, sweep_ids, sweeps_root
-from gymnasium_solver.experiments.search.view import view
+from gymnasium_solver.experiments.search.sweep_folder import is_sweep, sweep_ids, sweeps_root, view
 from gymnasium_solver.runs import query
 from gymnasium_solver.runs.manage import change_tags, set_note
 from gymnasium_solver.runs.run import Run, is_run, live_status

@@ -3,5 +3,5 @@
     export_run("@last/@best", root, "onnx", out=None)
 
 deployed.py is the policy as one torch module, comparison.py plays the run's environment to compare
-a file with it; onnx_file.py and c_header.py write the two formats.
+a file with it; export_run.py (ONNX) and c_header.py write the two formats.
 """

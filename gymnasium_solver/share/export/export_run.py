@@ -1,19 +1,30 @@
-"""`gsolve export`: writes the policy of a run to a file, after comparing it with the run.
+"""`gsolve export`: writes the policy of a run to a file, after comparing it with the run: as ONNX,
+which torch writes, onnx checks and onnxruntime runs, or as C (c_header.py).
 
 exported = export_run("@last/@best", root, "onnx")
 exported.path, exported.n_compared, exported.largest_difference
 """
 
+import io
+import json
+import logging
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
+
 from gymnasium_solver.algos.agent import Agent
 from gymnasium_solver.envs.treatment import Treatment
-from gymnasium_solver.errors import ConfigError
+from gymnasium_solver.errors import ConfigError, RunError
 from gymnasium_solver.runs.files import cannot_write, write_atomic
 from gymnasium_solver.runs.resolve import resolve_checkpoint
-from gymnasium_solver.share.export.comparison import observe
+from gymnasium_solver.share.export.c_header import c_header
+from gymnasium_solver.share.export.comparison import Observed, Written, compare_actions, observe
 from gymnasium_solver.share.export.deployed import Deployed, deployed_policy
 from gymnasium_solver.spaces.json_form import space_to_json
 from gymnasium_solver.training.agents import load_agent, run_treatment
@@ -56,15 +67,11 @@ def export_run(
     """Write the policy of a checkpoint in one of `SUFFIXES`; default place: the run's folder.
 
     RunError, and no file, if the written form acts differently from the run's policy."""
-    if format == "onnx":
-        from gymnasium_solver.share.export.onnx_file import onnx_file as write
-        from gymnasium_solver.share.export.onnx_file import require_onnx
-
-        require_onnx()
-    elif format == "c":
-        from gymnasium_solver.share.export.c_header import c_header as write
-    else:
+    if format not in SUFFIXES:
         raise ConfigError(f"--format {format}: expected {' or '.join(SUFFIXES)}.")
+    if format == "onnx":
+        require_onnx()
+    write = onnx_file if format == "onnx" else c_header
     found = resolve_checkpoint(ref, root)
     env_steps = int(found.path.name)
     with limited_threads(1):
@@ -72,14 +79,9 @@ def export_run(
         treatment = run_treatment(found.run, agent.config, agent.observation_space)
         observed = observe(agent.config, agent, treatment, n_observations)
         policy = deployed_policy(agent, treatment, observed.steps[0].mask is not None)
-        about = {
-            "run": found.run.id,
-            "env_steps": env_steps,
-            "compared": f"{observed.n} observations",
-        }
-        data, largest, inputs, outputs = write(
-            policy, observed, _facts(agent, treatment, policy) | about
-        )
+        facts = _facts(agent, treatment, policy) | {"run": found.run.id, "env_steps": env_steps}
+        facts["compared"] = f"{observed.n} observations"
+        data, largest, inputs, outputs = write(policy, observed, facts)
     path = out or found.run.path / f"policy-{found.path.name}{SUFFIXES[format]}"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -115,3 +117,117 @@ def _facts(agent: Agent, treatment: Treatment, policy: Deployed) -> dict[str, An
         "env_wrappers": treatment.own_env,
         "env_kwargs": {k: v for k, v in (config.env_kwargs or {}).items() if isinstance(v, plain)},
     }
+
+
+def require_onnx() -> None:
+    try:
+        import onnx  # noqa: F401
+        import onnxruntime  # noqa: F401
+        import onnxscript  # noqa: F401
+    except ImportError as error:
+        raise RunError(
+            f"--format onnx needs the package {error.name}: pip install 'gymnasium-solver[onnx]'"
+        ) from None
+
+
+def onnx_file(policy: Deployed, observed: Observed, meta: dict[str, Any]) -> Written:
+    """The file, its largest difference from the policy, and its inputs and outputs."""
+    first = observed.steps[0]
+    data = onnx_bytes(policy, policy.arrays(first.obs, first.mask, None, first.is_first), meta)
+    largest = check_same(policy, data, observed)
+    session = OnnxPolicy(data).session
+    inputs, outputs = (
+        {value.name: f"{value.type} {value.shape}" for value in values}
+        for values in (session.get_inputs(), session.get_outputs())
+    )
+    return data, largest, inputs, outputs
+
+
+def onnx_bytes(
+    policy: Deployed, example: Mapping[str, np.ndarray], meta: Mapping[str, Any]
+) -> bytes:
+    """The policy as an ONNX model with a dynamic batch size."""
+    import onnx
+
+    # Two rows: torch treats a batch of one as a constant.
+    rows = [np.concatenate([example[name]] * 2)[:2] for name in policy.input_names]
+    inputs = tuple(torch.from_numpy(array) for array in rows)
+    batch = torch.export.Dim("batch", min=1, max=2**20)
+    with _quiet(), torch.no_grad():
+        program = torch.onnx.export(
+            policy,
+            inputs,
+            input_names=policy.input_names,
+            output_names=policy.output_names,
+            dynamic_shapes=(tuple({0: batch} for _ in inputs),),
+            dynamo=True,
+            verbose=False,
+        )
+    assert program is not None
+    model = program.model_proto
+    del model.metadata_props[:]
+    for key, value in meta.items():
+        text = value if isinstance(value, str) else json.dumps(value)
+        model.metadata_props.add(key=key, value=text)
+    model.producer_name = "gymnasium-solver"
+    model.graph.doc_string = ""
+    for node in model.graph.node:  # stack traces with paths of this machine
+        del node.metadata_props[:]
+        node.doc_string = ""
+    for value in (*model.graph.value_info, *model.graph.input, *model.graph.output):
+        del value.metadata_props[:]
+    onnx.checker.check_model(model)
+    buffer = io.BytesIO()
+    onnx.save_model(model, buffer)
+    return buffer.getvalue()
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the exporter's messages about its own workings."""
+    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "torch.export")]
+    levels = [logger.level for logger in loggers]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for logger in loggers:
+            logger.setLevel(logging.ERROR)
+        try:
+            yield
+        finally:
+            for logger, level in zip(loggers, levels, strict=True):
+                logger.setLevel(level)
+
+
+class OnnxPolicy:
+    """An exported file in onnxruntime, on one thread."""
+
+    def __init__(self, data: bytes) -> None:
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        options.log_severity_level = 3
+        self.session = onnxruntime.InferenceSession(
+            data, options, providers=["CPUExecutionProvider"]
+        )
+
+    def __call__(self, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        outputs: list[np.ndarray] = self.session.run(None, dict(inputs))
+        return outputs
+
+
+def check_same(policy: Deployed, data: bytes, observed: Observed) -> float:
+    """Compare the file with the run's policy; return the largest difference of an action.
+
+    RunError if an action differs by more than rounding."""
+    runs, largest = OnnxPolicy(data), 0.0
+    carry: np.ndarray | None = None
+    for number, step in enumerate(observed.steps):
+        inputs = policy.arrays(step.obs, step.mask, carry, step.is_first)
+        outputs = runs(inputs)
+        carry = outputs.pop() if policy.has_memory else None
+        largest = max(largest, compare_actions(policy, step, inputs, outputs))
+        if number == 0:  # the batch size is free
+            alone = runs({name: array[:1] for name, array in inputs.items()})
+            compare_actions(policy, step, inputs, alone[: len(outputs)], rows=1)
+    return largest

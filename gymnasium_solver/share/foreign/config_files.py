@@ -9,6 +9,7 @@ A file is recognised by what is in it. Nothing in it is executed; a script of Cl
 import ast
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,10 @@ class Translated:
     source: str
 
     def data(self) -> dict[str, Any]:
-        fields = {name: _whole(value) for name, value in self.mapped.fields.items()}
+        fields = dict(self.mapped.fields)
+        for name, value in fields.items():
+            if isinstance(value, float) and value >= 1000 and value.is_integer():
+                fields[name] = int(value)  # 1e6: counts are whole numbers
         return {"env_id": self.env_id, self.algo_id: fields}
 
     def text(self) -> str:
@@ -40,12 +44,6 @@ class Translated:
         for name, why in sorted(self.mapped.unmapped.items()):
             lines.append(f"# not translated: {name}: {why}")
         return "\n".join(lines) + "\n" + dump_yaml(self.data())
-
-
-def _whole(value: Any) -> Any:
-    """1e6 as 1000000: counts are whole numbers."""
-    is_count = isinstance(value, float) and value >= 1000 and value.is_integer()
-    return int(value) if is_count else value
 
 
 def read_foreign(path: Path, env_id: str | None = None, algo: str | None = None) -> Translated:
@@ -57,46 +55,50 @@ def read_foreign(path: Path, env_id: str | None = None, algo: str | None = None)
         raise ConfigError(f"{path} cannot be read: {reason}") from None
     if path.suffix == ".py":
         return _cleanrl(_script_args(text, path), path, env_id, algo)
-    data = _json_or_yaml(text, path)
+    if path.suffix == ".json":
+        try:
+            data = json.loads(text)
+        except ValueError as error:
+            raise ConfigError(f"{path}: {error}") from None
+    else:  # the zoo writes numbers as `!!float 1e6`, which our YAML does not need
+        data = parse_yaml(text.replace("!!float ", "").replace("!!int ", ""), str(path))
     if not isinstance(data, Mapping) or not data:
         raise ConfigError(f"{path} has no hyper-parameters in it.")
     if (spec := _slm_spec(data)) is not None:
         return _slm(spec, path, env_id)
     if "env_id" in data or "total_timesteps" in data:
-        return _cleanrl({k: _wandb_value(v) for k, v in data.items()}, path, env_id, algo)
+        # W&B's config.yaml has {value: x} for each field.
+        plain = {
+            k: v["value"] if isinstance(v, Mapping) and "value" in v else v for k, v in data.items()
+        }
+        return _cleanrl(plain, path, env_id, algo)
     return _zoo(data, path, env_id, algo)
-
-
-def _json_or_yaml(text: str, path: Path) -> Any:
-    if path.suffix == ".json":
-        try:
-            return json.loads(text)
-        except ValueError as error:
-            raise ConfigError(f"{path}: {error}") from None
-    return parse_yaml(_without_tags(text), str(path))
-
-
-def _without_tags(text: str) -> str:
-    """The zoo writes numbers as `!!float 1e6`, which our YAML does not need."""
-    return text.replace("!!float ", "").replace("!!int ", "")
 
 
 def _algo(given: str | None, guess: str, path: Path) -> str:
     name = (given or guess).lower()
-    if name not in ALGOS:
-        known = ", ".join(ALGOS)
-        raise ConfigError(
-            f"{path}: which algorithm? {name!r} is none of {known}. Give one, such as --algo ppo."
-        )
-    return name
+    if name in ALGOS:
+        return name
+    raise ConfigError(
+        f"{path}: which algorithm? {name!r} is none of {', '.join(ALGOS)}. Give one, such as "
+        "--algo ppo."
+    )
 
 
 def _zoo(data: Mapping[str, Any], path: Path, env_id: str | None, algo: str | None) -> Translated:
     """One file an algorithm (ppo.yml); a block for each environment, or the fields of one."""
     blocks = {str(k): v for k, v in data.items() if isinstance(v, Mapping)}
     if blocks.keys() >= {str(k) for k in data}:
-        name = _choose(blocks, env_id, path)
-        fields, env = blocks[name], env_id or name
+        shown = ", ".join(list(blocks)[:8])
+        if env_id is None and len(blocks) > 1:
+            raise ConfigError(
+                f"{path} has {len(blocks)} environments ({shown}, ...). Give --env-id ID."
+            )
+        env = env_id or next(iter(blocks))
+        if env not in blocks:
+            hint = did_you_mean(env, blocks) or f"It has: {shown}."
+            raise ConfigError(f"{path} has no environment {env}. {hint}")
+        fields = blocks[env]
     elif env_id is not None:  # config.yml of a zoo run: the fields alone
         fields, env = data, env_id
     else:
@@ -105,27 +107,11 @@ def _zoo(data: Mapping[str, Any], path: Path, env_id: str | None, algo: str | No
     return _translated("rl-zoo3", dict(fields), theirs, env, path, "zoo")
 
 
-def _choose(blocks: Mapping[str, Any], env_id: str | None, path: Path) -> str:
-    if env_id is None and len(blocks) == 1:
-        return next(iter(blocks))
-    if env_id is None:
-        shown = ", ".join(list(blocks)[:8])
-        raise ConfigError(
-            f"{path} has {len(blocks)} environments ({shown}, ...). Give --env-id ID."
-        )
-    if env_id not in blocks:
-        hint = did_you_mean(env_id, blocks) or f"It has: {', '.join(list(blocks)[:8])}."
-        raise ConfigError(f"{path} has no environment {env_id}. {hint}")
-    return env_id
-
-
 def _translated(
     library: str, fields: dict[str, Any], theirs: str, env_id: str, path: Path, kind: str
 ) -> Translated:
-    algo_id = ALGOS[theirs]
-    fields = {str(k): v for k, v in fields.items()}
-    mapped = map_fields(fields, algo_id, kind)
-    return Translated(library, env_id, algo_id, mapped, path.name)
+    mapped = map_fields({str(k): v for k, v in fields.items()}, ALGOS[theirs], kind)
+    return Translated(library, env_id, ALGOS[theirs], mapped, path.name)
 
 
 # -- CleanRL ----------------------------------------------------------------------------------
@@ -149,32 +135,22 @@ def _cleanrl(
     return _translated("CleanRL", fields, theirs, env, path, "cleanrl")
 
 
-def _wandb_value(value: Any) -> Any:
-    """W&B's config.yaml has {value: x} for each field."""
-    is_wrapped = isinstance(value, Mapping) and "value" in value
-    return value["value"] if is_wrapped else value
-
-
 def _script_args(text: str, path: Path) -> dict[str, Any]:
     """The defaults of `class Args` of a script, by parsing it."""
     try:
         tree = ast.parse(text)
     except SyntaxError as error:
         raise ConfigError(f"{path} is not Python: {error}") from None
-    for node in tree.body:
-        if isinstance(node, ast.ClassDef) and node.name == "Args":
-            return _defaults(node)
-    raise ConfigError(f"{path} has no class Args with hyper-parameters; is it a CleanRL script?")
-
-
-def _defaults(node: ast.ClassDef) -> dict[str, Any]:
+    classes = [n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == "Args"]
+    if not classes:
+        raise ConfigError(
+            f"{path} has no class Args with hyper-parameters; is it a CleanRL script?"
+        )
     found: dict[str, Any] = {}
-    for item in node.body:
+    for item in classes[0].body:
         if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name) and item.value:
-            try:
+            with suppress(ValueError):  # computed, such as the name of the script
                 found[item.target.id] = ast.literal_eval(item.value)
-            except ValueError:
-                continue  # computed, such as the name of the script
     return found
 
 

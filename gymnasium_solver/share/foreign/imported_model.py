@@ -129,8 +129,12 @@ def our_weights(model: ForeignModel, agent: Agent) -> dict[str, np.ndarray]:
     own = {name: value.detach().cpu().numpy() for name, value in agent.net.state_dict().items()}
     weights = {name: value.copy() for name, value in own.items()}
     weights |= _BUILD[model.algo_id](model, agent)
-    if model.moments is not None:
-        weights |= _normaliser(model.moments)
+    if (moments := model.moments) is not None:
+        mean, var = moments.mean.reshape(-1), moments.var.reshape(-1)
+        scale = 1.0 / np.sqrt(var + EPSILON)
+        own_names = {"mean": mean, "var": var, "count": np.asarray(moments.count)}
+        own_names |= {"shift": mean, "scale": scale}
+        weights |= {f"encoder.normalizer.{name}": value for name, value in own_names.items()}
     for name, value in weights.items():
         if name not in own or own[name].shape != value.shape:
             expected = own[name].shape if name in own else "nothing"
@@ -141,13 +145,12 @@ def our_weights(model: ForeignModel, agent: Agent) -> dict[str, np.ndarray]:
     return {name: np.asarray(value, own[name].dtype) for name, value in weights.items()}
 
 
-def _sequential(
-    prefix: str, layers: Sequence[Layer], step: int = 2, start: int = 0
-) -> dict[str, np.ndarray]:
+def _sequential(prefix: str, layers: Sequence[Layer]) -> dict[str, np.ndarray]:
+    """An activation stands between each two layers."""
     found = {}
     for i, layer in enumerate(layers):
-        found[f"{prefix}.{start + step * i}.weight"] = layer.weight
-        found[f"{prefix}.{start + step * i}.bias"] = layer.bias
+        found[f"{prefix}.{2 * i}.weight"] = layer.weight
+        found[f"{prefix}.{2 * i}.bias"] = layer.bias
     return found
 
 
@@ -157,7 +160,11 @@ def _ppo(model: ForeignModel, agent: Agent) -> dict[str, np.ndarray]:
     if isinstance(actions, BoxBase) and actions.is_bounded:
         middle = actions.middle.reshape(-1).astype(np.float64)
         half = actions.half_width.reshape(-1).astype(np.float64)
-        _check_width(head, len(half))
+        if len(head.bias) != len(half):
+            raise RunError(
+                f"the model has {len(head.bias)} actions, the environment {len(half)}. Is it the "
+                "right one?"
+            )
         head = Layer(head.weight / half[:, None], (head.bias - middle) / half)
         log_std = None if log_std is None else log_std - np.log(half)
     found = _sequential("actor_torso", torso)
@@ -171,20 +178,12 @@ def _ppo(model: ForeignModel, agent: Agent) -> dict[str, np.ndarray]:
         found["actor_head.log_std" if is_sde else "log_std"] = log_std
     if model.critics:
         *torso, value = model.critics[0]
-        if not model.convolutions:
+        if len(model.convolutions) != 1:  # with one they are shared
             found |= _sequential("critic_torso", torso)
-        elif len(model.convolutions) > 1:
-            found |= _sequential("critic_torso", torso)
-            found |= _sequential("critic_features.convolutions.0", model.convolutions[1])
+        for kernels in model.convolutions[1:]:
+            found |= _sequential("critic_features.convolutions.0", kernels)
         found |= {"critic_head.weight": value.weight, "critic_head.bias": value.bias}
     return found
-
-
-def _check_width(head: Layer, width: int) -> None:
-    if len(head.bias) != width:
-        raise RunError(
-            f"the model has {len(head.bias)} actions, the environment {width}. Is it the right one?"
-        )
 
 
 def _dqn(model: ForeignModel, agent: Agent) -> dict[str, np.ndarray]:
@@ -208,26 +207,9 @@ def _actor_critic(model: ForeignModel, agent: Agent) -> dict[str, np.ndarray]:
     return found
 
 
-def _normaliser(moments: Moments) -> Mapping[str, np.ndarray]:
-    mean, var = moments.mean.reshape(-1), moments.var.reshape(-1)
-    prefix = "encoder.normalizer"
-    return {
-        f"{prefix}.mean": mean,
-        f"{prefix}.var": var,
-        f"{prefix}.count": np.asarray(moments.count),
-        f"{prefix}.shift": mean,
-        f"{prefix}.scale": 1.0 / np.sqrt(var + EPSILON),
-    }
-
-
-_BUILD = {
-    "ppo": _ppo,
-    "a2c": _ppo,
-    "dqn": _dqn,
-    "sac": _actor_critic,
-    "td3": _actor_critic,
-    "ddpg": _actor_critic,
-}
+_BUILD = {"ppo": _ppo, "a2c": _ppo, "dqn": _dqn} | dict.fromkeys(
+    ("sac", "td3", "ddpg"), _actor_critic
+)
 
 
 # -- a run ----------------------------------------------------------------------------------
@@ -251,9 +233,12 @@ def import_model(
         agent = build_agent(config, env.observation_space, env.action_space)
         agent.load_weights(our_weights(model, agent))
         run = _create(config, env, root, name, command, source, model)
-        _save(run, agent, model.env_steps)
     finally:
         env.close()
+    tensors, extra = agent.state()
+    state = {"progress": asdict(Progress(env_steps=model.env_steps)), "agent": extra}
+    save_checkpoint(run.checkpoints_dir, model.env_steps, tensors, state, {}, best=True)
+    run.log_event("checkpoint", env_steps=model.env_steps, epoch=0, reason="imported")
     if episodes is not None:
         _test(run, root, episodes)
     return run, mapped
@@ -278,21 +263,13 @@ def model_config(
 
 
 def _create(
-    config: Config,
-    env: VectorEnv,
-    root: Path,
-    name: str | None,
-    command: list[str] | None,
-    source: str,
-    model: ForeignModel,
-) -> Run:
-    own = config.reward_threshold
-    threshold = env.spec.reward_threshold if own is None else own
-    identity = {
-        **{field: getattr(config, field) for field in ("env_id", "algo_id", "variant", "seed")},
-        "reward_threshold": threshold,
-        "max_env_steps": config.max_env_steps,
-    }
+    config: Config, env: VectorEnv, root: Path, name: str | None, command: list[str] | None,
+    source: str, model: ForeignModel,
+) -> Run:  # fmt: skip
+    names = ("env_id", "algo_id", "variant", "seed", "reward_threshold", "max_env_steps")
+    identity = {field: getattr(config, field) for field in names}
+    if identity["reward_threshold"] is None:
+        identity["reward_threshold"] = env.spec.reward_threshold
     code = code_named(config_dict(config))
     run = Run.create(dump_config(config), identity, root, command, name, code)
     run.update_meta(
@@ -309,13 +286,6 @@ def _create(
         pid=None,
     )
     return run
-
-
-def _save(run: Run, agent: Agent, env_steps: int) -> None:
-    tensors, extra = agent.state()
-    state = {"progress": asdict(Progress(env_steps=env_steps)), "agent": extra}
-    save_checkpoint(run.checkpoints_dir, env_steps, tensors, state, {}, best=True)
-    run.log_event("checkpoint", env_steps=env_steps, epoch=0, reason="imported")
 
 
 def _test(run: Run, root: Path, episodes: int) -> None:

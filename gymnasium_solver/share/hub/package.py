@@ -1,19 +1,27 @@
-"""The files of a run that are published: scrubbed, complete enough to load, and listed.
+"""The files of a run that leave the machine: scrubbed, complete enough to load, and listed.
 
     package = package_run(run, "@best", allow_diff=False)
     package.files               # {"config.yaml": b"...", "checkpoints/1000/model.safetensors": ...}
 
 Left out: console output, reports, notes and tags, replay, and the diff of the working directory
 unless it is asked for. Checkpoints travel as they are, so that their manifests stay valid.
+
+`Scrub` removes host and user names, absolute paths, tokens and passwords: values of environment
+variables whose name says so, well-known forms of tokens, and fields of configs with such names.
 """
 
+import getpass
 import hashlib
 import json
-from collections.abc import Mapping
+import os
+import platform
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from gymnasium_solver.config.yaml_file import dump_yaml, parse_yaml
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.runs.checkpoint import (
     BEST,
@@ -25,9 +33,98 @@ from gymnasium_solver.runs.checkpoint import (
 from gymnasium_solver.runs.files import dump_json
 from gymnasium_solver.runs.query import get_meta
 from gymnasium_solver.runs.run import Run
-from gymnasium_solver.share.hub.scrub import Scrub
+
+HIDDEN_PATH, HIDDEN_NAME, HIDDEN_SECRET = "<path>", "<name>", "<removed>"
+SECRET_NAME = re.compile(
+    r"(?i)(^|[_.-])(token|secret|password|passwd|api_?key|access_?key|private_?key|credential)s?$"
+)
+_TOKENS = re.compile(
+    r"\b(hf_[A-Za-z0-9]{16,}|gh[pousr]_[A-Za-z0-9]{16,}|github_pat_\w{20,}|sk-[\w-]{16,}"
+    r"|AKIA[A-Z0-9]{16}|xox[abps]-[\w-]{10,}|eyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]{5,}|AIza[\w-]{30,})"
+)
+# A folder below / or a drive; not the path of a URL, which follows a host name.
+_PATH = re.compile(
+    r"(?<![\w.:/<>])(?:file://)?(?:/|~/|[A-Za-z]:\\)[^\s'\"`,;:)\]}<>|]*[^\s'\"`,;:)\]}<>|.]"
+)
+_PARTS = re.compile(r"[^/\\]+")
+# Names that are also ordinary words are removed only where they stand for a user or host.
+_COMMON = {"root", "user", "admin", "runner", "ubuntu", "debian", "localhost", "test", "docker"}
+_SHORTEST_NAME = 4
+
+
+@dataclass(frozen=True)
+class Scrub:
+    names: frozenset[str] = frozenset()
+    """Host and user names."""
+    secrets: frozenset[str] = frozenset()
+    folders: frozenset[str] = frozenset()
+    """Folders of this machine, for `leaks`."""
+    _pattern: "re.Pattern[str] | None" = field(default=None, repr=False)
+
+    @classmethod
+    def of_this_machine(cls, folders: Iterable[Path] = ()) -> "Scrub":
+        names = {platform.node(), platform.node().partition(".")[0], _user()}
+        secrets = {
+            value
+            for name, value in os.environ.items()
+            if SECRET_NAME.search(name) and len(value) >= 8
+        }
+        places = {str(path) for path in (Path.home(), *folders) if len(path.parts) > 1}
+        return cls.make(names, secrets, places)
+
+    @classmethod
+    def make(cls, names: Iterable[str], secrets: Iterable[str], folders: Iterable[str]) -> "Scrub":
+        kept = {n for n in names if len(n) >= _SHORTEST_NAME and n.lower() not in _COMMON}
+        words = sorted((re.escape(name) for name in kept), key=len, reverse=True)
+        pattern = re.compile(rf"(?i)(?<![\w-])({'|'.join(words)})(?![\w-])") if words else None
+        return cls(frozenset(kept), frozenset(secrets), frozenset(folders), pattern)
+
+    def text(self, text: str) -> str:
+        for secret in self.secrets:
+            text = text.replace(secret, HIDDEN_SECRET)
+        text = _TOKENS.sub(HIDDEN_SECRET, text)
+        # A path of one part, such as /tmp or /s, says nothing.
+        text = _PATH.sub(lambda m: HIDDEN_PATH if len(_PARTS.findall(m[0])) > 1 else m[0], text)
+        return text if self._pattern is None else self._pattern.sub(HIDDEN_NAME, text)
+
+    def value(self, value: Any) -> Any:
+        """JSON with every string scrubbed; values of fields named as secrets are removed."""
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, list | tuple):
+            return [self.value(item) for item in value]
+        if isinstance(value, dict):
+            return {self.text(str(key)): self._field(str(key), item) for key, item in value.items()}
+        return value
+
+    def _field(self, key: str, value: Any) -> Any:
+        if SECRET_NAME.search(key) and isinstance(value, str) and value:
+            return HIDDEN_SECRET
+        return self.value(value)
+
+    def leaks(self, data: bytes) -> list[str]:
+        """What of this machine is still in a file, in words that do not repeat it."""
+        text = data.decode("utf-8", errors="replace")
+        found = []
+        if any(secret in text for secret in self.secrets) or _TOKENS.search(text):
+            found.append("a token or password")
+        if any(folder in text for folder in self.folders):
+            found.append("a folder of this machine")
+        if self._pattern is not None and self._pattern.search(text):
+            found.append("a user or host name")
+        return found
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # no entry for this user id
+        return ""
+
 
 MANIFEST = "manifest.json"
+RUN_ID = re.compile(r"[\w.-]{1,200}")
+"""Names of runs in a dataset."""
 # Fields of meta.json that describe this machine or this process.
 _PRIVATE = ("pid", "pid_started", "signature", "updated_at", "labels", "notes", "tags")
 _MACHINE = ("cpu", "cpu_count", "gpu", "gpus")
@@ -54,8 +151,11 @@ class Package:
                     f"{name} still has {' and '.join(leaks)} in it, so nothing was sent. Remove it "
                     "there, or publish without this file."
                 )
-        listed = {name: _fingerprint(data) for name, data in sorted(self.files.items())}
-        listed.pop("README.md", None)  # may be edited on the Hub
+        listed = {
+            name: {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+            for name, data in sorted(self.files.items())
+            if name != "README.md"  # may be edited on the Hub
+        }
         self.files[MANIFEST] = dump_json({"format": 1, "files": listed})
 
 
@@ -102,7 +202,9 @@ def _add_text(package: Package, name: str, path: Path) -> None:
     if name.endswith(".jsonl"):
         cleaned = "".join(_line(line, package.scrub) for line in text.splitlines())
     elif name.endswith(".yaml"):
-        cleaned = _yaml(text, package.scrub)
+        raw = parse_yaml(text, name)
+        public = package.scrub.value(raw)
+        cleaned = text if public == raw else dump_yaml(public)
     else:
         cleaned = package.scrub.text(text)
     if cleaned != text and not name.endswith(".jsonl"):
@@ -116,14 +218,6 @@ def _line(line: str, scrub: Scrub) -> str:
         return json.dumps(scrub.value(json.loads(line))) + "\n"
     except ValueError:
         return ""
-
-
-def _yaml(text: str, scrub: Scrub) -> str:
-    from gymnasium_solver.config.yaml_file import dump_yaml, parse_yaml
-
-    raw = parse_yaml(text, "config.yaml")
-    cleaned = scrub.value(raw)
-    return text if cleaned == raw else dump_yaml(cleaned)
 
 
 def _add_checkpoints(package: Package, which: str) -> None:
@@ -141,7 +235,3 @@ def _add_checkpoints(package: Package, which: str) -> None:
             package.files[f"checkpoints/{env_steps}/{name}"] = (path / name).read_bytes()
     package.files["checkpoints/best"] = str(best).encode()
     package.files["checkpoints/last"] = str(last if last in steps else best).encode()
-
-
-def _fingerprint(data: bytes) -> dict[str, Any]:
-    return {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}

@@ -1,8 +1,15 @@
-"""`gsolve publish`: a run with its model card, in one commit.
+"""What goes to the Hub: a run with its model card (`gsolve publish`), or runs in a dataset (`gsolve
+hub push`).
 
-plan = plan_publication("@last", root, repo_id=None)      # nothing has left the machine
-plan.package.files, plan.repo_id
-address = send(plan, private=True)
+    plan = plan_publication("@last", root, repo_id=None)      # nothing has left the machine
+    plan.package.files, plan.repo_id
+    address = send(plan, private=True)
+    push_runs(plan_push(["@last", "a1b2"], root), "ann/cartpole-study")
+
+The form of the card is the one of the RL zoo: `mean_reward` as "500.00 +/- 0.00" in the model
+index, the tags of its leaderboards, and `replay.mp4`, which the Hub shows. Runs in the same folder
+whose configs differ only by the seed are siblings (experiments/groups.py): their statistics over
+seeds are shown. In a dataset each run is in `runs/<id>/`, with the same files.
 """
 
 import importlib.util
@@ -11,23 +18,27 @@ import re
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
-import numpy as np
-from PIL import Image
-
-from gymnasium_solver.errors import GsolveError
+from gymnasium_solver.config.yaml_file import dump_yaml
+from gymnasium_solver.errors import GsolveError, RunError
+from gymnasium_solver.experiments.groups import Group, group_runs
+from gymnasium_solver.experiments.statistics import FEWEST_SEEDS, interval, iqm, mean
+from gymnasium_solver.printable import markdown_text
 from gymnasium_solver.runs.checkpoint import BEST, LAST, pointer_env_steps
 from gymnasium_solver.runs.episodes import Episode, list_episodes
 from gymnasium_solver.runs.files import dump_json
-from gymnasium_solver.runs.query import RunSummary, get_config, get_run
+from gymnasium_solver.runs.query import RunSummary, get_config, get_details, get_run, list_runs
 from gymnasium_solver.runs.resolve import resolve_run
 from gymnasium_solver.runs.run import Run
-from gymnasium_solver.share.hub.card import Results, model_card, read_results
-from gymnasium_solver.share.hub.client import check_repo, commit, user_name
-from gymnasium_solver.share.hub.package import Package, package_run
-from gymnasium_solver.share.hub.scrub import Scrub
+from gymnasium_solver.runs.words import verdict_words
+from gymnasium_solver.share.hub import client
+from gymnasium_solver.share.hub.package import RUN_ID, Package, Scrub, package_run
+from gymnasium_solver.version import __version__
+
+LIBRARY = "gymnasium-solver"
 
 
 @dataclass(frozen=True)
@@ -38,6 +49,33 @@ class Options:
     video: bool = True
     onnx: bool = False
     licence: str = "mit"
+
+
+@dataclass(frozen=True)
+class Results:
+    """results.json: the zoo's names, then ours."""
+
+    mean_reward: float | None
+    std_reward: float | None
+    is_deterministic: bool
+    n_eval_episodes: int
+    eval_datetime: str
+    stderr_reward: float | None
+    solved: bool | None
+    threshold: float | None
+    env_steps: int
+    seeds: dict[str, Any] | None
+    """Statistics over the seeds of this config, if several were trained."""
+
+    @property
+    def text(self) -> str:
+        """As the zoo writes it: the mean and the standard deviation of the episodes."""
+        if self.mean_reward is None:
+            return "not tested"
+        return f"{self.mean_reward:.2f} +/- {self.std_reward or 0.0:.2f}"
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -60,13 +98,19 @@ def plan_publication(
     options = options or Options()
     run = resolve_run(ref, root)
     summary = get_run(run, include_config=True)
-    repo_id = check_repo(repo_id or f"{_user_or_placeholder()}/{default_name(summary)}")
+    if repo_id is None:
+        user = "USER"  # a dry run works without an account
+        with suppress(GsolveError):
+            user = client.user_name()
+        # `algo-Env-v1`, as the zoo names its repositories.
+        name = re.sub(r"[^\w.-]+", "-", f"{summary.algo_id}-{summary.env_id}").strip("-.")
+        repo_id = f"{user}/{name}"
+    client.check_repo(repo_id)
     package = package_run(
         run, checkpoints=options.checkpoints, allow_diff=options.allow_diff, scrub=scrub
     )
     notes: list[str] = []
-    results = read_results(run, summary, root)
-    package.files["results.json"] = dump_json(package.scrub.value(results.to_dict()))
+    results = _add_results(package, summary, root)
     with suppress(GsolveError):  # a run without rows has no curve
         package.files["curves.png"] = _made("curves.png", lambda path: _draw_curves(run, path))
     if options.video:
@@ -74,7 +118,7 @@ def plan_publication(
     if options.onnx:
         package.files["policy.onnx"] = _made("policy.onnx", lambda path: _export(run, root, path))
     public = replace(summary, config=package.scrub.value(summary.config))
-    card = model_card(public, results, repo_id, list(package.files), options.licence)
+    card = model_card(public, results, repo_id, "curves.png" in package.files, options.licence)
     package.files["README.md"] = card.encode()
     package.seal()
     return Publication(run, repo_id, package, results, notes)
@@ -82,22 +126,58 @@ def plan_publication(
 
 def send(plan: Publication, *, private: bool = True) -> str:
     """Upload in one commit; return the address of the repository."""
-    message = f"{plan.run.id}: {plan.results.text}"
-    message = plan.package.scrub.text(message)
-    return commit(plan.repo_id, plan.package.files, message, private=private, kind="model")
+    message = plan.package.scrub.text(f"{plan.run.id}: {plan.results.text}")
+    return client.commit(plan.repo_id, plan.package.files, message, private=private, kind="model")
 
 
-def default_name(summary: RunSummary) -> str:
-    """`algo-Env-v1`, as the zoo names its repositories."""
-    return re.sub(r"[^\w.-]+", "-", f"{summary.algo_id}-{summary.env_id}").strip("-.")
+# -- datasets of runs -------------------------------------------------------------------------
+
+DATASET_CARD = """\
+---
+tags: [reinforcement-learning, gymnasium-solver]
+---
+# Runs of gymnasium-solver
+
+    gsolve hub list --repo {repo_id}
+    gsolve hub pull PATTERN --repo {repo_id}
+"""
 
 
-def _user_or_placeholder() -> str:
-    """The name of the account; a dry run works without one."""
+def plan_push(
+    refs: list[str], root: Path, *, checkpoints: str = "best", scrub: Scrub | None = None
+) -> list[Package]:
+    """What would leave the machine."""
+    packages = []
+    for ref in refs:
+        run = resolve_run(ref, root)
+        if not RUN_ID.fullmatch(run.id):
+            raise RunError(f"{run.id}: a run of a dataset needs a name of letters, digits and -.")
+        package = package_run(run, checkpoints=checkpoints, scrub=scrub)
+        _add_results(package, get_run(run), root)
+        package.seal()
+        packages.append(package)
+    return packages
+
+
+def push_runs(packages: list[Package], repo_id: str, *, private: bool = True) -> str:
+    """Add or replace the runs in one commit."""
+    client.check_repo(repo_id)
+    files = {
+        f"runs/{package.run.id}/{name}": data
+        for package in packages
+        for name, data in package.files.items()
+    }
     try:
-        return user_name()
-    except GsolveError:
-        return "USER"
+        has_card = "README.md" in client.listed(repo_id, "dataset")[1]
+    except RunError:  # a new dataset
+        has_card = False
+    if not has_card:
+        files["README.md"] = DATASET_CARD.format(repo_id=repo_id).encode()
+    names = ", ".join(package.scrub.text(package.run.id) for package in packages)
+    return client.commit(repo_id, files, f"runs: {names}", private=private, kind="dataset")
+
+
+# -- pictures and files made for it -----------------------------------------------------------
 
 
 def _made(name: str, make: Callable[[Path], object]) -> bytes:
@@ -169,6 +249,9 @@ def _kept_episode(run: Run, env_steps: int | None) -> Episode | None:
 
 def write_video(episode: Episode, path: Path) -> None:
     """The frames of a kept episode as a video."""
+    import numpy as np
+    from PIL import Image
+
     from gymnasium_solver.media.drawing import rgb
     from gymnasium_solver.media.video import open_video
 
@@ -176,3 +259,166 @@ def write_video(episode: Episode, path: Path) -> None:
         for t in range(episode.n_frames("render")):
             with Image.open(io.BytesIO(episode.frame("render", t))) as image:
                 video.add(rgb(np.asarray(image)))
+
+
+# -- scores -----------------------------------------------------------------------------------
+
+
+def _add_results(package: Package, summary: RunSummary, root: Path) -> Results:
+    """results.json: the held-out test of the run; without one its best validation."""
+    details = get_details(package.run)
+    events, tests = details.evaluations, details.tests
+    judged = [e for e in tests if summary.test and e.get("greedy") == summary.test["greedy"]]
+    best = None if summary.best is None else summary.best["env_steps"]
+    shown = judged or tests or [e for e in events if e.get("env_steps") == best] or events
+    event = shown[-1] if shown else {}
+    results = Results(
+        mean_reward=event.get("mean"),
+        std_reward=event.get("std"),
+        is_deterministic=bool(event.get("greedy", True)),
+        n_eval_episodes=int(event.get("episodes") or 0),
+        eval_datetime=str(event.get("at", "")),
+        stderr_reward=event.get("stderr"),
+        solved=summary.solved,
+        threshold=summary.threshold,
+        env_steps=int(event.get("env_steps") or summary.env_steps),
+        seeds=_seeds(siblings(package.run, summary, root)),
+    )
+    package.files["results.json"] = dump_json(package.scrub.value(results.to_dict()))
+    return results
+
+
+def _seeds(group: Group | None) -> dict[str, Any] | None:
+    if group is None or len(group.scores) < 2:
+        return None
+    scores = group.scores
+    metrics = {"mean": mean} | ({"iqm": iqm} if len(scores) >= FEWEST_SEEDS else {})
+    return {
+        "n": len(scores),
+        "n_solved": group.n_solved,
+        "scores": scores,
+        **{name: interval(scores, metric).to_dict() for name, metric in metrics.items()},
+    }
+
+
+def siblings(run: Run, summary: RunSummary, root: Path) -> Group | None:
+    """The finished runs of the same config, this one included."""
+    if run.path.resolve().parent != root.resolve():
+        return None
+    same = [
+        str(root / other.id)
+        for other in list_runs(root)
+        if (other.env_id, other.algo_id) == (summary.env_id, summary.algo_id)
+        and other.status == "finished"
+    ]
+    try:
+        groups = group_runs(same, root)
+    except GsolveError:  # a sibling that cannot be read is no reason not to publish
+        return None
+    own = [group for group in groups if any(m.summary.id == summary.id for m in group.members)]
+    return own[0] if own else None
+
+
+# -- the card ---------------------------------------------------------------------------------
+
+
+def model_card(
+    summary: RunSummary, results: Results, repo_id: str, has_curves: bool, licence: str
+) -> str:
+    """README.md of a published run."""
+    config = {k: v for k, v in (summary.config or {}).items() if k not in ("spec", "description")}
+    block = f"```yaml\n{dump_yaml(config).strip()}\n```"
+    sections = [
+        f"---\n{dump_yaml(metadata(summary, results, licence)).strip()}\n---",
+        f"# {markdown_text(f'{summary.algo_id.upper()} agent playing {summary.env_id}')}",
+        f"A trained agent of `{LIBRARY}`.",
+        _verdict(summary, results),
+        _seeds_text(results.seeds),
+        "## Learning curve\n\n![learning curve](curves.png)" if has_curves else "",
+        USE.replace("REPO", repo_id),
+        f"## Config\n\n<details><summary>All fields</summary>\n\n{block}\n\n</details>",
+        f"## Licence\n\n{licence}",
+    ]
+    return "\n\n".join(filter(None, sections)) + "\n"
+
+
+def metadata(summary: RunSummary, results: Results, licence: str) -> dict[str, Any]:
+    """The YAML block of the card, as huggingface_hub's ModelCardData writes it."""
+    task = "reinforcement-learning"
+    data: dict[str, Any] = {
+        "library_name": LIBRARY,
+        "license": licence,
+        "pipeline_tag": task,
+        "tags": [summary.env_id, summary.algo_id, task, f"deep-{task}", LIBRARY],
+    }
+    if results.mean_reward is None:
+        return data
+    metric = {"type": "mean_reward", "value": results.text, "name": "mean_reward"}
+    result = {
+        "task": {"type": task, "name": task},
+        "dataset": {"name": summary.env_id, "type": summary.env_id},
+        "metrics": [{**metric, "verified": False}],
+    }
+    return data | {"model-index": [{"name": summary.algo_id.upper(), "results": [result]}]}
+
+
+def _verdict(summary: RunSummary, results: Results) -> str:
+    actions = "greedy" if results.is_deterministic else "sampled"
+    error, threshold = results.stderr_reward, results.threshold
+    rows = {
+        "verdict": verdict_words(summary),
+        "mean return": f"{results.text} (standard deviation)",
+        "standard error": "-" if error is None else f"{error:.3g}",
+        "episodes": f"{results.n_eval_episodes} held-out, {actions} actions",
+        "threshold": "none" if threshold is None else f"{threshold:g}",
+        "trained for": f"{summary.env_steps:,} env steps",
+        "seed": str(summary.seed),
+    }
+    lines = [f"| {what} | {markdown_text(value)} |" for what, value in rows.items()]
+    return "\n".join(["## Result", "", "| | |", "| --- | --- |", *lines])
+
+
+def _seeds_text(seeds: dict[str, Any] | None) -> str:
+    if seeds is None:
+        return ""
+    names = {"mean": "mean", "iqm": "interquartile mean"}
+    told = ", ".join(
+        f"{names[name]} {one['value']:.2f} [{one['low']:.2f}, {one['high']:.2f}]"
+        for name, one in seeds.items()
+        if name in names
+    )
+    return (
+        f"## Seeds\n\nOver {seeds['n']} seeds of this config, {seeds['n_solved']} solved: {told} "
+        "(95 % bootstrap intervals over seeds)."
+    )
+
+
+USE = f"""## Use
+
+```sh
+pip install {LIBRARY} huggingface_hub
+gsolve pull REPO
+gsolve eval hub:REPO --episodes 100
+```
+
+```python
+import gymnasium_solver as gs
+
+agent = gs.load("hub:REPO")
+env = gs.make_env("hub:REPO")
+obs, info = env.reset()
+action = agent.act(obs)
+```
+
+The weights are safetensors; no file of this repository is a pickle.
+
+## Reproduce
+
+`config.yaml` is the whole config, with the seed. On the CPU the same versions give the same
+weights, bit for bit:
+
+```sh
+gsolve train config.yaml
+```
+
+Written by {LIBRARY} {__version__}; `meta.json` has all versions."""

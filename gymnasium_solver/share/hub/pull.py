@@ -1,18 +1,23 @@
-"""`gsolve pull USER/REPO` and "hub:USER/REPO": a published run, verified, as a run folder.
+"""What comes from the Hub: published runs, and runs of datasets, verified, as run folders.
 
     run = pull_run("ann/ppo-CartPole-v1", root)
     run = hub_run("hub:ann/ppo-CartPole-v1", root)          # pulled once, then read from `root`
+    list_remote("ann/cartpole-study", "ppo")
+    pull_runs("ann/cartpole-study", "ppo", root)
 
 Only the files of a run are downloaded: JSON, YAML, safetensors and pictures. Pickles are never
 downloaded, and no code is run. Every file is checked against the manifest. A config that names code
 to import is a stranger's: verbs that would import it ask for --trust (training/prepare.py).
 """
 
+import glob
 import hashlib
 import os
 import re
 import shutil
 import tempfile
+from dataclasses import dataclass
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +25,8 @@ from gymnasium_solver.errors import RunError, WriteError
 from gymnasium_solver.runs.checkpoint import list_checkpoints, verified_manifest
 from gymnasium_solver.runs.files import dump_json, read_json, write_atomic
 from gymnasium_solver.runs.run import Run, is_run
-from gymnasium_solver.share.hub.client import check_repo, download, listed
-from gymnasium_solver.share.hub.package import MANIFEST
+from gymnasium_solver.share.hub import client
+from gymnasium_solver.share.hub.package import MANIFEST, RUN_ID
 
 # What a published run consists of. Everything else in a repository stays there.
 _WANTED = re.compile(
@@ -41,7 +46,7 @@ def hub_run(ref: str, root: Path) -> tuple[Run, str]:
     if len(words) < 2:
         raise RunError(f"{ref!r} is not a run of the Hub; expected hub:USER/REPO.")
     name, _, revision = words[1].partition("@")
-    repo_id = check_repo(f"{words[0]}/{name}")
+    repo_id = client.check_repo(f"{words[0]}/{name}")
     folder = root / folder_name(repo_id, revision)
     run = Run(folder) if is_run(folder) else pull_run(repo_id, root, revision or None)
     return run, "/".join(words[2:])
@@ -54,17 +59,19 @@ def folder_name(repo_id: str, revision: str | None = None) -> str:
 
 def pull_run(repo_id: str, root: Path, revision: str | None = None, name: str | None = None) -> Run:
     """Download a published run into `root`, whole or not at all."""
-    check_repo(repo_id)
+    client.check_repo(repo_id)
     target = root / (name or folder_name(repo_id, revision))
     if target.exists():
         raise RunError(
             f"{target} exists. Remove it (gsolve rm {target.name}), or choose another name: --name."
         )
-    sha, names = listed(repo_id, "model", revision)
+    sha, names = client.listed(repo_id, "model", revision)
     wanted = [each for each in names if is_wanted(each)]
     check_layout(repo_id, names, wanted)
     origin = {"hub": repo_id, "revision": sha}
-    return place(target, origin, lambda folder: download(repo_id, "model", sha, wanted, folder))
+    return place(
+        target, origin, lambda folder: client.download(repo_id, "model", sha, wanted, folder)
+    )
 
 
 def is_wanted(name: str) -> bool:
@@ -138,3 +145,68 @@ def verify(folder: Path) -> None:
         raise RunError(f"it has no checkpoint. {FIX}")
     for checkpoint in found:
         verified_manifest(checkpoint.path)
+
+
+@dataclass(frozen=True)
+class RemoteRun:
+    id: str
+    n_files: int
+    results: dict[str, Any] | None = None
+    """results.json, if it was asked for."""
+
+
+def list_remote(repo_id: str, pattern: str = "", *, scores: bool = False) -> list[RemoteRun]:
+    """The runs of a dataset whose ids match."""
+    client.check_repo(repo_id)
+    sha, names = client.listed(repo_id, "dataset")
+    runs = []
+    for run_id, files in _by_run(names, pattern).items():
+        results = None
+        if scores:
+            name = f"runs/{run_id}/results.json"
+            with tempfile.TemporaryDirectory(prefix="gsolve-hub-") as temp:
+                client.download(repo_id, "dataset", sha, [name], Path(temp))
+                results = read_json(Path(temp) / name, FIX)
+        runs.append(RemoteRun(run_id, len(files), results))
+    return runs
+
+
+def pull_runs(repo_id: str, pattern: str, root: Path) -> tuple[list[Run], list[str]]:
+    """Download the matching runs into `root`; also the ids of those that are there already."""
+    client.check_repo(repo_id)
+    sha, names = client.listed(repo_id, "dataset")
+    found = _by_run(names, pattern)
+    if not found:
+        raise RunError(f"{repo_id} has no run that matches {pattern!r}. gsolve hub list shows all.")
+    pulled, there = [], []
+    for run_id, files in found.items():
+        if (root / run_id).exists():
+            there.append(run_id)
+            continue
+        origin = {"dataset": repo_id, "revision": sha}
+        pulled.append(place(root / run_id, origin, _fetch(repo_id, sha, run_id, files)))
+    return pulled, there
+
+
+def _fetch(repo_id: str, sha: str, run_id: str, files: list[str]) -> Any:
+    def fetch(folder: Path) -> None:
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".pull-") as temp:
+            names = [f"runs/{run_id}/{name}" for name in files]
+            client.download(repo_id, "dataset", sha, names, Path(temp))
+            for path in sorted((Path(temp) / "runs" / run_id).iterdir()):
+                path.rename(folder / path.name)
+
+    return fetch
+
+
+def _by_run(names: list[str], pattern: str) -> dict[str, list[str]]:
+    """The files of each run whose id matches: a part of it, or with * as in a shell."""
+    shape = pattern.lower() if "*" in pattern else f"*{glob.escape(pattern.lower())}*"
+    found: dict[str, list[str]] = {}
+    for name in names:
+        top, _, rest = name.partition("/")
+        run_id, _, file = rest.partition("/")
+        is_run_file = top == "runs" and RUN_ID.fullmatch(run_id) and run_id[0] != "."
+        if is_run_file and is_wanted(file) and fnmatch(run_id.lower(), shape):
+            found.setdefault(run_id, []).append(file)
+    return dict(sorted(found.items()))

@@ -1,14 +1,19 @@
-"""What a tracker implements, and which there are."""
+"""What a tracker implements, which there are, and the simplest: a CSV file with one line per row of
+metrics, tests and alerts included."""
 
+import csv
 import importlib
+import io
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from gymnasium_solver.errors import GsolveError
-from gymnasium_solver.runs.curves import LOGGED_AT
-from gymnasium_solver.runs.files import finite
+from gymnasium_solver.paths import cannot_write_file
+from gymnasium_solver.runs.curves import CLOCK, LOGGED_AT, event_rows
+from gymnasium_solver.runs.files import finite, write_atomic
 from gymnasium_solver.runs.query import RunSummary
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.suggest import did_you_mean
@@ -70,10 +75,10 @@ class Sink(Protocol):
 
 
 SINKS = {
-    "csv": "csv_file:CsvSink",
+    "csv": "sink:CsvSink",
     "tensorboard": "tensorboard:TensorBoardSink",
     "wandb": "wandb_run:WandbSink",
-    "trackio": "trackio_run:TrackioSink",
+    "trackio": "wandb_run:TrackioSink",
 }
 
 
@@ -105,3 +110,77 @@ def numbers(row: Mapping[str, Any]) -> dict[str, float]:
         for name, item in row.items()
         if name not in ("env_steps", LOGGED_AT) and (value := finite(item)) is not None
     }
+
+
+class CsvSink(Sink):
+    """The file is cut to what is known to be complete, and grows from there. A new metric is a new
+    column, for which the file is written anew."""
+
+    def open(self, subject: Subject, state: Mapping[str, Any], sent: Sent) -> Sent:
+        self._subject = subject
+        default = subject.folder / "metrics.csv"
+        self.path = default if subject.options.out is None else subject.options.out
+        self._buffer: list[dict[str, Any]] = []
+        is_same = state.get("path") == str(self.path.absolute())
+        if is_same and self._take_up(int(state.get("size", 0)), state.get("columns")):
+            return sent
+        return self.rewind(Sent())
+
+    def _take_up(self, size: int, columns: Any) -> bool:
+        """Cut the file to its complete part; False if it does not have it, or was written anew with
+        other columns before that was noted."""
+        try:
+            with self.path.open(newline="", encoding="utf-8") as file:
+                self._columns = next(csv.reader(file))
+            if self._columns != columns or self.path.stat().st_size < size or not size:
+                return False
+            os.truncate(self.path, size)
+        except (OSError, StopIteration, ValueError, csv.Error):
+            return False
+        return True
+
+    def rewind(self, kept: Sent) -> Sent:
+        self._buffer.clear()
+        self._columns = list(CLOCK)
+        self._write([], is_whole=True)
+        return Sent()
+
+    def row(self, index: int, row: Mapping[str, Any]) -> None:
+        self._buffer.append({k: v for k, v in row.items() if k != LOGGED_AT})
+
+    def event(self, index: int, event: Mapping[str, Any]) -> None:
+        self._buffer += event_rows([event], self._subject.run.meta())
+
+    def commit(self) -> dict[str, Any]:
+        new = dict.fromkeys(name for row in self._buffer for name in row)
+        if more := [name for name in new if name not in self._columns]:
+            with self.path.open(newline="", encoding="utf-8") as file:
+                old: list[dict[str, Any]] = list(csv.DictReader(file))
+            self._columns += more
+            self._write([*old, *self._buffer], is_whole=True)
+        elif self._buffer:
+            self._write(self._buffer)
+        self._buffer.clear()
+        size = self.path.stat().st_size
+        return {"path": str(self.path.absolute()), "size": size, "columns": self._columns}
+
+    def _write(self, rows: list[dict[str, Any]], is_whole: bool = False) -> None:
+        text = io.StringIO()
+        writer = csv.DictWriter(text, self._columns, restval="", lineterminator="\n")
+        if is_whole:
+            writer.writeheader()
+        writer.writerows({k: "" if v is None else v for k, v in row.items()} for row in rows)
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            if is_whole:
+                write_atomic(self.path, text.getvalue().encode())
+                return
+            with self.path.open("ab") as file:
+                file.write(text.getvalue().encode())
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise cannot_write_file("the CSV", self.path, error) from None
+
+    def close(self, summary: RunSummary) -> str:
+        return str(self.path)

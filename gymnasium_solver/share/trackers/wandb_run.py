@@ -1,5 +1,5 @@
 """Weights & Biases: a run with our id, config, metrics over env_steps, videos, alerts, checkpoints;
-a workspace for them; and runs that are fetched back.
+a workspace for them; and runs that are fetched back. And Trackio, which has W&B's interface.
 
 Row i of metrics.jsonl is step i. So the server itself says how many rows it has, and a follower
 that was killed continues there; a rewind is W&B's own (`resume_from`). Offline, W&B cannot resume:
@@ -9,8 +9,9 @@ a follower that is started again writes its offline folder anew, from the first 
 """
 
 import hashlib
-import json
+import importlib
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -20,6 +21,7 @@ from typing import Any
 
 from gymnasium_solver.errors import GsolveError, RunError, first_line
 from gymnasium_solver.experiments.experiment import FILE, FOLDER, load
+from gymnasium_solver.experiments.groups import identity_of
 from gymnasium_solver.runs.checkpoint import BEST, LAST, find_checkpoint
 from gymnasium_solver.runs.curves import event_rows
 from gymnasium_solver.runs.files import read_json, write_pointer
@@ -29,15 +31,9 @@ from gymnasium_solver.runs.query import RunSummary
 from gymnasium_solver.runs.run import Run, is_run
 from gymnasium_solver.share.trackers.sink import Sent, Sink, Subject, TrackError, numbers
 
-# Fields that do not make a run another experiment (experiments/groups.py compares by the same).
-NOT_GROUPED = ("seed", "spec", "description", "project_id", "variant", "device", "observers")
 RUN_FILES = (
-    "config.yaml",
-    "meta.json",
-    "metrics.jsonl",
-    "events.jsonl",
-    "report.md",
-    "labels.json",
+    *("config.yaml", "meta.json", "metrics.jsonl", "events.jsonl"),
+    *("report.md", "labels.json"),
 )
 DEFAULT_PROJECT = "gymnasium-solver"
 
@@ -97,17 +93,13 @@ class WandbSink(Sink):
         self._url: str | None = self._run.url if self._mode == "online" else None
 
     def rewind(self, kept: Sent) -> Sent:
+        self._run.finish()
         if self._mode != "online":
-            self._run.finish()
             self._drop_offline()
             self._init()
             return Sent()
-        self._run.finish()
-        run = run_id(self._subject.run.id)
-        if kept.rows == 0:
-            self._init(resume="allow")
-        else:
-            self._init(resume_from=f"{run}?_step={kept.rows - 1}")
+        last = f"{run_id(self._subject.run.id)}?_step={kept.rows - 1}"
+        self._init(**({"resume_from": last} if kept.rows else {"resume": "allow"}))
         self._at = kept.rows
         return kept
 
@@ -129,9 +121,8 @@ class WandbSink(Sink):
             text = f"{event.get('text', '')} {event.get('advice', '')}".strip()
             self._run.alert(title=str(event.get("name")), text=text, level=level)
         elif kind == "config" and isinstance(event.get("changed"), dict):
-            new = {
-                k: v[1] for k, v in event["changed"].items() if isinstance(v, list) and len(v) == 2
-            }
+            pairs = [(k, v) for k, v in event["changed"].items() if isinstance(v, list)]
+            new = {name: pair[1] for name, pair in pairs if len(pair) == 2}
             self._run.config.update(new, allow_val_change=True)
         elif kind == "checkpoint" and self._subject.options.checkpoints:
             self._save_checkpoint(step, str(event.get("reason")))
@@ -147,7 +138,9 @@ class WandbSink(Sink):
         if folder is None or reason not in ("best", "last"):
             return  # removed since, or one of many
         artifact = self._wandb.Artifact(
-            checkpoint_artifact(self._subject.run.id), "model", metadata={"env_steps": env_steps}
+            artifact_name("checkpoint", self._subject.run.id),
+            "model",
+            metadata={"env_steps": env_steps},
         )
         artifact.add_dir(str(folder))
         self._run.log_artifact(artifact, aliases=[reason, f"step-{env_steps}", "latest"])
@@ -160,7 +153,7 @@ class WandbSink(Sink):
         for kind, scores in (("test", summary.test), ("best", summary.best)):
             result |= {f"{kind}/{name}": value for name, value in (scores or {}).items()}
         self._run.summary.update({k: v for k, v in result.items() if v is not None})
-        artifact = self._wandb.Artifact(run_artifact(self._subject.run.id), "run")
+        artifact = self._wandb.Artifact(artifact_name("run", self._subject.run.id), "run")
         for name in RUN_FILES:
             if (path := self._subject.run.path / name).exists():
                 artifact.add_file(str(path))
@@ -203,46 +196,29 @@ def has_account(wandb: Any) -> bool:
 
 def run_id(name: str) -> str:
     """Our id; W&B forbids a few characters that a folder may have."""
-    return "".join("-" if c in "/\\#?%:" else c for c in name)[:128]
+    return re.sub(r"[/\\#?%:]", "-", name)[:128]
 
 
-def run_artifact(name: str) -> str:
-    return f"run-{_artifact_name(name)}"
-
-
-def checkpoint_artifact(name: str) -> str:
-    return f"checkpoint-{_artifact_name(name)}"
-
-
-def _artifact_name(name: str) -> str:
-    return "".join(c if c.isalnum() or c in "-_." else "-" for c in name)[:110]
+def artifact_name(kind: str, name: str) -> str:
+    """`kind`: run or checkpoint."""
+    plain = re.sub(r"[^\w.-]", "-", name)
+    return f"{kind}-{plain[:110]}"
 
 
 def project_of(config: Mapping[str, Any]) -> str:
-    name = str(config.get("project_id") or DEFAULT_PROJECT)
-    return "".join("-" if c in "/\\#?%:" else c for c in name)[:128]
+    return run_id(str(config.get("project_id") or DEFAULT_PROJECT))
 
 
 def group_of(run: Run, config: Mapping[str, Any]) -> str:
-    """The experiment, or the config without the seed: runs that differ only by it share a group."""
-    experiment = experiment_of(run)
-    if experiment is not None:
-        return experiment[:128]
-    kept = {name: value for name, value in config.items() if name not in NOT_GROUPED}
-    digest = hashlib.sha256(json.dumps(kept, sort_keys=True, default=str).encode()).hexdigest()
-    return f"{config['env_id']}:{config.get('variant') or config['algo_id']}-{digest[:8]}"[:128]
-
-
-def experiment_of(run: Run) -> str | None:
-    """The id of the newest experiment that names this run."""
+    """The newest experiment that names this run, or the config without the seed: runs that differ
+    only by it share a group."""
     files = sorted(run.path.absolute().parent.glob(f"{FOLDER}/*/{FILE}"), reverse=True)
-    for path in files:
-        try:
-            if any(member.run == run.id for member in load(path.parent).members):
-                return path.parent.name
-        except GsolveError:  # a damaged experiment says nothing about this run
-            continue
-    return None
+    for folder in (path.parent for path in files):
+        with suppress(GsolveError):  # a damaged experiment says nothing about this run
+            if any(member.run == run.id for member in load(folder).members):
+                return folder.name[:128]
+    digest = hashlib.sha256(identity_of(config).encode()).hexdigest()
+    return f"{config['env_id']}:{config.get('variant') or config['algo_id']}-{digest[:8]}"[:128]
 
 
 # -- a workspace ------------------------------------------------------------------------------
@@ -293,9 +269,8 @@ def metric_names() -> list[str]:
 def as_json(made: Any) -> dict[str, Any]:
     """What would be sent to W&B."""
     view = made._to_model()
-    spec = view.spec if hasattr(view, "spec") else view
-    text = spec.model_dump_json(by_alias=True, exclude_none=True)
-    content: dict[str, Any] = json.loads(text)
+    spec = getattr(view, "spec", view)
+    content: dict[str, Any] = spec.model_dump(mode="json", by_alias=True, exclude_none=True)
     return content
 
 
@@ -338,7 +313,7 @@ def fetch(name: str, root: Path, project: str, entity: str | None = None) -> Run
 
 def _download(artifacts: list[Any], name: str, folder: Path) -> None:
     """Only files that a run has are taken, whatever an artefact holds."""
-    own = [a for a in artifacts if a.name.partition(":")[0] == run_artifact(name)]
+    own = [a for a in artifacts if a.name.partition(":")[0] == artifact_name("run", name)]
     if not own:
         raise TrackError(f"{name} was not sent to W&B by gsolve track: it has no files there")
     downloaded = Path(own[-1].download(root=str(folder.parent / "files")))
@@ -352,7 +327,7 @@ def _download(artifacts: list[Any], name: str, folder: Path) -> None:
         path.mkdir()
     for path in (folder / "metrics.jsonl", folder / "events.jsonl", folder / "run.log"):
         path.touch()
-    models = [a for a in artifacts if a.name.partition(":")[0] == checkpoint_artifact(name)]
+    models = [a for a in artifacts if a.name.partition(":")[0] == artifact_name("checkpoint", name)]
     for artifact in models:
         _take_checkpoint(artifact, folder)
 
@@ -371,3 +346,52 @@ def _take_checkpoint(artifact: Any, folder: Path) -> None:
     for alias in (BEST, LAST):
         if alias in artifact.aliases:
             write_pointer(folder / "checkpoints" / alias, str(env_steps))
+
+
+class TrackioSink(Sink):
+    """Trackio keeps what it was given: rows are sent once, from the saved count on. After a rewind
+    the run is written again under another name."""
+
+    def open(self, subject: Subject, state: Mapping[str, Any], sent: Sent) -> Sent:
+        try:
+            trackio = importlib.import_module("trackio")
+        except ImportError:
+            raise TrackError(
+                "Trackio is not installed. It needs another Pillow than this package is tested "
+                "with: pip install trackio in an environment of its own, and gsolve track there."
+            ) from None
+        self._trackio, self._subject = trackio, subject
+        self._part = int(state.get("part", 0))
+        self._init()
+        return sent
+
+    def _init(self) -> None:
+        run, config = self._subject.run, self._subject.config
+        name = f"{run.id}-{self._part}" if self._part else run.id
+        self._run = self._trackio.init(
+            project=self._subject.options.project or project_of(config),
+            name=name,
+            group=group_of(run, config),
+            config=dict(config),
+            resume="allow",
+        )
+
+    def rewind(self, kept: Sent) -> Sent:
+        self._trackio.finish()
+        self._part += 1
+        self._init()
+        return Sent()
+
+    def row(self, index: int, row: Mapping[str, Any]) -> None:
+        self._trackio.log(numbers(row) | {"env_steps": row["env_steps"]}, step=row["env_steps"])
+
+    def event(self, index: int, event: Mapping[str, Any]) -> None:
+        for row in event_rows([event], self._subject.run.meta()):
+            self._trackio.log(numbers(row), step=row["env_steps"])
+
+    def commit(self) -> dict[str, Any]:
+        return {"part": self._part}
+
+    def close(self, summary: RunSummary) -> str:
+        self._trackio.finish()
+        return "trackio show"

@@ -1,27 +1,79 @@
-"""Experiments from Python.
+"""Several configs with several seeds each: what words of the command line mean, and the Python API.
+
+expand(["CartPole-v1:ppo,dqn"])      # ["CartPole-v1:ppo", "CartPole-v1:dqn"]
+parse_seeds("3..7", None)            # [3, 4, 5, 6, 7]
 
 result = gs.experiment(["CartPole-v1:ppo", "CartPole-v1:dqn"], seeds=5, jobs=2)
-result.scores                     # {"CartPole-v1:ppo": [500.0, ...], ...}
-print(result)                     # the table of `gsolve compare`
+result.scores                        # {"CartPole-v1:ppo": [500.0, ...], ...}
+print(result)                        # the table of `gsolve compare`
 """
 
+import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gymnasium_solver.config.cpus import cpu_count
 from gymnasium_solver.config.env_ids import is_python_env
+from gymnasium_solver.config.find import find_configs
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.errors import ConfigError
-from gymnasium_solver.experiments.compare import Comparison, compare
-from gymnasium_solver.experiments.comparison_report import markdown
 from gymnasium_solver.experiments.experiment import FOLDER as EXPERIMENTS
-from gymnasium_solver.experiments.experiment import Experiment, create, load
-from gymnasium_solver.experiments.groups import Group, experiment_groups
+from gymnasium_solver.experiments.experiment import Experiment, create, default_stacks, load
 from gymnasium_solver.experiments.pool import Backend, Task, check_over
-from gymnasium_solver.experiments.stack import default_stacks
 from gymnasium_solver.runs.run import Run, runs_root
+
+if TYPE_CHECKING:
+    from gymnasium_solver.experiments.compare import Comparison
+    from gymnasium_solver.experiments.groups import Group
+
+MOST_SEEDS = 10_000
+
+
+def expand(targets: Sequence[str]) -> list[str]:
+    """`CartPole-v1:ppo,dqn` and `CartPole-v1:*` name several configs."""
+    found: list[str] = []
+    for target in targets:
+        head, colon, tail = target.rpartition(":")
+        if not set("*?,") & set(target) or os.path.exists(target):
+            found.append(target)
+        elif colon and "," in tail:
+            found += expand([f"{head}:{part.strip()}" for part in tail.split(",") if part.strip()])
+        else:
+            names = [entry.name for entry in find_configs(target)]
+            if not names:
+                raise ConfigError(f"no config matches {target!r}; gsolve list shows all")
+            found += names
+    return list(dict.fromkeys(found))
+
+
+def label_of(target: str) -> str:
+    """A file is labelled by its name, without folders."""
+    return target.rpartition("/")[2] if target.endswith((".yaml", ".yml", ".json")) else target
+
+
+def parse_seeds(text: str | None, first: int | None) -> list[int]:
+    """`5`: five seeds from the config's own on (or 1); `1,2,7`: these; `3..7`: a range."""
+    start = 1 if first is None else first
+    if text is None:
+        return [start]
+    plain = text.replace(" ", "").replace("_", "")
+    if match := re.fullmatch(r"(\d+)\.\.(\d+)", plain):
+        low, high = int(match[1]), int(match[2])
+        seeds = list(range(low, min(high, low + MOST_SEEDS) + 1))
+    elif plain.isdecimal():
+        seeds = list(range(start, start + min(int(plain), MOST_SEEDS + 1)))
+    elif re.fullmatch(r"\d+(,\d+)*,?", plain):
+        seeds = [int(part) for part in plain.split(",") if part]
+    else:
+        raise ConfigError(f"--seeds {text}: expected a count (5), a list (1,2,7) or a range (3..7)")
+    if not seeds or len(seeds) > MOST_SEEDS:
+        raise ConfigError(f"--seeds {text}: expected 1 to {MOST_SEEDS} seeds")
+    if len(set(seeds)) < len(seeds):
+        raise ConfigError(f"--seeds {text}: a seed is given twice")
+    return seeds
 
 
 @dataclass(frozen=True)
@@ -39,7 +91,9 @@ class ExperimentResult:
         return [Run(path) for path in self.experiment.folders()]
 
     @property
-    def groups(self) -> list[Group]:
+    def groups(self) -> "list[Group]":
+        from gymnasium_solver.experiments.groups import experiment_groups
+
         return experiment_groups(self.experiment)
 
     @property
@@ -47,12 +101,16 @@ class ExperimentResult:
         """The held-out test score of each seed, by config."""
         return {group.label: group.scores for group in self.groups}
 
-    def compare(self) -> Comparison:
+    def compare(self) -> "Comparison":
         """Scores with intervals; a verdict where the seeds allow one. The first group is the
         baseline."""
+        from gymnasium_solver.experiments.compare import compare
+
         return compare(self.groups)
 
     def __str__(self) -> str:
+        from gymnasium_solver.experiments.comparison_report import markdown
+
         return markdown(self.compare())
 
 
@@ -92,11 +150,12 @@ def experiment(
         if stack:
             stacks = jobs or default_stacks([config for _, config in configs], len(chosen))
         made = create(configs, chosen, root, name=name, command=command, stacks=stacks)
-    on_change = _print if progress else None
+
+    def tell(task: Task) -> None:
+        print(f"{task.label}: {task.state}{f': {task.reason}' if task.reason else ''}", flush=True)
+
     n_jobs = jobs or made.stacks or min(cpu_count(), len(made.members))
-    tasks = made.run(n_jobs, backend=backend,
-                     on_change=on_change)  # fmt: skip
-    check_over(tasks)
+    check_over(made.run(n_jobs, backend=backend, on_change=tell if progress else None))
     return ExperimentResult(made)
 
 
@@ -110,15 +169,10 @@ def _labelled(target: str | Config, fields: dict[str, Any]) -> tuple[str, Config
         label = f"{config.env_id}:{config.variant or config.algo_id}"
     else:
         config = load_config(target, overrides=fields)
-        label = target.rpartition("/")[2] if target.endswith((".yaml", ".yml")) else target
+        label = label_of(target)
     if is_python_env(config.env_id):
         raise ConfigError(
             f"{config.env_id} was given as Python code, which other processes do not have. "
             "Register it in a module, and name that in `plugins`."
         )
     return label, config
-
-
-def _print(task: Task) -> None:
-    reason = f": {task.reason}" if task.reason else ""
-    print(f"{task.label}: {task.state}{reason}", flush=True)
