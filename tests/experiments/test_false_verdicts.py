@@ -1,5 +1,6 @@
 """How often equal groups are called different, by simulation: at most about one time in twenty."""
 
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,20 +23,13 @@ MOST = 0.05 + 2 * (0.05 * 0.95 / ROUNDS) ** 0.5  # a rate of 5 % stays below it 
 
 @pytest.fixture(autouse=True)
 def _few_repeats(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (comparing, searching):
-        monkeypatch.setattr(
-            module, "interval", lambda *a: statistics.interval(*a, repeats=300), raising=False
-        )
-    monkeypatch.setattr(
-        comparing,
-        "improvement_interval",
-        lambda a, b: statistics.improvement_interval(a, b, repeats=300),
-    )
+    for name in ("interval", "improvement_interval"):
+        monkeypatch.setattr(statistics, name, partial(getattr(statistics, name), repeats=300))
 
 
 def is_called_different(groups: list[np.ndarray]) -> bool:
     results: Any = [
-        SimpleNamespace(label=str(i), env_id="e", scores=list(g), iqm=comparing.interval(g))
+        SimpleNamespace(label=str(i), env_id="e", scores=list(g), iqm=statistics.interval(g))
         for i, g in enumerate(groups)
     ]
     return any(verdict.word != "cannot tell" for verdict in comparing.verdicts_of(results))
